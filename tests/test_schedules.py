@@ -1,0 +1,109 @@
+"""The schedules against measured numbers, and each factor against its formula."""
+
+import json
+import math
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x.schedules import FACTORS, create_learning_rate_scheduler
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "schedules.json").read_text())
+
+
+@pytest.mark.parametrize("spec", GOLDEN)
+def test_golden_rates_are_met_exactly(spec):
+    factors, base, warmup = spec.split("|")
+    rate = create_learning_rate_scheduler(
+        factors=factors, base_learning_rate=float(base), warmup_steps=int(warmup)
+    )
+    for step, expected in GOLDEN[spec].items():
+        assert float(rate(int(step))) == expected, step
+        assert float(rate(jnp.int32(step))) == expected, step
+
+
+@pytest.mark.parametrize("spec", GOLDEN)
+def test_jit_changes_nothing_but_rounding(spec):
+    factors, base, warmup = spec.split("|")
+    rate = create_learning_rate_scheduler(factors, float(base), int(warmup))
+    for step in (0, 1, 99, 100, 10_000, 20_000):
+        jitted = jax.jit(rate)(jnp.int32(step))
+        assert jitted.dtype == jnp.float32
+        assert jitted.shape == ()
+        np.testing.assert_allclose(jitted, rate(step), rtol=1e-6)
+
+
+# name, step, expected; warmup 10, decay 0.1 every 7, cycle 20, base 2.
+FORMULAS = [
+    ("constant", 5, 2.0),
+    ("linear_warmup", 4, 0.4),
+    ("linear_warmup", 40, 1.0),
+    ("linear_decay", 4, 2 * 0.4),
+    ("linear_decay", 15, 2 * (1 - 0.1 * 5)),
+    ("linear_decay", 30, 1e-8),  # the line is below zero: the floor holds
+    ("rsqrt_decay", 3, 1 / math.sqrt(10)),
+    ("rsqrt_decay", 90, 1 / math.sqrt(90)),
+    ("rsqrt_normalized_decay", 3, 1.0),
+    ("rsqrt_normalized_decay", 90, 1 / 3),
+    ("decay_every", 6, 1.0),
+    ("decay_every", 7, 0.1),
+    ("decay_every", 21, 0.001),
+    ("cosine_decay", 3, 1.0),
+    ("cosine_decay", 20, 0.5),
+    ("cosine_decay", 25, 0.5 * (1 + math.cos(0.75 * math.pi))),
+    ("cosine_decay", 30, 1.0),  # a new cycle begins
+]
+
+
+@pytest.mark.parametrize(("name", "step", "expected"), FORMULAS)
+def test_each_factor_is_its_formula(name, step, expected):
+    rate = create_learning_rate_scheduler(
+        factors=name,
+        base_learning_rate=2.0,
+        warmup_steps=10,
+        decay_factor=0.1,
+        steps_per_decay=7,
+        steps_per_cycle=20,
+    )
+    np.testing.assert_allclose(rate(step), expected, rtol=1e-6)
+
+
+def test_every_factor_has_a_formula_in_the_table():
+    assert {name for name, _, _ in FORMULAS} == set(FACTORS)
+
+
+def test_step_offset_shifts_the_schedule_and_never_looks_before_it():
+    plain = create_learning_rate_scheduler(warmup_steps=10)
+    shifted = create_learning_rate_scheduler(warmup_steps=10, step_offset=1000)
+    assert float(shifted(1025)) == float(plain(25))
+    assert float(shifted(3)) == float(plain(0)) == np.float32(1e-8)
+
+
+def test_spaces_around_the_factors_do_not_matter():
+    tight = create_learning_rate_scheduler("constant*rsqrt_decay")
+    loose = create_learning_rate_scheduler("  constant  *  rsqrt_decay ")
+    assert float(tight(7)) == float(loose(7))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"factors": "constant * rsqrt_decya"},
+            "'rsqrt_decya'.*nearest known.*'rsqrt_decay'",
+        ),
+        ({"factors": ""}, "'' is unknown"),
+        ({"warmup_steps": 0}, "warmup_steps is 0 but must be at least 1.*linear_warmup"),
+        ({"factors": "cosine_decay", "steps_per_cycle": 0}, "steps_per_cycle is 0"),
+    ],
+)
+def test_bad_arguments_are_named_before_the_first_step(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        create_learning_rate_scheduler(**arguments)
+
+
+def test_constant_alone_needs_no_warmup():
+    assert float(create_learning_rate_scheduler("constant", 0.25, warmup_steps=0)(0)) == 0.25
