@@ -1,0 +1,137 @@
+"""When things happen during training, said in one place.
+
+    plan = Plan(total_steps=2_500, eval_period=1_000, save_period=2_000)
+    check_periods(plan)
+    step = state.step
+    while stop := next_stop(step, plan):
+        ...                                  # train until `stop.step`
+        step = stop.step                     # then do what is due there
+
+A step is a count of updates already applied: step 0 is before the first one, and the last stop
+is at `total_steps`. Periods count from step 0, not from where a run resumed, so a run that was
+interrupted stops where an uninterrupted one does. For the plan above:
+
+    step    log   evaluate  infer  save  end
+    1000    yes   yes       yes
+    2000    yes   yes       yes    yes
+    2500    yes   yes       yes    yes   yes     the end does whatever is done at all
+"""
+
+import dataclasses
+
+# Where a user sets each number of a plan.
+GIN_NAMES = {
+    "total_steps": "train.total_steps",
+    "eval_period": "train.eval_period",
+    "stats_period": "train.stats_period",
+    "infer_period": "train.infer_period",
+    "save_period": "utils.SaveCheckpointConfig.period",
+    "checkpoint_steps": "utils.SaveCheckpointConfig.checkpoint_steps",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is to happen every how many steps; None means never.
+
+    Attributes:
+        total_steps: the step to train to.
+        eval_period: steps between evaluations on the training loss.
+        save_period: steps between checkpoints.
+        stats_period: steps between log entries; None means at every evaluation, or at every
+            checkpoint if there are no evaluations.
+        infer_period: steps between evaluations by decoding; None means at every evaluation.
+        checkpoint_steps: steps at which to save besides; those past `total_steps` are ignored.
+    """
+
+    total_steps: int
+    eval_period: int | None = None
+    save_period: int | None = None
+    stats_period: int | None = None
+    infer_period: int | None = None
+    checkpoint_steps: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Stop:
+    """The next step at which anything is due, and what is."""
+
+    step: int
+    log: bool
+    evaluate: bool
+    infer: bool
+    save: bool
+    end: bool
+
+
+def next_stop(step: int, plan: Plan) -> Stop | None:
+    """Returns the first stop after `step`, or None when `step` is at the end or past it."""
+    if step >= plan.total_steps:
+        return None
+    log_period = plan.stats_period or plan.eval_period or plan.save_period
+    infer_period = plan.infer_period or plan.eval_period
+    periods = [log_period, plan.eval_period, infer_period, plan.save_period]
+    ahead = [(step // period + 1) * period for period in periods if period]
+    ahead += [at for at in plan.checkpoint_steps if at > step]
+    at = min([plan.total_steps, *ahead])
+    end = at == plan.total_steps
+
+    def due(period: int | None) -> bool:
+        return bool(period) and (end or at % period == 0)
+
+    saves = bool(plan.save_period or plan.checkpoint_steps)
+    return Stop(
+        step=at,
+        log=end or due(log_period),
+        evaluate=due(plan.eval_period),
+        infer=due(infer_period),
+        save=due(plan.save_period) or at in plan.checkpoint_steps or (end and saves),
+        end=end,
+    )
+
+
+def check_periods(plan: Plan, first_step: int = 0) -> None:
+    """Raises ValueError, one sentence with the gin name to set, if the plan does not fit.
+
+    Upstream runs in rounds of the shorter of the evaluation and the checkpoint period, so each of
+    the two must be a multiple of the shorter; the same is asked here, so that one gin file runs
+    in both.
+
+    Args:
+        plan: what the user asked for.
+        first_step: the step the run starts or resumes at.
+    """
+    _check_whole("total_steps", plan.total_steps, 0)
+    for name in ("eval_period", "save_period", "stats_period", "infer_period"):
+        if getattr(plan, name) is not None:
+            _check_whole(name, getattr(plan, name), 1)
+    for at in plan.checkpoint_steps:
+        _check_whole("checkpoint_steps", at, 0)
+
+    if plan.total_steps < first_step:
+        raise ValueError(
+            f"total_steps is {plan.total_steps}, but the run starts at step {first_step}, so there "
+            f"is nothing to train: set {GIN_NAMES['total_steps']} to more than {first_step}."
+        )
+    if plan.eval_period and plan.save_period:
+        short, long = sorted((plan.eval_period, plan.save_period))
+        if long % short:
+            raise ValueError(
+                f"The checkpoint period {plan.save_period} and the eval period {plan.eval_period} "
+                f"do not fit, because one must be a multiple of the other: set "
+                f"{GIN_NAMES['save_period']} or {GIN_NAMES['eval_period']}."
+            )
+    if plan.eval_period and plan.stats_period and plan.eval_period % plan.stats_period:
+        raise ValueError(
+            f"stats_period {plan.stats_period} does not divide eval_period {plan.eval_period}, so "
+            f"evaluations would have no training loss beside them: set "
+            f"{GIN_NAMES['stats_period']} or {GIN_NAMES['eval_period']}."
+        )
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(
+            f"{name} holds {value!r}, but it must be a whole number of steps of at least {least}: "
+            f"set {GIN_NAMES[name]}."
+        )
