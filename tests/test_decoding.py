@@ -1,0 +1,532 @@
+"""Decoding a toy model whose next id depends on the row and on the two ids before.
+
+The cache of the toy carries the id before last, so a beam that gets another beam's cache goes
+wrong at once. What the searches ought to find is worked out with plain loops over lists.
+"""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x import decoding
+from t5x.decoding import DecodingState, beam_search, temperature_sample
+
+EOS = 1
+NEG_INF = decoding.NEG_INF
+
+
+class Toy:
+    """Random logits [row, id before last, last id, next id], which travel in the cache."""
+
+    def __init__(self, rows, vocab, seed, scale=2.0):
+        self.rows, self.vocab = rows, vocab
+        rng = np.random.default_rng(seed)
+        self.logits = (scale * rng.normal(size=(rows, vocab, vocab, vocab))).astype(np.float32)
+
+    def cache(self, offset=0):
+        """Leaves with the batch at axis `offset`, and two without a batch."""
+        own = {"logits": self.logits, "before": np.zeros(self.rows, np.int32)}
+        if offset:  # three layers that hold the same
+            own = {name: np.stack([leaf] * 3) for name, leaf in own.items()}
+        shared = {"position": np.int32(0), "cached_bias": np.zeros((5, 7), np.float32)}
+        return {"own": own, "shared": shared}
+
+    @staticmethod
+    def step(state: DecodingState):
+        own, shared = state.cache["own"], state.cache["shared"]
+        last = state.cur_token[:, 0]
+        before = own["before"].reshape(-1, last.size)[-1]
+        logits = own["logits"].reshape(-1, last.size, *own["logits"].shape[-3:])[-1]
+        own = {**own, "before": jnp.broadcast_to(last, own["before"].shape)}
+        shared = {**shared, "position": shared["position"] + 1}
+        return logits[jnp.arange(last.size), before, last], {"own": own, "shared": shared}
+
+    def next_log_probs(self, row, ids):
+        """Log-probabilities [V] of what follows `ids`, in float64."""
+        before, last = [0, 0, *ids][-2:]
+        logits = self.logits[row, before, last].astype(np.float64)
+        return logits - np.log(np.exp(logits).sum())
+
+    def log_prob(self, row, ids, start=0):
+        """Teacher forcing: the log-probability of ids[start:] up to the first EOS of these."""
+        total = 0.0
+        for place in range(start, len(ids)):
+            total += self.next_log_probs(row, ids[:place])[ids[place]]
+            if ids[place] == EOS:
+                break
+        return total
+
+
+def penalty(alpha, length):
+    return ((5 + length) / 6) ** alpha
+
+
+def padded(ids, length):
+    return list(ids) + [0] * (length - len(ids))
+
+
+def plain_beam_search(toy, row, beams, length, alpha):
+    """Beam search on lists, which never stops early: [(score, ids)], best first."""
+    live, done = [(0.0, [])], []
+    for place in range(length):
+        grown = [
+            (log_prob + after, [*ids, token])
+            for log_prob, ids in live
+            for token, after in enumerate(toy.next_log_probs(row, ids))
+        ]
+        grown = sorted(grown, reverse=True)[: 2 * beams]
+        done += [(p / penalty(alpha, place + 1), ids) for p, ids in grown if ids[-1] == EOS]
+        done = sorted(done, reverse=True)[:beams]
+        live = [(p, ids) for p, ids in grown if ids[-1] != EOS][:beams]
+    return done or live
+
+
+def check_against(found, decodes_NT, scores_N):
+    """`found` [(score, ids)] best first, against one row of a beam search."""
+    beams, length = decodes_NT.shape
+    found = found + [(NEG_INF, [])] * (beams - len(found))
+    np.testing.assert_array_equal(decodes_NT[::-1], [padded(ids, length) for _, ids in found])
+    np.testing.assert_allclose(scores_N[::-1], [score for score, _ in found], rtol=1e-5, atol=1e-5)
+
+
+STATIC = ("tokens_to_logits", "eos_id", "num_decodes", "cache_offset")
+jitted_beam_search = jax.jit(beam_search, static_argnames=(*STATIC, "max_decode_len"))
+jitted_sample = jax.jit(
+    temperature_sample,
+    static_argnames=(
+        *STATIC,
+        *("topk", "topp", "max_decode_steps", "max_decode_steps_hard_limit", "rescale_log_probs"),
+        *("state_callback_fn", "logit_callback_fn"),
+    ),
+)
+
+
+def run(decode, toy, length, inputs=None, step=Toy.step, cache_offset=0, **arguments):
+    if inputs is None:
+        inputs = np.zeros((toy.rows, length), np.int32)
+    cache = toy.cache(cache_offset)
+    found = decode(inputs, cache, step, EOS, cache_offset=cache_offset, **arguments)
+    return tuple(map(np.asarray, found))
+
+
+def sample(toy, length, inputs=None, **arguments):
+    return run(jitted_sample, toy, length, inputs, **arguments)
+
+
+def beams_of(toy, length, inputs=None, **arguments):
+    return run(jitted_beam_search, toy, length, inputs, **arguments)
+
+
+# Beam search
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
+def test_with_a_beam_for_every_sequence_the_search_is_exhaustive(alpha):
+    length, vocab = 4, 4
+    toy = Toy(rows=2, vocab=vocab, seed=0)
+    decodes, scores = beams_of(toy, length, num_decodes=vocab**length, alpha=alpha)
+    others = [token for token in range(vocab) if token != EOS]
+    for row in range(toy.rows):
+        ended = [[*ids, EOS] for n in range(length) for ids in itertools.product(others, repeat=n)]
+        scored = [(toy.log_prob(row, ids) / penalty(alpha, len(ids)), ids) for ids in ended]
+        check_against(sorted(scored, reverse=True), decodes[row], scores[row])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
+@pytest.mark.parametrize(("beams", "offset"), [(1, 0), (2, 0), (3, 0), (5, 0), (1, 1), (4, 1)])
+def test_search_finds_what_plain_loops_find(beams, offset, alpha):
+    length = 7
+    toy = Toy(rows=6, vocab=9, seed=beams)
+    decodes, scores = beams_of(toy, length, cache_offset=offset, num_decodes=beams, alpha=alpha)
+    assert decodes.dtype == np.int32
+    assert scores.dtype == np.float32
+    for row in range(toy.rows):
+        found = plain_beam_search(toy, row, beams, length, alpha)
+        check_against(found, decodes[row], scores[row])
+
+
+def test_where_nothing_ends_the_live_beams_return_with_plain_log_probabilities():
+    toy = Toy(rows=2, vocab=8, seed=3)
+    toy.logits[0, ..., EOS] = -50.0
+    decodes, scores = beams_of(toy, 5, num_decodes=3, alpha=0.6)
+    assert (decodes[0] != EOS).all()
+    for ids, score in zip(decodes[0], scores[0], strict=True):
+        np.testing.assert_allclose(score, toy.log_prob(0, list(ids)), rtol=1e-5)
+    check_against(plain_beam_search(toy, 1, 3, 5, 0.6), decodes[1], scores[1])
+
+
+def test_one_beam_without_penalty_is_greedy_is_the_argmax_loop():
+    # EOS far below the rest until place 4 and far above from there on, or a beam of one would
+    # also keep ends that were only second best.
+    length = 6
+    toy = Toy(rows=5, vocab=11, seed=4)
+
+    def step(state):
+        logits, cache = toy.step(state)
+        late = cache["shared"]["position"] >= 4
+        return logits.at[:, EOS].set(jnp.where(late, 50.0, -50.0)), cache
+
+    beam, _ = beams_of(toy, length, step=step, num_decodes=1, alpha=0.0)
+    greedy, _ = sample(toy, length, step=step, temperature=0.0)
+    for row in range(toy.rows):
+        ids = []
+        for _ in range(3):
+            logits = toy.next_log_probs(row, ids)
+            logits[EOS] = -np.inf
+            ids.append(int(logits.argmax()))
+        expected = padded([*ids, EOS], length)
+        np.testing.assert_array_equal(beam[row, 0], expected)
+        np.testing.assert_array_equal(greedy[row, 0], expected)
+
+
+def test_a_row_finds_the_same_alone_as_in_a_batch():
+    toy = Toy(rows=6, vocab=9, seed=5)
+    decodes, scores = beams_of(toy, 8, num_decodes=4)
+    greedy, _ = sample(toy, 8, temperature=0.0)
+    for row in range(toy.rows):
+        alone = Toy(rows=1, vocab=9, seed=0)
+        alone.logits = toy.logits[row : row + 1]
+        decodes_alone, scores_alone = beams_of(alone, 8, num_decodes=4)
+        np.testing.assert_array_equal(decodes_alone[0], decodes[row])
+        np.testing.assert_allclose(scores_alone[0], scores[row], rtol=1e-6)
+        np.testing.assert_array_equal(sample(alone, 8, temperature=0.0)[0][0], greedy[row])
+
+
+def test_decoding_stops_as_soon_as_no_row_can_change():
+    steps = []
+
+    def step(state):
+        jax.debug.callback(steps.append, state.cur_index)
+        return Toy.step(state)
+
+    def count(decode, **arguments):
+        steps.clear()
+        run(decode, toy, 9, step=step, **arguments)
+        jax.effects_barrier()
+        return len(steps)
+
+    toy = Toy(rows=2, vocab=5, seed=6)
+    toy.logits[:, 0, 0, EOS] = 30.0  # the empty answer is certain
+    assert count(jitted_sample, temperature=0.0) == 1
+    assert count(jitted_beam_search, num_decodes=1) == 1
+    toy.logits[1, ..., EOS] = -30.0  # for one row it now is impossible
+    assert count(jitted_sample, temperature=0.0) == 9
+    assert count(jitted_beam_search, num_decodes=1) == 9
+
+
+def test_max_decode_len_goes_further_than_the_inputs_or_less_far():
+    toy = Toy(rows=2, vocab=6, seed=7)
+    whole, scores = beams_of(toy, 8, num_decodes=3)
+    further, further_scores = beams_of(toy, 2, num_decodes=3, max_decode_len=8)
+    np.testing.assert_array_equal(further, whole)
+    np.testing.assert_array_equal(further_scores, scores)
+    short, _ = beams_of(toy, 8, num_decodes=3, max_decode_len=3)
+    np.testing.assert_array_equal(short, beams_of(toy, 3, num_decodes=3)[0])
+
+
+def test_brevity_penalty_is_its_formula():
+    np.testing.assert_allclose(decoding.brevity_penalty(0.6, 20), (25 / 6) ** 0.6, rtol=1e-6)
+    assert float(decoding.brevity_penalty(0.6, 1)) == 1.0
+
+
+# Sampling
+
+
+def chi_square(ids, probs):
+    counts = np.bincount(ids, minlength=probs.size)
+    expected = probs * ids.size
+    assert counts[probs == 0].sum() == 0
+    drawn = probs > 0
+    return (((counts - expected) ** 2)[drawn] / expected[drawn]).sum(), drawn.sum() - 1
+
+
+def softmax(logits):
+    weights = np.exp(logits - logits.max())
+    return weights / weights.sum()
+
+
+def cut_to_topk(probs, k):
+    kept = np.where(probs >= np.sort(probs)[-k], probs, 0)
+    return kept / kept.sum()
+
+
+def cut_to_topp(probs, p):
+    kept, total = np.zeros_like(probs), 0.0
+    for token in np.argsort(-probs):
+        if total >= p:
+            break
+        kept[token] = probs[token]
+        total += probs[token]
+    return kept / kept.sum()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shape"),
+    [
+        ({"topk": 0}, lambda logits: softmax(logits)),
+        ({"topk": 0, "temperature": 0.6}, lambda logits: softmax(logits / 0.6)),
+        ({"topk": 3}, lambda logits: cut_to_topk(softmax(logits), 3)),
+        ({"topk": 3, "temperature": 2.0}, lambda logits: cut_to_topk(softmax(logits / 2), 3)),
+        ({"topk": 99}, lambda logits: softmax(logits)),
+        ({"topk": 0, "topp": 0.8}, lambda logits: cut_to_topp(softmax(logits), 0.8)),
+        ({"topk": 0, "topp": 1.0}, lambda logits: softmax(logits)),
+        (
+            {"topk": 0, "topp": 0.5, "temperature": 3.0},
+            lambda logits: cut_to_topp(softmax(logits / 3), 0.5),
+        ),
+    ],
+)
+def test_ids_are_drawn_as_often_as_the_shaped_distribution_says(arguments, shape):
+    toy = Toy(rows=2, vocab=8, seed=8, scale=1.0)
+    decodes, log_probs = sample(
+        toy, 1, num_decodes=20_000, decode_rng=jax.random.key(3), **arguments
+    )
+    for row in range(toy.rows):
+        probs = shape(toy.logits[row, 0, 0].astype(np.float64))
+        ids = decodes[row, :, 0]
+        statistic, freedom = chi_square(ids, probs)
+        # Wilson and Hilferty's bound: less often than one seed in ten thousand above it.
+        bound = freedom * (1 - 2 / (9 * freedom) + 3.8 * np.sqrt(2 / (9 * freedom))) ** 3
+        assert statistic < bound
+        np.testing.assert_allclose(log_probs[row], np.log(probs[ids]), rtol=1e-4, atol=1e-5)
+
+
+def test_scores_without_rescaling_are_those_of_teacher_forcing():
+    toy = Toy(rows=3, vocab=7, seed=9)
+    decodes, log_probs = sample(
+        toy, 6, num_decodes=10, temperature=1.7, topk=4, rescale_log_probs=False
+    )
+    for row, decode in np.ndindex(decodes.shape[:2]):
+        expected = toy.log_prob(row, list(decodes[row, decode]))
+        np.testing.assert_allclose(log_probs[row, decode], expected, rtol=1e-5, atol=1e-5)
+    assert (np.diff(log_probs, axis=1) >= 0).all()
+
+
+def test_what_follows_the_end_is_padding():
+    toy = Toy(rows=3, vocab=5, seed=10)
+    sampled, _ = sample(toy, 12, num_decodes=50, topk=0)
+    found, _ = beams_of(toy, 12, num_decodes=6)
+    for decodes in (sampled, found):
+        past_end = np.cumsum(decodes == EOS, axis=-1) - (decodes == EOS) > 0
+        assert past_end.any()
+        assert (decodes[past_end] == 0).all()
+
+
+def test_greedy_by_temperature_and_greedy_by_topk_agree_and_score_nothing():
+    toy = Toy(rows=4, vocab=9, seed=11)
+    by_temperature, cold = sample(toy, 7, temperature=0.0, topk=0)
+    by_topk, scores = sample(toy, 7, topk=1)
+    np.testing.assert_array_equal(by_temperature, by_topk)
+    np.testing.assert_array_equal(cold, 0.0)
+    np.testing.assert_allclose(scores, 0.0, atol=1e-6)
+
+
+def test_each_row_may_have_its_own_temperature():
+    toy = Toy(rows=2, vocab=8, seed=12, scale=1.0)
+    temperature = np.array([0.0, 5.0], np.float32)
+    decodes, log_probs = sample(toy, 1, temperature=temperature, topk=0, num_decodes=200)
+    assert (decodes[0] == toy.logits[0, 0, 0].argmax()).all()
+    assert (log_probs[0] == 0).all()
+    assert len(np.unique(decodes[1])) == toy.vocab
+
+
+def test_the_same_key_draws_the_same_and_another_key_does_not():
+    toy = Toy(rows=3, vocab=20, seed=13, scale=0.1)
+    draw = lambda seed: sample(toy, 10, topk=0, decode_rng=jax.random.PRNGKey(seed))[0]
+    np.testing.assert_array_equal(draw(1), draw(1))
+    assert (draw(1) != draw(2)).any()
+
+
+# Prompts
+
+
+PROMPTS = np.array(
+    [
+        [0, 5, 1, 6, 0, 0, 0, 0],
+        [0, 3, 0, 0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0, 0, 0],
+        [0, 2, 3, 4, 5, 6, 2, 3],
+    ],
+    np.int32,
+)
+PROMPT_LENGTHS = (3, 1, 0, 7)
+
+
+def greedy_after(toy, row, ids, length):
+    ids = list(ids)
+    while len(ids) < length:
+        ids.append(int(toy.next_log_probs(row, ids).argmax()))
+        if ids[-1] == EOS:
+            break
+    return padded(ids, length)
+
+
+def test_prompts_are_kept_and_not_scored_and_their_ends_end_nothing():
+    toy = Toy(rows=4, vocab=7, seed=14)
+    decodes, log_probs = sample(toy, 8, PROMPTS, temperature=0.0, rescale_log_probs=False)
+    beams, scores = beams_of(toy, 8, PROMPTS, num_decodes=3, alpha=0.0)
+    for row, given in enumerate(PROMPT_LENGTHS):
+        prompt = list(PROMPTS[row, 1 : given + 1])
+        np.testing.assert_array_equal(decodes[row, 0], greedy_after(toy, row, prompt, 8))
+        expected = toy.log_prob(row, list(decodes[row, 0]), start=given)
+        np.testing.assert_allclose(log_probs[row, 0], expected, rtol=1e-5, atol=1e-6)
+        for ids, score in zip(beams[row], scores[row], strict=True):
+            if score > NEG_INF / 2:
+                assert list(ids[:given]) == prompt
+                expected = toy.log_prob(row, list(ids), start=given)
+                np.testing.assert_allclose(score, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_filled_cache_goes_on_where_it_stands():
+    toy = Toy(rows=4, vocab=7, seed=14)
+    whole, whole_scores = sample(toy, 8, PROMPTS, temperature=0.0, rescale_log_probs=False)
+    cache = toy.cache()
+    index = np.array(PROMPT_LENGTHS)
+    index[3] = 6  # there is nothing to decode after the last place
+    cache["own"]["before"] = PROMPTS[np.arange(4), np.maximum(index - 1, 0)]
+    cache["own"]["cache_index"] = index
+    seen = []
+
+    def step(state):
+        seen.append(state.cache["own"]["cache_index"].shape)
+        index = state.cache["own"]["cache_index"]
+        logits, cache = toy.step(state)
+        cache["own"]["cache_index"] = index + 1
+        return logits, cache
+
+    decodes, scores = jitted_sample(
+        PROMPTS,
+        cache,
+        step,
+        EOS,
+        num_decodes=2,
+        temperature=0.0,
+        initial_index=index,
+        rescale_log_probs=False,
+    )
+    assert set(seen) == {(8,)}
+    for copy in range(2):
+        np.testing.assert_array_equal(decodes[:, copy], whole[:, 0])
+        np.testing.assert_allclose(scores[:, copy], whole_scores[:, 0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("limit", [{}, {"max_decode_steps_hard_limit": 2}])
+def test_max_decode_steps_counts_after_the_prompt(limit):
+    toy = Toy(rows=4, vocab=7, seed=15)
+    toy.logits[..., [0, EOS]] = -50.0
+    steps = 2 if limit else 3
+    decodes, _ = sample(toy, 8, PROMPTS, temperature=0.0, max_decode_steps=3, **limit)
+    expected = [min(given + steps, 8) for given in PROMPT_LENGTHS]
+    np.testing.assert_array_equal((decodes[:, 0] != 0).sum(-1), expected)
+
+
+# Callbacks and caches
+
+
+def test_one_token_classification_by_a_logit_callback():
+    """Only the ids of the labels may come first, and only the end after them."""
+    labels = [3, 6]
+    toy = Toy(rows=8, vocab=9, seed=16)
+
+    def only_labels(logits, state):
+        allowed = jnp.where(
+            (state.cur_index == 0)[:, None],
+            jnp.zeros(toy.vocab, bool).at[jnp.array(labels)].set(True),
+            jnp.arange(toy.vocab) == EOS,
+        )
+        return jnp.where(allowed, logits, NEG_INF)
+
+    decodes, log_probs = sample(
+        toy, 4, temperature=0.0, rescale_log_probs=False, logit_callback_fn=only_labels
+    )
+    first = toy.logits[:, 0, 0][:, labels]
+    np.testing.assert_array_equal(decodes[:, 0, 0], np.array(labels)[first.argmax(-1)])
+    np.testing.assert_array_equal(decodes[:, 0, 1:], [[EOS, 0, 0]] * toy.rows)
+    # The score is then the label's share among the labels.
+    np.testing.assert_allclose(
+        log_probs[:, 0], np.log([softmax(x).max() for x in first]), rtol=1e-4
+    )
+
+
+def test_beams_are_held_to_a_lattice_by_wrapping_the_model():
+    """Restoring diacritics: each place allows the variants of one letter, whatever the beam."""
+    variants = [{2, 3}, {4}, {5, 6, 7}, {EOS}]
+    toy = Toy(rows=3, vocab=9, seed=17)
+    allowed = jnp.array([[token in place for token in range(9)] for place in variants])
+
+    def step(state):
+        logits, cache = toy.step(state)
+        return jnp.where(allowed[state.cur_index], logits, -jnp.inf), cache
+
+    decodes, scores = beams_of(toy, 4, step=step, num_decodes=6)
+    for row in range(3):
+        assert {tuple(ids) for ids in decodes[row]} == set(itertools.product(*variants))
+    assert (np.diff(scores, axis=1) >= 0).all()
+
+
+def test_the_state_callback_sees_each_step_and_may_change_it():
+    toy = Toy(rows=2, vocab=6, seed=18)
+    toy.logits[..., EOS] = -50.0
+    seen = []
+
+    def feed_four(state):
+        jax.debug.callback(lambda step: seen.append(int(step)), state.step, ordered=True)
+        return state.replace(cur_token=jnp.full_like(state.cur_token, 4))
+
+    decodes, _ = sample(toy, 3, temperature=0.0, state_callback_fn=feed_four)
+    jax.effects_barrier()
+    assert seen == [0, 1, 2, 3]
+    for row in range(2):
+        logits = toy.logits[row]
+        np.testing.assert_array_equal(
+            decodes[row, 0], [logits[0, 4].argmax(), *[logits[4, 4].argmax()] * 2]
+        )
+
+
+def test_the_model_is_given_upstreams_shapes():
+    toy = Toy(rows=3, vocab=6, seed=19)
+    shapes = {}
+
+    def step(state):
+        shapes.update(jax.tree.map(jnp.shape, {**vars(state), "cache": None}))
+        return toy.step(state)
+
+    inputs = np.zeros((3, 5), np.int32)
+    jax.eval_shape(lambda: beam_search(inputs, toy.cache(), step, EOS, num_decodes=2))
+    assert shapes == {"cur_index": (), "sequences": (6, 6), "cur_token": (6, 1), "cache": None}
+    jax.eval_shape(lambda: temperature_sample(inputs, toy.cache(), step, EOS, num_decodes=2))
+    assert shapes == {"cur_index": (6,), "sequences": (6, 5), "cur_token": (6, 1), "cache": None}
+
+
+def test_leaves_without_a_batch_are_left_alone():
+    toy = Toy(rows=5, vocab=6, seed=20)  # as many rows as `cached_bias` has at axis 0
+
+    def step(state):
+        assert state.cache["shared"]["cached_bias"].shape == (5, 7)
+        assert state.cache["shared"]["position"].shape == ()
+        return toy.step(state)
+
+    beams_of(toy, 4, step=step, num_decodes=2)
+
+
+# Bad arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"topk": 3, "topp": 0.5}, "topk is 3 and topp is 0.5.*temperature_sample.topk"),
+        ({"topp": 0.5}, "topk is 1 and topp is 0.5"),
+        ({"max_decode_steps": 9}, "max_decode_steps is 9, but.*length 4"),
+        ({"max_decode_steps": 0}, "max_decode_steps is 0"),
+        ({"cache_offset": 1}, r"shape \(3, 2\) has 2 rows at axis 1, but 3 rows.*cache_offset"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    toy = Toy(rows=3, vocab=6, seed=21)
+    cache = {**toy.cache(), "key": np.zeros((3, 2), np.float32)}
+    with pytest.raises(ValueError, match=message):
+        temperature_sample(np.zeros((3, 4), np.int32), cache, toy.step, EOS, **arguments)
