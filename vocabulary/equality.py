@@ -1,0 +1,76 @@
+"""Are the trainer's ids and the Hugging Face tokenizer's the same, text by text?
+
+    finding = check_equal_ids("ro.model", texts)
+
+Three encoders are compared: seqio's in TensorFlow, which feeds the training, seqio's in Python,
+and the Hugging Face tokenizer made of the same model. Needs seqio and transformers.
+"""
+
+import random
+import tempfile
+from collections.abc import Sequence
+
+from convert import tokenizer as hugging_face
+from vocabulary import proto
+from vocabulary.findings import Finding
+
+
+def check_equal_ids(path: str, texts: Sequence[str], extra_ids: int = 0) -> Finding:
+    """Are seqio's ids, in Python and in TensorFlow, those of the Hugging Face tokenizer?
+
+    `path` is a SentencePiece model, whose Hugging Face files are made for the test, or a folder
+    or hub name that holds them. Each text is compared plain and with sentinels between words.
+    """
+    import seqio
+    from transformers import AutoTokenizer
+
+    name = "equal ids in seqio and Hugging Face"
+    texts = [*texts, *(_with_sentinels(text) for text in texts)]
+    model_path = proto.find_model(path)
+    try:
+        vocabulary = seqio.SentencePieceVocabulary(model_path, extra_ids=extra_ids)
+        with tempfile.TemporaryDirectory() as folder:
+            if model_path == path:
+                hugging_face.write_tokenizer(path, folder, extra_ids=extra_ids)
+            else:
+                folder = path
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+            ties = hugging_face.assert_same_ids(vocabulary, tokenizer, texts)
+        ids = _assert_same_in_tensorflow(vocabulary, texts)
+    except ValueError as error:
+        return Finding(name, "fail", str(error))
+    figure = f"{len(texts):,} texts, {ids:,} ids, half with sentinels"
+    return Finding(name, "ok", figure + (f"; {ties} texts tie" if ties else ""))
+
+
+def sample_texts(path: str, count: int = 200, words: int = 30, seed: int = 0) -> list[str]:
+    """Texts put together from the model's own pieces, so that every language is covered."""
+    model = proto.read_model(path)
+    kind = proto.Piece.NORMAL
+    pieces = [p.piece for p in model.pieces if p.type == kind]
+    generator = random.Random(seed)
+    sample = ["", "a", "  two  spaces ", "line\nbreak\ttab", "1.234,56 €", "漢字 и кириллица 😀"]
+    for _ in range(count):
+        drawn = generator.choices(pieces, k=words)
+        sample.append("".join(drawn).replace(proto.WORD_START, " ").strip())
+    return sample
+
+
+def _assert_same_in_tensorflow(vocabulary, texts: Sequence[str]) -> int:
+    """Compares seqio's two encoders, ties aside; returns the number of ids. Raises ValueError."""
+    names = vocabulary.tokenizer.id_to_piece
+    total = 0
+    for text in texts:
+        python, graph = vocabulary.encode(text), vocabulary.encode_tf(text).numpy().tolist()
+        if python != graph and not hugging_face.is_tie(python, graph, names):
+            raise ValueError(f"seqio's TensorFlow ids differ from its Python ids for {text[:80]!r}")
+        total += len(python)
+    return total
+
+
+def _with_sentinels(text: str) -> str:
+    words = text.split()
+    marked = []
+    for start in range(0, len(words), 5):
+        marked += [f"<extra_id_{start // 5 % proto.NUM_SENTINELS}>", *words[start : start + 5]]
+    return " ".join(marked)
