@@ -1,0 +1,113 @@
+"""The converter's door.
+
+    python -m convert [FOLDER] [--out OUT] [--dtype bfloat16] [--average 3] …
+    python -m convert from_hf FOLDER OUT
+
+FOLDER is a run's MODEL_DIR or one checkpoint; by default the newest run under runs/.
+"""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from convert import runs, to_hf, vocabularies
+from convert.bindings import Bindings
+from convert.card import Metadata
+from convert.config import MODEL_TYPES, Sizes, sizes_of_hugging_face
+
+ROOT = Path(__file__).resolve().parent.parent
+SIZES = "t5x/examples/t5"
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="convert", description="T5X checkpoints to Hugging Face.")
+    add = parser.add_argument
+    add("folder", nargs="?", help="a run's MODEL_DIR or one checkpoint (default: newest of runs/)")
+    add("--out", type=Path, help="receives checkpoint_<step>/ (default: <run>_hf)")
+    add("--config", help="network if no gin lies there: t5_1_1/base, a .gin, or a .json")
+    add("--vocabulary", help="SentencePiece model, 'bytes' (ByT5), or 'none' for weights alone")
+    add("--model_type", choices=sorted(MODEL_TYPES), help="default: as the network has it")
+    add("--dtype", choices=("float32", "bfloat16"), default="float32")
+    add("--formats", nargs="+", choices=to_hf.FORMATS, default=to_hf.FORMATS)
+    add("--all", action="store_true", help="every checkpoint of the run, though one was named")
+    add("--average", type=int, default=1, metavar="N", help="one mean of the last N checkpoints")
+    add("--no_verify", action="store_true", help="skip the proof, and say so in the model card")
+    add("--language", nargs="+", default=(), help="for the model card, e.g. ro")
+    add("--license", help="for the model card, e.g. apache-2.0")
+    add("--datasets", nargs="+", default=(), help="for the model card, hub names")
+    add("--push_to_hub", metavar="USER/NAME", help="upload the last one; token from HF_TOKEN")
+    return parser.parse_args(argv)
+
+
+def _configuration(run: runs.Run, given: str | None) -> tuple[Sizes, Bindings | None]:
+    """The network's sizes, from what --config names or else from the run's gin."""
+    gin = run.gin()
+    bindings = None if gin is None else Bindings.read(gin)
+    if given is None and bindings is None:
+        raise ValueError(
+            f"{run.folder} has no {' and no '.join(runs.GIN_FILES)}: name the network with "
+            "--config (a size such as t5_1_1/base, a .gin file, or a .json)."
+        )
+    if given is None:
+        return Sizes.from_fields(bindings.of("T5Config")), bindings
+    path = Path(given)
+    if path.suffix == ".json" and path.is_file():
+        fields = json.loads(path.read_text())
+        fields = fields.get("config", fields)
+        return sizes_of_hugging_face(fields) if "d_model" in fields else Sizes.from_fields(
+            fields
+        ), bindings
+    if path.suffix != ".gin":
+        path = ROOT / SIZES / f"{given}.gin"
+    if not path.is_file():
+        known = sorted(f"{p.parent.name}/{p.stem}" for p in (ROOT / SIZES).glob("*/*.gin"))
+        raise ValueError(f"--config {given} is no file, and no size of {', '.join(known)}.")
+    named = Bindings.follow(path, [path.parent, Path.cwd(), ROOT])
+    return Sizes.from_fields(named.of("T5Config")), bindings or named
+
+
+def _job(run: runs.Run, args: argparse.Namespace) -> to_hf.Job:
+    sizes, bindings = _configuration(run, args.config)
+    vocabulary = None
+    if args.vocabulary != "none":
+        vocabulary = vocabularies.find(run, bindings, args.vocabulary, [Path.cwd(), ROOT])
+    out = args.out or Path(f"{run.folder if run.local else run.name}_hf")
+    return to_hf.Job(
+        sizes=sizes,
+        out=out,
+        vocabulary=vocabulary,
+        family=args.model_type,
+        dtype=args.dtype,
+        formats=tuple(f for f in to_hf.FORMATS if f in args.formats),
+        average=args.average,
+        verify=not args.no_verify,
+        metadata=Metadata(tuple(args.language), args.license, tuple(args.datasets)),
+    )
+
+
+def main(argv: list[str]) -> int:
+    """Runs one command; 0 when all is converted, 1 after one sentence of what is wrong."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        if argv[:1] == ["from_hf"]:
+            from convert import from_hf
+
+            return from_hf.main(argv[1:])
+        args = _arguments(argv)
+        run = runs.find(args.folder or runs.newest(ROOT / "runs"))
+        job = _job(run, args)
+        if args.all or args.average > 1:
+            run = runs.find(run.folder)
+        for folder in to_hf.convert(run, job):
+            print(folder)
+    except ValueError as error:
+        print(f"convert: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,117 @@
+"""What a run's saved gin binds, read without importing the trainer.
+
+    bindings = Bindings.read(text)                     # or Bindings.follow("gin/ro_t5x_base.gin")
+    bindings.of("T5Config")                            # {"vocab_size": 64000, "emb_dim": 768, …}
+    bindings.first("sentencepiece_model_file")         # "data/ro.model"
+
+A saved `config.gin` is flat: every include already followed, macros as bindings of their own.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gin import config_parser
+
+
+class Reference(str):
+    """A configurable that a binding names (`@seqio.ByteVocabulary()`), by name alone."""
+
+
+class _Macro(str):
+    pass
+
+
+class _Delegate(config_parser.ParserDelegate):
+    def configurable_reference(self, scoped_configurable_name, evaluate):
+        return Reference(scoped_configurable_name)
+
+    def macro(self, macro_name):
+        return _Macro(macro_name)
+
+
+class Bindings:
+    """The bindings of a configuration, the last of each name."""
+
+    def __init__(self):
+        self._values: dict[tuple[str, str, str], Any] = {}
+
+    @classmethod
+    def read(cls, text: str, include: Callable[[str], str] | None = None) -> "Bindings":
+        """Parses gin text; `include` gives the text of an included file.
+
+        Raises:
+          ValueError: where the text is not gin.
+        """
+        bindings = cls()
+        bindings._parse(text, include)
+        return bindings
+
+    @classmethod
+    def follow(cls, path: Path, search_paths: list[Path]) -> "Bindings":
+        """Reads a recipe and what it includes, looked for in `search_paths`."""
+
+        def include(name: str) -> str:
+            for folder in search_paths:
+                if (folder / name).is_file():
+                    return (folder / name).read_text()
+            raise ValueError(f"{path} includes {name}, which is in none of {search_paths}.")
+
+        return cls.read(path.read_text(), include)
+
+    def _parse(self, text, include):
+        try:
+            for statement in config_parser.ConfigParser(text, _Delegate()):
+                if isinstance(statement, config_parser.IncludeStatement) and include:
+                    self._parse(include(statement.filename), include)
+                elif isinstance(statement, config_parser.BindingStatement):
+                    scope, selector, argument = statement[:3]
+                    if selector == "macro" and argument == "value":
+                        scope, selector, argument = "", scope, ""
+                    self._values[scope, selector, argument] = statement.value
+        except SyntaxError as error:
+            raise ValueError(f"The run's gin cannot be read: {error}") from error
+
+    def _resolve(self, value):
+        seen = []
+        while isinstance(value, _Macro):
+            if value in seen or ("", str(value), "") not in self._values:
+                raise ValueError(f"The macro %{value} has no value in the run's gin.")
+            seen.append(value)
+            value = self._values["", str(value), ""]
+        if isinstance(value, list | tuple):
+            return type(value)(self._resolve(item) for item in value)
+        return value
+
+    def of(self, configurable: str) -> dict[str, Any]:
+        """The unscoped arguments bound for a class or function, whatever module it is named by."""
+        return {
+            argument: self._resolve(value)
+            for (scope, selector, argument), value in self._values.items()
+            if not scope and argument and selector.split(".")[-1] == configurable
+        }
+
+    def first(self, argument: str) -> Any:
+        """The value bound to an argument of that name anywhere, or None."""
+        for (_, _, name), value in self._values.items():
+            if name == argument:
+                return self._resolve(value)
+        return None
+
+    def macro(self, name: str) -> Any:
+        """The value of a macro, or None."""
+        value = self._values.get(("", name, ""))
+        return value if value is None else self._resolve(value)
+
+    def names(self, pattern: str) -> bool:
+        """Whether a configurable whose name matches is bound or referred to."""
+        found = [selector for _, selector, _ in self._values]
+        values = list(self._values.values())
+        while values:
+            value = values.pop()
+            if isinstance(value, Reference):
+                found.append(value)
+            elif isinstance(value, list | tuple):
+                values.extend(value)
+        return any(re.search(pattern, name) for name in found)

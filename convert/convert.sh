@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Turns a run's checkpoints into Hugging Face folders: bash convert/convert.sh [FOLDER] [flags]
+# FOLDER is a MODEL_DIR or one checkpoint, by default the newest run under runs/. Needs no
+# accelerator. `--help` names the flags.
+set -euo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+python=python3
+if [[ -x "$root/.venv/bin/python" ]]; then
+  python="$root/.venv/bin/python"
+fi
+export JAX_PLATFORMS=cpu
+export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+exec "$python" -m convert "$@"

@@ -1,0 +1,221 @@
+"""T5X checkpoints to Hugging Face folders: read a tensor, write it to its places, prove the whole.
+
+    convert(run, Job(sizes=sizes, out=Path("runs/tiny_hf")), vocabulary=Vocabulary("ro.model"))
+
+writes `runs/tiny_hf/checkpoint_<step>/` with model.safetensors, flax_model.msgpack, config.json,
+generation_config.json, the tokenizer's files, README.md and conversion.json (what was done). No
+more than one tensor is in memory at a time, until the proof.
+"""
+
+import contextlib
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convert import card, curve, output, rules, trees, verify
+from convert.config import Sizes, generation_config, hugging_face_config, model_type
+from convert.flax_writer import open_flax
+from convert.runs import Run
+from convert.safetensors_writer import DTYPES, SafetensorsWriter
+from convert.vocabularies import Vocabulary
+from t5x.checkpoint_reader import open_checkpoint
+
+FORMATS = ("pytorch", "flax")
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What to make of a run's checkpoints.
+
+    Attributes:
+      sizes: the trained network.
+      out: the folder that receives `checkpoint_<step>/`.
+      vocabulary: None converts weights alone.
+      family: t5, mt5 or umt5; by default as the network has it.
+      dtype: of the written weights, "float32" or "bfloat16".
+      formats: any of `FORMATS`.
+      shard_bytes: largest safetensors file.
+      average: the mean of that many last checkpoints instead of each one.
+      verify: whether the result must be proved.
+    """
+
+    sizes: Sizes
+    out: Path
+    vocabulary: Vocabulary | None = None
+    family: str | None = None
+    dtype: str = "float32"
+    formats: tuple[str, ...] = FORMATS
+    shard_bytes: int = 5 * 10**9
+    average: int = 1
+    verify: bool = True
+    metadata: card.Metadata = dataclasses.field(default_factory=card.Metadata)
+
+
+def open_tree(paths: list[str]) -> trees.Tree:
+    """The parameters of a checkpoint, or the mean of several, layer by layer."""
+    opened = [trees.parameters(open_checkpoint(path)) for path in paths]
+    return trees.average([trees.per_layer(tree) for tree in opened])
+
+
+def check_finite(name: str, array: np.ndarray) -> None:
+    """Refuses NaN and infinity; minimum and maximum carry both and need no second array.
+
+    Raises:
+      ValueError: naming the tensor.
+    """
+    if array.size and not (np.isfinite(np.min(array)) and np.isfinite(np.max(array))):
+        count = int(array.size - np.isfinite(array).sum())
+        raise ValueError(
+            f"{name} holds {count} values that are NaN or infinite: the run had failed by then, "
+            "so take an earlier checkpoint."
+        )
+
+
+def write_weights(folder: Path, tree: trees.Tree, wanted: list[rules.Tensor], job: Job) -> None:
+    """Writes each tensor of the tree into the files of `job.formats`, reading it once.
+
+    Raises:
+      ValueError: for NaN inside, an array that cannot be read, or a full disk.
+    """
+    by_source = {tensor.source: tensor for tensor in wanted}
+    with contextlib.ExitStack() as files:
+        torch = flax = None
+        if "pytorch" in job.formats:
+            shapes = {tensor.target: tensor.torch_shape for tensor in wanted}
+            torch = SafetensorsWriter(folder, shapes, job.dtype, job.shard_bytes)
+            files.enter_context(torch)
+        if "flax" in job.formats:
+            shapes = {tensor.flax_path: tensor.flax_shape for tensor in wanted}
+            flax = files.enter_context(open_flax(folder / "flax_model.msgpack", shapes, job.dtype))
+        for name in tree:  # the tree's order reads a scanned array once
+            tensor, array = by_source[name], tree[name].read()
+            check_finite(name, array)
+            if torch:
+                torch.write(tensor.target, array, tensor.kind.torch_turns)
+            if flax:
+                flax.write(tensor.flax_path, array, tensor.kind.flax_turns)
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+
+
+def _request(run: Run, steps: list[int], job: Job) -> dict[str, Any]:
+    """What a finished folder must say of itself to be skipped."""
+    saved = [int((run.local / f"checkpoint_{step}").stat().st_mtime) for step in steps if run.local]
+    return {
+        "source": run.folder,
+        "steps": steps,
+        "saved": saved,  # a run begun anew saves the same steps again
+        "dtype": job.dtype,
+        "formats": list(job.formats),
+        "tokenizer": job.vocabulary is not None,
+        "sizes": json.loads(json.dumps(dataclasses.asdict(job.sizes))),
+    }
+
+
+def _is_done(folder: Path, request: dict[str, Any], verify: bool) -> bool:
+    done = output.record(folder)
+    if done is None or any(done.get(key) != value for key, value in request.items()):
+        return False
+    return not verify or done["proof"] is not None
+
+
+def _card(folder: Path, run: Run, steps: list[int], job: Job, facts: dict[str, Any]) -> None:
+    curves = {}
+    if run.local:
+        curves = curve.loss_curve(run.local, up_to=steps[-1])
+        for path in curve.event_files(run.local):
+            place = folder / "runs" / path.relative_to(run.local)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, place)
+    weights = sorted(
+        path.name for path in folder.iterdir() if path.suffix in (".safetensors", ".msgpack")
+    )
+    page = card.Card(
+        name=run.name,
+        steps=tuple(steps),
+        family=facts["family"],
+        sizes=job.sizes,
+        parameters=facts["parameters"],
+        dtype=job.dtype,
+        proof=facts["proof"],
+        files=tuple(weights),
+        has_tokenizer=job.vocabulary is not None,
+        gin=run.gin(),
+        curves=curves,
+        metadata=job.metadata,
+    )
+    (folder / "README.md").write_text(card.text(page))
+
+
+def _folder(steps: list[int], job: Job) -> Path:
+    mean = f"_mean_of_{len(steps)}" if len(steps) > 1 else ""
+    return job.out / f"checkpoint_{steps[-1]}{mean}"
+
+
+def convert_one(run: Run, steps: list[int], job: Job) -> Path:
+    """Converts one checkpoint, or the mean of several, into `job.out/checkpoint_<last step>…`.
+
+    Raises:
+      ValueError: one sentence for whatever is wrong; nothing whole-looking is left behind.
+    """
+    folder, request = _folder(steps, job), _request(run, steps, job)
+    tree = open_tree([run.checkpoints[step] for step in steps])
+    sizes = dataclasses.replace(job.sizes, own_bias=trees.own_bias(tree))
+    job = dataclasses.replace(job, sizes=sizes)
+    family = job.family or model_type(sizes)
+    if family == "umt5":  # transformers has never had umT5 in Flax
+        job = dataclasses.replace(job, formats=tuple(f for f in job.formats if f != "flax"))
+    config = hugging_face_config(sizes, family)
+    wanted = rules.tensors(sizes)
+    rules.guard(wanted, sizes, {name: tuple(array.shape) for name, array in tree.items()})
+    if job.vocabulary:
+        job.vocabulary.check(sizes.vocab_size)
+    parameters = sum(int(np.prod(tensor.shape)) for tensor in wanted)
+    needed = parameters * DTYPES[job.dtype].itemsize * len(job.formats)
+    output.check_ours(folder)
+    output.check_room(job.out, needed + 2**24)
+    with output.staged(folder) as temporary:
+        write_weights(temporary, tree, wanted, job)
+        _write_json(temporary / "config.json", config | {"torch_dtype": job.dtype})
+        _write_json(temporary / "generation_config.json", generation_config())
+        if job.vocabulary:
+            job.vocabulary.write(temporary)
+        facts = {"family": family, "parameters": parameters, "proof": None}
+        if job.verify:
+            facts["proof"] = verify.prove(temporary, tree, sizes, job.dtype)
+            if job.vocabulary:
+                facts["proof"]["tokenizer_texts"] = job.vocabulary.prove(temporary)
+        _card(temporary, run, steps, job, facts)
+        output.write_record(temporary, request | facts)
+    return folder
+
+
+def convert(run: Run, job: Job, say: Callable[[str], None] = print) -> list[Path]:
+    """Converts every checkpoint of a run that is not converted yet (or their mean).
+
+    Raises:
+      ValueError: see `convert_one`.
+    """
+    steps = sorted(run.checkpoints)
+    if job.average > len(steps):
+        raise ValueError(
+            f"--average {job.average} needs that many checkpoints; {run.folder} holds {len(steps)}."
+        )
+    groups = [[step] for step in steps] if job.average == 1 else [steps[-job.average :]]
+    folders = []
+    for group in groups:
+        folder = _folder(group, job)
+        if _is_done(folder, _request(run, group, job), job.verify):
+            say(f"{folder} is done.")
+        else:
+            say(f"{' + '.join(f'checkpoint_{step}' for step in group)} -> {folder}")
+            convert_one(run, group, job)
+        folders.append(folder)
+    return folders
