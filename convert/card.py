@@ -80,15 +80,9 @@ def _proof(card: Card) -> str:
 
 
 def _usage(card: Card) -> list[str]:
-    keyword = ""
-    lines = []
+    untied = []
     if card.family == "umt5" and not card.sizes.tied:
-        keyword = ", tie_word_embeddings=False"
-        lines = [
-            "transformers 5 would divide this model's logits by the root of its width; "
-            "`tie_word_embeddings=False` at loading prevents that.",
-            "",
-        ]
+        untied = ["model.config.tie_word_embeddings = False  # or transformers 5 scales the logits"]
     tokenizer = ["tokenizer = AutoTokenizer.from_pretrained(name)"] if card.has_tokenizer else []
     return [
         "## Use",
@@ -98,10 +92,10 @@ def _usage(card: Card) -> list[str]:
         "",
         f'name = "{card.name}"',
         *tokenizer,
-        f"model = AutoModelForSeq2SeqLM.from_pretrained(name{keyword})",
+        "model = AutoModelForSeq2SeqLM.from_pretrained(name)",
+        *untied,
         "```",
         "",
-        *lines,
     ]
 
 

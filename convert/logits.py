@@ -118,8 +118,9 @@ def trainer_logits(tree: Tree, sizes: Sizes, batch: dict[str, Any]) -> np.ndarra
 def load_torch(folder: Path):
     """The converted model as transformers loads it, in float32, ready to answer.
 
-    transformers 5 scales an umT5 model's logits by emb_dim**-0.5 whatever its config.json says;
-    the keyword is what turns that off there, and changes nothing elsewhere.
+    transformers 5 calls every umT5 tied, and so scales its logits by emb_dim**-0.5, whatever its
+    config.json says. Setting it right after loading is what helps: at loading it would leave the
+    embeddings of encoder and decoder at random.
     """
     import torch
     from transformers import AutoModelForSeq2SeqLM
@@ -128,9 +129,10 @@ def load_torch(folder: Path):
     logging.set_verbosity_error()  # it warns of every head that is, rightly, not tied
     logging.disable_progress_bar()
     config = json.loads((folder / "config.json").read_text())
-    umt5 = config["model_type"] == "umt5"
-    untied = {"tie_word_embeddings": False} if umt5 and not config["tie_word_embeddings"] else {}
-    return AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32, **untied).eval()
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32)
+    if config["model_type"] == "umt5":
+        model.config.tie_word_embeddings = config["tie_word_embeddings"]
+    return model.eval()
 
 
 def torch_logits(model, batch: dict[str, Any]) -> np.ndarray:

@@ -1,0 +1,108 @@
+"""The layer-by-layer forward pass is the trainer's network, and transformers computes the same."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from convert_fakes import FAMILIES, arrays, tree
+
+from convert import logits, rules, to_hf, verify
+from convert.config import Sizes, hugging_face_config, model_type
+from t5x.examples.t5 import network
+from t5x.layer_stacking import stack_layers
+
+
+def nested(values):
+    found = {}
+    for name, value in values.items():
+        *parents, leaf = name.split("/")
+        node = found
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = jnp.asarray(value)
+    return found
+
+
+def transformer_logits(sizes, values, batch):
+    config = network.T5Config(
+        vocab_size=sizes.vocab_size,
+        emb_dim=sizes.emb_dim,
+        num_heads=sizes.num_heads,
+        num_encoder_layers=sizes.num_encoder_layers,
+        num_decoder_layers=sizes.num_decoder_layers,
+        head_dim=sizes.head_dim,
+        mlp_dim=sizes.mlp_dim,
+        mlp_activations=sizes.mlp_activations,
+        logits_via_embedding=sizes.logits_via_embedding,
+    )
+    params = stack_layers(nested(values))
+    return network.Transformer(config).apply({"params": params}, **batch, enable_dropout=False)
+
+
+@pytest.mark.parametrize("name", ["t5_1_0", "t5_1_1"])
+def test_layer_by_layer_equals_the_whole_network(name):
+    sizes = FAMILIES[name]
+    values, batch = arrays(sizes), logits.fixed_batch(sizes)
+    ours = logits.trainer_logits(tree(values), sizes, batch)
+    np.testing.assert_allclose(ours, transformer_logits(sizes, values, batch), rtol=1e-5, atol=1e-5)
+
+
+def write(folder, sizes, values, dtype="float32"):
+    family = model_type(sizes)
+    job = to_hf.Job(sizes=sizes, out=folder, dtype=dtype, formats=("pytorch",))
+    to_hf.write_weights(folder, tree(values), rules.tensors(sizes), job)
+    (folder / "config.json").write_text(json.dumps(hugging_face_config(sizes, family)))
+
+
+LARGE = {"emb_dim": 8, "num_heads": 2, "head_dim": 4, "mlp_dim": 8, "num_decoder_layers": 1}
+GATED = {"mlp_activations": ("gelu", "linear")}
+NETWORKS = FAMILIES | {
+    "mt5": Sizes(250_112, **LARGE, **GATED, num_encoder_layers=1),
+    "byt5": Sizes(384, **LARGE, **GATED, num_encoder_layers=3),
+    "gelu": Sizes(96, **LARGE, mlp_activations=("gelu",)),
+    "tied 1.1": Sizes(96, **LARGE, **GATED, logits_via_embedding=True),
+    "tied umt5": Sizes(96, **LARGE, **GATED, logits_via_embedding=True, own_bias=True),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_transformers_computes_the_same_logits(tmp_path, name):
+    sizes = NETWORKS[name]
+    values = arrays(sizes)
+    write(tmp_path, sizes, values)
+    facts = verify.prove(tmp_path, tree(values), sizes, "float32")
+    assert facts["largest_difference"] < 1e-4
+    assert facts["largest_logit"] > 0.5
+
+
+def test_bfloat16_is_proved_against_weights_rounded_alike(tmp_path):
+    sizes = FAMILIES["t5_1_1"]
+    values = arrays(sizes)
+    write(tmp_path, sizes, values, "bfloat16")
+    facts = verify.prove(tmp_path, tree(values), sizes, "bfloat16")
+    assert facts["largest_difference"] < 1e-4 < facts["largest_difference_from_float32"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "decoder/logits_dense/kernel",
+        "encoder/relpos_bias/rel_embedding",
+        "decoder/layers_1/encoder_decoder_attention/out/kernel",
+        "encoder/layers_2/pre_mlp_layer_norm/scale",
+    ],
+)
+def test_one_wrong_tensor_anywhere_is_found(tmp_path, source):
+    sizes = FAMILIES["t5_1_1"]
+    values = arrays(sizes)
+    write(tmp_path, sizes, values)
+    values[source] = values[source][..., ::-1]
+    with pytest.raises(ValueError, match="logits differ"):
+        verify.prove(tmp_path, tree(values), sizes, "float32")
+
+
+def test_padding_of_the_inputs_is_part_of_the_batch():
+    batch = logits.fixed_batch(FAMILIES["t5_1_1"])
+    assert (batch["encoder_input_tokens"] == 0).any()
+    assert (batch["decoder_target_tokens"] > 0).all()
