@@ -1,0 +1,229 @@
+"""Span corruption: from a run of token ids to what the model reads and what it must write.
+
+The words. A *run* is L tokens of running text. Its *noise* tokens are hidden: consecutive ones
+form a *span*, and each span is replaced by one *sentinel*, an id that stands for nothing else and
+descends from the last id of the vocabulary. The *inputs* are the run with sentinels instead of
+spans; the *targets* are the spans, each behind its sentinel. Both then get EOS.
+
+An example over 1,000 ids, EOS 1, density 0.3, mean span 1.5 (10 x 0.3 = 3 noise tokens in
+3 / 1.5 = 2 spans):
+
+    text        Ana  are  mere  și   pere  ,    dar  nu   are  nuci
+    tokens       11   12    13   14   15   16    17   18   12   19
+    mask          0    0     1    1    0    0     0    0    0    1
+    inputs       11   12   999   15   16   17    18   12  998    1
+    targets     999   13    14  998   19    1
+
+As in T5 (Raffel et al. 2020, arXiv:1910.10683, section 3.1.4) a run begins with visible text and
+ends with a span, so L alone decides how long inputs and targets are: 568 tokens at density 0.15
+and mean span 3 always give 512 and 114, EOS counted.
+
+    lengths(512)                                    -> Lengths(tokens=568, targets=114)
+    corrupt(tokens, mask, sentinels=(999, 998))     -> (inputs, targets)
+    seqio.Task(preprocessors=[..., split_runs, span_corruption, seqio.preprocessors.append_eos])
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import seqio
+import tensorflow as tf
+
+from tasks import vocabularies
+
+
+class Lengths(NamedTuple):
+    """How much raw text fills an example.
+
+    `tokens`: the run's length before corruption. `targets`: what it becomes, EOS counted.
+    """
+
+    tokens: int
+    targets: int
+
+
+@dataclasses.dataclass(frozen=True)
+class SpanNoise:
+    """How text is hidden: `density` of all tokens, in spans of `mean_span` tokens on average."""
+
+    density: float = 0.15
+    mean_span: float = 3.0
+
+    def __post_init__(self):
+        if not 0 < self.density < 1:
+            raise ValueError(f"noise density is {self.density}, but must lie between 0 and 1")
+        if not self.mean_span >= 1:
+            raise ValueError(f"mean noise span is {self.mean_span} tokens, but must be at least 1")
+
+    def counts(self, length: int) -> tuple[int, int]:
+        """Returns (noise tokens, spans) of a run of `length` >= 2 tokens, halves to even."""
+        noise = min(max(round(length * self.density), 1), length - 1)
+        spans = min(max(round(noise / self.mean_span), 1), noise, length - noise)
+        return noise, spans
+
+    def fill(self, inputs_length: int) -> Lengths:
+        """Returns the longest run whose inputs fit `inputs_length`, EOS counted, and its targets.
+
+        At density 0.5 the run is one shorter if the targets would else outgrow the inputs.
+        """
+        return _fill(inputs_length, self.density, self._corrupted)
+
+    def _corrupted(self, length: int) -> tuple[int, int]:
+        noise, spans = self.counts(length)
+        return length - noise + spans + 1, noise + spans + 1
+
+    def check(self, lengths: Mapping[str, int], n_sentinels: int, task: str) -> Lengths:
+        """Returns `self.fill`, or refuses feature lengths and vocabularies that do not fit.
+
+        Raises:
+          ValueError: the targets are too short, or the spans outnumber the sentinels.
+        """
+        found = self.fill(lengths["inputs"])
+        setting = (
+            f"task {task}: inputs {lengths['inputs']} with noise density {self.density:g} and mean "
+            f"span {self.mean_span:g} give"
+        )
+        if lengths["targets"] < found.targets:
+            raise ValueError(
+                f"{setting} {found.targets} target tokens, but TASK_FEATURE_LENGTHS['targets'] is "
+                f"{lengths['targets']}: set it to {found.targets}"
+            )
+        if (spans := self.counts(found.tokens)[1]) > n_sentinels:
+            raise ValueError(
+                f"{setting} {spans} spans, but the vocabulary has {n_sentinels} sentinels: shorten "
+                "TASK_FEATURE_LENGTHS['inputs'] or lengthen the spans"
+            )
+        return found
+
+
+def lengths(inputs_length: int, density: float = 0.15, mean_span: float = 3.0) -> Lengths:
+    """Returns how many raw tokens fill `inputs_length`, and the targets' length, as T5 counts.
+
+    T5 counts no span at all where there is less noise than half a mean span, though its masks
+    then have one, and trims the two tokens too many. `SpanNoise.fill` counts that span; for all
+    other settings the two agree.
+    """
+
+    def corrupted(length):
+        noise = round(length * density)
+        spans = round(noise / mean_span)
+        return length - noise + spans + 1, noise + spans + 1
+
+    return _fill(inputs_length, density, corrupted)
+
+
+def _fill(inputs_length: int, density: float, corrupted) -> Lengths:
+    if inputs_length < 3:
+        raise ValueError(f"inputs of {inputs_length} tokens cannot hold text, sentinel and EOS")
+    length = inputs_length
+    while length > 2 and corrupted(length)[0] > inputs_length:
+        length -= 1
+    while corrupted(length + 1)[0] <= inputs_length:
+        length += 1
+    inputs, targets = corrupted(length)
+    if density == 0.5 and targets > inputs:
+        return Lengths(length - 1, targets - 1)
+    return Lengths(length, targets)
+
+
+def noise_mask(length: tf.Tensor, seed: tf.Tensor, noise: SpanNoise) -> tf.Tensor:
+    """Returns a random mask, bool [length], True where a token is hidden.
+
+    The numbers of noise tokens and spans are fixed by `length`; which of all ways to cut the noise
+    into that many spans, and the rest into as many stretches between them, is drawn uniformly.
+
+    Args:
+      length: int32 scalar, at least 2.
+      seed: integers [2]; equal seeds give equal masks.
+      noise: density and mean span.
+    """
+    n = tf.cast(length, tf.float64)
+    hidden = tf.clip_by_value(tf.cast(tf.round(n * noise.density), tf.int32), 1, length - 1)
+    spans = tf.cast(tf.round(tf.cast(hidden, tf.float64) / noise.mean_span), tf.int32)
+    spans = tf.clip_by_value(spans, 1, tf.minimum(hidden, length - hidden))
+    seeds = tf.random.experimental.stateless_split(seed, 2)
+    hidden_lengths = _random_parts(hidden, spans, seeds[0])
+    shown_lengths = _random_parts(length - hidden, spans, seeds[1])
+    both = tf.reshape(tf.stack([shown_lengths, hidden_lengths], axis=1), [-1])
+    return tf.repeat(tf.math.mod(tf.range(2 * spans), 2) == 1, both)
+
+
+def _random_parts(total: tf.Tensor, parts: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Cuts `total` into `parts` positive integers, int32 [parts], all ways equally likely."""
+    draw = tf.random.stateless_uniform([total - 1], seed)
+    cuts = tf.sort(tf.math.top_k(draw, parts - 1).indices) + 1
+    return tf.concat([cuts, [total]], 0) - tf.concat([[0], cuts], 0)
+
+
+def corrupt(
+    tokens: tf.Tensor, mask: tf.Tensor, sentinels: Sequence[int]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (inputs, targets) before EOS; see the example at the top of this file.
+
+    Args:
+      tokens: int32 [L].
+      mask: bool [L], True where a token is hidden.
+      sentinels: ids of the first, second, ... sentinel; at least as many as there are spans.
+    """
+    return _sentinels_for(tokens, mask, sentinels), _sentinels_for(tokens, ~mask, sentinels)
+
+
+def _sentinels_for(tokens: tf.Tensor, mask: tf.Tensor, sentinels: Sequence[int]) -> tf.Tensor:
+    """Replaces each stretch where `mask` is True by one sentinel, in order."""
+    first = mask & ~tf.concat([[False], mask[:-1]], 0)
+    rank = tf.maximum(tf.cumsum(tf.cast(first, tf.int32)) - 1, 0)
+    marks = tf.gather(tf.constant(sentinels, tokens.dtype), tf.where(first, rank, 0))
+    return tf.boolean_mask(tf.where(first, marks, tokens), first | ~mask)
+
+
+def split_runs(dataset: tf.data.Dataset, length: int, key: str = "targets") -> tf.data.Dataset:
+    """Joins the documents' tokens end to end and cuts them into runs of exactly `length`.
+
+    Documents follow each other without a mark between them, as in T5; what is left of one run's
+    last document begins the next. Nothing is dropped, so only the last run of a bounded dataset
+    is shorter. Where the cuts fall differs in each epoch, as the order of documents does.
+
+    Args:
+      dataset: elements {key: int32 [any]}; other features are dropped.
+      length: tokens a run.
+      key: the feature.
+    """
+    runs = dataset.map(lambda x: x[key], num_parallel_calls=tf.data.AUTOTUNE).rebatch(length)
+    return runs.map(lambda tokens: {key: tokens}, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def span_corruption(
+    dataset: tf.data.Dataset,
+    sequence_length: Mapping[str, int],
+    output_features: Mapping[str, seqio.Feature],
+    noise: SpanNoise = SpanNoise(),
+    task: str = "span corruption",
+) -> tf.data.Dataset:
+    """Turns {"targets": int32 [any]} a document into {"inputs", "targets"}, both before EOS.
+
+    A seqio preprocessor: runs of the length that fills the inputs, one random mask each, drawn
+    from seqio's map seeds. A last run of one token, which cannot be hidden in part, is left out.
+
+    Args:
+      dataset: elements with "targets", token ids of one document.
+      sequence_length: lengths of "inputs" and "targets", EOS counted.
+      output_features: the task's features.
+      noise: density and mean span.
+      task: the name that error messages give.
+
+    Raises:
+      ValueError: see `SpanNoise.check` and `vocabularies.sentinels`.
+    """
+    sentinels = vocabularies.sentinels(output_features["targets"].vocabulary)
+    run = noise.check(sequence_length, len(sentinels), task)
+    runs = split_runs(dataset, run.tokens).filter(lambda x: tf.size(x["targets"]) > 1)
+
+    @seqio.map_over_dataset(num_seeds=1)
+    def hide(example, seed):
+        tokens = example["targets"]
+        mask = noise_mask(tf.size(tokens), tf.stack(seed), noise)
+        inputs, targets = corrupt(tokens, mask, sentinels)
+        return {"inputs": inputs, "targets": targets}
+
+    return hide(runs)
