@@ -1,0 +1,144 @@
+"""The text that a vocabulary is trained on: files or a hub corpus, streamed, as short lines.
+
+    counts = Counts()
+    for line in read_lines(read_documents("data/ro_mini/*.jsonl"), counts): ...
+
+SentencePiece drops every line above 4,192 bytes without a word, so documents are cut at line
+ends and long lines at spaces.
+"""
+
+import dataclasses
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tasks.normalize import normalize
+
+MAX_LINE_BYTES = 4_000
+_BUILDERS = {
+    ".jsonl": "json",
+    ".json": "json",
+    ".txt": "text",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+}
+
+
+@dataclasses.dataclass
+class Counts:
+    """What has passed so far; `skipped` documents were empty, null or not text."""
+
+    documents: int = 0
+    skipped: int = 0
+    lines: int = 0
+    bytes: int = 0
+
+
+def read_documents(
+    corpus: str,
+    *,
+    column: str = "text",
+    config: str | None = None,
+    split: str = "train",
+    max_documents: int | None = None,
+) -> Iterator[Any]:
+    """Streams one column of `corpus`: a glob of files, an `http(s)://` file or a hub name.
+
+    Files are jsonl, txt (one document a line), csv, tsv or parquet, also as .gz or .zst. Nothing
+    is downloaded ahead. Raises ValueError for a corpus, configuration, split or column that
+    does not exist.
+    """
+    rows = _open(corpus, config, split)
+    names = rows.column_names or list(next(iter(rows), {}))
+    if not names:
+        raise ValueError(f"the corpus {corpus} holds no document")
+    if column not in names:
+        raise ValueError(
+            f"the corpus {corpus} has no column {column!r}: set --column to one of {names}"
+        )
+    if max_documents is not None:
+        rows = rows.take(max_documents)
+    return (row[column] for row in rows.select_columns([column]))
+
+
+def read_lines(documents: Iterable[Any], counts: Counts, *, cedilla: bool = True) -> Iterator[str]:
+    """Normalized lines of at most `MAX_LINE_BYTES` UTF-8 bytes; keeps `counts` up to date.
+
+    With `cedilla` Romanian ş ţ are written ș ț, as the tasks write them.
+    """
+    for document in documents:
+        text = normalize(document, cedilla=cedilla) if isinstance(document, str) else ""
+        if not text.strip():
+            counts.skipped += 1
+            continue
+        counts.documents += 1
+        for line in text.splitlines():
+            for part in cut(line):
+                counts.lines += 1
+                counts.bytes += len(part.encode())
+                yield part
+
+
+def cut(line: str, limit: int = MAX_LINE_BYTES) -> Iterator[str]:
+    """Cuts a line at spaces into parts of at most `limit` bytes; a longer word is dropped."""
+    if len(line.encode()) <= limit:
+        if line.strip():
+            yield line
+        return
+    part, size = [], 0
+    for word in line.split():
+        length = len(word.encode()) + 1
+        if part and size + length > limit:
+            yield " ".join(part)
+            part, size = [], 0
+        if length <= limit:
+            part.append(word)
+            size += length
+    if part:
+        yield " ".join(part)
+
+
+def _open(corpus: str, config: str | None, split: str):
+    import datasets
+
+    builder = _builder(corpus)
+    if builder is None:
+        where, options = corpus, {"name": config, "split": split}
+    else:
+        options = {"data_files": _files(corpus), "split": "train"}
+        if builder == "csv" and ".tsv" in corpus:
+            options["delimiter"] = "\t"
+        where = builder
+    try:
+        return datasets.load_dataset(where, streaming=True, **options)
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise ValueError(
+            f"the corpus {corpus} (config {config}, split {split}) cannot be opened: {reason}; "
+            "a private corpus needs HF_TOKEN or a saved login"
+        ) from error
+
+
+def _builder(corpus: str) -> str | None:
+    """The reader for a file's suffix; None for a hub name."""
+    stem, suffix = os.path.splitext(corpus)
+    if suffix in (".gz", ".zst", ".xz", ".bz2"):
+        suffix = os.path.splitext(stem)[1]
+    if suffix in _BUILDERS:
+        return _BUILDERS[suffix]
+    if os.path.exists(corpus) or "*" in corpus or corpus.startswith(("/", ".", "~")):
+        raise ValueError(
+            f"the corpus {corpus} ends in none of {sorted(_BUILDERS)}: name files, not a folder"
+        )
+    return None
+
+
+def _files(corpus: str) -> list[str]:
+    if "://" in corpus:
+        return [corpus]
+    found = sorted(glob.glob(os.path.expanduser(corpus), recursive=True))
+    if not found:
+        raise ValueError(f"no file matches the corpus {corpus} from {os.getcwd()}")
+    return found
