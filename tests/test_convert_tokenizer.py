@@ -1,0 +1,192 @@
+"""The written tokenizer gives the trainer's ids, whatever the layout of the vocabulary."""
+
+import json
+import pathlib
+
+import pytest
+import seqio
+from transformers import AutoTokenizer, T5Tokenizer
+
+from convert import tokenizer as hugging_face
+from vocabulary import corpus, proto, train
+
+DATA = pathlib.Path(__file__).parents[1] / "data" / "ro_mini"
+MINI = str(DATA / "ro_mini.model")
+ODD = (
+    "",
+    " ",
+    "  două  spații,\tun tab și\no linie nouă  ",
+    "Ștefan, ŞTEFAN, s\u0327i e\u0301",
+    "1.234,56 € … ½ m² ﬁ ™",
+    "a\u00a0b\u200bc\u00add",
+    "漢字 и кириллица 한국어 😀 🇷🇴",
+    "a▁b <not_a_token> [x] {y}",
+)
+
+
+def with_sentinels(text):
+    words = text.split()
+    for place in range(0, len(words), 4):
+        words[place] = f"<extra_id_{place // 4 % 100}> {words[place]}"
+    return " ".join(words) + " <extra_id_99>"
+
+
+@pytest.fixture(scope="module")
+def texts():
+    lines = (DATA / "validation.jsonl").read_text(encoding="utf-8").splitlines()
+    plain = [json.loads(line)["text"] for line in lines] + list(ODD)
+    return plain + [with_sentinels(text) for text in plain]
+
+
+@pytest.fixture(scope="module")
+def bytes_model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("bytes") / "bytes.model"
+    documents = corpus.read_documents(str(DATA / "train-*.jsonl"))
+    lines = corpus.read_lines(documents, corpus.Counts())
+    proto.write_model(train.train_vocabulary(lines, 1024, byte_fallback=True), str(path))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def outside_model(tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("outside") / "outside.model")
+    model = proto.read_model(MINI)
+    del model.pieces[-100:]
+    proto.write_model(model, path)
+    return path
+
+
+def test_ours(tmp_path, texts):
+    hugging_face.write_tokenizer(MINI, str(tmp_path))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    vocabulary = seqio.SentencePieceVocabulary(MINI, extra_ids=0)
+    hugging_face.assert_same_ids(vocabulary, tokenizer, texts)
+    assert len(tokenizer) == 2048
+    assert tokenizer.convert_tokens_to_ids("<extra_id_0>") == 2047
+    assert tokenizer("<extra_id_0>").input_ids == [2047, 1]
+    assert type(tokenizer).__name__ == "T5Tokenizer"
+
+
+@pytest.mark.parametrize("kind", ["t5", "mt5", "umt5"])
+def test_beside_any_config(tmp_path, texts, kind):
+    """umT5's registered class takes tokenizer.json as it stands, T5's rebuilds it."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    hugging_face.write_tokenizer(MINI, str(tmp_path))
+    vocabulary = seqio.SentencePieceVocabulary(MINI, extra_ids=0)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    hugging_face.assert_same_ids(vocabulary, tokenizer, texts)
+
+
+def test_saved_again_and_loaded_by_class(tmp_path, texts):
+    hugging_face.write_tokenizer(MINI, str(tmp_path / "a"))
+    AutoTokenizer.from_pretrained(tmp_path / "a").save_pretrained(tmp_path / "b")
+    vocabulary = seqio.SentencePieceVocabulary(MINI, extra_ids=0)
+    for folder in ("a", "b"):
+        tokenizer = T5Tokenizer.from_pretrained(tmp_path / folder)
+        hugging_face.assert_same_ids(vocabulary, tokenizer, texts)
+
+
+def test_sentinels_outside(tmp_path, texts, outside_model):
+    hugging_face.write_tokenizer(outside_model, str(tmp_path), extra_ids=100)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    vocabulary = seqio.SentencePieceVocabulary(outside_model, extra_ids=100)
+    hugging_face.assert_same_ids(vocabulary, tokenizer, texts)
+    assert len(tokenizer) == 2048
+
+
+def test_byte_fallback(tmp_path, texts, bytes_model):
+    hugging_face.write_tokenizer(bytes_model, str(tmp_path))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    vocabulary = seqio.SentencePieceVocabulary(bytes_model, extra_ids=0)
+    hugging_face.assert_same_ids(vocabulary, tokenizer, texts)
+    assert tokenizer.decode(tokenizer("漢字 😀").input_ids, skip_special_tokens=True) == "漢字 😀"
+
+
+@pytest.mark.parametrize("extra_ids", [100, 125])
+def test_byte_tokenizer_counts_down_as_seqio(tmp_path, texts, extra_ids):
+    hugging_face.write_byte_tokenizer(str(tmp_path), extra_ids=extra_ids)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    vocabulary = seqio.ByteVocabulary(extra_ids=extra_ids)
+    hugging_face.assert_same_ids(vocabulary, tokenizer, texts)
+    assert tokenizer.convert_tokens_to_ids("<extra_id_0>") == 258 + extra_ids
+    assert tokenizer("ș").input_ids == [203, 156, 1]
+
+
+def test_byte_tokenizer_without_sentinels(tmp_path):
+    hugging_face.write_byte_tokenizer(str(tmp_path), extra_ids=0)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    hugging_face.assert_same_ids(seqio.ByteVocabulary(), tokenizer, ["Ștefan", ""])
+    assert len(tokenizer) == 259
+
+
+def test_by_the_kind_of_vocabulary(tmp_path, texts):
+    for vocabulary in (seqio.SentencePieceVocabulary(MINI), seqio.ByteVocabulary(extra_ids=100)):
+        folder = str(tmp_path / type(vocabulary).__name__)
+        hugging_face.write_tokenizer_of(vocabulary, folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        hugging_face.assert_same_ids(vocabulary, tokenizer, texts)
+    with pytest.raises(ValueError, match="PassThroughVocabulary has no Hugging Face tokenizer"):
+        hugging_face.write_tokenizer_of(seqio.PassThroughVocabulary(10), str(tmp_path))
+
+
+def test_decoding_gives_the_text_back(tmp_path):
+    hugging_face.write_tokenizer(MINI, str(tmp_path))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    text = "Ana are mere, iar țăranii și-au strâns grânele."
+    assert tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True) == text
+    masked = tokenizer("Ana <extra_id_0> mere.").input_ids
+    assert tokenizer.decode(masked, skip_special_tokens=True) == "Ana mere."
+
+
+def test_files_are_the_same_every_time(tmp_path):
+    for folder in ("a", "b"):
+        hugging_face.write_tokenizer(MINI, str(tmp_path / folder))
+    names = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert names == [
+        "special_tokens_map.json",
+        "spiece.model",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert (tmp_path / "a" / "spiece.model").read_bytes() == pathlib.Path(MINI).read_bytes()
+
+
+def test_another_vocabulary_is_noticed(tmp_path, bytes_model, outside_model):
+    hugging_face.write_tokenizer(MINI, str(tmp_path))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    for path, extra_ids in ((bytes_model, 0), (outside_model, 0)):
+        vocabulary = seqio.SentencePieceVocabulary(path, extra_ids=extra_ids)
+        with pytest.raises(ValueError, match=r"<extra_id_0> is 2047 .* and \d+ in the trainer's"):
+            hugging_face.assert_same_ids(vocabulary, tokenizer, [])
+
+
+def test_one_changed_score_is_noticed(tmp_path):
+    model = proto.read_model(MINI)
+    word = next(i for i, piece in enumerate(model.pieces) if piece.piece == "▁face")
+    model.pieces[word].score = -100.0
+    changed = str(tmp_path / "changed.model")
+    proto.write_model(model, changed)
+    hugging_face.write_tokenizer(changed, str(tmp_path / "hf"))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    vocabulary = seqio.SentencePieceVocabulary(MINI)
+    hugging_face.assert_same_ids(vocabulary, tokenizer, ["Ana vine."])
+    with pytest.raises(ValueError, match="the tokenizers differ at id 1 of 'Ce face Ana'"):
+        hugging_face.assert_same_ids(vocabulary, tokenizer, ["Ce face Ana"])
+
+
+def test_a_tie_is_no_difference():
+    names = {1: "▁", 2: "..", 3: "."}
+    look_up = lambda ids: [names[i] for i in ids]
+    assert hugging_face.is_tie([1, 2, 3], [1, 3, 2], look_up)
+    assert not hugging_face.is_tie([1, 2, 3], [2, 1, 3], look_up)
+    assert not hugging_face.is_tie([1, 2], [1, 3, 3], look_up)
+
+
+def test_models_that_are_not_t5s_are_refused(tmp_path):
+    model = proto.read_model(MINI)
+    model.trainer_spec.pad_id = 3
+    proto.write_model(model, str(tmp_path / "odd.model"))
+    with pytest.raises(ValueError, match=r"pad, eos, unk \(3, 1, 2\)"):
+        hugging_face.write_tokenizer(str(tmp_path / "odd.model"), str(tmp_path / "hf"))

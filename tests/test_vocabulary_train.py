@@ -1,0 +1,173 @@
+"""Training gives exactly the pieces asked for, sentinels last, the same file every time."""
+
+import gzip
+import json
+import pathlib
+
+import pytest
+import sentencepiece
+
+from vocabulary import corpus, proto, train
+from vocabulary.check import check_vocabulary
+from vocabulary.findings import passed, table
+
+MINI = str(pathlib.Path(__file__).parents[1] / "data" / "ro_mini" / "train-*.jsonl")
+
+
+@pytest.fixture(scope="module")
+def lines():
+    return list(corpus.read_lines(corpus.read_documents(MINI), corpus.Counts()))
+
+
+@pytest.fixture(scope="module")
+def model(lines):
+    return train.train_vocabulary(lines, 512)
+
+
+def processor(model):
+    return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+
+
+def test_size_counts_everything(model):
+    assert len(model.pieces) == 512
+    assert model.trainer_spec.vocab_size == 512
+
+
+def test_sentinels_are_last_and_descend(model):
+    assert proto.sentinel_ids(model) == {n: 511 - n for n in range(100)}
+
+
+def test_sentinel_in_text_is_one_id_between_words(model):
+    encode = processor(model).encode
+    words = encode("Ana are mere")
+    assert encode("<extra_id_0>") == [511]
+    assert encode("Ana are mere <extra_id_99>") == [*words, 412]
+    assert encode("<extra_id_7> Ana are mere <extra_id_8>") == [504, *words, 503]
+
+
+def test_special_ids(model):
+    loaded = processor(model)
+    ids = (loaded.pad_id(), loaded.eos_id(), loaded.unk_id(), loaded.bos_id())
+    assert ids == (0, 1, 2, -1)
+
+
+def test_same_text_same_file(lines, model):
+    again = train.train_vocabulary(lines, 512)
+    assert again.SerializeToString(deterministic=True) == model.SerializeToString(
+        deterministic=True
+    )
+
+
+def test_required_characters_are_never_unknown(model):
+    loaded = processor(model)
+    assert 2 not in loaded.encode(train.REQUIRED_CHARACTERS)
+
+
+def test_byte_fallback_leaves_nothing_unknown(lines):
+    loaded = processor(train.train_vocabulary(lines, 768, byte_fallback=True))
+    ids = loaded.encode("漢字 😀")
+    assert 2 not in ids
+    assert loaded.decode(ids) == "漢字 😀"
+
+
+@pytest.mark.parametrize("size", [0, 128, 1000, 64001])
+def test_size_must_be_a_multiple_of_128(size):
+    with pytest.raises(ValueError, match=rf"--size {size} is not a multiple of 128.*set --size"):
+        train.train_vocabulary(iter(["never read"]), size)
+
+
+def test_size_too_large_names_the_largest(lines):
+    with pytest.raises(ValueError, match="the largest possible is --size") as error:
+        train.train_vocabulary(lines, 128_000)
+    largest = int(str(error.value).split("--size ")[2].split(",")[0])
+    assert len(train.train_vocabulary(lines, largest).pieces) == largest
+
+
+def test_size_too_small_names_the_least(lines):
+    chinese = "".join(map(chr, range(0x4E00, 0x4E3C)))
+    options = {"required_characters": train.REQUIRED_CHARACTERS + chinese}
+    with pytest.raises(ValueError, match="set --size 384 or more"):
+        train.train_vocabulary(lines, 256, **options)
+    assert len(train.train_vocabulary(lines, 384, **options).pieces) == 384
+
+
+def test_empty_corpus():
+    with pytest.raises(ValueError, match="the corpus holds no text"):
+        train.train_vocabulary([], 512)
+
+
+def test_command_writes_and_checks(tmp_path, capsys):
+    out = tmp_path / "new" / "ro.model"
+    train.main(["--corpus", MINI, "--size", "512", "--out", str(out)])
+    printed = capsys.readouterr()
+    assert "512 pieces" in printed.out
+    assert "read 291 documents" in printed.err
+    findings = check_vocabulary(str(out), 512)
+    assert passed(findings), table(findings)
+    listing = out.with_suffix(".vocab").read_text(encoding="utf-8").splitlines()
+    assert len(listing) == 512
+    assert listing[0] == "<pad>\t0"
+    assert listing[-1] == "▁<extra_id_0>\t0"
+
+
+def test_command_keeps_what_is_there(tmp_path):
+    out = tmp_path / "ro.model"
+    out.write_bytes(b"precious")
+    with pytest.raises(SystemExit, match="exists"):
+        train.main(["--corpus", MINI, "--size", "512", "--out", str(out)])
+    assert out.read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"--corpus": "nowhere/*.jsonl"}, "no file matches the corpus nowhere"),
+        ({"--corpus": "/tmp"}, "ends in none of"),
+        ({"--column": "txt"}, r"no column 'txt'.*'text'"),
+        ({"--size": "513"}, "not a multiple of 128"),
+        ({"--out": "ro.bin"}, "must end in .model"),
+    ],
+)
+def test_mistakes_are_one_sentence(changes, sentence, tmp_path):
+    options = {"--corpus": MINI, "--size": "512", "--out": str(tmp_path / "a.model")} | changes
+    with pytest.raises(SystemExit, match=sentence):
+        train.main([word for pair in options.items() for word in pair])
+    assert not list(tmp_path.iterdir())
+
+
+def test_long_lines_are_cut_at_spaces():
+    text = "cuvânt " * 2000
+    parts = list(corpus.cut(text))
+    assert all(len(part.encode()) <= corpus.MAX_LINE_BYTES for part in parts)
+    assert " ".join(parts).split() == text.split()
+    assert list(corpus.cut("a" * 5000 + " b")) == ["b"]
+    assert list(corpus.cut("  ")) == []
+
+
+def test_bad_documents_are_counted_and_cedillas_become_commas():
+    counts = corpus.Counts()
+    documents = [None, "", " \n", 7, "Ştiinţă\n\nşi ţară"]
+    assert list(corpus.read_lines(documents, counts)) == ["Știință", "și țară"]
+    kept = corpus.read_lines(documents, corpus.Counts(), cedilla=False)
+    assert list(kept) == ["Ştiinţă", "şi ţară"]
+    assert (counts.documents, counts.skipped, counts.lines) == (1, 4, 2)
+
+
+def test_every_kind_of_file(tmp_path):
+    (tmp_path / "a.txt").write_text("unu\ndoi\n")
+    (tmp_path / "b.csv").write_text("id,text\n1,unu\n2,doi\n")
+    (tmp_path / "c.tsv").write_text("id\ttext\n1\tunu\n2\tdoi\n")
+    rows = "".join(json.dumps({"text": text}) + "\n" for text in ("unu", "doi"))
+    (tmp_path / "d.jsonl").write_text(rows)
+    (tmp_path / "e.jsonl.gz").write_bytes(gzip.compress(rows.encode()))
+    for path in sorted(tmp_path.iterdir()):
+        assert list(corpus.read_documents(str(path))) == ["unu", "doi"], path
+
+
+def test_max_documents():
+    assert len(list(corpus.read_documents(MINI, max_documents=3))) == 3
+
+
+def test_sentinels_are_not_added_twice(model):
+    with pytest.raises(ValueError, match="holds sentinels already"):
+        proto.append_sentinels(model)
