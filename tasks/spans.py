@@ -97,6 +97,9 @@ class SpanNoise:
         return found
 
 
+T5_NOISE = SpanNoise()
+
+
 def lengths(inputs_length: int, density: float = 0.15, mean_span: float = 3.0) -> Lengths:
     """Returns how many raw tokens fill `inputs_length`, and the targets' length, as T5 counts.
 
@@ -197,7 +200,7 @@ def span_corruption(
     dataset: tf.data.Dataset,
     sequence_length: Mapping[str, int],
     output_features: Mapping[str, seqio.Feature],
-    noise: SpanNoise = SpanNoise(),
+    noise: SpanNoise = T5_NOISE,
     task: str = "span corruption",
 ) -> tf.data.Dataset:
     """Turns {"targets": int32 [any]} a document into {"inputs", "targets"}, both before EOS.
@@ -227,3 +230,34 @@ def span_corruption(
         return {"inputs": inputs, "targets": targets}
 
     return hide(runs)
+
+
+def prefix_lm(
+    dataset: tf.data.Dataset,
+    sequence_length: Mapping[str, int],
+    output_features: Mapping[str, seqio.Feature],
+) -> tf.data.Dataset:
+    """Cuts a run of text in two at a random place: read the first part, write the second.
+
+    Runs have min(inputs, targets) tokens and either part at least one, so that both fit with EOS:
+
+        tokens   11 12 13 14 15 16     cut at 4
+        inputs   11 12 13 14  1
+        targets  15 16  1
+
+    Args:
+      dataset: elements with "targets", token ids of one document.
+      sequence_length: lengths of "inputs" and "targets", EOS counted.
+      output_features: the task's features (not used: no sentinel is needed).
+    """
+    del output_features
+    length = min(sequence_length["inputs"], sequence_length["targets"])
+    runs = split_runs(dataset, length).filter(lambda x: tf.size(x["targets"]) > 1)
+
+    @seqio.map_over_dataset(num_seeds=1)
+    def cut(example, seed):
+        tokens = example["targets"]
+        at = tf.random.stateless_uniform([], tf.stack(seed), 1, tf.size(tokens), tf.int32)
+        return {"inputs": tokens[:at], "targets": tokens[at:]}
+
+    return cut(runs)

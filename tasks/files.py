@@ -1,0 +1,231 @@
+"""Where a corpus's bytes lie: local paths, http(s), gs:// and the hub's hf://, by name or pattern.
+
+    files = find(["/data/ro/*.jsonl.zst", "https://example.org/ro.parquet"])
+    read_range(files[0], 0, 1000)            # bytes 0..999
+    with open_stream(files[1]) as stream: ...  # decompressed
+
+Nothing here retries; `patience.patiently` goes around the callers.
+"""
+
+import dataclasses
+import functools
+import glob
+import gzip
+import io
+import os
+import urllib.request
+from collections.abc import Iterable
+from typing import BinaryIO
+
+KINDS = {
+    "jsonl": "jsonl",
+    "ndjson": "jsonl",
+    "json": "json",
+    "csv": "csv",
+    "tsv": "tsv",
+    "txt": "text",
+    "text": "text",
+    "parquet": "parquet",
+}
+PACKINGS = ("gz", "zst")
+TIMEOUT_S = 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class File:
+    """One file of a corpus: its address, its kind (a value of KINDS), its compression or ''."""
+
+    url: str
+    kind: str
+    packing: str = ""
+
+    @property
+    def remote(self) -> bool:
+        """Whether reading it crosses the network."""
+        return "://" in self.url
+
+
+def classify(url: str) -> File | None:
+    """Returns the file that `url` names by its endings, or None if it is no corpus file."""
+    name = url.split("?")[0].rsplit("/", 1)[-1].lower()
+    stem, _, packing = name.rpartition(".")
+    if packing in PACKINGS:
+        name = stem
+    else:
+        packing = ""
+    kind = KINDS.get(name.rpartition(".")[2])
+    return File(url, kind, packing) if kind else None
+
+
+def find(patterns: Iterable[str]) -> list[File]:
+    """Returns the files that match, sorted by address, each once.
+
+    Raises:
+      ValueError: a pattern matches nothing, or something whose format its name does not tell.
+    """
+    found = {}
+    for pattern in patterns:
+        urls = _expand(pattern)
+        if not urls:
+            raise ValueError(f"no file matches {pattern!r}")
+        for url in urls:
+            found[url] = classify(url)
+            if found[url] is None:
+                raise ValueError(
+                    f"{url!r} is of no known format: its name must end in one of "
+                    f"{', '.join('.' + k for k in KINDS)}, with .gz or .zst behind it if compressed"
+                )
+    return [found[url] for url in sorted(found)]
+
+
+def _expand(pattern: str) -> list[str]:
+    if "://" not in pattern:
+        return [os.path.abspath(p) for p in glob.glob(pattern, recursive=True) if os.path.isfile(p)]
+    if not glob.has_magic(pattern) or pattern.startswith("http"):
+        return [pattern]
+    fs, path = _filesystem(pattern)
+    return [fs.unstrip_protocol(p) for p in fs.glob(path)]
+
+
+@functools.cache
+def _protocol_filesystem(protocol: str):
+    import fsspec
+
+    return fsspec.filesystem(protocol)
+
+
+def _filesystem(url: str):
+    fs = _protocol_filesystem(url.split("://", 1)[0])
+    return fs, fs._strip_protocol(url)
+
+
+@functools.lru_cache(maxsize=100_000)
+def _probe(file: File) -> tuple[int | None, bool]:
+    """Asks for a remote file's bytes and whether ranges of them can be had, in one request."""
+    if not file.url.startswith("http"):
+        fs, path = _filesystem(file.url)
+        return fs.info(path).get("size"), True
+    with _get(file.url, 0, 1) as response:
+        if response.status == 206:
+            total = response.headers.get("Content-Range", "").rpartition("/")[2]
+            return (int(total), True) if total.isdigit() else (None, False)
+        return response.length, False
+
+
+def size(file: File) -> int | None:
+    """Returns the bytes of `file` as it lies, or None where its server does not tell."""
+    return _probe(file)[0] if file.remote else os.path.getsize(file.url)
+
+
+def has_ranges(file: File) -> bool:
+    """Says whether any range of bytes can be read without those before it."""
+    return _probe(file)[1] if file.remote else True
+
+
+def read_range(file: File, start: int, stop: int) -> bytes:
+    """Returns bytes `start`..`stop`-1 of `file`, fetching these alone.
+
+    Raises:
+      ConnectionError: fewer came.
+    """
+    if not file.remote:
+        with open(file.url, "rb") as f:
+            f.seek(start)
+            data = f.read(stop - start)
+    elif file.url.startswith("http"):
+        with _get(file.url, start, stop) as response:
+            data = response.read() if response.status == 206 else b""
+    else:
+        fs, path = _filesystem(file.url)
+        exact = {"cache_type": "none"} if file.url.startswith("hf://") else {}
+        data = fs.cat_file(path, start=start, end=stop, **exact)
+    if len(data) != stop - start:
+        raise ConnectionError(f"{file.url}: {len(data)} bytes came of {stop - start}")
+    return data
+
+
+def _get(url: str, start: int = 0, stop: int | None = None):
+    ranged = {} if stop is None else {"Range": f"bytes={start}-{stop - 1}"}
+    return urllib.request.urlopen(urllib.request.Request(url, headers=ranged), timeout=TIMEOUT_S)
+
+
+class _Ranges(io.RawIOBase):
+    """A remote file whose every read is one request for just the bytes asked for."""
+
+    def __init__(self, file: File):
+        self._file = file
+        self._end = size(file)
+        self._at = 0
+
+    def readable(self):
+        return True
+
+    def seekable(self):
+        return True
+
+    def tell(self):
+        return self._at
+
+    def seek(self, offset, whence=io.SEEK_SET):
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._end}[whence]
+        self._at = base + offset
+        return self._at
+
+    def readinto(self, buffer):
+        stop = min(self._at + len(buffer), self._end)
+        data = read_range(self._file, self._at, stop) if stop > self._at else b""
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+class _Whole(io.RawIOBase):
+    """An HTTP body that does not pass off a broken connection as its end."""
+
+    def __init__(self, response):
+        self._response = response
+        self._missing = response.length
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        n = self._response.readinto(buffer)
+        if self._missing is not None:
+            self._missing -= n
+            if n == 0 and self._missing > 0:
+                raise ConnectionError(f"{self._response.url}: {self._missing} bytes did not come")
+        return n
+
+    def close(self):
+        self._response.close()
+        super().close()
+
+
+def open_random(file: File) -> BinaryIO:
+    """Opens `file` for reads here and there, with no read-ahead."""
+    if not file.remote:
+        return open(file.url, "rb")
+    if has_ranges(file):
+        return _Ranges(file)
+    with open_stream(file) as stream:
+        return io.BytesIO(stream.read())
+
+
+def open_stream(file: File) -> BinaryIO:
+    """Opens `file` for reading from its beginning, decompressed."""
+    if not file.remote:
+        raw = open(file.url, "rb")  # noqa: SIM115 (the caller closes it)
+    elif file.url.startswith("http"):
+        raw = io.BufferedReader(_Whole(_get(file.url)), 1 << 20)
+    else:
+        fs, path = _filesystem(file.url)
+        raw = fs.open(path, "rb")
+    if file.packing == "gz":
+        return gzip.open(raw)
+    if file.packing == "zst":
+        import zstandard
+
+        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        return io.BufferedReader(reader)
+    return raw

@@ -1,0 +1,96 @@
+"""Corpora on the Hugging Face hub: which files each split has, at which revision.
+
+    corpus = find("dumitrescustefan/rlm", config=None, revision=None)
+    corpus.splits["train"]      # [File("hf://datasets/dumitrescustefan/rlm@<commit>/...", ...)]
+
+`datasets` reads the repository's card and layout, just as `load_dataset(..., streaming=True)`
+does, and the token is the one it uses: HF_TOKEN or the saved login. The commit is part of every
+address, so all that is read is of one revision. Formats other than ours (arrow, xml, ...) are
+streamed by `datasets` itself; then a part is one of its shards and `rows` reads it.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping
+
+from tasks import files
+from tasks.files import File
+
+STREAMED = "datasets"
+_PLAIN_BUILDERS = ("json", "parquet", "csv", "text")
+
+
+@dataclasses.dataclass(frozen=True)
+class Repository:
+    """A data set's files by split, and its builder for kinds that only `datasets` reads."""
+
+    splits: Mapping[str, list[File]]
+    builder: object
+
+
+@functools.lru_cache(maxsize=64)
+def find(corpus: str, config: str | None, revision: str | None) -> Repository:
+    """Asks the hub for a data set's files.
+
+    Args:
+      corpus: "user/name".
+      config: the configuration, None for its default.
+      revision: branch, tag or commit, None for the main branch as it is now.
+
+    Raises:
+      ValueError: it is missing, or private or gated and no token that may read it is at hand, or
+        it has no such configuration.
+      ConnectionError and the like: the hub cannot be reached; may be tried again.
+    """
+    import datasets
+
+    try:
+        builder = datasets.load_dataset_builder(corpus, config, revision=revision)
+    except Exception as error:
+        raise _explain(error, corpus, config) from error
+    data_files = {str(s): list(urls) for s, urls in (builder.config.data_files or {}).items()}
+    splits = {split: [files.classify(url) for url in urls] for split, urls in data_files.items()}
+    format_name = type(builder).__module__.rsplit(".", 1)[-1]
+    if format_name not in _PLAIN_BUILDERS or None in [f for fs in splits.values() for f in fs]:
+        splits = {split: _shards(builder, corpus, split) for split in data_files}
+    return Repository(splits, builder)
+
+
+def _shards(builder, corpus: str, split: str) -> list[File]:
+    n = builder.as_streaming_dataset(split=split).num_shards
+    return [File(f"hf://{corpus}/{split}/{i}-of-{n}", STREAMED) for i in range(n)]
+
+
+def rows(repository: Repository, shard: File) -> Iterator[dict]:
+    """Yields the rows of one shard of a data set whose kind is STREAMED."""
+    split, place = shard.url.rsplit("/", 2)[1:]
+    index, n = map(int, place.split("-of-"))
+    dataset = repository.builder.as_streaming_dataset(split=split)
+    yield from dataset.shard(num_shards=n, index=index)
+
+
+def _explain(error: Exception, corpus: str, config: str | None) -> Exception:
+    """Returns what to raise: one sentence for what a user can mend, `error` itself otherwise."""
+    import datasets
+    import huggingface_hub
+
+    names = {type(e).__name__ for e in _chain(error)}
+    if names & {"GatedRepoError"} or isinstance(error, datasets.exceptions.DatasetNotFoundError):
+        if huggingface_hub.get_token() is None:
+            return ValueError(
+                f"corpus {corpus!r} is not on the hub or is private, and there is no token: check "
+                "the name, and set HF_TOKEN or run `hf auth login`"
+            )
+        return ValueError(
+            f"corpus {corpus!r} is not on the hub, or the token at hand may not read it: check "
+            "the name, and that the account of HF_TOKEN or `hf auth login` has access"
+        )
+    if isinstance(error, ValueError) and "BuilderConfig" in str(error):
+        return ValueError(f"corpus {corpus!r} has no configuration {config!r}: {error}")
+    return error
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,213 @@
+"""Reading one shard of a corpus through tf.data so that its iterator state is the position.
+
+The dataset is four nested ranges, each a function of what stands left of it:
+
+    epoch (a random number, redrawn by every repetition) -> file -> part -> batch -> record
+
+Python only answers "which files", "which parts", "is there a batch" and "its texts"; it keeps the
+open file and the last batch for speed, and can answer for any place at any time. So a restored
+iterator asks for the batch it stood in and goes on.
+"""
+
+import atexit
+import threading
+import time
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from tasks.documents import Tally, screen
+from tasks.files import File
+from tasks.patience import closing, patiently
+from tasks.shares import Share
+
+_END = -1  # the place behind an epoch's last file
+
+
+class _Calls:
+    """Counts calls from tf.data's threads, so that the interpreter does not end under one."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._running = 0
+        self._last = time.monotonic()
+
+    def guard(self, fn: Callable, at_end):
+        """Returns `fn`, answering `at_end` once the process is closing."""
+
+        def guarded(*args):
+            with self._lock:
+                self._running += 1
+            try:
+                return at_end if closing.is_set() else fn(*args)
+            finally:
+                with self._lock:
+                    self._running -= 1
+                    self._last = time.monotonic()
+
+        return guarded
+
+    def settle(self, quiet_s: float = 0.1, limit_s: float = 5.0) -> None:
+        """Lets every dataset run dry: waits until no call has come for `quiet_s`."""
+        closing.set()
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            with self._lock:
+                if not self._running and time.monotonic() - self._last > quiet_s:
+                    return
+            time.sleep(0.01)
+
+
+_calls = _Calls()
+_tallies: "weakref.WeakSet[Tally]" = weakref.WeakSet()
+
+
+def report_at_exit(tally: Tally) -> None:
+    """Logs `tally` when the process ends, if anything was read."""
+    _tallies.add(tally)
+
+
+@atexit.register
+def _close() -> None:
+    _calls.settle()
+    for tally in _tallies:
+        if tally.counts()["read"]:
+            logging.info("%s", tally.sentence())
+
+
+class _Place:
+    """Where one part is being read: the generator, and the batch it gave last."""
+
+    def __init__(self, batches):
+        self._batches = batches
+        self.step = -1
+        self.first_record = 0
+        self.batch: list | None = []
+
+    def advance(self) -> None:
+        """Moves to the next batch; `batch` is None behind the last."""
+        self.first_record += len(self.batch)
+        self.batch = next(self._batches, None)
+        self.step += 1
+
+
+class Reader:
+    """One shard of one split of a source."""
+
+    def __init__(self, source, split: str, shuffle: bool, index: int, num_shards: int):
+        self._source = source
+        self._split = split
+        self._shuffle = shuffle
+        self._index = index
+        self._num_shards = num_shards
+        self._lock = threading.RLock()
+        self._place: _Place | None = None
+        self._place_key: tuple | None = None
+        self._counted: tuple | None = None
+        self._share: Share | None = None
+
+    def dataset(self, seed: int | None) -> tf.data.Dataset:
+        """Returns one epoch as {"text": string scalar}; see the top of this file."""
+        self._shares()  # what cannot be read fails here, before the first step
+
+        def call(fn, at_end, dtype, shape, *args):
+            fn = _calls.guard(fn, at_end)
+            out = tf.numpy_function(fn, args, dtype, stateful=False)
+            return tf.ensure_shape(out, shape)
+
+        none = np.zeros([0], np.int64)
+
+        def of_epoch(epoch):
+            chosen = call(self._files, none, tf.int64, [None], epoch)
+            return tf.data.Dataset.from_tensor_slices(chosen).map(lambda f: (epoch, f))
+
+        def of_file(epoch, file):
+            parts = call(self._parts, none, tf.int64, [None], epoch, file)
+            return tf.data.Dataset.from_tensor_slices(parts).map(lambda p: (epoch, file, p))
+
+        def of_part(*place):
+            steps = tf.data.Dataset.range(1 << 60)
+            steps = steps.take_while(
+                lambda s: call(self._has, np.bool_(False), tf.bool, [], *place, s)
+            )
+            return steps.map(lambda s: (*place, s))
+
+        def of_batch(*place):
+            texts = call(self._texts, np.array([], object), tf.string, [None], *place)
+            return tf.data.Dataset.from_tensor_slices({"text": texts})
+
+        if self._shuffle:
+            epochs = tf.data.Dataset.random(seed, rerandomize_each_iteration=True).take(1)
+        else:
+            epochs = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
+        return epochs.flat_map(of_epoch).flat_map(of_file).flat_map(of_part).flat_map(of_batch)
+
+    def _shares(self) -> Share:
+        with self._lock:
+            if self._share is None:
+                self._share = Share.of(self._source, self._split, self._index, self._num_shards)
+            return self._share
+
+    def _files(self, epoch) -> np.ndarray:
+        chosen = np.array(self._shares().files, np.int64)
+        return np.append(self._permute(chosen, epoch), _END)
+
+    def _parts(self, epoch, file) -> np.ndarray:
+        if file == _END:
+            self._source.tally.add({"epochs": 1})
+            logging.info("%s", self._source.tally.sentence())
+            return np.zeros([0], np.int64)
+        share = self._shares()
+        what = f"reading {share.all[file].url}"
+        parts = patiently(lambda: share.parts(int(file)), what, self._source.patience)
+        return self._permute(np.array(parts, np.int64), epoch, file)
+
+    def _permute(self, items: np.ndarray, *key) -> np.ndarray:
+        if not self._shuffle:
+            return items
+        return np.random.default_rng([int(k) for k in key]).permutation(items)
+
+    def _has(self, epoch, file, part, step) -> np.bool_:
+        return np.bool_(self._at(int(epoch), int(file), int(part), int(step)).batch is not None)
+
+    def _texts(self, epoch, file, part, step) -> np.ndarray:
+        key = tuple(int(k) for k in (epoch, file, part, step))
+        with self._lock:
+            place = self._at(*key)
+            batch = place.batch or []
+            share = self._shares()
+            if share.by_records:
+                mine = (self._index - place.first_record) % self._num_shards
+                batch = batch[mine :: self._num_shards]
+            tally = None if self._counted == key else self._source.tally
+            self._counted = key
+        texts = screen(batch, self._source.column, self._source.max_chars, tally)
+        out = np.empty([len(texts)], object)
+        out[:] = texts
+        return self._permute(out, *key)
+
+    def _at(self, epoch: int, file: int, part: int, step: int) -> _Place:
+        """Returns the place that stands at a batch, going there if need be."""
+        with self._lock:
+            share = self._shares()
+            source = self._source
+
+            def go():
+                key = (epoch, file, part)
+                if self._place_key != key or self._place.step > step:
+                    self._place_key = None
+                    which: File = share.all[file]
+                    self._place = _Place(source.batches(which, part, share.layout(which)))
+                    self._place_key = key
+                try:
+                    while self._place.step < step and self._place.batch is not None:
+                        self._place.advance()
+                except BaseException:
+                    self._place_key = None
+                    raise
+                return self._place
+
+            return patiently(go, f"reading {share.all[file].url}", source.patience)

@@ -1,0 +1,176 @@
+"""From files to records: formats, and the parts into which a file can be cut.
+
+A *part* is what can be read without reading what stands before it: a byte range of an uncompressed
+JSONL or text file (the lines that begin in it), a row group of a parquet file, or a whole file of
+any other kind. A part is read in *batches* of records; a record is a dict, or MALFORMED.
+
+    layout = Layout(column.fields, documents="lines", part_bytes=1 << 20)
+    for part in range(layout.parts(file)):
+        for records in layout.batches(file, part): ...
+"""
+
+import csv
+import dataclasses
+import io
+import itertools
+import json
+from collections.abc import Iterator
+
+from tasks import files
+from tasks.files import File
+
+MALFORMED = object()
+BATCH_RECORDS = 512
+_SLACK = 1 << 16
+
+csv.field_size_limit(1 << 30)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How the files of a corpus are cut and read.
+
+    `fields`: the columns wanted. `documents`: what a document is in plain text, "lines" or
+    "paragraphs" (lines up to an empty one, joined by spaces). `part_bytes`: size of a byte range.
+    """
+
+    fields: tuple[str, ...] = ("text",)
+    documents: str = "lines"
+    part_bytes: int = 1 << 20
+
+    def divisible(self, file: File) -> bool:
+        """Says whether `file` may have more than one part."""
+        return file.kind == "parquet" or self._by_bytes(file)
+
+    def parts(self, file: File) -> int:
+        """Returns the number of parts of `file`, at least 1; costs at most one small read."""
+        if file.kind == "parquet":
+            with files.open_random(file) as f:
+                return max(_parquet(f).num_row_groups, 1)
+        if self._by_bytes(file):
+            return max(-(-files.size(file) // self.part_bytes), 1)
+        return 1
+
+    def batches(self, file: File, part: int) -> Iterator[list]:
+        """Yields the records of one part in batches, always in the same order."""
+        if file.kind == "parquet":
+            return self._row_group(file, part)
+        if self._by_bytes(file):
+            start = part * self.part_bytes
+            stop = min(start + self.part_bytes, files.size(file))
+            parse = _parse_json if file.kind == "jsonl" else _parse_line
+            return iter([[parse(line) for line in lines_between(file, start, stop)]])
+        return in_batches(self._stream(file))
+
+    def _by_bytes(self, file: File) -> bool:
+        whole_lines = file.kind == "jsonl" or (file.kind == "text" and self.documents == "lines")
+        return whole_lines and not file.packing and files.has_ranges(file)
+
+    def _row_group(self, file: File, part: int) -> Iterator[list]:
+        with files.open_random(file) as f:
+            table = _parquet(f)
+            missing = [c for c in self.fields if c not in table.schema_arrow.names]
+            if missing:
+                raise _missing_column(missing[0], table.schema_arrow.names, file)
+            if table.num_row_groups:
+                wanted = list(self.fields)
+                for batch in table.iter_batches(BATCH_RECORDS, [part], columns=wanted):
+                    yield batch.to_pylist()
+
+    def _stream(self, file: File) -> Iterator:
+        with files.open_stream(file) as raw:
+            if file.kind in ("csv", "tsv"):
+                text = io.TextIOWrapper(raw, "utf-8-sig", errors="replace", newline="")
+                yield from csv.DictReader(text, delimiter="\t" if file.kind == "tsv" else ",")
+            elif file.kind == "text":
+                lines = (_parse_line(line) for line in raw)
+                yield from _paragraphs(lines) if self.documents == "paragraphs" else lines
+            else:
+                yield from _json_stream(raw)
+
+
+def _parquet(f):
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(f, pre_buffer=True)
+
+
+def _json_stream(raw) -> Iterator:
+    """Records of a JSON file that holds one array, or one record a line."""
+    first = raw.readline()
+    while first and not first.strip():
+        first = raw.readline()
+    if first.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+        for record in json.loads((first + raw.read()).decode("utf-8-sig")):
+            yield record if isinstance(record, dict) else MALFORMED
+    else:
+        for line in itertools.chain([first] if first else [], raw):
+            if line.strip():
+                yield _parse_json(line)
+
+
+def in_batches(records: Iterator) -> Iterator[list]:
+    """Yields lists of BATCH_RECORDS records, the last one shorter."""
+    while batch := list(itertools.islice(records, BATCH_RECORDS)):
+        yield batch
+
+
+def lines_between(file: File, start: int, stop: int) -> list[bytes]:
+    """Returns the non-empty lines that begin at bytes `start`..`stop`-1, each whole."""
+    end = files.size(file)
+    behind = max(start - 1, 0)
+    data = files.read_range(file, behind, stop)
+    # The line that begins before `stop` may end behind it.
+    reach = stop
+    while b"\n" not in data[max(stop - 1 - behind, 0) :] and reach < end:
+        more = min(reach + max(_SLACK, reach - stop), end)
+        data += files.read_range(file, reach, more)
+        reach = more
+    first = 0 if start == 0 else data.find(b"\n") + 1
+    if (start and not first) or behind + first >= stop:
+        return []
+    last = data.find(b"\n", max(stop - 1 - behind, 0))
+    lines = data[first : len(data) if last < 0 else last].split(b"\n")
+    return [line for line in lines if line.strip()]
+
+
+def _parse_json(line: bytes):
+    try:
+        record = json.loads(line.decode("utf-8-sig"))
+    except ValueError:
+        return MALFORMED
+    return record if isinstance(record, dict) else MALFORMED
+
+
+def _parse_line(line: bytes):
+    try:
+        return {"text": line.rstrip(b"\r\n").decode("utf-8-sig")}
+    except ValueError:
+        return MALFORMED
+
+
+def _paragraphs(lines: Iterator) -> Iterator[dict]:
+    """One document for the lines up to each empty one, joined by spaces."""
+    texts = ("\ufffd" if line is MALFORMED else line["text"].strip() for line in lines)
+    for filled, group in itertools.groupby(texts, bool):
+        if filled:
+            yield {"text": " ".join(group)}
+
+
+def _missing_column(column: str, names, file: File) -> ValueError:
+    return ValueError(
+        f"no column {column!r} in {file.url}: it has {', '.join(sorted(map(str, names)))}; set the "
+        "task's column to one of them"
+    )
+
+
+def check_column(fields: tuple[str, ...], records: list, file: File) -> None:
+    """Refuses a batch in which no record has one of the columns wanted.
+
+    Raises:
+      ValueError: names the column and those that exist.
+    """
+    rows = [r for r in records if r is not MALFORMED]
+    for field in fields:
+        if rows and not any(field in row for row in rows):
+            raise _missing_column(field, {name for row in rows for name in row}, file)

@@ -1,0 +1,217 @@
+"""Corpora as seqio data sources: streamed, shuffled anew each epoch, resumed where they were.
+
+    source = CorpusSource("dumitrescustefan/rlm")                      # the hub
+    source = CorpusSource("/data/ro", column="body")                   # /data/ro/train*.jsonl ...
+    source = CorpusSource(files={"train": "https://example.org/ro-*.jsonl.zst"})
+    source.peek("train", 2)                                            # the first two texts
+
+The order of an epoch follows from (seed, epoch): files, parts of files (`tasks.records`) and
+records within a batch are permuted; seed 0 is a seed. What is read at a place of that order is a
+function of the place alone, so tf.data's own iterator state (a few kilobytes) is the whole
+position: `tf.train.Checkpoint(iterator)` restores it exactly, and reading goes on after at most
+one part (of a compressed or CSV file: one file) has been read again.
+
+A shard of the source reads files of its own; where there are fewer files than shards, parts of
+its own; last, every record but keeps its own, and says so.
+"""
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import seqio
+import tensorflow as tf
+from absl import logging
+
+from tasks import files, hub, reading, records
+from tasks.documents import Column, Tally, screen
+from tasks.files import File
+from tasks.patience import Patience, passes, patiently
+
+LOCAL_PART_BYTES = 1 << 20
+REMOTE_PART_BYTES = 8 << 20
+
+
+class CorpusSource(seqio.DataSource):
+    """Documents of a corpus as {"text": string scalar}.
+
+    Args:
+      corpus: "user/name" on the hub; or a folder (a path that begins with / . or ~, or any
+        address with ://) whose files' names begin with their split's; None if `files` is given.
+      config: the hub data set's configuration.
+      revision: the hub data set's branch, tag or commit.
+      column: the column that holds the text, or a template of several, "{title}\\n{body}".
+      files: file patterns by split, instead of `corpus`: local paths (** is allowed), http(s)
+        addresses, gs://. The endings name the format: .jsonl .json .csv .tsv .txt .parquet, with
+        .gz or .zst behind them if compressed.
+      splits: the splits, or a mapping from ours to the corpus's, {"validation": "test"}.
+      documents: what a document is in plain text: "lines" or "paragraphs" (up to an empty line).
+      max_chars: longer documents are skipped and counted.
+      patience: how long a failing network is waited for.
+    """
+
+    def __init__(
+        self,
+        corpus: str | None = None,
+        config: str | None = None,
+        revision: str | None = None,
+        column: str = "text",
+        files: Mapping[str, str | Sequence[str]] | None = None,
+        splits: Sequence[str] | Mapping[str, str] = ("train", "validation"),
+        documents: str = "lines",
+        max_chars: int = 10_000_000,
+        patience: Patience | None = None,
+    ):
+        if (corpus is None) == (files is None):
+            raise ValueError("a corpus source needs either `corpus` or `files`, and not both")
+        if documents not in ("lines", "paragraphs"):
+            raise ValueError(f"documents is {documents!r}, but must be 'lines' or 'paragraphs'")
+        if files is not None:
+            splits = tuple(files)
+        self._split_names = dict(splits) if isinstance(splits, Mapping) else {s: s for s in splits}
+        self._patterns = files
+        self._hub = (corpus, config, revision)
+        self.column = Column(column)
+        self.documents = documents
+        self.max_chars = max_chars
+        self._patience = patience
+        self.name = corpus or ", ".join(map(str, files.values()))
+        self.tally = Tally(self.name)
+        reading.report_at_exit(self.tally)
+        super().__init__(splits=tuple(self._split_names), caching_permitted=True)
+
+    @property
+    def supports_arbitrary_sharding(self) -> bool:
+        """Any number of shards is served, whatever the number of files."""
+        return True
+
+    @property
+    def patience(self) -> Patience:
+        """How long a failing network is waited for; by default as gin sets it when first asked."""
+        return self._patience or Patience()
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Returns what this process has read and skipped: {corpus: {name: count}}."""
+        return {self.name: self.tally.counts()}
+
+    def list_files(self, split: str, patience: Patience | None = None) -> list[File]:
+        """Returns the split's files, sorted.
+
+        Raises:
+          ValueError: no such split, no file matches, or the corpus cannot be read; one sentence.
+        """
+        if split not in self._split_names:
+            raise self._no_split(split, self._split_names)
+        patience = patience or self.patience
+        try:
+            return patiently(lambda: self._find(split), f"listing {self.name}", patience)
+        except Exception as error:
+            raise self._unreachable(error) if passes(error) else error from error
+
+    def _find(self, split: str) -> list[File]:
+        corpus, config, revision = self._hub
+        theirs = self._split_names[split]
+        if self._patterns is not None:
+            patterns = self._patterns[split]
+            return files.find([patterns] if isinstance(patterns, str) else patterns)
+        if "://" in corpus or corpus.startswith(("/", ".", "~")):
+            return files.find([f"{corpus.rstrip('/')}/{theirs}*"])
+        repository = hub.find(corpus, config, revision)
+        if theirs not in repository.splits:
+            raise self._no_split(theirs, repository.splits)
+        return repository.splits[theirs]
+
+    def _no_split(self, split: str, known) -> ValueError:
+        return ValueError(
+            f"corpus {self.name!r} has no split {split!r}, only {', '.join(sorted(known))}: set "
+            "the task's `splits`, which may map one name to another"
+        )
+
+    def _unreachable(self, error: BaseException) -> ValueError:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        return ValueError(f"corpus {self.name!r} cannot be reached ({reason})")
+
+    def layout(self, file: File) -> records.Layout:
+        """Returns how `file` is cut into parts."""
+        part_bytes = REMOTE_PART_BYTES if file.remote else LOCAL_PART_BYTES
+        return records.Layout(self.column.fields, self.documents, part_bytes)
+
+    def batches(self, file: File, part: int, layout: records.Layout) -> Iterator[list]:
+        """Yields the records of one part of `file` in batches.
+
+        Raises:
+          ValueError: the column is missing.
+        """
+        if file.kind == hub.STREAMED:
+            found = records.in_batches(hub.rows(hub.find(*self._hub), file))
+        else:
+            found = layout.batches(file, part)
+        for i, batch in enumerate(found):
+            if i == 0:
+                records.check_column(self.column.fields, batch, file)
+            yield batch
+
+    def peek(self, split: str = "train", n: int = 1, limit_s: float = 30.0) -> list[str]:
+        """Returns the first `n` texts of a split, reading little: the check before a run.
+
+        Raises:
+          ValueError: one sentence on what is wrong: missing split or column, no file, no token,
+            an unreachable corpus, or no usable text at its beginning.
+        """
+        patience = Patience(limit_s=limit_s)
+        first = self.list_files(split, patience)[0]
+        layout = records.Layout(self.column.fields, self.documents, part_bytes=1 << 16)
+
+        def read():
+            texts = []
+            for part in range(layout.parts(first)):
+                for batch in self.batches(first, part, layout):
+                    texts += screen(batch, self.column, self.max_chars, None)
+                    if len(texts) >= n:
+                        return texts
+            return texts
+
+        try:
+            texts = patiently(read, f"reading {first.url}", patience)
+        except Exception as error:
+            raise self._unreachable(error) if passes(error) else error from error
+        if not texts:
+            raise ValueError(
+                f"{first.url} has no usable text in column {self.column.name!r}: all of it is "
+                f"empty, null, no string, or longer than {self.max_chars} characters"
+            )
+        return [text.decode() for text in texts[:n]]
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        """Returns the addresses of the split's files."""
+        return [file.url for file in self.list_files(split)]
+
+    def get_dataset(
+        self,
+        split: str = "train",
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        *,
+        sequence_length=None,
+        use_cached: bool = False,
+        num_epochs: int | None = 1,
+    ) -> tf.data.Dataset:
+        """Returns one epoch of documents; each repetition of it (`.repeat()`) has a new order.
+
+        Args:
+          split: one of `self.splits`.
+          shuffle: False gives the order of the files.
+          seed: decides the orders of all epochs; None draws one.
+          shard_info: which share of the corpus to read; None for all of it.
+          sequence_length: unused, as are use_cached and num_epochs.
+        """
+        shard = shard_info or seqio.ShardInfo(0, 1)
+        reader = reading.Reader(self, split, shuffle, shard.index, shard.num_shards)
+        if seed is not None:
+            seed = zlib.crc32(str(seed).encode())
+        return reader.dataset(seed)
+
+
+def log_counts(source: CorpusSource) -> None:
+    """Writes one line on what was read and skipped."""
+    logging.info("%s", source.tally.sentence())
