@@ -164,6 +164,14 @@ def test_every_kind_of_file(tmp_path):
         assert list(corpus.read_documents(str(path))) == ["unu", "doi"], path
 
 
+@pytest.mark.parametrize("good", [0, 3000])
+def test_broken_files_are_one_sentence(tmp_path, good):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "un rând"}\n' * good + "{bad\n")
+    with pytest.raises(ValueError, match=r"the corpus .*a.jsonl cannot be read: [^\n]*$"):
+        list(corpus.read_documents(str(path)))
+
+
 def test_max_documents():
     assert len(list(corpus.read_documents(MINI, max_documents=3))) == 3
 

@@ -7,6 +7,7 @@ SentencePiece drops every line above 4,192 bytes without a word, so documents ar
 ends and long lines at spaces.
 """
 
+import contextlib
 import dataclasses
 import glob
 import os
@@ -51,7 +52,8 @@ def read_documents(
     does not exist.
     """
     rows = _open(corpus, config, split)
-    names = rows.column_names or list(next(iter(rows), {}))
+    with _one_sentence(corpus, config, split):
+        names = rows.column_names or list(next(iter(rows), {}))
     if not names:
         raise ValueError(f"the corpus {corpus} holds no document")
     if column not in names:
@@ -60,7 +62,7 @@ def read_documents(
         )
     if max_documents is not None:
         rows = rows.take(max_documents)
-    return (row[column] for row in rows.select_columns([column]))
+    return _values(rows.select_columns([column]), column, corpus, config, split)
 
 
 def read_lines(documents: Iterable[Any], counts: Counts, *, cedilla: bool = True) -> Iterator[str]:
@@ -111,14 +113,27 @@ def _open(corpus: str, config: str | None, split: str):
         if builder == "csv" and ".tsv" in corpus:
             options["delimiter"] = "\t"
         where = builder
-    try:
+    with _one_sentence(corpus, config, split):
         return datasets.load_dataset(where, streaming=True, **options)
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-        raise ValueError(
-            f"the corpus {corpus} (config {config}, split {split}) cannot be opened: {reason}; "
-            "a private corpus needs HF_TOKEN or a saved login"
-        ) from error
+
+
+def _values(rows, column: str, *place) -> Iterator[Any]:
+    with _one_sentence(*place):
+        for row in rows:
+            yield row[column]
+
+
+@contextlib.contextmanager
+def _one_sentence(corpus: str, config: str | None, split: str) -> Iterator[None]:
+    """Turns whatever the datasets library raises into one sentence that names the corpus."""
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError, TypeError) as error:
+        reason = (str(error).strip() or repr(error)).splitlines()[0]
+        if _builder(corpus) is None:
+            corpus = f"{corpus} (config {config}, split {split})"
+            reason += "; a private corpus needs HF_TOKEN or a saved login"
+        raise ValueError(f"the corpus {corpus} cannot be read: {reason}") from error
 
 
 def _builder(corpus: str) -> str | None:
