@@ -7,6 +7,7 @@
 Nothing here retries; `patience.patiently` goes around the callers.
 """
 
+import contextlib
 import dataclasses
 import functools
 import glob
@@ -14,7 +15,7 @@ import gzip
 import io
 import os
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 KINDS = {
@@ -212,20 +213,27 @@ def open_random(file: File) -> BinaryIO:
         return io.BytesIO(stream.read())
 
 
-def open_stream(file: File) -> BinaryIO:
+@contextlib.contextmanager
+def open_stream(file: File) -> Iterator[BinaryIO]:
     """Opens `file` for reading from its beginning, decompressed."""
-    if not file.remote:
-        raw = open(file.url, "rb")  # noqa: SIM115 (the caller closes it)
-    elif file.url.startswith("http"):
-        raw = io.BufferedReader(_Whole(_get(file.url)), 1 << 20)
-    else:
-        fs, path = _filesystem(file.url)
-        raw = fs.open(path, "rb")
-    if file.packing == "gz":
-        return gzip.open(raw)
-    if file.packing == "zst":
-        import zstandard
+    with _open_raw(file) as raw:
+        if file.packing == "gz":
+            with gzip.open(raw) as stream:
+                yield stream
+        elif file.packing == "zst":
+            import zstandard
 
-        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-        return io.BufferedReader(reader)
-    return raw
+            reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+            with io.BufferedReader(reader) as stream:
+                yield stream
+        else:
+            yield raw
+
+
+def _open_raw(file: File) -> BinaryIO:
+    if not file.remote:
+        return open(file.url, "rb")
+    if file.url.startswith("http"):
+        return io.BufferedReader(_Whole(_get(file.url)), 1 << 20)
+    fs, path = _filesystem(file.url)
+    return fs.open(path, "rb")

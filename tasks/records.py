@@ -21,7 +21,6 @@ from tasks.files import File
 
 MALFORMED = object()
 BATCH_RECORDS = 512
-_SLACK = 1 << 16
 
 csv.field_size_limit(1 << 30)
 
@@ -118,12 +117,13 @@ def in_batches(records: Iterator) -> Iterator[list]:
 def lines_between(file: File, start: int, stop: int) -> list[bytes]:
     """Returns the non-empty lines that begin at bytes `start`..`stop`-1, each whole."""
     end = files.size(file)
-    behind = max(start - 1, 0)
-    data = files.read_range(file, behind, stop)
-    # The line that begins before `stop` may end behind it.
-    reach = stop
+    behind, slack = max(start - 1, 0), max((stop - start) // 64, 64)
+    # The line that begins before `stop` ends behind it: mostly within some slack, read along.
+    reach = min(stop + slack, end)
+    data = files.read_range(file, behind, reach)
     while b"\n" not in data[max(stop - 1 - behind, 0) :] and reach < end:
-        more = min(reach + max(_SLACK, reach - stop), end)
+        slack *= 4
+        more = min(reach + slack, end)
         data += files.read_range(file, reach, more)
         reach = more
     first = 0 if start == 0 else data.find(b"\n") + 1

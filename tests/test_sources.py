@@ -1,0 +1,316 @@
+"""A corpus is read whole, once an epoch, in a new order each epoch, and resumed where it was."""
+
+import collections
+import gzip
+import http.server
+import json
+import socket
+import threading
+import urllib.error
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import seqio
+import tensorflow as tf
+import zstandard
+
+from tasks import patience, sources
+from tasks.sources import CorpusSource
+
+LINES = [f"documentul {i} " + "x" * (i * 7 % 300) for i in range(600)]
+
+
+def _jsonl(texts):
+    return "".join(json.dumps({"text": t, "id": i}) + "\n" for i, t in enumerate(texts)).encode()
+
+
+def _write(folder, kind, texts, name="train-0"):
+    if kind == "parquet":
+        table = pa.table({"text": texts, "id": list(range(len(texts)))})
+        pq.write_table(table, folder / f"{name}.parquet", row_group_size=50)
+    elif kind == "json":
+        (folder / f"{name}.json").write_text(json.dumps([{"text": t} for t in texts], indent=1))
+    elif kind == "csv":
+        rows = "".join(f'{i},"{t}\nși ""restul"""\n' for i, t in enumerate(texts))
+        (folder / f"{name}.csv").write_text("id,text\n" + rows)
+    elif kind == "txt":
+        (folder / f"{name}.txt").write_text("\n".join(texts))
+    elif kind == "jsonl.gz":
+        (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(_jsonl(texts)))
+    elif kind == "jsonl.zst":
+        (folder / f"{name}.jsonl.zst").write_bytes(zstandard.compress(_jsonl(texts)))
+    else:
+        (folder / f"{name}.jsonl").write_bytes(_jsonl(texts))
+    return folder
+
+
+KINDS = ["jsonl", "jsonl.gz", "jsonl.zst", "json", "csv", "txt", "parquet"]
+
+
+def _read(source, **kwargs):
+    dataset = source.get_dataset("train", **kwargs)
+    return [x["text"].decode().split("\n")[0] for x in dataset.as_numpy_iterator()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_format_gives_every_document_in_order(tmp_path, kind):
+    source = CorpusSource(str(_write(tmp_path, kind, LINES)))
+    assert _read(source, shuffle=False) == LINES
+    assert source.peek("train", 2)[0].startswith(LINES[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [2, 5])
+def test_shards_of_one_file_are_disjoint_and_complete(tmp_path, kind, n, monkeypatch):
+    source = CorpusSource(str(_write(tmp_path, kind, LINES)))
+    shards = [_read(source, seed=0, shard_info=seqio.ShardInfo(i, n)) for i in range(n)]
+    assert all(shards)
+    assert sorted(sum(shards, start=[])) == sorted(LINES)  # noqa: RUF017
+
+
+def test_shards_own_whole_files_where_there_are_enough(tmp_path):
+    for i in range(5):
+        _write(tmp_path, "jsonl", LINES[i * 100 : (i + 1) * 100], f"train-{i}")
+    source = CorpusSource(str(tmp_path))
+    shard = _read(source, seed=0, shard_info=seqio.ShardInfo(1, 2))
+    assert sorted(shard) == sorted(LINES[100:200] + LINES[300:400])
+    assert source.counts() == {str(tmp_path): source.tally.counts()}
+    assert source.tally.counts()["read"] == 200
+
+
+@pytest.mark.parametrize("part_bytes", [1, 7, 64, 1000])
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_byte_ranges_neither_lose_nor_double_a_line(tmp_path, monkeypatch, part_bytes, end):
+    lines = ["", "a", "bb" * 40, "ș" * 9, "", "c", "d" * 300, "e"]
+    (tmp_path / "train.txt").write_text("\n".join(lines) + end)
+    monkeypatch.setattr(sources, "LOCAL_PART_BYTES", part_bytes)
+    assert _read(CorpusSource(str(tmp_path)), shuffle=False) == [x for x in lines if x]
+
+
+def test_each_epoch_has_its_own_order_and_every_document_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "LOCAL_PART_BYTES", 4096)
+    source = CorpusSource(str(_write(tmp_path, "jsonl", LINES)))
+
+    def three_epochs(seed):
+        dataset = source.get_dataset("train", seed=seed).repeat(3)
+        texts = [x["text"].decode() for x in dataset.as_numpy_iterator()]
+        return [texts[i * len(LINES) : (i + 1) * len(LINES)] for i in range(3)]
+
+    epochs = three_epochs(0)
+    assert all(sorted(epoch) == sorted(LINES) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in [LINES, *epochs]}) == 4
+    assert three_epochs(0) == epochs
+    assert three_epochs(1) != epochs
+    assert source.tally.counts()["epochs"] == 9
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "jsonl.gz"])
+def test_a_run_killed_twice_reads_what_an_undisturbed_one_reads(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(sources, "LOCAL_PART_BYTES", 4096)
+    for i in range(3):
+        _write(tmp_path, kind, LINES[i * 200 : (i + 1) * 200], f"train-{i}")
+
+    def start():
+        source = CorpusSource(str(tmp_path))  # as a new process would
+        dataset = source.get_dataset("train", seed=5, shard_info=seqio.ShardInfo(0, 2)).repeat()
+        dataset = dataset.map(lambda x: x["text"]).shuffle(20, seed=1).batch(7).prefetch(2)
+        options = tf.data.Options()
+        options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+        return iter(dataset.with_options(options))
+
+    def take(iterator, n):
+        return [next(iterator).numpy().tolist() for _ in range(n)]
+
+    undisturbed = take(start(), 200)  # more than three epochs
+    iterator, done = start(), 0
+    for kill_at in (31, 120):
+        assert take(iterator, kill_at - done) == undisturbed[done:kill_at]
+        saved = tf.train.Checkpoint(it=iterator).write(str(tmp_path / f"ckpt{kill_at}"))
+        iterator, done = start(), kill_at
+        tf.train.Checkpoint(it=iterator).read(saved).assert_consumed()
+    assert take(iterator, 80) == undisturbed[120:]
+
+
+def test_a_restore_reads_no_file_that_was_finished(tmp_path, monkeypatch):
+    for i in range(4):
+        _write(tmp_path, "jsonl", LINES[i * 100 : (i + 1) * 100], f"train-{i}")
+    iterator = iter(CorpusSource(str(tmp_path)).get_dataset("train", shuffle=False))
+    for _ in range(350):
+        next(iterator)
+    saved = tf.train.Checkpoint(it=iterator).write(str(tmp_path / "ckpt"))
+    source = CorpusSource(str(tmp_path))
+    iterator = iter(source.get_dataset("train", shuffle=False))
+    tf.train.Checkpoint(it=iterator).read(saved)
+    assert next(iterator)["text"].numpy().decode() == LINES[350]
+    assert source.tally.counts()["read"] == 100
+
+
+def test_what_is_no_document_is_skipped_and_counted_by_reason(tmp_path):
+    bad = ['{"text": ""}', '{"text": " \\n"}', '{"text": null}', '{"id": 1}', '{"text": 5}']
+    bad += ['{"text": ["a"]}', '{"text": "a', "[1]", json.dumps({"text": "y" * 101})]
+    text = "\n".join(['{"text": "bun"}', *bad, '{"text": "și bun"}'])
+    (tmp_path / "train.jsonl").write_text(text)
+    source = CorpusSource(str(tmp_path), max_chars=100)
+    assert _read(source) in (["bun", "și bun"], ["și bun", "bun"])
+    assert source.tally.counts() == {
+        "read": 11,
+        "skipped_empty": 2,
+        "skipped_null": 2,
+        "skipped_not_text": 2,
+        "skipped_malformed": 2,
+        "skipped_too_long": 1,
+        "epochs": 1,
+    }
+    assert "11 records read, skipped 2 empty, 2 null" in source.tally.sentence()
+
+
+def test_columns_can_be_joined_by_a_template(tmp_path):
+    (tmp_path / "train.jsonl").write_text('{"t": "Titlu", "b": "corp"}\n{"t": "x", "b": null}\n')
+    assert CorpusSource(str(tmp_path), column="{t}: {b}").peek("train", 5) == ["Titlu: corp"]
+
+
+def test_a_paragraph_can_be_a_document(tmp_path):
+    (tmp_path / "train.txt").write_text("Una.\nDouă.\n\n\nTrei.\n \nPatru.\nCinci.")
+    source = CorpusSource(str(tmp_path), documents="paragraphs")
+    assert _read(source, shuffle=False) == ["Una. Două.", "Trei.", "Patru. Cinci."]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "csv"])
+def test_a_missing_column_is_named_beside_those_that_exist(tmp_path, kind):
+    source = CorpusSource(str(_write(tmp_path, kind, LINES[:5])), column="body")
+    with pytest.raises(ValueError, match=r"no column 'body' in .*: it has id, text; set"):
+        source.peek("train")
+
+
+def test_a_missing_split_is_named_beside_those_that_exist(tmp_path):
+    source = CorpusSource(str(_write(tmp_path, "jsonl", LINES[:5])), splits=["train"])
+    with pytest.raises(ValueError, match="has no split 'test', only train"):
+        source.peek("test")
+    with pytest.raises(ValueError, match="no file matches"):
+        CorpusSource(str(tmp_path)).peek("validation")
+
+
+def test_unusable_arguments_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="either `corpus` or `files`"):
+        CorpusSource()
+    with pytest.raises(ValueError, match="must be 'lines' or 'paragraphs'"):
+        CorpusSource("a/b", documents="pages")
+    (tmp_path / "train.doc").write_text("?")
+    with pytest.raises(ValueError, match="of no known format"):
+        CorpusSource(str(tmp_path)).peek("train")
+    (tmp_path / "train.doc").rename(tmp_path / "train.txt")
+    (tmp_path / "train.txt").write_text("\n\n")
+    with pytest.raises(ValueError, match="no usable text"):
+        CorpusSource(str(tmp_path)).peek("train")
+
+
+class _Server:
+    """Serves a folder over loopback HTTP, with or without ranges, failing now and then."""
+
+    def __init__(self, folder, ranges=True):
+        self.sent = collections.Counter()
+        self.faults = []
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                data = (folder / self.path.lstrip("/")).read_bytes()
+                fault = outer.faults.pop() if outer.faults else None
+                if isinstance(fault, int):
+                    self.send_response(fault)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
+                asked = self.headers.get("Range") if ranges else None
+                start, stop = 0, len(data)
+                if asked:
+                    first, last = asked.removeprefix("bytes=").split("-")
+                    start, stop = int(first), min(int(last) + 1, len(data))
+                self.send_response(206 if asked else 200)
+                if asked:
+                    self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
+                self.send_header("Content-Length", str(stop - start))
+                self.end_headers()
+                body = data[start:stop]
+                outer.sent[self.path] += len(body)
+                self.wfile.write(body[: len(body) // 2] if fault == "cut" else body)
+
+            def log_message(self, *args):
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+QUICK = patience.Patience(limit_s=20, first_s=0.01, longest_s=0.02)
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "parquet", "csv"])
+def test_http_files_are_read_through_faults(tmp_path, kind, ranges):
+    _write(tmp_path, kind, LINES)
+    with _Server(tmp_path, ranges) as server:
+        files = {"train": f"{server.url}/train-0.{kind}"}
+        source = CorpusSource(files=files, patience=QUICK)
+        server.faults = ["cut", 503, 429, "cut"]
+        assert _read(source, shuffle=False) == LINES
+
+
+def test_shards_together_fetch_a_remote_corpus_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "REMOTE_PART_BYTES", 8192)
+    for i in range(2):
+        (tmp_path / f"{i}.jsonl").write_bytes(_jsonl(LINES * 5))
+    total = 2 * (tmp_path / "0.jsonl").stat().st_size
+    with _Server(tmp_path) as server:
+        files = {"train": [f"{server.url}/{i}.jsonl" for i in range(2)]}
+        source = CorpusSource(files=files, patience=QUICK)
+        for i in range(4):
+            _read(source, seed=0, shard_info=seqio.ShardInfo(i, 4))
+        assert source.tally.counts()["read"] == 10 * len(LINES)
+        assert total <= sum(server.sent.values()) <= 1.1 * total
+
+
+def test_an_unreachable_corpus_is_one_sentence():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{s.getsockname()[1]}/a.jsonl"
+        with pytest.raises(ValueError, match="cannot be reached"):
+            CorpusSource(files={"train": url}).peek("train", limit_s=0.1)
+
+
+def test_patience_doubles_its_pauses_obeys_the_server_and_ends():
+    now, pauses = [0.0], []
+
+    def pause(seconds):
+        pauses.append(seconds)
+        now[0] += seconds
+
+    def fail():
+        raise urllib.error.HTTPError("u", 429, "slow down", {"Retry-After": "50"}, None)
+
+    limits = patience.Patience(limit_s=1000, first_s=1, longest_s=100)
+    with pytest.raises(urllib.error.HTTPError):
+        patience.patiently(fail, "x", limits, lambda: now[0], pause)
+    assert 900 < now[0] <= 1000
+    assert min(pauses) == 50
+    assert max(pauses) > 50
+
+
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError(), PermissionError(), ValueError(), OSError(5)]
+)
+def test_what_will_not_pass_is_raised_at_once(error):
+    def fail():
+        raise error()
+
+    with pytest.raises(error):
+        patience.patiently(fail, "x", QUICK, pause=lambda _: pytest.fail("waited"))
