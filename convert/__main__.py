@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from convert import runs, to_hf, vocabularies
+from convert import hub, runs, to_hf, vocabularies
 from convert.bindings import Bindings
 from convert.card import Metadata
 from convert.config import MODEL_TYPES, Sizes, sizes_of_hugging_face
@@ -38,6 +38,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     add("--license", help="for the model card, e.g. apache-2.0")
     add("--datasets", nargs="+", default=(), help="for the model card, hub names")
     add("--push_to_hub", metavar="USER/NAME", help="upload the last one; token from HF_TOKEN")
+    add("--private", action="store_true", help="hide the repository that --push_to_hub makes")
     return parser.parse_args(argv)
 
 
@@ -101,8 +102,9 @@ def main(argv: list[str]) -> int:
         job = _job(run, args)
         if args.all or args.average > 1:
             run = runs.find(run.folder)
-        for folder in to_hf.convert(run, job):
-            print(folder)
+        folders = to_hf.convert(run, job)
+        if args.push_to_hub:
+            print(hub.push(folders[-1], args.push_to_hub, args.private))
     except ValueError as error:
         print(f"convert: {error}", file=sys.stderr)
         return 1

@@ -74,8 +74,11 @@ class Bindings:
             raise ValueError(f"The run's gin cannot be read: {error}") from error
 
     def _resolve(self, value):
+        """Follows macros; None where a value is still `%gin.REQUIRED`."""
         seen = []
         while isinstance(value, _Macro):
+            if value == "gin.REQUIRED":
+                return None
             if value in seen or ("", str(value), "") not in self._values:
                 raise ValueError(f"The macro %{value} has no value in the run's gin.")
             seen.append(value)
@@ -86,11 +89,12 @@ class Bindings:
 
     def of(self, configurable: str) -> dict[str, Any]:
         """The unscoped arguments bound for a class or function, whatever module it is named by."""
-        return {
+        found = {
             argument: self._resolve(value)
             for (scope, selector, argument), value in self._values.items()
             if not scope and argument and selector.split(".")[-1] == configurable
         }
+        return {argument: value for argument, value in found.items() if value is not None}
 
     def first(self, argument: str) -> Any:
         """The value bound to an argument of that name anywhere, or None."""
@@ -98,11 +102,6 @@ class Bindings:
             if name == argument:
                 return self._resolve(value)
         return None
-
-    def macro(self, name: str) -> Any:
-        """The value of a macro, or None."""
-        value = self._values.get(("", name, ""))
-        return value if value is None else self._resolve(value)
 
     def names(self, pattern: str) -> bool:
         """Whether a configurable whose name matches is bound or referred to."""

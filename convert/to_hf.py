@@ -62,13 +62,21 @@ def open_tree(paths: list[str]) -> trees.Tree:
     return trees.average([trees.per_layer(tree) for tree in opened])
 
 
-def check_finite(name: str, array: np.ndarray) -> None:
-    """Refuses NaN and infinity; minimum and maximum carry both and need no second array.
+def check_values(name: str, array: np.ndarray) -> None:
+    """Refuses NaN, infinity and nothing but zeros, which is how an array reads whose file is gone.
+
+    Minimum and maximum carry NaN and infinity, and need no second array.
 
     Raises:
       ValueError: naming the tensor.
     """
-    if array.size and not (np.isfinite(np.min(array)) and np.isfinite(np.max(array))):
+    least, most = np.min(array), np.max(array)
+    if least == most == 0:
+        raise ValueError(
+            f"{name} holds nothing but zeros, which no training leaves: its data are missing, so "
+            "take another checkpoint."
+        )
+    if not (np.isfinite(least) and np.isfinite(most)):
         count = int(array.size - np.isfinite(array).sum())
         raise ValueError(
             f"{name} holds {count} values that are NaN or infinite: the run had failed by then, "
@@ -94,14 +102,15 @@ def write_weights(folder: Path, tree: trees.Tree, wanted: list[rules.Tensor], jo
             flax = files.enter_context(open_flax(folder / "flax_model.msgpack", shapes, job.dtype))
         for name in tree:  # the tree's order reads a scanned array once
             tensor, array = by_source[name], tree[name].read()
-            check_finite(name, array)
+            check_values(name, array)
             if torch:
                 torch.write(tensor.target, array, tensor.kind.torch_turns)
             if flax:
                 flax.write(tensor.flax_path, array, tensor.kind.flax_turns)
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Writes a configuration."""
     path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
@@ -183,8 +192,8 @@ def convert_one(run: Run, steps: list[int], job: Job) -> Path:
     output.check_room(job.out, needed + 2**24)
     with output.staged(folder) as temporary:
         write_weights(temporary, tree, wanted, job)
-        _write_json(temporary / "config.json", config | {"torch_dtype": job.dtype})
-        _write_json(temporary / "generation_config.json", generation_config())
+        write_json(temporary / "config.json", config | {"torch_dtype": job.dtype})
+        write_json(temporary / "generation_config.json", generation_config())
         if job.vocabulary:
             job.vocabulary.write(temporary)
         facts = {"family": family, "parameters": parameters, "proof": None}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from etils import epath
 
-from convert.bindings import Bindings
+from convert.bindings import Bindings, Reference
 from convert.runs import Run
 from convert.tokenizer import (
     NUM_BYTE_IDS,
@@ -127,6 +127,13 @@ def _named_in_gin(bindings: Bindings, folders: list[Path]) -> str | None:
     return next((str(folder / path) for folder in folders if (folder / path).is_file()), path)
 
 
+def _counts_bytes(bindings: Bindings) -> bool:
+    model = bindings.of("EncoderDecoderModel").get("output_vocabulary")
+    if isinstance(model, Reference):
+        return model.split(".")[-1] == "ByteVocabulary"
+    return bindings.names("ByteVocabulary")
+
+
 def find(
     run: Run, bindings: Bindings | None, given: str | None = None, folders: list[Path] | None = None
 ) -> Vocabulary:
@@ -142,7 +149,7 @@ def find(
       ValueError: where there is none, or the given one is not the trainer's.
     """
     bytes_bound = bindings.of("ByteVocabulary").get("extra_ids") if bindings else None
-    if given == BYTES or (not given and bindings and bindings.names("ByteVocabulary")):
+    if given == BYTES or (not given and bindings and _counts_bytes(bindings)):
         return Vocabulary(BYTES, NUM_SENTINELS if bytes_bound is None else bytes_bound)
     trained = run.vocabulary()
     if given and trained and _differ(given, trained):

@@ -44,6 +44,11 @@ def test_values_are_found_by_argument_and_references_by_name():
     assert not bindings.names("ByteVocabulary")
 
 
+def test_what_is_still_required_is_not_bound():
+    text = "RATE = %gin.REQUIRED\nnetwork.T5Config:\n  dropout_rate = %RATE\n  emb_dim = 8\n"
+    assert Bindings.read(text).of("T5Config") == {"emb_dim": 8}
+
+
 def test_the_last_binding_wins():
     text = "network.T5Config.emb_dim = 8\nnetwork.T5Config.emb_dim = 16\n"
     assert Bindings.read(text).of("T5Config") == {"emb_dim": 16}

@@ -165,7 +165,7 @@ def test_weights_that_are_not_finite_are_named(tmp_path):
         value = np.ones((3, 4), np.float32)
         value[1, 2] = bad
         with pytest.raises(ValueError, match="token_embedder/embedding holds 1 values"):
-            to_hf.check_finite("token_embedder/embedding", value)
+            to_hf.check_values("token_embedder/embedding", value)
 
 
 def test_bad_input_is_one_sentence_and_leaves_nothing(run_folder, capsys, tmp_path):

@@ -1,0 +1,60 @@
+"""flax_model.msgpack in the last releases that run transformers 4's Flax T5.
+
+`bash tests/flax_env.sh` sets them up in .venv-flax; without it the proof is skipped.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from convert_fakes import FAMILIES, arrays, tree
+
+from convert import logits, rules, to_hf
+from convert.config import generation_config, hugging_face_config
+
+ENVIRONMENT = Path(__file__).parents[1] / ".venv-flax"
+PROGRAM = """
+import sys
+import numpy as np
+from transformers import FlaxT5ForConditionalGeneration
+
+folder, batch, out = sys.argv[1:]
+model = FlaxT5ForConditionalGeneration.from_pretrained(folder)
+with np.load(batch) as file:
+    ids, shifted = file["encoder_input_tokens"], file["decoder_input_tokens"]
+mask = (ids > 0).astype(np.int32)
+np.save(out, model(ids, attention_mask=mask, decoder_input_ids=shifted).logits)
+"""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (ENVIRONMENT / "ready").exists(),
+        reason="no .venv-flax: bash tests/flax_env.sh installs transformers 4 with its Flax",
+    ),
+]
+
+
+@pytest.mark.parametrize("name", ["t5_1_0", "t5_1_1"])
+def test_flax_computes_the_trainers_logits(tmp_path, name):
+    sizes = FAMILIES[name]
+    values, batch = arrays(sizes), logits.fixed_batch(sizes)
+    job = to_hf.Job(sizes=sizes, out=tmp_path, formats=("flax",))
+    to_hf.write_weights(tmp_path, tree(values), rules.tensors(sizes), job)
+    to_hf.write_json(tmp_path / "config.json", hugging_face_config(sizes, "t5"))
+    to_hf.write_json(tmp_path / "generation_config.json", generation_config())
+    np.savez(tmp_path / "batch.npz", **batch)
+    done = subprocess.run(
+        [ENVIRONMENT / "bin" / "python", "-c", PROGRAM, tmp_path, "batch.npz", "logits.npy"],
+        cwd=tmp_path,
+        env=os.environ | {"XLA_FLAGS": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "newly initialized" not in done.stderr
+    assert "not used" not in done.stderr
+    ours = logits.trainer_logits(tree(values), sizes, batch)
+    np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), ours, atol=1e-4)

@@ -1,0 +1,150 @@
+"""Published models to T5X and back, bit by bit."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import safetensors.torch
+import torch
+from convert_fakes import FAMILIES
+from transformers import AutoConfig, AutoModelForSeq2SeqLM
+
+from convert import __main__ as door
+from convert import from_hf
+from convert.config import hugging_face_config, model_type
+from convert.published import Published
+from t5x.checkpoint_reader import open_checkpoint
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def publish(folder, sizes, dtype=torch.float32):
+    """A random model, saved by transformers itself."""
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(**hugging_face_config(sizes, model_type(sizes)))
+    model = AutoModelForSeq2SeqLM.from_config(config)
+    if not sizes.tied:
+        model.lm_head.weight = torch.nn.Parameter(torch.randn(sizes.vocab_size, sizes.emb_dim))
+    model.to(dtype).save_pretrained(folder)
+    if not sizes.tied:  # as every published model of 1.1 has it; transformers 5 writes true
+        path = folder / "config.json"
+        config = json.loads(path.read_text()) | {"tie_word_embeddings": False}
+        path.write_text(json.dumps(config))
+    return folder
+
+
+def weights(folder):
+    found = safetensors.torch.load_file(folder / "model.safetensors")
+    return {name: value for name, value in found.items() if "embed_tokens" not in name}
+
+
+def there_and_back(tmp_path, *flags):
+    assert door.main(["from_hf", str(tmp_path / "hf"), str(tmp_path / "run")]) == 0
+    assert door.main([str(tmp_path / "run"), "--vocabulary", "none", *flags]) == 0
+    return tmp_path / "run_hf" / "checkpoint_0"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_there_and_back_is_bit_equal(tmp_path, name):
+    before = weights(publish(tmp_path / "hf", FAMILIES[name]))
+    after = weights(there_and_back(tmp_path))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_bfloat16_there_and_back_is_bit_equal(tmp_path):
+    before = weights(publish(tmp_path / "hf", FAMILIES["t5_1_1"], torch.bfloat16))
+    after = weights(there_and_back(tmp_path, "--dtype", "bfloat16"))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_checkpoint_survives_the_way_through_hugging_face(tmp_path):
+    golden = GOLDEN / "t5_1_0" / "orbax" / "checkpoint_25"
+    config = GOLDEN / "t5_1_0" / "config.json"
+    flags = ["--config", str(config), "--vocabulary", "none", "--out", str(tmp_path / "hf")]
+    assert door.main([str(golden), *flags]) == 0
+    path = from_hf.write_checkpoint(tmp_path / "hf" / "checkpoint_25", tmp_path / "run", step=25)
+    found = open_checkpoint(path)
+    truth = np.load(GOLDEN / "t5_1_0" / "final_state.npz")
+    names = [name for name in truth.files if name.startswith("target/")]
+    assert {name for name in found if name.startswith("target/")} == set(names)
+    assert all(np.array_equal(found[name].read(), truth[name]) for name in names)
+    assert found["state/step"].read() == 25
+
+
+def test_old_files_with_repeated_and_unused_tensors(tmp_path):
+    sizes = FAMILIES["t5_1_0"]
+    folder = publish(tmp_path / "hf", sizes)
+    state = weights(folder)
+    (folder / "model.safetensors").unlink()
+    for name in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head"):
+        state[f"{name}.weight"] = state["shared.weight"]
+    unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    torch.save(state | {unused: torch.zeros(32, 2)}, folder / "pytorch_model.bin")
+    path = from_hf.write_checkpoint(folder, tmp_path / "run")
+    found = open_checkpoint(path)["target/token_embedder/embedding"].read()
+    np.testing.assert_array_equal(found, state["shared.weight"].numpy())
+
+
+def test_shards_are_read_through_their_index(tmp_path):
+    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    state = safetensors.numpy.load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    owner = {}
+    for i, name in enumerate(state):
+        owner[name] = f"model-0000{i % 2}.safetensors"
+    for file in set(owner.values()):
+        part = {name: value for name, value in state.items() if owner[name] == file}
+        safetensors.numpy.save_file(part, folder / file)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": owner}))
+    found = Published.open(folder).arrays
+    assert all(np.array_equal(array.read(), state[name]) for name, array in found.items())
+    (folder / "model-00001.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"lacks model-00001\.safetensors"):
+        Published.open(folder)
+
+
+def test_a_head_of_its_own_is_known_by_config_and_weights(tmp_path):
+    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    model = Published.open(folder)
+    assert not model.tied()
+    model.config["tie_word_embeddings"] = True
+    model.config.pop("scale_decoder_outputs", None)
+    with pytest.raises(ValueError, match="scales the inputs of a head of its own"):
+        model.tied()
+    model.config["scale_decoder_outputs"] = False  # as transformers 5 saves T5 1.1
+    assert not model.tied()
+
+
+def test_bad_folders_are_one_sentence(tmp_path, capsys):
+    def wrong(folder):
+        assert door.main(["from_hf", str(folder), str(tmp_path / "run")]) == 1
+        message = capsys.readouterr().err.strip()
+        assert "\n" not in message
+        return message
+
+    assert "no config.json" in wrong(tmp_path)
+    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "bart"}))
+    assert "model_type 'bart'" in wrong(folder)
+    (folder / "config.json").write_text(json.dumps(config | {"d_ff": 8}))
+    assert "DenseReluDense" in wrong(folder)
+    (folder / "config.json").write_text(json.dumps(config))
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data[:-10])
+    assert "cut off" in wrong(folder)
+    (folder / "model.safetensors").unlink()
+    assert "neither model.safetensors nor" in wrong(folder)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_never_written_into(tmp_path, capsys):
+    publish(tmp_path / "hf", FAMILIES["t5_1_0"])
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.gin").write_text("")
+    assert door.main(["from_hf", str(tmp_path / "hf"), str(tmp_path / "run")]) == 1
+    assert "holds a run already" in capsys.readouterr().err
