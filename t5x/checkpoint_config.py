@@ -64,7 +64,7 @@ class RestoreCheckpointConfig:
 
     Attributes:
       path: a checkpoint (mode 'specific') or a folder of checkpoints, or a list of either; what
-        is not there is passed over for the next in the list.
+        is not there is passed over for the next in the list. Empty: start from scratch.
       mode: 'specific', 'latest', or 'all' (one after the other, for evaluation).
       assignment_map: (regex, replacement) pairs. The first regex that matches a name of the
         model's state dict fully (`target/decoder/…`) says under which name the checkpoint holds
@@ -91,8 +91,6 @@ class RestoreCheckpointConfig:
     checkpoint_manager_cls: Any = None
 
     def __post_init__(self):
-        if not self.path:
-            raise ValueError("RestoreCheckpointConfig.path is empty; set it to a checkpoint.")
         _one_of(self, "mode", ("specific", "latest", "all"))
         _one_of(self, "dtype", (None, "float32", "bfloat16", "float16"))
         for pattern, _ in self.assignment_map or ():

@@ -33,6 +33,7 @@ from jax import lax
 NEG_INF = -1.0e7
 # Below this, dividing by the temperature is not safe, and the best id is taken instead.
 MIN_TEMPERATURE = 1e-4
+_BLOCK = 128  # ids gone through at once when the best are looked for
 # Leaves of upstream's caches that are the same for all rows. The first has a value for each row
 # when rows start at different places.
 _CACHE_INDEX = "cache_index"
@@ -138,13 +139,14 @@ def beam_search(
     """
     del decode_rng
     rows, length = inputs.shape[0], max_decode_len or inputs.shape[1]
-    prompt = jnp.zeros((rows, length + 1), jnp.int32)
-    prompt = prompt.at[:, 1 : inputs.shape[1]].set(inputs[:, 1 : length + 1])
+    prompt = inputs[:, 1 : length + 1].astype(jnp.int32)
+    prompt = jnp.pad(prompt, ((0, 0), (1, length - prompt.shape[1])))
 
     def unsettled(beams: _Beams) -> jax.Array:
         # Log-probabilities only fall, so this is the best that a live beam can come to.
-        best_hope = beams.live_log_prob[:, 0] / brevity_penalty(alpha, length)
-        return (beams.cur_index < length) & jnp.any(best_hope >= beams.done_score[:, -1])
+        hope = beams.live_log_prob[:, 0] / brevity_penalty(alpha, length)
+        alive = (beams.live_log_prob[:, 0] > NEG_INF / 2) & (hope >= beams.done_score[:, -1])
+        return (beams.cur_index < length) & jnp.any(alive)
 
     def step(beams: _Beams) -> _Beams:
         flat_seq = beams.live_seq.reshape(rows * num_decodes, length + 1)
@@ -163,7 +165,7 @@ def beam_search(
     return sequences[:, ::-1, 1:], scores[:, ::-1]
 
 
-def _first_beams(rows: int, beams: int, places: int, cache: Cache, cache_offset: int) -> _Beams:
+def _first_beams(rows, beams, places, cache, cache_offset) -> _Beams:
     empty = jnp.zeros((rows, beams, places), jnp.int32)
     free = jnp.full((rows, beams), NEG_INF, jnp.float32)
     return _Beams(
@@ -176,15 +178,7 @@ def _first_beams(rows: int, beams: int, places: int, cache: Cache, cache_offset:
     )
 
 
-def _next_beams(
-    beams: _Beams,
-    logits: jax.Array,
-    cache: Cache,
-    forced_B: jax.Array,
-    eos_id: int,
-    alpha: float,
-    cache_offset: int,
-) -> _Beams:
+def _next_beams(beams, logits, cache, forced_B, eos_id, alpha, cache_offset) -> _Beams:
     """One step: the best 2N continuations of each row are sorted into ended and live ones."""
     num_beams = beams.live_seq.shape[1]
     log_prob_BC, parent_BC, token_BC = _candidates(beams.live_log_prob, logits)
@@ -216,16 +210,13 @@ def _next_beams(
     )
 
 
-def _candidates(
-    live_log_prob_BN: jax.Array, logits: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _candidates(live_log_prob_BN, logits):
     """Log-probability, beam and id, each [B, 2N], of the 2N best continuations, best first."""
     rows, beams = live_log_prob_BN.shape
     logits_BNV = logits.astype(jnp.float32).reshape(rows, beams, -1)
-    # First within each beam: the vocabulary is gone through once, and never written out
-    # normalized.
+    # First within each beam, so that the normalized vocabulary is never written out.
     width = min(2 * beams, logits_BNV.shape[-1])
-    best_BNW, token_BNW = lax.top_k(logits_BNV, width)
+    best_BNW, token_BNW = _top_k(logits_BNV, width)
     normalizer_BN = jax.nn.logsumexp(logits_BNV, axis=-1)
     log_prob_BNW = best_BNW + (live_log_prob_BN - normalizer_BN)[..., None]
     log_prob_BC, which_BC = lax.top_k(log_prob_BNW.reshape(rows, -1), 2 * beams)
@@ -286,6 +277,8 @@ def temperature_sample(
             f"topk is {topk} and topp is {topp}, but only one can cut the distribution: set one "
             f"of temperature_sample.topk (1 by default) and temperature_sample.topp to 0."
         )
+    on_state = state_callback_fn or (lambda state: state)
+    on_logits = logit_callback_fn or (lambda logits, state: logits)
     rows, length = inputs.shape
     repeat = lambda per_row: jnp.repeat(per_row, num_decodes, axis=0)
     last_place = repeat(_last_place(inputs, max_decode_steps, max_decode_steps_hard_limit))
@@ -296,33 +289,28 @@ def temperature_sample(
         return ~jnp.all(state.ended)
 
     def step(state: SamplingLoopState) -> SamplingLoopState:
-        if state_callback_fn is not None:
-            state = state_callback_fn(state)
+        state = on_state(state)
         logits, new_cache = tokens_to_logits(
             DecodingState(state.cur_index, state.sequences[:, :-1], state.cur_token, state.cache)
         )
-        if logit_callback_fn is not None:
-            logits = logit_callback_fn(logits, state)
         rng, step_rng = jax.random.split(state.rng)
-        drawn = _draw(step_rng, logits, temperature, topk, topp, rescale_log_probs)
+        drawn = _draw(
+            step_rng, on_logits(logits, state), temperature, topk, topp, rescale_log_probs
+        )
         return _next_state(state, *drawn, last_place, eos_id).replace(cache=new_cache, rng=rng)
 
     rng = jax.random.key(0) if decode_rng is None else decode_rng
     per_row_index = initial_index is not None
     cache = _repeat_rows(cache, rows, num_decodes, cache_offset, per_row_index)
     state = _first_state(repeat(inputs), cache, rng, repeat(initial_index) if per_row_index else 0)
-    state = lax.while_loop(unsettled, step, state)
-    if state_callback_fn is not None:
-        state = state_callback_fn(state)
+    state = on_state(lax.while_loop(unsettled, step, state))
     sequences = state.sequences[:, 1:].reshape(rows, num_decodes, length)
     log_prob = state.log_prob.reshape(rows, num_decodes)
     order = jnp.argsort(log_prob, axis=1)
     return _pick(sequences, order), _pick(log_prob, order)
 
 
-def _first_state(
-    inputs: jax.Array, cache: Cache, rng: jax.Array, index: jax.Array | int
-) -> SamplingLoopState:
+def _first_state(inputs, cache, rng, index) -> SamplingLoopState:
     rows = inputs.shape[0]
     cur_index = jnp.broadcast_to(jnp.int32(index), (rows,))
     sequences = jnp.pad(inputs.astype(jnp.int32), ((0, 0), (0, 1)))
@@ -340,13 +328,7 @@ def _first_state(
     )
 
 
-def _next_state(
-    state: SamplingLoopState,
-    token: jax.Array,
-    log_prob: jax.Array,
-    last_place: jax.Array,
-    eos_id: int,
-) -> SamplingLoopState:
+def _next_state(state, token, log_prob, last_place, eos_id) -> SamplingLoopState:
     """Writes the ids drawn, [B*N], where the prompt has none and the sequence has not ended."""
     places = state.sequences.shape[1]
     place = jnp.minimum(state.cur_index + 1, places - 1)
@@ -360,27 +342,20 @@ def _next_state(
         step=state.step + 1,
         cur_index=place,
         sequences=jnp.where(here, token[:, None], state.sequences),
-        cur_token=jnp.where(ended, 0, token)[:, None],
+        cur_token=token[:, None],
         ended=ended_now[:, None],
         log_prob=state.log_prob + jnp.where(decoded, log_prob, 0.0),
     )
 
 
-def _draw(
-    rng: jax.Array,
-    logits: jax.Array,
-    temperature: float | jax.Array,
-    topk: int,
-    topp: float,
-    rescale_log_probs: bool,
-) -> tuple[jax.Array, jax.Array]:
+def _draw(rng, logits, temperature, topk, topp, rescale_log_probs):
     """Ids [B*N] int32 and their log-probabilities [B*N], from logits [B*N, V]."""
     logits = logits.astype(jnp.float32)
     best = jnp.argmax(logits, axis=-1).astype(jnp.int32)
     greedy = jnp.broadcast_to(jnp.asarray(temperature) <= MIN_TEMPERATURE, (best.size, 1))[:, 0]
     shaped = logits / jnp.maximum(temperature, MIN_TEMPERATURE)
     if topk:
-        least = lax.top_k(shaped, min(topk, shaped.shape[-1]))[0][:, -1:]
+        least = _top_k(shaped, min(topk, shaped.shape[-1]))[0][:, -1:]
         shaped = jnp.where(shaped >= least, shaped, NEG_INF)
     if topp:
         shaped = jnp.where(shaped >= _least_of_nucleus(shaped, topp), shaped, NEG_INF)
@@ -398,9 +373,7 @@ def _least_of_nucleus(logits: jax.Array, topp: float) -> jax.Array:
     return jnp.min(jnp.where(needed, falling, jnp.inf), axis=-1, keepdims=True)
 
 
-def _last_place(
-    inputs: jax.Array, max_steps: int | jax.Array | None, hard_limit: int | None
-) -> jax.Array:
+def _last_place(inputs, max_steps, hard_limit) -> jax.Array:
     """The last place to be filled, [B]."""
     rows, length = inputs.shape
     if max_steps is None:
@@ -415,15 +388,32 @@ def _last_place(
     return jnp.minimum(length, jnp.sum(inputs != 0, axis=1) + max_steps)
 
 
+def _top_k(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """`lax.top_k` of [..., V], the lowest of equal ids first, by way of the maxima of blocks.
+
+    The k best stand in the k blocks of the best maxima, so that only a few hundred numbers have
+    to be sorted. That also is all that a sharded batch passes around, for XLA gathers what
+    `lax.top_k` is given.
+    """
+    size = x.shape[-1]
+    if size <= 16 * k * _BLOCK:
+        return lax.top_k(x, k)
+    x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -size % _BLOCK)], constant_values=-jnp.inf)
+    blocks = x.reshape(*x.shape[:-1], -1, _BLOCK)
+    chosen = jnp.sort(lax.top_k(blocks.max(-1), k)[1], axis=-1)
+    few = jnp.take_along_axis(blocks, chosen[..., None], axis=-2, mode="clip")
+    best, where = lax.top_k(few.reshape(*few.shape[:-2], -1), k)
+    block = jnp.take_along_axis(chosen, where // _BLOCK, axis=-1)
+    return best, block * _BLOCK + where % _BLOCK
+
+
 def _pick(x: jax.Array, which: jax.Array) -> jax.Array:
     """x [B, M, ...] and which [B, N] to [B, N, ...]."""
     # Mapped over the batch, and not indexed by it, so that a sharded batch stays where it is.
     return jax.vmap(lambda row, index: jnp.take(row, index, axis=0, mode="clip"))(x, which)
 
 
-def _map_rows(
-    fn: Callable[[jax.Array], jax.Array], cache: Cache, offset: int, per_row_index: bool = False
-) -> Cache:
+def _map_rows(fn, cache: Cache, offset: int, per_row_index: bool = False) -> Cache:
     """Applies `fn` to the leaves of the cache that have a batch, at axis `offset`."""
 
     def apply(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
@@ -434,9 +424,7 @@ def _map_rows(
     return jax.tree_util.tree_map_with_path(apply, cache)
 
 
-def _repeat_rows(
-    cache: Cache, rows: int, times: int, offset: int, per_row_index: bool = False
-) -> Cache:
+def _repeat_rows(cache, rows: int, times: int, offset: int, per_row_index=False) -> Cache:
     """A cache of `rows` rows to one of `rows * times`, the copies of a row side by side."""
 
     def repeat(leaf: jax.Array) -> jax.Array:

@@ -1,0 +1,218 @@
+"""Adafactor (Shazeer and Stern 2018) as T5X runs it: relative updates, factored second moments.
+
+Each parameter keeps {m, v, v_row, v_col} in float32; what is not used is a placeholder of shape
+(1,). Where the logical axes begin with `layers`, every layer is treated as a parameter of its own:
+same factoring, same clipping, same scale as if the layers were not stacked.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from t5x.optimizers import OptimizerDef
+
+Tree = Any
+Dims = tuple[int, ...]
+
+
+class FactorDim(enum.Enum):
+    """What a dimension is to the factored second moment."""
+
+    NONE = "none"
+    BATCH = "batch"
+    ROW = "row"
+    COLUMN = "column"
+
+
+def standard_logical_factor_rules() -> Mapping[str, FactorDim]:
+    """Logical axis to its part in factoring, for parameters of more than two dimensions."""
+    column = ("vocab", "mlp", "heads", "kv", "joined_kv", "length", "mlp_activations")
+    return {
+        **dict.fromkeys(column, FactorDim.COLUMN),
+        "embed": FactorDim.ROW,
+        "relpos_buckets": FactorDim.NONE,
+        "layers": FactorDim.BATCH,
+        "batch": FactorDim.BATCH,
+        "stack": FactorDim.BATCH,
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Factoring:
+    """How one parameter is averaged and factored."""
+
+    averaged: Dims  # all but the batch dimensions: root mean squares run over these
+    factored: tuple[Dims, Dims] | None  # averaged away in (v_col, v_row)
+
+
+@dataclasses.dataclass(frozen=True)
+class Adafactor(OptimizerDef):
+    """Adafactor; the learning rate comes from `trainer.Trainer.learning_rate_fn`.
+
+    Args:
+      learning_rate: accepted as upstream does; the trainer's schedule takes its place.
+      factored: keep row and column means of the squared gradient instead of the whole.
+      multiply_by_parameter_scale: updates are relative to the parameter's root mean square.
+      beta1: momentum, None for none.
+      decay_rate: the second moment decays by 1 - (step + 1 - step_offset)^-decay_rate.
+      step_offset: step at which fine-tuning began.
+      clipping_threshold: limit of an update's root mean square, None for none.
+      weight_decay_rate: share of a parameter lost a step.
+      min_dim_size_to_factor: both dimensions must be at least this large.
+      epsilon1: added to squared gradients.
+      epsilon2: least parameter scale.
+      dtype_momentum: dtype of m.
+      logical_factor_rules: axis name to FactorDim, used above two dimensions.
+      weight_decay_rate_lr_exponent: multiplies the decay by learning_rate to this power.
+      global_norm_clip_threshold: clips gradients together before anything else.
+      max_parameter_scale: greatest parameter scale.
+      skip_nan_updates: keeps the old value where the new one is NaN.
+    """
+
+    learning_rate: float | None = None
+    factored: bool = True
+    multiply_by_parameter_scale: bool = True
+    beta1: float | None = None
+    decay_rate: float = 0.8
+    step_offset: int = 0
+    clipping_threshold: float | None = 1.0
+    weight_decay_rate: float | None = None
+    min_dim_size_to_factor: int = 128
+    epsilon1: float = 1e-30
+    epsilon2: float = 1e-3
+    dtype_momentum: Any = jnp.float32
+    factor_map: None = None
+    logical_factor_rules: Mapping[str, Any] | None = None
+    weight_decay_rate_lr_exponent: float | None = None
+    global_norm_clip_threshold: float | None = None
+    max_parameter_scale: float | None = None
+    skip_nan_updates: bool = False
+
+    def __post_init__(self):
+        if self.factor_map is not None or not isinstance(self.multiply_by_parameter_scale, bool):
+            raise ValueError(
+                "adafactor.Adafactor takes no HParamMap (factor_map, multiply_by_parameter_scale); "
+                "use logical_factor_rules and True or False."
+            )
+
+    def dims(self, shape: Dims, axes: tuple[str | None, ...]) -> Factoring:
+        """Dimensions of one parameter to average over and to factor."""
+        rules = self.logical_factor_rules or {"layers": FactorDim.BATCH}
+        parts = [FactorDim(getattr(rule, "value", rule)) for rule in
+                 (rules.get(a, FactorDim.NONE) for a in axes)]  # fmt: skip
+        own = tuple(i for i, part in enumerate(parts) if part is not FactorDim.BATCH)
+        if not self.factored or len(own) < 2:
+            return Factoring(own, None)
+        if len(own) == 2:
+            smaller, larger = sorted(own, key=lambda i: shape[i])
+            if shape[smaller] < self.min_dim_size_to_factor:
+                return Factoring(own, None)
+            return Factoring(own, ((smaller,), (larger,)))
+        pick = lambda part: tuple(i for i in own if parts[i] is part)
+        row, column = pick(FactorDim.ROW), pick(FactorDim.COLUMN)
+        if row and column and len(row) + len(column) < len(own):
+            raise ValueError(
+                f"adafactor.Adafactor.logical_factor_rules leave a dimension of {axes} {shape} "
+                "without ROW or COLUMN; give every axis one of them, or none."
+            )
+        return Factoring(own, (row, column) if row and column else None)
+
+    def init(self, params: Tree, axes: Tree) -> Tree:
+        """Zeros: {m, v, v_row, v_col} for each parameter."""
+        return jax.tree.map(self.init_one, params, axes)
+
+    def init_one(self, param: jax.Array, axes: tuple[str | None, ...]) -> dict[str, jax.Array]:
+        """The state of one parameter."""
+        batch = tuple(
+            n for i, n in enumerate(param.shape) if i not in self.dims(param.shape, axes).averaged
+        )
+        state = {k: jnp.zeros((*batch, 1), jnp.float32) for k in ("m", "v", "v_row", "v_col")}
+        if factored := self.dims(param.shape, axes).factored:
+            for key, gone in zip(("v_col", "v_row"), factored, strict=True):
+                state[key] = jnp.zeros(np.delete(param.shape, gone), jnp.float32)
+        else:
+            state["v"] = jnp.zeros(param.shape, jnp.float32)
+        if self.beta1 is not None:
+            state["m"] = jnp.zeros(param.shape, self.dtype_momentum)
+        return state
+
+    def state_axes(self, params: Tree, axes: Tree) -> Tree:
+        """Full moments lie as their parameter, means as its remaining dimensions."""
+
+        def one(param, axes):
+            factored = self.dims(param.shape, axes).factored or ((), ())
+            state = jax.eval_shape(lambda: self.init_one(param, axes))
+            unused = lambda array: (None,) * array.ndim
+            kept = {k: axes if a.shape == param.shape else unused(a) for k, a in state.items()}
+            for key, gone in zip(("v_col", "v_row"), factored, strict=True):
+                if gone:
+                    kept[key] = tuple(a for i, a in enumerate(axes) if i not in gone)
+            return kept
+
+        return jax.tree.map(one, params, axes)
+
+    def update(self, grads, param_states, params, axes, step, learning_rate):
+        """One step for all parameters."""
+        if limit := self.global_norm_clip_threshold:
+            squares = [jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)]
+            scale = jnp.minimum(1.0, limit / jnp.sqrt(sum(squares)))
+            grads = jax.tree.map(lambda g: g * scale, grads)
+        results = jax.tree.map(
+            lambda p, g, s, a: self.update_one(g, s, p, a, step, learning_rate),
+            params,
+            grads,
+            param_states,
+            axes,
+        )
+        is_pair = lambda x: isinstance(x, tuple)
+        new_params = jax.tree.map(lambda r: r[0], results, is_leaf=is_pair)
+        return new_params, jax.tree.map(lambda r: r[1], results, is_leaf=is_pair)
+
+    def update_one(self, grad, state, param, axes, step, learning_rate):
+        """One step for one parameter: (new parameter, new state)."""
+        dims = self.dims(param.shape, axes)
+        rms = lambda x: jnp.sqrt(jnp.mean(x * x, axis=dims.averaged, keepdims=True))
+        t = (step - self.step_offset).astype(jnp.float32) + 1.0
+        decay = 1.0 - t**-self.decay_rate
+        mix = lambda old, new: decay * old + (1.0 - decay) * new
+
+        grad = grad.astype(jnp.float32)
+        square = grad * grad + self.epsilon1
+        new = {key: jnp.zeros_like(array) for key, array in state.items()}
+        if dims.factored:
+            col_gone, row_gone = dims.factored
+            new["v_row"] = mix(state["v_row"], jnp.mean(square, axis=row_gone))
+            new["v_col"] = mix(state["v_col"], jnp.mean(square, axis=col_gone))
+            row = jnp.expand_dims(new["v_row"], row_gone)
+            col = jnp.expand_dims(new["v_col"], col_gone)
+            row = row / jnp.mean(row, axis=col_gone, keepdims=True)
+            update = grad * jax.lax.rsqrt(row) * jax.lax.rsqrt(col)
+        else:
+            new["v"] = mix(state["v"], square)
+            update = grad * jax.lax.rsqrt(new["v"])
+        if self.clipping_threshold is not None:
+            update /= jnp.maximum(1.0, rms(update) / self.clipping_threshold)
+
+        update *= learning_rate
+        if self.multiply_by_parameter_scale:
+            update *= jnp.clip(rms(param), self.epsilon2, self.max_parameter_scale)
+        if self.beta1 is not None:
+            update = self.beta1 * state["m"] + (1.0 - self.beta1) * update
+            new["m"] = update.astype(self.dtype_momentum)
+        new_param = (1.0 - self.weight_decay(learning_rate)) * param - update
+        if self.skip_nan_updates:
+            keep = lambda new, old: jnp.where(jnp.isnan(new), old, new)
+            new_param, new = jax.tree.map(keep, (new_param, new), (param, dict(state)))
+        return new_param.astype(param.dtype), new
+
+    def weight_decay(self, learning_rate: jax.Array) -> jax.Array | float:
+        """Share of a parameter lost this step."""
+        if self.weight_decay_rate_lr_exponent:
+            rate = 1.0 if self.weight_decay_rate is None else self.weight_decay_rate
+            return rate * learning_rate**self.weight_decay_rate_lr_exponent
+        return self.weight_decay_rate or 0.0

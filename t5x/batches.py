@@ -1,0 +1,274 @@
+"""Batches of ids from seqio: the training stream, whose position is kept, and evaluation sets.
+
+  stream = TrainStream(cfg, model.FEATURE_CONVERTER_CLS, rows=host_rows(partitioner, 128), seed=0)
+  batch = next(stream)                # {'encoder_input_tokens': int32 [rows, I], …} of this host
+  stream.save(folder); stream.restore(folder)
+
+A global batch is made of `SHARDS` virtual shards: shard v has its own pipeline over its own share
+of the corpus and fills its own rows. A host runs the shards whose rows its devices need, so the
+batch at step n does not depend on how many hosts there are.
+"""
+
+import concurrent.futures
+import dataclasses
+import importlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import seqio
+import tensorflow as tf
+from absl import logging
+
+from t5x.partitioning import PjitPartitioner
+
+SHARDS = 8  # virtual shards when the batch divides so; a power of two
+Batch = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass
+class DatasetConfig:
+    """Which examples, in which form (upstream's names).
+
+    Attributes:
+      mixture_or_task_name: registered with seqio.
+      task_feature_lengths: tokens a feature, {'inputs': 512, 'targets': 114}; None: the longest.
+      split: of the task.
+      batch_size: rows of a global batch.
+      shuffle: a new order each epoch.
+      seed: of order and noise; None: drawn at the start of a run and kept with its checkpoints.
+      use_cached: read the task's offline cache.
+      pack: put several examples into a row.
+      use_custom_packing_ops: only False.
+      module: imported first, for its registrations.
+      use_memory_cache: keep evaluation examples in memory.
+      trim_output_features: cut what is longer than its length.
+    """
+
+    mixture_or_task_name: str | seqio.Task | seqio.Mixture
+    task_feature_lengths: Mapping[str, int] | None
+    split: str
+    batch_size: int
+    shuffle: bool
+    seed: int | None
+    use_cached: bool = False
+    pack: bool = False
+    use_custom_packing_ops: bool = False
+    module: str | None = None
+    use_memory_cache: bool = True
+    trim_output_features: bool = True
+
+    def __post_init__(self):
+        if self.module:
+            importlib.import_module(self.module)
+
+    @property
+    def provider(self) -> seqio.Task | seqio.Mixture:
+        """The task or mixture itself.
+
+        Raises:
+          ValueError: nothing of that name is registered.
+        """
+        name = self.mixture_or_task_name
+        if not isinstance(name, str):
+            return name
+        known = [*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()]
+        if name not in known:
+            from t5x.gin_utils import nearest
+
+            raise ValueError(
+                f"MIXTURE_OR_TASK_NAME is {name!r}, which is not registered"
+                f"{nearest(name, known)}; import its module in the gin file."
+            )
+        return seqio.get_mixture_or_task(name)
+
+
+def host_rows(partitioner: PjitPartitioner, batch_size: int) -> tuple[int, int]:
+    """First row and end of the rows of a global batch that this host's devices need."""
+    indices = partitioner.batch_sharding.addressable_devices_indices_map((batch_size,)).values()
+    bounds = [index[0].indices(batch_size) for index in indices]
+    return min(b[0] for b in bounds), max(b[1] for b in bounds)
+
+
+def shard_count(batch_size: int, rows: tuple[int, int]) -> int:
+    """Virtual shards: the largest power of two up to `SHARDS` whose rows fit the hosts'."""
+    hosts = max(1, batch_size // (rows[1] - rows[0]))
+    return math.gcd(batch_size, max(SHARDS, hosts))
+
+
+def shard_dataset(
+    cfg: DatasetConfig,
+    converter_cls: Callable[..., seqio.FeatureConverter],
+    shard: seqio.ShardInfo,
+    seed: int | None,
+    num_epochs: int | None,
+) -> tf.data.Dataset:
+    """Model features of one shard, one row an element."""
+    converter = converter_cls(pack=cfg.pack, use_custom_packing_ops=cfg.use_custom_packing_ops)
+    return seqio.get_dataset(
+        cfg.provider,
+        task_feature_lengths=cfg.task_feature_lengths,
+        feature_converter=converter,
+        dataset_split=cfg.split,
+        use_cached=cfg.use_cached,
+        shuffle=cfg.shuffle,
+        num_epochs=num_epochs,
+        shard_info=shard,
+        verbose=False,
+        seed=seed,
+        trim_output_features=cfg.trim_output_features,
+    )
+
+
+class TrainStream(Iterator[Batch]):
+    """The rows of one host, batch after batch without end, with a position to save.
+
+    Args:
+      cfg: which examples.
+      converter_cls: seqio feature converter of the model.
+      rows: first and end row of this host, see `host_rows`.
+      seed: of this run.
+    """
+
+    def __init__(
+        self,
+        cfg: DatasetConfig,
+        converter_cls: Callable[..., seqio.FeatureConverter],
+        rows: tuple[int, int],
+        seed: int,
+    ):
+        self.seed = seed
+        count = shard_count(cfg.batch_size, rows)
+        size = cfg.batch_size // count
+        self.shards = range(rows[0] // size, -(-rows[1] // size))
+        self.count = count
+        self._pool = concurrent.futures.ThreadPoolExecutor(len(self.shards))
+        options = tf.data.Options()
+        options.deterministic = True
+        # The state of a source lies in what it counts, so it needs no saving of its own.
+        options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+        self._iterators = []
+        for index in self.shards:
+            shard = seqio.ShardInfo(index=index, num_shards=count)
+            dataset = shard_dataset(cfg, converter_cls, shard, seed, num_epochs=None)
+            dataset = dataset.batch(size, drop_remainder=True).prefetch(2).with_options(options)
+            self._iterators.append(iter(dataset))
+        self.element_spec = self._iterators[0].element_spec
+
+    def __next__(self) -> Batch:
+        parts = list(self._pool.map(next, self._iterators))
+        return {k: np.concatenate([p[k].numpy() for p in parts]) for k in parts[0]}
+
+    def save(self, folder: str) -> None:
+        """Writes the position of every shard of this host into `folder`."""
+        tf.io.gfile.makedirs(folder)
+        for index, iterator in zip(self.shards, self._iterators, strict=True):
+            tf.train.Checkpoint(iterator=iterator).write(self._path(folder, index))
+        if self.shards[0] == 0:
+            with tf.io.gfile.GFile(f"{folder}/stream.json", "w") as file:
+                file.write(json.dumps({"seed": self.seed, "shards": self.count}))
+
+    def restore(self, folder: str) -> None:
+        """Goes to the position saved in `folder`.
+
+        Raises:
+          ValueError: it was saved with another number of virtual shards.
+        """
+        saved = saved_stream(folder)
+        if saved["shards"] != self.count:
+            raise ValueError(
+                f"{folder} holds the position of {saved['shards']} virtual shards and this run has "
+                f"{self.count}; keep DatasetConfig.batch_size as it was, or set "
+                "SaveCheckpointConfig.save_dataset=False to begin the corpus again."
+            )
+        for index, iterator in zip(self.shards, self._iterators, strict=True):
+            checkpoint = tf.train.Checkpoint(iterator=iterator)
+            checkpoint.read(self._path(folder, index)).assert_consumed()
+
+    def _path(self, folder: str, index: int) -> str:
+        return f"{folder}/train_ds-{index:03d}-of-{self.count:03d}"
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._iterators.clear()
+
+
+def saved_stream(folder: str | None) -> dict[str, int] | None:
+    """Seed and number of shards saved in a checkpoint's dataset folder, None without one."""
+    path = f"{folder}/stream.json"
+    if folder is None or not tf.io.gfile.exists(path):
+        return None
+    with tf.io.gfile.GFile(path) as file:
+        return json.loads(file.read())
+
+
+def eval_sets(
+    cfg: DatasetConfig,
+    converter_cls: Callable[..., seqio.FeatureConverter],
+    rows: tuple[int, int],
+    eval_steps: int,
+) -> dict[str, list[Batch]]:
+    """`eval_steps` batches of each task, the same every time; a small split is repeated.
+
+    Returns:
+      Task name to this host's rows, batch after batch.
+    """
+    provider = cfg.provider
+    tasks = seqio.get_subtasks(provider)
+    sets = {}
+    for task in tasks:
+        one = dataclasses.replace(cfg, mixture_or_task_name=task, module=None)
+        if cfg.split not in (task.splits or ()):
+            logging.warning("Task %s has no split %r; it is not evaluated.", task.name, cfg.split)
+            continue
+        started = time.monotonic()
+        stream = TrainStream(one, converter_cls, rows, 0 if cfg.seed is None else cfg.seed)
+        sets[task.name] = [next(stream) for _ in range(eval_steps)]
+        stream.close()
+        logging.info("Read %s in %.1f s.", task.name, time.monotonic() - started)
+    return sets
+
+
+def verify_matching_vocabs(cfg: DatasetConfig, model: Any) -> None:
+    """Refuses a task whose vocabularies are not the model's, or do not fit its embedding.
+
+    Raises:
+      ValueError: says which, with the number of ids on both sides.
+    """
+    features = cfg.provider.output_features
+    for feature, vocabulary, side in (
+        ("inputs", model.input_vocabulary, "input_vocabulary"),
+        ("targets", model.output_vocabulary, "output_vocabulary"),
+    ):
+        task_vocabulary = features[feature].vocabulary
+        if task_vocabulary != vocabulary:
+            raise ValueError(
+                f"Task {cfg.mixture_or_task_name} encodes {feature!r} with {task_vocabulary} but "
+                f"EncoderDecoderModel.{side} is {vocabulary}; bind both to the same vocabulary."
+            )
+        rows = getattr(getattr(model.module, "config", None), "vocab_size", None)
+        if rows is not None and vocabulary.vocab_size > rows:
+            raise ValueError(
+                f"The vocabulary {vocabulary} has {vocabulary.vocab_size} ids but "
+                f"network.T5Config.vocab_size is {rows}, so some ids have no embedding; set it to "
+                f"{-(-vocabulary.vocab_size // 128) * 128}."
+            )
+
+
+def check_lengths(cfg: DatasetConfig, features: Sequence[str] = ("inputs", "targets")) -> None:
+    """Refuses feature lengths that are missing or not positive.
+
+    Raises:
+      ValueError: names the feature.
+    """
+    for name in features:
+        length = (cfg.task_feature_lengths or {}).get(name)
+        if not isinstance(length, int) or length < 1:
+            raise ValueError(
+                f"TASK_FEATURE_LENGTHS[{name!r}] is {length!r}; set it to a positive number of "
+                "tokens, such as {'inputs': 512, 'targets': 114}."
+            )

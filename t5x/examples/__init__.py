@@ -1,0 +1,1 @@
+"""Networks and the gin files of their sizes, under upstream's paths."""

@@ -1,0 +1,1 @@
+"""T5: layers, network, and one gin file a size."""

@@ -1,0 +1,232 @@
+"""The layers of T5, with upstream's parameter names and numbers.
+
+Shapes: B batch, I input length, T target length (Q and S: query and key lengths), D emb_dim,
+H heads, K head_dim, F mlp_dim, V vocab, R relative-position buckets.
+
+Sources: Raffel et al. 2020 (T5), Shazeer 2020 (gated linear units), Zhang and Sennrich 2019 (RMS
+norm). Parameters are float32; arithmetic runs in `dtype`; norms and sums run in float32.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from t5x.partitioning import constrain
+
+Initializer = Callable[..., jax.Array]
+ACTIVATIONS = {"linear": lambda x: x, "gelu": nn.gelu, "relu": nn.relu, "silu": nn.silu}
+NEGATIVE = -1e10  # a masked logit: a row where all is masked then attends evenly, as upstream
+
+
+def scaled_init(distribution: str, divisor: float = 1.0) -> Initializer:
+    """Fan-in variance scaling [D_in, D_out], divided by `divisor`."""
+    init = nn.initializers.variance_scaling(1.0, "fan_in", distribution)
+    return lambda *args: init(*args) / divisor
+
+
+class Dense(nn.Module):
+    """`x @ kernel` without bias; kernel is float32 [in, features] with logical axes `axes`."""
+
+    features: int
+    axes: tuple[str, str]
+    kernel_init: Initializer
+    dtype: jnp.dtype = jnp.float32
+    output_dtype: jnp.dtype | None = None
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Maps [..., in] to [..., features] in `output_dtype` (default `dtype`)."""
+        init = nn.with_logical_partitioning(self.kernel_init, self.axes)
+        kernel = self.param("kernel", init, (x.shape[-1], self.features), jnp.float32)
+        return jnp.dot(
+            x.astype(self.dtype),
+            kernel.astype(self.dtype),
+            preferred_element_type=self.output_dtype or self.dtype,
+        )
+
+
+class LayerNorm(nn.Module):
+    """Root-mean-square norm over D, no mean and no bias; statistics in float32."""
+
+    dtype: jnp.dtype = jnp.float32
+    epsilon: float = 1e-6
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Normalizes [..., D] and multiplies by `scale` [D]."""
+        init = nn.with_logical_partitioning(nn.initializers.ones, ("embed",))
+        scale = self.param("scale", init, (x.shape[-1],), jnp.float32)
+        x = x.astype(jnp.float32)
+        variance = jnp.mean(jax.lax.square(x), axis=-1, keepdims=True)
+        return (x * jax.lax.rsqrt(variance + self.epsilon)).astype(self.dtype) * scale.astype(
+            self.dtype
+        )
+
+
+class Embed(nn.Module):
+    """A table [V, D] shared by encoder, decoder and, when tied, the logits."""
+
+    vocab_size: int
+    emb_dim: int
+    dtype: jnp.dtype = jnp.float32
+
+    def setup(self):
+        """Makes the table, normally distributed with deviation 1."""
+        init = nn.with_logical_partitioning(nn.initializers.normal(1.0), ("vocab", "embed"))
+        shape = (self.vocab_size, self.emb_dim)
+        self.embedding = self.param("embedding", init, shape, jnp.float32)
+
+    def __call__(self, tokens_BI: jax.Array) -> jax.Array:
+        """Looks ids int32 [B, I] up: [B, I, D]."""
+        return jnp.take(self.embedding.astype(self.dtype), tokens_BI, axis=0)
+
+    def attend(self, x_BTD: jax.Array) -> jax.Array:
+        """Float32 logits [B, T, V] of each row of the table."""
+        table = self.embedding.astype(self.dtype)
+        return jnp.einsum("BTD,VD->BTV", x_BTD, table, preferred_element_type=jnp.float32)
+
+
+class MlpBlock(nn.Module):
+    """Position-wise product of one projection an activation, then back: `wi…`, `wo`."""
+
+    mlp_dim: int
+    activations: Sequence[str]
+    dropout_rate: float
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: jax.Array, enable_dropout: bool) -> jax.Array:
+        """Maps [B, I, D] to [B, I, D] through [B, I, F]."""
+        init = scaled_init("truncated_normal")
+        hidden = 1.0
+        for i, name in enumerate(self.activations):
+            wi = "wi" if len(self.activations) == 1 else f"wi_{i}"
+            y = Dense(self.mlp_dim, ("embed", "mlp"), init, self.dtype, name=wi)(x)
+            hidden = ACTIVATIONS[name](y) * hidden
+        hidden = dropout(self.dropout_rate, enable_dropout)(hidden)
+        hidden = constrain(hidden, "batch", "length", "mlp")
+        return Dense(x.shape[-1], ("mlp", "embed"), init, self.dtype, name="wo")(hidden)
+
+
+def dropout(rate: float, enabled: bool) -> nn.Dropout:
+    """Dropout whose mask is shared along the length axis (T5)."""
+    return nn.Dropout(rate, broadcast_dims=(-2,), deterministic=not enabled)
+
+
+class Attention(nn.Module):
+    """Multi-head attention without 1/sqrt(K): the factor lives in the query's initial values."""
+
+    num_heads: int
+    head_dim: int
+    dropout_rate: float
+    dtype: jnp.dtype
+    float32_logits: bool = False
+
+    def setup(self):
+        """Makes the four projections [D, H*K] and [H*K, D]."""
+        width = self.num_heads * self.head_dim
+        axes, init = ("embed", "joined_kv"), scaled_init("normal")
+        query_init = scaled_init("normal", math.sqrt(self.head_dim))
+        self.query = Dense(width, axes, query_init, self.dtype)
+        self.key = Dense(width, axes, init, self.dtype)
+        self.value = Dense(width, axes, init, self.dtype)
+
+    def heads(self, x: jax.Array) -> jax.Array:
+        """[B, S, H*K] to [B, S, H, K]."""
+        return x.reshape(*x.shape[:-1], self.num_heads, self.head_dim)
+
+    def keys_values(self, x_BSD: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Keys and values [B, S, H, K] of `x_BSD`."""
+        return self.heads(self.key(x_BSD)), self.heads(self.value(x_BSD))
+
+    @nn.compact
+    def __call__(
+        self,
+        x_BQD: jax.Array,
+        keys_values: tuple[jax.Array, jax.Array],
+        mask: jax.Array | None = None,
+        bias: jax.Array | None = None,
+        enable_dropout: bool = False,
+    ) -> jax.Array:
+        """Attends from `x_BQD` to keys and values.
+
+        Args:
+          x_BQD: queries before projection, [B, Q, D].
+          keys_values: two arrays [B, S, H, K].
+          mask: bool, broadcastable to [B, H, Q, S]; True may be looked at.
+          bias: added to the logits, broadcastable to [B, H, Q, S].
+          enable_dropout: drops attention weights, one mask for all queries.
+
+        Returns:
+          [B, Q, D].
+        """
+        k_BSHK, v_BSHK = keys_values
+        q_BQHK = self.heads(self.query(x_BQD))
+        logits_dtype = jnp.float32 if self.float32_logits else self.dtype
+        logits = jnp.einsum("BQHK,BSHK->BHQS", q_BQHK, k_BSHK, preferred_element_type=logits_dtype)
+        if bias is not None:
+            logits = logits + bias.astype(logits.dtype)
+        if mask is not None:
+            logits = jnp.where(mask, logits, jnp.asarray(NEGATIVE, logits.dtype))
+        logits = logits - jax.lax.stop_gradient(logits.max(-1, keepdims=True))
+        weights = jnp.exp(logits)
+        # Dividing after the value product touches [B, Q, H, K] numbers instead of [B, H, Q, S].
+        sums_BHQ = weights.sum(-1, dtype=jnp.float32)
+        weights = dropout(self.dropout_rate, enable_dropout)(weights).astype(self.dtype)
+        out = jnp.einsum("BHQS,BSHK->BQHK", weights, v_BSHK)
+        out = out / sums_BHQ.swapaxes(1, 2)[..., None].astype(out.dtype)
+        out = out.reshape(*out.shape[:2], -1)
+        out = constrain(out, "batch", "length", "joined_kv")
+        init = scaled_init("normal")
+        return Dense(x_BQD.shape[-1], ("joined_kv", "embed"), init, self.dtype, name="out")(out)
+
+
+def relative_position_bucket(
+    relative_position: np.ndarray | jax.Array, bidirectional: bool, buckets: int, max_distance: int
+) -> jax.Array:
+    """Bucket of each relative position (key minus query), int32, same shape.
+
+    Half of the buckets hold exact distances, the rest grow logarithmically to `max_distance`;
+    bidirectional halves the buckets between the two directions (Raffel et al. 2020, 2.1).
+    """
+    distance = -relative_position
+    offset = 0
+    if bidirectional:
+        buckets //= 2
+        offset = jnp.where(distance < 0, buckets, 0)
+        distance = jnp.abs(distance)
+    else:
+        distance = jnp.maximum(distance, 0)
+    exact = buckets // 2
+    scale = (buckets - exact) / math.log(max_distance / exact)
+    epsilon = np.finfo(np.float32).eps  # keeps log off 0; those entries are not chosen
+    far = exact + (jnp.log(distance / exact + epsilon) * scale).astype(jnp.int32)
+    return offset + jnp.where(distance < exact, distance, jnp.minimum(far, buckets - 1))
+
+
+class RelativePositionBiases(nn.Module):
+    """A learned bias a head and bucket, `rel_embedding` [H, R], shared by all layers of a stack."""
+
+    num_heads: int
+    bidirectional: bool
+    dtype: jnp.dtype
+    buckets: int = 32
+    max_distance: int = 128
+
+    @nn.compact
+    def __call__(self, query_positions: jax.Array, key_length: int) -> jax.Array:
+        """Bias [1, H, Q, S] for int32 query positions [Q] and keys 0…S-1."""
+        init = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
+        init = nn.with_logical_partitioning(init, ("heads", "relpos_buckets"))
+        table_HR = self.param("rel_embedding", init, (self.num_heads, self.buckets), jnp.float32)
+        relative_QS = jnp.arange(key_length)[None, :] - query_positions[:, None]
+        bucket_QS = relative_position_bucket(
+            relative_QS, self.bidirectional, self.buckets, self.max_distance
+        )
+        # A product with one-hot rows: its gradient is a product too, not a scatter.
+        one_hot = jax.nn.one_hot(bucket_QS, self.buckets, dtype=self.dtype)
+        return jnp.einsum("HR,QSR->HQS", table_HR.astype(self.dtype), one_hot)[None]

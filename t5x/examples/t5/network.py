@@ -1,0 +1,322 @@
+"""T5 as a Flax module: `Transformer(config=T5Config(...))`, upstream's names and parameter paths.
+
+  transformer = Transformer(config=T5Config(vocab_size=64000))
+  variables = transformer.init(rng, inputs, targets, targets, enable_dropout=False)
+  logits = transformer.apply(variables, inputs, shifted_targets, targets, enable_dropout=False)
+
+In memory the layers of a stack lie on a leading axis under `layers`
+(`encoder/layers/attention/query/kernel` [L, D, H*K]) and one compiled body runs L times;
+`t5x.layer_stacking` turns them into upstream's `layers_0 …` for the disk.
+
+Shapes: B batch, I input length, T target length, D emb_dim, H heads, K head_dim, V vocab, L layers.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from t5x.examples.t5 import layers
+from t5x.partitioning import constrain
+
+REMAT_POLICIES = ("none", "minimal", "full")
+
+
+@flax.struct.dataclass
+class T5Config:
+    """Sizes and numerics of a T5.
+
+    `remat_policy` says what the backward pass computes again to save memory: `none`, `minimal`
+    (all but the products with parameters) or `full` (all but each layer's input).
+    """
+
+    vocab_size: int
+    dtype: Any = jnp.float32
+    emb_dim: int = 512
+    num_heads: int = 8
+    num_encoder_layers: int = 6
+    num_decoder_layers: int = 6
+    head_dim: int = 64
+    mlp_dim: int = 2048
+    mlp_activations: Sequence[str] = ("relu",)
+    dropout_rate: float = 0.1
+    logits_via_embedding: bool = False
+    float32_attention_logits: bool = False
+    remat_policy: str = "none"
+
+    def __post_init__(self):
+        unknown = set(self.mlp_activations) - set(layers.ACTIVATIONS)
+        if unknown:
+            raise ValueError(
+                f"T5Config.mlp_activations names {sorted(unknown)}; "
+                f"known are {sorted(layers.ACTIVATIONS)}."
+            )
+        if self.remat_policy not in REMAT_POLICIES:
+            raise ValueError(
+                f"T5Config.remat_policy is {self.remat_policy!r}; choose one of {REMAT_POLICIES}."
+            )
+
+
+class Block(nn.Module):
+    """What encoder and decoder layers share: norm, sublayer, dropout, residual."""
+
+    config: T5Config
+
+    def norm(self, name: str) -> nn.Module:
+        """A norm named `name`."""
+        return layers.LayerNorm(self.config.dtype, name=name)
+
+    def attention(self, name: str) -> layers.Attention:
+        """An attention named `name`."""
+        c = self.config
+        return layers.Attention(
+            c.num_heads, c.head_dim, c.dropout_rate, c.dtype, c.float32_attention_logits, name=name
+        )
+
+    def residual(self, x: jax.Array, y: jax.Array, enable_dropout: bool) -> jax.Array:
+        """`x` plus `y` after dropout, laid out over the mesh."""
+        y = layers.dropout(self.config.dropout_rate, enable_dropout)(y)
+        return constrain(x + y, "batch", "length", "embed")
+
+    def feed_forward(self, x: jax.Array, enable_dropout: bool) -> jax.Array:
+        """The feed-forward sublayer with its norm and residual."""
+        c = self.config
+        y = self.norm("pre_mlp_layer_norm")(x)
+        mlp = layers.MlpBlock(c.mlp_dim, c.mlp_activations, c.dropout_rate, c.dtype, name="mlp")
+        return self.residual(x, mlp(y, enable_dropout), enable_dropout)
+
+
+class EncoderLayer(Block):
+    """Self-attention and feed-forward."""
+
+    @nn.compact
+    def __call__(self, x, mask, bias, enable_dropout):
+        """[B, I, D] to ([B, I, D], None): the second is what `nn.scan` stacks."""
+        y = self.norm("pre_attention_layer_norm")(x)
+        attention = self.attention("attention")
+        y = attention(y, attention.keys_values(y), mask, bias, enable_dropout)
+        x = self.residual(x, y, enable_dropout)
+        return self.feed_forward(x, enable_dropout), None
+
+
+class DecoderLayer(Block):
+    """Causal self-attention, attention to the encoder, feed-forward; cached when decoding."""
+
+    @nn.compact
+    def __call__(
+        self, x, encoded, mask, bias, cross_mask, enable_dropout, position=None, max_length=None
+    ):
+        """[B, T, D] to ([B, T, D], None); with `position` T is 1 and the caches are used."""
+        y = self.norm("pre_self_attention_layer_norm")(x)
+        attention = self.attention("self_attention")
+        keys_values = attention.keys_values(y)
+        if position is not None:
+            keys_values = self.cached(keys_values, position, max_length)
+        y = attention(y, keys_values, mask, bias, enable_dropout)
+        x = self.residual(x, y, enable_dropout)
+
+        y = self.norm("pre_cross_attention_layer_norm")(x)
+        attention = self.attention("encoder_decoder_attention")
+        if position is None:
+            keys_values = attention.keys_values(encoded)
+        else:
+            keys_values = self.variable(
+                "cross", "keys_values", lambda: attention.keys_values(encoded)
+            ).value
+        y = attention(y, keys_values, cross_mask, None, enable_dropout)
+        x = self.residual(x, y, enable_dropout)
+        return self.feed_forward(x, enable_dropout), None
+
+    def cached(self, keys_values, position, max_length):
+        """Writes this step's keys and values [B, 1, H, K] into the cache [B, T, H, K] each."""
+        batch, _, *heads = keys_values[0].shape
+        zeros = lambda: jnp.zeros((batch, max_length, *heads), self.config.dtype)
+        caches = [self.variable("cache", n, zeros) for n in ("cached_key", "cached_value")]
+        for cache, new in zip(caches, keys_values, strict=True):
+            new = new.astype(cache.value.dtype)
+            cache.value = jax.lax.dynamic_update_slice_in_dim(cache.value, new, position, axis=1)
+        return tuple(cache.value for cache in caches)
+
+
+def stack(layer: type[Block], config: T5Config, length: int, broadcast: int) -> nn.Module:
+    """`length` layers run one after the other by one body; `broadcast` arguments are shared.
+
+    The last three or one of them (flags and lengths) are static for rematerialization.
+    """
+    if config.remat_policy != "none":
+        policy = {
+            "minimal": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+            "full": None,
+        }[config.remat_policy]
+        static = {EncoderLayer: (4,), DecoderLayer: (6, 8)}[layer]
+        layer = nn.remat(layer, policy=policy, prevent_cse=False, static_argnums=static)
+    scanned = nn.scan(
+        layer,
+        variable_axes={"params": 0, "cache": 0, "cross": 0},
+        split_rngs={"params": True, "dropout": True},
+        in_axes=(nn.broadcast,) * broadcast,
+        length=length,
+        metadata_params={nn.PARTITION_NAME: "layers"},
+    )
+    return scanned(config, name="layers")
+
+
+class Encoder(nn.Module):
+    """Embedded inputs through all encoder layers."""
+
+    config: T5Config
+
+    @nn.compact
+    def __call__(self, x_BID, mask, enable_dropout):
+        """[B, I, D] to [B, I, D], normalized."""
+        c = self.config
+        length = x_BID.shape[1]
+        biases = layers.RelativePositionBiases(c.num_heads, True, c.dtype, name="relpos_bias")
+        bias = biases(jnp.arange(length), length)
+        x = layers.dropout(c.dropout_rate, enable_dropout)(x_BID)
+        x = constrain(x, "batch", "length", "embed")
+        x, _ = stack(EncoderLayer, c, c.num_encoder_layers, 3)(x, mask, bias, enable_dropout)
+        x = layers.LayerNorm(c.dtype, name="encoder_norm")(x)
+        return layers.dropout(c.dropout_rate, enable_dropout)(x)
+
+
+class Decoder(nn.Module):
+    """Embedded targets through all decoder layers, to float32 logits unless they are tied."""
+
+    config: T5Config
+
+    @nn.compact
+    def __call__(
+        self, x_BTD, encoded, mask, cross_mask, enable_dropout, position=None, max_length=None
+    ):
+        """[B, T, D] to logits [B, T, V], or to [B, T, D] when the embedding gives the logits."""
+        c = self.config
+        biases = layers.RelativePositionBiases(c.num_heads, False, c.dtype, name="relpos_bias")
+        if position is None:
+            bias = biases(jnp.arange(x_BTD.shape[1]), x_BTD.shape[1])
+        else:
+            bias = biases(position[None], max_length)
+        x = layers.dropout(c.dropout_rate, enable_dropout)(x_BTD)
+        x = constrain(x, "batch", "length", "embed")
+        decoder_layers = stack(DecoderLayer, c, c.num_decoder_layers, 7)
+        x, _ = decoder_layers(
+            x, encoded, mask, bias, cross_mask, enable_dropout, position, max_length
+        )
+        x = layers.LayerNorm(c.dtype, name="decoder_norm")(x)
+        x = layers.dropout(c.dropout_rate, enable_dropout)(x)
+        if c.logits_via_embedding:
+            return x
+        init = layers.scaled_init("truncated_normal")
+        logits = layers.Dense(
+            c.vocab_size, ("embed", "vocab"), init, c.dtype, jnp.float32, name="logits_dense"
+        )(x)
+        return constrain(logits, "batch", "length", "vocab")
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder over one embedding table."""
+
+    config: T5Config
+
+    def setup(self):
+        """Makes the three parts."""
+        c = self.config
+        self.token_embedder = layers.Embed(c.vocab_size, c.emb_dim, c.dtype)
+        self.encoder = Encoder(c)
+        self.decoder = Decoder(c)
+
+    def encode(
+        self, encoder_input_tokens, encoder_segment_ids=None, *, enable_dropout: bool = True
+    ) -> jax.Array:
+        """Encodes int32 [B, I] to [B, I, D]; id 0 is padding and is never looked at."""
+        valid = encoder_input_tokens > 0
+        mask = valid[:, None, :, None] & valid[:, None, None, :]
+        if encoder_segment_ids is not None:
+            mask &= same_segment(encoder_segment_ids, encoder_segment_ids)
+        x = self.token_embedder(encoder_input_tokens)
+        return self.encoder(x, mask, enable_dropout)
+
+    def decode(
+        self,
+        encoded,
+        encoder_input_tokens,
+        decoder_input_tokens,
+        decoder_target_tokens,
+        encoder_segment_ids=None,
+        decoder_segment_ids=None,
+        *,
+        enable_dropout: bool = True,
+    ) -> jax.Array:
+        """Float32 logits [B, T, V] of all targets at once (teacher forcing)."""
+        length = decoder_target_tokens.shape[1]
+        valid = decoder_target_tokens > 0
+        mask = jnp.tril(jnp.ones((length, length), bool))
+        mask = mask & valid[:, None, :, None] & valid[:, None, None, :]
+        cross_mask = valid[:, None, :, None] & (encoder_input_tokens > 0)[:, None, None, :]
+        if decoder_segment_ids is not None:
+            mask &= same_segment(decoder_segment_ids, decoder_segment_ids)
+            cross_mask &= same_segment(decoder_segment_ids, encoder_segment_ids)
+        x = self.token_embedder(decoder_input_tokens)
+        return self.logits(self.decoder(x, encoded, mask, cross_mask, enable_dropout))
+
+    def decode_step(self, encoded, encoder_input_tokens, tokens_B1, max_length: int) -> jax.Array:
+        """Float32 logits [B, 1, V] of the next token.
+
+        Collections: `cross` holds each layer's keys and values of `encoded` (made when absent),
+        `cache` the keys and values of the tokens so far, layers first, and their number
+        (`position`, a scalar).
+        """
+        position = self.variable("cache", "position", lambda: jnp.zeros((), jnp.int32))
+        at = position.value
+        mask = (jnp.arange(max_length) <= at)[None, None, None, :]
+        cross_mask = (encoder_input_tokens > 0)[:, None, None, :]
+        x = self.token_embedder(tokens_B1)
+        y = self.decoder(x, encoded, mask, cross_mask, False, at, max_length)
+        if not self.is_initializing():
+            position.value = at + 1
+        return self.logits(y)
+
+    def logits(self, y: jax.Array) -> jax.Array:
+        """Scores of the vocabulary: those of the decoder, or of the tied table over sqrt(D)."""
+        if not self.config.logits_via_embedding:
+            return y
+        logits = self.token_embedder.attend(y) / jnp.sqrt(self.config.emb_dim)
+        return constrain(logits, "batch", "length", "vocab")
+
+    def __call__(
+        self,
+        encoder_input_tokens,
+        decoder_input_tokens,
+        decoder_target_tokens,
+        encoder_segment_ids=None,
+        decoder_segment_ids=None,
+        encoder_positions=None,
+        decoder_positions=None,
+        *,
+        enable_dropout: bool = True,
+    ) -> jax.Array:
+        """Float32 logits [B, T, V] from int32 ids and segment ids [B, I], [B, T].
+
+        Positions are accepted and not needed: biases depend on distances only, and tokens of one
+        segment stand side by side.
+        """
+        encoded = self.encode(
+            encoder_input_tokens, encoder_segment_ids, enable_dropout=enable_dropout
+        )
+        return self.decode(
+            encoded,
+            encoder_input_tokens,
+            decoder_input_tokens,
+            decoder_target_tokens,
+            encoder_segment_ids,
+            decoder_segment_ids,
+            enable_dropout=enable_dropout,
+        )
+
+
+def same_segment(query_segments: jax.Array, key_segments: jax.Array) -> jax.Array:
+    """Bool [B, 1, Q, S]: True where int32 [B, Q] and [B, S] hold the same segment id."""
+    return query_segments[:, None, :, None] == key_segments[:, None, None, :]

@@ -1,0 +1,98 @@
+"""Cross entropy with z-loss and label smoothing, and how a sum of losses is normalized.
+
+Shapes: B batch, T target length, V vocab.
+"""
+
+import enum
+import math
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+
+class SpecialLossNormalizingFactor(enum.Enum):
+    """Normalizers that are computed from the batch."""
+
+    NUM_REAL_TARGET_TOKENS = 1
+    NUM_TOTAL_TARGET_TOKENS = 2
+    AVERAGE_PER_SEQUENCE = 3
+
+
+def cross_entropy(
+    logits_BTV: jax.Array,
+    targets_BT: jax.Array,
+    z_loss: float = 0.0,
+    label_smoothing: float = 0.0,
+) -> tuple[jax.Array, jax.Array]:
+    """Cross entropy and z-loss of each target.
+
+    Args:
+      logits_BTV: float32.
+      targets_BT: int32 ids.
+      z_loss: weight of log(Z)², which keeps the logits' normalizer near 1 (Mesh TensorFlow).
+      label_smoothing: share of probability spread evenly over the other ids. The smoothed
+        target's entropy is subtracted, so that a perfect model has loss 0.
+
+    Returns:
+      Two float32 arrays [B, T]: the loss with z-loss in it, and the z-loss alone.
+    """
+    logits_BTV = logits_BTV.astype(jnp.float32)
+    log_z = jax.nn.logsumexp(logits_BTV, axis=-1)
+    chosen = jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
+    loss = log_z - chosen
+    if label_smoothing:
+        vocab = logits_BTV.shape[-1]
+        confidence, rest = 1.0 - label_smoothing, label_smoothing / (vocab - 1)
+        spread = vocab * log_z - logits_BTV.sum(-1)  # cross entropy against every id once
+        entropy = confidence * math.log(confidence) + (vocab - 1) * rest * math.log(rest + 1e-20)
+        loss = (confidence - rest) * loss + rest * spread + entropy
+    z = z_loss * jnp.square(log_z)
+    return loss + z, z
+
+
+def normalizing_factor_and_weights(
+    factor: float | int | str | SpecialLossNormalizingFactor | None,
+    batch: Mapping[str, jax.Array],
+) -> tuple[jax.Array | float | None, jax.Array]:
+    """What the summed loss is divided by, and the weight of each target.
+
+    Args:
+      factor: None (keep the sum), a number, or a `SpecialLossNormalizingFactor` or its name.
+      batch: `decoder_target_tokens` [B, T], and where there are any `decoder_loss_weights` and
+        `decoder_segment_ids`.
+
+    Returns:
+      The divisor (None: 1) and float32 weights [B, T].
+
+    Raises:
+      ValueError: an unknown name.
+    """
+    targets = batch["decoder_target_tokens"]
+    weights = batch.get("decoder_loss_weights")
+    weights = (targets > 0 if weights is None else weights).astype(jnp.float32)
+    if isinstance(factor, str):
+        names = [f.name for f in SpecialLossNormalizingFactor]
+        name = factor.rsplit(".", 1)[-1].upper()
+        if name not in names:
+            raise ValueError(
+                f"EncoderDecoderModel.loss_normalizing_factor is {factor!r}; set it to None, a "
+                f"number or one of {names}."
+            )
+        factor = SpecialLossNormalizingFactor[name]
+    if not isinstance(factor, SpecialLossNormalizingFactor):
+        return factor, weights
+    match factor:
+        case SpecialLossNormalizingFactor.NUM_REAL_TARGET_TOKENS:
+            return weights.sum(), weights
+        case SpecialLossNormalizingFactor.NUM_TOTAL_TARGET_TOKENS:
+            return float(math.prod(targets.shape)), weights
+    # Average per sequence: every sequence's weights add up to 1.
+    segments = batch.get("decoder_segment_ids")
+    if segments is None:
+        per_sequence = weights.sum(-1, keepdims=True)
+    else:
+        same = segments[:, :, None] == segments[:, None, :]
+        per_sequence = jnp.einsum("BTS,BS->BT", same.astype(jnp.float32), weights)
+    weights = jnp.where(per_sequence > 0, weights / jnp.maximum(per_sequence, 1e-6), 0.0)
+    return weights.sum(), weights

@@ -1,0 +1,90 @@
+"""Metrics: sums on the device, names and divisions on the host.
+
+A step returns a dict of float32 scalars that add up over microbatches and steps (`step_sums`);
+`summarize` turns the sum of many steps into upstream T5X's metric names.
+"""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Sums = Mapping[str, jax.Array]
+
+
+def step_sums(
+    logits_BTV: jax.Array,
+    batch: Mapping[str, jax.Array],
+    losses_BT: jax.Array,
+    z_losses_BT: jax.Array,
+    weights_BT: jax.Array,
+) -> dict[str, jax.Array]:
+    """Sums over one batch; losses are natural logarithms (nats)."""
+    targets = batch["decoder_target_tokens"]
+    real = (weights_BT > 0).astype(jnp.float32)
+    correct = (jnp.argmax(logits_BTV, axis=-1) == targets) * real
+    sums = {
+        "cross_ent_loss": ((losses_BT - z_losses_BT) * real).sum(),
+        "z_loss": (z_losses_BT * real).sum(),
+        "correct": correct.sum(),
+        "target_tokens": real.sum(),
+        "target_positions": jnp.asarray(targets.size, jnp.float32),
+        "sequences": jnp.asarray(targets.shape[0], jnp.float32),
+    }
+    if (inputs := batch.get("encoder_input_tokens")) is not None:
+        sums["input_tokens"] = (inputs > 0).sum().astype(jnp.float32)
+        sums["input_positions"] = jnp.asarray(inputs.size, jnp.float32)
+    return sums
+
+
+def add(a: Sums | None, b: Sums) -> Sums:
+    """Sum of two dicts of sums."""
+    return b if a is None else jax.tree.map(jnp.add, a, b)
+
+
+def summarize(sums: Mapping[str, float], seconds: float | None, devices: int) -> dict[str, float]:
+    """Upstream's metric names from the sums of `sums['steps']` steps.
+
+    Args:
+      sums: what `step_sums` gives, added up, with `steps`, `loss` (as optimized) and, in training,
+        `learning_rate` added up too.
+      seconds: their duration, None where time means nothing.
+      devices: number of devices.
+
+    Returns:
+      Floats; losses in nats, `timing/…` a second.
+    """
+    sums = {k: float(np.asarray(v)) for k, v in sums.items()}
+    steps, tokens = max(sums["steps"], 1.0), max(sums["target_tokens"], 1.0)
+    loss_sum = sums["cross_ent_loss"] + sums["z_loss"]
+    out = {
+        "accuracy": sums["correct"] / tokens,
+        "loss": sums["loss"] / steps,
+        "loss_per_nonpadding_target_token": loss_sum / tokens,
+        "loss_per_all_target_tokens": loss_sum / sums["target_positions"],
+        "cross_ent_loss": sums["cross_ent_loss"] / steps,
+        "cross_ent_loss_per_all_target_tokens": sums["cross_ent_loss"] / sums["target_positions"],
+        "z_loss": sums["z_loss"] / steps,
+        "z_loss_per_all_target_tokens": sums["z_loss"] / sums["target_positions"],
+        "nonpadding_fraction/loss_weights": sums["target_tokens"] / sums["target_positions"],
+    }
+    if "input_positions" in sums:
+        fraction = sums["input_tokens"] / sums["input_positions"]
+        out["nonpadding_fraction/encoder"] = fraction
+    if "learning_rate" in sums:
+        out["learning_rate"] = sums["learning_rate"] / steps
+        out["gradient_norm"] = sums["gradient_norm"] / steps
+    if seconds:
+        positions = sums["target_positions"] + sums.get("input_positions", 0.0)
+        rates = {
+            "seqs_per_second": sums["sequences"],
+            "target_tokens_per_second": sums["target_tokens"],
+            "tokens_per_second": positions,
+        }
+        out["timing/seconds"] = seconds
+        out["timing/steps_per_second"] = steps / seconds
+        for name, count in rates.items():
+            out[f"timing/{name}"] = count / seconds
+            out[f"timing/{name}_per_core"] = count / seconds / devices
+    return out

@@ -1,0 +1,198 @@
+"""Models: a network with its loss, its scores and its decoding, under upstream's names.
+
+  model = EncoderDecoderModel(network.Transformer(config), vocabulary, vocabulary, Adafactor())
+  loss, (weight_sum, sums) = model.loss_fn(params, batch, dropout_rng)
+  ids, aux = model.predict_batch_with_aux(params, batch, num_decodes=4)
+
+A batch holds `encoder_input_tokens` [B, I], `decoder_input_tokens` and `decoder_target_tokens`
+[B, T], and where they are known `decoder_loss_weights`, `{encoder,decoder}_segment_ids`.
+B batch, I input length, T target length, V vocab, N decodes.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from t5x import decoding, losses, metrics
+from t5x.optimizers import OptimizerDef
+
+Batch = Mapping[str, jax.Array]
+
+
+class EncoderDecoderModel:
+    """An encoder-decoder network trained on cross entropy.
+
+    Args:
+      module: `network.Transformer` or a Flax module with its methods.
+      input_vocabulary: seqio vocabulary of the inputs; only checked, never called.
+      output_vocabulary: seqio vocabulary of the targets; gives the end-of-sequence id.
+      optimizer_def: see `optimizers.OptimizerDef`.
+      decode_fn: `decoding.beam_search` or `decoding.temperature_sample`.
+      feature_converter_cls: seqio converter, default `seqio.EncDecFeatureConverter`.
+      label_smoothing: see `losses.cross_entropy`.
+      z_loss: see `losses.cross_entropy`.
+      loss_normalizing_factor: see `losses.normalizing_factor_and_weights`.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        input_vocabulary: Any,
+        output_vocabulary: Any,
+        optimizer_def: OptimizerDef,
+        decode_fn: Callable[..., tuple[jax.Array, jax.Array]] = decoding.beam_search,
+        feature_converter_cls: Callable[..., Any] | None = None,
+        label_smoothing: float = 0.0,
+        z_loss: float = 0.0,
+        loss_normalizing_factor: Any = None,
+    ):
+        self.module = module
+        self.input_vocabulary = input_vocabulary
+        self.output_vocabulary = output_vocabulary
+        self.optimizer_def = optimizer_def
+        self.decode_fn = decode_fn
+        self.feature_converter_cls = feature_converter_cls
+        self.label_smoothing = label_smoothing
+        self.z_loss = z_loss
+        self.loss_normalizing_factor = loss_normalizing_factor
+
+    def get_initial_variables(self, rng: jax.Array, input_shapes: Mapping, input_types=None):
+        """Variables of the network as Flax boxes them; lengths do not matter."""
+        ids = {
+            name: jnp.ones(input_shapes[name], jnp.int32)
+            for name in ("encoder_input_tokens", "decoder_input_tokens")
+        }
+        inputs, targets = ids["encoder_input_tokens"], ids["decoder_input_tokens"]
+        return self.module.init(rng, inputs, targets, targets, enable_dropout=False)
+
+    def logits(self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None) -> jax.Array:
+        """Float32 logits [B, T, V]; dropout only with a key."""
+        return self.module.apply(
+            {"params": params},
+            batch["encoder_input_tokens"],
+            batch["decoder_input_tokens"],
+            batch["decoder_target_tokens"],
+            encoder_segment_ids=batch.get("encoder_segment_ids"),
+            decoder_segment_ids=batch.get("decoder_segment_ids"),
+            enable_dropout=dropout_rng is not None,
+            rngs=None if dropout_rng is None else {"dropout": dropout_rng},
+        )
+
+    def loss_fn(
+        self, params: Any, batch: Batch, dropout_rng: jax.Array | None
+    ) -> tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array]]]:
+        """Loss (summed, then normalized), and (sum of weights, sums of `metrics.step_sums`)."""
+        logits = self.logits(params, batch, dropout_rng)
+        factor, weights = losses.normalizing_factor_and_weights(self.loss_normalizing_factor, batch)
+        token_losses, z_losses = losses.cross_entropy(
+            logits, batch["decoder_target_tokens"], self.z_loss, self.label_smoothing
+        )
+        loss = (token_losses * weights).sum()
+        if factor is not None:
+            loss = loss / factor
+        sums = metrics.step_sums(logits, batch, token_losses, z_losses, weights)
+        return loss, (weights.sum(), sums)
+
+    def score_batch(self, params: Any, batch: Batch, return_intermediates: bool = False):
+        """Log-likelihood [B] of each row's targets, padding left out."""
+        if return_intermediates:
+            raise NotImplementedError(
+                "score_batch(return_intermediates=True) is not supported; set it to False."
+            )
+        logits = self.logits(params, batch)
+        token_losses, _ = losses.cross_entropy(logits, batch["decoder_target_tokens"])
+        _, weights = losses.normalizing_factor_and_weights(None, batch)
+        return -(token_losses * weights).sum(-1)
+
+    def predict_batch(self, params: Any, batch: Batch, rng: jax.Array | None = None) -> jax.Array:
+        """The best ids [B, T] for each row."""
+        decoder_params = None if rng is None else {"decode_rng": rng}
+        return self.predict_batch_with_aux(params, batch, decoder_params)[0]
+
+    def predict_batch_with_aux(
+        self,
+        params: Any,
+        batch: Batch,
+        decoder_params: Mapping[str, Any] | None = None,
+        return_all_decodes: bool = False,
+        num_decodes: int = 1,
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """Decodes a batch of inputs.
+
+        Args:
+          params: parameters of the network.
+          batch: `encoder_input_tokens` [B, I]; `decoder_input_tokens` [B, T] gives the length.
+          decoder_params: further arguments of `decode_fn` (`decode_rng`, `alpha`, …).
+          return_all_decodes: all decodes, worst first, instead of the best.
+          num_decodes: beams, or samples.
+
+        Returns:
+          Ids [B, T] and {'scores': [B]}, or [B, N, T] and {'scores': [B, N]}.
+        """
+        inputs = batch["encoder_input_tokens"]
+        rows, length = batch["decoder_input_tokens"].shape
+        start = self.start_decoding(params, inputs, length)
+        expand = lambda x, axis: jnp.repeat(x, num_decodes, axis=axis)
+        encoded, cross, cache = start
+        encoded, inputs = expand(encoded, 0), expand(inputs, 0)
+        cross = jax.tree.map(lambda x: expand(x, 1), cross)
+
+        def tokens_to_logits(state):
+            logits, changed = self.module.apply(
+                {"params": params, "cross": cross, "cache": state.cache},
+                encoded,
+                inputs,
+                state.cur_token,
+                length,
+                mutable=["cache"],
+                method="decode_step",
+            )
+            return logits[:, 0], changed["cache"]
+
+        decodes, scores = self.decode_fn(
+            inputs=jnp.zeros((rows, length), jnp.int32),
+            cache=cache,
+            tokens_to_logits=tokens_to_logits,
+            eos_id=self.output_vocabulary.eos_id,
+            num_decodes=num_decodes,
+            cache_offset=1,
+            **(decoder_params or {}),
+        )
+        if return_all_decodes:
+            return decodes, {"scores": scores}
+        return decodes[:, -1, :], {"scores": scores[:, -1]}
+
+    def start_decoding(self, params: Any, inputs_BI: jax.Array, length: int):
+        """Encoder output [B, I, D], keys and values of it a layer, and an empty cache."""
+        encoded = self.module.apply(
+            {"params": params}, inputs_BI, enable_dropout=False, method="encode"
+        )
+
+        def first_step(encoded):
+            tokens = jnp.zeros((inputs_BI.shape[0], 1), jnp.int32)
+            _, made = self.module.apply(
+                {"params": params},
+                encoded,
+                inputs_BI,
+                tokens,
+                length,
+                mutable=["cache", "cross"],
+                method="decode_step",
+            )
+            return made
+
+        # The step is run for its cross-attention keys and values; what else it does is unused,
+        # and so not compiled.
+        made = first_step(encoded)
+        return encoded, made["cross"], jax.tree.map(jnp.zeros_like, made["cache"])
+
+    @property
+    def FEATURE_CONVERTER_CLS(self) -> Callable[..., Any]:
+        """The seqio converter of this model's features (upstream's name)."""
+        if self.feature_converter_cls is not None:
+            return self.feature_converter_cls
+        import seqio  # the arithmetic above runs where seqio is not installed
+
+        return seqio.EncDecFeatureConverter

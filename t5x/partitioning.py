@@ -1,0 +1,226 @@
+"""How arrays lie over devices: one rule a logical axis, one mesh of `data` × `model`.
+
+  partitioner = PjitPartitioner(num_partitions=2)
+  partitioner.mesh                                  # 8 devices: {'data': 4, 'model': 2}
+  partitioner.sharding(("embed", "mlp"), (768, 2048))   # NamedSharding: (None, 'model')
+  with partitioner.activations():                   # while a step is traced
+      x = constrain(x, "batch", "length", "embed")
+
+Source of the axis names and rules: T5X's logical axes (Roberts et al. 2022, section 3).
+"""
+
+import contextlib
+import contextvars
+import functools
+import math
+from collections.abc import Iterator, Sequence
+
+import jax
+import numpy as np
+from jax.experimental import mesh_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+Rules = Sequence[tuple[str, str | None]]
+_active: contextvars.ContextVar["PjitPartitioner | None"] = contextvars.ContextVar(
+    "partitioner whose rules `constrain` follows", default=None
+)
+
+
+def standard_logical_axis_rules(
+    activation_partitioning_dims: int = 1,
+    parameter_partitioning_dims: int = 1,
+    additional_rules: Rules | None = None,
+) -> Rules:
+    """Logical axis to mesh axis, first match first, as in T5X.
+
+    Args:
+      activation_partitioning_dims: 2 spreads activations over `model` along `embed` too.
+      parameter_partitioning_dims: 2 spreads parameters over `data` too (ZeRO-3, FSDP).
+      additional_rules: appended, so they name only axes that have no rule.
+
+    Raises:
+      ValueError: one of the numbers is neither 1 nor 2.
+    """
+    for name, value in [
+        ("activation_partitioning_dims", activation_partitioning_dims),
+        ("parameter_partitioning_dims", parameter_partitioning_dims),
+    ]:
+        if value not in (1, 2):
+            raise ValueError(f"standard_logical_axis_rules.{name} is {value}; set it to 1 or 2.")
+    embed = []
+    if activation_partitioning_dims == 2 and parameter_partitioning_dims == 1:
+        embed += [("embed", "model")]
+    if parameter_partitioning_dims == 2:
+        embed += [("embed", "data")]
+    return [
+        ("batch", "data"),
+        ("vocab", "model"),
+        ("mlp", "model"),
+        ("heads", "model"),
+        ("joined_kv", "model"),
+        *embed,
+        ("embed", None),
+        ("kv", None),
+        ("relpos_buckets", None),
+        ("length", None),
+        ("layers", None),
+        *(additional_rules or ()),
+    ]
+
+
+def mesh_axes(
+    logical_axes: Sequence[str | None], rules: Rules, mesh: Mesh, shape: Sequence[int]
+) -> PartitionSpec:
+    """The mesh axis of each dimension of an array of `shape`.
+
+    A mesh axis serves one dimension only, and only one that it divides.
+
+    Raises:
+      ValueError: an axis has no rule.
+    """
+    unknown = {a for a in logical_axes if a} - {name for name, _ in rules}
+    if unknown:
+        raise ValueError(
+            f"Logical axes {sorted(unknown)} have no rule; add them to "
+            "partitioning.standard_logical_axis_rules.additional_rules."
+        )
+    spec: dict[int, str | None] = {}
+    for name, mesh_axis in rules:
+        for i, logical in enumerate(logical_axes):
+            if logical != name or i in spec:
+                continue
+            if mesh_axis is None:
+                spec[i] = None
+            elif mesh_axis not in spec.values() and shape[i] % mesh.shape[mesh_axis] == 0:
+                spec[i] = mesh_axis
+    return PartitionSpec(*(spec.get(i) for i in range(len(logical_axes))))
+
+
+class PjitPartitioner:
+    """Lays parameters and batches over all devices as `data` × `model`.
+
+    Args:
+      num_partitions: devices that share one copy of the model; divides the number of devices.
+      model_parallel_submesh: or that many as TPU coordinates (x, y, z, core); its product counts.
+      params_on_devices: only True.
+      backend: JAX backend, default the best one.
+      logical_axis_rules: see `standard_logical_axis_rules`.
+      use_cpu_pjit: accepted; CPU needs no special case.
+      devices: instead of all devices of the backend (a described slice, say).
+    """
+
+    def __init__(
+        self,
+        num_partitions: int | None = None,
+        model_parallel_submesh: Sequence[int] | None = None,
+        params_on_devices: bool = True,
+        backend: str | None = None,
+        logical_axis_rules: Rules | None = None,
+        use_cpu_pjit: bool | None = False,
+        devices: Sequence[jax.Device] | None = None,
+    ):
+        if not params_on_devices:
+            raise ValueError(
+                "PjitPartitioner.params_on_devices=False is not supported; leave it True."
+            )
+        submesh = math.prod(model_parallel_submesh) if model_parallel_submesh else None
+        if num_partitions and submesh and num_partitions not in (1, submesh):
+            raise ValueError(
+                f"PjitPartitioner.num_partitions is {num_partitions} but model_parallel_submesh "
+                f"{tuple(model_parallel_submesh)} has {submesh} devices; set one of them."
+            )
+        self.num_partitions = submesh or num_partitions or 1
+        self.submesh = tuple(model_parallel_submesh or ())
+        self.backend = backend
+        self.rules = list(logical_axis_rules or standard_logical_axis_rules())
+        self._devices = devices
+
+    @functools.cached_property
+    def mesh(self) -> Mesh:
+        """All devices as `data` × `model`.
+
+        Raises:
+          ValueError: num_partitions does not divide the devices.
+        """
+        devices = list(self._devices or jax.devices(self.backend))
+        count, model = len(devices), self.num_partitions
+        if count % model:
+            raise ValueError(
+                f"PjitPartitioner.num_partitions is {model}, which does not divide the {count} "
+                f"devices; set it to a divisor of {count}."
+            )
+        if self.submesh and hasattr(devices[0], "coords"):
+            grid = submesh_grid(devices, self.submesh)
+        elif devices[0].platform == "tpu":
+            grid = mesh_utils.create_device_mesh(
+                (count // model, model), devices, allow_split_physical_axes=True
+            )
+        else:
+            grid = np.array(devices).reshape(count // model, model)
+        return Mesh(grid, ("data", "model"))
+
+    def check_batch(self, batch_size: int, num_microbatches: int | None, name: str) -> None:
+        """Refuses a batch that cannot be cut into equal parts.
+
+        Raises:
+          ValueError: batch_size is not a multiple of data-parallel devices × microbatches.
+        """
+        parts = self.mesh.shape["data"]
+        pieces = parts * (num_microbatches or 1)
+        if batch_size % pieces:
+            raise ValueError(
+                f"{name} is {batch_size}, not a multiple of {parts} data-parallel devices × "
+                f"{num_microbatches or 1} microbatches; set it to a multiple of {pieces}, or "
+                "change trainer.Trainer.num_microbatches or "
+                "partitioning.PjitPartitioner.num_partitions."
+            )
+
+    def sharding(self, logical_axes: Sequence[str | None], shape: Sequence[int]) -> NamedSharding:
+        """Where an array of `shape` with these logical axes lies."""
+        return NamedSharding(self.mesh, mesh_axes(logical_axes, self.rules, self.mesh, shape))
+
+    @property
+    def replicated(self) -> NamedSharding:
+        """The same on every device."""
+        return NamedSharding(self.mesh, PartitionSpec())
+
+    @property
+    def batch_sharding(self) -> NamedSharding:
+        """Rows over `data`, whatever the rank."""
+        return NamedSharding(self.mesh, PartitionSpec("data"))
+
+    @contextlib.contextmanager
+    def activations(self) -> Iterator[None]:
+        """Makes `constrain` follow these rules while a function is traced."""
+        token = _active.set(self)
+        try:
+            yield
+        finally:
+            _active.reset(token)
+
+
+def submesh_grid(devices: Sequence[jax.Device], submesh: Sequence[int]) -> np.ndarray:
+    """Devices as [data, model], each row one block of `submesh` (x, y, z, core) of the slice.
+
+    Raises:
+      ValueError: the blocks do not tile the slice.
+    """
+    place = lambda d: (*d.coords, getattr(d, "core_on_chip", 0))
+    size = tuple(max(place(d)[i] for d in devices) + 1 for i in range(4))
+    submesh = (*submesh, 1, 1, 1)[:4]
+    if any(s % b for s, b in zip(size, submesh, strict=True)):
+        raise ValueError(
+            f"PjitPartitioner.model_parallel_submesh {submesh} does not tile the slice "
+            f"{size} (x, y, z, core); set it to divisors of these."
+        )
+    block = lambda d: tuple(p // b for p, b in zip(place(d), submesh, strict=True))
+    ordered = sorted(devices, key=lambda d: (block(d), place(d)))
+    return np.array(ordered).reshape(-1, math.prod(submesh))
+
+
+def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
+    """Asks that `x` lie as its logical axes say; returns `x` untouched outside `activations`."""
+    partitioner = _active.get()
+    if partitioner is None or partitioner.mesh.size == 1:
+        return x
+    return jax.lax.with_sharding_constraint(x, partitioner.sharding(logical_axes, x.shape))

@@ -1,0 +1,108 @@
+"""What training changes: step, parameters, optimizer state; how they start and where they lie.
+
+  specs = state_specs(model, partitioner, input_shapes)     # shapes, axes, shardings; no arrays
+  state = initial_state(model, specs, jax.random.key(0))    # made in place, shard by shard
+
+In memory the layers of a stack are one array; `to_disk` and `from_disk` go to and from upstream's
+state dict, layer by layer: {'target': params, 'state': {'step', 'param_states'}}.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from t5x import layer_stacking, optimizers
+from t5x.partitioning import PjitPartitioner
+
+Tree = Any
+
+
+@flax.struct.dataclass
+class TrainState:
+    """Step (int32, updates applied so far), float32 parameters, optimizer state."""
+
+    step: jax.Array
+    params: Tree
+    param_states: Tree
+
+    def state_dict(self) -> dict:
+        """Nested dicts in upstream's layout, layers still stacked."""
+        param_states = optimizers.to_dict(self.param_states)
+        return {"target": self.params, "state": {"step": self.step, "param_states": param_states}}
+
+    def restore_state(self, state_dict: Mapping) -> "TrainState":
+        """The inverse of `state_dict`, with this state's structure."""
+        state = state_dict["state"]
+        param_states = optimizers.from_dict(self.param_states, state["param_states"])
+        return TrainState(state["step"], state_dict["target"], param_states)
+
+
+@dataclasses.dataclass(frozen=True)
+class StateSpecs:
+    """A train state without arrays: `state` of ShapeDtypeStructs with shardings, `axes` names."""
+
+    state: TrainState
+    axes: Tree
+
+    @property
+    def shardings(self) -> TrainState:
+        """Where each array lies."""
+        return jax.tree.map(lambda x: x.sharding, self.state)
+
+    @property
+    def on_disk(self) -> dict:
+        """Upstream's state dict, layer by layer, of ShapeDtypeStructs with shardings."""
+        return layer_stacking.unstack_layers(self.state.state_dict())
+
+
+def state_specs(model: Any, partitioner: PjitPartitioner, input_shapes: Mapping) -> StateSpecs:
+    """Shapes, dtypes and shardings of the state of `model` for batches of `input_shapes`."""
+    boxed = jax.eval_shape(
+        lambda: model.get_initial_variables(jax.random.key(0), input_shapes)["params"]
+    )
+    is_box = lambda x: isinstance(x, nn.Partitioned)
+    axes = jax.tree.map(lambda x: x.names if is_box(x) else (None,) * x.ndim, boxed, is_leaf=is_box)
+    params = nn.unbox(boxed)
+    optimizer = model.optimizer_def
+    shapes = TrainState(
+        step=jax.ShapeDtypeStruct((), jnp.int32),
+        params=params,
+        param_states=jax.eval_shape(lambda p: optimizer.init(p, axes), params),
+    )
+    state_axes = TrainState(step=(), params=axes, param_states=optimizer.state_axes(params, axes))
+    place = lambda s, a: jax.ShapeDtypeStruct(
+        s.shape, s.dtype, sharding=partitioner.sharding(a, s.shape)
+    )
+    return StateSpecs(jax.tree.map(place, shapes, state_axes), axes)
+
+
+def initial_state(model: Any, specs: StateSpecs, rng: jax.Array) -> TrainState:
+    """A fresh state, every shard computed where it lies."""
+
+    def init(rng):
+        shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
+        params = nn.unbox(model.get_initial_variables(rng, shapes)["params"])
+        param_states = model.optimizer_def.init(params, specs.axes)
+        return TrainState(jnp.zeros((), jnp.int32), params, param_states)
+
+    return jax.jit(init, out_shardings=specs.shardings)(rng)
+
+
+def to_disk(state: TrainState, specs: StateSpecs) -> dict:
+    """Upstream's state dict of arrays, layer by layer, laid out as `specs.on_disk`."""
+    shardings = jax.tree.map(lambda x: x.sharding, specs.on_disk)
+    return jax.jit(layer_stacking.unstack_layers, out_shardings=shardings)(state.state_dict())
+
+
+def from_disk(state_dict: Mapping, specs: StateSpecs) -> TrainState:
+    """The state whose `to_disk` is `state_dict`, laid out as `specs` say."""
+
+    def stacked(tree):
+        return specs.state.restore_state(layer_stacking.stack_layers(tree))
+
+    return jax.jit(stacked, out_shardings=specs.shardings)(dict(state_dict))
