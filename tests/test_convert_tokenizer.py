@@ -153,6 +153,20 @@ def test_files_are_the_same_every_time(tmp_path):
     assert (tmp_path / "a" / "spiece.model").read_bytes() == pathlib.Path(MINI).read_bytes()
 
 
+@pytest.mark.parametrize("extra_ids", [0, 100])
+def test_slow_tokenizer_of_transformers_4_is_told_of_the_sentinels(
+    tmp_path, outside_model, extra_ids
+):
+    """It counts sentinels down from len(model) - 1 + extra_ids."""
+    model = outside_model if extra_ids else MINI
+    hugging_face.write_tokenizer(model, str(tmp_path), extra_ids=extra_ids)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    pieces = len(proto.read_model(str(tmp_path / "spiece.model")).pieces)
+    assert pieces - 1 + config["extra_ids"] == 2047
+    assert config["additional_special_tokens"] == [f"<extra_id_{n}>" for n in range(100)]
+    assert config["legacy"] is False
+
+
 def test_another_vocabulary_is_noticed(tmp_path, bytes_model, outside_model):
     hugging_face.write_tokenizer(MINI, str(tmp_path))
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)

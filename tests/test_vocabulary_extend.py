@@ -1,0 +1,123 @@
+"""More pieces: they are used, they start from their old pieces, and nothing else moves."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from convert import tokenizer as hugging_face
+from vocabulary import corpus, extend, proto, rows
+from vocabulary.check import check_vocabulary
+from vocabulary.findings import passed, table
+
+DATA = pathlib.Path(__file__).parents[1] / "data" / "ro_mini"
+MINI = str(DATA / "ro_mini.model")
+WORDS = ["▁constituțională", "▁constituțional", "escu"]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return proto.read_model(MINI)
+
+
+@pytest.fixture(scope="module")
+def lines():
+    documents = corpus.read_documents(str(DATA / "validation.jsonl"))
+    return list(corpus.read_lines(documents, corpus.Counts()))
+
+
+def processor(model):
+    return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+
+
+def test_new_pieces_are_used_the_longer_one_first(model):
+    large, _ = extend.extend(model, WORDS)
+    encode = processor(large).encode
+    first = len(model.pieces) - 100
+    assert encode("constituțională") == [first]
+    assert encode("constituțional") == [first + 1]
+    assert encode("Popescu")[-1] == first + 2
+
+
+def test_other_texts_are_cut_as_before(model, lines):
+    large, sources = extend.extend(model, WORDS)
+    for line in lines:
+        ids = [sources[i][0] for i in processor(large).encode(line + " <extra_id_3>")]
+        assert ids == processor(model).encode(line + " <extra_id_3>")
+
+
+def test_sentinels_stay_last_and_the_check_passes(model, tmp_path):
+    large, sources = extend.extend(model, WORDS)
+    proto.write_model(large, str(tmp_path / "large.model"))
+    findings = check_vocabulary(str(tmp_path / "large.model"), 2176)
+    assert passed(findings), table(findings)
+    assert [old for (old,) in sources[-100:]] == list(range(1948, 2048))
+
+
+def test_new_rows_are_means(model):
+    large, sources = extend.extend(model, WORDS)
+    table_VD = np.random.default_rng(0).standard_normal((2048, 8)).astype(np.float32)
+    new_VD = rows.average_rows(table_VD, sources)
+    assert new_VD.shape == (len(large.pieces), 8)
+    assert np.array_equal(new_VD[:1948], table_VD[:1948])
+    assert np.array_equal(new_VD[-100:], table_VD[-100:])
+    old = processor(model).encode("constituțională")
+    np.testing.assert_allclose(new_VD[1948], table_VD[old].mean(axis=0), rtol=1e-5)
+
+
+def test_sentinels_outside_come_inside(model):
+    outside = proto.ModelProto()
+    outside.CopyFrom(model)
+    del outside.pieces[-100:]
+    large, sources = extend.extend(outside, WORDS, extra_ids=100)
+    assert proto.sentinel_ids(large)[0] == len(large.pieces) - 1
+    assert sources[-1] == (2047,)
+
+
+def test_best_words_spare_most_ids(model, lines):
+    words = extend.best_words(model, lines, 80)
+    before = sum(len(processor(model).encode(line)) for line in lines)
+    large, _ = extend.extend(model, words)
+    after = sum(len(processor(large).encode(line)) for line in lines)
+    assert after < 0.95 * before
+    with pytest.raises(ValueError, match=r"has only .* words of more than one piece"):
+        extend.best_words(model, lines, 100_000)
+
+
+def test_hugging_face_agrees(model, lines, tmp_path):
+    import seqio
+    from transformers import AutoTokenizer
+
+    large, _ = extend.extend(model, extend.best_words(model, lines, 128))
+    path = str(tmp_path / "large.model")
+    proto.write_model(large, path)
+    hugging_face.write_tokenizer(path, str(tmp_path / "hf"))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    vocabulary = seqio.SentencePieceVocabulary(path)
+    hugging_face.assert_same_ids(vocabulary, tokenizer, lines)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "sentence"),
+    [
+        (["▁de"], "'▁de' exists already"),
+        (["▁nouă", "▁nouă"], "exists already or is given twice"),
+        (["▁漢字"], "a character that the model does not know"),
+    ],
+)
+def test_impossible_pieces(model, pieces, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        extend.extend(model, pieces)
+
+
+def test_command(tmp_path, capsys):
+    out = str(tmp_path / "large.model")
+    (tmp_path / "words.txt").write_text("constituțională\n\n▁constituțional\n", encoding="utf-8")
+    extend.main([MINI, "--pieces", str(tmp_path / "words.txt"), "--out", out])
+    assert "2,050 pieces, 2 of them new" in capsys.readouterr().out
+    train = str(DATA / "train-*.jsonl")
+    extend.main([MINI, "--corpus", train, "--size", "2176", "--out", out])
+    assert "2,176 pieces, 128 of them new" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="multiple of 128 above the model's 2048"):
+        extend.main([MINI, "--corpus", train, "--size", "2048", "--out", out])

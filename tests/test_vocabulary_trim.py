@@ -1,0 +1,121 @@
+"""Fewer pieces: texts are cut as before, and the kept pieces keep their numbers in the model."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from vocabulary import corpus, proto, rows, trim
+from vocabulary.check import check_vocabulary
+from vocabulary.findings import passed, table
+
+DATA = pathlib.Path(__file__).parents[1] / "data" / "ro_mini"
+MINI = str(DATA / "ro_mini.model")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return proto.read_model(MINI)
+
+
+@pytest.fixture(scope="module")
+def lines():
+    documents = corpus.read_documents(str(DATA / "validation.jsonl"))
+    return list(corpus.read_lines(documents, corpus.Counts()))
+
+
+@pytest.fixture(scope="module")
+def usage(model, lines):
+    return trim.count_pieces(model, lines)
+
+
+def processor(model):
+    return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+
+
+def test_all_that_is_used_stays_and_texts_are_cut_as_before(model, lines, usage):
+    small, sources = trim.trim(model, usage)
+    old, new = processor(model), processor(small)
+    assert len(small.pieces) % 128 == 0
+    assert len(small.pieces) < len(model.pieces)
+    for line in lines:
+        text = f"<extra_id_5> {line} <extra_id_99>"
+        assert [sources[i][0] for i in new.encode(text)] == old.encode(text)
+
+
+def test_sources_name_the_same_pieces(model, usage):
+    small, sources = trim.trim(model, usage, 512)
+    assert len(small.pieces) == len(sources) == 512
+    for piece, (old,) in zip(small.pieces, sources, strict=True):
+        assert piece == model.pieces[old]
+
+
+def test_result_passes_the_check(model, usage, tmp_path):
+    small, _ = trim.trim(model, usage, 512)
+    proto.write_model(small, str(tmp_path / "small.model"))
+    findings = check_vocabulary(str(tmp_path / "small.model"), 512)
+    assert passed(findings), table(findings)
+
+
+def test_every_word_can_still_be_spelled(model, lines, usage):
+    small, _ = trim.trim(model, usage, 256)
+    old, new = processor(model), processor(small)
+    for line in lines:
+        before, after = old.encode(line), new.encode(line)
+        assert new.decode(after) == old.decode(before)
+        assert after.count(2) == before.count(2)
+
+
+def test_sentinels_outside_come_inside(model, usage):
+    outside = proto.ModelProto()
+    outside.CopyFrom(model)
+    del outside.pieces[-100:]
+    small, sources = trim.trim(outside, usage, 512, extra_ids=100)
+    assert proto.sentinel_ids(small) == {n: 511 - n for n in range(100)}
+    assert [old for (old,) in sources[-100:]] == list(range(1948, 2048))
+
+
+def test_logits_of_kept_pieces_are_equal(model, usage):
+    small, sources = trim.trim(model, usage, 512)
+    random = np.random.default_rng(0)
+    embedding_VD = random.standard_normal((2048, 16)).astype(np.float32)
+    head_DV = random.standard_normal((16, 2048)).astype(np.float32)
+    old_ids = np.array(sources)[:, 0]
+    new_VD = rows.average_rows(embedding_VD, sources)
+    new_DV = rows.average_rows(head_DV, sources, axis=1)
+    assert new_VD.shape == (512, 16)
+    text = processor(small).encode("Ana are mere")
+    hidden = np.tanh(new_VD[text])
+    assert np.array_equal(hidden, np.tanh(embedding_VD[old_ids[text]]))
+    np.testing.assert_allclose(hidden @ new_DV, (hidden @ head_DV)[:, old_ids], rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [128, 500, 4096])
+def test_size_out_of_bounds(model, usage, size):
+    with pytest.raises(ValueError, match=rf"--size {size} must be a multiple of 128 from \d+ .*"):
+        trim.trim(model, usage, size)
+
+
+def test_command(tmp_path, capsys):
+    out = str(tmp_path / "small.model")
+    validation = str(DATA / "validation.jsonl")
+    trim.main([MINI, "--corpus", validation, "--size", "512", "--emb_dim", "64", "--out", out])
+    printed = capsys.readouterr().out
+    assert "before     2,048 pieces" in printed
+    assert "after        512 pieces" in printed
+    assert len(rows.read_sources(str(tmp_path / "small.rows.json"))) == 512
+
+
+def test_rows_of_another_model_are_refused():
+    with pytest.raises(ValueError, match="an id 7, the array only 5 rows"):
+        rows.average_rows(np.zeros((5, 2)), [(0,), (7,)])
+
+
+def test_single_rows_are_copied_bit_by_bit_in_every_dtype():
+    table = np.random.default_rng(0).standard_normal((6, 3))
+    for dtype in (np.float16, np.float32, np.float64):
+        new = rows.average_rows(table.astype(dtype), [(4,), (1,), (2, 3)])
+        assert new.dtype == dtype
+        assert np.array_equal(new[:2], table.astype(dtype)[[4, 1]])
+        np.testing.assert_allclose(new[2], table.astype(dtype)[2:4].mean(axis=0), rtol=2e-3)
