@@ -38,6 +38,8 @@ def test_new_pieces_are_used_the_longer_one_first(model):
     assert encode("constituțională") == [first]
     assert encode("constituțional") == [first + 1]
     assert encode("Popescu")[-1] == first + 2
+    score = {piece.piece: piece.score for piece in large.pieces}
+    assert score[WORDS[0]] > score[WORDS[1]] + score["ă"] + 0.1
 
 
 def test_other_texts_are_cut_as_before(model, lines):
