@@ -100,7 +100,7 @@ def rewrite_gin_args(args: Sequence[str]) -> list[str]:
 
 def parse_gin_flags(
     gin_search_paths: Sequence[str],
-    gin_files: Sequence[str],
+    gin_files: Sequence[str] | None,
     gin_bindings: Sequence[str],
     skip_unknown: bool | Sequence[str] = False,
     finalize: bool = True,
@@ -113,7 +113,7 @@ def parse_gin_flags(
     Args:
       gin_search_paths: where files and includes are looked for, after the current folder and
         before the repository.
-      gin_files: in order.
+      gin_files: in order; None for none.
       gin_bindings: "NAME = value" or "module.Class.argument = value", in order.
       skip_unknown: True, or the configurables, to pass over where they are unknown.
       finalize: check that nothing is missing, and lock.
@@ -124,7 +124,7 @@ def parse_gin_flags(
     _search_in([*gin_search_paths, str(ROOT)])
     if skip_unknown is False:
         skip_unknown = _OtherDoors(s for s, main in MAINS.items() if not hasattr(_main(), main[0]))
-    for file in gin_files:
+    for file in gin_files or ():
         with one_sentence(f"--gin_file={file}"):
             gin.parse_config_file(file, skip_unknown=skip_unknown)
     for binding in gin_bindings:

@@ -1,0 +1,266 @@
+"""Gin at the doors: every mistake is one sentence with its place, its name and what to do."""
+
+import subprocess
+import sys
+import types
+
+import pytest
+
+import gin
+from t5x import gin_errors, gin_utils
+
+HEAD = "from __gin__ import dynamic_registration\n"
+MAIN = HEAD + "import __main__ as train_script\n"
+GOOD = MAIN + (
+    "MODEL_DIR = %gin.REQUIRED\nTRAIN_STEPS = %gin.REQUIRED\nEVAL_PERIOD = 10\n"
+    "train_script.train:\n  model_dir = %MODEL_DIR\n  total_steps = %TRAIN_STEPS\n"
+    "  eval_period = %EVAL_PERIOD\n"
+)
+BOTH = ["MODEL_DIR = 'runs/x'", "TRAIN_STEPS = 5"]
+
+
+@pytest.fixture(autouse=True)
+def door(monkeypatch, tmp_path):
+    """A door named `__main__` with a `train`, in an empty folder; gin as new."""
+    main = types.ModuleType("__main__")
+
+    def train(model_dir, total_steps, eval_period=1000, actions=None):
+        return model_dir, total_steps, eval_period
+
+    main.train = train
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setattr("gin.config._LOCATION_PREFIXES", [""])
+    monkeypatch.setattr("gin.config._IMPORTS", set())
+    monkeypatch.chdir(tmp_path)
+    # Each test registers a `train` of its own.
+    for registry in ("_REGISTRY", "_INVERSE_REGISTRY"):
+        monkeypatch.setattr(gin.config, registry, getattr(gin.config, registry).copy())
+    for selector, _ in list(gin.config._REGISTRY.items()):
+        if selector.startswith("train_script."):
+            gin.config._REGISTRY.pop(selector)
+    gin.clear_config()
+    yield main
+    gin.clear_config()
+
+
+def parse(text, bindings=(), **options):
+    with open("a.gin", "w") as file:
+        file.write(text)
+    gin_utils.parse_gin_flags([], ["a.gin"], list(bindings), **options)
+
+
+def sentence(text, bindings=(), **options):
+    with pytest.raises(ValueError, match=r".") as caught:
+        parse(text, bindings, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_good_configuration_runs_and_is_locked(door):
+    parse(GOOD, BOTH)
+    assert gin.get_configurable(door.train)() == ("runs/x", 5, 10)
+    assert gin.config_is_locked()
+
+
+def test_later_bindings_win(door):
+    parse(GOOD, [*BOTH, "TRAIN_STEPS = 7"])
+    assert gin.get_configurable(door.train)()[1] == 7
+
+
+@pytest.mark.parametrize("name", ["train", "train_script.train"])
+def test_the_command_line_may_name_what_files_import(door, name):
+    parse(GOOD, [*BOTH, f"{name}.eval_period = 3"])
+    assert gin.get_configurable(door.train)()[2] == 3
+
+
+def test_the_command_line_may_name_what_files_import_and_do_not_bind(door):
+    parse(
+        GOOD + "from t5x import stops\n", [*BOTH, "train_script.train.actions = @stops.next_stop"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("train_script.train.evl_period = 1", ["a.gin:10", "'evl_period'", "'eval_period'"]),
+        ("train_script.train:\n  evl_period = 1", ["a.gin:11", "'eval_period'"]),
+        ("train_script.trian.x = 1", ["a.gin:10", "'trian'", "'train'"]),
+        ("from t5x import schedules\nX = @schedules.create_lr()", ["a.gin:11", "'create_lr'"]),
+        ("from t5x import schedulez", ["a.gin:10", "'t5x.schedulez'", "'schedules'"]),
+        ("from t5x.examples.t5 import netwrk", ["a.gin:10", "'network'"]),
+        ("import nosuch.thing", ["a.gin:10", "'nosuch'"]),
+        ("schedules.x.y = 1", ["a.gin:10", "`from t5x import schedules`"]),
+        ("trian_script.train.eval_period = 1", ["a.gin:10", "'train_script'"]),
+        ("MODEL_DIR = runs/x", ["a.gin:10", "quotes", "MODEL_DIR = 'runs/x'"]),
+        ("TRAIN_STEPS = 5 steps", ["a.gin:10", "TRAIN_STEPS = '5 steps'"]),
+        ("TRAIN_STEPS", ["a.gin:10"]),
+        ("TRAIN_STEPS =", ["a.gin:10"]),
+        ("include 't5x/configs/runs/pretrian.gin'", ["a.gin:10", "t5x/configs/runs/pretrain.gin"]),
+        ("X = @dynamic.nothing()", ["a.gin:10", "dynamic is not imported"]),
+    ],
+)
+def test_mistakes_in_a_file_name_place_and_nearest(line, expected):
+    found = sentence(GOOD + line + "\n", BOTH)
+    assert all(part in found for part in expected), found
+
+
+@pytest.mark.parametrize(
+    ("binding", "expected"),
+    [
+        ("MODEL_DIR = runs/x", ["--gin.MODEL_DIR=runs/x", "quotes", "'runs/x'"]),
+        ("train.evl_period = 1", ["--gin.train.evl_period=1", "'eval_period'"]),
+        ("trian.eval_period = 1", ["--gin.trian.eval_period=1", "'train'"]),
+        ("train_script.trian.x = 1", ["'train'"]),
+        ("TRAIN_STPES = 5", ["--gin.TRAIN_STPES", "'TRAIN_STEPS'"]),
+        ("UNHEARD_OF_THING = 5", ["--gin.UNHEARD_OF_THING", "nothing in this configuration"]),
+    ],
+)
+def test_mistakes_on_the_command_line_name_the_flag(binding, expected):
+    found = sentence(GOOD, [*BOTH, binding])
+    assert all(part in found for part in expected), found
+
+
+def test_all_missing_values_are_named_at_once():
+    found = sentence(GOOD)
+    assert "MODEL_DIR, TRAIN_STEPS are not set" in found
+    assert "--gin.MODEL_DIR=" in found
+    assert "TRAIN_STEPS is not set" in sentence(GOOD, BOTH[:1])
+
+
+def test_a_missing_model_asks_for_a_model_file():
+    found = sentence(GOOD + "train_script.train.actions = %MODEL\n", BOTH)
+    assert "MODEL is not set" in found
+    assert "t5x/examples/t5" in found
+    assert "--gin.MODEL=" not in found
+
+
+def test_a_misspelt_macro_of_a_file_is_named_beside_the_missing_one():
+    found = sentence(GOOD + "TRAIN_STPES = 5\n", BOTH[:1])
+    assert "TRAIN_STEPS is not set (TRAIN_STPES is set but nothing uses it)" in found
+
+
+def test_a_configuration_without_the_door_is_refused():
+    assert "t5x/configs/runs/pretrain.gin" in sentence(HEAD + "from t5x import stops\n")
+
+
+def test_the_settings_of_another_door_are_passed_over(door):
+    del door.train
+    door.evaluate = lambda output_dir: output_dir
+    other = "import __main__ as eval_script\neval_script.evaluate.output_dir = 'out'\n"
+    parse(GOOD + other)
+    assert gin.get_configurable(door.evaluate)() == "out"
+
+
+def test_what_is_left_out_is_refused_by_name():
+    for line, name in [
+        ("from t5x import models\nM = @models.DecoderOnlyModel()", "DecoderOnlyModel"),
+        ("from t5x.contrib.moe import models", "t5x.contrib.moe.models"),
+        ("import t5.data.mixtures", "t5.data.mixtures"),
+        ("from t5x import adafactor\nM = @adafactor.HParamMap()", "HParamMap"),
+    ]:
+        found = sentence(GOOD + line + "\n", BOTH)
+        assert name in found
+        assert "not part of this trainer" in found
+    assert gin_utils.LEFT_OUT is gin_errors.LEFT_OUT
+
+
+def test_a_missing_file_names_the_nearest():
+    with pytest.raises(ValueError, match=r"gin/ro_t5x_tyni.gin.* nearest one is gin/ro_t5x_tiny"):
+        gin_utils.parse_gin_flags([], ["gin/ro_t5x_tyni.gin"], [])
+
+
+def test_a_module_that_fails_to_import_tells_why(tmp_path, monkeypatch):
+    (tmp_path / "broken_module.py").write_text("import nosuch_dependency\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = sentence(GOOD + "import broken_module\n", BOTH)
+    assert "broken_module cannot be imported" in found
+    assert "'nosuch_dependency'" in found
+
+
+def test_search_paths_come_before_the_repository(tmp_path):
+    folder = tmp_path / "mine" / "t5x" / "configs" / "runs"
+    folder.mkdir(parents=True)
+    (folder / "pretrain.gin").write_text(GOOD)
+    (tmp_path / "b.gin").write_text("include 't5x/configs/runs/pretrain.gin'\n")
+    gin_utils.parse_gin_flags([str(tmp_path / "mine")], ["b.gin"], BOTH)
+
+
+def test_flags_are_rewritten():
+    args = ["x", "--gin_file=a.gin", "--gin.train/utils.DatasetConfig.split='a=b'", "--gin.A=1"]
+    assert gin_utils.rewrite_gin_args(args) == [
+        "x",
+        "--gin_file=a.gin",
+        "--gin_bindings=train/utils.DatasetConfig.split = 'a=b'",
+        "--gin_bindings=A = 1",
+    ]
+
+
+@pytest.mark.parametrize("arg", ["--gin.A", "--gin.A=", "--gin.=1"])
+def test_flags_without_a_value_are_refused(arg):
+    with pytest.raises(ValueError, match=r"--gin.NAME=value"):
+        gin_utils.rewrite_gin_args([arg])
+
+
+def test_the_saved_configuration_parses_to_itself(tmp_path, door):
+    class Writer:
+        def write_texts(self, step, texts):
+            self.written = step, texts
+
+        def flush(self):
+            pass
+
+    parse(GOOD, BOTH)
+    gin.get_configurable(door.train)()
+    writer = Writer()
+    gin_utils.summarize_gin_config(str(tmp_path / "run"), writer, 3)
+    saved = (tmp_path / "run" / "config.gin").read_text()
+    assert "MODEL_DIR = 'runs/x'" in saved
+    step, texts = writer.written
+    assert step == 3
+    assert "runs/x" in texts["operative_config"]
+    gin.clear_config()
+    gin_utils.parse_gin_flags([], [str(tmp_path / "run" / "config.gin")], [])
+    assert gin.config_str() == saved
+
+
+@pytest.mark.parametrize(
+    ("flag", "status", "said"),
+    [
+        ("--gin.N=3", 0, "3 steps"),
+        ("--gin.N=-1", 2, "Error: N is -1"),
+        ("--gin.N=x", 2, "Error: --gin.N=x: "),
+        ("--gin.N", 2, "Error: --gin.N has no value"),
+    ],
+)
+def test_a_door_ends_with_a_sentence_and_a_status(tmp_path, flag, status, said):
+    (tmp_path / "door.gin").write_text(
+        HEAD + "import __main__ as s\ns.run.n = %N\nN = %gin.REQUIRED\n"
+    )
+    # The message must come from the repository for its traceback to be left out.
+    (tmp_path / "door.py").write_text(
+        "import gin\nfrom absl import flags\nfrom t5x import gin_utils, gin_errors\n"
+        "flags.DEFINE_multi_string('gin_bindings', [], '')\n"
+        "def run(n):\n    print(n, 'steps')\n"
+        "    if n < 0: gin_utils.rewrite_gin_args([f'--gin.n_is_{n}'])\n"
+        "def main(_):\n"
+        "    gin_utils.parse_gin_flags([], ['door.gin'], flags.FLAGS.gin_bindings)\n"
+        "    gin.get_configurable(run)()\n"
+        "gin_utils.run(main)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "door.py", flag],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(gin_errors.ROOT), "JAX_PLATFORMS": "cpu", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = said.replace("N is -1", "--gin.n_is_-1 has no value")
+    assert done.returncode == status, done.stderr
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_nearest_is_a_phrase_or_nothing():
+    assert gin_utils.nearest("tarin", ["train", "eval"]) == " (the nearest known name is 'train')"
+    assert gin_utils.nearest("qqqqqq", ["train", "eval"]) == ""
