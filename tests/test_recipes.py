@@ -1,0 +1,279 @@
+"""Every gin file parses, builds what it promises, and binds only what upstream T5X knows too."""
+
+import inspect
+import json
+import pathlib
+import re
+import sys
+import types
+
+import jax
+import pytest
+import seqio
+
+import gin
+from gin import config_parser
+from t5x import gin_utils
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RECIPES = sorted(path.stem for path in (ROOT / "gin").glob("*.gin"))
+RUNS = ("pretrain", "finetune", "eval", "infer")
+
+# Arguments that upstream T5X knows, by the last part of a configurable's name.
+UPSTREAM = {
+    "train": "model train_dataset_cfg train_eval_dataset_cfg infer_eval_dataset_cfg checkpoint_cfg "
+    "partitioner trainer_cls model_dir total_steps eval_steps eval_period stats_period "
+    "random_seed use_hardware_rng summarize_config_fn inference_evaluator_cls get_dataset_fn "
+    "concurrent_metrics actions train_eval_get_dataset_fn run_eval_before_training "
+    "verify_matching_vocabs_fn gc_period",
+    "evaluate": "model dataset_cfg restore_checkpoint_cfg partitioner output_dir "
+    "inference_evaluator_cls summarize_config_fn fallback_init_rng",
+    "infer": "mode model dataset_cfg restore_checkpoint_cfg partitioner output_dir "
+    "checkpoint_period shard_id num_shards merge_chunked_results write_fn checkpoint_ds_iter",
+    "DatasetConfig": "mixture_or_task_name task_feature_lengths split batch_size shuffle seed "
+    "use_cached pack use_custom_packing_ops module use_memory_cache trim_output_features",
+    "CheckpointConfig": "save restore",
+    "SaveCheckpointConfig": "dtype period keep keep_dataset_checkpoints save_dataset "
+    "checkpoint_steps checkpointer_cls state_transformation_fns",
+    "RestoreCheckpointConfig": "path mode assignment_map strict fallback_to_scratch dtype "
+    "restore_dataset is_tensorflow checkpointer_cls state_transformation_fns",
+    "create_learning_rate_scheduler": "factors base_learning_rate warmup_steps decay_factor "
+    "steps_per_decay steps_per_cycle step_offset min_learning_rate",
+    "Trainer": "num_microbatches learning_rate_fn weight_metrics_computer",
+    "PjitPartitioner": "num_partitions model_parallel_submesh params_on_devices backend "
+    "logical_axis_rules use_cpu_pjit",
+    "EncoderDecoderModel": "module input_vocabulary output_vocabulary optimizer_def decode_fn "
+    "feature_converter_cls label_smoothing z_loss loss_normalizing_factor",
+    "Adafactor": "learning_rate factored multiply_by_parameter_scale beta1 decay_rate step_offset "
+    "clipping_threshold weight_decay_rate min_dim_size_to_factor epsilon1 epsilon2 "
+    "dtype_momentum factor_map logical_factor_rules weight_decay_rate_lr_exponent "
+    "global_norm_clip_threshold max_parameter_scale skip_nan_updates",
+    "Transformer": "config",
+    "T5Config": "vocab_size dtype emb_dim num_heads num_encoder_layers num_decoder_layers head_dim "
+    "mlp_dim mlp_activations dropout_rate logits_via_embedding float32_attention_logits",
+}
+
+# Parameters of the published models (Raffel et al. 2020; Xue et al. 2021; Xue et al. 2022), of the
+# configurations that Hugging Face publishes for them, and of our tiny ones.
+PARAMETERS = {
+    "t5_1_0": {"small": 60_506_624, "base": 222_903_552, "large": 737_668_096, "tiny": 5_426_176}
+    | {"3B": 2_851_598_336, "xl": 2_851_598_336, "11B": 11_307_321_344, "xxl": 11_307_321_344},
+    "t5_1_1": {"tiny": 9_800_704, "small": 76_961_152, "base": 247_577_856, "large": 783_150_080}
+    | {"xl": 2_849_757_184, "xxl": 11_135_332_352},
+    "mt5": {"small": 300_176_768, "base": 582_401_280, "large": 1_229_581_312}
+    | {"xl": 3_742_619_648, "xxl": 12_921_057_280},
+    "byt5": {"tiny": 1_674_240, "small": 299_637_760, "base": 581_653_248, "large": 1_228_183_552}
+    | {"xl": 3_737_801_728, "xxl": 12_906_899_328},
+}
+
+RLM, MT5 = "rlm_span_corruption_stream", "rlm_mt5_span_corruption_stream"
+PUBLIC = "gs://t5-data/pretrained_models/t5x/mt5_{}/checkpoint_1000000"
+COLUMNS = ("task", "path", "vocab", "emb", "partitions", "rate", "steps", "period", "keep")
+EXPECTED = {
+    "ro_t5x_base": (RLM, [], 64_000, 768, 2, 1.0, 2_000_000, 10_000, 5),
+    "ro_t5x_large": (RLM, [], 64_000, 1024, 4, 1.0, 2_000_000, 10_000, 5),
+    "ro_mt5x_base": (MT5, PUBLIC.format("base"), 250_112, 768, 2, 0.4, 2_000_000, 25_000, 3),
+    "ro_mt5x_large": (MT5, PUBLIC.format("large"), 250_112, 1024, 2, 0.5, 1_500_000, 10_000, 3),
+}
+
+
+def gin_files():
+    return [*(ROOT / "gin").rglob("*.gin"), *(ROOT / "t5x").rglob("*.gin")]
+
+
+@pytest.fixture(autouse=True)
+def doors(monkeypatch, tmp_path):
+    """A `__main__` that has all three mains with upstream's arguments; another working folder."""
+    main = types.ModuleType("__main__")
+    for name in ("train", "evaluate", "infer"):
+        parameters = [
+            inspect.Parameter(argument, inspect.Parameter.KEYWORD_ONLY, default=None)
+            for argument in UPSTREAM[name].split()
+        ]
+        function = lambda **arguments: arguments
+        function.__name__ = function.__qualname__ = name
+        function.__signature__ = inspect.Signature(parameters)
+        setattr(main, name, function)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    for registry in ("_REGISTRY", "_INVERSE_REGISTRY"):
+        monkeypatch.setattr(gin.config, registry, getattr(gin.config, registry).copy())
+    for selector, _ in list(gin.config._REGISTRY.items()):
+        if selector.split(".")[0] in ("train_script", "eval_script", "infer_script"):
+            gin.config._REGISTRY.pop(selector)  # of another test
+    monkeypatch.setattr(gin.config, "_IMPORTS", set())
+    monkeypatch.chdir(tmp_path)
+    gin.clear_config()
+    yield main
+    gin.clear_config()
+
+
+def macro(name):
+    with gin.config_scope(name):
+        return gin.get_configurable("gin.macro")()
+
+
+class Names(config_parser.ParserDelegate):
+    """Leaves references and macros as their names."""
+
+    def configurable_reference(self, scoped_configurable_name, evaluate):
+        return scoped_configurable_name
+
+    def macro(self, macro_name):
+        return macro_name
+
+
+@pytest.mark.parametrize("path", gin_files(), ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_only_what_upstream_knows_is_bound(path):
+    for statement in config_parser.ConfigParser(path.read_text(), Names()):
+        if not isinstance(statement, config_parser.BindingStatement) or not statement.arg_name:
+            continue
+        module, _, name = statement.selector.rpartition(".")
+        if module == "seqio":
+            known = inspect.signature(getattr(seqio, name)).parameters
+        elif module.startswith("tasks"):
+            continue  # they are ours with either trainer
+        else:
+            known = UPSTREAM[name].split()
+        assert statement.arg_name in known, f"{statement.selector}.{statement.arg_name}"
+
+
+def test_gin_holds_recipes_alone():
+    assert {path.suffix for path in (ROOT / "gin").iterdir()} == {".gin"}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_is_short_and_says_what_it_costs(name):
+    lines = (ROOT / "gin" / f"{name}.gin").read_text().splitlines()
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 100
+    head = " ".join(line for line in lines[:4] if line.startswith("#"))
+    assert lines[0].startswith("# ")
+    assert f"Command: bash launch/{name}.sh" in head
+    assert re.search(r"[Cc]ost", head)
+    assert re.search(r"[Ll]oss", head)
+
+
+@pytest.mark.parametrize(
+    ("family", "size"), [(f, s) for f, sizes in PARAMETERS.items() for s in sizes]
+)
+def test_a_model_has_its_published_number_of_parameters(family, size):
+    path = f"t5x/examples/t5/{family}/{size}.gin"
+    gin_utils.parse_gin_flags([], [path], ["DROPOUT_RATE = 0.25"], finalize=False)
+    model = macro("MODEL")
+    assert model.module.config.dropout_rate == 0.25
+    shapes = {"encoder_input_tokens": (1, 4), "decoder_input_tokens": (1, 4)}
+    variables = jax.eval_shape(
+        lambda rng: model.get_initial_variables(rng, shapes), jax.random.key(0)
+    )
+    count = sum(leaf.size for leaf in jax.tree.leaves(variables["params"]))
+    assert count == PARAMETERS[family][size]
+
+
+def test_every_model_file_is_counted():
+    found = {(p.parent.name, p.stem) for p in (ROOT / "t5x/examples/t5").rglob("*.gin")}
+    assert found == {(family, size) for family, sizes in PARAMETERS.items() for size in sizes}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_run_file_gives_its_door_all_that_it_needs(run, doors):
+    """Whatever lacks is listed, and with it the door is called with objects, not gin."""
+    files = ["t5x/examples/t5/byt5/tiny.gin", f"t5x/configs/runs/{run}.gin"]
+    door = {"eval": doors.evaluate, "infer": doors.infer}.get(run, doors.train)
+    with pytest.raises(ValueError, match=r"not set") as caught:
+        gin_utils.parse_gin_flags([], files, [])
+    lacking = re.match(r"(.*?) (?:is|are) not set", str(caught.value))[1].split(", ")
+    assert "MODEL" not in lacking
+
+    gin.clear_config()
+    bindings = [f"{name} = 'given'" for name in lacking]
+    if run in ("pretrain", "finetune"):
+        bindings += ["TRAIN_STEPS = 10", "TASK_FEATURE_LENGTHS = {'inputs': 8, 'targets': 8}"]
+    gin_utils.parse_gin_flags([], files, bindings)
+    arguments = gin.get_configurable(door)()
+    assert arguments["model"].module.config.vocab_size == 384
+    assert arguments["partitioner"].num_partitions == 1
+    folder = {"eval": "output_dir", "infer": "output_dir"}.get(run, "model_dir")
+    assert arguments[folder] == "given"
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_recipe_is_what_was_agreed(name, doors):
+    expected = dict(zip(COLUMNS, EXPECTED[name], strict=True))
+    gin_utils.parse_gin_flags([], [f"gin/{name}.gin"], ["MODEL_DIR = 'runs/x'"])
+    run = gin.get_configurable(doors.train)()
+    config = run["model"].module.config
+    data, save = run["train_dataset_cfg"], run["checkpoint_cfg"].save
+    restore = run["checkpoint_cfg"].restore
+    assert {
+        "vocab": config.vocab_size,
+        "emb": config.emb_dim,
+        "partitions": run["partitioner"].num_partitions,
+        "period": save.period,
+        "keep": save.keep,
+        "task": data.mixture_or_task_name,
+        "steps": run["total_steps"],
+        "path": restore.path,
+        "rate": gin.query_parameter("utils.create_learning_rate_scheduler.base_learning_rate"),
+    } == expected
+    assert data.task_feature_lengths == {"inputs": 512, "targets": 114}
+    assert (data.batch_size, config.dropout_rate) == (128, 0.0)
+    assert (run["eval_steps"], run["eval_period"]) == (20, 1000)
+    if restore.path:
+        assert (restore.mode, restore.dtype) == ("specific", "float32")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_fits_its_task(name, doors):
+    """Lengths are those that spans fill exactly; model and task read one vocabulary file."""
+    gin_utils.parse_gin_flags([], [f"gin/{name}.gin"], ["MODEL_DIR = 'runs/x'"])
+    run = gin.get_configurable(doors.train)()
+    lengths = run["train_dataset_cfg"].task_feature_lengths
+    table = json.loads((ROOT / "tests/golden/span_lengths.json").read_text())
+    fills = {
+        row["inputs_length"]: row["targets_length"]
+        for row in table
+        if (row["noise_density"], row["mean_noise_span_length"]) == (0.15, 3.0)
+    }
+    assert fills[lengths["inputs"]] == lengths["targets"]
+
+    task = seqio.get_mixture_or_task(run["train_dataset_cfg"].mixture_or_task_name)
+    own = run["model"].input_vocabulary.sentencepiece_model_file
+    theirs = task.output_features["inputs"].vocabulary.sentencepiece_model_file
+    assert theirs.endswith(own)
+
+
+def test_the_tiny_recipe_is_tiny(doors):
+    gin_utils.parse_gin_flags([], ["gin/ro_t5x_tiny.gin"], ["MODEL_DIR = 'runs/x'"])
+    run = gin.get_configurable(doors.train)()
+    shapes = {"encoder_input_tokens": (1, 4), "decoder_input_tokens": (1, 4)}
+    initial = run["model"].get_initial_variables
+    params = jax.eval_shape(lambda rng: initial(rng, shapes), jax.random.key(0))["params"]
+    assert 1e6 < sum(leaf.size for leaf in jax.tree.leaves(params)) < 3e6
+    assert run["model"].module.config.dtype == "float32"
+    for name in ("train_dataset_cfg", "train_eval_dataset_cfg"):
+        assert run[name].batch_size == macro("BATCH_SIZE")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_saved_recipe_parses_to_itself(name, tmp_path):
+    gin_utils.parse_gin_flags([], [f"gin/{name}.gin"], ["MODEL_DIR = 'runs/x'"])
+    gin_utils.summarize_gin_config(str(tmp_path), None, 0)
+    saved = (tmp_path / "config.gin").read_text()
+    gin.clear_config()
+    gin_utils.parse_gin_flags([], [str(tmp_path / "config.gin")], [])
+    assert gin.config_str() == saved
+
+
+def test_a_recipe_and_the_eval_file_give_an_evaluation(doors):
+    """In this order: the recipe's model and task, the evaluation's everything else."""
+    del doors.train
+    gin_utils.parse_gin_flags(
+        [],
+        ["gin/ro_t5x_tiny.gin", "t5x/configs/runs/eval.gin"],
+        ["CHECKPOINT_PATH = 'runs/x'", "EVAL_OUTPUT_DIR = 'out'"],
+    )
+    del doors.infer
+    run = gin.get_configurable(doors.evaluate)()
+    assert run["restore_checkpoint_cfg"].path == "runs/x"
+    assert run["dataset_cfg"].mixture_or_task_name == "ro_mini_span_corruption"
+    assert run["dataset_cfg"].task_feature_lengths is None
