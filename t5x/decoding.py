@@ -9,8 +9,8 @@
 
 Both are one `lax.while_loop` of static shapes that ends as soon as no row can change its answer,
 so they can be jitted. A sequence is followed in L = T + 1 places: place 0 holds the start token 0,
-and place i + 1 is filled by the step whose `cur_index` is i. Padding is 0, and what follows the
-end-of-sequence id is padding.
+and place i + 1 is filled by the step whose `cur_index` is i. After the end-of-sequence id comes
+padding, 0.
 
 A prompt is a row of `inputs` with ids that are not 0 after its place 0: those ids are kept, and
 what the model says about them is left out of the score; an end-of-sequence id among them ends
@@ -34,8 +34,7 @@ NEG_INF = -1.0e7
 # Below this, dividing by the temperature is not safe, and the best id is taken instead.
 MIN_TEMPERATURE = 1e-4
 _BLOCK = 128  # ids gone through at once when the best are looked for
-# Leaves of upstream's caches that are the same for all rows. The first has a value for each row
-# when rows start at different places.
+# Leaves of upstream's caches without a batch; the first has one if rows start at various places.
 _CACHE_INDEX = "cache_index"
 _SHARED_LEAVES = (_CACHE_INDEX, "cached_bias", "position_embedder_index")
 
@@ -391,9 +390,8 @@ def _last_place(inputs, max_steps, hard_limit) -> jax.Array:
 def _top_k(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     """`lax.top_k` of [..., V], the lowest of equal ids first, by way of the maxima of blocks.
 
-    The k best stand in the k blocks of the best maxima, so that only a few hundred numbers have
-    to be sorted. That also is all that a sharded batch passes around, for XLA gathers what
-    `lax.top_k` is given.
+    The k best stand in the k blocks of the best maxima, so only a few hundred numbers are sorted,
+    and passed around where the batch is sharded: XLA gathers what `lax.top_k` is given.
     """
     size = x.shape[-1]
     if size <= 16 * k * _BLOCK:
