@@ -103,9 +103,12 @@ def _bad_syntax(error: SyntaxError) -> str:
     text = (error.text or "").strip()
     name, _, value = (part.strip() for part in text.partition("="))
     if "Failed to parse token" in error.msg or error.msg == "Expected newline.":
+        quoted = f"{value.strip(chr(34) + chr(39))!r}"
+        # On the command line the shell takes the outer quotes away.
+        right = f"{name} = {quoted}" if error.filename else f'--gin.{name}="{quoted}"'
         return (
-            f"{text!r} gives no gin value: a text needs quotes, as in {name} = "
-            f"{value.strip(chr(34) + chr(39))!r}, and a name needs @ or %."
+            f"{text!r} gives no gin value: a text needs quotes, as in {right}, and a name "
+            "needs @ or %."
         )
     return f"{text!r} cannot be read: {' '.join(error.msg.split())}"
 

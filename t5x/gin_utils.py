@@ -214,7 +214,7 @@ def _check_macros(bindings: Sequence[str]) -> None:
     if names := missing():
         macros = [name for name in names if "." not in name]
         hints = [f"--gin.{name}=…" for name in names if name != "MODEL"]
-        todo = f"pass {' '.join(hints)}, or bind them in a gin file" if hints else ""
+        todo = f"pass {' '.join(hints)}, or set it in a gin file" if hints else ""
         if "MODEL" in names:
             model = "include a model file such as t5x/examples/t5/t5_1_1/base.gin"
             todo = f"{model}, and {todo}" if todo else model
