@@ -51,15 +51,16 @@ def parameters(model: Published, sizes: Sizes) -> dict[str, LazyArray]:
     return {tensor.source: lazy(tensor) for tensor in wanted}
 
 
-def _nested(flat: dict[str, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
+def nested(flat: dict[str, Any]) -> dict[str, Any]:
+    """{"a/b": leaf} as {"a": {"b": leaf}}."""
+    tree: dict[str, Any] = {}
     for name, value in flat.items():
         *parents, leaf = name.split("/")
-        node = nested
+        node = tree
         for parent in parents:
             node = node.setdefault(parent, {})
         node[leaf] = value
-    return nested
+    return tree
 
 
 def gin_of(sizes: Sizes) -> str:
@@ -106,7 +107,7 @@ def write_checkpoint(
         to_hf.check_values(name, target[name])
     with Checkpointer(str(run_folder)) as checkpointer:
         state = {"step": np.asarray(step, np.int32)}
-        checkpointer.save(step, {"target": _nested(target), "state": state})
+        checkpointer.save(step, {"target": nested(target), "state": state})
     _check_equal(path, tree)
     if (folder / "spiece.model").is_file():
         shutil.copyfile(folder / "spiece.model", run_folder / runs.VOCABULARY)

@@ -15,7 +15,7 @@ import importlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -259,16 +259,31 @@ def verify_matching_vocabs(cfg: DatasetConfig, model: Any) -> None:
             )
 
 
-def check_lengths(cfg: DatasetConfig, features: Sequence[str] = ("inputs", "targets")) -> None:
-    """Refuses feature lengths that are missing or not positive.
+def feature_shapes(cfg: DatasetConfig) -> dict[str, tuple[int, int]]:
+    """Shapes of the ids of a global batch.
 
     Raises:
-      ValueError: names the feature.
+      ValueError: a feature length is missing or not positive.
     """
-    for name in features:
-        length = (cfg.task_feature_lengths or {}).get(name)
+    shapes = {}
+    for feature, side in (("inputs", "encoder"), ("targets", "decoder")):
+        length = (cfg.task_feature_lengths or {}).get(feature)
         if not isinstance(length, int) or length < 1:
             raise ValueError(
-                f"TASK_FEATURE_LENGTHS[{name!r}] is {length!r}; set it to a positive number of "
+                f"TASK_FEATURE_LENGTHS[{feature!r}] is {length!r}; set it to a positive number of "
                 "tokens, such as {'inputs': 512, 'targets': 114}."
             )
+        shapes[f"{side}_input_tokens"] = (cfg.batch_size, length)
+    return shapes
+
+
+def check_corpus(cfg: DatasetConfig) -> None:
+    """Reads the first record of each corpus, where its source can (`peek`).
+
+    Raises:
+      ValueError: there is no such split, column or corpus; the sentence says which there are.
+    """
+    for task in seqio.get_subtasks(cfg.provider):
+        peek = getattr(getattr(task, "source", None), "peek", None)
+        if peek is not None:
+            peek(cfg.split, 1)

@@ -95,6 +95,10 @@ class EncoderDecoderModel:
         sums = metrics.step_sums(logits, batch, token_losses, z_losses, weights)
         return loss, (weights.sum(), sums)
 
+    def eval_fn(self, params: Any, batch: Batch, dropout_rng: None = None):
+        """The loss without dropout; subclasses may evaluate something else."""
+        return self.loss_fn(params, batch, None)
+
     def score_batch(self, params: Any, batch: Batch, return_intermediates: bool = False):
         """Log-likelihood [B] of each row's targets, padding left out."""
         if return_intermediates:

@@ -75,6 +75,8 @@ def _explain(error: Exception, corpus: str, config: str | None) -> Exception:
     import huggingface_hub
 
     names = {type(e).__name__ for e in _chain(error)}
+    if "LocalEntryNotFoundError" in names or "LocalEntryNotFoundError" in str(error):
+        return ConnectionError("the hub does not answer")
     if names & {"GatedRepoError"} or isinstance(error, datasets.exceptions.DatasetNotFoundError):
         if huggingface_hub.get_token() is None:
             return ValueError(

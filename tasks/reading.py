@@ -20,7 +20,6 @@ import tensorflow as tf
 from absl import logging
 
 from tasks.documents import Tally, screen
-from tasks.files import File
 from tasks.patience import closing, patiently
 from tasks.shares import Share
 
@@ -106,6 +105,8 @@ class Reader:
         self._lock = threading.RLock()
         self._place: _Place | None = None
         self._place_key: tuple | None = None
+        self._ahead: _Ahead | None = None
+        self._orders: dict[tuple, list[int]] = {}
         self._counted: tuple | None = None
         self._share: Share | None = None
 
@@ -163,7 +164,9 @@ class Reader:
         share = self._shares()
         what = f"reading {share.all[file].url}"
         parts = patiently(lambda: share.parts(int(file)), what, self._source.patience)
-        return self._permute(np.array(parts, np.int64), epoch, file)
+        order = self._permute(np.array(parts, np.int64), epoch, file)
+        self._orders = {(int(epoch), int(file)): order.tolist()}
+        return order
 
     def _permute(self, items: np.ndarray, *key) -> np.ndarray:
         if not self._shuffle:
@@ -192,15 +195,12 @@ class Reader:
     def _at(self, epoch: int, file: int, part: int, step: int) -> _Place:
         """Returns the place that stands at a batch, going there if need be."""
         with self._lock:
-            share = self._shares()
-            source = self._source
+            key = (epoch, file, part)
 
             def go():
-                key = (epoch, file, part)
                 if self._place_key != key or self._place.step > step:
                     self._place_key = None
-                    which: File = share.all[file]
-                    self._place = _Place(source.batches(which, part, share.layout(which)))
+                    self._place = self._open(key)
                     self._place_key = key
                 try:
                     while self._place.step < step and self._place.batch is not None:
@@ -210,4 +210,46 @@ class Reader:
                     raise
                 return self._place
 
-            return patiently(go, f"reading {share.all[file].url}", source.patience)
+            what = f"reading {self._shares().all[file].url}"
+            return patiently(go, what, self._source.patience)
+
+    def _open(self, key: tuple[int, int, int]) -> _Place:
+        """Returns the beginning of a part, and fetches that of the next over the network."""
+        ahead, self._ahead = self._ahead, None
+        place = ahead.place() if ahead and ahead.key == key else None
+        epoch, file, part = key
+        order = self._orders.get((epoch, file), [])
+        behind = order[order.index(part) + 1 :] if part in order else []
+        if behind and self._shares().all[file].remote:
+            self._ahead = _Ahead((epoch, file, behind[0]), self._begin)
+        return place or self._begin(key)
+
+    def _begin(self, key: tuple[int, int, int]) -> _Place:
+        _, file, part = key
+        which = self._shares().all[file]
+        return _Place(self._source.batches(which, part, self._shares().layout(which)))
+
+
+class _Ahead:
+    """The beginning of a part, being read by a thread of its own."""
+
+    def __init__(self, key: tuple[int, int, int], begin: Callable[[tuple], _Place]):
+        self.key = key
+        self._found: _Place | None = None
+
+        def read():
+            try:
+                place = begin(key)
+                place.advance()
+                self._found = place
+            except Exception:  # whoever needs the part meets the error again, and waits it out
+                logging.info("reading ahead failed", exc_info=True)
+
+        # A daemon, since a request that hangs must not keep the process alive.
+        self._thread = threading.Thread(target=_calls.guard(read, None), daemon=True)
+        self._thread.start()
+
+    def place(self) -> _Place | None:
+        """Returns the part at its first batch, None if it could not be read."""
+        self._thread.join()
+        return self._found

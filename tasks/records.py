@@ -11,6 +11,7 @@ any other kind. A part is read in *batches* of records; a record is a dict, or M
 
 import csv
 import dataclasses
+import functools
 import io
 import itertools
 import json
@@ -44,8 +45,7 @@ class Layout:
     def parts(self, file: File) -> int:
         """Returns the number of parts of `file`, at least 1; costs at most one small read."""
         if file.kind == "parquet":
-            with files.open_random(file) as f:
-                return max(_parquet(f).num_row_groups, 1)
+            return max(_footer(file).num_row_groups, 1)
         if self._by_bytes(file):
             return max(-(-files.size(file) // self.part_bytes), 1)
         return 1
@@ -66,8 +66,10 @@ class Layout:
         return whole_lines and not file.packing and files.has_ranges(file)
 
     def _row_group(self, file: File, part: int) -> Iterator[list]:
+        import pyarrow.parquet as pq
+
         with files.open_random(file) as f:
-            table = _parquet(f)
+            table = pq.ParquetFile(f, metadata=_footer(file), pre_buffer=True)
             missing = [c for c in self.fields if c not in table.schema_arrow.names]
             if missing:
                 raise _missing_column(missing[0], table.schema_arrow.names, file)
@@ -88,10 +90,12 @@ class Layout:
                 yield from _json_stream(raw)
 
 
-def _parquet(f):
+@functools.lru_cache(maxsize=256)
+def _footer(file: File):
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(f, pre_buffer=True)
+    with files.open_random(file) as f:
+        return pq.ParquetFile(f).metadata
 
 
 def _json_stream(raw) -> Iterator:

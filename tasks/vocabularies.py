@@ -20,8 +20,14 @@ MT5_MODEL = "gs://t5-data/vocabs/mc4.250000.100extra/sentencepiece.model"
 
 
 def resolve(path: str) -> str:
-    """Returns `path` unless it is relative: then it starts at the repository's root."""
-    return path if "://" in path or path.startswith("/") else str(ROOT / path)
+    """Returns `path`, or where that is relative and not to be found, `path` in the repository.
+
+    A path that is found stays as it is written: T5X compares the vocabularies of task and model
+    by it.
+    """
+    if "://" in path or path.startswith("/") or pathlib.Path(path).exists():
+        return path
+    return str(ROOT / path)
 
 
 @gin.configurable

@@ -4,7 +4,10 @@ import collections
 import gzip
 import http.server
 import json
+import pathlib
 import socket
+import subprocess
+import sys
 import threading
 import urllib.error
 
@@ -305,12 +308,88 @@ def test_patience_doubles_its_pauses_obeys_the_server_and_ends():
     assert max(pauses) > 50
 
 
-@pytest.mark.parametrize(
-    "error", [FileNotFoundError(), PermissionError(), ValueError(), OSError(5)]
-)
+@pytest.mark.parametrize("error", [FileNotFoundError, PermissionError, ValueError, OSError])
 def test_what_will_not_pass_is_raised_at_once(error):
     def fail():
         raise error()
 
     with pytest.raises(error):
         patience.patiently(fail, "x", QUICK, pause=lambda _: pytest.fail("waited"))
+
+
+_ON_THE_HUB = """
+import json, os, sys
+sys.path[:0] = sys.argv[1:3]
+import loopback_hub
+
+texts = [f"document {i}" for i in range(300)]
+lines = lambda t: "".join(json.dumps({"text": x}) + "\\n" for x in t).encode()
+hub = loopback_hub.LoopbackHub(
+    {
+        "user/open": {"train-0.jsonl": lines(texts[:150]), "train-1.jsonl": lines(texts[150:])},
+        "user/secret": {"README.md": b"# hm\\n", "data/train-0.jsonl": lines(texts)},
+    },
+    private=["user/secret"],
+)
+os.environ.update(HF_ENDPOINT=hub.url, HF_HOME=sys.argv[3], HF_TOKEN="")
+from tasks.patience import Patience
+from tasks.sources import CorpusSource
+
+def attempt(corpus, **kwargs):
+    source = CorpusSource(corpus, patience=Patience(5, 0.01, 0.02), **kwargs)
+    try:
+        source.peek("train")
+        dataset = source.get_dataset("train", shuffle=False)
+        return [x["text"].decode() for x in dataset.as_numpy_iterator()] == texts
+    except ValueError as error:
+        return str(error)
+
+found = {"open": attempt("user/open"), "none": attempt("user/none")}
+found["config"] = attempt("user/open", config="other")
+found["split"] = attempt("user/open", splits={"train": "dev"})
+found["no token"] = attempt("user/secret")
+os.environ["HF_TOKEN"] = "hf_wrong"
+found["wrong token"] = attempt("user/secret")
+os.environ["HF_TOKEN"] = "hf_right"
+found["right token"] = attempt("user/secret")
+hub.faults = [503, 429, 500]
+found["faults"] = attempt("user/secret")
+found["urls"] = CorpusSource("user/open").list_shards("train")
+print("FOUND" + json.dumps(found))
+"""
+
+
+def test_hub_corpora_are_read_with_a_token_and_refused_in_sentences(tmp_path):
+    root = pathlib.Path(__file__).parent.parent
+    args = [root, root / "tests/fixtures/tasks", tmp_path]
+    command = [sys.executable, "-c", _ON_THE_HUB, *map(str, args)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr[-2000:]
+    found = json.loads(result.stdout.split("FOUND")[1])
+    assert found["open"] is found["right token"] is found["faults"] is True
+    assert "is private, and there is no token" in found["no token"]
+    assert "set HF_TOKEN or run `hf auth login`" in found["no token"]
+    assert "the token at hand may not read it" in found["wrong token"]
+    assert found["none"].startswith("corpus 'user/none' is not on the hub")
+    assert "has no configuration 'other'" in found["config"]
+    assert "has no split 'dev', only train" in found["split"]
+    assert all("@0123456789abcdef" in url for url in found["urls"])  # the commit is pinned
+
+
+_ENDS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from tasks.sources import CorpusSource
+
+dataset = CorpusSource(sys.argv[2]).get_dataset("train", seed=0).repeat().batch(3).prefetch(4)
+iterator = iter(dataset)
+next(iterator)
+"""
+
+
+def test_a_process_ends_amid_an_endless_stream(tmp_path):
+    _write(tmp_path, "jsonl", LINES)
+    root = pathlib.Path(__file__).parent.parent
+    command = [sys.executable, "-c", _ENDS, str(root), str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr[-2000:]
