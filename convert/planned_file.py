@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-_BLOCK = 1 << 25  # bytes written at once
+_BLOCK = 1 << 23  # bytes written at once
 
 
 class Piece(NamedTuple):

@@ -1,0 +1,145 @@
+"""Time and memory of a conversion, beside the way that loads everything.
+
+  .venv/bin/python benchmarks/convert.py [--size t5_1_1/large] [--folder /tmp/convert_benchmark]
+
+Makes a checkpoint with random weights (kept for the next run), then, each in a process of its own:
+
+- load everything: read the whole tree, build the model, `save_pretrained`;
+- ours: `convert/convert.sh` writing the same model.safetensors, a tensor at a time;
+- ours, with flax_model.msgpack beside it, and with the proof.
+
+Peak memory is what the process itself holds (anonymous pages, from smaps every 20 ms) and, in
+brackets, with the files that it maps (VmHWM), which the system takes back when it needs the room.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+EVERYTHING = """
+import sys
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForSeq2SeqLM
+from convert import rules, trees
+from convert.config import Sizes, hugging_face_config
+from convert.bindings import Bindings
+from pathlib import Path
+from t5x.checkpoint_reader import open_checkpoint
+
+run, out = Path(sys.argv[1]), sys.argv[2]
+sizes = Sizes.from_fields(Bindings.read((run / "config.gin").read_text()).of("T5Config"))
+arrays = trees.parameters(open_checkpoint(str(run / "checkpoint_1")))
+tree = {name: array.read() for name, array in arrays.items()}
+model = AutoModelForSeq2SeqLM.from_config(AutoConfig.for_model(**hugging_face_config(sizes, "t5")))
+state = {}
+for tensor in rules.tensors(sizes):
+    value = tree[tensor.source]
+    state[tensor.target] = torch.from_numpy(value.T.copy() if tensor.kind.torch_turns else value)
+head = state.pop("lm_head.weight")
+model.load_state_dict(state, strict=False)
+model.lm_head.weight = torch.nn.Parameter(head)
+model.save_pretrained(out, max_shard_size="5GB")
+"""
+
+
+def drawn(tensor, sizes):
+    """Random float32 values of the size that T5's initializers give (other ones are chaotic)."""
+    import numpy as np
+
+    if len(tensor.shape) == 1:
+        return np.ones(tensor.shape, np.float32)
+    rng = np.random.default_rng(len(tensor.source))
+    scale = 1.0 if tensor.letters in ("VD", "HR") else tensor.shape[0] ** -0.5
+    if "/query/" in tensor.source:
+        scale *= sizes.head_dim**-0.5
+    return rng.normal(0, scale, tensor.shape).astype(np.float32)
+
+
+def make_checkpoint(run: Path, size: str) -> int:
+    """Writes `run/checkpoint_1` with random weights, once; returns its parameters."""
+    import numpy as np
+
+    from convert import from_hf, rules
+    from convert.bindings import Bindings
+    from convert.config import Sizes
+    from t5x.checkpoints import Checkpointer
+
+    path = ROOT / "t5x" / "examples" / "t5" / f"{size}.gin"
+    sizes = Sizes.from_fields(Bindings.follow(path, [ROOT]).of("T5Config"))
+    wanted = rules.tensors(sizes)
+    if not (run / "config.gin").exists():
+        flat = {tensor.source: drawn(tensor, sizes) for tensor in wanted}
+        with Checkpointer(str(run)) as checkpointer:
+            step = {"step": np.asarray(1, np.int32)}
+            checkpointer.save(1, {"target": from_hf.nested(flat), "state": step})
+        (run / "config.gin").write_text(from_hf.gin_of(sizes))
+    return sum(int(np.prod(t.shape)) for t in wanted)
+
+
+def measure(command: list[str]) -> tuple[float, float, float]:
+    """Runs a command; returns seconds, peak of its own memory and of all resident memory in MB."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    start, own, resident = time.perf_counter(), 0, 0
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    while process.poll() is None:
+        try:
+            status = Path(f"/proc/{process.pid}/status").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            break
+        fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+        if "VmHWM" in fields:
+            own = max(own, int(fields["RssAnon"].split()[0]))
+            resident = max(resident, int(fields["VmHWM"].split()[0]))
+        time.sleep(0.02)
+    seconds = time.perf_counter() - start
+    if process.wait():
+        raise SystemExit(f"failed: {' '.join(command)}")
+    return seconds, own / 1024, resident / 1024
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--size", default="t5_1_1/large")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/convert_benchmark"))
+    args = parser.parse_args()
+    run = args.folder / args.size.replace("/", "_")
+    # In a process of its own, since what it holds would else be counted with the rest.
+    if os.fork() == 0:
+        print(f"{args.size}: {make_checkpoint(run, args.size) / 1e6:.0f} M parameters", flush=True)
+        os._exit(0)
+    if os.wait()[1]:
+        raise SystemExit("The checkpoint could not be made.")
+    out = args.folder / "out"
+    script = str(ROOT / "convert" / "convert.sh")
+    convert = ["bash", script, str(run), "--vocabulary", "none", "--out", str(out)]
+    ways = {
+        "load everything": [sys.executable, "-c", EVERYTHING, str(run), str(out)],
+        "ours": [*convert, "--formats", "pytorch", "--no_verify"],
+        "ours + Flax": [*convert, "--no_verify"],
+        "ours + proof": [*convert, "--formats", "pytorch"],
+        "ours + Flax + proof": convert,
+    }
+    base = None
+    for name, command in ways.items():
+        shutil.rmtree(out, ignore_errors=True)
+        os.sync()
+        seconds, own, resident = measure(command)
+        base = base or (seconds, own)
+        print(
+            f"{name:20} {seconds:6.1f} s ({seconds / base[0]:.2f})   "
+            f"{own:6.0f} MB ({own / base[1]:.2f})   [{resident:.0f} MB]",
+            flush=True,
+        )
+    shutil.rmtree(out, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
