@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import jax
 import numpy as np
 import seqio
 import tensorflow as tf
@@ -156,7 +157,10 @@ class TrainStream(Iterator[Batch]):
             dataset = shard_dataset(cfg, converter_cls, shard, seed, num_epochs=None)
             dataset = dataset.batch(size, drop_remainder=True).prefetch(2).with_options(options)
             self._iterators.append(iter(dataset))
-        self.element_spec = self._iterators[0].element_spec
+        self.global_batch = {
+            name: jax.ShapeDtypeStruct((cfg.batch_size, *spec.shape[1:]), spec.dtype.as_numpy_dtype)
+            for name, spec in self._iterators[0].element_spec.items()
+        }
 
     def __next__(self) -> Batch:
         parts = list(self._pool.map(next, self._iterators))

@@ -262,6 +262,7 @@ class Transformer(nn.Module):
         x = self.token_embedder(decoder_input_tokens)
         return self.logits(self.decoder(x, encoded, mask, cross_mask, enable_dropout))
 
+    @nn.compact
     def decode_step(self, encoded, encoder_input_tokens, tokens_B1, max_length: int) -> jax.Array:
         """Float32 logits [B, 1, V] of the next token.
 

@@ -1,0 +1,50 @@
+"""The flags of every door, and how a door opens: gin is parsed, then its main is called.
+
+python -m t5x.train --gin_file=gin/ro_t5x_tiny.gin --gin.TRAIN_STEPS=500 --dry_run
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from absl import flags, logging
+
+import gin
+from t5x import gin_utils
+
+flags.DEFINE_multi_string("gin_file", [], "Gin files, in order; later bindings win.")
+flags.DEFINE_multi_string("gin_bindings", [], "Single bindings, 'NAME = value'.")
+flags.DEFINE_list("gin_search_paths", ["."], "Folders that gin files are looked for in.")
+flags.DEFINE_bool("dry_run", False, "Build everything, print the configuration, train nothing.")
+flags.DEFINE_string("coordinator_address", None, "host:port of process 0, outside TPU pods.")
+flags.DEFINE_integer("process_count", None, "Number of processes, outside TPU pods.")
+flags.DEFINE_integer("process_index", None, "This process, from 0, outside TPU pods.")
+
+
+class DryRunDone(Exception):
+    """Everything was built and checked; the run was not asked for."""
+
+
+def run(main: Callable[..., Any]) -> None:
+    """Parses flags and gin, joins the other processes, and calls `main` with its bindings."""
+
+    def guarded(_: list[str]) -> None:
+        logging.set_verbosity(min(logging.get_verbosity(), logging.WARNING))
+        configured = gin.external_configurable(main, module="__main__")
+        values = flags.FLAGS
+        gin_utils.parse_gin_flags(values.gin_search_paths, values.gin_file, values.gin_bindings)
+        if values.coordinator_address:
+            jax.distributed.initialize(
+                values.coordinator_address, values.process_count, values.process_index
+            )
+        elif os.environ.get("TPU_WORKER_HOSTNAMES", "").count(","):
+            jax.distributed.initialize()
+        if values.dry_run:
+            configured(dry_run=True)
+            print(gin.operative_config_str())
+            sys.exit(0)
+        configured()
+
+    gin_utils.run(guarded)

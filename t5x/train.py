@@ -1,0 +1,218 @@
+r"""Trains: `python -m t5x.train --gin_file=gin/ro_t5x_tiny.gin --gin.MODEL_DIR='"runs/tiny"'`.
+
+Before a device is touched everything that can be refused is refused. Then a run goes on where its
+newest whole checkpoint stands, data included, or starts. What it leaves in MODEL_DIR:
+`checkpoint_<step>/`, `config.gin`, `vocabulary.model`, TensorBoard events under `train/` and
+`training_eval/<task>/`, inference results under `inference_eval/`.
+"""
+
+import sys
+
+if __package__ in (None, ""):  # started as a script: look through the repository, not t5x/
+    sys.path[0] = __import__("os").path.dirname(sys.path[0])
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import seqio
+from absl import logging
+from jax.experimental import multihost_utils
+
+from t5x import batches, command_line, gin_utils, inference, run_folder, stops
+from t5x.checkpoint_config import CheckpointConfig
+from t5x.checkpoints import restore
+from t5x.partitioning import PjitPartitioner
+from t5x.train_state import (
+    StateSpecs,
+    TrainState,
+    from_disk,
+    initial_state,
+    state_specs,
+    to_disk,
+)
+from t5x.trainer import Trainer
+from t5x.training_run import TrainingRun
+
+
+def train(
+    *,
+    model: Any,
+    train_dataset_cfg: batches.DatasetConfig,
+    train_eval_dataset_cfg: batches.DatasetConfig | None,
+    infer_eval_dataset_cfg: batches.DatasetConfig | None,
+    checkpoint_cfg: CheckpointConfig,
+    partitioner: PjitPartitioner,
+    trainer_cls: Callable[..., Trainer],
+    model_dir: str,
+    total_steps: int,
+    eval_steps: int,
+    eval_period: int,
+    stats_period: int | None = None,
+    random_seed: int | None,
+    use_hardware_rng: bool = False,
+    summarize_config_fn: Callable[..., None] = gin_utils.summarize_gin_config,
+    inference_evaluator_cls: Callable[..., seqio.Evaluator] = seqio.Evaluator,
+    get_dataset_fn: Callable[..., batches.TrainStream] = batches.TrainStream,
+    concurrent_metrics: bool = True,
+    actions: Mapping[str, Sequence[Any]] | None = None,
+    train_eval_get_dataset_fn: Callable[..., Mapping] = batches.eval_sets,
+    run_eval_before_training: bool = False,
+    verify_matching_vocabs_fn: Callable[..., None] | None = batches.verify_matching_vocabs,
+    gc_period: int = 0,
+    dry_run: bool = False,
+) -> tuple[int, TrainState | None]:
+    """Trains `model` to step `total_steps`.
+
+    Args:
+      model: see `models.EncoderDecoderModel`.
+      train_dataset_cfg: what is trained on.
+      train_eval_dataset_cfg: what the loss is evaluated on; None for nothing.
+      infer_eval_dataset_cfg: what is decoded and measured; None for nothing.
+      checkpoint_cfg: where to start and when to save.
+      partitioner: of parameters and batches over devices.
+      trainer_cls: `trainer.Trainer` with its gin bindings.
+      model_dir: where everything is kept.
+      total_steps: the step at which training ends, steps of the restored checkpoint included.
+      eval_steps: batches an evaluation takes.
+      eval_period: steps between evaluations.
+      stats_period: steps between log entries, default `eval_period`.
+      random_seed: of initial values, dropout and data; None draws one.
+      use_hardware_rng: bits from the accelerator's own generator, quick, but not the same on
+        another mesh; also used where `random_seed` is None.
+      summarize_config_fn: (model_dir, writer, step), writes the configuration down.
+      inference_evaluator_cls: seqio evaluator of decoded outputs.
+      get_dataset_fn: makes the training stream.
+      concurrent_metrics: accepted; metrics are always read while the next step runs.
+      actions: 'TRAIN', 'TRAIN_EVAL', 'INFER_EVAL' to objects whose `run` can end training.
+      train_eval_get_dataset_fn: makes the evaluation batches.
+      run_eval_before_training: evaluates at the first step too.
+      verify_matching_vocabs_fn: (dataset cfg, model), refuses what does not fit.
+      gc_period: accepted; Python's garbage is left to Python.
+      dry_run: builds and checks everything, then returns without training.
+
+    Returns:
+      The last step and the state there.
+
+    Raises:
+      ValueError: one sentence on what does not fit, before a device is touched.
+    """
+    plan = plan_of(checkpoint_cfg, total_steps, eval_period, stats_period)
+    if not (train_eval_dataset_cfg or infer_eval_dataset_cfg):
+        plan = dataclasses.replace(plan, eval_period=None)
+    stops.check_periods(plan)
+    for cfg in filter(None, (train_dataset_cfg, train_eval_dataset_cfg, infer_eval_dataset_cfg)):
+        if verify_matching_vocabs_fn is not None:
+            verify_matching_vocabs_fn(cfg, model)
+        batches.check_corpus(cfg)
+    run_folder.check_writable(model_dir)
+    start = run_folder.find_start(model_dir, checkpoint_cfg.restore)
+
+    seed = agreed_seed(random_seed)
+    kind = "rbg" if use_hardware_rng or random_seed is None else None
+    init_rng, trainer_rng = jax.random.split(jax.random.key(seed, impl=kind))
+    rows = batches.host_rows(partitioner, train_dataset_cfg.batch_size)
+    specs = state_specs(model, partitioner, batches.feature_shapes(train_dataset_cfg))
+    trainer = trainer_cls(
+        model=model,
+        train_state=None,
+        partitioner=partitioner,
+        train_state_axes=specs,
+        rng=trainer_rng,
+    )
+    trainer.check_batch(train_dataset_cfg.batch_size)
+    stream = open_stream(train_dataset_cfg, model, rows, start, seed, get_dataset_fn)
+    if dry_run:
+        return 0, None
+
+    trainer.state = start_state(model, specs, start, init_rng)
+    if start.dataset_folder:
+        stream.restore(start.dataset_folder)
+    eval_sets, infer_evaluator = {}, None
+    if train_eval_dataset_cfg:
+        eval_rows = batches.host_rows(partitioner, train_eval_dataset_cfg.batch_size)
+        eval_sets = train_eval_get_dataset_fn(
+            train_eval_dataset_cfg, model.FEATURE_CONVERTER_CLS, eval_rows, eval_steps
+        )
+    if infer_eval_dataset_cfg:
+        infer_evaluator = inference.InferenceEvaluator(
+            infer_eval_dataset_cfg, inference_evaluator_cls, model, partitioner, model_dir
+        )
+    run = TrainingRun(
+        trainer,
+        stream,
+        plan,
+        model_dir,
+        checkpoint_cfg.save,
+        eval_sets=eval_sets,
+        infer_evaluator=infer_evaluator,
+        actions=actions or {},
+    )
+    run_folder.describe(model_dir, model, specs)
+    summarize_config_fn(model_dir, run.writer("train"), int(trainer.state.step))
+    step = run.go(evaluate_first=run_eval_before_training and start.path is None)
+    return step, trainer.state
+
+
+def plan_of(
+    checkpoint_cfg: CheckpointConfig, total_steps: int, eval_period: int, stats_period: int | None
+) -> stops.Plan:
+    """When things happen, from the periods of the gin file (0 and None: never)."""
+    save = checkpoint_cfg.save
+    return stops.Plan(
+        total_steps,
+        eval_period or None,
+        save.period if save else None,
+        stats_period or None,
+        checkpoint_steps=tuple((save.checkpoint_steps if save else None) or ()),
+    )
+
+
+def agreed_seed(random_seed: int | None) -> int:
+    """The run's seed; one drawn from the clock is made the same on all hosts."""
+    if random_seed is not None:
+        return random_seed
+    drawn = np.int32(time.time_ns() % 2**31)
+    seed = int(multihost_utils.broadcast_one_to_all(drawn))
+    logging.info("RANDOM_SEED is None; drew %d.", seed)
+    return seed
+
+
+def open_stream(
+    cfg: batches.DatasetConfig,
+    model: Any,
+    rows: tuple[int, int],
+    start: run_folder.Start,
+    seed: int,
+    get_dataset_fn: Callable[..., batches.TrainStream],
+) -> batches.TrainStream:
+    """The training stream of this host.
+
+    Its seed is, first of these that is there: that of the position to go on from, that of `cfg`,
+    that of the run.
+    """
+    saved = batches.saved_stream(start.dataset_folder)
+    if saved:
+        seed = saved["seed"]
+    elif cfg.seed is not None:
+        seed = cfg.seed
+    return get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, seed)
+
+
+def start_state(
+    model: Any, specs: StateSpecs, start: run_folder.Start, init_rng: jax.Array
+) -> TrainState:
+    """The state that training begins with: restored as `start` says, or fresh."""
+    fresh = lambda: initial_state(model, specs, init_rng)
+    if start.path is None:
+        return fresh()
+    initial = lambda: to_disk(fresh(), specs)
+    restored = restore(start.path, specs.on_disk, start.config, initial=initial)
+    return from_disk(restored.state, specs)
+
+
+if __name__ == "__main__":
+    command_line.run(train)

@@ -1,0 +1,180 @@
+"""Steps over a mesh: compiled once, fed with the rows of this host, never waited for.
+
+trainer = Trainer(model, state, partitioner, specs, rng, learning_rate_fn=rate)
+for step, sums in trainer.training_steps(stream, until=1000):
+    ...                                  # sums of the step before: the device is a step ahead
+"""
+
+import collections
+import functools
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from absl import logging
+
+from t5x import metrics
+from t5x.partitioning import PjitPartitioner
+from t5x.train_state import StateSpecs, TrainState
+from t5x.train_step import eval_step, train_step
+
+Batch = Mapping[str, np.ndarray]
+
+
+class Trainer:
+    """Holds the state of a run and applies compiled steps to it.
+
+    Args:
+      model: see `models.EncoderDecoderModel`.
+      train_state: where training goes on; may be set later, as `state`.
+      partitioner: of parameters and batches.
+      train_state_axes: `train_state.StateSpecs` of the state.
+      rng: key of dropout, the same at every start of a run.
+      learning_rate_fn: step to rate, see `schedules`.
+      num_microbatches: parts of a batch whose gradients are added; None or 1 for the whole.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        train_state: TrainState | None,
+        partitioner: PjitPartitioner,
+        train_state_axes: StateSpecs,
+        rng: jax.Array,
+        *,
+        learning_rate_fn: Callable[[jax.Array], jax.Array],
+        num_microbatches: int | None = None,
+    ):
+        self.model, self.state = model, train_state
+        self.partitioner, self.specs = partitioner, train_state_axes
+        self.learning_rate_fn = learning_rate_fn
+        self.num_microbatches = num_microbatches or 1
+        self.rng = rng
+        self.wait_seconds = 0.0  # spent waiting for data since the last `reset`
+
+    def check_batch(self, batch_size: int) -> None:
+        """Refuses, with a ValueError, a batch that devices × microbatches do not divide."""
+        name = "train/utils.DatasetConfig.batch_size"
+        self.partitioner.check_batch(batch_size, self.num_microbatches, name)
+
+    @functools.cached_property
+    def _train_step(self):
+        step = functools.partial(
+            train_step,
+            loss_fn=self.model.loss_fn,
+            optimizer=self.model.optimizer_def,
+            axes=self.specs.axes,
+            learning_rate_fn=self.learning_rate_fn,
+            num_microbatches=self.num_microbatches,
+        )
+        return jax.jit(
+            self._with_activations(step),
+            donate_argnums=0,
+            out_shardings=(self.specs.shardings, self.partitioner.replicated),
+        )
+
+    def compile(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> None:
+        """Compiles the train step for global batches of these shapes."""
+        self._train_step = self.lower(batch).compile()
+
+    @functools.cached_property
+    def _eval_step(self):
+        step = functools.partial(eval_step, loss_fn=self.model.eval_fn)
+        return jax.jit(self._with_activations(step), out_shardings=self.partitioner.replicated)
+
+    def _with_activations(self, step: Callable) -> Callable:
+        @functools.wraps(step.func)
+        def traced(*args):
+            with self.partitioner.activations():
+                return step(*args)
+
+        return traced
+
+    def lower(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> jax.stages.Lowered:
+        """The train step lowered for arrays that need not exist, to be compiled or looked at."""
+        place = lambda x: jax.ShapeDtypeStruct(
+            x.shape, x.dtype, sharding=self.partitioner.batch_sharding
+        )
+        rng = jax.ShapeDtypeStruct(
+            self.rng.shape, self.rng.dtype, sharding=self.partitioner.replicated
+        )
+        return self._train_step.lower(self.specs.state, jax.tree.map(place, dict(batch)), rng)
+
+    def training_steps(self, batches: Iterator[Batch], until: int) -> Iterator[tuple[int, Any]]:
+        """Trains to step `until`, yielding after each step.
+
+        Yields:
+          The step now reached (its arithmetic may still run) and the sums of the step before it,
+          None for the first: they are read only after the next step is on its way.
+        """
+        pending, rng = None, jax.device_put(self.rng, self.partitioner.replicated)
+        for step in range(int(self.state.step) + 1, until + 1):
+            started = time.monotonic()
+            batch = self.put(next(batches))
+            self.wait_seconds += time.monotonic() - started
+            self.state, sums = self._train_step(self.state, batch, rng)
+            yield step, None if pending is None else jax.device_get(pending)
+            pending = sums
+        if pending is not None:
+            yield until, jax.device_get(pending)
+
+    def evaluate(self, batches: Sequence[Batch]) -> dict[str, float]:
+        """Metrics over evaluation batches, all of this host's rows of each."""
+        total = None
+        for batch in batches:
+            total = metrics.add(total, self._eval_step(self.state.params, self.put(batch)))
+        return metrics.summarize(jax.device_get(total), None, self.partitioner.mesh.size)
+
+    def put(self, batch: Batch) -> dict[str, jax.Array]:
+        """This host's rows as parts of global arrays."""
+        sharding = self.partitioner.batch_sharding
+        return jax.tree.map(
+            lambda x: jax.make_array_from_process_local_data(sharding, x), dict(batch)
+        )
+
+
+class TerminateOnNanAction:
+    """Stops training when a metric is not a finite number.
+
+    Args:
+      task: key of the metrics it looks at, 'train' for training itself.
+      metric: name of the metric.
+    """
+
+    def __init__(self, task: str, metric: str = "loss"):
+        self.task, self.metric = task, metric
+
+    def run(self, train_state: TrainState, metrics_by_task: Mapping[str, Mapping]) -> bool:
+        """True to stop.
+
+        Raises:
+          ValueError: the task or metric is unknown.
+        """
+        if self.task not in metrics_by_task or self.metric not in metrics_by_task[self.task]:
+            known = {task: sorted(values) for task, values in metrics_by_task.items()}
+            raise ValueError(
+                f"TerminateOnNanAction looks for {self.metric!r} of {self.task!r}, but there are "
+                f"only {known}; set its task and metric to some of these."
+            )
+        value = metrics_by_task[self.task][self.metric]
+        if math.isfinite(value):
+            return False
+        logging.warning("%s of %s is %s: training stops.", self.metric, self.task, value)
+        return True
+
+
+class Totals(collections.UserDict):
+    """Sums of the steps since the last reading, on the host."""
+
+    def add(self, sums: Mapping[str, np.ndarray] | None) -> None:
+        """Adds one step."""
+        for key, value in (sums or {}).items():
+            self.data[key] = self.data.get(key, 0.0) + float(value)
+
+    def take(self) -> dict[str, float]:
+        """Reads and starts again."""
+        taken, self.data = self.data, {}
+        return taken
