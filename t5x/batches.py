@@ -141,7 +141,7 @@ class TrainStream(Iterator[Batch]):
         rows: tuple[int, int],
         seed: int,
     ):
-        self.seed = seed
+        self.cfg, self.seed = cfg, seed
         count = shard_count(cfg.batch_size, rows)
         size = cfg.batch_size // count
         self.shards = range(rows[0] // size, -(-rows[1] // size))
@@ -165,6 +165,12 @@ class TrainStream(Iterator[Batch]):
     def __next__(self) -> Batch:
         parts = list(self._pool.map(next, self._iterators))
         return {k: np.concatenate([p[k].numpy() for p in parts]) for k in parts[0]}
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """What this process has read and skipped since it started: {task: {name: count}}."""
+        tasks = seqio.get_subtasks(self.cfg.provider)
+        counts = {task.name: getattr(task.source, "counts", dict)() for task in tasks}
+        return {name: values for name, by in counts.items() for values in by.values()}
 
     def save(self, folder: str) -> None:
         """Writes the position of every shard of this host into `folder`."""

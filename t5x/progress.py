@@ -82,11 +82,11 @@ class Progress:
             f"waiting for data {metrics['data/wait_share']:.0%}",
             f"{duration(left)} left",
         ]
-        self.console.print("  ".join(parts))
+        self.note("  ".join(parts))
 
     def note(self, text: str) -> None:
         """Prints a line of its own."""
-        self.console.print(text)
+        self.console.print(text, soft_wrap=True)
 
 
 def duration(seconds: float) -> str:

@@ -87,6 +87,9 @@ class TrainingRun:
                     break
                 if self._arrive(stop, totals):
                     break
+        for task, counts in self.stream.counts().items():
+            some = {name.replace("_", " "): n for name, n in counts.items() if n}
+            self.progress.note(f"Data of {task}: {_listed(some)}")
         if self._checkpointer:
             self._checkpointer.close()
         for writer in self._writers.values():
@@ -130,7 +133,9 @@ class TrainingRun:
     def _arrive(self, stop: stops.Stop, figures: dict[str, float]) -> bool:
         """Does what is due at a stop; True if an action ends the run."""
         if stop.log:
-            self.writer("train").write_scalars(stop.step, figures)
+            counts = self.stream.counts().items()
+            data = {f"data/{t}/{name}": n for t, values in counts for name, n in values.items()}
+            self.writer("train").write_scalars(stop.step, {**figures, **data})
             self.progress.report(stop.step, figures)
         ended = self._act("TRAIN", {"train": figures})
         if not math.isfinite(figures["loss"]):
@@ -177,4 +182,5 @@ class TrainingRun:
 
 def _listed(values: Mapping[str, Any]) -> str:
     numbers = {k: v for k, v in values.items() if isinstance(v, int | float)}
-    return "  ".join(f"{k} {v:.4g}" for k, v in sorted(numbers.items()))
+    shown = lambda v: f"{v:,}" if isinstance(v, int) else f"{v:.4g}"
+    return "  ".join(f"{k} {shown(v)}" for k, v in numbers.items())
