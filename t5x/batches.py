@@ -255,18 +255,34 @@ def verify_matching_vocabs(cfg: DatasetConfig, model: Any) -> None:
         ("targets", model.output_vocabulary, "output_vocabulary"),
     ):
         task_vocabulary = features[feature].vocabulary
+        size = max(vocabulary_size(task_vocabulary), vocabulary_size(vocabulary))
         if task_vocabulary != vocabulary:
             raise ValueError(
-                f"Task {cfg.mixture_or_task_name} encodes {feature!r} with {task_vocabulary} but "
+                f"Task {cfg.provider.name} encodes {feature!r} with {task_vocabulary} but "
                 f"EncoderDecoderModel.{side} is {vocabulary}; bind both to the same vocabulary."
             )
         rows = getattr(getattr(model.module, "config", None), "vocab_size", None)
-        if rows is not None and vocabulary.vocab_size > rows:
+        if rows is not None and size > rows:
             raise ValueError(
-                f"The vocabulary {vocabulary} has {vocabulary.vocab_size} ids but "
-                f"network.T5Config.vocab_size is {rows}, so some ids have no embedding; set it to "
-                f"{-(-vocabulary.vocab_size // 128) * 128}."
+                f"The vocabulary {vocabulary} has {size} ids but network.T5Config.vocab_size is "
+                f"{rows}, so some ids have no embedding; set it to {-(-size // 128) * 128}."
             )
+
+
+def vocabulary_size(vocabulary: seqio.Vocabulary) -> int:
+    """Number of ids, which loads the vocabulary.
+
+    Raises:
+      ValueError: its file cannot be read.
+    """
+    try:
+        return vocabulary.vocab_size
+    except (tf.errors.OpError, OSError) as error:
+        raise ValueError(
+            f"The vocabulary file {vocabulary.sentencepiece_model_file} cannot be read "
+            f"({str(error).splitlines()[0]}); set "
+            "seqio.SentencePieceVocabulary.sentencepiece_model_file to a copy that can."
+        ) from error
 
 
 def feature_shapes(cfg: DatasetConfig) -> dict[str, tuple[int, int]]:

@@ -55,20 +55,21 @@ class _OtherDoors(set):
 def run(main: Callable[[list[str]], Any]) -> None:
     """`absl.app.run` with `--gin.NAME=value` flags.
 
-    A ValueError that this repository raised is printed as its sentence, without a traceback, and
-    ends the program with status 2. Any other exception keeps its traceback.
+    A ValueError (bad input, status 2), or a RuntimeError or FloatingPointError (a run that cannot
+    go on, status 1), that this repository raised is printed as its sentence, without a traceback.
+    Any other exception keeps its traceback.
     """
 
     def guarded(function: Callable[[list[str]], Any], argv: list[str]) -> Any:
         try:
             return function(argv)
-        except ValueError as error:
+        except (ValueError, RuntimeError, FloatingPointError) as error:
             if not _is_ours(error):
                 raise
             logging.debug("%s", traceback.format_exc())
             # gin appends the configurables through which an exception passed.
             print("Error:", str(error).split("\n  In call to configurable")[0], file=sys.stderr)
-            sys.exit(2)
+            sys.exit(2 if isinstance(error, ValueError) else 1)
 
     parse = lambda argv: app.parse_flags_with_usage(guarded(rewrite_gin_args, argv))
     app.run(lambda argv: guarded(main, argv), flags_parser=parse)

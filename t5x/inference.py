@@ -1,5 +1,6 @@
 """Decoding and scoring of many examples: full batches of one shape, results in order.
 
+params, step = ParamsRestorer(model, partitioner, restore_checkpoint_cfg)(path)
 predictor = Predictor(model, partitioner, batch_size=32)
 ids = predictor("predict", params, examples)           # one int32 [T] an example
 evaluator = InferenceEvaluator(cfg, seqio.Evaluator, model, partitioner, model_dir)
@@ -19,7 +20,11 @@ import tensorflow as tf
 from absl import logging
 
 from t5x.batches import DatasetConfig, host_rows
+from t5x.checkpoint_config import RestoreCheckpointConfig
+from t5x.checkpoints import restore
+from t5x.layer_stacking import stack_layers
 from t5x.partitioning import PjitPartitioner
+from t5x.train_state import initial_state, state_specs, to_disk
 
 MODES = ("predict", "score", "predict_with_aux")
 Example = Mapping[str, np.ndarray]
@@ -58,14 +63,19 @@ class Predictor:
           'predict': int32 [T]; 'score': float32 scalars; 'predict_with_aux': pairs of ids and a
           dict of values.
         """
-        results = []
+        results, pending = [], None
         for batch, count in self._batches(examples):
-            output = jax.device_get(self._steps[mode](params, batch))
-            results += [jax.tree.map(lambda x, i=i: x[i], output) for i in range(count)]
-        return results
+            begun = self._steps[mode](params, batch), count
+            if pending:  # read while the next batch is computed
+                results += _rows(*pending)
+            pending = begun
+        return results + (_rows(*pending) if pending else [])
 
     def _batches(self, examples: Iterable[Example]) -> Iterator[tuple[dict[str, jax.Array], int]]:
-        """Global batches of one shape, the last one filled up with padding; and real rows."""
+        """Global batches of one shape, and how many of their rows are wanted.
+
+        The last one is filled up by its last row, which ends as soon when decoded as it does.
+        """
         first, end = host_rows(self.partitioner, self.batch_size)
         sharding = self.partitioner.batch_sharding
         examples = iter(examples)
@@ -74,9 +84,62 @@ class Predictor:
             for name in group[0]:
                 rows = np.stack([np.asarray(example[name]) for example in group])
                 missing = self.batch_size - len(group)
-                rows = np.pad(rows, [(0, missing), *[(0, 0)] * (rows.ndim - 1)])[first:end]
+                rows = np.pad(rows, [(0, missing), *[(0, 0)] * (rows.ndim - 1)], mode="edge")
+                rows = rows[first:end]
                 batch[name] = jax.make_array_from_process_local_data(sharding, rows)
             yield batch, len(group)
+
+
+def _rows(output: Any, count: int) -> list[Any]:
+    output = jax.device_get(output)
+    return [jax.tree.map(lambda x, i=i: x[i], output) for i in range(count)]
+
+
+class ParamsRestorer:
+    """Restores a model's parameters, without the optimizer, from one checkpoint or several.
+
+    Args:
+      model: see `models.EncoderDecoderModel`.
+      partitioner: says where each part of each parameter goes.
+      cfg: strictness and names.
+      fallback_init_rng: seed of the parameters that a checkpoint may lack; None for none.
+
+    Raises:
+      ValueError: `cfg` lets parameters be missing, and there is no seed for them.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        partitioner: PjitPartitioner,
+        cfg: RestoreCheckpointConfig,
+        fallback_init_rng: int | None = None,
+    ):
+        if cfg.fallback_to_scratch and fallback_init_rng is None:
+            raise ValueError(
+                "RestoreCheckpointConfig.fallback_to_scratch is True and fallback_init_rng is "
+                "None, so what the checkpoint lacks cannot be drawn; set fallback_init_rng to a "
+                "number."
+            )
+        self.model, self.cfg, self.seed = model, cfg, fallback_init_rng
+        any_shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
+        self.specs = state_specs(model, partitioner, any_shapes)
+        self._stack = jax.jit(stack_layers, out_shardings=self.specs.shardings.params)
+
+    def __call__(self, path: str) -> tuple[Any, int]:
+        """The parameters in the checkpoint `path`, and its step.
+
+        Raises:
+          ValueError: what is there does not fit; see `checkpoints.restore`.
+        """
+        wanted = {"target": self.specs.on_disk["target"]}
+        initial = None if self.seed is None else self._initial
+        restored = restore(path, wanted, self.cfg, initial=initial)
+        return self._stack(restored.state["target"]), restored.step
+
+    def _initial(self) -> dict[str, Any]:
+        fresh = initial_state(self.model, self.specs, jax.random.key(self.seed))
+        return {"target": to_disk(fresh, self.specs)["target"]}
 
 
 class InferenceEvaluator:
@@ -95,6 +158,7 @@ class InferenceEvaluator:
         log_dir: str,
     ):
         self.predictor = Predictor(model, partitioner, cfg.batch_size)
+        check_metrics(cfg)
         self.evaluator = evaluator_cls(
             mixture_or_task_name=cfg.mixture_or_task_name,
             feature_converter=model.FEATURE_CONVERTER_CLS(pack=False),
@@ -105,12 +169,6 @@ class InferenceEvaluator:
             log_dir=os.path.join(log_dir, "inference_eval") if jax.process_index() == 0 else None,
             use_memory_cache=cfg.use_memory_cache,
         )
-        if not self.evaluator.eval_tasks:
-            raise ValueError(
-                f"{cfg.mixture_or_task_name} has no metric_fns on split {cfg.split!r}, so decoding "
-                "it would measure nothing; give its task metric_fns or set "
-                "train.infer_eval_dataset_cfg to None."
-            )
 
     def evaluate(self, params: Any, step: int) -> dict[str, dict[str, Any]]:
         """Metrics by task; seqio's loggers write them and the predictions."""
@@ -142,3 +200,24 @@ class InferenceEvaluator:
         results = future.result() if jax.process_index() == 0 else {}
         logging.info("Inference metrics at step %d: %s", step, results)
         return {task: dict(values) for task, values in results.items()}
+
+
+def check_metrics(cfg: DatasetConfig) -> None:
+    """Refuses what seqio's evaluator would pass over.
+
+    Raises:
+      ValueError: no task has the split, or none of those that have it has metrics.
+    """
+    tasks = seqio.get_subtasks(cfg.provider)
+    splits = sorted({split for task in tasks for split in task.splits or ()})
+    there = [task for task in tasks if cfg.split in (task.splits or ())]
+    if not there:
+        raise ValueError(
+            f"DatasetConfig.split is {cfg.split!r}, which {cfg.mixture_or_task_name} does not "
+            f"have; set it to one of {splits}."
+        )
+    if not any(task.metric_objs for task in there):
+        raise ValueError(
+            f"{cfg.mixture_or_task_name} has no metric_fns, so decoding it would measure nothing; "
+            "name another MIXTURE_OR_TASK_NAME, or leave train.infer_eval_dataset_cfg at None."
+        )

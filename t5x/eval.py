@@ -1,0 +1,94 @@
+r"""Evaluates checkpoints by a task's own metrics on decoded or scored examples.
+
+python -m t5x.eval --gin_file=gin/ro_t5x_tiny.gin --gin_file=t5x/configs/runs/eval.gin \
+  --gin.CHECKPOINT_PATH='"runs/tiny"' --gin.utils.RestoreCheckpointConfig.mode='"all"' \
+  --gin.EVAL_OUTPUT_DIR='"runs/tiny_eval"'
+
+Only parameters are restored. What it leaves in EVAL_OUTPUT_DIR: `config.gin`, and under
+`inference_eval/<task>/` what the loggers of `seqio.Evaluator` write.
+"""
+
+import sys
+
+if __package__ in (None, ""):  # started as a script: look through the repository, not t5x/
+    sys.path[0] = __import__("os").path.dirname(sys.path[0])
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import seqio
+
+from t5x import batches, command_line, gin_utils, inference, run_folder
+from t5x.checkpoint_config import RestoreCheckpointConfig, checkpoint_paths
+from t5x.partitioning import PjitPartitioner
+
+Metrics = dict[str, dict[str, Any]]
+
+
+def evaluate(
+    *,
+    model: Any,
+    dataset_cfg: batches.DatasetConfig,
+    restore_checkpoint_cfg: RestoreCheckpointConfig,
+    partitioner: PjitPartitioner,
+    output_dir: str,
+    inference_evaluator_cls: Callable[..., seqio.Evaluator] = seqio.Evaluator,
+    summarize_config_fn: Callable[..., None] = gin_utils.summarize_gin_config,
+    fallback_init_rng: int | None = None,
+    dry_run: bool = False,
+) -> dict[int, Metrics]:
+    """Evaluates each checkpoint that `restore_checkpoint_cfg` names, one after the other.
+
+    Args:
+      model: see `models.EncoderDecoderModel`.
+      dataset_cfg: what is decoded and measured.
+      restore_checkpoint_cfg: of which checkpoints.
+      partitioner: of parameters and batches over devices.
+      output_dir: where everything is written.
+      inference_evaluator_cls: seqio evaluator with its gin bindings.
+      summarize_config_fn: (model_dir, writer, step), writes the configuration down.
+      fallback_init_rng: seed of the parameters that a checkpoint may lack, None for none.
+      dry_run: builds and checks everything, then returns without decoding.
+
+    Returns:
+      Step to task to metric to value; on all hosts but the first the tasks are empty.
+
+    Raises:
+      ValueError: one sentence on what does not fit, before anything is decoded.
+    """
+    batches.verify_matching_vocabs(dataset_cfg, model)
+    batches.check_corpus(dataset_cfg)
+    inference.check_metrics(dataset_cfg)
+    run_folder.check_writable(output_dir)
+    paths = checkpoint_paths(restore_checkpoint_cfg)
+    restorer = inference.ParamsRestorer(
+        model, partitioner, restore_checkpoint_cfg, fallback_init_rng
+    )
+    partitioner.check_batch(dataset_cfg.batch_size, None, "utils.DatasetConfig.batch_size")
+    if dry_run:
+        return {}
+
+    summarize_config_fn(output_dir, None, 0)
+    evaluator = inference.InferenceEvaluator(
+        dataset_cfg, inference_evaluator_cls, model, partitioner, output_dir
+    )
+    results = {}
+    for path in paths:
+        params, step = restorer(path)
+        results[step] = evaluator.evaluate(params, step)
+        del params  # before the next ones come
+        if jax.process_index() == 0:
+            show(path, results[step])
+    return results
+
+
+def show(path: str, results: Metrics) -> None:
+    """Prints the numbers among the metrics, a line a task."""
+    for task, values in results.items():
+        numbers = [f"{k} {v:.4g}" for k, v in sorted(values.items()) if isinstance(v, int | float)]
+        print(f"{path}  {task}:  {'  '.join(numbers)}", flush=True)
+
+
+if __name__ == "__main__":
+    command_line.run(evaluate)
