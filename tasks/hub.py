@@ -75,6 +75,11 @@ def _explain(error: Exception, corpus: str, config: str | None) -> Exception:
     import huggingface_hub
 
     names = {type(e).__name__ for e in _chain(error)}
+    if "OfflineModeIsEnabled" in names or huggingface_hub.constants.is_offline_mode():
+        return ValueError(
+            f"corpus {corpus!r} is on the hub, but HF_HUB_OFFLINE or HF_DATASETS_OFFLINE is set: "
+            "unset it, or name local files"
+        )
     if "LocalEntryNotFoundError" in names or "LocalEntryNotFoundError" in str(error):
         return ConnectionError("the hub does not answer")
     if names & {"GatedRepoError"} or isinstance(error, datasets.exceptions.DatasetNotFoundError):

@@ -98,7 +98,6 @@ class Reader:
 
     def __init__(self, source, split: str, shuffle: bool, index: int, num_shards: int):
         self._source = source
-        self._split = split
         self._shuffle = shuffle
         self._index = index
         self._num_shards = num_shards
@@ -108,11 +107,11 @@ class Reader:
         self._ahead: _Ahead | None = None
         self._orders: dict[tuple, list[int]] = {}
         self._counted: tuple | None = None
-        self._share: Share | None = None
+        # What cannot be listed fails here, before the first step.
+        self._share = Share.of(source, split, index, num_shards)
 
     def dataset(self, seed: int | None) -> tf.data.Dataset:
         """Returns one epoch as {"text": string scalar}; see the top of this file."""
-        self._shares()  # what cannot be read fails here, before the first step
 
         def call(fn, at_end, dtype, shape, *args):
             fn = _calls.guard(fn, at_end)
@@ -146,14 +145,8 @@ class Reader:
             epochs = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
         return epochs.flat_map(of_epoch).flat_map(of_file).flat_map(of_part).flat_map(of_batch)
 
-    def _shares(self) -> Share:
-        with self._lock:
-            if self._share is None:
-                self._share = Share.of(self._source, self._split, self._index, self._num_shards)
-            return self._share
-
     def _files(self, epoch) -> np.ndarray:
-        chosen = np.array(self._shares().files, np.int64)
+        chosen = np.array(self._share.files, np.int64)
         return np.append(self._permute(chosen, epoch), _END)
 
     def _parts(self, epoch, file) -> np.ndarray:
@@ -161,7 +154,7 @@ class Reader:
             self._source.tally.add({"epochs": 1})
             logging.info("%s", self._source.tally.sentence())
             return np.zeros([0], np.int64)
-        share = self._shares()
+        share = self._share
         what = f"reading {share.all[file].url}"
         parts = patiently(lambda: share.parts(int(file)), what, self._source.patience)
         order = self._permute(np.array(parts, np.int64), epoch, file)
@@ -181,7 +174,7 @@ class Reader:
         with self._lock:
             place = self._at(*key)
             batch = place.batch or []
-            share = self._shares()
+            share = self._share
             if share.by_records:
                 mine = (self._index - place.first_record) % self._num_shards
                 batch = batch[mine :: self._num_shards]
@@ -210,7 +203,7 @@ class Reader:
                     raise
                 return self._place
 
-            what = f"reading {self._shares().all[file].url}"
+            what = f"reading {self._share.all[file].url}"
             return patiently(go, what, self._source.patience)
 
     def _open(self, key: tuple[int, int, int]) -> _Place:
@@ -220,14 +213,14 @@ class Reader:
         epoch, file, part = key
         order = self._orders.get((epoch, file), [])
         behind = order[order.index(part) + 1 :] if part in order else []
-        if behind and self._shares().all[file].remote:
+        if behind and self._share.all[file].remote:
             self._ahead = _Ahead((epoch, file, behind[0]), self._begin)
         return place or self._begin(key)
 
     def _begin(self, key: tuple[int, int, int]) -> _Place:
         _, file, part = key
-        which = self._shares().all[file]
-        return _Place(self._source.batches(which, part, self._shares().layout(which)))
+        which = self._share.all[file]
+        return _Place(self._source.batches(which, part, self._share.layout(which)))
 
 
 class _Ahead:

@@ -11,9 +11,10 @@ a relative path starts at the repository's root.
 import pathlib
 from collections.abc import Callable
 
-import gin
 import seqio
 import tensorflow as tf
+
+import gin
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MT5_MODEL = "gs://t5-data/vocabs/mc4.250000.100extra/sentencepiece.model"

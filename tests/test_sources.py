@@ -331,7 +331,9 @@ hub = loopback_hub.LoopbackHub(
     },
     private=["user/secret"],
 )
-os.environ.update(HF_ENDPOINT=hub.url, HF_HOME=sys.argv[3], HF_TOKEN="")
+for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
+    os.environ.pop(name, None)
+os.environ.update(HF_ENDPOINT=hub.url, HF_HOME=sys.argv[3])
 from tasks.patience import Patience
 from tasks.sources import CorpusSource
 
@@ -393,3 +395,8 @@ def test_a_process_ends_amid_an_endless_stream(tmp_path):
     command = [sys.executable, "-c", _ENDS, str(root), str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr[-2000:]
+
+
+def test_offline_mode_is_named_rather_than_waited_out():
+    with pytest.raises(ValueError, match="HF_HUB_OFFLINE or HF_DATASETS_OFFLINE is set"):
+        CorpusSource("user/corpus").peek("train")
