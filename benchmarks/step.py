@@ -1,0 +1,142 @@
+"""What a train step costs: counted by the TPU compiler for a slice, or timed where it runs.
+
+  .venv/bin/python benchmarks/step.py --compile_for v4-8               # the three models of README
+  .venv/bin/python benchmarks/step.py --compile_for v4-8 --recipe gin/ro_t5x_base.gin --partitions 1
+  .venv/bin/python benchmarks/step.py --recipe t5_1_1/small --batch 8  # times it on this machine
+  .venv/bin/python benchmarks/step.py --recipe … --set remat_policy=full --top 20
+
+A recipe is a gin file or the name of one below t5x/examples/t5. Batches are synthetic and packed;
+tensorflow is not imported. One step a process, one process at a time.
+"""
+
+import argparse
+import ast
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+
+from benchmarks import timing  # noqa: E402
+from convert.bindings import Bindings  # noqa: E402
+from preflight import slices  # noqa: E402
+from preflight.compiler import CompileError, Request, compile_step  # noqa: E402
+from t5x.flops import step_flops  # noqa: E402
+
+
+@dataclasses.dataclass(frozen=True)
+class Upstream:
+    """google-research/t5x at cc342d4, examples/t5, counted in the same way.
+
+    jax 0.10.2, libtpu 0.0.42.1; standard_logical_axis_rules(), Adafactor, z-loss 1e-4, dropout 0,
+    packed batch of 128, inputs 512, targets 114; compile time of two busy cores.
+    """
+
+    giga_cycles: float
+    temp_gib: float
+    compile_seconds: float
+
+
+# Size, vocabulary, partitions and slice of the models that are held against upstream.
+COMPARED = {
+    ("t5_1_1/base", 64000, 1, "v4-8"): Upstream(0.2210, 13.5, 300),
+    ("mt5/base", 250112, 2, "v4-8"): Upstream(0.3420, 16.9, 617),
+    ("t5_1_1/large", 64000, 1, "v4-32"): Upstream(0.1805, 8.5, 510),
+}
+PARSER = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+PARSER.add_argument("--compile_for", metavar="SLICE", help="count instead of running")
+PARSER.add_argument("--recipe", help="default: the compared models of that slice")
+PARSER.add_argument("--batch", type=int, default=128)
+PARSER.add_argument("--inputs", type=int, default=512)
+PARSER.add_argument("--targets", type=int, default=114)
+PARSER.add_argument("--partitions", type=int, default=1)
+PARSER.add_argument("--microbatches", type=int, default=1)
+PARSER.add_argument("--parameter_partitioning_dims", type=int, default=1)
+PARSER.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="of T5Config")
+PARSER.add_argument("--steps", type=int, default=10, help="to time")
+PARSER.add_argument("--top", type=int, default=0, help="print the costliest instructions")
+PARSER.add_argument("--dump", help="file for the optimized program")
+
+
+def network_fields(recipe: str, settings: list[str]) -> dict:
+    """Fields of T5Config as the recipe binds them, changed by `settings`; dropout is 0."""
+    path = Path(recipe)
+    if not path.is_file():
+        path = ROOT / "t5x" / "examples" / "t5" / f"{recipe}.gin"
+    if not path.is_file():
+        raise SystemExit(f"--recipe {recipe} is neither a gin file nor one of t5x/examples/t5.")
+    fields = Bindings.follow(path, [ROOT]).of("T5Config") | {"dropout_rate": 0.0}
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        try:
+            fields[name] = ast.literal_eval(value)
+        except (SyntaxError, ValueError):
+            fields[name] = value
+    return fields
+
+
+def request_of(args: argparse.Namespace, fields: dict) -> Request:
+    """What the compiler or the timer is asked for."""
+    return Request(
+        slice=args.compile_for or "",
+        network=fields,
+        batch=args.batch,
+        inputs=args.inputs,
+        targets=args.targets,
+        partitions=args.partitions,
+        microbatches=args.microbatches,
+        rules={"parameter_partitioning_dims": args.parameter_partitioning_dims},
+        dump=args.dump,
+    )
+
+
+def report(name: str, request: Request, upstream: Upstream | None, top: int) -> None:
+    """Compiles and prints one line, beside upstream's where there is one."""
+    tpu = slices.find(request.slice)
+    try:
+        figures = compile_step(request)
+    except CompileError as error:
+        print(f"{name:24} {request.slice:8} does not compile: {error}", flush=True)
+        return
+    flops = step_flops(argparse.Namespace(**request.network), request.batch, request.inputs,
+                       request.targets)  # fmt: skip
+    seconds = figures.cycles / tpu.chip.clock
+    values = (figures.cycles / 1e9, figures.temp_gib, figures.compile_seconds)
+    columns = [f"{values[0]:.4f}", f"{values[1]:.2f}", f"{values[2]:.0f}"]
+    if upstream:
+        theirs = dataclasses.astuple(upstream)
+        columns = [f"{c} ({v / t:.2f})" for c, v, t in zip(columns, values, theirs, strict=True)]
+    print(
+        f"{name:24} {request.slice:8} {columns[0]:>15} G cycles  {columns[1]:>13} GiB temp  "
+        f"{columns[2]:>11} s to compile  {figures.argument_gib:5.2f} GiB held  "
+        f"MFU {flops / seconds / tpu.peak_flops:.1%}",
+        flush=True,
+    )
+    for cycles, times, instruction, source in figures.costliest[:top]:
+        print(f"  {cycles / 1e6:8.2f} M  {times:3}x  {instruction[:44]:44} {source[-100:]}")
+    if top:
+        print("  " + json.dumps({k: f"{v / 1e6:.1f} MB" for k, v in figures.collectives.items()}))
+
+
+def main():
+    args = PARSER.parse_args()
+    if not args.compile_for:
+        request = request_of(args, network_fields(args.recipe or "t5_1_1/tiny", args.set))
+        timing.report(args.recipe or "t5_1_1/tiny", request, args.steps)
+        return
+    if args.recipe:
+        report(args.recipe, request_of(args, network_fields(args.recipe, args.set)), None, args.top)
+        return
+    for (recipe, vocabulary, partitions, tpu), upstream in COMPARED.items():
+        if tpu == args.compile_for:
+            fields = network_fields(recipe, [f"vocab_size={vocabulary}", *args.set])
+            args.partitions = partitions
+            report(f"{recipe} {vocabulary}", request_of(args, fields), upstream, args.top)
+
+
+if __name__ == "__main__":
+    main()

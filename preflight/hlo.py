@@ -1,0 +1,126 @@
+"""What an optimized program costs, read from its text: cycles, and what goes over the wires.
+
+  program = Program(compiled.as_text())
+  program.cycles()          # the compiler's estimate of one run, loop bodies as often as they run
+  program.collectives()     # {"all-reduce": 1_188_000_000.0}: bytes of results on one device
+  program.costliest(10)     # [(cycles, times, name, op_name), …]
+
+XLA's own `cost_analysis` counts the body of a loop once. Here every computation is counted as often
+as it is called: `while` by the trip count, taken from the compiler's note or the loop's condition.
+"""
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+_BITS = {"pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "f8e4m3fn": 8, "f8e5m2": 8, "s16": 16}
+_BITS |= {"u16": 16, "bf16": 16, "f16": 16, "s32": 32, "u32": 32, "f32": 32}
+_BITS |= {"s64": 64, "u64": 64, "f64": 64, "c64": 64}
+_COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+_HEAD = re.compile(r"(ENTRY )?%(\S+) \(.*\{$")
+_INSTRUCTION = re.compile(r"\s+(?:ROOT )?%(\S+) = (\(.*?\)|\S+) ([\w-]+)\((.*)$")
+_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+_OP_NAME = re.compile(r'op_name="([^"]*)"')
+_CALLS = re.compile(r"(?:calls|to_apply|body|condition)=%([^\s,)]+)")
+_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+_TRIPS = re.compile(r'known_trip_count"?[:=]\s*\{"?n"?[:=]\s*"?(\d+)')
+_CONSTANT = re.compile(r"s32\[\]\S* constant\((\d+)\)")
+_ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
+
+
+class Program:
+    """An optimized HLO module, as text with a schedule."""
+
+    def __init__(self, text: str):
+        self.computations: dict[str, list[str]] = {}
+        self.entry = name = ""
+        for line in text.splitlines():
+            if head := _HEAD.match(line):
+                name = head[2]
+                self.entry = name if head[1] else self.entry
+                self.computations[name] = []
+            elif name and line.startswith(" "):
+                self.computations[name].append(line)
+
+    def cycles(self) -> int:
+        """Estimated cycles of one run on one device.
+
+        Raises:
+          ValueError: the program has none, or a loop whose trip count is not known.
+        """
+        total = sum(cycles * times for cycles, times, _, _ in self._costs())
+        if not total:
+            raise ValueError("The compiled program carries no estimated_cycles; compile for a TPU.")
+        return total
+
+    def costliest(self, count: int) -> list[tuple[int, int, str, str]]:
+        """Instructions by cycles × times: (cycles of all runs, times, name, name in the source)."""
+        costs = ((cycles * times, times, *names) for cycles, times, *names in self._costs())
+        return sorted(costs, reverse=True)[:count]
+
+    def collectives(self) -> dict[str, float]:
+        """Bytes of the results of collective operations on one device, by kind."""
+        found = Counter()
+        for computation, times in self.runs.items():
+            for line in self.computations[computation]:
+                if not (match := _INSTRUCTION.match(line)):
+                    continue
+                kind = match[3].removesuffix("-start")
+                if kind in _COLLECTIVES:
+                    size = _bytes(match[2])
+                    # The result of an asynchronous gather or permutation names its operand too.
+                    if match[3] in ("all-gather-start", "collective-permute-start"):
+                        size = max(map(_bytes, re.findall(r"\w+\[[\d,]*\]", match[2])))
+                    found[kind] += size * times
+        return dict(found)
+
+    @functools.cached_property
+    def runs(self) -> Counter:
+        """How often each computation runs in one run of the program."""
+        runs = Counter()
+
+        def visit(name: str, times: int):
+            runs[name] += times
+            for callee, trips in self._callees(name):
+                visit(callee, times * trips)
+
+        visit(self.entry, 1)
+        return runs
+
+    def _callees(self, name: str) -> Iterator[tuple[str, int]]:
+        for line in self.computations[name]:
+            trips = self._trips(line) if " while(" in line else 1
+            called = _CALLS.findall(line)
+            if branches := _BRANCHES.search(line):
+                called += re.findall(r"%([^\s,]+)", branches[1])
+            yield from ((callee, trips) for callee in called if callee in self.computations)
+
+    def _trips(self, line: str) -> int:
+        if match := _TRIPS.search(line):
+            return int(match[1])
+        condition = re.search(r"condition=%([^\s,]+)", line)[1]
+        # JAX's scans count from 0 up to a constant, which stands in the condition.
+        bounds = {int(n) for row in self.computations[condition] for n in _CONSTANT.findall(row)}
+        if len(bounds) != 1:
+            raise ValueError(f"The trip count of the loop with condition {condition} is not known.")
+        return bounds.pop()
+
+    def _costs(self) -> Iterator[tuple[int, int, str, str]]:
+        for computation, times in self.runs.items():
+            for line in self.computations[computation]:
+                if match := _CYCLES.search(line):
+                    name = line.split(" = ")[0].strip().removeprefix("ROOT ")
+                    source = _OP_NAME.search(line)
+                    yield int(match[1]), times, name, source[1] if source else ""
+
+
+def _bytes(shape: str) -> float:
+    total = 0.0
+    for dtype, dims in _ARRAY.findall(shape):
+        if dtype in _BITS:
+            size = 1
+            for n in filter(None, dims.split(",")):
+                size *= int(n)
+            total += size * _BITS[dtype] / 8
+    return total

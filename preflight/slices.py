@@ -1,0 +1,138 @@
+"""TPU slices by name: how many chips, how they stand, what a chip can do.
+
+  tpu = find("v4-32")
+  tpu.chips                    # 16: the number in a v4's name counts TensorCores, two a chip
+  tpu.chip.peak_flops          # 275e12
+  devices = tpu.devices()      # 16 described devices to compile for; needs ENVIRONMENT
+
+Source of peaks, bandwidths and memory: Google Cloud's TPU pages, system architecture. Clocks follow
+from the peak (two FLOP a cycle and cell of each matrix unit); the memory that a program may use is
+what the compiler itself names when a program does not fit.
+"""
+
+import dataclasses
+import difflib
+import math
+import re
+
+GIB = 2**30
+
+# libtpu looks for a machine's TPU and is not to wait for one; a second process may compile too.
+ENVIRONMENT = {
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "JAX_PLATFORMS": "cpu",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """One chip of a generation.
+
+    Args:
+      peak_flops: bfloat16 FLOP a second.
+      bandwidth: of HBM, bytes a second.
+      clock: Hz.
+      hbm: GiB that a program may use on one device.
+      devices: JAX devices a chip: its two cores apart (v2, v3) or as one.
+      cores: TensorCores, where a slice's name counts these, else 1.
+      topology: prefix of libtpu's topology name.
+      config: libtpu's chip configuration.
+    """
+
+    peak_flops: float
+    bandwidth: float
+    clock: float
+    hbm: float
+    devices: int
+    cores: int
+    topology: str
+    config: str | None = None
+
+
+CHIPS = {
+    "v2": Chip(45e12, 700e9, 0.70e9, 7.48, 2, 2, "v2", "default"),
+    "v3": Chip(123e12, 900e9, 0.94e9, 15.48, 2, 2, "v3", "default"),
+    "v4": Chip(275e12, 1228e9, 1.05e9, 30.75, 1, 2, "v4", "megacore"),
+    "v5e": Chip(197e12, 819e9, 1.50e9, 15.75, 1, 1, "v5e"),
+    "v5p": Chip(459e12, 2765e9, 1.75e9, 95.74, 1, 2, "v5", "megacore"),
+    "v6e": Chip(918e12, 1640e9, 1.75e9, 31.25, 1, 1, "v6e"),
+}
+_ALIASES = {"v5litepod": "v5e"}
+_SOLID = {4: (2, 2, 1), 8: (2, 2, 2), 16: (2, 2, 4), 32: (2, 4, 4), 64: (4, 4, 4)}
+_SOLID |= {128: (4, 4, 8), 256: (4, 8, 8)}
+_FLAT = {1: (1, 1), 4: (2, 2), 8: (2, 4), 16: (4, 4), 32: (4, 8), 64: (8, 8), 128: (8, 16)}
+_FLAT |= {256: (16, 16)}
+_SHAPES = {
+    "v2": {n: _FLAT[n] for n in (4, 16, 64, 128, 256)},
+    "v3": {n: _FLAT[n] for n in (4, 16, 32, 64, 128, 256)},
+    "v4": _SOLID,
+    "v5e": _FLAT,
+    "v5p": _SOLID,
+    "v6e": _FLAT,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """A slice: its name, its chips and how they stand."""
+
+    name: str
+    chip: Chip
+    shape: tuple[int, ...]
+
+    @property
+    def chips(self) -> int:
+        """Number of chips."""
+        return math.prod(self.shape)
+
+    @property
+    def peak_flops(self) -> float:
+        """Bfloat16 FLOP a second of the whole slice."""
+        return self.chips * self.chip.peak_flops
+
+    def devices(self) -> list:
+        """Described devices, with which a step can be compiled and not run.
+
+        The process must have been started with ENVIRONMENT.
+        """
+        from jax.experimental import topologies
+
+        config = {"chip_config_name": self.chip.config} if self.chip.config else {}
+        host = tuple(min(2, n) for n in self.shape)[:2] + (1,)
+        topology = topologies.get_topology_desc(
+            platform="tpu",
+            topology_name=f"{self.chip.topology}:{'x'.join(map(str, self.shape))}",
+            chips_per_host_bounds=host,
+            num_slices=1,
+            **config,
+        )
+        return list(topology.devices)
+
+
+def names() -> list[str]:
+    """The names of all known slices."""
+    return [
+        f"{kind}-{chips * CHIPS[kind].cores}"
+        for kind, shapes in _SHAPES.items()
+        for chips in shapes
+    ]
+
+
+def find(name: str) -> Slice:
+    """The slice called `name` (`v4-32`, `v5e-16`, `v5litepod-16`).
+
+    Raises:
+      ValueError: no such slice.
+    """
+    match = re.fullmatch(r"(\w+)-(\d+)", name.strip().lower())
+    kind, size = (_ALIASES.get(match[1], match[1]), match[2]) if match else (name, "")
+    plain = f"{kind}-{size}"
+    if plain not in names():
+        near = difflib.get_close_matches(plain, names(), 3, 0.5) or names()
+        raise ValueError(
+            f"{name!r} is not a known TPU slice; set --slice to one like {', '.join(near)}."
+        )
+    chip = CHIPS[kind]
+    return Slice(plain, chip, _SHAPES[kind][int(size) // chip.cores])
