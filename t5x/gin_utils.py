@@ -42,6 +42,7 @@ MAINS = {  # as run files call them: the function of `__main__`, and the file th
     "train_script.train": ("train", "t5x/configs/runs/pretrain.gin"),
     "eval_script.evaluate": ("evaluate", "t5x/configs/runs/eval.gin"),
     "infer_script.infer": ("infer", "t5x/configs/runs/infer.gin"),
+    "train_script.precompile": ("precompile", "t5x/configs/runs/precompile.gin"),
 }
 
 

@@ -202,21 +202,30 @@ class InferenceEvaluator:
         return {task: dict(values) for task, values in results.items()}
 
 
+def tasks_with_split(cfg: DatasetConfig) -> list[seqio.Task]:
+    """The tasks of a mixture that have the split that is asked for.
+
+    Raises:
+      ValueError: none has it.
+    """
+    tasks = seqio.get_subtasks(cfg.provider)
+    there = [task for task in tasks if cfg.split in (task.splits or ())]
+    if not there:
+        splits = sorted({split for task in tasks for split in task.splits or ()})
+        raise ValueError(
+            f"DatasetConfig.split is {cfg.split!r}, which {cfg.mixture_or_task_name} does not "
+            f"have; set it to one of {splits}."
+        )
+    return there
+
+
 def check_metrics(cfg: DatasetConfig) -> None:
     """Refuses what seqio's evaluator would pass over.
 
     Raises:
       ValueError: no task has the split, or none of those that have it has metrics.
     """
-    tasks = seqio.get_subtasks(cfg.provider)
-    splits = sorted({split for task in tasks for split in task.splits or ()})
-    there = [task for task in tasks if cfg.split in (task.splits or ())]
-    if not there:
-        raise ValueError(
-            f"DatasetConfig.split is {cfg.split!r}, which {cfg.mixture_or_task_name} does not "
-            f"have; set it to one of {splits}."
-        )
-    if not any(task.metric_objs for task in there):
+    if not any(task.metric_objs for task in tasks_with_split(cfg)):
         raise ValueError(
             f"{cfg.mixture_or_task_name} has no metric_fns, so decoding it would measure nothing; "
             "name another MIXTURE_OR_TASK_NAME, or leave train.infer_eval_dataset_cfg at None."

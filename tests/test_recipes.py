@@ -30,6 +30,9 @@ UPSTREAM = {
     "inference_evaluator_cls summarize_config_fn fallback_init_rng",
     "infer": "mode model dataset_cfg restore_checkpoint_cfg partitioner output_dir "
     "checkpoint_period shard_id num_shards merge_chunked_results write_fn checkpoint_ds_iter",
+    # trainer_cls is ours: the run's own trainer is compiled.
+    "precompile": "model train_dataset_cfg partitioner model_dir random_seed get_dataset_fn "
+    "trainer_cls",
     "DatasetConfig": "mixture_or_task_name task_feature_lengths split batch_size shuffle seed "
     "use_cached pack use_custom_packing_ops module use_memory_cache trim_output_features",
     "CheckpointConfig": "save restore",

@@ -1,0 +1,260 @@
+r"""Decodes or scores a task's examples into JSON lines, in their order.
+
+python -m t5x.infer --gin_file=gin/ro_t5x_tiny.gin --gin_file=t5x/configs/runs/infer.gin \
+  --gin.CHECKPOINT_PATH='"runs/tiny/checkpoint_300"' --gin.INFER_OUTPUT_DIR='"runs/tiny_infer"' \
+  --gin.models.EncoderDecoderModel.predict_batch_with_aux.num_decodes=4
+
+What it leaves in INFER_OUTPUT_DIR: `<task>-<mode>.jsonl-<shard>-of-<shards>`, a line an example:
+{"inputs": {"inputs_pretokenized": …, …}, "prediction": …, "score": …, "aux": {…}}, of which each
+mode has its part. Killed and started again it goes on: no line is lost or there twice.
+"""
+
+import sys
+
+if __package__ in (None, ""):  # started as a script: look through the repository, not t5x/
+    sys.path[0] = __import__("os").path.dirname(sys.path[0])
+
+import dataclasses
+import functools
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import seqio
+import tensorflow as tf
+from jax.experimental import multihost_utils
+
+from t5x import batches, command_line, gin_utils, inference, run_folder
+from t5x.checkpoint_config import RestoreCheckpointConfig, checkpoint_paths
+from t5x.chunks import ChunkedFile
+from t5x.partitioning import PjitPartitioner
+
+
+def write_inferences_to_file(
+    path: str,
+    inferences: Sequence[Any],
+    task_ds: tf.data.Dataset,
+    mode: str,
+    vocabulary: seqio.Vocabulary | None = None,
+) -> None:
+    """Writes a JSON line for each example: its `*_pretokenized` features and what came of it.
+
+    Args:
+      path: of the file.
+      inferences: results of `inference.Predictor`.
+      task_ds: the examples, as the task gives them.
+      mode: one of `inference.MODES`.
+      vocabulary: turns ids into text.
+    """
+    examples = task_ds.as_numpy_iterator()
+    with tf.io.gfile.GFile(path, "w") as file:
+        for example, result in zip(examples, inferences, strict=True):
+            shown = {k: plain(v) for k, v in example.items() if k.endswith("_pretokenized")}
+            line = {"inputs": shown, **fields(result, mode, vocabulary)}
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def fields(result: Any, mode: str, vocabulary: seqio.Vocabulary | None) -> dict[str, Any]:
+    """The fields of a line that depend on the mode."""
+    if mode == "score":
+        return {"score": plain(result)}
+    ids, aux = result if mode == "predict_with_aux" else (result, None)
+    decode = lambda row: vocabulary.decode(row.tolist())
+    text = decode(ids) if ids.ndim == 1 else [decode(row) for row in ids]
+    return {"prediction": text} | ({} if aux is None else {"aux": jax.tree.map(plain, aux)})
+
+
+def plain(value: Any) -> Any:
+    """A numpy value as JSON knows it."""
+    value = np.asarray(value).tolist()
+    as_text = lambda v: v.decode("utf-8", "replace") if isinstance(v, bytes) else v
+    return [as_text(v) for v in value] if isinstance(value, list) else as_text(value)
+
+
+def infer(
+    *,
+    mode: str,
+    model: Any,
+    dataset_cfg: batches.DatasetConfig,
+    restore_checkpoint_cfg: RestoreCheckpointConfig,
+    partitioner: PjitPartitioner,
+    output_dir: str,
+    checkpoint_period: int,
+    shard_id: int = 0,
+    num_shards: int = 1,
+    merge_chunked_results: bool = True,
+    write_fn: Callable[..., None] = write_inferences_to_file,
+    checkpoint_ds_iter: bool = True,
+    fallback_init_rng: int | None = None,
+    summarize_config_fn: Callable[..., None] = gin_utils.summarize_gin_config,
+    dry_run: bool = False,
+) -> list[str]:
+    """Decodes or scores each task of `dataset_cfg`.
+
+    Args:
+      mode: 'predict', 'score', or 'predict_with_aux' for predictions with their scores.
+      model: see `models.EncoderDecoderModel`.
+      dataset_cfg: which examples; each is taken once, in order.
+      restore_checkpoint_cfg: of one checkpoint.
+      partitioner: of parameters and batches over devices.
+      output_dir: where everything is written.
+      checkpoint_period: batches in a chunk, which is what a kill can cost.
+      shard_id: which share of the examples this process takes.
+      num_shards: how many shares there are.
+      merge_chunked_results: make one file of the chunks; False leaves them as they are.
+      write_fn: (path, inferences, task dataset, mode, vocabulary), writes a chunk, a line an
+        example.
+      checkpoint_ds_iter: accepted; what is done is known by counting lines.
+      fallback_init_rng: seed of the parameters that the checkpoint may lack, None for none.
+      summarize_config_fn: (model_dir, writer, step), writes the configuration down.
+      dry_run: builds and checks everything, then returns without decoding.
+
+    Returns:
+      The paths of the files, one a task.
+
+    Raises:
+      ValueError: one sentence on what does not fit, before anything is decoded.
+    """
+    check_numbers(mode, checkpoint_period, shard_id, num_shards)
+    batches.verify_matching_vocabs(dataset_cfg, model)
+    batches.feature_shapes(dataset_cfg)
+    inference.tasks_with_split(dataset_cfg)
+    batches.check_corpus(dataset_cfg)
+    run_folder.check_writable(output_dir)
+    path, *more = checkpoint_paths(restore_checkpoint_cfg)
+    if more and restore_checkpoint_cfg.mode == "all":
+        raise ValueError(
+            f"RestoreCheckpointConfig.mode is 'all', which names {len(more) + 1} checkpoints, and "
+            "inference takes one; set it to 'specific' or 'latest'."
+        )
+    predictor = inference.Predictor(model, partitioner, dataset_cfg.batch_size)
+    restorer = inference.ParamsRestorer(
+        model, partitioner, restore_checkpoint_cfg, fallback_init_rng
+    )
+    if dry_run:
+        return []
+
+    if shard_id == 0:
+        summarize_config_fn(output_dir, None, 0)
+    params, _ = restorer(path)
+    job = InferenceJob(
+        lambda examples: predictor(mode, params, examples),
+        mode,
+        write_fn,
+        output_dir,
+        chunk_size=checkpoint_period * dataset_cfg.batch_size,
+        shard=seqio.ShardInfo(shard_id, num_shards),
+        merge=merge_chunked_results,
+        notes={"checkpoint": path, "seed": dataset_cfg.seed, "split": dataset_cfg.split}
+        | {"lengths": dict(dataset_cfg.task_feature_lengths)},
+    )
+    converter = model.FEATURE_CONVERTER_CLS(pack=False)
+    return [
+        job(task, examples_of(task, dataset_cfg, converter, job.shard))
+        for task in inference.tasks_with_split(dataset_cfg)
+    ]
+
+
+@dataclasses.dataclass
+class InferenceJob:
+    """What is done with the examples of each task; see `infer`."""
+
+    run: Callable[[Sequence[inference.Example]], list[Any]]
+    mode: str
+    write_fn: Callable[..., None]
+    output_dir: str
+    chunk_size: int
+    shard: seqio.ShardInfo
+    merge: bool
+    notes: dict[str, Any]
+
+    def __call__(self, task: seqio.Task, dataset: tf.data.Dataset) -> str:
+        """Decodes or scores what of a task is not done yet; returns the path of its file.
+
+        Raises:
+          ValueError: there is no example.
+        """
+        shard = f"{self.shard.index:05}-of-{self.shard.num_shards:05}"
+        path = os.path.join(self.output_dir, f"{task.name}-{self.mode}.jsonl-{shard}")
+        output, done = None, np.int64(0)
+        if jax.process_index() == 0:
+            folder = os.path.join(self.output_dir, f"tmp-{task.name}-{self.mode}-{shard}")
+            output = ChunkedFile(folder, path, self.notes)
+            done = np.int64(output.lines)
+        done = int(multihost_utils.broadcast_one_to_all(done))
+        total, started = done, time.monotonic()
+        examples = dataset.skip(done).as_numpy_iterator()
+        while chunk := list(itertools.islice(examples, self.chunk_size)):
+            shown, features = zip(*chunk, strict=True)
+            results = self.run(features)
+            total += len(chunk)
+            if output is not None:
+                spec = dataset.element_spec[0]
+                output.add(functools.partial(self._write, task, results, shown, spec))
+                rate = (total - done) / (time.monotonic() - started)
+                print(f"{task.name}: {total:,} examples, {rate:.1f}/s", file=sys.stderr)
+        if not total:
+            raise ValueError(
+                f"Task {task.name} has no example in shard {shard} of its split "
+                f"{self.notes['split']!r}; set another DatasetConfig.split or fewer "
+                "infer.num_shards."
+            )
+        if output is not None and self.merge:
+            output.merge()
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices(f"{task.name} is done")
+        return path
+
+    def _write(self, task, results, shown, spec, path: str) -> None:
+        as_dataset = tf.data.Dataset.from_generator(lambda: shown, output_signature=spec)
+        vocabulary = task.output_features["targets"].vocabulary
+        self.write_fn(path, results, as_dataset, self.mode, vocabulary)
+
+
+def examples_of(
+    task: seqio.Task,
+    cfg: batches.DatasetConfig,
+    converter: seqio.FeatureConverter,
+    shard: seqio.ShardInfo,
+) -> tf.data.Dataset:
+    """Pairs of an example as the task gives it and as the model takes it, in the task's order."""
+    dataset = task.get_dataset(
+        sequence_length=cfg.task_feature_lengths,
+        split=cfg.split,
+        shuffle=False,
+        num_epochs=1,
+        shard_info=shard,
+        use_cached=cfg.use_cached,
+        seed=cfg.seed,
+        trim_output_features=cfg.trim_output_features,
+    )
+    model_features = converter(dataset, task_feature_lengths=cfg.task_feature_lengths)
+    return tf.data.Dataset.zip((dataset, model_features))
+
+
+def check_numbers(mode: str, checkpoint_period: int, shard_id: int, num_shards: int) -> None:
+    """Refuses a mode or a number that is none.
+
+    Raises:
+      ValueError: says which, and what it may be.
+    """
+    if mode not in inference.MODES:
+        raise ValueError(f"infer.mode is {mode!r}; set INFER_MODE to one of {inference.MODES}.")
+    if checkpoint_period < 1:
+        raise ValueError(
+            f"infer.checkpoint_period is {checkpoint_period}; set it to at least 1 batch."
+        )
+    if not 0 <= shard_id < num_shards:
+        raise ValueError(
+            f"infer.shard_id is {shard_id} and infer.num_shards {num_shards}; shards are numbered "
+            f"from 0, so set infer.shard_id below infer.num_shards."
+        )
+
+
+if __name__ == "__main__":
+    command_line.run(infer)

@@ -1,0 +1,108 @@
+r"""Compiles the train step of a run ahead of it, and says what it will need.
+
+python -m t5x.precompile --gin_file=t5x/configs/runs/precompile.gin \
+  --gin_file=gin/ro_t5x_tiny.gin --gin.MODEL_DIR='"runs/tiny_precompiled"'
+
+No parameter is made and nothing is trained. With JAX_COMPILATION_CACHE_DIR set to one folder for
+both, the run that follows finds its program there instead of compiling it. What it leaves in
+MODEL_DIR: `lowered_hlo_pre_optimization` and `lowered_hlo_post_optimization` (text), `assignment`
+(numpy, the mesh's device ids).
+"""
+
+import sys
+
+if __package__ in (None, ""):  # started as a script: look through the repository, not t5x/
+    sys.path[0] = __import__("os").path.dirname(sys.path[0])
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import tensorflow as tf
+
+from t5x import batches, command_line, run_folder
+from t5x.partitioning import PjitPartitioner
+from t5x.train_state import state_specs
+from t5x.trainer import Trainer
+
+
+def precompile(
+    *,
+    model: Any,
+    train_dataset_cfg: batches.DatasetConfig,
+    partitioner: PjitPartitioner,
+    model_dir: str,
+    random_seed: int | None,
+    get_dataset_fn: Callable[..., batches.TrainStream] = batches.TrainStream,
+    trainer_cls: Callable[..., Trainer] | None = None,
+    dry_run: bool = False,
+) -> dict[str, float]:
+    """Compiles the train step for the batches of `train_dataset_cfg`.
+
+    Args:
+      model: see `models.EncoderDecoderModel`.
+      train_dataset_cfg: gives the shapes of a batch; nothing is read of it but its first records.
+      partitioner: of parameters and batches over devices.
+      model_dir: where the program is written.
+      random_seed: as in `train`; None compiles for the accelerator's own generator, as there.
+      get_dataset_fn: makes the training stream.
+      trainer_cls: `trainer.Trainer` with the run's bindings; None for the whole batch at once and
+        a constant rate.
+      dry_run: builds and checks everything, then returns without compiling.
+
+    Returns:
+      What the program needs: 'arguments', 'temporary' and 'program' in bytes a device, 'flops' a
+      step and device, 'seconds' of compiling; what the backend does not tell is left out.
+
+    Raises:
+      ValueError: one sentence on what does not fit.
+    """
+    batches.verify_matching_vocabs(train_dataset_cfg, model)
+    batches.check_corpus(train_dataset_cfg)
+    run_folder.check_writable(model_dir)
+    specs = state_specs(model, partitioner, batches.feature_shapes(train_dataset_cfg))
+    rng = jax.random.key(0, impl="rbg" if random_seed is None else None)
+    if trainer_cls is None:
+        trainer = Trainer(model, None, partitioner, specs, rng, learning_rate_fn=lambda step: 1e-3)
+    else:
+        trainer = trainer_cls(model, None, partitioner, specs, rng)
+    trainer.check_batch(train_dataset_cfg.batch_size)
+    rows = batches.host_rows(partitioner, train_dataset_cfg.batch_size)
+    stream = get_dataset_fn(train_dataset_cfg, model.FEATURE_CONVERTER_CLS, rows, 0)
+    if dry_run:
+        return {}
+
+    started = time.monotonic()
+    lowered = trainer.lower(stream.global_batch)
+    compiled = lowered.compile()
+    needs = {**needs_of(compiled), "seconds": time.monotonic() - started}
+    stream.close()
+    write = lambda name, text: tf.io.gfile.GFile(os.path.join(model_dir, name), "w").write(text)
+    write("lowered_hlo_pre_optimization", lowered.as_text())
+    write("lowered_hlo_post_optimization", compiled.as_text())
+    with tf.io.gfile.GFile(os.path.join(model_dir, "assignment"), "wb") as file:
+        np.save(file, partitioner.mesh.device_ids)
+    print("  ".join(f"{name} {value:,.0f}" for name, value in needs.items()))
+    return needs
+
+
+def needs_of(compiled: jax.stages.Compiled) -> dict[str, float]:
+    """Bytes and operations of a program on one device, as far as its backend tells."""
+    memory = compiled.memory_analysis()
+    needs = {
+        name: getattr(memory, f"{field}_size_in_bytes", None)
+        for name, field in (
+            ("arguments", "argument"),
+            ("temporary", "temp"),
+            ("program", "generated_code"),
+        )
+    }
+    needs["flops"] = (compiled.cost_analysis() or {}).get("flops")
+    return {name: float(value) for name, value in needs.items() if value is not None}
+
+
+if __name__ == "__main__":
+    command_line.run(precompile)
