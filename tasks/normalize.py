@@ -6,8 +6,7 @@
 In this order: Unicode NFC (a letter and its combining sign become one letter), Romanian cedilla
 letters to comma-below ones (old fonts had only the former; Turkish means them, hence the switch),
 runs of blanks to one space, line ends bare, at most one empty line, nothing at either end.
-`normalize` is for Python strings (training a vocabulary), `preprocess` for a task's tf.data
-column; both give the same text.
+`normalize` is for strings (training a vocabulary), `preprocess` for a task's tf.data column.
 """
 
 import re
@@ -15,15 +14,18 @@ import unicodedata
 
 CEDILLA = {"ş": "ș", "ţ": "ț", "Ş": "Ș", "Ţ": "Ț"}
 
-# Blanks that are no line ends, spelled out because Python and RE2 disagree about \s.
-_BLANKS = "\t\v\f\r \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
-_RULES = (
-    (f"[{_BLANKS}\u2028\u2029\u0085]+", " "),
-    (" ?\n ?", "\n"),
-    ("\n{3,}", "\n\n"),
-    (r"\A[ \n]+|[ \n]+\z", ""),
+# Blanks that are no line ends.
+_BLANKS = "\t\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\u0085"
+_RULES = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (f"[{_BLANKS}]+", " "),
+        (" ?\n ?", "\n"),
+        ("\n{3,}", "\n\n"),
+        (r"\A[ \n]+|[ \n]+\Z", ""),
+    )
 )
-_PYTHON_RULES = tuple((re.compile(p.replace(r"\z", r"\Z")), r) for p, r in _RULES)
+_DOCUMENTS_A_CALL = 64
 
 
 def normalize(text: str, cedilla: bool = False, nfc: bool = True, whitespace: bool = True) -> str:
@@ -40,26 +42,15 @@ def normalize(text: str, cedilla: bool = False, nfc: bool = True, whitespace: bo
     if cedilla:
         for old, new in CEDILLA.items():
             text = text.replace(old, new)
-    if whitespace:
-        for pattern, replacement in _PYTHON_RULES:
+    if whitespace and not _is_tidy(text):
+        for pattern, replacement in _RULES:
             text = pattern.sub(replacement, text)
     return text
 
 
-def normalize_tf(text, cedilla: bool = False, nfc: bool = True, whitespace: bool = True):
-    """`normalize` for a string tensor of any shape."""
-    import tensorflow as tf
-    import tensorflow_text as tf_text
-
-    if nfc:
-        text = tf_text.normalize_utf8(text, "NFC")
-    if cedilla:
-        for old, new in CEDILLA.items():
-            text = tf.strings.regex_replace(text, old, new)
-    if whitespace:
-        for pattern, replacement in _RULES:
-            text = tf.strings.regex_replace(text, pattern, replacement)
-    return text
+def _is_tidy(text: str) -> bool:
+    """Says of most one-line texts, at a glance, that there is no blank to change in them."""
+    return text.isprintable() and "  " not in text and text[:1] != " " and text[-1:] != " "
 
 
 def remove_spaces(text: str) -> str:
@@ -75,16 +66,33 @@ def preprocess(
     whitespace: bool = True,
     spaces: bool = True,
 ):
-    """Normalizes feature `key` (string, any shape) of a tf.data.Dataset.
+    """Normalizes feature `key` (a string scalar) of a tf.data.Dataset.
 
     `spaces=False` takes every blank out afterwards. Other features pass unchanged.
     """
+    import numpy as np
     import tensorflow as tf
 
-    def fn(example):
-        text = normalize_tf(example[key], cedilla, nfc, whitespace)
-        if not spaces:
-            text = tf.strings.regex_replace(text, f"[{_BLANKS}\n\u2028\u2029\u0085]+", "")
-        return {**example, key: text}
+    from tasks import calls
 
-    return dataset.map(fn, num_parallel_calls=tf.data.AUTOTUNE)
+    def each(text: bytes) -> bytes:
+        text = normalize(text.decode("utf-8", "replace"), cedilla, nfc, whitespace)
+        return (text if spaces else remove_spaces(text)).encode("utf-8", "replace")
+
+    nothing = np.array([], object)
+
+    def all_of(texts):
+        out = np.empty(texts.shape, object)
+        out[:] = [each(text) for text in texts]
+        return out
+
+    call = calls.guard(all_of, nothing)
+
+    def fn(example):
+        texts = tf.numpy_function(
+            calls.guard(all_of, nothing), [example[key]], tf.string, stateful=False
+        )
+        return {**example, key: tf.ensure_shape(texts, [None])}
+
+    # Batches, because a call into Python costs more than the work on one document.
+    return dataset.batch(_DOCUMENTS_A_CALL).map(fn, num_parallel_calls=tf.data.AUTOTUNE).unbatch()

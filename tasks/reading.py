@@ -9,72 +9,19 @@ open file and the last batch for speed, and can answer for any place at any time
 iterator asks for the batch it stood in and goes on.
 """
 
-import atexit
 import threading
-import time
-import weakref
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from tasks.documents import Tally, screen
-from tasks.patience import closing, patiently
+from tasks import calls
+from tasks.documents import screen
+from tasks.patience import patiently
 from tasks.shares import Share
 
 _END = -1  # the place behind an epoch's last file
-
-
-class _Calls:
-    """Counts calls from tf.data's threads, so that the interpreter does not end under one."""
-
-    def __init__(self):
-        self._lock = threading.Lock()
-        self._running = 0
-        self._last = time.monotonic()
-
-    def guard(self, fn: Callable, at_end):
-        """Returns `fn`, answering `at_end` once the process is closing."""
-
-        def guarded(*args):
-            with self._lock:
-                self._running += 1
-            try:
-                return at_end if closing.is_set() else fn(*args)
-            finally:
-                with self._lock:
-                    self._running -= 1
-                    self._last = time.monotonic()
-
-        return guarded
-
-    def settle(self, quiet_s: float = 0.1, limit_s: float = 5.0) -> None:
-        """Lets every dataset run dry: waits until no call has come for `quiet_s`."""
-        closing.set()
-        deadline = time.monotonic() + limit_s
-        while time.monotonic() < deadline:
-            with self._lock:
-                if not self._running and time.monotonic() - self._last > quiet_s:
-                    return
-            time.sleep(0.01)
-
-
-_calls = _Calls()
-_tallies: "weakref.WeakSet[Tally]" = weakref.WeakSet()
-
-
-def report_at_exit(tally: Tally) -> None:
-    """Logs `tally` when the process ends, if anything was read."""
-    _tallies.add(tally)
-
-
-@atexit.register
-def _close() -> None:
-    _calls.settle()
-    for tally in _tallies:
-        if tally.counts()["read"]:
-            logging.info("%s", tally.sentence())
 
 
 class _Place:
@@ -114,7 +61,7 @@ class Reader:
         """Returns one epoch as {"text": string scalar}; see the top of this file."""
 
         def call(fn, at_end, dtype, shape, *args):
-            fn = _calls.guard(fn, at_end)
+            fn = calls.guard(fn, at_end)
             out = tf.numpy_function(fn, args, dtype, stateful=False)
             return tf.ensure_shape(out, shape)
 
@@ -239,7 +186,7 @@ class _Ahead:
                 logging.info("reading ahead failed", exc_info=True)
 
         # A daemon, since a request that hangs must not keep the process alive.
-        self._thread = threading.Thread(target=_calls.guard(read, None), daemon=True)
+        self._thread = threading.Thread(target=calls.guard(read, None), daemon=True)
         self._thread.start()
 
     def place(self) -> _Place | None:

@@ -20,9 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import seqio
 import tensorflow as tf
-from absl import logging
 
-from tasks import files, hub, reading, records
+from tasks import calls, files, hub, reading, records
 from tasks.documents import Column, Tally, screen
 from tasks.files import File
 from tasks.patience import Patience, passes, patiently
@@ -76,7 +75,7 @@ class CorpusSource(seqio.DataSource):
         self._patience = patience
         self.name = corpus or ", ".join(map(str, files.values()))
         self.tally = Tally(self.name)
-        reading.report_at_exit(self.tally)
+        calls.report_at_exit(self.tally)
         super().__init__(splits=tuple(self._split_names), caching_permitted=True)
 
     @property
@@ -210,8 +209,3 @@ class CorpusSource(seqio.DataSource):
         if seed is not None:
             seed = zlib.crc32(str(seed).encode())
         return reader.dataset(seed)
-
-
-def log_counts(source: CorpusSource) -> None:
-    """Writes one line on what was read and skipped."""
-    logging.info("%s", source.tally.sentence())

@@ -32,6 +32,8 @@ import tensorflow as tf
 
 from tasks import vocabularies
 
+RUNS_A_CALL = 32
+
 
 class Lengths(NamedTuple):
     """How much raw text fills an example.
@@ -61,6 +63,13 @@ class SpanNoise:
         noise = min(max(round(length * self.density), 1), length - 1)
         spans = min(max(round(noise / self.mean_span), 1), noise, length - noise)
         return noise, spans
+
+    def counts_tf(self, length: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """`counts` of a length that is known only when the graph runs, int32 scalars."""
+        exact = tf.cast(length, tf.float64)  # Python's own numbers, so that halves fall alike
+        noise = tf.clip_by_value(tf.cast(tf.round(exact * self.density), tf.int32), 1, length - 1)
+        spans = tf.cast(tf.round(tf.cast(noise, tf.float64) / self.mean_span), tf.int32)
+        return noise, tf.clip_by_value(spans, 1, tf.minimum(noise, length - noise))
 
     def fill(self, inputs_length: int) -> Lengths:
         """Returns the longest run whose inputs fit `inputs_length`, EOS counted, and its targets.
@@ -130,33 +139,36 @@ def _fill(inputs_length: int, density: float, corrupted) -> Lengths:
     return Lengths(length, targets)
 
 
-def noise_mask(length: tf.Tensor, seed: tf.Tensor, noise: SpanNoise) -> tf.Tensor:
-    """Returns a random mask, bool [length], True where a token is hidden.
+def noise_mask(length: int | tf.Tensor, seed: tf.Tensor, noise: SpanNoise, n: int | tf.Tensor = 1):
+    """Returns `n` random masks, bool [n, length], True where a token is hidden.
 
     The numbers of noise tokens and spans are fixed by `length`; which of all ways to cut the noise
     into that many spans, and the rest into as many stretches between them, is drawn uniformly.
 
     Args:
-      length: int32 scalar, at least 2.
+      length: at least 2.
       seed: integers [2]; equal seeds give equal masks.
       noise: density and mean span.
+      n: how many.
     """
-    n = tf.cast(length, tf.float64)
-    hidden = tf.clip_by_value(tf.cast(tf.round(n * noise.density), tf.int32), 1, length - 1)
-    spans = tf.cast(tf.round(tf.cast(hidden, tf.float64) / noise.mean_span), tf.int32)
-    spans = tf.clip_by_value(spans, 1, tf.minimum(hidden, length - hidden))
+    if isinstance(length, int):
+        hidden, spans = noise.counts(length)
+    else:
+        hidden, spans = noise.counts_tf(length)
     seeds = tf.random.experimental.stateless_split(seed, 2)
-    hidden_lengths = _random_parts(hidden, spans, seeds[0])
-    shown_lengths = _random_parts(length - hidden, spans, seeds[1])
-    both = tf.reshape(tf.stack([shown_lengths, hidden_lengths], axis=1), [-1])
-    return tf.repeat(tf.math.mod(tf.range(2 * spans), 2) == 1, both)
+    shown_lengths = _random_parts(n, length - hidden, spans, seeds[0])
+    hidden_lengths = _random_parts(n, hidden, spans, seeds[1])
+    lengths = tf.reshape(tf.stack([shown_lengths, hidden_lengths], axis=2), [-1])
+    is_hidden = tf.tile([False, True], [n * spans])
+    return tf.reshape(tf.repeat(is_hidden, lengths), [n, length])
 
 
-def _random_parts(total: tf.Tensor, parts: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Cuts `total` into `parts` positive integers, int32 [parts], all ways equally likely."""
-    draw = tf.random.stateless_uniform([total - 1], seed)
-    cuts = tf.sort(tf.math.top_k(draw, parts - 1).indices) + 1
-    return tf.concat([cuts, [total]], 0) - tf.concat([[0], cuts], 0)
+def _random_parts(n, total, parts, seed: tf.Tensor) -> tf.Tensor:
+    """Cuts `total` into `parts` positive integers, int32 [n, parts], all ways equally likely."""
+    draw = tf.random.stateless_uniform([n, total - 1], seed)
+    cuts = tf.sort(tf.math.top_k(draw, parts - 1, sorted=False).indices, axis=1) + 1
+    ends = tf.fill([n, 1], total)
+    return tf.concat([cuts, ends], 1) - tf.concat([tf.zeros_like(ends), cuts], 1)
 
 
 def corrupt(
@@ -165,8 +177,8 @@ def corrupt(
     """Returns (inputs, targets) before EOS; see the example at the top of this file.
 
     Args:
-      tokens: int32 [L].
-      mask: bool [L], True where a token is hidden.
+      tokens: int32 [L], or [n, L] for several runs with equally many noise tokens and spans.
+      mask: bool, of the same shape, True where a token is hidden.
       sentinels: ids of the first, second, ... sentinel; at least as many as there are spans.
     """
     return _sentinels_for(tokens, mask, sentinels), _sentinels_for(tokens, ~mask, sentinels)
@@ -174,10 +186,11 @@ def corrupt(
 
 def _sentinels_for(tokens: tf.Tensor, mask: tf.Tensor, sentinels: Sequence[int]) -> tf.Tensor:
     """Replaces each stretch where `mask` is True by one sentinel, in order."""
-    first = mask & ~tf.concat([[False], mask[:-1]], 0)
-    rank = tf.maximum(tf.cumsum(tf.cast(first, tf.int32)) - 1, 0)
+    first = mask & ~tf.concat([tf.zeros_like(mask[..., :1]), mask[..., :-1]], -1)
+    rank = tf.maximum(tf.cumsum(tf.cast(first, tf.int32), -1) - 1, 0)
     marks = tf.gather(tf.constant(sentinels, tokens.dtype), tf.where(first, rank, 0))
-    return tf.boolean_mask(tf.where(first, marks, tokens), first | ~mask)
+    kept = tf.boolean_mask(tf.where(first, marks, tokens), first | ~mask)
+    return kept if tokens.shape.rank == 1 else tf.reshape(kept, [tf.shape(tokens)[0], -1])
 
 
 def split_runs(dataset: tf.data.Dataset, length: int, key: str = "targets") -> tf.data.Dataset:
@@ -219,17 +232,26 @@ def span_corruption(
       ValueError: see `SpanNoise.check` and `vocabularies.sentinels`.
     """
     sentinels = vocabularies.sentinels(output_features["targets"].vocabulary)
-    run = noise.check(sequence_length, len(sentinels), task)
-    runs = split_runs(dataset, run.tokens).filter(lambda x: tf.size(x["targets"]) > 1)
+    length = noise.check(sequence_length, len(sentinels), task).tokens
+
+    def hide_rows(rows, seed):
+        mask = noise_mask(rows.shape[1] or tf.shape(rows)[1], seed, noise, tf.shape(rows)[0])
+        return [tf.RaggedTensor.from_tensor(x) for x in corrupt(rows, mask, sentinels)]
 
     @seqio.map_over_dataset(num_seeds=1)
     def hide(example, seed):
-        tokens = example["targets"]
-        mask = noise_mask(tf.size(tokens), tf.stack(seed), noise)
-        inputs, targets = corrupt(tokens, mask, sentinels)
+        tokens, seed = example["targets"], tf.stack(seed)
+        whole = tf.size(tokens) // length * length
+        inputs, targets = hide_rows(tf.reshape(tokens[:whole], [-1, length]), seed)
+        rest = tokens[whole:]
+        if tf.size(rest) > 1:  # the end of a bounded dataset
+            ends = hide_rows(rest[tf.newaxis], seed)
+            inputs, targets = tf.concat([inputs, ends[0]], 0), tf.concat([targets, ends[1]], 0)
         return {"inputs": inputs, "targets": targets}
 
-    return hide(runs)
+    # Many runs a call, since the operations on one run cost more to start than to do.
+    examples = hide(split_runs(dataset, length * RUNS_A_CALL)).unbatch()
+    return examples.map(lambda x: {k: tf.ensure_shape(v, [None]) for k, v in x.items()})
 
 
 def prefix_lm(

@@ -27,11 +27,21 @@ def _random_texts(n=200):
 
 @pytest.mark.parametrize("cedilla", [True, False])
 @pytest.mark.parametrize("whitespace", [True, False])
-def test_python_and_tensorflow_agree(cedilla, whitespace):
+def test_a_column_gives_what_the_function_gives(cedilla, whitespace):
     texts = TEXTS + _random_texts()
+    dataset = tf.data.Dataset.from_tensor_slices({"text": texts, "id": range(len(texts))})
+    dataset = normalize.preprocess(dataset, cedilla=cedilla, whitespace=whitespace)
+    found = list(dataset.as_numpy_iterator())
     expected = [normalize.normalize(t, cedilla, True, whitespace) for t in texts]
-    found = normalize.normalize_tf(tf.constant(texts), cedilla, True, whitespace)
-    assert [t.decode() for t in found.numpy()] == expected
+    assert [x["text"].decode() for x in found] == expected
+    assert [x["id"] for x in found] == list(range(len(texts)))
+
+
+def test_tidy_texts_are_left_alone_and_only_they():
+    for text in TEXTS + _random_texts():
+        if normalize._is_tidy(text):
+            for pattern, replacement in normalize._RULES:
+                assert pattern.sub(replacement, text) == text
 
 
 def test_twice_is_once():

@@ -60,7 +60,7 @@ def test_the_docstrings_example():
 
 def _masks(length, noise, n, first_seed=0):
     seeds = tf.constant([[first_seed + i, 7] for i in range(n)], tf.int64)
-    fn = tf.function(lambda seed: spans.noise_mask(tf.constant(length), seed, noise))
+    fn = tf.function(lambda seed: spans.noise_mask(tf.constant(length), seed, noise)[0])
     return np.stack([fn(seed).numpy() for seed in seeds])
 
 
@@ -73,6 +73,14 @@ def test_a_mask_has_just_the_noise_and_spans_of_its_length(length, noise):
     assert ((np.diff(masks, axis=1) == 1).sum(1) == n_spans).all()
     assert not masks[:, 0].any()
     assert masks[:, -1].all()
+
+
+def test_many_masks_at_once_are_all_different_and_right():
+    masks = spans.noise_mask(568, tf.constant([1, 2]), spans.SpanNoise(), n=50).numpy()
+    assert masks.shape == (50, 568)
+    assert (masks.sum(1) == 85).all()
+    assert ((np.diff(masks.astype(int), axis=1) == 1).sum(1) == 28).all()
+    assert len({mask.tobytes() for mask in masks}) == 50
 
 
 def test_equal_seeds_give_equal_masks_and_others_do_not():
