@@ -8,8 +8,8 @@ Makes a checkpoint with random weights (kept for the next run), then, each in a 
 - ours: `convert/convert.sh` writing the same model.safetensors, a tensor at a time;
 - ours, with flax_model.msgpack beside it, and with the proof.
 
-Peak memory is what the process itself holds (anonymous pages, from smaps every 20 ms) and, in
-brackets, with the files that it maps (VmHWM), which the system takes back when it needs the room.
+Peak memory, looked at every 20 ms, is what a process and its children hold of their own (anonymous
+pages) and, in brackets, with the files that they map, which the system takes back at need.
 """
 
 import argparse
@@ -84,25 +84,39 @@ def make_checkpoint(run: Path, size: str) -> int:
     return sum(int(np.prod(t.shape)) for t in wanted)
 
 
+def held(pid: int) -> tuple[int, int]:
+    """Bytes that a process and its children hold: of their own, and with the files they map."""
+    import psutil
+
+    own = resident = 0
+    try:
+        process = psutil.Process(pid)
+        for one in [process, *process.children(recursive=True)]:
+            memory = one.memory_info()
+            own += memory.rss - file_pages(one.pid)
+            resident += memory.rss
+    except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+        return 0, 0  # ended between two looks
+    return own, resident
+
+
+def file_pages(pid: int) -> int:
+    """Resident bytes of mapped files (column 3 of statm)."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[2]) * os.sysconf("SC_PAGESIZE")
+
+
 def measure(command: list[str]) -> tuple[float, float, float]:
-    """Runs a command; returns seconds, peak of its own memory and of all resident memory in MB."""
+    """Runs a command; returns seconds, and peaks of its own and of all resident memory in MB."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    start, own, resident = time.perf_counter(), 0, 0
+    start, peaks = time.perf_counter(), [0, 0]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     while process.poll() is None:
-        try:
-            status = Path(f"/proc/{process.pid}/status").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            break
-        fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
-        if "VmHWM" in fields:
-            own = max(own, int(fields["RssAnon"].split()[0]))
-            resident = max(resident, int(fields["VmHWM"].split()[0]))
+        peaks = [max(pair) for pair in zip(peaks, held(process.pid), strict=True)]
         time.sleep(0.02)
     seconds = time.perf_counter() - start
     if process.wait():
         raise SystemExit(f"failed: {' '.join(command)}")
-    return seconds, own / 1024, resident / 1024
+    return seconds, peaks[0] / 2**20, peaks[1] / 2**20
 
 
 def main():

@@ -73,7 +73,7 @@ def gin_of(sizes: Sizes) -> str:
 
 
 def _check_equal(path: str, wanted: dict[str, LazyArray]) -> trees.Tree:
-    tree = to_hf.open_tree([path])
+    tree = trees.open_tree([path])
     for name, array in wanted.items():
         if not np.array_equal(tree[name].read(), array.read()):
             raise ValueError(f"{path}: {name} was not written as it was read.")
@@ -99,7 +99,7 @@ def write_checkpoint(
     if Path(path).exists() or (run_folder / runs.GIN_FILES[0]).exists():
         raise ValueError(f"{run_folder} holds a run already: name an empty folder.")
     if verify_logits:
-        theirs = logits.torch_logits(logits.load_torch(folder), logits.fixed_batch(sizes))
+        theirs = verify.torch_logits(folder, sizes, verify.is_large(sizes))
         verify.compare(logits.trainer_logits(tree, sizes, logits.fixed_batch(sizes)), theirs)
     target = {}
     for name, array in tree.items():

@@ -4,8 +4,8 @@
     ours = trainer_logits(tree, sizes, batch)         # float32 [B, T, V]
     theirs = torch_logits(load_torch(folder), batch)
 
-The trainer's layers are read, run and dropped one at a time, so that a model larger than memory
-can be proved; transformers maps its float32 file into memory and lets the disk page it.
+Layers are read, run and dropped one at a time (in transformers if asked for), so that a model
+larger than memory can be compared.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from convert import streamed_torch
 from convert.config import Sizes
 from convert.trees import Tree
 
@@ -115,8 +116,10 @@ def trainer_logits(tree: Tree, sizes: Sizes, batch: dict[str, Any]) -> np.ndarra
     return y @ np.asarray(tree["decoder/logits_dense/kernel"].read(), np.float32)
 
 
-def load_torch(folder: Path):
+def load_torch(folder: Path, streamed: bool = False):
     """The converted model as transformers loads it, in float32, ready to answer.
+
+    With `streamed` its weights are read block by block while it runs.
 
     transformers 5 calls every umT5 tied, and so scales its logits by emb_dim**-0.5, whatever its
     config.json says. Setting it right after loading is what helps: at loading it would leave the
@@ -129,7 +132,10 @@ def load_torch(folder: Path):
     logging.set_verbosity_error()  # it warns of every head that is, rightly, not tied
     logging.disable_progress_bar()
     config = json.loads((folder / "config.json").read_text())
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32)
+    if streamed:
+        model = streamed_torch.load(folder)
+    else:
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32)
     if config["model_type"] == "umt5":
         model.config.tie_word_embeddings = config["tie_word_embeddings"]
     return model.eval()

@@ -23,7 +23,6 @@ from convert.flax_writer import open_flax
 from convert.runs import Run
 from convert.safetensors_writer import DTYPES, SafetensorsWriter
 from convert.vocabularies import Vocabulary
-from t5x.checkpoint_reader import open_checkpoint
 
 FORMATS = ("pytorch", "flax")
 
@@ -54,12 +53,6 @@ class Job:
     average: int = 1
     verify: bool = True
     metadata: card.Metadata = dataclasses.field(default_factory=card.Metadata)
-
-
-def open_tree(paths: list[str]) -> trees.Tree:
-    """The parameters of a checkpoint, or the mean of several, layer by layer."""
-    opened = [trees.parameters(open_checkpoint(path)) for path in paths]
-    return trees.average([trees.per_layer(tree) for tree in opened])
 
 
 def check_values(name: str, array: np.ndarray) -> None:
@@ -175,7 +168,8 @@ def convert_one(run: Run, steps: list[int], job: Job) -> Path:
       ValueError: one sentence for whatever is wrong; nothing whole-looking is left behind.
     """
     folder, request = _folder(steps, job), _request(run, steps, job)
-    tree = open_tree([run.checkpoints[step] for step in steps])
+    paths = [run.checkpoints[step] for step in steps]
+    tree = trees.open_tree(paths)
     sizes = dataclasses.replace(job.sizes, own_bias=trees.own_bias(tree))
     job = dataclasses.replace(job, sizes=sizes)
     family = job.family or model_type(sizes)
@@ -198,7 +192,7 @@ def convert_one(run: Run, steps: list[int], job: Job) -> Path:
             job.vocabulary.write(temporary)
         facts = {"family": family, "parameters": parameters, "proof": None}
         if job.verify:
-            facts["proof"] = verify.prove(temporary, tree, sizes, job.dtype)
+            facts["proof"] = verify.prove(temporary, paths, sizes, job.dtype)
             if job.vocabulary:
                 facts["proof"]["tokenizer_texts"] = job.vocabulary.prove(temporary)
         _card(temporary, run, steps, job, facts)

@@ -1,6 +1,6 @@
 """A checkpoint's parameters as one flat mapping, layer by layer, whatever way they were saved.
 
-    tree = per_layer(parameters(open_checkpoint(path)))
+    tree = open_tree([path])
     tree["encoder/layers_0/attention/query/kernel"].read()        # numpy [D, H*K]
     tree = average([tree_a, tree_b])
 
@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
+
+from t5x.checkpoint_reader import open_checkpoint
 
 
 class Array(Protocol):
@@ -133,6 +135,12 @@ def average(trees: list[Tree]) -> dict[str, Array]:
                 f"{sorted(differing)[0]}."
             )
     return {name: _Mean([tree[name] for tree in trees]) for name in trees[0]}
+
+
+def open_tree(paths: list[str]) -> Tree:
+    """The parameters of a checkpoint, or the mean of several, layer by layer."""
+    opened = [parameters(open_checkpoint(path)) for path in paths]
+    return average([per_layer(tree) for tree in opened])
 
 
 def own_bias(tree: Tree) -> bool:

@@ -1,40 +1,87 @@
 """The proof that a converted folder is the trained network: same names, same logits.
 
-    facts = prove(folder, tree, sizes, "float32")       # ValueError unless it is
+    facts = prove(folder, paths, sizes, "float32")      # ValueError unless it is
     facts["largest_difference"]                         # 3e-06
 
 Logits must agree within 1e-4, or within 1e-4 of the largest logit where that is above 1 (float32
 keeps seven digits, and deep networks have logits of hundreds).
 """
 
+import ctypes
+import multiprocessing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from convert import logits, rules
+from convert import logits, rules, trees
 from convert.config import Sizes
 from convert.safetensors_writer import DTYPES
-from convert.trees import Tree
 
 TOLERANCE = 1e-4
+# Embedding rows x width above which transformers and jax each get a process of their own, so that
+# neither library's memory stands beside the other's. Below, starting them would take longer.
+_LARGE = 4_000_000
 
 
 class _Rounded:
-    """An array as a bfloat16 file will give it back."""
+    """An array as a file of another dtype will give it back."""
 
-    def __init__(self, array, dtype):
-        self._array, self._dtype, self.shape, self.dtype = array, dtype, array.shape, dtype
+    def __init__(self, array: trees.Array, dtype: np.dtype):
+        self._array, self.shape, self.dtype = array, array.shape, dtype
 
     def read(self) -> np.ndarray:
-        return self._array.read().astype(self._dtype)
+        return self._array.read().astype(self.dtype)
 
 
-def _check_names(model, sizes: Sizes) -> None:
-    tied = set(model.all_tied_weights_keys)
+def rounded(tree: trees.Tree, dtype: str) -> trees.Tree:
+    """A tree whose arrays read as a file of that dtype will give them back."""
+    if dtype == "float32":
+        return tree
+    return {name: _Rounded(array, DTYPES[dtype]) for name, array in tree.items()}
+
+
+def torch_logits(folder: Path, sizes: Sizes, streamed: bool = False) -> np.ndarray:
+    """Logits [B, T, V] of a folder by transformers, on the fixed batch.
+
+    A small model is loaded as users load it, a large one block by block (`streamed`).
+
+    Raises:
+      ValueError: where its model has other tensors than the table.
+    """
+    model = logits.load_torch(folder, streamed)
+    aliases = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}
+    aliases |= {"lm_head.weight"} if sizes.tied else set()
     state = model.state_dict()
-    names = {name: tuple(value.shape) for name, value in state.items() if name not in tied}
+    names = {name: tuple(value.shape) for name, value in state.items() if name not in aliases}
     rules.guard_targets(rules.tensors(sizes), names)
+    return logits.torch_logits(model, logits.fixed_batch(sizes))
+
+
+def trainer_logits(paths: list[str], sizes: Sizes, dtype: str) -> np.ndarray:
+    """Logits [B, T, V] of a checkpoint, rounded to `dtype`, by the trainer's network."""
+    tree = rounded(trees.open_tree(paths), dtype)
+    return logits.trainer_logits(tree, sizes, logits.fixed_batch(sizes))
+
+
+def is_large(sizes: Sizes) -> bool:
+    """Whether a network is compared block by block."""
+    return sizes.vocab_size * sizes.emb_dim > _LARGE
+
+
+def _give_back_freed_memory() -> None:
+    """Has the C library return each large block as it is freed, where it can (glibc's mallopt)."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt:
+        mallopt(-3, 1 << 20)  # M_MMAP_THRESHOLD
+
+
+def _run(large: bool, function: Callable, *args) -> Any:
+    if not large:
+        return function(*args)
+    with multiprocessing.get_context("spawn").Pool(1, _give_back_freed_memory) as pool:
+        return pool.apply(function, args)
 
 
 def compare(ours: np.ndarray, theirs: np.ndarray) -> float:
@@ -47,7 +94,7 @@ def compare(ours: np.ndarray, theirs: np.ndarray) -> float:
         raise ValueError("PyTorch's logits are not finite: the converted weights are wrong.")
     difference = float(np.abs(ours - theirs).max())
     allowed = TOLERANCE * max(1.0, float(np.abs(ours).max()))
-    if difference > allowed:
+    if not difference <= allowed:
         raise ValueError(
             f"PyTorch's logits differ from the trainer's by {difference:.3g}, more than "
             f"{allowed:.3g}: the conversion is wrong, and nothing was written."
@@ -55,29 +102,29 @@ def compare(ours: np.ndarray, theirs: np.ndarray) -> float:
     return difference
 
 
-def prove(folder: Path, tree: Tree, sizes: Sizes, dtype: str) -> dict[str, Any]:
+def prove(folder: Path, paths: list[str], sizes: Sizes, dtype: str) -> dict[str, Any]:
     """Loads `folder` with transformers and compares it with the trainer's network.
 
     A bfloat16 folder is compared with the trainer's weights rounded alike, and its distance from
     the unrounded ones is stated.
 
+    Args:
+      folder: a converted folder.
+      paths: the checkpoint, or those whose mean it is.
+      sizes: the network's.
+      dtype: of the folder's weights.
+
     Raises:
       ValueError: where names, shapes or logits differ.
     """
-    model = logits.load_torch(folder)
-    _check_names(model, sizes)
-    batch = logits.fixed_batch(sizes)
-    theirs = logits.torch_logits(model, batch)
-    del model
-    rounded = tree
-    if dtype != "float32":
-        rounded = {name: _Rounded(array, DTYPES[dtype]) for name, array in tree.items()}
-    ours = logits.trainer_logits(rounded, sizes, batch)
+    large = is_large(sizes)
+    theirs = _run(large, torch_logits, folder, sizes, large)
+    ours = _run(large, trainer_logits, paths, sizes, dtype)
     facts = {
         "largest_difference": compare(ours, theirs),
         "largest_logit": float(np.abs(ours).max()),
     }
     if dtype != "float32":
-        unrounded = logits.trainer_logits(tree, sizes, batch)
+        unrounded = _run(large, trainer_logits, paths, sizes, "float32")
         facts["largest_difference_from_float32"] = float(np.abs(unrounded - theirs).max())
     return facts

@@ -67,21 +67,26 @@ NETWORKS = FAMILIES | {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_transformers_computes_the_same_logits(tmp_path, name):
+@pytest.mark.parametrize("streamed", [False, True])
+def test_transformers_computes_the_same_logits(tmp_path, name, streamed):
     sizes = NETWORKS[name]
     values = arrays(sizes)
     write(tmp_path, sizes, values)
-    facts = verify.prove(tmp_path, tree(values), sizes, "float32")
-    assert facts["largest_difference"] < 1e-4
-    assert facts["largest_logit"] > 0.5
+    theirs = verify.torch_logits(tmp_path, sizes, streamed)
+    ours = logits.trainer_logits(tree(values), sizes, logits.fixed_batch(sizes))
+    assert verify.compare(ours, theirs) < 1e-4
+    assert np.abs(ours).max() > 0.5
 
 
 def test_bfloat16_is_proved_against_weights_rounded_alike(tmp_path):
     sizes = FAMILIES["t5_1_1"]
     values = arrays(sizes)
     write(tmp_path, sizes, values, "bfloat16")
-    facts = verify.prove(tmp_path, tree(values), sizes, "bfloat16")
-    assert facts["largest_difference"] < 1e-4 < facts["largest_difference_from_float32"]
+    batch, theirs = logits.fixed_batch(sizes), verify.torch_logits(tmp_path, sizes)
+    alike = logits.trainer_logits(verify.rounded(tree(values), "bfloat16"), sizes, batch)
+    assert verify.compare(alike, theirs) < 1e-4
+    with pytest.raises(ValueError, match="logits differ"):
+        verify.compare(logits.trainer_logits(tree(values), sizes, batch), theirs)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +103,9 @@ def test_one_wrong_tensor_anywhere_is_found(tmp_path, source):
     values = arrays(sizes)
     write(tmp_path, sizes, values)
     values[source] = values[source][..., ::-1]
+    ours = logits.trainer_logits(tree(values), sizes, logits.fixed_batch(sizes))
     with pytest.raises(ValueError, match="logits differ"):
-        verify.prove(tmp_path, tree(values), sizes, "float32")
+        verify.compare(ours, verify.torch_logits(tmp_path, sizes))
 
 
 def test_padding_of_the_inputs_is_part_of_the_batch():

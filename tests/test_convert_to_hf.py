@@ -13,7 +13,7 @@ from convert_fakes import FAMILIES, arrays, scanned, tree
 from transformers import AutoModelForSeq2SeqLM
 
 from convert import __main__ as door
-from convert import output, runs, to_hf
+from convert import output, runs, to_hf, trees
 from convert.config import Sizes
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -118,6 +118,8 @@ def test_a_run_is_converted_by_its_own_gin_and_then_skipped(run_folder, capsys):
     assert (folder / "model.safetensors").stat().st_mtime_ns == before
     assert convert(run_folder, "--vocabulary", "none", "--dtype", "bfloat16") == 0
     assert output.record(folder)["dtype"] == "bfloat16"
+    proof = output.record(folder)["proof"]
+    assert proof["largest_difference"] < 1e-4 < proof["largest_difference_from_float32"]
 
 
 def test_all_checkpoints_or_their_mean(run_folder):
@@ -146,7 +148,7 @@ def test_a_scanned_umt5_checkpoint_is_recognized(tmp_path, monkeypatch):
     values = arrays(sizes)
     state = {f"target/{name}": value for name, value in scanned(values, sizes).items()}
     state["state/step"] = np.array(7)
-    monkeypatch.setattr(to_hf, "open_checkpoint", lambda _: tree(state))
+    monkeypatch.setattr(trees, "open_checkpoint", lambda _: tree(state))
     run = runs.Run(str(tmp_path), {7: str(tmp_path)})
     (tmp_path / "checkpoint_7").mkdir()
     job = to_hf.Job(sizes=dataclasses.replace(sizes, own_bias=False), out=tmp_path / "out")
