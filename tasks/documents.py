@@ -42,17 +42,36 @@ class Tally:
         self.corpus = corpus
         self._lock = threading.Lock()
         self._counts = collections.Counter()
+        self._epochs = collections.defaultdict(dict)
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Adds `counts`, by name."""
         with self._lock:
             self._counts.update(counts)
 
-    def counts(self) -> dict[str, int]:
-        """Returns records read, records skipped by reason, and epochs completed."""
-        names = ("read", *(f"skipped_{reason}" for reason in REASONS), "epochs")
+    def begin(self, split: str, shard: tuple[int, int]) -> None:
+        """Says that this process reads a shard (index, of how many) of a split."""
         with self._lock:
-            return {name: self._counts[name] for name in names}
+            self._epochs[split].setdefault(shard, 0)
+
+    def end_epoch(self, split: str, shard: tuple[int, int]) -> bool:
+        """Counts an epoch of a shard; True if all shards that are read have now ended it."""
+        with self._lock:
+            shards = self._epochs[split]
+            before = min(shards.values(), default=0)
+            shards[shard] = shards.get(shard, 0) + 1
+            return min(shards.values()) > before
+
+    def counts(self) -> dict[str, int]:
+        """Returns records read, records skipped by reason, and epochs completed.
+
+        An epoch of a split is complete when every shard of it that this process reads is; of
+        several splits, that with most epochs counts.
+        """
+        names = ("read", *(f"skipped_{reason}" for reason in REASONS))
+        with self._lock:
+            epochs = max((min(e.values()) for e in self._epochs.values()), default=0)
+            return {**{name: self._counts[name] for name in names}, "epochs": epochs}
 
     def sentence(self) -> str:
         """Returns the counts as one line for the log."""

@@ -89,9 +89,7 @@ def preprocess(
     call = calls.guard(all_of, nothing)
 
     def fn(example):
-        texts = tf.numpy_function(
-            calls.guard(all_of, nothing), [example[key]], tf.string, stateful=False
-        )
+        texts = tf.numpy_function(call, [example[key]], tf.string, stateful=False)
         return {**example, key: tf.ensure_shape(texts, [None])}
 
     # Batches, because a call into Python costs more than the work on one document.

@@ -56,6 +56,8 @@ class Reader:
         self._counted: tuple | None = None
         # What cannot be listed fails here, before the first step.
         self._share = Share.of(source, split, index, num_shards)
+        self._name = (split, (index, num_shards))
+        source.tally.begin(*self._name)
 
     def dataset(self, seed: int | None) -> tf.data.Dataset:
         """Returns one epoch as {"text": string scalar}; see the top of this file."""
@@ -98,8 +100,8 @@ class Reader:
 
     def _parts(self, epoch, file) -> np.ndarray:
         if file == _END:
-            self._source.tally.add({"epochs": 1})
-            logging.info("%s", self._source.tally.sentence())
+            if self._source.tally.end_epoch(*self._name):
+                logging.info("%s", self._source.tally.sentence())
             return np.zeros([0], np.int64)
         share = self._share
         what = f"reading {share.all[file].url}"

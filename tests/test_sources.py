@@ -168,6 +168,17 @@ def test_what_is_no_document_is_skipped_and_counted_by_reason(tmp_path):
     assert "11 records read, skipped 2 empty, 2 null" in source.tally.sentence()
 
 
+def test_an_epoch_has_ended_when_all_shards_have(tmp_path):
+    source = CorpusSource(str(_write(tmp_path, "jsonl", LINES)))
+    datasets = [source.get_dataset("train", shard_info=seqio.ShardInfo(i, 3)) for i in range(3)]
+    epochs = []
+    for dataset in datasets:
+        list(dataset.as_numpy_iterator())
+        epochs.append(source.tally.counts()["epochs"])
+    assert epochs == [0, 0, 1]
+    assert source.tally.counts()["read"] == len(LINES)
+
+
 def test_columns_can_be_joined_by_a_template(tmp_path):
     (tmp_path / "train.jsonl").write_text('{"t": "Titlu", "b": "corp"}\n{"t": "x", "b": null}\n')
     assert CorpusSource(str(tmp_path), column="{t}: {b}").peek("train", 5) == ["Titlu: corp"]
