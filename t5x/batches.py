@@ -132,6 +132,7 @@ class TrainStream(Iterator[Batch]):
       converter_cls: seqio feature converter of the model.
       rows: first and end row of this host, see `host_rows`.
       seed: of this run.
+      shards: virtual shards, default as many as `shard_count` says.
     """
 
     def __init__(
@@ -140,9 +141,10 @@ class TrainStream(Iterator[Batch]):
         converter_cls: Callable[..., seqio.FeatureConverter],
         rows: tuple[int, int],
         seed: int,
+        shards: int | None = None,
     ):
         self.cfg, self.seed = cfg, seed
-        count = shard_count(cfg.batch_size, rows)
+        count = shards or shard_count(cfg.batch_size, rows)
         size = cfg.batch_size // count
         self.shards = range(rows[0] // size, -(-rows[1] // size))
         self.count = count
@@ -236,8 +238,11 @@ def eval_sets(
             logging.warning("Task %s has no split %r; it is not evaluated.", task.name, cfg.split)
             continue
         started = time.monotonic()
-        stream = TrainStream(one, converter_cls, rows, 0 if cfg.seed is None else cfg.seed)
-        sets[task.name] = [next(stream) for _ in range(eval_steps)]
+        # One shard, read by every host: the split is small, and cutting it would repeat its parts.
+        seed = 0 if cfg.seed is None else cfg.seed
+        stream = TrainStream(one, converter_cls, (0, cfg.batch_size), seed, shards=1)
+        whole = [next(stream) for _ in range(eval_steps)]
+        sets[task.name] = [{k: v[slice(*rows)] for k, v in batch.items()} for batch in whole]
         stream.close()
         logging.info("Read %s in %.1f s.", task.name, time.monotonic() - started)
     return sets
