@@ -30,12 +30,10 @@ class _Place:
     def __init__(self, batches):
         self._batches = batches
         self.step = -1
-        self.first_record = 0
         self.batch: list | None = []
 
     def advance(self) -> None:
         """Moves to the next batch; `batch` is None behind the last."""
-        self.first_record += len(self.batch)
         self.batch = next(self._batches, None)
         self.step += 1
 
@@ -125,8 +123,7 @@ class Reader:
             batch = place.batch or []
             share = self._share
             if share.by_records:
-                mine = (self._index - place.first_record) % self._num_shards
-                batch = batch[mine :: self._num_shards]
+                batch = batch[self._index :: self._num_shards]
             tally = None if self._counted == key else self._source.tally
             self._counted = key
         texts = screen(batch, self._source.column, self._source.max_chars, tally)
