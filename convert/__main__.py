@@ -108,6 +108,10 @@ def main(argv: list[str]) -> int:
     except ValueError as error:
         print(f"convert: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"convert: {where}{error.strerror or error}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -52,9 +52,13 @@ class PlannedFile:
         self._places = dict(places)
         self._left = set(places)
         self._file = path.open("xb")
-        os.truncate(self._file.fileno(), size)
-        for offset, data in skeleton:
-            self._put(offset, memoryview(data))
+        try:
+            os.truncate(self._file.fileno(), size)
+            for offset, data in skeleton:
+                self._put(offset, memoryview(data))
+        except OSError:
+            self._file.close()
+            raise
 
     def __enter__(self) -> "PlannedFile":
         return self

@@ -117,6 +117,7 @@ def _request(run: Run, steps: list[int], job: Job) -> dict[str, Any]:
         "dtype": job.dtype,
         "formats": list(job.formats),
         "tokenizer": job.vocabulary is not None,
+        "metadata": json.loads(json.dumps(dataclasses.asdict(job.metadata))),
         "sizes": json.loads(json.dumps(dataclasses.asdict(job.sizes))),
     }
 

@@ -1,5 +1,6 @@
 """Published models to T5X and back, bit by bit."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 from convert_fakes import FAMILIES
-from transformers import AutoConfig, AutoModelForSeq2SeqLM
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from convert import __main__ as door
 from convert import from_hf
@@ -117,6 +118,23 @@ def test_a_head_of_its_own_is_known_by_config_and_weights(tmp_path):
         model.tied()
     model.config["scale_decoder_outputs"] = False  # as transformers 5 saves T5 1.1
     assert not model.tied()
+
+
+def test_a_run_with_its_vocabulary_answers_in_transformers(tmp_path):
+    mini = GOLDEN.parents[1] / "data" / "ro_mini" / "ro_mini.model"
+    folder = publish(tmp_path / "hf", dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048))
+    (folder / "spiece.model").write_bytes(mini.read_bytes())
+    assert door.main(["from_hf", str(folder), str(tmp_path / "run")]) == 0
+    assert (tmp_path / "run" / "vocabulary.model").read_bytes() == mini.read_bytes()
+    assert door.main([str(tmp_path / "run"), "--language", "ro", "--license", "cc0-1.0"]) == 0
+    done = tmp_path / "run_hf" / "checkpoint_0"
+    assert json.loads((done / "conversion.json").read_text())["proof"]["tokenizer_texts"] > 0
+    tokenizer = AutoTokenizer.from_pretrained(done)
+    model = AutoModelForSeq2SeqLM.from_pretrained(done)
+    ids = tokenizer("Copiii se joacă <extra_id_0> în curte.", return_tensors="pt").input_ids
+    assert 2047 in ids
+    assert model.generate(ids, max_new_tokens=4).shape[1] <= 5
+    assert "language:\n- ro" in (done / "README.md").read_text()
 
 
 def test_bad_folders_are_one_sentence(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Golden checkpoints of upstream through the whole converter, and all that can be wrong."""
 
 import dataclasses
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -55,7 +56,7 @@ def wrong(capsys, *arguments):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_golden_weights_arrive_and_score_as_upstream_scores(tmp_path, name, kind):
     run = runs.find(str(GOLDEN / name / kind / "checkpoint_25"))
-    job = to_hf.Job(sizes=sizes_of(name), out=tmp_path / "out")
+    job = to_hf.Job(sizes=sizes_of(name), out=tmp_path / "out", verify=False)
     folder = to_hf.convert_one(run, [25], job)
     found = safetensors.numpy.load_file(folder / "model.safetensors")
     truth = np.load(GOLDEN / name / "final_state.npz")
@@ -194,6 +195,22 @@ def test_a_truncated_array_is_one_sentence_and_leaves_nothing(run_folder, capsys
     array.unlink()
     assert "token_embedder" in wrong(capsys, run_folder, "--vocabulary", "none")
     assert not list((run_folder.parent / "run_hf").iterdir())
+
+
+def test_a_disk_that_fills_up_leaves_nothing(run_folder, capsys, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.pwrite", full)
+    assert "is full" in wrong(capsys, run_folder, "--vocabulary", "none")
+    assert not list((run_folder.parent / "run_hf").iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(run_folder, capsys):
+    out = run_folder / "config.gin" / "out"
+    message = wrong(capsys, run_folder, "--vocabulary", "none", "--out", out)
+    assert message.startswith("convert: ")
+    assert str(run_folder / "config.gin") in message
 
 
 def test_a_folder_that_is_not_ours_is_left_alone(run_folder, capsys):
