@@ -15,6 +15,10 @@ import tensorflow as tf
 from tasks import normalize, spans, tokens, vocabularies
 from tasks.sources import CorpusSource
 
+# Each shard of a run shuffles its own runs of tokens, after its source has permuted files, parts and
+# records; what waits in the buffers is saved with every checkpoint, so they are small.
+SHUFFLED_RUNS = 128
+
 Vocabulary = str | Callable[[], str] | seqio.Vocabulary
 
 
@@ -61,4 +65,5 @@ def _add(name, source, vocabulary, objective, normalization) -> seqio.Task:
         ],
         output_features={"inputs": feature, "targets": feature},
         metric_fns=[],
+        shuffle_buffer_size=SHUFFLED_RUNS,
     )
