@@ -1,0 +1,167 @@
+"""Logical axes to mesh axes, devices to meshes, batches to devices."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+from t5x.partitioning import (
+    PjitPartitioner,
+    constrain,
+    mesh_axes,
+    standard_logical_axis_rules,
+    submesh_grid,
+)
+
+
+def spec(axes, shape, partitions=2, **rules):
+    rules = standard_logical_axis_rules(**rules)
+    return mesh_axes(axes, rules, PjitPartitioner(partitions).mesh, shape)
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape", "expected"),
+    [
+        (("batch", "length", "embed"), (8, 16, 32), ("data", None, None)),
+        (("embed", "mlp"), (32, 64), (None, "model")),
+        (("layers", "joined_kv", "embed"), (3, 64, 32), (None, "model", None)),
+        (("vocab", "embed"), (512, 32), ("model", None)),
+        (("heads", "relpos_buckets"), (4, 32), ("model", None)),
+        ((None, "mlp"), (8, 64), (None, "model")),
+        ((), (), ()),
+    ],
+)
+def test_an_axis_follows_its_rule(axes, shape, expected):
+    assert spec(axes, shape) == PartitionSpec(*expected)
+
+
+def test_what_a_mesh_axis_does_not_divide_is_replicated():
+    assert spec(("embed", "mlp"), (32, 63)) == PartitionSpec(None, None)
+    assert spec(("batch", "length"), (3, 8)) == PartitionSpec(None, None)
+
+
+def test_a_mesh_axis_serves_one_dimension():
+    assert spec(("vocab", "mlp"), (64, 64)) == PartitionSpec("model", None)
+    # The next that it could serve gets it where the first is indivisible.
+    assert spec(("vocab", "mlp"), (63, 64)) == PartitionSpec(None, "model")
+
+
+def test_two_dimensional_partitioning_spreads_the_embedding_axis():
+    two = {"parameter_partitioning_dims": 2, "activation_partitioning_dims": 2}
+    assert spec(("embed", "mlp"), (32, 64), **two) == PartitionSpec("data", "model")
+    assert spec(("batch", "length", "embed"), (8, 4, 32), **two) == PartitionSpec(
+        "data", None, None
+    )
+    activations = {"activation_partitioning_dims": 2}
+    assert spec(("batch", "length", "embed"), (8, 4, 32), **activations) == PartitionSpec(
+        "data", None, "model"
+    )
+
+
+def test_rules_can_be_added_and_must_be_there():
+    added = {"additional_rules": [("experts", "data")]}
+    assert spec(("experts", "embed"), (4, 8), **added) == PartitionSpec("data", None)
+    with pytest.raises(ValueError, match=r"\['experts'\] have no rule; .*additional_rules"):
+        spec(("experts", "embed"), (4, 8))
+    with pytest.raises(ValueError, match=r"parameter_partitioning_dims is 3; set it to 1 or 2"):
+        standard_logical_axis_rules(parameter_partitioning_dims=3)
+
+
+@pytest.mark.parametrize(("partitions", "data"), [(None, 8), (1, 8), (2, 4), (8, 1)])
+def test_all_devices_are_in_the_mesh_once(partitions, data):
+    mesh = PjitPartitioner(partitions).mesh
+    assert mesh.shape == {"data": data, "model": 8 // data}
+    assert sorted(d.id for d in mesh.devices.flat) == sorted(d.id for d in jax.devices())
+
+
+def test_partitions_that_do_not_divide_the_devices_are_refused():
+    with pytest.raises(ValueError, match=r"num_partitions is 3, .* the 8 devices; set it to a"):
+        _ = PjitPartitioner(3).mesh
+
+
+def test_contradicting_numbers_of_partitions_are_refused():
+    with pytest.raises(ValueError, match=r"num_partitions is 4 but .* \(2, 1\) has 2 devices"):
+        PjitPartitioner(4, model_parallel_submesh=(2, 1))
+    assert PjitPartitioner(1, model_parallel_submesh=(2, 2, 1, 1)).num_partitions == 4
+    with pytest.raises(ValueError, match=r"params_on_devices=False is not supported"):
+        PjitPartitioner(params_on_devices=False)
+
+
+def test_a_batch_must_be_cut_into_equal_parts():
+    partitioner = PjitPartitioner(2)
+    partitioner.check_batch(24, 3, "BATCH_SIZE")
+    partitioner.check_batch(4, None, "BATCH_SIZE")
+    with pytest.raises(ValueError, match=r"BATCH_SIZE is 20, .* 4 .* × 3 .* multiple of 12"):
+        partitioner.check_batch(20, 3, "BATCH_SIZE")
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    coords: tuple[int, int, int]
+    core_on_chip: int = 0
+    platform: str = "tpu"
+    id: int = 0
+
+
+def slice_of(x, y, z=1, cores=1):
+    chips = [
+        Chip((i, j, k), c)
+        for i in range(x)
+        for j in range(y)
+        for k in range(z)
+        for c in range(cores)
+    ]
+    return [chips[i] for i in np.random.default_rng(0).permutation(len(chips))]
+
+
+@pytest.mark.parametrize(
+    ("chips", "submesh"),
+    [
+        (slice_of(4, 4), (2, 2, 1, 1)),
+        (slice_of(4, 4), (4, 1)),
+        (slice_of(2, 2, 2, 2), (1, 1, 2, 2)),
+        (slice_of(4, 4), (1, 1, 1, 1)),
+    ],
+)
+def test_each_model_replica_is_one_block_of_chips(chips, submesh):
+    grid = submesh_grid(chips, submesh)
+    assert {(*d.coords, d.core_on_chip) for d in grid.flat} == {
+        (*d.coords, d.core_on_chip) for d in chips
+    }
+    sizes = (*submesh, 1, 1, 1)[:4]
+    assert grid.shape == (len(chips) // np.prod(sizes), np.prod(sizes))
+    for row in grid:
+        places = np.array([(*d.coords, d.core_on_chip) for d in row])
+        extent = places.max(0) - places.min(0) + 1
+        assert tuple(extent) == sizes
+
+
+def test_a_submesh_that_does_not_tile_the_slice_is_refused():
+    with pytest.raises(ValueError, match=r"model_parallel_submesh \(3, 1, 1, 1\) does not tile"):
+        submesh_grid(slice_of(4, 4), (3, 1, 1, 1))
+
+
+def test_constrain_lays_out_inside_a_step_and_nowhere_else():
+    partitioner = PjitPartitioner(2)
+    x = jnp.zeros((8, 4, 16))
+    assert constrain(x, "batch", "length", "mlp") is x
+    with partitioner.activations():
+        y = jax.jit(lambda x: constrain(x + 1, "batch", "length", "mlp"))(x)
+    assert y.sharding.is_equivalent_to(partitioner.sharding(("batch", "length", "mlp"), x.shape), 3)
+    assert y.sharding.spec == PartitionSpec("data", None, "model")
+    assert constrain(x, "batch", "length", "mlp") is x
+
+
+def test_a_batch_lies_over_the_data_axis():
+    partitioner = PjitPartitioner(2)
+    batch = jax.device_put(np.arange(8), partitioner.batch_sharding)
+    assert {tuple(s.data.tolist()) for s in batch.addressable_shards} == {
+        (0, 1),
+        (2, 3),
+        (4, 5),
+        (6, 7),
+    }
+    assert partitioner.replicated.spec == PartitionSpec()

@@ -1,0 +1,120 @@
+"""A language that a tiny network learns in a few steps, as seqio tasks, and runs on it.
+
+An example's inputs are a few letters, its targets the same letters: `abca` to `abca`.
+"""
+
+import functools
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from t5x import adafactor, models, schedules
+from t5x import train as door
+from t5x.batches import DatasetConfig
+from t5x.checkpoint_config import CheckpointConfig, SaveCheckpointConfig
+from t5x.examples.t5 import network
+from t5x.partitioning import PjitPartitioner
+from t5x.trainer import Trainer
+
+VOCABULARY = seqio.ByteVocabulary()
+SPLITS = {"train": 96, "validation": 20}
+LENGTHS = {"inputs": 16, "targets": 16}
+TASK, BARE, MIXED = "toy_copy", "toy_bare", "toy_mixed"
+
+
+def texts(split: str) -> list[str]:
+    """The texts of a split, 2 to 7 letters each."""
+    random = np.random.default_rng(list(SPLITS).index(split))
+    return [
+        "".join(random.choice(list("abcd"), random.integers(2, 8))) for _ in range(SPLITS[split])
+    ]
+
+
+def dataset(split: str, shuffle_files: bool = False, seed: int | None = None) -> tf.data.Dataset:
+    """Pairs of equal texts."""
+    both = texts(split)
+    return tf.data.Dataset.from_tensor_slices({"inputs": both, "targets": both})
+
+
+def same(targets, predictions):
+    """Share of predictions that are right to the last letter."""
+    return {"exact": float(np.mean([t == p for t, p in zip(targets, predictions, strict=True)]))}
+
+
+def likelihood(targets, scores):
+    """Mean log-likelihood."""
+    return {"likelihood": float(np.mean(scores))}
+
+
+def add_task(name: str, **settings) -> None:
+    """Registers a task of the toy language, once."""
+    if name not in seqio.TaskRegistry.names():
+        feature = seqio.Feature(VOCABULARY, add_eos=True)
+        seqio.TaskRegistry.add(
+            name,
+            source=seqio.FunctionDataSource(dataset, list(SPLITS), num_input_examples=SPLITS),
+            preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos],
+            output_features={"inputs": feature, "targets": feature},
+            **settings,
+        )
+
+
+add_task(TASK, metric_fns=[same, likelihood])
+add_task(BARE)
+if MIXED not in seqio.MixtureRegistry.names():
+    seqio.MixtureRegistry.add(MIXED, [TASK, BARE], default_rate=1.0)
+
+
+def model(**settings) -> models.EncoderDecoderModel:
+    """A network of one layer a side."""
+    sizes = {"vocab_size": 264, "emb_dim": 16, "num_heads": 2, "head_dim": 8, "mlp_dim": 32}
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1, "dropout_rate": 0.0}
+    config = network.T5Config(**{**sizes, **layers, **settings})
+    optimizer = adafactor.Adafactor(
+        decay_rate=0.8, logical_factor_rules=adafactor.standard_logical_factor_rules()
+    )
+    return models.EncoderDecoderModel(
+        network.Transformer(config=config), VOCABULARY, VOCABULARY, optimizer
+    )
+
+
+def data(split: str = "train", **settings) -> DatasetConfig:
+    """What a recipe would say of the toy's examples."""
+    defaults = {
+        "mixture_or_task_name": TASK,
+        "task_feature_lengths": LENGTHS,
+        "split": split,
+        "batch_size": 8,
+        "shuffle": split == "train",
+        "seed": 0,
+        "pack": split == "train",
+    }
+    return DatasetConfig(**{**defaults, **settings})
+
+
+def rate(step):
+    """The learning rate of all runs."""
+    return schedules.create_learning_rate_scheduler("constant", base_learning_rate=0.3)(step)
+
+
+def train(model_dir, save=None, restore=None, trainer=None, **changes):
+    """`train.train` with short periods; gives what it gives."""
+    save = {"period": 4, "keep": None, "save_dataset": True, **(save or {})}
+    arguments = {
+        "model": model(),
+        "train_dataset_cfg": data(),
+        "train_eval_dataset_cfg": None,
+        "infer_eval_dataset_cfg": None,
+        "checkpoint_cfg": CheckpointConfig(SaveCheckpointConfig(**save), restore),
+        "partitioner": PjitPartitioner(),
+        "trainer_cls": functools.partial(Trainer, learning_rate_fn=rate, **(trainer or {})),
+        "model_dir": str(model_dir),
+        "total_steps": 8,
+        "eval_steps": 1,
+        "eval_period": 4,
+        "stats_period": 1,
+        "random_seed": 0,
+        "summarize_config_fn": lambda *_: None,
+    }
+    return door.train(**{**arguments, **changes})
