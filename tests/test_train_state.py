@@ -1,0 +1,102 @@
+"""The state of a run: shapes and places over any mesh, and the way to the disk and back."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import toy
+from conftest import Golden
+from flax.traverse_util import flatten_dict
+
+from t5x import optimizers
+from t5x.partitioning import PjitPartitioner
+from t5x.train_state import from_disk, initial_state, state_specs, to_disk
+
+SHAPES = {"encoder_input_tokens": (8, 32), "decoder_input_tokens": (8, 20)}
+
+
+def specs_of(model, partitions):
+    return state_specs(model, PjitPartitioner(partitions), SHAPES)
+
+
+def equal(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 4])
+def test_the_disk_layout_is_upstreams_and_spread_over_the_model_axis(golden, partitions):
+    specs = specs_of(golden.model(), partitions)
+    flat = flatten_dict(specs.on_disk, sep="/")
+    wanted = golden.arrays("final_state")
+    assert {k: v.shape for k, v in flat.items()} == {k: v.shape for k, v in wanted.items()}
+    assert {k: v.dtype for k, v in flat.items()} == {k: v.dtype for k, v in wanted.items()}
+    place = lambda name: tuple(flat[name].sharding.spec)
+    assert place("target/encoder/layers_1/attention/query/kernel") == (None, "model")
+    assert place("target/encoder/layers_1/attention/out/kernel") == ("model", None)
+    assert place("target/token_embedder/embedding") == ("model", None)
+    assert place("state/param_states/token_embedder/embedding/v") == ("model", None)
+    assert place("target/decoder/decoder_norm/scale") == (None,)
+    shard = flat["target/token_embedder/embedding"].sharding.shard_shape((512, 64))
+    assert shard == (512 // partitions, 64)
+
+
+def test_in_memory_layers_lie_on_a_leading_axis_of_their_own(golden):
+    specs = specs_of(golden.model(), 2)
+    kernel = specs.state.params["decoder"]["layers"]["self_attention"]["query"]["kernel"]
+    assert kernel.shape == (3, 64, 64)
+    assert tuple(kernel.sharding.spec) == (None, None, "model")
+    axes = specs.axes["decoder"]["layers"]["self_attention"]["query"]["kernel"]
+    assert axes == ("layers", "embed", "joined_kv")
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_to_the_disk_and_back_is_the_same(partitions):
+    golden = Golden("t5_1_1")
+    specs = specs_of(golden.model(), partitions)
+    saved = golden.tree("final_state")
+    state = from_disk(saved, specs)
+    assert int(state.step) == 25
+    shards = jax.tree.map(lambda x, s: x.sharding == s, state, specs.shardings)
+    assert all(jax.tree.leaves(shards))
+    back = to_disk(state, specs)
+    equal(back, saved)
+    kernel = back["target"]["encoder"]["layers_0"]["mlp"]["wi_0"]["kernel"]
+    assert kernel.sharding.shard_shape(kernel.shape) == (64, 96 // partitions)
+
+
+def test_initial_values_do_not_depend_on_the_mesh():
+    model = toy.model(emb_dim=16)
+    states = [initial_state(model, specs_of(model, n), jax.random.key(7)) for n in (1, 4)]
+    equal(*states)
+    other = initial_state(model, specs_of(model, 1), jax.random.key(8))
+    embedding = lambda state: state.params["token_embedder"]["embedding"]
+    assert np.abs(np.asarray(embedding(states[0]) - embedding(other))).max() > 0.1
+    assert int(other.step) == 0
+
+
+def test_initial_values_differ_between_layers():
+    model = toy.model(num_encoder_layers=2)
+    state = initial_state(model, specs_of(model, 1), jax.random.key(0))
+    kernel = np.asarray(state.params["encoder"]["layers"]["mlp"]["wi"]["kernel"])
+    assert np.abs(kernel[0] - kernel[1]).max() > 0.01
+
+
+def test_an_optax_state_goes_to_the_disk_too():
+    import optax
+
+    model = toy.model()
+    model.optimizer_def = optimizers.chain([optax.adamw(0.1)])
+    specs = specs_of(model, 2)
+    state = initial_state(model, specs, jax.random.key(0))
+    moments = state.replace(param_states=jax.tree.map(lambda x: x + 1, state.param_states))
+    on_disk = to_disk(moments, specs)
+    names = flatten_dict(on_disk["state"]["param_states"], sep="/")
+    assert any(name.endswith("mu/encoder/layers_0/mlp/wi/kernel") for name in names)
+    back = from_disk(on_disk, specs)
+    assert jax.tree.structure(back) == jax.tree.structure(moments)
+    equal(back, moments)
+
+
+def test_parameters_are_float32_whatever_the_activations():
+    specs = specs_of(toy.model(dtype=jnp.bfloat16), 1)
+    assert {leaf.dtype for leaf in jax.tree.leaves(specs.state.params)} == {np.dtype("float32")}
