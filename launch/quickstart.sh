@@ -35,7 +35,7 @@ convert() {
 }
 
 fill_in() {
-  HF_HUB_OFFLINE=1 "$VENV/bin/python" - "${MODEL_DIR}_hf" "${SENTENCES[@]}" << 'PYTHON'
+  HF_HUB_OFFLINE=1 "$PYTHON" - "${MODEL_DIR}_hf" "${SENTENCES[@]}" << 'PYTHON'
 import pathlib, sys
 from transformers import AutoTokenizer, T5ForConditionalGeneration, utils
 
@@ -61,7 +61,7 @@ PYTHON
 }
 
 losses() {
-  PYTHONPATH="$ROOT" "$VENV/bin/python" - "$MODEL_DIR" << 'PYTHON'
+  PYTHONPATH="$ROOT" "$PYTHON" - "$MODEL_DIR" << 'PYTHON'
 import pathlib, sys
 from convert.curve import loss_curve
 
@@ -73,7 +73,7 @@ for name, points in loss_curve(pathlib.Path(sys.argv[1])).items():
 PYTHON
 }
 
-step "1. Set up .venv" bash "$ROOT/launch/setup.sh"
+step "1. Set up .venv" use_python
 step "2. Train a small T5 on Romanian text" bash "$ROOT/launch/ro_t5x_tiny.sh" "$@"
 step "3. Convert its checkpoints to Hugging Face" convert
 step "4. Fill in what is masked" fill_in
@@ -84,6 +84,6 @@ printf '\n'
 printf '  %-13s%s\n' \
   "checkpoints" "$MODEL_DIR" \
   "converted" "${MODEL_DIR}_hf" \
-  "curves" "$VENV/bin/tensorboard --logdir $MODEL_DIR"
+  "curves" "$PYTHON -m tensorboard.main --logdir $MODEL_DIR"
 printf '\n'
 printf '  %s\n' "${took[@]}"

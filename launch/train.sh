@@ -20,35 +20,32 @@ model_dir="${MODEL_DIR:-$ROOT/runs/$recipe}"
 if [[ "$model_dir" != /* && "$model_dir" != *://* ]]; then
   model_dir="$PWD/$model_dir"
 fi
-# As a gin string. Under the repository a short path reads better in logs.
-quoted="${model_dir#"$ROOT/"}"
-if [[ -n "${T5X_DIR:-}" ]]; then
-  quoted="$model_dir"
+path="$ROOT"
+folder="$ROOT"
+search=()
+if [[ -z "${T5X_DIR:-}" ]]; then
+  model_dir="${model_dir#"$ROOT/"}" # reads better, and training starts in ROOT
+elif [[ ! -f "$T5X_DIR/t5x/train.py" ]]; then
+  fail "T5X_DIR is $T5X_DIR, which has no t5x/train.py: name a checkout of upstream T5X."
+else
+  T5X_DIR="$(cd "$T5X_DIR" && pwd)"
+  path="$T5X_DIR:$ROOT"
+  search=(--gin_search_paths="$T5X_DIR")
+  # Python and gin both look into the current folder first. So it is one like the repository, but
+  # with upstream's t5x/ in the place of ours.
+  folder="$ROOT/runs/.upstream/${T5X_DIR//\//_}"
+  mkdir -p "$folder"
+  for entry in "$ROOT"/* "$T5X_DIR/t5x"; do
+    if [[ "$entry" != "$ROOT/t5x" && "$entry" != "$ROOT/runs" ]]; then
+      ln -sfn "$entry" "$folder/"
+    fi
+  done
 fi
-quoted="${quoted//\\/\\\\}"
-quoted="\"${quoted//\"/\\\"}\""
 
 use_python
 choose_device
-flags=(--gin_file="gin/$recipe.gin" --gin.MODEL_DIR="$quoted")
-path="$ROOT"
-cd "$ROOT"
-if [[ -n "${T5X_DIR:-}" ]]; then
-  if [[ ! -f "$T5X_DIR/t5x/train.py" ]]; then
-    fail "T5X_DIR is $T5X_DIR, which has no t5x/train.py: name a checkout of upstream T5X."
-  fi
-  T5X_DIR="$(cd "$T5X_DIR" && pwd)"
-  path="$T5X_DIR:$ROOT"
-  flags+=(--gin_search_paths="$T5X_DIR")
-  # Python and gin both look into the current folder first. So this one has everything of the
-  # repository but t5x/.
-  mkdir -p runs/.upstream
-  for entry in *; do
-    if [[ "$entry" != t5x && "$entry" != runs ]]; then
-      ln -sfn "$ROOT/$entry" "runs/.upstream/$entry"
-    fi
-  done
-  cd runs/.upstream
-fi
+cd "$folder"
 export PYTHONPATH="$path${PYTHONPATH:+:$PYTHONPATH}"
-run_module t5x.train "${flags[@]}" "$@"
+quoted="${model_dir//\\/\\\\}" # as gin writes a string
+run_module t5x.train --gin_file="gin/$recipe.gin" --gin.MODEL_DIR="\"${quoted//\"/\\\"}\"" \
+  ${search[@]+"${search[@]}"} "$@"

@@ -1,0 +1,490 @@
+"""The scripts run for real, with an interpreter that records how it was called."""
+
+import ast
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LAUNCH = ROOT / "launch"
+SCRIPTS = sorted(
+    [*LAUNCH.glob("*.sh"), *ROOT.glob("convert/*.sh"), *ROOT.glob("tests/*.sh"), ROOT / ".ci/run"]
+)
+RECIPES = sorted(path.stem for path in (ROOT / "gin").glob("*.gin"))
+ENV = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+
+
+def bash(*command, env=None, cwd=None):
+    return subprocess.run(
+        ["bash", *map(str, command)],
+        env=ENV | (env or {}),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def executable(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def sentence(process):
+    """The one line that a script ends with when it refuses."""
+    assert process.returncode == 2, process
+    lines = process.stderr.splitlines()
+    assert len(lines) == 1, process.stderr
+    return lines[0]
+
+
+# --- every script
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_scripts_parse_stop_at_the_first_error_and_please_shellcheck(script):
+    assert bash("-n", script).returncode == 0
+    if script.name not in ("environment.sh", "run"):
+        assert "\nset -euo pipefail\n" in script.read_text()
+    shellcheck = pathlib.Path(sys.executable).parent / "shellcheck"
+    if not shellcheck.exists():
+        pytest.skip("shellcheck is not installed")
+    found = subprocess.run(
+        [shellcheck, "-x", "-P", "SCRIPTDIR", script], capture_output=True, text=True
+    )
+    assert found.returncode == 0, found.stdout
+
+
+def test_every_recipe_has_its_script_of_three_lines():
+    for recipe in RECIPES:
+        lines = (LAUNCH / f"{recipe}.sh").read_text().splitlines()
+        assert len(lines) == 3
+        assert lines[2].endswith(f'/train.sh" {recipe} "$@"')
+
+
+def test_ci_runs_the_tests_and_nothing_else():
+    lines = (ROOT / ".ci/run").read_text().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == ["bash tests/run.sh"]
+
+
+# --- training
+
+
+@pytest.fixture
+def recorder(tmp_path):
+    """An interpreter that prints where and how it was called, as JSON."""
+    code = tmp_path / "record.py"
+    code.write_text(
+        "import json, os, sys\n"
+        "print(json.dumps({'argv': sys.argv[1:], 'cwd': os.getcwd(), 'env': dict(os.environ)}))\n"
+    )
+    return executable(
+        tmp_path / "python", f'#!/usr/bin/env bash\nexec {sys.executable} {code} "$@"\n'
+    )
+
+
+def recorded(process):
+    assert process.returncode == 0, process.stderr
+    assert process.stderr == ""
+    call = json.loads(process.stdout)
+    assert call["argv"][0] == "-c"
+    call["flags"] = call["argv"][2:]  # after the lines that keep TensorFlow quiet
+    return call
+
+
+def model_dir(call):
+    (value,) = [f for f in call["flags"] if f.startswith("--gin.MODEL_DIR=")]
+    return ast.literal_eval(value.partition("=")[2])
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_trains_into_its_own_folder_by_default(recipe, recorder):
+    call = recorded(bash(LAUNCH / f"{recipe}.sh", env={"PYTHON": str(recorder)}))
+    assert call["flags"][:2] == ["t5x.train", f"--gin_file=gin/{recipe}.gin"]
+    assert model_dir(call) == f"runs/{recipe}"
+    assert call["cwd"] == str(ROOT)
+    assert call["env"]["PYTHONPATH"] == str(ROOT)
+
+
+def test_flags_come_last_so_that_they_win(recorder):
+    flags = ["--gin.TRAIN_STEPS=7", '--gin.MODEL_DIR="elsewhere"', "--dry_run"]
+    call = recorded(bash(LAUNCH / "ro_t5x_tiny.sh", *flags, env={"PYTHON": str(recorder)}))
+    assert call["flags"][-3:] == flags
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("gs://bucket/run", "gs://bucket/run"),
+        ("/data/run", "/data/run"),
+        ("here", "{cwd}/here"),
+        ('a "quoted" \\ name', '{cwd}/a "quoted" \\ name'),
+    ],
+)
+def test_model_dir_starts_where_one_stands(given, expected, recorder, tmp_path):
+    env = {"PYTHON": str(recorder), "MODEL_DIR": given}
+    call = recorded(bash(LAUNCH / "ro_t5x_base.sh", env=env, cwd=tmp_path))
+    assert model_dir(call) == expected.format(cwd=tmp_path)
+    assert call["cwd"] == str(ROOT)
+
+
+def test_an_unknown_recipe_is_one_sentence():
+    said = sentence(bash(LAUNCH / "train.sh", "ro_t5x_huge"))
+    assert "'ro_t5x_huge' is no recipe" in said
+    assert all(recipe in said for recipe in RECIPES)
+
+
+def test_a_failure_of_the_trainer_is_the_scripts(tmp_path):
+    python = executable(tmp_path / "python", "#!/usr/bin/env bash\nexit 3\n")
+    assert bash(LAUNCH / "ro_t5x_tiny.sh", env={"PYTHON": str(python)}).returncode == 3
+
+
+def test_a_dry_run_prints_the_configuration_and_no_noise(tmp_path):
+    env = {"PYTHON": sys.executable, "MODEL_DIR": "run"}
+    flags = ["--dry_run", "--gin.TRAIN_STEPS=7"]
+    process = bash(LAUNCH / "ro_t5x_tiny.sh", *flags, env=env, cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert process.stderr == ""
+    assert f"MODEL_DIR = '{tmp_path}/run'" in process.stdout.replace("\\\n    ", "")
+    assert "TRAIN_STEPS = 7" in process.stdout
+
+
+# --- upstream's trainer, and TensorFlow's notices
+
+TRAIN = """
+import json, os, sys
+import gin, t5x, tasks
+MARK = 1
+gin.parse_config("include 't5x/configs/runs/pretrain.gin'")
+print(json.dumps({
+    "t5x": t5x.__file__, "tasks": tasks.__file__, "argv": sys.argv[1:], "who": __name__,
+    "main": hasattr(sys.modules["__main__"], "MARK"),
+    "data": os.path.exists("data/ro_mini") and os.path.exists("gin/ro_t5x_tiny.gin"),
+    "included": gin.query_parameter("INCLUDED/gin.macro.value"),
+}))
+print("a warning of its own", file=sys.stderr)
+"""
+NOISE = """
+import os
+os.write(2, b"I0000 oneDNN\\n")
+class config:
+    set_visible_devices = staticmethod(lambda *_: os.write(2, b"E0000 cuInit\\n"))
+"""
+
+
+@pytest.fixture
+def upstream(tmp_path):
+    """The environment that runs a checkout whose trainer says what it sees.
+
+    TensorFlow is a noisy stub. The scripts lie in a clone, RECIPE among them, so that nothing is
+    left in the repository.
+    """
+    shutil.copytree(LAUNCH, tmp_path / "clone/launch")
+    for name in ("data", "gin", "t5x", "tasks"):
+        (tmp_path / "clone" / name).symlink_to(ROOT / name)
+    checkout = tmp_path / "checkout"
+    files = {
+        "checkout/t5x/__init__.py": "",
+        "checkout/t5x/train.py": TRAIN,
+        "checkout/t5x/configs/runs/pretrain.gin": "INCLUDED = 'upstream'\n",
+        "stubs/tensorflow/__init__.py": NOISE,
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return {
+        "PYTHON": sys.executable,
+        "PYTHONPATH": str(tmp_path / "stubs"),
+        "T5X_DIR": str(checkout),
+        "MODEL_DIR": str(tmp_path / "run"),
+        "RECIPE": str(tmp_path / "clone/launch/ro_t5x_tiny.sh"),
+    }
+
+
+def test_t5x_dir_puts_upstream_before_the_repository(upstream):
+    process = bash(upstream["RECIPE"], "--gin.TRAIN_STEPS=7", env=upstream)
+    assert process.returncode == 0, process.stderr
+    seen = json.loads(process.stdout)
+    checkout = upstream["T5X_DIR"]
+    assert os.path.realpath(seen["t5x"]) == f"{checkout}/t5x/__init__.py"
+    assert os.path.realpath(seen["tasks"]) == f"{ROOT}/tasks/__init__.py"
+    assert seen["included"] == "upstream"
+    assert seen["data"]
+    assert seen["who"] == "__main__"
+    assert seen["main"]
+    assert seen["argv"] == [
+        "--gin_file=gin/ro_t5x_tiny.gin",
+        f'--gin.MODEL_DIR="{upstream["MODEL_DIR"]}"',
+        f"--gin_search_paths={checkout}",
+        "--gin.TRAIN_STEPS=7",
+    ]
+
+
+def test_a_checkout_never_sees_another(upstream, tmp_path):
+    shutil.copytree(upstream["T5X_DIR"], tmp_path / "other")
+    for checkout in (tmp_path / "checkout", tmp_path / "other", tmp_path / "checkout"):
+        process = bash(upstream["RECIPE"], env=upstream | {"T5X_DIR": str(checkout)})
+        seen = json.loads(process.stdout)
+        assert os.path.realpath(seen["t5x"]) == f"{checkout}/t5x/__init__.py"
+
+
+def test_relative_folders_mean_the_same_with_upstream(upstream, tmp_path):
+    env = upstream | {"T5X_DIR": "checkout", "MODEL_DIR": "run"}
+    process = bash(upstream["RECIPE"], env=env, cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert f'--gin.MODEL_DIR="{tmp_path}/run"' in json.loads(process.stdout)["argv"]
+
+
+def test_a_t5x_dir_without_a_trainer_is_one_sentence(upstream, tmp_path):
+    env = upstream | {"T5X_DIR": str(tmp_path)}
+    said = sentence(bash(upstream["RECIPE"], env=env))
+    assert f"T5X_DIR is {tmp_path}" in said
+
+
+def test_notices_of_tensorflows_import_are_held_back_and_later_words_are_not(upstream):
+    process = bash(upstream["RECIPE"], env=upstream)
+    assert process.stderr == "a warning of its own\n"
+
+
+def test_notices_are_shown_when_the_import_fails(upstream, tmp_path):
+    stub = tmp_path / "stubs/tensorflow/__init__.py"
+    stub.write_text(NOISE + "raise ImportError('libtensorflow is missing')\n")
+    process = bash(upstream["RECIPE"], env=upstream)
+    assert process.returncode == 1
+    assert "oneDNN" in process.stderr
+    assert "libtensorflow is missing" in process.stderr
+
+
+# --- devices
+
+
+def choose_device(before="", env=None):
+    script = (
+        f"set -euo pipefail; source {LAUNCH}/environment.sh; has_tpu() {{ false; }}; "
+        f"has_gpu() {{ false; }}; {before}choose_device; echo ${{JAX_PLATFORMS-unset}}"
+    )
+    process = bash("-c", script, env=env)
+    assert process.stderr == ""
+    return process.stdout.strip()
+
+
+def test_the_cpu_is_chosen_where_nothing_else_is():
+    assert choose_device() == "cpu"
+    assert choose_device("has_tpu() { true; }; ") == "unset"
+    assert choose_device("has_gpu() { true; }; ") == "unset"
+
+
+@pytest.mark.parametrize("value", ["tpu", "cuda,cpu", ""])
+def test_a_platform_that_the_user_chose_stays(value):
+    assert choose_device(env={"JAX_PLATFORMS": value}) == value
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, False),
+        ({"dev/accel0": ""}, True),
+        ({"dev/accel/accel0": ""}, False),  # another maker's accelerator
+        ({"dev/vfio/vfio": ""}, False),
+        ({"dev/vfio/0": "", "sys/bus/pci/devices/a/vendor": "0x1ae0\n"}, True),
+        ({"dev/vfio/0": "", "sys/bus/pci/devices/a/vendor": "0x10de\n"}, False),
+    ],
+)
+def test_a_tpu_is_known_by_its_device_files(files, expected, tmp_path):
+    for name, text in files.items():
+        executable(tmp_path / name, text)
+    process = bash("-c", f"source {LAUNCH}/environment.sh; has_tpu {tmp_path}")
+    assert (process.returncode == 0) == expected
+
+
+# --- set-up
+
+FAKE_PYTHON = """#!/usr/bin/env bash
+# {version}, {folder}
+echo "$*" >> "{folder}/calls"
+case "$*" in
+  *version_info*) exit {old} ;;
+  *python_version*) echo {version} ;;
+  *ensurepip*) exit {bare} ;;
+  --version) echo "Python {version}" ;;
+  "-m venv"*)
+    venv="${{@: -1}}"
+    if [[ "$*" == *--clear* ]]; then rm -rf "$venv"; fi
+    mkdir -p "$venv/bin"
+    cp "$0" "$venv/bin/python"
+    ;;
+  "-m pip install"*)
+    printf 'Collecting one==1\\nCollecting two==2\\nInstalling collected packages: one, two\\n'
+    touch "{folder}/pip_is_running"
+    sleep "${{PIP_SLEEPS:-0}}"
+    if [[ -n "${{PIP_SAYS:-}}" ]]; then echo "$PIP_SAYS" >&2; exit 1; fi
+    ;;
+esac
+"""
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    """A clone with nothing but its launch scripts, and pythons of every name that do nothing."""
+    shutil.copytree(LAUNCH, tmp_path / "clone/launch")
+    (tmp_path / "clone/requirements.txt").write_text("one==1\ntwo==2\n")
+    return Clone(tmp_path)
+
+
+class Clone:
+    def __init__(self, folder):
+        self.folder = folder
+        self.venv = folder / "clone/.venv"
+        self.stamp = self.venv / "installed.txt"
+        self.script = folder / "clone/launch/setup.sh"
+        self.pythons()
+
+    def pythons(self, version="3.11.7", old=0, bare=0):
+        text = FAKE_PYTHON.format(version=version, old=old, bare=bare, folder=self.folder)
+        for name in ("python3.11", "python3", "python3.12", "python3.13"):
+            executable(self.folder / "bin" / name, text)
+
+    def env(self, **settings):
+        return ENV | {"PATH": f"{self.folder}/bin:{ENV['PATH']}"} | settings
+
+    def setup(self, **settings):
+        return bash(self.script, env=self.env(**settings), cwd="/")
+
+    def calls(self, beginning):
+        text = (self.folder / "calls").read_text()
+        return [line for line in text.splitlines() if line.startswith(beginning)]
+
+
+def test_setup_installs_the_lock_once(fresh):
+    first = fresh.setup()
+    assert first.returncode == 0, first.stderr
+    assert "2 packages are installed" in first.stdout
+    assert fresh.stamp.read_text() == "one==1\ntwo==2\n"
+    again = fresh.setup()
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+    assert len(fresh.calls("-m pip install")) == 1
+
+
+def test_another_lock_is_installed_over_the_old(fresh):
+    fresh.setup()
+    (fresh.folder / "clone/requirements.txt").write_text("one==1\ntwo==3\n")
+    assert fresh.setup().returncode == 0
+    assert len(fresh.calls("-m pip install")) == 2
+    assert not any("--clear" in call for call in fresh.calls("-m venv"))
+
+
+def test_what_pip_complains_of_is_shown_and_nothing_counts_as_installed(fresh):
+    failed = fresh.setup(PIP_SAYS="ERROR: no matching distribution for two==2")
+    assert failed.returncode == 2
+    assert "ERROR: no matching distribution" in failed.stdout
+    assert sentence(failed).endswith(f"what it said is in {fresh.venv}/pip.log.")
+    assert not fresh.stamp.exists()
+    assert fresh.setup().returncode == 0
+    assert "--clear" in fresh.calls("-m venv")[-1]
+
+
+def wait_for(condition):
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("waited 30 s in vain")
+
+
+def test_ctrl_c_half_way_leaves_nothing_that_counts_as_done(fresh):
+    process = subprocess.Popen(
+        ["bash", fresh.script],
+        env=fresh.env(PIP_SLEEPS="30"),
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    wait_for((fresh.folder / "pip_is_running").exists)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode != 0
+    assert not fresh.stamp.exists()
+    assert fresh.setup().returncode == 0
+    assert "--clear" in fresh.calls("-m venv")[-1]
+    assert fresh.stamp.exists()
+
+
+@pytest.mark.skipif(not shutil.which("flock"), reason="no flock here")
+def test_two_set_ups_at_once_are_one(fresh):
+    start = lambda: subprocess.Popen(
+        ["bash", fresh.script], env=fresh.env(PIP_SLEEPS="1"), stdout=subprocess.PIPE, text=True
+    )
+    first = start()
+    wait_for((fresh.folder / "pip_is_running").exists)
+    second = start()
+    assert "waiting for it" in second.communicate(timeout=60)[0]
+    first.communicate(timeout=60)
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert len(fresh.calls("-m pip install")) == 1
+
+
+def test_an_old_python_is_one_sentence(fresh):
+    fresh.pythons(version="3.9.18", old=1)
+    said = sentence(fresh.setup())
+    assert "Python 3.11 or newer is needed and 3.9.18 was found" in said
+    assert not fresh.venv.exists()
+
+
+def test_a_python_without_venv_is_one_sentence(fresh):
+    fresh.pythons(bare=1)
+    assert "python3.11 has no venv module: install it" in sentence(fresh.setup())
+
+
+# --- tests/run.sh
+
+
+@pytest.mark.parametrize(
+    ("given", "passed"),
+    [
+        ([], []),
+        (["-k", "name or other"], ["-k", "name or other"]),
+        (["--slow", "-x"], ["-m", "slow", "-x"]),
+    ],
+)
+def test_flags_reach_pytest(given, passed, tmp_path):
+    python = executable(tmp_path / "python", '#!/usr/bin/env bash\nprintf "%s|" "$@"; echo\n')
+    process = bash(ROOT / "tests/run.sh", *given, env={"PYTHON": str(python)}, cwd="/")
+    check, style, tests = [line.split("|")[:-1] for line in process.stdout.splitlines()]
+    assert check == ["-m", "ruff", "check", "."]
+    assert style == ["-m", "ruff", "format", "--check", "."]
+    assert tests[:2] == ["-m", "pytest"]
+    assert tests[len(tests) - len(passed) :] == passed
+
+
+def test_the_tests_do_not_run_on_a_tree_that_ruff_refuses(tmp_path):
+    python = executable(tmp_path / "python", '#!/usr/bin/env bash\necho "$2"; exit 1\n')
+    process = bash(ROOT / "tests/run.sh", env={"PYTHON": str(python)})
+    assert (process.returncode, process.stdout) == (1, "ruff\n")
+
+
+# --- the lock
+
+
+def test_the_lock_pins_every_requirement_and_names_no_index():
+    pins = dict(
+        line.split("==")
+        for line in (ROOT / "requirements.txt").read_text().splitlines()
+        if not line.startswith("#")
+    )
+    assert not [version for version in pins.values() if not version[0].isdigit() or "+" in version]
+    for line in (ROOT / "requirements.in").read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        name, _, wanted = line.partition("==")
+        found = {n.replace("_", "-"): v for n, v in pins.items()}[name.partition("[")[0]]
+        assert found == wanted or (found + ".").startswith(wanted.rstrip("*")), line
