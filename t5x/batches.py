@@ -95,9 +95,9 @@ def host_rows(partitioner: PjitPartitioner, batch_size: int) -> tuple[int, int]:
 
 
 def shard_count(batch_size: int, rows: tuple[int, int]) -> int:
-    """Virtual shards: the largest power of two up to `SHARDS` whose rows fit the hosts'."""
+    """Virtual shards: as many of `SHARDS` as divide the batch, and a whole number a host."""
     hosts = max(1, batch_size // (rows[1] - rows[0]))
-    return math.gcd(batch_size, max(SHARDS, hosts))
+    return math.lcm(math.gcd(batch_size, SHARDS), hosts)
 
 
 def shard_dataset(

@@ -22,6 +22,7 @@ class Interruption:
 
     def __init__(self):
         self.reason: str | None = None
+        self.ending = False  # True once `requested` has said so, on every host alike
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> "Interruption":
@@ -43,7 +44,8 @@ class Interruption:
 
     def requested(self, step: int) -> bool:
         """True when the run is to end after `step`; all hosts must ask for the same steps."""
-        if jax.process_count() > 1 and multihost_utils.reached_preemption_sync_point(step):
-            self.reason = self.reason or "a preemption notice"
-            return True
-        return jax.process_count() == 1 and self.reason is not None
+        if jax.process_count() == 1:
+            self.ending = self.reason is not None
+        elif multihost_utils.reached_preemption_sync_point(step):
+            self.reason, self.ending = self.reason or "a preemption notice", True
+        return self.ending

@@ -86,7 +86,7 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Prints a line of its own."""
-        self.console.print(text, soft_wrap=True)
+        self.console.print(text, soft_wrap=True, markup=False, emoji=False)
 
 
 def duration(seconds: float) -> str:

@@ -108,6 +108,8 @@ def train(
         if verify_matching_vocabs_fn is not None:
             verify_matching_vocabs_fn(cfg, model)
         batches.check_corpus(cfg)
+    if infer_eval_dataset_cfg:
+        inference.check_metrics(infer_eval_dataset_cfg)
     run_folder.check_writable(model_dir)
     start = run_folder.find_start(model_dir, checkpoint_cfg.restore)
 

@@ -78,7 +78,7 @@ class TrainingRun:
                 self._evaluate(step)
             while stop := stops.next_stop(step, self.plan):
                 step, totals = self._train_until(step, stop.step, interruption)
-                if interruption.reason:
+                if interruption.ending:
                     self._save(step)
                     self.progress.note(
                         f"Stopped by {interruption.reason} at step {step:,}; the same command "
