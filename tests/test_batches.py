@@ -1,0 +1,197 @@
+"""The stream: the same batches whatever the hosts, and the same after a kill as without."""
+
+import collections
+import json
+import types
+
+import jax
+import numpy as np
+import pytest
+import seqio
+import toy
+
+from t5x import batches
+from t5x.partitioning import PjitPartitioner
+
+CONVERTER = seqio.EncDecFeatureConverter
+
+
+def stream(rows=None, seed=0, **settings):
+    cfg = toy.data(**settings)
+    return batches.TrainStream(cfg, CONVERTER, rows or (0, cfg.batch_size), seed)
+
+
+def take(iterator, count):
+    return [next(iterator) for _ in range(count)]
+
+
+def equal(found, wanted):
+    assert len(found) == len(wanted)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """The stream of a single host: 4 batches of 8 unpacked examples."""
+    return take(stream(pack=False), 4)
+
+
+def letters(batch):
+    return [toy.VOCABULARY.decode(row.tolist()) for row in batch["encoder_input_tokens"]]
+
+
+@pytest.mark.parametrize("rows", [(4, 8), (2, 4), (7, 8)])
+def test_a_host_gets_its_rows_of_the_global_batch(whole, rows):
+    part = take(stream(rows, pack=False), 4)
+    equal(part, [{k: v[slice(*rows)] for k, v in batch.items()} for batch in whole])
+
+
+def test_an_epoch_in_order_holds_every_record_once():
+    epoch = take(stream(pack=False, shuffle=False, batch_size=6), 16)
+    seen = collections.Counter(text for batch in epoch for text in letters(batch))
+    assert seen == collections.Counter(toy.texts("train"))
+
+
+def test_the_seed_decides_the_order():
+    one, again, other = (take(stream(pack=False, batch_size=6, seed=s), 2) for s in (0, 0, 1))
+    equal(again, one)
+    assert list(map(letters, other)) != list(map(letters, one))
+
+
+def test_a_batch_has_upstreams_features_and_shapes():
+    packed = stream(batch_size=6)
+    batch = next(packed)
+    sides = {
+        f"{side}_{name}": (6, 16)
+        for side, names in (
+            ("encoder", ("input_tokens", "segment_ids", "positions")),
+            ("decoder", ("input_tokens", "target_tokens", "segment_ids", "positions")),
+        )
+        for name in names
+    } | {"decoder_loss_weights": (6, 16)}
+    assert {k: v.shape for k, v in batch.items()} == sides
+    assert {v.dtype for v in batch.values()} == {np.dtype("int32")}
+    assert {k: v.shape for k, v in packed.global_batch.items()} == sides
+    assert batch["encoder_segment_ids"].max() > 1  # several examples share a row
+
+
+def test_after_a_kill_the_stream_goes_on_exactly_and_again(tmp_path):
+    undisturbed = stream(batch_size=6)
+    wanted = take(undisturbed, 3)
+    undisturbed.save(str(tmp_path / "a"))
+    wanted += take(undisturbed, 22)  # into the second epoch
+
+    second = stream(batch_size=6)
+    second.restore(str(tmp_path / "a"))
+    equal(take(second, 2), wanted[3:5])
+    second.save(str(tmp_path / "b"))
+    take(second, 1)
+
+    third = stream(batch_size=6)
+    take(third, 1)  # where it stood before does not matter
+    third.restore(str(tmp_path / "b"))
+    equal(take(third, 20), wanted[5:25])
+
+
+def test_what_was_saved_on_one_host_is_restored_on_two(tmp_path):
+    one = stream(batch_size=6, pack=False)
+    take(one, 2)
+    one.save(str(tmp_path))
+    wanted = take(one, 2)
+    for rows in ((0, 3), (3, 6)):
+        part = stream(rows, batch_size=6, pack=False)
+        part.restore(str(tmp_path))
+        equal(take(part, 2), [{k: v[slice(*rows)] for k, v in b.items()} for b in wanted])
+
+
+def test_a_position_of_another_shape_is_refused(tmp_path):
+    (tmp_path / "stream.json").write_text(json.dumps({"seed": 0, "shards": 5}))
+    with pytest.raises(ValueError, match=r"5 virtual shards and this run has 2; keep .*batch_size"):
+        stream(batch_size=6).restore(str(tmp_path))
+    assert batches.saved_stream(str(tmp_path))["seed"] == 0
+    assert batches.saved_stream(str(tmp_path / "nowhere")) is None
+    assert batches.saved_stream(None) is None
+
+
+@pytest.mark.parametrize(
+    ("batch", "hosts", "count"),
+    [(128, 1, 8), (128, 8, 8), (128, 16, 16), (6, 1, 2), (6, 2, 2), (7, 1, 1), (12, 3, 12)],
+)
+def test_every_host_has_whole_shards(batch, hosts, count):
+    size = batch // hosts
+    for host in range(hosts):
+        assert batches.shard_count(batch, (host * size, host * size + size)) == count
+    assert batch % count == 0
+    assert count % hosts == 0
+
+
+def test_this_process_needs_all_rows_of_its_devices():
+    assert batches.host_rows(PjitPartitioner(2), 24) == (0, 24)
+    assert batches.host_rows(PjitPartitioner(8), 3) == (0, 3)
+    assert batches.host_rows(PjitPartitioner(devices=jax.devices()[:1]), 5) == (0, 5)
+
+
+def test_evaluation_batches_are_the_same_every_time_and_go_round():
+    cfg = toy.data("validation", mixture_or_task_name=toy.MIXED)
+    read = lambda rows, steps: batches.eval_sets(cfg, CONVERTER, rows, steps)
+    sets = read((0, 8), 6)
+    assert set(sets) == {toy.TASK, toy.BARE}
+    equal(read((0, 8), 6)[toy.TASK], sets[toy.TASK])
+    half = [{k: v[4:8] for k, v in batch.items()} for batch in sets[toy.TASK]]
+    equal(read((4, 8), 6)[toy.TASK], half)
+    seen = collections.Counter(text for batch in sets[toy.TASK] for text in letters(batch))
+    assert set(seen) == set(toy.texts("validation"))
+    # 48 rows of a split of 20: twice through, and 8 once more.
+    assert sum(seen.values()) == 48
+
+
+def test_a_task_without_the_split_is_not_evaluated():
+    cfg = toy.data("test")
+    assert batches.eval_sets(cfg, CONVERTER, (0, 8), 1) == {}
+
+
+def test_an_unregistered_task_names_the_nearest():
+    with pytest.raises(ValueError, match=r"'toy_cpoy', which is not registered .*'toy_copy'"):
+        _ = toy.data(mixture_or_task_name="toy_cpoy").provider
+    assert toy.data(mixture_or_task_name=toy.MIXED).provider.name == toy.MIXED
+
+
+def test_a_module_is_imported_for_its_tasks():
+    with pytest.raises(ModuleNotFoundError):
+        toy.data(module="no_such_module")
+
+
+def test_vocabularies_must_be_the_models_and_fit_its_embedding():
+    batches.verify_matching_vocabs(toy.data(), toy.model())
+    with pytest.raises(ValueError, match=r"259 ids but network.T5Config.vocab_size is 128.* 384"):
+        batches.verify_matching_vocabs(toy.data(), toy.model(vocab_size=128))
+    other = toy.model()
+    other.output_vocabulary = seqio.ByteVocabulary(extra_ids=5)
+    with pytest.raises(ValueError, match=r"toy_copy encodes 'targets' .*output_vocabulary"):
+        batches.verify_matching_vocabs(toy.data(), other)
+
+
+def test_an_unreadable_vocabulary_is_named(tmp_path):
+    path = str(tmp_path / "no.model")
+    with pytest.raises(ValueError, match=r"no.model cannot be read .*sentencepiece_model_file"):
+        batches.vocabulary_size(seqio.SentencePieceVocabulary(path))
+
+
+@pytest.mark.parametrize("lengths", [None, {"inputs": 16}, {"inputs": 16, "targets": 0}])
+def test_lengths_must_be_given(lengths):
+    with pytest.raises(ValueError, match=r"TASK_FEATURE_LENGTHS\['(inputs|targets)'\] is (None|0)"):
+        batches.feature_shapes(toy.data(task_feature_lengths=lengths))
+    found = batches.feature_shapes(toy.data(batch_size=6))
+    assert found == {"encoder_input_tokens": (6, 16), "decoder_input_tokens": (6, 16)}
+
+
+def test_a_source_that_can_is_asked_for_its_first_record(monkeypatch):
+    asked = []
+    source = types.SimpleNamespace(peek=lambda split, count: asked.append((split, count)))
+    task = types.SimpleNamespace(source=source)
+    monkeypatch.setattr(seqio, "get_subtasks", lambda provider: [task])
+    batches.check_corpus(toy.data())
+    assert asked == [("train", 1)]

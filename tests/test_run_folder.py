@@ -1,0 +1,89 @@
+"""MODEL_DIR: where a run goes on, in the order that is promised."""
+
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+import toy
+
+from t5x import checkpoints, run_folder
+from t5x.checkpoint_config import RestoreCheckpointConfig, SaveCheckpointConfig
+from t5x.partitioning import PjitPartitioner
+from t5x.train_state import state_specs
+
+STATE = {"target": {"w": np.zeros(2, np.float32)}, "state": {"step": np.int32(3)}}
+
+
+def place(folder):
+    (pathlib.Path(folder) / "place").write_text("here")
+
+
+def checkpoint(folder, *steps, dataset=False):
+    config = SaveCheckpointConfig(save_dataset=True)
+    with checkpoints.Checkpointer(str(folder), config) as checkpointer:
+        for step in steps:
+            checkpointer.save(step, STATE, place if dataset else None)
+    return str(folder)
+
+
+def test_a_folder_is_made_and_left_empty(tmp_path):
+    run_folder.check_writable(str(tmp_path / "new" / "run"))
+    assert list((tmp_path / "new" / "run").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        ValueError, match=r"MODEL_DIR is .*file/run, which cannot be written \("
+    ) as e:
+        run_folder.check_writable(str(tmp_path / "file" / "run"))
+    assert "\n" not in str(e.value)
+
+
+def test_the_runs_own_checkpoint_comes_before_the_one_it_began_with(tmp_path):
+    own = checkpoint(tmp_path / "own", 2, 5)
+    other = checkpoint(tmp_path / "other", 9)
+    restore = RestoreCheckpointConfig(other, mode="latest")
+    assert run_folder.find_start(own, restore).path == f"{own}/checkpoint_5"
+    assert run_folder.find_start(own, restore).config is None
+
+    started = run_folder.find_start(str(tmp_path / "new"), restore)
+    assert started.path == f"{other}/checkpoint_9"
+    assert started.config is restore
+
+    for none in (None, RestoreCheckpointConfig([])):
+        scratch = run_folder.find_start(str(tmp_path / "new"), none)
+        assert (scratch.path, scratch.dataset_folder) == (None, None)
+
+
+def test_training_starts_from_one_checkpoint(tmp_path):
+    other = checkpoint(tmp_path / "other", 1)
+    with pytest.raises(ValueError, match=r"mode is 'all'.* set it to 'specific' or 'latest'"):
+        run_folder.find_start(str(tmp_path / "new"), RestoreCheckpointConfig(other, mode="all"))
+    with pytest.raises(ValueError, match=r"no folder checkpoint_<step>"):
+        run_folder.find_start(str(tmp_path / "new"), RestoreCheckpointConfig(str(tmp_path)))
+
+
+def test_the_place_in_the_data_is_the_runs_own_unless_asked_for(tmp_path):
+    path = checkpoint(tmp_path / "run", 4, dataset=True)
+    folder = f"{path}/checkpoint_4/dataset"
+    start = run_folder.Start(f"{path}/checkpoint_4", None)
+    assert start.dataset_folder == folder
+    for wanted, found in ((False, None), (True, folder)):
+        config = RestoreCheckpointConfig(path, restore_dataset=wanted)
+        assert run_folder.Start(start.path, config).dataset_folder == found
+
+
+def test_a_run_is_described_by_its_parameters(tmp_path):
+    model = toy.model()
+    shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
+    specs = state_specs(model, PjitPartitioner(2), shapes)
+    run_folder.describe(str(tmp_path), model, specs)
+    lines = (tmp_path / "model-info.txt").read_text().splitlines()
+    count = sum(x.size for x in jax.tree.leaves(specs.state.params))
+    assert lines[-1] == f"parameters: {count:,}"
+    (kernel,) = [line for line in lines if line.startswith("encoder/layers_0/mlp/wi/kernel ")]
+    assert "(16, 32)" in kernel
+    assert "model" in kernel
+    assert not (tmp_path / "vocabulary.model").exists()  # bytes have no file
