@@ -157,7 +157,7 @@ class PjitPartitioner:
             )
         else:
             grid = np.array(devices).reshape(count // model, model)
-        return Mesh(grid, ("data", "model"))
+        return Mesh(side_by_side(grid), ("data", "model"))
 
     def check_batch(self, batch_size: int, num_microbatches: int | None, name: str) -> None:
         """Refuses a batch that cannot be cut into equal parts.
@@ -216,6 +216,16 @@ def submesh_grid(devices: Sequence[jax.Device], submesh: Sequence[int]) -> np.nd
     block = lambda d: tuple(p // b for p, b in zip(place(d), submesh, strict=True))
     ordered = sorted(devices, key=lambda d: (block(d), place(d)))
     return np.array(ordered).reshape(-1, math.prod(submesh))
+
+
+def side_by_side(grid: np.ndarray) -> np.ndarray:
+    """[data, model] devices with the rows of each host together, so that it feeds one stretch.
+
+    Which devices share a replica, and which reduce together, stays as it was; only the order of
+    replicas changes.
+    """
+    hosts = [sorted({device.process_index for device in row}) for row in grid]
+    return grid[sorted(range(len(grid)), key=hosts.__getitem__)]
 
 
 def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:

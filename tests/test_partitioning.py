@@ -12,6 +12,7 @@ from t5x.partitioning import (
     PjitPartitioner,
     constrain,
     mesh_axes,
+    side_by_side,
     standard_logical_axis_rules,
     submesh_grid,
 )
@@ -104,6 +105,7 @@ class Chip:
     core_on_chip: int = 0
     platform: str = "tpu"
     id: int = 0
+    process_index: int = 0
 
 
 def slice_of(x, y, z=1, cores=1):
@@ -142,6 +144,20 @@ def test_each_model_replica_is_one_block_of_chips(chips, submesh):
 def test_a_submesh_that_does_not_tile_the_slice_is_refused():
     with pytest.raises(ValueError, match=r"model_parallel_submesh \(3, 1, 1, 1\) does not tile"):
         submesh_grid(slice_of(4, 4), (3, 1, 1, 1))
+
+
+@pytest.mark.parametrize("model", [1, 2, 4, 8])
+def test_a_hosts_rows_stand_side_by_side(model):
+    """4×4 chips row by row, 2×2 of them to a host: half of each host's, another's, its rest."""
+    chips = [
+        Chip((x, y, 0), process_index=2 * (x // 2) + y // 2) for x in range(4) for y in range(4)
+    ]
+    grid = np.array(chips, object).reshape(-1, model)
+    ordered = side_by_side(grid)
+    assert {tuple(row) for row in ordered.tolist()} == {tuple(row) for row in grid.tolist()}
+    for host in range(4):
+        fed = [i for i, row in enumerate(ordered) if any(d.process_index == host for d in row)]
+        assert fed == list(range(fed[0], fed[-1] + 1))
 
 
 def test_constrain_lays_out_inside_a_step_and_nowhere_else():
