@@ -20,10 +20,11 @@ follow_pip() {
   while IFS= read -r line; do
     echo "$line" >> "$log"
     case "$line" in
-      Collecting\ * | Requirement\ already\ satisfied:*)
+      Collecting\ * | Processing\ * | Requirement\ already\ satisfied:*)
         seen=$((seen + 1))
-        name="${line#Collecting }"
-        name="${name#Requirement already satisfied: }"
+        name="${line#Requirement already satisfied: }"
+        name="${name#Collecting }"
+        name="${name##Processing */}"
         say "package $seen of $1: ${name%%[=<>~ ]*}"
         ;;
       Installing\ collected*) say "putting the packages in place: a minute or two" ;;
@@ -64,6 +65,7 @@ fi
 "$python" -m venv ${clear[@]+"${clear[@]}"} "$VENV"
 touch "$unfinished"
 rm -f "$stamp"
+trap 'fail "stopped before .venv was whole; the same command begins it anew."' INT
 log="$VENV/pip.log"
 if ! PYTHONUNBUFFERED=1 "$VENV/bin/python" -m pip install --disable-pip-version-check \
   --progress-bar off -r requirements.txt 2>&1 | follow_pip "$count"; then

@@ -324,7 +324,7 @@ case "$*" in
     cp "$0" "$venv/bin/python"
     ;;
   "-m pip install"*)
-    printf 'Collecting one==1\\nCollecting two==2\\nInstalling collected packages: one, two\\n'
+    printf 'Collecting one==1\\nProcessing /a/two-2.whl\\nInstalling collected packages: one, two\\n'
     touch "{folder}/pip_is_running"
     sleep "${{PIP_SLEEPS:-0}}"
     if [[ -n "${{PIP_SAYS:-}}" ]]; then echo "$PIP_SAYS" >&2; exit 1; fi
@@ -408,11 +408,12 @@ def test_ctrl_c_half_way_leaves_nothing_that_counts_as_done(fresh):
         start_new_session=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        text=True,
     )
     wait_for((fresh.folder / "pip_is_running").exists)
     os.killpg(process.pid, signal.SIGINT)
-    process.communicate(timeout=20)
-    assert process.returncode != 0
+    assert "the same command begins it anew" in process.communicate(timeout=20)[0]
+    assert process.returncode == 2
     assert not fresh.stamp.exists()
     assert fresh.setup().returncode == 0
     assert "--clear" in fresh.calls("-m venv")[-1]
