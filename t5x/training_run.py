@@ -71,22 +71,32 @@ class TrainingRun:
             )
         elif step:
             self.progress.note(f"Going on from checkpoint_{step} of {self.model_dir}.")
-        with Interruption() as interruption, self.progress:
-            if step < self.plan.total_steps:
-                self._compile()
-            if evaluate_first:
-                self._evaluate(step)
-            while stop := stops.next_stop(step, self.plan):
-                step, totals = self._train_until(step, stop.step, interruption)
-                if interruption.ending:
-                    self._save(step)
-                    self.progress.note(
-                        f"Stopped by {interruption.reason} at step {step:,}; the same command "
-                        "goes on from here."
-                    )
-                    break
-                if self._arrive(stop, totals):
-                    break
+        try:
+            with Interruption() as interruption, self.progress:
+                if step < self.plan.total_steps:
+                    self._compile()
+                if evaluate_first:
+                    self._evaluate(step)
+                return self._train(step, interruption)
+        finally:  # whatever ends a run, the checkpoint on its way is still made whole
+            self._close()
+
+    def _train(self, step: int, interruption: Interruption) -> int:
+        """Goes from stop to stop; returns the step at which it ends."""
+        while stop := stops.next_stop(step, self.plan):
+            step, totals = self._train_until(step, stop.step, interruption)
+            if interruption.ending:
+                self._save(step)
+                self.progress.note(
+                    f"Stopped by {interruption.reason} at step {step:,}; the same command "
+                    "goes on from here."
+                )
+                break
+            if self._arrive(stop, totals):
+                break
+        return step
+
+    def _close(self) -> None:
         for task, counts in self.stream.counts().items():
             some = {name.replace("_", " "): n for name, n in counts.items() if n}
             self.progress.note(f"Data of {task}: {_listed(some)}")
@@ -95,7 +105,6 @@ class TrainingRun:
         for writer in self._writers.values():
             writer.close()
         self.stream.close()
-        return step
 
     def writer(self, name: str) -> metric_writers.MetricWriter:
         """TensorBoard events under `<model_dir>/<name>`, silent on all hosts but the first."""

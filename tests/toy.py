@@ -101,6 +101,7 @@ def rate(step):
 def train(model_dir, save=None, restore=None, trainer=None, **changes):
     """`train.train` with short periods; gives what it gives."""
     save = {"period": 4, "keep": None, "save_dataset": True, **(save or {})}
+    trainer = {"learning_rate_fn": rate, **(trainer or {})}
     arguments = {
         "model": model(),
         "train_dataset_cfg": data(),
@@ -108,7 +109,7 @@ def train(model_dir, save=None, restore=None, trainer=None, **changes):
         "infer_eval_dataset_cfg": None,
         "checkpoint_cfg": CheckpointConfig(SaveCheckpointConfig(**save), restore),
         "partitioner": PjitPartitioner(),
-        "trainer_cls": functools.partial(Trainer, learning_rate_fn=rate, **(trainer or {})),
+        "trainer_cls": functools.partial(Trainer, **trainer),
         "model_dir": str(model_dir),
         "total_steps": 8,
         "eval_steps": 1,

@@ -1,0 +1,297 @@
+"""A whole run: it learns, it goes on after any end as if there had been none, it refuses early."""
+
+import dataclasses
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+import toy
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
+
+from t5x import checkpoints, train
+from t5x.checkpoint_config import CheckpointConfig, RestoreCheckpointConfig, SaveCheckpointConfig
+from t5x.partitioning import PjitPartitioner
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LOSS = "loss_per_nonpadding_target_token"
+
+
+@dataclasses.dataclass
+class Watch:
+    """Notes each step's loss; at step `at` does `then`."""
+
+    at: int = -1
+    then: object = None
+    losses: dict = dataclasses.field(default_factory=dict)
+
+    def run(self, state, metrics_by_task):
+        step = int(state.step)
+        self.losses[step] = metrics_by_task["train"][LOSS]
+        if step == self.at:
+            return self.then()
+        return False
+
+
+class Killed(Exception):
+    """The process was taken away."""
+
+
+def kill():
+    raise Killed
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+    return False
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once(tmp_path_factory):
+    """The runs below compile the same programs."""
+    settings = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("programs")),
+        "jax_persistent_cache_min_compile_time_secs": 0.2,
+    }
+    before = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def run(folder, watch=None, **changes):
+    """Two devices, so that a batch of 6 has two shards; 8 steps, saved every 4."""
+    watch = watch or Watch()
+    changes.setdefault("partitioner", PjitPartitioner(devices=jax.devices()[:2]))
+    changes.setdefault("train_dataset_cfg", toy.data(batch_size=6))
+    step, state = toy.train(folder, actions={"TRAIN": [watch]}, **changes)
+    return step, jax.device_get(state), watch.losses
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A run of 8 steps with evaluations of both kinds: folder, state, losses."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    step, state, losses = run(
+        folder,
+        train_eval_dataset_cfg=toy.data("validation", batch_size=6, pack=True),
+        infer_eval_dataset_cfg=toy.data("validation", batch_size=10, pack=False),
+        run_eval_before_training=True,
+    )
+    assert step == 8
+    return folder, state, losses
+
+
+def scalars(folder):
+    events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+    events.Reload()
+    read = lambda tag: {e.step: float(make_ndarray(e.tensor_proto)) for e in events.Tensors(tag)}
+    return {tag: read(tag) for tag in events.Tags()["tensors"]}
+
+
+def test_a_run_learns_and_leaves_what_it_promises(undisturbed):
+    folder, state, losses = undisturbed
+    assert list(losses) == list(range(1, 9))
+    assert losses[8] < 0.6 * losses[1]
+    assert int(state.step) == 8
+    assert checkpoints.all_steps(str(folder)) == [4, 8]
+    assert (folder / "model-info.txt").exists()
+    logged = scalars(folder / "train")
+    assert logged[LOSS] == pytest.approx(losses)
+    assert list(logged["learning_rate"]) == list(range(1, 9))
+    evaluated = scalars(folder / "training_eval" / toy.TASK)
+    assert list(evaluated[LOSS]) == [0, 4, 8]
+    assert evaluated[LOSS][8] < 0.7 * evaluated[LOSS][0]
+
+
+def same_states(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def test_a_killed_run_goes_on_as_if_it_had_not_been(undisturbed, tmp_path):
+    _, state, losses = undisturbed
+    watch = Watch(at=6, then=kill)
+    with pytest.raises(Killed):
+        run(tmp_path, watch)
+    assert checkpoints.all_steps(str(tmp_path)) == [4]
+    step, again, later = run(tmp_path)
+    assert step == 8
+    assert list(later) == [5, 6, 7, 8]
+    assert {**watch.losses, **later} == losses  # to the last bit
+    same_states(again, state)
+
+
+def test_ctrl_c_saves_where_it_stands_and_goes_on_from_there(undisturbed, tmp_path, capsys):
+    _, state, losses = undisturbed
+    step, _, first = run(tmp_path, Watch(at=5, then=interrupt))
+    assert step == 6
+    assert checkpoints.all_steps(str(tmp_path)) == [4, 6]
+    assert "Stopped by SIGINT at step 6; the same command goes on" in capsys.readouterr().err
+    step, again, later = run(tmp_path)
+    assert (step, list(later)) == (8, [7, 8])
+    for part in (first, later):
+        assert part.items() <= losses.items()
+    same_states(again, state)
+
+
+def test_a_finished_run_says_so(undisturbed, capsys):
+    folder, *_ = undisturbed
+    assert run(folder)[0] == 8
+    assert "is at step 8: nothing is left to do. Raise TRAIN_STEPS" in capsys.readouterr().err
+
+
+def test_eight_devices_with_four_partitions_learn_the_same(undisturbed, tmp_path):
+    _, _, losses = undisturbed
+    step, _, found = run(tmp_path, partitioner=PjitPartitioner(num_partitions=4), total_steps=4)
+    assert step == 4
+    for at, loss in found.items():
+        np.testing.assert_allclose(loss, losses[at], rtol=1e-3)
+
+
+def test_another_run_starts_from_its_parameters(undisturbed, tmp_path):
+    folder, _, losses = undisturbed
+    restore = RestoreCheckpointConfig(f"{folder}/checkpoint_8", mode="specific")
+    step, _, found = run(tmp_path, restore=restore, total_steps=9)
+    assert (step, list(found)) == (9, [9])
+    assert found[9] < losses[4]
+
+
+def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(tmp_path):
+    trainer = {"learning_rate_fn": lambda step: toy.rate(step) * np.float32("inf")}
+    with pytest.raises(FloatingPointError, match=r"loss at step \d is nan; no checkpoint is writ"):
+        run(tmp_path, trainer=trainer)
+    assert checkpoints.all_steps(str(tmp_path)) == []
+
+
+# What is refused, and the words that say why; nothing is left behind and nothing compiled.
+CONFIGS = {
+    "an unregistered task": (
+        {"train_dataset_cfg": toy.data(mixture_or_task_name="toy_cpoy")},
+        r"'toy_cpoy', which is not registered .*'toy_copy'",
+    ),
+    "a large vocabulary": (
+        {"model": toy.model(vocab_size=128)},
+        r"259 ids but network.T5Config.vocab_size is 128",
+    ),
+    "an odd batch": (
+        {"train_dataset_cfg": toy.data(batch_size=7)},
+        r"train/utils.DatasetConfig.batch_size is 7, not a multiple of 2",
+    ),
+    "too many microbatches": (
+        {"trainer": {"num_microbatches": 2}},
+        r"batch_size is 6, .* 2 data-parallel devices × 2 microbatches",
+    ),
+    "odd partitions": (
+        {"partitioner": PjitPartitioner(num_partitions=3)},
+        r"num_partitions is 3, which does not divide the 8 devices",
+    ),
+    "periods that do not fit": (
+        {
+            "save": {"period": 3},
+            "train_eval_dataset_cfg": toy.data("validation", pack=True, batch_size=6),
+        },
+        r"checkpoint period 3 and the eval period 4 do not fit",
+    ),
+    "missing lengths": (
+        {"train_dataset_cfg": toy.data(task_feature_lengths={"inputs": 16}, batch_size=6)},
+        r"TASK_FEATURE_LENGTHS\['targets'\] is None",
+    ),
+    "no metrics": (
+        {"infer_eval_dataset_cfg": toy.data("validation", mixture_or_task_name=toy.BARE)},
+        r"toy_bare has no metric_fns",
+    ),
+    "no such split": (
+        {"infer_eval_dataset_cfg": toy.data("test", pack=False)},
+        r"split is 'test', which toy_copy does not have; set it to one of \['train', 'valid",
+    ),
+    "no checkpoint": (
+        {"restore": RestoreCheckpointConfig("/nowhere/at/all", mode="specific")},
+        r"There is no checkpoint /nowhere/at/all",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_it_is_refused_in_one_sentence(name, tmp_path, monkeypatch):
+    changes, said = CONFIGS[name]
+    monkeypatch.setattr(train, "initial_state", kill)  # the first use of the devices
+    with pytest.raises(ValueError, match=said) as caught:
+        run(tmp_path, **changes)
+    assert "\n" not in str(caught.value)
+    assert checkpoints.all_steps(str(tmp_path)) == []
+
+
+def test_an_unwritable_folder_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"MODEL_DIR is .*/file/run, which cannot be written"):
+        run(tmp_path / "file" / "run")
+
+
+def test_a_checkpoint_of_another_shape_is_refused(undisturbed, tmp_path):
+    folder, *_ = undisturbed
+    restore = RestoreCheckpointConfig(f"{folder}/checkpoint_8", mode="specific")
+    with pytest.raises(ValueError, match=r"checkpoint_8 is of another shape: .*MODEL include"):
+        run(tmp_path, restore=restore, model=toy.model(emb_dim=32))
+    with pytest.raises(ValueError, match=r"checkpoint_8 is of another shape"):
+        run(folder, model=toy.model(emb_dim=32))
+
+
+def test_a_dry_run_makes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "initial_state", kill)
+    step, state, losses = run(tmp_path / "run", dry_run=True)
+    assert (step, state, losses) == (0, None, {})
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_periods_become_a_plan():
+    config = CheckpointConfig(SaveCheckpointConfig(period=10, checkpoint_steps=[3]))
+    plan = train.plan_of(config, 100, 5, None)
+    assert (plan.total_steps, plan.eval_period, plan.save_period) == (100, 5, 10)
+    assert plan.checkpoint_steps == (3,)
+    never = train.plan_of(CheckpointConfig(), 100, 0, 0)
+    assert (never.eval_period, never.save_period, never.stats_period) == (None, None, None)
+
+
+def test_a_drawn_seed_differs_and_a_given_one_stays():
+    assert train.agreed_seed(7) == 7
+    drawn = {train.agreed_seed(None) for _ in range(3)}
+    assert len(drawn) > 1
+    assert all(0 <= seed < 2**31 for seed in drawn)
+
+
+def door(*arguments, script=("-m", "t5x.train"), cwd=ROOT):
+    environment = {**os.environ, "PYTHONPATH": "", "XLA_FLAGS": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return subprocess.run(
+        [sys.executable, *script, *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+RECIPE = "--gin_file=gin/ro_t5x_tiny.gin"
+
+
+def test_as_a_script_a_dry_run_prints_the_configuration(tmp_path):
+    done = door(RECIPE, f'--gin.MODEL_DIR="{tmp_path}/run"', "--dry_run", script=("t5x/train.py",))
+    assert done.returncode == 0, done.stderr
+    assert "TRAIN_STEPS = 300" in done.stdout
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_as_a_module_a_bad_value_is_a_sentence_and_status_2(tmp_path):
+    done = door(RECIPE, f'--gin.MODEL_DIR="{tmp_path}/run"', "--gin.EVAL_PERIOD=70")
+    assert done.returncode == 2
+    lines = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+    assert "checkpoint period 100 and the eval period 70 do not fit" in lines[0]
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,106 @@
+"""Compiled steps over a mesh: sums are a step behind, and nothing depends on the mesh."""
+
+import jax
+import numpy as np
+import pytest
+import toy
+
+from t5x.partitioning import PjitPartitioner
+from t5x.train_state import initial_state, state_specs
+from t5x.trainer import TerminateOnNanAction, Totals, Trainer
+
+SHAPES = {"encoder_input_tokens": (8, 12), "decoder_input_tokens": (8, 10)}
+
+
+def batch(seed):
+    random = np.random.default_rng(seed)
+    inputs, targets = (random.integers(1, 200, (8, n)).astype(np.int32) for n in (12, 10))
+    shifted = np.pad(targets, ((0, 0), (1, 0)))[:, :-1]
+    return {
+        "encoder_input_tokens": inputs,
+        "decoder_input_tokens": shifted,
+        "decoder_target_tokens": targets,
+    }
+
+
+def trainer_over(partitioner, **settings):
+    model = toy.model()
+    specs = state_specs(model, partitioner, SHAPES)
+    state = initial_state(model, specs, jax.random.key(0))
+    return Trainer(
+        model, state, partitioner, specs, jax.random.key(1), learning_rate_fn=toy.rate, **settings
+    )
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A trainer of two devices after three steps, and what it gave on the way."""
+    trainer = trainer_over(PjitPartitioner(devices=jax.devices()[:2]))
+    given = list(trainer.training_steps(map(batch, range(9)), until=3))
+    return trainer, given
+
+
+def test_sums_come_a_step_late_and_all_of_them(trained):
+    trainer, given = trained
+    assert [step for step, _ in given] == [1, 2, 3, 3]
+    assert given[0][1] is None
+    assert int(trainer.state.step) == 3
+    losses = [float(sums["loss"]) for _, sums in given[1:]]
+    assert len(set(losses)) == 3
+    assert all(sums["steps"] == 1 for _, sums in given[1:])
+
+
+def test_it_goes_on_from_where_it_stands_and_not_past_the_end(trained):
+    trainer, _ = trained
+    assert list(trainer.training_steps(iter(()), until=3)) == []
+
+
+def test_eight_devices_in_four_parts_are_two_devices(trained):
+    _, given = trained
+    many = trainer_over(PjitPartitioner(num_partitions=4))
+    many.compile({k: jax.ShapeDtypeStruct(v.shape, v.dtype) for k, v in batch(0).items()})
+    again = list(many.training_steps(map(batch, range(9)), until=3))
+    for (_, a), (_, b) in zip(again[1:], given[1:], strict=True):
+        np.testing.assert_allclose(a["loss"], b["loss"], rtol=1e-4)
+
+
+def test_an_evaluation_adds_batches_up_and_leaves_the_state(trained):
+    trainer, _ = trained
+    before = jax.device_get(trainer.state.params)
+    both = trainer.evaluate([batch(10), batch(11)])
+    alone = [trainer.evaluate([batch(i)]) for i in (10, 11)]
+    mean = np.mean([x["loss_per_nonpadding_target_token"] for x in alone])
+    np.testing.assert_allclose(both["loss_per_nonpadding_target_token"], mean, rtol=1e-5)
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(trainer.state.params), before)
+
+
+def test_a_batch_that_does_not_fit_names_what_to_set():
+    partitioner = PjitPartitioner()
+    specs = state_specs(toy.model(), partitioner, SHAPES)
+    trainer = Trainer(
+        None, None, partitioner, specs, None, learning_rate_fn=None, num_microbatches=3
+    )
+    with pytest.raises(ValueError, match=r"DatasetConfig.batch_size is 16.* multiple of 24"):
+        trainer.check_batch(16)
+    trainer.check_batch(48)
+
+
+def test_totals_add_up_on_the_host():
+    totals = Totals()
+    totals.add(None)
+    assert not totals
+    for value in (1.0, 2.5):
+        totals.add({"loss": np.float32(value), "steps": np.float32(1)})
+    assert dict(totals) == {"loss": 3.5, "steps": 2.0}
+
+
+@pytest.mark.parametrize(("value", "ends"), [(1.0, False), (np.nan, True), (np.inf, True)])
+def test_a_metric_that_is_no_number_ends_training(value, ends):
+    action = TerminateOnNanAction(task="toy", metric="loss")
+    assert action.run(None, metrics_by_task={"toy": {"loss": value}}) is ends
+
+
+def test_an_unknown_metric_is_refused_with_the_known():
+    action = TerminateOnNanAction(task="toy", metric="los")
+    with pytest.raises(ValueError, match=r"'los' of 'toy', but there are only \{'toy': \['loss'\]"):
+        action.run(None, metrics_by_task={"toy": {"loss": 1.0}})
