@@ -6,7 +6,8 @@
 
 A global batch is made of `SHARDS` virtual shards: shard v has its own pipeline over its own share
 of the corpus and fills its own rows. A host runs the shards whose rows its devices need, so the
-batch at step n does not depend on how many hosts there are.
+batch at step n does not depend on how many hosts there are, as long as their number divides the
+shards'.
 """
 
 import concurrent.futures
@@ -165,7 +166,14 @@ class TrainStream(Iterator[Batch]):
         }
 
     def __next__(self) -> Batch:
-        parts = list(self._pool.map(next, self._iterators))
+        parts = list(self._pool.map(lambda iterator: next(iterator, None), self._iterators))
+        empty = [index for index, part in zip(self.shards, parts, strict=True) if part is None]
+        if empty:
+            raise ValueError(
+                f"{self.cfg.provider.name} has no example of split {self.cfg.split!r} in shard "
+                f"{empty[0]} of {self.count}, since its corpus is too small to be cut so or its "
+                "documents are skipped; give DatasetConfig.mixture_or_task_name a larger one."
+            )
         return {k: np.concatenate([p[k].numpy() for p in parts]) for k in parts[0]}
 
     def counts(self) -> dict[str, dict[str, int]]:
@@ -175,10 +183,18 @@ class TrainStream(Iterator[Batch]):
         return {name: values for name, by in counts.items() for values in by.values()}
 
     def save(self, folder: str) -> None:
-        """Writes the position of every shard of this host into `folder`."""
+        """Writes the position of every shard of this host into `folder`.
+
+        Hosts that share a replica of the model share its shards and write the same at one time,
+        so each writes under a name of its own first.
+        """
         tf.io.gfile.makedirs(folder)
         for index, iterator in zip(self.shards, self._iterators, strict=True):
-            tf.train.Checkpoint(iterator=iterator).write(self._path(folder, index))
+            path = self._path(folder, index)
+            mine = f"{path}-by-{jax.process_index()}"
+            tf.train.Checkpoint(iterator=iterator).write(mine)
+            for end in (".data-00000-of-00001", ".index"):
+                tf.io.gfile.rename(f"{mine}{end}", f"{path}{end}", overwrite=True)
         if self.shards[0] == 0:
             with tf.io.gfile.GFile(f"{folder}/stream.json", "w") as file:
                 file.write(json.dumps({"seed": self.seed, "shards": self.count}))
@@ -187,14 +203,19 @@ class TrainStream(Iterator[Batch]):
         """Goes to the position saved in `folder`.
 
         Raises:
-          ValueError: it was saved with another number of virtual shards.
+          ValueError: it was saved with another number of virtual shards, or by another trainer.
         """
         saved = saved_stream(folder)
+        anew = (
+            "set SaveCheckpointConfig.save_dataset=False (for another run's checkpoint, "
+            "RestoreCheckpointConfig.restore_dataset=False) to begin the corpus again."
+        )
+        if saved is None:
+            raise ValueError(f"{folder} holds no position that this trainer has saved; {anew}")
         if saved["shards"] != self.count:
             raise ValueError(
                 f"{folder} holds the position of {saved['shards']} virtual shards and this run has "
-                f"{self.count}; keep DatasetConfig.batch_size as it was, or set "
-                "SaveCheckpointConfig.save_dataset=False to begin the corpus again."
+                f"{self.count}; keep DatasetConfig.batch_size and the number of hosts, or {anew}"
             )
         for index, iterator in zip(self.shards, self._iterators, strict=True):
             checkpoint = tf.train.Checkpoint(iterator=iterator)

@@ -111,9 +111,25 @@ def test_a_position_of_another_shape_is_refused(tmp_path):
     (tmp_path / "stream.json").write_text(json.dumps({"seed": 0, "shards": 5}))
     with pytest.raises(ValueError, match=r"5 virtual shards and this run has 2; keep .*batch_size"):
         stream(batch_size=6).restore(str(tmp_path))
+    with pytest.raises(ValueError, match=r"no position that .* set .*save_dataset=False .* again"):
+        stream(batch_size=6).restore(str(tmp_path / "nowhere"))
     assert batches.saved_stream(str(tmp_path))["seed"] == 0
     assert batches.saved_stream(str(tmp_path / "nowhere")) is None
     assert batches.saved_stream(None) is None
+
+
+def test_a_corpus_too_small_for_its_shards_is_named():
+    pair = lambda split, shuffle_files, seed=None: toy.dataset(split).take(2)
+    few = seqio.Task(
+        "toy_few",
+        source=seqio.FunctionDataSource(pair, ["train"]),
+        preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos],
+        output_features=toy.data().provider.output_features,
+    )
+    with pytest.raises(
+        ValueError, match=r"toy_few has no example of split 'train' in shard 2 of 8"
+    ):
+        next(stream(mixture_or_task_name=few, batch_size=8))
 
 
 @pytest.mark.parametrize(
