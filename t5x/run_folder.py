@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import shutil
 import uuid
 from typing import Any
 
@@ -11,24 +10,37 @@ import numpy as np
 import tensorflow as tf
 from flax.traverse_util import flatten_dict
 
-from t5x import checkpoints
+from t5x import checkpoint_folders, checkpoints
 from t5x.checkpoint_config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.train_state import StateSpecs
 
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """The checkpoint a run starts from; `path` None for none, `config` None for its own."""
+    """The checkpoint a run starts from; `path` None for none, `config` None for its own.
+
+    `keeps_place`: its own also say where in the data to go on.
+    """
 
     path: str | None
     config: RestoreCheckpointConfig | None
+    keeps_place: bool = True
+
+    @property
+    def is_own(self) -> bool:
+        """True for a checkpoint that this run has saved itself."""
+        return self.path is not None and self.config is None
+
+    @property
+    def foreign_step(self) -> int:
+        """The step of another run's checkpoint, from which training counts on; else 0."""
+        return (checkpoint_folders.step_of(self.path) or 0) if self.config else 0
 
     @property
     def dataset_folder(self) -> str | None:
         """Where the position of the training stream lies, None to begin the corpus."""
-        if self.path is None or (self.config is not None and not self.config.restore_dataset):
-            return None
-        return checkpoints.dataset_folder(self.path)
+        wanted = self.config.restore_dataset if self.config else self.keeps_place
+        return checkpoints.dataset_folder(self.path) if self.path and wanted else None
 
 
 def check_writable(model_dir: str) -> None:
@@ -51,7 +63,9 @@ def check_writable(model_dir: str) -> None:
         ) from error
 
 
-def find_start(model_dir: str, restore: RestoreCheckpointConfig | None) -> Start:
+def find_start(
+    model_dir: str, restore: RestoreCheckpointConfig | None, keeps_place: bool = True
+) -> Start:
     """Where a run begins.
 
     1. From the newest whole checkpoint in `model_dir`, which is this run's own.
@@ -63,7 +77,7 @@ def find_start(model_dir: str, restore: RestoreCheckpointConfig | None) -> Start
     """
     own = checkpoints.latest_checkpoint(model_dir)
     if own:
-        return Start(own, None)
+        return Start(own, None, keeps_place)
     if restore is not None and restore.path:
         if restore.mode == "all":
             raise ValueError(
@@ -75,7 +89,7 @@ def find_start(model_dir: str, restore: RestoreCheckpointConfig | None) -> Start
 
 
 def describe(model_dir: str, model: Any, specs: StateSpecs) -> None:
-    """Writes `model-info.txt` and a copy of the vocabulary, once a run and on one host."""
+    """Writes `model-info.txt` and a copy of the vocabulary, on one host."""
     if jax.process_index():
         return
     flat = flatten_dict(specs.on_disk["target"], sep="/")
@@ -85,8 +99,7 @@ def describe(model_dir: str, model: Any, specs: StateSpecs) -> None:
         file.write("\n".join([*lines, f"parameters: {count:,}", ""]))
     source = getattr(model.output_vocabulary, "sentencepiece_model_file", None)
     if source:
-        with (
-            tf.io.gfile.GFile(source, "rb") as original,
-            tf.io.gfile.GFile(os.path.join(model_dir, "vocabulary.model"), "wb") as copy,
-        ):
-            shutil.copyfileobj(original, copy)
+        with tf.io.gfile.GFile(source, "rb") as original:
+            content = original.read()  # whole, since the copy may be the source
+        with tf.io.gfile.GFile(os.path.join(model_dir, "vocabulary.model"), "wb") as copy:
+            copy.write(content)

@@ -89,7 +89,7 @@ def train(
       concurrent_metrics: accepted; metrics are always read while the next step runs.
       actions: 'TRAIN', 'TRAIN_EVAL', 'INFER_EVAL' to objects whose `run` can end training.
       train_eval_get_dataset_fn: makes the evaluation batches.
-      run_eval_before_training: evaluates at the first step too.
+      run_eval_before_training: evaluates what training begins with too.
       verify_matching_vocabs_fn: (dataset cfg, model), refuses what does not fit.
       gc_period: accepted; Python's garbage is left to Python.
       dry_run: builds and checks everything, then returns without training.
@@ -104,14 +104,17 @@ def train(
     if not (train_eval_dataset_cfg or infer_eval_dataset_cfg):
         plan = dataclasses.replace(plan, eval_period=None)
     stops.check_periods(plan)
-    for cfg in filter(None, (train_dataset_cfg, train_eval_dataset_cfg, infer_eval_dataset_cfg)):
-        if verify_matching_vocabs_fn is not None:
-            verify_matching_vocabs_fn(cfg, model)
-        batches.check_corpus(cfg)
-    if infer_eval_dataset_cfg:
-        inference.check_metrics(infer_eval_dataset_cfg)
+    cfgs = {
+        "train": train_dataset_cfg,
+        "train_eval": train_eval_dataset_cfg,
+        "infer_eval": infer_eval_dataset_cfg,
+    }
+    check_data(model, cfgs, eval_steps, verify_matching_vocabs_fn)
     run_folder.check_writable(model_dir)
-    start = run_folder.find_start(model_dir, checkpoint_cfg.restore)
+    keeps_place = bool(checkpoint_cfg.save and checkpoint_cfg.save.save_dataset)
+    start = run_folder.find_start(model_dir, checkpoint_cfg.restore, keeps_place)
+    stops.check_periods(plan, start.foreign_step)
+    check_batches(partitioner, cfgs)
 
     seed = agreed_seed(random_seed)
     kind = "rbg" if use_hardware_rng or random_seed is None else None
@@ -131,8 +134,6 @@ def train(
         return 0, None
 
     trainer.state = start_state(model, specs, start, init_rng)
-    if start.dataset_folder:
-        stream.restore(start.dataset_folder)
     eval_sets, infer_evaluator = {}, None
     if train_eval_dataset_cfg:
         eval_rows = batches.host_rows(partitioner, train_eval_dataset_cfg.batch_size)
@@ -155,7 +156,7 @@ def train(
     )
     run_folder.describe(model_dir, model, specs)
     summarize_config_fn(model_dir, run.writer("train"), int(trainer.state.step))
-    step = run.go(evaluate_first=run_eval_before_training and start.path is None)
+    step = run.go(evaluate_first=run_eval_before_training and not start.is_own)
     return step, trainer.state
 
 
@@ -168,9 +169,39 @@ def plan_of(
         total_steps,
         eval_period or None,
         save.period if save else None,
-        stats_period or None,
+        stats_period or eval_period or None,
         checkpoint_steps=tuple((save.checkpoint_steps if save else None) or ()),
     )
+
+
+def check_data(
+    model: Any,
+    cfgs: Mapping[str, batches.DatasetConfig | None],
+    eval_steps: int,
+    verify_fn: Callable[..., None] | None,
+) -> None:
+    """Refuses, with a ValueError, data that the run cannot use; `cfgs` by gin scope."""
+    for cfg in filter(None, cfgs.values()):
+        if verify_fn is not None:
+            verify_fn(cfg, model)
+        batches.check_corpus(cfg)
+    if cfgs["infer_eval"]:
+        inference.check_metrics(cfgs["infer_eval"])
+    if cfgs["train_eval"] and eval_steps < 1:
+        raise ValueError(
+            f"train.eval_steps is {eval_steps}; set EVAL_STEPS to at least 1 batch, or "
+            "train.train_eval_dataset_cfg to None."
+        )
+
+
+def check_batches(
+    partitioner: PjitPartitioner, cfgs: Mapping[str, batches.DatasetConfig | None]
+) -> None:
+    """Refuses, with a ValueError, batches that the devices do not divide; `cfgs` by gin scope."""
+    for scope, cfg in cfgs.items():
+        if cfg is not None:
+            name = f"{scope}/utils.DatasetConfig.batch_size"
+            partitioner.check_batch(cfg.batch_size, None, name)
 
 
 def agreed_seed(random_seed: int | None) -> int:
@@ -191,7 +222,7 @@ def open_stream(
     seed: int,
     get_dataset_fn: Callable[..., batches.TrainStream],
 ) -> batches.TrainStream:
-    """The training stream of this host.
+    """The training stream of this host, at the position to go on from.
 
     Its seed is, first of these that is there: that of the position to go on from, that of `cfg`,
     that of the run.
@@ -201,7 +232,10 @@ def open_stream(
         seed = saved["seed"]
     elif cfg.seed is not None:
         seed = cfg.seed
-    return get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, seed)
+    stream = get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, seed)
+    if start.dataset_folder:
+        stream.restore(start.dataset_folder)
+    return stream
 
 
 def start_state(

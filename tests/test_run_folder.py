@@ -1,6 +1,7 @@
 """MODEL_DIR: where a run goes on, in the order that is promised."""
 
 import pathlib
+import types
 
 import jax
 import numpy as np
@@ -73,6 +74,27 @@ def test_the_place_in_the_data_is_the_runs_own_unless_asked_for(tmp_path):
     for wanted, found in ((False, None), (True, folder)):
         config = RestoreCheckpointConfig(path, restore_dataset=wanted)
         assert run_folder.Start(start.path, config).dataset_folder == found
+    assert run_folder.find_start(path, None).dataset_folder == folder
+    assert run_folder.find_start(path, None, keeps_place=False).dataset_folder is None
+
+
+def test_steps_of_another_run_count_on(tmp_path):
+    path = checkpoint(tmp_path / "run", 4)
+    begun = run_folder.Start(f"{path}/checkpoint_4", RestoreCheckpointConfig(path))
+    resumed, scratch = run_folder.find_start(path, None), run_folder.Start(None, None)
+    assert [s.foreign_step for s in (begun, resumed, scratch)] == [4, 0, 0]
+    assert [s.is_own for s in (begun, resumed, scratch)] == [False, True, False]
+
+
+def test_a_vocabulary_that_is_the_copy_itself_survives(tmp_path):
+    copy = tmp_path / "vocabulary.model"
+    copy.write_bytes(b"pieces" * 200_000)
+    model = toy.model()
+    shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
+    specs = state_specs(model, PjitPartitioner(2), shapes)
+    model.output_vocabulary = types.SimpleNamespace(sentencepiece_model_file=str(copy))
+    run_folder.describe(str(tmp_path), model, specs)
+    assert copy.read_bytes() == b"pieces" * 200_000
 
 
 def test_a_run_is_described_by_its_parameters(tmp_path):
