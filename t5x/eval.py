@@ -5,7 +5,7 @@ python -m t5x.eval --gin_file=gin/ro_t5x_tiny.gin --gin_file=t5x/configs/runs/ev
   --gin.EVAL_OUTPUT_DIR='"runs/tiny_eval"'
 
 Only parameters are restored. What it leaves in EVAL_OUTPUT_DIR: `config.gin`, and under
-`inference_eval/<task>/` what the loggers of `seqio.Evaluator` write.
+`inference_eval/` what the loggers of `seqio.Evaluator` write of each task.
 """
 
 import sys
@@ -13,6 +13,7 @@ import sys
 if __package__ in (None, ""):  # started as a script: look through the repository, not t5x/
     sys.path[0] = __import__("os").path.dirname(sys.path[0])
 
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -86,7 +87,7 @@ def evaluate(
 def show(path: str, results: Metrics) -> None:
     """Prints the numbers among the metrics, a line a task."""
     for task, values in results.items():
-        numbers = [f"{k} {v:.4g}" for k, v in sorted(values.items()) if isinstance(v, int | float)]
+        numbers = [f"{k} {v:.4g}" for k, v in sorted(values.items()) if isinstance(v, numbers.Real)]
         print(f"{path}  {task}:  {'  '.join(numbers)}", flush=True)
 
 

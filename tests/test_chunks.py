@@ -1,0 +1,73 @@
+"""A file written chunk by chunk: a kill at any moment loses and doubles no line."""
+
+import pathlib
+
+import pytest
+
+from t5x.chunks import ChunkedFile
+
+NOTES = {"checkpoint": "runs/a/checkpoint_5", "lengths": {"inputs": 8}}
+
+
+def opened(tmp_path, notes=NOTES):
+    return ChunkedFile(str(tmp_path / "tmp"), str(tmp_path / "out.jsonl"), notes)
+
+
+def lines(*texts):
+    return lambda path: pathlib.Path(path).write_text("".join(f"{text}\n" for text in texts))
+
+
+def test_chunks_become_one_file_in_order(tmp_path):
+    output = opened(tmp_path)
+    assert output.lines == 0
+    output.add(lines("a", "b"))
+    output.add(lines("c"))
+    assert output.lines == 3
+    output.merge()
+    assert (tmp_path / "out.jsonl").read_text() == "a\nb\nc\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_a_chunk_cut_short_does_not_count(tmp_path):
+    opened(tmp_path).add(lines("a", "b"))
+
+    def cut(path):
+        lines("c")(path)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        opened(tmp_path).add(cut)
+    again = opened(tmp_path)
+    assert again.lines == 2
+    again.add(lines("c", "d"))
+    again.merge()
+    assert (tmp_path / "out.jsonl").read_text() == "a\nb\nc\nd\n"
+
+
+def test_a_merge_cut_short_is_made_again(tmp_path):
+    output = opened(tmp_path)
+    output.add(lines("a"))
+    (tmp_path / "tmp" / "merged.tmp").write_text("half")
+    opened(tmp_path).merge()
+    assert (tmp_path / "out.jsonl").read_text() == "a\n"
+
+
+def test_the_tenth_chunk_comes_after_the_ninth(tmp_path):
+    output = opened(tmp_path)
+    for i in range(12):
+        output.add(lines(i))
+    output.merge()
+    assert (tmp_path / "out.jsonl").read_text().split() == [str(i) for i in range(12)]
+
+
+def test_lines_of_something_else_are_not_gone_on_with(tmp_path):
+    opened(tmp_path).add(lines("a"))
+    other = {**NOTES, "checkpoint": "runs/a/checkpoint_9"}
+    with pytest.raises(ValueError, match=r"checkpoint 'runs/a/checkpoint_5', and this is .*_9'"):
+        opened(tmp_path, other)
+    assert opened(tmp_path).lines == 1
+
+
+def test_without_a_line_anything_may_begin(tmp_path):
+    opened(tmp_path)
+    assert opened(tmp_path, {"checkpoint": "other"}).lines == 0

@@ -1,0 +1,146 @@
+"""Decoding and scoring many examples: results in order, whatever the batch and the mesh."""
+
+import jax
+import numpy as np
+import pytest
+import seqio
+import toy
+
+from t5x import checkpoints, inference
+from t5x.checkpoint_config import RestoreCheckpointConfig, SaveCheckpointConfig
+from t5x.partitioning import PjitPartitioner
+from t5x.train_state import initial_state, state_specs, to_disk
+
+ANY = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
+
+
+@pytest.fixture(scope="module")
+def case():
+    """A model, its state over two devices, and 5 examples of unequal lengths."""
+    model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:2])
+    state = initial_state(model, state_specs(model, partitioner, ANY), jax.random.key(0))
+    random, examples = np.random.default_rng(0), []
+    for length in (3, 8, 5, 2, 7):
+        ids = np.zeros((2, 8), np.int32)
+        ids[:, :length] = random.integers(3, 200, (2, length))
+        shifted = np.pad(ids[1], (1, 0))[:-1]
+        features = ("encoder_input_tokens", "decoder_target_tokens", "decoder_input_tokens")
+        examples.append(dict(zip(features, (*ids, shifted), strict=True)))
+    return model, partitioner, state, examples
+
+
+@pytest.fixture(scope="module")
+def predictor(case):
+    model, partitioner, _, _ = case
+    return inference.Predictor(model, partitioner, batch_size=4)
+
+
+def test_results_come_in_order_and_a_short_batch_changes_none(case, predictor):
+    model, _, state, examples = case
+    scores = predictor("score", state.params, examples)
+    assert len(scores) == 5
+    score = jax.jit(model.score_batch)
+    for example, found in zip(examples, scores, strict=True):
+        alone = score(jax.device_get(state.params), {k: v[None] for k, v in example.items()})
+        np.testing.assert_allclose(found, alone[0], rtol=1e-4)
+    backwards = predictor("score", state.params, reversed(examples))
+    np.testing.assert_allclose(backwards[::-1], scores, rtol=1e-5)
+
+
+def test_each_mode_gives_its_results(case, predictor):
+    _, _, state, examples = case
+    ids = predictor("predict", state.params, iter(examples))
+    pairs = predictor("predict_with_aux", state.params, examples)
+    assert {x.shape for x in ids} == {(8,)}
+    for one, (again, aux) in zip(ids, pairs, strict=True):
+        np.testing.assert_array_equal(one, again)
+        assert np.isscalar(aux["scores"].item())
+    assert predictor("predict", state.params, []) == []
+
+
+def test_a_batch_that_the_devices_do_not_divide_is_refused(case):
+    model, partitioner, *_ = case
+    with pytest.raises(ValueError, match=r"utils.DatasetConfig.batch_size is 5, not a multiple"):
+        inference.Predictor(model, partitioner, batch_size=5)
+
+
+@pytest.fixture(scope="module")
+def saved(case, tmp_path_factory):
+    """The state as a checkpoint of step 0; and one that lacks the encoder's norm."""
+    model, partitioner, state, _ = case
+    specs = state_specs(model, partitioner, ANY)
+    whole = to_disk(state, specs)
+    target = {**whole["target"], "encoder": dict(whole["target"]["encoder"])}
+    del target["encoder"]["encoder_norm"]
+    folder = tmp_path_factory.mktemp("saved")
+    for name, tree in (("whole", whole), ("partial", {**whole, "target": target})):
+        with checkpoints.Checkpointer(str(folder / name), SaveCheckpointConfig()) as checkpointer:
+            checkpointer.save(0, tree)
+    return folder
+
+
+def restorer(partitions, path, seed=None, **settings):
+    config = RestoreCheckpointConfig(path, mode="specific", **settings)
+    return inference.ParamsRestorer(toy.model(), PjitPartitioner(partitions), config, seed)
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_parameters_are_restored_without_the_optimizer_on_any_mesh(case, saved, partitions):
+    path = f"{saved}/whole/checkpoint_0"
+    params, step = restorer(partitions, path)(path)
+    assert step == 0
+    jax.tree.map(np.testing.assert_array_equal, params, jax.device_get(case[2].params))
+    kernel = params["encoder"]["layers"]["mlp"]["wi"]["kernel"]
+    assert kernel.sharding.shard_shape(kernel.shape) == (1, 16, 32 // partitions)
+
+
+def test_parameters_may_be_rounded(saved):
+    path = f"{saved}/whole/checkpoint_0"
+    params, _ = restorer(1, path, dtype="bfloat16")(path)
+    assert {str(x.dtype) for x in jax.tree.leaves(params)} == {"bfloat16"}
+
+
+def test_what_a_checkpoint_lacks_is_drawn_only_with_a_seed(case, saved):
+    path = f"{saved}/partial/checkpoint_0"
+    with pytest.raises(ValueError, match=r"lacks target/encoder/encoder_norm/scale"):
+        restorer(1, path)(path)
+    with pytest.raises(ValueError, match=r"fallback_init_rng is None.* set fallback_init_rng"):
+        restorer(1, path, fallback_to_scratch=True)
+    params, _ = restorer(1, path, seed=3, fallback_to_scratch=True)(path)
+    np.testing.assert_array_equal(params["encoder"]["encoder_norm"]["scale"], np.ones(16))
+    wanted = jax.device_get(case[2].params["decoder"])
+    jax.tree.map(np.testing.assert_array_equal, params["decoder"], wanted)
+
+
+def test_metrics_are_computed_in_the_examples_order(case, monkeypatch, tmp_path):
+    """A predictor that copies its inputs is right everywhere; one that shifts them, nowhere."""
+    model, partitioner, state, _ = case
+    cfg = toy.data("validation", batch_size=6)
+    evaluator = inference.InferenceEvaluator(
+        cfg, seqio.Evaluator, model, partitioner, str(tmp_path)
+    )
+
+    def copy(mode, params, examples):
+        examples = list(examples)
+        if mode == "score":
+            return [float(i) for i in range(len(examples))]
+        return [example["encoder_input_tokens"] for example in examples]
+
+    monkeypatch.setattr(evaluator, "predictor", copy)
+    results = evaluator.evaluate(state.params, 0)
+    assert results == {toy.TASK: {"exact": 1.0, "likelihood": 9.5}}
+    shifted = lambda mode, *args: copy(mode, *args)[1:] + copy(mode, *args)[:1]
+    monkeypatch.setattr(evaluator, "predictor", shifted)
+    assert evaluator.evaluate(state.params, 0)[toy.TASK]["exact"] < 0.5
+
+
+def test_what_cannot_be_measured_is_refused():
+    with pytest.raises(ValueError, match=r"toy_bare has no metric_fns"):
+        inference.check_metrics(toy.data("validation", mixture_or_task_name=toy.BARE))
+    with pytest.raises(
+        ValueError, match=r"split is 'test', which toy_copy does not have; .*'train"
+    ):
+        inference.check_metrics(toy.data("test"))
+    inference.check_metrics(toy.data("validation", mixture_or_task_name=toy.MIXED))
+    tasks = inference.tasks_with_split(toy.data("validation", mixture_or_task_name=toy.MIXED))
+    assert {task.name for task in tasks} == {toy.TASK, toy.BARE}
