@@ -53,7 +53,7 @@ class Trainer:
         self.learning_rate_fn = learning_rate_fn
         self.num_microbatches = num_microbatches or 1
         self.rng = rng
-        self.wait_seconds = 0.0  # spent waiting for data since the last `reset`
+        self.wait_seconds = 0.0  # spent waiting for data; who reads it sets it back
 
     def check_batch(self, batch_size: int) -> None:
         """Refuses, with a ValueError, a batch that devices × microbatches do not divide."""
@@ -75,6 +75,11 @@ class Trainer:
             donate_argnums=0,
             out_shardings=(self.specs.shardings, self.partitioner.replicated),
         )
+
+    @functools.cached_property
+    def _rng(self) -> jax.Array:
+        # `device_put` takes no key to the devices of other hosts.
+        return jax.jit(lambda key: key, out_shardings=self.partitioner.replicated)(self.rng)
 
     def compile(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> None:
         """Compiles the train step for global batches of these shapes."""
@@ -110,12 +115,12 @@ class Trainer:
           The step now reached (its arithmetic may still run) and the sums of the step before it,
           None for the first: they are read only after the next step is on its way.
         """
-        pending, rng = None, jax.device_put(self.rng, self.partitioner.replicated)
+        pending = None
         for step in range(int(self.state.step) + 1, until + 1):
             started = time.monotonic()
             batch = self.put(next(batches))
             self.wait_seconds += time.monotonic() - started
-            self.state, sums = self._train_step(self.state, batch, rng)
+            self.state, sums = self._train_step(self.state, batch, self._rng)
             yield step, None if pending is None else jax.device_get(pending)
             pending = sums
         if pending is not None:
