@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from clu import metric_writers
+from jax.experimental import multihost_utils
 
 from t5x import metrics, stops
 from t5x.batches import TrainStream
@@ -70,13 +72,14 @@ class TrainingRun:
                 f"above {step} to train on."
             )
         elif step:
-            self.progress.note(f"Going on from checkpoint_{step} of {self.model_dir}.")
+            self.progress.note(f"Going on from step {step:,}.")
         try:
             with Interruption() as interruption, self.progress:
                 if step < self.plan.total_steps:
                     self._compile()
                 if evaluate_first:
                     self._evaluate(step)
+                    self._infer(step)
                 return self._train(step, interruption)
         finally:  # whatever ends a run, the checkpoint on its way is still made whole
             self._close()
@@ -158,10 +161,7 @@ class TrainingRun:
         if stop.evaluate:
             ended |= self._act("TRAIN_EVAL", self._evaluate(stop.step))
         if stop.infer and self.infer_evaluator:
-            results = self.infer_evaluator.evaluate(self.trainer.state.params, stop.step)
-            for task, values in results.items():
-                self.progress.note(f"step {stop.step:,}  {task}: {_listed(values)}")
-            ended |= self._act("INFER_EVAL", results)
+            ended |= self._act("INFER_EVAL", self._infer(stop.step))
         return ended
 
     def _save(self, step: int) -> None:
@@ -181,12 +181,24 @@ class TrainingRun:
             )
         return results
 
+    def _infer(self, step: int) -> dict[str, dict[str, Any]]:
+        results = {}
+        if self.infer_evaluator:
+            results = self.infer_evaluator.evaluate(self.trainer.state.params, step)
+        for task, values in results.items():
+            self.progress.note(f"step {step:,}  {task}: {_listed(values)}")
+        return results
+
     def _act(self, mode: str, results: Mapping[str, Mapping[str, float]]) -> bool:
-        ended = [
-            action.run(self.trainer.state, metrics_by_task=results)
-            for action in self.actions.get(mode, ())
-        ]
-        return any(ended)
+        """Whether an action ends the run: asked on the first host, which alone has all results."""
+        actions = self.actions.get(mode, ())
+        if not actions:
+            return False
+        ended = False
+        if jax.process_index() == 0:
+            for action in actions:
+                ended |= action.run(self.trainer.state, metrics_by_task=results)
+        return bool(multihost_utils.broadcast_one_to_all(np.int32(ended)))
 
 
 def _listed(values: Mapping[str, Any]) -> str:
