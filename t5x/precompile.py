@@ -80,9 +80,10 @@ def precompile(
     compiled = lowered.compile()
     needs = {**needs_of(compiled), "seconds": time.monotonic() - started}
     stream.close()
-    write = lambda name, text: tf.io.gfile.GFile(os.path.join(model_dir, name), "w").write(text)
-    write("lowered_hlo_pre_optimization", lowered.as_text())
-    write("lowered_hlo_post_optimization", compiled.as_text())
+    for when, program in (("pre", lowered), ("post", compiled)):
+        path = os.path.join(model_dir, f"lowered_hlo_{when}_optimization")
+        with tf.io.gfile.GFile(path, "w") as file:
+            file.write(program.as_text())
     with tf.io.gfile.GFile(os.path.join(model_dir, "assignment"), "wb") as file:
         np.save(file, partitioner.mesh.device_ids)
     print("  ".join(f"{name} {value:,.0f}" for name, value in needs.items()))

@@ -7,6 +7,7 @@ import pytest
 import seqio
 from conftest import Golden
 
+import gin
 from t5x import losses, models
 from t5x.layer_stacking import stack_layers
 
@@ -133,6 +134,36 @@ def test_predict_batch_takes_what_a_subclass_or_gin_binds(case, inputs):
     jax.eval_shape(bound.predict_batch, params, inputs, jax.random.key(3))
     assert seen[0] == (2, None)
     assert seen[1][1] is not None
+
+
+def test_gin_binds_the_number_of_decodes(case, inputs, monkeypatch):
+    """In upstream's words, class first or method first; what is built decodes so."""
+    for registry in ("_REGISTRY", "_INVERSE_REGISTRY"):
+        monkeypatch.setattr(gin.config, registry, getattr(gin.config, registry).copy())
+    monkeypatch.setattr(gin.config, "_IMPORTS", set())
+    monkeypatch.setattr(gin.config, "_CONFIG", {})
+    monkeypatch.setattr(gin.config, "_CONFIG_IS_LOCKED", False)
+    gin.parse_config("""
+        from __gin__ import dynamic_registration
+        from t5x import models
+        from t5x import decoding
+        MODEL = @models.EncoderDecoderModel()
+        models.EncoderDecoderModel.module = None
+        models.EncoderDecoderModel.input_vocabulary = None
+        models.EncoderDecoderModel.output_vocabulary = None
+        models.EncoderDecoderModel.optimizer_def = None
+        models.EncoderDecoderModel.decode_fn = @decoding.beam_search
+        models.EncoderDecoderModel.predict_batch_with_aux.num_decodes = 3
+        models.EncoderDecoderModel.predict_batch_with_aux.return_all_decodes = True
+        decoding.beam_search.alpha = 0.9
+    """)
+    with gin.config_scope("MODEL"):
+        model = gin.get_configurable("gin.macro")()
+    assert isinstance(model, models.EncoderDecoderModel)
+    model.module, model.output_vocabulary = case[0].module, case[0].output_vocabulary
+    ids = jax.eval_shape(model.predict_batch, case[1], inputs)
+    assert ids.shape == (3, 3, 5)
+    assert gin.query_parameter("decoding.beam_search.alpha") == 0.9
 
 
 def test_features_come_from_seqio_unless_bound(case):

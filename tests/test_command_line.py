@@ -1,0 +1,96 @@
+"""A door: flags and gin become one call of its main, after the other processes have joined."""
+
+import sys
+import types
+
+import jax
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+import gin
+from t5x import command_line, gin_utils
+
+TEXT = """from __gin__ import dynamic_registration
+import __main__ as script
+STEPS = 3
+script.work.steps = %STEPS
+script.work.folder = 'runs/x'
+"""
+
+
+@pytest.fixture(autouse=True)
+def door(monkeypatch, tmp_path):
+    """A door whose main notes its arguments, in an empty folder; gin and flags as new."""
+    main = types.ModuleType("__main__")
+    calls = []
+
+    def work(*, steps, folder, dry_run=False):
+        calls.append((steps, folder, dry_run))
+
+    main.work = work
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setattr("gin.config._LOCATION_PREFIXES", [""])
+    monkeypatch.setattr("gin.config._IMPORTS", set())
+    for registry in ("_REGISTRY", "_INVERSE_REGISTRY"):
+        monkeypatch.setattr(gin.config, registry, getattr(gin.config, registry).copy())
+    monkeypatch.setattr(gin_utils, "run", lambda guarded: guarded([]))
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *args: calls.append(args))
+    monkeypatch.delenv("TPU_WORKER_HOSTNAMES", raising=False)
+    (tmp_path / "a.gin").write_text(TEXT)
+    monkeypatch.chdir(tmp_path)
+    gin.clear_config()
+    yield work, calls
+    gin.clear_config()
+
+
+def opened(door, *arguments):
+    work, calls = door
+    with flagsaver.flagsaver():
+        flags.FLAGS(["door", *arguments])
+        command_line.run(work)
+    return calls
+
+
+def test_main_gets_its_bindings_and_later_ones_win(door):
+    assert opened(door, "--gin_file=a.gin") == [(3, "runs/x", False)]
+
+
+def test_the_command_line_wins_over_files(door):
+    found = opened(door, "--gin_file=a.gin", "--gin_bindings=STEPS = 7")
+    assert found == [(7, "runs/x", False)]
+
+
+def test_files_are_looked_for_where_it_says(door, tmp_path):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "a.gin").rename(tmp_path / "deep" / "b.gin")
+    found = opened(door, "--gin_file=b.gin", f"--gin_search_paths=none,{tmp_path}/deep")
+    assert found == [(3, "runs/x", False)]
+
+
+def test_a_dry_run_prints_what_would_hold_and_ends_well(door, capsys):
+    with pytest.raises(SystemExit) as ended:
+        opened(door, "--gin_file=a.gin", "--dry_run")
+    assert ended.value.code == 0
+    assert door[1] == [(3, "runs/x", True)]
+    assert "STEPS = 3" in capsys.readouterr().out
+
+
+def test_processes_join_before_main_begins(door, monkeypatch):
+    where = ("--coordinator_address=host:12", "--process_count=4", "--process_index=2")
+    assert opened(door, "--gin_file=a.gin", *where)[0] == ("host:12", 4, 2)
+    door[1].clear()
+    gin.clear_config()
+    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "10.0.0.1,10.0.0.2")
+    assert opened(door, "--gin_file=a.gin")[0] == ()
+
+
+def test_a_lone_tpu_host_joins_nobody(door, monkeypatch):
+    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "localhost")
+    assert opened(door, "--gin_file=a.gin") == [(3, "runs/x", False)]
+
+
+def test_bad_input_is_refused_before_anybody_joins(door):
+    with pytest.raises(ValueError, match=r"a.gni"):
+        opened(door, "--gin_file=a.gni", "--coordinator_address=host:12")
+    assert door[1] == []

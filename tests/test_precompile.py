@@ -1,0 +1,49 @@
+"""The program of a run is there before it, with what it needs, and no parameter is made."""
+
+import functools
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+import toy
+
+from t5x import precompile as door
+from t5x.partitioning import PjitPartitioner
+from t5x.trainer import Trainer
+
+FILES = {"assignment", "lowered_hlo_post_optimization", "lowered_hlo_pre_optimization"}
+
+
+def precompile(folder, **changes):
+    arguments = {
+        "model": toy.model(),
+        "train_dataset_cfg": toy.data(batch_size=6, pack=False),
+        "partitioner": PjitPartitioner(devices=jax.devices()[:2]),
+        "model_dir": str(folder),
+        "random_seed": 0,
+    }
+    return door.precompile(**{**arguments, **changes})
+
+
+def test_the_program_and_its_needs_are_written(tmp_path):
+    trainer = functools.partial(Trainer, learning_rate_fn=toy.rate, num_microbatches=3)
+    needs = precompile(tmp_path, trainer_cls=trainer)
+    assert needs["seconds"] > 0
+    assert needs["arguments"] > 4 * 2 * 264 * 16  # the embedding and its second moment
+    assert {p.name for p in tmp_path.iterdir()} == FILES
+    assert "stablehlo" in (tmp_path / "lowered_hlo_pre_optimization").read_text()
+    assert "all-reduce" in (tmp_path / "lowered_hlo_post_optimization").read_text()
+    assert np.load(pathlib.Path(tmp_path / "assignment")).tolist() == [[0], [1]]
+
+
+def test_a_dry_run_compiles_nothing(tmp_path):
+    assert precompile(tmp_path, dry_run=True, random_seed=None) == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"batch_size is 7, not a multiple of 2"):
+        precompile(tmp_path, train_dataset_cfg=toy.data(batch_size=7))
+    with pytest.raises(ValueError, match=r"259 ids but"):
+        precompile(tmp_path, model=toy.model(vocab_size=128))

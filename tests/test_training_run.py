@@ -1,0 +1,169 @@
+"""The course of a run: what happens when, and who may end it. Steps cost nothing here."""
+
+import enum
+import types
+
+import numpy as np
+import pytest
+
+from t5x.stops import Plan
+from t5x.training_run import TrainingRun
+
+LOSS = "loss_per_nonpadding_target_token"
+
+
+class FakeTrainer:
+    """Step n has loss n; nothing is computed."""
+
+    def __init__(self, step=0, losses=None):
+        self.state = types.SimpleNamespace(step=step, params=f"params {step}")
+        self.partitioner = types.SimpleNamespace(mesh=types.SimpleNamespace(size=1))
+        self.specs, self.wait_seconds, self.events = None, 0.0, []
+        self.losses = losses or {}
+
+    def compile(self, batch):
+        self.events.append("compile")
+
+    def sums(self, step):
+        loss = np.float32(self.losses.get(step, step))
+        return (
+            {
+                "loss": loss,
+                "cross_ent_loss": loss,
+                "z_loss": np.float32(0),
+                "steps": np.float32(1),
+            }
+            | dict.fromkeys(("target_tokens", "target_positions", "correct", "sequences"), 1.0)
+            | {
+                "input_positions": 1.0,
+                "input_tokens": 1.0,
+            }
+        )
+
+    def training_steps(self, batches, until):
+        pending = None
+        for step in range(self.state.step + 1, until + 1):
+            self.state = types.SimpleNamespace(step=step, params=f"params {step}")
+            yield step, pending
+            pending = self.sums(step)
+        if pending:
+            yield until, pending
+
+    def evaluate(self, batches):
+        self.events.append(("evaluate", self.state.step))
+        return {LOSS: 1.0, "accuracy": 0.5}
+
+
+class FakeStream:
+    global_batch = None
+    closed = False
+
+    def counts(self):
+        return {"toy": {"read": 10, "skipped": 0}}
+
+    def close(self):
+        self.closed = True
+
+
+class Note:
+    """An action that notes when it was asked and what about, and may end the run."""
+
+    def __init__(self, end_at=None):
+        self.end_at, self.seen = end_at, []
+
+    def run(self, state, metrics_by_task):
+        self.seen.append((state.step, metrics_by_task))
+        return state.step == self.end_at
+
+
+class Infer:
+    def __init__(self, events):
+        self.events = events
+
+    def evaluate(self, params, step):
+        self.events.append(("infer", step, params))
+        return {"toy": {"exact": 0.25}}
+
+
+def run(tmp_path, plan, actions=None, infer=False, trainer=None, first=False):
+    trainer, stream = trainer or FakeTrainer(), FakeStream()
+    run = TrainingRun(
+        trainer,
+        stream,
+        plan,
+        str(tmp_path),
+        None,
+        eval_sets={"toy": [None]},
+        infer_evaluator=Infer(trainer.events) if infer else None,
+        actions=actions or {},
+    )
+    try:
+        return run.go(evaluate_first=first), trainer.events
+    finally:
+        assert stream.closed
+
+
+def test_things_happen_when_the_plan_says(tmp_path):
+    plan = Plan(total_steps=5, eval_period=2, stats_period=1)
+    step, events = run(tmp_path, plan, infer=True)
+    assert step == 5
+    expected = ["compile"]
+    for at in (2, 4, 5):
+        expected += [("evaluate", at), ("infer", at, f"params {at}")]
+    assert events == expected
+
+
+def test_a_figure_is_the_mean_since_the_last_stop(tmp_path):
+    note = Note()
+    run(tmp_path, Plan(total_steps=6, stats_period=3), {"TRAIN": [note]})
+    means = [(step, seen["train"]["loss"]) for step, seen in note.seen]
+    assert means == [(3, 2.0), (6, 5.0)]  # (1+2+3)/3 and (4+5+6)/3
+
+
+def test_evaluation_may_come_before_training(tmp_path):
+    _, events = run(tmp_path, Plan(total_steps=2, eval_period=2), first=True)
+    assert events == ["compile", ("evaluate", 0), ("evaluate", 2)]
+
+
+Mode = enum.Enum("Mode", ["TRAIN", "TRAIN_EVAL", "INFER_EVAL"])
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("by", ["name", "member"])
+def test_an_action_ends_the_run_at_its_stop(tmp_path, mode, by):
+    note = Note(end_at=4)
+    actions = {mode.name if by == "name" else mode: [note]}
+    step, events = run(tmp_path, Plan(total_steps=9, eval_period=2), actions, infer=True)
+    assert step == 4
+    assert events[-1][:2] == ("infer", 4)  # what is due at the stop is still done
+    key, metric = ("train", "loss") if mode is Mode.TRAIN else ("toy", LOSS)
+    metric = "exact" if mode is Mode.INFER_EVAL else metric
+    assert [at for at, _ in note.seen] == [2, 4]
+    assert metric in note.seen[0][1][key]
+
+
+def test_all_actions_are_asked(tmp_path):
+    notes = [Note(end_at=1), Note()]
+    run(tmp_path, Plan(total_steps=3, stats_period=1), {"TRAIN": notes})
+    assert [len(note.seen) for note in notes] == [1, 1]
+
+
+@pytest.mark.parametrize("loss", [np.nan, np.inf])
+def test_a_loss_that_is_no_number_is_no_result(tmp_path, loss):
+    plan = Plan(total_steps=6, eval_period=3)
+    with pytest.raises(FloatingPointError, match=r"loss at step 3 is (nan|inf); .*learning_rate"):
+        run(tmp_path, plan, trainer=FakeTrainer(losses={2: loss}))
+
+
+def test_it_says_what_it_read_and_where_it_goes_on(tmp_path, capsys):
+    run(tmp_path, Plan(total_steps=4, stats_period=2), trainer=FakeTrainer(step=2))
+    said = capsys.readouterr().err
+    assert "Going on from" in said
+    assert "Data of toy: read 10" in said
+    assert "skipped" not in said
+
+
+def test_at_the_end_nothing_is_compiled(tmp_path, capsys):
+    step, events = run(tmp_path, Plan(total_steps=4), trainer=FakeTrainer(step=4))
+    assert (step, events) == (4, [])
+    assert "nothing is left to do. Raise TRAIN_STEPS above 4" in capsys.readouterr().err
