@@ -1,0 +1,66 @@
+"""The quickstart runs for real, with fewer steps, and then says that all is done."""
+
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FEW_STEPS = [
+    "--gin.TRAIN_STEPS=20",
+    "--gin.EVAL_PERIOD=10",
+    "--gin.utils.SaveCheckpointConfig.period=10",
+]
+
+
+def quickstart(model_dir, *flags):
+    # conftest's eight devices and its platform are the tests' own.
+    drop = ("XLA_FLAGS", "JAX_PLATFORMS", "TF_CPP_MIN_LOG_LEVEL", "HF_HUB_OFFLINE", "PYTHON")
+    env = {key: value for key, value in os.environ.items() if key not in drop}
+    return subprocess.run(
+        ["bash", str(ROOT / "launch/quickstart.sh"), *flags],
+        env=env | {"MODEL_DIR": str(model_dir)},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
+
+
+@pytest.mark.slow
+def test_the_whole_road_and_once_more(tmp_path):
+    first = quickstart(tmp_path / "run", *FEW_STEPS)
+    assert first.returncode == 0, first.stderr
+    assert re.findall(r"^\d\.", first.stdout, re.MULTILINE) == ["1.", "2.", "3.", "4."]
+    filled = [line for line in first.stdout.splitlines() if re.search(r"\[.+\]", line)]
+    assert len(filled) == 3
+    assert "<extra_id" not in first.stdout
+    assert re.search(r"[\d.]+ at step \d+, [\d.]+ at step 20: [\d.]+ less", first.stdout)
+    for step in (10, 20):
+        converted = {path.name for path in (tmp_path / f"run_hf/checkpoint_{step}").iterdir()}
+        assert {"config.json", "model.safetensors", "flax_model.msgpack"} <= converted
+    for said in (first.stdout, first.stderr):
+        assert not re.search(r"^(WARNING|[IWE]0000)", said, re.MULTILINE), said
+
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("checkpoint_*/**/*")}
+    again = quickstart(tmp_path / "run", *FEW_STEPS)
+    assert again.returncode == 0, again.stderr
+    assert "nothing is left to do" in again.stderr
+    assert again.stdout.count(" is done.\n") >= 2
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("checkpoint_*/**/*")}
+
+
+@pytest.mark.slow
+def test_a_training_that_fails_ends_the_quickstart(tmp_path):
+    process = quickstart(tmp_path / "run", "--gin.TRAIN_STEP=20")
+    assert process.returncode == 2
+    assert "TRAIN_STEP" in process.stderr
+    assert "3. Convert" not in process.stdout
+
+
+def test_a_bucket_is_refused_in_one_sentence():
+    process = quickstart("gs://bucket/run")
+    assert (process.returncode, process.stdout) == (2, "")
+    assert process.stderr.startswith("quickstart.sh: MODEL_DIR is gs://bucket/run")
