@@ -324,7 +324,7 @@ case "$*" in
     cp "$0" "$venv/bin/python"
     ;;
   "-m pip install"*)
-    printf 'Collecting one==1\\nProcessing /a/two-2.whl\\nInstalling collected packages: one, two\\n'
+    printf 'Collecting one==1\\nProcessing /a/two-2.whl\\nInstalling collected packages\\n'
     touch "{folder}/pip_is_running"
     sleep "${{PIP_SLEEPS:-0}}"
     if [[ -n "${{PIP_SAYS:-}}" ]]; then echo "$PIP_SAYS" >&2; exit 1; fi
