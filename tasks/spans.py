@@ -240,7 +240,8 @@ def span_corruption(
 
     @seqio.map_over_dataset(num_seeds=1)
     def hide(example, seed):
-        tokens, seed = example["targets"], tf.stack(seed)
+        tokens = example["targets"]
+        seed = _seed_of(tokens, seed)
         whole = tf.size(tokens) // length * length
         inputs, targets = hide_rows(tf.reshape(tokens[:whole], [-1, length]), seed)
         rest = tokens[whole:]
@@ -252,6 +253,14 @@ def span_corruption(
     # Many runs a call, since the operations on one run cost more to start than to do.
     examples = hide(split_runs(dataset, length * RUNS_A_CALL)).unbatch()
     return examples.map(lambda x: {k: tf.ensure_shape(v, [None]) for k, v in x.items()})
+
+
+def _seed_of(tokens: tf.Tensor, seed) -> tf.Tensor:
+    """A seed [2] of these tokens' own: all shards of a run draw the same seeds one after the other.
+
+    Without it the rows of a batch, which come from different shards, would be hidden alike.
+    """
+    return tf.random.experimental.stateless_fold_in(tf.stack(seed), tf.reduce_sum(tokens))
 
 
 def prefix_lm(
@@ -279,7 +288,7 @@ def prefix_lm(
     @seqio.map_over_dataset(num_seeds=1)
     def cut(example, seed):
         tokens = example["targets"]
-        at = tf.random.stateless_uniform([], tf.stack(seed), 1, tf.size(tokens), tf.int32)
+        at = tf.random.stateless_uniform([], _seed_of(tokens, seed), 1, tf.size(tokens), tf.int32)
         return {"inputs": tokens[:at], "targets": tokens[at:]}
 
     return cut(runs)

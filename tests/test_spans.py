@@ -150,6 +150,12 @@ def test_a_seed_decides_everything():
     assert not same(a[:-1], c[:-1])
 
 
+def test_shards_with_one_seed_hide_other_places():
+    shards = [_corrupt_all(_documents(seed=i), {"inputs": 64, "targets": 14})[:32] for i in (1, 2)]
+    places = [[np.isin(e["inputs"], SENTINELS).tolist() for e in shard] for shard in shards]
+    assert all(a != b for a, b in zip(*places, strict=True))
+
+
 def test_targets_too_short_are_refused_in_one_sentence():
     with pytest.raises(ValueError, match=r"inputs 512 .* give 114 target tokens, .*\['targets'\] "):
         _corrupt_all([[5, 6]], {"inputs": 512, "targets": 64})
