@@ -3,6 +3,7 @@
 python -m t5x.train --gin_file=gin/ro_t5x_tiny.gin --gin.TRAIN_STEPS=500 --dry_run
 """
 
+import glob
 import os
 import sys
 from collections.abc import Callable
@@ -23,10 +24,6 @@ flags.DEFINE_integer("process_count", None, "Number of processes, outside TPU po
 flags.DEFINE_integer("process_index", None, "This process, from 0, outside TPU pods.")
 
 
-class DryRunDone(Exception):
-    """Everything was built and checked; the run was not asked for."""
-
-
 def run(main: Callable[..., Any]) -> None:
     """Parses flags and gin, joins the other processes, and calls `main` with its bindings."""
 
@@ -39,8 +36,8 @@ def run(main: Callable[..., Any]) -> None:
             jax.distributed.initialize(
                 values.coordinator_address, values.process_count, values.process_index
             )
-        elif os.environ.get("TPU_WORKER_HOSTNAMES", "").count(","):
-            jax.distributed.initialize()
+        elif on_tpu_machine():
+            jax.distributed.initialize()  # asks the machine who the other workers are
         if values.dry_run:
             configured(dry_run=True)
             print(gin.operative_config_str())
@@ -48,3 +45,9 @@ def run(main: Callable[..., Any]) -> None:
         configured()
 
     gin_utils.run(guarded)
+
+
+def on_tpu_machine() -> bool:
+    """True on a worker of a TPU slice, unless JAX is told to use something else."""
+    wanted = os.environ.get("JAX_PLATFORMS", "tpu")
+    return "tpu" in wanted.split(",") and bool(glob.glob("/dev/accel*") or glob.glob("/dev/vfio/*"))
