@@ -5,6 +5,7 @@ python -m t5x.train --gin_file=gin/ro_t5x_tiny.gin --gin.TRAIN_STEPS=500 --dry_r
 
 import glob
 import os
+import pathlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -48,6 +49,12 @@ def run(main: Callable[..., Any]) -> None:
 
 
 def on_tpu_machine() -> bool:
-    """True on a worker of a TPU slice, unless JAX is told to use something else."""
-    wanted = os.environ.get("JAX_PLATFORMS", "tpu")
-    return "tpu" in wanted.split(",") and bool(glob.glob("/dev/accel*") or glob.glob("/dev/vfio/*"))
+    """True on a worker of a TPU slice, unless JAX is told to use something else.
+
+    Its chips are /dev/accel0… or, newer, /dev/vfio/0…, which other vendors' devices may have too.
+    """
+    if "tpu" not in os.environ.get("JAX_PLATFORMS", "tpu").split(","):
+        return False
+    vendors = (pathlib.Path(p).read_text() for p in glob.glob("/sys/bus/pci/devices/*/vendor"))
+    chips = glob.glob("/dev/accel[0-9]*") + glob.glob("/dev/vfio/[0-9]*")
+    return bool(chips) and any(vendor.strip() == "0x1ae0" for vendor in vendors)

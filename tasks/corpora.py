@@ -15,7 +15,7 @@ import tensorflow as tf
 from tasks import normalize, spans, tokens, vocabularies
 from tasks.sources import CorpusSource
 
-# Each shard shuffles its own runs of tokens, after its source has permuted files, parts and records.
+# A shard shuffles its own runs of tokens, after its source has permuted files, parts and records.
 # What waits in the buffers is saved with every checkpoint, so they are small.
 SHUFFLED_RUNS = 128
 
