@@ -87,8 +87,8 @@ def evaluate(
 def show(path: str, results: Metrics) -> None:
     """Prints the numbers among the metrics, a line a task."""
     for task, values in results.items():
-        numbers = [f"{k} {v:.4g}" for k, v in sorted(values.items()) if isinstance(v, numbers.Real)]
-        print(f"{path}  {task}:  {'  '.join(numbers)}", flush=True)
+        shown = [f"{k} {v:.4g}" for k, v in sorted(values.items()) if isinstance(v, numbers.Real)]
+        print(f"{path}  {task}:  {'  '.join(shown)}", flush=True)
 
 
 if __name__ == "__main__":
