@@ -36,7 +36,7 @@ def door(monkeypatch, tmp_path):
         monkeypatch.setattr(gin.config, registry, getattr(gin.config, registry).copy())
     monkeypatch.setattr(gin_utils, "run", lambda guarded: guarded([]))
     monkeypatch.setattr(jax.distributed, "initialize", lambda *args: calls.append(args))
-    monkeypatch.delenv("TPU_WORKER_HOSTNAMES", raising=False)
+    monkeypatch.setattr(command_line, "on_tpu_machine", lambda: False)
     (tmp_path / "a.gin").write_text(TEXT)
     monkeypatch.chdir(tmp_path)
     gin.clear_config()
@@ -81,13 +81,36 @@ def test_processes_join_before_main_begins(door, monkeypatch):
     assert opened(door, "--gin_file=a.gin", *where)[0] == ("host:12", 4, 2)
     door[1].clear()
     gin.clear_config()
-    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "10.0.0.1,10.0.0.2")
+    monkeypatch.setattr(command_line, "on_tpu_machine", lambda: True)
     assert opened(door, "--gin_file=a.gin")[0] == ()
 
 
-def test_a_lone_tpu_host_joins_nobody(door, monkeypatch):
-    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "localhost")
-    assert opened(door, "--gin_file=a.gin") == [(3, "runs/x", False)]
+@pytest.mark.parametrize(
+    ("platforms", "found", "vendor", "is_one"),
+    [
+        (None, ["/dev/accel0"], None, True),
+        ("tpu,cpu", ["/dev/vfio/0"], "0x1ae0\n", True),
+        (None, ["/dev/vfio/0"], "0x10de\n", False),
+        (None, [], "0x1ae0\n", False),
+        ("cpu", ["/dev/accel0"], None, False),
+    ],
+)
+def test_a_tpu_machine_is_told_by_its_chips(
+    monkeypatch, tmp_path, platforms, found, vendor, is_one
+):
+    monkeypatch.undo()
+    (tmp_path / "vendor").write_text(vendor or "")
+    devices = {"/sys": [str(tmp_path / "vendor")]}
+
+    def glob(pattern):
+        stem = pattern.partition("[")[0]
+        return devices.get(pattern[:4], [p for p in found if p.startswith(stem)])
+
+    monkeypatch.setattr(command_line.glob, "glob", glob)
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    if platforms:
+        monkeypatch.setenv("JAX_PLATFORMS", platforms)
+    assert command_line.on_tpu_machine() is is_one
 
 
 def test_bad_input_is_refused_before_anybody_joins(door):
