@@ -13,7 +13,7 @@ from t5x import checkpoints
 from t5x import eval as door
 from t5x.checkpoint_config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.partitioning import PjitPartitioner
-from t5x.train_state import initial_state, state_specs, to_disk
+from t5x.train_state import state_specs, to_disk
 
 ANY = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
 
@@ -26,8 +26,7 @@ def folder(tmp_path_factory):
     specs = state_specs(model, partitioner, ANY)
     with checkpoints.Checkpointer(folder, SaveCheckpointConfig()) as checkpointer:
         for step in (3, 7):
-            state = initial_state(model, specs, jax.random.key(step))
-            checkpointer.save(step, to_disk(state.replace(step=jax.numpy.int32(step)), specs))
+            checkpointer.save(step, to_disk(toy.state(specs, seed=step, step=step), specs))
     return folder
 
 

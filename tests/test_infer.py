@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import toy
 
-from t5x import checkpoints, decoding, inference
+from t5x import checkpoints, inference
 from t5x import infer as door
 from t5x.checkpoint_config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.partitioning import PjitPartitioner
-from t5x.train_state import initial_state, state_specs, to_disk
+from t5x.train_state import state_specs, to_disk
 
 ANY = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
 TEXTS = toy.texts("validation")
@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("run"))
     model = toy.model()
     specs = state_specs(model, PjitPartitioner(), ANY)
-    state = initial_state(model, specs, jax.random.key(0))
+    state = toy.state(specs)
     with checkpoints.Checkpointer(folder, SaveCheckpointConfig()) as checkpointer:
         checkpointer.save(3, to_disk(state, specs))
         checkpointer.save(9, to_disk(state, specs))
@@ -177,13 +177,10 @@ def test_what_is_written_is_plain_json():
 
 
 def test_real_decoding_writes_what_the_predictor_says(folder, tmp_path, real):
-    model = toy.model()
-    model.decode_fn = decoding.temperature_sample
     (path,) = infer(
         folder,
         tmp_path,
         "predict_with_aux",
-        model=model,
         dataset_cfg=toy.data("validation", batch_size=16),
     )
     lines = read(path)

@@ -9,7 +9,7 @@ import toy
 from t5x import checkpoints, inference
 from t5x.checkpoint_config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.partitioning import PjitPartitioner
-from t5x.train_state import initial_state, state_specs, to_disk
+from t5x.train_state import state_specs, to_disk
 
 ANY = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
 
@@ -18,7 +18,7 @@ ANY = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
 def case():
     """A model, its state over two devices, and 5 examples of unequal lengths."""
     model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:2])
-    state = initial_state(model, state_specs(model, partitioner, ANY), jax.random.key(0))
+    state = toy.state(state_specs(model, partitioner, ANY))
     random, examples = np.random.default_rng(0), []
     for length in (3, 8, 5, 2, 7):
         ids = np.zeros((2, 8), np.int32)

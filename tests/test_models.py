@@ -37,31 +37,30 @@ def test_the_loss_is_a_sum_over_weighted_targets(case, log_probs):
     assert weights == real.sum() == sums["target_tokens"]
 
 
-@pytest.mark.parametrize(
-    ("factor", "divide"),
-    [
-        (4.0, lambda batch: 4.0),
-        ("NUM_REAL_TARGET_TOKENS", lambda b: b["decoder_loss_weights"].sum()),
-    ],
-)
-def test_the_loss_is_normalized_and_its_sums_are_not(case, factor, divide):
+@pytest.fixture(scope="module")
+def plain_loss(case):
+    """Loss and sums without normalization."""
     model, params, batch = case
-    step = lambda p, b: jax.jit(lambda *args: model.loss_fn(*args, None))(p, b)
-    whole, (_, sums) = step(params, batch)
-    model.loss_normalizing_factor = factor
-    part, (_, again) = step(params, batch)
-    model.loss_normalizing_factor = None
-    np.testing.assert_allclose(part, whole / divide(batch), rtol=1e-5)
-    jax.tree.map(np.testing.assert_array_equal, sums, again)
+    loss, (_, sums) = jax.jit(lambda p, b: model.loss_fn(p, b, None))(params, batch)
+    return loss, sums
 
 
-def test_an_evaluation_has_no_dropout(case):
+def test_the_loss_is_normalized_and_its_sums_are_not(case, plain_loss):
+    _, params, batch = case
+    model = Golden("t5_1_1").model()
+    model.loss_normalizing_factor = "NUM_REAL_TARGET_TOKENS"
+    loss, (_, sums) = jax.jit(lambda p, b: model.loss_fn(p, b, None))(params, batch)
+    tokens = batch["decoder_loss_weights"].sum()
+    np.testing.assert_allclose(loss, plain_loss[0] / tokens, rtol=1e-5)
+    for name, value in plain_loss[1].items():
+        np.testing.assert_allclose(sums[name], value, rtol=1e-5)
+
+
+def test_an_evaluation_has_no_dropout(case, plain_loss):
     _, params, batch = case
     model = Golden("t5_1_1").model(dropout_rate=0.5)
-    quiet = Golden("t5_1_1").model()
     loss, _ = jax.jit(model.eval_fn)(params, batch, jax.random.key(0))
-    wanted, _ = jax.jit(lambda p, b: quiet.loss_fn(p, b, None))(params, batch)
-    np.testing.assert_allclose(loss, wanted, rtol=1e-6)
+    np.testing.assert_allclose(loss, plain_loss[0], rtol=1e-6)
 
 
 def test_a_score_is_the_likelihood_of_a_rows_targets(case, log_probs):
@@ -85,11 +84,16 @@ def predict(case, inputs, **settings):
     return jax.jit(function)(params, inputs)
 
 
-def test_all_decodes_stand_worst_first_and_the_best_is_the_last(case, inputs):
+@pytest.fixture(scope="module")
+def best(case, inputs):
+    return predict(case, inputs, num_decodes=3)
+
+
+def test_all_decodes_stand_worst_first_and_the_best_is_the_last(case, inputs, best):
     ids, aux = predict(case, inputs, num_decodes=3, return_all_decodes=True)
     assert (ids.shape, aux["scores"].shape) == ((3, 3, 5), (3, 3))
     assert (np.diff(aux["scores"], axis=1) >= 0).all()
-    best, best_aux = predict(case, inputs, num_decodes=3)
+    best, best_aux = best
     np.testing.assert_array_equal(best, ids[:, -1])
     np.testing.assert_array_equal(best_aux["scores"], aux["scores"][:, -1])
     assert best.dtype == jnp.int32
@@ -107,11 +111,11 @@ def test_a_prediction_scores_what_it_says(case, inputs):
     np.testing.assert_allclose(np.asarray(scores)[rows], aux["scores"][np.array(rows)], rtol=1e-4)
 
 
-def test_padded_rows_and_inputs_change_no_prediction(case, inputs):
-    ids, _ = predict(case, inputs, num_decodes=2)
+def test_padded_rows_and_inputs_change_no_prediction(case, inputs, best):
+    ids, _ = best
     wide = np.pad(inputs["encoder_input_tokens"], ((0, 1), (0, 4)))
     batch = {"encoder_input_tokens": wide, "decoder_input_tokens": np.zeros((4, 5), np.int32)}
-    padded, _ = predict(case, batch, num_decodes=2)
+    padded, _ = predict(case, batch, num_decodes=3)
     np.testing.assert_array_equal(padded[:3], ids)
 
 
@@ -178,7 +182,7 @@ def test_label_smoothing_and_z_loss_reach_the_loss(case):
     model = Golden("t5_1_1").model()
     model.z_loss, model.label_smoothing = 0.01, 0.1
     loss, _ = jax.jit(lambda p, b: model.loss_fn(p, b, None))(params, batch)
-    logits = jax.jit(model.logits)(params, batch)
+    logits = jax.jit(case[0].logits)(params, batch)
     token_losses, _ = losses.cross_entropy(logits, batch["decoder_target_tokens"], 0.01, 0.1)
     np.testing.assert_allclose(
         loss, (token_losses * batch["decoder_loss_weights"]).sum(), rtol=1e-5

@@ -27,7 +27,7 @@ def precompile(folder, **changes):
 
 
 def test_the_program_and_its_needs_are_written(tmp_path):
-    trainer = functools.partial(Trainer, learning_rate_fn=toy.rate, num_microbatches=3)
+    trainer = functools.partial(Trainer, learning_rate_fn=toy.rate)
     needs = precompile(tmp_path, trainer_cls=trainer)
     assert needs["seconds"] > 0
     assert needs["arguments"] > 4 * 2 * 264 * 16  # the embedding and its second moment

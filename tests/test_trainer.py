@@ -6,7 +6,7 @@ import pytest
 import toy
 
 from t5x.partitioning import PjitPartitioner
-from t5x.train_state import initial_state, state_specs
+from t5x.train_state import state_specs
 from t5x.trainer import TerminateOnNanAction, Totals, Trainer
 
 SHAPES = {"encoder_input_tokens": (8, 12), "decoder_input_tokens": (8, 10)}
@@ -26,7 +26,7 @@ def batch(seed):
 def trainer_over(partitioner, **settings):
     model = toy.model()
     specs = state_specs(model, partitioner, SHAPES)
-    state = initial_state(model, specs, jax.random.key(0))
+    state = toy.state(specs)
     return Trainer(
         model, state, partitioner, specs, jax.random.key(1), learning_rate_fn=toy.rate, **settings
     )

@@ -5,16 +5,18 @@ An example's inputs are a few letters, its targets the same letters: `abca` to `
 
 import functools
 
+import jax
 import numpy as np
 import seqio
 import tensorflow as tf
 
-from t5x import adafactor, models, schedules
+from t5x import adafactor, decoding, models, schedules
 from t5x import train as door
 from t5x.batches import DatasetConfig
 from t5x.checkpoint_config import CheckpointConfig, SaveCheckpointConfig
 from t5x.examples.t5 import network
 from t5x.partitioning import PjitPartitioner
+from t5x.train_state import StateSpecs, TrainState
 from t5x.trainer import Trainer
 
 VOCABULARY = seqio.ByteVocabulary()
@@ -74,9 +76,23 @@ def model(**settings) -> models.EncoderDecoderModel:
     optimizer = adafactor.Adafactor(
         decay_rate=0.8, logical_factor_rules=adafactor.standard_logical_factor_rules()
     )
+    module = network.Transformer(config=config)
+    # Greedy, which compiles sooner than a beam search.
     return models.EncoderDecoderModel(
-        network.Transformer(config=config), VOCABULARY, VOCABULARY, optimizer
+        module, VOCABULARY, VOCABULARY, optimizer, decode_fn=decoding.temperature_sample
     )
+
+
+def state(specs: StateSpecs, seed: int = 0, step: int = 0) -> TrainState:
+    """A state of arbitrary parameters, laid out as `specs`, made without compiling anything."""
+    random = np.random.default_rng(seed)
+    drawn = lambda s: random.normal(0, 0.3, s.shape).astype(s.dtype)
+    values = TrainState(
+        np.int32(step),
+        jax.tree.map(drawn, specs.state.params),
+        jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), specs.state.param_states),
+    )
+    return jax.device_put(values, specs.shardings)
 
 
 def data(split: str = "train", **settings) -> DatasetConfig:
