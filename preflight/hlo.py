@@ -6,7 +6,8 @@
   program.costliest(10)     # [(cycles, times, name, op_name), …]
 
 XLA's own `cost_analysis` counts the body of a loop once. Here every computation is counted as often
-as it is called: `while` by the trip count, taken from the compiler's note or the loop's condition.
+as it is called: `while` by the trip count, taken from the compiler's note or the loop's condition,
+and of a conditional's branches the costliest.
 """
 
 import functools
@@ -23,7 +24,9 @@ _INSTRUCTION = re.compile(r"\s+(?:ROOT )?%(\S+) = (\(.*?\)|\S+) ([\w-]+)\((.*)$"
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
 _CALLS = re.compile(r"(?:calls|to_apply|body|condition)=%([^\s,)]+)")
-_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+_BRANCHES = re.compile(
+    r"branch_computations=\{[^}]*\}|true_computation=%[^\s,]+, false_computation=%[^\s,]+"
+)
 _TRIPS = re.compile(r'known_trip_count"?[:=]\s*\{"?n"?[:=]\s*"?(\d+)')
 _CONSTANT = re.compile(r"s32\[\]\S* constant\((\d+)\)")
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
@@ -88,12 +91,25 @@ class Program:
         visit(self.entry, 1)
         return runs
 
+    @functools.cached_property
+    def _totals(self) -> dict[str, int]:
+        return {}
+
+    def _total(self, name: str) -> int:
+        """Cycles of one run of a computation and of all it calls."""
+        if name not in self._totals:
+            own = sum(int(n) for line in self.computations[name] for n in _CYCLES.findall(line))
+            called = sum(trips * self._total(callee) for callee, trips in self._callees(name))
+            self._totals[name] = own + called
+        return self._totals[name]
+
     def _callees(self, name: str) -> Iterator[tuple[str, int]]:
         for line in self.computations[name]:
             trips = self._trips(line) if " while(" in line else 1
             called = _CALLS.findall(line)
             if branches := _BRANCHES.search(line):
-                called += re.findall(r"%([^\s,]+)", branches[1])
+                named = re.findall(r"%([^\s,{}]+)", branches[0])
+                called.append(max(named, key=self._total))
             yield from ((callee, trips) for callee in called if callee in self.computations)
 
     def _trips(self, line: str) -> int:

@@ -234,3 +234,18 @@ def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
     if partitioner is None or partitioner.mesh.size == 1:
         return x
     return jax.lax.with_sharding_constraint(x, partitioner.sharding(logical_axes, x.shape))
+
+
+def batch_parts(rows: int) -> int:
+    """Into how many parts `rows` of a batch are cut over devices; 1 outside `activations`."""
+    partitioner = _active.get()
+    if partitioner is None or partitioner.mesh.size == 1:
+        return 1
+    axis = partitioner.sharding(("batch",), (rows,)).spec[0]
+    return partitioner.mesh.shape[axis] if axis else 1
+
+
+def platform() -> str:
+    """What the program is traced for: `cpu`, `gpu` or `tpu`."""
+    partitioner = _active.get()
+    return partitioner.mesh.devices.flat[0].platform if partitioner else jax.default_backend()

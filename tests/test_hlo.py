@@ -49,6 +49,11 @@ def test_collectives_count_results_once():
     assert Program(PROGRAM).collectives() == wanted
 
 
+def test_of_branches_the_costliest_counts():
+    chosen = "conditional(%p), branch_computations={%add, %inner}"
+    assert Program(PROGRAM.replace("all-gather-done(%gather)", chosen)).cycles() == 1157 + 5
+
+
 def test_what_cannot_be_counted_is_refused():
     with pytest.raises(ValueError, match="trip count"):
         Program(PROGRAM.replace("constant(3)", "parameter(3)")).cycles()

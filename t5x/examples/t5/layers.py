@@ -15,11 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from t5x.attention import attend
+from t5x.feed_forward import feed_forward
 from t5x.partitioning import constrain
 
 Initializer = Callable[..., jax.Array]
 ACTIVATIONS = {"linear": lambda x: x, "gelu": nn.gelu, "relu": nn.relu, "silu": nn.silu}
-NEGATIVE = -1e10  # a masked logit: a row where all is masked then attends evenly, as upstream
 
 
 def scaled_init(distribution: str, divisor: float = 1.0) -> Initializer:
@@ -47,6 +48,20 @@ class Dense(nn.Module):
             kernel.astype(self.dtype),
             preferred_element_type=self.output_dtype or self.dtype,
         )
+
+
+class Kernel(nn.Module):
+    """A kernel alone, float32 [in, features], for products made elsewhere."""
+
+    features: int
+    axes: tuple[str, str]
+    kernel_init: Initializer
+
+    @nn.compact
+    def __call__(self, inputs: int) -> jax.Array:
+        """The kernel [inputs, features]."""
+        init = nn.with_logical_partitioning(self.kernel_init, self.axes)
+        return self.param("kernel", init, (inputs, self.features), jnp.float32)
 
 
 class LayerNorm(nn.Module):
@@ -101,15 +116,20 @@ class MlpBlock(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, enable_dropout: bool) -> jax.Array:
         """Maps [B, I, D] to [B, I, D] through [B, I, F]."""
-        init = scaled_init("truncated_normal")
-        hidden = 1.0
-        for i, name in enumerate(self.activations):
-            wi = "wi" if len(self.activations) == 1 else f"wi_{i}"
-            y = Dense(self.mlp_dim, ("embed", "mlp"), init, self.dtype, name=wi)(x)
-            hidden = ACTIVATIONS[name](y) * hidden
-        hidden = dropout(self.dropout_rate, enable_dropout)(hidden)
-        hidden = constrain(hidden, "batch", "length", "mlp")
-        return Dense(x.shape[-1], ("mlp", "embed"), init, self.dtype, name="wo")(hidden)
+        init, features = scaled_init("truncated_normal"), x.shape[-1]
+        one = len(self.activations) == 1
+        wi = tuple(
+            Kernel(self.mlp_dim, ("embed", "mlp"), init, name="wi" if one else f"wi_{i}")(features)
+            for i in range(len(self.activations))
+        )
+        wo = Kernel(features, ("mlp", "embed"), init, name="wo")(self.mlp_dim)
+        keep = None
+        if enable_dropout and self.dropout_rate:
+            ones = jnp.ones((x.shape[0], 1, self.mlp_dim), self.dtype)
+            keep = nn.Dropout(self.dropout_rate, deterministic=False)(ones)
+        wi, wo = jax.tree.map(lambda kernel: kernel.astype(self.dtype), (wi, wo))
+        activations = tuple(ACTIVATIONS[name] for name in self.activations)
+        return feed_forward(activations, x.astype(self.dtype), keep, wi, wo)
 
 
 def dropout(rate: float, enabled: bool) -> nn.Dropout:
@@ -166,19 +186,12 @@ class Attention(nn.Module):
         """
         k_BSHK, v_BSHK = keys_values
         q_BQHK = self.heads(self.query(x_BQD))
-        logits_dtype = jnp.float32 if self.float32_logits else self.dtype
-        logits = jnp.einsum("BQHK,BSHK->BHQS", q_BQHK, k_BSHK, preferred_element_type=logits_dtype)
-        if bias is not None:
-            logits = logits + bias.astype(logits.dtype)
-        if mask is not None:
-            logits = jnp.where(mask, logits, jnp.asarray(NEGATIVE, logits.dtype))
-        logits = logits - jax.lax.stop_gradient(logits.max(-1, keepdims=True))
-        weights = jnp.exp(logits)
-        # Dividing after the value product touches [B, Q, H, K] numbers instead of [B, H, Q, S].
-        sums_BHQ = weights.sum(-1, dtype=jnp.float32)
-        weights = dropout(self.dropout_rate, enable_dropout)(weights).astype(self.dtype)
-        out = jnp.einsum("BHQS,BSHK->BQHK", weights, v_BSHK)
-        out = out / sums_BHQ.swapaxes(1, 2)[..., None].astype(out.dtype)
+        if enable_dropout and self.dropout_rate:
+            # One mask for all queries, so that dropping a weight is dropping its value.
+            v_BSHK = nn.Dropout(self.dropout_rate, broadcast_dims=(3,), deterministic=False)(v_BSHK)
+        if self.float32_logits:
+            q_BQHK, k_BSHK = q_BQHK.astype(jnp.float32), k_BSHK.astype(jnp.float32)
+        out = attend(q_BQHK, k_BSHK, v_BSHK, mask, bias)
         out = out.reshape(*out.shape[:2], -1)
         out = constrain(out, "batch", "length", "joined_kv")
         init = scaled_init("normal")

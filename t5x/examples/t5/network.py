@@ -19,18 +19,20 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from t5x.attention import KEPT
 from t5x.examples.t5 import layers
-from t5x.partitioning import constrain
+from t5x.partitioning import constrain, platform
 
-REMAT_POLICIES = ("none", "minimal", "full")
+REMAT_POLICIES = ("auto", "none", "minimal", "full")
 
 
 @flax.struct.dataclass
 class T5Config:
     """Sizes and numerics of a T5.
 
-    `remat_policy` says what the backward pass computes again to save memory: `none`, `minimal`
-    (all but the products with parameters) or `full` (all but each layer's input).
+    `remat_policy` says what the backward pass computes again: `none`; `minimal` (all but each
+    layer's input and what attention gives: an eighth of the memory); `full` (all but each layer's
+    input); `auto` is `none` on a CPU, where products cost more than memory, elsewhere `minimal`.
     """
 
     vocab_size: int
@@ -45,7 +47,7 @@ class T5Config:
     dropout_rate: float = 0.1
     logits_via_embedding: bool = False
     float32_attention_logits: bool = False
-    remat_policy: str = "none"
+    remat_policy: str = "auto"
 
     def __post_init__(self):
         unknown = set(self.mlp_activations) - set(layers.ACTIVATIONS)
@@ -146,13 +148,13 @@ def stack(layer: type[Block], config: T5Config, length: int, broadcast: int) -> 
 
     The last three or one of them (flags and lengths) are static for rematerialization.
     """
-    if config.remat_policy != "none":
-        policy = {
-            "minimal": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
-            "full": None,
-        }[config.remat_policy]
+    policy = config.remat_policy
+    if policy == "auto":
+        policy = "none" if platform() == "cpu" else "minimal"
+    if policy != "none":
+        kept = jax.checkpoint_policies.save_only_these_names(KEPT) if policy == "minimal" else None
         static = {EncoderLayer: (4,), DecoderLayer: (6, 8)}[layer]
-        layer = nn.remat(layer, policy=policy, prevent_cse=False, static_argnums=static)
+        layer = nn.remat(layer, policy=kept, prevent_cse=False, static_argnums=static)
     scanned = nn.scan(
         layer,
         variable_axes={"params": 0, "cache": 0, "cross": 0},

@@ -1,0 +1,61 @@
+"""The feed-forward product with its gradient written by hand.
+
+  y_BID = feed_forward((gelu, linear), x_BID, keep_B1F, (wi_0, wi_1), wo)
+
+Where a compiler may, it computes the hidden units again inside every product that reads them. Here
+they, and their gradients, are made once, by the product before them.
+
+Shapes: B batch, I length, D emb_dim, F mlp_dim.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from t5x.partitioning import constrain
+
+Activations = Sequence[Callable[[jax.Array], jax.Array]]
+_once = jax.lax.optimization_barrier  # what goes through it is computed once
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def feed_forward(activations: Activations, x_BID, keep_B1F, wi_DF, wo_FD) -> jax.Array:
+    """Maps [B, I, D] to [B, I, D] through the product of one projection an activation.
+
+    Args:
+      activations: one for each of `wi_DF`.
+      x_BID: of the dtype of all products.
+      keep_B1F: what the hidden units are multiplied by (dropout); None for nothing.
+      wi_DF: kernels [D, F].
+      wo_FD: kernel [F, D].
+    """
+    return _forward(activations, x_BID, keep_B1F, wi_DF, wo_FD)[0]
+
+
+def _hidden(activations, keep_B1F, *projected):
+    product = functools.reduce(
+        jnp.multiply, (f(y) for f, y in zip(activations, projected, strict=True))
+    )
+    return product if keep_B1F is None else product * keep_B1F
+
+
+def _forward(activations, x, keep, wi, wo):
+    projected = tuple(constrain(jnp.dot(x, w), "batch", "length", "mlp") for w in wi)
+    hidden_BIF = _once(_hidden(activations, keep, *projected))
+    return jnp.dot(hidden_BIF, wo), (x, keep, wi, wo, projected)
+
+
+def _backward(activations, kept, d_out_BID):
+    x, keep, wi, wo, projected = kept
+    hidden_BIF, pull = jax.vjp(functools.partial(_hidden, activations, keep), *projected)
+    d_hidden_BIF = jnp.einsum("BID,FD->BIF", d_out_BID, wo)
+    hidden_BIF, d_projected = _once((hidden_BIF, pull(d_hidden_BIF)))
+    d_x = sum(jnp.einsum("BIF,DF->BID", d, w) for d, w in zip(d_projected, wi, strict=True))
+    d_wi = tuple(jnp.einsum("BID,BIF->DF", x, d) for d in d_projected)
+    d_wo = jnp.einsum("BIF,BID->FD", hidden_BIF, d_out_BID)
+    return d_x, None, d_wi, d_wo
+
+
+feed_forward.defvjp(_forward, _backward)

@@ -1,0 +1,62 @@
+"""Attention written by hand is the softmax of its definition, and so is its gradient."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x.attention import NEGATIVE, attend, sum_rows
+from t5x.partitioning import PjitPartitioner
+
+
+def plain(q, k, v, mask, bias):
+    logits = jnp.einsum("BQHK,BSHK->BHQS", q, k)
+    logits = logits if bias is None else logits + bias
+    logits = logits if mask is None else jnp.where(mask, logits, NEGATIVE)
+    return jnp.einsum("BHQS,BSHK->BQHK", jax.nn.softmax(logits), v)
+
+
+def arrays(scale=1.0):
+    rng = np.random.default_rng(0)
+    normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
+    q, k, v = normal(4, 6, 2, 8) * scale, normal(4, 5, 2, 8), normal(4, 5, 2, 8)
+    mask = jnp.asarray(rng.random((4, 1, 6, 5)) < 0.7).at[1, :, 2].set(False)
+    return q, k, v, mask, normal(1, 2, 6, 5)
+
+
+# A scale of 100 gives logits beyond what float32's exp can hold.
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+@pytest.mark.parametrize("parts", [(True, True), (True, False), (False, True), (False, False)])
+def test_values_and_gradients_are_the_definitions(scale, parts):
+    q, k, v, mask, bias = arrays(scale)
+    mask, bias = mask if parts[0] else None, bias if parts[1] else None
+    weights = jnp.sin(jnp.arange(q.size, dtype=jnp.float32)).reshape(q.shape)
+    weights = weights.at[1, 2].set(0)  # all is masked there: no loss ever comes from such a row
+
+    def scalar(attention):
+        chosen = (0, 1, 2, 4) if parts[1] else (0, 1, 2)
+        loss = lambda *xs: (attention(*xs) * weights).sum()
+        return jax.value_and_grad(loss, argnums=chosen)(q, k, v, mask, bias)
+
+    (found, found_grads), (wanted, wanted_grads) = scalar(attend), scalar(plain)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    for got, want in zip(found_grads, wanted_grads, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * scale)
+
+
+def test_a_row_that_may_look_at_nothing_attends_evenly():
+    q, k, v, mask, bias = arrays()
+    even = attend(q, k, v, mask, bias)[1, 2]
+    np.testing.assert_allclose(even, v[1].mean(0), rtol=1e-5)
+    grads = jax.grad(lambda *xs: attend(*xs)[1, 2].sum(), argnums=(0, 1, 2, 4))(q, k, v, mask, bias)
+    jax.tree.map(lambda grad: np.testing.assert_array_equal(grad, 0), grads)
+
+
+@pytest.mark.parametrize("shape", [(8, 3), (6, 2)])  # 8 rows lie over 4 devices, 6 do not
+def test_rows_are_summed_wherever_they_lie(shape):
+    x = jnp.arange(np.prod(shape), dtype=jnp.bfloat16).reshape(shape)
+    partitioner = PjitPartitioner(devices=jax.devices()[:4])
+    with partitioner.activations():
+        found = jax.jit(sum_rows)(x)
+    np.testing.assert_array_equal(found, np.asarray(x, np.float32).sum(0, keepdims=True))
+    assert found.dtype == jnp.float32
