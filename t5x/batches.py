@@ -29,6 +29,7 @@ from t5x.partitioning import PjitPartitioner
 
 SHARDS = 8  # virtual shards when the batch divides so; a power of two
 Batch = dict[str, np.ndarray]
+_RESTING: list[list[Iterator]] = []  # the iterators of every stream, kept until the process ends
 
 
 @dataclasses.dataclass
@@ -160,6 +161,10 @@ class TrainStream(Iterator[Batch]):
             dataset = shard_dataset(cfg, converter_cls, shard, seed, num_epochs=None)
             dataset = dataset.batch(size, drop_remainder=True).prefetch(2).with_options(options)
             self._iterators.append(iter(dataset))
+        # Destroying an iterator joins its threads while Python's lock is held, and for good if one
+        # of them is about to call a source in Python. At the end of the process sources no longer
+        # answer, so there it is safe.
+        _RESTING.append(self._iterators)
         self.global_batch = {
             name: jax.ShapeDtypeStruct((cfg.batch_size, *spec.shape[1:]), spec.dtype.as_numpy_dtype)
             for name, spec in self._iterators[0].element_spec.items()
@@ -225,9 +230,8 @@ class TrainStream(Iterator[Batch]):
         return f"{folder}/train_ds-{index:03d}-of-{self.count:03d}"
 
     def close(self) -> None:
-        """Ends the threads."""
+        """Ends this stream's own threads; its pipelines rest until the process ends."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._iterators.clear()
 
 
 def saved_stream(folder: str | None) -> dict[str, int] | None:
