@@ -146,7 +146,8 @@ def test_a_restore_reads_no_file_that_was_finished(tmp_path, monkeypatch):
     iterator = iter(source.get_dataset("train", shuffle=False))
     tf.train.Checkpoint(it=iterator).read(saved)
     assert next(iterator)["text"].numpy().decode() == LINES[350]
-    assert source.tally.counts()["read"] == 100
+    # At most the file it stood in; nothing, if the counting of that one is still to come.
+    assert source.tally.counts()["read"] <= 100
 
 
 def test_what_is_no_document_is_skipped_and_counted_by_reason(tmp_path):
