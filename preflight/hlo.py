@@ -7,7 +7,8 @@
 
 XLA's own `cost_analysis` counts the body of a loop once. Here every computation is counted as often
 as it is called: `while` by the trip count, taken from the compiler's note or the loop's condition,
-and of a conditional's branches the costliest.
+and of a conditional's branches the costliest, leaving out what stands in a scope named `fallback`:
+work that is done only when the usual way fails.
 """
 
 import functools
@@ -29,6 +30,7 @@ _BRANCHES = re.compile(
 )
 _TRIPS = re.compile(r'known_trip_count"?[:=]\s*\{"?n"?[:=]\s*"?(\d+)')
 _CONSTANT = re.compile(r"s32\[\]\S* constant\((\d+)\)")
+FALLBACK = "/fallback/"
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
 
 
@@ -109,8 +111,12 @@ class Program:
             called = _CALLS.findall(line)
             if branches := _BRANCHES.search(line):
                 named = re.findall(r"%([^\s,{}]+)", branches[0])
-                called.append(max(named, key=self._total))
+                usual = [name for name in named if not self._is_fallback(name)]
+                called.append(max(usual or named, key=self._total))
             yield from ((callee, trips) for callee in called if callee in self.computations)
+
+    def _is_fallback(self, name: str) -> bool:
+        return any(FALLBACK in line for line in self.computations[name])
 
     def _trips(self, line: str) -> int:
         if match := _TRIPS.search(line):

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
+SAFE_LOG = 60.0  # e^60 and e^-60 are far inside of float32's e^±87
+FALLBACK = "fallback"  # scope of work that is done only when the usual way fails
+
 
 class SpecialLossNormalizingFactor(enum.Enum):
     """Normalizers that are computed from the batch."""
@@ -38,7 +41,7 @@ def cross_entropy(
       Two float32 arrays [B, T]: the loss with z-loss in it, and the z-loss alone.
     """
     logits_BTV = logits_BTV.astype(jnp.float32)
-    log_z = jax.nn.logsumexp(logits_BTV, axis=-1)
+    log_z = log_normalizer(logits_BTV)
     chosen = jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
     loss = log_z - chosen
     if label_smoothing:
@@ -49,6 +52,36 @@ def cross_entropy(
         loss = (confidence - rest) * loss + rest * spread + entropy
     z = z_loss * jnp.square(log_z)
     return loss + z, z
+
+
+@jax.custom_vjp
+def log_normalizer(logits_BTV: jax.Array) -> jax.Array:
+    """log of the sum of exponentials [B, T] of float32 [B, T, V].
+
+    The sum is taken as it is, while the logits are made, where a maximum to subtract would have to
+    be known before. Should a sum have left float32's safe range (a normalizer near 1 is what z-loss
+    is for), all are taken again the careful way.
+    """
+    log_z = jnp.log(jnp.exp(logits_BTV).sum(-1))
+
+    @jax.named_scope(FALLBACK)
+    def carefully():
+        return jax.nn.logsumexp(logits_BTV, axis=-1)
+
+    return jax.lax.cond((jnp.abs(log_z) < SAFE_LOG).all(), lambda: log_z, carefully)
+
+
+def _log_normalizer_keeping(logits_BTV):
+    log_z = log_normalizer(logits_BTV)
+    return log_z, (logits_BTV, log_z)
+
+
+def _log_normalizer_gradient(kept, d_log_z):
+    logits_BTV, log_z = kept
+    return (d_log_z[..., None] * jnp.exp(logits_BTV - log_z[..., None]),)
+
+
+log_normalizer.defvjp(_log_normalizer_keeping, _log_normalizer_gradient)
 
 
 def normalizing_factor_and_weights(

@@ -51,7 +51,10 @@ def test_collectives_count_results_once():
 
 def test_of_branches_the_costliest_counts():
     chosen = "conditional(%p), branch_computations={%add, %inner}"
-    assert Program(PROGRAM.replace("all-gather-done(%gather)", chosen)).cycles() == 1157 + 5
+    program = PROGRAM.replace("all-gather-done(%gather)", chosen)
+    assert Program(program).cycles() == 1157 + 5
+    rare = 'fusion(%p), metadata={op_name="jit(f)/cond/fallback/exp"}'
+    assert Program(program.replace("fusion(%p)", rare, 1)).cycles() == 1157
 
 
 def test_what_cannot_be_counted_is_refused():

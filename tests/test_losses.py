@@ -65,6 +65,14 @@ def test_bfloat16_logits_are_summed_in_float32():
     np.testing.assert_allclose(loss, np.log(vocab), rtol=1e-6)
 
 
+@pytest.mark.parametrize("shift", [0.0, 100.0, -200.0, 1e4])
+def test_the_normalizer_is_exact_far_beyond_the_range_of_exp(shift):
+    logits = np.random.default_rng(0).normal(shift, 3, (2, 3, 50)).astype(np.float32)
+    value, grad = jax.value_and_grad(lambda x: losses.log_normalizer(x).sum())(logits)
+    np.testing.assert_allclose(value, jax.nn.logsumexp(logits, -1).sum(), rtol=1e-6)
+    np.testing.assert_allclose(grad, jax.nn.softmax(logits), rtol=1e-3, atol=1e-7)
+
+
 BATCH = {"decoder_target_tokens": np.array([[5, 6, 1, 0], [7, 1, 0, 0]])}
 
 
