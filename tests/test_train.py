@@ -162,7 +162,7 @@ def test_another_run_starts_from_its_parameters(undisturbed, tmp_path):
     restore = RestoreCheckpointConfig(f"{folder}/checkpoint_8", mode="specific")
     step, _, found = run(tmp_path, restore=restore, total_steps=9)
     assert (step, list(found)) == (9, [9])
-    assert found[9] < losses[4]
+    assert found[9] < 0.6 * losses[1]
 
 
 def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(undisturbed, tmp_path):

@@ -58,6 +58,7 @@ def add_task(name: str, **settings) -> None:
             source=seqio.FunctionDataSource(dataset, list(SPLITS), num_input_examples=SPLITS),
             preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos],
             output_features={"inputs": feature, "targets": feature},
+            shuffle_buffer_size=32,
             **settings,
         )
 
