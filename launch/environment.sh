@@ -21,6 +21,17 @@ check_recipe() {
   fi
 }
 
+# Refuses a word that is no flag and no flag's value: the trainer would pass it over in silence.
+check_flags() {
+  local word before=""
+  for word in "$@"; do
+    if [[ "$word" != -* && ("$before" != --* || "$before" == *=* || "$before" == --*dry_run) ]]; then
+      fail "'$word' is no flag: flags begin with --, such as --gin.TRAIN_STEPS=1000."
+    fi
+    before="$word"
+  done
+}
+
 # Prints a text as gin writes a string.
 gin_string() {
   local quoted="${1//\\/\\\\}"

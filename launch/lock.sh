@@ -4,6 +4,9 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$ROOT"
+if [[ $# -gt 0 ]]; then
+  fail "'$1' is not understood: bash launch/lock.sh takes no words and no flags."
+fi
 
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT

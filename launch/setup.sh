@@ -4,6 +4,9 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$ROOT"
+if [[ $# -gt 0 ]]; then
+  fail "'$1' is not understood: bash launch/setup.sh takes no words and no flags."
+fi
 
 # Written when all is installed, and nothing but this file says so.
 stamp="$VENV/installed.txt"

@@ -13,6 +13,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 recipe="${1:-}"
 check_recipe "$recipe" "flags"
 shift
+check_flags "$@"
 
 # Absolute, unless it is a bucket: a relative one starts where you stand.
 model_dir="${MODEL_DIR:-$ROOT/runs/$recipe}"
