@@ -350,18 +350,37 @@ def _next_state(state, token, log_prob, last_place, eos_id) -> SamplingLoopState
 def _draw(rng, logits, temperature, topk, topp, rescale_log_probs):
     """Ids [B*N] int32 and their log-probabilities [B*N], from logits [B*N, V]."""
     logits = logits.astype(jnp.float32)
-    best = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    best = _argmax(logits)
+    if topk == 1:  # nothing is drawn, so no number for each id of the vocabulary either
+        zeros = jnp.zeros(best.shape, jnp.float32)
+        return best, zeros if rescale_log_probs else _log_prob(logits, best)
     greedy = jnp.broadcast_to(jnp.asarray(temperature) <= MIN_TEMPERATURE, (best.size, 1))[:, 0]
     shaped = logits / jnp.maximum(temperature, MIN_TEMPERATURE)
     if topk:
-        least = _top_k(shaped, min(topk, shaped.shape[-1]))[0][:, -1:]
-        shaped = jnp.where(shaped >= least, shaped, NEG_INF)
+        shaped, ids = _top_k(shaped, min(topk, shaped.shape[-1]))
     if topp:
         shaped = jnp.where(shaped >= _least_of_nucleus(shaped, topp), shaped, NEG_INF)
-    token = jnp.where(greedy, best, jax.random.categorical(rng, shaped).astype(jnp.int32))
-    log_probs = jax.nn.log_softmax(shaped if rescale_log_probs else logits)
-    log_prob = jnp.take_along_axis(log_probs, token[:, None], axis=-1)[:, 0]
-    return token, jnp.where(greedy & rescale_log_probs, 0.0, log_prob)
+    drawn = jax.random.categorical(rng, shaped).astype(jnp.int32)
+    log_prob = _log_prob(shaped, drawn)
+    if topk:
+        drawn = jnp.take_along_axis(ids, drawn[:, None], axis=-1)[:, 0]
+    token = jnp.where(greedy, best, drawn)
+    if rescale_log_probs:
+        return token, jnp.where(greedy, 0.0, log_prob)
+    return token, _log_prob(logits, token)
+
+
+def _log_prob(logits: jax.Array, token: jax.Array) -> jax.Array:
+    """Log-probabilities [rows] of ids [rows] by logits [rows, V]."""
+    chosen = jnp.take_along_axis(logits, token[:, None], axis=-1)[:, 0]
+    return chosen - jax.nn.logsumexp(logits, axis=-1)
+
+
+def _argmax(logits: jax.Array) -> jax.Array:
+    """The lowest of the best ids, int32 [rows]; a maximum and a minimum run in wide registers."""
+    ids = jnp.arange(logits.shape[-1], dtype=jnp.int32)
+    best = logits == logits.max(-1, keepdims=True)
+    return jnp.where(best, ids, logits.shape[-1] - 1).min(-1)
 
 
 def _least_of_nucleus(logits: jax.Array, topp: float) -> jax.Array:

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from t5x import decoding, losses, metrics
+from t5x.decoder_steps import DecoderSteps
 from t5x.optimizers import OptimizerDef
 
 Batch = Mapping[str, jax.Array]
@@ -137,60 +138,25 @@ class EncoderDecoderModel:
         """
         inputs = batch["encoder_input_tokens"]
         rows, length = batch["decoder_input_tokens"].shape
-        start = self.start_decoding(params, inputs, length)
-        expand = lambda x, axis: jnp.repeat(x, num_decodes, axis=axis)
-        encoded, cross, cache = start
-        encoded, inputs = expand(encoded, 0), expand(inputs, 0)
-        cross = jax.tree.map(lambda x: expand(x, 1), cross)
-
-        def tokens_to_logits(state):
-            logits, changed = self.module.apply(
-                {"params": params, "cross": cross, "cache": state.cache},
-                encoded,
-                inputs,
-                state.cur_token,
-                length,
-                mutable=["cache"],
-                method="decode_step",
-            )
-            return logits[:, 0], changed["cache"]
-
+        steps = self.decoder_steps(params, inputs, length)
         decodes, scores = self.decode_fn(
             inputs=jnp.zeros((rows, length), jnp.int32),
-            cache=cache,
-            tokens_to_logits=tokens_to_logits,
+            cache=steps.empty_cache(),
+            tokens_to_logits=lambda state: steps(state.cur_token[:, 0], state.cache),
             eos_id=self.output_vocabulary.eos_id,
             num_decodes=num_decodes,
-            cache_offset=1,
             **(decoder_params or {}),
         )
         if return_all_decodes:
             return decodes, {"scores": scores}
         return decodes[:, -1, :], {"scores": scores[:, -1]}
 
-    def start_decoding(self, params: Any, inputs_BI: jax.Array, length: int):
-        """Encoder output [B, I, D], keys and values of it a layer, and an empty cache."""
+    def decoder_steps(self, params: Any, inputs_BI: jax.Array, length: int) -> DecoderSteps:
+        """The decoder for these inputs, encoded, one place at a time up to `length`."""
         encoded = self.module.apply(
             {"params": params}, inputs_BI, enable_dropout=False, method="encode"
         )
-
-        def first_step(encoded):
-            tokens = jnp.zeros((inputs_BI.shape[0], 1), jnp.int32)
-            _, made = self.module.apply(
-                {"params": params},
-                encoded,
-                inputs_BI,
-                tokens,
-                length,
-                mutable=["cache", "cross"],
-                method="decode_step",
-            )
-            return made
-
-        # The step is run for its cross-attention keys and values; what else it does is unused,
-        # and so not compiled.
-        made = first_step(encoded)
-        return encoded, made["cross"], jax.tree.map(jnp.zeros_like, made["cache"])
+        return DecoderSteps(self.module.config, params, encoded, inputs_BI, length)
 
     @property
     def FEATURE_CONVERTER_CLS(self) -> Callable[..., Any]:

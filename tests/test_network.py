@@ -156,24 +156,15 @@ def test_step_by_step_is_all_at_once(name, umt5):
     inputs, targets = widen(ids(0, 2, 9), 0, 3), ids(1, 2, 8)
     batch = example(inputs, targets)
     wanted = jax.jit(model.logits)(params, batch)
-    encoded, cross, cache = jax.jit(model.start_decoding, static_argnums=2)(params, inputs, 8)
 
     @jax.jit
-    def step(cache, tokens):
-        found, changed = model.module.apply(
-            {"params": params, "cross": cross, "cache": cache},
-            encoded,
-            inputs,
-            tokens,
-            8,
-            mutable=["cache"],
-            method="decode_step",
-        )
-        return changed["cache"], found
+    def stepwise(params, inputs, ids_TB):
+        steps = model.decoder_steps(params, inputs, 8)
+        step = lambda cache, ids: steps(ids, cache)[::-1]
+        return jax.lax.scan(step, steps.empty_cache(), ids_TB)[1]
 
-    for place in range(8):
-        cache, found = step(cache, batch["decoder_input_tokens"][:, place : place + 1])
-        close(found[:, 0], wanted[:, place])
+    found = stepwise(params, inputs, batch["decoder_input_tokens"].T)
+    close(found.swapaxes(0, 1), wanted)
 
 
 def test_bfloat16_is_near_and_its_logits_are_float32(one, logits):

@@ -111,61 +111,39 @@ class EncoderLayer(Block):
 
 
 class DecoderLayer(Block):
-    """Causal self-attention, attention to the encoder, feed-forward; cached when decoding."""
+    """Causal self-attention, attention to the encoder, feed-forward."""
 
     @nn.compact
-    def __call__(
-        self, x, encoded, mask, bias, cross_mask, enable_dropout, position=None, max_length=None
-    ):
-        """[B, T, D] to ([B, T, D], None); with `position` T is 1 and the caches are used."""
+    def __call__(self, x, encoded, mask, bias, cross_mask, enable_dropout):
+        """[B, T, D] to ([B, T, D], None)."""
         if bias is None:
-            bias = decoder_bias(self.config, x, position, max_length)
+            bias = relative_bias(self.config, False, jnp.arange(x.shape[1]), x.shape[1])
         y = self.norm("pre_self_attention_layer_norm")(x)
         attention = self.attention("self_attention")
-        keys_values = attention.keys_values(y)
-        if position is not None:
-            keys_values = self.cached(keys_values, position, max_length)
-        y = attention(y, keys_values, mask, bias, enable_dropout)
+        y = attention(y, attention.keys_values(y), mask, bias, enable_dropout)
         x = self.residual(x, y, enable_dropout)
 
         y = self.norm("pre_cross_attention_layer_norm")(x)
         attention = self.attention("encoder_decoder_attention")
-        if position is None:
-            keys_values = attention.keys_values(encoded)
-        else:
-            keys_values = self.variable(
-                "cross", "keys_values", lambda: attention.keys_values(encoded)
-            ).value
-        y = attention(y, keys_values, cross_mask, None, enable_dropout)
+        y = attention(y, attention.keys_values(encoded), cross_mask, None, enable_dropout)
         x = self.residual(x, y, enable_dropout)
         return self.feed_forward(x, enable_dropout), None
-
-    def cached(self, keys_values, position, max_length):
-        """Writes this step's keys and values [B, 1, H, K] into the cache [B, T, H, K] each."""
-        batch, _, *heads = keys_values[0].shape
-        zeros = lambda: jnp.zeros((batch, max_length, *heads), self.config.dtype)
-        caches = [self.variable("cache", n, zeros) for n in ("cached_key", "cached_value")]
-        for cache, new in zip(caches, keys_values, strict=True):
-            new = new.astype(cache.value.dtype)
-            cache.value = jax.lax.dynamic_update_slice_in_dim(cache.value, new, position, axis=1)
-        return tuple(cache.value for cache in caches)
 
 
 def stack(layer: type[Block], config: T5Config, length: int, broadcast: int) -> nn.Module:
     """`length` layers run one after the other by one body; `broadcast` arguments are shared.
 
-    The last three or one of them (flags and lengths) are static for rematerialization.
+    The last one of them, a flag, is static for rematerialization.
     """
     policy = config.remat_policy
     if policy == "auto":
         policy = "none" if platform() == "cpu" else "minimal"
     if policy != "none":
         kept = jax.checkpoint_policies.save_only_these_names(KEPT) if policy == "minimal" else None
-        static = {EncoderLayer: (4,), DecoderLayer: (6, 8)}[layer]
-        layer = nn.remat(layer, policy=kept, prevent_cse=False, static_argnums=static)
+        layer = nn.remat(layer, policy=kept, prevent_cse=False, static_argnums=(broadcast + 1,))
     scanned = nn.scan(
         layer,
-        variable_axes={"params": 0, "cache": 0, "cross": 0},
+        variable_axes={"params": 0},
         split_rngs={"params": True, "dropout": True},
         in_axes=(nn.broadcast,) * broadcast,
         length=length,
@@ -178,13 +156,6 @@ def relative_bias(c: T5Config, bidirectional: bool, positions_Q: jax.Array, key_
     """Bias [1, H, Q, S] from a table `relpos_bias` of the stack or the layer that calls this."""
     table = layers.RelativePositionBiases(c.num_heads, bidirectional, c.dtype, name="relpos_bias")
     return table(positions_Q, key_length)
-
-
-def decoder_bias(c: T5Config, x_BTD, position, max_length) -> jax.Array:
-    """Bias [1, H, T, T], or [1, H, 1, max_length] for the one position that is decoded."""
-    if position is None:
-        return relative_bias(c, False, jnp.arange(x_BTD.shape[1]), x_BTD.shape[1])
-    return relative_bias(c, False, position[None], max_length)
 
 
 class Encoder(nn.Module):
@@ -212,19 +183,16 @@ class Decoder(nn.Module):
     config: T5Config
 
     @nn.compact
-    def __call__(
-        self, x_BTD, encoded, mask, cross_mask, enable_dropout, position=None, max_length=None
-    ):
+    def __call__(self, x_BTD, encoded, mask, cross_mask, enable_dropout):
         """[B, T, D] to logits [B, T, V], or to [B, T, D] when the embedding gives the logits."""
         c = self.config
+        length = x_BTD.shape[1]
         own = c.own_relative_bias
-        bias = None if own else decoder_bias(c, x_BTD, position, max_length)
+        bias = None if own else relative_bias(c, False, jnp.arange(length), length)
         x = layers.dropout(c.dropout_rate, enable_dropout)(x_BTD)
         x = constrain(x, "batch", "length", "embed")
-        decoder_layers = stack(DecoderLayer, c, c.num_decoder_layers, 7)
-        x, _ = decoder_layers(
-            x, encoded, mask, bias, cross_mask, enable_dropout, position, max_length
-        )
+        decoder_layers = stack(DecoderLayer, c, c.num_decoder_layers, 5)
+        x, _ = decoder_layers(x, encoded, mask, bias, cross_mask, enable_dropout)
         x = layers.LayerNorm(c.dtype, name="decoder_norm")(x)
         x = layers.dropout(c.dropout_rate, enable_dropout)(x)
         if c.logits_via_embedding:
@@ -282,24 +250,6 @@ class Transformer(nn.Module):
         x = self.token_embedder(decoder_input_tokens)
         masks = filled(mask), filled(cross_mask)
         return self.logits(self.decoder(x, encoded, *masks, enable_dropout))
-
-    @nn.compact
-    def decode_step(self, encoded, encoder_input_tokens, tokens_B1, max_length: int) -> jax.Array:
-        """Float32 logits [B, 1, V] of the next token.
-
-        Collections: `cross` holds each layer's keys and values of `encoded` (made when absent),
-        `cache` the keys and values of the tokens so far, layers first, and their number
-        (`position`, a scalar).
-        """
-        position = self.variable("cache", "position", lambda: jnp.zeros((), jnp.int32))
-        at = position.value
-        mask = (jnp.arange(max_length) <= at)[None, None, None, :]
-        cross_mask = (encoder_input_tokens > 0)[:, None, None, :]
-        x = self.token_embedder(tokens_B1)
-        y = self.decoder(x, encoded, mask, cross_mask, False, at, max_length)
-        if not self.is_initializing():
-            position.value = at + 1
-        return self.logits(y)
 
     def logits(self, y: jax.Array) -> jax.Array:
         """Scores of the vocabulary: those of the decoder, or of the tied table over sqrt(D)."""
