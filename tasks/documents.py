@@ -10,13 +10,16 @@ tally.counts()   # {'read': 512, 'skipped_empty': 2, ..., 'epochs': 0}
 import collections
 import string
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tasks.records import MALFORMED
 
 REASONS = ("empty", "null", "not_text", "malformed", "too_long")
 # These are counted where a column asks for them.
-FILTERS = ("too_short", "other_value", "duplicate")
+FILTERS = ("too_short", "other_value", "duplicate", "unknown_label")
+SEPARATOR = "\x1f"  # between the columns of `Columns`; no text has it
+UNKNOWN = object()  # a label that is not listed
+NOTES = ("cut_inputs", "cut_targets")  # counted of what is kept
 
 
 class Column:
@@ -79,6 +82,50 @@ class Column:
         return self.name.format(**dict(zip(self._of, values, strict=True)))
 
 
+class Columns(Column):
+    """Several columns kept apart: their texts stand one after the other with SEPARATOR between.
+
+    Columns({"inputs": "{Title}\\n{Body}", "targets": "Y"}, {"targets": {"HQ": "high"}})
+
+    Args:
+      columns: by feature, a column or template.
+      labels: by feature, what each value of its column is called.
+      clean: by column, what is done to its text first, such as `html_text.text_of`.
+
+    Raises:
+      ValueError: labels of a feature that has no column.
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, str],
+        labels: Mapping[str, Mapping[str, str]] | None = None,
+        clean: Mapping[str, Callable[[str], str]] | None = None,
+    ):
+        super().__init__(", ".join(columns.values()))
+        self._clean = dict(clean or {})
+        self._sides = {feature: Column(name) for feature, name in columns.items()}
+        self._labels = {k: dict(v) for k, v in (labels or {}).items()}
+        for unknown in self._labels.keys() - self._sides.keys():
+            raise ValueError(f"labels are given for {unknown!r}, but columns for {list(columns)}")
+        self.fields = tuple(dict.fromkeys(f for side in self._sides.values() for f in side.fields))
+
+    def of(self, record: Mapping):
+        """Returns all texts; None, blank, no string or UNKNOWN if one of them is."""
+        for name, clean in self._clean.items():
+            if isinstance(text := record.get(name), str):
+                record = {**record, name: clean(text)}
+        found = []
+        for feature, side in self._sides.items():
+            value = side.of(record)
+            if value is not None and feature in self._labels:
+                value = self._labels[feature].get(str(value).strip(), UNKNOWN)
+            if not isinstance(value, str) or not value.strip():
+                return value
+            found.append(value.replace(SEPARATOR, " "))
+        return SEPARATOR.join(found)
+
+
 class Tally:
     """Counts of one corpus's records, safe to add to from several threads."""
 
@@ -115,6 +162,7 @@ class Tally:
         names = ["read", *(f"skipped_{reason}" for reason in REASONS)]
         with self._lock:
             names += [f"skipped_{r}" for r in FILTERS if self._counts[f"skipped_{r}"]]
+            names += [note for note in NOTES if self._counts[note]]
             epochs = max((min(e.values()) for e in self._epochs.values()), default=0)
             return {**{name: self._counts[name] for name in names}, "epochs": epochs}
 
@@ -160,6 +208,8 @@ def _fault(text, max_chars: int) -> str | None:
         return "malformed"
     if text is None:
         return "null"
+    if text is UNKNOWN:
+        return "unknown_label"
     if not isinstance(text, str):
         return "not_text"
     if not text or text.isspace():

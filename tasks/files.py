@@ -32,6 +32,8 @@ KINDS = {
     "parquet": "parquet",
 }
 PACKINGS = ("gz", "zst")
+PARALLEL = "parallel"  # the kind of files side by side, their addresses joined
+_BESIDE = "\t"
 TIMEOUT_S = 60.0
 
 
@@ -53,20 +55,53 @@ class File:
         return "://" in self.url
 
 
-def classify(url: str) -> File | None:
-    """Returns the file that `url` names by its endings, or None if it is no corpus file."""
+def classify(url: str, kind: str | None = None) -> File | None:
+    """Returns the file that `url` names by its endings, or None if it is no corpus file.
+
+    With a `kind` only the ending of a compressed one is looked at.
+    """
     name = url.split("?")[0].rsplit("/", 1)[-1].lower()
     stem, _, packing = name.rpartition(".")
     if packing in PACKINGS:
         name = stem
     else:
         packing = ""
-    kind = KINDS.get(name.rpartition(".")[2])
+    kind = kind or KINDS.get(name.rpartition(".")[2])
     return File(url, kind, packing) if kind else None
 
 
-def find(patterns: Iterable[str]) -> list[File]:
+def side_by_side(*sides: File) -> File:
+    """Returns one file for several whose lines belong together.
+
+    Raises:
+      ValueError: they are local and have different numbers of lines.
+    """
+    if not any(side.remote for side in sides):
+        counts = [_count_lines(side) for side in sides]
+        if len(set(counts)) > 1:
+            told = " and ".join(f"{s.url} {n}" for s, n in zip(sides, counts, strict=True))
+            raise ValueError(f"lines that belong together stand at one place, but {told} lines")
+    lengths = [size(side) for side in sides]
+    length = None if None in lengths else sum(lengths)
+    return File(_BESIDE.join(side.url for side in sides), PARALLEL, "", length)
+
+
+def sides_of(file: File) -> list[File]:
+    """Returns the files that `side_by_side` made one of."""
+    return [classify(url, "text") for url in file.url.split(_BESIDE)]
+
+
+def _count_lines(file: File) -> int:
+    with open_stream(file) as stream:
+        return sum(1 for _ in stream)
+
+
+def find(patterns: Iterable[str], kind: str | None = None) -> list[File]:
     """Returns the files that match, sorted by address, each once.
+
+    Args:
+      patterns: paths or addresses.
+      kind: what all of them are, whatever their names say.
 
     Raises:
       ValueError: a pattern matches nothing, or something whose format its name does not tell.
@@ -77,7 +112,7 @@ def find(patterns: Iterable[str]) -> list[File]:
         if not urls:
             raise ValueError(f"no file matches {pattern!r}")
         for url in urls:
-            found[url] = classify(url)
+            found[url] = classify(url, kind)
             if found[url] is None:
                 raise ValueError(
                     f"{url!r} is of no known format: its name must end in one of "
@@ -193,7 +228,9 @@ def _read_range(file: File, start: int, stop: int) -> bytes:
 def fits_spool(file: File) -> bool:
     """Says whether there is a spool that can hold all of `file`, fetched by ranges."""
     room = spool.current.limit / 4 if spool.current else 0
-    return bool(room) and file.remote and has_ranges(file) and (size(file) or room + 1) <= room
+    if not room or file.kind == PARALLEL:
+        return False
+    return file.remote and has_ranges(file) and (size(file) or room + 1) <= room
 
 
 def spooled(file: File) -> str:

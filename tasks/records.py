@@ -9,6 +9,7 @@ any other kind. A part is read in *batches* of records; a record is a dict, or M
         for records in layout.batches(file, part): ...
 """
 
+import contextlib
 import csv
 import dataclasses
 import functools
@@ -22,6 +23,7 @@ from tasks.files import File
 
 MALFORMED = object()
 BATCH_RECORDS = 512
+PAIR = ("source", "target")  # the columns of two files side by side
 
 csv.field_size_limit(1 << 30)
 
@@ -102,10 +104,14 @@ class Layout:
                     yield batch.to_pylist()
 
     def _stream(self, file: File) -> Iterator:
+        if file.kind == files.PARALLEL:
+            yield from _line_pairs(file)
+            return
         with files.open_stream(file) as raw:
             if file.kind in ("csv", "tsv"):
-                text = io.TextIOWrapper(raw, "utf-8-sig", errors="replace", newline="")
-                yield from csv.DictReader(text, delimiter="\t" if file.kind == "tsv" else ",")
+                text = io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="")
+                rows = csv.DictReader(text, delimiter="\t" if file.kind == "tsv" else ",")
+                yield from (_whole_row(row) for row in rows)
             elif file.kind == "text":
                 lines = (_parse_line(line) for line in raw)
                 yield from _paragraphs(lines) if self.documents == "paragraphs" else lines
@@ -203,6 +209,30 @@ def _parse_line(line: bytes):
         return {"text": line.rstrip(b"\r\n").decode("utf-8-sig")}
     except ValueError:
         return MALFORMED
+
+
+def _whole_row(row: dict):
+    """A row of a CSV file, unless it has more values than columns or bytes that are no UTF-8."""
+    try:
+        "".join(value for value in row.values() if value).encode()
+    except (TypeError, UnicodeEncodeError):  # further values are a list under None
+        return MALFORMED
+    return row
+
+
+def _line_pairs(file: File) -> Iterator:
+    """Records {"source", "target"} of two files, line by line."""
+    with contextlib.ExitStack() as stack:
+        sides = [stack.enter_context(files.open_stream(side)) for side in files.sides_of(file)]
+        try:
+            for pair in zip(*sides, strict=True):
+                both = [_parse_line(line) for line in pair]
+                texts = dict(zip(PAIR, both, strict=True))
+                bad = MALFORMED in both
+                yield MALFORMED if bad else {name: side["text"] for name, side in texts.items()}
+        except ValueError as error:
+            told = " and ".join(side.url for side in files.sides_of(file))
+            raise ValueError(f"{told} have different numbers of lines") from error
 
 
 def _paragraphs(lines: Iterator) -> Iterator[dict]:

@@ -1,0 +1,186 @@
+"""Rows of columns: what is kept, counted, held out, shared and resumed."""
+
+import csv
+import json
+
+import pytest
+import seqio
+import tensorflow as tf
+
+from tasks.rows import Rows
+
+PAIR = {"inputs": "article", "targets": "summary"}
+
+
+def write_csv(path, rows, names=("article", "summary")):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(names)
+        writer.writerows(rows)
+    return str(path)
+
+
+def read(source, split="train", **settings):
+    dataset = source.get_dataset(split, shuffle=False, **settings)
+    return [{k: v.decode() for k, v in row.items()} for row in dataset.as_numpy_iterator()]
+
+
+def shares(source, n, split="train"):
+    return [read(source, split, shard_info=seqio.ShardInfo(i, n)) for i in range(n)]
+
+
+def counts(source):
+    (found,) = source.counts().values()
+    return {name: n for name, n in found.items() if n and name != "epochs"}
+
+
+@pytest.fixture
+def many(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    rows = [{"article": f"text {i}", "summary": f"short {i}"} for i in range(400)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return str(path)
+
+
+def test_columns_become_features_and_bad_rows_are_counted(tmp_path):
+    rows = [("un text", "scurt"), ("", "gol"), ("gol", " "), ("lipsă",), ("trei", "de", "prisos")]
+    path = write_csv(tmp_path / "a.csv", [*rows, ("cu\nrânduri, „și” virgule", "da")])
+    source = Rows(files={"train": path}, columns=PAIR)
+    assert read(source) == [
+        {"inputs": "un text", "targets": "scurt"},
+        {"inputs": "cu\nrânduri, „și” virgule", "targets": "da"},
+    ]
+    skipped = {"skipped_empty": 2, "skipped_null": 1, "skipped_malformed": 1}
+    assert counts(source) == {"read": 6, **skipped}
+
+
+def test_bytes_that_are_no_utf8_are_left_out_and_counted(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"article,summary\nbun,da\nr\xe3u,nu\nbun,\xff\n")
+    source = Rows(files={"train": str(path)}, columns=PAIR)
+    assert read(source) == [{"inputs": "bun", "targets": "da"}]
+    assert counts(source) == {"read": 3, "skipped_malformed": 2}
+
+
+def test_labels_get_names_and_unknown_ones_are_counted(tmp_path):
+    path = tmp_path / "a.jsonl"
+    rows = [{"t": "a", "y": 0}, {"t": "b", "y": 1}, {"t": "c", "y": 2}, {"t": "d", "y": None}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    labels = {"targets": {"0": "nu", "1": "da"}}
+    source = Rows(
+        files={"train": str(path)}, columns={"inputs": "t", "targets": "y"}, labels=labels
+    )
+    assert [row["targets"] for row in read(source)] == ["nu", "da"]
+    assert counts(source) == {"read": 4, "skipped_unknown_label": 1, "skipped_null": 1}
+
+
+def test_a_column_is_cleaned_before_it_is_used(tmp_path):
+    path = write_csv(tmp_path / "a.csv", [("x<y", " cur "), ("a", "GOL")])
+    clean = {"summary": lambda text: text.replace("GOL", "").upper()}
+    columns = {"inputs": "{article}: {summary}", "targets": "article"}
+    source = Rows(files={"train": path}, columns=columns, clean=clean)
+    assert [row["inputs"] for row in read(source)] == ["x<y:  CUR", "a:"]
+
+
+def test_a_missing_column_is_named_with_those_there_are(tmp_path):
+    path = write_csv(tmp_path / "a.csv", [("a", "b")], names=("Title", "Y"))
+    source = Rows(files={"train": path}, columns=PAIR)
+    with pytest.raises(ValueError, match=r"no column 'article'.*Title, Y"):
+        source.peek()
+
+
+def test_labels_without_a_column_are_refused():
+    with pytest.raises(ValueError, match="labels are given for 'classes'"):
+        Rows(files={"train": "x.csv"}, columns=PAIR, labels={"classes": {}})
+
+
+@pytest.mark.parametrize("n", [1, 3, 8])
+def test_hosts_share_rows_each_once(many, n):
+    parts = shares(Rows(files={"train": many}, columns=PAIR), n)
+    found = [row["inputs"] for part in parts for row in part]
+    assert sorted(found) == sorted(f"text {i}" for i in range(400))
+    assert all(parts)
+
+
+def test_held_out_rows_are_in_one_split_each_whatever_the_shards(many):
+    out = {"validation": 0.1, "test": 0.05}
+    source = Rows(files={"train": many}, columns=PAIR, held_out=out)
+    assert set(source.splits) == {"train", "validation", "test"}
+    splits = {name: {row["inputs"] for row in read(source, name)} for name in source.splits}
+    assert len(set.union(*splits.values())) == sum(map(len, splits.values())) == 400
+    assert 20 <= len(splits["validation"]) <= 65
+    assert 5 <= len(splits["test"]) <= 40
+    again = {row["inputs"] for part in shares(source, 3, "validation") for row in part}
+    assert again == splits["validation"]
+
+
+@pytest.mark.parametrize("out", [{"validation": 0}, {"validation": 0.5, "test": 0.5}])
+def test_held_out_shares_leave_something_to_train_on(many, out):
+    with pytest.raises(ValueError, match="held_out"):
+        Rows(files={"train": many}, columns=PAIR, held_out=out)
+
+
+def test_a_few_examples_are_the_same_for_all_shards_and_epochs(many):
+    files = {"train": many, "validation": many}
+    source = Rows(files=files, columns=PAIR, max_examples=10)
+    wanted = {f"text {i}" for i in range(10)}
+    for n in (1, 4, 16):
+        parts = shares(source, n)
+        assert {row["inputs"] for part in parts for row in part} == wanted
+        assert all(parts)
+    drawn = source.get_dataset("train", shuffle=True, seed=1).repeat(2).as_numpy_iterator()
+    order = [row["inputs"].decode() for row in drawn]
+    assert set(order) == wanted
+    assert len(order) == 20
+    assert order[:10] != order[10:]
+    assert len(read(source, "validation")) == 400
+    with pytest.raises(ValueError, match="max_examples is 0"):
+        Rows(files=files, columns=PAIR, max_examples=0)
+
+
+def test_parallel_files_are_read_line_by_line(tmp_path):
+    (tmp_path / "a.ro").write_bytes("unu\n\ntrei\nr\xe3u\ncinci\n".encode("latin-1"))
+    (tmp_path / "a.en").write_text("one\ntwo\nthree\nfour\nfive\n")
+    parallel = {"train": (str(tmp_path / "a.ro"), str(tmp_path / "a.en"))}
+    source = Rows(parallel=parallel)
+    wanted = [("unu", "one"), ("trei", "three"), ("cinci", "five")]
+    assert [tuple(row.values()) for row in read(source)] == wanted
+    assert counts(source) == {"read": 5, "skipped_empty": 1, "skipped_malformed": 1}
+    parts = [row["inputs"] for part in shares(Rows(parallel=parallel), 2) for row in part]
+    assert sorted(parts) == ["cinci", "trei", "unu"]
+    assert Rows(parallel=parallel).peek("train", 1) == ["unu\none"]
+
+
+def test_parallel_files_of_different_lengths_are_refused(tmp_path):
+    for name, n in (("a", 3), ("b", 2)):
+        (tmp_path / name).write_text("x\n" * n)
+    source = Rows(parallel={"train": (str(tmp_path / "a"), str(tmp_path / "b"))})
+    with pytest.raises(ValueError, match=r"a 3 and .*b 2 lines"):
+        source.peek()
+
+
+def test_files_may_be_asked_for_when_reading_begins(many):
+    asked = []
+
+    def my_files():
+        asked.append(1)
+        return {"train": many}
+
+    source = Rows(files=my_files, columns=PAIR, held_out={"validation": 0.1})
+    assert not asked
+    assert set(source.splits) == {"train", "validation"}
+    assert len(read(source)) + len(read(source, "validation")) == 400
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_examples": 60}, {"held_out": {"test": 0.5}}])
+def test_reading_goes_on_where_it_was(many, tmp_path, settings):
+    source = Rows(files={"train": many}, columns=PAIR, **settings)
+    iterator = iter(source.get_dataset("train", shuffle=True, seed=0).repeat(2))
+    before = [next(iterator)["inputs"].numpy() for _ in range(25)]
+    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "position"))
+    rest = [row["inputs"].numpy() for row in iterator]
+    assert before
+    assert rest
+    other = iter(source.get_dataset("train", shuffle=True, seed=0).repeat(2))
+    tf.train.Checkpoint(iterator=other).read(path)
+    assert [row["inputs"].numpy() for row in other] == rest
