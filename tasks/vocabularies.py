@@ -18,6 +18,7 @@ import tensorflow as tf
 import gin
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+T5_MODEL = "gs://t5-data/vocabs/cc_all.32000.100extra/sentencepiece.model"
 MT5_MODEL = "gs://t5-data/vocabs/mc4.250000.100extra/sentencepiece.model"
 
 
@@ -35,6 +36,12 @@ def resolve(path: str) -> str:
 @gin.configurable
 def ro_model(path: str = "vocabularies/ro_64000.model") -> str:
     """The model file of the Romanian vocabulary of 64,000 pieces."""
+    return resolve(path)
+
+
+@gin.configurable
+def t5_model(path: str = T5_MODEL) -> str:
+    """The model file of T5's English vocabulary, whose 100 sentinels are its last pieces."""
     return resolve(path)
 
 
