@@ -1,0 +1,140 @@
+"""Diacritics restoration: from text without diacritics to the text as it was, any corpus.
+
+    add("ro_web_diacritics", CorpusSource("user/name"), vocabularies.ro_model, language="ro")
+
+| task | text | vocabulary |
+|---|---|---|
+| ro_diacritics | hub, dumitrescustefan/diacritic | own, 64,000 pieces |
+| ro_diacritics_byt5 | the same | bytes |
+| ro_mini_diacritics | data/ro_mini | its own, 2,048 pieces |
+| ro_mini_diacritics_byt5 | the same | bytes |
+
+Inputs are made on the fly by `tasks.letters`, which changes listed letters and no other. Long
+documents become several examples, cut at sentence ends so that none is longer than
+TASK_FEATURE_LENGTHS; nothing is cut off. What is measured stands in `tasks.diacritic_scores`. The
+same letters with anything else is another task: for a language of yours see `letters.LETTERS`.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from tasks import caches, calls, corpora, diacritic_scores, normalize, sentences, vocabularies
+from tasks.letters import alphabet
+from tasks.romanian import RO_MINI
+from tasks.rows import Rows
+from tasks.sources import CorpusSource
+
+# Where a run sets none, as evaluation does; tokens, EOS counted.
+LENGTHS = {"inputs": 256, "targets": 256}
+DOCUMENTS_A_CALL = 16
+# Documents of the training split that the most frequent forms are counted in.
+BASELINE_DOCUMENTS = 2000
+
+
+def add(
+    name: str,
+    source: CorpusSource,
+    vocabulary: corpora.Vocabulary,
+    language: str = "ro",
+    lengths: Mapping[str, int] = LENGTHS,
+) -> seqio.Task:
+    """Registers a task that restores the diacritics of a corpus.
+
+    Args:
+      name: the task's name.
+      source: where the documents come from.
+      vocabulary: as `tasks.corpora.add` has it.
+      language: of `tasks.letters.LETTERS`.
+      lengths: of examples where a run gives none.
+
+    Raises:
+      ValueError: the language's letters are not known.
+    """
+    if not isinstance(vocabulary, seqio.Vocabulary):
+        vocabulary = vocabularies.sentencepiece(vocabulary)
+    alphabet(language)
+    feature = seqio.Feature(vocabulary=vocabulary, add_eos=True, dtype=tf.int32)
+    forms = functools.cache(lambda: frequent_forms(source, language))
+    return seqio.TaskRegistry.add(
+        name,
+        source=source,
+        preprocessors=[
+            functools.partial(normalize.preprocess, cedilla=language == "ro"),
+            functools.partial(examples, language=language, lengths=dict(lengths)),
+            seqio.preprocessors.tokenize,
+            seqio.preprocessors.append_eos,
+        ],
+        output_features={"inputs": feature, "targets": feature},
+        metric_fns=[diacritic_scores.metric(language, forms)],
+        shuffle_buffer_size=corpora.SHUFFLED_RUNS,
+        task_cls=caches.Task,
+    )
+
+
+def examples(
+    dataset: tf.data.Dataset,
+    output_features: Mapping[str, seqio.Feature],
+    language: str = "ro",
+    lengths: Mapping[str, int] = LENGTHS,
+    sequence_length: Mapping[str, int] | None = None,
+) -> tf.data.Dataset:
+    """Turns {"text"} a document into {"inputs", "targets"} a piece of it, string scalars.
+
+    A piece with EOS is no longer than `sequence_length`, where that is given, else `lengths`.
+    """
+    limit = min((sequence_length or lengths)[side] for side in ("inputs", "targets")) - 1
+    count = token_count(output_features["targets"].vocabulary, language)
+    bare = alphabet(language).bare
+
+    def cut(texts):
+        found = [p for t in texts for p in sentences.pieces(t.decode(), count, limit)]
+        out = np.empty([2, len(found)], object)
+        out[:] = [[bare(p).encode() for p in found], [p.encode() for p in found]]
+        return out
+
+    call = calls.guard(cut, np.empty([2, 0], object))
+
+    def fn(texts):
+        pair = tf.ensure_shape(
+            tf.numpy_function(call, [texts], tf.string, stateful=False), [2, None]
+        )
+        return {"inputs": pair[0], "targets": pair[1]}
+
+    batches = dataset.map(lambda x: x["text"]).batch(DOCUMENTS_A_CALL)
+    return batches.map(fn, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+
+
+def token_count(vocabulary: seqio.Vocabulary, language: str) -> Callable:
+    """Returns a function from texts to tokens of each, as it is or stripped, whichever has more."""
+    bare = alphabet(language).bare
+
+    def count(texts):
+        if isinstance(vocabulary, seqio.SentencePieceVocabulary):
+            both = vocabulary.tokenizer.encode([*texts, *map(bare, texts)])
+        else:
+            both = [text.encode() for text in (*texts, *map(bare, texts))]
+        sizes = [len(ids) for ids in both]
+        return [max(pair) for pair in zip(sizes[: len(texts)], sizes[len(texts) :], strict=True)]
+
+    return count
+
+
+def frequent_forms(source: CorpusSource, language: str) -> dict[str, str]:
+    """Returns the most frequent form of each word at the beginning of the training split."""
+    texts = source.peek("train", BASELINE_DOCUMENTS)
+    cedilla = language == "ro"
+    return diacritic_scores.frequent_forms(
+        (normalize.normalize(text, cedilla=cedilla) for text in texts), language
+    )
+
+
+DIACRITIC = Rows("dumitrescustefan/diacritic", held_out={"validation": 0.0005, "test": 0.0005})
+
+add("ro_diacritics", DIACRITIC, vocabularies.ro_model)
+add("ro_diacritics_byt5", DIACRITIC, vocabularies.byt5())
+add("ro_mini_diacritics", RO_MINI, vocabularies.ro_mini_model)
+add("ro_mini_diacritics_byt5", RO_MINI, vocabularies.byt5())

@@ -1,0 +1,66 @@
+"""The metrics of diacritics, computed by hand."""
+
+import pytest
+
+from tasks.diacritic_scores import frequent, frequent_forms, metric, scores
+
+
+def test_a_small_example_by_hand():
+    # Words: fața|față wrong, vine right, mâine|maine wrong; letters 4 + 4 + 5.
+    found = scores(["Fața vine mâine."], ["Față vine maine."], "ro")
+    assert found["word_accuracy"] == pytest.approx(1 / 3)
+    assert found["letter_accuracy"] == pytest.approx(11 / 13)
+    # a ț a, i, â i may have diacritics; of them the last of "fața" and â are wrong.
+    assert found["ambiguous_accuracy"] == pytest.approx(4 / 6)
+    assert found["precision"] == pytest.approx(1 / 2)  # ț of ț ă
+    assert found["recall"] == pytest.approx(1 / 2)  # ț of ț â
+    assert found["f1"] == pytest.approx(1 / 2)
+    assert found["sentence_accuracy"] == found["changed_letters"] == 0
+
+
+def test_a_wrong_diacritic_is_neither_found_nor_precise():
+    found = scores(["râu"], ["rău"], "ro")
+    assert (found["precision"], found["recall"], found["word_accuracy"]) == (0, 0, 0)
+    assert found["letter_accuracy"] == pytest.approx(2 / 3)
+
+
+def test_what_is_right_is_right_in_all():
+    found = scores(["Da, știu…", "Așa."], ["Da, știu...", "Așa."], "ro")
+    assert found.pop("changed_letters") == 0  # dots are no letters
+    assert set(found.values()) == {1.0}
+
+
+def test_other_letters_cost_their_words_and_no_more():
+    found = scores(["unu două trei"], ["unu dou trei și"], "ro")
+    assert found["word_accuracy"] == pytest.approx(2 / 3)
+    assert found["changed_letters"] == 1
+    assert found["precision"] == 0
+    assert found["recall"] == 0
+    assert scores(["a b"], [""], "ro")["word_accuracy"] == 0
+
+
+def test_nothing_gives_zeros():
+    assert set(scores([], [], "ro").values()) == {0.0}
+
+
+def test_the_most_frequent_form_wins_and_keeps_capitals():
+    table = frequent_forms(["și și si Fată fata fata", "ție"], "ro")
+    assert table["si"] == "și"
+    assert table["fata"] == "fata"  # twice against fată once, small letters counted together
+    assert table["Fata"] == "Fată"
+    assert frequent(["Si Tie, ba tie 5"], table) == ["Și Ție, ba ție 5"]
+
+
+def test_a_draw_goes_to_the_first_in_the_alphabet():
+    assert frequent_forms(["ca că"], "ro")["ca"] == frequent_forms(["că ca"], "ro")["ca"] == "ca"
+
+
+def test_the_metric_stands_beside_its_baselines():
+    asked = []
+    forms = lambda: asked.append(1) or {"si": "și"}
+    diacritics = metric("ro", forms)
+    assert not asked  # read when it is first needed
+    found = diacritics(["Și si fata"], ["Și si fată"])
+    assert found["word_accuracy"] == pytest.approx(2 / 3)
+    assert found["copy_word_accuracy"] == pytest.approx(2 / 3)
+    assert found["frequent_word_accuracy"] == pytest.approx(2 / 3)  # Și right, și for si wrong

@@ -1,0 +1,68 @@
+"""Diacritics tasks give the whole text, bare and as it was, in pieces that fit."""
+
+import json
+
+import pytest
+import seqio
+
+from tasks import diacritics, vocabularies
+from tasks.letters import alphabet
+from tasks.rows import Rows
+
+TEXTS = ["Fața vine. " * 30, "Ştie şi ea, „ţara” însă…\nNu.", "x" * 300]
+LENGTHS = {"inputs": 40, "targets": 40}
+
+
+@pytest.fixture(params=["pieces", "bytes"])
+def task(request, tmp_path):
+    path = tmp_path / "train.jsonl"
+    path.write_text("\n".join(json.dumps({"text": text}) for text in TEXTS))
+    vocabulary = vocabularies.ro_mini_model if request.param == "pieces" else vocabularies.byt5()
+    name = f"diacritics_test_{request.param}"
+    seqio.TaskRegistry.remove(name)
+    return diacritics.add(name, Rows(files={"train": str(path)}), vocabulary)
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, None])
+def test_all_text_is_there_and_nothing_is_too_long(task, lengths):
+    rows = list(task.get_dataset(lengths, "train", shuffle=False).as_numpy_iterator())
+    most = (lengths or diacritics.LENGTHS)["inputs"]
+    texts = [row["targets_pretokenized"].decode() for row in rows]
+    for row, text in zip(rows, texts, strict=True):
+        assert row["inputs_pretokenized"].decode() == alphabet("ro").bare(text)
+        for side in ("inputs", "targets"):
+            assert len(row[side]) <= most
+            assert row[side][-1] == 1  # EOS: nothing was cut off
+    wanted = "".join(" ".join(TEXTS).replace("ş", "ș").replace("Ş", "Ș").replace("ţ", "ț").split())
+    assert "".join("".join(texts).split()) == wanted
+    assert len(rows) >= 3
+
+
+def test_pieces_end_with_sentences(task):
+    rows = task.get_dataset(LENGTHS, "train", shuffle=False).as_numpy_iterator()
+    for row in rows:
+        text = row["targets_pretokenized"].decode()
+        assert text.endswith((".", "…", "x")) or text == "Știe și ea, „țara” însă…"
+
+
+def test_the_metric_counts_the_baseline_on_the_training_split(task):
+    found = task.metric_fns[0](["Fața vine"], ["Fața vine"])
+    assert found["word_accuracy"] == found["frequent_word_accuracy"] == 1
+    assert found["copy_word_accuracy"] == 0.5
+
+
+def test_registered_tasks_read_nothing_before_they_are_used():
+    assert {"ro_diacritics", "ro_diacritics_byt5"} < set(seqio.TaskRegistry.names())
+    task = seqio.TaskRegistry.get("ro_diacritics")
+    assert set(task.splits) == {"train", "validation", "test"}
+
+
+def test_the_mini_corpus_gives_examples():
+    task = seqio.TaskRegistry.get("ro_mini_diacritics")
+    row = next(task.get_dataset(LENGTHS, "validation").as_numpy_iterator())
+    assert "ă" not in row["inputs_pretokenized"].decode()
+
+
+def test_an_unknown_language_is_refused_at_once():
+    with pytest.raises(ValueError, match="language is 'xx'"):
+        diacritics.add("never", Rows(files={"train": "x.txt"}), vocabularies.byt5(), "xx")
