@@ -1,0 +1,149 @@
+"""Classification as one token: the model writes the name of the class, a single piece.
+
+    source = Rows("user/name", columns={"inputs": "text", "targets": "label"},
+                  labels={"targets": {"0": "no", "1": "yes"}})
+    add("my_classes", source, vocabularies.t5_model, classes=("no", "yes"), prefix="spam: ")
+
+| task | text | vocabulary | classes |
+|---|---|---|---|
+| quality | Stack Overflow, CSV: `quality_files` | T5's | none, low, high |
+| quality_tiny | the same | data/ro_mini's | n, l, h |
+
+A text that is too long keeps its beginning and its end (`pairs.keep_both_ends`).
+"""
+
+import collections
+import functools
+import string
+from collections.abc import Callable, Mapping, Sequence
+
+import seqio
+
+import gin
+from tasks import html_text, pairs, vocabularies
+from tasks.rows import Rows
+
+LENGTHS = {"inputs": 512, "targets": 2}
+OTHER = "other"  # in place of what is no class
+PREFIX = "quality: "
+
+
+def add(
+    name: str,
+    source: Rows,
+    vocabulary,
+    classes: Sequence[str],
+    prefix: str = "",
+    **settings,
+) -> seqio.Task:
+    """Registers a task whose target is one of `classes`; settings as `tasks.pairs.add` has them.
+
+    A run refuses classes that are not one token each, see `class_ids`.
+    """
+    return pairs.add(
+        name,
+        source,
+        vocabulary,
+        prefix,
+        metric_fns=[metric(classes)],
+        lengths=LENGTHS,
+        cut=pairs.keep_both_ends,
+        checks=functools.partial(class_ids, classes=classes),
+        **settings,
+    )
+
+
+def class_ids(vocabulary: seqio.Vocabulary, classes: Sequence[str]) -> tuple[int, ...]:
+    """Returns the id of each class's only token.
+
+    Raises:
+      ValueError: a class is more than one token; says which name would be one.
+    """
+    ids = [vocabulary.encode(name) for name in classes]
+    taken = {name for name, found in zip(classes, ids, strict=True) if len(found) == 1}
+    for name, found in zip(classes, ids, strict=True):
+        if len(found) != 1 or found[0] == vocabulary.unk_id:
+            raise ValueError(
+                f"class {name!r} is {len(found)} tokens of the task's vocabulary, but must be one "
+                f"of its pieces: call it {_one_token(name, vocabulary, taken)!r}, for example, in "
+                "the task's classes and labels"
+            )
+    if len({found[0] for found in ids}) < len(ids):
+        raise ValueError(f"classes {list(classes)} are to be told apart, but two are one token")
+    return tuple(found[0] for found in ids)
+
+
+def _one_token(name: str, vocabulary: seqio.Vocabulary, taken: set[str]) -> str:
+    shorter = (name[:n] for n in range(len(name) - 1, 0, -1))
+    for other in (name.lower(), name.capitalize(), *shorter, *string.ascii_letters):
+        found = vocabulary.encode(other)
+        if other not in taken and len(found) == 1 and found[0] != vocabulary.unk_id:
+            return other
+    return "a piece of the vocabulary"
+
+
+def scores(
+    targets: Sequence[str], predictions: Sequence[str], classes: Sequence[str]
+) -> dict[str, float]:
+    """Returns accuracy, f1 of each class and their mean, 0..1, and the confusion matrix.
+
+    f1/<class>; confusion/<class>/<class predicted>, examples, where what is no class is `OTHER`.
+    """
+    known = set(classes)
+    of = lambda text: text.strip() if text.strip() in known else OTHER
+    counts = collections.Counter(
+        (target.strip(), of(text)) for target, text in zip(targets, predictions, strict=True)
+    )
+    total = sum(counts.values())
+    found = {"accuracy": sum(counts[c, c] for c in classes) / total if total else 0.0}
+    for name in classes:
+        wanted = sum(n for (target, _), n in counts.items() if target == name)
+        given = sum(n for (_, text), n in counts.items() if text == name)
+        found[f"f1/{name}"] = 2 * counts[name, name] / (wanted + given) if wanted + given else 0.0
+    found["mean_f1"] = sum(found[f"f1/{name}"] for name in classes) / len(classes)
+    for target in classes:
+        for text in (*classes, OTHER):
+            found[f"confusion/{target}/{text}"] = counts[target, text]
+    return found
+
+
+def metric(classes: Sequence[str]) -> Callable[..., dict[str, float]]:
+    """Returns `scores` as a seqio metric function."""
+
+    def classification(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
+        return scores(targets, predictions, classes)
+
+    return classification
+
+
+@gin.configurable
+def quality_files(
+    train: str = "data/quality/train.csv", test: str = "data/quality/valid.csv"
+) -> dict[str, str]:
+    """The CSV files of the question-quality set, with columns Title, Body and Y."""
+    return {"train": vocabularies.resolve(train), "test": vocabularies.resolve(test)}
+
+
+def quality(labels: Mapping[str, str]) -> Rows:
+    """The question-quality set; the split that checkpoints are chosen by is held out of train."""
+    return Rows(
+        files=quality_files,
+        splits=("train", "test"),
+        held_out={"validation": 0.05},
+        columns={"inputs": "{Title}\n{Body}", "targets": "Y"},
+        labels={"targets": labels},
+        clean={"Body": html_text.text_of},
+    )
+
+
+NAMES = {"LQ_CLOSE": "none", "LQ_EDIT": "low", "HQ": "high"}
+INITIALS = {label: name[0] for label, name in NAMES.items()}
+
+add("quality", quality(NAMES), vocabularies.t5_model, tuple(NAMES.values()), PREFIX)
+add(
+    "quality_tiny",
+    quality(INITIALS),
+    vocabularies.ro_mini_model,
+    tuple(INITIALS.values()),
+    PREFIX,
+)

@@ -1,0 +1,114 @@
+"""Classes are one token each, metrics are counted by hand, long questions keep both ends."""
+
+import csv
+
+import pytest
+import seqio
+
+import gin
+from tasks import classification, vocabularies
+from tasks.classification import class_ids, scores
+
+MINI = vocabularies.sentencepiece(vocabularies.ro_mini_model)
+CLASSES = ("n", "l", "h")
+
+
+def test_metrics_by_hand():
+    targets = ["n", "n", "l", "h", "h", "h"]
+    predictions = ["n", "l", "l", "h", "n ", "what"]
+    found = scores(targets, predictions, CLASSES)
+    assert found["accuracy"] == pytest.approx(3 / 6)
+    assert found["f1/n"] == pytest.approx(2 / (2 + 2))
+    assert found["f1/l"] == pytest.approx(2 / (1 + 2))
+    assert found["f1/h"] == pytest.approx(2 / (3 + 1))
+    assert found["mean_f1"] == pytest.approx((1 / 2 + 2 / 3 + 1 / 2) / 3)
+    confusion = {name: n for name, n in found.items() if name.startswith("confusion/") and n}
+    assert confusion == {"confusion/n/n": 1, "confusion/n/l": 1, "confusion/l/l": 1} | {
+        "confusion/h/h": 1,
+        "confusion/h/n": 1,
+        "confusion/h/other": 1,
+    }
+
+
+def test_a_class_never_met_has_no_f1():
+    assert scores(["n"], ["n"], CLASSES)["f1/h"] == 0
+    assert scores([], [], CLASSES)["accuracy"] == 0
+
+
+def test_each_class_is_one_id():
+    assert len(set(class_ids(MINI, CLASSES))) == 3
+    assert class_ids(vocabularies.byt5(), ("a", "b")) == (100, 101)
+
+
+def test_a_class_of_several_tokens_is_refused_with_another_name():
+    with pytest.raises(ValueError, match=r"'none' is 3 tokens .* call it 'no?n?'"):
+        class_ids(MINI, ("none", "mare"))
+    with pytest.raises(ValueError, match=r"'low' is 3 tokens .* call it 'lo?'"):
+        class_ids(vocabularies.byt5(), ("n", "low"))
+    with pytest.raises(ValueError, match="call it 'b'"):  # a is taken
+        class_ids(vocabularies.byt5(), ("a", "ăă"))
+
+
+def test_two_classes_of_one_token_are_refused():
+    with pytest.raises(ValueError, match="told apart"):
+        class_ids(MINI, ("mare", "mare"))
+
+
+@pytest.fixture
+def questions(tmp_path):
+    """Two CSV files as the set has them."""
+    for name, labels in (("train", ["LQ_CLOSE", "LQ_EDIT", "HQ", "??"]), ("valid", ["HQ"])):
+        with open(tmp_path / f"{name}.csv", "w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["Id", "Title", "Body", "Tags", "CreationDate", "Y"])
+            for i in range(40):
+                body = f"<p>body {i} &lt;x&gt;</p>\n<pre><code>List</code></pre>"
+                title = f"Why List<String> {i}?"
+                rows.writerow([i, title, body, "", "", labels[i % len(labels)]])
+    place = "tasks.classification.quality_files"
+    with gin.unlock_config():
+        gin.bind_parameter(f"{place}.train", str(tmp_path / "train.csv"))
+        gin.bind_parameter(f"{place}.test", str(tmp_path / "valid.csv"))
+    yield
+    gin.clear_config()
+
+
+def test_questions_become_text_and_a_class(questions):
+    task = classification.add(
+        "quality_test",
+        classification.quality(classification.INITIALS),
+        MINI,
+        CLASSES,
+        classification.PREFIX,
+    )
+    try:
+        splits = {
+            split: list(task.get_dataset(None, split, shuffle=False).as_numpy_iterator())
+            for split in ("train", "validation", "test")
+        }
+    finally:
+        seqio.TaskRegistry.remove("quality_test")
+    assert len(splits["train"]) + len(splits["validation"]) == 30  # ten have an unknown label
+    assert len(splits["test"]) == 40
+    row = splits["test"][0]
+    text = row["inputs_pretokenized"].decode()
+    assert text == "quality: Why List<String> 0?\nbody 0 <x>\nList"
+    assert row["targets"].tolist() == [*class_ids(MINI, ["h"]), 1]
+    (counts,) = task.source.counts().values()
+    assert counts["skipped_unknown_label"] >= 10
+
+
+def test_classes_that_do_not_fit_are_refused_before_anything_is_read():
+    source = classification.quality(classification.NAMES)
+    task = classification.add("quality_refused", source, MINI, tuple(classification.NAMES.values()))
+    try:
+        with pytest.raises(ValueError, match="class 'none' is 3 tokens"):
+            task.preprocess_precache(_nothing())
+    finally:
+        seqio.TaskRegistry.remove("quality_refused")
+
+
+def _nothing():
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensors({"inputs": "a", "targets": "none"})
