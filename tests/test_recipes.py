@@ -17,6 +17,8 @@ from t5x import gin_utils
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECIPES = sorted(path.stem for path in (ROOT / "gin").glob("*.gin"))
+FINETUNES = [name for name in RECIPES if "finetune.gin" in (ROOT / f"gin/{name}.gin").read_text()]
+PRETRAINS = [name for name in RECIPES if name not in FINETUNES]
 RUNS = ("pretrain", "finetune", "eval", "infer")
 
 # Arguments that upstream T5X knows, by the last part of a configurable's name.
@@ -233,9 +235,8 @@ def test_a_recipe_is_what_was_agreed(name, doors):
         assert (restore.mode, restore.dtype) == ("specific", "float32")
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_fits_its_task(name, doors):
-    """Lengths are those that spans fill exactly; model and task read one vocabulary file."""
+@pytest.mark.parametrize("name", PRETRAINS)
+def test_lengths_are_those_that_spans_fill(name, doors):
     gin_utils.parse_gin_flags([], [f"gin/{name}.gin"], ["MODEL_DIR = 'runs/x'"])
     run = gin.get_configurable(doors.train)()
     lengths = run["train_dataset_cfg"].task_feature_lengths
@@ -247,10 +248,31 @@ def test_a_recipe_fits_its_task(name, doors):
     }
     assert fills[lengths["inputs"]] == lengths["targets"]
 
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_model_and_task_read_one_vocabulary(name, doors):
+    gin_utils.parse_gin_flags([], [f"gin/{name}.gin"], ["MODEL_DIR = 'runs/x'"])
+    run = gin.get_configurable(doors.train)()
     task = seqio.get_mixture_or_task(run["train_dataset_cfg"].mixture_or_task_name)
-    own = run["model"].input_vocabulary.sentencepiece_model_file
-    theirs = task.output_features["inputs"].vocabulary.sentencepiece_model_file
-    assert theirs.endswith(own)
+    own, theirs = run["model"].input_vocabulary, task.output_features["inputs"].vocabulary
+    if isinstance(own, seqio.ByteVocabulary):
+        assert own == theirs
+    else:
+        assert theirs.sentencepiece_model_file.endswith(own.sentencepiece_model_file)
+
+
+@pytest.mark.parametrize("name", FINETUNES)
+def test_a_fine_tune_is_measured_on_a_split_that_is_not_the_test_split(name, doors):
+    gin_utils.parse_gin_flags([], [f"gin/{name}.gin"], ["MODEL_DIR = 'runs/x'"])
+    run = gin.get_configurable(doors.train)()
+    task = seqio.get_mixture_or_task(run["train_dataset_cfg"].mixture_or_task_name)
+    assert task.metric_fns
+    assert run["infer_eval_dataset_cfg"].split == "validation"
+    assert {"train", "validation"} <= set(task.splits)
+    restore = run["checkpoint_cfg"].restore
+    if restore.path:  # TRAIN_STEPS counts pretraining's too
+        begin = int(restore.path.rpartition("_")[2])
+        assert begin < run["total_steps"] <= begin + 50_000
 
 
 def test_the_tiny_recipe_is_tiny(doors):
