@@ -1,0 +1,114 @@
+r"""Examples that a classifier gets wrong, as one HTML page to be opened anywhere.
+
+python -m report.misclassified runs/quality_base/inference_eval/quality-1001900.jsonl -o wrong.html
+python -m report.misclassified runs/quality_infer/quality-predict.jsonl-00000-of-00001
+
+It reads what an evaluation leaves in `inference_eval/` and what t5x.infer writes, JSON lines, and
+groups the wrong ones by class and prediction, the most frequent confusion first.
+"""
+
+import argparse
+import collections
+import html
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from report.page import write
+
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
+    "h2{margin-top:2rem}table{border-collapse:collapse}td,th{border:1px solid #ccc;padding:.2rem "
+    ".6rem;text-align:right}blockquote{margin:.5rem 0;padding:.3rem .8rem;background:#f4f4f4;"
+    "white-space:pre-wrap;overflow-wrap:anywhere}"
+)
+
+
+class Example(NamedTuple):
+    """A text, the class it is of, and the one it was taken for."""
+
+    text: str
+    target: str
+    prediction: str
+
+
+def read(lines: Iterable[str]) -> Iterator[Example]:
+    """Yields the examples of a file of predictions.
+
+    Raises:
+      ValueError: a line is no prediction with its input and target.
+    """
+    for number, line in enumerate(lines, 1):
+        try:
+            found = json.loads(line)
+            shown = found.get("inputs") or found["input"]
+            text, target = shown["inputs_pretokenized"], shown["targets_pretokenized"]
+            yield Example(text, target.strip(), found["prediction"].strip())
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"line {number} is no prediction with its input and target: name a .jsonl file of "
+                "a run's inference_eval folder, or one that t5x.infer has written"
+            ) from error
+
+
+def page(examples: Sequence[Example], title: str, most: int = 50) -> str:
+    """Returns the page: the confusion matrix, and up to `most` texts of each confusion."""
+    escape = lambda text: html.escape(text, quote=True)
+    counts = collections.Counter((e.target, e.prediction) for e in examples)
+    wrong = collections.defaultdict(list)
+    for example in examples:
+        if example.target != example.prediction:
+            wrong[example.target, example.prediction].append(example.text)
+    total, right = len(examples), len(examples) - sum(map(len, wrong.values()))
+    said = f"{right:,} of {total:,} are right ({right / total if total else 0:.2%})."
+    parts = [f"<h1>{escape(title)}</h1><p>{said}</p>", _matrix(counts, escape)]
+    for (target, prediction), texts in sorted(wrong.items(), key=lambda w: (-len(w[1]), w[0])):
+        shown = f", {most} of them shown" if len(texts) > most else ""
+        parts.append(
+            f"<h2>{escape(target)} taken for {escape(prediction) or 'nothing'}: "
+            f"{len(texts):,}{shown}</h2>"
+        )
+        parts += [f"<blockquote>{escape(text)}</blockquote>" for text in texts[:most]]
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}'
+        f'</title><meta name="viewport" content="width=device-width"><style>{_STYLE}</style>'
+        f"</head><body>{''.join(parts)}</body></html>\n"
+    )
+
+
+def _matrix(counts: collections.Counter, escape) -> str:
+    targets = sorted({target for target, _ in counts})
+    columns = targets + sorted({text for _, text in counts} - set(targets))
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    rows = "".join(
+        f"<tr><th>{escape(target)}</th>"
+        + "".join(f"<td>{counts[target, name]:,}</td>" for name in columns)
+        + "</tr>"
+        for target in targets
+    )
+    return f"<table><tr><th>class \\ predicted</th>{head}</tr>{rows}</table>"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Does what the command line says; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m report.misclassified", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("predictions", metavar="JSONL", help="predictions of an evaluation")
+    parser.add_argument("-o", "--out", metavar="HTML", default="misclassified.html")
+    parser.add_argument("--most", type=int, default=50, help="texts of each confusion")
+    values = parser.parse_args(arguments)
+    try:
+        with open(values.predictions, encoding="utf-8") as file:
+            examples = list(read(file))
+        write(page(examples, values.predictions, values.most), values.out)
+    except (ValueError, OSError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 2
+    print(f"{values.out}: {len(examples):,} examples")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""The page of wrong predictions shows all of them, escaped, from either kind of file."""
+
+import json
+
+import pytest
+
+from report import misclassified
+from report.misclassified import Example, page
+
+
+def line(text, target, prediction, inputs="inputs"):
+    shown = {"inputs_pretokenized": text, "targets_pretokenized": target}
+    return json.dumps({inputs: shown, "prediction": prediction})
+
+
+def test_both_kinds_of_files_are_read():
+    lines = [line("a", "low", " low "), line("b", "low", "high", "input")]
+    assert list(misclassified.read(lines)) == [
+        Example("a", "low", "low"),
+        Example("b", "low", "high"),
+    ]
+
+
+@pytest.mark.parametrize("bad", ["", "[]", '{"prediction": "a"}', '{"inputs": 3}', "nothing"])
+def test_a_line_that_is_no_prediction_is_named(bad):
+    with pytest.raises(ValueError, match="line 2 is no prediction"):
+        list(misclassified.read([line("a", "b", "c"), bad]))
+
+
+def test_only_what_is_wrong_is_shown_and_nothing_of_it_is_code():
+    evil = '<script>alert("1")</script>'
+    examples = [Example("right one", "low", "low"), Example(evil, "<b>", "low")]
+    text = page(examples, evil)
+    assert "right one" not in text
+    assert "<script>" not in text
+    assert "&lt;script&gt;alert(&quot;1&quot;)" in text
+    assert "1 of 2 are right (50.00%)" in text
+    assert "http" not in text  # it asks no network
+
+
+def test_the_most_frequent_confusion_stands_first_and_is_cut_openly():
+    wrong = [Example(f"often {i}", "a", "b") for i in range(9)] + [Example("once", "b", "a")]
+    text = page(wrong, "t", most=5)
+    assert text.index("a taken for b: 9, 5 of them shown") < text.index("b taken for a: 1")
+    assert "often 4" in text
+    assert "often 5" not in text
+
+
+def test_the_door_writes_the_page_or_says_what_is_wrong(tmp_path, capsys):
+    path, out = tmp_path / "p.jsonl", tmp_path / "w.html"
+    path.write_text(line("x", "a", "b") + "\n")
+    assert misclassified.main([str(path), "-o", str(out)]) == 0
+    assert "a taken for b" in out.read_text()
+    assert misclassified.main([str(tmp_path / "none"), "-o", str(out)]) == 2
+    assert "Error" in capsys.readouterr().err
