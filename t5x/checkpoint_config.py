@@ -32,6 +32,10 @@ class SaveCheckpointConfig:
       keep_dataset_checkpoints: so many newest checkpoints keep their place in the data.
       save_dataset: save the place in the data with each checkpoint.
       checkpoint_steps: steps whose checkpoints are never deleted.
+      timeout: seconds after which a save that hangs counts as failed; after a quarter of them it
+        is reported. Not in T5X.
+      when_failed: 'stop' ends the run where a save has failed, 'go_on' says so and trains on to
+        the next one. Not in T5X.
       checkpointer_cls, state_transformation_fns, use_gda, checkpoint_manager_cls: known to T5X;
         here they must keep their defaults.
     """
@@ -42,6 +46,8 @@ class SaveCheckpointConfig:
     keep_dataset_checkpoints: int | None = None
     save_dataset: bool = False
     checkpoint_steps: Sequence[int] | None = None
+    timeout: int = 1200
+    when_failed: str = "stop"
     checkpointer_cls: Any = None
     state_transformation_fns: Sequence[Any] = ()
     use_gda: bool = True
@@ -49,7 +55,8 @@ class SaveCheckpointConfig:
 
     def __post_init__(self):
         _one_of(self, "dtype", (None, "float32", "bfloat16"))
-        for name in ("period", "keep", "keep_dataset_checkpoints"):
+        _one_of(self, "when_failed", ("stop", "go_on"))
+        for name in ("period", "keep", "keep_dataset_checkpoints", "timeout"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(

@@ -12,14 +12,18 @@ Works on local paths and gs://; needs no jax.
 import json
 import os
 import re
+import zlib
 
 from absl import logging
 from etils import epath
+
+from t5x.lazy_array import DamagedCheckpoint
 
 _STEP = re.compile(r"checkpoint_(\d+)")
 _TEMPORARY = ".orbax-checkpoint-tmp"
 _COMMIT = "commit_success.txt"
 _METADATA = "_CHECKPOINT_METADATA"
+_CHECKSUMS = "checksums.json"
 # Any one of them makes `state/` an Orbax tree; `checkpoint` is what T5X wrote in 2023.
 _ORBAX_FILES = ("_METADATA", "manifest.ocdbt", "checkpoint")
 
@@ -97,6 +101,50 @@ def dataset_folder(folder: str) -> str | None:
     return os.fspath(path) if has_one else None
 
 
+def notes(folder: str) -> dict:
+    """What the writer of a checkpoint noted about it, empty where it noted nothing.
+
+    Raises:
+      DamagedCheckpoint: the notes are cut off.
+    """
+    path = epath.Path(folder) / _METADATA
+    try:
+        return json.loads(path.read_text()).get("custom_metadata") or {}
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise DamagedCheckpoint(
+            f"{path} is cut off or damaged ({error}); restore another checkpoint."
+        ) from error
+
+
+def note_checksums(folder: epath.Path) -> None:
+    """Notes the CRC-32 of every file of a folder in a file of its own."""
+    if folder.is_dir():
+        sums = {file.name: zlib.crc32(file.read_bytes()) for file in folder.iterdir()}
+        (folder / _CHECKSUMS).write_text(json.dumps(sums))
+
+
+def check_checksums(folder: str) -> None:
+    """Compares files to what `note_checksums` noted, if it did.
+
+    Raises:
+      DamagedCheckpoint: one is missing or another than was written.
+    """
+    path = epath.Path(folder)
+    if not (path / _CHECKSUMS).exists():
+        return
+    try:
+        name = _CHECKSUMS
+        for name, checksum in json.loads((path / _CHECKSUMS).read_text()).items():
+            if zlib.crc32((path / name).read_bytes()) != checksum:
+                raise ValueError("it is not what was saved")
+    except (ValueError, OSError) as error:
+        raise DamagedCheckpoint(
+            f"{path / name} is missing or damaged ({error}); restore another checkpoint."
+        ) from error
+
+
 def remove(folder: str) -> None:
     """Deletes a checkpoint, or a part of one, never leaving half of it under a whole one's name."""
     path = epath.Path(folder)
@@ -140,5 +188,5 @@ def _commit_time(path: epath.Path) -> int | str | None:
         return json.loads((path / _METADATA).read_text()).get("commit_timestamp_nsecs") or "never"
     except FileNotFoundError:
         return None
-    except json.JSONDecodeError:  # cut off while it was written
+    except ValueError:  # cut off while it was written, or damaged
         return "never"

@@ -8,6 +8,7 @@ trained with scanned layers (T5X's `scalable_t5`) has `encoder/layers/…` with 
 Needs no jax, so a converter runs on a machine without one.
 """
 
+import dataclasses
 import json
 import os
 
@@ -17,6 +18,7 @@ from etils import epath
 from t5x import checkpoint_folders, lazy_array, legacy_checkpoints
 from t5x.lazy_array import DamagedCheckpoint, LazyArray
 
+DIGESTS = "digests"  # what `checkpoints` notes, by name, and `digests.digest` computes
 _PLACEHOLDER = "PLACEHOLDER://"
 
 
@@ -34,8 +36,18 @@ def open_checkpoint(path: str) -> dict[str, LazyArray]:
     if kind == "legacy":
         return legacy_checkpoints.read_legacy(path)
     if kind == "orbax":
-        return _read_orbax(os.path.join(path, "state"))
+        return _with_digests(path, _read_orbax(os.path.join(path, "state")))
     raise ValueError(checkpoint_folders.why_no_checkpoint(path))
+
+
+def _with_digests(path: str, arrays: dict[str, LazyArray]) -> dict[str, LazyArray]:
+    """The arrays with the digests that `checkpoints` has noted; T5X notes none."""
+    noted = checkpoint_folders.notes(path).get(DIGESTS) or {}
+    if lost := sorted(noted.keys() - arrays.keys()):
+        raise DamagedCheckpoint(
+            f"{path} has lost {lost[0]}, so the checkpoint is damaged; restore another one."
+        )
+    return {n: dataclasses.replace(a, digest=noted.get(n)) for n, a in arrays.items()}
 
 
 def _read_orbax(folder: str) -> dict[str, LazyArray]:

@@ -14,12 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from t5x import checkpoint_folders, checkpoint_reader
+from t5x import checkpoint_folders, checkpoint_reader, digests
 from t5x.checkpoint_config import AssignmentMap, RestoreCheckpointConfig
-from t5x.lazy_array import LazyArray
+from t5x.hosts import together
+from t5x.lazy_array import DamagedCheckpoint, LazyArray
 
 _OPTIMIZER = "state/param_states/"
 # Arrays in flight at once: enough to keep a bucket busy, few enough for the host's memory.
@@ -86,9 +88,10 @@ def restore(
 
     Raises:
       ValueError: no checkpoint there; parameters missing, superfluous or of another shape.
-      DamagedCheckpoint: (a ValueError) its files cannot be read.
+      DamagedCheckpoint: (a ValueError) its files cannot be read or hold not what was saved; on all
+        hosts, wherever it was found.
     """
-    found = match(path, like, config)
+    found = together(lambda: match(path, like, config), DamagedCheckpoint, ValueError)
     arrays, wanted, sources = found.arrays, found.wanted, found.sources
     reason = found.why_no_optimizer
     if reason:
@@ -256,13 +259,31 @@ def _read_all(
     wanted: Mapping[str, Any],
     dtype: str | None,
 ) -> dict[str, Any]:
+    as_type = lambda n: np.dtype(dtype if dtype and _is_parameter(n) else wanted[n].dtype)
+
     def read(item: tuple[str, str]) -> Any:
         name, source = item
-        as_type = dtype if dtype and name.startswith("target/") else wanted[name].dtype
-        return _place(arrays[source], wanted[name], np.dtype(as_type))
+        # What has a digest is laid out as it stands on disk, to be compared before it is rounded.
+        checks = arrays[source].digest is not None
+        own = arrays[source].dtype if checks else as_type(name)
+        return _place(arrays[source], wanted[name], own)
 
-    with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
-        return dict(zip(sources, pool.map(read, sources.items()), strict=True))
+    def read_mine() -> list[Any]:
+        with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
+            return list(pool.map(read, sources.items()))
+
+    found = dict(zip(sources, together(read_mine, DamagedCheckpoint), strict=True))
+    for name, array in found.items():
+        if isinstance(array, jax.Array) and arrays[sources[name]].digest is not None:
+            arrays[sources[name]].check(int(_digest(array)))
+    rounded = lambda n, array: array if array.dtype == as_type(n) else array.astype(as_type(n))
+    return {name: rounded(name, array) for name, array in found.items()}
+
+
+@jax.jit
+def _digest(array: jax.Array) -> jax.Array:
+    """uint32 [], the same on all hosts."""
+    return digests.digest(array, jnp)
 
 
 def _place(array: LazyArray, like: Any, dtype: np.dtype) -> Any:

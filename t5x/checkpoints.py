@@ -12,26 +12,30 @@ T5X restores these, and `restore` what T5X saved, this kind and the older one. I
 process makes every call; each writes its own shards, the first one commits and deletes.
 """
 
-import concurrent.futures
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
 
-from t5x import checkpoint_folders
+from t5x import checkpoint_folders, digests
+from t5x.background import Background
 from t5x.checkpoint_config import SaveCheckpointConfig, checkpoint_paths
 from t5x.checkpoint_folders import all_steps, dataset_folder, latest_checkpoint, latest_step
+from t5x.checkpoint_reader import DIGESTS
 from t5x.checkpoint_restore import Restored, restore
 from t5x.lazy_array import DamagedCheckpoint
 
 __all__ = [
     "Checkpointer",
     "DamagedCheckpoint",
+    "PoisonedState",
     "Restored",
     "SaveError",
     "all_steps",
@@ -43,12 +47,23 @@ __all__ = [
     "steps_to_delete",
 ]
 
+REMEDY = (
+    "Lower utils.create_learning_rate_scheduler.base_learning_rate, or set "
+    "trainer.Trainer.bad_steps to 'skip' or 'go_back', and start the same command again: it goes "
+    "on from the last checkpoint."
+)
 # Small enough that a process which needs a part of an array reads little more than its part.
 _CHUNK_BYTES = 64 << 20
+# How long a host of a pod that fails waits for the save on its way, which may need the others.
+_HURRY_SECONDS = 60
 
 
 class SaveError(RuntimeError):
     """A checkpoint was not written; the ones before it are untouched."""
+
+
+class PoisonedState(FloatingPointError):
+    """A state with NaN or infinity in it, of which no checkpoint is written."""
 
 
 class Checkpointer:
@@ -57,19 +72,16 @@ class Checkpointer:
     Args:
       run_folder: MODEL_DIR, on disk or under gs://; made if it is not there, and cleared of what
         a save that was cut short has left.
-      config: what to save and what to keep.
-      timeout: seconds after which a save that hangs counts as failed.
+      config: what to save, what to keep and when to give up.
+
+    Attributes:
+      last_whole: step of the newest checkpoint that is whole, None before the first.
 
     Raises:
       ValueError: the folder cannot be made.
     """
 
-    def __init__(
-        self,
-        run_folder: str,
-        config: SaveCheckpointConfig | None = None,
-        timeout: int = 1200,
-    ):
+    def __init__(self, run_folder: str, config: SaveCheckpointConfig | None = None):
         self.run_folder = _absolute(run_folder)
         self.config = config or SaveCheckpointConfig()
         self._is_first = jax.process_index() == 0
@@ -82,9 +94,14 @@ class Checkpointer:
                     f"MODEL_DIR {run_folder} cannot be written ({error}); set it to a folder "
                     "that can."
                 ) from error
+        self.last_whole = self.latest_step()
+        self._pending: Background | None = None
+        self._begin()
+
+    def _begin(self) -> None:
         # Folders are made before `save` returns, so that a place that refuses them says so there.
         options = ocp.options.AsyncOptions(
-            timeout_secs=timeout, create_directories_asynchronously=False
+            timeout_secs=self.config.timeout, create_directories_asynchronously=False
         )
         self._writer = ocp.AsyncCheckpointer(
             ocp.CompositeCheckpointHandler(
@@ -94,8 +111,6 @@ class Checkpointer:
             ),
             async_options=options,
         )
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
-        self._pending: concurrent.futures.Future | None = None
 
     def __enter__(self) -> "Checkpointer":
         return self
@@ -121,25 +136,31 @@ class Checkpointer:
             `save_dataset` is set.
 
         Returns:
-          False if a whole checkpoint of this step was there already and was left as it is.
+          False if a whole checkpoint of this step was there already and was left as it is, or if
+          the save failed and `when_failed` is 'go_on'.
 
         Raises:
           SaveError: this save could not start, or the one before it failed.
+          PoisonedState: an array holds NaN or infinity.
         """
         self.wait()
         folder = checkpoint_folders.step_folder(self.run_folder, step)
         if checkpoint_folders.kind(folder):
             logging.info("%s is there already and stays as it is.", folder)
             return False
-        items = {"state": ocp.args.PyTreeSave(dict(state_dict), self._save_args(state_dict))}
+        state_dict = self._rounded(state_dict)
+        notes = {DIGESTS: _digests(state_dict)}
+        items = {"state": ocp.args.PyTreeSave(state_dict, _save_args(state_dict))}
         if dataset_writer is not None and self.config.save_dataset:
             items["dataset"] = _DatasetSave(dataset_writer)
-        try:
-            self._writer.save(folder, args=ocp.args.Composite(**items), force=True)
-        except OSError as error:
-            raise self._failed(step, error) from error
-        self._pending = self._thread.submit(self._finish, step)
-        return True
+        writer, args = self._writer, ocp.args.Composite(**items)
+        self._pending = Background(
+            f"checkpoint_{step}",
+            lambda: writer.save(folder, args=args, force=True, custom_metadata=notes),
+            lambda: self._finish(writer, step),
+            self.config.timeout,
+        )
+        return self._ends_well(self._pending.started)
 
     @property
     def saving(self) -> bool:
@@ -148,47 +169,56 @@ class Checkpointer:
 
     def check(self) -> None:
         """Raises SaveError if the save in the background has failed; does not wait for it."""
-        if self.saving and self._pending.done():
+        if self.saving and self._pending.is_over:
             self.wait()
 
     def wait(self) -> None:
         """Waits until what was saved is whole.
 
         Raises:
-          SaveError: it was not saved.
+          SaveError: it was not saved, and `when_failed` is 'stop'.
         """
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
+        if self.saving and self._ends_well(self._pending.wait):
+            self._pending = None
 
-    def close(self) -> None:
-        """Waits, then lets go of threads."""
-        try:
-            self.wait()
-        finally:
-            self._thread.shutdown()
-            self._writer.close()
+    def close(self, hurry: bool = False) -> None:
+        """Waits, if in a `hurry` no longer than a minute, then lets go of threads."""
+        if hurry and self.saving:
+            self._pending.hurry(_HURRY_SECONDS)
+        self.wait()
+        self._writer.close()
 
     def latest_step(self) -> int | None:
         """The step of this run's newest whole checkpoint, None before the first."""
         return checkpoint_folders.latest_step(self.run_folder)
 
-    def _save_args(self, state_dict: Mapping[str, Any]) -> dict[str, Any]:
-        def args(dtype):
-            return ocp.SaveArgs(dtype=dtype, chunk_byte_size=_CHUNK_BYTES)
+    def _rounded(self, state_dict: Mapping[str, Any]) -> dict[str, Any]:
+        """The state with its parameters as they stand on disk."""
+        if self.config.dtype is None or "target" not in state_dict:
+            return dict(state_dict)
+        dtype = jnp.dtype(self.config.dtype)
+        own = lambda x: x if x.dtype == dtype else x.astype(dtype)
+        return {**state_dict, "target": jax.tree.map(own, state_dict["target"])}
 
-        dtypes = {"target": self.config.dtype and jax.numpy.dtype(self.config.dtype)}
-        return {
-            key: jax.tree.map(lambda _, key=key: args(dtypes.get(key)), tree)
-            for key, tree in state_dict.items()
-        }
-
-    def _finish(self, step: int) -> None:
-        """In the background: waits for the commit, then deletes what is past its time."""
+    def _ends_well(self, wait: Callable[[], None]) -> bool:
+        """Waits; False for a save that has failed where the run goes on, else SaveError."""
         try:
-            self._writer.wait_until_finished()
+            wait()
+            return True
         except Exception as error:
-            raise self._failed(step, error) from error
+            pending, self._pending = self._pending, None
+            failed = self._failed(pending.name, error)
+            # What hangs before it has copied would meet the other hosts out of turn.
+            out_of_turn = pending.is_starting and jax.process_count() > 1
+            if self.config.when_failed == "stop" or out_of_turn:
+                raise failed from error
+            self._begin()
+            return False
+
+    def _finish(self, writer: ocp.AsyncCheckpointer, step: int) -> None:
+        """In the background: waits for the commit, then deletes what is past its time."""
+        writer.wait_until_finished()
+        self.last_whole = step
         logging.info("checkpoint_%d is whole.", step)
         if not self._is_first:
             return
@@ -208,19 +238,58 @@ class Checkpointer:
         for step in steps_to_delete(left, self.config.keep_dataset_checkpoints):
             checkpoint_folders.remove(dataset_folder(folder(step)))
 
-    def _failed(self, step: int, error: BaseException) -> SaveError:
+    def _failed(self, name: str, error: BaseException) -> SaveError:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
-        last = self.latest_step()
-        message = f"checkpoint_{step} could not be written to {self.run_folder}: {reason}. " + (
+        last = self.last_whole
+        message = f"{name} could not be written to {self.run_folder}: {reason}. " + (
             "No checkpoint was there before." if last is None else f"checkpoint_{last} is whole."
         )
         logging.error(message)
-        if self._is_first:
+        hangs = isinstance(error, TimeoutError)  # as whoever asks anything of the place would
+        if self._is_first and not hangs:
             try:  # on a full disk it is the half-written one that takes the room
                 checkpoint_folders.remove_leftovers(self.run_folder)
             except OSError as second:
                 logging.warning("What is left of it could not be removed: %s", second)
         return SaveError(message)
+
+
+def _save_args(state_dict: Mapping[str, Any]) -> dict[str, Any]:
+    return jax.tree.map(lambda _: ocp.SaveArgs(chunk_byte_size=_CHUNK_BYTES), state_dict)
+
+
+def _digests(state_dict: Mapping[str, Any]) -> dict[str, int]:
+    """The digests of the arrays by name, computed where they lie.
+
+    Raises:
+      PoisonedState: one of them is not finite.
+    """
+    flat = jax.tree_util.tree_flatten_with_path(state_dict)[0]
+    name_of = lambda path: jax.tree_util.keystr(path, simple=True, separator="/")
+    arrays = {name_of(path): array for path, array in flat}
+    look = lambda array: jax.device_get(_look(array)) if _on_device(array) else _look_here(array)
+    # One after the other: of many such programs at once, small machines make a knot.
+    found = {n: look(array) for n, array in arrays.items() if digests.has_digest(array.dtype)}
+    if bad := [name for name, (_, finite) in found.items() if not finite]:
+        raise PoisonedState(
+            f"{bad[0]} and {len(bad) - 1} other arrays of the state hold NaN or infinity; no "
+            f"checkpoint is written. {REMEDY}"
+        )
+    return {name: int(value) for name, (value, _) in found.items()}
+
+
+@jax.jit
+def _look(array: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Its digest, and whether all of it is finite."""
+    return digests.digest(array, jnp), jnp.isfinite(array).all()
+
+
+def _on_device(array: Any) -> bool:
+    return isinstance(array, jax.Array)
+
+
+def _look_here(array: np.ndarray) -> tuple[int, bool]:
+    return digests.digest(array), bool(jnp.isfinite(array).all())
 
 
 def steps_to_delete(
@@ -237,6 +306,10 @@ class DatasetCheckpointHandler(ocp.CheckpointHandler):
     def save(self, directory: epath.Path, args: "_DatasetSave") -> None:
         """Has it written."""
         args.write(os.fspath(directory))
+
+    def finalize(self, directory: epath.Path) -> None:
+        """On one process, once all have written: notes the checksums of their files."""
+        checkpoint_folders.note_checksums(directory)
 
     def restore(self, directory: epath.Path, args: Any = None) -> None:
         """Not by Orbax: the reader of the data opens `dataset_folder` itself."""

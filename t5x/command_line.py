@@ -17,6 +17,10 @@ from absl import flags, logging
 import gin
 from t5x import gin_utils, quiet
 
+# A process that has not been heard of for so long is dead, and the others end. It speaks from a
+# thread of its own, whatever it computes or compiles.
+HEARTBEAT_SECONDS = 30
+
 flags.DEFINE_multi_string("gin_file", [], "Gin files, in order; later bindings win.")
 flags.DEFINE_multi_string("gin_bindings", [], "Single bindings, 'NAME = value'.")
 flags.DEFINE_list("gin_search_paths", ["."], "Folders that gin files are looked for in.")
@@ -38,17 +42,29 @@ def run(main: Callable[..., Any]) -> None:
         gin_utils.parse_gin_flags(values.gin_search_paths, values.gin_file, values.gin_bindings)
         if values.coordinator_address:
             jax.distributed.initialize(
-                values.coordinator_address, values.process_count, values.process_index
+                values.coordinator_address,
+                values.process_count,
+                values.process_index,
+                heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
             )
-        elif on_tpu_machine():
-            jax.distributed.initialize()  # asks the machine who the other workers are
+        elif on_tpu_machine():  # which is asked who the other workers are
+            jax.distributed.initialize(heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
         if values.dry_run:
             configured(dry_run=True)
             print(gin.operative_config_str())
             sys.exit(0)
         configured()
 
-    gin_utils.run(guarded)
+    try:
+        gin_utils.run(guarded)
+    except BaseException as error:
+        status = error.code if isinstance(error, SystemExit) else 1
+        if status and jax.distributed.is_initialized():
+            # The others wait for this process: sooner than by any barrier they hear of its end.
+            if not isinstance(error, SystemExit):
+                sys.excepthook(type(error), error, error.__traceback__)
+            quiet.leave(status)
+        raise
 
 
 def on_tpu_machine() -> bool:

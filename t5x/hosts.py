@@ -1,15 +1,47 @@
-"""What one host finds out for all of them.
+"""What one host finds out for all of them, and what all do or none.
 
 files = told_by_first(lambda: list_a_repository())    # asked once, not once a host
+parts = together(lambda: read_my_parts())             # raises on all hosts if it does on one
 """
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+
+T = TypeVar("T")
+
+
+def together(do: Callable[[], T], *kinds: type[Exception]) -> T:
+    """Returns what `do` returns, on every host its own; raises if it has raised on any.
+
+    Args:
+      do: called on every host.
+      kinds: the exceptions that count, the worse ones last.
+
+    Raises:
+      One of `kinds`: the host's own; where it has none, one that names the hosts that have.
+    """
+    if jax.process_count() == 1:
+        return do()
+    done, raised = None, None
+    try:
+        done = do()
+    except kinds as error:
+        raised = error
+    of_kind = [i + 1 for i, kind in enumerate(kinds) if raised and isinstance(raised, kind)]
+    failed = multihost_utils.process_allgather(np.int32(min(of_kind, default=0)))
+    if raised is not None:
+        raise raised
+    if failed.any():
+        names = ", ".join(str(i) for i in np.flatnonzero(failed))
+        raise kinds[failed.max() - 1](
+            f"Host {names} of {jax.process_count()} could not go on; its own log says why."
+        )
+    return done
 
 
 def told_by_first(find: Callable[[], Any]) -> Any:

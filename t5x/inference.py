@@ -1,7 +1,7 @@
 """Decoding and scoring of many examples: full batches of one shape, results in order.
 
 params, step = ParamsRestorer(model, partitioner, restore_checkpoint_cfg)(path)
-predictor = Predictor(model, partitioner, batch_size=32)
+predictor = Predictor(model, partitioner, batch_size=32, length_buckets=4)
 ids = predictor("predict", params, examples)           # one int32 [T] an example
 evaluator = InferenceEvaluator(cfg, seqio.Evaluator, model, partitioner, model_dir)
 evaluator.evaluate(params, step)                       # {task: {metric: value}}
@@ -33,12 +33,19 @@ Example = Mapping[str, np.ndarray]
 class Predictor:
     """Applies a model's decoding or scoring to examples, `batch_size` at a time.
 
-    Every host is given all examples, computes its rows of each batch and gets all results.
+    Every host is given all examples, computes its rows of each batch and gets all results. With
+    several `length_buckets` examples of about the same inputs length share a batch, whose inputs
+    are padded to the least of so many lengths: short ones do not pay for long ones, and as many
+    programs are compiled at most. Results are those of one bucket, padding being never looked at.
     """
 
-    def __init__(self, model: Any, partitioner: PjitPartitioner, batch_size: int):
+    def __init__(
+        self, model: Any, partitioner: PjitPartitioner, batch_size: int, length_buckets: int = 1
+    ):
         partitioner.check_batch(batch_size, None, "utils.DatasetConfig.batch_size")
         self.model, self.partitioner, self.batch_size = model, partitioner, batch_size
+        self.length_buckets = length_buckets
+        self.passing: Callable[[Iterable], Iterable] = iter  # what batches go through
 
     @functools.cached_property
     def _steps(self) -> dict[str, Callable]:
@@ -65,23 +72,25 @@ class Predictor:
         """
         # Whole along `data`: a decoder that gathered its parameters at each token would only wait.
         params = jax.device_put(params, jax.tree.map(lambda x: gathered(x.sharding), params))
-        results, pending = [], None
-        for batch, count in self._batches(examples):
-            begun = self._steps[mode](params, batch), count
+        results, pending = {}, None
+        for batch, places in self.passing(self._batches(examples)):
+            begun = self._steps[mode](params, batch), places
             if pending:  # read while the next batch is computed
-                results += _rows(*pending)
+                results |= _rows(*pending)
             pending = begun
-        return results + (_rows(*pending) if pending else [])
+        results |= _rows(*pending) if pending else {}
+        return [results[place] for place in range(len(results))]
 
-    def _batches(self, examples: Iterable[Example]) -> Iterator[tuple[dict[str, jax.Array], int]]:
-        """Global batches of one shape, and how many of their rows are wanted.
+    def _batches(
+        self, examples: Iterable[Example]
+    ) -> Iterator[tuple[dict[str, jax.Array], list[int]]]:
+        """Global batches, and the examples' places that their rows are wanted for.
 
         The last one is filled up by its last row, which ends as soon when decoded as it does.
         """
         first, end = host_rows(self.partitioner, self.batch_size)
         sharding = self.partitioner.batch_sharding
-        examples = iter(examples)
-        while group := list(itertools.islice(examples, self.batch_size)):
+        for group, places in self._groups(examples):
             batch = {}
             for name in group[0]:
                 rows = np.stack([np.asarray(example[name]) for example in group])
@@ -89,12 +98,43 @@ class Predictor:
                 rows = np.pad(rows, [(0, missing), *[(0, 0)] * (rows.ndim - 1)], mode="edge")
                 rows = rows[first:end]
                 batch[name] = jax.make_array_from_process_local_data(sharding, rows)
-            yield batch, len(group)
+            yield batch, places
+
+    def _groups(self, examples: Iterable[Example]) -> Iterator[tuple[list[Example], list[int]]]:
+        """Examples that share a batch, their inputs cut to its bucket, with their places."""
+        numbered = enumerate(examples)
+        if self.length_buckets > 1:
+            numbered = sorted(numbered, key=lambda pair: _length(pair[1]), reverse=True)
+        numbered = iter(numbered)
+        while pairs := list(itertools.islice(numbered, self.batch_size)):
+            places, group = map(list, zip(*pairs, strict=True))
+            if self.length_buckets > 1:
+                group = _cut(group, self.length_buckets)
+            yield group, places
 
 
-def _rows(output: Any, count: int) -> list[Any]:
+def _rows(output: Any, places: list[int]) -> dict[int, Any]:
     output = jax.device_get(output)
-    return [jax.tree.map(lambda x, i=i: x[i], output) for i in range(count)]
+    return {place: jax.tree.map(lambda x, i=i: x[i], output) for i, place in enumerate(places)}
+
+
+def _length(example: Example) -> int:
+    """Tokens of the inputs up to the last that is no padding."""
+    ids = example.get("encoder_input_tokens", ())
+    return int(np.max(np.nonzero(ids)[0], initial=-1)) + 1
+
+
+def _cut(group: list[Example], buckets: int) -> list[Example]:
+    """The examples with what their encoder reads cut to the least bucket that holds them all.
+
+    Buckets are equal parts of the whole length, rounded up to multiples of 8.
+    """
+    whole = len(group[0].get("encoder_input_tokens", ()))
+    longest = max(map(_length, group))
+    step = 8 * max(1, -(-whole // (8 * buckets)))
+    kept = min(whole, step * max(1, -(-longest // step)))
+    cuts = lambda name, x: name.startswith("encoder_") and np.shape(x)[:1] == (whole,)
+    return [{k: x[:kept] if cuts(k, x) else x for k, x in one.items()} for one in group]
 
 
 class ParamsRestorer:
@@ -159,8 +199,9 @@ class InferenceEvaluator:
         model: Any,
         partitioner: PjitPartitioner,
         log_dir: str,
+        length_buckets: int = 1,
     ):
-        self.predictor = Predictor(model, partitioner, cfg.batch_size)
+        self.predictor = Predictor(model, partitioner, cfg.batch_size, length_buckets)
         check_metrics(cfg)
         folder = os.path.join(log_dir, "inference_eval") if jax.process_index() == 0 else None
         if folder:
@@ -176,8 +217,14 @@ class InferenceEvaluator:
             use_memory_cache=cfg.use_memory_cache,
         )
 
-    def evaluate(self, params: Any, step: int) -> dict[str, dict[str, Any]]:
-        """Metrics by task; seqio's loggers write them and the predictions."""
+    def evaluate(
+        self, params: Any, step: int, passing: Callable[[Iterable], Iterable] = iter
+    ) -> dict[str, dict[str, Any]]:
+        """Metrics by task; seqio's loggers write them and the predictions.
+
+        Batches go through `passing`, which may raise.
+        """
+        self.predictor.passing = passing
 
         def run(mode: str, dataset: tf.data.Dataset, *_) -> list[tuple[int, Any]]:
             indices, examples = [], []

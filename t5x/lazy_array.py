@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import tensorstore as ts
 
+from t5x import digests
+
 Index = tuple[slice | int, ...]
 
 
@@ -22,19 +24,35 @@ class DamagedCheckpoint(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class LazyArray:
-    """An array that `read` fetches, or a part of it."""
+    """An array that `read` fetches, or a part of it; `digest` is what its writer noted, if it did.
+
+    See `digests`. Who reads it part by part compares the digest of the whole himself.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype
     fetch: Callable[[Index], np.ndarray] = dataclasses.field(repr=False)
+    name: str = ""
+    digest: int | None = None
 
     def read(self, index: Index = ()) -> np.ndarray:
         """The part under `index` (all of it by default), from disk.
 
         Raises:
-          DamagedCheckpoint: the files that hold it cannot be read.
+          DamagedCheckpoint: the files that hold it cannot be read, or not what was saved is there.
         """
-        return self.fetch(index)
+        array = self.fetch(index)
+        if index == () and self.digest is not None:
+            self.check(digests.digest(array))
+        return array
+
+    def check(self, found: int) -> None:
+        """Refuses, with a DamagedCheckpoint, another digest than the writer's."""
+        if found != self.digest:
+            raise DamagedCheckpoint(
+                f"{self.name} is not what was saved (its digest is {found:08x}, not "
+                f"{self.digest:08x}), so the checkpoint is damaged; restore another one."
+            )
 
 
 def from_numpy(array: np.ndarray) -> LazyArray:
@@ -68,6 +86,7 @@ def from_zarr(
             tuple(store.shape),
             store.dtype.numpy_dtype,
             lambda index: _readable(name, lambda: store[index].read().result()),
+            name,
         )
 
     return wait

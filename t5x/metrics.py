@@ -86,6 +86,8 @@ def summarize(sums: Mapping[str, float], seconds: float | None, devices: int) ->
     if "learning_rate" in sums:
         out["learning_rate"] = sums["learning_rate"] / steps
         out["gradient_norm"] = sums["gradient_norm"] / steps
+    if "skipped" in sums:
+        out["skipped_steps"] = sums["skipped"]
     if seconds:
         positions = sums["target_positions"] + sums.get("input_positions", 0.0)
         rates = {

@@ -2,15 +2,17 @@
 
 import dataclasses
 import os
+import time
 import uuid
 from typing import Any
 
 import jax
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from flax.traverse_util import flatten_dict
 
-from t5x import checkpoint_folders, checkpoints
+from t5x import checkpoint_folders, checkpoints, hosts
 from t5x.checkpoint_config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.train_state import StateSpecs
 
@@ -42,25 +44,61 @@ class Start:
         wanted = self.config.restore_dataset if self.config else self.keeps_place
         return checkpoints.dataset_folder(self.path) if self.path and wanted else None
 
+    def check_place(self) -> None:
+        """Raises DamagedCheckpoint, on all hosts, if the place in the data is not as saved."""
+        if self.dataset_folder and (damage := hosts.told_by_first(self._damage_of_place)):
+            raise checkpoints.DamagedCheckpoint(damage)
 
-def check_writable(model_dir: str) -> None:
+    def _damage_of_place(self) -> str | None:
+        try:
+            checkpoint_folders.check_checksums(self.dataset_folder)
+        except checkpoints.DamagedCheckpoint as damage:
+            return str(damage)
+        return None
+
+
+def check_writable(model_dir: str, seconds: float = 30.0) -> None:
     """Makes MODEL_DIR.
 
+    Args:
+      model_dir: local or under gs://; in a pod the same for all hosts.
+      seconds: how long a file system may take to show one host what another has written.
+
     Raises:
-      ValueError: nothing can be written there.
+      ValueError: nothing can be written there, or the hosts of a pod do not share it.
     """
-    probe = os.path.join(model_dir, f".probe-{uuid.uuid4().hex}")
+    probe = f"{model_dir.rstrip('/')}/.probe-{hosts.told_by_first(lambda: uuid.uuid4().hex)}"
+    try:
+        hosts.told_by_first(lambda: _make(model_dir, probe))
+        hosts.together(lambda: _look_for(model_dir, probe, seconds), ValueError)
+    finally:
+        if jax.process_index() == 0 and tf.io.gfile.exists(probe):
+            tf.io.gfile.remove(probe)
+
+
+def _make(model_dir: str, probe: str) -> None:
     try:
         tf.io.gfile.makedirs(model_dir)
         with tf.io.gfile.GFile(probe, "w") as file:
             file.write("")
-        tf.io.gfile.remove(probe)
     except (tf.errors.OpError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
             f"MODEL_DIR is {model_dir}, which cannot be written ({reason}); set it to a folder "
             "or bucket of yours."
         ) from error
+
+
+def _look_for(model_dir: str, probe: str, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not tf.io.gfile.exists(probe):
+        if time.monotonic() > end:
+            raise ValueError(
+                f"MODEL_DIR is {model_dir}, which host {jax.process_index()} does not share with "
+                "host 0, though all hosts of a pod write one checkpoint; set it to a gs:// bucket "
+                "or a folder that all of them mount."
+            )
+        time.sleep(0.2)
 
 
 def find_start(
@@ -75,7 +113,7 @@ def find_start(
     Raises:
       ValueError: what `restore` names is not there, or names several.
     """
-    own = checkpoints.latest_checkpoint(model_dir)
+    own = hosts.told_by_first(lambda: checkpoints.latest_checkpoint(model_dir))
     if own:
         return Start(own, None, keeps_place)
     if restore is not None and restore.path:
@@ -86,6 +124,42 @@ def find_start(
             )
         return Start(checkpoint_paths(restore)[0], restore)
     return Start(None, None)
+
+
+def before(start: Start, damage: checkpoints.DamagedCheckpoint) -> Start:
+    """Where a run begins if its own checkpoint is damaged: at the one before.
+
+    Raises:
+      DamagedCheckpoint: `damage`, where there is none, or the checkpoint is another run's.
+    """
+    if not start.is_own:
+        raise damage
+    folder, name = os.path.split(start.path)
+    step = checkpoint_folders.step_of(name)
+    steps = hosts.told_by_first(lambda: checkpoint_folders.all_steps(folder))
+    steps = [other for other in steps if other < step]
+    if not steps:
+        raise checkpoints.DamagedCheckpoint(
+            f"{damage} It is the only one of this run: remove it, and the same command begins anew."
+        ) from damage
+    earlier = checkpoint_folders.step_folder(folder, steps[-1])
+    logging.warning("%s Going on from %s instead.", damage, earlier)
+    return dataclasses.replace(start, path=earlier)
+
+
+def drop_after(start: Start) -> None:
+    """Deletes the run's checkpoints behind the one it goes on from: they were found damaged.
+
+    Only once that one has been read whole, so what seemed damage was not the storage being away.
+    """
+    if not start.is_own or jax.process_index():
+        return
+    model_dir, name = os.path.split(start.path)
+    for step in checkpoint_folders.all_steps(model_dir):
+        if step > checkpoint_folders.step_of(name):
+            folder = checkpoint_folders.step_folder(model_dir, step)
+            logging.warning("Deleting %s, which is damaged.", folder)
+            checkpoint_folders.remove(folder)
 
 
 def describe(model_dir: str, model: Any, specs: StateSpecs) -> None:

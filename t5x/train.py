@@ -39,7 +39,7 @@ from t5x import (
     stops,
 )
 from t5x.checkpoint_config import CheckpointConfig
-from t5x.checkpoints import restore
+from t5x.checkpoints import DamagedCheckpoint, restore
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import (
     StateSpecs,
@@ -150,14 +150,16 @@ def train(
         rng=trainer_rng,
     )
     trainer.check_batch(train_dataset_cfg.batch_size)
-    stream = open_stream(train_dataset_cfg, model, rows, start, seed, get_dataset_fn)
+    open_at = lambda start: open_stream(train_dataset_cfg, model, rows, start, seed, get_dataset_fn)
     if dry_run:
+        open_at(start)
         if start.path:
             checkpoint_restore.match(start.path, specs.on_disk, start.config)
         return 0, None
 
     quiet.keep_in(model_dir, jax.process_index())
-    trainer.state = start_state(model, specs, start, init_rng)
+    state_at = lambda start: start_state(model, specs, start, init_rng)
+    start, stream, trainer.state = begin(start, open_at, state_at)
     eval_sets, infer_evaluator = {}, None
     if train_eval_dataset_cfg:
         eval_rows = batches.host_rows(partitioner, train_eval_dataset_cfg.batch_size)
@@ -284,6 +286,24 @@ def open_stream(
             start.path,
         )
     return stream
+
+
+def begin(
+    start: run_folder.Start,
+    open_at: Callable[[run_folder.Start], batches.TrainStream],
+    state_at: Callable[[run_folder.Start], TrainState],
+) -> tuple[run_folder.Start, batches.TrainStream, TrainState]:
+    """Stream and state where the run begins: `start`, or what comes before if that is damaged."""
+    while True:
+        try:
+            start.check_place()
+            stream = open_at(start)
+            state = state_at(start)
+        except DamagedCheckpoint as damage:
+            start = run_folder.before(start, damage)
+        else:
+            run_folder.drop_after(start)
+            return start, stream, state
 
 
 def start_state(

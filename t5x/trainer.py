@@ -18,6 +18,7 @@ from absl import logging
 
 from t5x import metrics
 from t5x.partitioning import PjitPartitioner
+from t5x.skipping import Recent, skipping_step
 from t5x.train_state import StateSpecs, TrainState
 from t5x.train_step import eval_step, train_step
 
@@ -35,6 +36,13 @@ class Trainer:
       rng: key of dropout, the same at every start of a run.
       learning_rate_fn: step to rate, see `schedules`.
       num_microbatches: parts of a batch whose gradients are added; None or 1 for the whole.
+      bad_steps: what to do where loss or gradients are NaN or infinite. 'stop' ends the run;
+        'skip' leaves such a step out, and one far off the others too (see `skipping`); 'go_back'
+        takes up the last checkpoint and goes on with the data behind. None is 'skip' with an
+        optimizer that has `skip_nan_updates`, else 'stop'. Not in T5X.
+
+    Raises:
+      ValueError: another `bad_steps`.
     """
 
     def __init__(
@@ -47,12 +55,20 @@ class Trainer:
         *,
         learning_rate_fn: Callable[[jax.Array], jax.Array],
         num_microbatches: int | None = None,
+        bad_steps: str | None = None,
     ):
         self.model, self.state = model, train_state
         self.partitioner, self.specs = partitioner, train_state_axes
         self.learning_rate_fn = learning_rate_fn
         self.num_microbatches = num_microbatches or 1
         self.rng = rng
+        skips = getattr(getattr(model, "optimizer_def", None), "skip_nan_updates", False)
+        self.bad_steps = bad_steps or ("skip" if skips else "stop")
+        if self.bad_steps not in ("stop", "skip", "go_back"):
+            raise ValueError(
+                f"trainer.Trainer.bad_steps is {bad_steps!r}; set it to 'stop', 'skip' or "
+                "'go_back'."
+            )
         self.wait_seconds = 0.0  # spent waiting for data; who reads it sets it back
 
     def check_batch(self, batch_size: int) -> None:
@@ -70,11 +86,27 @@ class Trainer:
             learning_rate_fn=self.learning_rate_fn,
             num_microbatches=self.num_microbatches,
         )
+        carried, replicated = self.specs.shardings, self.partitioner.replicated
+        if self._skips:
+            step = functools.partial(skipping_step, step=step)
+            carried = (carried, replicated)
         return jax.jit(
-            self._with_activations(step),
-            donate_argnums=0,
-            out_shardings=(self.specs.shardings, self.partitioner.replicated),
+            self._with_activations(step), donate_argnums=0, out_shardings=(carried, replicated)
         )
+
+    @property
+    def _skips(self) -> bool:
+        return self.bad_steps == "skip"
+
+    @functools.cached_property
+    def _recent(self) -> Recent:
+        return jax.jit(Recent.begin, out_shardings=self.partitioner.replicated)()
+
+    def _advance(self, batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        carried = (self.state, self._recent) if self._skips else self.state
+        carried, sums = self._train_step(carried, batch, self._rng)
+        self.state, self._recent = carried if self._skips else (carried, None)
+        return sums
 
     @functools.cached_property
     def _rng(self) -> jax.Array:
@@ -103,10 +135,13 @@ class Trainer:
         place = lambda x: jax.ShapeDtypeStruct(
             x.shape, x.dtype, sharding=self.partitioner.batch_sharding
         )
-        rng = jax.ShapeDtypeStruct(
-            self.rng.shape, self.rng.dtype, sharding=self.partitioner.replicated
+        whole = lambda x: jax.ShapeDtypeStruct(
+            x.shape, x.dtype, sharding=self.partitioner.replicated
         )
-        return self._train_step.lower(self.specs.state, jax.tree.map(place, dict(batch)), rng)
+        carried = self.specs.state
+        if self._skips:
+            carried = (carried, jax.tree.map(whole, jax.eval_shape(Recent.begin)))
+        return self._train_step.lower(carried, jax.tree.map(place, dict(batch)), whole(self.rng))
 
     def training_steps(self, batches: Iterator[Batch], until: int) -> Iterator[tuple[int, Any]]:
         """Trains to step `until`, yielding after each step.
@@ -120,7 +155,7 @@ class Trainer:
             started = time.monotonic()
             batch = self.put(next(batches))
             self.wait_seconds += time.monotonic() - started
-            self.state, sums = self._train_step(self.state, batch, self._rng)
+            sums = self._advance(batch)
             yield step, None if pending is None else jax.device_get(pending)
             pending = sums
         if pending is not None:

@@ -2,13 +2,13 @@
 
 What is written: metrics under `train/` and `training_eval/<task>/`, checkpoints, what happened when
 (`events.jsonl`), and lines for the person who watches. Ctrl-C or a preemption notice saves and
-leaves.
+leaves, out of an evaluation too.
 """
 
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,19 +20,23 @@ from jax.experimental import multihost_utils
 from t5x import flops, metrics, stops
 from t5x.batches import TrainStream
 from t5x.checkpoint_config import SaveCheckpointConfig
-from t5x.checkpoints import Checkpointer
+from t5x.checkpoints import REMEDY, Checkpointer, latest_checkpoint, restore
 from t5x.data_counts import data_metrics, of_all_hosts
+from t5x.hosts import told_by_first
 from t5x.infill import Infill
-from t5x.interruption import Interruption
+from t5x.interruption import Interrupted, Interruption
 from t5x.progress import LOSS, Progress
 from t5x.run_log import RunLog
+from t5x.skipping import SKIPPED
 from t5x.stalls import Stalls
-from t5x.train_state import to_disk
+from t5x.train_state import from_disk, to_disk
 from t5x.trainer import Totals, Trainer
 from t5x.watch import Watch
 from t5x.writers import Writers
 
 SIDES = {"inputs": "encoder", "targets": "decoder"}
+# So many skipped steps in a row, or returns to one checkpoint, and it will not get better.
+MOST_SKIPPED, MOST_RETURNS = 50, 3
 
 
 class TrainingRun:
@@ -78,12 +82,14 @@ class TrainingRun:
             )
         self._checkpointer = Checkpointer(model_dir, save_cfg) if save_cfg else None
         self._saving: int | None = None  # the step of the checkpoint on its way
+        self._interruption = Interruption()
+        self._skipped, self._returns = 0, []  # steps in a row; checkpoints gone back to
 
     def go(self, evaluate_first: bool) -> int:
         """Runs to the end; returns the last step.
 
         Raises:
-          FloatingPointError: the loss is not finite.
+          FloatingPointError: the loss or its gradients are not finite; see `Trainer.bad_steps`.
           checkpoints.SaveError: a checkpoint could not be written.
         """
         step = int(self.trainer.state.step)
@@ -104,23 +110,23 @@ class TrainingRun:
             self.progress.note(f"Going on from step {step:,}.")
             if self._checkpointer and (saved := self._checkpointer.latest_step()) is not None:
                 self.progress.saved(saved)
-        try:
-            with Interruption() as interruption, self.progress:
-                if step < self.plan.total_steps:
-                    self._compile()
-                if evaluate_first:
-                    self._evaluate(step)
-                    self._infer(step)
-                    self._fill_in(step, evaluates=True)
-                step = self._train(step, interruption)
-                self.log.write("end", step=step)
-                return step
-        except BaseException as error:
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            self.log.write("failed", step=int(self.trainer.state.step), reason=reason)
-            raise
-        finally:  # whatever ends a run, the checkpoint on its way is still made whole
+        with self._interruption:  # to the very end: a notice must not cut the last save short
+            try:
+                with self.progress:
+                    if step < self.plan.total_steps:
+                        self._compile()
+                    step = self._train(step, evaluate_first)
+                    self.log.write("end", step=step)
+            except BaseException as error:
+                reason = f"{type(error).__name__}: {error}".splitlines()[0]
+                if self.trainer.state is not None:
+                    step = int(self.trainer.state.step)
+                self.log.write("failed", step=step, reason=reason)
+                # All hosts see a loss alike; of anything else the others may not know.
+                self._close(hurry=not isinstance(error, FloatingPointError))
+                raise
             self._close()
+        return step
 
     def _start(self, step: int) -> None:
         """Notes the start, with the configuration that `config.gin` holds."""
@@ -138,30 +144,60 @@ class TrainingRun:
             expected_loss=dict(self.watch.expected_loss or {}),
         )
 
-    def _train(self, step: int, interruption: Interruption) -> int:
+    def _train(self, step: int, evaluate_first: bool) -> int:
         """Goes from stop to stop; returns the step at which it ends."""
-        while stop := stops.next_stop(step, self.plan):
-            step, totals = self._train_until(step, stop.step, interruption)
-            if interruption.ending:
-                self._save(step)
-                self.log.write("interrupted", step=step, reason=interruption.reason)
-                self.progress.note(
-                    f"Stopped by {interruption.reason} at step {step:,}; the same command "
-                    "goes on from here."
-                )
-                break
-            if self._arrive(stop, totals):
-                break
+        try:
+            if evaluate_first:
+                self._evaluate(step)
+                self._infer(step)
+                self._fill_in(step, evaluates=True)
+            while stop := stops.next_stop(step, self.plan):
+                try:
+                    step, figures = self._train_until(step, stop.step)
+                    if self._interruption.ending or self._arrive(stop, figures):
+                        break
+                except FloatingPointError as error:
+                    step = self._go_back(error)
+        except Interrupted:
+            pass
+        if self._interruption.ending:
+            self._save(step)
+            reason = self._interruption.reason
+            self.log.write("interrupted", step=step, reason=reason)
+            self.progress.note(
+                f"Stopped by {reason} at step {step:,}; the same command goes on from here."
+            )
         return step
 
-    def _close(self) -> None:
+    def _go_back(self, error: FloatingPointError) -> int:
+        """Takes up the newest checkpoint again; the data goes on from where it stands.
+
+        Raises:
+          FloatingPointError: `error`, where that is not asked for, not possible or of no use.
+        """
+        if self.trainer.bad_steps != "go_back" or not self._checkpointer:
+            raise error
+        self._checkpointer.wait()
+        self._note_save()
+        path = told_by_first(lambda: latest_checkpoint(self.model_dir))
+        self._returns.append(path)
+        if path is None or self._returns.count(path) > MOST_RETURNS:
+            raise error
+        self.progress.note(f"Going back to {path}, and on with the data that comes next: {error}")
+        self.trainer.state, specs = None, self.trainer.specs  # its memory is needed
+        self.trainer.state = from_disk(restore(path, specs.on_disk).state, specs)
+        step = int(self.trainer.state.step)
+        self.log.write("returned", step=step, reason=str(error))
+        return step
+
+    def _close(self, hurry: bool = False) -> None:
         for task, counts in self.stream.counts().items():
             some = {name.replace("_", " "): n for name, n in counts.items() if n}
             if some:  # a cache counts nothing
                 self.progress.note(f"Data of {task}: {_listed(some)}")
         if self._checkpointer:
             with self.progress.busy("finishing the checkpoint"):
-                self._checkpointer.close()
+                self._checkpointer.close(hurry and jax.process_count() > 1)
             self._note_save()
         self._writers.close()
         self.log.close()
@@ -179,12 +215,15 @@ class TrainingRun:
         self.writer("train").write_scalars(step, {"timing/compilation_seconds": seconds})
         self.progress.note(f"The train step is compiled ({seconds:.0f} s).")
 
-    def _train_until(self, step: int, until: int, interruption: Interruption):
+    def _train_until(self, step: int, until: int):
         """Trains; returns the step reached and its metrics since the last stop."""
         started, self.trainer.wait_seconds, totals = time.monotonic(), 0.0, Totals()
-        before, waited = started, 0.0
+        before, waited, judged = started, 0.0, step
         for reached, sums in self.trainer.training_steps(self.stream, until):
             step, now = reached, time.monotonic()
+            if sums is not None:
+                judged += 1
+                self._judge(judged, sums)
             totals.add(sums)
             seconds, wait = now - before, self.trainer.wait_seconds - waited
             before, waited = now, self.trainer.wait_seconds
@@ -194,10 +233,10 @@ class TrainingRun:
             if self._checkpointer:
                 self._checkpointer.check()
                 self._note_save()
-            if interruption.requested(step):
+            if self._interruption.requested():
                 break
         seconds = time.monotonic() - started
-        if "steps" not in totals:
+        if not totals.get("steps"):  # none, or all of them were skipped
             return step, None
         figures = metrics.summarize(totals.data, seconds, self.trainer.partitioner.mesh.size)
         figures["data/wait_share"] = self.trainer.wait_seconds / seconds
@@ -208,19 +247,34 @@ class TrainingRun:
             figures["device/peak_bytes"] = float(held)
         return step, figures
 
-    def _arrive(self, stop: stops.Stop, figures: dict[str, float]) -> bool:
-        """Does what is due at a stop; True if an action ends the run."""
-        if stop.log:
-            data = data_metrics(of_all_hosts(self.stream.counts()))
-            self.writer("train").write_scalars(stop.step, {**figures, **data})
-            self.progress.report(stop.step, figures)
-        ended = self._act("TRAIN", {"train": figures})
-        if not math.isfinite(figures["loss"]):
+    def _judge(self, step: int, sums: Mapping[str, np.ndarray]) -> None:
+        """Raises a FloatingPointError where the sums of a step say that the run has gone wrong."""
+        loss, norm = float(sums["loss"]), float(sums.get("gradient_norm", 0.0))
+        if not (math.isfinite(loss) and math.isfinite(norm)):
             raise FloatingPointError(
-                f"The loss at step {stop.step} is {figures['loss']}; no checkpoint is written. "
-                "Lower utils.create_learning_rate_scheduler.base_learning_rate and start the same "
-                "command again: it goes on from the last checkpoint."
+                f"The loss at step {step} is {loss} and its gradients' norm {norm}; no checkpoint "
+                f"is written. {REMEDY}"
             )
+        if not sums.get(SKIPPED):
+            self._skipped = 0
+            return
+        self._skipped += 1
+        self.log.write("skipped", step=step)
+        if self._skipped >= MOST_SKIPPED:
+            raise FloatingPointError(
+                f"The last {self._skipped} steps, to step {step}, were skipped: loss or gradients "
+                f"are not finite, or far from what they were. {REMEDY}"
+            )
+
+    def _arrive(self, stop: stops.Stop, figures: dict[str, float] | None) -> bool:
+        """Does what is due at a stop; True if an action ends the run."""
+        ended = False
+        if figures:
+            if stop.log:
+                data = data_metrics(of_all_hosts(self.stream.counts()))
+                self.writer("train").write_scalars(stop.step, {**figures, **data})
+                self.progress.report(stop.step, figures)
+            ended = self._act("TRAIN", {"train": figures})
         if stop.save:
             self._save(stop.step)
         if stop.evaluate:
@@ -251,8 +305,9 @@ class TrainingRun:
         """Says that the checkpoint on its way is whole, once it is."""
         if self._saving is not None and not self._checkpointer.saving:
             step, self._saving = self._saving, None
-            self.progress.saved(step)
-            self.log.write("saved", step=step)
+            if step == self._checkpointer.last_whole:
+                self.progress.saved(step)
+                self.log.write("saved", step=step)
 
     def _evaluate(self, step: int) -> dict[str, dict[str, float]]:
         results = {}
@@ -261,13 +316,19 @@ class TrainingRun:
                 self.progress.busy(f"evaluating {task}"),
                 self.log.timed("evaluate", step=step, task=task),
             ):
-                results[task] = values = self.trainer.evaluate(batches)
+                results[task] = values = self.trainer.evaluate(self._asking(batches))
             self.writer(f"training_eval/{task}").write_scalars(step, values)
             self.progress.note(
                 f"step {step:,}  validation of {task}: loss {values[LOSS]:.3f}  "
                 f"accuracy {values['accuracy']:.3f}{self.watch.reference(step)}"
             )
         return results
+
+    def _asking(self, items: Iterable[Any]) -> Iterator[Any]:
+        """The items; Interrupted behind any of them at which all hosts are to leave."""
+        for item in items:
+            yield item
+            self._interruption.ask()
 
     def _fill_in(self, step: int, evaluates: bool) -> None:
         """Has the user's sentences filled in, where that is due."""
@@ -288,7 +349,9 @@ class TrainingRun:
         results = {}
         if self.infer_evaluator:
             with self.progress.busy("decoding"), self.log.timed("infer", step=step):
-                results = self.infer_evaluator.evaluate(self.trainer.state.params, step)
+                results = self.infer_evaluator.evaluate(
+                    self.trainer.state.params, step, self._asking
+                )
         for task, values in results.items():
             self.progress.note(f"step {step:,}  {task}: {_listed(values)}")
         return results

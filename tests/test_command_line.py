@@ -35,7 +35,8 @@ def door(monkeypatch, tmp_path):
     for registry in ("_REGISTRY", "_INVERSE_REGISTRY"):
         monkeypatch.setattr(gin.config, registry, getattr(gin.config, registry).copy())
     monkeypatch.setattr(gin_utils, "run", lambda guarded: guarded([]))
-    monkeypatch.setattr(jax.distributed, "initialize", lambda *args: calls.append(args))
+    joined = lambda *args, heartbeat_timeout_seconds: calls.append(args)
+    monkeypatch.setattr(jax.distributed, "initialize", joined)
     monkeypatch.setattr(command_line, "on_tpu_machine", lambda: False)
     (tmp_path / "a.gin").write_text(TEXT)
     monkeypatch.chdir(tmp_path)
@@ -83,6 +84,18 @@ def test_processes_join_before_main_begins(door, monkeypatch):
     gin.clear_config()
     monkeypatch.setattr(command_line, "on_tpu_machine", lambda: True)
     assert opened(door, "--gin_file=a.gin")[0] == ()
+
+
+def test_in_a_pod_a_process_that_fails_leaves_at_once_and_waits_for_no_other(door, monkeypatch):
+    left = []
+    monkeypatch.setattr(command_line.quiet, "leave", left.append)
+    for pod, wanted in ((False, []), (True, [2, 1])):
+        monkeypatch.setattr(jax.distributed, "is_initialized", lambda pod=pod: pod)
+        for end in (SystemExit(2), OSError("disk"), SystemExit(0), SystemExit(None)):
+            monkeypatch.setattr(gin_utils, "run", lambda _, end=end: (_ for _ in ()).throw(end))
+            with pytest.raises(type(end)):
+                opened(door, "--gin_file=a.gin")
+        assert left == wanted
 
 
 @pytest.mark.parametrize(

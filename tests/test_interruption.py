@@ -14,9 +14,9 @@ from t5x.interruption import Interruption
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_is_an_answer_and_no_exception(number):
     with Interruption() as interruption:
-        assert not interruption.requested(1)
+        assert not interruption.requested()
         os.kill(os.getpid(), number)
-        assert interruption.requested(2)
+        assert interruption.requested()
         assert interruption.ending
         assert interruption.reason == signal.Signals(number).name
 
@@ -36,20 +36,27 @@ def test_afterwards_signals_are_whose_they_were():
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_in_a_pod_all_hosts_stop_at_the_step_that_is_agreed_on(monkeypatch):
+def test_in_a_pod_all_hosts_stop_at_the_question_that_is_agreed_on(monkeypatch):
     """A Ctrl-C on one host alone must not take it out of what all do together."""
+    told = []
+    before = signal.signal(signal.SIGTERM, lambda *_: told.append("SIGTERM"))  # as JAX listens
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    monkeypatch.setattr(multihost_utils, "reached_preemption_sync_point", lambda step: step == 7)
-    with Interruption() as interruption:
-        assert signal.getsignal(signal.SIGTERM) != interruption._note  # JAX listens for it
-        os.kill(os.getpid(), signal.SIGINT)
-        assert not interruption.requested(6)
-        assert not interruption.ending
-        assert interruption.requested(7)
-        assert interruption.ending
-    with Interruption() as interruption:
-        assert interruption.requested(7)
-        assert interruption.reason == "a preemption notice"
+    monkeypatch.setattr(multihost_utils, "reached_preemption_sync_point", lambda n: n == 3)
+    try:
+        with Interruption() as interruption:
+            assert not interruption.requested()
+            os.kill(os.getpid(), signal.SIGINT)
+            assert told == ["SIGTERM"]
+            assert not interruption.requested()
+            assert not interruption.ending
+            assert interruption.requested()
+            assert interruption.ending
+            assert interruption.requested()  # and stays so, whoever asks
+        with Interruption() as interruption:
+            assert [interruption.requested() for _ in range(3)] == [False, False, True]
+            assert interruption.reason == "a preemption notice"
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_outside_the_main_thread_nothing_is_caught():
@@ -57,7 +64,7 @@ def test_outside_the_main_thread_nothing_is_caught():
 
     def work():
         with Interruption() as interruption:
-            caught.append(interruption.requested(1))
+            caught.append(interruption.requested())
 
     before = signal.getsignal(signal.SIGINT)
     thread = threading.Thread(target=work)

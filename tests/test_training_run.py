@@ -21,7 +21,7 @@ class FakeTrainer:
         self.state = types.SimpleNamespace(step=step, params=f"params {step}")
         self.partitioner = types.SimpleNamespace(mesh=types.SimpleNamespace(size=1))
         self.specs, self.wait_seconds, self.events, self.model = None, 0.0, [], None
-        self.losses = losses or {}
+        self.losses, self.bad_steps = losses or {}, "stop"
 
     def compile(self, batch):
         self.events.append("compile")
@@ -82,7 +82,7 @@ class Infer:
     def __init__(self, events):
         self.events = events
 
-    def evaluate(self, params, step):
+    def evaluate(self, params, step, passing):
         self.events.append(("infer", step, params))
         return {"toy": {"exact": 0.25}}
 
@@ -154,7 +154,7 @@ def test_all_actions_are_asked(tmp_path):
 @pytest.mark.parametrize("loss", [np.nan, np.inf])
 def test_a_loss_that_is_no_number_is_no_result(tmp_path, loss):
     plan = Plan(total_steps=6, eval_period=3)
-    with pytest.raises(FloatingPointError, match=r"loss at step 3 is (nan|inf); .*learning_rate"):
+    with pytest.raises(FloatingPointError, match=r"loss at step 2 is (nan|inf) .*learning_rate"):
         run(tmp_path, plan, trainer=FakeTrainer(losses={2: loss}))
 
 
@@ -205,7 +205,7 @@ def test_a_run_that_fails_says_so(tmp_path):
         run(tmp_path, plan, trainer=FakeTrainer(losses={2: np.nan}))
     last = lines(tmp_path / "events.jsonl")[-1]
     assert last["event"] == "failed"
-    assert last["reason"].startswith("FloatingPointError: The loss at step 3 is nan")
+    assert last["reason"].startswith("FloatingPointError: The loss at step 2 is nan")
 
 
 def test_a_step_that_stood_still_is_noted(tmp_path, monkeypatch):

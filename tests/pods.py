@@ -1,0 +1,174 @@
+"""Pods of real processes on this machine: `python -m t5x.train` with a model of a few parameters.
+
+    with Pod(folder, steps=40, processes=2, programs=folder / "programs") as pod:
+        pod.wait_for(lambda: pod.saved())
+        pod.processes[1].kill()
+        statuses, said = pod.ends(within=60)
+    pod.losses()                       # {step: bits of its loss}
+
+A pod writes in `folder`/run; a second one on the same folder goes on from there.
+"""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
+
+from t5x import checkpoint_folders
+from t5x.checkpoint_reader import open_checkpoint
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SMALL = """
+from __gin__ import dynamic_registration
+import __main__ as train_script
+from t5x import partitioning
+from t5x import utils
+from t5x.examples.t5 import network
+include 'gin/ro_t5x_tiny.gin'
+TASK_FEATURE_LENGTHS = {'inputs': 64, 'targets': 64}
+BATCH_SIZE = 8
+EVAL_PERIOD = 1000000
+train_script.train.train_eval_dataset_cfg = None
+train_script.train.run_eval_before_training = False
+train_script.train.stats_period = 1
+utils.SaveCheckpointConfig.period = 10
+network.T5Config.emb_dim = 16
+network.T5Config.mlp_dim = 32
+network.T5Config.num_heads = 2
+network.T5Config.head_dim = 8
+network.T5Config.num_encoder_layers = 1
+network.T5Config.num_decoder_layers = 1
+"""
+DROPPED = ("XLA_FLAGS", "HF_HUB_OFFLINE", "JAX_NUM_CPU_DEVICES")
+
+
+class Pod:
+    """Processes that train together, started when it is made.
+
+    Args:
+      folder: of the run, and of a log for each process.
+      steps: where training ends.
+      processes: how many; one device each.
+      programs: folder of compiled programs.
+      bindings: more lines of gin.
+      environment: more variables.
+      model_dir: elsewhere than `folder`/run; one for each process, if it is a list.
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        steps: int,
+        processes: int = 1,
+        programs: pathlib.Path | None = None,
+        bindings: str = "",
+        environment: dict[str, str] | None = None,
+        model_dir: str | list[str] | None = None,
+    ):
+        self.folder, self.run = folder, folder / "run"
+        folder.mkdir(exist_ok=True, parents=True)
+        (folder / "small.gin").write_text(SMALL + bindings)
+        kept = {key: value for key, value in os.environ.items() if key not in DROPPED}
+        self.environment = {
+            **kept,
+            "JAX_PLATFORMS": "cpu",
+            "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
+            "JAX_COMPILATION_CACHE_DIR": str(programs or folder / "programs"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+            **(environment or {}),
+        }
+        command = [sys.executable, "-m", "t5x.train", f"--gin_file={folder}/small.gin"]
+        command.append(f"--gin.TRAIN_STEPS={steps}")
+        if processes > 1:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                address = f"127.0.0.1:{free.getsockname()[1]}"
+            command += [f"--coordinator_address={address}", f"--process_count={processes}"]
+        dirs = model_dir if isinstance(model_dir, list) else [model_dir or self.run] * processes
+        self._begun, self.processes = time.monotonic(), []
+        for index, place in enumerate(dirs):
+            mine = [f"--process_index={index}"] if processes > 1 else []
+            mine.append(f'--gin.MODEL_DIR="{place}"')
+            with open(self._log(index), "w") as log:
+                self.processes.append(
+                    subprocess.Popen(
+                        command + mine,
+                        cwd=ROOT,
+                        env=self.environment,
+                        stdout=subprocess.DEVNULL,
+                        stderr=log,
+                        start_new_session=True,  # its log's process is not ours to interrupt
+                    )
+                )
+
+    def _log(self, index: int) -> pathlib.Path:
+        return self.folder / f"said_{index}.txt"
+
+    def __enter__(self) -> "Pod":
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+    def kill(self) -> None:
+        """kill -9 of all."""
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.wait()
+
+    def said(self) -> str:
+        """What all of them have said."""
+        return "".join(self._log(index).read_text() for index in range(len(self.processes)))
+
+    def saved(self) -> list[int]:
+        """Steps of its whole checkpoints."""
+        return checkpoint_folders.all_steps(str(self.run))
+
+    def wait_for(self, condition, seconds: float = 300) -> None:
+        """Waits until `condition()`, or fails: they end, or take too long."""
+        end = time.monotonic() + seconds
+        while not condition():
+            assert all(process.poll() is None for process in self.processes), self.said()
+            assert time.monotonic() < end, self.said()
+            time.sleep(0.02)
+
+    def ends(self, within: float = 600) -> list[int]:
+        """Their statuses, once all have ended."""
+        end = time.monotonic() + within
+        try:
+            return [p.wait(max(0.1, end - time.monotonic())) for p in self.processes]
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"It goes on after {within} s: {self.said()}") from error
+
+    def send(self, index: int, number: signal.Signals) -> None:
+        """A signal for one of them."""
+        self.processes[index].send_signal(number)
+
+    def losses(self) -> dict[int, bytes]:
+        """The loss of each step, as last written, as bits."""
+        return losses(self.run)
+
+    def arrays(self) -> dict:
+        """The newest checkpoint's arrays."""
+        return arrays(self.run)
+
+
+def losses(run: pathlib.Path) -> dict[int, bytes]:
+    """The loss of each step of a run, as last written, as bits."""
+    events = EventAccumulator(str(run / "train"), size_guidance={"tensors": 0})
+    events.Reload()
+    values = events.Tensors("loss_per_nonpadding_target_token")
+    return {e.step: make_ndarray(e.tensor_proto).tobytes() for e in values}
+
+
+def arrays(run: pathlib.Path) -> dict:
+    """Arrays of a run's newest checkpoint by name."""
+    stored = open_checkpoint(checkpoint_folders.latest_checkpoint(str(run)))
+    return {name: array.read() for name, array in stored.items()}
