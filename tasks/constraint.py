@@ -123,15 +123,3 @@ class _Bytes:
     def text(self, text: str, ids: Sequence[int]) -> str:
         del text
         return self._written(ids)[0]
-
-
-def onto(original: str, restored: str) -> str:
-    """Returns `original` with the letters of `restored`, which has other blanks at most.
-
-    Raises:
-      ValueError: they have different numbers of letters.
-    """
-    letters = iter("".join(restored.split()))
-    if len("".join(original.split())) != len("".join(restored.split())):
-        raise ValueError(f"{restored!r} is not {original!r} but for letters and blanks")
-    return "".join(letter if letter.isspace() else next(letters) for letter in original)

@@ -11,8 +11,9 @@
 
 Inputs are made on the fly by `tasks.letters`, which changes listed letters and no other. Long
 documents become several examples, cut at sentence ends so that none is longer than
-TASK_FEATURE_LENGTHS; nothing is cut off. What is measured stands in `tasks.diacritic_scores`. The
-same letters with anything else is another task: for a language of yours see `letters.LETTERS`.
+TASK_FEATURE_LENGTHS; nothing is cut off. What is measured stands in `tasks.diacritic_scores`; for a
+language of yours see `letters.LETTERS`. Beside each task stands `<task>_lines`, which reads a text
+file of yours, `lines.path`, as `launch/restore_diacritics.sh` does.
 """
 
 import functools
@@ -22,6 +23,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+import gin
 from tasks import caches, calls, corpora, diacritic_scores, normalize, sentences, vocabularies
 from tasks.letters import alphabet
 from tasks.romanian import RO_MINI
@@ -33,6 +35,15 @@ LENGTHS = {"inputs": 256, "targets": 256}
 DOCUMENTS_A_CALL = 16
 # Documents of the training split that the most frequent forms are counted in.
 BASELINE_DOCUMENTS = 2000
+
+
+@gin.configurable
+def lines(path: str = "lines.txt") -> dict[str, str]:
+    """The text file that the tasks named `<task>_lines` read."""
+    return {"test": path}
+
+
+LINES = Rows(files=lines, splits=("test",))
 
 
 def add(
@@ -59,20 +70,20 @@ def add(
     alphabet(language)
     feature = seqio.Feature(vocabulary=vocabulary, add_eos=True, dtype=tf.int32)
     forms = functools.cache(lambda: frequent_forms(source, language))
-    return seqio.TaskRegistry.add(
-        name,
-        source=source,
-        preprocessors=[
+    settings = {
+        "preprocessors": [
             functools.partial(normalize.preprocess, cedilla=language == "ro"),
             functools.partial(examples, language=language, lengths=dict(lengths)),
             seqio.preprocessors.tokenize,
             seqio.preprocessors.append_eos,
         ],
-        output_features={"inputs": feature, "targets": feature},
-        metric_fns=[diacritic_scores.metric(language, forms)],
-        shuffle_buffer_size=corpora.SHUFFLED_RUNS,
-        task_cls=caches.Task,
-    )
+        "output_features": {"inputs": feature, "targets": feature},
+        "shuffle_buffer_size": corpora.SHUFFLED_RUNS,
+        "task_cls": caches.Task,
+    }
+    seqio.TaskRegistry.add(f"{name}_lines", source=LINES, **settings)
+    metric = diacritic_scores.metric(language, forms)
+    return seqio.TaskRegistry.add(name, source=source, metric_fns=[metric], **settings)
 
 
 def examples(

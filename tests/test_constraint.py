@@ -59,9 +59,3 @@ def test_sentinels_are_never_written():
     while choices := allowed(0, ids):
         assert not sentinels & set(choices)
         ids.append(choices[0])
-
-
-def test_blanks_are_those_of_the_original():
-    assert constraint.onto("  fata\tvine \n", "fața vine") == "  fața\tvine \n"
-    with pytest.raises(ValueError, match="is not"):
-        constraint.onto("fata", "fa")

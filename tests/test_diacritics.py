@@ -5,6 +5,7 @@ import json
 import pytest
 import seqio
 
+import gin
 from tasks import diacritics, vocabularies
 from tasks.letters import alphabet
 from tasks.rows import Rows
@@ -19,7 +20,8 @@ def task(request, tmp_path):
     path.write_text("\n".join(json.dumps({"text": text}) for text in TEXTS))
     vocabulary = vocabularies.ro_mini_model if request.param == "pieces" else vocabularies.byt5()
     name = f"diacritics_test_{request.param}"
-    seqio.TaskRegistry.remove(name)
+    for each in (name, f"{name}_lines"):
+        seqio.TaskRegistry.remove(each)
     return diacritics.add(name, Rows(files={"train": str(path)}), vocabulary)
 
 
@@ -66,3 +68,15 @@ def test_the_mini_corpus_gives_examples():
 def test_an_unknown_language_is_refused_at_once():
     with pytest.raises(ValueError, match="language is 'xx'"):
         diacritics.add("never", Rows(files={"train": "x.txt"}), vocabularies.byt5(), "xx")
+
+
+def test_lines_of_a_file_are_read_by_the_task_beside(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("Fața mea.\n\nFata vine\n")
+    with gin.unlock_config():
+        gin.bind_parameter("tasks.diacritics.lines.path", str(path))
+    task = seqio.TaskRegistry.get("ro_mini_diacritics_lines")
+    rows = task.get_dataset(LENGTHS, "test", shuffle=False).as_numpy_iterator()
+    found = [row["inputs_pretokenized"].decode() for row in rows]
+    gin.clear_config()
+    assert found == ["Fata mea.", "Fata vine"]

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Restores diacritics: echo "Fata vine maine" | bash launch/restore_diacritics.sh [MODEL] [flags]
+# MODEL is a run's folder or one of its checkpoints; default runs/ro_diacritics_tiny. With
+# --constrained only diacritics can be added to the letters given. Other flags go to t5x.infer.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+model="$ROOT/runs/ro_diacritics_tiny"
+if [[ $# -gt 0 && "$1" != --* ]]; then
+  model="$(realpath -m "$1")"
+  shift
+fi
+checkpoint="$model"
+mode=latest
+if [[ "$(basename "$model")" == checkpoint_* ]]; then
+  model="$(dirname "$model")"
+  mode=specific
+fi
+config="$model/config.gin"
+if [[ ! -f "$config" ]]; then
+  fail "$model is no run's folder, it has no config.gin: train one (bash launch/ro_diacritics_tiny.sh) or name another."
+fi
+task="$(sed -n "s/^MIXTURE_OR_TASK_NAME = '\(.*\)'$/\1/p" "$config")"
+module="$(sed -n "s/^MIXTURE_OR_TASK_MODULE = //p" "$config")"
+flags=()
+for flag in "$@"; do
+  if [[ "$flag" == --constrained ]]; then
+    flags+=(--gin.infer_script.infer.constraint=@tasks.constraint.Diacritics\(\)
+      --gin.tasks.constraint.Diacritics.vocabulary=%VOCABULARY)
+  else
+    flags+=("$flag")
+  fi
+done
+
+use_python
+choose_device
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+cd "$ROOT"
+export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
+"$PYTHON" -m tasks.restoring read > "$work/lines.txt"
+"$PYTHON" -m t5x.infer --gin_file="$config" --gin_file=t5x/configs/runs/infer.gin \
+  --gin.MIXTURE_OR_TASK_NAME="$(gin_string "${task}_lines")" \
+  --gin.MIXTURE_OR_TASK_MODULE="${module:-None}" \
+  --gin.CHECKPOINT_PATH="$(gin_string "$checkpoint")" \
+  --gin.utils.RestoreCheckpointConfig.mode="$(gin_string "$mode")" \
+  --gin.INFER_OUTPUT_DIR="$(gin_string "$work/out")" --gin.BATCH_SIZE=8 \
+  --gin.tasks.diacritics.lines.path="$(gin_string "$work/lines.txt")" \
+  ${flags[@]+"${flags[@]}"} 1>&2 2> "$work/said" || { cat "$work/said" >&2; exit 1; }
+"$PYTHON" -m tasks.restoring write "$work/lines.txt" "$work/out/${task}_lines-predict.jsonl-00000-of-00001"

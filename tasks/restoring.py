@@ -1,0 +1,81 @@
+"""Text in, text out: what stands before and behind a model that restores diacritics.
+
+    python -m tasks.restoring read < text > lines.txt
+    … t5x.infer on the task <task>_lines …
+    python -m tasks.restoring write lines.txt predictions.jsonl > restored
+
+`launch/restore_diacritics.sh` is all three. A line comes out as one line, its blanks as they were
+if the model has kept the letters.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+from tasks.normalize import normalize
+
+
+def onto(original: str, restored: str) -> str:
+    """Returns `original` with the letters of `restored`; that alone if it has more or fewer."""
+    letters = "".join(restored.split())
+    if len(letters) != len("".join(original.split())):
+        return restored
+    each = iter(letters)
+    return "".join(letter if letter.isspace() else next(each) for letter in original)
+
+
+def lines(texts: Sequence[str], predictions: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yields each line restored.
+
+    Args:
+      texts: the lines.
+      predictions: pairs of a piece of a line, its diacritics stripped or not, and what the model
+        made of it; pieces of all lines in order, together all of their letters.
+
+    Raises:
+      ValueError: the pieces are not those of the lines.
+    """
+    rest = iter(predictions)
+    for text in texts:
+        length, found = len("".join(text.split())), []
+        while length > 0:
+            piece, restored = next(rest, (None, None))
+            length -= len("".join((piece or "").split()))
+            if piece is None or length < 0:
+                raise ValueError(f"the predictions are not those of the line {text[:80]!r}")
+            found.append(restored)
+        yield onto(text, " ".join(found))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Does what the command line says; returns the exit status."""
+    try:
+        if list(arguments) == ["read"]:
+            text = sys.stdin.buffer.read().decode()
+            if not text.strip():
+                raise ValueError("there is no text to restore: pipe some in")
+            for line in text.splitlines():
+                print(normalize(line, cedilla=True, whitespace=False))
+        elif len(arguments) == 3 and arguments[0] == "write":
+            with open(arguments[1], encoding="utf-8") as file:
+                texts = file.read().split("\n")[:-1]
+            with open(arguments[2], encoding="utf-8") as file:
+                found = [json.loads(line) for line in file]
+            pairs = ((each["inputs"]["inputs_pretokenized"], each["prediction"]) for each in found)
+            for line in lines(texts, pairs):
+                print(line)
+        else:
+            raise ValueError("say `read`, or `write LINES PREDICTIONS`")
+    except UnicodeDecodeError as error:
+        print(
+            f"Error: the text is no UTF-8 (byte {error.start}): convert it first", file=sys.stderr
+        )
+        return 2
+    except ValueError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
