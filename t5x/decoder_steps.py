@@ -47,7 +47,7 @@ class DecoderSteps:
         decoder = params["decoder"]
         cast = functools.partial(jax.tree.map, lambda x: x.astype(self.dtype))
         self.layers = [
-            cast(jax.tree.map(lambda x, i=i: x[i], decoder["layers"]))
+            _side_by_side(cast(jax.tree.map(lambda x, i=i: x[i], decoder["layers"])))
             for i in range(config.num_decoder_layers)
         ]
         self.norm = cast(decoder["decoder_norm"]["scale"])
@@ -61,10 +61,7 @@ class DecoderSteps:
         ]
         self.cross_mask_B11I = (inputs_BI > 0)[:, None, None, :]
         self.cross = [
-            [
-                self._heads(self._dot(encoded_BID, layer["encoder_decoder_attention"][name]))
-                for name in ("key", "value")
-            ]
+            [self._heads(x) for x in _products(encoded_BID, layer["cross_keys_values"])]
             for layer in self.layers
         ]
 
@@ -91,12 +88,20 @@ class DecoderSteps:
             self.layers, cache["keys_values"], self.cross, self.biases, strict=True
         ):
             x = constrain(x, "batch", "embed")
-            new, bias_HT = self._keys_values(layer, x, old, at), self._bias(biases, at)
+            y = self._normed(x, layer["pre_self_attention_layer_norm"]["scale"])
+            q, *new = _products(y, layer["queries_keys_values"])
+            new = [self._written(o, n, at) for o, n in zip(old, new, strict=True)]
             kept.append(new)
-            x = x + self._attention(layer, "self_attention", x, new, mask_T, bias_HT)
-            name = "encoder_decoder_attention"
-            x = x + self._attention(layer, name, x, cross, self.cross_mask_B11I, None)
-            x = x + self._feed_forward(layer, x)
+            y = self._attended(q, new, mask_T, self._bias(biases, at))
+            x = x + y @ layer["self_attention"]["out"]["kernel"]
+
+            y = self._normed(x, layer["pre_cross_attention_layer_norm"]["scale"])
+            q = y @ layer["encoder_decoder_attention"]["query"]["kernel"]
+            y = self._attended(q, cross, self.cross_mask_B11I)
+            x = x + y @ layer["encoder_decoder_attention"]["out"]["kernel"]
+
+            y = self._normed(x, layer["pre_mlp_layer_norm"]["scale"])
+            x = x + self._hidden(y, layer["wi"]) @ layer["mlp"]["wo"]["kernel"]
         logits = jnp.einsum(
             "VD,MD->VM",
             self.head_VD,
@@ -106,39 +111,27 @@ class DecoderSteps:
         cache = {"position": at + 1, "keys_values": kept}
         return constrain(logits * self.scale, "batch", "vocab"), cache
 
-    def _keys_values(self, layer: Params, x_MD, kept, at) -> list[jax.Array]:
-        """Keys and values [M, H, T, K] with those of this place."""
-        y = self._normed(x_MD, layer["pre_self_attention_layer_norm"]["scale"])
-        new = (self._dot(y[:, None], layer["self_attention"][name]) for name in ("key", "value"))
-        write = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=at, axis=2)
-        return [write(old, self._heads(n)) for old, n in zip(kept, new, strict=True)]
+    def _written(self, kept_MHTK, new_MF, at) -> jax.Array:
+        """Keys or values with those of this place."""
+        new_MH1K = self._heads(new_MF[:, None])
+        return jax.lax.dynamic_update_slice_in_dim(kept_MHTK, new_MH1K, at, axis=2)
 
-    def _attention(self, layer: Params, name: str, x_MD, keys_values, mask, bias) -> jax.Array:
-        """What an attention adds to `x_MD`; keys of B rows serve the N decodes of each."""
+    def _attended(self, q_MF, keys_values, mask, bias_HT=None) -> jax.Array:
+        """Values [M, H*K] by attention; keys and values of B rows serve the N decodes of each."""
         c, (keys, values) = self.config, keys_values
-        y = self._normed(x_MD, layer[f"pre_{_NORMS[name]}_layer_norm"]["scale"])
-        q_M1F = self._dot(y, layer[name]["query"])
-        q_BNHK = q_M1F.reshape(keys.shape[0], -1, c.num_heads, c.head_dim)
+        q_BNHK = q_MF.reshape(keys.shape[0], -1, c.num_heads, c.head_dim)
         logits = jnp.einsum("BNHK,BHSK->BHNS", q_BNHK, keys, preferred_element_type=jnp.float32)
-        if bias is not None:
-            logits = logits + bias[:, None]
+        if bias_HT is not None:
+            logits = logits + bias_HT[:, None]
         weights = jax.nn.softmax(jnp.where(mask, logits, NEGATIVE)).astype(self.dtype)
-        out = jnp.einsum("BHNS,BHSK->BNHK", weights, values)
-        return self._dot(out.reshape(x_MD.shape[0], -1), layer[name]["out"])
+        return jnp.einsum("BHNS,BHSK->BNHK", weights, values).reshape(q_MF.shape)
 
-    def _feed_forward(self, layer: Params, x_MD) -> jax.Array:
-        """What the feed-forward sublayer adds to `x_MD`."""
-        c, kernels = self.config, layer["mlp"]
-        y = self._normed(x_MD, layer["pre_mlp_layer_norm"]["scale"])
-        one = len(c.mlp_activations) == 1
-        hidden = 1
-        for i, name in enumerate(c.mlp_activations):
-            wi = kernels["wi" if one else f"wi_{i}"]
-            hidden = hidden * layers.ACTIVATIONS[name](self._dot(y, wi))
-        return self._dot(hidden, kernels["wo"])
-
-    def _dot(self, x: jax.Array, kernel: Params) -> jax.Array:
-        return jnp.dot(x.astype(self.dtype), kernel["kernel"])
+    def _hidden(self, y_MD, wi_DNF) -> jax.Array:
+        """Hidden units [M, F] of the feed-forward sublayer."""
+        activations = (layers.ACTIVATIONS[name] for name in self.config.mlp_activations)
+        projected = _products(y_MD, wi_DNF)
+        units = (f(y) for f, y in zip(activations, projected, strict=True))
+        return functools.reduce(jnp.multiply, units)
 
     def _heads(self, x_BSF: jax.Array) -> jax.Array:
         """[B, S, H*K] to [B, H, S, K]."""
@@ -161,4 +154,18 @@ class DecoderSteps:
         return jax.lax.dynamic_slice_in_dim(biases_H2T, start, self.length, axis=1)
 
 
-_NORMS = {"self_attention": "self_attention", "encoder_decoder_attention": "cross_attention"}
+def _side_by_side(layer: Params) -> Params:
+    """The layer with kernels [D, N, F] of the products that read the same, besides its own."""
+    stacked = lambda under, *names: jnp.stack([under[name]["kernel"] for name in names], 1)
+    mlp = layer["mlp"]
+    return layer | {
+        "queries_keys_values": stacked(layer["self_attention"], "query", "key", "value"),
+        "cross_keys_values": stacked(layer["encoder_decoder_attention"], "key", "value"),
+        "wi": stacked(mlp, *sorted(name for name in mlp if name.startswith("wi"))),
+    }
+
+
+def _products(x: jax.Array, kernels_DNF: jax.Array) -> list[jax.Array]:
+    """`x` [..., D] times each of N kernels, in one product."""
+    y = jnp.einsum("...D,DNF->...NF", x, kernels_DNF)
+    return [y[..., i, :] for i in range(kernels_DNF.shape[1])]

@@ -47,6 +47,25 @@ def test_results_come_in_order_and_a_short_batch_changes_none(case, predictor):
     np.testing.assert_allclose(backwards[::-1], scores, rtol=1e-5)
 
 
+def test_buckets_change_no_result_and_compile_a_program_a_length(case):
+    """Inputs of 24 places in 3 buckets: 8, 16 and 24."""
+    model, partitioner, state, examples = case
+    lengths = (3, 20, 8, 9, 2, 16, 12, 24, 1, 5)
+    wide = []
+    for i, length in enumerate(lengths):
+        ids = np.zeros(24, np.int32)
+        ids[:length] = np.random.default_rng(i).integers(3, 200, length)
+        wide.append({**examples[i % 5], "encoder_input_tokens": ids})
+    one = inference.Predictor(model, partitioner, 2)
+    some = inference.Predictor(model, partitioner, 2, length_buckets=3)
+    wanted = one("score", state.params, wide)
+    np.testing.assert_allclose(some("score", state.params, wide), wanted, rtol=1e-4)
+    assert one._steps["score"]._cache_size() == 1
+    assert some._steps["score"]._cache_size() == 3
+    some("score", state.params, wide[::-1])
+    assert some._steps["score"]._cache_size() == 3
+
+
 def test_each_mode_gives_its_results(case, predictor):
     _, _, state, examples = case
     ids = predictor("predict", state.params, iter(examples))

@@ -1,0 +1,186 @@
+"""Tokens a second of greedy decoding, beside transformers' `generate`, same model and machine.
+
+  .venv/bin/python benchmarks/decode.py                                 # T5 1.1 small, all cores
+  .venv/bin/python benchmarks/decode.py --size t5_1_1/base --batch 8 --threads 1
+
+Transformers makes a model with random weights, `convert` turns it into a checkpoint, and both
+decode the same inputs to the same length (the end of sequence is forbidden), in turns, in one
+process with the same number of threads. Rates are of generated tokens, medians of the rounds;
+compiling and a first round are not counted. Inputs differ in length; transformers pads a batch to
+its longest.
+"""
+
+import argparse
+import dataclasses
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+PARSER = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+PARSER.add_argument("--size", default="t5_1_1/small", help="a gin file below t5x/examples/t5")
+PARSER.add_argument("--vocabulary", type=int, default=32128)
+PARSER.add_argument("--examples", type=int, default=64)
+PARSER.add_argument("--batch", type=int, default=16)
+PARSER.add_argument("--inputs", type=int, nargs=2, default=(16, 128), help="shortest, longest")
+PARSER.add_argument("--targets", type=int, default=64)
+PARSER.add_argument("--rounds", type=int, default=5)
+PARSER.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+PARSER.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+PARSER.add_argument("--profile", help="folder for a trace of one of our rounds")
+
+
+def made(args: argparse.Namespace, folder: Path):
+    """A published model with random weights, and the same as sizes and a tree of parameters."""
+    import torch
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM
+
+    from convert import from_hf
+    from convert.bindings import Bindings
+    from convert.config import Sizes, hugging_face_config, model_type
+    from convert.trees import parameters
+    from t5x.checkpoint_reader import open_checkpoint
+
+    path = ROOT / "t5x" / "examples" / "t5" / f"{args.size}.gin"
+    fields = Bindings.follow(path, [ROOT]).of("T5Config") | {"vocab_size": args.vocabulary}
+    sizes = dataclasses.replace(Sizes.from_fields(fields), dropout_rate=0.0)
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(**hugging_face_config(sizes, model_type(sizes)))
+    theirs = AutoModelForSeq2SeqLM.from_config(config).eval()
+    theirs.save_pretrained(folder / "hf")
+    path = from_hf.write_checkpoint(folder / "hf", folder / "run", verify_logits=False)
+    arrays = parameters(open_checkpoint(path))
+    return theirs, sizes, {name: array.read() for name, array in arrays.items()}
+
+
+def inputs_of(args: argparse.Namespace) -> list:
+    """Ids int32 of different lengths, an end of sequence last."""
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    lengths = random.integers(args.inputs[0], args.inputs[1] + 1, args.examples)
+    row = lambda n: np.append(random.integers(3, args.vocabulary, n - 1), 1).astype(np.int32)
+    return [row(n) for n in lengths]
+
+
+def ours_of(args: argparse.Namespace, sizes, arrays, rows):
+    """Our way as a function of nothing that gives ids, one array [T] an input."""
+    import jax
+    import numpy as np
+    from flax.traverse_util import unflatten_dict
+
+    from t5x import decoding, inference, models
+    from t5x.examples.t5 import network
+    from t5x.layer_stacking import stack_layers
+    from t5x.partitioning import PjitPartitioner
+
+    known = {field.name for field in dataclasses.fields(network.T5Config)}
+    fields = {k: v for k, v in dataclasses.asdict(sizes).items() if k in known}
+    config = network.T5Config(**fields | {"dtype": args.dtype})
+
+    class Vocabulary:
+        eos_id = 1
+
+    def greedy(*positional, **named):
+        endless = lambda logits, state: logits.at[:, 1].set(decoding.NEG_INF)
+        return decoding.temperature_sample(*positional, logit_callback_fn=endless, **named)
+
+    model = models.EncoderDecoderModel(
+        network.Transformer(config), None, Vocabulary(), None, decode_fn=greedy
+    )
+    params = jax.device_put(stack_layers(unflatten_dict(arrays, sep="/")))
+    partitioner = PjitPartitioner()
+    params = jax.device_put(params, partitioner.replicated)
+    examples = []
+    for row in rows:
+        padded = np.zeros(args.inputs[1], np.int32)
+        padded[: len(row)] = row
+        targets = np.zeros(args.targets, np.int32)
+        examples.append({"encoder_input_tokens": padded, "decoder_input_tokens": targets})
+    predictor = inference.Predictor(model, partitioner, args.batch, length_buckets=4)
+    return lambda: predictor("predict", params, examples)
+
+
+def theirs_of(args: argparse.Namespace, model, rows):
+    """Transformers' way, the same."""
+    import numpy as np
+    import torch
+
+    def batch(some):
+        longest = max(map(len, some))
+        ids = torch.tensor(np.stack([np.pad(row, (0, longest - len(row))) for row in some])).long()
+        with torch.inference_mode():
+            out = model.generate(
+                input_ids=ids,
+                attention_mask=(ids > 0).long(),
+                do_sample=False,
+                num_beams=1,
+                min_new_tokens=args.targets,
+                max_new_tokens=args.targets,
+            )
+        return list(out[:, 1:].numpy())
+
+    starts = range(0, len(rows), args.batch)
+    return lambda: [ids for start in starts for ids in batch(rows[start : start + args.batch])]
+
+
+def timed(run) -> tuple[list, float, float]:
+    """What it gives, its seconds, and those of all processors together."""
+    started, worked = time.perf_counter(), time.process_time()
+    return run(), time.perf_counter() - started, time.process_time() - worked
+
+
+def main():
+    args = PARSER.parse_args()
+    # Before any library starts its threads: jax takes a thread a core that it may use.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.threads])
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    import jax
+    import torch
+
+    torch.set_num_threads(args.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        theirs, sizes, arrays = made(args, Path(folder))
+    theirs = theirs.to(getattr(torch, args.dtype))
+    rows = inputs_of(args)
+    ways = {
+        "transformers": theirs_of(args, theirs, rows),
+        "ours": ours_of(args, sizes, arrays, rows),
+    }
+    found = {name: timed(run) for name, run in ways.items()}
+    same = [
+        (a[: args.targets] == b[: args.targets]).mean()
+        for a, b in zip(found["transformers"][0], found["ours"][0], strict=True)
+    ]
+    seconds = {name: [] for name in ways}
+    for _ in range(args.rounds):
+        for name, run in ways.items():
+            seconds[name].append(timed(run)[1:])
+    if args.profile:
+        with jax.profiler.trace(args.profile):
+            ways["ours"]()
+    tokens = args.examples * args.targets
+    rates = {}
+    for name, taken in seconds.items():
+        wall, worked = (tokens / statistics.median(column) for column in zip(*taken, strict=True))
+        rates[name] = wall, worked
+        spread = ", ".join(f"{tokens / s:,.0f}" for s, _ in taken)
+        print(
+            f"{name:13} {wall:9,.0f} tokens/s  ({spread})  {worked:,.0f} a core-second  "
+            f"first round {found[name][1]:.1f} s"
+        )
+    wall, worked = (a / b for a, b in zip(rates["ours"], rates["transformers"], strict=True))
+    print(
+        f"ours / transformers {wall:.2f} by the clock, {worked:.2f} by core-seconds; "
+        f"{sum(same) / len(same):.1%} of the tokens are the same"
+    )
+
+
+if __name__ == "__main__":
+    main()
