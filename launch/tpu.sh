@@ -1,0 +1,220 @@
+# shellcheck shell=bash
+# Sourced by the tpu_*.sh scripts: settings, the slice they are about, commands on its workers.
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+# launch/env, over which the environment wins.
+if [[ -f "$ROOT/launch/env" ]]; then
+  given="$(export -p)"
+  set -a
+  # shellcheck source=/dev/null
+  source "$ROOT/launch/env"
+  set +a
+  eval "$given"
+fi
+
+WORK="$(mktemp -d)"
+trap 'rm -rf "$WORK"' EXIT
+# Of the slice, set by look_at_slice.
+STATE="" TYPE="" RUNTIME="" KIND="" QUEUE="" WORKERS=0
+
+# gcloud, for at most LIMIT seconds where that is set.
+tpus() {
+  timeout --foreground "${LIMIT:-0}" gcloud --quiet ${TPU_PROJECT:+"--project=$TPU_PROJECT"} compute tpus "$@" < /dev/null
+}
+
+is_zone() {
+  [[ "$1" =~ ^[a-z]+-[a-z]+[0-9]+-[a-z0-9]+$ ]]
+}
+
+# Takes NAME ZONE off the words that follow $1, the usage, and leaves the rest in WORDS. They may be
+# left out where the settings name them.
+take_slice() {
+  local usage="$1"
+  shift
+  if [[ $# -ge 2 && "$1" != -* ]] && is_zone "$2"; then
+    NAME="$1" ZONE="$2"
+    shift 2
+  elif [[ -n "${TPU_NAME:-}" && -n "${TPU_ZONE:-}" ]]; then
+    NAME="$TPU_NAME" ZONE="$TPU_ZONE"
+  else
+    fail "name the slice and its zone: bash launch/$(basename "$0") $usage, or set TPU_NAME and" \
+      "TPU_ZONE in launch/env."
+  fi
+  WORDS=("$@")
+  need_gcloud
+}
+
+need_gcloud() {
+  command -v gcloud > /dev/null \
+    || fail "gcloud is not installed: see https://cloud.google.com/sdk/docs/install."
+}
+
+# Refuses a word that no option has taken; the first one says what the script takes.
+refuse_word() {
+  fail "'$2' is not understood: bash launch/$(basename "$0") $1."
+}
+
+# The last thing that gcloud has complained of.
+complaint() {
+  grep -m 1 ERROR "$1" || tail -n 1 "$1"
+}
+
+was_not_found() {
+  grep -qiE 'NOT_FOUND|was not found' "$1"
+}
+
+# Asks what the slice is; STATE is MISSING where there is none.
+# shellcheck disable=SC2034
+look_at_slice() {
+  local format='value[separator=" "](state,acceleratorType,runtimeVersion,'
+  format+='schedulingConfig.spot.yesno(yes="spot",no="on-demand"),'
+  format+='queuedResource.basename().yesno(no="-"),networkEndpoints.len())'
+  if tpus tpu-vm describe "$NAME" --zone="$ZONE" --format="$format" \
+    > "$WORK/slice" 2> "$WORK/complaint"; then
+    read -r STATE TYPE RUNTIME KIND QUEUE WORKERS < "$WORK/slice"
+  elif was_not_found "$WORK/complaint"; then
+    STATE=MISSING
+  else
+    fail "gcloud cannot tell about $NAME in $ZONE: $(complaint "$WORK/complaint")"
+  fi
+}
+
+# Prints the state of the queued resource that has the slice's name, MISSING where there is none.
+queue_state() {
+  if tpus queued-resources describe "$NAME" --zone="$ZONE" --format='value(state.state)' \
+    2> "$WORK/complaint"; then
+    return
+  elif was_not_found "$WORK/complaint"; then
+    echo MISSING
+  else
+    fail "gcloud cannot tell about the queued $NAME in $ZONE: $(complaint "$WORK/complaint")"
+  fi
+}
+
+need_ready() {
+  look_at_slice
+  case "$STATE" in
+    READY) ;;
+    MISSING) fail "there is no slice $NAME in $ZONE: bash launch/tpu_create.sh $NAME TYPE $ZONE." ;;
+    *) fail "the slice $NAME is $STATE, not READY: wait, or bash launch/tpu_delete.sh $NAME $ZONE." ;;
+  esac
+}
+
+# The folder of the clone, in the home of each worker, and where it is cloned from.
+use_repository() {
+  if [[ -z "${TPU_REPO:-}" ]]; then
+    TPU_REPO="$(git -C "$ROOT" remote get-url origin 2> /dev/null || true)"
+    # Workers have no key of yours.
+    if [[ "$TPU_REPO" =~ ^git@([^:]+):(.*)$ ]]; then
+      TPU_REPO="https://${BASH_REMATCH[1]}/${BASH_REMATCH[2]}"
+    fi
+  fi
+  FOLDER="${TPU_FOLDER:-$(basename "${TPU_REPO:-}" .git)}"
+  if [[ -z "$FOLDER" ]]; then
+    fail "this clone has no origin: set TPU_REPO in launch/env to the URL that workers clone."
+  fi
+}
+
+# Runs the command line $2 on worker $1.
+on_worker() {
+  local ssh=(--zone="$ZONE" --worker="$1" --ssh-flag=-oConnectTimeout=20
+    --ssh-flag=-oServerAliveInterval=15 ${TPU_INTERNAL_IPS:+--internal-ip})
+  tpus tpu-vm ssh "$NAME" "${ssh[@]}" --command="$2"
+}
+
+# Runs the command line $1 on every worker at once, each with its number in WORKER. What they say is
+# in $WORK/<worker>, what they complain of in $WORK/<worker>.err, their status in .status.
+on_workers() {
+  local worker
+  for ((worker = 0; worker < WORKERS; worker++)); do
+    while (($(jobs -rp | wc -l) >= 32)); do wait -n || true; done
+    {
+      local status=0
+      on_worker "$worker" "export WORKER=$worker; $1" > "$WORK/$worker" 2> "$WORK/$worker.err" \
+        || status=$?
+      echo "$status" > "$WORK/$worker.status"
+    } &
+  done
+  wait
+}
+
+# A command line that runs launch/tpu_worker.sh with these words in the worker's clone.
+worker_command() {
+  local missing="there is no clone in ~/$FOLDER: run bash launch/tpu_setup.sh $NAME $ZONE first."
+  printf 'cd %q 2> /dev/null || { echo %q >&2; exit 2; }; %s bash launch/tpu_worker.sh %s' \
+    "$FOLDER" "$missing" "${PASSED:-}" "$(printf '%q ' "$@")"
+}
+
+# Ends with what the workers complain of, a line each, if one of them has failed at $1.
+refuse_failures() {
+  local worker failed=""
+  for ((worker = 0; worker < WORKERS; worker++)); do
+    if [[ "$(< "$WORK/$worker.status")" != 0 ]]; then
+      failed+="${failed:+, }$worker"
+      echo "worker $worker: $(why_failed "$worker")" >&2
+    fi
+  done
+  if [[ -n "$failed" ]]; then
+    fail "$1 on worker $failed of $WORKERS."
+  fi
+}
+
+# Of what a worker has complained, our own sentence if there is one, else the last line.
+why_failed() {
+  local file="$WORK/$1.err"
+  if ! sed -n 's/^[a-z_]*\.sh: //p' "$file" | tail -n 1 | grep .; then
+    grep -vE '^(SSH: |Using ssh|#####)' "$file" | tail -n 1 | grep . \
+      || echo "no answer (status $(< "$WORK/$1.status"))"
+  fi
+}
+
+# Prints the one commit that all workers have said, as "head <commit>", and refuses several.
+common_head() {
+  local worker heads
+  heads="$(for ((worker = 0; worker < WORKERS; worker++)); do
+    sed -n "s/^head \(.*\)/\1 worker $worker/p" "$WORK/$worker"
+  done)"
+  if [[ "$(cut -d ' ' -f 1 <<< "$heads" | sort -u | wc -l)" != 1 ]]; then
+    fail "the workers have different commits ($(paste -sd , <<< "$heads" | sed 's/,/, /g')):" \
+      "run bash launch/tpu_setup.sh $NAME $ZONE."
+  fi
+  cut -d ' ' -f 1 <<< "$heads" | head -n 1
+}
+
+# Asks every worker how its run is: RUN_STATES, RUN_STEPS and RUN_TEXTS, by worker. A worker that
+# does not answer is "unknown". A state is none, training, finished, saved, stopped, failed or lost;
+# see tpu_worker.sh.
+ask_workers() {
+  local worker
+  RUN_STATES=() RUN_STEPS=() RUN_TEXTS=()
+  LIMIT="${TPU_SSH_SECONDS:-120}" on_workers "$(worker_command status)"
+  for ((worker = 0; worker < WORKERS; worker++)); do
+    local state="" step="" text=""
+    if [[ "$(< "$WORK/$worker.status")" == 0 ]]; then
+      IFS=$'\t' read -r state step text < "$WORK/$worker" || true
+    fi
+    RUN_STATES+=("${state:-unknown}")
+    RUN_STEPS+=("${step:-0}")
+    RUN_TEXTS+=("${text:-does not answer: $(why_failed "$worker")}")
+  done
+}
+
+# Takes NAME ZONE SCRIPT [flags] off the words that follow $1, the usage: RUN is the script and its
+# flags.
+take_run() {
+  take_slice "$@"
+  RUN=(${WORDS[@]+"${WORDS[@]}"})
+  if [[ ! "${RUN[0]:-}" =~ \.sh$ || ! -f "$ROOT/${RUN[0]}" ]]; then
+    fail "'${RUN[0]:-}' is no launch script of this clone: name one, such as launch/ro_t5x_base.sh."
+  fi
+  check_flags "${RUN[@]:1}"
+}
+
+# Several workers need one place for what they write.
+check_model_dir() {
+  if [[ "$WORKERS" -gt 1 && "${MODEL_DIR:-}" != *://* && "${MODEL_DIR:-}" != /* &&
+    "${RUN[*]}" != *--gin.MODEL_DIR=* ]]; then
+    fail "MODEL_DIR is '${MODEL_DIR:-}' and $WORKERS workers need one place that all of them can" \
+      "write: set it to gs://bucket/run (or to a folder that all of them mount)."
+  fi
+}

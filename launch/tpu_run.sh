@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Pulls, and starts a launch script on all workers of a slice, in a tmux that outlives ssh:
+#   bash launch/tpu_run.sh NAME ZONE launch/ro_t5x_base.sh [flags of the trainer]
+#   bash launch/tpu_run.sh --supervise NAME ZONE launch/ro_t5x_base.sh [flags]
+# With --supervise it stays, here, and goes on with a run that died or whose slice was taken; see
+# launch/tpu_supervise.sh. MODEL_DIR and other settings: launch/env.example.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/tpu.sh"
+
+if [[ "${1:-}" == --supervise ]]; then
+  exec bash "$ROOT/launch/tpu_supervise.sh" "${@:2}"
+fi
+take_run "NAME ZONE launch/RECIPE.sh [flags]" "$@"
+use_repository
+need_ready
+check_model_dir
+
+on_workers "$(worker_command check)"
+refuse_failures "nothing was started: a run cannot start"
+head="$(common_head)"
+PASSED=""
+# shellcheck disable=SC2086
+for name in MODEL_DIR STREAM_CACHE_DIR STREAM_CACHE_GB ${TPU_PASS:-}; do
+  if [[ -n "${!name:-}" ]]; then
+    PASSED+="$name=$(printf '%q' "${!name}") "
+  fi
+done
+on_workers "$(worker_command start "${RUN[@]}")"
+refuse_failures "${RUN[0]} could not be started everywhere (bash launch/tpu_stop.sh $NAME $ZONE ends the others)"
+echo "${RUN[*]} is started on $WORKERS workers of $NAME at commit $head. To look at it:"
+echo "  bash launch/tpu_status.sh $NAME $ZONE"
+echo "  bash launch/tpu_logs.sh $NAME $ZONE -f"

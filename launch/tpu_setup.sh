@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Makes every worker of a slice able to train: bash launch/tpu_setup.sh NAME ZONE
+# Python, tmux, a clone at one commit, .venv with requirements.txt (jax[tpu] among them), and
+# HF_TOKEN in a file where it is set. Does again only what is not done yet.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/tpu.sh"
+USAGE="takes NAME ZONE"
+
+# Runs on each worker, with FOLDER, REPO, BRANCH and TOKEN set.
+# shellcheck disable=SC2016
+PREPARE='
+set -euo pipefail
+export PATH="$HOME/.local/bin:$PATH"
+has_python() { python3.11 -c "import venv, ensurepip" 2> /dev/null; }
+apt() { sudo DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600 "$@" >&2; }
+need=""
+for tool in git tmux; do command -v "$tool" > /dev/null || need+=" $tool"; done
+has_python || python3 -m pip --version > /dev/null 2>&1 || need+=" python3-pip"
+if [[ -n "$need" ]]; then
+  for try in 1 2 3 4 5 6; do apt update && break; sleep 20; done # a new machine updates itself
+  apt install $need
+fi
+if ! has_python; then # Ubuntu 20.04 has none, 22.04 one from before its release
+  PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --user uv >&2
+  uv python install --quiet 3.11 >&2
+  PATH="$(dirname "$(uv python find 3.11)"):$PATH"
+fi
+if [[ -d "$FOLDER/.git" ]]; then
+  git -C "$FOLDER" fetch --quiet
+  if [[ -n "$BRANCH" ]]; then git -C "$FOLDER" checkout --quiet "$BRANCH"; fi
+  git -C "$FOLDER" pull --quiet --ff-only
+else
+  git clone --quiet ${BRANCH:+--branch "$BRANCH"} "$REPO" "$FOLDER"
+fi
+if [[ -n "$TOKEN" ]]; then # empty, and for nobody else to read, before anything is in it
+  mkdir -p -m 700 "$HOME/.cache/huggingface"
+  (umask 077 && touch "$HOME/.cache/huggingface/token")
+  chmod 600 "$HOME/.cache/huggingface/token"
+fi
+bash "$FOLDER/launch/setup.sh"
+echo "head $(git -C "$FOLDER" rev-parse --short=12 HEAD)"
+echo "has $("$FOLDER/.venv/bin/python" -c "
+from importlib.metadata import version
+from platform import python_version
+print(\"Python\", python_version(), *(f\"{p} {version(p)}\" for p in (\"jax\", \"libtpu\")))")"
+'
+
+# A slice that has just been made refuses ssh for a while; the first answer also makes your key.
+wait_for_ssh() {
+  local tries=0
+  until LIMIT="${TPU_SSH_SECONDS:-120}" on_worker 0 true > "$WORK/0" 2> "$WORK/0.err"; do
+    echo 255 > "$WORK/0.status"
+    if ((++tries == 5)); then
+      fail "worker 0 of $NAME does not let ssh in: $(why_failed 0)"
+    fi
+    sleep "${TPU_POLL_SECONDS:-15}"
+  done
+}
+
+take_slice "NAME ZONE" "$@"
+if [[ ${#WORDS[@]} -gt 0 ]]; then
+  refuse_word "$USAGE" "${WORDS[0]}"
+fi
+use_repository
+need_ready
+wait_for_ssh
+echo "Setting up $WORKERS workers of $NAME from $TPU_REPO: minutes at the first time."
+on_workers "$(printf 'FOLDER=%q REPO=%q BRANCH=%q TOKEN=%q bash -c %q' \
+  "$FOLDER" "$TPU_REPO" "${TPU_BRANCH:-}" "${HF_TOKEN:+given}" "$PREPARE")"
+refuse_failures "the set-up has failed"
+head="$(common_head)"
+# As a file: what stands in a command can be read in every list of processes.
+if [[ -n "${HF_TOKEN:-}" ]]; then
+  (umask 077 && echo "$HF_TOKEN" > "$WORK/token")
+  tpus tpu-vm scp "$WORK/token" "$NAME:.cache/huggingface/token" --zone="$ZONE" --worker=all \
+    ${TPU_INTERNAL_IPS:+--internal-ip} > /dev/null 2> "$WORK/complaint" \
+    || fail "HF_TOKEN could not be copied to the workers: $(complaint "$WORK/complaint")"
+fi
+for ((worker = 0; worker < WORKERS; worker++)); do
+  echo "worker $worker  $head  $(sed -n 's/^has //p' "$WORK/$worker")"
+done
+echo "All is set up. Next: bash launch/tpu_run.sh $NAME $ZONE launch/ro_t5x_base.sh"

@@ -1,0 +1,262 @@
+"""A `gcloud` for the PATH of tests, whose TPU workers are folders and processes of this machine.
+
+with Cloud(folder, worker_environment={"MODEL_DIR": "…"}) as cloud:
+    subprocess.run(["bash", "launch/tpu_create.sh", …], env=os.environ | cloud.environment)
+    cloud.calls()                      # [["compute", "tpus", "tpu-vm", "create", …], …]
+    cloud.preempt("ro")                # all its processes are gone, and its state is PREEMPTED
+    cloud.silence("ro", 2)             # worker 2 lets no ssh in
+
+Each worker has a home of its own and TPU_WORKER_ID. Commands, flags, printed formats and errors are
+those of gcloud 528 as far as the launch scripts need them; any other flag is refused as gcloud
+refuses it.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+MARK = "GCLOUD_STAND_IN_WORKER"
+_MADE = "accelerator-type zone network subnetwork service-account labels metadata"
+_MADE += " internal-ips! spot! reserved! async! project quiet!"
+_SSH = "zone worker internal-ip! ssh-flag project quiet!"
+# Flags by command; those with a ! have no value.
+FLAGS = {
+    "tpu-vm create": f"{_MADE} version",
+    "tpu-vm ssh": f"{_SSH} command",
+    "tpu-vm scp": "zone worker internal-ip! scp-flag recurse! compress! project quiet!",
+    "tpu-vm describe": "zone format project quiet!",
+    "tpu-vm list": "zone format project quiet!",
+    "tpu-vm delete": "zone async! project quiet!",
+    "tpu-vm start": "zone async! project quiet!",
+    "queued-resources create": f"{_MADE} runtime-version node-id valid-until-duration",
+    "queued-resources describe": "zone format project quiet!",
+    "queued-resources delete": "zone async! force! project quiet!",
+}
+# What the scripts ask `describe` for.
+_SLICE_FORMAT = (
+    'value[separator=" "](state,acceleratorType,runtimeVersion,'
+    'schedulingConfig.spot.yesno(yes="spot",no="on-demand"),'
+    'queuedResource.basename().yesno(no="-"),networkEndpoints.len())'
+)
+_QUEUE_FORMAT = "value(state.state)"
+
+
+class Refused(Exception):
+    """What gcloud complains of before it ends with 1."""
+
+
+class Cloud:
+    """All slices and requests, kept as files in `folder` for every `gcloud` that is called."""
+
+    def __init__(self, folder, worker_environment=None, workers=4):
+        self.folder = pathlib.Path(folder)
+        self._settings = {"workers": workers, "environment": worker_environment or {}}
+
+    def __enter__(self):
+        binaries = self.folder / "bin"
+        binaries.mkdir(parents=True)
+        gcloud = binaries / "gcloud"
+        gcloud.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {__file__} "$@"\n')
+        gcloud.chmod(0o755)
+        # Sockets have short paths.
+        self._settings["sockets"] = tempfile.mkdtemp(prefix="pod-", dir="/tmp")
+        self.write("settings", self._settings)
+        self.environment = {
+            "GCLOUD_STAND_IN": str(self.folder),
+            "PATH": f"{binaries}:{os.environ['PATH']}",
+        }
+        return self
+
+    def __exit__(self, *_):
+        self.end_processes(str(self.folder))
+        shutil.rmtree(self._settings["sockets"], ignore_errors=True)
+
+    # --- what tests look at and do
+
+    def calls(self, command=""):
+        """The calls so far, those that begin with `command`, such as "tpu-vm create"."""
+        path = self.folder / "calls.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        calls = [json.loads(line) for line in lines]
+        beginning = ["compute", "tpus", *command.split()]
+        flags_last = lambda call: sorted(call, key=lambda word: word.startswith("--"))
+        return [c for c in map(flags_last, calls) if c[: len(beginning)] == beginning]
+
+    def home(self, name, worker):
+        return self.folder / "slices" / name / str(worker)
+
+    def preempt(self, name, state="PREEMPTED"):
+        about = self.read(f"slices/{name}/about")
+        self.write(f"slices/{name}/about", about | {"state": state})
+        self.end_processes(str(self.folder / "slices" / name))
+
+    def silence(self, name, worker):
+        (self.home(name, worker) / ".silent").touch()
+
+    def end_processes(self, beginning):
+        """Ends the processes of all workers whose homes begin so."""
+        mark = f"{MARK}={beginning}".encode()
+        for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if any(part.startswith(mark) for part in path.read_bytes().split(b"\0")):
+                    os.kill(int(path.parent.name), signal.SIGKILL)
+
+    # --- what is kept
+
+    def read(self, name):
+        path = self.folder / f"{name}.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def write(self, name, content):
+        path = self.folder / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+
+    def slice(self, name):
+        about = self.read(f"slices/{name}/about")
+        if about is None:
+            raise Refused(f"NOT_FOUND: Resource 'projects/p/nodes/{name}' was not found.")
+        return about
+
+    # --- commands
+
+    def make(self, name, flags, runtime, queue=None):
+        if self.read(f"slices/{name}/about"):
+            raise Refused("ALREADY_EXISTS: Resource already exists.")
+        workers = self.read("settings")["workers"]
+        about = {"state": "READY", "type": flags["accelerator-type"], "runtime": runtime}
+        for worker in range(workers):
+            (self.home(name, worker) / "tmp").mkdir(parents=True)
+        about |= {"spot": "spot" in flags, "queue": queue, "workers": workers}
+        self.write(f"slices/{name}/about", about)
+
+    def tpu_vm_create(self, flags, name):
+        self.make(name, flags, flags["version"])
+
+    def tpu_vm_describe(self, flags, name):
+        about = self.slice(name)
+        if flags.get("format") != _SLICE_FORMAT:
+            raise Refused(f"this stand-in knows no format {flags.get('format')}")
+        kind = "spot" if about["spot"] else "on-demand"
+        fields = (about["state"], about["type"], about["runtime"], kind, about["queue"] or "-")
+        print(*fields, about["workers"])
+
+    def tpu_vm_delete(self, flags, name):
+        self.slice(name)
+        self.end_processes(str(self.folder / "slices" / name))
+        shutil.rmtree(self.folder / "slices" / name)
+        (self.folder / f"slices/{name}/about.json").unlink(missing_ok=True)
+
+    def queued_resources_create(self, flags, name):
+        self.write(f"queue/{name}", {"state": "WAITING_FOR_RESOURCES", "asked": 0, **flags})
+
+    def queued_resources_describe(self, flags, name):
+        """Every question moves a request on by a state, until its slice is there."""
+        about = self.read(f"queue/{name}")
+        if about is None:
+            raise Refused(f"NOT_FOUND: Resource 'queuedResources/{name}' was not found.")
+        if flags.get("format") != _QUEUE_FORMAT:
+            raise Refused(f"this stand-in knows no format {flags.get('format')}")
+        ends = self.read("settings").get("queue_ends", "ACTIVE")
+        states = ("WAITING_FOR_RESOURCES", "PROVISIONING", ends)
+        about["state"] = states[min(about["asked"], 2)]
+        if self.read(f"slices/{name}/about") is None and about["state"] == "ACTIVE":
+            self.make(about["node-id"], about, about["runtime-version"], queue=name)
+        self.write(f"queue/{name}", about | {"asked": about["asked"] + 1})
+        gone = about["state"] == "ACTIVE" and self.slice(name)["state"] != "READY"
+        print("SUSPENDED" if gone else about["state"])
+
+    def queued_resources_delete(self, flags, name):
+        there = self.read(f"slices/{name}/about")
+        if there and "force" not in flags:
+            raise Refused("FAILED_PRECONDITION: the queued resource has nodes.")
+        if there:
+            self.tpu_vm_delete({}, name)
+        (self.folder / f"queue/{name}.json").unlink()
+
+    def workers(self, flags, name):
+        about = self.slice(name)
+        if about["state"] != "READY":
+            raise Refused(f"TPU VM {name} is in state {about['state']}.")
+        wanted = flags.get("worker", "0")
+        chosen = range(about["workers"]) if wanted == "all" else [int(wanted)]
+        for worker in chosen:
+            if (self.home(name, worker) / ".silent").exists():
+                raise Refused("[/usr/bin/ssh] exited with return code [255].")
+        return chosen
+
+    def tpu_vm_ssh(self, flags, name):
+        running = []
+        for worker in self.workers(flags, name):
+            print(f"SSH: Attempting to connect to worker {worker}...", file=sys.stderr)
+            home, settings = self.home(name, worker), self.read("settings")
+            sockets = pathlib.Path(settings["sockets"]) / f"{name}{worker}"
+            sockets.mkdir(exist_ok=True)
+            environment = {
+                "PATH": os.environ["PATH"],
+                "HOME": str(home),
+                "TMPDIR": str(home / "tmp"),
+                "TMUX_TMPDIR": str(sockets),
+                "TPU_WORKER_ID": str(worker),
+                MARK: str(home),
+                **settings["environment"],
+            }
+            command = ["bash", "-c", flags["command"]]
+            running.append(subprocess.Popen(command, cwd=home, env=environment))
+        return max(process.wait() for process in running)
+
+    def tpu_vm_scp(self, flags, source, target):
+        name, _, path = target.partition(":")
+        for worker in self.workers(flags, name):
+            place = self.home(name, worker) / path
+            kept = place.stat().st_mode if place.exists() else None
+            shutil.copy(source, place)
+            if kept:
+                place.chmod(kept)  # scp changes no mode of what is there
+
+
+def parse(words):
+    """(command, positional words, {flag: value}); refuses as gcloud does."""
+    words = [word for word in words if word != "--quiet" and not word.startswith("--project=")]
+    command = " ".join(words[2:4])
+    known = {flag.rstrip("!"): flag.endswith("!") for flag in FLAGS.get(command, "").split()}
+    places, flags = [], {}
+    for word in words[4:]:
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--"):
+            places.append(word)
+        elif name not in known or bool(equals) == known[name]:
+            raise SystemExit(f"ERROR: (gcloud) unrecognized arguments: {word}")
+        else:
+            flags[name] = value
+    if words[:2] != ["compute", "tpus"] or command not in FLAGS or "zone" not in flags:
+        raise SystemExit(f"ERROR: (gcloud) Invalid choice or no --zone: {' '.join(words)}")
+    if not re.fullmatch(r"[a-z]+-[a-z]+[0-9]+-[a-z]", flags["zone"]):
+        raise SystemExit(f"ERROR: (gcloud) {flags['zone']} is no zone")
+    return command, places, flags
+
+
+def main():
+    cloud = Cloud(os.environ["GCLOUD_STAND_IN"])
+    with open(cloud.folder / "calls.jsonl", "a") as calls:
+        calls.write(json.dumps(sys.argv[1:]) + "\n")
+    command, places, flags = parse(sys.argv[1:])
+    faults = cloud.read("faults") or {}
+    if faults.get(command, 0) > 0:
+        cloud.write("faults", faults | {command: faults[command] - 1})
+        raise SystemExit("ERROR: (gcloud) UNAVAILABLE: The service is currently unavailable.")
+    try:
+        return getattr(cloud, command.replace(" ", "_").replace("-", "_"))(flags, *places)
+    except Refused as error:
+        raise SystemExit(f"ERROR: (gcloud.compute.tpus.{command}) {error}") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

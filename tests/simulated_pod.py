@@ -1,0 +1,140 @@
+"""A user's clone, its origin and a cloud: what the tpu_*.sh scripts are called with.
+
+pod = Pod(folder, workers=2)
+with pod.cloud:
+    pod.make()                                             # tpu_create.sh and tpu_setup.sh
+    pod.do("run", "ro", ZONE, "launch/like_t5x.sh")        # what launch/tpu_run.sh says
+"""
+
+import os
+import shutil
+import subprocess
+import time
+
+from gcloud_stand_in import Cloud
+from test_launch import LAUNCH, executable
+from test_setup import FAKE_PYTHON
+
+ZONE = "us-central2-b"
+# Behaves like the trainer: logs its steps, saves and leaves on SIGTERM, goes on where it was. May
+# be told to fail, once, by files in MODEL_DIR: fail_<worker> holds a step and a status.
+TRAINER = """#!/usr/bin/env bash
+set -euo pipefail
+me="$TPU_WORKER_ID" log="$MODEL_DIR/log_$TPU_WORKER_ID.txt"
+mkdir -p "$MODEL_DIR"
+printf '%s\\n' "$@" > "$HOME/flags"
+step="$(cat "$MODEL_DIR/checkpoint" 2> /dev/null || echo 0)"
+leaving=""
+trap 'leaving=yes' TERM
+say() {
+  echo "$(date '+%F %T,%3N') INFO t5x.progress: $1" >> "$log"
+  if [[ "$me" == 0 ]]; then echo "$1"; fi
+}
+while ((step < STEPS)); do
+  sleep 0.05
+  ((++step))
+  say "step $step/$STEPS  loss 4.614  accuracy 0.3"
+  if [[ "$me" == 0 ]]; then echo "$step" > "$MODEL_DIR/checkpoint"; fi
+  if [[ -f "$MODEL_DIR/fail_$me" ]]; then
+    read -r at code < "$MODEL_DIR/fail_$me"
+    if ((step >= at)); then
+      rm "$MODEL_DIR/fail_$me"
+      echo "Error: something is wrong on worker $me" >&2
+      exit "$code"
+    fi
+  fi
+  if [[ -n "$leaving" ]]; then
+    say "Stopped by SIGTERM at step $step; the same command goes on from here."
+    exit 0
+  fi
+done
+say "All is done."
+"""
+
+
+class Pod:
+    """A user's clone, its origin, and a cloud; scripts are called from the clone."""
+
+    def __init__(self, folder, workers=4, **settings):
+        self.folder, self.run_dir = folder, folder / "run"
+        origin, self.clone = folder / "origin", folder / "clone"
+        shutil.copytree(LAUNCH, origin / "launch", ignore=shutil.ignore_patterns("env"))
+        executable(origin / "launch/like_t5x.sh", TRAINER)
+        (origin / "requirements.txt").write_text("one==1\n")
+        (origin / ".gitignore").write_text(".venv/\n/runs/\n/launch/env\n")
+        self.git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(origin)]
+        subprocess.run(["git", "init", "-q", "-b", "main", str(origin)], check=True)
+        self.commit("first")
+        subprocess.run(["git", "clone", "-q", str(origin), str(self.clone)], check=True)
+        for name in ("python3.11", "python3"):
+            text = FAKE_PYTHON.format(version="3.11.7", old=0, bare=0, folder=folder)
+            executable(folder / "pythons" / name, text)
+        path = f"{folder}/pythons:{os.environ['PATH']}"
+        self.cloud = Cloud(folder / "cloud", {"PATH": path}, workers)
+        self.settings = {
+            "MODEL_DIR": str(self.run_dir),
+            "TPU_PASS": "STEPS",
+            "STEPS": "100000",
+            "TPU_POLL_SECONDS": "0.2",
+            "TPU_BACKOFF_SECONDS": "0",
+            **settings,
+        }
+
+    def commit(self, message):
+        subprocess.run([*self.git, "add", "-A"], check=True)
+        subprocess.run([*self.git, "commit", "-q", "--allow-empty", "-m", message], check=True)
+
+    def head(self):
+        command = [*self.git, "rev-parse", "--short=12", "HEAD"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def worker_settings(self, **environment):
+        """Changes the environment that workers have from now on."""
+        settings = self.cloud.read("settings")
+        settings["environment"] |= environment
+        self.cloud.write("settings", settings)
+
+    def start(self, script, *words, **settings):
+        """Calls launch/tpu_<script>.sh."""
+        env = {"HOME": str(self.folder), "LC_ALL": "C.UTF-8"} | self.cloud.environment
+        return subprocess.Popen(
+            ["bash", str(self.clone / f"launch/tpu_{script}.sh"), *words],
+            env=env | self.settings | settings,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def ask(self, script, *words, typed="", **settings):
+        process = self.start(script, *words, **settings)
+        out, err = process.communicate(typed, timeout=240)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def do(self, script, *words, **settings):
+        """What a script says that ends well."""
+        process = self.ask(script, *words, **settings)
+        assert process.returncode == 0, process
+        return process.stdout
+
+    def make(self, name="ro"):
+        """Creates and sets up a slice of v4-32."""
+        self.do("create", name, "v4-32", ZONE)
+        self.do("setup", name, ZONE)
+
+    def step(self):
+        path = self.run_dir / "checkpoint"
+        return int(path.read_text() or 0) if path.exists() else 0
+
+    def wait_for_step(self, step):
+        end = time.monotonic() + 120
+        while self.step() < step:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+
+def flags_of(call):
+    """{"--zone": "…", …} of a call, without --quiet, which all have."""
+    call = [word for word in call if word != "--quiet"]
+    return {word.partition("=")[0]: word.partition("=")[2] for word in call if word[:2] == "--"}

@@ -1,0 +1,138 @@
+"""A run that is looked after is finished in the end; and the stand-in is like gcloud."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+from gcloud_stand_in import FLAGS
+from simulated_pod import ZONE, Pod, flags_of
+from test_launch import LAUNCH
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """A pod of two workers."""
+    pod = Pod(tmp_path, workers=2)
+    with pod.cloud:
+        yield pod
+
+
+# --- looking after a run
+
+
+def test_a_run_that_died_is_started_again_until_it_is_finished(pair):
+    """One worker fails; the other, which does not notice, is ended, and both go on."""
+    pair.run_dir.mkdir()
+    (pair.run_dir / "fail_1").write_text("10 1\n")
+    pair.make()
+    run = ["ro", ZONE, "launch/like_t5x.sh", "--gin.A=1"]
+    said = pair.do("run", "--supervise", *run, STEPS="150")
+    assert "worker 1 is failed: status 1" in said
+    assert "something is wrong on worker 1; try 1 of 20 in 0 s." in said
+    assert said.count("launch/like_t5x.sh is started on ro") == 2
+    assert re.search(r"ro has finished: step 150/150", said)
+    assert pair.step() == 150
+    assert (pair.cloud.home("ro", 1) / "flags").read_text() == "--gin.A=1\n"
+
+
+def test_a_slice_that_was_taken_is_made_anew_as_it_was_and_the_run_goes_on(pair):
+    pair.do("create", "ro", "v4-32", ZONE, "--spot", "--queued", TPU_RUNTIME="special")
+    process = pair.start("run", "--supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="120")
+    pair.wait_for_step(20)
+    pair.cloud.preempt("ro")
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert "the slice ro is PREEMPTED; try 1 of 20" in out, out
+    assert "ro is there again." in out
+    assert "ro has finished: step 120/120" in out
+    first, second = map(flags_of, pair.cloud.calls("queued-resources create"))
+    assert first == second
+    assert "--spot" in second
+    assert second["--runtime-version"] == "special"
+
+
+def test_a_run_that_gets_nowhere_is_given_up(pair):
+    trainer = "#!/usr/bin/env bash\nexit 1\n"
+    (pair.folder / "origin/launch/like_t5x.sh").write_text(trainer)
+    pair.commit("always fails")
+    pair.make()
+    process = pair.ask("supervise", "ro", ZONE, "launch/like_t5x.sh", TPU_RESTARTS="2")
+    assert process.returncode == 2
+    assert "try 2 of 2" in process.stdout
+    assert (
+        "ro was started again 2 times without a new step; the last time: worker" in process.stderr
+    )
+
+
+def test_the_wait_before_a_new_start_doubles(tmp_path):
+    text = (LAUNCH / "tpu_supervise.sh").read_text()
+    formula = re.search(r"local wait=(\$\(\(.*)\n +(wait=.*)\n", text)
+    waits = []
+    for tries in (1, 2, 3, 5, 6, 7, 20):
+        command = f"tries={tries}; wait={formula[1]}; {formula[2]}; echo $wait"
+        said = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+        waits.append(int(said.stdout))
+    assert waits == [30, 60, 120, 480, 900, 900, 900]
+
+
+def test_looking_after_ends_when_the_user_stops_the_run_or_the_trainer_refuses(pair):
+    pair.make()
+    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh")
+    pair.wait_for_step(5)
+    pair.do("stop", "ro", ZONE)
+    out, err = process.communicate(timeout=240)
+    assert (process.returncode, "ro was stopped by tpu_stop.sh at step" in out) == (0, True), err
+
+    (pair.run_dir / "fail_0").write_text("0 2\n")
+    (pair.run_dir / "fail_1").write_text("0 1\n")
+    process = pair.ask("supervise", "ro", ZONE, "launch/like_t5x.sh")
+    assert process.returncode == 2
+    assert "refuses what it was given (worker 0: status 2 " in process.stderr
+
+
+def test_an_outage_of_the_cloud_is_waited_out(pair):
+    pair.make()
+    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="100")
+    pair.wait_for_step(5)
+    pair.cloud.write("faults", {"tpu-vm describe": 2, "tpu-vm ssh": 3})
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert "gcloud cannot tell about ro" in out
+    assert "The service is currently unavailable" in out
+    assert "ro has finished: step 100/100" in out
+    assert out.count("is started on ro") == 1
+
+
+# --- the stand-in itself
+
+
+def test_the_stand_in_refuses_what_gcloud_refuses(pair):
+    env = os.environ | pair.cloud.environment
+    for words in (["tpu-vm", "ssh", "ro"], ["tpu-vm", "ssh", "ro", f"--zone={ZONE}", "--works=0"]):
+        process = subprocess.run(
+            ["gcloud", "compute", "tpus", *words], env=env, capture_output=True
+        )
+        assert process.returncode == 1
+        assert process.stderr.startswith(b"ERROR: (gcloud")
+
+
+def test_the_stand_in_knows_no_flag_that_gcloud_does_not_have():
+    gcloud = shutil.which("gcloud")
+    tree = gcloud and os.path.join(
+        os.path.dirname(os.path.realpath(gcloud)), "../data/cli/gcloud_completions.py"
+    )
+    if not tree or not os.path.exists(tree):
+        pytest.skip("gcloud is not installed")
+    found = {}
+    with open(tree) as file:
+        exec(file.read(), found)
+    root = found["STATIC_COMPLETION_CLI_TREE"]
+    for command, known in FLAGS.items():
+        node = root
+        for word in ["compute", "tpus", *command.split()]:
+            node = node["commands"][word]
+        wide = {**root["flags"], **node["flags"], "--version": "value"}
+        for flag in known.split():
+            assert (wide[f"--{flag.rstrip('!')}"] == "bool") == flag.endswith("!"), (command, flag)
