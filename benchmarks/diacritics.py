@@ -1,0 +1,162 @@
+"""Word accuracy of restored diacritics on held-out text, beside two ways that need no model.
+
+    python benchmarks/diacritics.py --corpus /data/ro --out /tmp/proof
+
+The corpus is a folder of train*.jsonl and validation*.jsonl with a column `text`. A vocabulary is
+made of a part of it, with diacritics and without; a tiny T5 (4 layers and 2, width 128) is
+pretrained on it by span corruption and fine-tuned to restore diacritics; the first records of the
+validation split are then restored, freely and with nothing but diacritics allowed. The plain ways
+are the bare text as it is, and for each word its most frequent form in the whole training split.
+What is finished in --out is not done again.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tasks.diacritic_scores import frequent, frequent_forms, scores  # noqa: E402
+from tasks.letters import alphabet  # noqa: E402
+from tasks.normalize import normalize  # noqa: E402
+
+TASKS = """
+from tasks import corpora, diacritics
+from tasks.rows import Rows
+from tasks.sources import CorpusSource
+
+corpus, vocabulary = CorpusSource({corpus!r}), {out!r} + "/proof.model"
+lengths = {{"inputs": 64, "targets": 64}}
+corpora.add("proof_pretrain", corpus, vocabulary, cedilla=True)
+diacritics.add("proof_diacritics", corpus, vocabulary, lengths=lengths)
+held_out = Rows(files={{"validation": {out!r} + "/held_out.jsonl"}})
+diacritics.add("proof_held_out", held_out, vocabulary, lengths=lengths)
+"""
+VOCABULARY_DOCUMENTS = 5500
+SHOWN = ("word_accuracy", "letter_accuracy", "ambiguous_accuracy", "precision", "recall", "f1")
+SHOWN += ("sentence_accuracy", "changed_letters")
+
+
+def records(corpus: pathlib.Path, split: str):
+    """The normalized texts of a split."""
+    for path in sorted(corpus.glob(f"{split}*.jsonl")):
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                yield normalize(json.loads(line)["text"], cedilla=True)
+
+
+def call(out: pathlib.Path, module: str, *flags: str) -> None:
+    """Runs a module of the project, and says how long it took."""
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{out}"}
+    begin = time.monotonic()
+    subprocess.run([sys.executable, "-m", module, *flags], check=True, cwd=ROOT, env=env)
+    print(f"{module}: {time.monotonic() - begin:.0f} s")
+
+
+def prepare(corpus: pathlib.Path, out: pathlib.Path, held_out: int) -> None:
+    """The vocabulary, the tasks' module, and the records to be measured."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "proof_tasks.py").write_text(TASKS.format(corpus=str(corpus), out=str(out)))
+    texts = itertools.islice(records(corpus, "validation"), held_out)
+    write_records(out / "held_out.jsonl", texts)
+    if not (out / "proof.model").exists():
+        texts = itertools.islice(records(corpus, "train"), 0, 2 * VOCABULARY_DOCUMENTS, 2)
+        both = (each for text in texts for each in (text, alphabet("ro").bare(text)))
+        write_records(out / "text.jsonl", both)
+        flags = ["--corpus", str(out / "text.jsonl"), "--size", "2048"]
+        call(out, "vocabulary.train", *flags, "--out", str(out / "proof.model"))
+
+
+def write_records(path: pathlib.Path, texts) -> None:
+    """Writes JSON lines with a column `text`."""
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+
+def settings(out: pathlib.Path, task: str, **macros) -> list[str]:
+    """Gin flags of all runs."""
+    values = {
+        "MIXTURE_OR_TASK_MODULE": "proof_tasks",
+        "MIXTURE_OR_TASK_NAME": task,
+        "seqio.SentencePieceVocabulary.sentencepiece_model_file": str(out / "proof.model"),
+        "network.T5Config.num_decoder_layers": 2,
+        **macros,
+    }
+    return [f"--gin.{name}={value!r}" for name, value in values.items()]
+
+
+def train(out: pathlib.Path, pretrain_steps: int, steps: int) -> None:
+    """Pretraining and fine-tuning, each from where it stands."""
+    scheduler = "utils.create_learning_rate_scheduler"
+    if not (out / f"pretrained/checkpoint_{pretrain_steps}").exists():
+        macros = {"MODEL_DIR": str(out / "pretrained"), "TRAIN_STEPS": pretrain_steps}
+        macros |= {"EVAL_PERIOD": 500, "utils.SaveCheckpointConfig.period": 500}
+        macros |= {"EXPECTED_LOSS": None}
+        flags = settings(out, "proof_pretrain", **macros)
+        call(out, "t5x.train", "--gin_file=gin/ro_t5x_tiny.gin", *flags)
+    rate = {"factors": "linear_decay", "base_learning_rate": 0.015, "warmup_steps": 300}
+    rate |= {"step_offset": pretrain_steps, "decay_factor": 0.97 / (steps - 300)}
+    macros = {f"{scheduler}.{name}": value for name, value in rate.items()}
+    macros |= {"MODEL_DIR": str(out / "finetuned"), "TRAIN_STEPS": pretrain_steps + steps}
+    macros |= {"EVAL_PERIOD": 1000, "utils.SaveCheckpointConfig.period": 1000}
+    macros |= {"INITIAL_CHECKPOINT_PATH": f"{out}/pretrained/checkpoint_{pretrain_steps}"}
+    flags = settings(out, "proof_diacritics", **macros)
+    call(out, "t5x.train", "--gin_file=gin/ro_diacritics_tiny.gin", *flags)
+
+
+def restore(out: pathlib.Path, name: str, *flags: str) -> list[tuple[str, str]]:
+    """Pairs of the true text and the restored one, piece by piece."""
+    macros = {"CHECKPOINT_PATH": str(out / "finetuned"), "INFER_OUTPUT_DIR": str(out / name)}
+    macros |= {"MIXTURE_OR_TASK_SPLIT": "validation", "BATCH_SIZE": 64}
+    macros |= {"utils.RestoreCheckpointConfig.mode": "latest"}
+    files = ["gin/ro_diacritics_tiny.gin", "t5x/configs/runs/infer.gin"]
+    flags = [*(f"--gin_file={file}" for file in files), *flags]
+    call(out, "t5x.infer", *flags, *settings(out, "proof_held_out", **macros))
+    (path,) = (out / name).glob("proof_held_out-predict.jsonl-*")
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    return [(line["inputs"]["targets_pretokenized"], line["prediction"]) for line in found]
+
+
+def main() -> None:
+    """Does all of it and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--corpus", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--pretrain_steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=7000)
+    parser.add_argument("--held_out", type=int, default=100, help="records that are measured")
+    parser.add_argument(
+        "--measure_only", action="store_true", help="the newest checkpoint as it is"
+    )
+    values = parser.parse_args()
+    out = values.out.resolve()
+    prepare(values.corpus.resolve(), out, values.held_out)
+    if not values.measure_only:
+        train(out, values.pretrain_steps, values.steps)
+    constrained = (
+        "--gin.infer_script.infer.constraint=@tasks.constraint.Diacritics()",
+        "--gin.tasks.constraint.Diacritics.vocabulary=%VOCABULARY",
+    )
+    found = {"fine-tuned": restore(out, "free")}
+    found["fine-tuned, diacritics only"] = restore(out, "constrained", *constrained)
+    targets = [target for target, _ in found["fine-tuned"]]
+    bare = [alphabet("ro").bare(target) for target in targets]
+    table = frequent_forms(records(values.corpus, "train"), "ro")
+    plain = {"the bare text": bare, "most frequent form": frequent(bare, table)}
+    outputs = plain | {name: [text for _, text in pairs] for name, pairs in found.items()}
+    words = sum(len(target.split()) for target in targets)
+    print(f"\n{len(targets):,} pieces, {words:,} words between blanks\n")
+    print("|", *(f"{name} |" for name in ("", *SHOWN)))
+    print("|", "---|" * (len(SHOWN) + 1), sep="")
+    for name, texts in outputs.items():
+        row = scores(targets, texts, "ro")
+        print("|", *(f"{cell} |" for cell in (name, *(f"{100 * row[m]:.2f}" for m in SHOWN))))
+
+
+if __name__ == "__main__":
+    main()
