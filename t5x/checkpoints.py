@@ -239,7 +239,9 @@ class Checkpointer:
             checkpoint_folders.remove(dataset_folder(folder(step)))
 
     def _failed(self, name: str, error: BaseException) -> SaveError:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        if len(reason) > 300:  # what went wrong stands first, why it did last
+            reason = f"{reason[:60]} … {reason[-230:]}"
         last = self.last_whole
         message = f"{name} could not be written to {self.run_folder}: {reason}. " + (
             "No checkpoint was there before." if last is None else f"checkpoint_{last} is whole."
