@@ -160,11 +160,18 @@ class Pod:
         return arrays(self.run)
 
 
+def accumulated(run: pathlib.Path, purge: bool = True) -> EventAccumulator:
+    """The training events of a run; with `purge`, of steps computed twice the later ones alone."""
+    events = EventAccumulator(
+        str(run / "train"), size_guidance={"tensors": 0}, purge_orphaned_data=purge
+    )
+    events.Reload()
+    return events
+
+
 def losses(run: pathlib.Path) -> dict[int, bytes]:
     """The loss of each step of a run, as last written, as bits."""
-    events = EventAccumulator(str(run / "train"), size_guidance={"tensors": 0})
-    events.Reload()
-    values = events.Tensors("loss_per_nonpadding_target_token")
+    values = accumulated(run).Tensors("loss_per_nonpadding_target_token")
     return {e.step: make_ndarray(e.tensor_proto).tobytes() for e in values}
 
 

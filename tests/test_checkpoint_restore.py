@@ -1,13 +1,17 @@
 """A restore takes all or says what it did not take, and refuses what does not fit."""
 
 import glob
+import json
 import os
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_checkpoints import same, saved, state, zeros
+from test_checkpoints import like, same, saved, state, zeros
 
 from t5x.checkpoint_config import RestoreCheckpointConfig
+from t5x.checkpoint_reader import open_checkpoint
 from t5x.checkpoint_restore import restore
 from t5x.lazy_array import DamagedCheckpoint, LazyArray
 
@@ -56,6 +60,65 @@ def test_a_file_cut_off_is_named_as_damage(run):
     for path in glob.glob(f"{folder}/state/**/d/*", recursive=True):
         os.truncate(path, os.path.getsize(path) // 2)
     with pytest.raises(DamagedCheckpoint, match="incomplete or damaged"):
+        restore(folder, state())
+
+
+def flipped(folder):
+    """Changes 16 bytes of the largest file of a checkpoint's arrays."""
+    path = max(glob.glob(f"{folder}/state/**/d/*", recursive=True), key=os.path.getsize)
+    with open(path, "r+b") as file:
+        file.seek(os.path.getsize(path) // 2)
+        some = file.read(16)
+        file.seek(-len(some), os.SEEK_CUR)
+        file.write(bytes(b ^ 0x55 for b in some))
+
+
+@pytest.mark.parametrize("placed", [False, True])
+def test_flipped_bytes_are_damage_and_never_numbers(run, placed):
+    """Numbers that do not compress stand as they are in the file, so another one can be read."""
+    noise = np.random.default_rng(0).integers(0, 2**30, (64, 64)).astype(np.int32)
+    tree = {"target": {"w": noise.view(np.float32)}}
+    folder = saved(run, 1, tree=tree)
+    flipped(folder)
+    if placed:
+        tree = jax.tree.map(jnp.asarray, tree)
+    with pytest.raises(DamagedCheckpoint, match=r"target/w (is not what was saved|cannot be read)"):
+        restore(folder, like(tree))
+    with pytest.raises(DamagedCheckpoint):
+        open_checkpoint(folder)["target/w"].read()
+
+
+@pytest.mark.parametrize("placed", [False, True])
+@pytest.mark.parametrize("wrong", ["target/encoder/w", "state/step"])
+def test_an_array_is_held_to_the_digest_of_its_writer(run, placed, wrong):
+    folder = saved(run, 1)
+    path = f"{folder}/_CHECKPOINT_METADATA"
+    with open(path) as file:
+        noted = json.load(file)
+    noted["custom_metadata"]["digests"][wrong] ^= 1
+    with open(path, "w") as file:
+        json.dump(noted, file)
+    wanted = jax.tree.map(jnp.asarray, state()) if placed else state()
+    with pytest.raises(DamagedCheckpoint, match=rf"{wrong} is not what was saved \(its digest is"):
+        restore(folder, like(wanted))
+    with open(path, "w") as file:  # a later writer's, or T5X's
+        json.dump(noted | {"custom_metadata": {}}, file)
+    assert same(restore(folder, like(state())).state, state(1))
+
+
+def test_what_is_checked_may_still_be_rounded(run):
+    folder = saved(run, 1)
+    wanted = jax.tree.map(jnp.asarray, {"target": state()["target"]})
+    config = RestoreCheckpointConfig(folder, dtype="bfloat16")
+    found = restore(folder, like(wanted), config).state["target"]["encoder"]["w"]
+    assert found.dtype == jnp.bfloat16
+    assert np.array_equal(found, state()["target"]["encoder"]["w"].astype(jnp.bfloat16))
+
+
+def test_notes_cut_off_are_damage(run):
+    folder = saved(run, 1)
+    os.truncate(f"{folder}/_CHECKPOINT_METADATA", 100)
+    with pytest.raises(DamagedCheckpoint, match="_CHECKPOINT_METADATA is cut off or damaged"):
         restore(folder, state())
 
 

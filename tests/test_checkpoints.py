@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -282,6 +283,96 @@ def test_a_full_disk_ends_in_one_sentence_and_the_last_checkpoint_stays(run):
     checkpointer.save(3, big)
     checkpointer.close()
     assert all_steps(run) == [3]
+
+
+def test_a_state_that_is_poisoned_is_not_written(run):
+    for bad in (np.nan, np.inf):
+        tree = state(2)
+        tree["target"]["decoder"]["w"][1, 1] = bad
+        for of in (lambda x: x, jnp.asarray):
+            with Checkpointer(run) as checkpointer:
+                checkpointer.save(1, state(1))
+                checkpointer.wait()
+                with pytest.raises(FloatingPointError, match=r"target/decoder/w and 0 .*bad_steps"):
+                    checkpointer.save(2, jax.tree.map(of, tree))
+    assert os.listdir(run) == ["checkpoint_1"]
+
+
+@pytest.fixture
+def hanging(monkeypatch):
+    """A place that answers no more, until the test is over."""
+    gate = threading.Event()
+    finish = checkpoints.Checkpointer._finish
+
+    def hang(self, writer, step):
+        finish(self, writer, step)
+        gate.wait(60)
+
+    monkeypatch.setattr(checkpoints.Checkpointer, "_finish", hang)
+    yield gate
+    gate.set()
+
+
+def test_a_save_that_hangs_ends_the_run_in_one_sentence(run, hanging):
+    config = SaveCheckpointConfig(timeout=1, save_dataset=True)
+    checkpointer = Checkpointer(run, config)
+    checkpointer.save(1, state(1))
+    sentence = r"checkpoint_1 could not .* it hangs .*SaveCheckpointConfig.timeout is 1 s"
+    with pytest.raises(SaveError, match=sentence):
+        checkpointer.wait()
+    assert not checkpointer.saving
+    with pytest.raises(SaveError, match="checkpoint_2 could not be written"):  # before it copied
+        checkpointer.save(2, state(2), lambda _: hanging.wait(60))
+
+
+def test_a_save_that_fails_or_hangs_is_passed_over_if_asked(run, hanging, caplog):
+    config = SaveCheckpointConfig(timeout=1, when_failed="go_on", save_dataset=True)
+    checkpointer = Checkpointer(run, config)
+
+    def refuse(_):
+        raise OSError("refused")
+
+    assert not checkpointer.save(1, state(1), refuse)
+    assert not checkpointer.save(2, state(2), lambda _: hanging.wait(60))
+    assert caplog.text.count("could not be written") == 2
+    assert all_steps(run) == []
+    hanging.set()
+    assert checkpointer.save(3, state(3))
+    checkpointer.close()
+    assert checkpointer.last_whole == 3
+    assert same(restore(f"{run}/checkpoint_3", state()).state, state(3))
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder of 1 MiB on a disk of its own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a tmpfs is not allowed here; RLIMIT_FSIZE stands in for it above")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_disk_that_fills_up_leaves_the_last_checkpoint(small_disk):
+    run = str(small_disk / "run")
+    noise = np.random.default_rng(0).random((300, 500), np.float32)  # 0.6 MB
+    checkpointer = Checkpointer(run, SaveCheckpointConfig(keep=1))
+    checkpointer.save(1, {"target": {"w": noise}})
+    checkpointer.wait()
+
+    def save():
+        checkpointer.save(2, {"target": {"w": noise + 1}})
+        checkpointer.wait()
+
+    with pytest.raises(
+        SaveError, match=r"checkpoint_2 could .*No space left.* checkpoint_1 is"
+    ):
+        save()
+    assert os.listdir(run) == ["checkpoint_1"]
+    (left,) = restore(f"{run}/checkpoint_1", {"target": {"w": noise}}).state["target"].values()
+    assert same(left, noise)
 
 
 def test_a_folder_that_cannot_be_made_is_refused_at_once(tmp_path):

@@ -1,5 +1,6 @@
 """MODEL_DIR: where a run goes on, in the order that is promised."""
 
+import dataclasses
 import pathlib
 import types
 
@@ -40,6 +41,48 @@ def test_a_folder_that_cannot_be_is_refused(tmp_path):
     ) as e:
         run_folder.check_writable(str(tmp_path / "file" / "run"))
     assert "\n" not in str(e.value)
+
+
+def test_a_folder_that_hosts_do_not_share_is_refused(tmp_path, monkeypatch):
+    """Host 1 of a pod, whose host 0 writes elsewhere."""
+    monkeypatch.setattr(run_folder, "_make", lambda *_: None)
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    with pytest.raises(ValueError, match=r"host 1 does not share with host 0.* gs:// bucket") as e:
+        run_folder.check_writable(str(tmp_path), seconds=0.0)
+    assert "\n" not in str(e.value)
+
+
+def test_a_damaged_checkpoint_of_the_run_is_passed_over_for_the_one_before(tmp_path):
+    own = checkpoint(tmp_path / "own", 2, 5, 9)
+    damage = checkpoints.DamagedCheckpoint("It is damaged.")
+    start = run_folder.find_start(own, None)
+    earlier = run_folder.before(start, damage)
+    assert earlier == dataclasses.replace(start, path=f"{own}/checkpoint_5")
+    earliest = run_folder.before(earlier, damage)
+    with pytest.raises(checkpoints.DamagedCheckpoint, match=r"damaged. It is the only .* remove"):
+        run_folder.before(earliest, damage)
+    assert checkpoints.all_steps(own) == [2, 5, 9]  # nothing goes before something was read
+    run_folder.drop_after(earliest)
+    assert checkpoints.all_steps(own) == [2]
+    foreign = run_folder.find_start(str(tmp_path / "new"), RestoreCheckpointConfig(own))
+    with pytest.raises(checkpoints.DamagedCheckpoint, match=r"It is damaged\.$"):
+        run_folder.before(foreign, damage)
+    run_folder.drop_after(foreign)
+    run_folder.drop_after(run_folder.find_start(str(tmp_path / "new"), None))
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "gone"])
+def test_a_damaged_place_in_the_data_is_known(tmp_path, how):
+    own = checkpoint(tmp_path / "own", 2, dataset=True)
+    start = run_folder.find_start(own, None)
+    start.check_place()
+    path = pathlib.Path(start.dataset_folder) / "place"
+    if how == "gone":
+        path.unlink()
+    else:
+        path.write_text("her" if how == "cut" else "hare")
+    with pytest.raises(checkpoints.DamagedCheckpoint, match="dataset/place is missing or damaged"):
+        start.check_place()
 
 
 def test_the_runs_own_checkpoint_comes_before_the_one_it_began_with(tmp_path):

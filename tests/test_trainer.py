@@ -1,10 +1,13 @@
 """Compiled steps over a mesh: sums are a step behind, and nothing depends on the mesh."""
 
+import types
+
 import jax
 import numpy as np
 import pytest
 import toy
 
+from t5x import adafactor
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 from t5x.trainer import TerminateOnNanAction, Totals, Trainer
@@ -83,6 +86,17 @@ def test_a_batch_that_does_not_fit_names_what_to_set():
     with pytest.raises(ValueError, match=r"DatasetConfig.batch_size is 16.* multiple of 24"):
         trainer.check_batch(16)
     trainer.check_batch(48)
+
+
+def test_what_becomes_of_bad_steps_is_one_of_three():
+    settings = {"learning_rate_fn": None, "train_state_axes": None, "rng": None}
+    trainer = lambda model=None, **more: Trainer(model, None, None, **settings, **more)
+    assert trainer().bad_steps == "stop"
+    skips = types.SimpleNamespace(optimizer_def=adafactor.Adafactor(skip_nan_updates=True))
+    assert trainer(skips).bad_steps == "skip"
+    assert trainer(skips, bad_steps="go_back").bad_steps == "go_back"
+    with pytest.raises(ValueError, match="bad_steps is 'pass'; set it to 'stop', 'skip' or"):
+        trainer(bad_steps="pass")
 
 
 def test_totals_add_up_on_the_host():

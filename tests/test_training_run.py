@@ -2,6 +2,8 @@
 
 import enum
 import json
+import os
+import signal
 import types
 
 import numpy as np
@@ -156,6 +158,43 @@ def test_a_loss_that_is_no_number_is_no_result(tmp_path, loss):
     plan = Plan(total_steps=6, eval_period=3)
     with pytest.raises(FloatingPointError, match=r"loss at step 2 is (nan|inf) .*learning_rate"):
         run(tmp_path, plan, trainer=FakeTrainer(losses={2: loss}))
+
+
+def test_a_notice_in_an_evaluation_ends_it_there(tmp_path, capsys):
+    class Interrupted(FakeTrainer):
+        def evaluate(self, batches):
+            os.kill(os.getpid(), signal.SIGTERM)
+            return self.events.append(list(batches))  # which is not reached
+
+    step, events = run(tmp_path, Plan(total_steps=9, eval_period=2), trainer=Interrupted())
+    assert (step, events) == (2, ["compile"])
+    assert "Stopped by SIGTERM at step 2" in capsys.readouterr().err
+    assert [e["event"] for e in lines(tmp_path / "events.jsonl")][-2:] == ["interrupted", "end"]
+
+
+def test_gradients_that_are_no_numbers_end_the_run_though_the_loss_is_one(tmp_path):
+    class Bad(FakeTrainer):
+        def sums(self, step):
+            return super().sums(step) | {"gradient_norm": np.float32(np.nan if step == 3 else 1)}
+
+    with pytest.raises(FloatingPointError, match=r"step 3 is 3.0 and its gradients' norm nan"):
+        run(tmp_path, Plan(total_steps=6), trainer=Bad())
+
+
+def test_a_run_that_skips_every_step_ends(tmp_path):
+    class Skips(FakeTrainer):
+        def sums(self, step):
+            return dict.fromkeys(super().sums(step), np.float32(0)) | {"skipped": np.float32(1)}
+
+    with pytest.raises(FloatingPointError, match=r"The last 50 steps, to step 50, were skipped"):
+        run(tmp_path, Plan(total_steps=99, stats_period=10), trainer=Skips())
+
+
+def test_there_is_no_going_back_without_checkpoints(tmp_path):
+    trainer = FakeTrainer(losses={2: np.nan})
+    trainer.bad_steps = "go_back"
+    with pytest.raises(FloatingPointError, match="loss at step 2"):
+        run(tmp_path, Plan(total_steps=6), trainer=trainer)
 
 
 def test_it_says_what_it_read_and_where_it_goes_on(tmp_path, capsys):
