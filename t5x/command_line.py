@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 import gin
-from t5x import gin_utils, quiet
+from t5x import gin_utils, quiet, roll_call
 
 # A process that has not been heard of for so long is dead, and the others end. It speaks from a
 # thread of its own, whatever it computes or compiles.
@@ -28,6 +28,7 @@ flags.DEFINE_bool("dry_run", False, "Build everything, print the configuration, 
 flags.DEFINE_string("coordinator_address", None, "host:port of process 0, outside TPU pods.")
 flags.DEFINE_integer("process_count", None, "Number of processes, outside TPU pods.")
 flags.DEFINE_integer("process_index", None, "This process, from 0, outside TPU pods.")
+flags.DEFINE_float("roll_call_seconds", 300, "How long the other processes are waited for.")
 
 
 def run(main: Callable[..., Any]) -> None:
@@ -40,15 +41,7 @@ def run(main: Callable[..., Any]) -> None:
         configured = gin.external_configurable(main, module="__main__")
         values = flags.FLAGS
         gin_utils.parse_gin_flags(values.gin_search_paths, values.gin_file, values.gin_bindings)
-        if values.coordinator_address:
-            jax.distributed.initialize(
-                values.coordinator_address,
-                values.process_count,
-                values.process_index,
-                heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
-            )
-        elif on_tpu_machine():  # which is asked who the other workers are
-            jax.distributed.initialize(heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
+        join_others(values)
         if values.dry_run:
             configured(dry_run=True)
             print(gin.operative_config_str())
@@ -65,6 +58,17 @@ def run(main: Callable[..., Any]) -> None:
                 sys.excepthook(type(error), error, error.__traceback__)
             quiet.leave(status)
         raise
+
+
+def join_others(values: flags.FlagValues) -> None:
+    """Starts JAX with the other processes, if there are any, once all are there and alike."""
+    given = (values.coordinator_address, values.process_count, values.process_index)
+    if not (values.coordinator_address or on_tpu_machine()):
+        return
+    place = roll_call.find_place(*given, values.roll_call_seconds)
+    roll_call.hold(place, roll_call.facts(gin.config_str()), values.roll_call_seconds)
+    told = given if values.coordinator_address else ()  # else the machine tells who they are
+    jax.distributed.initialize(*told, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
 
 
 def on_tpu_machine() -> bool:

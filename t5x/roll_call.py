@@ -55,22 +55,30 @@ class Place:
         return host.strip("[]"), int(port)
 
 
-def place_in_slice(seconds: float) -> Place:
-    """This worker's place, as the machine tells jax.
+def find_place(address: str | None, count: int | None, index: int | None, seconds: float) -> Place:
+    """This worker's place; what is None the machine is asked for, as jax does it.
 
     Raises:
       RuntimeError: the name of worker 0 is not known within `seconds`.
+      ValueError: the machine does not tell what is None.
     """
-    from jax._src import clusters  # the only one who can ask; jax is pinned
+    given = (address, count, index)
+    if None in given:
+        from jax._src import clusters  # the only one who can ask; jax is pinned
 
-    detect = clusters.ClusterEnv.auto_detect_unset_distributed_params
-    try:
-        address, count, index, _ = detect(None, None, None, None, None, int(seconds))
-    except RuntimeError as error:
-        raise RuntimeError(
-            f"Worker 0 has no address within {seconds:.0f} s ({error}); {_start_it(0)}"
-        ) from error
-    return Place(address or "localhost:0", count or 1, index or 0)
+        detect = clusters.ClusterEnv.auto_detect_unset_distributed_params
+        try:
+            *given, _ = detect(*given, None, None, int(seconds))
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"Worker 0 has no address within {seconds:.0f} s ({error}); {_start_it(0)}"
+            ) from error
+    if None in given:
+        raise ValueError(
+            "This machine does not tell which of several processes this is; set "
+            "--coordinator_address=HOST:PORT, --process_count=N and --process_index=I."
+        )
+    return Place(*given)
 
 
 def facts(config: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 import gin
-from t5x import command_line, gin_utils
+from t5x import command_line, gin_utils, roll_call
 
 TEXT = """from __gin__ import dynamic_registration
 import __main__ as script
@@ -37,6 +37,9 @@ def door(monkeypatch, tmp_path):
     monkeypatch.setattr(gin_utils, "run", lambda guarded: guarded([]))
     joined = lambda *args, heartbeat_timeout_seconds: calls.append(args)
     monkeypatch.setattr(jax.distributed, "initialize", joined)
+    monkeypatch.setattr(command_line.roll_call, "hold", lambda *held: None)
+    place = lambda *given: roll_call.Place("host:12", 4, 2)
+    monkeypatch.setattr(command_line.roll_call, "find_place", place)
     monkeypatch.setattr(command_line, "on_tpu_machine", lambda: False)
     (tmp_path / "a.gin").write_text(TEXT)
     monkeypatch.chdir(tmp_path)
@@ -84,6 +87,21 @@ def test_processes_join_before_main_begins(door, monkeypatch):
     gin.clear_config()
     monkeypatch.setattr(command_line, "on_tpu_machine", lambda: True)
     assert opened(door, "--gin_file=a.gin")[0] == ()
+
+
+def test_processes_join_after_all_have_reported_the_same(door, monkeypatch):
+    """With what gin has parsed; and one who is refused does not wait for the others in JAX."""
+    held = []
+
+    def hold(place, facts, seconds):
+        held.append((place, facts["gin STEPS"], seconds))
+        raise ValueError("another commit")
+
+    monkeypatch.setattr(command_line.roll_call, "hold", hold)
+    with pytest.raises(ValueError, match="another commit"):
+        opened(door, "--gin_file=a.gin", "--coordinator_address=host:12", "--roll_call_seconds=7")
+    assert held == [(roll_call.Place("host:12", 4, 2), "3", 7.0)]
+    assert door[1] == []
 
 
 def test_in_a_pod_a_process_that_fails_leaves_at_once_and_waits_for_no_other(door, monkeypatch):

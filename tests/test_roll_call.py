@@ -10,7 +10,7 @@ import pytest
 from test_train_processes import ROOT
 
 from t5x import roll_call
-from t5x.roll_call import Place, difference, facts, hold
+from t5x.roll_call import Place, difference, facts, find_place, hold
 
 _WORKER = """
 import sys
@@ -126,6 +126,25 @@ def test_a_port_that_is_taken_is_a_sentence():
 
 def test_one_worker_waits_for_nobody():
     hold(Place("nowhere:1", 1, 0), {}, 0)
+
+
+def test_a_place_is_what_was_given_or_what_the_machine_tells(monkeypatch):
+    assert find_place("a:1", 4, 2, 60) == Place("a:1", 4, 2)
+    with pytest.raises(ValueError, match="set --coordinator_address=HOST:PORT, --process_count=N"):
+        find_place("a:1", None, None, 60)
+    from jax._src import clusters
+
+    told = lambda *given: ("b:8482", 8, 3, None)
+    asked = "auto_detect_unset_distributed_params"
+    monkeypatch.setattr(clusters.ClusterEnv, asked, staticmethod(told))
+    assert find_place(None, None, None, 60) == Place("b:8482", 8, 3)
+
+    def hangs(*given):
+        raise RuntimeError("Failed to recognize coordinator address b")
+
+    monkeypatch.setattr(clusters.ClusterEnv, asked, staticmethod(hangs))
+    with pytest.raises(RuntimeError, match="Worker 0 has no address within 60 s"):
+        find_place(None, None, None, 60)
 
 
 # --- what is compared
