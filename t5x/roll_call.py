@@ -3,7 +3,7 @@
   hold(Place("10.0.0.2:8482", count=4, index=1), facts(gin.config_str()), seconds=300)
   jax.distributed.initialize()
   ...
-  agree("data", {"data of my_corpus": "12 files, …"})       # later, what is only known then
+  agree("data", data_facts(stream.corpora))       # later, what is only known then
 
 A worker that is missing, or that runs another commit, is named on every one that is there. JAX
 alone waits for all of them, then aborts and says nothing of who was missed: so before its
@@ -24,7 +24,7 @@ import platform
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 Facts = Mapping[str, str]
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -245,6 +245,14 @@ def _workers(indices: Sequence[int]) -> str:
     return f"worker{'s' * (len(indices) > 1)} {', '.join(map(str, indices))}"
 
 
+def data_facts(corpora: Callable[[], Mapping[str, object]]) -> dict[str, str]:
+    """What each task reads on this worker; `corpora` says it, and may fail to read a file."""
+    try:
+        return {f"data of {name}": json.dumps(about) for name, about in corpora().items()}
+    except OSError as error:
+        return {"data on the disk": f"unreadable ({error})"}
+
+
 def agree(topic: str, mine: Facts, seconds: float = 300.0) -> None:
     """Compares more facts, once JAX has started; every worker must come here.
 
@@ -258,7 +266,8 @@ def agree(topic: str, mine: Facts, seconds: float = 300.0) -> None:
     count, client, reports = jax.process_count(), distributed.global_state.client, []
     if count == 1 or client is None:
         return
-    client.key_value_set(f"roll_call/{topic}/{jax.process_index()}", json.dumps(dict(mine)))
+    key = f"roll_call/{topic}/{jax.process_index()}"
+    client.key_value_set(key, json.dumps(dict(mine)), allow_overwrite=True)
     end = time.monotonic() + seconds
     for worker in range(count):
         left = max(int(1000 * (end - time.monotonic())), 1)

@@ -35,6 +35,7 @@ from t5x import (
     gin_utils,
     inference,
     quiet,
+    roll_call,
     run_folder,
     stops,
 )
@@ -277,6 +278,8 @@ def open_stream(
     elif cfg.seed is not None:
         seed = cfg.seed
     stream = get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, seed)
+    if jax.process_count() > 1:
+        roll_call.agree("data", roll_call.data_facts(stream.corpora))
     if start.dataset_folder:
         stream.restore(start.dataset_folder)
     elif start.is_own:

@@ -10,7 +10,7 @@ import pytest
 from test_train_processes import ROOT
 
 from t5x import roll_call
-from t5x.roll_call import Place, difference, facts, find_place, hold
+from t5x.roll_call import Place, data_facts, difference, facts, find_place, hold
 
 _WORKER = """
 import sys
@@ -160,6 +160,17 @@ def test_facts_are_commit_python_packages_and_bindings():
     assert found["gin TRAIN_STEPS"] == "300"
     assert found["gin TASK_FEATURE_LENGTHS"] == "{'inputs': 512, 'targets': 114}"
     assert "gin import tasks.romanian" in found
+
+
+def test_a_worker_that_cannot_read_its_files_says_so():
+    assert data_facts(lambda: {"a_task": {"files": 2}}) == {"data of a_task": '{"files": 2}'}
+
+    def corpora():
+        raise FileNotFoundError(2, "No such file or directory", "/data/a.jsonl")
+
+    reports = [{"data of a_task": "2 files"}, data_facts(corpora)]
+    assert difference(reports).startswith("data of a_task is 2 files on worker 0 and missing on ")
+    assert "/data/a.jsonl" in data_facts(corpora)["data on the disk"]
 
 
 def test_code_that_is_no_clone_is_no_error(monkeypatch, tmp_path):
