@@ -15,7 +15,7 @@ from typing import Any
 
 from absl import logging
 
-from t5x import checkpoint_folders
+from t5x import best_checkpoint, checkpoint_folders
 
 AssignmentMap = Sequence[tuple[str, str | None]]
 
@@ -34,6 +34,10 @@ class SaveCheckpointConfig:
       checkpoint_steps: steps whose checkpoints are never deleted.
       timeout: seconds after which a save that hangs counts as failed; after a quarter of them it
         is reported. Not in T5X.
+      keep_best: so many checkpoints stay that are the best by `metric`, beside the `keep` newest;
+        an evaluation that is among the best is saved too. Not in T5X.
+      metric: 'inference_eval/<task>/<name>' or 'training_eval/<task>/<name>'.
+      mode: 'max' or 'min', what is better of the metric.
       when_failed: 'stop' ends the run where a save has failed, 'go_on' says so and trains on to
         the next one. Not in T5X.
       checkpointer_cls, state_transformation_fns, use_gda, checkpoint_manager_cls: known to T5X;
@@ -48,6 +52,9 @@ class SaveCheckpointConfig:
     checkpoint_steps: Sequence[int] | None = None
     timeout: int = 1200
     when_failed: str = "stop"
+    keep_best: int | None = None
+    metric: str | None = None
+    mode: str = "max"
     checkpointer_cls: Any = None
     state_transformation_fns: Sequence[Any] = ()
     use_gda: bool = True
@@ -56,7 +63,8 @@ class SaveCheckpointConfig:
     def __post_init__(self):
         _one_of(self, "dtype", (None, "float32", "bfloat16"))
         _one_of(self, "when_failed", ("stop", "go_on"))
-        for name in ("period", "keep", "keep_dataset_checkpoints", "timeout"):
+        best_checkpoint.check(self.keep_best, self.metric, self.mode)
+        for name in ("period", "keep", "keep_dataset_checkpoints", "timeout", "keep_best"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(
@@ -72,7 +80,8 @@ class RestoreCheckpointConfig:
     Attributes:
       path: a checkpoint (mode 'specific') or a folder of checkpoints, or a list of either; what
         is not there is passed over for the next in the list. Empty: start from scratch.
-      mode: 'specific', 'latest', or 'all' (one after the other, for evaluation).
+      mode: 'specific', 'latest', 'best' (by `SaveCheckpointConfig.metric`; not in T5X), or 'all'
+        (one after the other, for evaluation).
       assignment_map: (regex, replacement) pairs. The first regex that matches a name of the
         model's state dict fully (`target/decoder/…`) says under which name the checkpoint holds
         it; a replacement of None keeps the initial value.
@@ -98,7 +107,7 @@ class RestoreCheckpointConfig:
     checkpoint_manager_cls: Any = None
 
     def __post_init__(self):
-        _one_of(self, "mode", ("specific", "latest", "all"))
+        _one_of(self, "mode", ("specific", "latest", "best", "all"))
         _one_of(self, "dtype", (None, "float32", "bfloat16", "float16"))
         for pattern, _ in self.assignment_map or ():
             try:
@@ -130,6 +139,7 @@ def checkpoint_paths(config: RestoreCheckpointConfig) -> list[str]:
 
     Returns:
       'specific': those of `config.path` that are there, in its order (to start from: the first).
+      'best': that of the first folder that has one.
       'latest', 'all': the newest, or all in ascending order, of the first folder that has any.
 
     Raises:
@@ -139,6 +149,8 @@ def checkpoint_paths(config: RestoreCheckpointConfig) -> list[str]:
     paths = [path.rstrip("/").removesuffix("/checkpoint") for path in paths]
     if config.mode == "specific":
         found = [path for path in paths if checkpoint_folders.kind(path)]
+    elif config.mode == "best":
+        found = list(filter(None, map(best_checkpoint.best_checkpoint, paths)))[:1]
     else:
         found = next(filter(None, map(_all_in, paths)), [])
         found = found[-1:] if config.mode == "latest" else found
@@ -161,7 +173,13 @@ def _none_found(mode: str, paths: Sequence[str]) -> str:
         return " ".join(map(checkpoint_folders.why_no_checkpoint, paths))
     reasons = []
     for path in paths:
-        if checkpoint_folders.kind(path):
+        if mode == "best" and _all_in(path):
+            reasons.append(
+                f"{path} has checkpoints but no note of which is the best; train with "
+                "utils.SaveCheckpointConfig.keep_best, or set RestoreCheckpointConfig.mode = "
+                "'latest'."
+            )
+        elif checkpoint_folders.kind(path):
             reasons.append(
                 f"{path} is itself a checkpoint: set RestoreCheckpointConfig.mode = 'specific'."
             )

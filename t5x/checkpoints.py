@@ -26,6 +26,7 @@ from etils import epath
 
 from t5x import checkpoint_folders, digests
 from t5x.background import Background
+from t5x.best_checkpoint import BestCheckpoints
 from t5x.checkpoint_config import SaveCheckpointConfig, checkpoint_paths
 from t5x.checkpoint_folders import all_steps, dataset_folder, latest_checkpoint, latest_step
 from t5x.checkpoint_reader import DIGESTS
@@ -76,6 +77,7 @@ class Checkpointer:
 
     Attributes:
       last_whole: step of the newest checkpoint that is whole, None before the first.
+      best: which checkpoints are the best.
 
     Raises:
       ValueError: the folder cannot be made.
@@ -95,6 +97,8 @@ class Checkpointer:
                     "that can."
                 ) from error
         self.last_whole = self.latest_step()
+        c = self.config
+        self.best = BestCheckpoints(self.run_folder, c.keep_best, c.metric, c.mode)
         self._pending: Background | None = None
         self._begin()
 
@@ -230,7 +234,8 @@ class Checkpointer:
     def _delete_old(self) -> None:
         steps = checkpoint_folders.all_steps(self.run_folder)
         folder = lambda step: checkpoint_folders.step_folder(self.run_folder, step)
-        old = steps_to_delete(steps, self.config.keep, self.config.checkpoint_steps or ())
+        pinned = {*(self.config.checkpoint_steps or ()), *self.best.steps()}
+        old = steps_to_delete(steps, self.config.keep, pinned)
         for step in old:
             logging.info("Deleting checkpoint_%d: past SaveCheckpointConfig.keep.", step)
             checkpoint_folders.remove(folder(step))

@@ -34,9 +34,14 @@ class Start:
         return self.path is not None and self.config is None
 
     @property
+    def step(self) -> int:
+        """The step that the checkpoint's name tells, 0 without one."""
+        return (checkpoint_folders.step_of(self.path) or 0) if self.path else 0
+
+    @property
     def foreign_step(self) -> int:
         """The step of another run's checkpoint, from which training counts on; else 0."""
-        return (checkpoint_folders.step_of(self.path) or 0) if self.config else 0
+        return self.step if self.config else 0
 
     @property
     def dataset_folder(self) -> str | None:

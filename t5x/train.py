@@ -30,6 +30,7 @@ from jax.experimental import multihost_utils
 
 from t5x import (
     batches,
+    best_checkpoint,
     checkpoint_restore,
     command_line,
     gin_utils,
@@ -41,6 +42,7 @@ from t5x import (
 )
 from t5x.checkpoint_config import CheckpointConfig
 from t5x.checkpoints import DamagedCheckpoint, restore
+from t5x.early_stopping import check_actions
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import (
     StateSpecs,
@@ -51,7 +53,7 @@ from t5x.train_state import (
     to_disk,
 )
 from t5x.trainer import Trainer
-from t5x.training_run import TrainingRun
+from t5x.training_run import TrainingRun, nothing_left
 from t5x.watch import Watch
 
 
@@ -114,7 +116,7 @@ def train(
       dry_run: builds and checks everything, then returns without training.
 
     Returns:
-      The last step and the state there.
+      The last step and the state there, None where nothing was left to do.
 
     Raises:
       ValueError: one sentence on what does not fit, before a device is touched.
@@ -130,6 +132,7 @@ def train(
     }
     spool_streams(cfgs)
     check_data(model, cfgs, eval_steps, verify_matching_vocabs_fn)
+    check_measured(cfgs, checkpoint_cfg, actions)
     watch = watch or Watch()
     watch.check(model, train_dataset_cfg.task_feature_lengths)
     run_folder.check_writable(model_dir)
@@ -137,6 +140,9 @@ def train(
     start = run_folder.find_start(model_dir, checkpoint_cfg.restore, keeps_place)
     stops.check_periods(plan, start.foreign_step)
     check_batches(partitioner, cfgs)
+    if not dry_run and start.is_own and start.step >= total_steps:
+        print(nothing_left(model_dir, start.step), file=sys.stderr)  # before anything is built
+        return start.step, None
 
     seed = agreed_seed(random_seed)
     kind = "rbg" if use_hardware_rng or random_seed is None else None
@@ -236,6 +242,24 @@ def check_data(
             f"train.eval_steps is {eval_steps}; set EVAL_STEPS to at least 1 batch, or "
             "train.train_eval_dataset_cfg to None."
         )
+
+
+def check_measured(
+    cfgs: Mapping[str, batches.DatasetConfig | None],
+    checkpoint_cfg: CheckpointConfig,
+    actions: Mapping[str, Sequence[Any]] | None,
+) -> None:
+    """Refuses, with a ValueError, to choose or act by what is never measured."""
+    modes = {"TRAIN_EVAL": "train_eval", "INFER_EVAL": "infer_eval"}
+    check_actions(actions, ["TRAIN", *(mode for mode, scope in modes.items() if cfgs[scope])])
+    kinds = {"training_eval": "train_eval", "inference_eval": "infer_eval"}
+    tasks = {
+        kind: [task.name for task in seqio.get_subtasks(cfgs[scope].provider)]
+        for kind, scope in kinds.items()
+        if cfgs[scope]
+    }
+    save = checkpoint_cfg.save
+    best_checkpoint.check_measured(save.metric if save else None, tasks)
 
 
 def check_batches(

@@ -17,6 +17,7 @@ import numpy as np
 from absl import logging
 
 from t5x import metrics
+from t5x.early_stopping import EarlyStoppingAction as EarlyStoppingAction  # upstream's place
 from t5x.partitioning import PjitPartitioner
 from t5x.skipping import Recent, skipping_step
 from t5x.train_state import StateSpecs, TrainState

@@ -102,10 +102,7 @@ class TrainingRun:
         self.progress = Progress(self.plan.total_steps, step, peak_share=share)
         self._start(step)
         if step >= self.plan.total_steps:
-            self.progress.note(
-                f"{self.model_dir} is at step {step:,}: nothing is left to do. Raise TRAIN_STEPS "
-                f"above {step} to train on."
-            )
+            self.progress.note(nothing_left(self.model_dir, step))
         elif step:
             self.progress.note(f"Going on from step {step:,}.")
             if self._checkpointer and (saved := self._checkpointer.latest_step()) is not None:
@@ -277,10 +274,17 @@ class TrainingRun:
             ended = self._act("TRAIN", {"train": figures})
         if stop.save:
             self._save(stop.step)
+        results = {}
         if stop.evaluate:
-            ended |= self._act("TRAIN_EVAL", self._evaluate(stop.step))
+            results["training_eval"] = self._evaluate(stop.step)
+            ended |= self._act("TRAIN_EVAL", results["training_eval"])
         if stop.infer and self.infer_evaluator:
-            ended |= self._act("INFER_EVAL", self._infer(stop.step))
+            results["inference_eval"] = self._infer(stop.step)
+            ended |= self._act("INFER_EVAL", results["inference_eval"])
+        if self._checkpointer and self._checkpointer.best.note(stop.step, results):
+            self.progress.note(f"step {stop.step:,}  the best so far by {self.save_cfg.metric}")
+            if not stop.save:
+                self._save(stop.step)
         self._fill_in(stop.step, stop.evaluate)
         if stop.log:
             self._writers.flush()
@@ -366,6 +370,14 @@ class TrainingRun:
             for action in actions:
                 ended |= action.run(self.trainer.state, metrics_by_task=results)
         return bool(multihost_utils.broadcast_one_to_all(np.int32(ended)))
+
+
+def nothing_left(model_dir: str, step: int) -> str:
+    """What a run says that is at its end."""
+    return (
+        f"{model_dir} is at step {step:,}: nothing is left to do. Raise TRAIN_STEPS above {step} "
+        "to train on."
+    )
 
 
 def _listed(values: Mapping[str, Any]) -> str:
