@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import seqio
 
+import gin
+
 
 @dataclasses.dataclass
 class DatasetConfig:
@@ -71,7 +73,8 @@ class DatasetConfig:
 
 def _import(module: str) -> None:
     try:
-        importlib.import_module(module)
+        with gin.unlock_config():  # what it makes configurable comes after all gin files
+            importlib.import_module(module)
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):
             raise ValueError(

@@ -2,6 +2,7 @@
 
 import collections
 import json
+import sys
 import types
 
 import jax
@@ -11,6 +12,7 @@ import seqio
 import tensorflow as tf
 import toy
 
+import gin
 from t5x import batches, hosts
 from t5x.partitioning import PjitPartitioner
 
@@ -184,6 +186,19 @@ def test_a_module_is_imported_for_its_tasks(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match=r"needs the module 'no_such_module': install"):
         toy.data(module="needs_another")
+
+
+def test_a_module_may_have_configurables_of_its_own_though_gin_is_locked(tmp_path, monkeypatch):
+    text = "import gin\n@gin.configurable(module='late_task')\ndef late(): pass\n"
+    (tmp_path / "late_task.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    gin.finalize()
+    try:
+        toy.data(module="late_task")
+        assert gin.config_is_locked()
+    finally:
+        gin.clear_config()
+    assert "late_task" in sys.modules
 
 
 def test_packing_operations_of_others_are_refused_by_name():
