@@ -181,7 +181,7 @@ class Counter:
 def _feature(value) -> dict[str, Any]:
     value = np.asarray(value)
     shape = [None, *value.shape[1:]] if value.shape else []
-    return {"shape": shape, "dtype": "string" if value.dtype == object else value.dtype.name}
+    return {"shape": shape, "dtype": "string" if value.dtype.kind in "OSU" else value.dtype.name}
 
 
 def _tally(job: Job) -> dict[str, int]:

@@ -7,7 +7,8 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from tasks import pairs, vocabularies
+from tasks import cached_examples, pairs, vocabularies
+from tasks.cache_plan import Job, parts_of, shards_of
 from tasks.rows import Rows
 
 LENGTHS = {"inputs": 12, "targets": 6}
@@ -84,3 +85,18 @@ def test_positions_of_a_task_that_counts_can_be_saved(tmp_path):
     tf.train.Checkpoint(iterator=other).read(path)
     assert [row["inputs"].numpy().tolist() for row in other] == rest
     assert rest
+
+
+def test_its_tokens_can_be_cached_ahead_of_time(tmp_path):
+    task = task_of("pair_cached", tmp_path, [(f"text {i}", f"t {i}") for i in range(30)])
+    job = Job("pair_cached", str(tmp_path / "cache"), splits=("train",), modules=("tasks.pairs",))
+    cached_examples.check(job)
+    for part in parts_of(job):
+        cached_examples.write_part(job, part)
+    for shard in shards_of(job):
+        cached_examples.write_shard(job, shard)
+    cached_examples.finish(job)
+    seqio.add_global_cache_dirs([job.out])
+    rows = task.get_dataset(LENGTHS, "train", use_cached=True, shuffle=False)
+    found = {row["targets_pretokenized"].decode() for row in rows.as_numpy_iterator()}
+    assert found == {f"t {i}" for i in range(30)}
