@@ -12,7 +12,7 @@ import subprocess
 import time
 
 from gcloud_stand_in import Cloud
-from test_launch import LAUNCH, executable
+from test_launch import ROOT, executable
 from test_setup import FAKE_PYTHON
 
 ZONE = "us-central2-b"
@@ -53,12 +53,17 @@ say "All is done."
 
 
 class Pod:
-    """A user's clone, its origin, and a cloud; scripts are called from the clone."""
+    """A user's clone, its origin, and a cloud; scripts are called from the clone.
 
-    def __init__(self, folder, workers=4, **settings):
+    The origin has the launch scripts, and other `rooms` of the repository where it is asked for.
+    """
+
+    def __init__(self, folder, workers=4, rooms=(), worker_environment=None, **settings):
         self.folder, self.run_dir = folder, folder / "run"
         origin, self.clone = folder / "origin", folder / "clone"
-        shutil.copytree(LAUNCH, origin / "launch", ignore=shutil.ignore_patterns("env"))
+        for room in ("launch", *rooms):
+            ignored = shutil.ignore_patterns("env", "__pycache__")
+            shutil.copytree(ROOT / room, origin / room, ignore=ignored)
         executable(origin / "launch/like_t5x.sh", TRAINER)
         (origin / "requirements.txt").write_text("one==1\n")
         (origin / ".gitignore").write_text(".venv/\n/runs/\n/launch/env\n")
@@ -70,7 +75,8 @@ class Pod:
             text = FAKE_PYTHON.format(version="3.11.7", old=0, bare=0, folder=folder)
             executable(folder / "pythons" / name, text)
         path = f"{folder}/pythons:{os.environ['PATH']}"
-        self.cloud = Cloud(folder / "cloud", {"PATH": path}, workers)
+        environment = {"PATH": path} | (worker_environment or {})
+        self.cloud = Cloud(folder / "cloud", environment, workers)
         self.settings = {
             "MODEL_DIR": str(self.run_dir),
             "TPU_PASS": "STEPS",

@@ -3,12 +3,17 @@
 import os
 import re
 import shutil
+import socket
 import subprocess
+import sys
+import time
 
 import pytest
 from gcloud_stand_in import FLAGS
 from simulated_pod import ZONE, Pod, flags_of
-from test_launch import LAUNCH
+from test_launch import LAUNCH, executable
+
+from t5x import checkpoint_folders
 
 
 @pytest.fixture
@@ -104,6 +109,50 @@ def test_an_outage_of_the_cloud_is_waited_out(pair):
     assert "The service is currently unavailable" in out
     assert "ro has finished: step 100/100" in out
     assert out.count("is started on ro") == 1
+
+
+# --- the real trainer
+
+
+@pytest.mark.slow
+def test_the_tiny_recipe_trains_on_a_pod_stops_and_goes_on(tmp_path):
+    """Two workers, whose processes are those of t5x.train, by nothing but the scripts."""
+    with socket.create_server(("", 0)) as server:
+        coordinator = f"127.0.0.1:{server.getsockname()[1]}"
+    environment = {"PYTHON": sys.executable, "JAX_PLATFORMS": "cpu", "COORDINATOR": coordinator}
+    rooms = ("t5x", "tasks", "gin", "data")
+    pod = Pod(tmp_path, workers=2, rooms=rooms, worker_environment=environment)
+    which = "--process_count=2 --process_index=$TPU_WORKER_ID"
+    executable(
+        tmp_path / "origin/launch/pod_tiny.sh",
+        "#!/usr/bin/env bash\n"
+        f"exec bash launch/ro_t5x_tiny.sh --coordinator_address=$COORDINATOR {which} $@\n",
+    )
+    pod.commit("on two machines")
+    subprocess.run(["git", "-C", pod.clone, "pull", "-q"], check=True)
+    run = ["run", "ro", ZONE, "launch/pod_tiny.sh", "--gin.EVAL_PERIOD=5", "--gin.EVAL_STEPS=1"]
+
+    def status_with(text):
+        end = time.monotonic() + 400
+        while len(re.findall(text, said := pod.ask("status", "ro", ZONE).stdout)) < 2:
+            assert "failed" not in said, said + pod.do("logs", "ro", ZONE, "1")
+            assert time.monotonic() < end, said
+            time.sleep(1)
+        return said
+
+    with pod.cloud:
+        pod.make()
+        pod.do(*run, "--gin.TRAIN_STEPS=100000")
+        status_with(r"training  step 1\d/100000  loss \d\.\d+  [\d.]+ steps/s")
+        said = pod.do("stop", "ro", ZONE)
+        assert said.count("stopped") == 2, said
+        stopped_at = checkpoint_folders.latest_step(str(pod.run_dir))
+        said = pod.do("logs", "ro", ZONE)
+        assert f"at step {stopped_at:,}; the same command goes on from here." in said
+        pod.do(*run, f"--gin.TRAIN_STEPS={stopped_at + 10}")
+        status_with("finished")
+        assert f"Going on from step {stopped_at:,}." in pod.do("logs", "ro", ZONE)
+        assert checkpoint_folders.latest_step(str(pod.run_dir)) == stopped_at + 10
 
 
 # --- the stand-in itself
