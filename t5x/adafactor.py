@@ -71,7 +71,8 @@ class Adafactor(OptimizerDef):
       weight_decay_rate_lr_exponent: multiplies the decay by learning_rate to this power.
       global_norm_clip_threshold: clips gradients together before anything else.
       max_parameter_scale: greatest parameter scale.
-      skip_nan_updates: keeps the old value where the new one is NaN.
+      skip_nan_updates: keeps the old value where the new one is NaN or infinite; a run then goes
+        on, see `trainer.Trainer.bad_steps`.
     """
 
     learning_rate: float | None = None
@@ -206,7 +207,7 @@ class Adafactor(OptimizerDef):
             new["m"] = update.astype(self.dtype_momentum)
         new_param = (1.0 - self.weight_decay(learning_rate)) * param - update
         if self.skip_nan_updates:
-            keep = lambda new, old: jnp.where(jnp.isnan(new), old, new)
+            keep = lambda new, old: jnp.where(jnp.isfinite(new), new, old)
             new_param, new = jax.tree.map(keep, (new_param, new), (param, dict(state)))
         return new_param.astype(param.dtype), new
 

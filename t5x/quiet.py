@@ -105,11 +105,13 @@ def keep_in(folder: str, host: int) -> None:
 
 def leave(status: int) -> None:
     """Ends the process now, its log kept: no thread and no other host is waited for."""
-    sys.stdout.flush()
-    if _State.copy:
-        _State.copy.now()
-    _end()
-    os._exit(status)
+    try:
+        sys.stdout.flush()
+        if _State.copy:
+            _State.copy.now()
+        _end()
+    finally:
+        os._exit(status)
 
 
 def _command(text: str) -> None:
@@ -142,7 +144,8 @@ def _write_log(reading: int, handle: int, spool: str, terminal: int) -> None:
     log, path, done = os.fdopen(handle, "wb", buffering=0), spool, False
     for line in os.fdopen(reading, "rb"):
         text, is_command, command = line.partition(_COMMAND)
-        log.write(text)
+        with contextlib.suppress(OSError):  # a full disk must not silence who writes here
+            log.write(text)
         if _FATAL.search(text):
             os.write(terminal, text)
         if is_command and command == b"done\n":
@@ -153,7 +156,8 @@ def _write_log(reading: int, handle: int, spool: str, terminal: int) -> None:
             log.close()
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
             log = os.fdopen(os.open(path, flags, 0o644), "ab", buffering=0)
-            log.write(pathlib.Path(spool).read_bytes())
+            with contextlib.suppress(OSError):
+                log.write(pathlib.Path(spool).read_bytes())
     if path != spool or done:
         os.remove(spool)
     if not done:

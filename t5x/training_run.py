@@ -107,22 +107,31 @@ class TrainingRun:
             self.progress.note(f"Going on from step {step:,}.")
             if self._checkpointer and (saved := self._checkpointer.latest_step()) is not None:
                 self.progress.saved(saved)
-        with self._interruption:  # to the very end: a notice must not cut the last save short
-            try:
-                with self.progress:
-                    if step < self.plan.total_steps:
-                        self._compile()
-                    step = self._train(step, evaluate_first)
-                    self.log.write("end", step=step)
-            except BaseException as error:
-                reason = f"{type(error).__name__}: {error}".splitlines()[0]
-                if self.trainer.state is not None:
-                    step = int(self.trainer.state.step)
-                self.log.write("failed", step=step, reason=reason)
-                # All hosts see a loss alike; of anything else the others may not know.
-                self._close(hurry=not isinstance(error, FloatingPointError))
-                raise
-            self._close()
+        try:
+            with self._interruption:  # to the very end: a notice must not cut the last save short
+                return self._run(step, evaluate_first)
+        except tf.errors.OpError as error:  # of metrics: the data tells of its own in other words
+            raise RuntimeError(
+                f"{self.model_dir} cannot be written ({_reason(error)}). Once that is mended, the "
+                "same command goes on from the last checkpoint."
+            ) from error
+
+    def _run(self, step: int, evaluate_first: bool) -> int:
+        try:
+            with self.progress:
+                if step < self.plan.total_steps:
+                    self._compile()
+                step = self._train(step, evaluate_first)
+                self.log.write("end", step=step)
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            if self.trainer.state is not None:
+                step = int(self.trainer.state.step)
+            self.log.write("failed", step=step, reason=reason)
+            # All hosts see a loss alike; of anything else the others may not know.
+            self._close(hurry=not isinstance(error, FloatingPointError))
+            raise
+        self._close()
         return step
 
     def _start(self, step: int) -> None:
@@ -196,9 +205,9 @@ class TrainingRun:
             with self.progress.busy("finishing the checkpoint"):
                 self._checkpointer.close(hurry and jax.process_count() > 1)
             self._note_save()
-        self._writers.close()
         self.log.close()
         self.stream.close()
+        self._writers.close()
 
     def writer(self, name: str) -> metric_writers.MetricWriter:
         """Where the metrics of `<model_dir>/<name>` go; silent on all hosts but the first."""
@@ -378,6 +387,11 @@ def nothing_left(model_dir: str, step: int) -> str:
         f"{model_dir} is at step {step:,}: nothing is left to do. Raise TRAIN_STEPS above {step} "
         "to train on."
     )
+
+
+def _reason(error: tf.errors.OpError) -> str:
+    text = error.message.strip().splitlines()[0]
+    return text if len(text) < 300 else f"{text[:60]} … {text[-230:]}"
 
 
 def _listed(values: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import toy
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
-from t5x import checkpoints, train
+from t5x import batches, checkpoint_folders, checkpoints, train
 from t5x.checkpoint_config import CheckpointConfig, RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
@@ -175,6 +176,58 @@ def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(undisturbed,
     with pytest.raises(FloatingPointError, match=r"step 1 is .* nan; no checkpoint is writ"):
         run(tmp_path / "run", restore=restore)
     assert checkpoints.all_steps(str(tmp_path / "run")) == []
+
+
+def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(undisturbed, tmp_path, caplog):
+    folder, _, losses = undisturbed
+    shutil.copytree(folder, tmp_path / "run")
+    newest = tmp_path / "run/checkpoint_8"
+    place = sorted(newest.glob("dataset/*.rows.npz"))[0]
+    place.write_bytes(place.read_bytes()[:-9])
+    step, _, later = run(tmp_path / "run", total_steps=9)
+    assert "rows.npz is missing or damaged" in caplog.text
+    assert f"Going on from {tmp_path}/run/checkpoint_4 instead" in caplog.text
+    assert (step, list(later)) == (9, [5, 6, 7, 8, 9])
+    assert {**losses, **later} == {**later, **losses}
+    assert checkpoints.all_steps(str(tmp_path / "run")) == [4, 8, 9]
+    checkpoint_folders.check_checksums(f"{newest}/dataset")
+
+
+class Spoiled(batches.TrainStream):
+    """Whose sixth batch has targets that no vocabulary has, so that its loss is no number."""
+
+    taken = 0
+
+    def __next__(self):
+        batch = super().__next__()
+        self.taken += 1
+        if self.taken == 6:
+            batch = {**batch, "decoder_target_tokens": batch["decoder_target_tokens"] + 10**6}
+        return batch
+
+
+@pytest.mark.parametrize(
+    ("bad_steps", "steps", "taken"), [("skip", [1, 2, 3, 4, 5, 7, 8], 8), ("go_back", None, 10)]
+)
+def test_a_bad_batch_is_left_behind_if_asked(tmp_path, capsys, bad_steps, steps, taken):
+    streams, watch = [], Watch()
+
+    def stream(*args):
+        streams.append(Spoiled(*args))
+        return streams[-1]
+
+    step, state, _ = run(tmp_path, watch, trainer={"bad_steps": bad_steps}, get_dataset_fn=stream)
+    assert step == 8
+    assert streams[0].taken == taken
+    assert list(watch.losses) == steps or list(range(1, 9))
+    assert jax.tree.all(jax.tree.map(lambda x: np.isfinite(x).all(), state.params))
+    assert checkpoints.all_steps(str(tmp_path)) == [4, 8]
+    events = (tmp_path / "events.jsonl").read_text()
+    if bad_steps == "skip":
+        assert '"event": "skipped", "step": 6' in events
+    else:
+        assert '"event": "returned", "step": 4' in events
+        assert "and on with the data that comes next: The loss at step 6" in capsys.readouterr().err
 
 
 # What is refused, and the words that say why; nothing is left behind and nothing compiled.

@@ -8,6 +8,7 @@ import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from t5x.stops import Plan
 from t5x.training_run import TrainingRun
@@ -188,6 +189,20 @@ def test_a_run_that_skips_every_step_ends(tmp_path):
 
     with pytest.raises(FloatingPointError, match=r"The last 50 steps, to step 50, were skipped"):
         run(tmp_path, Plan(total_steps=99, stats_period=10), trainer=Skips())
+
+
+def test_metrics_that_cannot_be_written_end_the_run_in_one_sentence(tmp_path):
+    class Full(Note):
+        def __init__(self, *_):
+            pass
+
+        def write_scalars(self, *_):
+            raise tf.errors.ResourceExhaustedError(None, None, "x; No space left on device")
+
+        close = flush = write_scalars
+
+    with pytest.raises(RuntimeError, match=r"cannot be written \(x; No space left .*goes on from"):
+        run(tmp_path, Plan(total_steps=6, stats_period=2), watch=Watch(writers=(Full,)))
 
 
 def test_there_is_no_going_back_without_checkpoints(tmp_path):
