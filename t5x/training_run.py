@@ -5,8 +5,10 @@ What is written: metrics under `train/` and `training_eval/<task>/`, checkpoints
 leaves, out of an evaluation too.
 """
 
+import contextlib
 import math
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -125,7 +127,7 @@ class TrainingRun:
                 self.log.write("end", step=step)
         except BaseException as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            if self.trainer.state is not None:
+            with contextlib.suppress(Exception):  # where another host is gone, so is the state
                 step = int(self.trainer.state.step)
             self.log.write("failed", step=step, reason=reason)
             # All hosts see a loss alike; of anything else the others may not know.
@@ -390,7 +392,7 @@ def nothing_left(model_dir: str, step: int) -> str:
 
 
 def _reason(error: tf.errors.OpError) -> str:
-    text = error.message.strip().splitlines()[0]
+    text = re.sub(r"\{\{.*?\}\} ?", "", error.message.strip().splitlines()[0])
     return text if len(text) < 300 else f"{text[:60]} … {text[-230:]}"
 
 

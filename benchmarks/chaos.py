@@ -1,0 +1,218 @@
+"""Disturbs a run of real processes at random moments and holds its end to that of a quiet one.
+
+    python benchmarks/chaos.py --rounds 20 --processes 2 --folder /tmp/chaos --seed 0
+
+Each round starts the run where the one before has left it, and lets one fault happen: kill -9 of
+one process or of all, SIGTERM to one, a file of the newest checkpoint cut short, bytes of its
+arrays flipped, the disk filled. Prints a line a round, then how many steps had to be computed
+again, and whether every loss and every final array is that of the quiet run, bit for bit. Records
+count as lost or repeated where a step's loss differs. A small model: a start takes most of a round.
+
+The disk is a tmpfs of 64 MiB, which takes the right to mount; without it no disk is filled.
+"""
+
+import argparse
+import contextlib
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+import pods  # noqa: E402
+
+BATCH = 8  # of pods.SMALL
+ENDLESS = 1_000_000
+FAULTS = ("kill one", "kill all", "SIGTERM one", "cut a file", "flip bytes", "fill the disk")
+
+
+class Chaos:
+    """One run and what happens to it."""
+
+    def __init__(self, folder: pathlib.Path, processes: int, seed: int):
+        self.folder, self.processes = folder, processes
+        self.random = random.Random(seed)
+        self.programs = folder.parent / "programs"
+        self.run = folder / "run"
+        self.slowest, self.recognised = 0.0, 0
+
+    def pod(self, steps: int) -> pods.Pod:
+        """The run's processes, going on."""
+        return pods.Pod(self.folder, steps, self.processes, self.programs)
+
+    def round(self, fault: str) -> str:
+        """Lets the fault happen; returns what came of it."""
+        with self.pod(ENDLESS) as pod:
+            first = self._first_step(pod)
+            time.sleep(self.random.uniform(0.0, 3.0))
+            begun = time.monotonic()
+            statuses = getattr(self, "_" + fault.replace(" ", "_").lower())(pod)
+            seconds = time.monotonic() - begun
+            reached = self._reached(pod)
+            self.recognised += "Going on from /" in pod.said()
+        self.slowest = max(self.slowest, seconds)
+        whole = pod.saved()
+        assert whole, f"no checkpoint is left: {pod.said()}"
+        return (
+            f"{fault:14} from step {first:4} to {reached:4}  ended after {seconds:4.1f} s with "
+            f"{statuses}  newest checkpoint {whole[-1]}"
+        )
+
+    def _first_step(self, pod: pods.Pod) -> int:
+        """Waits until two checkpoints are there and a step was taken; where this start began."""
+        pod.wait_for(lambda: self._reached(pod) and len(pod.saved()) > 1, 600)
+        begins = re.search(r"Going on from step ([\d,]+)", pod.said())
+        return int(begins[1].replace(",", "")) if begins else 0
+
+    def _reached(self, pod: pods.Pod) -> int:
+        steps = re.findall(r"^step ([\d,]+)/", pod.said(), re.MULTILINE)
+        return int(steps[-1].replace(",", "")) if steps else 0
+
+    def _kill_one(self, pod: pods.Pod) -> list[int]:
+        pod.processes[self.random.randrange(self.processes)].kill()
+        return pod.ends(within=120)
+
+    def _kill_all(self, pod: pods.Pod) -> list[int]:
+        pod.kill()
+        return pod.ends()
+
+    def _sigterm_one(self, pod: pods.Pod) -> list[int]:
+        pod.send(self.random.randrange(self.processes), signal.SIGTERM)
+        statuses = pod.ends(within=120)
+        assert not any(statuses), pod.said()
+        return statuses
+
+    def _files(self, pod: pods.Pod, pattern: str) -> list[pathlib.Path]:
+        """Files of the newest checkpoint."""
+        pod.kill()
+        newest = self.run / f"checkpoint_{pod.saved()[-1]}"
+        return sorted(p for p in newest.rglob(pattern) if p.is_file() and p.stat().st_size)
+
+    def _cut_a_file(self, pod: pods.Pod) -> list[int]:
+        path = self.random.choice(self._files(pod, "*"))
+        with open(path, "r+b") as file:
+            file.truncate(self.random.randrange(path.stat().st_size))
+        return pod.ends()
+
+    def _flip_bytes(self, pod: pods.Pod) -> list[int]:
+        path = max(self._files(pod, "d/*"), key=lambda p: p.stat().st_size)
+        data = bytearray(path.read_bytes())
+        for place in self.random.sample(range(len(data)), 16):
+            data[place] ^= self.random.randrange(1, 256)
+        path.write_bytes(data)
+        return pod.ends()
+
+    def _fill_the_disk(self, pod: pods.Pod) -> list[int]:
+        ballast = self.folder / "ballast"
+        with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 16))
+        statuses = pod.ends(within=300)
+        ballast.unlink()
+        assert all(statuses), pod.said()
+        assert re.search(r"Error: .* (cannot|could not) be written .*No space", pod.said()), (
+            pod.said()
+        )
+        return statuses
+
+    def finish(self) -> int:
+        """Lets it run ten steps more, to its end; returns the last step."""
+        last = self.pod_saved()[-1] // 10 * 10 + 20
+        with self.pod(last) as pod:
+            assert not any(pod.ends()), pod.said()
+        return last
+
+    def pod_saved(self) -> list[int]:
+        """Steps of the whole checkpoints."""
+        return pods.checkpoint_folders.all_steps(str(self.run))
+
+
+@contextlib.contextmanager
+def small_disk(folder: pathlib.Path, megabytes: int = 64) -> Iterator[bool]:
+    """Makes `folder`, of that size if this process may mount; tells whether it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
+    try:
+        mounted = not subprocess.run(mount, capture_output=True, check=False).returncode
+    except FileNotFoundError:
+        mounted = False
+    try:
+        yield mounted
+    finally:
+        if mounted:
+            subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+def chaos(
+    folder: pathlib.Path, rounds: int, processes: int, seed: int, faults: tuple[str, ...] = FAULTS
+) -> dict[str, float]:
+    """Runs all of it in an empty `folder`.
+
+    Returns:
+      rounds, last_step, recognised_damage, slowest_end (seconds), differing_steps,
+      differing_arrays, lost_or_repeated_records.
+    """
+    with small_disk(folder / "disturbed") as mounted:
+        faults = [fault for fault in faults if mounted or fault != "fill the disk"]
+        disturbed = Chaos(folder / "disturbed", processes, seed)
+        plan = [fault for _ in range(-(-rounds // len(faults))) for fault in _shuffled(
+            faults, disturbed.random)]  # fmt: skip
+        for number, fault in enumerate(plan[:rounds], 1):
+            print(f"round {number:2}/{rounds}  {disturbed.round(fault)}", flush=True)
+        last = disturbed.finish()
+        found, state = pods.losses(disturbed.run), pods.arrays(disturbed.run)
+        steps = computed_steps(disturbed.run)
+    with pods.Pod(folder / "quiet", last, processes, disturbed.programs) as quiet:
+        assert not any(quiet.ends()), quiet.said()
+        wanted, end = quiet.losses(), quiet.arrays()
+    assert sorted(wanted) == list(range(1, last + 1))
+    differing = [step for step in wanted if found.get(step) != wanted[step]]
+    arrays = [name for name in end if not np.array_equal(end[name], state[name])]
+    return {
+        "rounds": rounds,
+        "last_step": last,
+        "steps_computed_again": steps - last,
+        "recognised_damage": disturbed.recognised,
+        "slowest_end": round(disturbed.slowest, 1),
+        "differing_steps": len(differing),
+        "differing_arrays": len(arrays),
+        "lost_or_repeated_records": BATCH * len(differing),
+    }
+
+
+def computed_steps(run: pathlib.Path) -> int:
+    """How many steps were logged in all, those computed again included."""
+    values = pods.accumulated(run, purge=False).Tensors("loss_per_nonpadding_target_token")
+    return len(values)
+
+
+def _shuffled(faults: list[str], by: random.Random) -> list[str]:
+    return by.sample(faults, len(faults))
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("/tmp/chaos"))
+    parser.add_argument("--seed", type=int, default=0)
+    values = parser.parse_args()
+    for part in ("disturbed", "quiet"):
+        shutil.rmtree(values.folder / part, ignore_errors=True)
+    results = chaos(values.folder, values.rounds, values.processes, values.seed)
+    for name, value in results.items():
+        print(f"{name:26} {value}")
+
+
+if __name__ == "__main__":
+    main()
