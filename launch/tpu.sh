@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Sourced by the tpu_*.sh scripts: settings, the slice they are about, commands on its workers.
+set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 # launch/env, over which the environment wins.

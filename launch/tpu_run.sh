@@ -8,6 +8,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/tpu.sh"
 
 if [[ "${1:-}" == --supervise ]]; then
+  rm -rf "$WORK"
   exec bash "$ROOT/launch/tpu_supervise.sh" "${@:2}"
 fi
 take_run "NAME ZONE launch/RECIPE.sh [flags]" "$@"

@@ -43,6 +43,7 @@ is_gone() {
 
 # Makes the slice anew as it was.
 make_slice() {
+  say "$NAME is made anew ($type${spot:+, spot}${queued:+, queued})."
   call tpu_delete.sh "$NAME" "$ZONE" --yes || return
   TPU_RUNTIME="$runtime" TPU_SPOT="$spot" TPU_QUEUED="$queued" \
     call tpu_create.sh "$NAME" "$type" "$ZONE" || return
@@ -101,6 +102,8 @@ judge_run() {
   read_run
   if [[ -z "$WHY" ]]; then
     started=yes doubtful=0
+  elif [[ "$ALL" =~ ^(\ unknown)+\ $ ]]; then # nothing is known that would ask for anything
+    ((++doubtful != 4)) || say "no worker of $NAME answers: its network, or yours? ($WHY)"
   elif [[ "$ALL" =~ \ (training|unknown)\  ]] && ((++doubtful < 4)); then
     : # one that has ended may not have been noticed yet by the others
   elif [[ -z "$started" ]]; then

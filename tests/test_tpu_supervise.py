@@ -111,6 +111,23 @@ def test_an_outage_of_the_cloud_is_waited_out(pair):
     assert out.count("is started on ro") == 1
 
 
+def test_a_slice_is_not_made_anew_because_nobody_here_reaches_it(pair):
+    pair.make()
+    pair.do("run", "ro", ZONE, "launch/like_t5x.sh", STEPS="100")
+    silent = [pair.cloud.home("ro", worker) / ".silent" for worker in (0, 1)]
+    for path in silent:
+        path.touch()
+    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="100")
+    said = [process.stdout.readline() for _ in range(2)]
+    assert "no worker of ro answers: its network, or yours?" in said[1]
+    for path in silent:
+        path.unlink()
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert not pair.cloud.calls("tpu-vm delete")
+    assert "ro has finished: step 100/100" in out
+
+
 # --- the real trainer
 
 
@@ -143,7 +160,7 @@ def test_the_tiny_recipe_trains_on_a_pod_stops_and_goes_on(tmp_path):
     with pod.cloud:
         pod.make()
         pod.do(*run, "--gin.TRAIN_STEPS=100000")
-        status_with(r"training  step 1\d/100000  loss \d\.\d+  [\d.]+ steps/s")
+        status_with(r"training  step \d+/100,000  loss \d\.\d+  [\d.]+ steps/s")
         said = pod.do("stop", "ro", ZONE)
         assert said.count("stopped") == 2, said
         stopped_at = checkpoint_folders.latest_step(str(pod.run_dir))
