@@ -58,6 +58,7 @@ class Predictor:
 
         model = self.model
         return {
+            "lay out": jax.jit(getattr(model, "decoding_params", lambda params: params)),
             "predict": compiled(model.predict_batch),
             "score": compiled(model.score_batch),
             "predict_with_aux": compiled(model.predict_batch_with_aux),
@@ -72,6 +73,8 @@ class Predictor:
         """
         # Whole along `data`: a decoder that gathered its parameters at each token would only wait.
         params = jax.device_put(params, jax.tree.map(lambda x: gathered(x.sharding), params))
+        if mode != "score":
+            params = self._steps["lay out"](params)
         results, pending = {}, None
         for batch, places in self.passing(self._batches(examples)):
             begun = self._steps[mode](params, batch), places

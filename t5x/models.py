@@ -16,10 +16,11 @@ import jax
 import jax.numpy as jnp
 
 from t5x import decoding, losses, metrics
-from t5x.decoder_steps import DecoderSteps
+from t5x.decoder_steps import DecoderSteps, DecoderWeights
 from t5x.optimizers import OptimizerDef
 
 Batch = Mapping[str, jax.Array]
+_DECODER = "decoder laid out for steps"  # in place of the parameters' "decoder"
 
 
 class EncoderDecoderModel:
@@ -153,10 +154,18 @@ class EncoderDecoderModel:
 
     def decoder_steps(self, params: Any, inputs_BI: jax.Array, length: int) -> DecoderSteps:
         """The decoder for these inputs, encoded, one place at a time up to `length`."""
+        plain = {name: part for name, part in params.items() if name != _DECODER}
         encoded = self.module.apply(
-            {"params": params}, inputs_BI, enable_dropout=False, method="encode"
+            {"params": plain}, inputs_BI, enable_dropout=False, method="encode"
         )
-        return DecoderSteps(self.module.config, params, encoded, inputs_BI, length)
+        weights = params.get(_DECODER) or DecoderWeights.of(self.module.config, params)
+        return DecoderSteps.begin(self.module.config, weights, encoded, inputs_BI, length)
+
+    def decoding_params(self, params: Any) -> dict[str, Any]:
+        """Parameters laid out for `predict_batch`, which takes both: quicker where it is called
+        again and again."""
+        kept = {name: part for name, part in params.items() if name != "decoder"}
+        return kept | {_DECODER: DecoderWeights.of(self.module.config, params)}
 
     @property
     def FEATURE_CONVERTER_CLS(self) -> Callable[..., Any]:

@@ -1,0 +1,97 @@
+"""Classification as one token: one step of the decoder, the best of the classes' ids.
+
+  from t5x import classifier
+  models.EncoderDecoderModel.decode_fn = @classifier.one_token()
+  classifier.one_token:
+    vocabulary = %VOCABULARY
+    classes = ('none', 'low', 'high')
+
+Training, `infer_eval`, `eval` and `infer` then predict by one step; ids alone leave the device. A
+prediction is the class's token and, where the length leaves room, the end of sequence: decoded, it
+is the class's name.
+
+Shapes: B batch, N decodes a row, T target length, V vocab, C classes.
+"""
+
+import string
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from t5x.decoding import DecodingState
+
+
+def one_token(vocabulary: Any, classes: Sequence[str]) -> Callable[..., Any]:
+    """Makes the `decode_fn` that chooses among classes.
+
+    Args:
+      vocabulary: seqio vocabulary of the targets.
+      classes: their names, each one token.
+
+    Returns:
+      A function as `decoding.beam_search`. Its scores are log-probabilities among the classes;
+      with `num_decodes` N it gives the N best classes, worst first.
+
+    Raises:
+      ValueError: a name is not one token, or two are the same.
+    """
+    ids_C = np.array(class_ids(vocabulary, classes), np.int32)
+
+    def choose(inputs, cache, tokens_to_logits, eos_id, num_decodes=1, cache_offset=0, **_):
+        rows, length = inputs.shape
+        if num_decodes > len(ids_C):
+            raise ValueError(
+                f"EncoderDecoderModel.predict_batch_with_aux.num_decodes is {num_decodes}, but "
+                f"there are {len(ids_C)} classes; set it to at most as many."
+            )
+        start = jnp.zeros((rows, length), jnp.int32)
+        logits_BV, _ = tokens_to_logits(DecodingState(jnp.int32(0), start, start[:, :1], cache))
+        log_probs_BC = jax.nn.log_softmax(logits_BV[:, ids_C])
+        scores_BN, best_BN = jax.lax.top_k(log_probs_BC, num_decodes)
+        ids_BNT = jnp.zeros((rows, num_decodes, length), jnp.int32)
+        ids_BNT = ids_BNT.at[:, :, 0].set(jnp.asarray(ids_C)[best_BN[:, ::-1]])
+        if length > 1:
+            ids_BNT = ids_BNT.at[:, :, 1].set(eos_id)
+        return ids_BNT, scores_BN[:, ::-1]
+
+    return choose
+
+
+def class_ids(vocabulary: Any, classes: Sequence[str]) -> list[int]:
+    """The id of each class's one token.
+
+    Raises:
+      ValueError: a name is not one token, or two are the same.
+    """
+    gin_name = "classifier.one_token.classes"
+    if isinstance(classes, str) or len(classes) < 2:
+        raise ValueError(f"{gin_name} is {classes!r}; set it to two names or more.")
+    ids = [_only_id(vocabulary, name) for name in classes]
+    for name, found in zip(classes, ids, strict=True):
+        if found is None:
+            count = len(vocabulary.encode(name))
+            raise ValueError(
+                f"{gin_name} has {name!r}, which is {count} tokens of {vocabulary} and not one; "
+                f"{_suggestion(vocabulary, name, ids)}"
+            )
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"{gin_name} is {tuple(classes)}, of which two are the same token.")
+    return ids
+
+
+def _only_id(vocabulary: Any, name: str) -> int | None:
+    ids = vocabulary.encode(name)
+    return ids[0] if len(ids) == 1 and ids[0] != vocabulary.unk_id else None
+
+
+def _suggestion(vocabulary: Any, name: str, taken: Sequence[int | None]) -> str:
+    others = [name.lower(), name.upper(), name.capitalize()]
+    others += [name[:n] for n in range(len(name) - 1, 0, -1)]
+    others += [*string.digits, *string.ascii_letters]
+    free = [o for o in others if (found := _only_id(vocabulary, o)) and found not in taken]
+    if not free:
+        return "train a vocabulary that has it."
+    return f"name the class {free[0]!r}, say, there and in the task."
