@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from tasks.records import MALFORMED
 
 REASONS = ("empty", "null", "not_text", "malformed", "too_long")
-# These are counted where a column asks for them.
+# Where a column asks for them.
 FILTERS = ("too_short", "other_value", "duplicate", "unknown_label")
 SEPARATOR = "\x1f"  # between the columns of `Columns`; no text has it
 UNKNOWN = object()  # a label that is not listed
@@ -159,10 +159,9 @@ class Tally:
         An epoch of a split is complete when every shard of it that this process reads is; of
         several splits, that with most epochs counts.
         """
-        names = ["read", *(f"skipped_{reason}" for reason in REASONS)]
+        # All of them, zeros too: hosts add up what they have counted, name by name.
+        names = ["read", *(f"skipped_{reason}" for reason in (*REASONS, *FILTERS)), *NOTES]
         with self._lock:
-            names += [f"skipped_{r}" for r in FILTERS if self._counts[f"skipped_{r}"]]
-            names += [note for note in NOTES if self._counts[note]]
             epochs = max((min(e.values()) for e in self._epochs.values()), default=0)
             return {**{name: self._counts[name] for name in names}, "epochs": epochs}
 
@@ -174,9 +173,11 @@ class Tally:
             for name, n in counts.items()
             if n and name.startswith("skipped_")
         ]
+        cut = [f"{counts[note]} {note.replace('_', ' ')}, " for note in NOTES if counts[note]]
         return (
             f"corpus {self.corpus}: {counts['read']} records read, "
-            f"skipped {', '.join(skipped) or 'none'}, {counts['epochs']} epochs completed"
+            f"skipped {', '.join(skipped) or 'none'}, "
+            f"{''.join(cut)}{counts['epochs']} epochs completed"
         )
 
 

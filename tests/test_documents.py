@@ -79,3 +79,12 @@ def test_a_column_that_chooses_must_be_there(tmp_path):
     source = CorpusSource(str(tmp_path), column=Column("text", where={"lang": "ro"}))
     with pytest.raises(ValueError, match=r"no column 'lang' .*: it has text"):
         source.peek("train")
+
+
+def test_all_hosts_count_under_the_same_names_whatever_they_met():
+    quiet, busy = Tally("a"), Tally("a")
+    screen([{"text": "abc"}], Column("text", min_chars=9), 10, busy)
+    busy.add({"cut_inputs": 2})
+    assert list(quiet.counts()) == list(busy.counts())
+    assert busy.counts()["cut_inputs"] == 2
+    assert "skipped 1 too short, 2 cut inputs, 0 epochs" in busy.sentence()

@@ -155,7 +155,7 @@ def test_what_is_no_document_is_skipped_and_counted_by_reason(tmp_path):
     (tmp_path / "train.jsonl").write_text(text)
     source = CorpusSource(str(tmp_path), max_chars=100)
     assert _read(source) in (["bun", "și bun"], ["și bun", "bun"])
-    assert source.tally.counts() == {
+    assert {name: n for name, n in source.tally.counts().items() if n} == {
         "read": 11,
         "skipped_empty": 2,
         "skipped_null": 2,
