@@ -19,6 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from t5x.inference import Example, Predictor
+
 Allowed = Callable[[int, list[int]], Sequence[int]]
 
 
@@ -62,6 +64,33 @@ def decode(model: Any, params: Any, batch: Mapping[str, jax.Array], allowed: All
             found[row].append(int(last[row]))
         going = [row for row in going if found[row][-1] != eos_id]
     return np.array([ids + [0] * (length - len(ids)) for ids in found], np.int32)
+
+
+def texts(
+    predictor: Predictor,
+    params: Any,
+    examples: Sequence[Example],
+    inputs: Sequence[str],
+    constraint: Callable[[Sequence[str]], tuple[Allowed, Callable[[int, list[int]], str]]],
+) -> list[str]:
+    """What `constraint` makes of the ids decoded for each example, in their order.
+
+    Args:
+      predictor: gives the model and its batches.
+      params: parameters of its network.
+      examples: as for `predictor`.
+      inputs: their texts.
+      constraint: texts of a batch to (allowed, finish); finish(row, ids) gives the text of ids.
+    """
+    params, found = predictor.laid_out(params), {}
+    for batch, places in predictor.batches(examples):
+        rows = [inputs[place] for place in places]
+        rows += rows[-1:] * (predictor.batch_size - len(rows))
+        allowed, finish = constraint(rows)
+        ids = decode(predictor.model, params, batch, allowed)
+        for row, place in enumerate(places):
+            found[place] = finish(row, [i for i in ids[row].tolist() if i])
+    return [found[place] for place in range(len(found))]
 
 
 @functools.lru_cache(maxsize=4)

@@ -42,6 +42,7 @@ def evaluate(
     inference_evaluator_cls: Callable[..., seqio.Evaluator] = seqio.Evaluator,
     summarize_config_fn: Callable[..., None] = gin_utils.summarize_gin_config,
     fallback_init_rng: int | None = None,
+    length_buckets: int = 4,
     dry_run: bool = False,
 ) -> dict[int, Metrics]:
     """Evaluates each checkpoint that `restore_checkpoint_cfg` names, one after the other.
@@ -55,6 +56,8 @@ def evaluate(
       inference_evaluator_cls: seqio evaluator with its gin bindings.
       summarize_config_fn: (model_dir, writer, step), writes the configuration down.
       fallback_init_rng: seed of the parameters that a checkpoint may lack, None for none.
+      length_buckets: lengths of inputs that programs are compiled for at most; see
+        `inference.Predictor`.
       dry_run: builds and checks everything, then returns without decoding.
 
     Returns:
@@ -78,7 +81,7 @@ def evaluate(
     quiet.keep_in(output_dir, jax.process_index())
     summarize_config_fn(output_dir, None, 0)
     evaluator = inference.InferenceEvaluator(
-        dataset_cfg, inference_evaluator_cls, model, partitioner, output_dir
+        dataset_cfg, inference_evaluator_cls, model, partitioner, output_dir, length_buckets
     )
     results = {}
     for path in paths:

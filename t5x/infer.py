@@ -1,8 +1,11 @@
-r"""Decodes or scores a task's examples into JSON lines, in their order.
+r"""Decodes or scores the examples of a task or a file into JSON lines, in their order.
 
 python -m t5x.infer --gin_file=gin/ro_t5x_tiny.gin --gin_file=t5x/configs/runs/infer.gin \
   --gin.CHECKPOINT_PATH='"runs/tiny/checkpoint_300"' --gin.INFER_OUTPUT_DIR='"runs/tiny_infer"' \
   --gin.models.EncoderDecoderModel.predict_batch_with_aux.num_decodes=4
+
+With --gin.infer_script.infer.input_file='"questions.txt"' it takes the lines of that file instead
+of a task's examples; '"-"' is standard input, and .jsonl has "inputs" and, to score, "targets".
 
 What it leaves in INFER_OUTPUT_DIR: `<task>-<mode>.jsonl-<shard>-of-<shards>`, a line an example:
 {"inputs": {"inputs_pretokenized": …, …}, "prediction": …, "score": …, "aux": {…}}, of which each
@@ -34,7 +37,16 @@ import seqio
 import tensorflow as tf
 from jax.experimental import multihost_utils
 
-from t5x import batches, command_line, gin_utils, inference, quiet, run_folder
+from t5x import (
+    batches,
+    command_line,
+    constrained,
+    gin_utils,
+    inference,
+    line_task,
+    quiet,
+    run_folder,
+)
 from t5x.checkpoint_config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.chunks import ChunkedFile
 from t5x.partitioning import PjitPartitioner
@@ -68,6 +80,8 @@ def fields(result: Any, mode: str, vocabulary: seqio.Vocabulary | None) -> dict[
     """The fields of a line that depend on the mode."""
     if mode == "score":
         return {"score": plain(result)}
+    if isinstance(result, str):
+        return {"prediction": result}
     ids, aux = result if mode == "predict_with_aux" else (result, None)
     decode = lambda row: vocabulary.decode(row.tolist())
     text = decode(ids) if ids.ndim == 1 else [decode(row) for row in ids]
@@ -96,6 +110,10 @@ def infer(
     write_fn: Callable[..., None] = write_inferences_to_file,
     checkpoint_ds_iter: bool = True,
     fallback_init_rng: int | None = None,
+    input_file: str | None = None,
+    input_prefix: str = "",
+    constraint: Any = None,
+    length_buckets: int = 4,
     summarize_config_fn: Callable[..., None] = gin_utils.summarize_gin_config,
     dry_run: bool = False,
 ) -> list[str]:
@@ -116,6 +134,13 @@ def infer(
         example.
       checkpoint_ds_iter: accepted; what is done is known by counting lines.
       fallback_init_rng: seed of the parameters that the checkpoint may lack, None for none.
+      input_file: a text or .jsonl file, or '-', whose lines are taken instead of a task's examples;
+        see `line_task`.
+      input_prefix: written before each of its lines.
+      constraint: what predictions are held to: texts of some inputs to (allowed, finish), of which
+        allowed(row, ids so far) gives the ids that may come next and finish(row, ids) the text.
+      length_buckets: lengths of inputs that programs are compiled for at most; see
+        `inference.Predictor`.
       summarize_config_fn: (model_dir, writer, step), writes the configuration down.
       dry_run: builds and checks everything, then returns without decoding.
 
@@ -126,6 +151,15 @@ def infer(
       ValueError: one sentence on what does not fit, before anything is decoded.
     """
     check_numbers(mode, checkpoint_period, shard_id, num_shards)
+    if constraint is not None and mode != "predict":
+        raise ValueError(
+            f"infer.mode is {mode!r}, and a constraint holds predictions only; set INFER_MODE to "
+            "'predict', or infer.constraint to None."
+        )
+    notes = {}
+    if input_file is not None:
+        dataset_cfg = of_lines(input_file, input_prefix, dataset_cfg, model, mode)
+        notes["input_file"] = dataset_cfg.provider.source.fingerprint
     batches.verify_matching_vocabs(dataset_cfg, model)
     batches.feature_shapes(dataset_cfg)
     inference.tasks_with_split(dataset_cfg)
@@ -137,7 +171,7 @@ def infer(
             f"RestoreCheckpointConfig.mode is 'all', which names {len(more) + 1} checkpoints, and "
             "inference takes one; set it to 'specific' or 'latest'."
         )
-    predictor = inference.Predictor(model, partitioner, dataset_cfg.batch_size)
+    predictor = inference.Predictor(model, partitioner, dataset_cfg.batch_size, length_buckets)
     restorer = inference.ParamsRestorer(
         model, partitioner, restore_checkpoint_cfg, fallback_init_rng
     )
@@ -148,15 +182,23 @@ def infer(
     if shard_id == 0:
         summarize_config_fn(output_dir, None, 0)
     params, _ = restorer(path)
+
+    def run(examples, shown):
+        if constraint is None:
+            return predictor(mode, params, examples)
+        texts = [plain(one["inputs_pretokenized"]) for one in shown]
+        return constrained.texts(predictor, params, examples, texts, constraint)
+
     job = InferenceJob(
-        lambda examples: predictor(mode, params, examples),
+        run,
         mode,
         write_fn,
         output_dir,
         chunk_size=checkpoint_period * dataset_cfg.batch_size,
         shard=seqio.ShardInfo(shard_id, num_shards),
         merge=merge_chunked_results,
-        notes={"checkpoint": path, "seed": dataset_cfg.seed, "split": dataset_cfg.split}
+        notes=notes
+        | {"checkpoint": path, "seed": dataset_cfg.seed, "split": dataset_cfg.split}
         | {"lengths": dict(dataset_cfg.task_feature_lengths)},
     )
     converter = model.FEATURE_CONVERTER_CLS(pack=False)
@@ -170,7 +212,7 @@ def infer(
 class InferenceJob:
     """What is done with the examples of each task; see `infer`."""
 
-    run: Callable[[Sequence[inference.Example]], list[Any]]
+    run: Callable[[Sequence[inference.Example], Sequence[inference.Example]], list[Any]]
     mode: str
     write_fn: Callable[..., None]
     output_dir: str
@@ -197,7 +239,7 @@ class InferenceJob:
         examples = dataset.skip(done).as_numpy_iterator()
         while chunk := list(itertools.islice(examples, self.chunk_size)):
             shown, features = zip(*chunk, strict=True)
-            results = self.run(features)
+            results = self.run(features, shown)
             total += len(chunk)
             if output is not None:
                 spec = dataset.element_spec[0]
@@ -241,6 +283,32 @@ def examples_of(
     )
     model_features = converter(dataset, task_feature_lengths=cfg.task_feature_lengths)
     return tf.data.Dataset.zip((dataset, model_features))
+
+
+def of_lines(
+    path: str, prefix: str, cfg: batches.DatasetConfig, model: Any, mode: str
+) -> batches.DatasetConfig:
+    """`cfg` with the lines of a file in place of its task; says how many will be cut.
+
+    Raises:
+      ValueError: the file is not as `line_task` wants it, or has no targets to score.
+    """
+    vocabularies = model.input_vocabulary, model.output_vocabulary
+    task = line_task.line_task(path, *vocabularies, cfg.split, prefix)
+    if mode == "score" and "targets" not in task.source.examples[0]:
+        raise ValueError(
+            f"infer.mode is 'score', and {path} has no targets; give a .jsonl file whose lines "
+            'have "inputs" and "targets".'
+        )
+    cfg = dataclasses.replace(cfg, mixture_or_task_name=task, module=None, use_cached=False)
+    batches.feature_shapes(cfg)
+    if long := line_task.longer_than(task, dict(cfg.task_feature_lengths), prefix):
+        print(
+            f"{len(long)} lines of {path} have more tokens than TASK_FEATURE_LENGTHS "
+            f"{dict(cfg.task_feature_lengths)} and are cut, line {long[0]} the first.",
+            file=sys.stderr,
+        )
+    return cfg
 
 
 def check_numbers(mode: str, checkpoint_period: int, shard_id: int, num_shards: int) -> None:

@@ -71,12 +71,9 @@ class Predictor:
           'predict': int32 [T]; 'score': float32 scalars; 'predict_with_aux': pairs of ids and a
           dict of values.
         """
-        # Whole along `data`: a decoder that gathered its parameters at each token would only wait.
-        params = jax.device_put(params, jax.tree.map(lambda x: gathered(x.sharding), params))
-        if mode != "score":
-            params = self._steps["lay out"](params)
+        params = self.laid_out(params) if mode != "score" else self._whole(params)
         results, pending = {}, None
-        for batch, places in self.passing(self._batches(examples)):
+        for batch, places in self.passing(self.batches(examples)):
             begun = self._steps[mode](params, batch), places
             if pending:  # read while the next batch is computed
                 results |= _rows(*pending)
@@ -84,7 +81,15 @@ class Predictor:
         results |= _rows(*pending) if pending else {}
         return [results[place] for place in range(len(results))]
 
-    def _batches(
+    def _whole(self, params: Any) -> Any:
+        # Along `data`: a decoder that gathered its parameters at each token would only wait.
+        return jax.device_put(params, jax.tree.map(lambda x: gathered(x.sharding), params))
+
+    def laid_out(self, params: Any) -> Any:
+        """The parameters as decoding reads them, to be used for many batches."""
+        return self._steps["lay out"](self._whole(params))
+
+    def batches(
         self, examples: Iterable[Example]
     ) -> Iterator[tuple[dict[str, jax.Array], list[int]]]:
         """Global batches, and the examples' places that their rows are wanted for.

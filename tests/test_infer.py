@@ -156,6 +156,71 @@ def test_it_goes_on_with_another_batch_size_but_not_with_other_parameters(folder
     assert texts_in(path) == TEXTS
 
 
+def test_the_lines_of_a_file_go_out_in_order_over_a_kill(folder, tmp_path, copying):
+    path, out = tmp_path / "lines.txt", tmp_path / "out"
+    lines = [text * (1 + i % 2) for i, text in enumerate(TEXTS)]
+    path.write_text("\n".join(lines))
+
+    def once(path, *args):
+        if path.endswith("00001.tmp"):
+            raise Killed
+        door.write_inferences_to_file(path, *args)
+
+    with pytest.raises(Killed):
+        infer(folder, out, input_file=str(path), write_fn=once)
+    (found,) = infer(folder, out, input_file=str(path))
+    assert found == f"{out}/lines-predict.jsonl-00000-of-00001"
+    assert texts_in(found) == lines
+
+    with pytest.raises(Killed):
+        infer(folder, out, input_file=str(path), write_fn=once)
+    path.write_text("\n".join(lines[1:]))
+    with pytest.raises(ValueError, match=r"made with input_file '.*'; delete that folder"):
+        infer(folder, out, input_file=str(path))
+
+
+def test_lines_that_are_cut_are_counted(folder, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("abcd\n" + "abcd" * 5 + "\nabc\n")
+    (found,) = infer(folder, tmp_path, input_file=f"{tmp_path}/a.txt")
+    assert "1 lines of" in (said := capsys.readouterr().err)
+    assert "are cut, line 2 the first" in said
+    assert [line["prediction"] for line in read(found)] == ["abcd", ("abcd" * 5)[:16], "abc"]
+
+
+def test_a_constraint_writes_the_text(folder, tmp_path):
+    """Of each letter the one before or after it, or itself; the text is what `finish` says."""
+    (tmp_path / "a.txt").write_text("bcd\nbb\ncccc\n")
+
+    def constraint(texts):
+        def allowed(row, prefix):
+            if len(prefix) == len(texts[row]):
+                return [1]
+            middle = ord(texts[row][len(prefix)]) + 3
+            return [middle - 1, middle, middle + 1]
+
+        return allowed, lambda row, ids: f"{texts[row]}>{toy.VOCABULARY.decode(ids)}"
+
+    (found,) = infer(folder, tmp_path, input_file=f"{tmp_path}/a.txt", constraint=constraint)
+    pairs = [line["prediction"].split(">") for line in read(found)]
+    assert [text for text, _ in pairs] == ["bcd", "bb", "cccc"]
+    for text, written in pairs:
+        assert len(written) == len(text)
+        assert all(abs(ord(a) - ord(b)) <= 1 for a, b in zip(text, written, strict=True))
+    with pytest.raises(ValueError, match=r"mode is 'score', and a constraint holds predictions"):
+        infer(folder, tmp_path, "score", constraint=constraint)
+
+
+def test_what_has_no_targets_is_not_scored(folder, tmp_path):
+    (tmp_path / "a.txt").write_text("abc\n")
+    with pytest.raises(ValueError, match=r"a.txt has no targets; give a .jsonl file"):
+        infer(folder, tmp_path, "score", input_file=f"{tmp_path}/a.txt")
+    (tmp_path / "b.jsonl").write_text('{"inputs": "a", "targets": "bc"}\n')
+    (found,) = infer(folder, tmp_path, "score", input_file=f"{tmp_path}/b.jsonl")
+    assert read(found) == [
+        {"inputs": {"inputs_pretokenized": "a", "targets_pretokenized": "bc"}, "score": -3.0}
+    ]
+
+
 def test_chunks_may_stay_as_they_are(folder, tmp_path, copying):
     infer(folder, tmp_path, merge_chunked_results=False)
     chunks = sorted(tmp_path.glob("tmp-*/*-chunk?????"))

@@ -1,0 +1,143 @@
+"""Examples from a file or from standard input, as a task that needs no registration.
+
+  task = line_task("questions.txt", vocabulary, vocabulary, "test", prefix="quality: ")
+
+A text file has an input a line. A file whose name ends in .jsonl has an object a line, {"inputs":
+…} and, to be scored, "targets"; "-" is standard input, text. Empty lines are inputs too, so that
+the n-th line out belongs to the n-th line in. An input is encoded as it stands, behind the prefix.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+import seqio
+import tensorflow as tf
+
+FIELDS = ("inputs", "targets")
+
+
+class LineSource(seqio.FunctionDataSource):
+    """The lines of a file.
+
+    Attributes:
+      examples: a dict of texts a line.
+      fingerprint: of the whole content, hexadecimal.
+
+    Raises:
+      ValueError: the file cannot be read, is empty, or a line of it is not what it should be.
+    """
+
+    def __init__(self, path: str, split: str):
+        content = _content(path)
+        self.fingerprint = hashlib.sha256(content).hexdigest()
+        read = _of_json if path.endswith(".jsonl") else _of_text
+        lines = content.removesuffix(b"\n").split(b"\n") if content else []
+        if not lines:
+            raise ValueError(f"infer.input_file {path} is empty; there is nothing to decode.")
+        self.examples = [read(path, i, line) for i, line in enumerate(lines, 1)]
+        names = self.examples[0].keys()
+        for i, example in enumerate(self.examples, 1):
+            if example.keys() != names:
+                raise ValueError(
+                    f"Line {i} of {path} has the fields {', '.join(example)} and line 1 "
+                    f"{', '.join(names)}; give all lines the same."
+                )
+
+        def dataset(split, shuffle_files=False, seed=None):
+            columns = {name: [one[name] for one in self.examples] for name in names}
+            return tf.data.Dataset.from_tensor_slices(columns)
+
+        super().__init__(dataset, [split], num_input_examples={split: len(lines)})
+
+
+def line_task(
+    path: str,
+    input_vocabulary: seqio.Vocabulary,
+    output_vocabulary: seqio.Vocabulary,
+    split: str,
+    prefix: str = "",
+) -> seqio.Task:
+    """The task of a file, named after it.
+
+    Args:
+      path: of a text or .jsonl file, or "-".
+      input_vocabulary: of the model.
+      output_vocabulary: of the model.
+      split: name of the only split.
+      prefix: written before each input.
+
+    Raises:
+      ValueError: see `LineSource`.
+    """
+
+    def encodable(example):
+        texts = {f"{name}_pretokenized": text for name, text in example.items()}
+        inputs = tf.strings.join([prefix, example["inputs"]])
+        return texts | {"inputs": inputs, "targets": example.get("targets", "")}
+
+    return seqio.Task(
+        "stdin" if path == "-" else os.path.basename(path).rpartition(".")[0] or "lines",
+        source=LineSource(path, split),
+        preprocessors=[
+            lambda dataset: dataset.map(encodable),
+            lambda dataset, output_features: seqio.preprocessors.tokenize(
+                dataset, output_features, copy_pretokenized=False
+            ),
+            seqio.preprocessors.append_eos,
+        ],
+        output_features={
+            "inputs": seqio.Feature(input_vocabulary, add_eos=True),
+            "targets": seqio.Feature(output_vocabulary, add_eos=True),
+        },
+    )
+
+
+def longer_than(task: seqio.Task, lengths: dict[str, int], prefix: str = "") -> list[int]:
+    """Numbers, from 1, of the lines whose inputs or targets have more tokens than `lengths`."""
+
+    def is_long(example: dict[str, str]) -> bool:
+        texts = {"inputs": prefix + example["inputs"], "targets": example.get("targets", "")}
+        vocabularies = {name: task.output_features[name].vocabulary for name in FIELDS}
+        return any(len(vocabularies[n].encode(texts[n])) >= lengths[n] for n in FIELDS)
+
+    return [i for i, example in enumerate(task.source.examples, 1) if is_long(example)]
+
+
+def _content(path: str) -> bytes:
+    if path == "-":
+        return sys.stdin.buffer.read()
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return file.read()
+    except (tf.errors.OpError, OSError) as error:
+        raise ValueError(
+            f"infer.input_file {path} cannot be read: {str(error).splitlines()[0]}."
+        ) from error
+
+
+def _of_text(path: str, number: int, line: bytes) -> dict[str, str]:
+    try:
+        return {"inputs": line.decode("utf-8").removesuffix("\r")}
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"Line {number} of {path} is not UTF-8 ({error.reason} at byte {error.start}); "
+            "convert the file, by iconv, say."
+        ) from error
+
+
+def _of_json(path: str, number: int, line: bytes) -> dict[str, str]:
+    text = _of_text(path, number, line)["inputs"]
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"Line {number} of {path} is no JSON: {error}.") from error
+    wanted: Sequence[str] = [n for n in FIELDS if isinstance(found, dict) and n in found]
+    if "inputs" not in wanted or not all(isinstance(found[name], str) for name in wanted):
+        raise ValueError(
+            f"Line {number} of {path} is {text[:60]!r}; give it a text "
+            '"inputs" and, to be scored, a text "targets".'
+        )
+    return {name: found[name] for name in wanted}
