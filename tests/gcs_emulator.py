@@ -7,8 +7,12 @@
 
 Serves tensorstore, gcsfs (and so epath, told to leave TensorFlow aside) and google-cloud-storage:
 list, read (ranges too), upload (media, multipart, resumable), rewrite, move, delete, batches of
-deletes. TensorFlow's own gs:// has its address compiled in and is not served. A pair of a regular
-expression and a status in `faults` answers the next request that it matches, once.
+deletes. TensorFlow's own gs:// has its address compiled in: for its sake the emulator, given a
+folder for a certificate of its own, also is the proxy through which https is spoken to Google, and
+ends the encryption itself.
+
+`faults` are pairs of a regular expression and what becomes of the next request that it matches,
+once: a status, "reset" of the connection, or "slow", an answer after two seconds.
 """
 
 import base64
@@ -18,14 +22,20 @@ import http.server
 import itertools
 import json
 import re
+import socket
+import ssl
+import struct
+import subprocess
 import sys
 import threading
+import time
 import urllib.parse
 from pathlib import Path
 
 _OBJECT = re.compile(r"/(?:download/)?storage/v1/b/([^/]+)/o/(.+)")
 _LIST = re.compile(r"/storage/v1/b/([^/]+)/o/?")
 _BUCKET = re.compile(r"/storage/v1/b/([^/]+)/?")
+_XML = re.compile(r"/([^/]+)/(.+)")
 _UPLOAD = re.compile(r"/(?:resumable/)?upload/storage/v1/b/([^/]+)/o/?")
 
 
@@ -34,13 +44,20 @@ class Refused(Exception):
 
 
 class GcsEmulator:
-    """The service; `objects` maps (bucket, name) to (generation, bytes)."""
+    """The service; `objects` maps (bucket, name) to (generation, bytes).
 
-    def __init__(self, *buckets: str):
-        self.buckets = set(buckets)
+    Args:
+      buckets: that there are.
+      certificates: a folder where a certificate for Google's hosts is made, by openssl; None to
+        leave TensorFlow out.
+    """
+
+    def __init__(self, *buckets: str, certificates: Path | None = None):
+        self.buckets, self.certificates = set(buckets), certificates
         self.objects: dict[tuple[str, str], tuple[int, bytes]] = {}
         self.sessions: dict[str, dict] = {}
-        self.faults: list[tuple[str, int]] = []
+        self.faults: list[tuple[str, int | str]] = []
+        self.tls = self._certify() if certificates else None
         self.log: list[str] = []
         self.lock = threading.RLock()
         self._generations = itertools.count(1)
@@ -59,13 +76,31 @@ class GcsEmulator:
     @property
     def environment(self) -> dict[str, str]:
         """What sends the clients here."""
-        return {
+        clients = {
             "TENSORSTORE_GCS_HTTP_URL": self.url,
             "STORAGE_EMULATOR_HOST": self.url,
             "GOOGLE_AUTH_TOKEN_FOR_TESTING": "any",
-            "EPATH_USE_TF": "false",
             "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
         }
+        if not self.tls:
+            return {**clients, "EPATH_USE_TF": "false"}
+        certificate = str(self.certificates / "certificate.pem")
+        return {
+            **clients,
+            "https_proxy": self.url,
+            "CURL_CA_BUNDLE": certificate,
+            "NO_GCE_CHECK": "true",
+        }
+
+    def _certify(self) -> ssl.SSLContext:
+        key, certificate = (str(self.certificates / f"{n}.pem") for n in ("key", "certificate"))
+        names = "subjectAltName=DNS:*.googleapis.com,DNS:googleapis.com"
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+        command += ["-keyout", key, "-out", certificate, "-subj", "/CN=emulator", "-addext", names]
+        subprocess.run(command, check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        return context
 
     def put(self, bucket: str, name: str, data: bytes, query: dict[str, str] | None = None) -> dict:
         """Stores an object; gives its description."""
@@ -79,6 +114,14 @@ class GcsEmulator:
         for path in Path(folder).rglob("*"):
             if path.is_file():
                 self.put(bucket, f"{prefix}/{path.relative_to(folder)}", path.read_bytes())
+
+    def take_folder(self, bucket: str, prefix: str, folder: Path) -> None:
+        """Writes the objects below a prefix to files, as `gcloud storage cp -r` would."""
+        for owner, name in sorted(self.objects):
+            if owner == bucket and name.startswith(f"{prefix}/") and not name.endswith("/"):
+                path = folder / name.removeprefix(f"{prefix}/")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(self.objects[owner, name][1])
 
     def get(self, bucket: str, name: str) -> tuple[int, bytes]:
         """Generation and bytes, or 404."""
@@ -153,7 +196,8 @@ class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, client_address):
-        if not isinstance(sys.exc_info()[1], ConnectionError):  # a client that went away
+        gone = ConnectionError | ssl.SSLError | ValueError  # a client that went away
+        if not isinstance(sys.exc_info()[1], gone):
             super().handle_error(request, client_address)
 
 
@@ -172,7 +216,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             fault = next((f for f in self.gcs.faults if re.search(f[0], line)), None)
             if fault:
                 self.gcs.faults.remove(fault)
-                raise Refused(fault[1])
+                if fault[1] == "reset":
+                    self._reset()
+                    return
+                if fault[1] != "slow":
+                    raise Refused(fault[1])
+                time.sleep(2.0)
             self._route(url.path, query, data)
         except Refused as refusal:
             (status,) = refusal.args
@@ -180,6 +229,23 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._send(status, b"" if status == 304 else json.dumps(content).encode())
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _answer
+
+    def do_CONNECT(self):
+        """Becomes the end of an encrypted connection to one of Google's hosts."""
+        if not self.gcs.tls or not self.path.split(":")[0].endswith("googleapis.com"):
+            self._send(403)
+            return
+        self.send_response(200)
+        self.end_headers()
+        self.connection = self.gcs.tls.wrap_socket(self.connection, server_side=True)
+        self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)
+        self.close_connection = False
+
+    def _reset(self) -> None:
+        at_once = struct.pack("ii", 1, 0)
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+        self.connection.close()
+        self.close_connection = True
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
@@ -203,6 +269,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._object(match[1], match[2], query, path.startswith("/download"))
         elif (match := _BUCKET.fullmatch(path)) and match[1] in gcs.buckets:
             self._send_json({"kind": "storage#bucket", "id": match[1], "name": match[1]})
+        elif (match := _XML.fullmatch(path)) and match[1] in gcs.buckets:
+            self._send_media(*gcs.get(match[1], urllib.parse.unquote(match[2])))
         else:
             raise Refused(404)
 

@@ -1,0 +1,76 @@
+"""A run whose MODEL_DIR is a bucket: its faults are outlived, or told; its checkpoints travel."""
+
+import shutil
+
+import pytest
+from gcs_emulator import GcsEmulator
+from pods import Pod, arrays, losses
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate"),
+]
+BUCKET = "gs://bucket/run"
+
+
+@pytest.fixture
+def gcs(tmp_path):
+    with GcsEmulator("bucket", certificates=tmp_path) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    return tmp_path_factory.mktemp("programs")
+
+
+def train(folder, programs, steps, **where):
+    with Pod(folder, steps, 1, programs, **where) as pod:
+        (status,) = pod.ends()
+    return status, pod.said()
+
+
+def names(gcs, prefix):
+    return {name.removeprefix(f"{prefix}/").split("/")[0] for _, name in gcs.objects}
+
+
+def test_a_run_in_a_bucket_outlives_faults_and_its_checkpoints_travel(gcs, tmp_path, programs):
+    in_bucket = {"environment": gcs.environment, "model_dir": BUCKET}
+    for path in ("checkpoint_10.*ocdbt", "train/events", "GET .*checkpoint_10", "upload_id", "/o/"):
+        gcs.faults += [(path, fault) for fault in (503, "reset", "slow", 429)]
+    status, said = train(tmp_path / "a", programs, 10, **in_bucket)
+    assert status == 0, said
+    assert not [fault for fault in gcs.faults if "GET" not in fault[0]]  # each has happened
+    assert {"checkpoint_10", "train", "config.gin", "events.jsonl"} <= names(gcs, "run")
+    # From bucket to disk, by hand; it goes on there, as the one in the bucket does.
+    gcs.take_folder("bucket", "run", tmp_path / "b" / "run")
+    status, said = train(tmp_path / "b", programs, 20)
+    assert status == 0, said
+    assert "Going on from step 10" in said
+    # And from disk to bucket.
+    gcs.put_folder("bucket", "other", tmp_path / "b" / "run")
+    elsewhere = {"environment": gcs.environment, "model_dir": "gs://bucket/other"}
+    status, said = train(tmp_path / "c", programs, 30, **elsewhere)
+    assert status == 0, said
+    assert "Going on from step 20" in said
+    gcs.take_folder("bucket", "other", tmp_path / "d" / "run")
+    assert arrays(tmp_path / "d" / "run")["state/step"] == 30
+    found = losses(tmp_path / "d" / "run")
+    assert list(found) == list(range(1, 31))
+    status, said = train(tmp_path / "e", programs, 30)
+    assert status == 0, said
+    assert losses(tmp_path / "e" / "run") == found
+
+
+def test_a_bucket_that_refuses_a_save_ends_the_run_in_one_sentence(gcs, tmp_path, programs):
+    in_bucket = {"environment": gcs.environment, "model_dir": BUCKET}
+    gcs.faults += [("POST .*upload.*checkpoint_20.*ocdbt", 403)] * 1000
+    status, said = train(tmp_path / "a", programs, 30, **in_bucket)
+    assert status == 1, said
+    assert "Error: checkpoint_20 could not be written to gs://bucket/run" in said
+    assert "checkpoint_10 is whole" in said
+    assert "Traceback" not in said
+    gcs.faults.clear()
+    status, said = train(tmp_path / "a", programs, 30, **in_bucket)
+    assert status == 0, said
+    assert "Going on from step 10" in said
