@@ -193,6 +193,8 @@ ask_workers() {
     local state="" step="" text=""
     if [[ "$(< "$WORK/$worker.status")" == 0 ]]; then
       IFS=$'\t' read -r state step text < "$WORK/$worker" || true
+    elif grep -q '^there is no clone' "$WORK/$worker.err"; then
+      state=none text="$(why_failed "$worker")" # it does answer
     fi
     RUN_STATES+=("${state:-unknown}")
     RUN_STEPS+=("${step:-0}")

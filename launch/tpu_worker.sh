@@ -110,10 +110,10 @@ was_told_to_leave() {
     || { [[ -n "$1" ]] && log_of_run "$1" | grep -aq 'Stopped by .* at step'; }
 }
 
-# Sets STEP, and SAID to words on it, from what the trainer has logged.
+# Sets STEP, and SAID to words on it, from what the trainer has logged; 0 and none before the first.
 read_progress() {
   local file="$1" lines=()
-  STEP=0 SAID="no step yet"
+  STEP=0 SAID=""
   if [[ -n "$file" ]]; then
     mapfile -t lines < <(log_of_run "$file" | grep -aE ' step [0-9,]+/[0-9,]+' | tail -n 2)
   fi
@@ -168,12 +168,12 @@ status() {
   file="$(log_file)"
   read_progress "$file"
   if [[ "$state" == training ]]; then
-    text="$SAID  heard of $(ago "$(stat -c %Y "${file:-$POD/started}")")"
+    text="${SAID:-no step yet}  heard of $(ago "$(stat -c %Y "${file:-$POD/started}")")"
   elif [[ ! -f "$POD/ended" ]]; then
     state=lost text="its run is gone: was it started again?"
   else
     read -r code at < "$POD/ended"
-    text="$SAID  ended $(ago "$at")"
+    text="${SAID:+$SAID  }ended $(ago "$at")"
     if [[ -f "$POD/stop" ]]; then
       state=stopped
     elif [[ "$code" != 0 ]]; then

@@ -115,7 +115,9 @@ class Cloud:
     def write(self, name, content):
         path = self.folder / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content))
+        new = path.with_suffix(f".{os.getpid()}")
+        new.write_text(json.dumps(content))
+        new.replace(path)  # at once, for a `gcloud` that reads it meanwhile
 
     def slice(self, name):
         about = self.read(f"slices/{name}/about")

@@ -136,7 +136,7 @@ class Pod:
     def wait_for_step(self, step):
         end = time.monotonic() + 120
         while self.step() < step:
-            assert time.monotonic() < end
+            assert time.monotonic() < end, f"still at step {self.step()}"
             time.sleep(0.02)
 
 

@@ -1,6 +1,7 @@
 """A run that is looked after is finished in the end; and the stand-in is like gcloud."""
 
 import os
+import pathlib
 import re
 import shutil
 import socket
@@ -136,7 +137,12 @@ def test_the_tiny_recipe_trains_on_a_pod_stops_and_goes_on(tmp_path):
     """Two workers, whose processes are those of t5x.train, by nothing but the scripts."""
     with socket.create_server(("", 0)) as server:
         coordinator = f"127.0.0.1:{server.getsockname()[1]}"
-    environment = {"PYTHON": sys.executable, "JAX_PLATFORMS": "cpu", "COORDINATOR": coordinator}
+    environment = {
+        "PYTHON": sys.executable,
+        "COORDINATOR": coordinator,
+        "JAX_PLATFORMS": "cpu",
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),
+    }
     rooms = ("t5x", "tasks", "gin", "data")
     pod = Pod(tmp_path, workers=2, rooms=rooms, worker_environment=environment)
     which = "--process_count=2 --process_index=$TPU_WORKER_ID"
@@ -193,8 +199,7 @@ def test_the_stand_in_knows_no_flag_that_gcloud_does_not_have():
     if not tree or not os.path.exists(tree):
         pytest.skip("gcloud is not installed")
     found = {}
-    with open(tree) as file:
-        exec(file.read(), found)
+    exec(pathlib.Path(tree).read_text(), found)
     root = found["STATIC_COMPLETION_CLI_TREE"]
     for command, known in FLAGS.items():
         node = root
