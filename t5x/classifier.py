@@ -13,6 +13,7 @@ is the class's name.
 Shapes: B batch, N decodes a row, T target length, V vocab, C classes.
 """
 
+import functools
 import string
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -33,15 +34,14 @@ def one_token(vocabulary: Any, classes: Sequence[str]) -> Callable[..., Any]:
 
     Returns:
       A function as `decoding.beam_search`. Its scores are log-probabilities among the classes;
-      with `num_decodes` N it gives the N best classes, worst first.
-
-    Raises:
-      ValueError: a name is not one token, or two are the same.
+      with `num_decodes` N it gives the N best classes, worst first. It refuses classes as
+      `class_ids` does.
     """
-    ids_C = np.array(class_ids(vocabulary, classes), np.int32)
+    # Looked up when first used: a run is described where its vocabulary is not at hand.
+    ids = functools.cache(lambda: np.array(class_ids(vocabulary, classes), np.int32))
 
     def choose(inputs, cache, tokens_to_logits, eos_id, num_decodes=1, cache_offset=0, **_):
-        rows, length = inputs.shape
+        (rows, length), ids_C = inputs.shape, ids()
         if num_decodes > len(ids_C):
             raise ValueError(
                 f"EncoderDecoderModel.predict_batch_with_aux.num_decodes is {num_decodes}, but "

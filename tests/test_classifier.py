@@ -91,4 +91,4 @@ def test_the_best_classes_stand_worst_first():
 )
 def test_names_that_cannot_be_told_apart_are_refused(classes, said):
     with pytest.raises(ValueError, match=said):
-        classifier.one_token(toy.VOCABULARY, classes)
+        classifier.class_ids(toy.VOCABULARY, classes)

@@ -17,8 +17,8 @@ from t5x import gin_utils
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECIPES = sorted(path.stem for path in (ROOT / "gin").glob("*.gin"))
-FINETUNES = [name for name in RECIPES if "finetune.gin" in (ROOT / f"gin/{name}.gin").read_text()]
-PRETRAINS = [name for name in RECIPES if name not in FINETUNES]
+PRETRAINS = [r for r in RECIPES if "runs/pretrain.gin" in (ROOT / f"gin/{r}.gin").read_text()]
+FINETUNES = [r for r in RECIPES if r not in PRETRAINS]
 RUNS = ("pretrain", "finetune", "eval", "infer")
 
 # Arguments that upstream T5X knows, by the last part of a configurable's name.
@@ -61,6 +61,8 @@ UPSTREAM = {
 # Ours beside them, bound in t5x/ alone: upstream's checkout has run files of its own.
 OURS = {
     "train": "watch",
+    "SaveCheckpointConfig": "keep_best metric mode",
+    "one_token": "vocabulary classes",
     "Watch": "writers infill_sentences infill_period expected_loss",
 }
 
@@ -269,7 +271,10 @@ def test_a_fine_tune_is_measured_on_a_split_that_is_not_the_test_split(name, doo
     assert task.metric_fns
     assert run["infer_eval_dataset_cfg"].split == "validation"
     assert {"train", "validation"} <= set(task.splits)
-    restore = run["checkpoint_cfg"].restore
+    save, restore = run["checkpoint_cfg"].save, run["checkpoint_cfg"].restore
+    assert save.keep_best == 1
+    assert save.metric.startswith(f"inference_eval/{task.name}/")
+    assert save.period % run["eval_period"] == 0  # it is measured where it is saved
     if restore.path:  # TRAIN_STEPS counts pretraining's too
         begin = int(restore.path.rpartition("_")[2])
         assert begin < run["total_steps"] <= begin + 50_000
