@@ -1,13 +1,13 @@
 """A user's clone, its origin and a cloud: what the tpu_*.sh scripts are called with.
 
-pod = Pod(folder, workers=2)
-with pod.cloud:
+with Pod(folder, workers=2) as pod:
     pod.make()                                             # tpu_create.sh and tpu_setup.sh
     pod.do("run", "ro", ZONE, "launch/like_t5x.sh")        # what launch/tpu_run.sh says
 """
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 
@@ -76,7 +76,7 @@ class Pod:
             executable(folder / "pythons" / name, text)
         path = f"{folder}/pythons:{os.environ['PATH']}"
         environment = {"PATH": path} | (worker_environment or {})
-        self.cloud = Cloud(folder / "cloud", environment, workers)
+        self.cloud, self.started = Cloud(folder / "cloud", environment, workers), []
         self.settings = {
             "MODEL_DIR": str(self.run_dir),
             "TPU_PASS": "STEPS",
@@ -85,6 +85,16 @@ class Pod:
             "TPU_BACKOFF_SECONDS": "0",
             **settings,
         }
+
+    def __enter__(self):
+        self.cloud.__enter__()
+        return self
+
+    def __exit__(self, *_):
+        for process in self.started:
+            if process.poll() is None:  # of a test that has failed
+                os.killpg(process.pid, signal.SIGKILL)
+        self.cloud.__exit__()
 
     def commit(self, message):
         subprocess.run([*self.git, "add", "-A"], check=True)
@@ -103,7 +113,7 @@ class Pod:
     def start(self, script, *words, **settings):
         """Calls launch/tpu_<script>.sh."""
         env = {"HOME": str(self.folder), "LC_ALL": "C.UTF-8"} | self.cloud.environment
-        return subprocess.Popen(
+        process = subprocess.Popen(
             ["bash", str(self.clone / f"launch/tpu_{script}.sh"), *words],
             env=env | self.settings | settings,
             stdin=subprocess.PIPE,
@@ -112,6 +122,8 @@ class Pod:
             text=True,
             start_new_session=True,
         )
+        self.started.append(process)
+        return process
 
     def ask(self, script, *words, typed="", **settings):
         process = self.start(script, *words, **settings)

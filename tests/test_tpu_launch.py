@@ -17,16 +17,14 @@ from test_launch import LAUNCH, executable, sentence
 
 @pytest.fixture
 def pod(tmp_path):
-    pod = Pod(tmp_path)
-    with pod.cloud:
+    with Pod(tmp_path) as pod:
         yield pod
 
 
 @pytest.fixture
 def pair(tmp_path):
     """A pod of two workers, for what four do not show better."""
-    pod = Pod(tmp_path, workers=2)
-    with pod.cloud:
+    with Pod(tmp_path, workers=2) as pod:
         yield pod
 
 
@@ -298,7 +296,7 @@ def test_a_run_starts_everywhere_saves_when_stopped_and_goes_on(pod):
 def test_logs_are_followed_until_one_has_seen_enough(pair):
     pair.make()
     pair.do("run", "ro", ZONE, "launch/like_t5x.sh")
-    process = pair.start("logs", "ro", ZONE, "-f", "0")
+    process = pair.start("logs", "-f", TPU_NAME="ro", TPU_ZONE=ZONE)
     try:
         seen = [process.stdout.readline() for _ in range(40)]
     finally:

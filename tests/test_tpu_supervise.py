@@ -20,8 +20,7 @@ from t5x import checkpoint_folders
 @pytest.fixture
 def pair(tmp_path):
     """A pod of two workers."""
-    pod = Pod(tmp_path, workers=2)
-    with pod.cloud:
+    with Pod(tmp_path, workers=2) as pod:
         yield pod
 
 
@@ -163,7 +162,7 @@ def test_the_tiny_recipe_trains_on_a_pod_stops_and_goes_on(tmp_path):
             time.sleep(1)
         return said
 
-    with pod.cloud:
+    with pod:
         pod.make()
         pod.do(*run, "--gin.TRAIN_STEPS=100000")
         status_with(r"training  step \d+/100,000  loss \d\.\d+  [\d.]+ steps/s")
