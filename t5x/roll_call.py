@@ -98,15 +98,12 @@ def facts(config: str) -> dict[str, str]:
 
 def _commit() -> str:
     """The commit that is checked out, and whether files were changed since."""
-    git = lambda *words: (
-        subprocess.run(
-            ["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True
-        ).stdout
-    )
+    git = ["git", "-C", str(ROOT)]
+    told = lambda *words: subprocess.run([*git, *words], capture_output=True, check=True).stdout
     try:
-        changed = git("diff", "HEAD").encode()
+        changed = told("diff", "HEAD")
         mark = f" with changes {hashlib.sha256(changed).hexdigest()[:8]}" if changed else ""
-        return git("rev-parse", "--short=12", "HEAD").strip() + mark
+        return told("rev-parse", "--short=12", "HEAD").decode().strip() + mark
     except (OSError, subprocess.CalledProcessError):
         return "none, the code is no git clone"
 
