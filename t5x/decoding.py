@@ -28,12 +28,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from t5x.top_k import argmax, top_k
+
 # Stands for minus infinity in scores: a sum of two is still a number, and a free place among the
 # finished beams can be told by it.
 NEG_INF = -1.0e7
 # Below this, dividing by the temperature is not safe, and the best id is taken instead.
 MIN_TEMPERATURE = 1e-4
-_BLOCK = 128  # ids gone through at once when the best are looked for
 # Leaves of upstream's caches without a batch; the first has one if rows start at various places.
 _CACHE_INDEX = "cache_index"
 _SHARED_LEAVES = (_CACHE_INDEX, "cached_bias", "position_embedder_index")
@@ -215,7 +216,7 @@ def _candidates(live_log_prob_BN, logits):
     logits_BNV = logits.astype(jnp.float32).reshape(rows, beams, -1)
     # First within each beam, so that the normalized vocabulary is never written out.
     width = min(2 * beams, logits_BNV.shape[-1])
-    best_BNW, token_BNW = _top_k(logits_BNV, width)
+    best_BNW, token_BNW = top_k(logits_BNV, width)
     normalizer_BN = jax.nn.logsumexp(logits_BNV, axis=-1)
     log_prob_BNW = best_BNW + (live_log_prob_BN - normalizer_BN)[..., None]
     log_prob_BC, which_BC = lax.top_k(log_prob_BNW.reshape(rows, -1), 2 * beams)
@@ -350,14 +351,14 @@ def _next_state(state, token, log_prob, last_place, eos_id) -> SamplingLoopState
 def _draw(rng, logits, temperature, topk, topp, rescale_log_probs):
     """Ids [B*N] int32 and their log-probabilities [B*N], from logits [B*N, V]."""
     logits = logits.astype(jnp.float32)
-    best = _argmax(logits)
+    best = argmax(logits)
     if topk == 1:  # nothing is drawn, so no number for each id of the vocabulary either
         zeros = jnp.zeros(best.shape, jnp.float32)
         return best, zeros if rescale_log_probs else _log_prob(logits, best)
     greedy = jnp.broadcast_to(jnp.asarray(temperature) <= MIN_TEMPERATURE, (best.size, 1))[:, 0]
     shaped = logits / jnp.maximum(temperature, MIN_TEMPERATURE)
     if topk:
-        shaped, ids = _top_k(shaped, min(topk, shaped.shape[-1]))
+        shaped, ids = top_k(shaped, min(topk, shaped.shape[-1]))
     if topp:
         shaped = jnp.where(shaped >= _least_of_nucleus(shaped, topp), shaped, NEG_INF)
     drawn = jax.random.categorical(rng, shaped).astype(jnp.int32)
@@ -374,13 +375,6 @@ def _log_prob(logits: jax.Array, token: jax.Array) -> jax.Array:
     """Log-probabilities [rows] of ids [rows] by logits [rows, V]."""
     chosen = jnp.take_along_axis(logits, token[:, None], axis=-1)[:, 0]
     return chosen - jax.nn.logsumexp(logits, axis=-1)
-
-
-def _argmax(logits: jax.Array) -> jax.Array:
-    """The lowest of the best ids, int32 [rows]; a maximum and a minimum run in wide registers."""
-    ids = jnp.arange(logits.shape[-1], dtype=jnp.int32)
-    best = logits == logits.max(-1, keepdims=True)
-    return jnp.where(best, ids, logits.shape[-1] - 1).min(-1)
 
 
 def _least_of_nucleus(logits: jax.Array, topp: float) -> jax.Array:
@@ -404,24 +398,6 @@ def _last_place(inputs, max_steps, hard_limit) -> jax.Array:
     if hard_limit:
         max_steps = jnp.minimum(max_steps, hard_limit)
     return jnp.minimum(length, jnp.sum(inputs != 0, axis=1) + max_steps)
-
-
-def _top_k(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    """`lax.top_k` of [..., V], the lowest of equal ids first, by way of the maxima of blocks.
-
-    The k best stand in the k blocks of the best maxima, so only a few hundred numbers are sorted,
-    and passed around where the batch is sharded: XLA gathers what `lax.top_k` is given.
-    """
-    size = x.shape[-1]
-    if size <= 16 * k * _BLOCK:
-        return lax.top_k(x, k)
-    x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -size % _BLOCK)], constant_values=-jnp.inf)
-    blocks = x.reshape(*x.shape[:-1], -1, _BLOCK)
-    chosen = jnp.sort(lax.top_k(blocks.max(-1), k)[1], axis=-1)
-    few = jnp.take_along_axis(blocks, chosen[..., None], axis=-2, mode="clip")
-    best, where = lax.top_k(few.reshape(*few.shape[:-2], -1), k)
-    block = jnp.take_along_axis(chosen, where // _BLOCK, axis=-1)
-    return best, block * _BLOCK + where % _BLOCK
 
 
 def _pick(x: jax.Array, which: jax.Array) -> jax.Array:

@@ -151,26 +151,14 @@ def infer(
       ValueError: one sentence on what does not fit, before anything is decoded.
     """
     check_numbers(mode, checkpoint_period, shard_id, num_shards)
-    if constraint is not None and mode != "predict":
-        raise ValueError(
-            f"infer.mode is {mode!r}, and a constraint holds predictions only; set INFER_MODE to "
-            "'predict', or infer.constraint to None."
-        )
+    check_constraint(constraint, mode)
     notes = {}
     if input_file is not None:
         dataset_cfg = of_lines(input_file, input_prefix, dataset_cfg, model, mode)
         notes["input_file"] = dataset_cfg.provider.source.fingerprint
-    batches.verify_matching_vocabs(dataset_cfg, model)
-    batches.feature_shapes(dataset_cfg)
-    inference.tasks_with_split(dataset_cfg)
-    batches.check_corpus(dataset_cfg)
+    check_data(dataset_cfg, model)
     run_folder.check_writable(output_dir)
-    path, *more = checkpoint_paths(restore_checkpoint_cfg)
-    if more and restore_checkpoint_cfg.mode == "all":
-        raise ValueError(
-            f"RestoreCheckpointConfig.mode is 'all', which names {len(more) + 1} checkpoints, and "
-            "inference takes one; set it to 'specific' or 'latest'."
-        )
+    path = one_checkpoint(restore_checkpoint_cfg)
     predictor = inference.Predictor(model, partitioner, dataset_cfg.batch_size, length_buckets)
     restorer = inference.ParamsRestorer(
         model, partitioner, restore_checkpoint_cfg, fallback_init_rng
@@ -183,14 +171,8 @@ def infer(
         summarize_config_fn(output_dir, None, 0)
     params, _ = restorer(path)
 
-    def run(examples, shown):
-        if constraint is None:
-            return predictor(mode, params, examples)
-        texts = [plain(one["inputs_pretokenized"]) for one in shown]
-        return constrained.texts(predictor, params, examples, texts, constraint)
-
     job = InferenceJob(
-        run,
+        functools.partial(decoded, predictor, mode, params, constraint),
         mode,
         write_fn,
         output_dir,
@@ -206,6 +188,21 @@ def infer(
         job(task, examples_of(task, dataset_cfg, converter, job.shard))
         for task in inference.tasks_with_split(dataset_cfg)
     ]
+
+
+def decoded(
+    predictor: inference.Predictor,
+    mode: str,
+    params: Any,
+    constraint: Any,
+    examples: Sequence[inference.Example],
+    shown: Sequence[inference.Example],
+) -> list[Any]:
+    """Results for examples as the model takes them; `shown` are the same as the task gives them."""
+    if constraint is None:
+        return predictor(mode, params, examples)
+    texts = [plain(one["inputs_pretokenized"]) for one in shown]
+    return constrained.texts(predictor, params, examples, texts, constraint)
 
 
 @dataclasses.dataclass
@@ -309,6 +306,34 @@ def of_lines(
             file=sys.stderr,
         )
     return cfg
+
+
+def check_data(cfg: batches.DatasetConfig, model: Any) -> None:
+    """Refuses, with a ValueError, what cannot be read or does not fit the model."""
+    batches.verify_matching_vocabs(cfg, model)
+    batches.feature_shapes(cfg)
+    inference.tasks_with_split(cfg)
+    batches.check_corpus(cfg)
+
+
+def one_checkpoint(cfg: RestoreCheckpointConfig) -> str:
+    """The only checkpoint that is named, or a ValueError."""
+    path, *more = checkpoint_paths(cfg)
+    if more and cfg.mode == "all":
+        raise ValueError(
+            f"RestoreCheckpointConfig.mode is 'all', which names {len(more) + 1} checkpoints, and "
+            "inference takes one; set it to 'specific', 'latest' or 'best'."
+        )
+    return path
+
+
+def check_constraint(constraint: Any, mode: str) -> None:
+    """Refuses, with a ValueError, to hold scores to a constraint."""
+    if constraint is not None and mode != "predict":
+        raise ValueError(
+            f"infer.mode is {mode!r}, and a constraint holds predictions only; set INFER_MODE to "
+            "'predict', or infer.constraint to None."
+        )
 
 
 def check_numbers(mode: str, checkpoint_period: int, shard_id: int, num_shards: int) -> None:

@@ -3,12 +3,18 @@
 An optimizer definition holds no arrays. `axes` is the tree of logical axis names of the
 parameters (tuples of str), `"layers"` first where layers are stacked.
 
-  OPTIMIZER = @optimizers.chain()
+  OPTIMIZER = @optimizers.adamw()                    # its rate: trainer.Trainer.learning_rate_fn
+  optimizers.adamw:
+    weight_decay = 0.01
+    clip_global_norm = 1.0
+
+  OPTIMIZER = @optimizers.chain()                    # its rate: its own
   optimizers.chain.transformations = [@optax.clip_by_global_norm(), @optax.adamw()]
 """
 
 import abc
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flax.serialization
@@ -74,6 +80,86 @@ class OptaxOptimizer(OptimizerDef):
 def chain(transformations: Sequence[optax.GradientTransformation]) -> OptimizerDef:
     """Applies optax transformations in order."""
     return OptaxOptimizer(optax.chain(*transformations))
+
+
+class AdamW(OptaxOptimizer):
+    """Adam with decay beside it, at the trainer's rate; see `adamw`. Its state is Adam's."""
+
+    def __init__(self, adam, decays: Callable[[Tree], Tree], decay: float, clip: float | None):
+        super().__init__(adam)
+        self.decays, self.decay, self.clip = decays, decay, clip
+
+    def update(self, grads, param_states, params, axes, step, learning_rate):
+        """Clips, averages, decays and applies."""
+        if self.clip is not None:
+            grads, _ = optax.clip_by_global_norm(self.clip).update(grads, optax.EmptyState())
+        updates, param_states = self.transformation.update(grads, param_states, params)
+
+        def applied(param, update, decays):
+            change = update + self.decay * param if decays else update
+            return (param - learning_rate * change).astype(param.dtype)
+
+        return jax.tree.map(applied, params, updates, self.decays(params)), param_states
+
+
+def adamw(
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+    weight_decay: float = 0.01,
+    no_decay: Sequence[str] = ("scale", "rel_embedding"),
+    clip_global_norm: float | None = 1.0,
+) -> OptimizerDef:
+    """AdamW (Loshchilov and Hutter 2019); the rate is `trainer.Trainer.learning_rate_fn`.
+
+    Args:
+      beta1: decay of the gradient's mean.
+      beta2: decay of the squared gradient's mean.
+      epsilon: added to the root of the latter.
+      weight_decay: share of a parameter lost a step, times the rate.
+      no_decay: regular expressions; parameters in whose path one is found do not decay. By default
+        norms and position biases.
+      clip_global_norm: gradients together are cut to this norm before; None for not.
+
+    Raises:
+      ValueError: a number out of its range, or no regular expression.
+    """
+    for name, value, fits in (
+        ("beta1", beta1, 0 <= beta1 < 1),
+        ("beta2", beta2, 0 <= beta2 < 1),
+        ("epsilon", epsilon, epsilon > 0),
+        ("weight_decay", weight_decay, weight_decay >= 0),
+        ("clip_global_norm", clip_global_norm, clip_global_norm is None or clip_global_norm > 0),
+    ):
+        if not fits:
+            limits = {"beta1": "0 or more and below 1", "beta2": "0 or more and below 1"}
+            least = "0 or more" if name == "weight_decay" else "more than 0"
+            raise ValueError(
+                f"optimizers.adamw.{name} is {value}; set it to {limits.get(name, least)}."
+            )
+    adam = optax.scale_by_adam(beta1, beta2, epsilon)
+    return AdamW(adam, decay_mask(no_decay), weight_decay, clip_global_norm)
+
+
+def decay_mask(no_decay: Sequence[str]) -> Callable[[Tree], Tree]:
+    """Makes the function from parameters to True where they decay.
+
+    Raises:
+      ValueError: one of `no_decay` is no regular expression.
+    """
+    try:
+        patterns = [re.compile(pattern) for pattern in no_decay]
+    except re.error as error:
+        raise ValueError(
+            f"optimizers.adamw.no_decay has {error.pattern!r}, which is no regular expression: "
+            f"{error}."
+        ) from error
+
+    def decays(path, _) -> bool:
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        return not any(pattern.search(name) for pattern in patterns)
+
+    return lambda params: jax.tree_util.tree_map_with_path(decays, params)
 
 
 def to_dict(param_states: Tree) -> dict:

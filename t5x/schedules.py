@@ -12,6 +12,7 @@ The factors, with `s = max(0, step - step_offset)`:
     linear_decay             base_learning_rate * min(s / warmup_steps,
                                                       1 + decay_factor * (warmup_steps - s)):
                              constant and linear_warmup are already in it
+    linear_decay_to_zero     1 at warmup_steps, falling in a straight line to 0 at total_steps
     rsqrt_decay              1 / sqrt(max(s, warmup_steps))
     rsqrt_normalized_decay   sqrt(warmup_steps / max(s, warmup_steps))
     decay_every              decay_factor ** floor(s / steps_per_decay)
@@ -31,6 +32,7 @@ FACTORS = (
     "constant",
     "linear_warmup",
     "linear_decay",
+    "linear_decay_to_zero",
     "rsqrt_decay",
     "rsqrt_normalized_decay",
     "decay_every",
@@ -40,6 +42,7 @@ FACTORS = (
 _DIVISORS = {
     "linear_warmup": "warmup_steps",
     "linear_decay": "warmup_steps",
+    "linear_decay_to_zero": "total_steps",
     "rsqrt_decay": "warmup_steps",
     "rsqrt_normalized_decay": "warmup_steps",
     "decay_every": "steps_per_decay",
@@ -56,6 +59,7 @@ def create_learning_rate_scheduler(
     steps_per_cycle: int = 100000,
     step_offset: int = 0,
     min_learning_rate: float = 1e-8,
+    total_steps: int = 0,
 ) -> Callable[[jax.Array | int], jax.Array]:
     """Makes the function from a step to its learning rate.
 
@@ -68,6 +72,7 @@ def create_learning_rate_scheduler(
         steps_per_cycle: steps of one cycle of `cosine_decay`.
         step_offset: the step that counts as 0, for a run continued from another.
         min_learning_rate: floor of the product.
+        total_steps: where `linear_decay_to_zero` ends, counted as `step_offset` says. Not in T5X.
 
     Returns:
         f(step) -> float32 scalar; `step` is an integer or an int32 scalar, traced or not.
@@ -81,7 +86,14 @@ def create_learning_rate_scheduler(
         warmup_steps=warmup_steps,
         steps_per_decay=steps_per_decay,
         steps_per_cycle=steps_per_cycle,
+        total_steps=total_steps,
     )
+    if "linear_decay_to_zero" in names and total_steps <= warmup_steps:
+        raise ValueError(
+            f"total_steps is {total_steps} and warmup_steps {warmup_steps}, so the rate has no "
+            "steps to fall in: set utils.create_learning_rate_scheduler.total_steps to more, to "
+            "TRAIN_STEPS less step_offset, say."
+        )
 
     def apply(name: str, rate: jax.Array, step: jax.Array) -> jax.Array:
         match name:
@@ -92,6 +104,9 @@ def create_learning_rate_scheduler(
             case "linear_decay":
                 falling = 1.0 + decay_factor * (warmup_steps - step)
                 return rate * base_learning_rate * jnp.minimum(step / warmup_steps, falling)
+            case "linear_decay_to_zero":
+                left = (total_steps - step) / (total_steps - warmup_steps)
+                return rate * jnp.clip(left, 0.0, 1.0)
             case "rsqrt_decay":
                 return rate / jnp.sqrt(jnp.maximum(step, warmup_steps))
             case "rsqrt_normalized_decay":

@@ -44,6 +44,10 @@ FORMULAS = [
     ("linear_decay", 4, 2 * 0.4),
     ("linear_decay", 15, 2 * (1 - 0.1 * 5)),
     ("linear_decay", 30, 1e-8),  # the line is below zero: the floor holds
+    ("linear_decay_to_zero", 4, 1.0),
+    ("linear_decay_to_zero", 15, 0.75),
+    ("linear_decay_to_zero", 30, 1e-8),
+    ("linear_decay_to_zero", 40, 1e-8),
     ("rsqrt_decay", 3, 1 / math.sqrt(10)),
     ("rsqrt_decay", 90, 1 / math.sqrt(90)),
     ("rsqrt_normalized_decay", 3, 1.0),
@@ -67,6 +71,7 @@ def test_each_factor_is_its_formula(name, step, expected):
         decay_factor=0.1,
         steps_per_decay=7,
         steps_per_cycle=20,
+        total_steps=30,
     )
     np.testing.assert_allclose(rate(step), expected, rtol=1e-6)
 
@@ -98,6 +103,11 @@ def test_spaces_around_the_factors_do_not_matter():
         ({"factors": ""}, "'' is unknown"),
         ({"warmup_steps": 0}, "warmup_steps is 0 but must be at least 1.*linear_warmup"),
         ({"factors": "cosine_decay", "steps_per_cycle": 0}, "steps_per_cycle is 0"),
+        ({"factors": "linear_decay_to_zero"}, "total_steps is 0 but must be at least 1"),
+        (
+            {"factors": "linear_decay_to_zero", "total_steps": 1000},
+            "total_steps is 1000 and warmup_steps 1000, so the rate has no steps to fall in",
+        ),
     ],
 )
 def test_bad_arguments_are_named_before_the_first_step(arguments, message):
