@@ -89,6 +89,29 @@ class Predictor:
         """The parameters as decoding reads them, to be used for many batches."""
         return self._steps["lay out"](self._whole(params))
 
+    def lower(
+        self, mode: str, params: Any, example: Mapping[str, jax.ShapeDtypeStruct]
+    ) -> jax.stages.Lowered:
+        """The program of `mode` for batches of examples of these shapes, not cut to buckets.
+
+        Args:
+          mode: one of `MODES`.
+          params: ShapeDtypeStructs of the network's parameters, with shardings.
+          example: features of one example.
+        """
+        struct = lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+        params = jax.tree.map(lambda x: struct(x, gathered(x.sharding)), params)
+        if mode != "score":
+            lay_out = self._steps["lay out"].lower(params)
+            places = lay_out.compile().output_shardings
+            params = jax.tree.map(struct, lay_out.out_info, places)
+        rows = self.partitioner.batch_sharding
+        batch = {
+            name: jax.ShapeDtypeStruct((self.batch_size, *x.shape), x.dtype, sharding=rows)
+            for name, x in example.items()
+        }
+        return self._steps[mode].lower(params, batch)
+
     def batches(
         self, examples: Iterable[Example]
     ) -> Iterator[tuple[dict[str, jax.Array], list[int]]]:

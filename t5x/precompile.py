@@ -1,12 +1,12 @@
-r"""Compiles the train step of a run ahead of it, and says what it will need.
+r"""Compiles the steps of a run ahead of it, and says what they will need.
 
 python -m t5x.precompile --gin_file=t5x/configs/runs/precompile.gin \
   --gin_file=gin/ro_t5x_tiny.gin --gin.MODEL_DIR='"runs/tiny_precompiled"'
 
 No parameter is made and nothing is trained. With JAX_COMPILATION_CACHE_DIR set to one folder for
-both, the run that follows finds its program there instead of compiling it. What it leaves in
-MODEL_DIR: `lowered_hlo_pre_optimization` and `lowered_hlo_post_optimization` (text), `assignment`
-(numpy, the mesh's device ids), and what the libraries said, `log_<host>.txt`.
+both, the run that follows finds its programs there instead of compiling them. What it leaves in
+MODEL_DIR: of the train step `lowered_hlo_pre_optimization` and `lowered_hlo_post_optimization`
+(text), `assignment` (numpy, the mesh's device ids), and what the libraries said, `log_<host>.txt`.
 """
 
 import sys
@@ -27,10 +27,12 @@ import jax
 import numpy as np
 import tensorflow as tf
 
-from t5x import batches, command_line, quiet, run_folder
+from t5x import batches, command_line, inference, quiet, run_folder
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 from t5x.trainer import Trainer
+
+SIDES = ("inputs", "targets")
 
 
 def precompile(
@@ -40,11 +42,14 @@ def precompile(
     partitioner: PjitPartitioner,
     model_dir: str,
     random_seed: int | None,
+    use_hardware_rng: bool = False,
+    train_eval_dataset_cfg: batches.DatasetConfig | None = None,
+    infer_eval_dataset_cfg: batches.DatasetConfig | None = None,
     get_dataset_fn: Callable[..., batches.TrainStream] = batches.TrainStream,
     trainer_cls: Callable[..., Trainer] | None = None,
     dry_run: bool = False,
 ) -> dict[str, float]:
-    """Compiles the train step for the batches of `train_dataset_cfg`.
+    """Compiles the train step for the batches of `train_dataset_cfg`, and what evaluates it.
 
     Args:
       model: see `models.EncoderDecoderModel`.
@@ -52,14 +57,18 @@ def precompile(
       partitioner: of parameters and batches over devices.
       model_dir: where the program is written.
       random_seed: as in `train`; None compiles for the accelerator's own generator, as there.
+      use_hardware_rng: as in `train`.
+      train_eval_dataset_cfg: of batches that the loss is evaluated on; None for none.
+      infer_eval_dataset_cfg: of examples that are decoded, with their lengths; None for none.
       get_dataset_fn: makes the training stream.
       trainer_cls: `trainer.Trainer` with the run's bindings; None for the whole batch at once and
         a constant rate.
       dry_run: builds and checks everything, then returns without compiling.
 
     Returns:
-      What the program needs: 'arguments', 'temporary' and 'program' in bytes a device, 'flops' a
-      step and device, 'seconds' of compiling; what the backend does not tell is left out.
+      What the train step needs: 'arguments', 'temporary' and 'program' in bytes a device, 'flops' a
+      step and device, 'seconds' of compiling; what the backend does not tell is left out. Seconds
+      of the others are 'eval_seconds' and 'predict_seconds'.
 
     Raises:
       ValueError: one sentence on what does not fit.
@@ -68,7 +77,8 @@ def precompile(
     batches.check_corpus(train_dataset_cfg)
     run_folder.check_writable(model_dir)
     specs = state_specs(model, partitioner, batches.feature_shapes(train_dataset_cfg))
-    rng = jax.random.key(0, impl="rbg" if random_seed is None else None)
+    kind = "rbg" if use_hardware_rng or random_seed is None else None
+    rng = jax.random.key(0, impl=kind)
     if trainer_cls is None:
         trainer = Trainer(model, None, partitioner, specs, rng, learning_rate_fn=lambda step: 1e-3)
     else:
@@ -76,6 +86,10 @@ def precompile(
     trainer.check_batch(train_dataset_cfg.batch_size)
     rows = batches.host_rows(partitioner, train_dataset_cfg.batch_size)
     stream = get_dataset_fn(train_dataset_cfg, model.FEATURE_CONVERTER_CLS, rows, 0)
+    decoded = infer_eval_dataset_cfg
+    if decoded is not None:
+        predictor = inference.Predictor(model, partitioner, decoded.batch_size)
+        example = example_of(model, decoded)
     if dry_run:
         return {}
 
@@ -85,6 +99,15 @@ def precompile(
     compiled = lowered.compile()
     needs = {**needs_of(compiled), "seconds": time.monotonic() - started}
     stream.close()
+    if train_eval_dataset_cfg is not None:
+        cfg = train_eval_dataset_cfg
+        rows = batches.host_rows(partitioner, cfg.batch_size)
+        stream = get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, 0)
+        needs["eval_seconds"] = seconds_of(lambda: trainer.lower_eval(stream.global_batch))
+        stream.close()
+    if decoded is not None:
+        params = specs.state.params
+        needs["predict_seconds"] = seconds_of(lambda: predictor.lower("predict", params, example))
     for when, program in (("pre", lowered), ("post", compiled)):
         path = os.path.join(model_dir, f"lowered_hlo_{when}_optimization")
         with tf.io.gfile.GFile(path, "w") as file:
@@ -93,6 +116,29 @@ def precompile(
         np.save(file, partitioner.mesh.device_ids)
     print("  ".join(f"{name} {value:,.0f}" for name, value in needs.items()))
     return needs
+
+
+def seconds_of(lower: Callable[[], jax.stages.Lowered]) -> float:
+    """Seconds that it takes to lower and compile a program."""
+    started = time.monotonic()
+    lower().compile()
+    return time.monotonic() - started
+
+
+def example_of(model: Any, cfg: batches.DatasetConfig) -> dict[str, jax.ShapeDtypeStruct]:
+    """Features of one example as the model takes it when decoding; nothing is read.
+
+    Raises:
+      ValueError: a length is not given.
+    """
+    batches.feature_shapes(cfg)
+    ids = tf.TensorSpec([None], tf.int32)
+    none = tf.data.Dataset.from_generator(lambda: (), output_signature=dict.fromkeys(SIDES, ids))
+    converted = model.FEATURE_CONVERTER_CLS(pack=False)(none, cfg.task_feature_lengths)
+    return {
+        name: jax.ShapeDtypeStruct(spec.shape.as_list(), spec.dtype.as_numpy_dtype)
+        for name, spec in converted.element_spec.items()
+    }
 
 
 def needs_of(compiled: jax.stages.Compiled) -> dict[str, float]:

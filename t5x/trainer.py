@@ -133,16 +133,22 @@ class Trainer:
 
     def lower(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> jax.stages.Lowered:
         """The train step lowered for arrays that need not exist, to be compiled or looked at."""
-        place = lambda x: jax.ShapeDtypeStruct(
-            x.shape, x.dtype, sharding=self.partitioner.batch_sharding
-        )
         whole = lambda x: jax.ShapeDtypeStruct(
             x.shape, x.dtype, sharding=self.partitioner.replicated
         )
         carried = self.specs.state
         if self._skips:
             carried = (carried, jax.tree.map(whole, jax.eval_shape(Recent.begin)))
-        return self._train_step.lower(carried, jax.tree.map(place, dict(batch)), whole(self.rng))
+        return self._train_step.lower(carried, self._placed(batch), whole(self.rng))
+
+    def lower_eval(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> jax.stages.Lowered:
+        """The evaluation step, likewise."""
+        return self._eval_step.lower(self.specs.state.params, self._placed(batch))
+
+    def _placed(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> dict[str, Any]:
+        sharding = self.partitioner.batch_sharding
+        place = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+        return jax.tree.map(place, dict(batch))
 
     def training_steps(self, batches: Iterator[Batch], until: int) -> Iterator[tuple[int, Any]]:
         """Trains to step `until`, yielding after each step.

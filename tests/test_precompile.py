@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import toy
 
+from t5x import inference
 from t5x import precompile as door
 from t5x.partitioning import PjitPartitioner
+from t5x.train_state import state_specs
 from t5x.trainer import Trainer
 
 FILES = {"assignment", "lowered_hlo_post_optimization", "lowered_hlo_pre_optimization"}
@@ -35,6 +37,38 @@ def test_the_program_and_its_needs_are_written(tmp_path):
     assert "stablehlo" in (tmp_path / "lowered_hlo_pre_optimization").read_text()
     assert "all-reduce" in (tmp_path / "lowered_hlo_post_optimization").read_text()
     assert np.load(pathlib.Path(tmp_path / "assignment")).tolist() == [[0], [1]]
+
+
+def test_a_run_finds_all_its_programs(tmp_path, monkeypatch):
+    """What evaluates is asked for the very programs that were compiled ahead."""
+    compiled = []
+    lower = jax.stages.Lowered.compile
+
+    def noting(self, *args, **kwargs):
+        compiled.append(self.as_text())
+        return lower(self, *args, **kwargs)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", noting)
+    cfg = toy.data("validation", batch_size=6, pack=False)
+    needs = precompile(tmp_path, train_eval_dataset_cfg=cfg, infer_eval_dataset_cfg=cfg)
+    assert needs["eval_seconds"] > 0
+    assert needs["predict_seconds"] > 0
+
+    model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:2])
+    shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
+    params = toy.state(state_specs(model, partitioner, shapes)).params
+    predictor = inference.Predictor(model, partitioner, 6)
+    (batch, _), *_ = predictor.batches(
+        [{n: np.zeros(x.shape, x.dtype) for n, x in door.example_of(model, cfg).items()}]
+    )
+    asked = predictor._steps["predict"].lower(predictor.laid_out(params), batch).as_text()
+    assert asked in compiled
+
+
+def test_lengths_are_needed_to_decode(tmp_path):
+    cfg = toy.data("validation", batch_size=6, pack=False, task_feature_lengths=None)
+    with pytest.raises(ValueError, match=r"TASK_FEATURE_LENGTHS\['inputs'\] is None"):
+        precompile(tmp_path, infer_eval_dataset_cfg=cfg, dry_run=True)
 
 
 def test_a_dry_run_compiles_nothing(tmp_path):
