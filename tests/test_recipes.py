@@ -61,6 +61,7 @@ UPSTREAM = {
 # Ours beside them, bound in t5x/ alone: upstream's checkout has run files of its own.
 OURS = {
     "train": "watch",
+    "precompile": "use_hardware_rng train_eval_dataset_cfg",
     "SaveCheckpointConfig": "keep_best metric mode",
     "one_token": "vocabulary classes",
     "Watch": "writers infill_sentences infill_period expected_loss",
