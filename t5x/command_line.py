@@ -56,7 +56,7 @@ def run(main: Callable[..., Any]) -> None:
             # The others wait for this process: sooner than by any barrier they hear of its end.
             if not isinstance(error, SystemExit):
                 sys.excepthook(type(error), error, error.__traceback__)
-            quiet.leave(status)
+            quiet.leave(status if isinstance(status, int) else 1)
         raise
 
 

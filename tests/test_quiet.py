@@ -101,6 +101,27 @@ def test_last_words_of_what_aborts_are_shown_and_kept(tmp_path):
     assert "Check failed: no chip" in log(tmp_path)
 
 
+def test_a_process_that_leaves_waits_for_no_thread_and_keeps_its_log(tmp_path):
+    code = """
+import threading
+KEEP
+threading.Thread(target=threading.Event().wait).start()
+os.write(2, b"I0000 the last word")
+print("out")
+quiet.leave(3)
+"""
+    process = ran(code, tmp_path)
+    assert (process.returncode, process.stdout, process.stderr) == (3, "out\n", "")
+    assert log(tmp_path).endswith("I0000 the last word")
+
+
+def test_a_log_that_cannot_be_written_keeps_nobody_from_leaving(tmp_path):
+    code = "KEEP\nfor _ in range(99): os.write(2, b'I0000 ' * 999)\nquiet.leave(3)\n"
+    (tmp_path / "log_0.txt").symlink_to("/dev/full")
+    process = ran(code, tmp_path)
+    assert (process.returncode, process.stderr) == (3, "")
+
+
 def test_before_there_is_a_folder_a_good_end_leaves_nothing(tmp_path):
     process = ran('os.write(2, b"I0000\\n")\nprint(quiet._State.spool)', tmp_path)
     assert process.stderr == ""
