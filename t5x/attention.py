@@ -14,16 +14,21 @@ all are taken again, less the maximum of their row: the same numbers, one pass m
 Shapes: B batch, Q queries, S keys, H heads, K head_dim.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from t5x.losses import FALLBACK, SAFE_LOG
-from t5x.partitioning import batch_parts, platform
+from t5x.partitioning import cuts, platform
 
 NEGATIVE = -1e10  # a masked logit; a row where all is masked attends evenly, without gradient
 TERMS = 64  # rows added one by one: each is an instruction to compile
+NEAR = 70e6  # bytes of weights that stay in a v4's CMEM (128 MiB), their gradients beside them
 KEPT = "attention"  # name of what the gradient wants kept, for rematerialization policies
+
+_once = jax.lax.optimization_barrier  # what goes through it is computed once
 
 
 def logits(q_BQHK, k_BSHK, mask, bias) -> jax.Array:
@@ -82,41 +87,90 @@ def _forward_keeping(q, k, v, mask, bias):
     return out, (q, k, v, mask, bias, out, divisors)
 
 
-def _backward(kept, d_out):
-    q, k, v, mask, bias, out, divisors_BHQ = kept
-    dtype = q.dtype
-    weights = jnp.exp(logits(q, k, mask, bias) - divisors_BHQ[..., None]).astype(dtype)
-    d_v = jnp.einsum("BHQS,BQHK->BSHK", weights, d_out)
-    # The softmax's gradient: what a weight gains beyond the mean of its row.
-    means_BQH = (d_out.astype(jnp.float32) * out.astype(jnp.float32)).sum(-1)
-    means_BHQ1 = means_BQH.swapaxes(1, 2)[..., None]
+def _backward(kept, d_out_BQHK):
+    q, k, v, mask, bias, out_BQHK, divisors_BHQ = kept
+    on_tpu = platform() == "tpu"
+    if bias is not None and on_tpu:  # or it is laid out anew for every reader
+        d_out_BQHK = _once(d_out_BQHK)
+    # The softmax's gradient is what a weight gains beyond the mean of its row.
+    means_BQH = (d_out_BQHK.astype(jnp.float32) * out_BQHK.astype(jnp.float32)).sum(-1)
+    means_BHQ = means_BQH.swapaxes(1, 2)
+    if bias is None:
+        return *_gradients(mask, q, k, v, d_out_BQHK, means_BHQ, divisors_BHQ)[:3], None, None
+    gradients = functools.partial(_gradients, mask)
+    of_heads = (q, k, v, d_out_BQHK, _once(means_BHQ), divisors_BHQ, bias)
+    if on_tpu:
+        d_q, d_k, d_v, d_bias_PHQS = _by_heads(gradients, of_heads)
+    else:
+        d_q, d_k, d_v, d_bias_PHQS = gradients(*of_heads)
+    return d_q, d_k, d_v, None, d_bias_PHQS.sum(0)[None].astype(bias.dtype)
+
+
+def _gradients(mask, q, k, v, d_out, means_BHQ, divisors_BHQ, bias=None):
+    """Gradients of q, k, v, and float32 [parts of the batch, H, Q, S] of the bias, if there is one.
+
+    On a TPU float32 is made faster than bfloat16, and read as fast where it stays near (CMEM).
+    """
+    dtype, on_tpu = q.dtype, platform() == "tpu"
+    weights = jnp.exp(logits(q, k, mask, bias) - divisors_BHQ[..., None])
+    weights = weights.astype(dtype) if bias is None else _once(weights)
+    d_v = jnp.einsum("BHQS,BQHK->BSHK", weights.astype(dtype), d_out)
 
     def d_logits(d_out):
         d_weights = jnp.einsum("BQHK,BSHK->BHQS", d_out, v, preferred_element_type=jnp.float32)
-        return (weights * (d_weights - means_BHQ1)).astype(dtype)
+        return (weights * (d_weights - means_BHQ[..., None])).astype(dtype)
 
-    # Where only two products want them, a TPU makes them twice, each time inside of the product,
-    # and they never lie in memory.
-    twice = bias is None and platform() == "tpu"
-    again = d_logits(jax.lax.optimization_barrier(d_out) if twice else d_out)
-    d_q = jnp.einsum("BHQS,BSHK->BQHK", d_logits(d_out), k)
+    if bias is None and on_tpu:
+        # Where only two products want them, a TPU makes them twice, each time inside of the
+        # product, and they never lie in memory.
+        mine, again = d_logits(d_out), d_logits(_once(d_out))
+    else:
+        mine = again = d_logits(d_out)
+    d_q = jnp.einsum("BHQS,BSHK->BQHK", mine, k)
     d_k = jnp.einsum("BHQS,BQHK->BSHK", again, q)
-    d_bias = None if bias is None else sum_rows(again).astype(bias.dtype)
-    return d_q, d_k, d_v, None, d_bias
+    return d_q, d_k, d_v, None if bias is None else sum_rows(again)
+
+
+def _by_heads(gradients, of_heads):
+    """`gradients` of some heads after the others: as many as leave their weights in CMEM."""
+    q_BQHK, k_BSHK = of_heads[:2]
+    (batch, queries, heads, _), keys = q_BQHK.shape, k_BSHK.shape[1]
+    parts = cuts("heads", heads)
+    own, weight_bytes = heads // parts, 4 * batch // cuts("batch", batch) * queries * keys
+    turn = next(
+        n for n in range(own, 0, -1) if (own % n == 0 and n * weight_bytes <= NEAR) or n == 1
+    )
+    given, made = (2, 2, 2, 2, 1, 1, 1), (2, 2, 2, 1)  # where the heads stand
+
+    def split(x, axis):
+        shape = (*x.shape[:axis], parts, own // turn, turn, *x.shape[axis + 1 :])
+        return jnp.moveaxis(x.reshape(shape), axis + 1, 0)
+
+    def join(x, axis):
+        x = jnp.moveaxis(x, 0, axis + 1)
+        return x.reshape(*x.shape[:axis], heads, *x.shape[axis + 3 :])
+
+    def one_turn(xs):
+        xs = [
+            x.reshape(*x.shape[:a], -1, *x.shape[a + 2 :]) for x, a in zip(xs, given, strict=True)
+        ]
+        ys = zip(gradients(*xs), made, strict=True)
+        return [y.reshape(*y.shape[:a], parts, turn, *y.shape[a + 1 :]) for y, a in ys]
+
+    turns = jax.lax.map(one_turn, [split(x, a) for x, a in zip(of_heads, given, strict=True)])
+    return [join(y, a) for y, a in zip(turns, made, strict=True)]
 
 
 attend.defvjp(_forward_keeping, _backward)
 
 
 def sum_rows(x: jax.Array) -> jax.Array:
-    """Float32 sum [1, …] over the leading axis of [B, …].
+    """Float32 sums [P, …] over the rows [B, …] that each of P parts of the batch holds.
 
-    Row is added to row: a TPU adds so three times faster than it reduces a leading axis. Devices
-    first add the rows that they hold.
+    Row is added to row: a TPU adds so three times faster than it reduces a leading axis.
     """
-    parts = batch_parts(x.shape[0])
+    parts = cuts("batch", x.shape[0])
     rows = x.shape[0] // parts
     terms = next(n for n in range(min(rows, TERMS), 0, -1) if rows % n == 0)
     x = x.reshape(parts, terms, rows // terms, *x.shape[1:])
-    total = sum(x[:, i].astype(jnp.float32) for i in range(terms))
-    return total.sum((0, 1))[None]
+    return sum(x[:, i].astype(jnp.float32) for i in range(terms)).sum(1)

@@ -280,13 +280,16 @@ def _spread_gradient(here, spread, _, gradient):
 _gather.defvjp(lambda here, spread, kernel: (_gather(here, spread, kernel), None), _spread_gradient)
 
 
-def batch_parts(rows: int) -> int:
-    """Into how many parts `rows` of a batch are cut over devices; 1 outside `activations`."""
+def cuts(axis: str, size: int) -> int:
+    """Into how many parts devices cut an activation's logical axis of this size.
+
+    1 outside `activations`.
+    """
     partitioner = _active.get()
     if partitioner is None or partitioner.mesh.size == 1:
         return 1
-    axis = partitioner.sharding(("batch",), (rows,)).spec[0]
-    return partitioner.mesh.shape[axis] if axis else 1
+    mesh_axis = partitioner.sharding((axis,), (size,)).spec[0]
+    return partitioner.mesh.shape[mesh_axis] if mesh_axis else 1
 
 
 def platform() -> str:

@@ -236,7 +236,7 @@ class RelativePositionBiases(nn.Module):
 
     @nn.compact
     def __call__(self, query_positions: jax.Array, key_length: int) -> jax.Array:
-        """Bias [1, H, Q, S] for int32 query positions [Q] and keys 0…S-1."""
+        """Float32 bias [1, H, Q, S] for int32 query positions [Q] and keys 0…S-1."""
         init = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
         init = nn.with_logical_partitioning(init, ("heads", "relpos_buckets"))
         table_HR = self.param("rel_embedding", init, (self.num_heads, self.buckets), jnp.float32)
@@ -246,4 +246,6 @@ class RelativePositionBiases(nn.Module):
         )
         # A product with one-hot rows: its gradient is a product too, not a scatter.
         one_hot = jax.nn.one_hot(bucket_QS, self.buckets, dtype=self.dtype)
-        return jnp.einsum("HR,QSR->HQS", table_HR.astype(self.dtype), one_hot)[None]
+        table_HR = table_HR.astype(self.dtype)
+        bias_HQS = jnp.einsum("HR,QSR->HQS", table_HR, one_hot, preferred_element_type=jnp.float32)
+        return bias_HQS[None]
