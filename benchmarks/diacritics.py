@@ -139,8 +139,8 @@ def main() -> None:
     if not values.measure_only:
         train(out, values.pretrain_steps, values.steps)
     constrained = (
-        "--gin.infer_script.infer.constraint=@tasks.constraint.Diacritics()",
-        "--gin.tasks.constraint.Diacritics.vocabulary=%VOCABULARY",
+        "--gin.infer_script.infer.constraint=@tasks.diacritics.only_diacritics()",
+        "--gin.tasks.diacritics.only_diacritics.task=%MIXTURE_OR_TASK_NAME",
     )
     found = {"fine-tuned": restore(out, "free")}
     found["fine-tuned, diacritics only"] = restore(out, "constrained", *constrained)

@@ -25,8 +25,8 @@ module="$(sed -n "s/^MIXTURE_OR_TASK_MODULE = //p" "$config")"
 flags=()
 for flag in "$@"; do
   if [[ "$flag" == --constrained ]]; then
-    flags+=(--gin.infer_script.infer.constraint=@tasks.constraint.Diacritics\(\)
-      --gin.tasks.constraint.Diacritics.vocabulary=%VOCABULARY)
+    flags+=(--gin.infer_script.infer.constraint=@tasks.diacritics.only_diacritics\(\)
+      --gin.tasks.diacritics.only_diacritics.task=%MIXTURE_OR_TASK_NAME)
   else
     flags+=("$flag")
   fi

@@ -15,14 +15,12 @@ from collections.abc import Callable, Sequence
 
 import seqio
 
-import gin
 from tasks.letters import alphabet
 
 Allowed = Callable[[int, Sequence[int]], list[int]]
 Finish = Callable[[int, Sequence[int]], str]
 
 
-@gin.configurable
 class Diacritics:
     """What output may be, for `t5x.constrained`.
 

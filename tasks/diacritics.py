@@ -24,7 +24,16 @@ import seqio
 import tensorflow as tf
 
 import gin
-from tasks import caches, calls, corpora, diacritic_scores, normalize, sentences, vocabularies
+from tasks import (
+    caches,
+    calls,
+    constraint,
+    corpora,
+    diacritic_scores,
+    normalize,
+    sentences,
+    vocabularies,
+)
 from tasks.letters import alphabet
 from tasks.romanian import RO_MINI
 from tasks.rows import Rows
@@ -44,6 +53,25 @@ def lines(path: str = "lines.txt") -> dict[str, str]:
 
 
 LINES = Rows(files=lines, splits=("test",))
+_languages: dict[str, str] = {}  # by task
+
+
+def only_diacritics(task: str) -> Callable:
+    """Returns what holds t5x.infer to the letters of its inputs, see `tasks.constraint`.
+
+        infer_script.infer.constraint = @tasks.diacritics.only_diacritics()
+        tasks.diacritics.only_diacritics.task = %MIXTURE_OR_TASK_NAME
+
+    Args:
+      task: the name of one that `add` registers before the first text is decoded.
+    """
+
+    @functools.cache
+    def found():
+        vocabulary = seqio.TaskRegistry.get(task).output_features["targets"].vocabulary
+        return constraint.Diacritics(vocabulary, _languages[task])
+
+    return lambda texts: found()(texts)
 
 
 def add(
@@ -81,6 +109,7 @@ def add(
         "shuffle_buffer_size": corpora.SHUFFLED_RUNS,
         "task_cls": caches.Task,
     }
+    _languages[name] = _languages[f"{name}_lines"] = language
     seqio.TaskRegistry.add(f"{name}_lines", source=LINES, **settings)
     metric = diacritic_scores.metric(language, forms)
     return seqio.TaskRegistry.add(name, source=source, metric_fns=[metric], **settings)

@@ -80,3 +80,10 @@ def test_lines_of_a_file_are_read_by_the_task_beside(tmp_path):
     found = [row["inputs_pretokenized"].decode() for row in rows]
     gin.clear_config()
     assert found == ["Fata mea.", "Fata vine"]
+
+
+def test_inference_is_held_to_the_letters_by_the_tasks_own_vocabulary_and_language():
+    held = diacritics.only_diacritics("ro_mini_diacritics_byt5")
+    allowed, finish = held(["sa"])
+    assert allowed(0, []) == [3 + ord("s"), 3 + "ș".encode()[0]]
+    assert finish(0, vocabularies.byt5().encode("să")) == "să"
