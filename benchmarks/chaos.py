@@ -112,7 +112,7 @@ class Chaos:
         return pod.ends()
 
     def _fill_the_disk(self, pod: pods.Pod) -> list[int]:
-        ballast = self.folder / "ballast"
+        ballast = self.run / "ballast"
         with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as file:
             while True:
                 file.write(bytes(1 << 16))
@@ -161,7 +161,7 @@ def chaos(
       rounds, last_step, recognised_damage, slowest_end (seconds), differing_steps,
       differing_arrays, lost_or_repeated_records.
     """
-    with small_disk(folder / "disturbed") as mounted:
+    with small_disk(folder / "disturbed" / "run") as mounted:
         faults = [fault for fault in faults if mounted or fault != "fill the disk"]
         disturbed = Chaos(folder / "disturbed", processes, seed)
         plan = [fault for _ in range(-(-rounds // len(faults))) for fault in _shuffled(

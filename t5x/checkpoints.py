@@ -14,6 +14,7 @@ process makes every call; each writes its own shards, the first one commits and 
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -244,7 +245,8 @@ class Checkpointer:
             checkpoint_folders.remove(dataset_folder(folder(step)))
 
     def _failed(self, name: str, error: BaseException) -> SaveError:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = re.sub(r"\{\{.*?\}\} ?", "", reason)  # a place in TensorFlow's graph
         if len(reason) > 300:  # what went wrong stands first, why it did last
             reason = f"{reason[:60]} … {reason[-230:]}"
         last = self.last_whole

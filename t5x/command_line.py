@@ -54,9 +54,11 @@ def run(main: Callable[..., Any]) -> None:
         status = error.code if isinstance(error, SystemExit) else 1
         if status and jax.distributed.is_initialized():
             # The others wait for this process: sooner than by any barrier they hear of its end.
-            if not isinstance(error, SystemExit):
-                sys.excepthook(type(error), error, error.__traceback__)
-            quiet.leave(status if isinstance(status, int) else 1)
+            try:
+                if not isinstance(error, SystemExit):
+                    sys.excepthook(type(error), error, error.__traceback__)
+            finally:  # though nobody may be there to read it, or no room
+                quiet.leave(status if isinstance(status, int) else 1)
         raise
 
 
