@@ -281,6 +281,30 @@ def test_a_fine_tune_is_measured_on_a_split_that_is_not_the_test_split(name, doo
         assert begin < run["total_steps"] <= begin + 50_000
 
 
+def test_early_stopping_is_a_few_flags_of_a_fine_tune(doors):
+    flags = [
+        "train_script.train.actions = {'INFER_EVAL': [@trainer.EarlyStoppingAction()]}",
+        "trainer.EarlyStoppingAction.metric = ('quality', 'accuracy')",
+        "trainer.EarlyStoppingAction.mode = 'max'",
+        "MODEL_DIR = 'runs/x'",
+    ]
+    gin_utils.parse_gin_flags([], ["gin/quality_base.gin"], flags)
+    ((action,),) = gin.get_configurable(doors.train)()["actions"].values()
+    assert (tuple(action.metric), action.patience) == (("quality", "accuracy"), 3)
+
+
+def test_a_fine_tune_and_the_eval_file_measure_the_best_checkpoint_on_the_test_split(doors):
+    del doors.train
+    files = ["gin/quality_base.gin", "t5x/configs/runs/eval.gin"]
+    flags = ["CHECKPOINT_PATH = 'runs/x'", "EVAL_OUTPUT_DIR = 'out'"]
+    gin_utils.parse_gin_flags([], files, [*flags, "utils.RestoreCheckpointConfig.mode = 'best'"])
+    del doors.infer
+    run = gin.get_configurable(doors.evaluate)()
+    assert run["restore_checkpoint_cfg"].mode == "best"
+    assert run["dataset_cfg"].split == "test"
+    assert run["model"].decode_fn.__qualname__.startswith("one_token")
+
+
 def test_the_tiny_recipe_is_tiny(doors):
     gin_utils.parse_gin_flags([], ["gin/ro_t5x_tiny.gin"], ["MODEL_DIR = 'runs/x'"])
     run = gin.get_configurable(doors.train)()
