@@ -107,6 +107,11 @@ def test_processes_join_after_all_have_reported_the_same(door, monkeypatch):
 def test_in_a_pod_a_process_that_fails_leaves_at_once_and_waits_for_no_other(door, monkeypatch):
     left = []
     monkeypatch.setattr(command_line.quiet, "leave", left.append)
+
+    def no_room(*_):
+        raise OSError("its traceback cannot be written either")
+
+    monkeypatch.setattr(sys, "excepthook", no_room)
     for pod, wanted in ((False, []), (True, [2, 1])):
         monkeypatch.setattr(jax.distributed, "is_initialized", lambda pod=pod: pod)
         for end in (SystemExit(2), OSError("disk"), SystemExit(0), SystemExit(None)):
