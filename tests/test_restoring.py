@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -56,3 +59,58 @@ def test_bad_input_is_one_sentence(monkeypatch, capsys, data, said):
 def test_a_call_of_another_form_says_which_there_are(capsys):
     assert restoring.main(["sing"]) == 2
     assert "say `read`" in capsys.readouterr().err
+
+
+# --- launch/restore_diacritics.sh
+
+
+SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "launch/restore_diacritics.sh"
+RECORDER = """#!/usr/bin/env bash
+printf '%s\\n' "$@" >> {calls}
+if [[ "$2" == tasks.restoring && "$3" == write ]]; then echo restored; fi
+"""
+
+
+def restore(tmp_path, *flags):
+    """Runs the script with an interpreter that writes down how it was called."""
+    python, calls = tmp_path / "python", tmp_path / "calls"
+    python.write_text(RECORDER.format(calls=calls))
+    python.chmod(0o755)
+    env = {**os.environ, "PYTHON": str(python)}
+    command = ["bash", str(SCRIPT), *map(str, flags)]
+    done = subprocess.run(command, input="Fata", env=env, capture_output=True, text=True)
+    return done, calls.read_text().splitlines() if calls.exists() else []
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    folder = tmp_path / "my run"
+    (folder / "checkpoint_7").mkdir(parents=True)
+    text = "MIXTURE_OR_TASK_MODULE = 'mine'\nMIXTURE_OR_TASK_NAME = 'my_diacritics'\n"
+    (folder / "config.gin").write_text(text)
+    return folder
+
+
+def test_the_script_asks_the_runs_own_task_for_its_lines(tmp_path, run_folder):
+    done, calls = restore(tmp_path, run_folder, "--gin.BATCH_SIZE=2")
+    assert (done.returncode, done.stdout) == (0, "restored\n"), done.stderr
+    assert f"--gin_file={run_folder}/config.gin" in calls
+    assert '--gin.MIXTURE_OR_TASK_NAME="my_diacritics_lines"' in calls
+    assert "--gin.MIXTURE_OR_TASK_MODULE='mine'" in calls
+    assert '--gin.utils.RestoreCheckpointConfig.mode="latest"' in calls
+    assert calls.index("--gin.BATCH_SIZE=8") < calls.index("--gin.BATCH_SIZE=2")  # ours win
+    assert not [call for call in calls if "constraint" in call]
+
+
+def test_a_checkpoint_may_be_named_and_output_be_held_to_the_letters(tmp_path, run_folder):
+    _, calls = restore(tmp_path, run_folder / "checkpoint_7", "--constrained")
+    assert f'--gin.CHECKPOINT_PATH="{run_folder}/checkpoint_7"' in calls
+    assert '--gin.utils.RestoreCheckpointConfig.mode="specific"' in calls
+    assert "--gin.infer_script.infer.constraint=@tasks.diacritics.only_diacritics()" in calls
+
+
+def test_what_is_no_run_is_one_sentence(tmp_path):
+    done, calls = restore(tmp_path, tmp_path)
+    assert (done.returncode, calls) == (2, [])
+    assert done.stderr.count("\n") == 1
+    assert "has no config.gin" in done.stderr
