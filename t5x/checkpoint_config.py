@@ -32,8 +32,8 @@ class SaveCheckpointConfig:
       keep_dataset_checkpoints: so many newest checkpoints keep their place in the data.
       save_dataset: save the place in the data with each checkpoint.
       checkpoint_steps: steps whose checkpoints are never deleted.
-      timeout: seconds after which a save that hangs counts as failed; after a quarter of them it
-        is reported. Not in T5X.
+      timeout: seconds after which a save that hangs counts as failed, None for never; after a
+        quarter of them it is reported. Not in T5X.
       keep_best: so many checkpoints stay that are the best by `metric`, beside the `keep` newest;
         an evaluation that is among the best is saved too. Not in T5X.
       metric: 'inference_eval/<task>/<name>' or 'training_eval/<task>/<name>'.
@@ -50,7 +50,7 @@ class SaveCheckpointConfig:
     keep_dataset_checkpoints: int | None = None
     save_dataset: bool = False
     checkpoint_steps: Sequence[int] | None = None
-    timeout: int = 1200
+    timeout: int | None = 1200
     when_failed: str = "stop"
     keep_best: int | None = None
     metric: str | None = None

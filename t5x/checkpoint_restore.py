@@ -275,15 +275,15 @@ def _read_all(
     found = dict(zip(sources, together(read_mine, DamagedCheckpoint), strict=True))
     for name, array in found.items():
         if isinstance(array, jax.Array) and arrays[sources[name]].digest is not None:
-            arrays[sources[name]].check(int(_digest(array)))
+            arrays[sources[name]].check(int(look(array)[0]))
     rounded = lambda n, array: array if array.dtype == as_type(n) else array.astype(as_type(n))
     return {name: rounded(name, array) for name, array in found.items()}
 
 
 @jax.jit
-def _digest(array: jax.Array) -> jax.Array:
-    """uint32 [], the same on all hosts."""
-    return digests.digest(array, jnp)
+def look(array: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Its digest, uint32 [], and whether all of it is finite, bool []; the same on all hosts."""
+    return digests.digest(array, jnp), jnp.isfinite(array).all()
 
 
 def _place(array: LazyArray, like: Any, dtype: np.dtype) -> Any:

@@ -31,7 +31,7 @@ from t5x.best_checkpoint import BestCheckpoints
 from t5x.checkpoint_config import SaveCheckpointConfig, checkpoint_paths
 from t5x.checkpoint_folders import all_steps, dataset_folder, latest_checkpoint, latest_step
 from t5x.checkpoint_reader import DIGESTS
-from t5x.checkpoint_restore import Restored, restore
+from t5x.checkpoint_restore import Restored, look, restore
 from t5x.lazy_array import DamagedCheckpoint
 
 __all__ = [
@@ -58,6 +58,7 @@ REMEDY = (
 _CHUNK_BYTES = 64 << 20
 # How long a host of a pod that fails waits for the save on its way, which may need the others.
 _HURRY_SECONDS = 60
+_FOR_EVER = 30 * 24 * 3600
 
 
 class SaveError(RuntimeError):
@@ -87,6 +88,7 @@ class Checkpointer:
     def __init__(self, run_folder: str, config: SaveCheckpointConfig | None = None):
         self.run_folder = _absolute(run_folder)
         self.config = config or SaveCheckpointConfig()
+        self._timeout = self.config.timeout or _FOR_EVER
         self._is_first = jax.process_index() == 0
         if self._is_first:
             try:
@@ -106,7 +108,7 @@ class Checkpointer:
     def _begin(self) -> None:
         # Folders are made before `save` returns, so that a place that refuses them says so there.
         options = ocp.options.AsyncOptions(
-            timeout_secs=self.config.timeout, create_directories_asynchronously=False
+            timeout_secs=self._timeout, create_directories_asynchronously=False
         )
         self._writer = ocp.AsyncCheckpointer(
             ocp.CompositeCheckpointHandler(
@@ -163,7 +165,7 @@ class Checkpointer:
             f"checkpoint_{step}",
             lambda: writer.save(folder, args=args, force=True, custom_metadata=notes),
             lambda: self._finish(writer, step),
-            self.config.timeout,
+            self._timeout,
         )
         return self._ends_well(self._pending.started)
 
@@ -276,25 +278,16 @@ def _digests(state_dict: Mapping[str, Any]) -> dict[str, int]:
     flat = jax.tree_util.tree_flatten_with_path(state_dict)[0]
     name_of = lambda path: jax.tree_util.keystr(path, simple=True, separator="/")
     arrays = {name_of(path): array for path, array in flat}
-    look = lambda array: jax.device_get(_look(array)) if _on_device(array) else _look_here(array)
+    on_device = lambda array: isinstance(array, jax.Array)
+    both = lambda array: jax.device_get(look(array)) if on_device(array) else _look_here(array)
     # One after the other: of many such programs at once, small machines make a knot.
-    found = {n: look(array) for n, array in arrays.items() if digests.has_digest(array.dtype)}
+    found = {n: both(array) for n, array in arrays.items() if digests.has_digest(array.dtype)}
     if bad := [name for name, (_, finite) in found.items() if not finite]:
         raise PoisonedState(
             f"{bad[0]} and {len(bad) - 1} other arrays of the state hold NaN or infinity; no "
             f"checkpoint is written. {REMEDY}"
         )
     return {name: int(value) for name, (value, _) in found.items()}
-
-
-@jax.jit
-def _look(array: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Its digest, and whether all of it is finite."""
-    return digests.digest(array, jnp), jnp.isfinite(array).all()
-
-
-def _on_device(array: Any) -> bool:
-    return isinstance(array, jax.Array)
 
 
 def _look_here(array: np.ndarray) -> tuple[int, bool]:
