@@ -97,6 +97,11 @@ class Rows(CorpusSource):
         split = "train" if split in self._held_out else split
         if self._ask:
             self._patterns = self._ask()
+            try:
+                return super()._find(split)
+            except ValueError as error:
+                setting = f"{self._ask.__module__}.{self._ask.__name__}"
+                raise ValueError(f"{error}: put it there, or set {setting} to another") from error
         if not self._parallel:
             return super()._find(split)
         sources, targets = (find([p], "text") for p in self._parallel[split])

@@ -172,6 +172,15 @@ def test_files_may_be_asked_for_when_reading_begins(many):
     assert len(read(source)) + len(read(source, "validation")) == 400
 
 
+def test_files_that_are_not_there_are_told_with_what_to_set():
+    def my_files():
+        return {"train": "/nowhere/train.csv"}
+
+    source = Rows(files=my_files, columns=PAIR)
+    with pytest.raises(ValueError, match=r"train.csv'.* or set test_rows.my_files to another"):
+        source.peek()
+
+
 @pytest.mark.parametrize("settings", [{}, {"max_examples": 60}, {"held_out": {"test": 0.5}}])
 def test_reading_goes_on_where_it_was(many, tmp_path, settings):
     source = Rows(files={"train": many}, columns=PAIR, **settings)
