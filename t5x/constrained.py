@@ -83,7 +83,7 @@ def texts(
       constraint: texts of a batch to (allowed, finish); finish(row, ids) gives the text of ids.
     """
     params, found = predictor.laid_out(params), {}
-    for batch, places in predictor.batches(examples):
+    for batch, places, _ in predictor.batches(examples):
         rows = [inputs[place] for place in places]
         rows += rows[-1:] * (predictor.batch_size - len(rows))
         allowed, finish = constraint(rows)

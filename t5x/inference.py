@@ -10,6 +10,7 @@ evaluator.evaluate(params, step)                       # {task: {metric: value}}
 import functools
 import itertools
 import os
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -50,9 +51,10 @@ class Predictor:
     @functools.cached_property
     def _steps(self) -> dict[str, Callable]:
         def compiled(function):
-            def traced(params, batch):
+            def traced(params, batch, number):
+                rng = jax.random.fold_in(jax.random.key(0), number)
                 with self.partitioner.activations():
-                    return function(params, batch)
+                    return function(params, batch, rng)
 
             return jax.jit(traced, out_shardings=self.partitioner.replicated)
 
@@ -60,8 +62,12 @@ class Predictor:
         return {
             "lay out": jax.jit(getattr(model, "decoding_params", lambda params: params)),
             "predict": compiled(model.predict_batch),
-            "score": compiled(model.score_batch),
-            "predict_with_aux": compiled(model.predict_batch_with_aux),
+            "score": compiled(lambda params, batch, _: model.score_batch(params, batch)),
+            "predict_with_aux": compiled(
+                lambda params, batch, rng: model.predict_batch_with_aux(
+                    params, batch, decode_rng=rng
+                )
+            ),
         }
 
     def __call__(self, mode: str, params: Any, examples: Iterable[Example]) -> list[Any]:
@@ -73,8 +79,8 @@ class Predictor:
         """
         params = self.laid_out(params) if mode != "score" else self._whole(params)
         results, pending = {}, None
-        for batch, places in self.passing(self.batches(examples)):
-            begun = self._steps[mode](params, batch), places
+        for batch, places, number in self.passing(self.batches(examples)):
+            begun = self._steps[mode](params, batch, number), places
             if pending:  # read while the next batch is computed
                 results |= _rows(*pending)
             pending = begun
@@ -110,12 +116,15 @@ class Predictor:
             name: jax.ShapeDtypeStruct((self.batch_size, *x.shape), x.dtype, sharding=rows)
             for name, x in example.items()
         }
-        return self._steps[mode].lower(params, batch)
+        return self._steps[mode].lower(params, batch, np.uint32(0))
 
     def batches(
         self, examples: Iterable[Example]
-    ) -> Iterator[tuple[dict[str, jax.Array], list[int]]]:
-        """Global batches, and the examples' places that their rows are wanted for.
+    ) -> Iterator[tuple[dict[str, jax.Array], list[int], np.uint32]]:
+        """Global batches, the examples' places that their rows are wanted for, and a number.
+
+        Samples are drawn by the number, which the inputs give: others in each batch, and the same
+        whenever the same inputs come together.
 
         The last one is filled up by its last row, which ends as soon when decoded as it does.
         """
@@ -129,7 +138,9 @@ class Predictor:
                 rows = np.pad(rows, [(0, missing), *[(0, 0)] * (rows.ndim - 1)], mode="edge")
                 rows = rows[first:end]
                 batch[name] = jax.make_array_from_process_local_data(sharding, rows)
-            yield batch, places
+            inputs = group[0].keys() & {"encoder_input_tokens"}
+            content = b"".join(np.asarray(one[name]).tobytes() for one in group for name in inputs)
+            yield batch, places, np.uint32(zlib.crc32(content))
 
     def _groups(self, examples: Iterable[Example]) -> Iterator[tuple[list[Example], list[int]]]:
         """Examples that share a batch, their inputs cut to its bucket, with their places."""

@@ -114,8 +114,7 @@ class EncoderDecoderModel:
 
     def predict_batch(self, params: Any, batch: Batch, rng: jax.Array | None = None) -> jax.Array:
         """The best ids [B, T] for each row."""
-        decoder_params = None if rng is None else {"decode_rng": rng}
-        return self.predict_batch_with_aux(params, batch, decoder_params)[0]
+        return self.predict_batch_with_aux(params, batch, decode_rng=rng)[0]
 
     def predict_batch_with_aux(
         self,
@@ -124,6 +123,7 @@ class EncoderDecoderModel:
         decoder_params: Mapping[str, Any] | None = None,
         return_all_decodes: bool = False,
         num_decodes: int = 1,
+        decode_rng: jax.Array | None = None,
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """Decodes a batch of inputs.
 
@@ -133,6 +133,7 @@ class EncoderDecoderModel:
           decoder_params: further arguments of `decode_fn` (`decode_rng`, `alpha`, …).
           return_all_decodes: all decodes, worst first, instead of the best.
           num_decodes: beams, or samples.
+          decode_rng: key to draw with, unless `decoder_params` has one. Not in T5X.
 
         Returns:
           Ids [B, T] and {'scores': [B]}, or [B, N, T] and {'scores': [B, N]}.
@@ -146,7 +147,7 @@ class EncoderDecoderModel:
             tokens_to_logits=lambda state: steps(state.cur_token[:, 0], state.cache),
             eos_id=self.output_vocabulary.eos_id,
             num_decodes=num_decodes,
-            **(decoder_params or {}),
+            **({} if decode_rng is None else {"decode_rng": decode_rng}) | (decoder_params or {}),
         )
         if return_all_decodes:
             return decodes, {"scores": scores}

@@ -1,12 +1,14 @@
 """Decoding and scoring many examples: results in order, whatever the batch and the mesh."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
 import seqio
 import toy
 
-from t5x import checkpoints, inference
+from t5x import checkpoints, decoding, inference
 from t5x.checkpoint_config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
@@ -151,6 +153,37 @@ def test_metrics_are_computed_in_the_examples_order(case, monkeypatch, tmp_path)
     shifted = lambda mode, *args: copy(mode, *args)[1:] + copy(mode, *args)[:1]
     monkeypatch.setattr(evaluator, "predictor", shifted)
     assert evaluator.evaluate(state.params, 0)[toy.TASK]["exact"] < 0.5
+
+
+def test_all_evaluations_share_one_program_over_all_devices(case, tmp_path):
+    model, partitioner, state, _ = case
+    cfg = toy.data("validation", batch_size=6)
+    evaluator = inference.InferenceEvaluator(
+        cfg, seqio.Evaluator, model, partitioner, str(tmp_path)
+    )
+    for step in (0, 1):
+        params = jax.tree.map(lambda x, step=step: x + step, state.params)
+        assert set(evaluator.evaluate(params, step)) == {toy.TASK}
+    steps = evaluator.predictor._steps
+    compiled = {mode: step._cache_size() for mode, step in steps.items()}
+    assert compiled == {"lay out": 1, "predict": 1, "score": 1, "predict_with_aux": 0}
+    (batch, places, _), *_ = evaluator.predictor.batches(case[3])
+    assert places == [0, 1, 2, 3, 4]
+    inputs = batch["encoder_input_tokens"]
+    assert inputs.sharding.shard_shape(inputs.shape) == (3, 8)
+
+
+def test_samples_differ_from_batch_to_batch_and_not_from_time_to_time(case):
+    """The same inputs twice, in other company: the draws of each place in a batch are others."""
+    _, partitioner, state, examples = case
+    sampling = toy.model()
+    sampling.decode_fn = functools.partial(decoding.temperature_sample, topk=0, temperature=5.0)
+    predictor = inference.Predictor(sampling, partitioner, 2)
+    four = [examples[0], examples[1], examples[0], examples[2]]
+    first, second, third, _ = (ids.tolist() for ids in predictor("predict", state.params, four))
+    assert first != third
+    again = [ids.tolist() for ids in predictor("predict", state.params, four[:2])]
+    assert again == [first, second]
 
 
 def test_what_cannot_be_measured_is_refused():

@@ -58,10 +58,10 @@ def test_a_run_finds_all_its_programs(tmp_path, monkeypatch):
     shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
     params = toy.state(state_specs(model, partitioner, shapes)).params
     predictor = inference.Predictor(model, partitioner, 6)
-    (batch, _), *_ = predictor.batches(
+    (batch, _, number), *_ = predictor.batches(
         [{n: np.zeros(x.shape, x.dtype) for n, x in door.example_of(model, cfg).items()}]
     )
-    asked = predictor._steps["predict"].lower(predictor.laid_out(params), batch).as_text()
+    asked = predictor._steps["predict"].lower(predictor.laid_out(params), batch, number).as_text()
     assert asked in compiled
 
 
