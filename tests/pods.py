@@ -58,7 +58,8 @@ class Pod:
       programs: folder of compiled programs.
       bindings: more lines of gin.
       environment: more variables.
-      model_dir: elsewhere than `folder`/run; one for each process, if it is a list.
+      model_dir: elsewhere than `folder`/run.
+      places: the folder that each process works in, if not the repository.
     """
 
     def __init__(
@@ -69,7 +70,8 @@ class Pod:
         programs: pathlib.Path | None = None,
         bindings: str = "",
         environment: dict[str, str] | None = None,
-        model_dir: str | list[str] | None = None,
+        model_dir: str | None = None,
+        places: list[pathlib.Path] | None = None,
     ):
         self.folder, self.run = folder, folder / "run"
         folder.mkdir(exist_ok=True, parents=True)
@@ -81,25 +83,25 @@ class Pod:
             "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
             "JAX_COMPILATION_CACHE_DIR": str(programs or folder / "programs"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+            "PYTHONPATH": str(ROOT),
             **(environment or {}),
         }
         command = [sys.executable, "-m", "t5x.train", f"--gin_file={folder}/small.gin"]
-        command.append(f"--gin.TRAIN_STEPS={steps}")
+        command += [f"--gin_search_paths={ROOT}", f"--gin.TRAIN_STEPS={steps}"]
+        command.append(f'--gin.MODEL_DIR="{model_dir or self.run}"')
         if processes > 1:
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 address = f"127.0.0.1:{free.getsockname()[1]}"
             command += [f"--coordinator_address={address}", f"--process_count={processes}"]
-        dirs = model_dir if isinstance(model_dir, list) else [model_dir or self.run] * processes
-        self._begun, self.processes = time.monotonic(), []
-        for index, place in enumerate(dirs):
+        self.processes = []
+        for index, place in enumerate(places or [ROOT] * processes):
             mine = [f"--process_index={index}"] if processes > 1 else []
-            mine.append(f'--gin.MODEL_DIR="{place}"')
             with open(self._log(index), "w") as log:
                 self.processes.append(
                     subprocess.Popen(
                         command + mine,
-                        cwd=ROOT,
+                        cwd=place,
                         env=self.environment,
                         stdout=subprocess.DEVNULL,
                         stderr=log,

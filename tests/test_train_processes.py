@@ -97,8 +97,12 @@ def test_a_host_killed_takes_the_others_along_within_a_minute(tmp_path, programs
 
 @pytest.mark.slow
 def test_a_folder_that_hosts_do_not_share_is_refused_by_all(tmp_path, programs):
-    dirs = [str(tmp_path / name) for name in ("one", "other")]
-    with Pod(tmp_path, 10, 2, programs, model_dir=dirs) as pod:
+    """Of one name, which is another folder for each of them."""
+    places = [tmp_path / name for name in ("one", "other")]
+    for place in places:
+        place.mkdir()
+        (place / "data").symlink_to(ROOT / "data")  # recipes name files from the repository's root
+    with Pod(tmp_path, 10, 2, programs, model_dir="run", places=places) as pod:
         assert pod.ends() == [2, 2], pod.said()
     assert "which host 1 does not share with host 0" in pod.said()
 
