@@ -14,7 +14,7 @@ import contextvars
 import copy
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import numpy as np
@@ -278,6 +278,38 @@ def _spread_gradient(here, spread, _, gradient):
 
 
 _gather.defvjp(lambda here, spread, kernel: (_gather(here, spread, kernel), None), _spread_gradient)
+
+
+def per_device(
+    fn: Callable, given: Sequence[Sequence[str | None]], made: Sequence[str | None]
+) -> Callable:
+    """`fn`, called by each device with the parts of its arguments that it holds.
+
+    For what the compiler cannot cut, such as a kernel. `fn` itself outside `activations`.
+
+    Args:
+      fn: from arrays to one array.
+      given: logical axes of each argument.
+      made: those of the result.
+    """
+    partitioner = _active.get()
+    if partitioner is None or partitioner.mesh.size == 1:
+        return fn
+
+    def call(*args):
+        specs = [
+            partitioner.sharding(axes, x.shape).spec for axes, x in zip(given, args, strict=True)
+        ]
+        result = partitioner.sharding(made, jax.eval_shape(fn, *args).shape).spec
+        return jax.shard_map(
+            fn,
+            mesh=partitioner.mesh,
+            in_specs=tuple(specs),
+            out_specs=result,
+            check_vma=False,
+        )(*args)
+
+    return call
 
 
 def cuts(axis: str, size: int) -> int:

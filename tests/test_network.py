@@ -246,3 +246,21 @@ def test_buckets_never_shrink_with_distance():
 def test_an_unknown_setting_is_refused(setting, said):
     with pytest.raises(ValueError, match=said):
         network.T5Config(vocab_size=8, **setting)
+
+
+def test_flash_attention_gives_the_same_loss_and_gradients():
+    golden = Golden("t5_1_1")
+    params, batch = stack_layers(golden.tree("init_params")), golden.batch(0)
+
+    def both(**config):
+        loss = lambda params: golden.model(**config).loss_fn(params, batch, None)[0]
+        return jax.jit(jax.value_and_grad(loss))(params)
+
+    (found, found_grads), (loss, grads) = both(attention="flash"), both()
+    np.testing.assert_allclose(found, loss, rtol=RTOL)
+    jax.tree.map(lambda a, b: close(a, b, 1e-4), found_grads, grads)
+
+
+def test_an_unknown_attention_is_refused():
+    with pytest.raises(ValueError, match=r"T5Config.attention is 'fast'; choose one of"):
+        network.T5Config(vocab_size=8, attention="fast")

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from t5x import flash
 from t5x.attention import attend
 from t5x.feed_forward import feed_forward
 from t5x.partitioning import constrain, whole
@@ -172,7 +173,7 @@ class Attention(nn.Module):
         self,
         x_BQD: jax.Array,
         keys_values: tuple[jax.Array, jax.Array],
-        mask: jax.Array | None = None,
+        mask: jax.Array | flash.Segments | None = None,
         bias: jax.Array | None = None,
         enable_dropout: bool = False,
     ) -> jax.Array:
@@ -181,8 +182,9 @@ class Attention(nn.Module):
         Args:
           x_BQD: queries before projection, [B, Q, D].
           keys_values: two arrays [B, S, H, K].
-          mask: bool, broadcastable to [B, H, Q, S]; True may be looked at.
-          bias: added to the logits, broadcastable to [B, H, Q, S].
+          mask: bool, broadcastable to [B, H, Q, S]; True may be looked at. Or segments, for flash
+            attention.
+          bias: added to the logits, broadcastable to [B, H, Q, S]; with segments, by distance.
           enable_dropout: drops attention weights, one mask for all queries.
 
         Returns:
@@ -195,7 +197,10 @@ class Attention(nn.Module):
             v_BSHK = nn.Dropout(self.dropout_rate, broadcast_dims=(3,), deterministic=False)(v_BSHK)
         if self.float32_logits:
             q_BQHK, k_BSHK = q_BQHK.astype(jnp.float32), k_BSHK.astype(jnp.float32)
-        out = attend(q_BQHK, k_BSHK, v_BSHK, mask, bias)
+        if isinstance(mask, flash.Segments):
+            out = flash.attend(q_BQHK, k_BSHK, v_BSHK, mask, bias)
+        else:
+            out = attend(q_BQHK, k_BSHK, v_BSHK, mask, bias)
         out = out.reshape(*out.shape[:2], -1)
         out = constrain(out, "batch", "length", "joined_kv")
         init = scaled_init("normal")
@@ -235,17 +240,29 @@ class RelativePositionBiases(nn.Module):
     max_distance: int = 128
 
     @nn.compact
-    def __call__(self, query_positions: jax.Array, key_length: int) -> jax.Array:
-        """Float32 bias [1, H, Q, S] for int32 query positions [Q] and keys 0…S-1."""
+    def __call__(
+        self, query_positions: jax.Array, key_length: int, by_distance: bool = False
+    ) -> jax.Array:
+        """Float32 bias [1, H, Q, S] for int32 query positions [Q] and keys 0…S-1.
+
+        Or, `by_distance`, [H, Q + S - 1] for distances key - query from 1 - Q to S - 1.
+        """
         init = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
         init = nn.with_logical_partitioning(init, ("heads", "relpos_buckets"))
         table_HR = self.param("rel_embedding", init, (self.num_heads, self.buckets), jnp.float32)
-        relative_QS = jnp.arange(key_length)[None, :] - query_positions[:, None]
-        bucket_QS = relative_position_bucket(
-            relative_QS, self.bidirectional, self.buckets, self.max_distance
+        if by_distance:
+            relative = jnp.arange(1 - len(query_positions), key_length)
+        else:
+            relative = jnp.arange(key_length)[None, :] - query_positions[:, None]
+        bucket = relative_position_bucket(
+            relative, self.bidirectional, self.buckets, self.max_distance
         )
         # A product with one-hot rows: its gradient is a product too, not a scatter.
-        one_hot = jax.nn.one_hot(bucket_QS, self.buckets, dtype=self.dtype)
-        table_HR = table_HR.astype(self.dtype)
-        bias_HQS = jnp.einsum("HR,QSR->HQS", table_HR, one_hot, preferred_element_type=jnp.float32)
-        return bias_HQS[None]
+        one_hot = jax.nn.one_hot(bucket, self.buckets, dtype=self.dtype)
+        bias = jnp.einsum(
+            "HR,...R->H...",
+            table_HR.astype(self.dtype),
+            one_hot,
+            preferred_element_type=jnp.float32,
+        )
+        return bias if by_distance else bias[None]

@@ -21,9 +21,11 @@ import jax.numpy as jnp
 
 from t5x.attention import KEPT
 from t5x.examples.t5 import layers
+from t5x.flash import Segments
 from t5x.partitioning import constrain, platform
 
 REMAT_POLICIES = ("auto", "none", "minimal", "full")
+ATTENTIONS = ("xla", "flash")
 
 
 @flax.struct.dataclass
@@ -36,6 +38,8 @@ class T5Config:
 
     With `own_relative_bias` each layer has a relative position table of its own (umT5, Chung et al.
     2023: `encoder/layers_0/relpos_bias/…`); else the layers of a stack share one, as in T5.
+
+    `attention` is `xla`, left to the compiler, or `flash`, by kernels for TPUs (`t5x.flash`).
     """
 
     vocab_size: int
@@ -52,6 +56,7 @@ class T5Config:
     float32_attention_logits: bool = False
     remat_policy: str = "auto"
     own_relative_bias: bool = False
+    attention: str = "xla"
 
     def __post_init__(self):
         unknown = set(self.mlp_activations) - set(layers.ACTIVATIONS)
@@ -63,6 +68,10 @@ class T5Config:
         if self.remat_policy not in REMAT_POLICIES:
             raise ValueError(
                 f"T5Config.remat_policy is {self.remat_policy!r}; choose one of {REMAT_POLICIES}."
+            )
+        if self.attention not in ATTENTIONS:
+            raise ValueError(
+                f"T5Config.attention is {self.attention!r}; choose one of {ATTENTIONS}."
             )
 
 
@@ -102,7 +111,7 @@ class EncoderLayer(Block):
     def __call__(self, x, mask, bias, enable_dropout):
         """[B, I, D] to ([B, I, D], None): the second is what `nn.scan` stacks."""
         if bias is None:
-            bias = relative_bias(self.config, True, jnp.arange(x.shape[1]), x.shape[1])
+            bias = relative_bias(self.config, True, x.shape[1])
         y = self.norm("pre_attention_layer_norm")(x)
         attention = self.attention("attention")
         y = attention(y, attention.keys_values(y), mask, bias, enable_dropout)
@@ -117,7 +126,7 @@ class DecoderLayer(Block):
     def __call__(self, x, encoded, mask, bias, cross_mask, enable_dropout):
         """[B, T, D] to ([B, T, D], None)."""
         if bias is None:
-            bias = relative_bias(self.config, False, jnp.arange(x.shape[1]), x.shape[1])
+            bias = relative_bias(self.config, False, x.shape[1])
         y = self.norm("pre_self_attention_layer_norm")(x)
         attention = self.attention("self_attention")
         y = attention(y, attention.keys_values(y), mask, bias, enable_dropout)
@@ -152,10 +161,13 @@ def stack(layer: type[Block], config: T5Config, length: int, broadcast: int) -> 
     return scanned(config, name="layers")
 
 
-def relative_bias(c: T5Config, bidirectional: bool, positions_Q: jax.Array, key_length: int):
-    """Bias [1, H, Q, S] from a table `relpos_bias` of the stack or the layer that calls this."""
+def relative_bias(c: T5Config, bidirectional: bool, length: int) -> jax.Array:
+    """Bias from a table `relpos_bias` of the stack or the layer that calls this.
+
+    [1, H, Q, S], or what flash attention wants: [H, Q + S - 1] by distance.
+    """
     table = layers.RelativePositionBiases(c.num_heads, bidirectional, c.dtype, name="relpos_bias")
-    return table(positions_Q, key_length)
+    return table(jnp.arange(length), length, by_distance=c.attention == "flash")
 
 
 class Encoder(nn.Module):
@@ -167,9 +179,9 @@ class Encoder(nn.Module):
     def __call__(self, x_BID, mask, enable_dropout):
         """[B, I, D] to [B, I, D], normalized."""
         c = self.config
-        length = x_BID.shape[1]
-        own = c.own_relative_bias
-        bias = None if own else relative_bias(c, True, jnp.arange(length), length)
+        bias = None
+        if not c.own_relative_bias:
+            bias = relative_bias(c, True, x_BID.shape[1])
         x = layers.dropout(c.dropout_rate, enable_dropout)(x_BID)
         x = constrain(x, "batch", "length", "embed")
         x, _ = stack(EncoderLayer, c, c.num_encoder_layers, 3)(x, mask, bias, enable_dropout)
@@ -186,9 +198,9 @@ class Decoder(nn.Module):
     def __call__(self, x_BTD, encoded, mask, cross_mask, enable_dropout):
         """[B, T, D] to logits [B, T, V], or to [B, T, D] when the embedding gives the logits."""
         c = self.config
-        length = x_BTD.shape[1]
-        own = c.own_relative_bias
-        bias = None if own else relative_bias(c, False, jnp.arange(length), length)
+        bias = None
+        if not c.own_relative_bias:
+            bias = relative_bias(c, False, x_BTD.shape[1])
         x = layers.dropout(c.dropout_rate, enable_dropout)(x_BTD)
         x = constrain(x, "batch", "length", "embed")
         decoder_layers = stack(DecoderLayer, c, c.num_decoder_layers, 5)
@@ -220,12 +232,10 @@ class Transformer(nn.Module):
         self, encoder_input_tokens, encoder_segment_ids=None, *, enable_dropout: bool = True
     ) -> jax.Array:
         """Encodes int32 [B, I] to [B, I, D]; id 0 is padding and is never looked at."""
-        valid = encoder_input_tokens > 0
-        mask = valid[:, None, :, None] & valid[:, None, None, :]
-        if encoder_segment_ids is not None:
-            mask &= same_segment(encoder_segment_ids, encoder_segment_ids)
+        segments = segments_of(encoder_input_tokens, encoder_segment_ids)
+        looks = may_look(self.config, segments, segments)
         x = self.token_embedder(encoder_input_tokens)
-        return self.encoder(x, filled(mask), enable_dropout)
+        return self.encoder(x, looks, enable_dropout)
 
     def decode(
         self,
@@ -239,17 +249,12 @@ class Transformer(nn.Module):
         enable_dropout: bool = True,
     ) -> jax.Array:
         """Float32 logits [B, T, V] of all targets at once (teacher forcing)."""
-        length = decoder_target_tokens.shape[1]
-        valid = decoder_target_tokens > 0
-        mask = jnp.tril(jnp.ones((length, length), bool))
-        mask = mask & valid[:, None, :, None] & valid[:, None, None, :]
-        cross_mask = valid[:, None, :, None] & (encoder_input_tokens > 0)[:, None, None, :]
-        if decoder_segment_ids is not None:
-            mask &= same_segment(decoder_segment_ids, decoder_segment_ids)
-            cross_mask &= same_segment(decoder_segment_ids, encoder_segment_ids)
+        c = self.config
+        inputs = segments_of(encoder_input_tokens, encoder_segment_ids)
+        targets = segments_of(decoder_target_tokens, decoder_segment_ids)
+        looks = may_look(c, targets, targets, causal=True), may_look(c, targets, inputs)
         x = self.token_embedder(decoder_input_tokens)
-        masks = filled(mask), filled(cross_mask)
-        return self.logits(self.decoder(x, encoded, *masks, enable_dropout))
+        return self.logits(self.decoder(x, encoded, *looks, enable_dropout))
 
     def logits(self, y: jax.Array) -> jax.Array:
         """Scores of the vocabulary: those of the decoder, or of the tied table over sqrt(D)."""
@@ -289,15 +294,32 @@ class Transformer(nn.Module):
         )
 
 
-def same_segment(query_segments: jax.Array, key_segments: jax.Array) -> jax.Array:
-    """Bool [B, 1, Q, S]: True where int32 [B, Q] and [B, S] hold the same segment id."""
-    return query_segments[:, None, :, None] == key_segments[:, None, None, :]
+def segments_of(tokens: jax.Array, segment_ids: jax.Array | None) -> jax.Array:
+    """Segment ids int32 [B, L] of tokens: 0 where there is padding, all 1 if nothing is packed."""
+    return jnp.where(tokens > 0, 1 if segment_ids is None else segment_ids, 0)
 
 
-def filled(mask: jax.Array) -> jax.Array:
-    """`mask` [B, 1, Q, S] in which a query that may look at nothing looks at everything.
+def may_look(
+    config: T5Config, queries: jax.Array, keys: jax.Array, causal: bool = False
+) -> jax.Array | Segments:
+    """Which keys a query may look at: those of its segment, where `causal` none behind it.
 
-    Such a query is padding: nobody looks at it, and no softmax has to be without a term. The
-    barrier has it made once for all layers.
+    A query that may look at nothing looks at everything: it is padding, nobody looks at it, and no
+    softmax has to be without a term.
+
+    Args:
+      config: says how attention is computed.
+      queries: segments [B, Q], 0 for padding.
+      keys: segments [B, S].
+      causal: queries and keys are the same tokens, and none looks ahead.
+
+    Returns:
+      A mask [B, 1, Q, S], made once for all layers; or what a kernel makes masks of.
     """
+    if config.attention == "flash":
+        return Segments(queries, keys, causal)
+    queries = queries[:, None, :, None]
+    mask = (queries == keys[:, None, None, :]) & (queries > 0)
+    if causal:
+        mask &= jnp.tril(jnp.ones(mask.shape[-2:], bool))
     return jax.lax.optimization_barrier(mask | ~mask.any(-1, keepdims=True))
