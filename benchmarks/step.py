@@ -102,8 +102,8 @@ def report(name: str, request: Request, upstream: Upstream | None, top: int) -> 
     except CompileError as error:
         print(f"{name:24} {request.slice:8} does not compile: {error}", flush=True)
         return
-    seconds = figures.cycles / tpu.chip.clock
-    values = (figures.cycles / 1e9, figures.temp_gib, figures.compile_seconds)
+    seconds = figures.seconds(tpu.chip)
+    values = (seconds * tpu.chip.clock / 1e9, figures.temp_gib, figures.compile_seconds)
     columns = [f"{values[0]:.4f}", f"{values[1]:.2f}", f"{values[2]:.0f}"]
     if upstream:
         theirs = dataclasses.astuple(upstream)
@@ -114,6 +114,12 @@ def report(name: str, request: Request, upstream: Upstream | None, top: int) -> 
         f"MFU {figures.flops / seconds / tpu.peak_flops:.1%}",
         flush=True,
     )
+    if figures.kernels:
+        print(
+            f"  of these {figures.kernel_seconds(tpu.chip) * tpu.chip.clock / 1e9:.4f} G for "
+            f"kernels, at the chip's best: {figures.kernels['flops'] / 1e12:.2f} TFLOP, "
+            f"{figures.kernels['bytes'] / 1e9:.1f} GB on each device"
+        )
     for cycles, times, instruction, source in figures.costliest[:top]:
         print(f"  {cycles / 1e6:8.2f} M  {times:3}x  {instruction[:44]:44} {source[-100:]}")
     if top:

@@ -69,6 +69,7 @@ class Figures:
       compile_seconds: of XLA; tracing is `trace_seconds`.
       trace_seconds: Python and lowering.
       collectives: bytes of results by kind.
+      kernels: FLOP and bytes of kernels on one device, see `hlo.Program.kernels`.
       costliest: instructions by cycles, see `hlo.Program.costliest`.
       cached: files of the compilation cache that were written.
     """
@@ -88,6 +89,18 @@ class Figures:
     collectives: Mapping[str, float]
     costliest: list[tuple[int, int, str, str]]
     cached: tuple[str, ...] = ()
+    kernels: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    def kernel_seconds(self, chip: slices.Chip) -> float:
+        """What kernels take at least, at the chip's peak or bandwidth: the cycles lack them."""
+        return max(
+            self.kernels.get("flops", 0.0) / chip.peak_flops * chip.devices,
+            self.kernels.get("bytes", 0.0) / chip.bandwidth * chip.devices,
+        )
+
+    def seconds(self, chip: slices.Chip) -> float:
+        """A step, as the compiler estimates it, and its kernels at their best."""
+        return self.cycles / chip.clock + self.kernel_seconds(chip)
 
     @property
     def used_gib(self) -> float:
@@ -242,6 +255,7 @@ def figures(compiled: Any, trainer: Any, batch: Mapping[str, Any]) -> dict[str, 
         "rows": rows,
         "tokens": rows * (inputs + targets),
         "collectives": program.collectives(),
+        "kernels": program.kernels(),
         "costliest": program.costliest(40),
     }
 

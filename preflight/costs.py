@@ -61,7 +61,8 @@ def speed(trial: Trial, tpu: Slice) -> Row:
     figure = (
         f"{cost.steps_per_second:.3g} steps/s, MFU {cost.mfu:.0%}: {figures.flops / 1e12:.4g} "
         f"TFLOP a step, {figures.cycles / 1e6:,.1f} M cycles at {tpu.chip.clock / 1e9:.2f} GHz "
-        f"are {counted:,.1f} ms; at least {least:,.1f} ms ({bound})"
+        f"{'and kernels at their best ' if figures.kernels else ''}are {counted:,.1f} ms; at least "
+        f"{least:,.1f} ms ({bound})"
     )
     numbers = {
         "steps_per_second": cost.steps_per_second,

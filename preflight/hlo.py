@@ -31,6 +31,7 @@ _BRANCHES = re.compile(
 _TRIPS = re.compile(r'known_trip_count"?[:=]\s*\{"?n"?[:=]\s*"?(\d+)')
 _CONSTANT = re.compile(r"[su]32\[\]\S* constant\((\d+)\)")
 FALLBACK = "/fallback/"
+_KERNEL = re.compile(r'"cost_estimate":\{"flops":"(\d+)",.*?"bytes_accessed":"(\d+)"')
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
 
 
@@ -78,6 +79,16 @@ class Program:
                     if match[3] in ("all-gather-start", "collective-permute-start"):
                         size = max(map(_bytes, re.findall(r"\w+\[[\d,]*\]", match[2])))
                     found[kind] += size * times
+        return dict(found)
+
+    def kernels(self) -> dict[str, float]:
+        """FLOP and bytes moved on one device by kernels, as these state it; not in `cycles`."""
+        found = Counter()
+        for computation, times in self.runs.items():
+            for line in self.computations[computation]:
+                if match := _KERNEL.search(line):
+                    found["flops"] += times * int(match[1])
+                    found["bytes"] += times * int(match[2])
         return dict(found)
 
     @functools.cached_property

@@ -47,7 +47,7 @@ class Price:
 
 def price(figures: Figures, tpu: Slice, steps: float) -> Price:
     """The price of `steps` steps on `tpu`."""
-    counted = figures.cycles / tpu.chip.clock
+    counted = figures.seconds(tpu.chip)
     arithmetic = figures.flops / tpu.peak_flops
     memory = traffic(figures) / (tpu.chip.bandwidth / tpu.chip.devices)
     seconds = max(counted, arithmetic, memory)

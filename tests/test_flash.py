@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from preflight.compiler import compile_step
+from preflight.synthetic import Request
 from t5x.attention import attend as plain
 from t5x.flash import Segments, attend
 from t5x.partitioning import PjitPartitioner
@@ -78,3 +80,13 @@ def test_more_than_a_chip_holds_is_refused():
     q, k, v, looks, by_distance = jax.eval_shape(lambda: case(2048, 1024, False))
     with pytest.raises(ValueError, match=r"2048 queries and 1024 keys .* set it to 'xla'"):
         jax.eval_shape(attend, q, k, v, looks, by_distance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tpu", ["v4-8", "v5e-8", "v5p-8", "v6e-8"])
+def test_the_train_step_with_kernels_compiles_for_a_tpu(tpu):
+    sizes = {"emb_dim": 128, "num_heads": 2, "head_dim": 64, "mlp_dim": 256}
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    network = {"vocab_size": 512, "dtype": "bfloat16", "attention": "flash", **sizes, **layers}
+    figures = compile_step(Request(tpu, network=network, batch=16, inputs=512, targets=114))
+    assert figures.kernels["flops"] > 0
