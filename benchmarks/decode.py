@@ -7,8 +7,8 @@ Transformers makes a model with random weights, `convert` turns it into a checkp
 decode the same inputs to the same length (the end of sequence is forbidden), in turns, in one
 process with the same number of threads. Rates are of generated tokens, medians of the rounds;
 compiling and a first round are not counted. Inputs differ in length; transformers pads a batch to
-its longest. Torch's threads wait for each other awake: with others at work on the machine compare
-with --threads 1, and core-seconds rather than the clock.
+its longest. Torch's threads wait for each other awake: with others at work on the machine set
+OMP_WAIT_POLICY=passive and GOMP_SPINCOUNT=0, or compare core-seconds with --threads 1.
 """
 
 import argparse
