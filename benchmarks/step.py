@@ -3,6 +3,7 @@
   .venv/bin/python benchmarks/step.py --compile_for v4-8               # the three models of README
   .venv/bin/python benchmarks/step.py --compile_for v4-8 --recipe gin/ro_t5x_base.gin --partitions 1
   .venv/bin/python benchmarks/step.py --recipe t5_1_1/small --batch 8  # times it on this machine
+  .venv/bin/python benchmarks/step.py --recipe t5_1_1/tiny --batch 8 --beside_plain
   .venv/bin/python benchmarks/step.py --recipe … --set remat_policy=full --top 20
 
 A recipe is a gin file or the name of one below t5x/examples/t5. Batches are synthetic and packed;
@@ -58,6 +59,7 @@ PARSER.add_argument("--microbatches", type=int, default=1)
 PARSER.add_argument("--parameter_partitioning_dims", type=int, default=2, help="1: upstream's")
 PARSER.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="of T5Config")
 PARSER.add_argument("--steps", type=int, default=10, help="to time")
+PARSER.add_argument("--beside_plain", action="store_true", help="time the plain step by turns")
 PARSER.add_argument("--top", type=int, default=0, help="print the costliest instructions")
 PARSER.add_argument("--dump", help="file for the optimized program")
 
@@ -130,7 +132,7 @@ def main():
     args = PARSER.parse_args()
     if not args.compile_for:
         request = request_of(args, network_fields(args.recipe or "t5_1_1/tiny", args.set))
-        timing.report(args.recipe or "t5_1_1/tiny", request, args.steps)
+        timing.report(args.recipe or "t5_1_1/tiny", request, args.steps, args.beside_plain)
         return
     if args.recipe:
         report(args.recipe, request_of(args, network_fields(args.recipe, args.set)), None, args.top)

@@ -1,6 +1,7 @@
 """Times the train step where it runs: steps/s, tokens/s, memory."""
 
 import argparse
+import statistics
 import time
 
 from preflight.synthetic import Request, batch_shapes, make_model
@@ -25,56 +26,90 @@ def synthetic_batch(request: Request) -> dict:
     return batch
 
 
-def report(name: str, request: Request, steps: int) -> None:
-    """Compiles, runs `steps` steps after two to warm up, prints one line."""
+class Timed:
+    """A compiled step with its state, to run again and again."""
+
+    def __init__(self, request: Request):
+        import jax
+
+        from t5x import partitioning, schedules
+        from t5x.train_state import initial_state, state_specs
+        from t5x.trainer import Trainer
+
+        model = make_model(request)
+        partitioner = partitioning.PjitPartitioner(
+            request.partitions,
+            logical_axis_rules=partitioning.standard_logical_axis_rules(**request.rules),
+        )
+        partitioner.check_batch(request.batch, request.microbatches, "--batch")
+        batch = synthetic_batch(request)
+        specs = state_specs(model, partitioner, {k: v.shape for k, v in batch.items()})
+        self.state = initial_state(model, specs, jax.random.key(0))
+        rate = schedules.create_learning_rate_scheduler(
+            factors="constant * rsqrt_decay", base_learning_rate=1.0, warmup_steps=10000
+        )
+        trainer = Trainer(
+            model,
+            self.state,
+            partitioner,
+            specs,
+            jax.random.key(0),
+            learning_rate_fn=rate,
+            num_microbatches=request.microbatches,
+        )
+        started = time.perf_counter()
+        self.compiled = trainer.lower(batch_shapes(request)).compile()
+        self.compile_seconds = time.perf_counter() - started
+        rng = jax.device_put(jax.random.key(0), partitioner.replicated)
+        self.rest = trainer.put(batch), rng
+        self.seconds: list[float] = []
+        self.loss = 0.0
+
+    def step(self) -> None:
+        """Runs one step and notes how long it took."""
+        started = time.perf_counter()
+        self.state, sums = self.compiled(self.state, *self.rest)
+        self.loss = float(sums["loss"])
+        self.seconds.append(time.perf_counter() - started)
+
+    @property
+    def median(self) -> float:
+        """Of all steps but the two first: on a shared machine a mean measures the neighbours."""
+        return statistics.median(self.seconds[2:])
+
+
+def report(name: str, request: Request, steps: int, beside_plain: bool = False) -> None:
+    """Compiles, runs `steps` steps after two to warm up, prints one line.
+
+    With `beside_plain` the step as one writes it first is run by turns, and a ratio printed.
+    """
     import jax
 
-    from t5x import partitioning, schedules
-    from t5x.train_state import initial_state, state_specs
-    from t5x.trainer import Trainer
+    ways = [Timed(request)]
+    if beside_plain:
+        from benchmarks.plain import plainly
 
-    model = make_model(request)
-    partitioner = partitioning.PjitPartitioner(
-        request.partitions,
-        logical_axis_rules=partitioning.standard_logical_axis_rules(**request.rules),
-    )
-    partitioner.check_batch(request.batch, request.microbatches, "--batch")
-    batch = synthetic_batch(request)
-    specs = state_specs(model, partitioner, {k: v.shape for k, v in batch.items()})
-    state = initial_state(model, specs, jax.random.key(0))
-    rate = schedules.create_learning_rate_scheduler(
-        factors="constant * rsqrt_decay", base_learning_rate=1.0, warmup_steps=10000
-    )
-    trainer = Trainer(
-        model,
-        state,
-        partitioner,
-        specs,
-        jax.random.key(0),
-        learning_rate_fn=rate,
-        num_microbatches=request.microbatches,
-    )
-    started = time.perf_counter()
-    compiled = trainer.lower(batch_shapes(request)).compile()
-    compile_seconds = time.perf_counter() - started
-    batch, rng = trainer.put(batch), jax.device_put(jax.random.key(0), partitioner.replicated)
-    times = []
-    for _ in range(steps + 2):
-        started = time.perf_counter()
-        state, sums = compiled(state, batch, rng)
-        loss = float(sums["loss"])
-        times.append(time.perf_counter() - started)
-    # The median of steps: on a shared machine a mean measures the neighbours.
-    seconds = sorted(times[2:])[steps // 2]
-    device, memory = jax.devices()[0], compiled.memory_analysis()
+        with plainly():
+            ways.append(Timed(request))
+    for turn in range(steps + 2):
+        for way in ways[:: 1 - 2 * (turn % 2)]:
+            way.step()
+    ours = ways[0]
+    device, memory = jax.devices()[0], ours.compiled.memory_analysis()
     flops = step_flops(argparse.Namespace(**request.network), request.batch, request.inputs,
                        request.targets)  # fmt: skip
     peak = peak_flops(device.device_kind)
-    mfu = f"MFU {flops / seconds / peak / jax.device_count():.1%}" if peak else "MFU unknown"
+    mfu = f"MFU {flops / ours.median / peak / jax.device_count():.1%}" if peak else "MFU unknown"
     tokens = request.batch * (request.inputs + request.targets)
     print(
-        f"{name:24} {jax.device_count()} x {device.device_kind}: {1 / seconds:.3f} steps/s, "
-        f"{tokens / seconds:,.0f} tokens/s, {mfu}, {memory.temp_size_in_bytes / 2**30:.2f} GiB "
-        f"temp, {compile_seconds:.0f} s to compile, loss {loss / tokens:.3f}",
+        f"{name:24} {jax.device_count()} x {device.device_kind}: {1 / ours.median:.3f} steps/s, "
+        f"{tokens / ours.median:,.0f} tokens/s, {mfu}, {memory.temp_size_in_bytes / 2**30:.2f} GiB "
+        f"temp, {ours.compile_seconds:.0f} s to compile, loss {ours.loss / tokens:.3f}",
         flush=True,
     )
+    if beside_plain:
+        plain = ways[1]
+        print(
+            f"  {plain.median / ours.median:.2f} x as fast as the plain step: "
+            f"{1 / plain.median:.3f} steps/s, loss {plain.loss / tokens:.3f}"
+        )
