@@ -248,7 +248,8 @@ class Checkpointer:
 
     def _failed(self, name: str, error: BaseException) -> SaveError:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        reason = re.sub(r"\{\{.*?\}\} ?", "", reason)  # a place in TensorFlow's graph
+        # A place in TensorFlow's graph; how tensorstore was asked.
+        reason = re.sub(r"\{\{.*?\}\} ?| ?\[tensorstore_spec='.*?'\](?= \[|$)", "", reason)
         if len(reason) > 300:  # what went wrong stands first, why it did last
             reason = f"{reason[:60]} … {reason[-230:]}"
         last = self.last_whole
