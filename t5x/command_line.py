@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 import gin
-from t5x import gin_utils, quiet, roll_call
+from t5x import compilations, gin_utils, quiet, roll_call
 
 # A process that has not been heard of for so long is dead, and the others end. It speaks from a
 # thread of its own, whatever it computes or compiles.
@@ -25,14 +25,18 @@ flags.DEFINE_multi_string("gin_file", [], "Gin files, in order; later bindings w
 flags.DEFINE_multi_string("gin_bindings", [], "Single bindings, 'NAME = value'.")
 flags.DEFINE_list("gin_search_paths", ["."], "Folders that gin files are looked for in.")
 flags.DEFINE_bool("dry_run", False, "Build everything, print the configuration, train nothing.")
+flags.DEFINE_bool("report", False, "At the end say what XLA has compiled, and the memory.")
 flags.DEFINE_string("coordinator_address", None, "host:port of process 0, outside TPU pods.")
 flags.DEFINE_integer("process_count", None, "Number of processes, outside TPU pods.")
 flags.DEFINE_integer("process_index", None, "This process, from 0, outside TPU pods.")
 flags.DEFINE_float("roll_call_seconds", 300, "How long the other processes are waited for.")
 
 
-def run(main: Callable[..., Any]) -> None:
-    """Parses flags and gin, joins the other processes, and calls `main` with its bindings."""
+def run(main: Callable[..., Any], keeps_programs: bool = False) -> None:
+    """Parses flags and gin, joins the other processes, and calls `main` with its bindings.
+
+    With `keeps_programs` what is compiled is kept in MODEL_DIR/compiled for the next start.
+    """
 
     def guarded(_: list[str]) -> None:
         logging.set_verbosity(logging.INFO)
@@ -46,7 +50,12 @@ def run(main: Callable[..., Any]) -> None:
             configured(dry_run=True)
             print(gin.operative_config_str())
             sys.exit(0)
+        if keeps_programs and (model_dir := gin_utils.macro("MODEL_DIR")):
+            compilations.keep(os.path.join(model_dir, "compiled"))
+        seen = compilations.Compilations()
         configured()
+        if values.report:
+            print(seen.text(), flush=True)
 
     try:
         gin_utils.run(guarded)

@@ -1,10 +1,10 @@
 r"""Compiles the steps of a run ahead of it, and says what they will need.
 
 python -m t5x.precompile --gin_file=t5x/configs/runs/precompile.gin \
-  --gin_file=gin/ro_t5x_tiny.gin --gin.MODEL_DIR='"runs/tiny_precompiled"'
+  --gin_file=gin/ro_t5x_tiny.gin --gin.MODEL_DIR='"runs/tiny"'
 
-No parameter is made and nothing is trained. With JAX_COMPILATION_CACHE_DIR set to one folder for
-both, the run that follows finds its programs there instead of compiling them. What it leaves in
+No parameter is made and nothing is trained. The run that follows in the same MODEL_DIR, or with the
+same JAX_COMPILATION_CACHE_DIR, finds its programs instead of compiling them. What it leaves in
 MODEL_DIR: of the train step `lowered_hlo_pre_optimization` and `lowered_hlo_post_optimization`
 (text), `assignment` (numpy, the mesh's device ids), and what the libraries said, `log_<host>.txt`.
 """
@@ -157,4 +157,4 @@ def needs_of(compiled: jax.stages.Compiled) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    command_line.run(precompile)
+    command_line.run(precompile, keeps_programs=True)

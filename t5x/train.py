@@ -83,6 +83,7 @@ def train(
     verify_matching_vocabs_fn: Callable[..., None] | None = batches.verify_matching_vocabs,
     gc_period: int = 0,
     watch: Watch | None = None,
+    single_device: bool = False,
     dry_run: bool = False,
 ) -> tuple[int, TrainState | None]:
     """Trains `model` to step `total_steps`.
@@ -113,6 +114,8 @@ def train(
       verify_matching_vocabs_fn: (dataset cfg, model), refuses what does not fit.
       gc_period: accepted; Python's garbage is left to Python.
       watch: where metrics go, and what else shows whether it learns.
+      single_device: takes the first device only and compiles nothing, so that `breakpoint()` and
+        `print` in a model show numbers; slow.
       dry_run: builds and checks everything, then returns without training.
 
     Returns:
@@ -121,6 +124,8 @@ def train(
     Raises:
       ValueError: one sentence on what does not fit, before a device is touched.
     """
+    if single_device:
+        partitioner = alone(partitioner)
     plan = plan_of(checkpoint_cfg, total_steps, eval_period, stats_period)
     if not (train_eval_dataset_cfg or infer_eval_dataset_cfg):
         plan = dataclasses.replace(plan, eval_period=None)
@@ -192,6 +197,22 @@ def train(
     summarize_config_fn(model_dir, run.writer("train"), int(trainer.state.step))
     step = run.go(evaluate_first=run_eval_before_training and not start.is_own)
     return step, trainer.state
+
+
+def alone(partitioner: PjitPartitioner) -> PjitPartitioner:
+    """The layout on the first device, where from now on nothing is compiled.
+
+    Raises:
+      ValueError: there are several hosts.
+    """
+    if jax.process_count() > 1:
+        raise ValueError(
+            f"train.single_device is True on {jax.process_count()} hosts; start it on one, without "
+            "--process_count, or set it to False."
+        )
+    jax.config.update("jax_disable_jit", True)
+    devices = jax.devices(partitioner.backend)[:1]
+    return PjitPartitioner(devices=devices, logical_axis_rules=partitioner.rules)
 
 
 def plan_of(
@@ -346,4 +367,4 @@ def start_state(
 
 
 if __name__ == "__main__":
-    command_line.run(train)
+    command_line.run(train, keeps_programs=True)

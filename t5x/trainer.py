@@ -115,7 +115,9 @@ class Trainer:
         return jax.jit(lambda key: key, out_shardings=self.partitioner.replicated)(self.rng)
 
     def compile(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> None:
-        """Compiles the train step for global batches of these shapes."""
+        """Compiles the train step for global batches of these shapes, unless JIT is off."""
+        if jax.config.jax_disable_jit:
+            return
         self._train_step = self.lower(batch).compile()
 
     @functools.cached_property

@@ -158,6 +158,18 @@ def test_eight_devices_with_four_partitions_learn_the_same(undisturbed, tmp_path
         np.testing.assert_allclose(loss, losses[at], rtol=1e-3)
 
 
+def test_one_device_learns_the_same_with_nothing_compiled(undisturbed, tmp_path, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(jax.stages.Lowered, "compile", lambda *_: compiled.append(1))
+    partitioner = PjitPartitioner(num_partitions=2)
+    try:
+        step, _, found = run(tmp_path, partitioner=partitioner, total_steps=1, single_device=True)
+    finally:
+        jax.config.update("jax_disable_jit", False)
+    assert (step, compiled) == (1, [])
+    np.testing.assert_allclose(found[1], undisturbed[2][1], rtol=1e-3)
+
+
 def test_another_run_starts_from_its_parameters(undisturbed, tmp_path):
     folder, _, losses = undisturbed
     restore = RestoreCheckpointConfig(f"{folder}/checkpoint_8", mode="specific")
