@@ -15,10 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from tasks.normalize import normalize
 
 
+def _letters(text: str) -> int:
+    return len("".join(text.split()))
+
+
 def onto(original: str, restored: str) -> str:
     """Returns `original` with the letters of `restored`; that alone if it has more or fewer."""
     letters = "".join(restored.split())
-    if len(letters) != len("".join(original.split())):
+    if len(letters) != _letters(original):
         return restored
     each = iter(letters)
     return "".join(letter if letter.isspace() else next(each) for letter in original)
@@ -37,10 +41,10 @@ def lines(texts: Sequence[str], predictions: Iterable[tuple[str, str]]) -> Itera
     """
     rest = iter(predictions)
     for text in texts:
-        length, found = len("".join(text.split())), []
+        length, found = _letters(text), []
         while length > 0:
             piece, restored = next(rest, (None, None))
-            length -= len("".join((piece or "").split()))
+            length -= _letters(piece or "")
             if piece is None or length < 0:
                 raise ValueError(f"the predictions are not those of the line {text[:80]!r}")
             found.append(restored)
@@ -51,19 +55,27 @@ def main(arguments: Sequence[str]) -> int:
     """Does what the command line says; returns the exit status."""
     try:
         if list(arguments) == ["read"]:
-            text = sys.stdin.buffer.read().decode()
+            text = sys.stdin.buffer.read().decode("utf-8-sig")
             if not text.strip():
                 raise ValueError("there is no text to restore: pipe some in")
             for line in text.splitlines():
-                print(normalize(line, cedilla=True, whitespace=False))
+                print(normalize(line, whitespace=False))  # the task normalizes the rest
         elif len(arguments) == 3 and arguments[0] == "write":
             with open(arguments[1], encoding="utf-8") as file:
                 texts = file.read().split("\n")[:-1]
             with open(arguments[2], encoding="utf-8") as file:
                 found = [json.loads(line) for line in file]
             pairs = ((each["inputs"]["inputs_pretokenized"], each["prediction"]) for each in found)
-            for line in lines(texts, pairs):
+            restored = list(lines(texts, pairs))
+            for line in restored:
                 print(line)
+            pairs = zip(texts, restored, strict=True)
+            if short := sum(_letters(line) < _letters(text) for text, line in pairs):
+                print(
+                    f"{short} of {len(texts)} lines came back with fewer letters than went in: the "
+                    "model has left some out; --constrained keeps all of them",
+                    file=sys.stderr,
+                )
         else:
             raise ValueError("say `read`, or `write LINES PREDICTIONS`")
     except UnicodeDecodeError as error:

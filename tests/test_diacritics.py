@@ -11,7 +11,7 @@ from tasks.letters import alphabet
 from tasks.rows import Rows
 
 TEXTS = ["Fața vine. " * 30, "Ştie şi ea, „ţara” însă…\nNu.", "x" * 300]
-LENGTHS = {"inputs": 40, "targets": 40}
+LENGTHS = {"inputs": 48, "targets": 48}
 
 
 @pytest.fixture(params=["pieces", "bytes"])
@@ -38,6 +38,17 @@ def test_all_text_is_there_and_nothing_is_too_long(task, lengths):
     wanted = "".join(" ".join(TEXTS).replace("ş", "ș").replace("Ş", "Ș").replace("ţ", "ț").split())
     assert "".join("".join(texts).split()) == wanted
     assert len(rows) >= 3
+
+
+@pytest.mark.parametrize("language", ["ro", "vi", "tr"])
+def test_bytes_leave_room_for_every_letter_to_be_restored(language):
+    """Whatever a model that keeps the letters makes of a bare text, it has no more bytes."""
+    count = diacritics.token_count(vocabularies.byt5(), language)
+    forms = alphabet(language).forms
+    text = "Fata si tatii, Ana duc IARBA. 日本 5 €"
+    for n in range(24):
+        spelled = "".join(forms[letter][n % len(forms[letter])] for letter in text)
+        assert len(spelled.encode()) <= count([text])[0] == count([spelled])[0]
 
 
 def test_pieces_end_with_sentences(task):
@@ -87,3 +98,14 @@ def test_inference_is_held_to_the_letters_by_the_tasks_own_vocabulary_and_langua
     allowed, finish = held(["sa"])
     assert allowed(0, []) == [3 + ord("s"), 3 + "ș".encode()[0]]
     assert finish(0, vocabularies.byt5().encode("să")) == "să"
+
+
+def test_a_task_that_restores_no_diacritics_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"only_diacritics.task is 'quality', which is no task"):
+        diacritics.only_diacritics("quality")(["sa"])
+
+
+def test_the_tiny_recipe_is_measured_on_pieces_as_long_as_it_learns():
+    task = seqio.TaskRegistry.get("ro_mini_diacritics")
+    rows = task.get_dataset(None, "validation", shuffle=False).take(50).as_numpy_iterator()
+    assert 32 < max(len(row["inputs"]) for row in rows) <= 64

@@ -35,16 +35,27 @@ class Stdin:
 
 
 def test_the_way_there_and_back(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(sys, "stdin", Stdin("Fata  şi\n\ntata".encode()))
+    monkeypatch.setattr(sys, "stdin", Stdin("Fata  şi\n\ntata".encode("utf-8-sig")))
     assert restoring.main(["read"]) == 0
     lines = capsys.readouterr().out
-    assert lines == "Fata  și\n\ntata\n"  # cedillas are normalized, blanks are not
+    assert lines == "Fata  şi\n\ntata\n"  # cedillas are letters of other languages
     (tmp_path / "lines").write_text(lines)
     pairs = [("Fata si", "Fața și"), ("tata", "tată")]
     made = [{"inputs": {"inputs_pretokenized": a}, "prediction": b} for a, b in pairs]
     (tmp_path / "made").write_text("\n".join(map(json.dumps, made)))
     assert restoring.main(["write", str(tmp_path / "lines"), str(tmp_path / "made")]) == 0
-    assert capsys.readouterr().out == "Fața  și\n\ntată\n"
+    assert capsys.readouterr() == ("Fața  și\n\ntată\n", "")
+
+
+def test_lines_that_lost_letters_are_counted(capsys, tmp_path):
+    (tmp_path / "lines").write_text("una doua\ntata\n")
+    pairs = [("una doua", "una do"), ("tata", "tată")]
+    made = [{"inputs": {"inputs_pretokenized": a}, "prediction": b} for a, b in pairs]
+    (tmp_path / "made").write_text("\n".join(map(json.dumps, made)))
+    assert restoring.main(["write", str(tmp_path / "lines"), str(tmp_path / "made")]) == 0
+    out, err = capsys.readouterr()
+    assert out == "una do\ntată\n"
+    assert err.startswith("1 of 2 lines came back with fewer letters than went in")
 
 
 @pytest.mark.parametrize(("data", "said"), [(b"r\xe3u", "no UTF-8"), (b" \n", "no text")])
