@@ -4,7 +4,7 @@ import pytest
 from rouge_score import rouge_scorer
 
 from tasks import sentences
-from tasks.summarization import ROUGE, rouge
+from tasks.summarization import ROUGE, rouge, rouge_of_words
 
 TARGETS = ["The cat sat on the mat. It slept.", "Prices rose by 3 %."]
 PREDICTIONS = ["It slept. A cat was sitting on the mat.", "Nothing at all"]
@@ -26,6 +26,15 @@ def test_a_pair_by_hand():
     assert found["rouge1"] == pytest.approx(100 * 2 * 2 / (4 + 3))
     assert found["rouge2"] == pytest.approx(100 * 2 * 1 / (3 + 2))
     assert (found["mean_words"], found["mean_target_words"]) == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("target", "other"), [("Мама мыла раму.", "Кот спит дома."), ("Țară, șa, în.", "Vară, ca, un.")]
+)
+def test_words_of_any_script_are_whole(target, other):
+    same, none = rouge_of_words([target], [target]), rouge_of_words([target], [other])
+    assert [same[name] for name in ROUGE] == [100] * 4
+    assert [none[name] for name in ROUGE] == [0] * 4
 
 
 def test_nothing_is_zero():
