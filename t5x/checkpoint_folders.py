@@ -139,7 +139,7 @@ def check_checksums(folder: str) -> None:
         for name, checksum in json.loads((path / _CHECKSUMS).read_text()).items():
             if zlib.crc32((path / name).read_bytes()) != checksum:
                 raise ValueError("it is not what was saved")
-    except (ValueError, OSError) as error:
+    except (ValueError, FileNotFoundError) as error:  # any other may pass
         raise DamagedCheckpoint(
             f"{path / name} is missing or damaged ({error}); restore another checkpoint."
         ) from error

@@ -32,6 +32,7 @@ from t5x.checkpoint_config import SaveCheckpointConfig, checkpoint_paths
 from t5x.checkpoint_folders import all_steps, dataset_folder, latest_checkpoint, latest_step
 from t5x.checkpoint_reader import DIGESTS
 from t5x.checkpoint_restore import Restored, look, restore
+from t5x.hosts import told_by_first
 from t5x.lazy_array import DamagedCheckpoint
 
 __all__ = [
@@ -152,7 +153,7 @@ class Checkpointer:
         """
         self.wait()
         folder = checkpoint_folders.step_folder(self.run_folder, step)
-        if checkpoint_folders.kind(folder):
+        if told_by_first(lambda: checkpoint_folders.kind(folder)):  # folders may show late
             logging.info("%s is there already and stays as it is.", folder)
             return False
         state_dict = self._rounded(state_dict)

@@ -16,6 +16,7 @@ from absl import flags, logging
 
 import gin
 from t5x import compilations, gin_utils, quiet, roll_call
+from t5x.interruption import Interruption
 
 # A process that has not been heard of for so long is dead, and the others end. It speaks from a
 # thread of its own, whatever it computes or compiles.
@@ -26,6 +27,9 @@ flags.DEFINE_multi_string("gin_bindings", [], "Single bindings, 'NAME = value'."
 flags.DEFINE_list("gin_search_paths", ["."], "Folders that gin files are looked for in.")
 flags.DEFINE_bool("dry_run", False, "Build everything, print the configuration, train nothing.")
 flags.DEFINE_bool("report", False, "At the end say what XLA has compiled, and the memory.")
+flags.DEFINE_integer(
+    "interrupted_status", 0, "Exit status of a run that a notice has ended, once it is saved."
+)
 flags.DEFINE_string("coordinator_address", None, "host:port of process 0, outside TPU pods.")
 flags.DEFINE_integer("process_count", None, "Number of processes, outside TPU pods.")
 flags.DEFINE_integer("process_index", None, "This process, from 0, outside TPU pods.")
@@ -56,6 +60,8 @@ def run(main: Callable[..., Any], keeps_programs: bool = False) -> None:
         configured()
         if values.report:
             print(seen.text(), flush=True)
+        if Interruption.ended_one and values.interrupted_status:
+            sys.exit(values.interrupted_status)
 
     try:
         gin_utils.run(guarded)
@@ -74,6 +80,11 @@ def run(main: Callable[..., Any], keeps_programs: bool = False) -> None:
 def join_others(values: flags.FlagValues) -> None:
     """Starts JAX with the other processes, if there are any, once all are there and alike."""
     given = (values.coordinator_address, values.process_count, values.process_index)
+    if (values.process_count or values.process_index) and not values.coordinator_address:
+        raise ValueError(
+            f"--process_count={values.process_count} --process_index={values.process_index} need "
+            "--coordinator_address=HOST:PORT of process 0; without it this process trains alone."
+        )
     if not (values.coordinator_address or on_tpu_machine()):
         return
     place = roll_call.find_place(*given, values.roll_call_seconds)

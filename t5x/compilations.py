@@ -5,8 +5,9 @@ seen = Compilations()            # from here on
 ...
 print(seen.text())
 
-XLA: 12 programs compiled in 21.4 s, 3 found ready; the three longest took 14.2, 3.1 and 1.0 s.
-TPU v4 0: 3.1 GiB of 30.8 GiB at most, 1.2 GiB held.
+XLA: 12 programs compiled, 3 found ready, in 21.4 s; the longest took 14.2, 3.1, 1.0 s.
+TPU v4 0: 3.10 GiB of 30.8 GiB at most, 1.20 GiB held.
+This process: 2.31 GiB of the host at most.
 """
 
 import resource

@@ -70,7 +70,8 @@ def run(main: Callable[[list[str]], Any]) -> None:
             logging.debug("%s", traceback.format_exc())
             # gin appends the configurables through which an exception passed.
             print("Error:", str(error).split("\n  In call to configurable")[0], file=sys.stderr)
-            sys.exit(2 if isinstance(error, ValueError) else 1)
+            refused = isinstance(error, ValueError) and not isinstance(error, OSError)
+            sys.exit(2 if refused else 1)  # what cannot be reached now may be so later
 
     parse = lambda argv: app.parse_flags_with_usage(guarded(rewrite_gin_args, argv))
     app.run(lambda argv: guarded(main, argv), flags_parser=parse)

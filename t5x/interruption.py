@@ -26,6 +26,8 @@ class Interrupted(Exception):
 class Interruption:
     """Catches SIGINT and, on a single host, SIGTERM (in a pod JAX itself listens for it)."""
 
+    ended_one = False  # whether a run of this process has been ended so
+
     def __init__(self):
         self.reason: str | None = None
         self.ending = False  # True once `requested` has said so, on every host alike
@@ -60,6 +62,7 @@ class Interruption:
             self.ending = self.reason is not None
         elif multihost_utils.reached_preemption_sync_point(self._asked):
             self.reason, self.ending = self.reason or "a preemption notice", True
+        Interruption.ended_one |= self.ending
         return self.ending
 
     def ask(self) -> None:

@@ -7,6 +7,7 @@ array.read((slice(0, 1000), slice(None)))      # np.ndarray [1000, 768]
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,11 @@ import tensorstore as ts
 
 from t5x import digests
 
+# How tensorstore's errors begin where not the files are at fault.
+_PASSES = re.compile(
+    "UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED|PERMISSION_DENIED|UNAUTHENTICATED|ABORTED"
+    "|CANCELLED"
+)
 Index = tuple[slice | int, ...]
 
 
@@ -118,8 +124,12 @@ def storage(folder: str, ocdbt_path: str | None = None) -> dict[str, Any]:
 def _readable(name: str, read: Callable[[], Any]) -> Any:
     try:
         return read()
-    except ValueError as error:
+    except ValueError as error:  # tensorstore raises it for almost everything
         reason = str(error).splitlines()[0][:300]
+        if _PASSES.match(reason):
+            raise RuntimeError(
+                f"{name} cannot be read now ({reason}); the same command tries again."
+            ) from error
         raise DamagedCheckpoint(
             f"{name} cannot be read from its checkpoint, so the checkpoint is incomplete or "
             f"damaged ({reason}); restore another one."

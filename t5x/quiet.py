@@ -39,6 +39,7 @@ _ACTIONABLE = re.compile(
     re.IGNORECASE,
 )
 _COPY_SECONDS = 60.0
+_LEAVING_SECONDS = 10.0
 
 
 class _State:
@@ -107,8 +108,10 @@ def leave(status: int) -> None:
     """Ends the process now, its log kept: no thread and no other host is waited for."""
     try:
         sys.stdout.flush()
-        if _State.copy:
-            _State.copy.now()
+        if _State.copy:  # but a bucket that is away must not keep it here
+            last = threading.Thread(target=_State.copy.now, daemon=True)
+            last.start()
+            last.join(_LEAVING_SECONDS)
         _end()
     finally:
         os._exit(status)

@@ -1,5 +1,6 @@
 """MODEL_DIR: may it be written, where does the run go on, and what is noted about the run."""
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -51,12 +52,13 @@ class Start:
 
     def check_place(self) -> None:
         """Raises DamagedCheckpoint, on all hosts, if the place in the data is not as saved."""
-        if self.dataset_folder and (damage := hosts.told_by_first(self._damage_of_place)):
+        if damage := hosts.told_by_first(self._damage_of_place):
             raise checkpoints.DamagedCheckpoint(damage)
 
     def _damage_of_place(self) -> str | None:
         try:
-            checkpoint_folders.check_checksums(self.dataset_folder)
+            if self.dataset_folder:
+                checkpoint_folders.check_checksums(self.dataset_folder)
         except checkpoints.DamagedCheckpoint as damage:
             return str(damage)
         return None
@@ -77,8 +79,9 @@ def check_writable(model_dir: str, seconds: float = 30.0) -> None:
         hosts.told_by_first(lambda: _make(model_dir, probe))
         hosts.together(lambda: _look_for(model_dir, probe, seconds), ValueError)
     finally:
-        if jax.process_index() == 0 and tf.io.gfile.exists(probe):
-            tf.io.gfile.remove(probe)
+        if jax.process_index() == 0:
+            with contextlib.suppress(tf.errors.OpError, OSError):  # what matters has been raised
+                tf.io.gfile.remove(probe)
 
 
 def _make(model_dir: str, probe: str) -> None:
@@ -96,7 +99,18 @@ def _make(model_dir: str, probe: str) -> None:
 
 def _look_for(model_dir: str, probe: str, seconds: float) -> None:
     end = time.monotonic() + seconds
-    while not tf.io.gfile.exists(probe):
+
+    def is_there() -> bool:
+        try:
+            return tf.io.gfile.exists(probe)
+        except tf.errors.OpError as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(
+                f"MODEL_DIR is {model_dir}, which host {jax.process_index()} cannot read "
+                f"({reason}); give it the rights that host 0 has."
+            ) from error
+
+    while not is_there():
         if time.monotonic() > end:
             raise ValueError(
                 f"MODEL_DIR is {model_dir}, which host {jax.process_index()} does not share with "

@@ -9,6 +9,7 @@ import contextlib
 import math
 import os
 import re
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -124,7 +125,8 @@ class TrainingRun:
                 if step < self.plan.total_steps:
                     self._compile()
                 step = self._train(step, evaluate_first)
-                self.log.write("end", step=step)
+                if not self._interruption.ending:
+                    self.log.write("end", step=step)
         except BaseException as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             with contextlib.suppress(Exception):  # where another host is gone, so is the state
@@ -172,9 +174,10 @@ class TrainingRun:
             self._save(step)
             reason = self._interruption.reason
             self.log.write("interrupted", step=step, reason=reason)
-            self.progress.note(
-                f"Stopped by {reason} at step {step:,}; the same command goes on from here."
-            )
+            said = f"Stopped by {reason} at step {step:,}; the same command goes on from here."
+            self.progress.note(said)
+            if jax.process_index():  # whose progress is silent
+                print(said, file=sys.stderr)
         return step
 
     def _go_back(self, error: FloatingPointError) -> int:

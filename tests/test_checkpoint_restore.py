@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from test_checkpoints import like, same, saved, state, zeros
 
+from t5x import lazy_array
 from t5x.checkpoint_config import RestoreCheckpointConfig
 from t5x.checkpoint_reader import open_checkpoint
 from t5x.checkpoint_restore import restore
@@ -187,3 +188,11 @@ def test_an_evaluation_takes_the_parameters_alone(run):
     folder = saved(run, 1)
     wanted = {"target": state()["target"]}
     assert same(restore(folder, wanted).state, wanted)
+
+
+def test_storage_that_is_away_is_not_damage():
+    def read():
+        raise ValueError("UNAVAILABLE: the bucket does not answer")
+
+    with pytest.raises(RuntimeError, match=r"kernel cannot be read now \(UNAVAILABLE"):
+        lazy_array._readable("kernel", read)

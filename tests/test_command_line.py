@@ -153,3 +153,17 @@ def test_bad_input_is_refused_before_anybody_joins(door):
     with pytest.raises(ValueError, match=r"a.gni"):
         opened(door, "--gin_file=a.gni", "--coordinator_address=host:12")
     assert door[1] == []
+
+
+def test_a_run_that_a_notice_has_ended_may_have_a_status_of_its_own(door, monkeypatch):
+    monkeypatch.setattr(command_line.Interruption, "ended_one", True)
+    with pytest.raises(SystemExit) as ended:
+        opened(door, "--gin_file=a.gin", "--interrupted_status=75")
+    assert ended.value.code == 75
+
+
+@pytest.mark.parametrize("given", [{"process_count": 2}, {"process_index": 1}])
+def test_a_number_of_processes_without_an_address_is_refused(given):
+    values = {"process_count": None, "process_index": None, "coordinator_address": None, **given}
+    with pytest.raises(ValueError, match=r"need --coordinator_address=HOST:PORT of process 0"):
+        command_line.join_others(types.SimpleNamespace(**values, roll_call_seconds=1))
