@@ -13,6 +13,7 @@ A text that is too long keeps its beginning and its end (`pairs.keep_both_ends`)
 """
 
 import collections
+import copy
 import functools
 import string
 from collections.abc import Callable, Mapping, Sequence
@@ -34,19 +35,26 @@ def add(
     vocabulary,
     classes: Sequence[str],
     prefix: str = "",
+    lengths: Mapping[str, int] = LENGTHS,
     **settings,
 ) -> seqio.Task:
     """Registers a task whose target is one of `classes`; settings as `tasks.pairs.add` has them.
 
-    A run refuses classes that are not one token each, see `class_ids`.
+    A row with another target is left out and counted. A run refuses classes that are not one token
+    each, see `class_ids`.
+
+    Raises:
+      ValueError: a label of the source is called what is no class.
     """
+    source = copy.copy(source)  # for other tasks it stays as it was
+    source.column = source.column.only("targets", classes)
     return pairs.add(
         name,
         source,
         vocabulary,
         prefix,
         metric_fns=[metric(classes)],
-        lengths=LENGTHS,
+        lengths=lengths,
         cut=pairs.keep_both_ends,
         checks=functools.partial(class_ids, classes=classes),
         **settings,

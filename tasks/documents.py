@@ -8,6 +8,7 @@ tally.counts()   # {'read': 512, 'skipped_empty': 2, ..., 'epochs': 0}
 """
 
 import collections
+import copy
 import string
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -109,6 +110,28 @@ class Columns(Column):
         for unknown in self._labels.keys() - self._sides.keys():
             raise ValueError(f"labels are given for {unknown!r}, but columns for {list(columns)}")
         self.fields = tuple(dict.fromkeys(f for side in self._sides.values() for f in side.fields))
+
+    def only(self, feature: str, names: Sequence[str]) -> "Columns":
+        """Returns these columns with a feature that may be one of `names` alone.
+
+        Other values are left out as unknown labels are. Without labels they are called as they are
+        written.
+
+        Raises:
+          ValueError: a label is called something else, or the feature has no column.
+        """
+        if feature not in self._sides:
+            raise ValueError(f"classes are given for {feature!r}, but columns for {[*self._sides]}")
+        labels = self._labels.get(feature) or {name: name for name in names}
+        for value, name in labels.items():
+            if name not in names:
+                raise ValueError(
+                    f"label {value!r} is called {name!r}, which is not one of the classes "
+                    f"{', '.join(map(repr, names))}: name it among them, or leave that label out"
+                )
+        other = copy.copy(self)
+        other._labels = {**self._labels, feature: labels}
+        return other
 
     def of(self, record: Mapping):
         """Returns all texts; None, blank, no string or UNKNOWN if one of them is."""

@@ -8,6 +8,7 @@ import seqio
 import gin
 from tasks import classification, vocabularies
 from tasks.classification import class_ids, scores
+from tasks.rows import Rows
 
 MINI = vocabularies.sentencepiece(vocabularies.ro_mini_model)
 CLASSES = ("n", "l", "h")
@@ -96,6 +97,35 @@ def test_questions_become_text_and_a_class(questions):
     assert row["targets"].tolist() == [*class_ids(MINI, ["h"]), 1]
     (counts,) = task.source.counts().values()
     assert counts["skipped_unknown_label"] >= 10
+
+
+def mails(tmp_path, **settings):
+    text = "".join(f'{{"t": "mail {i}", "y": {i % 3}}}\n' for i in range(30))
+    (tmp_path / "train.jsonl").write_text(text)
+    columns = {"inputs": "t", "targets": "y"}
+    return Rows(files={"train": str(tmp_path / "train.jsonl")}, columns=columns, **settings)
+
+
+def test_what_is_no_class_is_left_out_and_counted(tmp_path):
+    source = mails(tmp_path)
+    lengths = {"inputs": 4, "targets": 2}
+    task = classification.add(
+        "mails_test", source, vocabularies.byt5(), ("0", "1"), lengths=lengths
+    )
+    try:
+        rows = list(task.get_dataset(None, "train", shuffle=False).as_numpy_iterator())
+    finally:
+        seqio.TaskRegistry.remove("mails_test")
+    assert {row["targets_pretokenized"] for row in rows} == {b"0", b"1"}
+    assert {len(row["inputs"]) for row in rows} == {4}  # evaluation's lengths are those given
+    assert source.tally.counts()["skipped_unknown_label"] == 10
+    assert source.column.of({"t": "a", "y": "2"}) == "a\x1f2"  # for others it is as it was
+
+
+def test_labels_that_are_no_class_are_refused_at_once(tmp_path):
+    source = mails(tmp_path, labels={"targets": {"0": "no", "1": "yes", "2": "perhaps"}})
+    with pytest.raises(ValueError, match=r"label '2' is called 'perhaps', which is not one of"):
+        classification.add("mails_refused", source, vocabularies.byt5(), ("no", "yes"))
 
 
 def test_classes_that_do_not_fit_are_refused_before_anything_is_read():
