@@ -18,6 +18,11 @@ from tasks.html_text import text_of
         ("one<br>two<li>three", "one\ntwo\nthree"),
         ("<p>&lt;div&gt; &#8364;</p>", "<div> €"),
         ("<b>never closed", "never closed"),
+        ("a  <![foo b\n\n<p>c", "a <![foo b\n<p>c"),
+        ("<head><style>p {}</style>one<p>two", "one\ntwo"),
+        ("one <style>two", "one\ntwo"),
+        ("<head><script>var x</script>no</head>one", "one"),
+        ("<template>a<template>b</template>c<head>d</template>e", "e"),
         ("", ""),
     ],
 )
