@@ -14,6 +14,8 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from absl import logging
+
 from tasks.letters import Alphabet, alphabet
 
 _WORD = re.compile(r"[^\W\d_]+")
@@ -113,12 +115,16 @@ def metric(language: str, forms: Callable[[], Forms] | None = None) -> Callable:
     """Returns a seqio metric function: `scores`, and word accuracies of the two plain ways.
 
     copy_word_accuracy is that of the input as it is; frequent_word_accuracy that of each word's
-    most frequent form, which `forms` is called for once.
+    most frequent form, which `forms` is called for; where that raises ValueError it is left out.
     """
 
     def diacritics(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
         bare = [alphabet(language).bare(target) for target in targets]
-        plain = {"copy": bare} | ({"frequent": frequent(bare, forms())} if forms else {})
+        plain = {"copy": bare}
+        try:
+            plain |= {"frequent": frequent(bare, forms())} if forms else {}
+        except ValueError as error:
+            logging.warning("frequent_word_accuracy is not measured: %s", error)
         found = scores(targets, predictions, language)
         for name, outputs in plain.items():
             word_accuracy = scores(targets, outputs, language)["word_accuracy"]

@@ -55,6 +55,16 @@ def test_a_draw_goes_to_the_first_in_the_alphabet():
     assert frequent_forms(["ca că"], "ro")["ca"] == frequent_forms(["că ca"], "ro")["ca"] == "ca"
 
 
+def test_a_corpus_that_cannot_be_read_costs_one_metric_alone():
+    def forms():
+        raise ValueError("corpus 'x' cannot be reached")
+
+    found = metric("ro", forms)(["și"], ["și"])
+    assert found["word_accuracy"] == 1
+    assert "copy_word_accuracy" in found
+    assert "frequent_word_accuracy" not in found
+
+
 def test_the_metric_stands_beside_its_baselines():
     asked = []
     forms = lambda: asked.append(1) or {"si": "și"}
