@@ -281,6 +281,14 @@ def test_a_fine_tune_is_measured_on_a_split_that_is_not_the_test_split(name, doo
         assert begin < run["total_steps"] <= begin + 50_000
 
 
+@pytest.mark.parametrize("name", ["ro_t5x_tiny", "ro_diacritics_tiny"])
+def test_another_optimizer_is_a_flag(name, doors):
+    flags = ["OPTIMIZER = @optimizers.adamw()", "optimizers.adamw.weight_decay = 0.25"]
+    gin_utils.parse_gin_flags([], [f"gin/{name}.gin"], [*flags, "MODEL_DIR = 'runs/x'"])
+    model = gin.get_configurable(doors.train)()["model"]
+    assert "adamw" in type(model.optimizer_def).__name__.lower()
+
+
 def test_early_stopping_is_a_few_flags_of_a_fine_tune(doors):
     flags = [
         "train_script.train.actions = {'INFER_EVAL': [@trainer.EarlyStoppingAction()]}",
