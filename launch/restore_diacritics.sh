@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Restores diacritics: echo "Fata vine maine" | bash launch/restore_diacritics.sh [MODEL] [flags]
-# MODEL is a run's folder or one of its checkpoints; default runs/ro_diacritics_tiny. With
-# --constrained only diacritics can be added to the letters given. Other flags go to t5x.infer.
+# MODEL is a run's folder (its best checkpoint where one was noted, else its newest) or one of its
+# checkpoints; default runs/ro_diacritics_tiny. With --constrained only diacritics can be added to
+# the letters given. Other flags go to t5x.infer.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
@@ -12,6 +13,9 @@ if [[ $# -gt 0 && "$1" != --* ]]; then
 fi
 checkpoint="$model"
 mode=latest
+if [[ -f "$model/best.json" ]]; then
+  mode=best
+fi
 if [[ "$(basename "$model")" == checkpoint_* ]]; then
   model="$(dirname "$model")"
   mode=specific
@@ -39,7 +43,9 @@ trap 'rm -rf "$work"' EXIT
 cd "$ROOT"
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 "$PYTHON" -m tasks.restoring read > "$work/lines.txt"
-"$PYTHON" -m t5x.infer --gin_file="$config" --gin_file=t5x/configs/runs/infer.gin \
+# A run that names its task's module by a flag has no import in its gin file.
+printf '%s\n' 'from __gin__ import dynamic_registration' 'import tasks.diacritics' > "$work/tasks.gin"
+"$PYTHON" -m t5x.infer --gin_file="$config" --gin_file="$work/tasks.gin" --gin_file=t5x/configs/runs/infer.gin \
   --gin.MIXTURE_OR_TASK_NAME="$(gin_string "${task}_lines")" \
   --gin.MIXTURE_OR_TASK_MODULE="${module:-None}" \
   --gin.CHECKPOINT_PATH="$(gin_string "$checkpoint")" \

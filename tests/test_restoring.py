@@ -78,6 +78,9 @@ def test_a_call_of_another_form_says_which_there_are(capsys):
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "launch/restore_diacritics.sh"
 RECORDER = """#!/usr/bin/env bash
 printf '%s\\n' "$@" >> {calls}
+for word in "$@"; do
+  if [[ "$word" == --gin_file=*/tasks.gin ]]; then cat "${{word#*=}}" >> {calls}; fi
+done
 if [[ "$2" == tasks.restoring && "$3" == write ]]; then echo restored; fi
 """
 
@@ -108,9 +111,19 @@ def test_the_script_asks_the_runs_own_task_for_its_lines(tmp_path, run_folder):
     assert f"--gin_file={run_folder}/config.gin" in calls
     assert '--gin.MIXTURE_OR_TASK_NAME="my_diacritics_lines"' in calls
     assert "--gin.MIXTURE_OR_TASK_MODULE='mine'" in calls
+    assert "import tasks.diacritics" in calls  # whose settings follow, whatever the run imports
     assert '--gin.utils.RestoreCheckpointConfig.mode="latest"' in calls
     assert calls.index("--gin.BATCH_SIZE=8") < calls.index("--gin.BATCH_SIZE=2")  # ours win
     assert not [call for call in calls if "constraint" in call]
+
+
+def test_the_best_checkpoint_is_taken_where_one_was_noted(tmp_path, run_folder):
+    (run_folder / "best.json").write_text("{}")
+    best, specific = (
+        f'--gin.utils.RestoreCheckpointConfig.mode="{m}"' for m in ("best", "specific")
+    )
+    assert best in restore(tmp_path, run_folder)[1]
+    assert restore(tmp_path, run_folder / "checkpoint_7")[1].count(specific) == 1
 
 
 def test_a_checkpoint_may_be_named_and_output_be_held_to_the_letters(tmp_path, run_folder):
