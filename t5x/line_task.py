@@ -86,7 +86,7 @@ def line_task(
             lambda dataset, output_features: seqio.preprocessors.tokenize(
                 dataset, output_features, copy_pretokenized=False
             ),
-            seqio.preprocessors.append_eos,
+            seqio.preprocessors.append_eos_after_trim,  # a cut input ends as those in training
         ],
         output_features={
             "inputs": seqio.Feature(input_vocabulary, add_eos=True),

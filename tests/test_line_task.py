@@ -44,6 +44,12 @@ def test_a_prefix_is_read_and_not_shown(tmp_path):
     assert longer_than(task, {"inputs": 5, "targets": 1}, "q: ") == []
 
 
+def test_an_input_that_is_cut_has_its_end(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("x" * 40)
+    assert examples(path)[1][0]["inputs"].tolist() == [ord("x") + 3] * 15 + [1]
+
+
 def test_json_has_inputs_and_perhaps_targets(tmp_path):
     path = tmp_path / "pairs.jsonl"
     lines = [{"inputs": "a", "targets": "b", "id": 7}, {"targets": "", "inputs": "\n"}]
