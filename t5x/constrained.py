@@ -30,7 +30,8 @@ def decode(model: Any, params: Any, batch: Mapping[str, jax.Array], allowed: All
     Args:
       model: see `models.EncoderDecoderModel`.
       params: parameters of its network.
-      batch: `encoder_input_tokens` [B, I]; `decoder_input_tokens` [B, T] gives the length.
+      batch: `encoder_input_tokens` [B, I]; `decoder_input_tokens` [B, T] gives the length. All of
+        it is on this host.
       allowed: called with a row of the batch and its ids so far; gives the ids that may follow, the
         end of sequence among them where the row may end. It is not asked about a row that has
         ended; where nothing is allowed the row ends without an end of sequence.
@@ -39,13 +40,8 @@ def decode(model: Any, params: Any, batch: Mapping[str, jax.Array], allowed: All
       Int32 [B, T]; the end of sequence is written, 0 stands behind it.
 
     Raises:
-      ValueError: an allowed id is none of the vocabulary, or the batch is spread over hosts.
+      ValueError: an allowed id is none of the vocabulary.
     """
-    if jax.process_count() > 1:
-        raise ValueError(
-            "Constrained decoding runs on one host, and these are "
-            f"{jax.process_count()}; set infer.constraint to None, or start it on one."
-        )
     rows, length = batch["decoder_input_tokens"].shape
     eos_id = model.output_vocabulary.eos_id
     steps, cache = _begin(model)(params, batch["encoder_input_tokens"], length)

@@ -37,6 +37,7 @@ import seqio
 import tensorflow as tf
 from jax.experimental import multihost_utils
 
+import gin
 from t5x import (
     batches,
     command_line,
@@ -50,6 +51,8 @@ from t5x import (
 from t5x.checkpoint_config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.chunks import ChunkedFile
 from t5x.partitioning import PjitPartitioner
+
+DECODING = "models.EncoderDecoderModel.predict_batch_with_aux"
 
 
 def write_inferences_to_file(
@@ -152,10 +155,11 @@ def infer(
     """
     check_numbers(mode, checkpoint_period, shard_id, num_shards)
     check_constraint(constraint, mode)
-    notes = {}
+    notes = {"constraint": constraint is not None, "num_decodes": num_decodes()}
     if input_file is not None:
         dataset_cfg = of_lines(input_file, input_prefix, dataset_cfg, model, mode)
         notes["input_file"] = dataset_cfg.provider.source.fingerprint
+        notes["input_prefix"] = input_prefix
     check_data(dataset_cfg, model)
     run_folder.check_writable(output_dir)
     path = one_checkpoint(restore_checkpoint_cfg)
@@ -328,12 +332,25 @@ def one_checkpoint(cfg: RestoreCheckpointConfig) -> str:
 
 
 def check_constraint(constraint: Any, mode: str) -> None:
-    """Refuses, with a ValueError, to hold scores to a constraint."""
+    """Refuses, with a ValueError, to hold scores, or several hosts, to a constraint."""
     if constraint is not None and mode != "predict":
         raise ValueError(
             f"infer.mode is {mode!r}, and a constraint holds predictions only; set INFER_MODE to "
             "'predict', or infer.constraint to None."
         )
+    if constraint is not None and jax.process_count() > 1:
+        raise ValueError(
+            "Constrained decoding runs on one host, and these are "
+            f"{jax.process_count()}; set infer.constraint to None, or start it on one."
+        )
+
+
+def num_decodes() -> int:
+    """How many beams or samples the configuration asks for."""
+    try:
+        return gin.query_parameter(f"{DECODING}.num_decodes")
+    except ValueError:  # it does not say
+        return 1
 
 
 def check_numbers(mode: str, checkpoint_period: int, shard_id: int, num_shards: int) -> None:

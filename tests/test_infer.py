@@ -156,7 +156,7 @@ def test_it_goes_on_with_another_batch_size_but_not_with_other_parameters(folder
     assert texts_in(path) == TEXTS
 
 
-def test_the_lines_of_a_file_go_out_in_order_over_a_kill(folder, tmp_path, copying):
+def test_the_lines_of_a_file_go_out_in_order_over_a_kill(folder, tmp_path, monkeypatch):
     path, out = tmp_path / "lines.txt", tmp_path / "out"
     lines = [text * (1 + i % 2) for i, text in enumerate(TEXTS)]
     path.write_text("\n".join(lines))
@@ -174,6 +174,16 @@ def test_the_lines_of_a_file_go_out_in_order_over_a_kill(folder, tmp_path, copyi
 
     with pytest.raises(Killed):
         infer(folder, out, input_file=str(path), write_fn=once)
+    for changes, said in (
+        ({"input_prefix": "q: "}, r"made with input_prefix '', and this is 'q: '"),
+        ({"constraint": lambda texts: None}, r"made with constraint False, and this is True"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            infer(folder, out, input_file=str(path), **changes)
+    monkeypatch.setattr(door, "num_decodes", lambda: 4)
+    with pytest.raises(ValueError, match=r"made with num_decodes 1, and this is 4"):
+        infer(folder, out, input_file=str(path))
+    monkeypatch.setattr(door, "num_decodes", lambda: 1)
     path.write_text("\n".join(lines[1:]))
     with pytest.raises(ValueError, match=r"made with input_file '.*'; delete that folder"):
         infer(folder, out, input_file=str(path))
@@ -184,10 +194,10 @@ def test_lines_that_are_cut_are_counted(folder, tmp_path, capsys):
     (found,) = infer(folder, tmp_path, input_file=f"{tmp_path}/a.txt")
     assert "1 lines of" in (said := capsys.readouterr().err)
     assert "are cut, line 2 the first" in said
-    assert [line["prediction"] for line in read(found)] == ["abcd", ("abcd" * 5)[:16], "abc"]
+    assert [line["prediction"] for line in read(found)] == ["abcd", ("abcd" * 5)[:15], "abc"]
 
 
-def test_a_constraint_writes_the_text(folder, tmp_path):
+def test_a_constraint_writes_the_text(folder, tmp_path, monkeypatch):
     """Of each letter the one before or after it, or itself; the text is what `finish` says."""
     (tmp_path / "a.txt").write_text("bcd\nbb\ncccc\n")
 
@@ -208,6 +218,9 @@ def test_a_constraint_writes_the_text(folder, tmp_path):
         assert all(abs(ord(a) - ord(b)) <= 1 for a, b in zip(text, written, strict=True))
     with pytest.raises(ValueError, match=r"mode is 'score', and a constraint holds predictions"):
         infer(folder, tmp_path, "score", constraint=constraint)
+    monkeypatch.setattr(jax, "process_count", lambda: 4)
+    with pytest.raises(ValueError, match=r"runs on one host, and these are 4; set infer.constr"):
+        infer(folder, tmp_path, constraint=constraint)
 
 
 def test_what_has_no_targets_is_not_scored(folder, tmp_path):
