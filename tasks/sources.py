@@ -41,6 +41,10 @@ def mirrors(folders: Mapping[str, str] | None = None) -> Mapping[str, str]:
     return folders or {}
 
 
+class Unreachable(ValueError, ConnectionError):
+    """A corpus that may be there another time."""
+
+
 class CorpusSource(seqio.DataSource):
     """Documents of a corpus as {"text": string scalar}.
 
@@ -86,7 +90,7 @@ class CorpusSource(seqio.DataSource):
         self.documents = documents
         self.max_chars = max_chars
         self._patience = patience
-        self.name = corpus or ", ".join(map(str, files.values()))
+        self.name = corpus or ", ".join(dict.fromkeys(map(str, files.values())))
         self.tally = Tally(self.name)
         calls.report_at_exit(self.tally)
         super().__init__(splits=tuple(self._split_names), caching_permitted=True)
@@ -202,9 +206,9 @@ class CorpusSource(seqio.DataSource):
             "the task's `splits`, which may map one name to another"
         )
 
-    def _unreachable(self, error: BaseException) -> ValueError:
+    def _unreachable(self, error: BaseException) -> "Unreachable":
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-        return ValueError(f"corpus {self.name!r} cannot be reached ({reason})")
+        return Unreachable(f"corpus {self.name!r} cannot be reached ({reason})")
 
     def layout(self, file: File) -> records.Layout:
         """Returns how `file` is cut into parts."""
@@ -236,12 +240,13 @@ class CorpusSource(seqio.DataSource):
         patience = Patience(limit_s=limit_s)
         first = self.list_files(split, patience)[0]
         layout = records.Layout(self.column.fields, self.documents, part_bytes=1 << 16)
+        tally = Tally(self.name)
 
         def read():
             texts = []
             for part in range(layout.parts(first)):
                 for batch in self.batches(first, part, layout):
-                    texts += screen(batch, self.column, self.max_chars, None)
+                    texts += screen(batch, self.column, self.max_chars, tally)
                     if len(texts) >= n:
                         return texts
             return texts
@@ -252,8 +257,8 @@ class CorpusSource(seqio.DataSource):
             raise self._unreachable(error) if passes(error) else error from error
         if not texts:
             raise ValueError(
-                f"{first.url} has no usable text in column {self.column.name!r}: all of it is "
-                f"empty, null, no string, or longer than {self.max_chars} characters"
+                f"{first.url} has no usable text in column {self.column.name!r}: of "
+                f"{tally.counts()['read']} records read, skipped {tally.skipped()}"
             )
         return [text.decode() for text in texts[:n]]
 
