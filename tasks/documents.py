@@ -188,18 +188,22 @@ class Tally:
             epochs = max((min(e.values()) for e in self._epochs.values()), default=0)
             return {**{name: self._counts[name] for name in names}, "epochs": epochs}
 
+    def skipped(self) -> str:
+        """Returns how many records were skipped by reason, as "2 empty, 1 null", or "none"."""
+        found = [
+            f"{n} {name.removeprefix('skipped_').replace('_', ' ')}"
+            for name, n in self.counts().items()
+            if n and name.startswith("skipped_")
+        ]
+        return ", ".join(found) or "none"
+
     def sentence(self) -> str:
         """Returns the counts as one line for the log."""
         counts = self.counts()
-        skipped = [
-            f"{n} {name.removeprefix('skipped_').replace('_', ' ')}"
-            for name, n in counts.items()
-            if n and name.startswith("skipped_")
-        ]
         cut = [f"{counts[note]} {note.replace('_', ' ')}, " for note in NOTES if counts[note]]
         return (
             f"corpus {self.corpus}: {counts['read']} records read, "
-            f"skipped {', '.join(skipped) or 'none'}, "
+            f"skipped {self.skipped()}, "
             f"{''.join(cut)}{counts['epochs']} epochs completed"
         )
 

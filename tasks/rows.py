@@ -101,7 +101,9 @@ class Rows(CorpusSource):
                 return super()._find(split)
             except ValueError as error:
                 setting = f"{self._ask.__module__}.{self._ask.__name__}"
-                raise ValueError(f"{error}: put it there, or set {setting} to another") from error
+                raise ValueError(
+                    f"{error}: put it there, or set an argument of {setting}"
+                ) from error
         if not self._parallel:
             return super()._find(split)
         sources, targets = (find([p], "text") for p in self._parallel[split])

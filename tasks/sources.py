@@ -240,19 +240,18 @@ class CorpusSource(seqio.DataSource):
         patience = Patience(limit_s=limit_s)
         first = self.list_files(split, patience)[0]
         layout = records.Layout(self.column.fields, self.documents, part_bytes=1 << 16)
-        tally = Tally(self.name)
 
         def read():
-            texts = []
+            texts, tally = [], Tally(self.name)
             for part in range(layout.parts(first)):
                 for batch in self.batches(first, part, layout):
                     texts += screen(batch, self.column, self.max_chars, tally)
                     if len(texts) >= n:
-                        return texts
-            return texts
+                        return texts, tally
+            return texts, tally
 
         try:
-            texts = patiently(read, f"reading {first.url}", patience)
+            texts, tally = patiently(read, f"reading {first.url}", patience)
         except Exception as error:
             raise self._unreachable(error) if passes(error) else error from error
         if not texts:

@@ -172,12 +172,24 @@ def test_files_may_be_asked_for_when_reading_begins(many):
     assert len(read(source)) + len(read(source, "validation")) == 400
 
 
+def test_what_is_wrong_with_a_whole_file_is_told_by_reason(many):
+    labels = {"targets": {"good": "yes"}}
+    source = Rows(
+        files=lambda: {"train": many}, splits=("train", "test"), columns=PAIR, labels=labels
+    )
+    assert source.name == "<lambda>"  # once, for both splits
+    with pytest.raises(
+        ValueError, match=r"no usable text .* 400 records read, skipped 400 unknown"
+    ):
+        source.peek()
+
+
 def test_files_that_are_not_there_are_told_with_what_to_set():
     def my_files():
         return {"train": "/nowhere/train.csv"}
 
     source = Rows(files=my_files, columns=PAIR)
-    with pytest.raises(ValueError, match=r"train.csv'.* or set test_rows.my_files to another"):
+    with pytest.raises(ValueError, match=r"train.csv'.* or set an argument of test_rows.my_files"):
         source.peek()
 
 
