@@ -155,11 +155,10 @@ def infer(
     """
     check_numbers(mode, checkpoint_period, shard_id, num_shards)
     check_constraint(constraint, mode)
-    notes = {"constraint": constraint is not None, "num_decodes": num_decodes()}
+    notes = {"input_prefix": input_prefix, "num_decodes": num_decodes()}
     if input_file is not None:
         dataset_cfg = of_lines(input_file, input_prefix, dataset_cfg, model, mode)
         notes["input_file"] = dataset_cfg.provider.source.fingerprint
-        notes["input_prefix"] = input_prefix
     check_data(dataset_cfg, model)
     run_folder.check_writable(output_dir)
     path = one_checkpoint(restore_checkpoint_cfg)
@@ -185,7 +184,7 @@ def infer(
         merge=merge_chunked_results,
         notes=notes
         | {"checkpoint": path, "seed": dataset_cfg.seed, "split": dataset_cfg.split}
-        | {"lengths": dict(dataset_cfg.task_feature_lengths)},
+        | {"lengths": dict(dataset_cfg.task_feature_lengths), "constraint": constraint is not None},
     )
     converter = model.FEATURE_CONVERTER_CLS(pack=False)
     return [
