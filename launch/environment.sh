@@ -23,9 +23,9 @@ check_recipe() {
 
 # Refuses a word that is no flag and no flag's value: the trainer would pass it over in silence.
 check_flags() {
-  local word before=""
+  local word before="" alone='^--(no)?(dry_run|report)$' # which take no value
   for word in "$@"; do
-    if [[ "$word" != -* && ("$before" != --* || "$before" == *=* || "$before" == --*dry_run) ]]; then
+    if [[ "$word" != -* && ! ("$before" == --* && "$before" != *=* && ! "$before" =~ $alone) ]]; then
       fail "'$word' is no flag: flags begin with --, such as --gin.TRAIN_STEPS=1000."
     fi
     before="$word"
@@ -46,10 +46,12 @@ use_python() {
   fi
 }
 
-# Prints the first Python that .venv can be made with; requirements.txt was resolved for 3.11.
+# Prints the first Python that .venv can be made with, the one that has made it before where that is
+# still there; requirements.txt was resolved for 3.11.
 find_python() {
-  local name newest=""
-  for name in python3.11 python3 python3.12 python3.13; do
+  local name newest="" before
+  before="$(sed -n 's/^executable = //p' "$VENV/pyvenv.cfg" 2> /dev/null || true)"
+  for name in ${before:+"$before"} python3.11 python3 python3.12 python3.13; do
     if ! "$name" -c '' 2> /dev/null; then
       continue
     fi

@@ -72,7 +72,8 @@ trap 'fail "stopped before .venv was whole; the same command begins it anew."' I
 log="$VENV/pip.log"
 if ! PYTHONUNBUFFERED=1 "$VENV/bin/python" -m pip install --disable-pip-version-check \
   --progress-bar off -r requirements.txt 2>&1 | follow_pip "$count"; then
-  fail "pip could not install requirements.txt; what it said is in $log."
+  # Status 1: it may go better the next time, whereas 2 says that what was asked for is wrong.
+  (fail "pip could not install requirements.txt; what it said is in $log.") || exit 1
 fi
 cp requirements.txt "$stamp"
 rm "$unfinished"
