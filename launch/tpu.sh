@@ -16,7 +16,7 @@ fi
 WORK="$(mktemp -d)"
 trap 'rm -rf "$WORK"' EXIT
 # Of the slice, set by look_at_slice.
-STATE="" TYPE="" RUNTIME="" KIND="" QUEUE="" WORKERS=0
+STATE="" TYPE="" RUNTIME="" KIND="" RESERVED="" QUEUE="" WORKERS=0
 
 # gcloud, for at most LIMIT seconds where that is set.
 tpus() {
@@ -69,10 +69,11 @@ was_not_found() {
 look_at_slice() {
   local format='value[separator=" "](state,acceleratorType,runtimeVersion,'
   format+='schedulingConfig.spot.yesno(yes="spot",no="on-demand"),'
+  format+='schedulingConfig.reserved.yesno(yes="reserved",no="-"),'
   format+='queuedResource.basename().yesno(no="-"),networkEndpoints.len())'
   if tpus tpu-vm describe "$NAME" --zone="$ZONE" --format="$format" \
     > "$WORK/slice" 2> "$WORK/complaint"; then
-    read -r STATE TYPE RUNTIME KIND QUEUE WORKERS < "$WORK/slice"
+    read -r STATE TYPE RUNTIME KIND RESERVED QUEUE WORKERS < "$WORK/slice"
   elif was_not_found "$WORK/complaint"; then
     STATE=MISSING
   else
@@ -207,17 +208,27 @@ ask_workers() {
 take_run() {
   take_slice "$@"
   RUN=(${WORDS[@]+"${WORDS[@]}"})
+  if [[ " ${RUN[*]-} " == *" --supervise "* ]]; then
+    fail "--supervise comes first: bash launch/tpu_run.sh --supervise NAME ZONE launch/RECIPE.sh."
+  fi
   if [[ ! "${RUN[0]:-}" =~ \.sh$ || ! -f "$ROOT/${RUN[0]}" ]]; then
     fail "'${RUN[0]:-}' is no launch script of this clone: name one, such as launch/ro_t5x_base.sh."
   fi
   check_flags "${RUN[@]:1}"
 }
 
-# Several workers need one place for what they write.
+# Several workers need one place for what they write; so does a run whose slice may be made anew ($1:
+# "anew").
 check_model_dir() {
-  if [[ "$WORKERS" -gt 1 && "${MODEL_DIR:-}" != *://* && "${MODEL_DIR:-}" != /* &&
+  local why=""
+  if [[ "$WORKERS" -gt 1 ]]; then
+    why="$WORKERS workers need one place that all of them can write"
+  elif [[ "${1:-}" == anew ]]; then
+    why="a slice that is made anew has an empty disk"
+  fi
+  if [[ -n "$why" && "${MODEL_DIR:-}" != *://* && "${MODEL_DIR:-}" != /* &&
     "${RUN[*]}" != *--gin.MODEL_DIR=* ]]; then
-    fail "MODEL_DIR is '${MODEL_DIR:-}' and $WORKERS workers need one place that all of them can" \
-      "write: set it to gs://bucket/run (or to a folder that all of them mount)."
+    fail "MODEL_DIR is '${MODEL_DIR:-}' and $why: set it to gs://bucket/run (or to a folder that is" \
+      "mounted on every worker)."
   fi
 }

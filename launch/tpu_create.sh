@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes a TPU slice: bash launch/tpu_create.sh NAME TYPE ZONE [--spot] [--queued] [--reserved]
 #   bash launch/tpu_create.sh ro v4-32 us-central2-b --spot --queued
-# Types: v2-8, v3-32, v4-32, v5e-16 (v5litepod-16), v5p-8, v6e-8, … Network, project, runtime and the
-# like: launch/env.example.
+# A queued request that is there already is waited for again. Types: v2-8, v3-32, v4-32, v5e-16
+# (v5litepod-16), v5p-8, v6e-8, … Network, project, runtime and the like: launch/env.example.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/tpu.sh"
 USAGE="takes NAME TYPE ZONE, --spot, --queued, --reserved"
@@ -20,11 +20,11 @@ runtime_of() {
   esac
 }
 
-# Waits until the queue has given the slice.
+# Waits until the queue has given the slice, also while gcloud cannot tell.
 wait_in_queue() {
   local state before=""
   while true; do
-    state="$(queue_state)"
+    state="$(queue_state)" || state="$before"
     if [[ "$state" != "$before" ]]; then
       echo "$(date '+%F %T')  the request for $NAME is $state"
       before="$state"
@@ -50,16 +50,23 @@ for word in "$@"; do
     *) words+=("$word") ;;
   esac
 done
+if [[ ${#words[@]} == 1 && -n "${TPU_NAME:-}" && -n "${TPU_ZONE:-}" ]]; then
+  words=("$TPU_NAME" "${words[0]}" "$TPU_ZONE")
+fi
 if [[ ${#words[@]} != 3 ]] || ! is_zone "${words[2]}" || [[ ! "${words[1]}" =~ ^v[0-9][a-z]*-[0-9]+$ ]]; then
   fail "name the slice, its type and its zone: bash launch/tpu_create.sh ro v4-32 us-central2-b" \
-    "[--spot] [--queued] [--reserved]."
+    "[--spot] [--queued] [--reserved], or set TPU_NAME and TPU_ZONE in launch/env and name the type."
 fi
 NAME="${words[0]}" TYPE="${words[1]/#v5e-/v5litepod-}" ZONE="${words[2]}"
 need_gcloud
 wanted="$TYPE"
 runtime="${TPU_RUNTIME:-$(runtime_of "$TYPE")}"
 look_at_slice
-if [[ "$STATE" != MISSING ]]; then
+queue=MISSING
+if [[ -n "${TPU_QUEUED:-}" ]]; then
+  queue="$(queue_state)"
+fi
+if [[ "$STATE" != MISSING && ("$STATE" != CREATING || "$queue" == MISSING) ]]; then
   fail "there is a slice $NAME in $ZONE already ($TYPE, $STATE): go on with it, or" \
     "bash launch/tpu_delete.sh $NAME $ZONE."
 fi
@@ -68,7 +75,10 @@ options=(--zone="$ZONE" --accelerator-type="$wanted"
   ${TPU_SPOT:+--spot} ${TPU_RESERVED:+--reserved} ${TPU_INTERNAL_IPS:+--internal-ips}
   ${TPU_NETWORK:+"--network=$TPU_NETWORK"} ${TPU_SUBNETWORK:+"--subnetwork=$TPU_SUBNETWORK"}
   ${TPU_SERVICE_ACCOUNT:+"--service-account=$TPU_SERVICE_ACCOUNT"})
-if [[ -n "${TPU_QUEUED:-}" ]]; then
+if [[ "$queue" != MISSING ]]; then
+  echo "There is a request for $NAME already; it is waited for."
+  wait_in_queue
+elif [[ -n "${TPU_QUEUED:-}" ]]; then
   tpus queued-resources create "$NAME" --node-id="$NAME" --runtime-version="$runtime" \
     "${options[@]}" ${TPU_QUEUE_FOR:+"--valid-until-duration=$TPU_QUEUE_FOR"} --async
   wait_in_queue

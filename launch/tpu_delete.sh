@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Deletes a slice, its disks and its place in the queue: bash launch/tpu_delete.sh NAME ZONE [--yes]
-# MODEL_DIR in a bucket stays. Asks first, unless --yes is given.
+# MODEL_DIR in a bucket stays. Asks first, unless --yes is given. A tpu_run.sh --supervise that looks
+# after it would make it anew: end that first.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/tpu.sh"
 USAGE="takes NAME ZONE, --yes"
@@ -24,7 +25,8 @@ if [[ -z "$sure" ]]; then
   if [[ "$STATE" == MISSING ]]; then
     what="the request for $NAME ($queue)"
   fi
-  read -r -p "Delete $what in $ZONE? [y/N] " sure || true
+  hint="a --supervise of it would make it anew: end that first"
+  read -r -p "Delete $what in $ZONE ($hint)? [y/N] " sure || true
   if [[ ! "$sure" =~ ^[yY] ]]; then
     fail "nothing was deleted."
   fi

@@ -10,7 +10,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/tpu.sh"
 
 limit="${TPU_RESTARTS:-20}"
-tries=0 doubtful=0 reached=0 started=""
+tries=0 doubtful=0 silent=0 reached=0 started=""
 
 say() {
   echo "$(date '+%F %T')  $*"
@@ -41,11 +41,18 @@ is_gone() {
   [[ "$STATE" =~ ^(MISSING|PREEMPTED|TERMINATED|STOPPED|HIDDEN)$ ]]
 }
 
-# Makes the slice anew as it was.
+# Makes the slice anew as it was. A request that still waits in the queue keeps its place there.
 make_slice() {
-  say "$NAME is made anew ($type${spot:+, spot}${queued:+, queued})."
-  call tpu_delete.sh "$NAME" "$ZONE" --yes || return
-  TPU_RUNTIME="$runtime" TPU_SPOT="$spot" TPU_QUEUED="$queued" \
+  local queue=""
+  say "$NAME is made anew ($type${spot:+, spot}${reserved:+, reserved}${queued:+, queued})."
+  if [[ "$STATE" == MISSING ]] && ! queue="$(queue_state 2> "$WORK/said")"; then
+    say "$(tail -n 1 "$WORK/said")"
+    return 1
+  fi
+  if [[ "$STATE" != MISSING || "$queue" =~ ^(SUSPENDED|SUSPENDING|FAILED)$ ]]; then
+    call tpu_delete.sh "$NAME" "$ZONE" --yes || return
+  fi
+  TPU_RUNTIME="$runtime" TPU_SPOT="$spot" TPU_RESERVED="$reserved" TPU_QUEUED="$queued" \
     call tpu_create.sh "$NAME" "$type" "$ZONE" || return
   say "$NAME is there again."
 }
@@ -61,10 +68,17 @@ go_on() {
   fi
   call tpu_setup.sh "$NAME" "$ZONE" || return
   call tpu_run.sh "$NAME" "$ZONE" "${RUN[@]}" || return
+  [[ -n "$started" ]] || reached=0 # what was before it was of another run
+  started=yes
   say "${RUN[0]} is started on $NAME."
 }
 
-# Waits, longer each time, then goes on as $1 says; $2 is why.
+end_stopped() {
+  say "$NAME was stopped by tpu_stop.sh at step $reached."
+  exit 0
+}
+
+# Waits, longer each time, then goes on as $1 says, unless it was stopped meanwhile; $2 is why.
 again() {
   if ((++tries > limit)); then
     fail "$NAME was started again $limit times without a new step; the last time: $2."
@@ -74,8 +88,12 @@ again() {
   say "$2; try $tries of $limit in $wait s."
   sleep "$wait"
   look
+  if [[ "$STATE" == READY && -n "$started" ]]; then
+    ask_workers
+    [[ " ${RUN_STATES[*]} " != *" stopped "* ]] || end_stopped
+  fi
   go_on "$1" || true
-  doubtful=0
+  doubtful=0 silent=0
 }
 
 # Reads what the workers say into ALL (their states), WHY (the first that does not train), REFUSED.
@@ -99,28 +117,36 @@ read_run() {
 
 # Does what the states of the workers ask for.
 judge_run() {
+  local how=again
   read_run
+  if [[ "$ALL" == *" unknown "* ]]; then how=remake; fi
   if [[ -z "$WHY" ]]; then
-    started=yes doubtful=0
-  elif [[ "$ALL" =~ ^(\ unknown)+\ $ ]]; then # nothing is known that would ask for anything
-    ((++doubtful != 4)) || say "no worker of $NAME answers: its network, or yours? ($WHY)"
+    started=yes doubtful=0 silent=0
+  elif [[ "$ALL" =~ ^(\ (unknown|training))+\ $ ]]; then # nothing known asks for anything
+    doubtful=0
+    if [[ "$ALL" == *" training "* ]]; then
+      started=yes
+    else
+      WHY="no worker of $NAME answers: its network, or yours? ($WHY)"
+    fi
+    ((++silent != 4)) || say "$WHY"
   elif [[ "$ALL" =~ \ (training|unknown)\  ]] && ((++doubtful < 4)); then
     : # one that has ended may not have been noticed yet by the others
-  elif [[ -z "$started" ]]; then
-    started=yes
-    go_on first || again again "the first start has failed"
+  elif [[ -z "$started" ]]; then # the workers tell of an earlier run
+    if ((tries > 0)); then
+      again "$how" "the first start has failed"
+    else
+      go_on first || again again "the first start has failed"
+    fi
   elif [[ "$ALL" == *" stopped "* ]]; then
-    say "$NAME was stopped by tpu_stop.sh at step $reached."
-    exit 0
+    end_stopped
   elif [[ "${RUN_STATES[0]}" == finished && ! "$ALL" =~ \ (training|unknown|saved)\  ]]; then
     say "$NAME has finished: ${RUN_TEXTS[0]}"
     exit 0
   elif [[ -n "$REFUSED" ]]; then
     fail "the trainer refuses what it was given ($REFUSED)."
-  elif [[ "$ALL" == *" unknown "* ]]; then
-    again remake "$WHY"
   else
-    again again "$WHY"
+    again "$how" "$WHY"
   fi
 }
 
@@ -131,17 +157,17 @@ if [[ "$STATE" == MISSING ]]; then
   fail "there is no slice $NAME in $ZONE, whose type would tell what to make anew:" \
     "bash launch/tpu_create.sh $NAME TYPE $ZONE."
 fi
-type="$TYPE" runtime="$RUNTIME" spot="" queued=""
+type="$TYPE" runtime="$RUNTIME" spot="" queued="" reserved="${TPU_RESERVED:-}"
 [[ "$KIND" != spot ]] || spot=1
+[[ "$RESERVED" == - ]] || reserved=1
 [[ "$QUEUE" == - ]] || queued=1
-check_model_dir
+check_model_dir anew
 say "${RUN[*]} on $NAME ($TYPE, $KIND) is looked after until it is finished."
 while true; do
   look
   if [[ "$STATE" == READY ]]; then
     judge_run
   elif is_gone; then # else it is on its way to one or the other
-    started=yes
     again again "the slice $NAME is $STATE"
   fi
   sleep "${TPU_POLL_SECONDS:-60}"

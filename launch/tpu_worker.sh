@@ -62,8 +62,9 @@ train() {
 }
 
 stop() {
+  # Also of a run that has failed: launch/tpu_supervise.sh may be about to start it again.
+  if [[ -d "$POD" && ! "$(status)" =~ ^(none|finished) ]]; then touch "$POD/stop"; fi
   is_going || return 0
-  touch "$POD/stop"
   kill -TERM "$(< "$POD/pid")" 2> /dev/null || true
   wait_for_end "$1" || fail "the run is still saving, or hangs."
 }
@@ -105,9 +106,9 @@ log_of_run() {
     '$1 " " $2 >= since'
 }
 
-was_told_to_leave() {
+was_told_to_leave() { # -c, as -q would end before what writes to it, which fails then
   grep -aqs 'Stopped by .* at step' "$POD/output.txt" \
-    || { [[ -n "$1" ]] && log_of_run "$1" | grep -aq 'Stopped by .* at step'; }
+    || { [[ -n "$1" ]] && log_of_run "$1" | grep -ac 'Stopped by .* at step' > /dev/null; }
 }
 
 # Sets STEP, and SAID to words on it, from what the trainer has logged; 0 and none before the first.
@@ -171,6 +172,7 @@ status() {
     text="${SAID:-no step yet}  heard of $(ago "$(stat -c %Y "${file:-$POD/started}")")"
   elif [[ ! -f "$POD/ended" ]]; then
     state=lost text="its run is gone: was it started again?"
+    if [[ -f "$POD/stop" ]]; then state=stopped; fi
   else
     read -r code at < "$POD/ended"
     text="${SAID:+$SAID  }ended $(ago "$at")"

@@ -41,6 +41,7 @@ FLAGS = {
 _SLICE_FORMAT = (
     'value[separator=" "](state,acceleratorType,runtimeVersion,'
     'schedulingConfig.spot.yesno(yes="spot",no="on-demand"),'
+    'schedulingConfig.reserved.yesno(yes="reserved",no="-"),'
     'queuedResource.basename().yesno(no="-"),networkEndpoints.len())'
 )
 _QUEUE_FORMAT = "value(state.state)"
@@ -134,7 +135,8 @@ class Cloud:
         about = {"state": "READY", "type": flags["accelerator-type"], "runtime": runtime}
         for worker in range(workers):
             (self.home(name, worker) / "tmp").mkdir(parents=True)
-        about |= {"spot": "spot" in flags, "queue": queue, "workers": workers}
+        about |= {"spot": "spot" in flags, "reserved": "reserved" in flags}
+        about |= {"queue": queue, "workers": workers}
         self.write(f"slices/{name}/about", about)
 
     def tpu_vm_create(self, flags, name):
@@ -145,8 +147,9 @@ class Cloud:
         if flags.get("format") != _SLICE_FORMAT:
             raise Refused(f"this stand-in knows no format {flags.get('format')}")
         kind = "spot" if about["spot"] else "on-demand"
-        fields = (about["state"], about["type"], about["runtime"], kind, about["queue"] or "-")
-        print(*fields, about["workers"])
+        reserved = "reserved" if about["reserved"] else "-"
+        fields = (about["state"], about["type"], about["runtime"], kind, reserved)
+        print(*fields, about["queue"] or "-", about["workers"])
 
     def tpu_vm_delete(self, flags, name):
         self.slice(name)
@@ -155,6 +158,8 @@ class Cloud:
         (self.folder / f"slices/{name}/about.json").unlink(missing_ok=True)
 
     def queued_resources_create(self, flags, name):
+        if self.read(f"queue/{name}"):
+            raise Refused("ALREADY_EXISTS: Resource already exists.")
         self.write(f"queue/{name}", {"state": "WAITING_FOR_RESOURCES", "asked": 0, **flags})
 
     def queued_resources_describe(self, flags, name):

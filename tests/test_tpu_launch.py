@@ -54,7 +54,8 @@ def test_settings_come_from_a_file_and_the_environment_wins(pair):
     settings = "TPU_SPOT=1\nTPU_NETWORK=mine\nTPU_SUBNETWORK=ours\nTPU_INTERNAL_IPS=1\n"
     settings += "TPU_RUNTIME=tpu-ubuntu2204-base\nTPU_SERVICE_ACCOUNT=me@here\nTPU_PROJECT=p\n"
     (pair.clone / "launch/env").write_text(settings)
-    pair.do("create", "ro", "v4-32", ZONE, TPU_NETWORK="theirs")
+    pair.do("create", "v4-32", TPU_NETWORK="theirs", TPU_NAME="ro", TPU_ZONE=ZONE)
+    assert pair.cloud.calls("tpu-vm create ro")
     flags = flags_of(pair.cloud.calls("tpu-vm create")[-1])
     assert flags == {
         "--zone": ZONE,
@@ -99,6 +100,30 @@ def test_a_request_that_fails_is_a_sentence(pair):
     assert "the request for ro is FAILED and gives no slice" in sentence(process)
 
 
+def test_a_request_is_waited_for_again_and_while_gcloud_cannot_tell(pair):
+    settings = pair.cloud.read("settings")
+    pair.cloud.write("settings", settings | {"queue_ends": "WAITING_FOR_RESOURCES"})
+    create = ["create", "ro", "v4-32", ZONE, "--queued"]
+    first = pair.start(*create)
+    assert "the request for ro is WAITING_FOR_RESOURCES" in first.stdout.readline()
+    os.killpg(first.pid, signal.SIGINT)
+    first.communicate(timeout=60)
+
+    second = pair.start(*create)
+    assert "There is a request for ro already" in second.stdout.readline()
+    pair.cloud.write("faults", {"queued-resources describe": 2})
+    end = time.monotonic() + 60
+    while pair.cloud.read("faults")["queued-resources describe"]:
+        assert second.poll() is None, second.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    pair.cloud.write("settings", settings)
+    out, err = second.communicate(timeout=60)
+    assert (second.returncode, "ro is READY" in out) == (0, True), err
+    assert err.count("gcloud cannot tell about the queued ro") == 2
+    assert len(pair.cloud.calls("queued-resources create")) == 1
+
+
 def test_deleting_asks_first(pair):
     pair.do("create", "ro", "v4-32", ZONE)
     for typed in ("", "\n", "n\n"):
@@ -137,6 +162,7 @@ def test_deleting_asks_first(pair):
             "'launch/ro_t5x_huge.sh' is no launch ",
         ),
         (["run", "ro", ZONE, "launch/like_t5x.sh", "stray"], "'stray' is no flag"),
+        (["run", "ro", ZONE, "launch/like_t5x.sh", "--supervise"], "--supervise comes first: "),
         (
             ["supervise", "ro", ZONE, "launch/like_t5x.sh"],
             "there is no slice ro in us-central2-b, ",
@@ -161,6 +187,7 @@ def test_what_is_wrong_is_one_sentence(call, expected, tmp_path):
     [
         ("train.sh", ["ro_t5x_tiny", "stray"], "'stray' is no flag: flags begin with --"),
         ("ro_t5x_tiny.sh", ["--dry_run", "stray"], "'stray' is no flag"),
+        ("ro_t5x_tiny.sh", ["--report", "stray"], "'stray' is no flag"),
         ("ro_t5x_tiny.sh", ["--gin.A=1", "--gin_file", "a.gin", "stray"], "'stray' is no flag"),
         ("setup.sh", ["stray"], "'stray' is not understood: bash launch/setup.sh takes no words"),
         ("lock.sh", ["stray"], "'stray' is not understood: bash launch/lock.sh takes no words"),
@@ -318,6 +345,8 @@ def test_a_worker_that_died_or_is_silent_is_told(pair):
         process.stdout,
     )
     assert re.search(r"worker 0 +training ", process.stdout)
+    said = pair.do("stop", "ro", ZONE)
+    assert said.count("stopped") == 2, "a run that has failed can be stopped too"
     pair.cloud.silence("ro", 0)
     said = pair.ask("status", "ro", ZONE).stdout
     assert re.search(r"worker 0 +unknown +does not answer: ERROR: .* return code \[255\]", said)

@@ -12,7 +12,7 @@ import time
 import pytest
 from gcloud_stand_in import FLAGS
 from simulated_pod import ZONE, Pod, flags_of
-from test_launch import LAUNCH, executable
+from test_launch import LAUNCH, executable, sentence
 
 from t5x import checkpoint_folders
 
@@ -42,8 +42,9 @@ def test_a_run_that_died_is_started_again_until_it_is_finished(pair):
     assert (pair.cloud.home("ro", 1) / "flags").read_text() == "--gin.A=1\n"
 
 
-def test_a_slice_that_was_taken_is_made_anew_as_it_was_and_the_run_goes_on(pair):
-    pair.do("create", "ro", "v4-32", ZONE, "--spot", "--queued", TPU_RUNTIME="special")
+@pytest.mark.parametrize("kind", ["--spot", "--reserved"])
+def test_a_slice_that_was_taken_is_made_anew_as_it_was_and_the_run_goes_on(kind, pair):
+    pair.do("create", "ro", "v4-32", ZONE, kind, "--queued", TPU_RUNTIME="special")
     process = pair.start("run", "--supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="120")
     pair.wait_for_step(20)
     pair.cloud.preempt("ro")
@@ -55,8 +56,21 @@ def test_a_slice_that_was_taken_is_made_anew_as_it_was_and_the_run_goes_on(pair)
     assert "ro has finished: step 120/120" in out
     first, second = map(flags_of, pair.cloud.calls("queued-resources create"))
     assert first == second
-    assert "--spot" in second
+    assert kind in second
     assert second["--runtime-version"] == "special"
+
+
+def test_a_request_that_waits_keeps_its_place_in_the_queue(pair):
+    pair.do("create", "ro", "v4-32", ZONE, "--queued")
+    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="120")
+    pair.wait_for_step(5)
+    pair.cloud.write("queue/ro", pair.cloud.read("queue/ro") | {"asked": 0})
+    pair.cloud.tpu_vm_delete({}, "ro")
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert "ro has finished: step 120/120" in out
+    assert len(pair.cloud.calls("queued-resources create")) == 1
+    assert not pair.cloud.calls("queued-resources delete")
 
 
 def test_a_run_that_gets_nowhere_is_given_up(pair):
@@ -98,6 +112,41 @@ def test_looking_after_ends_when_the_user_stops_the_run_or_the_trainer_refuses(p
     assert "refuses what it was given (worker 0: status 2 " in process.stderr
 
 
+def test_a_run_stopped_before_it_is_started_again_stays_so(pair):
+    pair.run_dir.mkdir()
+    (pair.run_dir / "fail_1").write_text("5 1\n")
+    pair.make()
+    run = ["supervise", "ro", ZONE, "launch/like_t5x.sh"]
+    process = pair.start(*run, TPU_BACKOFF_SECONDS="5")
+    while "try 1 of 20" not in (said := process.stdout.readline()):
+        assert said, process.communicate()
+    for worker in (0, 1):
+        (pair.cloud.home("ro", worker) / "origin/runs/.pod/stop").touch()  # as tpu_stop.sh does
+    pair.do("stop", "ro", ZONE)
+    out, err = process.communicate(timeout=240)
+    assert (process.returncode, "ro was stopped by tpu_stop.sh at step" in out) == (0, True), err
+    assert "is started on ro" not in out
+
+
+def test_an_earlier_run_says_nothing_about_one_that_could_not_start(pair):
+    pair.make()
+    pair.do("run", "ro", ZONE, "launch/like_t5x.sh")
+    pair.do("stop", "ro", ZONE)
+    (pair.cloud.home("ro", 1) / "origin/launch/like_t5x.sh").write_text("changed here")
+    (pair.folder / "origin/launch/like_t5x.sh").write_text("changed there")
+    pair.commit("other")
+    process = pair.ask("supervise", "ro", ZONE, "launch/like_t5x.sh", TPU_RESTARTS="2")
+    assert process.returncode == 2, process.stdout
+    assert "again 2 times without a new step; the last time: the first start" in process.stderr
+
+
+def test_what_one_worker_learns_on_its_own_disk_is_not_looked_after(tmp_path):
+    with Pod(tmp_path, workers=1, MODEL_DIR="") as pod:
+        pod.do("create", "ro", "v4-8", ZONE)
+        said = sentence(pod.ask("supervise", "ro", ZONE, "launch/like_t5x.sh"))
+    assert "MODEL_DIR is '' and a slice that is made anew has an empty disk" in said
+
+
 def test_an_outage_of_the_cloud_is_waited_out(pair):
     pair.make()
     process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="100")
@@ -126,6 +175,21 @@ def test_a_slice_is_not_made_anew_because_nobody_here_reaches_it(pair):
     assert process.returncode == 0, err
     assert not pair.cloud.calls("tpu-vm delete")
     assert "ro has finished: step 100/100" in out
+
+
+def test_a_slice_is_not_made_anew_because_one_worker_is_silent_while_all_others_train(pair):
+    pair.make()
+    pair.do("run", "ro", ZONE, "launch/like_t5x.sh")
+    pair.cloud.silence("ro", 1)
+    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh")
+    said = [process.stdout.readline() for _ in range(2)]
+    assert "worker 1 is unknown: does not answer" in said[1]
+    assert "try 1" not in said[1]
+    (pair.cloud.home("ro", 1) / ".silent").unlink()
+    pair.do("stop", "ro", ZONE)
+    out, err = process.communicate(timeout=240)
+    assert (process.returncode, "ro was stopped by tpu_stop.sh" in out) == (0, True), err
+    assert not pair.cloud.calls("tpu-vm delete")
 
 
 # --- the real trainer
