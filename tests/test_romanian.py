@@ -13,8 +13,9 @@ import seqio
 from tasks import corpora, objectives, romanian, spans, vocabularies
 from tasks.sources import CorpusSource
 
+# Those that hide text; one is read from a cache only.
 MINI = [name for name in seqio.TaskRegistry.names() if name.startswith("ro_mini")]
-MINI.remove("ro_mini_span_corruption_i128_t29")  # read from a cache only
+MINI = [name for name in MINI if objectives.lengths_of_task(name, 128)]
 LENGTHS = {"inputs": 128, "targets": 29}
 BYTE_LENGTHS = {"inputs": 256, "targets": 48}
 

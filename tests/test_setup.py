@@ -113,7 +113,7 @@ def test_ctrl_c_half_way_leaves_nothing_that_counts_as_done(fresh):
     )
     wait_for((fresh.folder / "pip_is_running").exists)
     os.killpg(process.pid, signal.SIGINT)
-    assert "the same command begins it anew" in process.communicate(timeout=20)[0]
+    assert "the same command begins it anew" in process.communicate(timeout=120)[0]
     assert process.returncode == 2
     assert not fresh.stamp.exists()
     assert fresh.setup().returncode == 0

@@ -15,7 +15,7 @@ import toy
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
-from t5x import batches, checkpoint_folders, checkpoints, train
+from t5x import batches, checkpoint_folders, checkpoints, run_folder, train
 from t5x.checkpoint_config import CheckpointConfig, RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
@@ -190,15 +190,19 @@ def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(undisturbed,
     assert checkpoints.all_steps(str(tmp_path / "run")) == []
 
 
-def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(undisturbed, tmp_path, caplog):
+def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(undisturbed, tmp_path, monkeypatch):
     folder, _, losses = undisturbed
+    said = []
+    monkeypatch.setattr(
+        run_folder.logging, "warning", lambda text, *values: said.append(text % values)
+    )
     shutil.copytree(folder, tmp_path / "run")
     newest = tmp_path / "run/checkpoint_8"
     place = sorted(newest.glob("dataset/*.rows.npz"))[0]
     place.write_bytes(place.read_bytes()[:-9])
     step, _, later = run(tmp_path / "run", total_steps=9)
-    assert "rows.npz is missing or damaged" in caplog.text
-    assert f"Going on from {tmp_path}/run/checkpoint_4 instead" in caplog.text
+    (damage,) = [text for text in said if "rows.npz is missing or damaged" in text]
+    assert f"Going on from {tmp_path}/run/checkpoint_4 instead" in damage
     assert (step, list(later)) == (9, [5, 6, 7, 8, 9])
     assert {**losses, **later} == {**later, **losses}
     assert checkpoints.all_steps(str(tmp_path / "run")) == [4, 8, 9]
@@ -313,7 +317,7 @@ def test_a_checkpoint_of_another_shape_is_refused(undisturbed, tmp_path):
         run(tmp_path, restore=restore, model=toy.model(emb_dim=32))
     for dry_run in (False, True):
         with pytest.raises(ValueError, match=r"checkpoint_8 is of another shape"):
-            run(folder, model=toy.model(emb_dim=32), dry_run=dry_run)
+            run(folder, model=toy.model(emb_dim=32), dry_run=dry_run, total_steps=9)
 
 
 def test_a_dry_run_makes_nothing(tmp_path, monkeypatch):
