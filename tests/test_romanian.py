@@ -15,7 +15,8 @@ from tasks.sources import CorpusSource
 
 # Those that hide text; one is read from a cache only.
 MINI = [name for name in seqio.TaskRegistry.names() if name.startswith("ro_mini")]
-MINI = [name for name in MINI if objectives.lengths_of_task(name, 128)]
+MINI = [name for name in MINI if objectives.of_task(name)]
+MINI.remove("ro_mini_span_corruption_i128_t29")
 LENGTHS = {"inputs": 128, "targets": 29}
 BYTE_LENGTHS = {"inputs": 256, "targets": 48}
 
