@@ -1,6 +1,7 @@
 """What every test relies on: eight fake CPU devices, no network, golden numbers as trees."""
 
 import os
+import signal
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
@@ -14,6 +15,10 @@ import pathlib
 
 import numpy as np
 import pytest
+
+# A shell's background jobs ignore Ctrl-C, and so would what tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 
