@@ -164,6 +164,36 @@ def _by_heads(gradients, of_heads):
 attend.defvjp(_forward_keeping, _backward)
 
 
+def attend_by_cudnn(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
+    """What `attend` gives, by NVIDIA's kernels (https://docs.nvidia.com/deeplearning/cudnn).
+
+    Args:
+      q_BQHK: bfloat16 or float16, as keys and values.
+      k_BSHK: keys.
+      v_BSHK: values.
+      mask: as `attend` has it; with it the bias is as large as the weights, [B, H, Q, S].
+      bias: as `attend` has it.
+
+    Raises:
+      ValueError: there is no such GPU, or a length is odd.
+    """
+    lengths = q_BQHK.shape[1], k_BSHK.shape[1]
+    if platform() != "gpu":
+        raise ValueError(
+            f"T5Config.attention is 'cudnn', which works on GPUs alone, not on a {platform()}; set "
+            "network.T5Config.attention to 'xla', or for a TPU to 'flash'."
+        )
+    if any(length % 2 for length in lengths):
+        raise ValueError(
+            f"T5Config.attention is 'cudnn', which takes even lengths, not {lengths[0]} queries "
+            f"and {lengths[1]} keys; change TASK_FEATURE_LENGTHS, or set it to 'xla'."
+        )
+    bias = None if bias is None else bias.astype(q_BQHK.dtype)
+    return jax.nn.dot_product_attention(
+        q_BQHK, k_BSHK, v_BSHK, bias, mask, scale=1.0, implementation="cudnn"
+    )
+
+
 def sum_rows(x: jax.Array) -> jax.Array:
     """Float32 sums [P, …] over the rows [B, …] that each of P parts of the batch holds.
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t5x import attention
-from t5x.attention import NEGATIVE, attend, sum_rows
+from t5x.attention import NEGATIVE, attend, attend_by_cudnn, sum_rows
 from t5x.partitioning import PjitPartitioner
 
 
@@ -83,3 +83,37 @@ def test_rows_are_summed_wherever_they_lie(shape):
     assert found.shape[0] == (4 if shape[0] % 4 == 0 else 1)
     np.testing.assert_array_equal(found.sum(0), np.asarray(x, np.float32).sum(0))
     assert found.dtype == jnp.float32
+
+
+@pytest.mark.parametrize("biased", [True, False])
+def test_cudnn_is_asked_for_the_same_attention(monkeypatch, biased):
+    q, k, v, mask, bias = arrays()
+    k, v, mask, bias = k[:, :4], v[:, :4], mask[..., :4].at[..., 0].set(True), bias[..., :4]
+    given, asked = (q, k, v, bias) if biased else (q, k, v), []
+
+    def by_xla(*args, implementation, **settings):
+        asked.append(implementation)
+        return by_jax(*args, implementation="xla", **settings)
+
+    by_jax = jax.nn.dot_product_attention
+    monkeypatch.setattr(jax.nn, "dot_product_attention", by_xla)
+    monkeypatch.setattr(attention, "platform", lambda: "gpu")
+
+    def both(attend):
+        loss = lambda q, k, v, bias=None: jnp.sin(attend(q, k, v, mask, bias)).sum()
+        return jax.value_and_grad(loss, argnums=range(len(given)))(*given)
+
+    (found, found_grads), (wanted, wanted_grads) = both(attend_by_cudnn), both(plain)
+    assert asked == ["cudnn"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    for got, want in zip(found_grads, wanted_grads, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_cudnn_is_refused_where_it_cannot_work(monkeypatch):
+    q, k, v, mask, bias = arrays()
+    with pytest.raises(ValueError, match=r"'cudnn', which works on GPUs alone, not on a cpu; set"):
+        attend_by_cudnn(q, k, v, mask, bias)
+    monkeypatch.setattr(attention, "platform", lambda: "gpu")
+    with pytest.raises(ValueError, match=r"even lengths, not 6 queries and 5 keys; change TASK_"):
+        attend_by_cudnn(q, k, v, mask, bias)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from t5x import flash
-from t5x.attention import attend
+from t5x.attention import attend, attend_by_cudnn
 from t5x.feed_forward import feed_forward
 from t5x.partitioning import constrain, whole
 
@@ -150,6 +150,7 @@ class Attention(nn.Module):
     dropout_rate: float
     dtype: jnp.dtype
     float32_logits: bool = False
+    by_cudnn: bool = False
 
     def setup(self):
         """Makes the four projections [D, H*K] and [H*K, D]."""
@@ -197,10 +198,9 @@ class Attention(nn.Module):
             v_BSHK = nn.Dropout(self.dropout_rate, broadcast_dims=(3,), deterministic=False)(v_BSHK)
         if self.float32_logits:
             q_BQHK, k_BSHK = q_BQHK.astype(jnp.float32), k_BSHK.astype(jnp.float32)
-        if isinstance(mask, flash.Segments):
-            out = flash.attend(q_BQHK, k_BSHK, v_BSHK, mask, bias)
-        else:
-            out = attend(q_BQHK, k_BSHK, v_BSHK, mask, bias)
+        by_masks = attend_by_cudnn if self.by_cudnn else attend
+        give = flash.attend if isinstance(mask, flash.Segments) else by_masks
+        out = give(q_BQHK, k_BSHK, v_BSHK, mask, bias)
         out = out.reshape(*out.shape[:2], -1)
         out = constrain(out, "batch", "length", "joined_kv")
         init = scaled_init("normal")

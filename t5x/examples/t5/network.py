@@ -25,7 +25,7 @@ from t5x.flash import Segments
 from t5x.partitioning import constrain, platform
 
 REMAT_POLICIES = ("auto", "none", "minimal", "full")
-ATTENTIONS = ("xla", "flash")
+ATTENTIONS = ("xla", "flash", "cudnn")
 
 
 @flax.struct.dataclass
@@ -39,7 +39,8 @@ class T5Config:
     With `own_relative_bias` each layer has a relative position table of its own (umT5, Chung et al.
     2023: `encoder/layers_0/relpos_bias/…`); else the layers of a stack share one, as in T5.
 
-    `attention` is `xla`, left to the compiler, or `flash`, by kernels for TPUs (`t5x.flash`).
+    `attention` is `xla`, left to the compiler; `flash`, by kernels for TPUs (`t5x.flash`); or
+    `cudnn`, by NVIDIA's for GPUs, in bfloat16 or float16.
     """
 
     vocab_size: int
@@ -73,6 +74,13 @@ class T5Config:
             raise ValueError(
                 f"T5Config.attention is {self.attention!r}; choose one of {ATTENTIONS}."
             )
+        half = jnp.dtype(self.dtype).itemsize == 2 and not self.float32_attention_logits
+        if self.attention == "cudnn" and not half:
+            raise ValueError(
+                "T5Config.attention is 'cudnn', which works in bfloat16 or float16: set "
+                f"T5Config.dtype, which is {jnp.dtype(self.dtype).name}, to one of these and "
+                "float32_attention_logits to False."
+            )
 
 
 class Block(nn.Module):
@@ -88,7 +96,13 @@ class Block(nn.Module):
         """An attention named `name`."""
         c = self.config
         return layers.Attention(
-            c.num_heads, c.head_dim, c.dropout_rate, c.dtype, c.float32_attention_logits, name=name
+            c.num_heads,
+            c.head_dim,
+            c.dropout_rate,
+            c.dtype,
+            c.float32_attention_logits,
+            c.attention == "cudnn",
+            name=name,
         )
 
     def residual(self, x: jax.Array, y: jax.Array, enable_dropout: bool) -> jax.Array:
