@@ -39,7 +39,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _job(run: runs.Run, args: argparse.Namespace) -> to_hf.Job:
+def _job(run: runs.Run, args: argparse.Namespace, apart: bool) -> to_hf.Job:
     sizes, bindings = runs.network(run, args.config)
     vocabulary = None
     if args.vocabulary != "none":
@@ -54,12 +54,17 @@ def _job(run: runs.Run, args: argparse.Namespace) -> to_hf.Job:
         formats=tuple(f for f in to_hf.FORMATS if f in args.formats),
         average=args.average,
         verify=not args.no_verify,
+        apart=apart,
         metadata=Metadata(tuple(args.language), args.license, tuple(args.datasets)),
     )
 
 
-def main(argv: list[str]) -> int:
-    """Runs one command; 0 when all is converted, 1 after one sentence of what is wrong."""
+def main(argv: list[str], apart: bool = False) -> int:
+    """Runs one command; 0 when all is converted, 1 after one sentence of what is wrong.
+
+    With `apart` no more than one of jax and transformers is ever in memory, at the price of
+    starting processes, which a process of many conversions may not want to pay.
+    """
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # Buckets are read by gcsfs: TensorFlow would take 300 MB for it. Nor are new kinds of buckets
@@ -70,10 +75,10 @@ def main(argv: list[str]) -> int:
         if argv[:1] == ["from_hf"]:
             from convert import from_hf
 
-            return from_hf.main(argv[1:])
+            return from_hf.main(argv[1:], apart)
         args = _arguments(argv)
         run = runs.find(args.folder or runs.newest(ROOT / "runs"))
-        job = _job(run, args)
+        job = _job(run, args, apart)
         if args.all or args.average > 1:
             run = runs.find(run.folder)
         folders = to_hf.convert(run, job)
@@ -90,4 +95,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:], apart=True))

@@ -4,8 +4,8 @@
 
 writes `start/checkpoint_0` with `target` and `state/step` (an optimizer starts afresh),
 `start/config.gin` with the network's sizes and, where the folder has one,
-`start/vocabulary.model`. No more than one tensor is in memory at a time. The way back gives the
-same bits.
+`start/vocabulary.model`; a ByT5's gin names its bytes. No more than one tensor is in memory at a
+time. The way back gives the same bits.
 """
 
 import argparse
@@ -24,7 +24,10 @@ from convert.published import Published
 from t5x.checkpoint_reader import open_checkpoint
 from t5x.lazy_array import LazyArray, from_numpy
 
-_FILES = ("config.json", "*.safetensors", "*.index.json", "pytorch_model*.bin", "spiece.model")
+_FILES = (
+    *("config.json", "*.safetensors", "*.index.json", "pytorch_model*.bin"),
+    *("spiece.model", "tokenizer_config.json"),
+)
 
 
 def _turned(array: LazyArray, turn: bool) -> np.ndarray:
@@ -54,15 +57,22 @@ def parameters(model: Published, sizes: Sizes) -> dict[str, LazyArray]:
     return {tensor.source: lazy(tensor) for tensor in wanted}
 
 
-def gin_of(sizes: Sizes) -> str:
-    """The bindings that name this network to the trainer and to the way back."""
+def gin_of(sizes: Sizes, byte_sentinels: int | None = None) -> str:
+    """The bindings that name this network to the trainer and to the way back.
+
+    `byte_sentinels`: of a vocabulary of bytes, which needs no file.
+    """
     fields = dataclasses.asdict(sizes)
     for fixed in ("relative_attention_num_buckets", "relative_attention_max_distance"):
         del fields[fixed]  # in T5X
     if not sizes.own_relative_bias:
         del fields["own_relative_bias"]  # a field that upstream's T5Config lacks
     lines = [f"network.T5Config.{name} = {value!r}" for name, value in fields.items()]
-    return "\n".join(["from t5x.examples.t5 import network", "", *lines, ""])
+    imports = ["from t5x.examples.t5 import network"]
+    if byte_sentinels is not None:
+        imports.insert(0, "import seqio")
+        lines.append(f"seqio.ByteVocabulary.extra_ids = {byte_sentinels}")
+    return "\n".join([*imports, "", *lines, ""])
 
 
 def _checked(name: str, array: LazyArray) -> LazyArray:
@@ -85,9 +95,15 @@ def _check_equal(path: Path, wanted: dict[str, LazyArray]) -> None:
 
 
 def write_checkpoint(
-    folder: Path, run_folder: Path, step: int = 0, verify_logits: bool = True
+    folder: Path,
+    run_folder: Path,
+    step: int = 0,
+    verify_logits: bool = True,
+    apart: bool = False,
 ) -> str:
     """Writes `run_folder/checkpoint_<step>` from a Hugging Face folder; returns its path.
+
+    `apart`: as `convert.verify.prove` takes it.
 
     Raises:
       ValueError: for another kind of model, damaged weights, a checkpoint that is there already,
@@ -109,10 +125,10 @@ def write_checkpoint(
         _check_equal(checkpoint, tree)
         give_back_freed_memory()
         if verify_logits:
-            verify.prove(folder, [str(checkpoint)], sizes, "float32")
+            verify.prove(folder, [str(checkpoint)], sizes, "float32", apart=apart)
         if (folder / "spiece.model").is_file():
             shutil.copyfile(folder / "spiece.model", temporary / runs.VOCABULARY)
-        (temporary / runs.GIN_FILES[0]).write_text(gin_of(sizes))
+        (temporary / runs.GIN_FILES[0]).write_text(gin_of(sizes, model.byte_sentinels()))
     return str(run_folder.resolve() / f"checkpoint_{step}")
 
 
@@ -130,7 +146,7 @@ def _fetched(name: str) -> Path:
         raise ValueError(f"{name} is no folder, and the hub does not give it: {reason}") from error
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str], apart: bool = False) -> int:
     """`python -m convert from_hf FOLDER OUT`; errors are ValueErrors of one sentence."""
     parser = argparse.ArgumentParser(
         prog="convert from_hf", description="A Hugging Face T5 to a T5X checkpoint."
@@ -140,5 +156,6 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--step", type=int, default=0, help="steps that it counts as trained")
     parser.add_argument("--no_verify", action="store_true", help="skip the comparison of logits")
     args = parser.parse_args(argv)
-    print(write_checkpoint(_fetched(args.folder), args.out, args.step, not args.no_verify))
+    folder, verify_logits = _fetched(args.folder), not args.no_verify
+    print(write_checkpoint(folder, args.out, args.step, verify_logits, apart))
     return 0

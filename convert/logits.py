@@ -1,38 +1,17 @@
-"""The same logits twice: from the trainer's network, layer by layer, and from transformers.
+"""The logits of the trainer's network, layer by layer.
 
-    batch = fixed_batch(sizes)
-    ours = trainer_logits(tree, sizes, batch)         # float32 [B, T, V]
-    theirs = torch_logits(load_torch(folder), batch)
+    ours = trainer_logits(tree, sizes, fixed_batch(sizes))         # float32 [B, T, V]
 
-Layers are read, run and dropped one at a time (in transformers if asked for), so that a model
-larger than memory can be compared.
+Layers are read, run and dropped one at a time, and what is as large as the vocabulary goes by in
+parts, so that a model larger than memory can be compared.
 """
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from convert import streamed_torch
 from convert.config import Sizes
-from convert.trees import Tree
-
-
-def fixed_batch(
-    sizes: Sizes, batch: int = 2, inputs: int = 24, targets: int = 16
-) -> dict[str, Any]:
-    """Ids of a seeded batch, int32 [B, I] and [B, T]; the second row's inputs end in padding."""
-    rng = np.random.default_rng(0)
-    encoder = rng.integers(2, sizes.vocab_size, (batch, inputs), dtype=np.int32)
-    encoder[1:, inputs - inputs // 3 :] = 0
-    target = rng.integers(2, sizes.vocab_size, (batch, targets), dtype=np.int32)
-    shifted = np.pad(target[:, :-1], ((0, 0), (1, 0)))
-    return {
-        "encoder_input_tokens": encoder,
-        "decoder_input_tokens": shifted,
-        "decoder_target_tokens": target,
-    }
+from convert.trees import Array, Tree, row_blocks
 
 
 def _nested(tree: Tree, prefix: str) -> dict:
@@ -88,6 +67,15 @@ class _Stack:
         )
 
 
+def _rows(table_VD: Array, ids: np.ndarray) -> np.ndarray:
+    """The table's rows [..., D] for ids [...]."""
+    found = np.empty((*ids.shape, table_VD.shape[1]), np.float32)
+    for block, rows in row_blocks(table_VD):
+        here = (ids >= block.start) & (ids < block.stop)
+        found[here] = rows[ids[here] - block.start]
+    return found
+
+
 def trainer_logits(tree: Tree, sizes: Sizes, batch: dict[str, Any]) -> np.ndarray:
     """Float32 logits [B, T, V] by the layers of `t5x.examples.t5.network`."""
     from t5x.examples.t5 import network
@@ -103,51 +91,17 @@ def trainer_logits(tree: Tree, sizes: Sizes, batch: dict[str, Any]) -> np.ndarra
         own_relative_bias=sizes.own_relative_bias,
     )
     seen, target = batch["encoder_input_tokens"] > 0, batch["decoder_target_tokens"] > 0
-    table = np.asarray(tree["token_embedder/embedding"].read(), np.float32)
-    x, y = table[batch["encoder_input_tokens"]], table[batch["decoder_input_tokens"]]
-    del table
+    table_VD = tree["token_embedder/embedding"]
+    ids = [batch["encoder_input_tokens"], batch["decoder_input_tokens"]]
+    both = _rows(table_VD, np.concatenate(ids, axis=1))
+    x, y = np.split(both, [ids[0].shape[1]], axis=1)
     # Keys alone are masked: where a query is padding, nobody looks at what it sees.
     cross_mask = seen[:, None, None, :]
     encoded = _Stack("encoder", tree, sizes, config)(x, cross_mask)
     mask = np.tril(np.ones((y.shape[1], y.shape[1]), bool)) & target[:, None, None, :]
     y = np.asarray(_Stack("decoder", tree, sizes, config)(y, mask, encoded, cross_mask))
     if sizes.tied:
-        table = np.asarray(tree["token_embedder/embedding"].read(), np.float32)
-        return y / np.sqrt(np.float32(sizes.emb_dim)) @ table.T
-    return y @ np.asarray(tree["decoder/logits_dense/kernel"].read(), np.float32)
-
-
-def load_torch(folder: Path, streamed: bool = False):
-    """The converted model as transformers loads it, in float32, ready to answer.
-
-    With `streamed` its weights are read block by block while it runs.
-
-    transformers 5 calls every umT5 tied, and so scales its logits by emb_dim**-0.5, whatever its
-    config.json says. Setting it right after loading is what helps: at loading it would leave the
-    embeddings of encoder and decoder at random.
-    """
-    import torch
-    from transformers import AutoModelForSeq2SeqLM
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()  # it warns of every head that is, rightly, not tied
-    logging.disable_progress_bar()
-    config = json.loads((folder / "config.json").read_text())
-    if streamed:
-        model = streamed_torch.load(folder)
-    else:
-        model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32)
-    if config["model_type"] == "umt5":
-        model.config.tie_word_embeddings = config["tie_word_embeddings"]
-    return model.eval()
-
-
-def torch_logits(model, batch: dict[str, Any]) -> np.ndarray:
-    """Float32 logits [B, T, V] by PyTorch."""
-    import torch
-
-    ids = torch.from_numpy(batch["encoder_input_tokens"]).long()
-    shifted = torch.from_numpy(batch["decoder_input_tokens"]).long()
-    with torch.inference_mode():
-        out = model(input_ids=ids, attention_mask=(ids > 0).long(), decoder_input_ids=shifted)
-    return out.logits.float().numpy()
+        y = y / np.sqrt(np.float32(sizes.emb_dim))
+        return np.concatenate([y @ rows.T for _, rows in row_blocks(table_VD)], axis=-1)
+    kernel_DV = row_blocks(tree["decoder/logits_dense/kernel"])
+    return sum(y[..., block] @ rows for block, rows in kernel_DV)

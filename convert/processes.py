@@ -1,15 +1,26 @@
 """Work in a process of its own, so that the memory of several libraries never stands side by side.
 
-    logits = run_apart(True, verify.torch_logits, folder, sizes)
+    logits = run_apart(True, verify.trainer_logits, paths, sizes, "float32")
 
-Importing transformers, jax or seqio takes 200 to 300 MB each, and freed memory of large tensors
-may stay with a process. For small networks starting processes would take longer than it is worth.
+Importing jax takes 70 MB and importing transformers 250, and freed memory of large tensors may stay
+with a process. The new process imports what the function's module imports, and nothing else.
 """
 
 import ctypes
-import multiprocessing
+import pickle
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
-from typing import Any
+from typing import Any, BinaryIO
+
+_PROGRAM = """
+import pickle, sys
+sys.path[:] = pickle.load(sys.stdin.buffer)
+from convert import processes
+with open(int(sys.argv[1]), "wb") as answer:
+    processes.answer(sys.stdin.buffer, answer)
+"""
 
 
 def give_back_freed_memory() -> None:
@@ -20,9 +31,38 @@ def give_back_freed_memory() -> None:
         library.malloc_trim(0)
 
 
-def run_apart(large: bool, function: Callable, *args) -> Any:
-    """What a function of a module gives; of a large network, computed in a process of its own."""
-    if not large:
+def answer(question: BinaryIO, place: BinaryIO) -> None:
+    """Calls the function that was asked for, and writes what it gives, or the ValueError."""
+    give_back_freed_memory()
+    function, args = pickle.load(question)
+    try:
+        result = (function(*args), None)
+    except ValueError as error:
+        result = (None, error)
+    pickle.dump(result, place, protocol=5)
+
+
+def run_apart(apart: bool, function: Callable, *args) -> Any:
+    """What a function of a module gives; if `apart`, computed in a process of its own.
+
+    Raises:
+      ValueError: as the function does.
+      ChildProcessError: the process has ended without an answer; it has said why, unless it was
+        killed.
+    """
+    if not apart:
         return function(*args)
-    with multiprocessing.get_context("spawn").Pool(1, give_back_freed_memory) as pool:
-        return pool.apply(function, args)
+    question = pickle.dumps(sys.path) + pickle.dumps((function, args))
+    with tempfile.TemporaryFile() as place:
+        command = [sys.executable, "-c", _PROGRAM, str(place.fileno())]
+        ended = subprocess.run(command, input=question, pass_fds=[place.fileno()], check=False)
+        if ended.returncode:
+            raise ChildProcessError(
+                f"the process of {function.__module__}.{function.__name__} ended with status "
+                f"{ended.returncode}; -9 is what a system gives that has no memory left"
+            )
+        place.seek(0)
+        result, error = pickle.load(place)
+    if error:
+        raise error
+    return result

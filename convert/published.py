@@ -123,6 +123,21 @@ class Published:
         used = {name: array for name, array in arrays.items() if not _UNUSED.fullmatch(name)}
         return cls(folder, config, used)
 
+    def byte_sentinels(self) -> int | None:
+        """How many sentinels stand behind the bytes of a ByT5, as seqio counts; else None.
+
+        The first ByT5 was trained with its last bytes as sentinels: rows that transformers names
+        upwards from the first row behind the bytes are no sentinels, and none is counted.
+        """
+        path = self.folder / "tokenizer_config.json"
+        tokenizer = json.loads(path.read_text()) if path.is_file() else self.config
+        if tokenizer.get("tokenizer_class") != "ByT5Tokenizer":
+            return None
+        tokens = tokenizer.get("added_tokens_decoder", {}).items()
+        ids = {token["content"]: int(i) for i, token in tokens if "extra_id" in token["content"]}
+        highest = ids.get("<extra_id_0>")
+        return len(ids) if ids and highest == max(ids.values()) else 0
+
     def tied(self) -> bool:
         """Whether logits are read with the embedding, scaled as T5 1.0 does.
 

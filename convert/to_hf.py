@@ -42,6 +42,8 @@ class Job:
       shard_bytes: largest safetensors file.
       average: the mean of that many last checkpoints instead of each one.
       verify: whether the result must be proved.
+      apart: whether the proof of small networks too runs in processes of its own, so that jax and
+        transformers are never in memory together.
     """
 
     sizes: Sizes
@@ -53,6 +55,7 @@ class Job:
     shard_bytes: int = 5 * 10**9
     average: int = 1
     verify: bool = True
+    apart: bool = False
     metadata: card.Metadata = dataclasses.field(default_factory=card.Metadata)
 
 
@@ -195,10 +198,8 @@ def convert_one(run: Run, steps: list[int], job: Job) -> Path:
             job.vocabulary.write(temporary)
         facts = {"family": family, "parameters": parameters, "proof": None}
         if job.verify:
-            facts["proof"] = verify.prove(temporary, paths, sizes, job.dtype)
-            if job.vocabulary:
-                texts = job.vocabulary.prove(temporary, apart=verify.is_large(sizes))
-                facts["proof"]["tokenizer_texts"] = texts
+            trained = job.vocabulary.trained() if job.vocabulary else None
+            facts["proof"] = verify.prove(temporary, paths, sizes, job.dtype, trained, job.apart)
         _card(temporary, run, steps, job, facts)
         output.write_record(temporary, request | facts)
     return folder

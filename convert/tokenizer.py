@@ -21,16 +21,34 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable
-from typing import Any
-
-import fsspec
-from sentencepiece import sentencepiece_model_pb2
+from pathlib import Path
+from typing import Any, NamedTuple
 
 NUM_SENTINELS = 100
-NUM_BYTE_IDS = 259
+NUM_SPECIAL = 3  # pad, eos, unk
+NUM_BYTE_IDS = NUM_SPECIAL + 256
 UNLIMITED = 10**30  # transformers' own figure for a tokenizer without a longest input
 SENTINEL_IN_TEXT = re.compile(r"(<extra_id_\d+>)")
 _SENTINEL = re.compile(r"▁?(<extra_id_\d+>)")
+
+
+class Trained(NamedTuple):
+    """The trainer's vocabulary in plain data, as much as `assert_same_ids` asks for.
+
+    `ids` are those of each of `texts` and of what stands between its sentinels, without eos.
+    """
+
+    vocab_size: int
+    extra_ids: int
+    eos_id: int
+    unk_id: int
+    is_bytes: bool
+    texts: tuple[str, ...]
+    ids: dict[str, list[int]]
+
+    def encode(self, text: str) -> list[int]:
+        """As seqio's vocabulary."""
+        return self.ids[text]
 
 
 def write_tokenizer(
@@ -47,6 +65,9 @@ def write_tokenizer(
 
     Raises ValueError for a model that is not unigram, or whose pad, eos and unk are not 0, 1, 2.
     """
+    import fsspec
+    from sentencepiece import sentencepiece_model_pb2
+
     os.makedirs(folder, exist_ok=True)
     copy = os.path.join(folder, "spiece.model")
     with fsspec.open(str(sentencepiece_path), "rb") as source, open(copy, "wb") as target:
@@ -142,6 +163,13 @@ def assert_same_ids(vocabulary, tokenizer, texts: Iterable[str]) -> int:
     return ties
 
 
+def assert_folder_has_same_ids(trained: Trained, folder: Path) -> None:
+    """Raises ValueError at the first text or sentinel that a folder's tokenizer gives other ids."""
+    from transformers import AutoTokenizer
+
+    assert_same_ids(trained, AutoTokenizer.from_pretrained(folder), trained.texts)
+
+
 def is_tie(a: list[int], b: list[int], names: Callable[[list[int]], list[str]]) -> bool:
     """Do `a` and `b` cut the same text into the same pieces, in another order?"""
     return sorted(a) == sorted(b) and "".join(names(a)) == "".join(names(b))
@@ -207,7 +235,7 @@ def _special_tokens(model, sentinels: dict[str, int]) -> dict[str, Any]:
 
 def _added_tokens(model, sentinels: dict[str, int]) -> list[tuple[int, Any]]:
     """(id, AddedToken), ascending: what is found in a text before any piece is."""
-    kind = sentencepiece_model_pb2.ModelProto.SentencePiece.USER_DEFINED
+    kind = model.SentencePiece.USER_DEFINED
     added = [(i, _added_token(model.pieces[i].piece)) for i in range(3)]
     for i, piece in enumerate(model.pieces):
         if piece.type == kind and not _SENTINEL.fullmatch(piece.piece):

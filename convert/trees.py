@@ -10,12 +10,13 @@ layers and attention kernels keep heads and head_dim apart ([D, L, H, K] and [H,
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import numpy as np
 
 from t5x.checkpoint_reader import open_checkpoint
+from t5x.lazy_array import Index
 
 
 class Array(Protocol):
@@ -24,11 +25,12 @@ class Array(Protocol):
     shape: tuple[int, ...]
     dtype: np.dtype
 
-    def read(self) -> np.ndarray:
-        """Reads it whole."""
+    def read(self, index: Index = ()) -> np.ndarray:
+        """Reads it whole, or the part under `index`."""
 
 
 Tree = Mapping[str, Array]
+_BLOCK = 64 << 20  # bytes of rows read at once: what T5X and the trainer write as one chunk
 _SCANNED = re.compile(r"^(encoder|decoder)/(?:\1|layers)/(.+)$")
 
 
@@ -69,8 +71,8 @@ class _Layer:
         self._stacked, self._layer, self._kept = stacked, layer, kept
         self.shape, self.dtype = shape, stacked.dtype
 
-    def read(self) -> np.ndarray:
-        return self._kept.read(self._stacked)[:, self._layer].reshape(self.shape)
+    def read(self, index: Index = ()) -> np.ndarray:
+        return self._kept.read(self._stacked)[:, self._layer].reshape(self.shape)[index]
 
 
 def _layer_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -108,10 +110,10 @@ class _Mean:
         self._arrays = arrays
         self.shape, self.dtype = tuple(arrays[0].shape), np.dtype(np.float32)
 
-    def read(self) -> np.ndarray:
-        total = self._arrays[0].read().astype(np.float32)
+    def read(self, index: Index = ()) -> np.ndarray:
+        total = self._arrays[0].read(index).astype(np.float32)
         for array in self._arrays[1:]:
-            total += array.read()
+            total += array.read(index)
         total /= len(self._arrays)
         return total
 
@@ -141,6 +143,15 @@ def open_tree(paths: list[str]) -> Tree:
     """The parameters of a checkpoint, or the mean of several, layer by layer."""
     opened = [parameters(open_checkpoint(path)) for path in paths]
     return average([per_layer(tree) for tree in opened])
+
+
+def row_blocks(array: Array) -> Iterator[tuple[slice, np.ndarray]]:
+    """The rows of a matrix as float32, some 64 MB at a time."""
+    length, width = array.shape
+    rows = max(1, _BLOCK // (4 * width))
+    for start in range(0, length, rows):
+        block = slice(start, min(start + rows, length))
+        yield block, np.asarray(array.read((block,)), np.float32)
 
 
 def own_bias(tree: Tree) -> bool:

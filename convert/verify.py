@@ -7,19 +7,23 @@ Logits must agree within 1e-4, or within 1e-4 of the largest logit where that is
 keeps seven digits, and deep networks have logits of hundreds).
 """
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from convert import logits, rules, trees
+from convert import logits, rules, torch_logits, trees
+from convert.batch import fixed_batch
 from convert.config import Sizes
 from convert.processes import run_apart
 from convert.safetensors_writer import DTYPES
+from convert.tokenizer import Trained
+from t5x.lazy_array import Index
 
 TOLERANCE = 1e-4
-# Embedding rows x width above which libraries work apart (`convert.processes`).
-_LARGE = 4_000_000
+# Parameters above which a network is proved block by block, each library in its own process.
+_LARGE = 8_000_000
 
 
 class _Rounded:
@@ -28,8 +32,8 @@ class _Rounded:
     def __init__(self, array: trees.Array, dtype: np.dtype):
         self._array, self.shape, self.dtype = array, array.shape, dtype
 
-    def read(self) -> np.ndarray:
-        return self._array.read().astype(self.dtype)
+    def read(self, index: Index = ()) -> np.ndarray:
+        return self._array.read(index).astype(self.dtype)
 
 
 def rounded(tree: trees.Tree, dtype: str) -> trees.Tree:
@@ -37,23 +41,6 @@ def rounded(tree: trees.Tree, dtype: str) -> trees.Tree:
     if dtype == "float32":
         return tree
     return {name: _Rounded(array, DTYPES[dtype]) for name, array in tree.items()}
-
-
-def torch_logits(folder: Path, sizes: Sizes, streamed: bool = False) -> np.ndarray:
-    """Logits [B, T, V] of a folder by transformers, on the fixed batch.
-
-    A small model is loaded as users load it, a large one block by block (`streamed`).
-
-    Raises:
-      ValueError: where its model has other tensors than the table.
-    """
-    model = logits.load_torch(folder, streamed)
-    aliases = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}
-    aliases |= {"lm_head.weight"} if sizes.tied else set()
-    state = model.state_dict()
-    names = {name: tuple(value.shape) for name, value in state.items() if name not in aliases}
-    rules.guard_targets(rules.tensors(sizes), names)
-    return logits.torch_logits(model, logits.fixed_batch(sizes))
 
 
 def trainer_logits(
@@ -64,12 +51,12 @@ def trainer_logits(
     On the fixed batch, unless another is given.
     """
     tree = rounded(trees.open_tree(paths), dtype)
-    return logits.trainer_logits(tree, sizes, batch or logits.fixed_batch(sizes))
+    return logits.trainer_logits(tree, sizes, batch or fixed_batch(sizes))
 
 
 def is_large(sizes: Sizes) -> bool:
     """Whether a network is compared block by block."""
-    return sizes.vocab_size * sizes.emb_dim > _LARGE
+    return sum(math.prod(tensor.shape) for tensor in rules.tensors(sizes)) > _LARGE
 
 
 def compare(ours: np.ndarray, theirs: np.ndarray) -> float:
@@ -90,7 +77,14 @@ def compare(ours: np.ndarray, theirs: np.ndarray) -> float:
     return difference
 
 
-def prove(folder: Path, paths: list[str], sizes: Sizes, dtype: str) -> dict[str, Any]:
+def prove(
+    folder: Path,
+    paths: list[str],
+    sizes: Sizes,
+    dtype: str,
+    trained: Trained | None = None,
+    apart: bool = False,
+) -> dict[str, Any]:
     """Loads `folder` with transformers and compares it with the trainer's network.
 
     A bfloat16 folder is compared with the trainer's weights rounded alike, and its distance from
@@ -101,18 +95,24 @@ def prove(folder: Path, paths: list[str], sizes: Sizes, dtype: str) -> dict[str,
       paths: the checkpoint, or those whose mean it is.
       sizes: the network's.
       dtype: of the folder's weights.
+      trained: the vocabulary that the folder's tokenizer must equal, if it has one.
+      apart: whether small networks too are run in processes of their own.
 
     Raises:
-      ValueError: where names, shapes or logits differ.
+      ValueError: where names, shapes, logits or ids differ.
     """
     large = is_large(sizes)
-    theirs = run_apart(large, torch_logits, folder, sizes, large)
-    ours = run_apart(large, trainer_logits, paths, sizes, dtype)
+    apart = apart or large
+    by_torch = torch_logits.torch_logits_alone if apart else torch_logits.torch_logits
+    theirs = run_apart(apart, by_torch, folder, sizes, large, trained)
+    ours = run_apart(apart, trainer_logits, paths, sizes, dtype)
     facts = {
         "largest_difference": compare(ours, theirs),
         "largest_logit": float(np.abs(ours).max()),
     }
+    if trained:
+        facts["tokenizer_texts"] = len(trained.texts)
     if dtype != "float32":
-        unrounded = run_apart(large, trainer_logits, paths, sizes, "float32")
+        unrounded = run_apart(apart, trainer_logits, paths, sizes, "float32")
         facts["largest_difference_from_float32"] = float(np.abs(unrounded - theirs).max())
     return facts

@@ -13,6 +13,7 @@ import pytest
 from convert_fakes import FAMILIES, arrays, tree
 
 from convert import logits, rules, to_hf, vocabularies
+from convert.batch import fixed_batch
 from convert.config import generation_config, hugging_face_config
 
 ENVIRONMENT = Path(__file__).parents[1] / ".venv-flax"
@@ -56,7 +57,7 @@ def test_transformers_4_computes_the_trainers_logits_and_ids(tmp_path):
     vocabulary = vocabularies.Vocabulary(str(MINI), 0)
     vocabulary.write(tmp_path / "tokenizer")
     (tmp_path / "texts.json").write_text(json.dumps(vocabularies.SAMPLE))
-    batch = logits.fixed_batch(FAMILIES[NAMES[0]])
+    batch = fixed_batch(FAMILIES[NAMES[0]])
     np.savez(tmp_path / "batch.npz", **batch)
     for name in NAMES:
         write(tmp_path / name, FAMILIES[name], arrays(FAMILIES[name]))
@@ -74,7 +75,7 @@ def test_transformers_4_computes_the_trainers_logits_and_ids(tmp_path):
         sizes = FAMILIES[name]
         ours = logits.trainer_logits(tree(arrays(sizes)), sizes, batch)
         np.testing.assert_allclose(np.load(tmp_path / name / "logits.npy"), ours, atol=1e-4)
-    trained = vocabulary.seqio()
+    trained = vocabulary.trained()
     wanted = [[*trained.encode(text), trained.eos_id] for text in vocabularies.SAMPLE]
     fast, slow = json.loads((tmp_path / "ids.json").read_text())
     assert fast == wanted

@@ -11,15 +11,26 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 from convert_fakes import FAMILIES
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    ByT5Tokenizer,
+    GenerationConfig,
+)
 
 from convert import __main__ as door
-from convert import from_hf, verify
-from convert.config import hugging_face_config, model_type
+from convert import from_hf, output, tokenizer, torch_logits
+from convert.config import Sizes, hugging_face_config, model_type
 from convert.published import Published
 from t5x.checkpoint_reader import open_checkpoint
 
 GOLDEN = Path(__file__).parent / "golden"
+NARROW = {"emb_dim": 8, "num_heads": 2, "head_dim": 4, "mlp_dim": 8}
+NARROW |= {"num_decoder_layers": 1, "mlp_activations": ("gelu", "linear")}
+MT5 = Sizes(250_112, num_encoder_layers=2, **NARROW)
+BYT5 = Sizes(384, num_encoder_layers=3, **NARROW)
+PUBLISHED = FAMILIES | {"mt5": MT5, "byt5": BYT5}
 
 
 def publish(folder, sizes, dtype=torch.float32):
@@ -37,9 +48,13 @@ def publish(folder, sizes, dtype=torch.float32):
     return folder
 
 
+def weights_named(state):
+    return {name for name in state if "embed_tokens" not in name}
+
+
 def weights(folder):
     found = safetensors.torch.load_file(folder / "model.safetensors")
-    return {name: value for name, value in found.items() if "embed_tokens" not in name}
+    return {name: found[name] for name in weights_named(found)}
 
 
 def there_and_back(tmp_path, *flags):
@@ -48,12 +63,34 @@ def there_and_back(tmp_path, *flags):
     return tmp_path / "run_hf" / "checkpoint_0"
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_there_and_back_is_bit_equal(tmp_path, name):
-    before = weights(publish(tmp_path / "hf", FAMILIES[name]))
-    after = weights(there_and_back(tmp_path))
+    before = weights(publish(tmp_path / "hf", PUBLISHED[name]))
+    folder = there_and_back(tmp_path)
+    after = weights(folder)
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
+    family = json.loads((folder / "config.json").read_text())["model_type"]
+    assert family == {"umt5": "umt5", "mt5": "mt5"}.get(name, "t5")
+
+
+@pytest.mark.parametrize("sentinels", [100, 0])
+def test_a_byt5_is_known_by_its_tokenizer(tmp_path, sentinels):
+    """Ours has its sentinels last; transformers' own names what its first models never trained."""
+    folder = publish(tmp_path / "hf", BYT5)
+    if sentinels:
+        tokenizer.write_byte_tokenizer(str(folder), extra_ids=sentinels)
+    else:
+        ByT5Tokenizer().save_pretrained(folder)
+    assert door.main(["from_hf", str(folder), str(tmp_path / "run")]) == 0
+    assert door.main([str(tmp_path / "run"), "--formats", "pytorch"]) == 0
+    done = tmp_path / "run_hf" / "checkpoint_0"
+    assert output.record(done)["proof"]["tokenizer_texts"] > 0
+    found = AutoTokenizer.from_pretrained(done)
+    assert found("é").input_ids == [0xC3 + 3, 0xA9 + 3, 1]
+    assert len(found) == 259 + sentinels
+    if sentinels:
+        assert found.convert_tokens_to_ids("<extra_id_0>") == 358
 
 
 def test_bfloat16_there_and_back_is_bit_equal(tmp_path):
@@ -90,22 +127,22 @@ def test_old_files_with_repeated_and_unused_tensors(tmp_path):
     np.testing.assert_array_equal(found, state["shared.weight"].numpy())
 
 
-def test_shards_are_read_through_their_index(tmp_path):
+@pytest.mark.parametrize("whole", ["model.safetensors", "pytorch_model.bin"])
+def test_shards_are_read_through_their_index(tmp_path, whole):
     folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
-    state = safetensors.numpy.load_file(folder / "model.safetensors")
+    state = safetensors.torch.load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    owner = {}
-    for i, name in enumerate(state):
-        owner[name] = f"model-0000{i % 2}.safetensors"
+    save = torch.save if whole.endswith(".bin") else safetensors.torch.save_file
+    owner = {name: f"{i % 2}_{whole}" for i, name in enumerate(state)}
     for file in set(owner.values()):
         part = {name: value for name, value in state.items() if owner[name] == file}
-        safetensors.numpy.save_file(part, folder / file)
-    index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": owner}))
+        save(part, folder / file)
+    (folder / f"{whole}.index.json").write_text(json.dumps({"weight_map": owner}))
     found = Published.open(folder).arrays
+    assert found.keys() == weights_named(state)
     assert all(np.array_equal(array.read(), state[name]) for name, array in found.items())
-    (folder / "model-00001.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"lacks model-00001\.safetensors"):
+    (folder / f"1_{whole}").unlink()
+    with pytest.raises(ValueError, match=f"lacks 1_{whole}"):
         Published.open(folder)
 
 
@@ -130,10 +167,11 @@ def test_a_run_with_its_vocabulary_answers_in_transformers(tmp_path):
     assert door.main([str(tmp_path / "run"), "--language", "ro", "--license", "cc0-1.0"]) == 0
     done = tmp_path / "run_hf" / "checkpoint_0"
     assert json.loads((done / "conversion.json").read_text())["proof"]["tokenizer_texts"] > 0
-    tokenizer = AutoTokenizer.from_pretrained(done)
     model = AutoModelForSeq2SeqLM.from_pretrained(done)
-    ids = tokenizer("Copiii se joacă <extra_id_0> în curte.", return_tensors="pt").input_ids
+    sentence = "Copiii se joacă <extra_id_0> în curte."
+    ids = AutoTokenizer.from_pretrained(done)(sentence, return_tensors="pt").input_ids
     assert 2047 in ids
+    assert GenerationConfig.from_pretrained(done).decoder_start_token_id == 0
     assert model.generate(ids, max_new_tokens=4).shape[1] <= 5
     assert "language:\n- ro" in (done / "README.md").read_text()
 
@@ -188,8 +226,8 @@ def test_a_full_disk_or_logits_that_differ_leave_nothing(tmp_path, capsys, monke
     with monkeypatch.context() as patch:
         patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10))
         wrong("and its disk has 0.00 GB free")
-    right = verify.torch_logits
-    monkeypatch.setattr(verify, "torch_logits", lambda *given: right(*given)[:, ::-1])
+    right = torch_logits.torch_logits
+    monkeypatch.setattr(torch_logits, "torch_logits", lambda *given: right(*given)[:, ::-1])
     wrong("logits differ")
 
 

@@ -24,7 +24,8 @@ MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
 PROGRAM = """
 import json, sys
 from convert import __main__ as door
-print([door.main(arguments) for arguments in json.loads(sys.argv[1])])
+print([door.main(arguments, apart=True) for arguments in json.loads(sys.argv[1])])
+assert not {"jax", "torch", "transformers", "tensorflow"} & sys.modules.keys()
 """
 
 
@@ -58,6 +59,7 @@ def test_both_kinds_of_checkpoints_arrive_from_a_bucket(gcs, tmp_path):
         commands.append((where, *config, "--out", tmp_path / f"{kind}_hf"))
     commands[1] = (*commands[1], "--no_verify")
     done = convert(gcs, *commands)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[0, 0]", done.stderr
     truth = np.load(GOLDEN / "final_state.npz")["target/token_embedder/embedding"]
     for kind in ("legacy", "orbax"):

@@ -8,7 +8,9 @@ import pytest
 from convert_fakes import FAMILIES, arrays, tree
 
 from convert import logits, rules, to_hf, verify
+from convert.batch import fixed_batch
 from convert.config import Sizes, hugging_face_config, model_type
+from convert.torch_logits import torch_logits
 from t5x.examples.t5 import network
 from t5x.layer_stacking import stack_layers
 
@@ -44,7 +46,7 @@ def transformer_logits(sizes, values, batch):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_layer_by_layer_equals_the_whole_network(name):
     sizes = FAMILIES[name]
-    values, batch = arrays(sizes), logits.fixed_batch(sizes)
+    values, batch = arrays(sizes), fixed_batch(sizes)
     ours = logits.trainer_logits(tree(values), sizes, batch)
     np.testing.assert_allclose(ours, transformer_logits(sizes, values, batch), rtol=1e-5, atol=1e-5)
 
@@ -73,8 +75,8 @@ def test_transformers_computes_the_same_logits(tmp_path, name, streamed):
     sizes = NETWORKS[name]
     values = arrays(sizes)
     write(tmp_path, sizes, values)
-    theirs = verify.torch_logits(tmp_path, sizes, streamed)
-    ours = logits.trainer_logits(tree(values), sizes, logits.fixed_batch(sizes))
+    theirs = torch_logits(tmp_path, sizes, streamed)
+    ours = logits.trainer_logits(tree(values), sizes, fixed_batch(sizes))
     assert verify.compare(ours, theirs) < 1e-4
     assert np.abs(ours).max() > 0.5
 
@@ -83,7 +85,7 @@ def test_bfloat16_is_proved_against_weights_rounded_alike(tmp_path):
     sizes = FAMILIES["t5_1_1"]
     values = arrays(sizes)
     write(tmp_path, sizes, values, "bfloat16")
-    batch, theirs = logits.fixed_batch(sizes), verify.torch_logits(tmp_path, sizes)
+    batch, theirs = fixed_batch(sizes), torch_logits(tmp_path, sizes)
     alike = logits.trainer_logits(verify.rounded(tree(values), "bfloat16"), sizes, batch)
     assert verify.compare(alike, theirs) < 1e-4
     with pytest.raises(ValueError, match="logits differ"):
@@ -104,12 +106,19 @@ def test_one_wrong_tensor_anywhere_is_found(tmp_path, source):
     values = arrays(sizes)
     write(tmp_path, sizes, values)
     values[source] = values[source][..., ::-1]
-    ours = logits.trainer_logits(tree(values), sizes, logits.fixed_batch(sizes))
+    ours = logits.trainer_logits(tree(values), sizes, fixed_batch(sizes))
     with pytest.raises(ValueError, match="logits differ"):
-        verify.compare(ours, verify.torch_logits(tmp_path, sizes))
+        verify.compare(ours, torch_logits(tmp_path, sizes))
+
+
+def test_a_model_is_large_by_all_its_parameters():
+    """ByT5's embedding is small, and its layers are 300 M parameters."""
+    deep = {"num_encoder_layers": 12, "num_decoder_layers": 4, "mlp_dim": 3584}
+    assert verify.is_large(Sizes(384, emb_dim=1472, num_heads=6, head_dim=64, **deep, **GATED))
+    assert not any(verify.is_large(sizes) for sizes in NETWORKS.values())
 
 
 def test_padding_of_the_inputs_is_part_of_the_batch():
-    batch = logits.fixed_batch(FAMILIES["t5_1_1"])
+    batch = fixed_batch(FAMILIES["t5_1_1"])
     assert (batch["encoder_input_tokens"] == 0).any()
     assert (batch["decoder_target_tokens"] > 0).all()

@@ -232,6 +232,18 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(run_folder, capsys, tmp_pa
     assert not list(out.glob("**/*"))
 
 
+def test_a_truncated_database_is_one_sentence_and_leaves_nothing(run_folder, capsys):
+    checkpoint = run_folder / "checkpoint_25"
+    shutil.rmtree(checkpoint)
+    shutil.copytree(GOLDEN / "t5_1_1" / "orbax" / "checkpoint_25", checkpoint)
+    largest = max(checkpoint.glob("**/d/*"), key=lambda path: path.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:100])
+    assert "restore another one" in wrong(capsys, run_folder, "--vocabulary", "none")
+    largest.unlink()
+    assert "restore another one" in wrong(capsys, run_folder, "--vocabulary", "none")
+    assert not list(run_folder.parent.glob("run_hf/*"))
+
+
 def test_a_truncated_array_is_one_sentence_and_leaves_nothing(run_folder, capsys):
     array = run_folder / "checkpoint_25" / "target.token_embedder.embedding" / "0.0"
     array.write_bytes(array.read_bytes()[:100])

@@ -1,11 +1,14 @@
 from pathlib import Path
 
 import pytest
+import seqio
 
 from convert import vocabularies
 from convert.bindings import Bindings
 from convert.runs import Run
+from convert.tokenizer import assert_folder_has_same_ids
 from convert.vocabularies import Vocabulary
+from vocabulary import proto
 
 ROOT = Path(__file__).parents[1]
 MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
@@ -57,13 +60,29 @@ def test_the_embedding_may_be_rounded_up_and_nothing_more(rows, fits):
             vocabulary.check(rows)
 
 
+def test_the_trained_vocabulary_is_seqios(tmp_path):
+    outside = str(tmp_path / "outside.model")
+    model = proto.read_model(str(MINI))
+    del model.pieces[-100:]
+    proto.write_model(model, outside)
+    for ours, theirs in (
+        (Vocabulary(str(MINI), 0), seqio.SentencePieceVocabulary(str(MINI))),
+        (Vocabulary(outside, 100), seqio.SentencePieceVocabulary(outside, extra_ids=100)),
+        (Vocabulary("bytes", 125), seqio.ByteVocabulary(extra_ids=125)),
+    ):
+        trained = ours.trained()
+        for name in ("vocab_size", "extra_ids", "eos_id", "unk_id"):
+            assert getattr(trained, name) == getattr(theirs, name)
+        assert trained.ids == {text: theirs.encode(text) for text in trained.ids}
+
+
 @pytest.mark.parametrize("vocabulary", [Vocabulary(str(MINI), 0), Vocabulary("bytes", 125)])
 def test_the_written_tokenizer_is_proved_on_a_sample(tmp_path, vocabulary):
     vocabulary.write(tmp_path)
-    assert vocabulary.prove(tmp_path) == len(vocabularies.SAMPLE)
+    assert_folder_has_same_ids(vocabulary.trained(), tmp_path)
 
 
 def test_a_tokenizer_of_another_vocabulary_is_found(tmp_path):
     Vocabulary("bytes", 100).write(tmp_path)
     with pytest.raises(ValueError, match="extra_id"):
-        Vocabulary("bytes", 125).prove(tmp_path)
+        assert_folder_has_same_ids(Vocabulary("bytes", 125).trained(), tmp_path)

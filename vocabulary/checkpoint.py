@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from convert import checkpoint_writer, from_hf, output, rules, runs, to_hf, trees, verify
+from convert.batch import fixed_batch
 from convert.config import Sizes
-from convert.logits import fixed_batch
 from convert.processes import give_back_freed_memory, run_apart
 from t5x.checkpoint_reader import open_checkpoint
 from t5x.lazy_array import LazyArray
