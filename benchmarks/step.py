@@ -2,6 +2,7 @@
 
   .venv/bin/python benchmarks/step.py --compile_for v4-8               # the three models of README
   .venv/bin/python benchmarks/step.py --compile_for v4-8 --recipe gin/ro_t5x_base.gin --partitions 1
+  .venv/bin/python benchmarks/step.py --compile_for v4-8 --beside_plain
   .venv/bin/python benchmarks/step.py --recipe t5_1_1/small --batch 8  # times it on this machine
   .venv/bin/python benchmarks/step.py --recipe t5_1_1/tiny --batch 8 --beside_plain
   .venv/bin/python benchmarks/step.py --recipe … --set remat_policy=full --top 20
@@ -59,7 +60,7 @@ PARSER.add_argument("--microbatches", type=int, default=1)
 PARSER.add_argument("--parameter_partitioning_dims", type=int, default=2, help="1: upstream's")
 PARSER.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="of T5Config")
 PARSER.add_argument("--steps", type=int, default=10, help="to time")
-PARSER.add_argument("--beside_plain", action="store_true", help="time the plain step by turns")
+PARSER.add_argument("--beside_plain", action="store_true", help="and the step as upstream has it")
 PARSER.add_argument("--top", type=int, default=0, help="print the costliest instructions")
 PARSER.add_argument("--dump", help="file for the optimized program")
 
@@ -96,7 +97,7 @@ def request_of(args: argparse.Namespace, fields: dict) -> Request:
     )
 
 
-def report(name: str, request: Request, upstream: Upstream | None, top: int) -> None:
+def report(name: str, request: Request, upstream: Upstream | None, args) -> None:
     """Compiles and prints one line, beside upstream's where there is one."""
     tpu = slices.find(request.slice)
     try:
@@ -122,10 +123,21 @@ def report(name: str, request: Request, upstream: Upstream | None, top: int) -> 
             f"kernels, at the chip's best: {figures.kernels['flops'] / 1e12:.2f} TFLOP, "
             f"{figures.kernels['bytes'] / 1e9:.1f} GB on each device"
         )
-    for cycles, times, instruction, source in figures.costliest[:top]:
+    for cycles, times, instruction, source in figures.costliest[: args.top]:
         print(f"  {cycles / 1e6:8.2f} M  {times:3}x  {instruction[:44]:44} {source[-100:]}")
-    if top:
+    if args.top:
         print("  " + json.dumps({k: f"{v / 1e6:.1f} MB" for k, v in figures.collectives.items()}))
+    if args.beside_plain:
+        rules = {"parameter_partitioning_dims": 1}
+        plain = compile_step(
+            dataclasses.replace(request, rules=rules, dump=None), module="benchmarks.plain"
+        )
+        print(
+            f"  the plain step: {plain.seconds(tpu.chip) * tpu.chip.clock / 1e9:.4f} G cycles, "
+            f"{plain.temp_gib:.2f} GiB temp, {plain.compile_seconds:.0f} s to compile: ours takes "
+            f"{figures.compile_seconds / plain.compile_seconds:.2f} of that",
+            flush=True,
+        )
 
 
 def main():
@@ -135,13 +147,13 @@ def main():
         timing.report(args.recipe or "t5_1_1/tiny", request, args.steps, args.beside_plain)
         return
     if args.recipe:
-        report(args.recipe, request_of(args, network_fields(args.recipe, args.set)), None, args.top)
+        report(args.recipe, request_of(args, network_fields(args.recipe, args.set)), None, args)
         return
     for (recipe, vocabulary, partitions, tpu), upstream in COMPARED.items():
         if tpu == args.compile_for:
             fields = network_fields(recipe, [f"vocab_size={vocabulary}", *args.set])
             args.partitions = partitions
-            report(f"{recipe} {vocabulary}", request_of(args, fields), upstream, args.top)
+            report(f"{recipe} {vocabulary}", request_of(args, fields), upstream, args)
 
 
 if __name__ == "__main__":

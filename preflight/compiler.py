@@ -44,11 +44,13 @@ class RunRequest:
       slice: see `slices.find`.
       recipe: gin files and bindings.
       dump: file for the optimized program, none by default.
+      decodes: of what decodes at an evaluation, in place of the train step.
     """
 
     slice: str
     recipe: Recipe
     dump: str | None = None
+    decodes: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +144,10 @@ def _gib(number: str, unit: str) -> float:
 
 
 def compile_step(
-    request: Request | RunRequest, cache: str | None = None, limit_s: float = 1800.0
+    request: Request | RunRequest,
+    cache: str | None = None,
+    limit_s: float = 1800.0,
+    module: str = "preflight.compiler",
 ) -> Figures:
     """Compiles in a process of its own.
 
@@ -150,6 +155,7 @@ def compile_step(
       request: what to compile.
       cache: folder to which the compiled program is added as JAX's compilation cache has it.
       limit_s: seconds it may take; a program that just fits can take the compiler very long.
+      module: what the process runs: it answers as this module does.
 
     Raises:
       ValueError: an unknown slice, before anything is started; a recipe that does not fit it.
@@ -159,24 +165,39 @@ def compile_step(
     slices.find(request.slice)
     # Such a process can write the cache, not read it; so it gets an empty one.
     with tempfile.TemporaryDirectory() as fresh:
-        paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        environment = os.environ | slices.ENVIRONMENT | {"PYTHONPATH": paths}
-        if cache:
-            environment["JAX_COMPILATION_CACHE_DIR"] = fresh
-        try:
-            process = subprocess.run(
-                [sys.executable, "-m", "preflight.compiler"],
-                input=json.dumps(dataclasses.asdict(request)),
-                capture_output=True,
-                text=True,
-                env=environment,
-                timeout=limit_s,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise CompileError(f"the compiler has not ended within {limit_s:,.0f} s") from error
-        answer = _answer(process)
+        answer = _ask(request, {"JAX_COMPILATION_CACHE_DIR": fresh} if cache else {}, limit_s)
         cached = _keep(fresh, cache) if cache else ()
     return Figures(**{**answer, "cached": cached})
+
+
+def compile_decoding(request: RunRequest, limit_s: float = 1800.0) -> Mapping[str, float]:
+    """Compiles what decodes a batch at an evaluation, likewise.
+
+    Returns:
+      `used_gib` of a device, `held_gib` of it the state of training, and `compile_seconds`.
+
+    Raises:
+      As `compile_step`.
+    """
+    slices.find(request.slice)
+    return _ask(dataclasses.replace(request, decodes=True), {}, limit_s)
+
+
+def _ask(request: Any, environment: Mapping[str, str], limit_s: float) -> dict[str, Any]:
+    """What a process of its own answers to the request."""
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    try:
+        process = subprocess.run(
+            [sys.executable, "-m", "preflight.compiler"],
+            input=json.dumps(dataclasses.asdict(request)),
+            capture_output=True,
+            text=True,
+            env=os.environ | slices.ENVIRONMENT | {"PYTHONPATH": paths} | environment,
+            timeout=limit_s,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CompileError(f"the compiler has not ended within {limit_s:,.0f} s") from error
+    return _answer(process)
 
 
 def _answer(process: subprocess.CompletedProcess) -> dict[str, Any]:
@@ -217,20 +238,28 @@ def compile_here(request: Request | RunRequest) -> dict[str, Any]:
 
     devices = slices.find(request.slice).devices()
     started = time.monotonic()
+    decodes, specs = False, None
     if isinstance(request, RunRequest):
         from preflight import recipe, step
 
-        trainer, batch = step.train_step(recipe.load(request.recipe), devices)
+        run, decodes = recipe.load(request.recipe), request.decodes
+        if decodes:
+            lowered, specs = step.decoding(run, devices)
+        else:
+            trainer, batch = step.train_step(run, devices)
     else:
         trainer, batch = synthetic.train_step(request, devices)
-    lowered = trainer.lower(batch)
+    if not decodes:
+        lowered, specs = trainer.lower(batch), trainer.specs
+    held = bytes_held(specs.state) / slices.GIB
     traced = time.monotonic()
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        held = bytes_held(trainer.specs.state) / slices.GIB
         return {"error": str(error), "arguments_gib": held}
     seconds = {"compile_seconds": time.monotonic() - traced, "trace_seconds": traced - started}
+    if decodes:
+        return {"used_gib": held + used_gib(compiled), "held_gib": held, **seconds}
     if request.dump:
         Path(request.dump).write_text(compiled.as_text())
     return dataclasses.asdict(Figures(**figures(compiled, trainer, batch), **seconds))
@@ -258,6 +287,13 @@ def figures(compiled: Any, trainer: Any, batch: Mapping[str, Any]) -> dict[str, 
         "kernels": program.kernels(),
         "costliest": program.costliest(40),
     }
+
+
+def used_gib(compiled: Any) -> float:
+    """What a program needs of a device's memory, its arguments counted."""
+    memory = compiled.memory_analysis()
+    arrays = max(memory.peak_memory_in_bytes, memory.argument_size_in_bytes)
+    return (arrays + memory.generated_code_size_in_bytes) / slices.GIB
 
 
 def bytes_held(tree: Any) -> int:
