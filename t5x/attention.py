@@ -137,9 +137,8 @@ def _by_heads(gradients, of_heads):
     (batch, queries, heads, _), keys = q_BQHK.shape, k_BSHK.shape[1]
     parts = cuts("heads", heads)
     own, weight_bytes = heads // parts, 4 * batch // cuts("batch", batch) * queries * keys
-    turn = next(
-        n for n in range(own, 0, -1) if (own % n == 0 and n * weight_bytes <= NEAR) or n == 1
-    )
+    fits = lambda n: own % n == 0 and n * weight_bytes <= NEAR
+    turn = max(filter(fits, range(1, own + 1)), default=1)
     given, made = (2, 2, 2, 2, 1, 1, 1), (2, 2, 2, 1)  # where the heads stand
 
     def split(x, axis):
