@@ -20,7 +20,7 @@ from convert import checkpoint_writer, output, rules, runs, to_hf, verify
 from convert.checkpoint_writer import blocks
 from convert.config import Sizes, sizes_of_hugging_face
 from convert.processes import give_back_freed_memory
-from convert.published import Published
+from convert.published import Published, Stored
 from t5x.checkpoint_reader import open_checkpoint
 from t5x.lazy_array import LazyArray, from_numpy
 
@@ -30,7 +30,7 @@ _FILES = (
 )
 
 
-def _turned(array: LazyArray, turn: bool) -> np.ndarray:
+def _turned(array: Stored, turn: bool) -> np.ndarray:
     values = array.read()
     return np.asarray(values.T if turn else values, np.float32)
 

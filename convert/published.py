@@ -12,14 +12,14 @@ import dataclasses
 import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from t5x.lazy_array import LazyArray
-
+Index = tuple[slice | int, ...]
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 _UNUSED = re.compile(
     r"(en|de)coder\.embed_tokens\.weight"
@@ -27,7 +27,20 @@ _UNUSED = re.compile(
 )
 
 
-def _safetensors(path: Path) -> dict[str, LazyArray]:
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """An array in a file, as `t5x.lazy_array.LazyArray`, whose tensorstore no mapped file needs."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    fetch: Callable[[Index], np.ndarray] = dataclasses.field(repr=False)
+
+    def read(self, index: Index = ()) -> np.ndarray:
+        """The part under `index`, all of it by default, as saved."""
+        return self.fetch(index)
+
+
+def _safetensors(path: Path) -> dict[str, Stored]:
     """The tensors of one file, mapped into memory.
 
     Raises:
@@ -55,11 +68,11 @@ def _safetensors(path: Path) -> dict[str, LazyArray]:
             raw = np.memmap(path, np.uint8, "r", offset, (count * dtype.itemsize,))
             return raw.view(dtype).reshape(shape)[index]
 
-        found[name] = LazyArray(shape, dtype, fetch)
+        found[name] = Stored(shape, dtype, fetch)
     return found
 
 
-def _bin(path: Path) -> dict[str, LazyArray]:
+def _bin(path: Path) -> dict[str, Stored]:
     """The tensors of a torch file, mapped into memory; no code in it is run."""
     import torch
 
@@ -78,7 +91,7 @@ def _bin(path: Path) -> dict[str, LazyArray]:
             return tensor.numpy()[index]
 
         dtype = np.dtype(ml_dtypes.bfloat16 if bfloat16 else str(tensor.dtype).split(".")[-1])
-        found[name] = LazyArray(tuple(tensor.shape), dtype, fetch)
+        found[name] = Stored(tuple(tensor.shape), dtype, fetch)
     return found
 
 
@@ -99,7 +112,7 @@ class Published:
 
     folder: Path
     config: dict[str, Any]
-    arrays: dict[str, LazyArray]
+    arrays: dict[str, Stored]
 
     @classmethod
     def open(cls, folder: Path) -> "Published":
@@ -111,7 +124,7 @@ class Published:
         if not (folder / "config.json").is_file():
             raise ValueError(f"{folder} has no config.json: give a Hugging Face model's folder.")
         config = json.loads((folder / "config.json").read_text())
-        arrays: dict[str, LazyArray] = {}
+        arrays: dict[str, Stored] = {}
         for path in _weight_files(folder):
             if not path.is_file():
                 raise ValueError(f"{folder} lacks {path.name}, which its index names.")

@@ -11,9 +11,7 @@ import os
 import tempfile
 from pathlib import Path
 
-import sentencepiece
 from etils import epath
-from sentencepiece import sentencepiece_model_pb2
 
 from convert.bindings import Bindings, Reference
 from convert.runs import Run
@@ -59,6 +57,9 @@ class Vocabulary:
         if self.path == BYTES:
             ids = {text: [NUM_SPECIAL + byte for byte in text.encode()] for text in texts}
             return Trained(self.size(), self.extra_ids, 1, 2, True, SAMPLE, ids)
+        import sentencepiece
+        from sentencepiece import sentencepiece_model_pb2
+
         proto = sentencepiece_model_pb2.ModelProto.FromString(Path(self.path).read_bytes())
         kind = proto.SentencePiece.USER_DEFINED
         for number in reversed(range(self.extra_ids)):
@@ -95,7 +96,9 @@ class Vocabulary:
             write_tokenizer(self.path, str(folder), extra_ids=self.extra_ids)
 
 
-def _model(path: str) -> sentencepiece.SentencePieceProcessor:
+def _model(path: str):
+    import sentencepiece
+
     model = sentencepiece.SentencePieceProcessor()
     try:
         model.Load(path)
