@@ -27,6 +27,7 @@ and T5 1.1 XL (2,850 M parameters, 11.4 GB, its largest tensor 251 MB) with --me
 """
 
 import argparse
+import multiprocessing
 import os
 import resource
 import shutil
@@ -38,6 +39,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
+TRIM = "trim to 32,000"
 LARGEST_SAVED_WHOLE = 2e9  # parameters
 EVERYTHING_NAME = "load everything"
 EVERYTHING = """
@@ -80,10 +83,11 @@ def drawn(tensor, sizes):
     return rng.normal(0, scale, tensor.shape).astype(np.float32)
 
 
-def make_checkpoint(run: Path, size: str) -> int:
-    """Writes `run/checkpoint_1` with random weights, once; returns its parameters.
+def make_run(run: Path, size: str, model: Path = MINI) -> tuple[int, int]:
+    """Writes `run/checkpoint_1` with random weights, once; returns its parameters, and the largest.
 
-    As the trainer writes it, or tensor by tensor where the trainer's way would not fit here.
+    As the trainer writes it, or tensor by tensor where the trainer's way would not fit here. Beside
+    it lies a vocabulary of as many pieces, made from `model`, or none where bytes need none.
     """
     import numpy as np
 
@@ -92,13 +96,15 @@ def make_checkpoint(run: Path, size: str) -> int:
     from convert.config import Sizes
     from t5x.checkpoints import Checkpointer
     from t5x.lazy_array import LazyArray, from_numpy
+    from vocabulary import proto
 
     path = ROOT / "t5x" / "examples" / "t5" / f"{size}.gin"
     sizes = Sizes.from_fields(Bindings.follow(path, [ROOT]).of("T5Config"))
     wanted = rules.tensors(sizes)
-    parameters = sum(int(np.prod(tensor.shape)) for tensor in wanted)
+    counts = [int(np.prod(tensor.shape)) for tensor in wanted]
+    parameters, largest = sum(counts), max(counts)
     if (run / "config.gin").exists():
-        return parameters
+        return parameters, largest
     step = np.asarray(1, np.int32)
     if parameters < LARGEST_SAVED_WHOLE:
         flat = {tensor.source: drawn(tensor, sizes) for tensor in wanted}
@@ -111,8 +117,25 @@ def make_checkpoint(run: Path, size: str) -> int:
         )
         arrays = {f"target/{tensor.source}": lazy(tensor) for tensor in wanted}
         checkpoint_writer.write(run / "checkpoint_1", arrays | {"state/step": from_numpy(step)})
-    (run / "config.gin").write_text(from_hf.gin_of(sizes))
-    return parameters
+    in_bytes = size.startswith("byt5")
+    if not in_bytes:
+        pieces = vocabulary_of(proto.read_model(str(model)), sizes.vocab_size // 100 * 100)
+        proto.write_model(pieces, str(run / "vocabulary.model"))
+    (run / "config.gin").write_text(from_hf.gin_of(sizes, 100 if in_bytes else None))
+    return parameters, largest
+
+
+def vocabulary_of(model, size: int):
+    """The model's pieces, then pairs of letters up to `size` - 100, then the sentinels."""
+    from vocabulary import proto
+
+    del model.pieces[len(model.pieces) - len(proto.sentinel_ids(model)) :]
+    lowest = min(piece.score for piece in model.pieces)
+    for i in range(size - proto.NUM_SENTINELS - len(model.pieces)):
+        pair = chr(0x4E00 + i // 512) + chr(0x4E00 + i % 512)
+        model.pieces.add(piece=pair, score=lowest - 1)
+    proto.append_sentinels(model)
+    return model
 
 
 def held(pid: int) -> tuple[int, int]:
@@ -136,31 +159,45 @@ def file_pages(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[2]) * os.sysconf("SC_PAGESIZE")
 
 
-def measure(command: list[str], data_limit: int | None) -> tuple[float, float, float]:
-    """Runs a command; returns seconds, and peaks of its own and of all resident memory in MB.
+def bytes_below(folder: Path) -> int:
+    """Of all files."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def measure(
+    command: list[str], data_limit: int | None, heard: bool
+) -> tuple[float, float, float, float]:
+    """Runs a command; returns seconds, seconds of CPU, and peaks of its own and all memory in MB.
+
+    What it prints is shown if `heard`.
 
     With `data_limit` no process of it gets more bytes of its own (RLIMIT_DATA).
     """
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     limit = lambda: data_limit and resource.setrlimit(resource.RLIMIT_DATA, (data_limit,) * 2)
-    start, peaks = time.perf_counter(), [0, 0]
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, preexec_fn=limit
-    )
+    start, before, peaks = time.perf_counter(), os.times(), [0, 0]
+    out = None if heard else subprocess.DEVNULL
+    process = subprocess.Popen(command, env=environment, stdout=out, preexec_fn=limit)
     while process.poll() is None:
         peaks = [max(pair) for pair in zip(peaks, held(process.pid), strict=True)]
         time.sleep(0.02)
     seconds = time.perf_counter() - start
     if process.wait():
         raise SystemExit(f"failed: {' '.join(command)}")
-    return seconds, peaks[0] / 2**20, peaks[1] / 2**20
+    after = os.times()
+    cpu = sum(after[2:4]) - sum(before[2:4])  # of children that have ended
+    return seconds, cpu, peaks[0] / 1e6, peaks[1] / 1e6
 
 
-def ways(run: Path, folder: Path) -> dict[str, list[str]]:
+def ways(run: Path, folder: Path, corpus: str | None) -> dict[str, list[str]]:
     """The commands to be measured, by name."""
+    if corpus:
+        trim = [sys.executable, "-m", "vocabulary.trim", str(run), "--corpus", corpus]
+        trim += ["--size", "32000", "--checkpoint", str(run), "--out", str(folder / "out")]
+        return {TRIM: trim}
     out, back = str(folder / "out"), str(folder / "back")
     script = str(ROOT / "convert" / "convert.sh")
-    convert = ["bash", script, str(run), "--vocabulary", "none", "--out", out]
+    convert = ["bash", script, str(run), "--out", out]
     from_hf = ["bash", script, "from_hf", f"{out}/checkpoint_1", back]
     return {
         EVERYTHING_NAME: [sys.executable, "-c", EVERYTHING, str(run), out],
@@ -181,30 +218,38 @@ def main():
     parser.add_argument(
         "--memory", type=float, help="GB: each process gets half, and at most two run at once"
     )
+    parser.add_argument("--corpus", help="glob: measure vocabulary.trim on this text instead")
+    parser.add_argument("--model", type=Path, default=MINI, help="whose pieces the vocabulary gets")
     args = parser.parse_args()
+    os.environ["JAX_PLATFORMS"] = "cpu"
     run = args.folder / args.size.replace("/", "_")
-    # In a process of its own, since what it holds would else be counted with the rest.
-    if os.fork() == 0:
-        print(f"{args.size}: {make_checkpoint(run, args.size) / 1e6:.0f} M parameters", flush=True)
-        os._exit(0)
-    if os.wait()[1]:
-        raise SystemExit("The checkpoint could not be made.")
+    # In a process of its own, since a command starts as a copy of this one.
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        parameters, largest = pool.apply(make_run, (run, args.size, args.model))
+    print(f"{args.size}: {parameters / 1e6:.0f} M parameters; the largest tensor twice", end=" ")
+    print(f"and 300 MB are {2 * 4 * largest / 1e6 + 300:.0f} MB", flush=True)
     limit = args.memory and int(args.memory * 1e9 / 2)
     base = None
-    for name, command in ways(run, args.folder).items():
+    for name, command in ways(run, args.folder, args.corpus).items():
         if args.ways and name not in args.ways:
             continue
         place = args.folder / ("back" if "from_hf" in command else "out")
         shutil.rmtree(place, ignore_errors=True)
         os.sync()
-        seconds, own, resident = measure(command, limit)
-        base = base or (name == EVERYTHING_NAME and (seconds, own))
-        shares = (f"({seconds / base[0]:.2f})", f"({own / base[1]:.2f})") if base else ("", "")
+        seconds, cpu, own, resident = measure(command, limit, name == TRIM)
+        base = base or (name == EVERYTHING_NAME and (seconds, cpu, own))
+        figures = (seconds, cpu, own)
+        shares = (
+            [f"({a / b:.2f})" for a, b in zip(figures, base, strict=True)] if base else [""] * 3
+        )
         print(
-            f"{name:20} {seconds:6.1f} s {shares[0]:6}  {own:6.0f} MB {shares[1]:6}  "
-            f"[{resident:.0f} MB]",
+            f"{name:20} {seconds:6.1f} s {shares[0]:6} {cpu:6.1f} s of CPU {shares[1]:6} "
+            f"{own:6.0f} MB {shares[2]:6}  [{resident:.0f} MB]",
             flush=True,
         )
+        if name == TRIM:
+            sizes = [bytes_below(path) / 1e6 for path in (run, place)]
+            print(f"{'on disk':20} {sizes[0]:.0f} MB before, {sizes[1]:.0f} MB after", flush=True)
     for place in ("out", "back"):
         shutil.rmtree(args.folder / place, ignore_errors=True)
 
