@@ -186,7 +186,9 @@ def frequent_forms(source: CorpusSource, language: str) -> dict[str, str]:
     )
 
 
-DIACRITIC = Rows("dumitrescustefan/diacritic", held_out={"validation": 0.005, "test": 0.005})
+DIACRITIC = Rows(
+    "dumitrescustefan/diacritic", splits=("train", "validation"), held_out={"test": 0.005}
+)
 
 add("ro_diacritics", DIACRITIC, vocabularies.ro_model)
 add("ro_diacritics_byt5", DIACRITIC, vocabularies.byt5())

@@ -6,7 +6,8 @@
 `datasets` reads the repository's card and layout, just as `load_dataset(..., streaming=True)`
 does, and the token is the one it uses: HF_TOKEN or the saved login. The commit is part of every
 address, so all that is read is of one revision. Formats other than ours (arrow, xml, ...) are
-streamed by `datasets` itself; then a part is one of its shards and `rows` reads it.
+streamed by `datasets` itself; then a part is one of its shards and `rows` reads it. Of a data set
+that is made by a script, which `datasets` no longer runs, the hub's own copy in parquet is read.
 """
 
 import dataclasses
@@ -18,6 +19,7 @@ from tasks import files
 from tasks.files import File
 
 STREAMED = "datasets"
+PARQUET = "refs/convert/parquet"  # the branch to which the hub copies what a script makes
 _PLAIN_BUILDERS = ("json", "parquet", "csv", "text")
 
 
@@ -47,6 +49,10 @@ def find(corpus: str, config: str | None, revision: str | None) -> Repository:
 
     try:
         builder = datasets.load_dataset_builder(corpus, config, revision=revision)
+    except RuntimeError as error:
+        if "scripts are no longer supported" not in str(error):
+            raise
+        builder = _converted(corpus, config)
     except Exception as error:
         raise _explain(error, corpus, config) from error
     data_files = {str(s): list(urls) for s, urls in (builder.config.data_files or {}).items()}
@@ -57,6 +63,27 @@ def find(corpus: str, config: str | None, revision: str | None) -> Repository:
             split: _shards(builder, corpus, split, urls) for split, urls in data_files.items()
         }
     return Repository(splits, builder)
+
+
+def _converted(corpus: str, config: str | None):
+    """The builder of the hub's copy, whose files are <config>/<split>/<number>.parquet."""
+    import datasets
+
+    script = f"corpus {corpus!r} is made by a script, which the datasets library no longer runs"
+    try:
+        builder = datasets.load_dataset_builder(corpus, data_dir=config, revision=PARQUET)
+    except datasets.exceptions.DatasetNotFoundError as error:
+        raise ValueError(
+            f"{script}, and the hub has no copy of it in parquet: give its files by `files`"
+        ) from error
+    places = [url.split("/")[-3:-1] for urls in builder.config.data_files.values() for url in urls]
+    if len(configs := {name for name, _ in places}) > 1:
+        raise ValueError(f"{script}; of its copy set `config` to one of {sorted(configs)}")
+    if any(split.startswith("partial-") for _, split in places):
+        raise ValueError(
+            f"{script}, and the hub's copy holds only its beginning: give its files by `files`"
+        )
+    return builder
 
 
 def _shards(builder, corpus: str, split: str, urls: list[str]) -> list[File]:
