@@ -83,6 +83,10 @@ class BestCheckpoints:
         return step in _best([*checkpoint_folders.all_steps(self.run_folder), step], self._values,
                              self.mode, self.keep)  # fmt: skip
 
+    def leads(self, step: int) -> bool:
+        """Whether no evaluation has been better than that at `step`; known on the first host."""
+        return _best(list(self._values), self._values, self.mode, 1) == [step]
+
     def steps(self) -> list[int]:
         """The steps of the best checkpoints that are there, best first."""
         if not self._values:

@@ -7,16 +7,19 @@
   trainer.EarlyStoppingAction.patience = 3
 
 Under 'TRAIN_EVAL' it looks at losses and accuracies of `training_eval/`, under 'INFER_EVAL' at the
-tasks' own metrics. Name and arguments are T5X's.
+tasks' own metrics. Name and arguments are T5X's. A run that starts again tells it what was measured
+before, so that it ends where it would have ended without the pause.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
 MODES = ("TRAIN", "TRAIN_EVAL", "INFER_EVAL")
+EVENTS = {"TRAIN_EVAL": "evaluate", "INFER_EVAL": "infer"}  # of the run's log, see `run_log`
+Metrics = Mapping[str, Mapping[str, Any]]  # by task
 
 
 class EarlyStoppingAction:
@@ -25,8 +28,7 @@ class EarlyStoppingAction:
     Args:
       metric: task and name of the metric, ('quality', 'accuracy').
       mode: 'max' or 'min', what is better.
-      patience: evaluations to wait for a better one. They are counted anew where a run starts
-        again.
+      patience: evaluations to wait for a better one.
       atol: a value must be better than the best by more than this,
       rtol: and by more than this share of the best.
 
@@ -57,7 +59,7 @@ class EarlyStoppingAction:
         self.mode, self.patience, self.atol, self.rtol = mode, patience, atol, rtol
         self._best, self._since = None, 0
 
-    def run(self, train_state: Any, metrics_by_task: Mapping[str, Mapping[str, Any]]) -> bool:
+    def run(self, train_state: Any, metrics_by_task: Metrics) -> bool:
         """True to stop.
 
         Raises:
@@ -70,8 +72,18 @@ class EarlyStoppingAction:
                 f"trainer.EarlyStoppingAction.metric is {(self.task, self.metric)!r}, which is not "
                 f"measured; set it to one of {known}."
             )
-        if self._is_better(float(value)):
-            self._best, self._since = float(value), 0
+        return self._ends_with(float(value))
+
+    def recall(self, past: Iterable[Metrics]) -> bool:
+        """Begins anew with what was measured before, oldest first; True to stop."""
+        self._best, self._since = None, 0
+        values = (metrics_by_task.get(self.task, {}).get(self.metric) for metrics_by_task in past)
+        ends = [self._ends_with(float(value)) for value in values if value is not None]
+        return any(ends)
+
+    def _ends_with(self, value: float) -> bool:
+        if self._is_better(value):
+            self._best, self._since = value, 0
             return False
         self._since += 1
         if self._since < self.patience:
@@ -114,3 +126,27 @@ def check_actions(actions: Mapping[Any, Sequence[Any]] | None, evaluates: Sequen
                 f"train.actions has {name!r}, but nothing is evaluated so; set "
                 f"train.{cfg}_dataset_cfg, or leave these actions out."
             )
+
+
+def recall(
+    actions: Mapping[str, Sequence[Any]],
+    measured: Callable[[str], Mapping[int, Metrics]],
+    step: int,
+) -> bool:
+    """Tells the actions that want to know what was measured up to a step.
+
+    Args:
+      actions: by mode.
+      measured: name of an event of the run's log to what was measured, by step.
+      step: what was measured later is forgotten.
+
+    Returns:
+      Whether one of them had ended the run.
+    """
+    ended = False
+    for mode, event in EVENTS.items():
+        for action in actions.get(mode, ()):
+            if hasattr(action, "recall"):
+                past = [metrics for at, metrics in sorted(measured(event).items()) if at <= step]
+                ended |= action.recall(past)
+    return ended

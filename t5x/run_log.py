@@ -5,15 +5,16 @@
   with log.timed("evaluate", step=100): …   # … "event": "evaluate", "seconds": 2.5
 
 A pause that is not in it is a time in which the run stood still. Events: start (with the
-configuration where it is not the one before), compile, evaluate, infer, infill, save, saved, stall,
-interrupted, end, failed. Only the first host writes.
+configuration where it is not the one before), compile, evaluate and infer (with what was measured),
+infill, save, saved, stall, interrupted, end, failed. Only the first host writes.
 """
 
 import concurrent.futures
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from numbers import Real
 from typing import Any
 
 import jax
@@ -21,6 +22,7 @@ import tensorflow as tf
 from absl import logging
 
 NAME = "events.jsonl"
+Metrics = dict[str, dict[str, float]]  # by task
 
 
 class RunLog:
@@ -50,23 +52,49 @@ class RunLog:
             logging.warning("%s could not be written: %s", self.path, str(error).splitlines()[0])
 
     @contextlib.contextmanager
-    def timed(self, event: str, **fields: Any) -> Iterator[None]:
-        """Notes an event once it is over, with its seconds."""
-        started = time.monotonic()
-        yield
-        self.write(event, seconds=round(time.monotonic() - started, 3), **fields)
+    def timed(self, event: str, **fields: Any) -> Iterator[dict[str, Any]]:
+        """Notes an event once it is over, with its seconds and what is put into the dict."""
+        started, noted = time.monotonic(), {}
+        yield noted
+        self.write(event, seconds=round(time.monotonic() - started, 3), **fields, **noted)
 
     def start(self, config: str | None, **fields: Any) -> None:
         """Notes a start; its configuration only where it differs from the last one."""
         changed = {} if config is None or config == self._last_config() else {"config": config}
         self.write("start", **fields, **changed)
 
-    def _last_config(self) -> str | None:
+    def events(self, event: str) -> list[dict[str, Any]]:
+        """What was noted of a kind, oldest first; nothing on hosts that do not write."""
+        self._thread.submit(lambda: None).result()  # what was noted just now is in the file
         if not self._writes or not tf.io.gfile.exists(self.path):
-            return None
-        last = None
+            return []
+        found = []
         with tf.io.gfile.GFile(self.path) as file:
             for line in file.read().splitlines():
                 with contextlib.suppress(ValueError):  # cut short by a kill
-                    last = json.loads(line).get("config", last)
-        return last
+                    found.append(json.loads(line))
+        return [one for one in found if one.get("event") == event]
+
+    def measured(self, event: str) -> dict[int, Metrics]:
+        """What evaluations noted as `event` have found, by step; of one made twice the last."""
+        found: dict[int, Metrics] = {}
+        for one in self.events(event):
+            found.setdefault(one.get("step"), {}).update(one.get("metrics", {}))
+        return found
+
+    def saved_without(self, step: int, kinds: Iterable[str]) -> bool:
+        """Whether a checkpoint of `step` was saved, and one of these evaluations never noted."""
+        saved = any(one.get("step") == step for one in self.events("save"))
+        return saved and any(step not in self.measured(kind) for kind in kinds)
+
+    def _last_config(self) -> str | None:
+        configs = [one["config"] for one in self.events("start") if one.get("config")]
+        return configs[-1] if configs else None
+
+
+def numbers(results: Mapping[str, Mapping[str, Any]]) -> Metrics:
+    """Those of the metrics that are numbers, by task, as JSON holds them."""
+    return {
+        task: {name: float(v) for name, v in values.items() if isinstance(v, Real)}
+        for task, values in results.items()
+    }

@@ -6,6 +6,7 @@ leaves, out of an evaluation too.
 """
 
 import contextlib
+import dataclasses
 import math
 import os
 import re
@@ -20,16 +21,17 @@ import tensorflow as tf
 from clu import metric_writers
 from jax.experimental import multihost_utils
 
-from t5x import flops, metrics, stops
+from t5x import flops, generated, metrics, stops
 from t5x.batches import TrainStream
 from t5x.checkpoint_config import SaveCheckpointConfig
 from t5x.checkpoints import REMEDY, Checkpointer, latest_checkpoint, restore
 from t5x.data_counts import data_metrics, of_all_hosts
+from t5x.early_stopping import recall
 from t5x.hosts import told_by_first
 from t5x.infill import Infill
 from t5x.interruption import Interrupted, Interruption
 from t5x.progress import LOSS, Progress
-from t5x.run_log import RunLog
+from t5x.run_log import RunLog, numbers
 from t5x.skipping import SKIPPED
 from t5x.stalls import Stalls
 from t5x.train_state import from_disk, to_disk
@@ -157,11 +159,13 @@ class TrainingRun:
     def _train(self, step: int, evaluate_first: bool) -> int:
         """Goes from stop to stop; returns the step at which it ends."""
         try:
+            ended = self._recall(step)
             if evaluate_first:
-                self._evaluate(step)
-                self._infer(step)
+                ended |= self._measure(step, evaluate=True, infer=True)[1]
                 self._fill_in(step, evaluates=True)
-            while stop := stops.next_stop(step, self.plan):
+            elif stop := self._missed(step):
+                ended |= self._arrive(stop, None)
+            while not ended and (stop := stops.next_stop(step, self.plan)):
                 try:
                     step, figures = self._train_until(step, stop.step)
                     if self._interruption.ending or self._arrive(stop, figures):
@@ -179,6 +183,21 @@ class TrainingRun:
             if jax.process_index():  # whose progress is silent
                 print(said, file=sys.stderr)
         return step
+
+    def _recall(self, step: int) -> bool:
+        """Tells actions what was measured up to `step`; True if that had ended the run."""
+        return told_by_first(lambda: recall(self.actions, self.log.measured, step))
+
+    def _missed(self, step: int) -> stops.Stop | None:
+        """The evaluation at `step`, where a kill or a notice has cut it short after the save."""
+        stop = stops.next_stop(step - 1, self.plan) if step else None
+        if stop is None or stop.step != step:
+            return None
+        due = {"evaluate": stop.evaluate and self.eval_sets}
+        due |= {"infer": stop.infer and self.infer_evaluator}
+        kinds = [kind for kind, wanted in due.items() if wanted]
+        missed = told_by_first(lambda: self.log.saved_without(step, kinds))
+        return dataclasses.replace(stop, log=False, save=False) if missed else None
 
     def _go_back(self, error: FloatingPointError) -> int:
         """Takes up the newest checkpoint again; the data goes on from where it stands.
@@ -199,6 +218,7 @@ class TrainingRun:
         self.trainer.state = from_disk(restore(path, specs.on_disk).state, specs)
         step = int(self.trainer.state.step)
         self.log.write("returned", step=step, reason=str(error))
+        self._recall(step)
         return step
 
     def _close(self, hurry: bool = False) -> None:
@@ -288,21 +308,31 @@ class TrainingRun:
             ended = self._act("TRAIN", {"train": figures})
         if stop.save:
             self._save(stop.step)
-        results = {}
-        if stop.evaluate:
-            results["training_eval"] = self._evaluate(stop.step)
-            ended |= self._act("TRAIN_EVAL", results["training_eval"])
-        if stop.infer and self.infer_evaluator:
-            results["inference_eval"] = self._infer(stop.step)
-            ended |= self._act("INFER_EVAL", results["inference_eval"])
-        if self._checkpointer and self._checkpointer.best.note(stop.step, results):
+        results, over = self._measure(stop.step, stop.evaluate, stop.infer)
+        best = self._checkpointer.best if self._checkpointer else None
+        is_best = bool(best) and best.note(stop.step, results)
+        if is_best:
             self.progress.note(f"step {stop.step:,}  the best so far by {self.save_cfg.metric}")
             if not stop.save:
                 self._save(stop.step)
+        decoded = results.get("inference_eval") if jax.process_index() == 0 else None
+        if decoded and (not (best and best.keep) or best.leads(stop.step)):
+            generated.publish(self.model_dir, decoded, stop.step)
         self._fill_in(stop.step, stop.evaluate)
         if stop.log:
             self._writers.flush()
-        return ended
+        return ended or over
+
+    def _measure(self, step: int, evaluate: bool, infer: bool) -> tuple[dict[str, dict], bool]:
+        """What evaluations find, by kind, and whether an action ends the run for it."""
+        results, ended = {}, False
+        if evaluate:
+            results["training_eval"] = self._evaluate(step)
+            ended |= self._act("TRAIN_EVAL", results["training_eval"])
+        if infer and self.infer_evaluator:
+            results["inference_eval"] = self._infer(step)
+            ended |= self._act("INFER_EVAL", results["inference_eval"])
+        return results, ended
 
     def _save(self, step: int) -> None:
         if not self._checkpointer:
@@ -332,9 +362,10 @@ class TrainingRun:
         for task, batches in self.eval_sets.items():
             with (
                 self.progress.busy(f"evaluating {task}"),
-                self.log.timed("evaluate", step=step, task=task),
+                self.log.timed("evaluate", step=step, task=task) as noted,
             ):
                 results[task] = values = self.trainer.evaluate(self._asking(batches))
+                noted["metrics"] = numbers({task: values})
             self.writer(f"training_eval/{task}").write_scalars(step, values)
             self.progress.note(
                 f"step {step:,}  validation of {task}: loss {values[LOSS]:.3f}  "
@@ -364,12 +395,9 @@ class TrainingRun:
             self.progress.note(f"step {step:,}  {text}")
 
     def _infer(self, step: int) -> dict[str, dict[str, Any]]:
-        results = {}
-        if self.infer_evaluator:
-            with self.progress.busy("decoding"), self.log.timed("infer", step=step):
-                results = self.infer_evaluator.evaluate(
-                    self.trainer.state.params, step, self._asking
-                )
+        with self.progress.busy("decoding"), self.log.timed("infer", step=step) as noted:
+            results = self.infer_evaluator.evaluate(self.trainer.state.params, step, self._asking)
+            noted["metrics"] = numbers(results)
         for task, values in results.items():
             self.progress.note(f"step {step:,}  {task}: {_listed(values)}")
         return results

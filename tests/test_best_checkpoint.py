@@ -45,6 +45,7 @@ def test_the_best_are_found_and_remembered(tmp_path, mode, keep, values, best, n
     for step, (value, new) in enumerate(zip(values, news, strict=True), 1):
         saved(tmp_path, step)
         assert found.note(step, results(np.float32(value))) is new
+        assert found.leads(step) is (new and (keep == 1 or step < 3))
     assert found.steps() == best
     assert BestCheckpoints(str(tmp_path), keep, METRIC, mode).steps() == best
     assert best_checkpoint.best_checkpoint(str(tmp_path)) == f"{tmp_path}/checkpoint_{best[0]}"

@@ -3,8 +3,11 @@
 import math
 
 import pytest
+import toy
 
 from t5x import early_stopping, trainer
+
+LOSS = "loss_per_nonpadding_target_token"
 
 
 def steps_until_the_end(values, **settings):
@@ -33,6 +36,55 @@ def steps_until_the_end(values, **settings):
 )
 def test_it_waits_for_something_better(values, settings, end):
     assert steps_until_the_end(values, **settings) == end
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_what_was_measured_before_counts(at):
+    values = [1, 2, 1, 3, 3, 2, 9]
+    past = [{"toy": {"exact": value}} for value in values]
+    action = trainer.EarlyStoppingAction(("toy", "exact"), "max", patience=2)
+    action.run(None, past[3])  # of a course that was left
+    ends = [action.recall(past[:at]), *(action.run(None, one) for one in past[at:])]
+    assert at - 1 + ends.index(True) == 5
+
+
+def test_a_run_that_had_ended_has_ended():
+    action = trainer.EarlyStoppingAction(("toy", "exact"), "max", patience=1)
+    measured = {20: {"toy": {"exact": 0.5}}, 10: {"toy": {"exact": 0.5}}, 30: {}}
+    recalled = lambda step: early_stopping.recall(
+        {"INFER_EVAL": [action, object()]}, {"infer": measured, "evaluate": {}}.get, step
+    )
+    assert [recalled(step) for step in (0, 10, 19, 20, 30)] == [False, False, False, True, True]
+
+
+def test_a_run_that_is_killed_stops_where_it_would_have(tmp_path, monkeypatch):
+    """The best is at 4. Killed while 8 is evaluated, after its checkpoint: the run ends at 12."""
+    seen, killed = [], []
+
+    def evaluate(self, batches):
+        seen.append(int(self.state.step))
+        if seen[-1] == 8 and not killed:
+            killed.append(8)
+            raise MemoryError
+        return {LOSS: {4: 1.0, 8: 3.0, 12: 2.0}.get(seen[-1], 0.0), "accuracy": 0.0}
+
+    monkeypatch.setattr(trainer.Trainer, "evaluate", evaluate)
+
+    def train():
+        action = trainer.EarlyStoppingAction((toy.TASK, LOSS), "min", patience=2)
+        return toy.train(
+            tmp_path,
+            train_eval_dataset_cfg=toy.data("validation"),
+            actions={"TRAIN_EVAL": [action]},
+            total_steps=40,
+        )[0]
+
+    with pytest.raises(MemoryError):
+        train()
+    assert train() == 12
+    assert seen == [4, 8, 8, 12]
+    assert train() == 12  # and once more it is known at once
+    assert seen == [4, 8, 8, 12]
 
 
 def test_a_metric_that_is_not_measured_is_named():

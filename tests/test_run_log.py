@@ -4,9 +4,10 @@ import json
 import time
 
 import jax
+import numpy as np
 import pytest
 
-from t5x.run_log import NAME, RunLog
+from t5x.run_log import NAME, RunLog, numbers
 
 
 def events(folder):
@@ -37,7 +38,7 @@ def test_a_start_keeps_its_configuration_where_it_is_new(tmp_path):
 
 
 def test_a_line_that_was_cut_short_hinders_no_start(tmp_path):
-    (tmp_path / NAME).write_text('{"time": 1, "config": "a = 1"}\n{"time": 1, "ev')
+    (tmp_path / NAME).write_text('{"event": "start", "config": "a = 1"}\n{"time": 1, "ev')
     log = RunLog(str(tmp_path))
     log.start("a = 1", step=5)
     log.close()
@@ -66,3 +67,20 @@ def test_other_hosts_write_nothing(tmp_path, monkeypatch):
     log.start("a = 1", step=0)
     log.close()
     assert not list(tmp_path.iterdir())
+
+
+def test_what_was_measured_is_known_by_step_and_the_last_time_counts(tmp_path):
+    log = RunLog(str(tmp_path))
+    for step, value in ((2, 0.5), (4, 0.25), (4, 0.75)):
+        with log.timed("infer", step=step) as noted:
+            noted["metrics"] = numbers({"toy": {"exact": np.float32(value), "text": "a", "n": 3}})
+    log.write("infer", step=6)  # of a run that noted no metrics
+    exact = {step: found["toy"]["exact"] for step, found in log.measured("infer").items() if found}
+    assert exact == {2: 0.5, 4: 0.75}
+    assert log.measured("infer")[4] == {"toy": {"exact": 0.75, "n": 3.0}}
+    assert log.measured("evaluate") == {}
+    log.write("save", step=6)
+    log.write("save", step=8)
+    lacks = [step for step in (2, 4, 6, 8) if log.saved_without(step, ["infer"])]
+    assert lacks == [8]
+    log.close()

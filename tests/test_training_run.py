@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from t5x.early_stopping import EarlyStoppingAction
+from t5x.run_log import RunLog
 from t5x.stops import Plan
 from t5x.training_run import TrainingRun
 from t5x.watch import Watch
@@ -99,7 +101,7 @@ def run(tmp_path, plan, actions=None, infer=False, trainer=None, first=False, wa
         str(tmp_path),
         None,
         eval_sets={"toy": [None]},
-        infer_evaluator=Infer(trainer.events) if infer else None,
+        infer_evaluator=Infer(trainer.events) if infer is True else infer or None,
         actions=actions or {},
         watch=watch,
     )
@@ -146,6 +148,32 @@ def test_an_action_ends_the_run_at_its_stop(tmp_path, mode, by):
     metric = "exact" if mode is Mode.INFER_EVAL else metric
     assert [at for at, _ in note.seen] == [2, 4]
     assert metric in note.seen[0][1][key]
+
+
+@pytest.mark.parametrize(("killed", "resumed"), [(4, 4), (6, 4), (8, 8), (10, 10)])
+def test_an_evaluation_that_was_cut_short_is_made_up_for(tmp_path, killed, resumed):
+    """By 10 it has been no better than at 4 for three evaluations, whatever came between."""
+    values = {2: 0.1, 4: 0.6, 6: 0.6, 8: 0.5}
+
+    class Scores:
+        alive = False
+
+        def evaluate(self, params, step, passing):
+            if step == killed and not self.alive:
+                raise MemoryError
+            return {"toy": {"exact": values.get(step, 0.0), "text": "a"}}
+
+    scores, log = Scores(), RunLog(str(tmp_path))
+    action = lambda: {"INFER_EVAL": [EarlyStoppingAction(("toy", "exact"), "max", patience=3)]}
+    plan = Plan(total_steps=30, eval_period=2)
+    with pytest.raises(MemoryError):
+        run(tmp_path, plan, action(), infer=scores)
+    log.write("save", step=resumed)
+    log.close()
+    scores.alive = True
+    step, events = run(tmp_path, plan, action(), infer=scores, trainer=FakeTrainer(step=resumed))
+    assert step == 10
+    assert (("evaluate", resumed) in events) is (killed == resumed)
 
 
 def test_all_actions_are_asked(tmp_path):
@@ -251,6 +279,8 @@ def test_it_notes_what_happened_when(tmp_path):
     assert events[0]["config"] == "TRAIN_STEPS = 4"
     assert (events[0]["total_steps"], events[0]["expected_loss"]) == (4, {"4": 1.5})
     assert events[-1]["step"] == 4
+    measured = [event["metrics"] for event in events if event["event"] == "infer"]
+    assert measured == [{"toy": {"exact": 0.25}}] * 2
 
 
 def test_a_run_that_fails_says_so(tmp_path):
