@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import seqio
 
-from t5x import batches
-from tasks import corpora, mixtures, vocabularies
+from t5x import batches, inference
+from tasks import corpora, mixtures, pairs, vocabularies
+from tasks.rows import Rows
 from tasks.sources import CorpusSource
 
 LENGTHS = {"inputs": 32, "targets": 32}
@@ -88,3 +89,24 @@ def test_what_cannot_be_mixed_is_refused(tasks):
         mixtures.add("mix_x", {tasks["a"]: 1}, epochs={"mix_other": 1})
     with pytest.raises(ValueError, match="is to be read 0 times"):
         mixtures.add("mix_y", {tasks["a"]: 1}, epochs={tasks["a"]: 0})
+
+
+def test_fine_tunes_are_mixed_and_each_is_measured(tmp_path):
+    for letter, rows in (("c", 90), ("d", 10)):
+        row = json.dumps({"in": letter * 4, "out": letter}) + "\n"
+        (tmp_path / f"{letter}.jsonl").write_text(row * rows)
+        source = Rows(
+            files=dict.fromkeys(("train", "validation"), str(tmp_path / f"{letter}.jsonl")),
+            columns={"inputs": "in", "targets": "out"},
+        )
+        measure = lambda targets, predictions: {"n": len(targets)}
+        pairs.add(f"mix_{letter}", source, vocabularies.byt5(), metric_fns=[measure])
+    mixtures.add("mix_pairs", {"mix_c": 90, "mix_d": 10}, temperature=2)
+    drawn = stream("mix_pairs")
+    found = collections.Counter(letter for _ in range(60) for letter in letters(next(drawn)))
+    assert found["c"] / (found["c"] + found["d"]) == pytest.approx(0.75, abs=0.04)
+    inference.check_metrics(batches.DatasetConfig("mix_pairs", None, "validation", 16, False, 0))
+    measured = seqio.Evaluator(
+        "mix_pairs", seqio.EncDecFeatureConverter(pack=False), "validation", seed=0
+    )
+    assert {task.name for task in measured.eval_tasks} == {"mix_c", "mix_d"}
