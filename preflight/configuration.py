@@ -83,6 +83,7 @@ def task(s: Subject) -> Row:
             missing.append((said, f"{scope}/utils.DatasetConfig.split"))
         if scope == "infer_eval":
             inference.check_metrics(cfg)
+            inference.check_decoding(s.run.model)
     if missing:
         said, setting = missing[0]
         return warning(f"{said}: it is not evaluated", f"{setting} to one of these")

@@ -14,7 +14,6 @@ Shapes: B batch, N decodes a row, T target length, V vocab, C classes.
 """
 
 import functools
-import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,8 +33,8 @@ def one_token(vocabulary: Any, classes: Sequence[str]) -> Callable[..., Any]:
 
     Returns:
       A function as `decoding.beam_search`. Its scores are log-probabilities among the classes;
-      with `num_decodes` N it gives the N best classes, worst first. It refuses classes as
-      `class_ids` does.
+      with `num_decodes` N it gives the N best classes, worst first. It, and before anything is
+      decoded its `check`, refuses classes as `class_ids` does.
     """
     # Looked up when first used: a run is described where its vocabulary is not at hand.
     ids = functools.cache(lambda: np.array(class_ids(vocabulary, classes), np.int32))
@@ -57,6 +56,7 @@ def one_token(vocabulary: Any, classes: Sequence[str]) -> Callable[..., Any]:
             ids_BNT = ids_BNT.at[:, :, 1].set(eos_id)
         return ids_BNT, scores_BN[:, ::-1]
 
+    choose.check = ids
     return choose
 
 
@@ -69,29 +69,14 @@ def class_ids(vocabulary: Any, classes: Sequence[str]) -> list[int]:
     gin_name = "classifier.one_token.classes"
     if isinstance(classes, str) or len(classes) < 2:
         raise ValueError(f"{gin_name} is {classes!r}; set it to two names or more.")
-    ids = [_only_id(vocabulary, name) for name in classes]
+    ids = [vocabulary.encode(name) for name in classes]
     for name, found in zip(classes, ids, strict=True):
-        if found is None:
-            count = len(vocabulary.encode(name))
+        if len(found) != 1 or found[0] == vocabulary.unk_id:
             raise ValueError(
-                f"{gin_name} has {name!r}, which is {count} tokens of {vocabulary} and not one; "
-                f"{_suggestion(vocabulary, name, ids)}"
+                f"{gin_name} has {name!r}, which is {len(found)} tokens of {vocabulary} and not "
+                "one of its pieces; name the class by one, there and in the task."
             )
+    ids = [found[0] for found in ids]
     if len(set(ids)) < len(ids):
         raise ValueError(f"{gin_name} is {tuple(classes)}, of which two are the same token.")
     return ids
-
-
-def _only_id(vocabulary: Any, name: str) -> int | None:
-    ids = vocabulary.encode(name)
-    return ids[0] if len(ids) == 1 and ids[0] != vocabulary.unk_id else None
-
-
-def _suggestion(vocabulary: Any, name: str, taken: Sequence[int | None]) -> str:
-    others = [name.lower(), name.upper(), name.capitalize()]
-    others += [name[:n] for n in range(len(name) - 1, 0, -1)]
-    others += [*string.digits, *string.ascii_letters]
-    free = [o for o in others if (found := _only_id(vocabulary, o)) and found not in taken]
-    if not free:
-        return "train a vocabulary that has it."
-    return f"name the class {free[0]!r}, say, there and in the task."

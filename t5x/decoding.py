@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from t5x.cache_rows import Cache, pick, reorder_rows, repeat_rows
 from t5x.top_k import argmax, top_k
 
 # Stands for minus infinity in scores: a sum of two is still a number, and a free place among the
@@ -35,11 +36,6 @@ from t5x.top_k import argmax, top_k
 NEG_INF = -1.0e7
 # Below this, dividing by the temperature is not safe, and the best id is taken instead.
 MIN_TEMPERATURE = 1e-4
-# Leaves of upstream's caches without a batch; the first has one if rows start at various places.
-_CACHE_INDEX = "cache_index"
-_SHARED_LEAVES = (_CACHE_INDEX, "cached_bias", "position_embedder_index")
-
-Cache = Any
 
 
 @flax.struct.dataclass
@@ -96,6 +92,23 @@ class _Beams:
     cache: Cache
 
 
+@flax.struct.dataclass
+class Suspended:
+    """A search that has come to a place, and goes on from `state`.
+
+    Attributes:
+        decodes: what it would return, were it at its end.
+        scores: likewise.
+        state: of the search; the rows are axis 0 of its arrays (their decodes side by side).
+        unsettled: [B] bool, the rows that can still change.
+    """
+
+    decodes: jax.Array
+    scores: jax.Array
+    state: Any
+    unsettled: jax.Array
+
+
 TokensToLogits = Callable[[DecodingState], tuple[jax.Array, Cache]]
 
 
@@ -114,7 +127,9 @@ def beam_search(
     max_decode_len: int | None = None,
     decode_rng: jax.Array | None = None,
     cache_offset: int = 0,
-) -> tuple[jax.Array, jax.Array]:
+    go_on: Any = None,
+    until: int | jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array] | Suspended:
     """Follows the `num_decodes` most probable sequences of every row.
 
     Args:
@@ -127,9 +142,12 @@ def beam_search(
         max_decode_len: length to decode to instead of T; the cache must reach as far.
         decode_rng: ignored; beam search draws nothing.
         cache_offset: axis of the cache that is the batch; 1 where layers come first.
+        go_on: state of a search that was suspended, whose cache takes the place of `cache`.
+        until: the place to suspend it at; 0 for before the first step.
 
     Returns:
-        Sequences [B, N, T] int32 and scores [B, N] float32, worst first. A score is the sum of
+        `Suspended` where `until` is given.
+        Else sequences [B, N, T] int32 and scores [B, N] float32, worst first. A score is the sum of
         log-probabilities over the brevity penalty. A row in which fewer than N sequences ended
         has empty ones of score -1e7 in front; one in which none did returns its live beams with
         plain sums of log-probabilities.
@@ -146,7 +164,7 @@ def beam_search(
         # Log-probabilities only fall, so this is the best that a live beam can come to.
         hope = beams.live_log_prob[:, 0] / brevity_penalty(alpha, length)
         alive = (beams.live_log_prob[:, 0] > NEG_INF / 2) & (hope >= beams.done_score[:, -1])
-        return (beams.cur_index < length) & jnp.any(alive)
+        return (beams.cur_index < length) & alive
 
     def step(beams: _Beams) -> _Beams:
         flat_seq = beams.live_seq.reshape(rows * num_decodes, length + 1)
@@ -157,12 +175,21 @@ def beam_search(
         forced = lax.dynamic_index_in_dim(prompt, beams.cur_index + 1, 1, keepdims=False)
         return _next_beams(beams, logits, cache, forced, eos_id, alpha, cache_offset)
 
-    beams = _first_beams(rows, num_decodes, length + 1, cache, cache_offset)
-    beams = lax.while_loop(unsettled, step, beams)
+    beams = go_on or _first_beams(rows, num_decodes, length + 1, cache, cache_offset)
+    beams = _advanced(beams, step, unsettled, lambda beams: beams.cur_index, until)
     any_done = beams.done_score[:, :1] > NEG_INF
     sequences = jnp.where(any_done[..., None], beams.done_seq, beams.live_seq)
     scores = jnp.where(any_done, beams.done_score, beams.live_log_prob)
-    return sequences[:, ::-1, 1:], scores[:, ::-1]
+    found = sequences[:, ::-1, 1:], scores[:, ::-1]
+    return found if until is None else Suspended(*found, beams, unsettled(beams))
+
+
+def _advanced(state, step, unsettled, place, until):
+    """The state once no row is unsettled, or at the place `until`."""
+    if isinstance(until, int) and until == 0:
+        return state  # without a loop to be compiled
+    here = lambda state: True if until is None else place(state) < until
+    return lax.while_loop(lambda state: jnp.any(unsettled(state)) & here(state), step, state)
 
 
 def _first_beams(rows, beams, places, cache, cache_offset) -> _Beams:
@@ -174,7 +201,7 @@ def _first_beams(rows, beams, places, cache, cache_offset) -> _Beams:
         live_log_prob=free.at[:, 0].set(0.0),  # one beam, or all would hold the same sequence
         done_seq=empty,
         done_score=free,
-        cache=_repeat_rows(cache, rows, beams, cache_offset),
+        cache=repeat_rows(cache, rows, beams, cache_offset),
     )
 
 
@@ -191,7 +218,7 @@ def _next_beams(beams, logits, cache, forced_B, eos_id, alpha, cache_offset) -> 
     ended_BC = (token_BC == eos_id) & ~in_prompt_B1 & (log_prob_BC > NEG_INF / 2)
 
     length = beams.cur_index + 1
-    seq_BCL = _pick(beams.live_seq, parent_BC)
+    seq_BCL = pick(beams.live_seq, parent_BC)
     seq_BCL = lax.dynamic_update_slice_in_dim(seq_BCL, token_BC[..., None], length, axis=2)
 
     # Each beam ends in one way at most, so of 2N candidates at least N go on.
@@ -202,11 +229,11 @@ def _next_beams(beams, logits, cache, forced_B, eos_id, alpha, cache_offset) -> 
     )
     return _Beams(
         cur_index=length,
-        live_seq=_pick(seq_BCL, live_BN),
+        live_seq=pick(seq_BCL, live_BN),
         live_log_prob=live_log_prob,
-        done_seq=_pick(jnp.concatenate([beams.done_seq, seq_BCL], axis=1), done_BN),
+        done_seq=pick(jnp.concatenate([beams.done_seq, seq_BCL], axis=1), done_BN),
         done_score=done_score,
-        cache=_reorder_rows(cache, _pick(parent_BC, live_BN), cache_offset),
+        cache=reorder_rows(cache, pick(parent_BC, live_BN), cache_offset),
     )
 
 
@@ -241,7 +268,9 @@ def temperature_sample(
     rescale_log_probs: bool = True,
     state_callback_fn: Callable[[SamplingLoopState], SamplingLoopState] | None = None,
     logit_callback_fn: Callable[[jax.Array, SamplingLoopState], jax.Array] | None = None,
-) -> tuple[jax.Array, jax.Array]:
+    go_on: Any = None,
+    until: int | jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array] | Suspended:
     """Draws `num_decodes` sequences for every row, id by id.
 
     Args:
@@ -264,9 +293,13 @@ def temperature_sample(
         state_callback_fn: given the state before each step and at the end, returns the state.
         logit_callback_fn: given logits [B*N, V] and the state, returns the logits to draw from;
             ids set to -1e7 there are never drawn.
+        go_on: state of a search that was suspended, whose cache takes the place of `cache`.
+        until: the place to suspend it at; 0 for before the first step. Only greedy ids are: what is
+            drawn would differ with the rows beside it.
 
     Returns:
-        Sequences [B, N, T] int32 and their log-probabilities [B, N] float32, worst first.
+        `Suspended` where `until` is given.
+        Else sequences [B, N, T] int32 and their log-probabilities [B, N] float32, worst first.
 
     Raises:
         ValueError: both `topk` and `topp` are set, `max_decode_steps` is not within 1 and T, or a
@@ -286,7 +319,7 @@ def temperature_sample(
         temperature = repeat(temperature)[:, None]
 
     def unsettled(state: SamplingLoopState) -> jax.Array:
-        return ~jnp.all(state.ended)
+        return ~state.ended.reshape(rows, num_decodes).all(-1)
 
     def step(state: SamplingLoopState) -> SamplingLoopState:
         state = on_state(state)
@@ -301,13 +334,18 @@ def temperature_sample(
 
     rng = jax.random.key(0) if decode_rng is None else decode_rng
     per_row_index = initial_index is not None
-    cache = _repeat_rows(cache, rows, num_decodes, cache_offset, per_row_index)
-    state = _first_state(repeat(inputs), cache, rng, repeat(initial_index) if per_row_index else 0)
-    state = on_state(lax.while_loop(unsettled, step, state))
+    state = go_on
+    if state is None:
+        cache = repeat_rows(cache, rows, num_decodes, cache_offset, per_row_index)
+        index = repeat(initial_index) if per_row_index else 0
+        state = _first_state(repeat(inputs), cache, rng, index)
+    stop = until if topk == 1 else None
+    state = on_state(_advanced(state, step, unsettled, lambda state: state.step, stop))
     sequences = state.sequences[:, 1:].reshape(rows, num_decodes, length)
     log_prob = state.log_prob.reshape(rows, num_decodes)
     order = jnp.argsort(log_prob, axis=1)
-    return _pick(sequences, order), _pick(log_prob, order)
+    found = pick(sequences, order), pick(log_prob, order)
+    return found if until is None else Suspended(*found, state, unsettled(state))
 
 
 def _first_state(inputs, cache, rng, index) -> SamplingLoopState:
@@ -400,46 +438,4 @@ def _last_place(inputs, max_steps, hard_limit) -> jax.Array:
     return jnp.minimum(length, jnp.sum(inputs != 0, axis=1) + max_steps)
 
 
-def _pick(x: jax.Array, which: jax.Array) -> jax.Array:
-    """x [B, M, ...] and which [B, N] to [B, N, ...]."""
-    # Mapped over the batch, and not indexed by it, so that a sharded batch stays where it is.
-    return jax.vmap(lambda row, index: jnp.take(row, index, axis=0, mode="clip"))(x, which)
-
-
-def _map_rows(fn, cache: Cache, offset: int, per_row_index: bool = False) -> Cache:
-    """Applies `fn` to the leaves of the cache that have a batch, at axis `offset`."""
-
-    def apply(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
-        name = getattr(path[-1], "key", getattr(path[-1], "name", None)) if path else None
-        shared = name in _SHARED_LEAVES and not (per_row_index and name == _CACHE_INDEX)
-        return leaf if shared or jnp.ndim(leaf) <= offset else fn(leaf)
-
-    return jax.tree_util.tree_map_with_path(apply, cache)
-
-
-def _repeat_rows(cache, rows: int, times: int, offset: int, per_row_index=False) -> Cache:
-    """A cache of `rows` rows to one of `rows * times`, the copies of a row side by side."""
-
-    def repeat(leaf: jax.Array) -> jax.Array:
-        if leaf.shape[offset] != rows:
-            raise ValueError(
-                f"A cache leaf of shape {leaf.shape} has {leaf.shape[offset]} rows at axis "
-                f"{offset}, but {rows} rows are decoded: set cache_offset to its batch axis."
-            )
-        return jnp.repeat(leaf, times, axis=offset)
-
-    return _map_rows(repeat, cache, offset, per_row_index)
-
-
-def _reorder_rows(cache: Cache, parent_BN: jax.Array, offset: int) -> Cache:
-    """Moves each beam's part of the cache [..., B*N, ...] to the beams that continue it."""
-    if parent_BN.shape[1] == 1:
-        return cache
-
-    def reorder(leaf: jax.Array) -> jax.Array:
-        split = leaf.reshape(*leaf.shape[:offset], *parent_BN.shape, *leaf.shape[offset + 1 :])
-        take = lambda row, parent: jnp.take(row, parent, axis=offset, mode="clip")
-        moved = jax.vmap(take, in_axes=(offset, 0), out_axes=offset)(split, parent_BN)
-        return moved.reshape(leaf.shape)
-
-    return _map_rows(reorder, cache, offset)
+beam_search.suspends = temperature_sample.suspends = True

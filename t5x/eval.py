@@ -5,8 +5,8 @@ python -m t5x.eval --gin_file=gin/ro_t5x_tiny.gin --gin_file=t5x/configs/runs/ev
   --gin.EVAL_OUTPUT_DIR='"runs/tiny_eval"'
 
 Only parameters are restored. What it leaves in EVAL_OUTPUT_DIR: `config.gin`, and under
-`inference_eval/` what the loggers of `seqio.Evaluator` write of each task; what the libraries said
-is in `log_<host>.txt`.
+`inference_eval/` what the loggers of `seqio.Evaluator` write of each task; the predictions of the
+last one evaluated in `generated_predictions.jsonl`; what the libraries said in `log_<host>.txt`.
 """
 
 import sys
@@ -25,7 +25,7 @@ from typing import Any
 import jax
 import seqio
 
-from t5x import batches, command_line, gin_utils, inference, quiet, run_folder
+from t5x import batches, command_line, generated, gin_utils, inference, quiet, run_folder
 from t5x.checkpoint_config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.partitioning import PjitPartitioner
 
@@ -69,6 +69,7 @@ def evaluate(
     batches.verify_matching_vocabs(dataset_cfg, model)
     batches.check_corpus(dataset_cfg)
     inference.check_metrics(dataset_cfg)
+    inference.check_decoding(model)
     run_folder.check_writable(output_dir)
     paths = checkpoint_paths(restore_checkpoint_cfg)
     restorer = inference.ParamsRestorer(
@@ -89,6 +90,7 @@ def evaluate(
         results[step] = evaluator.evaluate(params, step)
         del params  # before the next ones come
         if jax.process_index() == 0:
+            generated.publish(output_dir, results[step], step)
             show(path, results[step])
     return results
 

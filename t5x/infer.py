@@ -317,6 +317,7 @@ def check_data(cfg: batches.DatasetConfig, model: Any) -> None:
     batches.feature_shapes(cfg)
     inference.tasks_with_split(cfg)
     batches.check_corpus(cfg)
+    inference.check_decoding(model)
 
 
 def one_checkpoint(cfg: RestoreCheckpointConfig) -> str:

@@ -25,6 +25,7 @@ from t5x.checkpoint_config import RestoreCheckpointConfig
 from t5x.checkpoints import restore
 from t5x.layer_stacking import stack_layers
 from t5x.partitioning import PjitPartitioner, gathered
+from t5x.pooled import Pool
 from t5x.train_state import initial_state, state_specs, to_disk
 
 MODES = ("predict", "score", "predict_with_aux")
@@ -38,6 +39,7 @@ class Predictor:
     several `length_buckets` examples of about the same inputs length share a batch, whose inputs
     are padded to the least of so many lengths: short ones do not pay for long ones, and as many
     programs are compiled at most. Results are those of one bucket, padding being never looked at.
+    On a single device rows that are not done then go on together, see `pooled`.
     """
 
     def __init__(
@@ -70,6 +72,13 @@ class Predictor:
             ),
         }
 
+    @functools.cached_property
+    def _pool(self) -> Pool | None:
+        if self.length_buckets == 1 or jax.process_count() > 1 or self.partitioner.mesh.size > 1:
+            return None
+        suspends = getattr(self.model, "suspends", False)
+        return Pool(self.model, self.partitioner) if suspends else None
+
     def __call__(self, mode: str, params: Any, examples: Iterable[Example]) -> list[Any]:
         """Results of `mode` for each example, in their order.
 
@@ -78,8 +87,13 @@ class Predictor:
           dict of values.
         """
         params = self.laid_out(params) if mode != "score" else self._whole(params)
+        batches = self.passing(self.batches(examples))
+        if mode != "score" and self._pool:
+            found = self._pool.decode(params, batches)
+            pairs = [found[place] for place in range(len(found))]
+            return pairs if mode == "predict_with_aux" else [ids for ids, _ in pairs]
         results, pending = {}, None
-        for batch, places, number in self.passing(self.batches(examples)):
+        for batch, places, number in batches:
             begun = self._steps[mode](params, batch, number), places
             if pending:  # read while the next batch is computed
                 results |= _rows(*pending)
@@ -97,8 +111,8 @@ class Predictor:
 
     def lower(
         self, mode: str, params: Any, example: Mapping[str, jax.ShapeDtypeStruct]
-    ) -> jax.stages.Lowered:
-        """The program of `mode` for batches of examples of these shapes, not cut to buckets.
+    ) -> Iterator[jax.stages.Lowered]:
+        """The programs of `mode` for batches of examples of these shapes, one a bucket.
 
         Args:
           mode: one of `MODES`.
@@ -112,11 +126,18 @@ class Predictor:
             places = lay_out.compile().output_shardings
             params = jax.tree.map(struct, lay_out.out_info, places)
         rows = self.partitioner.batch_sharding
-        batch = {
-            name: jax.ShapeDtypeStruct((self.batch_size, *x.shape), x.dtype, sharding=rows)
-            for name, x in example.items()
-        }
-        return self._steps[mode].lower(params, batch, np.uint32(0))
+        whole = _whole_length(example)
+        step = _bucket(whole, self.length_buckets)
+        for kept in [*range(step, whole, step), whole]:
+            batch = {
+                name: jax.ShapeDtypeStruct((self.batch_size, *shape), x.dtype, sharding=rows)
+                for name, x in example.items()
+                for shape in [(kept, *x.shape[1:]) if _is_cut(name, x, whole) else x.shape]
+            }
+            if mode != "score" and self._pool:
+                yield from self._pool.lower(params, batch)
+            else:
+                yield self._steps[mode].lower(params, batch, np.uint32(0))
 
     def batches(
         self, examples: Iterable[Example]
@@ -167,16 +188,23 @@ def _length(example: Example) -> int:
 
 
 def _cut(group: list[Example], buckets: int) -> list[Example]:
-    """The examples with what their encoder reads cut to the least bucket that holds them all.
+    """The examples with what their encoder reads cut to the least bucket that holds them all."""
+    whole, step = _whole_length(group[0]), _bucket(_whole_length(group[0]), buckets)
+    kept = min(whole, step * max(1, -(-max(map(_length, group)) // step)))
+    return [{k: x[:kept] if _is_cut(k, x, whole) else x for k, x in one.items()} for one in group]
 
-    Buckets are equal parts of the whole length, rounded up to multiples of 8.
-    """
-    whole = len(group[0].get("encoder_input_tokens", ()))
-    longest = max(map(_length, group))
-    step = 8 * max(1, -(-whole // (8 * buckets)))
-    kept = min(whole, step * max(1, -(-longest // step)))
-    cuts = lambda name, x: name.startswith("encoder_") and np.shape(x)[:1] == (whole,)
-    return [{k: x[:kept] if cuts(k, x) else x for k, x in one.items()} for one in group]
+
+def _bucket(whole: int, buckets: int) -> int:
+    """Buckets are equal parts of the whole length, rounded up to multiples of 8."""
+    return 8 * max(1, -(-whole // (8 * buckets)))
+
+
+def _whole_length(example: Mapping[str, Any]) -> int:
+    return next(iter(np.shape(example.get("encoder_input_tokens", ()))), 0)
+
+
+def _is_cut(name: str, x: Any, whole: int) -> bool:
+    return name.startswith("encoder_") and np.shape(x)[:1] == (whole,)
 
 
 class ParamsRestorer:
@@ -325,3 +353,14 @@ def check_metrics(cfg: DatasetConfig) -> None:
             f"{cfg.mixture_or_task_name} has no metric_fns, so decoding it would measure nothing; "
             "name another MIXTURE_OR_TASK_NAME, or leave train.infer_eval_dataset_cfg at None."
         )
+
+
+def check_decoding(model: Any) -> None:
+    """Has the model's `decode_fn` look at what it was set to, if it can before it decodes.
+
+    Raises:
+      ValueError: its own.
+    """
+    check = getattr(getattr(model, "decode_fn", None), "check", None)
+    if check is not None:
+        check()

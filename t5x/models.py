@@ -9,6 +9,7 @@ A batch holds `encoder_input_tokens` [B, I], `decoder_input_tokens` and `decoder
 B batch, I input length, T target length, V vocab, N decodes.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -124,7 +125,9 @@ class EncoderDecoderModel:
         return_all_decodes: bool = False,
         num_decodes: int = 1,
         decode_rng: jax.Array | None = None,
-    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        go_on: Mapping[str, Any] | None = None,
+        until: int | jax.Array | None = None,
+    ) -> Any:
         """Decodes a batch of inputs.
 
         Args:
@@ -134,24 +137,44 @@ class EncoderDecoderModel:
           return_all_decodes: all decodes, worst first, instead of the best.
           num_decodes: beams, or samples.
           decode_rng: key to draw with, unless `decoder_params` has one. Not in T5X.
+          go_on: what a decoding that was suspended has returned; it takes the place of the inputs,
+            and of `decoder_input_tokens` the shape is looked at. Not in T5X, like `until`.
+          until: the place to suspend it at, where the model `suspends`; see `decoding.beam_search`.
 
         Returns:
-          Ids [B, T] and {'scores': [B]}, or [B, N, T] and {'scores': [B, N]}.
+          Ids [B, T] and {'scores': [B]}, or [B, N, T] and {'scores': [B, N]}. With `until` a triple
+          of these, were it at its end, of what to go on with, and of the rows that are unsettled.
         """
-        inputs = batch["encoder_input_tokens"]
         rows, length = batch["decoder_input_tokens"].shape
-        steps = self.decoder_steps(params, inputs, length)
-        decodes, scores = self.decode_fn(
+        given = {} if decode_rng is None else {"decode_rng": decode_rng}
+        if go_on is None:
+            steps = self.decoder_steps(params, batch["encoder_input_tokens"], length)
+        else:
+            weights, config = self._decoder_weights(params), self.module.config
+            steps = DecoderSteps.over(go_on["read"], config, weights, length)
+            given["go_on"] = go_on["state"]
+        found = self.decode_fn(
             inputs=jnp.zeros((rows, length), jnp.int32),
-            cache=steps.empty_cache(),
+            cache=steps.empty_cache() if go_on is None else None,
             tokens_to_logits=lambda state: steps(state.cur_token[:, 0], state.cache),
             eos_id=self.output_vocabulary.eos_id,
             num_decodes=num_decodes,
-            **({} if decode_rng is None else {"decode_rng": decode_rng}) | (decoder_params or {}),
+            **given | ({} if until is None else {"until": until}) | (decoder_params or {}),
         )
-        if return_all_decodes:
+        decodes, scores = found if until is None else (found.decodes, found.scores)
+        if not return_all_decodes:
+            decodes, scores = decodes[:, -1, :], scores[:, -1]
+        if until is None:
             return decodes, {"scores": scores}
-        return decodes[:, -1, :], {"scores": scores[:, -1]}
+        rest = {"read": steps.read, "state": found.state}
+        return (decodes, {"scores": scores}), rest, found.unsettled
+
+    @property
+    def suspends(self) -> bool:
+        """Whether decoding can be suspended: `predict_batch` and `decode_fn` are no others."""
+        plain = type(self).predict_batch == EncoderDecoderModel.predict_batch
+        arguments = inspect.signature(self.predict_batch_with_aux).parameters
+        return plain and "until" in arguments and getattr(self.decode_fn, "suspends", False)
 
     def decoder_steps(self, params: Any, inputs_BI: jax.Array, length: int) -> DecoderSteps:
         """The decoder for these inputs, encoded, one place at a time up to `length`."""
@@ -159,8 +182,11 @@ class EncoderDecoderModel:
         encoded = self.module.apply(
             {"params": plain}, inputs_BI, enable_dropout=False, method="encode"
         )
-        weights = params.get(_DECODER) or DecoderWeights.of(self.module.config, params)
+        weights = self._decoder_weights(params)
         return DecoderSteps.begin(self.module.config, weights, encoded, inputs_BI, length)
+
+    def _decoder_weights(self, params: Any) -> DecoderWeights:
+        return params.get(_DECODER) or DecoderWeights.of(self.module.config, params)
 
     def decoding_params(self, params: Any) -> dict[str, Any]:
         """Parameters laid out for `predict_batch`, which takes both: quicker where it is called

@@ -4,9 +4,11 @@ python -m t5x.precompile --gin_file=t5x/configs/runs/precompile.gin \
   --gin_file=gin/ro_t5x_tiny.gin --gin.MODEL_DIR='"runs/tiny"'
 
 No parameter is made and nothing is trained. The run that follows in the same MODEL_DIR, or with the
-same JAX_COMPILATION_CACHE_DIR, finds its programs instead of compiling them. What it leaves in
-MODEL_DIR: of the train step `lowered_hlo_pre_optimization` and `lowered_hlo_post_optimization`
-(text), `assignment` (numpy, the mesh's device ids), and what the libraries said, `log_<host>.txt`.
+same JAX_COMPILATION_CACHE_DIR, finds its programs instead of compiling them; so do t5x.eval and
+t5x.infer with MODEL_DIR/compiled as JAX_COMPILATION_CACHE_DIR, for batches and lengths as here.
+What it leaves in MODEL_DIR: of the train step `lowered_hlo_pre_optimization` and
+`lowered_hlo_post_optimization` (text), `assignment` (numpy, the mesh's device ids), and what the
+libraries said, `log_<host>.txt`.
 """
 
 import sys
@@ -20,7 +22,7 @@ if __name__ == "__main__":  # before any library speaks
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -45,6 +47,8 @@ def precompile(
     use_hardware_rng: bool = False,
     train_eval_dataset_cfg: batches.DatasetConfig | None = None,
     infer_eval_dataset_cfg: batches.DatasetConfig | None = None,
+    infer_modes: Sequence[str] = ("predict",),
+    length_buckets: int = 1,
     get_dataset_fn: Callable[..., batches.TrainStream] = batches.TrainStream,
     trainer_cls: Callable[..., Trainer] | None = None,
     dry_run: bool = False,
@@ -60,6 +64,8 @@ def precompile(
       use_hardware_rng: as in `train`.
       train_eval_dataset_cfg: of batches that the loss is evaluated on; None for none.
       infer_eval_dataset_cfg: of examples that are decoded, with their lengths; None for none.
+      infer_modes: of `inference.MODES`, what is done with these.
+      length_buckets: as in `train` (1), or as in `evaluate` and `infer` (4).
       get_dataset_fn: makes the training stream.
       trainer_cls: `trainer.Trainer` with the run's bindings; None for the whole batch at once and
         a constant rate.
@@ -88,7 +94,7 @@ def precompile(
     stream = get_dataset_fn(train_dataset_cfg, model.FEATURE_CONVERTER_CLS, rows, 0)
     decoded = infer_eval_dataset_cfg
     if decoded is not None:
-        predictor = inference.Predictor(model, partitioner, decoded.batch_size)
+        predictor = inference.Predictor(model, partitioner, decoded.batch_size, length_buckets)
         example = example_of(model, decoded)
     if dry_run:
         return {}
@@ -103,11 +109,12 @@ def precompile(
         cfg = train_eval_dataset_cfg
         rows = batches.host_rows(partitioner, cfg.batch_size)
         stream = get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, 0)
-        needs["eval_seconds"] = seconds_of(lambda: trainer.lower_eval(stream.global_batch))
+        needs["eval_seconds"] = seconds_of(lambda: [trainer.lower_eval(stream.global_batch)])
         stream.close()
     if decoded is not None:
-        params = specs.state.params
-        needs["predict_seconds"] = seconds_of(lambda: predictor.lower("predict", params, example))
+        for mode in infer_modes:
+            programs = predictor.lower(mode, specs.state.params, example)
+            needs[f"{mode}_seconds"] = seconds_of(lambda found=programs: found)
     for when, program in (("pre", lowered), ("post", compiled)):
         path = os.path.join(model_dir, f"lowered_hlo_{when}_optimization")
         with tf.io.gfile.GFile(path, "w") as file:
@@ -118,10 +125,11 @@ def precompile(
     return needs
 
 
-def seconds_of(lower: Callable[[], jax.stages.Lowered]) -> float:
-    """Seconds that it takes to lower and compile a program."""
+def seconds_of(lower: Callable[[], Iterable[jax.stages.Lowered]]) -> float:
+    """Seconds that it takes to lower and compile programs."""
     started = time.monotonic()
-    lower().compile()
+    for program in lower():
+        program.compile()
     return time.monotonic() - started
 
 

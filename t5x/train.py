@@ -258,6 +258,7 @@ def check_data(
         batches.check_corpus(cfg, required=cfg is cfgs["train"])
     if cfgs["infer_eval"]:
         inference.check_metrics(cfgs["infer_eval"])
+        inference.check_decoding(model)
     if cfgs["train_eval"] and eval_steps < 1:
         raise ValueError(
             f"train.eval_steps is {eval_steps}; set EVAL_STEPS to at least 1 batch, or "

@@ -82,8 +82,7 @@ def test_the_best_classes_stand_worst_first():
 @pytest.mark.parametrize(
     ("classes", "said"),
     [
-        (("a", "bad"), r"has 'bad', which is 3 tokens of .* not one; name the class 'b', say"),
-        (("b", "bad"), r"name the class '0', say, there and in the task"),
+        (("a", "bad"), r"has 'bad', which is 3 tokens of .* and not one of its pieces; name"),
         (("a", "a"), r"of which two are the same token"),
         (("a",), r"set it to two names or more"),
         ("abc", r"is 'abc'; set it to two names or more"),
@@ -92,3 +91,13 @@ def test_the_best_classes_stand_worst_first():
 def test_names_that_cannot_be_told_apart_are_refused(classes, said):
     with pytest.raises(ValueError, match=said):
         classifier.class_ids(toy.VOCABULARY, classes)
+
+
+def test_a_run_is_refused_before_it_begins():
+    model = toy.model()
+    inference.check_decoding(model)
+    model.decode_fn = classifier.one_token(toy.VOCABULARY, ("a", "b"))
+    inference.check_decoding(model)
+    model.decode_fn = classifier.one_token(toy.VOCABULARY, ("a", "bad"))
+    with pytest.raises(ValueError, match="has 'bad'"):
+        inference.check_decoding(model)

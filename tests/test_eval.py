@@ -68,6 +68,9 @@ def test_what_is_measured_is_written(evaluated):
     assert lines[1]["likelihood"] == pytest.approx(results[7][toy.TASK]["likelihood"])
     predictions = read(f"{toy.TASK}-000007.jsonl")
     assert [p["target"] for p in predictions] == toy.texts("validation")
+    generated = (output / "generated_predictions.jsonl").read_text().splitlines()
+    generated = [json.loads(line) for line in generated]
+    assert generated == [{"task": toy.TASK, "step": 7, **p} for p in predictions]
 
 
 def test_the_latest_alone_and_another_mesh_give_the_same(folder, evaluated, tmp_path, capsys):

@@ -50,19 +50,26 @@ def test_a_run_finds_all_its_programs(tmp_path, monkeypatch):
 
     monkeypatch.setattr(jax.stages.Lowered, "compile", noting)
     cfg = toy.data("validation", batch_size=6, pack=False)
-    needs = precompile(tmp_path, train_eval_dataset_cfg=cfg, infer_eval_dataset_cfg=cfg)
-    assert needs["eval_seconds"] > 0
-    assert needs["predict_seconds"] > 0
+    decoding = {"infer_modes": ("predict", "score"), "length_buckets": 2}
+    needs = precompile(tmp_path, train_eval_dataset_cfg=cfg, infer_eval_dataset_cfg=cfg, **decoding)
+    assert min(needs[f"{what}_seconds"] for what in ("eval", "predict", "score")) > 0
 
     model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:2])
     shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
     params = toy.state(state_specs(model, partitioner, shapes)).params
-    predictor = inference.Predictor(model, partitioner, 6)
-    (batch, _, number), *_ = predictor.batches(
-        [{n: np.zeros(x.shape, x.dtype) for n, x in door.example_of(model, cfg).items()}]
-    )
-    asked = predictor._steps["predict"].lower(predictor.laid_out(params), batch, number).as_text()
-    assert asked in compiled
+    predictor = inference.Predictor(model, partitioner, 6, length_buckets=2)
+    shapes = door.example_of(model, cfg)
+    example = {name: np.zeros(x.shape, x.dtype) for name, x in shapes.items()}
+    for length in (3, 12):  # of 8 and 16, the buckets
+        example["encoder_input_tokens"][:length] = 5
+        (batch, _, number), *_ = predictor.batches([example])
+        assert batch["encoder_input_tokens"].shape == (6, -(-length // 8) * 8)
+        for mode, given in (
+            ("predict", predictor.laid_out(params)),
+            ("score", predictor._whole(params)),
+        ):
+            asked = predictor._steps[mode].lower(given, batch, number).as_text()
+            assert asked in compiled
 
 
 def test_lengths_are_needed_to_decode(tmp_path):
