@@ -106,25 +106,26 @@ def _padded(cfg: DatasetConfig, dataset: tf.data.Dataset) -> tf.data.Dataset:
       ValueError: the task has no such features.
     """
     spec = dataset.element_spec
-    shapes = {}
-    for name in ("inputs", "targets"):
+    lengths = {name: cfg.task_feature_lengths[name] for name in ("inputs", "targets")}
+    for name in lengths:
         if name not in spec or spec[name].dtype != tf.int32 or spec[name].shape.rank != 1:
             raise ValueError(
                 f"{cfg.provider.name} gives {name!r} as {spec.get(name)}, but the model reads "
                 "int32 [n]; let the last of the task's preprocessors give it so."
             )
-        shapes[name] = [cfg.task_feature_lengths[name]]
 
-    def trimmed(example):
-        long = tf.reduce_any([tf.size(example[name]) > n for name, (n,) in shapes.items()])
+    def trimmed(batch):
+        cut = [tf.reduce_any(batch[k][:, n:] != 0, 1) for k, n in lengths.items()]
         if not cfg.trim_output_features:
             what = f"an example of {cfg.provider.name} is longer than TASK_FEATURE_LENGTHS allows"
-            tf.debugging.assert_equal(long, False, message=what)
-        short = {name: example[name][:n] for name, (n,) in shapes.items()}
-        return {**short, TRUNCATED: long}
+            tf.debugging.assert_equal(tf.reduce_any(cut), False, message=what)
+        short = {k: tf.pad(batch[k], [[0, 0], [0, n]])[:, :n] for k, n in lengths.items()}
+        return {**short, TRUNCATED: tf.reduce_any(cut, 0)}
 
-    dataset = dataset.map(trimmed, num_parallel_calls=tf.data.AUTOTUNE)
-    return dataset.padded_batch(CHUNK, {**shapes, TRUNCATED: []})
+    # Once a batch: a call for every example would cost more than making it.
+    dataset = dataset.map(lambda x: {k: x[k] for k in lengths}, synchronous=True)
+    dataset = dataset.padded_batch(CHUNK, {k: [None] for k in lengths})
+    return dataset.map(trimmed, synchronous=True)
 
 
 class TrainStream(Iterator[Batch]):

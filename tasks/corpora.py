@@ -12,7 +12,7 @@ from collections.abc import Callable
 import seqio
 import tensorflow as tf
 
-from tasks import caches, normalize, objectives, spans, tokens, vocabularies
+from tasks import caches, normalize, objectives, runs, spans, tokens, vocabularies
 from tasks.sources import CorpusSource
 
 # A shard shuffles its own runs of tokens, after its source has permuted files, parts and records.
@@ -53,7 +53,7 @@ def add(
             tokens.tokenize,
             seqio.CacheDatasetPlaceholder(),
             functools.partial(objectives.find(objective).preprocess, task=name),
-            seqio.preprocessors.append_eos,
+            runs.append_eos,
         ],
         output_features={"inputs": feature, "targets": feature},
         metric_fns=[],

@@ -4,10 +4,12 @@ runs = split_runs(dataset, 568)                # {"targets": int32 [568]}
 examples = each_run(dataset, 568, hide_rows)   # {"inputs", "targets"}: int32 [any]
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import seqio
 import tensorflow as tf
+
+from tasks import inline
 
 RUNS_A_CALL = 32
 
@@ -24,8 +26,7 @@ def split_runs(dataset: tf.data.Dataset, length: int, key: str = "targets") -> t
       length: tokens a run.
       key: the feature.
     """
-    runs = dataset.map(lambda x: x[key], num_parallel_calls=tf.data.AUTOTUNE).rebatch(length)
-    return runs.map(lambda tokens: {key: tokens}, num_parallel_calls=tf.data.AUTOTUNE)
+    return inline.map_each(dataset, lambda x: {key: x[key]}).rebatch(length)
 
 
 def each_run(dataset: tf.data.Dataset, length: int, hide_rows: Callable) -> tf.data.Dataset:
@@ -55,7 +56,25 @@ def each_run(dataset: tf.data.Dataset, length: int, hide_rows: Callable) -> tf.d
 
 def unbatch(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """From ragged rows to one example an element, int32 [None] each."""
-    return dataset.unbatch().map(lambda x: {k: tf.ensure_shape(v, [None]) for k, v in x.items()})
+
+    def fn(row):
+        for value in row.values():
+            value.set_shape([None])
+        return row
+
+    return inline.map_each(dataset.unbatch(), fn)
+
+
+def append_eos(
+    dataset: tf.data.Dataset, output_features: Mapping[str, seqio.Feature]
+) -> tf.data.Dataset:
+    """Puts EOS behind every feature that is to have it, as seqio's preprocessor of this name."""
+    ends = {k: [f.vocabulary.eos_id] for k, f in output_features.items() if f.add_eos}
+
+    def fn(example):
+        return {k: tf.concat([v, ends[k]], 0) if k in ends else v for k, v in example.items()}
+
+    return inline.map_each(dataset, fn)
 
 
 def seed_of(tokens: tf.Tensor, seed) -> tf.Tensor:

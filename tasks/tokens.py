@@ -13,7 +13,8 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
-from tasks import vocabularies
+from tasks import inline, vocabularies
+from tasks.runs import unbatch
 
 DOCUMENTS_A_CALL = 64
 _FAST: dict[bytes, object] = {}  # fast tokenizers by their model's bytes
@@ -44,9 +45,8 @@ def tokenize(
         spelled = ids.with_flat_values(tf.gather(forbidden, ids.flat_values))
         return {"targets": tf.where(spelled, vocabulary.unk_id, ids)}
 
-    batches = dataset.map(lambda x: x[key]).batch(DOCUMENTS_A_CALL)
-    rows = batches.map(fn, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
-    return rows.map(lambda x: {"targets": tf.ensure_shape(x["targets"], [None])})
+    batches = inline.map_each(dataset, lambda x: x[key]).batch(DOCUMENTS_A_CALL)
+    return unbatch(batches.map(fn, num_parallel_calls=tf.data.AUTOTUNE))
 
 
 def batch_encoder(vocabulary: seqio.Vocabulary):
