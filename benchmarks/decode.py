@@ -4,11 +4,17 @@
   .venv/bin/python benchmarks/decode.py --size t5_1_1/base --batch 8 --threads 1
 
 Transformers makes a model with random weights, `convert` turns it into a checkpoint, and both
-decode the same inputs to the same length (the end of sequence is forbidden), in turns, in one
-process with the same number of threads. Rates are of generated tokens, medians of the rounds;
-compiling and a first round are not counted. Inputs differ in length; transformers pads a batch to
-its longest. Torch's threads wait for each other awake: with others at work on the machine set
-OMP_WAIT_POLICY=passive and GOMP_SPINCOUNT=0, or compare core-seconds with --threads 1.
+decode the same inputs, in turns, in one process with the same number of threads. Two jobs:
+
+  steps  all outputs are equally long: what a step costs
+  file   outputs end at lengths of their own, evenly from a quarter of the longest: a file of inputs
+         as t5x.infer takes it
+
+How long an output is follows from how long its input is, as if by chance; it ends there and not
+before. Transformers is given them sorted by it, pads a batch to its longest and goes
+on to the longest output. Rates are of generated tokens, medians of the rounds; compiling and a
+first round are not counted. Torch's threads wait for each other awake: with others at work on the
+machine set OMP_WAIT_POLICY=passive and GOMP_SPINCOUNT=0, or compare core-seconds with --threads 1.
 """
 
 import argparse
@@ -30,10 +36,11 @@ PARSER.add_argument("--examples", type=int, default=64)
 PARSER.add_argument("--batch", type=int, default=16)
 PARSER.add_argument("--inputs", type=int, nargs=2, default=(16, 128), help="shortest, longest")
 PARSER.add_argument("--targets", type=int, default=64)
+PARSER.add_argument("--job", choices=("steps", "file"), help="this one alone")
 PARSER.add_argument("--rounds", type=int, default=5)
 PARSER.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
 PARSER.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
-PARSER.add_argument("--profile", help="folder for a trace of one of our rounds")
+PARSER.add_argument("--profile", help="folder for traces of one of our rounds a job")
 
 
 def made(args: argparse.Namespace, folder: Path):
@@ -69,13 +76,19 @@ def inputs_of(args: argparse.Namespace) -> list:
     return [row(n) for n in lengths]
 
 
-def ours_of(args: argparse.Namespace, sizes, arrays, rows):
+def output_lengths(inputs, shortest: int, longest: int):
+    """Tokens of outputs whose inputs have so many."""
+    return shortest + inputs * 37 % (longest - shortest + 1)
+
+
+def ours_of(args: argparse.Namespace, sizes, arrays, rows, shortest: int):
     """Our way as a function of nothing that gives ids, one array [T] an input."""
     import jax
+    import jax.numpy as jnp
     import numpy as np
     from flax.traverse_util import unflatten_dict
 
-    from t5x import decoding, inference, models
+    from t5x import decoder_steps, decoding, inference, models
     from t5x.examples.t5 import network
     from t5x.layer_stacking import stack_layers
     from t5x.partitioning import PjitPartitioner
@@ -87,15 +100,20 @@ def ours_of(args: argparse.Namespace, sizes, arrays, rows):
     class Vocabulary:
         eos_id = 1
 
-    def greedy(*positional, **named):
-        endless = lambda logits, state: logits.at[:, 1].set(decoding.NEG_INF)
-        return decoding.temperature_sample(*positional, logit_callback_fn=endless, **named)
+    class Ending(decoder_steps.DecoderSteps):
+        def __call__(self, ids, cache):
+            logits, cache = super().__call__(ids, cache)
+            wanted = output_lengths(self.cross_mask_B11I.sum((1, 2, 3)), shortest, args.targets)
+            last = (cache["position"] >= wanted)[:, None]
+            is_eos = jnp.arange(logits.shape[-1]) == Vocabulary.eos_id
+            return jnp.where(is_eos == last, logits, decoding.NEG_INF), cache
 
+    models.DecoderSteps = Ending
     model = models.EncoderDecoderModel(
-        network.Transformer(config), None, Vocabulary(), None, decode_fn=greedy
+        network.Transformer(config), None, Vocabulary(), None, decode_fn=decoding.temperature_sample
     )
-    params = jax.device_put(stack_layers(unflatten_dict(arrays, sep="/")))
     partitioner = PjitPartitioner()
+    params = stack_layers(unflatten_dict(arrays, sep="/"))
     params = jax.device_put(params, partitioner.replicated)
     examples = []
     for row in rows:
@@ -107,27 +125,43 @@ def ours_of(args: argparse.Namespace, sizes, arrays, rows):
     return lambda: predictor("predict", params, examples)
 
 
-def theirs_of(args: argparse.Namespace, model, rows):
+def theirs_of(args: argparse.Namespace, model, rows, shortest: int):
     """Transformers' way, the same."""
     import numpy as np
     import torch
+    from transformers import LogitsProcessorList
 
     def batch(some):
         longest = max(map(len, some))
         ids = torch.tensor(np.stack([np.pad(row, (0, longest - len(row))) for row in some])).long()
+        wanted = output_lengths((ids > 0).sum(-1), shortest, args.targets)
+
+        def ends(ids, scores):
+            last = (ids.shape[1] >= wanted)[:, None]
+            is_eos = torch.arange(scores.shape[-1]) == 1
+            return scores.masked_fill(is_eos != last, -1e7)
+
         with torch.inference_mode():
             out = model.generate(
                 input_ids=ids,
                 attention_mask=(ids > 0).long(),
                 do_sample=False,
                 num_beams=1,
-                min_new_tokens=args.targets,
                 max_new_tokens=args.targets,
+                logits_processor=LogitsProcessorList([ends]),
             )
         return list(out[:, 1:].numpy())
 
-    starts = range(0, len(rows), args.batch)
-    return lambda: [ids for start in starts for ids in batch(rows[start : start + args.batch])]
+    order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
+    groups = [order[start : start + args.batch] for start in range(0, len(rows), args.batch)]
+
+    def run():
+        found = {
+            i: ids for g in groups for i, ids in zip(g, batch([rows[i] for i in g]), strict=True)
+        }
+        return [found[i] for i in range(len(rows))]
+
+    return run
 
 
 def timed(run) -> tuple[list, float, float]:
@@ -150,28 +184,36 @@ def main():
         theirs, sizes, arrays = made(args, Path(folder))
     theirs = theirs.to(getattr(torch, args.dtype))
     rows = inputs_of(args)
-    ways = {
-        "transformers": theirs_of(args, theirs, rows),
-        "ours": ours_of(args, sizes, arrays, rows),
-    }
+    jobs = {"steps": args.targets, "file": args.targets // 4}
+    for job in [args.job] if args.job else jobs:
+        shortest = jobs[job]
+        ways = {
+            "transformers": theirs_of(args, theirs, rows, shortest),
+            "ours": ours_of(args, sizes, arrays, rows, shortest),
+        }
+        print(f"{job}: {args.examples} outputs of {shortest} to {args.targets} tokens")
+        wanted = [output_lengths(len(row), shortest, args.targets) for row in rows]
+        compare(ways, wanted, args.rounds)
+        if args.profile:
+            with jax.profiler.trace(os.path.join(args.profile, job)):
+                ways["ours"]()
+
+
+def compare(ways: dict, wanted: list[int], rounds: int):
+    """Prints the rates of both ways, outputs being so long, and their ratio."""
     found = {name: timed(run) for name, run in ways.items()}
-    same = [
-        (a[: args.targets] == b[: args.targets]).mean()
-        for a, b in zip(found["transformers"][0], found["ours"][0], strict=True)
-    ]
+    both = zip(found["transformers"][0], found["ours"][0], wanted, strict=True)
+    same = sum((a[:n] == b[:n]).sum() for a, b, n in both) / sum(wanted)
     seconds = {name: [] for name in ways}
-    for _ in range(args.rounds):
+    for _ in range(rounds):
         for name, run in ways.items():
             seconds[name].append(timed(run)[1:])
-    if args.profile:
-        with jax.profiler.trace(args.profile):
-            ways["ours"]()
-    tokens = args.examples * args.targets
     rates = {}
     for name, taken in seconds.items():
-        wall, worked = (tokens / statistics.median(column) for column in zip(*taken, strict=True))
+        columns = zip(*taken, strict=True)
+        wall, worked = (sum(wanted) / statistics.median(column) for column in columns)
         rates[name] = wall, worked
-        spread = ", ".join(f"{tokens / s:,.0f}" for s, _ in taken)
+        spread = ", ".join(f"{sum(wanted) / s:,.0f}" for s, _ in taken)
         print(
             f"{name:13} {wall:9,.0f} tokens/s  ({spread})  {worked:,.0f} a core-second  "
             f"first round {found[name][1]:.1f} s"
@@ -179,7 +221,7 @@ def main():
     wall, worked = (a / b for a, b in zip(rates["ours"], rates["transformers"], strict=True))
     print(
         f"ours / transformers {wall:.2f} by the clock, {worked:.2f} by core-seconds; "
-        f"{sum(same) / len(same):.1%} of the tokens are the same"
+        f"{same:.1%} of the tokens are the same"
     )
 
 
