@@ -333,11 +333,10 @@ def temperature_sample(
         return _next_state(state, *drawn, last_place, eos_id).replace(cache=new_cache, rng=rng)
 
     rng = jax.random.key(0) if decode_rng is None else decode_rng
-    per_row_index = initial_index is not None
     state = go_on
     if state is None:
-        cache = repeat_rows(cache, rows, num_decodes, cache_offset, per_row_index)
-        index = repeat(initial_index) if per_row_index else 0
+        cache = repeat_rows(cache, rows, num_decodes, cache_offset, initial_index is not None)
+        index = 0 if initial_index is None else repeat(initial_index)
         state = _first_state(repeat(inputs), cache, rng, index)
     stop = until if topk == 1 else None
     state = on_state(_advanced(state, step, unsettled, lambda state: state.step, stop))
