@@ -211,7 +211,8 @@ def corrupt(
     Args:
       tokens: int32 [L], or [n, L] for several runs with equally many noise tokens and spans.
       mask: bool, of the same shape, True where a token is hidden.
-      sentinels: ids of the first, second, ... sentinel; at least as many as there are spans.
+      sentinels: ids of the first, second, ... sentinel, each one below that before it; at least as
+        many as there are spans.
     """
     return _sentinels_for(tokens, mask, sentinels), _sentinels_for(tokens, ~mask, sentinels)
 
@@ -220,7 +221,7 @@ def _sentinels_for(tokens: tf.Tensor, mask: tf.Tensor, sentinels: Sequence[int])
     """Replaces each stretch where `mask` is True by one sentinel, in order."""
     first = mask & ~tf.concat([tf.zeros_like(mask[..., :1]), mask[..., :-1]], -1)
     rank = tf.maximum(tf.cumsum(tf.cast(first, tf.int32), -1) - 1, 0)
-    marks = tf.gather(tf.constant(sentinels, tokens.dtype), tf.where(first, rank, 0))
+    marks = tf.cast(sentinels[0] - rank, tokens.dtype)
     kept = tf.boolean_mask(tf.where(first, marks, tokens), first | ~mask)
     return kept if tokens.shape.rank == 1 else tf.reshape(kept, [tf.shape(tokens)[0], -1])
 

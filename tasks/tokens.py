@@ -37,13 +37,12 @@ def tokenize(
     """
     vocabulary = output_features["targets"].vocabulary
     encode = batch_encoder(vocabulary)
-    forbidden = np.zeros([vocabulary.vocab_size], bool)
-    forbidden[list(vocabularies.sentinels_if_any(vocabulary))] = True
+    allowed = np.arange(vocabulary.vocab_size, dtype=np.int32)
+    allowed[list(vocabularies.sentinels_if_any(vocabulary))] = vocabulary.unk_id
 
     def fn(texts):
         ids = encode(texts)
-        spelled = ids.with_flat_values(tf.gather(forbidden, ids.flat_values))
-        return {"targets": tf.where(spelled, vocabulary.unk_id, ids)}
+        return {"targets": ids.with_flat_values(tf.gather(allowed, ids.flat_values))}
 
     batches = inline.map_each(dataset, lambda x: x[key]).batch(DOCUMENTS_A_CALL)
     return unbatch(batches.map(fn, num_parallel_calls=tf.data.AUTOTUNE))
