@@ -7,10 +7,12 @@ import time
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import seqio
 import zstandard
 from file_server import FileServer
 
-from tasks import patience, sources, spool
+from t5x import batches, train
+from tasks import corpora, patience, sources, spool, vocabularies
 from tasks.sources import CorpusSource
 from tasks.spool import Spool
 
@@ -158,3 +160,30 @@ def test_reading_ahead_stays_within_half_of_the_bound(tmp_path, monkeypatch):
         assert len(list(texts)) == len(TEXTS) - 1
     assert sum(p.stat().st_size for p in (tmp_path / "spool").glob("*.piece")) <= 60_000
     spool.keep(None)
+
+
+def test_a_training_stream_goes_on_through_an_outage_where_the_environment_names_a_spool(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sources, "REMOTE_PART_BYTES", 16384)
+    monkeypatch.setenv("STREAM_CACHE_DIR", str(tmp_path / "spool"))
+    monkeypatch.setenv("STREAM_CACHE_GB", "0.1")
+    (tmp_path / "served").mkdir()
+    _corpus(tmp_path / "served", "jsonl")
+    with FileServer(tmp_path / "served") as server:
+        source = CorpusSource(files={"train": f"{server.url}/a.jsonl"}, patience=QUICK)
+        corpora.add("spooled", source, vocabularies.ro_mini_model)
+        lengths = {"inputs": 64, "targets": 64}
+        cfg = batches.DatasetConfig("spooled", lengths, "train", 8, True, 0, pack=True)
+        try:
+            train.spool_streams({"train": cfg, "train_eval": None})
+            assert spool.current is not None
+            stream = batches.TrainStream(cfg, seqio.EncDecFeatureConverter, (0, 8), 0, shards=1)
+            next(stream)
+            _wait_until_quiet(server)
+            server.down = True
+            while stream.counts()["spooled"]["epochs"] < 2:  # from the spool alone
+                next(stream)
+        finally:
+            spool.keep(None)
+    assert any((tmp_path / "spool").rglob("*"))
