@@ -19,7 +19,7 @@ import numpy as np
 from convert import checkpoint_writer, output, rules, runs, to_hf, verify
 from convert.checkpoint_writer import blocks
 from convert.config import Sizes, sizes_of_hugging_face
-from convert.processes import give_back_freed_memory
+from convert.processes import give_back_freed_memory, run_apart
 from convert.published import Published, Stored
 from t5x.checkpoint_reader import open_checkpoint
 from t5x.lazy_array import LazyArray, from_numpy
@@ -94,6 +94,28 @@ def _check_equal(path: Path, wanted: dict[str, LazyArray]) -> None:
             raise ValueError(f"{path}: {name} was not written as it was read.")
 
 
+def _write(folder: Path, run_folder: Path, step: int) -> Sizes:
+    """Writes all of a run but its proof, from a Hugging Face folder; returns its network.
+
+    Raises:
+      ValueError: for another kind of model or damaged weights.
+    """
+    model = Published.open(folder)
+    sizes = sizes_of_hugging_face(model.config)
+    sizes = dataclasses.replace(sizes, logits_via_embedding=model.tied())
+    tree = parameters(model, sizes)
+    output.check_room(run_folder.parent, sum(4 * math.prod(a.shape) for a in tree.values()))
+    arrays = {f"target/{name}": _checked(name, array) for name, array in tree.items()}
+    arrays["state/step"] = from_numpy(np.asarray(step, np.int32))
+    checkpoint = run_folder / f"checkpoint_{step}"
+    checkpoint_writer.write(checkpoint, arrays)
+    _check_equal(checkpoint, tree)
+    if (folder / "spiece.model").is_file():
+        shutil.copyfile(folder / "spiece.model", run_folder / runs.VOCABULARY)
+    (run_folder / runs.GIN_FILES[0]).write_text(gin_of(sizes, model.byte_sentinels()))
+    return sizes
+
+
 def write_checkpoint(
     folder: Path,
     run_folder: Path,
@@ -103,32 +125,21 @@ def write_checkpoint(
 ) -> str:
     """Writes `run_folder/checkpoint_<step>` from a Hugging Face folder; returns its path.
 
-    `apart`: as `convert.verify.prove` takes it.
+    `apart`: as `convert.verify.prove` takes it; what reads a .bin, PyTorch, then ends before the
+    proof begins.
 
     Raises:
       ValueError: for another kind of model, damaged weights, a checkpoint that is there already,
         logits that differ, or a full disk; nothing is left then.
     """
-    model = Published.open(folder)
-    sizes = sizes_of_hugging_face(model.config)
-    sizes = dataclasses.replace(sizes, logits_via_embedding=model.tied())
-    tree = parameters(model, sizes)
     if runs.holds_run(run_folder):
         raise ValueError(f"{run_folder} holds a run already: name an empty folder.")
-    output.check_ours(run_folder)
-    output.check_room(run_folder.parent, sum(4 * math.prod(a.shape) for a in tree.values()))
-    arrays = {f"target/{name}": _checked(name, array) for name, array in tree.items()}
-    arrays["state/step"] = from_numpy(np.asarray(step, np.int32))
     with output.staged(run_folder) as temporary:
-        checkpoint = temporary / f"checkpoint_{step}"
-        checkpoint_writer.write(checkpoint, arrays)
-        _check_equal(checkpoint, tree)
+        sizes = run_apart(apart, _write, folder, temporary, step)
         give_back_freed_memory()
         if verify_logits:
-            verify.prove(folder, [str(checkpoint)], sizes, "float32", apart=apart)
-        if (folder / "spiece.model").is_file():
-            shutil.copyfile(folder / "spiece.model", temporary / runs.VOCABULARY)
-        (temporary / runs.GIN_FILES[0]).write_text(gin_of(sizes, model.byte_sentinels()))
+            checkpoint = str(temporary / f"checkpoint_{step}")
+            verify.prove(folder, [checkpoint], sizes, "float32", apart=apart)
     return str(run_folder.resolve() / f"checkpoint_{step}")
 
 

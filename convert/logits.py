@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from convert.config import Sizes
-from convert.trees import Array, Tree, row_blocks
+from convert.trees import Array, Tree, read_rows, row_blocks
 
 
 def _nested(tree: Tree, prefix: str) -> dict:
@@ -71,9 +71,9 @@ class _Stack:
 def _rows(table_VD: Array, ids: np.ndarray) -> np.ndarray:
     """The table's rows [..., D] for ids [...]."""
     found = np.empty((*ids.shape, table_VD.shape[1]), np.float32)
-    for block, rows in row_blocks(table_VD):
+    for block in row_blocks(table_VD):
         here = (ids >= block.start) & (ids < block.stop)
-        found[here] = rows[ids[here] - block.start]
+        found[here] = read_rows(table_VD, block)[ids[here] - block.start]
     return found
 
 
@@ -103,6 +103,7 @@ def trainer_logits(tree: Tree, sizes: Sizes, batch: dict[str, Any]) -> np.ndarra
     y = np.asarray(_Stack("decoder", tree, sizes, config)(y, mask, encoded, cross_mask))
     if sizes.tied:
         y = y / np.sqrt(np.float32(sizes.emb_dim))
-        return np.concatenate([y @ rows.T for _, rows in row_blocks(table_VD)], axis=-1)
-    kernel_DV = row_blocks(tree["decoder/logits_dense/kernel"])
-    return sum(y[..., block] @ rows for block, rows in kernel_DV)
+        parts = [y @ read_rows(table_VD, block).T for block in row_blocks(table_VD)]
+        return np.concatenate(parts, axis=-1)
+    kernel_DV = tree["decoder/logits_dense/kernel"]
+    return sum(y[..., block] @ read_rows(kernel_DV, block) for block in row_blocks(kernel_DV))

@@ -32,12 +32,12 @@ def give_back_freed_memory() -> None:
 
 
 def answer(question: BinaryIO, place: BinaryIO) -> None:
-    """Calls the function that was asked for, and writes what it gives, or the ValueError."""
+    """Calls the function that was asked for, and writes what it gives, or why it does not."""
     give_back_freed_memory()
     function, args = pickle.load(question)
     try:
         result = (function(*args), None)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         result = (None, error)
     pickle.dump(result, place, protocol=5)
 
@@ -46,7 +46,7 @@ def run_apart(apart: bool, function: Callable, *args) -> Any:
     """What a function of a module gives; if `apart`, computed in a process of its own.
 
     Raises:
-      ValueError: as the function does.
+      ValueError, OSError: as the function does.
       ChildProcessError: the process has ended without an answer; it has said why, unless it was
         killed.
     """

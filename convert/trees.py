@@ -30,7 +30,7 @@ class Array(Protocol):
 
 
 Tree = Mapping[str, Array]
-_BLOCK = 64 << 20  # bytes of rows read at once: what T5X and the trainer write as one chunk
+_BLOCK = 32 << 20  # bytes of rows read at once: half of what T5X and the trainer write as a chunk
 _SCANNED = re.compile(r"^(encoder|decoder)/(?:\1|layers)/(.+)$")
 
 
@@ -72,7 +72,10 @@ class _Layer:
         self.shape, self.dtype = shape, stacked.dtype
 
     def read(self, index: Index = ()) -> np.ndarray:
-        return self._kept.read(self._stacked)[:, self._layer].reshape(self.shape)[index]
+        if index == ():  # whole, as for every layer in turn
+            return self._kept.read(self._stacked)[:, self._layer].reshape(self.shape)
+        layer = self._stacked.read((slice(None), self._layer))
+        return layer.reshape(self.shape)[index]
 
 
 def _layer_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -145,13 +148,16 @@ def open_tree(paths: list[str]) -> Tree:
     return average([per_layer(tree) for tree in opened])
 
 
-def row_blocks(array: Array) -> Iterator[tuple[slice, np.ndarray]]:
-    """The rows of a matrix as float32, some 64 MB at a time."""
+def row_blocks(array: Array) -> Iterator[slice]:
+    """Runs of rows that make a matrix, each some 32 MB in float32."""
     length, width = array.shape
     rows = max(1, _BLOCK // (4 * width))
-    for start in range(0, length, rows):
-        block = slice(start, min(start + rows, length))
-        yield block, np.asarray(array.read((block,)), np.float32)
+    return (slice(start, min(start + rows, length)) for start in range(0, length, rows))
+
+
+def read_rows(array: Array, block: slice) -> np.ndarray:
+    """Rows of a matrix, float32."""
+    return np.asarray(array.read((block,)), np.float32)
 
 
 def own_bias(tree: Tree) -> bool:

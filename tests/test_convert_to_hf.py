@@ -137,16 +137,24 @@ def test_transformers_loads_what_is_spread_over_files(tmp_path):
     assert output.record(folder)["proof"]["largest_difference"] < 1e-4
 
 
-def test_all_checkpoints_or_their_mean(run_folder):
-    shutil.copytree(run_folder / "checkpoint_25", run_folder / "checkpoint_50")
+def test_all_checkpoints_or_their_mean(run_folder, capsys):
+    found = trees.open_tree([str(run_folder / "checkpoint_25")])
+    double = {f"target/{name}": array.read() * 2 for name, array in found.items()}
+    checkpoint_writer.write(run_folder / "checkpoint_50", tree(double))
     quick = ("--vocabulary", "none", "--no_verify")
-    assert convert(run_folder / "checkpoint_25", *quick, "--all") == 0
     out = run_folder.parent / "run_hf"
+    assert convert(run_folder / "checkpoint_25", *quick) == 0
+    assert [path.name for path in out.iterdir()] == ["checkpoint_25"]
+    capsys.readouterr()
+    assert convert(run_folder / "checkpoint_25", *quick, "--all") == 0
     assert {path.name for path in out.iterdir()} == {"checkpoint_25", "checkpoint_50"}
+    first, second = capsys.readouterr().out.splitlines()
+    assert "checkpoint_25 is done" in first
+    assert "checkpoint_50 ->" in second
     assert convert(run_folder, *quick, "--average", 2) == 0
     mean = safetensors.numpy.load_file(out / "checkpoint_50_mean_of_2" / "model.safetensors")
     one = safetensors.numpy.load_file(out / "checkpoint_25" / "model.safetensors")
-    assert all(np.array_equal(mean[name], one[name]) for name in one)
+    assert all(np.array_equal(mean[name], one[name] * np.float32(1.5)) for name in one)
 
 
 def test_no_verify_is_written_into_the_card(run_folder):
