@@ -5,25 +5,17 @@
 
 Makes a checkpoint with random weights (kept for the next run), then, each in a process of its own:
 
-- load everything: read the whole tree, build the model, `save_pretrained`;
-- ours: `convert/convert.sh` writing the same model.safetensors, a tensor at a time;
+- load everything: read the whole tree, build the model, `save_pretrained`; nothing is proved;
+- ours: `convert/convert.sh` writing the same model.safetensors a tensor at a time, and a tokenizer;
 - ours, with flax_model.msgpack beside it, and with the proof;
-- the way back, `from_hf`, without and with the proof.
+- the way back, `from_hf`, without and with the proof;
+- with --corpus, and nothing else: `vocabulary.trim` of the checkpoint and its vocabulary, which has
+  the pieces of --model and pairs of Chinese letters up to the network's size.
 
 Peak memory, looked at every 20 ms, is what a process and its children hold of their own (anonymous
-pages) and, in brackets, with the files that they map, which the system takes back at need.
-
-On two cores, T5 1.1 large (783 M parameters, its largest tensor 126 MB):
-
-  load everything        36.5 s (1.00)    9238 MB (1.00)  [9358 MB]
-  ours                   11.2 s (0.31)     390 MB (0.04)  [426 MB]
-  ours + Flax            18.4 s (0.50)     379 MB (0.04)  [416 MB]
-  ours + Flax + proof    34.6 s (0.95)     495 MB (0.05)  [688 MB]
-  back + proof           40.3 s (1.10)     397 MB (0.04)  [651 MB]
-
-and T5 1.1 XL (2,850 M parameters, 11.4 GB, its largest tensor 251 MB) with --memory 4:
-
-  ours + proof          108.1 s            797 MB         [988 MB]
+pages) and, in brackets, with the files that they map, which the system takes back at need. The
+first line says what they may hold: the largest tensor twice and 300 MB. What was measured stands in
+benchmarks/README.md.
 """
 
 import argparse
@@ -80,7 +72,9 @@ def drawn(tensor, sizes):
     scale = 1.0 if tensor.letters in ("VD", "HR") else tensor.shape[0] ** -0.5
     if "/query/" in tensor.source:
         scale *= sizes.head_dim**-0.5
-    return rng.normal(0, scale, tensor.shape).astype(np.float32)
+    values = rng.standard_normal(tensor.shape, np.float32)
+    values *= np.float32(scale)
+    return values
 
 
 def make_run(run: Path, size: str, model: Path = MINI) -> tuple[int, int]:
