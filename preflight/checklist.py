@@ -38,7 +38,7 @@ RUN: tuple[tuple[str, Callable[[Subject], Row]], ...] = (
 )
 
 # What looks at the compiled step.
-STEP = ("memory", "speed", "duration", "input", "collectives", "compilation")
+STEP = ("memory", "speed", "duration", "input", "collectives", "compilation", "decoding")
 
 
 def inspect(
@@ -114,8 +114,8 @@ def of_step(asked: Recipe, s: Subject, cache: str | None, say: Callable[[str], N
         costs.collectives,
         lambda t: costs.compilation(t, cache),
     )
-    rows += [judge(n, priced, check) for n, check in zip(STEP[1:], checks, strict=True)]
-    return rows
+    rows += [judge(n, priced, check) for n, check in zip(STEP[1:-1], checks, strict=True)]
+    return [*rows, judge(STEP[-1], costs.decoding, asked, s.tpu, s)]
 
 
 def _priced(trial: Callable[[], Trial], check: Callable[[Trial], Row]) -> Row:

@@ -7,7 +7,14 @@ Each takes the trial of the run as its gin files have it. Without figures there 
 and the rows read "not checked".
 """
 
-from preflight.compiler import Figures, OutOfMemory
+from preflight.compiler import (
+    CompileError,
+    Figures,
+    OutOfMemory,
+    RunRequest,
+    compile_decoding,
+)
+from preflight.recipe import Recipe
 from preflight.slices import Slice
 from preflight.subject import Subject
 from preflight.trials import Trial
@@ -114,6 +121,29 @@ def compilation(trial: Trial, cache: str | None) -> Row:
     return ok(
         f"{figure}; {many(len(figures.cached), 'program')} kept", to_set=todo, numbers=numbers
     )
+
+
+def decoding(asked: Recipe, tpu: Slice, s: Subject) -> Row:
+    """Whether there is room to decode at an evaluation, beside the state of training."""
+    cfg = s.run.infer_eval_dataset_cfg
+    if cfg is None:
+        return ok("nothing is decoded")
+    s.require_vocabulary()
+    batch = f"a batch of {cfg.batch_size} at an evaluation"
+    less = "infer_eval/utils.DatasetConfig.batch_size to less"
+    try:
+        found = compile_decoding(RunRequest(tpu.name, asked))
+    except OutOfMemory as error:
+        need = f"{error.used:.2f} GiB, of which {_place(tpu)} has {error.limit:.2f}"
+        return fails(f"to decode {batch} needs {need}", less)
+    except CompileError as error:
+        raise NotChecked(str(error)) from error
+    used, held, most = found["used_gib"], found["held_gib"], tpu.chip.hbm
+    figure = f"{batch}: {used:.2f} GiB of {most:.2f} on {_place(tpu)}, {_size(held)} of it held by "
+    figure += f"training; {found['compile_seconds']:.0f} s to compile"
+    if used > most:
+        return fails(figure, less, numbers=found)
+    return ok(figure, numbers=found)
 
 
 def _figures(trial: Trial) -> Figures:

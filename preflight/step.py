@@ -7,12 +7,13 @@ Model, optimizer, trainer and layout are those that `t5x.train` would make of th
 """
 
 import argparse
+import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from t5x import batches
+from t5x import batches, inference, precompile
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import StateSpecs, state_specs
 from t5x.trainer import Trainer
@@ -39,6 +40,24 @@ def train_step(
     )
     trainer.check_batch(run.train_dataset_cfg.batch_size)
     return trainer, batch_shapes(run)
+
+
+def decoding(
+    run: argparse.Namespace, devices: list[jax.Device]
+) -> tuple[jax.stages.Lowered, StateSpecs]:
+    """What decodes a batch of `infer_eval` over `devices`, and the state that stands beside it.
+
+    Lengths that are taken from the examples are those of training here.
+    """
+    cfg = run.infer_eval_dataset_cfg
+    lengths = cfg.task_feature_lengths or run.train_dataset_cfg.task_feature_lengths
+    cfg = dataclasses.replace(cfg, task_feature_lengths=lengths)
+    partitioner = run.partitioner.over(devices)
+    specs = state_specs(run.model, partitioner, batches.feature_shapes(cfg))
+    predictor = inference.Predictor(run.model, partitioner, cfg.batch_size)
+    example = precompile.example_of(run.model, cfg)
+    (program,) = predictor.lower("predict", specs.state.params, example)
+    return program, specs
 
 
 def batch_shapes(run: argparse.Namespace) -> dict[str, jax.ShapeDtypeStruct]:

@@ -174,9 +174,11 @@ class Subject:
         self.require_vocabulary()
         cfg, task = self.data, self.task
         if hasattr(task.source, "peek"):
-            texts = self.texts()
+            features = {"text": self.texts()}
+            if peek := getattr(task.source, "peek_features", None):  # of several columns
+                features = self.ask(task.source, lambda: peek(cfg.split, DOCUMENTS))
             slices = tf.data.Dataset.from_tensor_slices
-            make = lambda split, shuffle_files=False, seed=None: slices({"text": texts})
+            make = lambda split, shuffle_files=False, seed=None: slices(features)
             source = seqio.FunctionDataSource(make, [cfg.split])
             task = seqio.Task(
                 task.name,

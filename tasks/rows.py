@@ -164,3 +164,13 @@ class Rows(CorpusSource):
     def peek(self, split: str = "train", n: int = 1, limit_s: float = 30.0) -> list[str]:
         """As CorpusSource has it; columns stand line by line."""
         return [text.replace(SEPARATOR, "\n") for text in super().peek(split, n, limit_s)]
+
+    def peek_features(
+        self, split: str = "train", n: int = 1, limit_s: float = 30.0
+    ) -> dict[str, list[str]]:
+        """Returns what `peek` does as features, by name."""
+        found = super().peek(split, n, limit_s)
+        if not self.names:
+            return {"text": found}
+        rows = [[part.strip() for part in text.split(SEPARATOR)] for text in found]
+        return {name: [row[i] for row in rows] for i, name in enumerate(self.names)}

@@ -10,7 +10,8 @@ import seqio
 from preflight import corpus, places, vocabularies
 from preflight.subject import is_local
 from preflight.verdicts import FAILS, NOT_CHECKED, OK, WARNING, NotChecked, judge
-from tasks import corpora
+from tasks import corpora, pairs
+from tasks.rows import Rows
 from tasks.sources import CorpusSource
 from vocabulary import proto
 
@@ -277,3 +278,21 @@ def test_nothing_is_waited_for_for_ever():
         places.within(0.01, threading.Event().wait, "the corpus")
     with pytest.raises(KeyError):
         places.within(5, lambda: {}["x"], "x")
+
+
+def test_pairs_are_measured_and_shown_as_the_task_makes_them(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    row = json.dumps({"a": "Ana are mere și pere. " * 8, "b": "Are mere."}) + "\n"
+    path.write_text(row * 40)
+    source = Rows(files={"train": str(path)}, columns={"inputs": "a", "targets": "b"})
+    pairs.add("planted_pairs", source, MODEL, prefix="sumar: ")
+    try:
+        data = dataclasses.replace(planted.TRAIN, mixture_or_task_name="planted_pairs")
+        subject = planted.subject(train_dataset_cfg=data, train_eval_dataset_cfg=None)
+        assert [judge("check", check, subject).verdict for check in ALL[:2]] == [OK, OK]
+        inputs, targets = corpus.example(subject).text.splitlines()
+        assert inputs.split() == ["inputs", "sumar:", *(["Ana", "are", "mere", "și", "pere."] * 8)]
+        assert targets.split() == ["targets", "Are", "mere."]
+        assert 0 < min(corpus.measured(subject)) < 1
+    finally:
+        seqio.TaskRegistry.remove("planted_pairs")

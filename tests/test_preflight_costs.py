@@ -4,6 +4,7 @@ The compiler is a made-up one here, whose memory and cycles are a line of arithm
 """
 
 import ast
+import dataclasses
 import math
 
 import planted
@@ -157,6 +158,35 @@ def test_a_compiler_that_fails_otherwise_is_not_checked(monkeypatch):
     monkeypatch.setattr("preflight.trials.compile_step", crash)
     row = judge("memory", costs.memory, attempt(RECIPE, V4_8), V4_8)
     assert (row.verdict, row.figure) == (NOT_CHECKED, "status -6")
+
+
+@pytest.mark.parametrize(("used", "verdict"), [(3.0, OK), (99.0, FAILS)])
+def test_decoding_needs_room_beside_the_training_state(monkeypatch, used, verdict):
+    found = {"used_gib": used, "held_gib": 1.5, "compile_seconds": 9.0}
+    monkeypatch.setattr(costs, "compile_decoding", lambda request: found)
+    data = dataclasses.replace(planted.TRAIN, split="validation", batch_size=24)
+    row = judge(
+        "decoding", costs.decoding, RECIPE, V4_8, planted.subject(infer_eval_dataset_cfg=data)
+    )
+    assert row.verdict == verdict
+    assert f"a batch of 24 at an evaluation: {used:.2f} GiB of" in row.figure
+    assert ("batch_size to less" in row.to_set) is (verdict == FAILS)
+
+
+def test_a_decoding_that_does_not_fit_or_compile_is_told(monkeypatch):
+    subject = planted.subject(infer_eval_dataset_cfg=planted.TRAIN)
+
+    def raising(error):
+        def compile_decoding(request):
+            raise error
+
+        monkeypatch.setattr(costs, "compile_decoding", compile_decoding)
+        return judge("decoding", costs.decoding, RECIPE, V4_8, subject)
+
+    row = raising(OutOfMemory("planted", 40.0, 31.75, 1.0))
+    assert row.verdict == FAILS
+    assert "needs 40.00 GiB, of which" in row.figure
+    assert raising(CompileError("planted")).verdict == NOT_CHECKED
 
 
 def test_every_row_has_its_numbers(compiler):

@@ -9,7 +9,7 @@ import pytest
 import toy
 
 from preflight import costs, cures, recipe, slices, step
-from preflight.compiler import RunRequest, compile_step
+from preflight.compiler import RunRequest, compile_decoding, compile_step
 from preflight.price import price
 from preflight.recipe import Recipe
 from preflight.subject import Subject
@@ -159,3 +159,16 @@ def test_a_batch_that_does_not_fit_is_cured_on_the_compiler_itself(tmp_path):
     assert cheapest is not None
     assert cheapest.used_gib < s.tpu.chip.hbm
     assert {name for trial in tried for name, _ in trial.settings} >= {MICROBATCHES, REMAT}
+
+
+@pytest.mark.slow
+def test_what_decodes_at_an_evaluation_compiles_for_a_v4_8():
+    with planted.gin_apart():
+        asked = Recipe(("gin/ro_diacritics_tiny.gin",))
+        run = recipe.load(asked)
+        found = compile_decoding(RunRequest("v4-8", asked))
+        parameters, optimizer, _ = counted(run)
+    held = (parameters + optimizer) / GIB
+    assert found["held_gib"] == pytest.approx(held, rel=0.05)
+    # Decoding reads the parameters gathered and laid out, and keeps keys and values beside them.
+    assert held + parameters / GIB < found["used_gib"] < 1
