@@ -88,8 +88,9 @@ class Pool:
         """The programs for batches of this shape, given as ShapeDtypeStructs."""
         begin = self._begin.lower(params, batch, np.uint32(0))
         yield begin
-        rest, until = begin.out_info, np.int32(0)
-        yield self._go_on.lower(params, rest, _shape_alone(batch), until)
+        struct = lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
+        rest = jax.tree.map(struct, begin.out_info, begin.compile().output_shardings)
+        yield self._go_on.lower(params, rest, _shape_alone(batch), np.int32(0))
         pairs = np.zeros((self._rows(batch), 2), np.int32)
         yield self._move.lower(rest, rest, pairs, np.int32(0))
 

@@ -132,3 +132,20 @@ def test_thin_batches_are_taken_apart():
     assert sorted(held) == ["a0", "a1", "a3", "b2", "b3", "c0", "c1", "c2", "c3", "d1", "d2"]
     for part in merged:
         assert {row: part.rest["one"][row] for row in part.places} == part.places
+
+
+def test_what_is_compiled_ahead_is_what_is_asked_for(params):
+    model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:1])
+    predictor = inference.Predictor(model, partitioner, 4, length_buckets=2)
+    shapes = state_specs(model, partitioner, ANY).state.params
+    example = {k: jax.ShapeDtypeStruct(x.shape, x.dtype) for k, x in examples(1)[0].items()}
+    ahead = [program.as_text() for program in predictor.lower("predict", shapes, example)]
+    assert len(ahead) == 2 * 3  # for each length to begin, to go on and to move
+    laid_out, pool = predictor.laid_out(params), predictor._pool
+    (batch, _, number), *_ = predictor.batches(examples(4))
+    begin = pool._begin.lower(laid_out, batch, number)
+    rest = pool._begin(laid_out, batch, number)
+    targets, pairs = pooled._shape_alone(batch), np.zeros((4, 2), np.int32)
+    go_on = pool._go_on.lower(laid_out, rest, targets, np.int32(3))
+    move = pool._move.lower(rest, rest, pairs, np.int32(1))
+    assert {program.as_text() for program in (begin, go_on, move)} <= set(ahead)
