@@ -109,6 +109,8 @@ def test_summaries_are_generated_during_training_and_measured_as_the_library_doe
         "TRAIN_STEPS": 100,
         "EVAL_PERIOD": 50,
         "EVAL_STEPS": 1,
+        "KEEP_BEST": 1,
+        "BEST_METRIC": "inference_eval/small_summaries/rougeLsum",
         "BATCH_SIZE": 16,
         "utils.create_learning_rate_scheduler.base_learning_rate": 0.01,
     }
@@ -119,3 +121,11 @@ def test_summaries_are_generated_during_training_and_measured_as_the_library_doe
     direct = rouge([line["target"] for line in lines], [line["prediction"] for line in lines])
     assert {name: rows[-1][name] for name in direct} == pytest.approx(direct)
     assert all(rows[-1][name] > 0 for name in ROUGE[:1])
+    best = max(rows, key=lambda row: row["rougeLsum"])
+    generated = (tmp_path / "run/generated_predictions.jsonl").read_text().splitlines()
+    generated = [json.loads(line) for line in generated]
+    assert {(line["task"], line["step"]) for line in generated} == {
+        ("small_summaries", best["step"])
+    }
+    direct = rouge(*([line[side] for line in generated] for side in ("target", "prediction")))
+    assert best["rougeLsum"] == pytest.approx(direct["rougeLsum"])

@@ -1,5 +1,6 @@
 """Real training processes: interrupted they end, and killed at any moment they lose nothing."""
 
+import json
 import random
 import re
 import signal
@@ -8,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from pods import ROOT, Pod
+from pods import ROOT, SMALL, Pod
 
 from t5x import checkpoint_folders
 
@@ -69,6 +70,45 @@ def test_two_and_four_processes_learn_what_one_does(tmp_path, programs):
     assert found[1][30] < 0.95 * found[1][1]
     for processes in (2, 4):
         assert found[processes] == pytest.approx(found[1], rel=2e-3)
+
+
+FINE_TUNE = """
+from t5x import trainer
+include 'gin/ro_diacritics_tiny.gin'
+INITIAL_CHECKPOINT_PATH = []
+TASK_FEATURE_LENGTHS = {'inputs': 32, 'targets': 32}
+BATCH_SIZE = 8
+EVAL_PERIOD = 4
+EVALUATOR_NUM_EXAMPLES = 12
+utils.SaveCheckpointConfig.period = 4
+train_script.train.train_eval_dataset_cfg = None
+train_script.train.actions = {'INFER_EVAL': [@trainer.EarlyStoppingAction()]}
+trainer.EarlyStoppingAction.metric = ('ro_mini_diacritics', 'word_accuracy')
+trainer.EarlyStoppingAction.mode = 'max'
+trainer.EarlyStoppingAction.patience = 1
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_decode_measure_and_stop_as_one_does(tmp_path, programs):
+    """After a few steps nothing is restored, so the second evaluation is no better: it ends."""
+    sizes = "\n".join(line for line in SMALL.splitlines() if line.startswith("network."))
+    found = []
+    for processes in (1, 2):
+        folder = tmp_path / str(processes)
+        with Pod(folder, 40, processes, programs, FINE_TUNE + sizes) as pod:
+            assert pod.ends() == [0] * processes, pod.said()
+        measured = folder / "run/inference_eval/ro_mini_diacritics-metrics.jsonl"
+        rows = [json.loads(line) for line in measured.read_text().splitlines()]
+        assert [row["step"] for row in rows] == [4, 8]
+        generated = (folder / "run/generated_predictions.jsonl").read_text().splitlines()
+        found.append((rows, [json.loads(line) for line in generated]))
+    (rows, predictions), (others, others_predictions) = found
+    assert len(predictions) == 12
+    assert predictions[0]["step"] == 4
+    assert others_predictions == predictions
+    for row, other in zip(rows, others, strict=True):
+        assert other == pytest.approx(row)
 
 
 @pytest.mark.slow
