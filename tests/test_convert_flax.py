@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from convert_fakes import FAMILIES, arrays, tree
 
-from convert import logits, rules, to_hf, vocabularies
+from convert import logits, rules, to_hf, verify, vocabularies
 from convert.batch import fixed_batch
 from convert.config import generation_config, hugging_face_config
 
@@ -38,12 +38,16 @@ for folder in sys.argv[1:]:
     logits = model(ids, attention_mask=mask, decoder_input_ids=shifted).logits
     np.save(f"{folder}/logits.npy", logits)
 """
-NAMES = ("t5_1_0", "t5_1_1")
+FOLDERS = {
+    "relu": ("t5_1_0", "float32"),
+    "gelu": ("t5_1_1", "float32"),
+    "rounded": ("t5_1_1", "bfloat16"),
+}
 
 
-def write(folder, sizes, values):
+def write(folder, sizes, values, dtype):
     folder.mkdir()
-    job = to_hf.Job(sizes=sizes, out=folder, formats=("flax",))
+    job = to_hf.Job(sizes=sizes, out=folder, formats=("flax",), dtype=dtype)
     to_hf.write_weights(folder, tree(values), rules.tensors(sizes), job)
     to_hf.write_json(folder / "config.json", hugging_face_config(sizes, "t5"))
     to_hf.write_json(folder / "generation_config.json", generation_config())
@@ -57,12 +61,12 @@ def test_transformers_4_computes_the_trainers_logits_and_ids(tmp_path):
     vocabulary = vocabularies.Vocabulary(str(MINI), 0)
     vocabulary.write(tmp_path / "tokenizer")
     (tmp_path / "texts.json").write_text(json.dumps(vocabularies.SAMPLE))
-    batch = fixed_batch(FAMILIES[NAMES[0]])
+    batch = fixed_batch(FAMILIES["t5_1_0"])
     np.savez(tmp_path / "batch.npz", **batch)
-    for name in NAMES:
-        write(tmp_path / name, FAMILIES[name], arrays(FAMILIES[name]))
+    for folder, (name, dtype) in FOLDERS.items():
+        write(tmp_path / folder, FAMILIES[name], arrays(FAMILIES[name]), dtype)
     done = subprocess.run(
-        [ENVIRONMENT / "bin" / "python", "-c", PROGRAM, *NAMES],
+        [ENVIRONMENT / "bin" / "python", "-c", PROGRAM, *FOLDERS],
         cwd=tmp_path,
         env=os.environ | {"XLA_FLAGS": ""},
         capture_output=True,
@@ -71,10 +75,11 @@ def test_transformers_4_computes_the_trainers_logits_and_ids(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "newly initialized" not in done.stderr
     assert "not used" not in done.stderr
-    for name in NAMES:
+    for folder, (name, dtype) in FOLDERS.items():
         sizes = FAMILIES[name]
-        ours = logits.trainer_logits(tree(arrays(sizes)), sizes, batch)
-        np.testing.assert_allclose(np.load(tmp_path / name / "logits.npy"), ours, atol=1e-4)
+        weights = verify.rounded(tree(arrays(sizes)), dtype)
+        ours = logits.trainer_logits(weights, sizes, batch)
+        np.testing.assert_allclose(np.load(tmp_path / folder / "logits.npy"), ours, atol=1e-4)
     trained = vocabulary.trained()
     wanted = [[*trained.encode(text), trained.eos_id] for text in vocabularies.SAMPLE]
     fast, slow = json.loads((tmp_path / "ids.json").read_text())
