@@ -8,10 +8,18 @@
 A letter of the input that has diacritics already keeps them. What the vocabulary cannot spell is
 the unknown piece, one a character, and comes out as it went in. The input is one line, blanks
 single (`sentences.split` gives such).
+
+    constraint = Diacritics(vocabulary, "ro", words=["fată", "fața"])
+
+then the model chooses between these two for every "fata", in capitals too; of a word that the list
+lacks, as of "vine", all spellings stay possible. So a model need not have learned all words: it
+chooses between those that are known.
 """
 
 import collections
-from collections.abc import Callable, Sequence
+import functools
+import re
+from collections.abc import Callable, Iterable, Sequence
 
 import seqio
 
@@ -19,6 +27,9 @@ from tasks.letters import alphabet
 
 Allowed = Callable[[int, Sequence[int]], list[int]]
 Finish = Callable[[int, Sequence[int]], str]
+Spans = list[tuple[int, int, list[str]]]  # begin and end of a word in a text, what it may be
+Fits = Callable[[str, str], bool]
+WORD = re.compile(r"[^\W\d_]+")
 
 
 class Diacritics:
@@ -27,10 +38,17 @@ class Diacritics:
     Args:
       vocabulary: of the model.
       language: of `tasks.letters.LETTERS`.
+      words: known ones. A word with the letters of some of them, but for diacritics and capitals,
+        becomes one of these; other words are free.
     """
 
-    def __init__(self, vocabulary: seqio.Vocabulary, language: str = "ro"):
+    def __init__(
+        self, vocabulary: seqio.Vocabulary, language: str = "ro", words: Iterable[str] = ()
+    ):
         self._letters = alphabet(language)
+        self._words: dict[str, list[str]] = collections.defaultdict(list)
+        for word in dict.fromkeys(word.lower() for word in words):
+            self._words[self._letters.bare(word)].append(word)
         known = _Bytes if isinstance(vocabulary, seqio.ByteVocabulary) else _Pieces
         self._known = known(vocabulary, self._letters)
 
@@ -43,17 +61,36 @@ class Diacritics:
         """
         known = self._known
         choices = [[self._letters.forms[letter] for letter in text] for text in texts]
+        spans = [self._spans(text) for text in texts]
 
         def allowed(row: int, prefix: Sequence[int]) -> list[int]:
             if known.eos_id in prefix:
                 return []
-            return known.following(texts[row], choices[row], prefix)
+            fits = functools.partial(_fits, spans[row])
+            return known.following(texts[row], choices[row], prefix, fits)
 
         def finish(row: int, ids: Sequence[int]) -> str:
             written = known.text(texts[row], ids)
             return written + texts[row][len(written) :]
 
         return allowed, finish
+
+    def _spans(self, text: str) -> Spans:
+        """The words of a text that are known."""
+        if not self._words:
+            return []
+        found = ((w, self._letters.bare(w[0]).lower()) for w in WORD.finditer(text))
+        return [(w.start(), w.end(), self._words[key]) for w, key in found if key in self._words]
+
+
+def _fits(spans: Spans, written: str, more: str) -> bool:
+    """Whether no word that `more` is part of becomes one that is not known."""
+    at, written = len(written), written + more
+    return all(
+        any(word.startswith(written[begin:end].lower()) for word in words)
+        for begin, end, words in spans
+        if begin < len(written) and at < end
+    )
 
 
 class _Pieces:
@@ -73,7 +110,9 @@ class _Pieces:
                 self._by_bare[self._bare(self._texts[i])].append(i)
         self._longest = max(map(len, self._by_bare))
 
-    def following(self, text: str, choices: list[str], prefix: Sequence[int]) -> list[int]:
+    def following(
+        self, text: str, choices: list[str], prefix: Sequence[int], fits: Fits
+    ) -> list[int]:
         # SentencePiece writes a blank in front of a text's first word.
         text, choices = " " + text, [" ", *choices]
         at = sum(len(self._texts.get(i, "?")) for i in prefix)
@@ -86,7 +125,10 @@ class _Pieces:
                 pairs = zip(self._texts[i], choices[at : at + n], strict=True)
                 if all(letter in forms for letter, forms in pairs):
                     found.append(i)
-        return found or [self._unk_id]
+        # No word fits where the input's own diacritics are in none, say.
+        written = self.text(text[1:], prefix)
+        kept = [i for i in found if fits(written, self._texts[i][not prefix :])]
+        return kept or found or [self._unk_id]
 
     def text(self, text: str, ids: Sequence[int]) -> str:
         written = ""
@@ -111,11 +153,14 @@ class _Bytes:
         text = data.decode("utf-8", "ignore")
         return text, data[len(text.encode()) :]
 
-    def following(self, text: str, choices: list[str], prefix: Sequence[int]) -> list[int]:
+    def following(
+        self, text: str, choices: list[str], prefix: Sequence[int], fits: Fits
+    ) -> list[int]:
         written, begun = self._written(prefix)
         if len(written) == len(text):
             return [self.eos_id]
-        forms = (form.encode() for form in choices[len(written)])
+        forms = choices[len(written)]
+        forms = [form.encode() for form in forms if fits(written, form)] or map(str.encode, forms)
         return sorted({f[len(begun)] + self._first for f in forms if f.startswith(begun)})
 
     def text(self, text: str, ids: Sequence[int]) -> str:

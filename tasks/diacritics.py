@@ -56,7 +56,7 @@ LINES = Rows(files=lines, splits=("test",))
 _languages: dict[str, str] = {}  # by task
 
 
-def only_diacritics(task: str) -> Callable:
+def only_diacritics(task: str, words: str | None = None) -> Callable:
     """Returns what holds t5x.infer to the letters of its inputs, see `tasks.constraint`.
 
         infer_script.infer.constraint = @tasks.diacritics.only_diacritics()
@@ -64,6 +64,8 @@ def only_diacritics(task: str) -> Callable:
 
     Args:
       task: the name of one that `add` registers before the first text is decoded.
+      words: a text file of known words, one a line; a word whose letters some of them have becomes
+        one of these.
     """
 
     @functools.cache
@@ -74,9 +76,26 @@ def only_diacritics(task: str) -> Callable:
                 "restores diacritics: set it to the name given to tasks.diacritics.add"
             )
         vocabulary = seqio.TaskRegistry.get(task).output_features["targets"].vocabulary
-        return constraint.Diacritics(vocabulary, _languages[task])
+        return constraint.Diacritics(vocabulary, _languages[task], listed(words) if words else ())
 
     return lambda texts: found()(texts)
+
+
+def listed(path: str) -> list[str]:
+    """Returns the words of a text file, one a line.
+
+    Raises:
+      ValueError: there is no such file, or it is not UTF-8.
+    """
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            text = file.read().decode("utf-8-sig")
+    except (tf.errors.OpError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"tasks.diacritics.only_diacritics.words is {path!r}, which cannot be read as UTF-8 "
+            f"text ({error}): set it to a file of words, one a line, or to None"
+        ) from error
+    return [normalize.normalize(line.strip()) for line in text.splitlines() if line.strip()]
 
 
 def add(

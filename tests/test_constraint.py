@@ -59,3 +59,29 @@ def test_sentinels_are_never_written():
     while choices := allowed(0, ids):
         assert not sentinels & set(choices)
         ids.append(choices[0])
+
+
+def spellings(vocabulary, text, words):
+    """All texts that are found when every choice is tried in turn."""
+    allowed, finish = constraint.Diacritics(vocabulary, "ro", words)([text])
+    open_, found = [[]], set()
+    while open_:
+        ids = open_.pop()
+        choices = allowed(0, ids)
+        found |= set() if choices else {finish(0, ids)}
+        open_ += [[*ids, i] for i in choices]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "wanted"),
+    [
+        ("fata", ["fată", "fața"], {"fată", "fața"}),
+        ("FATA", ["Fată", "fața"], {"FATĂ", "FAȚA"}),
+        ("sa, sa", ["să"], {"să, să"}),
+        ("e-i", ["vine"], {"e-i", "e-î"}),  # words that are not listed are free
+        ("în", ["in"], {"în"}),  # diacritics that are there stay
+    ],
+)
+def test_known_words_are_the_only_spellings(vocabulary, text, words, wanted):
+    assert spellings(vocabulary, text, words) == wanted

@@ -109,3 +109,13 @@ def test_the_tiny_recipe_is_measured_on_pieces_as_long_as_it_learns():
     task = seqio.TaskRegistry.get("ro_mini_diacritics")
     rows = task.get_dataset(None, "validation", shuffle=False).take(50).as_numpy_iterator()
     assert 32 < max(len(row["inputs"]) for row in rows) <= 64
+
+
+def test_known_words_come_from_a_file(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("fată\n\n fața\n", encoding="utf-8")
+    assert diacritics.listed(str(path)) == ["fată", "fața"]
+    path.write_bytes("fată".encode("iso8859-2"))
+    for wrong in (str(path), str(tmp_path / "none.txt")):
+        with pytest.raises(ValueError, match=r"only_diacritics.words is .*cannot be read as UTF-8"):
+            diacritics.listed(wrong)
