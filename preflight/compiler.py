@@ -165,7 +165,8 @@ def compile_step(
     slices.find(request.slice)
     # Such a process can write the cache, not read it; so it gets an empty one.
     with tempfile.TemporaryDirectory() as fresh:
-        answer = _ask(request, {"JAX_COMPILATION_CACHE_DIR": fresh} if cache else {}, limit_s)
+        environment = {"JAX_COMPILATION_CACHE_DIR": fresh} if cache else {}
+        answer = _ask(request, environment, limit_s, module)
         cached = _keep(fresh, cache) if cache else ()
     return Figures(**{**answer, "cached": cached})
 
@@ -183,12 +184,17 @@ def compile_decoding(request: RunRequest, limit_s: float = 1800.0) -> Mapping[st
     return _ask(dataclasses.replace(request, decodes=True), {}, limit_s)
 
 
-def _ask(request: Any, environment: Mapping[str, str], limit_s: float) -> dict[str, Any]:
-    """What a process of its own answers to the request."""
+def _ask(
+    request: Any,
+    environment: Mapping[str, str],
+    limit_s: float,
+    module: str = "preflight.compiler",
+) -> dict[str, Any]:
+    """What a process of its own, which runs `module`, answers to the request."""
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     try:
         process = subprocess.run(
-            [sys.executable, "-m", "preflight.compiler"],
+            [sys.executable, "-m", module],
             input=json.dumps(dataclasses.asdict(request)),
             capture_output=True,
             text=True,
