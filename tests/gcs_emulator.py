@@ -241,6 +241,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)
         self.close_connection = False
 
+    def finish(self):
+        """Closes what `do_CONNECT` has put in place of the connection; nobody else knows of it."""
+        super().finish()
+        self.connection.close()
+
     def _reset(self) -> None:
         at_once = struct.pack("ii", 1, 0)
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
