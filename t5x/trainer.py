@@ -71,6 +71,7 @@ class Trainer:
                 "'go_back'."
             )
         self.wait_seconds = 0.0  # spent waiting for data; who reads it sets it back
+        self.leaves = False  # set between two steps, it makes the step on its way the last
 
     def check_batch(self, batch_size: int) -> None:
         """Refuses, with a ValueError, a batch that devices × microbatches do not divide."""
@@ -153,7 +154,7 @@ class Trainer:
         return jax.tree.map(place, dict(batch))
 
     def training_steps(self, batches: Iterator[Batch], until: int) -> Iterator[tuple[int, Any]]:
-        """Trains to step `until`, yielding after each step.
+        """Trains to step `until`, or until `leaves` is set, yielding after each step.
 
         Yields:
           The step now reached (its arithmetic may still run) and the sums of the step before it,
@@ -166,7 +167,9 @@ class Trainer:
             self.wait_seconds += time.monotonic() - started
             sums = self._advance(batch)
             yield step, None if pending is None else jax.device_get(pending)
-            pending = sums
+            pending, until = sums, step
+            if self.leaves:
+                break
         if pending is not None:
             yield until, jax.device_get(pending)
 

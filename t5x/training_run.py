@@ -168,7 +168,10 @@ class TrainingRun:
             while not ended and (stop := stops.next_stop(step, self.plan)):
                 try:
                     step, figures = self._train_until(step, stop.step)
-                    if self._interruption.ending or self._arrive(stop, figures):
+                    if self._interruption.ending:
+                        self._report(step, figures)
+                        break
+                    if self._arrive(stop, figures):
                         break
                 except FloatingPointError as error:
                     step = self._go_back(error)
@@ -264,8 +267,7 @@ class TrainingRun:
             if self._checkpointer:
                 self._checkpointer.check()
                 self._note_save()
-            if self._interruption.requested():
-                break
+            self.trainer.leaves = self._interruption.requested()
         seconds = time.monotonic() - started
         if not totals.get("steps"):  # none, or all of them were skipped
             return step, None
@@ -302,9 +304,7 @@ class TrainingRun:
         ended = False
         if figures:
             if stop.log:
-                data = data_metrics(of_all_hosts(self.stream.counts()))
-                self.writer("train").write_scalars(stop.step, {**figures, **data})
-                self.progress.report(stop.step, figures)
+                self._report(stop.step, figures)
             ended = self._act("TRAIN", {"train": figures})
         if stop.save:
             self._save(stop.step)
@@ -322,6 +322,14 @@ class TrainingRun:
         if stop.log:
             self._writers.flush()
         return ended or over
+
+    def _report(self, step: int, figures: dict[str, float] | None) -> None:
+        """Writes the metrics since the last stop down, before a checkpoint can be whole."""
+        if figures:
+            data = data_metrics(of_all_hosts(self.stream.counts()))
+            self.writer("train").write_scalars(step, {**figures, **data})
+            self._writers.flush()
+            self.progress.report(step, figures)
 
     def _measure(self, step: int, evaluate: bool, infer: bool) -> tuple[dict[str, dict], bool]:
         """What evaluations find, by kind, and whether an action ends the run for it."""

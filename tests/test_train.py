@@ -139,6 +139,8 @@ def test_ctrl_c_saves_where_it_stands_and_goes_on_from_there(undisturbed, tmp_pa
     assert "Stopped by SIGINT at step 6; the same command goes on" in capsys.readouterr().err
     step, again, later = run(tmp_path)
     assert (step, list(later)) == (8, [7, 8])
+    logged = scalars(tmp_path / "train")["loss_per_nonpadding_target_token"]
+    assert sorted(logged) == list(range(1, 9))  # the step at which it left too
     for part in (first, later):
         assert part.items() <= losses.items()
     same_states(again, state)
