@@ -57,8 +57,9 @@ REMEDY = (
 )
 # Small enough that a process which needs a part of an array reads little more than its part.
 _CHUNK_BYTES = 64 << 20
-# How long a host of a pod that fails waits for the save on its way, which may need the others.
-_HURRY_SECONDS = 60
+# How long a host of a pod that fails waits for the save on its way, which may need the others: all
+# are to have ended within a minute of a fault.
+_HURRY_SECONDS = 45
 _FOR_EVER = 30 * 24 * 3600
 
 
@@ -190,7 +191,7 @@ class Checkpointer:
             self._pending = None
 
     def close(self, hurry: bool = False) -> None:
-        """Waits, if in a `hurry` no longer than a minute, then lets go of threads."""
+        """Waits, if in a `hurry` no longer than 45 seconds, then lets go of threads."""
         if hurry and self.saving:
             self._pending.hurry(_HURRY_SECONDS)
         self.wait()
