@@ -1,4 +1,4 @@
-"""Rows that go on in other batches decode what they would have in their own, in fewer steps."""
+"""Rows decode among those of other batches what they would have in their own, in fewer steps."""
 
 import jax
 import jax.numpy as jnp
@@ -53,15 +53,6 @@ def examples(count, length=24):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_row_decodes_the_same_in_any_company(params, case, monkeypatch):
-    moved, advanced = [], []
-    merged, advance = pooled._merged, pooled._Part.advanced
-    monkeypatch.setattr(pooled, "MOST_BATCHES", 4)
-    monkeypatch.setattr(
-        pooled, "_merged", lambda pool, *more: moved.append(len(pool)) or merged(pool, *more)
-    )
-    monkeypatch.setattr(
-        pooled._Part, "advanced", lambda part, *more: advanced.append(part) or advance(part, *more)
-    )
     model = toy.model()
     model.decode_fn = CASES[case]
     if case == "beams":
@@ -77,7 +68,10 @@ def test_a_row_decodes_the_same_in_any_company(params, case, monkeypatch):
     assert model.suspends
     partitioner = PjitPartitioner(devices=jax.devices()[:1])
     given = examples(23)
-    together = inference.Predictor(model, partitioner, 4, length_buckets=2)
+    together, sizes = inference.Predictor(model, partitioner, 4, length_buckets=2), []
+    go_on = together._pool._go_on
+    noting = lambda *passed: sizes.append(len(passed[2])) or go_on(*passed)
+    monkeypatch.setattr(together._pool, "_go_on", noting)
     found = together("predict_with_aux", params, given)
     alone = inference.Predictor(model, partitioner, 4, length_buckets=2)
     alone._pool = None
@@ -89,8 +83,8 @@ def test_a_row_decodes_the_same_in_any_company(params, case, monkeypatch):
     lengths = {int((ids > 0).sum()) for ids, _ in found}
     assert len(lengths) > 1
     if case != "samples":  # which are never suspended
-        assert moved
-        assert len(advanced) < 6 * pooled.PARTS  # as often as six batches would by themselves
+        assert (sizes[0], sizes[-1]) == (16, 4)  # four batches together, then fewer rows
+        assert len(sizes) < 3 * pooled.PARTS  # six batches by themselves: six times
     assert [ids.tolist() for ids in together("predict", params, given)] == [
         ids.tolist() for ids, _ in found
     ]
@@ -108,30 +102,24 @@ def test_only_a_single_device_and_several_lengths_are_pooled():
     assert not pools(model, one, 4)
 
 
-def test_thin_batches_are_taken_apart():
-    """Eleven rows of four batches of four fit three; each row takes its numbers along."""
+def test_sizes_are_those_of_a_batch_doubled():
+    assert [pooled._size(count, 6) for count in (1, 6, 7, 12, 13, 24)] == [6, 6, 12, 12, 24, 24]
+    assert pooled._kept([3, 1, 8, 7], 3).tolist() == [3, 1, 8, 7, 7, 7]
 
-    def part(name, rows):
-        taken = pooled._Part.__new__(pooled._Part)
-        taken.places = {row: f"{name}{row}" for row in rows}
-        taken.rest = {
-            "one": np.array([f"{name}{row}" for row in range(4)], object), "at": 3
-        }  # fmt: skip
-        return taken
 
-    def move(into, source, pairs, count):
-        one = into["one"].copy()
-        for there, here in pairs[:count]:
-            one[here] = source["one"][there]
-        return into | {"one": one}
+def test_rows_take_the_decodes_of_each_along():
+    rests = [{"decodes": np.arange(6).reshape(6, 1) + start, "at": 3} for start in (0, 10)]
+    found = pooled._gathered(rests, np.array([0, 2, 3, 3]), 6)  # two decodes a row, three rows each
+    assert found["decodes"][:, 0].tolist() == [0, 1, 4, 5, 10, 11, 10, 11]
+    assert found["at"] == 3
 
-    pool = [part("a", (0, 1, 3)), part("b", (2, 3)), part("c", (0, 1, 2, 3)), part("d", (1, 2))]
-    merged = pooled._merged(pool, 4, move)
-    assert len(merged) == 3
-    held = [place for part in merged for place in part.places.values()]
-    assert sorted(held) == ["a0", "a1", "a3", "b2", "b3", "c0", "c1", "c2", "c3", "d1", "d2"]
-    for part in merged:
-        assert {row: part.rest["one"][row] for row in part.places} == part.places
+
+def test_a_pool_keeps_no_more_than_its_memory_allows(monkeypatch):
+    rest = {"keys": np.zeros((4, 100), np.float32), "at": np.int32(0)}
+    sizes = {10_000: 4, 5_000: 2, 3_100: 1, 100: 1}
+    for limit, batches in sizes.items():
+        monkeypatch.setattr(pooled, "MOST_BYTES", limit)
+        assert pooled._most(rest) == batches
 
 
 def test_what_is_compiled_ahead_is_what_is_asked_for(params):
@@ -139,13 +127,18 @@ def test_what_is_compiled_ahead_is_what_is_asked_for(params):
     predictor = inference.Predictor(model, partitioner, 4, length_buckets=2)
     shapes = state_specs(model, partitioner, ANY).state.params
     example = {k: jax.ShapeDtypeStruct(x.shape, x.dtype) for k, x in examples(1)[0].items()}
-    ahead = [program.as_text() for program in predictor.lower("predict", shapes, example)]
-    assert len(ahead) == 2 * 3  # for each length to begin, to go on and to move
-    laid_out, pool = predictor.laid_out(params), predictor._pool
-    (batch, _, number), *_ = predictor.batches(examples(4))
-    begin = pool._begin.lower(laid_out, batch, number)
-    rest = pool._begin(laid_out, batch, number)
-    targets, pairs = pooled._shape_alone(batch), np.zeros((4, 2), np.int32)
-    go_on = pool._go_on.lower(laid_out, rest, targets, np.int32(3))
-    move = pool._move.lower(rest, rest, pairs, np.int32(1))
-    assert {program.as_text() for program in (begin, go_on, move)} <= set(ahead)
+    ahead = {program.as_text() for program in predictor.lower("predict", shapes, example)}
+    # For two lengths: to begin, to put 2 to 4 batches together, to go on with 1, 2 or 4, to thin.
+    assert len(ahead) == 2 * (1 + 3 + 3 + 3)
+    asked, pool = set(), predictor._pool
+    for name in ("_begin", "_gather", "_go_on"):
+        program = getattr(pool, name)
+
+        def noting(*passed, program=program):
+            asked.add(program.lower(*passed).as_text())
+            return program(*passed)
+
+        setattr(pool, name, noting)
+    predictor("predict", params, examples(23))
+    assert len(asked) > 5
+    assert asked <= ahead
