@@ -38,6 +38,8 @@ _ACTIONABLE = re.compile(
     r"|quota|rate limit|unauthorized|could not connect|retrying",
     re.IGNORECASE,
 )
+# asyncio tells of errors that nobody has asked for: of a save that failed, all but the first.
+_SAID_ELSEWHERE = ("asyncio",)
 _COPY_SECONDS = 60.0
 _LEAVING_SECONDS = 10.0
 
@@ -197,7 +199,7 @@ class _Terminal(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Writes it, or not."""
-        if record.levelno < logging.WARNING:
+        if record.levelno < logging.WARNING or record.name in _SAID_ELSEWHERE:
             return
         path, text = pathlib.Path(record.pathname), record.getMessage()
         ours = path.is_relative_to(ROOT) and "site-packages" not in path.parts

@@ -52,6 +52,7 @@ KEEP
 library("their", "deprecated: use other_name")
 library("jax", "An NVIDIA GPU may be present. Falling back to cpu.")
 library("their", "broken", logging.ERROR)
+library("asyncio", "Task exception was never retrieved", logging.ERROR)
 logging.getLogger("their").info("a detail")
 warnings.warn("old")
 """
@@ -62,7 +63,14 @@ warnings.warn("old")
         "Warning: An NVIDIA GPU may be present. Falling back to cpu.",
         "Error: broken",
     ]
-    for said in ("deprecated: use other_name", "a detail", "old", "Falling back", "broken"):
+    for said in (
+        "deprecated: use other_name",
+        "a detail",
+        "old",
+        "Falling back",
+        "broken",
+        "never retrieved",
+    ):
         assert said in log(tmp_path), said
 
 
