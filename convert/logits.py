@@ -6,6 +6,7 @@ Layers are read, run and dropped one at a time, and what is as large as the voca
 parts, so that a model larger than memory can be compared.
 """
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -58,11 +59,11 @@ class _Stack:
     def __call__(self, x, mask, *cross):
         """[B, L, D] to [B, L, D], normalized; `cross`: encoded inputs and their mask."""
         bias = None if self._own else self._shared_bias(x.shape[1])
+        # A decoder layer takes (x, encoded, mask, bias, cross_mask).
+        others = (cross[0], mask, bias, cross[1]) if cross else (mask, bias)
         for i in range(self._depth):
-            params = _nested(self._tree, f"{self._stack}/layers_{i}")
-            # A decoder layer takes (x, encoded, mask, bias, cross_mask).
-            args = (x, cross[0], mask, bias, cross[1]) if cross else (x, mask, bias)
-            x = self._apply(params, *args).block_until_ready()
+            read = functools.partial(_nested, self._tree, f"{self._stack}/layers_{i}")
+            x = self._apply(read(), x, *others).block_until_ready()  # nothing else holds the layer
         return self._norm.apply(
             {"params": _nested(self._tree, f"{self._stack}/{self._stack}_norm")}, x
         )
