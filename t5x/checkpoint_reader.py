@@ -55,7 +55,7 @@ def _read_orbax(folder: str) -> dict[str, LazyArray]:
     in_memory, stored, gaps_are_zeros = _names(folder)
     ocdbt = (epath.Path(folder) / "manifest.ocdbt").exists()
     # Tensors are read once; what is worth keeping is OCDBT's index.
-    context = ts.Context({"cache_pool": {"total_bytes_limit": 64 << 20}})
+    context = ts.Context({"cache_pool": {"total_bytes_limit": 8 << 20}})
     opening = {}
     for name, key in stored.items():
         place = (
