@@ -21,7 +21,7 @@ import numpy as np
 
 from t5x.partitioning import PjitPartitioner
 
-MOST_BATCHES, MOST_BYTES = 4, 2 * 2**30  # of a pool; a power of two
+MOST_BATCHES, MOST_BYTES = 8, 2 * 2**30  # of a pool; a power of two
 PARTS = 8  # of the targets' length, after which decoding is suspended
 
 # A batch, the examples' places of its rows (fewer where it is filled up), a number for its draws.
