@@ -128,7 +128,7 @@ def test_what_is_compiled_ahead_is_what_is_asked_for(params):
     shapes = state_specs(model, partitioner, ANY).state.params
     example = {k: jax.ShapeDtypeStruct(x.shape, x.dtype) for k, x in examples(1)[0].items()}
     ahead = {program.as_text() for program in predictor.lower("predict", shapes, example)}
-    # For two lengths: to begin, to put 2 to 8 batches together, to go on with 1, 2, 4 or 8, to thin.
+    # For two lengths: to begin, put 2 to 8 batches together, go on with 1, 2, 4 or 8, and thin.
     assert len(ahead) == 2 * (1 + 7 + 4 + 6)
     asked, pool = set(), predictor._pool
     for name in ("_begin", "_gather", "_go_on"):
