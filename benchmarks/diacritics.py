@@ -46,7 +46,7 @@ diacritics.add("proof_held_out", held_out, vocabulary, lengths=lengths)
 VOCABULARY_DOCUMENTS = 5500
 VOCABULARY_SIZE = 2048
 STEADY_STEPS = 6000  # of fine-tuning; then the learning rate falls to zero
-LEAST_SHARE = 0.01  # of a word's occurrences; a form that is rarer counts as a misprint
+LEAST_SHARE = 0.1  # of a word's occurrences; a form that is rarer is a misprint, or too rare to bet on
 SHOWN = ("word_accuracy", "letter_accuracy", "ambiguous_accuracy", "precision", "recall", "f1")
 SHOWN += ("sentence_accuracy", "changed_letters")
 
@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("--corpus", type=pathlib.Path, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--pretrain_steps", type=int, default=500)
-    parser.add_argument("--steps", type=int, default=10000)
+    parser.add_argument("--steps", type=int, default=18000)
     parser.add_argument("--held_out", type=int, default=100, help="records that are measured")
     parser.add_argument(
         "--measure_only", action="store_true", help="the newest checkpoint as it is"
