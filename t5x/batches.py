@@ -31,6 +31,7 @@ from t5x.shards import ENDINGS, TRUNCATED, Shard
 
 SHARDS = 8  # virtual shards when the batch divides so; a power of two
 CHUNK = 16  # examples that leave a pipeline at once
+AHEAD = 8  # such chunks ready, so that no shard waits while another reads; all are saved
 FORM = 2  # of a saved position
 Batch = dict[str, np.ndarray]
 
@@ -87,7 +88,7 @@ def shard_of(
     options = tf.data.Options()
     if num_workers is not None:
         options.threading.private_threadpool_size = num_workers
-    return Shard(dataset.prefetch(2).with_options(options), rows, size)
+    return Shard(dataset.prefetch(AHEAD).with_options(options), rows, size)
 
 
 def _is_standard(converter: seqio.FeatureConverter) -> bool:
@@ -173,8 +174,6 @@ class TrainStream(Iterator[Batch]):
         empty = [i for i, part in zip(self.indices, parts, strict=True) if part is None]
         if empty:
             raise self._at_end(empty[0])
-        for shard in self._shards:
-            shard.begin()
         self._given += 1
         return {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
 

@@ -2,7 +2,7 @@
 
     shard = Shard(dataset, Rows(lengths, pack=True), size=16)    # dataset: batches of examples
     shard.begin()                # a thread makes the next 16 rows
-    rows = shard.take()          # {"encoder_input_tokens": int32 [16, I], …}
+    rows = shard.take()          # {"encoder_input_tokens": int32 [16, I], …}; the thread goes on
     shard.write("…/train_ds-000-of-008"); shard.read("…/train_ds-000-of-008")
 
 The position is that behind the rows taken: what has been made ahead is saved along.
@@ -10,8 +10,10 @@ The position is that behind the rows taken: what has been made ahead is saved al
 
 import ctypes
 import io
+import queue
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -44,7 +46,7 @@ class Shard:
         _keep_for_ever(self._iterator)
         self._rows, self._size = rows, size
         self.truncated = 0  # examples of which something was cut off
-        self._coming: _Ahead | None = None
+        self._ahead = _Ahead()
         self._closed = False
 
     @property
@@ -53,9 +55,8 @@ class Shard:
         return self._rows.first(0)
 
     def begin(self) -> None:
-        """Lets a thread make the rows of the next take, if none does."""
-        if self._coming is None:
-            self._coming = _Ahead(self._make)
+        """Lets the thread make the rows of the next take, if it does not yet."""
+        self._ahead.begin(self._make)
 
     def _make(self) -> Arrays | None:
         while self._rows.complete < self._size and not self._closed:
@@ -69,7 +70,7 @@ class Shard:
         return self._rows.first(self._size) if self._rows.complete >= self._size else None
 
     def take(self) -> Arrays | None:
-        """Returns the next rows, None if there are not as many any more.
+        """Returns the next rows, None if there are not as many any more; begins those behind them.
 
         Raises:
           ValueError: a document, or what was asked of it, is not as it must be.
@@ -77,22 +78,22 @@ class Shard:
         """
         self.begin()
         try:
-            rows = self._coming.wait()
+            rows = self._ahead.wait()
         except tf.errors.OpError as error:
             kind = ValueError if isinstance(error, tf.errors.InvalidArgumentError) else RuntimeError
             raise kind(
                 f"The data cannot be read on: {_reason(error)}. Once that is mended, the same "
                 "command goes on from the last checkpoint."
             ) from error
-        finally:
-            self._coming = None
         if rows is not None:
             self._rows.drop(self._size)
+            self.begin()
         return rows
 
     def _settle(self) -> None:
-        if self._coming is not None:
-            self._coming.wait()
+        """Lets the thread end what it does. Its rows are laid again at the next take."""
+        if self._ahead.begun:
+            self._ahead.wait()
 
     def write(self, path: str) -> None:
         """Writes the position to `path` and the endings of `ENDINGS`."""
@@ -110,7 +111,6 @@ class Shard:
           tf.errors.OpError, AssertionError: it is that of another pipeline, or not whole.
         """
         self._settle()
-        self._coming = None
         tf.train.Checkpoint(iterator=self._iterator).read(path).assert_consumed()
         with tf.io.gfile.GFile(f"{path}.rows.npz", "rb") as file:
             with np.load(io.BytesIO(file.read())) as state:
@@ -138,26 +138,40 @@ def _reason(error: tf.errors.OpError) -> str:
 
 
 class _Ahead:
-    """What a function returns, being found by a thread of its own.
+    """A thread that does one thing after another, and is asked for each.
 
-    A daemon, since a read that waits for a network must not keep the process from ending.
+    A daemon, since a read that waits for a network must not keep the process from ending. One for
+    all takes: to start a thread is to wait until it runs, which takes long where many do.
     """
 
-    def __init__(self, fn: Callable[[], Arrays | None]):
-        self._found: Arrays | None = None
-        self._error: BaseException | None = None
+    def __init__(self):
+        self.begun = False  # something that has not been waited for
+        self._asked, self._found = queue.SimpleQueue(), queue.SimpleQueue()
+        queues = self._asked, self._found
+        threading.Thread(target=_answer, args=queues, daemon=True).start()
+        weakref.finalize(self, self._asked.put, None).atexit = False
 
-        def run():
-            try:
-                self._found = fn()
-            except BaseException as error:  # raised again where it is waited for
-                self._error = error
-
-        self._thread = threading.Thread(target=run, daemon=True)
-        self._thread.start()
+    def begin(self, fn: Callable[[], Arrays | None]) -> None:
+        """Lets the thread find what `fn` returns, if nothing is begun."""
+        if not self.begun:
+            self.begun = True
+            self._asked.put(fn)
 
     def wait(self) -> Arrays | None:
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        return self._found
+        """Returns it, or raises what `fn` has raised."""
+        found, error = self._found.get()
+        self.begun = False  # and not if the waiting was interrupted
+        if error is not None:
+            raise error
+        return found
+
+
+def _answer(asked: queue.SimpleQueue, found: queue.SimpleQueue) -> None:
+    while (fn := asked.get()) is not None:
+        try:
+            answer = fn(), None
+        except BaseException as error:  # raised again where it is waited for
+            answer = None, error
+        del fn  # of a shard that else would live as long as its thread
+        found.put(answer)
+        del answer

@@ -187,7 +187,8 @@ def _download(file: File, part: str) -> tuple[int, str]:
         for piece in _pieces(file, at, size) if by_ranges else _stream(file):
             digest.update(piece)
             out.write(piece)
-            out.flush()
+            if "://" not in part:  # a bucket would be sent all that has come, each time
+                out.flush()
             at += len(piece)
     if size is not None and at != size:
         raise ConnectionError(f"{file.url}: {at} bytes came of {size}")
@@ -234,8 +235,8 @@ def main(arguments: list[str]) -> int:
             mirror.copy(args.workers)
         wrong = mirror.check() if args.check else []
         mirror.forget(wrong)
-    except (ValueError, OSError) as error:  # OSError: a server or a disk that refuses
-        print("Error:", error, file=sys.stderr)
+    except (ValueError, OSError, tf.errors.OpError) as error:  # a server, disk or bucket refuses
+        print("Error:", *str(error).split(), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         closing.set()  # whoever waits for a server stops waiting

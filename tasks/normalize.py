@@ -73,7 +73,7 @@ def preprocess(
     import numpy as np
     import tensorflow as tf
 
-    from tasks import calls
+    from tasks import calls, inline
 
     def each(text: bytes) -> bytes:
         text = normalize(text.decode("utf-8", "replace"), cedilla, nfc, whitespace)
@@ -92,5 +92,6 @@ def preprocess(
         texts = tf.numpy_function(call, [example[key]], tf.string, stateful=False)
         return {**example, key: tf.ensure_shape(texts, [None])}
 
-    # Batches, because a call into Python costs more than the work on one document.
-    return dataset.batch(_DOCUMENTS_A_CALL).map(fn, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+    # Batches, because a call into Python costs more than the work on one document; and one after
+    # the other, since Python does no two at a time.
+    return inline.map_each(dataset.batch(_DOCUMENTS_A_CALL), fn).unbatch()

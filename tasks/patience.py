@@ -38,7 +38,7 @@ _PASSING = (
     http.client.HTTPException,
 )
 # Clients that raise classes of their own for a lost connection, none of them imported here.
-_CLIENTS = ("aiohttp", "httpx", "httpx2", "httpcore", "requests", "urllib3")
+_CLIENTS = ("aiohttp", "gcsfs", "httpx", "httpx2", "httpcore", "requests", "urllib3")
 
 
 @gin.configurable
@@ -73,7 +73,7 @@ def passes(error: BaseException) -> bool:
 def _status(error: BaseException) -> int | None:
     response = getattr(error, "response", None)
     for holder in (response, error):
-        for name in ("status_code", "status"):
+        for name in ("status_code", "status", "code"):
             value = getattr(holder, name, None)
             if isinstance(value, int):
                 return value

@@ -396,3 +396,16 @@ def test_more_threads_make_the_same_batches():
     cfg = toy.data(batch_size=6)
     few = batches.TrainStream(cfg, CONVERTER, (0, 6), 0, num_workers=2)
     equal(take(few, 3), take(stream(batch_size=6), 3))
+
+
+def test_a_take_that_was_interrupted_is_made_up_for(monkeypatch):
+    shard, other = (stream(batch_size=6)._shards[0] for _ in range(2))
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shard._ahead, "_found", types.SimpleNamespace(get=interrupt))
+        with pytest.raises(KeyboardInterrupt):
+            shard.take()
+    equal([shard.take() for _ in range(3)], [other.take() for _ in range(3)])

@@ -152,6 +152,31 @@ def test_seqio_reads_what_was_counted(two_epochs, reading):
     assert info["seqio_version"] == seqio.__version__
 
 
+@pytest.mark.parametrize("hosts", [2, 4])
+def test_seqio_deals_finished_examples_to_hosts_always_alike(hosts, two_epochs, reading):
+    task = caches.add_pregenerated("ro_mini_span_corruption", LENGTHS)
+
+    def share(index, count):
+        dataset = seqio.get_dataset(
+            task.name,
+            LENGTHS,
+            seqio.EncDecFeatureConverter(pack=False),
+            "validation",
+            shuffle=False,
+            shard_info=seqio.ShardInfo(index, count),
+            use_cached=True,
+            verbose=False,
+        )
+        sides = ("encoder_input_tokens", "decoder_target_tokens")
+        return [b"".join(e[k].tobytes() for k in sides) for e in dataset.as_numpy_iterator()]
+
+    shares = [share(i, hosts) for i in range(hosts)]
+    assert [share(i, hosts) for i in range(hosts)] == shares
+    assert min(map(len, shares)) > 0
+    assert sorted(x for found in shares for x in found) == sorted(share(0, 1))
+    assert sum(map(len, shares)) == two_epochs[1]["validation"]["examples"]
+
+
 def test_a_cache_of_tokens_is_hidden_anew_in_each_epoch(of_tokens, reading):
     task = seqio.TaskRegistry.get("ro_mini_span_corruption")
     kwargs = {"use_cached": True, "shuffle": False, "seed": 0}

@@ -29,9 +29,9 @@ def tasks(tmp_path_factory):
     return names
 
 
-def stream(name, batch=16):
+def stream(name, batch=16, shards=1):
     cfg = batches.DatasetConfig(name, LENGTHS, "train", batch, True, 0)
-    return batches.TrainStream(cfg, seqio.EncDecFeatureConverter, (0, batch), 0, shards=1)
+    return batches.TrainStream(cfg, seqio.EncDecFeatureConverter, (0, batch), 0, shards)
 
 
 def letters(batch):
@@ -61,6 +61,31 @@ def test_a_mixture_is_drawn_by_its_rates_and_goes_on_where_it_was(tasks, tmp_pat
     for batch in wanted[25:]:
         for name, value in next(again).items():
             np.testing.assert_array_equal(value, batch[name])
+
+
+def test_resumed_twice_amid_its_epochs_a_mixture_is_the_undisturbed_one(tasks, tmp_path):
+    sizes = {tasks["a"]: 400, tasks["b"]: 40}
+    mixtures.add("mix_resumed", sizes, temperature=2.0, epochs={tasks["b"]: 3})
+    start = lambda: stream("mix_resumed", shards=2)
+    undisturbed = start()
+    wanted = [next(undisturbed) for _ in range(45)]
+    found, place = [], None
+    for end in (7, 19, 45):  # amid the first and the second epoch of b, and behind its third
+        resumed = start()
+        if place:
+            resumed.restore(place)
+        found += [next(resumed) for _ in range(end - len(found))]
+        place = str(tmp_path / str(end))
+        resumed.save(place)
+        next(resumed)  # what is read after the last save is lost
+    for batch, other in zip(found, wanted, strict=True):
+        for name in batch:
+            np.testing.assert_array_equal(batch[name], other[name])
+    drawn = [collections.Counter(letters(batch)) for batch in found]
+    assert sum(drawn[:7], collections.Counter())["b"] < 40 * 30 / 32
+    assert 40 * 30 / 32 < sum(drawn[:19], collections.Counter())["b"] < 2 * 40 * 30 / 32
+    assert sum(drawn, collections.Counter())["b"] == pytest.approx(3 * 40 * 30 / 32, abs=8)
+    assert not any(batch["b"] for batch in drawn[-3:])
 
 
 def test_a_corpus_is_read_no_more_often_than_asked(tasks):

@@ -7,6 +7,7 @@ import socket
 import ssl
 import urllib.error
 
+import gcsfs
 import pytest
 
 from tasks import patience
@@ -56,6 +57,8 @@ def test_a_server_may_name_a_date_to_return_at():
         ssl.SSLEOFError(8, "EOF occurred in violation of protocol"),
         urllib.error.HTTPError("u", 429, "", {}, None),
         urllib.error.HTTPError("u", 502, "", {}, None),
+        gcsfs.retry.HttpError({"code": 503, "message": "a bucket's outage"}),
+        gcsfs.retry.ChecksumError(),
     ],
     ids=repr,
 )
@@ -71,10 +74,19 @@ def test_what_passes_is_waited_for(error):
     assert patience.patiently(attempt, "x", QUICK, pause=lambda _: None) == "read"
 
 
-@pytest.mark.parametrize("error", [FileNotFoundError, PermissionError, ValueError, OSError])
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError,
+        PermissionError,
+        ValueError,
+        OSError,
+        lambda: gcsfs.retry.HttpError({"code": 401, "message": "no such account"}),
+    ],
+)
 def test_what_will_not_pass_is_raised_at_once(error):
     def fail():
         raise error()
 
-    with pytest.raises(error):
+    with pytest.raises(type(error())):
         patience.patiently(fail, "x", QUICK, pause=lambda _: pytest.fail("waited"))

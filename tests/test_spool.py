@@ -1,6 +1,7 @@
 """What has been read is kept within its bound, what will be read is there before it is needed."""
 
 import os
+import signal
 import threading
 import time
 
@@ -10,6 +11,7 @@ import pytest
 import seqio
 import zstandard
 from file_server import FileServer
+from pods import ROOT, Pod
 
 from t5x import batches, train
 from tasks import corpora, patience, sources, spool, vocabularies
@@ -187,3 +189,39 @@ def test_a_training_stream_goes_on_through_an_outage_where_the_environment_names
         finally:
             spool.keep(None)
     assert any((tmp_path / "spool").rglob("*"))
+
+
+_TASK = """
+from tasks import corpora, vocabularies
+from tasks.sources import CorpusSource
+corpora.add("far_away", CorpusSource(files={{"train": "{}"}}), vocabularies.ro_mini_model)
+"""
+_RUN = """
+MIXTURE_OR_TASK_MODULE = 'far_away_task'
+MIXTURE_OR_TASK_NAME = 'far_away'
+"""
+
+
+@pytest.mark.slow
+def test_a_run_trains_on_through_an_outage_and_reads_all_over_the_network_once(tmp_path):
+    (tmp_path / "served").mkdir()
+    _corpus(tmp_path / "served", "jsonl")
+    size = (tmp_path / "served/a.jsonl").stat().st_size
+    environment = {
+        "PYTHONPATH": f"{ROOT}:{tmp_path}",
+        "STREAM_CACHE_DIR": str(tmp_path / "spool"),
+        "STREAM_CACHE_GB": "0.1",
+    }
+    with FileServer(tmp_path / "served") as server:
+        (tmp_path / "far_away_task.py").write_text(_TASK.format(f"{server.url}/a.jsonl"))
+        with Pod(tmp_path / "run", 1_000_000, bindings=_RUN, environment=environment) as pod:
+            looked_at = 1 << 16  # by the check of the first record
+            pod.wait_for(lambda: sum(server.sent.values()) >= size + looked_at)
+            pod.wait_for(pod.saved)
+            _wait_until_quiet(server)
+            server.down = True
+            behind = max(pod.saved()) + 300  # of 8 x 64 tokens: more than there are letters
+            pod.wait_for(lambda: max(pod.saved()) >= behind, 550)
+            pod.send(0, signal.SIGINT)
+            assert pod.ends(within=90) == [0], pod.said()
+    assert sum(server.sent.values()) <= 1.1 * (size + looked_at)
