@@ -46,12 +46,12 @@ def take(folder, hosts, count, before="", after=""):
             [sys.executable, "-c", _HOST, str(ROOT), str(ROOT / "tests")]
             + [str(i), str(hosts), str(count), *places, out],
             env=os.environ | {"XLA_FLAGS": ""},
-            stderr=subprocess.PIPE,
+            stderr=open(f"{out}.log", "wb"),  # noqa: SIM115
         )
         for i, out in enumerate(outs)
     ]
-    for process in running:
-        assert process.wait(timeout=300) == 0, process.stderr.read().decode()[-2000:]
+    for process, out in zip(running, outs, strict=True):
+        assert process.wait(timeout=900) == 0, pathlib.Path(f"{out}.log").read_text()[-2000:]
     parts = [dict(np.load(out)) for out in outs]
     return {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}
 
@@ -64,11 +64,12 @@ def assert_same(found, wanted, skip=0):
 
 
 @pytest.mark.slow
-def test_one_two_and_four_processes_make_the_same_batches_and_take_over_from_each_other(tmp_path):
+def test_one_to_eight_processes_make_the_same_batches_and_take_over_from_each_other(tmp_path):
     wanted = take(tmp_path, 1, 40)
     assert_same(take(tmp_path, 2, 10, after="two"), wanted)
     assert_same(take(tmp_path, 4, 10, before="two", after="four"), wanted, skip=10)
-    assert_same(take(tmp_path, 1, 20, before="four"), wanted, skip=20)
+    assert_same(take(tmp_path, 8, 10, before="four", after="eight"), wanted, skip=20)
+    assert_same(take(tmp_path, 1, 10, before="eight"), wanted, skip=30)
 
 
 # A worker of a pod: all of them need a corpus of the hub.
