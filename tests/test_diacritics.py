@@ -1,5 +1,6 @@
 """Diacritics tasks give the whole text, bare and as it was, in pieces that fit."""
 
+import itertools
 import json
 
 import pytest
@@ -38,6 +39,18 @@ def test_all_text_is_there_and_nothing_is_too_long(task, lengths):
     wanted = "".join(" ".join(TEXTS).replace("ş", "ș").replace("Ş", "Ș").replace("ţ", "ț").split())
     assert "".join("".join(texts).split()) == wanted
     assert len(rows) >= 3
+
+
+def test_hosts_share_the_pieces_each_once():
+    task = seqio.TaskRegistry.get("ro_mini_diacritics")
+
+    def pieces(shard_info=None):
+        rows = task.get_dataset(LENGTHS, "train", shuffle=False, shard_info=shard_info)
+        return [row["targets_pretokenized"] for row in rows.as_numpy_iterator()]
+
+    shares = [pieces(seqio.ShardInfo(index, 3)) for index in range(3)]
+    assert all(shares)
+    assert sorted(itertools.chain(*shares)) == sorted(pieces())
 
 
 @pytest.mark.parametrize("language", ["ro", "vi", "tr"])
