@@ -134,8 +134,9 @@ def decoding(asked: Recipe, tpu: Slice, s: Subject) -> Row:
     try:
         found = compile_decoding(RunRequest(tpu.name, asked))
     except OutOfMemory as error:
-        need = f"{error.used:.2f} GiB, of which {_place(tpu)} has {error.limit:.2f}"
-        return fails(f"to decode {batch} needs {need}", less)
+        need = f"{error.used:.2f} GiB beside the {_size(error.arguments)} of training"
+        has = f"{_place(tpu)} has {error.limit:.2f}"
+        return fails(f"to decode {batch} needs {need}, and {has}", less)
     except CompileError as error:
         raise NotChecked(str(error)) from error
     used, held, most = found["used_gib"], found["held_gib"], tpu.chip.hbm

@@ -59,6 +59,9 @@ class ChunkedFile:
                 with gfile.GFile(chunk, "rb") as part:
                     shutil.copyfileobj(part, merged)
         gfile.rename(unfinished, self.path, overwrite=True)
+        # The last first: what a kill leaves of them is the beginning, with its notes.
+        for chunk in reversed(self._whole()):
+            gfile.remove(chunk)
         gfile.rmtree(self.folder)
 
     def _chunk(self, number: int) -> str:

@@ -2,9 +2,7 @@
 
   from t5x import classifier
   models.EncoderDecoderModel.decode_fn = @classifier.one_token()
-  classifier.one_token:
-    vocabulary = %VOCABULARY
-    classes = ('none', 'low', 'high')
+  classifier.one_token.ids = @tasks.classification.ids_of()  # whoever knows the classes' tokens
 
 Training, `infer_eval`, `eval` and `infer` then predict by one step; ids alone leave the device. A
 prediction is the class's token and, where the length leaves room, the end of sequence: decoded, it
@@ -24,23 +22,22 @@ import numpy as np
 from t5x.decoding import DecodingState
 
 
-def one_token(vocabulary: Any, classes: Sequence[str]) -> Callable[..., Any]:
+def one_token(ids: Callable[[], Sequence[int]]) -> Callable[..., Any]:
     """Makes the `decode_fn` that chooses among classes.
 
     Args:
-      vocabulary: seqio vocabulary of the targets.
-      classes: their names, each one token.
+      ids: gives the id of each class's one token. It is asked when first needed: a run is described
+        where its vocabulary is not at hand.
 
     Returns:
       A function as `decoding.beam_search`. Its scores are log-probabilities among the classes;
-      with `num_decodes` N it gives the N best classes, worst first. It, and before anything is
-      decoded its `check`, refuses classes as `class_ids` does.
+      with `num_decodes` N it gives the N best classes, worst first. Its `check` asks for the ids
+      before anything is decoded, so that they are refused there, if they are.
     """
-    # Looked up when first used: a run is described where its vocabulary is not at hand.
-    ids = functools.cache(lambda: np.array(class_ids(vocabulary, classes), np.int32))
+    known = functools.cache(lambda: np.array(ids(), np.int32))
 
     def choose(inputs, cache, tokens_to_logits, eos_id, num_decodes=1, cache_offset=0, **_):
-        (rows, length), ids_C = inputs.shape, ids()
+        (rows, length), ids_C = inputs.shape, known()
         if num_decodes > len(ids_C):
             raise ValueError(
                 f"EncoderDecoderModel.predict_batch_with_aux.num_decodes is {num_decodes}, but "
@@ -56,27 +53,5 @@ def one_token(vocabulary: Any, classes: Sequence[str]) -> Callable[..., Any]:
             ids_BNT = ids_BNT.at[:, :, 1].set(eos_id)
         return ids_BNT, scores_BN[:, ::-1]
 
-    choose.check = ids
+    choose.check = known
     return choose
-
-
-def class_ids(vocabulary: Any, classes: Sequence[str]) -> list[int]:
-    """The id of each class's one token.
-
-    Raises:
-      ValueError: a name is not one token, or two are the same.
-    """
-    gin_name = "classifier.one_token.classes"
-    if isinstance(classes, str) or len(classes) < 2:
-        raise ValueError(f"{gin_name} is {classes!r}; set it to two names or more.")
-    ids = [vocabulary.encode(name) for name in classes]
-    for name, found in zip(classes, ids, strict=True):
-        if len(found) != 1 or found[0] == vocabulary.unk_id:
-            raise ValueError(
-                f"{gin_name} has {name!r}, which is {len(found)} tokens of {vocabulary} and not "
-                "one of its pieces; name the class by one, there and in the task."
-            )
-    ids = [found[0] for found in ids]
-    if len(set(ids)) < len(ids):
-        raise ValueError(f"{gin_name} is {tuple(classes)}, of which two are the same token.")
-    return ids

@@ -27,6 +27,7 @@ from tasks.rows import Rows
 LENGTHS = {"inputs": 512, "targets": 2}
 OTHER = "other"  # in place of what is no class
 PREFIX = "quality: "
+_classes: dict[str, tuple[str, ...]] = {}  # by task
 
 
 def add(
@@ -48,6 +49,7 @@ def add(
     """
     source = copy.copy(source)  # for other tasks it stays as it was
     source.column = source.column.only("targets", classes)
+    _classes[name] = tuple(classes)
     return pairs.add(
         name,
         source,
@@ -61,12 +63,36 @@ def add(
     )
 
 
+def ids_of(task: str) -> Callable[[], tuple[int, ...]]:
+    """Returns what gives the ids of a task's classes, for `t5x.classifier`.
+
+        classifier.one_token.ids = @tasks.classification.ids_of()
+        tasks.classification.ids_of.task = %MIXTURE_OR_TASK_NAME
+
+    Args:
+      task: the name of one that `add` registers before it is asked.
+    """
+
+    def ids():
+        if task not in _classes:
+            raise ValueError(
+                f"tasks.classification.ids_of.task is {task!r}, which is no task that classifies: "
+                "set it to the name given to tasks.classification.add"
+            )
+        vocabulary = seqio.TaskRegistry.get(task).output_features["targets"].vocabulary
+        return class_ids(vocabulary, _classes[task])
+
+    return ids
+
+
 def class_ids(vocabulary: seqio.Vocabulary, classes: Sequence[str]) -> tuple[int, ...]:
     """Returns the id of each class's only token.
 
     Raises:
       ValueError: a class is more than one token; says which name would be one.
     """
+    if isinstance(classes, str) or len(classes) < 2:
+        raise ValueError(f"classes are {classes!r}, but must be two names or more")
     ids = [vocabulary.encode(name) for name in classes]
     taken = {name for name, found in zip(classes, ids, strict=True) if len(found) == 1}
     for name, found in zip(classes, ids, strict=True):

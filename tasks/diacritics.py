@@ -215,6 +215,6 @@ add(
     "ro_mini_diacritics",
     RO_MINI,
     vocabularies.ro_mini_model,
-    lengths={"inputs": 64, "targets": 64},  # what gin/ro_diacritics_tiny.gin trains on
+    lengths={"inputs": 32, "targets": 32},  # what gin/ro_diacritics_tiny.gin trains on
 )
 add("ro_mini_diacritics_byt5", RO_MINI, vocabularies.byt5())

@@ -1,9 +1,11 @@
 """A file written chunk by chunk: a kill at any moment loses and doubles no line."""
 
+import contextlib
 import pathlib
 
 import pytest
 
+from t5x import chunks
 from t5x.chunks import ChunkedFile
 
 NOTES = {"checkpoint": "runs/a/checkpoint_5", "lengths": {"inputs": 8}}
@@ -50,6 +52,30 @@ def test_a_merge_cut_short_is_made_again(tmp_path):
     (tmp_path / "tmp" / "merged.tmp").write_text("half")
     opened(tmp_path).merge()
     assert (tmp_path / "out.jsonl").read_text() == "a\n"
+
+
+@pytest.mark.parametrize("removed", range(4))
+def test_a_merge_cut_short_while_it_tidies_up_is_gone_on_with(tmp_path, monkeypatch, removed):
+    output, left = opened(tmp_path), [removed]
+    for text in "abc":
+        output.add(lines(text))
+    remove = chunks.gfile.remove
+
+    def cut(path):
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        remove(path)
+
+    with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+        patched.setattr(chunks.gfile, "remove", cut)
+        output.merge()
+    again = opened(tmp_path)
+    assert again.lines == (3 - removed)
+    for text in "abc"[again.lines :]:
+        again.add(lines(text))
+    again.merge()
+    assert (tmp_path / "out.jsonl").read_text() == "a\nb\nc\n"
 
 
 def test_the_tenth_chunk_comes_after_the_ninth(tmp_path):

@@ -50,9 +50,20 @@ def test_a_class_of_several_tokens_is_refused_with_another_name():
         class_ids(vocabularies.byt5(), ("a", "ăă"))
 
 
-def test_two_classes_of_one_token_are_refused():
-    with pytest.raises(ValueError, match="told apart"):
-        class_ids(MINI, ("mare", "mare"))
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [(("mare", "mare"), "told apart"), (("a",), "two names or more"), ("abc", "'abc', but must")],
+)
+def test_classes_that_cannot_be_told_apart_are_refused(classes, said):
+    with pytest.raises(ValueError, match=said):
+        class_ids(MINI, classes)
+
+
+def test_the_decoder_is_given_the_tasks_own_classes():
+    ids = classification.ids_of("quality_tiny")
+    assert ids() == class_ids(MINI, CLASSES)
+    with pytest.raises(ValueError, match=r"ids_of.task is 'ro_mini', which is no task that"):
+        classification.ids_of("ro_mini")()
 
 
 @pytest.fixture
@@ -94,7 +105,7 @@ def test_questions_become_text_and_a_class(questions):
     row = splits["test"][0]
     text = row["inputs_pretokenized"].decode()
     assert text == "quality: Why List<String> 0?\nbody 0 <x>\nList"
-    assert row["targets"].tolist() == [*class_ids(MINI, ["h"]), 1]
+    assert row["targets"].tolist() == [class_ids(MINI, CLASSES)[2], 1]
     (counts,) = task.source.counts().values()
     assert counts["skipped_unknown_label"] >= 10
 

@@ -10,15 +10,15 @@ from t5x import classifier, inference
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 
-CLASSES = ("a", "b", "c")
 LETTERS = tuple("abcdefghijklmnopqrstuvwxyz")
-IDS = [toy.VOCABULARY.encode(name)[0] for name in CLASSES]
+OF_LETTERS = np.array([toy.VOCABULARY.encode(letter)[0] for letter in LETTERS])
+IDS = OF_LETTERS[:3].tolist()
 
 
 @pytest.fixture(scope="module")
 def case():
     model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:2])
-    model.decode_fn = classifier.one_token(toy.VOCABULARY, LETTERS)
+    model.decode_fn = classifier.one_token(lambda: OF_LETTERS)
     shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
     params = toy.state(state_specs(model, partitioner, shapes)).params
     inputs = np.random.default_rng(0).integers(3, 200, (8, 6)).astype(np.int32)
@@ -39,20 +39,19 @@ def test_the_class_is_the_best_of_its_ids_by_teacher_forcing(case):
         "decoder_target_tokens": np.ones((8, 1), np.int32),
     }
     logits = np.asarray(jax.jit(model.logits)(jax.device_get(params), batch))[:, 0]
-    of_letters = np.array([toy.VOCABULARY.encode(letter)[0] for letter in LETTERS])
-    logits = logits[:, of_letters]
+    logits = logits[:, OF_LETTERS]
     best = np.argmax(logits, -1)
-    assert [ids.tolist() for ids, _ in found] == [[of_letters[i], 1] for i in best]
+    assert [ids.tolist() for ids, _ in found] == [[OF_LETTERS[i], 1] for i in best]
     scores = np.max(jax.nn.log_softmax(logits), -1)
     np.testing.assert_allclose([aux["scores"] for _, aux in found], scores, rtol=1e-4)
     assert {toy.VOCABULARY.decode(ids.tolist()) for ids, _ in found} <= set(LETTERS)
 
 
-def choose(classes, length=2, num_decodes=1):
+def choose(length=2, num_decodes=1):
     logits = (
         jnp.zeros((1, 264)).at[0, np.array(IDS)].set(jnp.array([0.0, 2.0, 1.0])).at[0, 9].set(9)
     )
-    decode = classifier.one_token(toy.VOCABULARY, classes)
+    decode = classifier.one_token(lambda: IDS)
     calls = []
 
     def tokens_to_logits(state):
@@ -69,35 +68,30 @@ def choose(classes, length=2, num_decodes=1):
 
 
 def test_the_best_classes_stand_worst_first():
-    ids, scores = choose(CLASSES, length=3, num_decodes=2)
+    ids, scores = choose(length=3, num_decodes=2)
     assert ids == [[[IDS[2], 1, 0], [IDS[1], 1, 0]]]
     np.testing.assert_allclose(
         scores, jax.nn.log_softmax(jnp.array([[1.0, 2.0, 0.0]]))[:, :2], rtol=1e-5
     )
-    assert choose(CLASSES, length=1)[0] == [[[IDS[1]]]]
+    assert choose(length=1)[0] == [[[IDS[1]]]]
     with pytest.raises(ValueError, match=r"num_decodes is 4, but there are 3 classes"):
-        choose(CLASSES, num_decodes=4)
-
-
-@pytest.mark.parametrize(
-    ("classes", "said"),
-    [
-        (("a", "bad"), r"has 'bad', which is 3 tokens of .* and not one of its pieces; name"),
-        (("a", "a"), r"of which two are the same token"),
-        (("a",), r"set it to two names or more"),
-        ("abc", r"is 'abc'; set it to two names or more"),
-    ],
-)
-def test_names_that_cannot_be_told_apart_are_refused(classes, said):
-    with pytest.raises(ValueError, match=said):
-        classifier.class_ids(toy.VOCABULARY, classes)
+        choose(num_decodes=4)
 
 
 def test_a_run_is_refused_before_it_begins():
+    """By whoever knows the classes; they are asked for when needed, and once."""
+    asked = []
     model = toy.model()
     inference.check_decoding(model)
-    model.decode_fn = classifier.one_token(toy.VOCABULARY, ("a", "b"))
+    model.decode_fn = classifier.one_token(lambda: asked.append(1) or IDS)
+    assert not asked
     inference.check_decoding(model)
-    model.decode_fn = classifier.one_token(toy.VOCABULARY, ("a", "bad"))
-    with pytest.raises(ValueError, match="has 'bad'"):
+    inference.check_decoding(model)
+    assert asked == [1]
+
+    def refuse():
+        raise ValueError("class 'bad' is 3 tokens")
+
+    model.decode_fn = classifier.one_token(refuse)
+    with pytest.raises(ValueError, match="class 'bad'"):
         inference.check_decoding(model)

@@ -185,7 +185,7 @@ def test_a_decoding_that_does_not_fit_or_compile_is_told(monkeypatch):
 
     row = raising(OutOfMemory("planted", 40.0, 31.75, 1.0))
     assert row.verdict == FAILS
-    assert "needs 40.00 GiB, of which" in row.figure
+    assert "needs 40.00 GiB beside the 1.00 of training, and a chip has 31.75" in row.figure
     assert raising(CompileError("planted")).verdict == NOT_CHECKED
 
 

@@ -63,7 +63,7 @@ OURS = {
     "train": "watch",
     "precompile": "use_hardware_rng train_eval_dataset_cfg",
     "SaveCheckpointConfig": "keep_best metric mode",
-    "one_token": "vocabulary classes",
+    "one_token": "ids",
     "Watch": "writers infill_sentences infill_period expected_loss",
 }
 
@@ -279,6 +279,26 @@ def test_a_fine_tune_is_measured_on_a_split_that_is_not_the_test_split(name, doo
     if restore.path:  # TRAIN_STEPS counts pretraining's too
         begin = int(restore.path.rpartition("_")[2])
         assert begin < run["total_steps"] <= begin + 50_000
+
+
+JOBS = {  # tokens of inputs and targets, learning rate
+    "ro_diacritics_base": (256, 256, 1e-4),
+    "quality_base": (512, 2, 1e-3),
+    **dict.fromkeys(("summarize_small", "summarize_base", "summarize_large"), (512, 128, 1e-3)),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_is_what_was_agreed(name, doors):
+    gin_utils.parse_gin_flags([], [f"gin/{name}.gin"], ["MODEL_DIR = 'runs/x'"])
+    run = gin.get_configurable(doors.train)()
+    lengths = run["train_dataset_cfg"].task_feature_lengths
+    schedule = "utils.create_learning_rate_scheduler"
+    rate = gin.query_parameter(f"{schedule}.base_learning_rate")
+    assert (lengths["inputs"], lengths["targets"], rate) == JOBS[name]
+    assert gin.query_parameter(f"{schedule}.factors") == "constant"
+    assert type(run["model"].optimizer_def).__name__ == "Adafactor"
+    assert run["model"].module.config.dtype == "bfloat16"
 
 
 @pytest.mark.parametrize("name", ["ro_t5x_tiny", "ro_diacritics_tiny"])
