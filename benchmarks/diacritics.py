@@ -37,7 +37,7 @@ from tasks.rows import Rows
 from tasks.sources import CorpusSource
 
 corpus, vocabulary = CorpusSource({corpus!r}), {out!r} + "/proof.model"
-lengths = {{"inputs": 64, "targets": 64}}
+lengths = {lengths}
 corpora.add("proof_pretrain", corpus, vocabulary, cedilla=True)
 diacritics.add("proof_diacritics", corpus, vocabulary, lengths=lengths)
 held_out = Rows(files={{"validation": {out!r} + "/held_out.jsonl"}})
@@ -45,8 +45,9 @@ diacritics.add("proof_held_out", held_out, vocabulary, lengths=lengths)
 """
 VOCABULARY_DOCUMENTS = 5500
 VOCABULARY_SIZE = 2048
+LENGTHS = {"inputs": 64, "targets": 64}  # tokens of a piece
 STEADY_STEPS = 6000  # of fine-tuning; then the learning rate falls to zero
-LEAST_SHARE = 0.1  # of a word's occurrences; a form that is rarer is a misprint, or too rare to bet on
+LEAST_SHARE = 0.1  # of a word's occurrences; a rarer form is a misprint, or a bad bet
 SHOWN = ("word_accuracy", "letter_accuracy", "ambiguous_accuracy", "precision", "recall", "f1")
 SHOWN += ("sentence_accuracy", "changed_letters")
 
@@ -77,7 +78,8 @@ def core_seconds() -> float:
 def prepare(corpus: pathlib.Path, out: pathlib.Path, held_out: int) -> None:
     """The vocabulary, the tasks' module, and the records to be measured."""
     out.mkdir(parents=True, exist_ok=True)
-    (out / "proof_tasks.py").write_text(TASKS.format(corpus=str(corpus), out=str(out)))
+    tasks = TASKS.format(corpus=str(corpus), out=str(out), lengths=LENGTHS)
+    (out / "proof_tasks.py").write_text(tasks)
     texts = itertools.islice(records(corpus, "validation"), held_out)
     write_records(out / "held_out.jsonl", texts)
     if not (out / "proof.model").exists():
@@ -131,16 +133,21 @@ def train(out: pathlib.Path, pretrain_steps: int, steps: int) -> None:
     macros = {f"{scheduler}.{name}": value for name, value in rate.items()}
     macros |= {"MODEL_DIR": str(out / "finetuned"), "TRAIN_STEPS": pretrain_steps + steps}
     macros |= {"BATCH_SIZE": 8, "EVAL_PERIOD": 6000, "utils.SaveCheckpointConfig.period": 1000}
+    macros |= {"TASK_FEATURE_LENGTHS": LENGTHS}
     macros |= {"KEEP_BEST": None, "BEST_METRIC": None}  # the last is measured
     macros |= {"INITIAL_CHECKPOINT_PATH": f"{out}/pretrained/checkpoint_{pretrain_steps}"}
     flags = settings(out, "proof_diacritics", **macros)
     call(out, "t5x.train", "--gin_file=gin/ro_diacritics_tiny.gin", *flags)
+    # A run that was stopped by hand ends well too.
+    if not (out / f"finetuned/checkpoint_{pretrain_steps + steps}").exists():
+        sys.exit("Fine-tuning was stopped: start again to go on, or say --measure_only.")
 
 
 def restore(out: pathlib.Path, name: str, *flags: str) -> list[tuple[str, str]]:
     """Pairs of the true text and the restored one, piece by piece."""
     macros = {"CHECKPOINT_PATH": str(out / "finetuned"), "INFER_OUTPUT_DIR": str(out / name)}
     macros |= {"MIXTURE_OR_TASK_SPLIT": "validation", "BATCH_SIZE": 64}
+    macros |= {"TASK_FEATURE_LENGTHS": LENGTHS}
     macros |= {"utils.RestoreCheckpointConfig.mode": "latest"}
     files = ["gin/ro_diacritics_tiny.gin", "t5x/configs/runs/infer.gin"]
     flags = [*(f"--gin_file={file}" for file in files), *flags]
