@@ -86,12 +86,13 @@ train_script.train.actions = {'INFER_EVAL': [@trainer.EarlyStoppingAction()]}
 trainer.EarlyStoppingAction.metric = ('ro_mini_diacritics', 'word_accuracy')
 trainer.EarlyStoppingAction.mode = 'max'
 trainer.EarlyStoppingAction.patience = 1
+trainer.EarlyStoppingAction.atol = 1.0
 """
 
 
 @pytest.mark.slow
 def test_two_processes_decode_measure_and_stop_as_one_does(tmp_path, programs):
-    """After a few steps nothing is restored, so the second evaluation is no better: it ends."""
+    """No evaluation can be better by more than 1 than the first, so the second one ends the run."""
     sizes = "\n".join(line for line in SMALL.splitlines() if line.startswith("network."))
     found = []
     for processes in (1, 2):
@@ -105,7 +106,8 @@ def test_two_processes_decode_measure_and_stop_as_one_does(tmp_path, programs):
         found.append((rows, [json.loads(line) for line in generated]))
     (rows, predictions), (others, others_predictions) = found
     assert len(predictions) == 12
-    assert predictions[0]["step"] == 4
+    best = max(rows, key=lambda row: row["word_accuracy"])  # of equal ones the first
+    assert {line["step"] for line in predictions} == {best["step"]}
     assert others_predictions == predictions
     for row, other in zip(rows, others, strict=True):
         assert other == pytest.approx(row)
