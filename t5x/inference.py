@@ -273,9 +273,11 @@ class InferenceEvaluator:
     ):
         self.predictor = Predictor(model, partitioner, cfg.batch_size, length_buckets)
         check_metrics(cfg)
-        folder = os.path.join(log_dir, "inference_eval") if jax.process_index() == 0 else None
-        if folder:
-            tf.io.gfile.makedirs(folder)  # not all loggers of seqio do
+        if jax.process_index() == 0:
+            logs = {"log_dir": os.path.join(log_dir, "inference_eval")}
+            tf.io.gfile.makedirs(logs["log_dir"])  # not all loggers of seqio do
+        else:
+            logs = {"log_dir": None, "logger_cls": ()}
         self.evaluator = evaluator_cls(
             mixture_or_task_name=cfg.mixture_or_task_name,
             feature_converter=model.FEATURE_CONVERTER_CLS(pack=False),
@@ -283,8 +285,8 @@ class InferenceEvaluator:
             use_cached=cfg.use_cached,
             seed=cfg.seed,
             sequence_length=cfg.task_feature_lengths,
-            log_dir=folder,
             use_memory_cache=cfg.use_memory_cache,
+            **logs,
         )
 
     def evaluate(

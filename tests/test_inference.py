@@ -155,6 +155,17 @@ def test_metrics_are_computed_in_the_examples_order(case, monkeypatch, tmp_path)
     assert evaluator.evaluate(state.params, 0)[toy.TASK]["exact"] < 0.5
 
 
+@pytest.mark.parametrize("host", [0, 1])
+def test_only_the_first_host_writes_predictions(case, tmp_path, monkeypatch, host):
+    model, partitioner, _, _ = case
+    monkeypatch.setattr(inference.jax, "process_index", lambda: host)
+    writing = functools.partial(seqio.Evaluator, logger_cls=[seqio.JSONLogger])
+    cfg = toy.data("validation", batch_size=6)
+    evaluator = inference.InferenceEvaluator(cfg, writing, model, partitioner, str(tmp_path))
+    assert len(evaluator.evaluator.loggers) == 1 - host
+    assert [path.name for path in tmp_path.iterdir()] == ["inference_eval"][host:]
+
+
 def test_all_evaluations_share_one_program_over_all_devices(case, tmp_path):
     model, partitioner, state, _ = case
     cfg = toy.data("validation", batch_size=6)
