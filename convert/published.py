@@ -161,13 +161,14 @@ class Published:
           ValueError: for a scaled head of its own, which T5X's network does not have.
         """
         family = self.config.get("model_type")
-        scaled = self.config.get("tie_word_embeddings", True)
-        scaled = self.config.get("scale_decoder_outputs", scaled) and family != "mt5"
+        keys = ("scale_decoder_outputs", "tie_word_embeddings")
+        key = next((key for key in keys if key in self.config), keys[1])
+        scaled = self.config.get(key, True) and family != "mt5"
         head, table = self.arrays.get("lm_head.weight"), self.arrays["shared.weight"]
         same = head is None or np.array_equal(head.read(), table.read())
         if scaled and not same and family != "umt5":
             raise ValueError(
                 f"{self.folder} scales the inputs of a head of its own, which T5X has no network "
-                "for: its config.json should say tie_word_embeddings false."
+                f"for: its config.json should say {key} false."
             )
         return bool(scaled and same)
