@@ -8,8 +8,13 @@ import random
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import torch
+import transformers
+from safetensors.numpy import load_file
 
+from convert import __main__ as door
 from report import misclassified
 from tasks.classification import scores
 from tasks.summarization import ROUGE, rouge
@@ -91,21 +96,66 @@ summarization.add("small_summaries", source, vocabularies.byt5(), lengths=length
 """
 
 
-@pytest.mark.slow
-def test_summaries_are_generated_during_training_and_measured_as_the_library_does(tmp_path):
-    path = tmp_path / "pairs.csv"
+def write_pairs(path):
+    """Articles and summaries that a task of `TASK` reads."""
     with open(path, "w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["article", "summary"])
         for i in range(64):
             word = "abcd"[i % 4] * 3
             rows.writerow([f"{word} {word}. More of it, number {i}.", f"{word} of it."])
+
+
+SUMMARIES = {
+    "MIXTURE_OR_TASK_NAME": "small_summaries",
+    "MIXTURE_OR_TASK_MODULE": "small_summaries_task",
+    "TASK_FEATURE_LENGTHS": {"inputs": 64, "targets": 16},
+}
+
+
+@pytest.mark.slow
+def test_a_model_of_hugging_face_is_where_a_fine_tune_starts(tmp_path):
+    """With a learning rate of 0, which is kept above 1e-8, it comes out as it went in."""
+    sizes = {"d_model": 64, "d_ff": 128, "d_kv": 16, "num_heads": 4, "vocab_size": 384}
+    config = transformers.T5Config(**sizes, num_layers=2, feed_forward_proj="gated-gelu")
+    model, published = transformers.T5ForConditionalGeneration(config), tmp_path / "published"
+    model.lm_head.weight = torch.nn.Parameter(torch.randn(384, 64))
+    model.save_pretrained(published)
+    transformers.ByT5Tokenizer(extra_ids=125).save_pretrained(published)
+    written = json.loads((published / "config.json").read_text())
+    written |= {"tie_word_embeddings": False, "scale_decoder_outputs": False}
+    (published / "config.json").write_text(json.dumps(written))
+    convert = ["from_hf", str(published), str(tmp_path / "start")]
+    assert door.main(convert) == 0
+    write_pairs(tmp_path / "pairs.csv")
+    (tmp_path / "small_summaries_task.py").write_text(TASK.format(tmp_path / "pairs.csv"))
+    settings = SUMMARIES | {
+        "INITIAL_CHECKPOINT_PATH": str(tmp_path / "start/checkpoint_0"),
+        "network.T5Config.num_heads": 4,
+        "network.T5Config.head_dim": 16,
+        "TRAIN_STEPS": 2,
+        "EVAL_PERIOD": 2,
+        "utils.SaveCheckpointConfig.period": 2,
+        "utils.create_learning_rate_scheduler.base_learning_rate": 0.0,
+    }
+    files = ["t5x/examples/t5/byt5/tiny.gin", "t5x/configs/runs/finetune.gin"]
+    rows, _ = train(tmp_path, files, settings)
+    assert rows[-1]["step"] == 2
+    assert door.main([str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
+    (out,) = (tmp_path / "out").glob("checkpoint_*")
+    found, wanted = (load_file(f / "model.safetensors") for f in (out, published))
+    assert "lm_head.weight" in found
+    for name, value in found.items():
+        np.testing.assert_allclose(value, wanted[name], rtol=0, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.slow
+def test_summaries_are_generated_during_training_and_measured_as_the_library_does(tmp_path):
+    path = tmp_path / "pairs.csv"
+    write_pairs(path)
     (tmp_path / "small_summaries_task.py").write_text(TASK.format(path))
     files = ["t5x/examples/t5/byt5/tiny.gin", "t5x/configs/runs/finetune.gin"]
-    settings = {
-        "MIXTURE_OR_TASK_NAME": "small_summaries",
-        "MIXTURE_OR_TASK_MODULE": "small_summaries_task",
-        "TASK_FEATURE_LENGTHS": {"inputs": 64, "targets": 16},
+    settings = SUMMARIES | {
         "TRAIN_STEPS": 100,
         "EVAL_PERIOD": 50,
         "EVAL_STEPS": 1,
