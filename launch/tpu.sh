@@ -15,6 +15,7 @@ fi
 
 WORK="$(mktemp -d)"
 trap 'rm -rf "$WORK"' EXIT
+trap 'exit 130' INT  # of Ctrl-C while gcloud runs, which takes it for itself, nothing else would be heard
 # Of the slice, set by look_at_slice.
 STATE="" TYPE="" RUNTIME="" KIND="" RESERVED="" QUEUE="" WORKERS=0
 

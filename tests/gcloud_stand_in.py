@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 MARK = "GCLOUD_STAND_IN_WORKER"
 _MADE = "accelerator-type zone network subnetwork service-account labels metadata"
@@ -258,9 +259,12 @@ def main():
         cloud.write("faults", faults | {command: faults[command] - 1})
         raise SystemExit("ERROR: (gcloud) UNAVAILABLE: The service is currently unavailable.")
     try:
+        time.sleep((cloud.read("settings").get("slow") or {}).get(command, 0))
         return getattr(cloud, command.replace(" ", "_").replace("-", "_"))(flags, *places)
     except Refused as error:
         raise SystemExit(f"ERROR: (gcloud.compute.tpus.{command}) {error}") from None
+    except KeyboardInterrupt:  # which it keeps for itself, as gcloud does
+        raise SystemExit("Command killed by keyboard interrupt") from None
 
 
 if __name__ == "__main__":

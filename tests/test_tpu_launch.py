@@ -124,6 +124,19 @@ def test_a_request_is_waited_for_again_and_while_gcloud_cannot_tell(pair):
     assert len(pair.cloud.calls("queued-resources create")) == 1
 
 
+def test_ctrl_c_is_heard_while_gcloud_runs(pair):
+    settings = pair.cloud.read("settings") | {"queue_ends": "WAITING_FOR_RESOURCES"}
+    pair.cloud.write("settings", settings | {"slow": {"queued-resources describe": 30}})
+    process = pair.start("create", "ro", "v4-32", ZONE, "--queued")
+    end = time.monotonic() + 60
+    while not pair.cloud.calls("queued-resources describe"):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+
+
 def test_deleting_asks_first(pair):
     pair.do("create", "ro", "v4-32", ZONE)
     for typed in ("", "\n", "n\n"):
