@@ -6,7 +6,6 @@ Layers are read, run and dropped one at a time, and what is as large as the voca
 parts, so that a model larger than memory can be compared.
 """
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -62,8 +61,9 @@ class _Stack:
         # A decoder layer takes (x, encoded, mask, bias, cross_mask).
         others = (cross[0], mask, bias, cross[1]) if cross else (mask, bias)
         for i in range(self._depth):
-            read = functools.partial(_nested, self._tree, f"{self._stack}/layers_{i}")
-            x = self._apply(read(), x, *others).block_until_ready()  # nothing else holds the layer
+            # Nothing but the call holds the layer: it is gone before the next is read.
+            x = self._apply(_nested(self._tree, f"{self._stack}/layers_{i}"), x, *others)
+            x.block_until_ready()
         return self._norm.apply(
             {"params": _nested(self._tree, f"{self._stack}/{self._stack}_norm")}, x
         )
