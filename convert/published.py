@@ -161,8 +161,8 @@ class Published:
           ValueError: for a scaled head of its own, which T5X's network does not have.
         """
         family = self.config.get("model_type")
-        keys = ("scale_decoder_outputs", "tie_word_embeddings")
-        key = next((key for key in keys if key in self.config), keys[1])
+        key = "scale_decoder_outputs"
+        key = key if key in self.config else "tie_word_embeddings"
         scaled = self.config.get(key, True) and family != "mt5"
         head, table = self.arrays.get("lm_head.weight"), self.arrays["shared.weight"]
         same = head is None or np.array_equal(head.read(), table.read())
