@@ -48,13 +48,13 @@ class Browser:
     def __exit__(self, *_):
         self._loop.run_until_complete(self._session.close())
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(240)
         self._loop.close()
         self._folder.cleanup()
 
     async def _connect(self) -> None:
         port = pathlib.Path(self._folder.name) / "DevToolsActivePort"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while not port.exists() or len(port.read_text().splitlines()) < 2:
             if time.monotonic() > deadline:
                 raise TimeoutError("Chromium did not start.")
@@ -73,7 +73,7 @@ class Browser:
         number = next(self._numbers)
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
         while True:
-            message = await self._socket.receive_json(timeout=60)
+            message = await self._socket.receive_json(timeout=240)
             self._note(message)
             if message.get("id") == number:
                 assert "error" not in message, message
@@ -99,7 +99,7 @@ class Browser:
         self.wait("document.documentElement?.dataset.ready === 'true'")
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
-    def wait(self, condition: str, seconds: float = 30.0) -> None:
+    def wait(self, condition: str, seconds: float = 240.0) -> None:
         """Waits until a condition of the page holds."""
         deadline = time.monotonic() + seconds
         while not self.run(condition):

@@ -21,6 +21,7 @@ port, count, index, commit, seconds = sys.argv[2], *map(int, sys.argv[3:5]), *sy
 try:
     place = roll_call.Place(f"127.0.0.1:{port}", count, index)
     print("started", flush=True)
+    sys.stdin.readline()  # its seconds begin when all have started
     roll_call.hold(place, {"commit": commit}, float(seconds))
     if len(sys.argv) > 7:
         import jax
@@ -52,9 +53,14 @@ def meet(count, commits, seconds=60, data=None):
         ]
         command = [sys.executable, "-c", _WORKER, *map(str, words)]
         env = {"JAX_PLATFORMS": "cpu", "PATH": ""}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+        )
         assert process.stdout.readline() == "started\n"
         running[index] = process
+    for process in running.values():
+        process.stdin.write("go\n")
+        process.stdin.flush()
     return {
         index: process.communicate(timeout=240)[0].strip() for index, process in running.items()
     }
@@ -106,11 +112,11 @@ def test_strangers_and_restarted_workers_do_no_harm():
         for line in (*strangers, '[1, {"commit": "old"}]', '[1, {"commit": "abc"}]'):
             opened.enter_context(connected(place)).sendall(line.encode() + b"\n")
         hold(place, {"commit": "abc"}, 60)
-    assert first.communicate(timeout=60)[0] == "started\nall are there\n"
+    assert first.communicate(timeout=240)[0] == "started\nall are there\n"
 
 
 def connected(place):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while time.monotonic() < end:
         with contextlib.suppress(OSError):
             return socket.create_connection(place.host_and_port)

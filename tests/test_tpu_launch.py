@@ -107,18 +107,18 @@ def test_a_request_is_waited_for_again_and_while_gcloud_cannot_tell(pair):
     first = pair.start(*create)
     assert "the request for ro is WAITING_FOR_RESOURCES" in first.stdout.readline()
     os.killpg(first.pid, signal.SIGINT)
-    first.communicate(timeout=60)
+    first.communicate(timeout=240)
 
     second = pair.start(*create)
     assert "There is a request for ro already" in second.stdout.readline()
     pair.cloud.write("faults", {"queued-resources describe": 2})
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while pair.cloud.read("faults")["queued-resources describe"]:
         assert second.poll() is None, second.communicate()
         assert time.monotonic() < end
         time.sleep(0.05)
     pair.cloud.write("settings", settings)
-    out, err = second.communicate(timeout=60)
+    out, err = second.communicate(timeout=240)
     assert (second.returncode, "ro is READY" in out) == (0, True), err
     assert err.count("gcloud cannot tell about the queued ro") == 2
     assert len(pair.cloud.calls("queued-resources create")) == 1
@@ -128,7 +128,7 @@ def test_ctrl_c_is_heard_while_gcloud_runs(pair):
     settings = pair.cloud.read("settings") | {"queue_ends": "WAITING_FOR_RESOURCES"}
     pair.cloud.write("settings", settings | {"slow": {"queued-resources describe": 30}})
     process = pair.start("create", "ro", "v4-32", ZONE, "--queued")
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while not pair.cloud.calls("queued-resources describe"):
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -326,7 +326,7 @@ def test_a_run_starts_everywhere_saves_when_stopped_and_goes_on(pod):
     said = pod.do("run", "ro", ZONE, "launch/like_t5x.sh", STEPS=str(stopped_at + 5))
     assert f"at commit {pod.head()}" in said, "it pulls first"
     pod.wait_for_step(stopped_at + 5)
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while "training" in (said := pod.do("status", "ro", ZONE)):
         assert time.monotonic() < end
     assert said.count("finished") == 4
@@ -341,7 +341,7 @@ def test_logs_are_followed_until_one_has_seen_enough(pair):
         seen = [process.stdout.readline() for _ in range(40)]
     finally:
         os.killpg(process.pid, signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
     assert "step 25/100000" in "".join(seen)
 
 
@@ -350,7 +350,7 @@ def test_a_worker_that_died_or_is_silent_is_told(pair):
     (pair.run_dir / "fail_1").write_text("2 1\n")
     pair.make()
     pair.do("run", "ro", ZONE, "launch/like_t5x.sh")
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while (process := pair.ask("status", "ro", ZONE)).returncode == 0:
         assert time.monotonic() < end
     assert re.search(
