@@ -5,6 +5,7 @@
   .venv/bin/python benchmarks/step.py --compile_for v4-8 --beside_plain
   .venv/bin/python benchmarks/step.py --recipe t5_1_1/small --batch 8  # times it on this machine
   .venv/bin/python benchmarks/step.py --recipe t5_1_1/tiny --batch 8 --beside_plain
+  python benchmarks/step.py --recipe t5_1_1/base --batch 128 --set dtype=bfloat16 --beside_torch
   .venv/bin/python benchmarks/step.py --recipe … --set remat_policy=full --top 20
 
 A recipe is a gin file or the name of one below t5x/examples/t5. Batches are synthetic and packed;
@@ -61,6 +62,7 @@ PARSER.add_argument("--parameter_partitioning_dims", type=int, default=2, help="
 PARSER.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="of T5Config")
 PARSER.add_argument("--steps", type=int, default=10, help="to time")
 PARSER.add_argument("--beside_plain", action="store_true", help="and the step as upstream has it")
+PARSER.add_argument("--beside_torch", action="store_true", help="and transformers' T5, compiled")
 PARSER.add_argument("--top", type=int, default=0, help="print the costliest instructions")
 PARSER.add_argument("--dump", help="file for the optimized program")
 
@@ -144,7 +146,12 @@ def main():
     args = PARSER.parse_args()
     if not args.compile_for:
         request = request_of(args, network_fields(args.recipe or "t5_1_1/tiny", args.set))
-        timing.report(args.recipe or "t5_1_1/tiny", request, args.steps, args.beside_plain)
+        others = {"the plain step": timing.plain_step} if args.beside_plain else {}
+        if args.beside_torch:
+            from benchmarks.torch_step import torch_step
+
+            others["transformers with torch.compile"] = torch_step
+        timing.report(args.recipe or "t5_1_1/tiny", request, args.steps, others)
         return
     if args.recipe:
         report(args.recipe, request_of(args, network_fields(args.recipe, args.set)), None, args)

@@ -1,8 +1,10 @@
 """Times the train step where it runs: steps/s, tokens/s, memory."""
 
 import argparse
+import dataclasses
 import statistics
 import time
+from collections.abc import Callable
 
 from preflight.synthetic import Request, batch_shapes, make_model
 from t5x.flops import peak_flops, step_flops
@@ -26,50 +28,26 @@ def synthetic_batch(request: Request) -> dict:
     return batch
 
 
+@dataclasses.dataclass
 class Timed:
-    """A compiled step with its state, to run again and again."""
+    """A train step to run again and again.
 
-    def __init__(self, request: Request):
-        import jax
+    Args:
+      advance: runs it and gives the loss, a sum over targets, once it is done.
+      compile_seconds: how long it took to compile, None if unknown.
+      temp_gib: memory that it takes beside its arguments, None if unknown.
+    """
 
-        from t5x import partitioning, schedules
-        from t5x.train_state import initial_state, state_specs
-        from t5x.trainer import Trainer
-
-        model = make_model(request)
-        partitioner = partitioning.PjitPartitioner(
-            request.partitions,
-            logical_axis_rules=partitioning.standard_logical_axis_rules(**request.rules),
-        )
-        partitioner.check_batch(request.batch, request.microbatches, "--batch")
-        batch = synthetic_batch(request)
-        specs = state_specs(model, partitioner, {k: v.shape for k, v in batch.items()})
-        self.state = initial_state(model, specs, jax.random.key(0))
-        rate = schedules.create_learning_rate_scheduler(
-            factors="constant * rsqrt_decay", base_learning_rate=1.0, warmup_steps=10000
-        )
-        trainer = Trainer(
-            model,
-            self.state,
-            partitioner,
-            specs,
-            jax.random.key(0),
-            learning_rate_fn=rate,
-            num_microbatches=request.microbatches,
-        )
-        started = time.perf_counter()
-        self.compiled = trainer.lower(batch_shapes(request)).compile()
-        self.compile_seconds = time.perf_counter() - started
-        rng = jax.device_put(jax.random.key(0), partitioner.replicated)
-        self.rest = trainer.put(batch), rng
-        self.seconds: list[float] = []
-        self.loss = 0.0
+    advance: Callable[[], float]
+    compile_seconds: float | None = None
+    temp_gib: float | None = None
+    seconds: list[float] = dataclasses.field(default_factory=list)
+    loss: float = 0.0
 
     def step(self) -> None:
         """Runs one step and notes how long it took."""
         started = time.perf_counter()
-        self.state, sums = self.compiled(self.state, *self.rest)
-        self.loss = float(sums["loss"])
+        self.loss = self.advance()
         self.seconds.append(time.perf_counter() - started)
 
     @property
@@ -78,38 +56,84 @@ class Timed:
         return statistics.median(self.seconds[2:])
 
 
-def report(name: str, request: Request, steps: int, beside_plain: bool = False) -> None:
+def our_step(request: Request) -> Timed:
+    """The trainer's step, compiled."""
+    import jax
+
+    from t5x import partitioning, schedules
+    from t5x.train_state import initial_state, state_specs
+    from t5x.trainer import Trainer
+
+    model = make_model(request)
+    partitioner = partitioning.PjitPartitioner(
+        request.partitions,
+        logical_axis_rules=partitioning.standard_logical_axis_rules(**request.rules),
+    )
+    partitioner.check_batch(request.batch, request.microbatches, "--batch")
+    batch = synthetic_batch(request)
+    specs = state_specs(model, partitioner, {k: v.shape for k, v in batch.items()})
+    state = initial_state(model, specs, jax.random.key(0))
+    rate = schedules.create_learning_rate_scheduler(
+        factors="constant * rsqrt_decay", base_learning_rate=1.0, warmup_steps=10000
+    )
+    trainer = Trainer(
+        model,
+        state,
+        partitioner,
+        specs,
+        jax.random.key(0),
+        learning_rate_fn=rate,
+        num_microbatches=request.microbatches,
+    )
+    started = time.perf_counter()
+    compiled = trainer.lower(batch_shapes(request)).compile()
+    compile_seconds = time.perf_counter() - started
+    rest = trainer.put(batch), jax.device_put(jax.random.key(0), partitioner.replicated)
+
+    def advance() -> float:
+        nonlocal state
+        state, sums = compiled(state, *rest)
+        return float(sums["loss"])
+
+    temp = compiled.memory_analysis().temp_size_in_bytes / 2**30
+    return Timed(advance, compile_seconds, temp)
+
+
+def plain_step(request: Request) -> Timed:
+    """The same as one writes it first."""
+    from benchmarks.plain import plainly
+
+    with plainly():
+        return our_step(request)
+
+
+def report(
+    name: str, request: Request, steps: int, others: dict[str, Callable[[Request], Timed]]
+) -> None:
     """Compiles, runs `steps` steps after two to warm up, prints one line.
 
-    With `beside_plain` the step as one writes it first is run by turns, and a ratio printed.
+    Others, by name, are run by turns with it, and a ratio printed for each.
     """
     import jax
 
-    ways = [Timed(request)]
-    if beside_plain:
-        from benchmarks.plain import plainly
-
-        with plainly():
-            ways.append(Timed(request))
+    ways = [our_step(request), *(other(request) for other in others.values())]
     for turn in range(steps + 2):
         for way in ways[:: 1 - 2 * (turn % 2)]:
             way.step()
-    ours = ways[0]
-    device, memory = jax.devices()[0], ours.compiled.memory_analysis()
+    ours, device = ways[0], jax.devices()[0]
     flops = step_flops(argparse.Namespace(**request.network), request.batch, request.inputs,
                        request.targets)  # fmt: skip
-    peak = peak_flops(device.device_kind)
-    mfu = f"MFU {flops / ours.median / peak / jax.device_count():.1%}" if peak else "MFU unknown"
-    tokens = request.batch * (request.inputs + request.targets)
+    peak = (peak_flops(device.device_kind) or 0.0) * jax.device_count()
+    rates = lambda way: (
+        f"{1 / way.median:.3f} steps/s, "
+        f"{request.batch * (request.inputs + request.targets) / way.median:,.0f} tokens/s, "
+        f"MFU {f'{flops / way.median / peak:.1%}' if peak else 'unknown'}, "
+        f"loss {way.loss / request.batch / request.targets:.3f}"
+    )
     print(
-        f"{name:24} {jax.device_count()} x {device.device_kind}: {1 / ours.median:.3f} steps/s, "
-        f"{tokens / ours.median:,.0f} tokens/s, {mfu}, {memory.temp_size_in_bytes / 2**30:.2f} GiB "
-        f"temp, {ours.compile_seconds:.0f} s to compile, loss {ours.loss / tokens:.3f}",
+        f"{name:24} {jax.device_count()} x {device.device_kind}: {rates(ours)}, "
+        f"{ours.temp_gib:.2f} GiB temp, {ours.compile_seconds:.0f} s to compile",
         flush=True,
     )
-    if beside_plain:
-        plain = ways[1]
-        print(
-            f"  {plain.median / ours.median:.2f} x as fast as the plain step: "
-            f"{1 / plain.median:.3f} steps/s, loss {plain.loss / tokens:.3f}"
-        )
+    for other, way in zip(others, ways[1:], strict=True):
+        print(f"  {way.median / ours.median:.2f} x as fast as {other}: {rates(way)}")
