@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 
 from convert import __main__ as door
 from report import misclassified
+from t5x.checkpoint_reader import open_checkpoint
 from tasks.classification import scores
 from tasks.summarization import ROUGE, rouge
 
@@ -179,3 +180,31 @@ def test_summaries_are_generated_during_training_and_measured_as_the_library_doe
     }
     direct = rouge(*([line[side] for line in generated] for side in ("target", "prediction")))
     assert best["rougeLsum"] == pytest.approx(direct["rougeLsum"])
+
+
+@pytest.mark.slow
+def test_a_public_checkpoint_of_t5x_is_where_a_fine_tune_starts(tmp_path, golden):
+    """With a learning rate of 0, which is kept above 1e-8, it comes out as it went in."""
+    write_pairs(tmp_path / "pairs.csv")
+    (tmp_path / "small_summaries_task.py").write_text(TASK.format(tmp_path / "pairs.csv"))
+    sizes = {f"network.T5Config.{name}": value for name, value in golden.settings["config"].items()}
+    settings = (
+        SUMMARIES
+        | sizes
+        | {
+            "INITIAL_CHECKPOINT_PATH": str(golden.folder / "legacy/checkpoint_25"),
+            "TRAIN_STEPS": 27,
+            "EVAL_PERIOD": 2,
+            "utils.SaveCheckpointConfig.period": 2,
+            "utils.create_learning_rate_scheduler.base_learning_rate": 0.0,
+        }
+    )
+    files = ["t5x/examples/t5/byt5/tiny.gin", "t5x/configs/runs/finetune.gin"]
+    rows, _ = train(tmp_path, files, settings)
+    assert rows[-1]["step"] == 27
+    arrays = open_checkpoint(str(tmp_path / "run/checkpoint_27"))
+    wanted = golden.arrays("final_state")
+    targets = [name for name in wanted if name.startswith("target/")]
+    assert targets
+    for name in targets:
+        np.testing.assert_allclose(arrays[name].read(), wanted[name], rtol=0, atol=1e-6)
