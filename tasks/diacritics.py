@@ -13,7 +13,8 @@ Inputs are made on the fly by `tasks.letters`, which changes listed letters and 
 documents become several examples, cut at sentence ends so that none is longer than
 TASK_FEATURE_LENGTHS; nothing is cut off. What is measured stands in `tasks.diacritic_scores`; for a
 language of yours see `letters.LETTERS`. Beside each task stands `<task>_lines`, which reads a text
-file of yours, `lines.path`, as `launch/restore_diacritics.sh` does.
+file of yours, `lines.path`, as `launch/restore_diacritics.sh` does: the model reads bare
+text, as it has learned to, while `inputs_pretokenized` keeps the diacritics that the file has.
 """
 
 import functools
@@ -134,7 +135,8 @@ def add(
         "task_cls": caches.Task,
     }
     _languages[name] = _languages[f"{name}_lines"] = language
-    seqio.TaskRegistry.add(f"{name}_lines", source=LINES, **settings)
+    of_lines = settings | {"preprocessors": [*settings["preprocessors"], as_given]}
+    seqio.TaskRegistry.add(f"{name}_lines", source=LINES, **of_lines)
     metric = diacritic_scores.metric(language, forms)
     return seqio.TaskRegistry.add(name, source=source, metric_fns=[metric], **settings)
 
@@ -170,6 +172,11 @@ def examples(
 
     batches = dataset.map(lambda x: x["text"]).batch(DOCUMENTS_A_CALL)
     return batches.map(fn, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+
+
+def as_given(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Shows each input with the diacritics it had, which `tasks.constraint` then keeps."""
+    return dataset.map(lambda x: {**x, "inputs_pretokenized": x["targets_pretokenized"]})
 
 
 def token_count(vocabulary: seqio.Vocabulary, language: str) -> Callable:

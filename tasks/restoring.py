@@ -4,8 +4,8 @@
     … t5x.infer on the task <task>_lines …
     python -m tasks.restoring write lines.txt predictions.jsonl > restored
 
-`launch/restore_diacritics.sh` is all three. A line comes out as one line, its blanks as they were
-if the model has kept the letters.
+`launch/restore_diacritics.sh` is all three. A line, which is what ends with a line feed, comes out
+as one line, its blanks as they were if the model has kept the letters.
 """
 
 import json
@@ -20,10 +20,13 @@ def _letters(text: str) -> int:
 
 
 def onto(original: str, restored: str) -> str:
-    """Returns `original` with the letters of `restored`; that alone if it has more or fewer."""
+    """Returns `original` with the letters of `restored`.
+
+    If that has more or fewer, it is returned alone, blanks single.
+    """
     letters = "".join(restored.split())
     if len(letters) != _letters(original):
-        return restored
+        return " ".join(restored.split())
     each = iter(letters)
     return "".join(letter if letter.isspace() else next(each) for letter in original)
 
@@ -55,15 +58,17 @@ def main(arguments: Sequence[str]) -> int:
     """Does what the command line says; returns the exit status."""
     try:
         if list(arguments) == ["read"]:
-            text = sys.stdin.buffer.read().decode("utf-8-sig")
-            if not text.strip():
+            text = sys.stdin.buffer.read().decode().removesuffix("\n")
+            # Without the encoding's mark, which the task takes off the beginning of any line.
+            texts = [line.removesuffix("\r").lstrip("\ufeff") for line in text.split("\n")]
+            if not "".join(texts).strip():
                 raise ValueError("there is no text to restore: pipe some in")
-            for line in text.splitlines():
-                print(normalize(line, whitespace=False))  # the task normalizes the rest
+            for text in texts:
+                print(normalize(text, whitespace=False))  # the task normalizes the rest
         elif len(arguments) == 3 and arguments[0] == "write":
-            with open(arguments[1], encoding="utf-8") as file:
+            with open(arguments[1], encoding="utf-8", newline="\n") as file:
                 texts = file.read().split("\n")[:-1]
-            with open(arguments[2], encoding="utf-8") as file:
+            with open(arguments[2], encoding="utf-8", newline="\n") as file:
                 found = [json.loads(line) for line in file]
             pairs = ((each["inputs"]["inputs_pretokenized"], each["prediction"]) for each in found)
             restored = list(lines(texts, pairs))

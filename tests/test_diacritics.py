@@ -1,13 +1,15 @@
 """Diacritics tasks give the whole text, bare and as it was, in pieces that fit."""
 
+import io
 import itertools
 import json
+import sys
 
 import pytest
 import seqio
 
 import gin
-from tasks import diacritics, vocabularies
+from tasks import diacritics, restoring, vocabularies
 from tasks.letters import alphabet
 from tasks.rows import Rows
 
@@ -94,16 +96,77 @@ def test_an_unknown_language_is_refused_at_once():
         diacritics.add("never", Rows(files={"train": "x.txt"}), vocabularies.byt5(), "xx")
 
 
-def test_lines_of_a_file_are_read_by_the_task_beside(tmp_path):
-    path = tmp_path / "lines.txt"
-    path.write_text("Fața mea.\n\nFata vine\n")
-    with gin.unlock_config():
-        gin.bind_parameter("tasks.diacritics.lines.path", str(path))
-    task = seqio.TaskRegistry.get("ro_mini_diacritics_lines")
-    rows = task.get_dataset(LENGTHS, "test", shuffle=False).as_numpy_iterator()
-    found = [row["inputs_pretokenized"].decode() for row in rows]
+@pytest.fixture
+def rows_of(tmp_path, monkeypatch):
+    """Function from lines to what a `_lines` task makes of them."""
+
+    def of(task, *lines):
+        monkeypatch.setattr(diacritics.LINES, "_listed", {})  # one process reads one file else
+        (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in lines), newline="\n")
+        with gin.unlock_config():
+            gin.bind_parameter("tasks.diacritics.lines.path", str(tmp_path / "lines.txt"))
+        dataset = seqio.TaskRegistry.get(task).get_dataset(LENGTHS, "test", shuffle=False)
+        return list(dataset.as_numpy_iterator())
+
+    yield of
     gin.clear_config()
-    assert found == ["Fata mea.", "Fata vine"]
+
+
+def shown(rows):
+    return [row["inputs_pretokenized"].decode() for row in rows]
+
+
+def test_lines_of_a_file_are_read_by_the_task_beside(rows_of):
+    rows = rows_of("ro_mini_diacritics_lines", "Faţa  mea, é.", "", "Fata vine")
+    assert shown(rows) == ["Fața mea, é.", "Fata vine"]  # as given, for who looks at it
+    task = seqio.TaskRegistry.get("ro_mini_diacritics")
+    encode = task.output_features["inputs"].vocabulary.encode
+    bare = ["Fata mea, é.", "Fata vine"]  # what the model has learned to read
+    assert [row["inputs"].tolist() for row in rows] == [[*encode(text), 1] for text in bare]
+
+
+@pytest.mark.parametrize("task", ["ro_mini_diacritics", "ro_mini_diacritics_byt5"])
+@pytest.mark.parametrize("line", ["Fața vine mîine cu é, ü și İ", "Fața vine. " * 20 + "țața" * 9])
+def test_what_a_line_has_of_diacritics_stays_whatever_a_model_wants(rows_of, task, line):
+    rows = rows_of(f"{task}_lines", line)
+    assert len(rows) > 1 or len(line) < 50
+    allowed, finish = diacritics.only_diacritics(f"{task}_lines")(shown(rows))
+    for choose in (min, max, lambda ids: ids[len(ids) // 2]):
+        pieces = []
+        for row, piece in enumerate(shown(rows)):
+            ids = []
+            while choices := allowed(row, ids):
+                ids.append(choose(choices))
+            pieces.append((piece, finish(row, ids)))
+        (found,) = restoring.lines([line], pieces)
+        assert alphabet("ro").bare(found) == alphabet("ro").bare(line)
+        assert all(a == b for a, b in zip(found, line, strict=True) if b in "țîéüșİ")
+
+
+def test_lines_are_the_same_for_all_who_read_them(rows_of, monkeypatch, capsys, tmp_path):
+    """What Python's or Unicode's lines would end with is a blank like others."""
+    texts = [
+        "una\u2028doua",
+        "",
+        "\ufefftrei\fpatru\x85cinci\x1dsase",
+        "sapte\ropt\r",
+        " \v",
+        "\u2029x",
+    ]
+    given = "\n".join(texts).replace("\r\n", "\r\r\n") + "\r\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+    assert restoring.main(["read"]) == 0
+    lines = capsys.readouterr().out
+    texts[2] = texts[2][1:]  # a mark of the encoding, not of the text
+    assert lines == "".join(f"{text}\n" for text in texts)
+    rows = rows_of("ro_mini_diacritics_lines", *lines.split("\n")[:-1])
+    made = [
+        {"inputs": {"inputs_pretokenized": text}, "prediction": text.upper()}
+        for text in shown(rows)
+    ]
+    (tmp_path / "made").write_text("\n".join(map(json.dumps, made)))
+    assert restoring.main(["write", str(tmp_path / "lines.txt"), str(tmp_path / "made")]) == 0
+    assert capsys.readouterr() == ("".join(f"{text.upper()}\n" for text in texts), "")
 
 
 def test_inference_is_held_to_the_letters_by_the_tasks_own_vocabulary_and_language():
