@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
 # Restores diacritics: echo "Fata vine maine" | bash launch/restore_diacritics.sh [MODEL] [flags]
 # MODEL is a run's folder (its best checkpoint where one was noted, else its newest) or one of its
-# checkpoints; default runs/ro_diacritics_tiny. With --constrained only diacritics can be added to
-# the letters given. Other flags go to t5x.infer.
+# checkpoints, on this machine; default runs/ro_diacritics_tiny. With --constrained only diacritics
+# can be added to the letters given. Other flags go to t5x.infer.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 model="$ROOT/runs/ro_diacritics_tiny"
 if [[ $# -gt 0 && "$1" != --* ]]; then
+  if [[ "$1" == gs://* ]]; then
+    run="${1%/}"
+    run="${run%/checkpoint_*}"
+    fail "$1 is not on this machine: copy the run (gcloud storage cp -r '$run' runs/) and name runs/$(basename "$run") here."
+  fi
   model="$(realpath -m "$1")"
   shift
 fi

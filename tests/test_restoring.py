@@ -15,6 +15,7 @@ from tasks import restoring
 def test_blanks_are_those_of_the_original():
     assert restoring.onto("  fata\tvine ", "fața vine") == "  fața\tvine "
     assert restoring.onto("fata", "fața mea") == "fața mea"  # not its letters: as it was written
+    assert restoring.onto("fata", "fața\nmea ") == "fața mea"  # but one line
 
 
 def test_pieces_are_put_together_line_by_line():
@@ -58,7 +59,9 @@ def test_lines_that_lost_letters_are_counted(capsys, tmp_path):
     assert err.startswith("1 of 2 lines came back with fewer letters than went in")
 
 
-@pytest.mark.parametrize(("data", "said"), [(b"r\xe3u", "no UTF-8"), (b" \n", "no text")])
+@pytest.mark.parametrize(
+    ("data", "said"), [(b"r\xe3u", "no UTF-8"), (b"\xef\xbb\xbf \n", "no text")]
+)
 def test_bad_input_is_one_sentence(monkeypatch, capsys, data, said):
     monkeypatch.setattr(sys, "stdin", Stdin(data))
     assert restoring.main(["read"]) == 2
@@ -131,6 +134,15 @@ def test_a_checkpoint_may_be_named_and_output_be_held_to_the_letters(tmp_path, r
     assert f'--gin.CHECKPOINT_PATH="{run_folder}/checkpoint_7"' in calls
     assert '--gin.utils.RestoreCheckpointConfig.mode="specific"' in calls
     assert "--gin.infer_script.infer.constraint=@tasks.diacritics.only_diacritics()" in calls
+
+
+@pytest.mark.parametrize("name", ["gs://bucket/my run", "gs://bucket/my run/checkpoint_7/"])
+def test_a_run_in_a_bucket_is_to_be_copied_and_the_sentence_says_how(tmp_path, name):
+    done, calls = restore(tmp_path, name)
+    assert (done.returncode, calls) == (2, [])
+    assert done.stderr.count("\n") == 1
+    assert "gcloud storage cp -r 'gs://bucket/my run' runs/" in done.stderr
+    assert "config.gin" not in done.stderr
 
 
 def test_what_is_no_run_is_one_sentence(tmp_path):
