@@ -3,8 +3,25 @@
 text_of("<p>Hi &amp; <b>bye</b></p><pre>x = 1</pre>")   -> "Hi & bye\\nx = 1"
 """
 
+import html
 import html.parser
+import re
 
+# All elements of the HTML standard, then those it calls obsolete.
+_NAMES = """
+a abbr address area article aside audio b base bdi bdo blockquote body br button canvas caption cite
+code col colgroup data datalist dd del details dfn dialog div dl dt em embed fieldset figcaption
+figure footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html i iframe img input ins kbd label
+legend li link main map mark math menu meta meter nav noscript object ol optgroup option output p
+picture pre progress q rp rt ruby s samp script search section select selectedcontent slot small
+source span strong style sub summary sup svg table tbody td template textarea tfoot th thead time
+title tr track u ul var video wbr
+acronym applet basefont bgsound big blink center dir font frame frameset isindex keygen listing
+marquee menuitem multicol nextid nobr noembed noframes param plaintext rb rtc spacer strike tt xmp
+"""
+_ELEMENTS = frozenset(_NAMES.split())
+# Names, with the quotes and commas that careless pages leave there; signs such as && are none.
+_ATTRIBUTE = re.compile(r"[\w:@\"',;][\w:@\"',;.-]*")
 # What stands on a line of its own.
 _BLOCKS = frozenset(
     ("address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "figure", "footer")
@@ -26,27 +43,58 @@ class _Reader(html.parser.HTMLParser):
         return "".join([*self._seen, *("\n" + "".join(held) for _, held in self._unseen)])
 
     def handle_starttag(self, tag, attrs):
+        if not _is_html(tag, attrs):
+            self._keep(self.get_starttag_text())
+            return
         if tag in _UNSEEN:
             self._unseen.append((tag, []))
         if tag in _BLOCKS:
             self.handle_data("\n")
 
     def handle_endtag(self, tag):
+        self._ended = tag
         opened = (i for i in reversed(range(len(self._unseen))) if self._unseen[i][0] == tag)
         if (i := next(opened, None)) is not None:
             del self._unseen[i:]
         if tag in _BLOCKS:
             self.handle_data("\n")
 
+    def parse_endtag(self, i):
+        self._ended = None
+        end = super().parse_endtag(i)
+        if self._ended and self._ended not in _ELEMENTS:
+            self._keep(self.rawdata[i:end])
+        return end
+
+    def parse_bogus_comment(self, i, report=1):
+        end = super().parse_bogus_comment(i, report)
+        self._keep(self.rawdata[i : max(end, i)])
+        return end
+
+    def handle_pi(self, data):
+        self._keep(f"<?{data}>")
+
+    def _keep(self, source: str) -> None:
+        """Takes for text what looks like a tag."""
+        self.handle_data(html.unescape(source))
+
     def handle_data(self, data):
         (self._unseen[-1][1] if self._unseen else self._seen).append(data)
+
+
+def _is_html(tag: str, attrs: list[tuple[str, str | None]]) -> bool:
+    """Whether a start tag is one, and not code such as `List<String>` or `a<b && c>d`."""
+    # A name of one letter is that of a variable too, which words follow: `a<b and c>d`.
+    words = len(tag) == 1 and attrs and all(value is None for _, value in attrs)
+    return tag in _ELEMENTS and not words and all(_ATTRIBUTE.fullmatch(name) for name, _ in attrs)
 
 
 def text_of(source: str) -> str:
     """Returns the text of an HTML fragment, blanks made single; plain text stays as it is.
 
-    What only looks like HTML ("if a < b") is read as a browser would: kept. What stands behind a
-    <script> or <head> that is never closed comes last. What cannot be parsed stays as it is too.
+    What only looks like HTML ("if a < b", "#include <stdio.h>") is kept: a tag is what has the name
+    of an HTML element and the attributes of one. What stands behind a <script> or <head> that is
+    never closed comes last. What cannot be parsed stays as it is too.
     """
     reader = _Reader()
     try:
