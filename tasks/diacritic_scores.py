@@ -6,12 +6,14 @@
 
 A target's words (runs of letters) are held against those of the output that have the same bare
 letters at the same place. A word that the output lacks is wrong, with all its letters; what the
-output has beside them counts against precision. Percentages are not used: all values lie in 0..1.
+output has beside them counts against precision. Sentence accuracy and changed letters see digits,
+punctuation and blanks too. All values lie in 0..1; what has nothing to count is 0.
 """
 
 import collections
 import difflib
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from absl import logging
@@ -26,15 +28,18 @@ def scores(targets: Sequence[str], predictions: Sequence[str], language: str) ->
     """Returns the metrics of outputs, each in 0..1.
 
     word_accuracy; letter_accuracy, over all letters; ambiguous_accuracy, over those that may have
-    diacritics; precision, recall and f1 of letters with diacritics; sentence_accuracy, texts all of
-    whose words are right; changed_letters, texts whose bare words are not those of the input.
+    diacritics; precision, recall and f1 of letters with diacritics; sentence_accuracy, texts that
+    are right from end to end, of those that have a word; changed_letters, texts that without
+    diacritics are not the input, be it by a letter, a digit, a mark or a blank.
     """
     letters, count = alphabet(language), collections.Counter()
     for target, prediction in zip(targets, predictions, strict=True):
         wanted, given = _WORD.findall(target), _WORD.findall(prediction)
+        whole = _spelled(target), _spelled(prediction)
         count["texts"] += 1
-        count["right_texts"] += wanted == given
-        count["changed"] += list(map(letters.bare, wanted)) != list(map(letters.bare, given))
+        count["changed"] += letters.bare(whole[0]) != letters.bare(whole[1])
+        count["sentences"] += bool(wanted)
+        count["right_sentences"] += bool(wanted) and whole[0] == whole[1]
         _count(wanted, given, letters, count)
     share = lambda a, b: count[a] / count[b] if count[b] else 0.0
     precision, recall = share("found", "marked"), share("found", "to_find")
@@ -46,9 +51,14 @@ def scores(targets: Sequence[str], predictions: Sequence[str], language: str) ->
         "precision": precision,
         "recall": recall,
         "f1": 2 * precision * recall / both if both else 0.0,
-        "sentence_accuracy": share("right_texts", "texts"),
+        "sentence_accuracy": share("right_sentences", "sentences"),
         "changed_letters": share("changed", "texts"),
     }
+
+
+def _spelled(text: str) -> str:
+    """A text with runs of blanks as one, in NFKC: SentencePiece knows "…" as three dots."""
+    return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
 def _count(target: list[str], output: list[str], letters: Alphabet, count) -> None:

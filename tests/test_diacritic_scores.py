@@ -26,8 +26,41 @@ def test_a_wrong_diacritic_is_neither_found_nor_precise():
 
 def test_what_is_right_is_right_in_all():
     found = scores(["Da, știu…", "Așa."], ["Da, știu...", "Așa."], "ro")
-    assert found.pop("changed_letters") == 0  # dots are no letters
+    assert found.pop("changed_letters") == 0  # vocabularies know dots one by one
     assert set(found.values()) == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("target", "output"),
+    [
+        ("Anul 1999 și", "Anul 2000 și"),
+        ("Da, mâine.", "Da mâine!"),
+        ("într-un", "într un"),
+        ("și așa", "și așa 5"),
+        ("și așa", "și, așa"),
+    ],
+)
+def test_what_is_no_word_counts_in_the_text(target, output):
+    found = scores([target], [output], "ro")
+    assert (found["word_accuracy"], found["f1"]) == (1, 1)  # which are of words
+    assert (found["sentence_accuracy"], found["changed_letters"]) == (0, 1)
+
+
+def test_blanks_are_one_like_another_and_needed():
+    found = scores(["Da,  știu\n", "e o casă"], [" Da, știu", "eo casă"], "ro")
+    assert (found["sentence_accuracy"], found["changed_letters"]) == (1 / 2, 1 / 2)
+
+
+def test_a_wrong_diacritic_is_no_changed_letter():
+    found = scores(["Râu, 5.", "Ști-voi"], ["Rău, 5.", "Ști-voi"], "ro")
+    assert (found["sentence_accuracy"], found["changed_letters"]) == (1 / 2, 0)
+
+
+def test_texts_without_words_have_nothing_to_restore_but_can_be_changed():
+    assert set(scores(["", " ", "* * *"], ["", "", "* * *"], "ro").values()) == {0.0}
+    found = scores(["", "1999", "și", "așa"], ["x", "2000", "și", "asa"], "ro")
+    assert found["word_accuracy"] == found["sentence_accuracy"] == 1 / 2
+    assert found["changed_letters"] == 2 / 4
 
 
 def test_other_letters_cost_their_words_and_no_more():
