@@ -163,7 +163,7 @@ def main() -> None:
     parser.add_argument("--corpus", type=pathlib.Path, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--pretrain_steps", type=int, default=500)
-    parser.add_argument("--steps", type=int, default=18000)
+    parser.add_argument("--steps", type=int, default=40000)
     parser.add_argument("--held_out", type=int, default=100, help="records that are measured")
     parser.add_argument(
         "--measure_only", action="store_true", help="the newest checkpoint as it is"
