@@ -23,6 +23,7 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
+from t5x import data_counts
 from t5x.dataset_config import DatasetConfig
 from t5x.hosts import told_by_first
 from t5x.packing import ConvertedRows, Rows
@@ -193,13 +194,17 @@ class TrainStream(Iterator[Batch]):
 
     def counts(self) -> dict[str, dict[str, int]]:
         """What this process has read and skipped since it started: {task: {name: count}}."""
-        tasks = seqio.get_subtasks(self.cfg.provider)
-        counts = {task.name: getattr(task.source, "counts", dict)() for task in tasks}
+        tasks, none = seqio.get_subtasks(self.cfg.provider), lambda _: {}
+        counts = {t.name: getattr(t.source, "counts", none)(self.cfg.split) for t in tasks}
         found = {name: values for name, by in counts.items() for values in by.values()}
         if found:
             truncated = sum(shard.truncated for shard in self._shards)
             found.setdefault(self.cfg.provider.name, {})[TRUNCATED] = truncated
         return found
+
+    def told(self) -> list[str]:
+        """What was read, left out and cut, each record counted once; a line a task."""
+        return data_counts.lines(self.cfg, truncated=sum(s.truncated for s in self._shards))
 
     def corpora(self) -> dict[str, Any]:
         """What each task reads, where its source can tell: {task: {"revision": …, …}}."""

@@ -4,9 +4,11 @@ output = ChunkedFile("out/tmp-task", "out/task-predict.jsonl-00000-of-00001", {"
 for lines in work_from(output.lines):                 # what earlier starts have done
     output.add(write, len(lines))                     # write(path) writes them
 output.merge()                                        # chunks become the one file
+output.forget()                                       # nothing is left to go on with
 
 A chunk is written under another name and renamed when it is whole, so what stands under its own
-name counts. `notes` are kept beside the chunks: whoever goes on must bring the same.
+name counts. `notes` are kept beside the chunks: whoever goes on must bring the same. They stay
+until `forget`: so of several files those that are whole are known as such.
 """
 
 import json
@@ -28,6 +30,9 @@ class ChunkedFile:
       path: of the whole file.
       notes: what the lines depend on; plain JSON.
 
+    Attributes:
+      finished: whether the whole file is there, made with these notes and not forgotten.
+
     Raises:
       ValueError: the folder holds chunks with other notes.
     """
@@ -35,7 +40,9 @@ class ChunkedFile:
     def __init__(self, folder: str, path: str, notes: Mapping[str, Any]):
         self.folder, self.path = folder, path
         self._stem = os.path.join(folder, os.path.basename(path))
+        self._marker = f"{self._stem}-finished"
         gfile.makedirs(folder)
+        self.finished = gfile.exists(self._marker) and gfile.exists(path)
         self._check_notes(json.loads(json.dumps(notes)))
         self._counts = [_lines_in(chunk) for chunk in self._whole()]
 
@@ -52,16 +59,22 @@ class ChunkedFile:
         self._counts.append(_lines_in(chunk))
 
     def merge(self) -> None:
-        """Makes the one file of the chunks, then deletes them."""
+        """Makes the one file of the chunks, then deletes these."""
         unfinished = os.path.join(self.folder, "merged.tmp")
         with gfile.GFile(unfinished, "wb") as merged:
             for chunk in self._whole():
                 with gfile.GFile(chunk, "rb") as part:
                     shutil.copyfileobj(part, merged)
         gfile.rename(unfinished, self.path, overwrite=True)
-        # The last first: what a kill leaves of them is the beginning, with its notes.
+        with gfile.GFile(self._marker, "w") as file:
+            file.write("")
+        # The last first: what a kill leaves of them is the beginning.
         for chunk in reversed(self._whole()):
             gfile.remove(chunk)
+        self.finished = True
+
+    def forget(self) -> None:
+        """Deletes all but the whole file."""
         gfile.rmtree(self.folder)
 
     def _chunk(self, number: int) -> str:
@@ -76,7 +89,7 @@ class ChunkedFile:
 
     def _check_notes(self, notes: Mapping[str, Any]) -> None:
         path = f"{self._stem}-notes.json"
-        if self._whole():
+        if self._whole() or self.finished:
             with gfile.GFile(path) as file:
                 before = json.loads(file.read())
             for name in sorted({*before, *notes}):

@@ -92,6 +92,9 @@ def evaluate(
         if jax.process_index() == 0:
             generated.publish(output_dir, results[step], step)
             show(path, results[step])
+    if jax.process_index() == 0:
+        for line in evaluator.told():
+            print(line, flush=True)
     return results
 
 

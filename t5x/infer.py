@@ -24,6 +24,7 @@ if __name__ == "__main__":  # before any library speaks
 
 import dataclasses
 import functools
+import inspect
 import itertools
 import json
 import os
@@ -42,6 +43,7 @@ from t5x import (
     batches,
     command_line,
     constrained,
+    data_counts,
     gin_utils,
     inference,
     line_task,
@@ -51,8 +53,10 @@ from t5x import (
 from t5x.checkpoint_config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.chunks import ChunkedFile
 from t5x.partitioning import PjitPartitioner
+from t5x.settings import settings_of
 
 DECODING = "models.EncoderDecoderModel.predict_batch_with_aux"
+FINISHED = -1  # in place of the number of lines that are done
 
 
 def write_inferences_to_file(
@@ -141,7 +145,8 @@ def infer(
         see `line_task`.
       input_prefix: written before each of its lines.
       constraint: what predictions are held to: texts of some inputs to (allowed, finish), of which
-        allowed(row, ids so far) gives the ids that may come next and finish(row, ids) the text.
+        allowed(row, ids so far) gives the ids that may come next and finish(row, ids) the text. Its
+        `identity`, if it has one, tells what it depends on, as plain JSON.
       length_buckets: lengths of inputs that programs are compiled for at most; see
         `inference.Predictor`.
       summarize_config_fn: (model_dir, writer, step), writes the configuration down.
@@ -155,7 +160,7 @@ def infer(
     """
     check_numbers(mode, checkpoint_period, shard_id, num_shards)
     check_constraint(constraint, mode)
-    notes = {"input_prefix": input_prefix, "num_decodes": num_decodes()}
+    notes = {"input_prefix": input_prefix, **decoding_notes(model, constraint)}
     if input_file is not None:
         dataset_cfg = of_lines(input_file, input_prefix, dataset_cfg, model, mode)
         notes["input_file"] = dataset_cfg.provider.source.fingerprint
@@ -184,13 +189,24 @@ def infer(
         merge=merge_chunked_results,
         notes=notes
         | {"checkpoint": path, "seed": dataset_cfg.seed, "split": dataset_cfg.split}
-        | {"lengths": dict(dataset_cfg.task_feature_lengths), "constraint": constraint is not None},
+        | {"lengths": dict(dataset_cfg.task_feature_lengths)},
     )
-    converter = model.FEATURE_CONVERTER_CLS(pack=False)
-    return [
-        job(task, examples_of(task, dataset_cfg, converter, job.shard))
-        for task in inference.tasks_with_split(dataset_cfg)
+    return all_tasks(job, dataset_cfg, model.FEATURE_CONVERTER_CLS(pack=False))
+
+
+def all_tasks(
+    job: "InferenceJob", cfg: batches.DatasetConfig, converter: seqio.FeatureConverter
+) -> list[str]:
+    """Does `job` for each task of `cfg`, then says what of the data was left out; the files."""
+    paths = [
+        job(task, examples_of(task, cfg, converter, job.shard))
+        for task in inference.tasks_with_split(cfg)
     ]
+    job.close()
+    if jax.process_index() == 0:
+        for line in data_counts.lines(cfg, job.decoded):
+            print(line, file=sys.stderr)
+    return paths
 
 
 def decoded(
@@ -220,6 +236,8 @@ class InferenceJob:
     shard: seqio.ShardInfo
     merge: bool
     notes: dict[str, Any]
+    decoded: dict[str, int] = dataclasses.field(default_factory=dict)  # examples of each task
+    _merged: list[ChunkedFile] = dataclasses.field(default_factory=list)
 
     def __call__(self, task: seqio.Task, dataset: tf.data.Dataset) -> str:
         """Decodes or scores what of a task is not done yet; returns the path of its file.
@@ -233,8 +251,11 @@ class InferenceJob:
         if jax.process_index() == 0:
             folder = os.path.join(self.output_dir, f"tmp-{task.name}-{self.mode}-{shard}")
             output = ChunkedFile(folder, path, self.notes)
-            done = np.int64(output.lines)
+            done = np.int64(FINISHED if output.finished else output.lines)
+            self._merged += [output] * self.merge
         done = int(multihost_utils.broadcast_one_to_all(done))
+        if done == FINISHED:
+            return path
         total, started = done, time.monotonic()
         examples = dataset.skip(done).as_numpy_iterator()
         while chunk := list(itertools.islice(examples, self.chunk_size)):
@@ -252,11 +273,17 @@ class InferenceJob:
                 f"{self.notes['split']!r}; set another DatasetConfig.split or fewer "
                 "infer.num_shards."
             )
+        self.decoded[task.name] = total
         if output is not None and self.merge:
             output.merge()
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices(f"{task.name} is done")
         return path
+
+    def close(self) -> None:
+        """Forgets what finished files were made with: all tasks are done."""
+        for output in self._merged:
+            output.forget()
 
     def _write(self, task, results, shown, spec, path: str) -> None:
         as_dataset = tf.data.Dataset.from_generator(lambda: shown, output_signature=spec)
@@ -295,6 +322,12 @@ def of_lines(
     """
     vocabularies = model.input_vocabulary, model.output_vocabulary
     task = line_task.line_task(path, *vocabularies, cfg.split, prefix)
+    if usual := missing_prefix(cfg, task, prefix):
+        print(
+            f"The lines of {path} go in as they stand, but {cfg.mixture_or_task_name} writes "
+            f"{usual!r} before its inputs: set infer_script.infer.input_prefix to that.",
+            file=sys.stderr,
+        )
     if mode == "score" and "targets" not in task.source.examples[0]:
         raise ValueError(
             f"infer.mode is 'score', and {path} has no targets; give a .jsonl file whose lines "
@@ -309,6 +342,15 @@ def of_lines(
             file=sys.stderr,
         )
     return cfg
+
+
+def missing_prefix(cfg: batches.DatasetConfig, lines: seqio.Task, prefix: str) -> str:
+    """What the task of `cfg` writes before its inputs, where these lines lack it; else nothing."""
+    name = cfg.mixture_or_task_name
+    known = isinstance(name, str) and name in seqio.TaskRegistry.names()
+    usual = getattr(seqio.TaskRegistry.get(name), "prefix", "") if known else ""
+    there = prefix or lines.source.examples[0]["inputs"].startswith(usual)
+    return "" if there else usual
 
 
 def check_data(cfg: batches.DatasetConfig, model: Any) -> None:
@@ -343,6 +385,26 @@ def check_constraint(constraint: Any, mode: str) -> None:
             "Constrained decoding runs on one host, and these are "
             f"{jax.process_count()}; set infer.constraint to None, or start it on one."
         )
+
+
+def decoding_notes(model: Any, constraint: Any) -> dict[str, Any]:
+    """What decoding depends on beside parameters and inputs, as plain JSON.
+
+    A constraint that has an `identity` is asked for it; of another is known that there is one.
+    """
+    decode_fn = inspect.unwrap(getattr(model, "decode_fn", None))
+    module = getattr(decode_fn, "__module__", None)
+
+    def decodes(function: Any) -> bool:
+        name = getattr(function, "__qualname__", "")
+        return function.__module__ == module or name.endswith("predict_batch_with_aux")
+
+    identity = getattr(constraint, "identity", lambda: constraint is not None)
+    return settings_of(decodes) | {
+        "num_decodes": num_decodes(),
+        "decode_fn": f"{module}.{getattr(decode_fn, '__qualname__', decode_fn)}",
+        "constraint": identity(),
+    }
 
 
 def num_decodes() -> int:

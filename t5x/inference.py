@@ -20,6 +20,7 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
+from t5x import data_counts
 from t5x.batches import DatasetConfig, host_rows
 from t5x.checkpoint_config import RestoreCheckpointConfig
 from t5x.checkpoints import restore
@@ -271,6 +272,7 @@ class InferenceEvaluator:
         log_dir: str,
         length_buckets: int = 1,
     ):
+        self.cfg = cfg
         self.predictor = Predictor(model, partitioner, cfg.batch_size, length_buckets)
         check_metrics(cfg)
         if jax.process_index() == 0:
@@ -288,6 +290,12 @@ class InferenceEvaluator:
             use_memory_cache=cfg.use_memory_cache,
             **logs,
         )
+
+    def told(self) -> list[str]:
+        """What was left out and cut of the data, a line a task of which something was."""
+        datasets = self.evaluator.cached_task_datasets
+        examples = {name: int(dataset.cardinality()) for name, dataset in datasets.items()}
+        return data_counts.lines(self.cfg, examples)
 
     def evaluate(
         self, params: Any, step: int, passing: Callable[[Iterable], Iterable] = iter

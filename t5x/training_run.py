@@ -225,10 +225,8 @@ class TrainingRun:
         return step
 
     def _close(self, hurry: bool = False) -> None:
-        for task, counts in self.stream.counts().items():
-            some = {name.replace("_", " "): n for name, n in counts.items() if n}
-            if some:  # a cache counts nothing
-                self.progress.note(f"Data of {task}: {_listed(some)}")
+        for line in [*self.stream.told(), *getattr(self.infer_evaluator, "told", list)()]:
+            self.progress.note(line)
         if self._checkpointer:
             with self.progress.busy("finishing the checkpoint"):
                 self._checkpointer.close(hurry and jax.process_count() > 1)

@@ -41,6 +41,12 @@ class Task(seqio.Task):
         seqio.add_global_cache_dirs(folders())
         return super().cache_dir
 
+    def get_dataset(self, sequence_length=None, split="train", *args, **kwargs):
+        """As seqio.Task has it; what preprocessors count is counted for the split."""
+        if tally := getattr(self.source, "tally", None):
+            tally.split = split
+        return super().get_dataset(sequence_length, split, *args, **kwargs)
+
     def assert_cached(self) -> None:
         """Refuses to go on without a finished cache.
 

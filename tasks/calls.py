@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 from absl import logging
 
-from tasks.documents import Tally
 from tasks.patience import closing
+from tasks.tally import Tally
 
 _lock = threading.Lock()
 _running = 0
@@ -61,5 +61,5 @@ def report_at_exit(tally: Tally) -> None:
 def _close() -> None:
     settle()
     for tally in _tallies:
-        if tally.counts()["read"]:
-            logging.info("%s", tally.sentence())
+        for split in tally.splits():
+            logging.info("%s", tally.sentence(split))

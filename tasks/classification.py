@@ -21,8 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 import seqio
 
 import gin
-from tasks import html_text, pairs, vocabularies
+from tasks import calls, html_text, pairs, vocabularies
 from tasks.rows import Rows
+from tasks.tally import Tally
 
 LENGTHS = {"inputs": 512, "targets": 2}
 OTHER = "other"  # in place of what is no class
@@ -49,6 +50,8 @@ def add(
     """
     source = copy.copy(source)  # for other tasks it stays as it was
     source.column = source.column.only("targets", classes)
+    source.tally = Tally(source.name)
+    calls.report_at_exit(source.tally)
     _classes[name] = tuple(classes)
     return pairs.add(
         name,

@@ -3,24 +3,27 @@
 column = Column("{title}\\n{body}")            # or just Column("body")
 column = Column("body", min_chars=200, where={"language": "ro"}, unique=True)
 tally = Tally("my corpus")
-texts = screen(records, column, max_chars=1_000_000, tally=tally)
+texts = screen(records, column, max_chars=1_000_000, add=tally.add)
 tally.counts()   # {'read': 512, 'skipped_empty': 2, ..., 'epochs': 0}
 """
 
 import collections
 import copy
+import dataclasses
 import string
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tasks.records import MALFORMED
+from tasks.records import MALFORMED, NOT_UTF8
+from tasks.tally import MOST_LABELS
 
-REASONS = ("empty", "null", "not_text", "malformed", "too_long")
-# Where a column asks for them.
-FILTERS = ("too_short", "other_value", "duplicate", "unknown_label")
 SEPARATOR = "\x1f"  # between the columns of `Columns`; no text has it
-UNKNOWN = object()  # a label that is not listed
-NOTES = ("cut_inputs", "cut_targets")  # counted of what is kept
+
+
+@dataclasses.dataclass(frozen=True)
+class Unknown:
+    """A label that is not listed."""
+
+    label: str
 
 
 class Column:
@@ -69,6 +72,11 @@ class Column:
         # All that must be read.
         self.fields = tuple(dict.fromkeys([*self._of, *self._where]))
 
+    @property
+    def known(self) -> list[str]:
+        """The labels that may be, where a column has any."""
+        return []
+
     def keeps(self, record: Mapping) -> bool:
         """Says whether the record's other columns have the values asked for."""
         return all(record.get(key) in values for key, values in self._where.items())
@@ -111,6 +119,11 @@ class Columns(Column):
             raise ValueError(f"labels are given for {unknown!r}, but columns for {list(columns)}")
         self.fields = tuple(dict.fromkeys(f for side in self._sides.values() for f in side.fields))
 
+    @property
+    def known(self) -> list[str]:
+        """The labels that are listed, as they are written."""
+        return [label for labels in self._labels.values() for label in labels]
+
     def only(self, feature: str, names: Sequence[str]) -> "Columns":
         """Returns these columns with a feature that may be one of `names` alone.
 
@@ -134,7 +147,7 @@ class Columns(Column):
         return other
 
     def of(self, record: Mapping):
-        """Returns all texts; None, blank, no string or UNKNOWN if one of them is."""
+        """Returns all texts; None, blank, no string or Unknown if one of them is."""
         for name, clean in self._clean.items():
             if isinstance(text := record.get(name), str):
                 record = {**record, name: clean(text)}
@@ -142,101 +155,48 @@ class Columns(Column):
         for feature, side in self._sides.items():
             value = side.of(record)
             if value is not None and feature in self._labels:
-                value = self._labels[feature].get(str(value).strip(), UNKNOWN)
+                label = str(value).strip()
+                value = self._labels[feature].get(label, Unknown(label))
             if not isinstance(value, str) or not value.strip():
                 return value
             found.append(value.replace(SEPARATOR, " "))
         return SEPARATOR.join(found)
 
 
-class Tally:
-    """Counts of one corpus's records, safe to add to from several threads."""
-
-    def __init__(self, corpus: str):
-        self.corpus = corpus
-        self._lock = threading.Lock()
-        self._counts = collections.Counter()
-        self._epochs = collections.defaultdict(dict)
-
-    def add(self, counts: Mapping[str, int]) -> None:
-        """Adds `counts`, by name."""
-        with self._lock:
-            self._counts.update(counts)
-
-    def begin(self, split: str, shard: tuple[int, int]) -> None:
-        """Says that this process reads a shard (index, of how many) of a split."""
-        with self._lock:
-            self._epochs[split].setdefault(shard, 0)
-
-    def end_epoch(self, split: str, shard: tuple[int, int]) -> bool:
-        """Counts an epoch of a shard; True if all shards that are read have now ended it."""
-        with self._lock:
-            shards = self._epochs[split]
-            before = min(shards.values(), default=0)
-            shards[shard] = shards.get(shard, 0) + 1
-            return min(shards.values()) > before
-
-    def counts(self) -> dict[str, int]:
-        """Returns records read, records skipped by reason, and epochs completed.
-
-        An epoch of a split is complete when every shard of it that this process reads is; of
-        several splits, that with most epochs counts.
-        """
-        # All of them, zeros too: hosts add up what they have counted, name by name.
-        names = ["read", *(f"skipped_{reason}" for reason in (*REASONS, *FILTERS)), *NOTES]
-        with self._lock:
-            epochs = max((min(e.values()) for e in self._epochs.values()), default=0)
-            return {**{name: self._counts[name] for name in names}, "epochs": epochs}
-
-    def skipped(self) -> str:
-        """Returns how many records were skipped by reason, as "2 empty, 1 null", or "none"."""
-        found = [
-            f"{n} {name.removeprefix('skipped_').replace('_', ' ')}"
-            for name, n in self.counts().items()
-            if n and name.startswith("skipped_")
-        ]
-        return ", ".join(found) or "none"
-
-    def sentence(self) -> str:
-        """Returns the counts as one line for the log."""
-        counts = self.counts()
-        cut = [f"{counts[note]} {note.replace('_', ' ')}, " for note in NOTES if counts[note]]
-        return (
-            f"corpus {self.corpus}: {counts['read']} records read, "
-            f"skipped {self.skipped()}, "
-            f"{''.join(cut)}{counts['epochs']} epochs completed"
-        )
-
-
-def screen(records: Iterable, column: Column, max_chars: int, tally: Tally | None) -> list[bytes]:
-    """Returns the documents worth training on, UTF-8; counts all records in `tally`.
+def screen(records: Iterable, column: Column, max_chars: int, add: Callable | None) -> list[bytes]:
+    """Returns the documents worth training on, UTF-8; counts all records.
 
     Left out are records that are malformed, whose text is null, no string, blank, or of more than
-    `max_chars` characters, and what `column` does not keep.
+    `max_chars` characters, and what `column` does not keep. `add` is given the counts by name and
+    some labels that are not listed, as `Tally.add` takes them.
     """
     counts = collections.Counter()
-    kept = []
+    kept, labels = [], {}
     seen: set[str] = set()
     longest = max_chars if column.max_chars is None else min(max_chars, column.max_chars)
     for record in records:
         counts["read"] += 1
-        text = MALFORMED if record is MALFORMED else column.of(record)
+        text = record if record in (MALFORMED, NOT_UTF8) else column.of(record)
         reason = _fault(text, longest) or _unwanted(record, text, column, seen)
         if reason:
             counts[f"skipped_{reason}"] += 1
         else:
             kept.append(text.encode("utf-8", "replace"))
-    if tally:
-        tally.add(counts)
+        if isinstance(text, Unknown) and len(labels) < MOST_LABELS:
+            labels[text.label] = None
+    if add:
+        add(counts, labels)
     return kept
 
 
 def _fault(text, max_chars: int) -> str | None:
     if text is MALFORMED:
         return "malformed"
+    if text is NOT_UTF8:
+        return "not_UTF-8"
     if text is None:
         return "null"
-    if text is UNKNOWN:
+    if isinstance(text, Unknown):
         return "unknown_label"
     if not isinstance(text, str):
         return "not_text"

@@ -16,8 +16,8 @@ import seqio
 import tensorflow as tf
 
 from tasks import caches, calls, corpora, normalize, vocabularies
-from tasks.documents import Tally
 from tasks.sources import CorpusSource
+from tasks.tally import MADE, NOTES, Tally
 
 LENGTHS = {"inputs": 512, "targets": 128}  # where a run sets none, as evaluation does
 SHUFFLED = 1024  # examples
@@ -52,7 +52,7 @@ def add(
         vocabulary = vocabularies.sentencepiece(vocabulary)
     feature = seqio.Feature(vocabulary=vocabulary, add_eos=True, dtype=tf.int32)
     tally = getattr(source, "tally", None) or Tally(name)
-    return seqio.TaskRegistry.add(
+    task = seqio.TaskRegistry.add(
         name,
         source=source,
         preprocessors=[
@@ -66,6 +66,8 @@ def add(
         shuffle_buffer_size=SHUFFLED,
         task_cls=caches.Task,
     )
+    task.prefix = prefix  # for whoever has texts of their own for the same model
+    return task
 
 
 def _texts(dataset, output_features, prefix: str, checks, normalization):
@@ -89,33 +91,34 @@ def fit(
     `lengths` holds where there is no `sequence_length`; see the top of this file.
     """
     inputs, targets = (
-        (side, (sequence_length or lengths)[side], output_features[side].vocabulary)
+        ((sequence_length or lengths)[side], output_features[side].vocabulary)
         for side in ("inputs", "targets")
     )
+    split = tally.split  # which this dataset is of
 
-    def counted(name: str, ids: tf.Tensor, shorter: Callable[[], tf.Tensor]) -> tf.Tensor:
-        def add_one(_):
-            tally.add({f"cut_{name}": 1})
-            return np.int64(0)
+    def count(*cut):
+        names = [MADE, *(note for note, is_cut in zip(NOTES, cut, strict=True) if is_cut)]
+        tally.add(dict.fromkeys(names, 1), split=split)
+        return np.int64(0)
 
-        guarded = calls.guard(add_one, np.int64(0))
-        noted = tf.numpy_function(guarded, [tf.size(ids)], tf.int64)
-        with tf.control_dependencies([noted]):
-            return shorter()
+    guarded = calls.guard(count, np.int64(0))
 
-    def fitted(ids, name, most, vocabulary, shorter):
+    def fitted(ids, most, vocabulary, shorter):
+        """The ids with EOS, or what `shorter` gives in their place, and whether it does."""
         whole = tf.concat([ids, [vocabulary.eos_id]], 0)
-        return tf.cond(tf.size(whole) > most, lambda: counted(name, ids, shorter), lambda: whole)
+        is_cut = tf.size(whole) > most
+        return tf.cond(is_cut, shorter, lambda: whole), is_cut
 
     def fn(example):
         source, target = example["inputs"], example["targets"]
-        _, most, vocabulary = inputs
+        most, vocabulary = inputs
         shorter = lambda: tf.concat([cut(source, most - 1, vocabulary), [vocabulary.eos_id]], 0)
-        return {
-            **example,
-            "inputs": fitted(source, *inputs, shorter),
-            "targets": fitted(target, *targets, lambda: target[: targets[1]]),
-        }
+        fitting_source, source_is_cut = fitted(source, *inputs, shorter)
+        fitting_target, target_is_cut = fitted(target, *targets, lambda: target[: targets[0]])
+        noted = tf.numpy_function(guarded, [source_is_cut, target_is_cut], tf.int64)
+        with tf.control_dependencies([noted]):
+            fitting = {"inputs": fitting_source, "targets": fitting_target}
+            return example | {side: tf.identity(ids) for side, ids in fitting.items()}
 
     return dataset.map(fn, num_parallel_calls=tf.data.AUTOTUNE)
 

@@ -53,11 +53,10 @@ class Reader:
         self._ahead: _Ahead | None = None
         self._runner = spool.Runner() if spool.current else None
         self._orders: dict[tuple, list[int]] = {}
-        self._counted: tuple | None = None
         # What cannot be listed fails here, before the first step.
         self._share = Share.of(source, split, index, num_shards)
-        self._name = (split, (index, num_shards))
-        source.tally.begin(*self._name)
+        self._split = split
+        self._reading = source.tally.begin(split, (index, num_shards), shuffle)
 
     def dataset(self, seed: int | None) -> tf.data.Dataset:
         """Returns one epoch as {"text": string scalar}; see the top of this file."""
@@ -106,8 +105,8 @@ class Reader:
 
     def _parts(self, epoch, file) -> np.ndarray:
         if file == _END:
-            if self._source.tally.end_epoch(*self._name):
-                logging.info("%s", self._source.tally.sentence())
+            if self._reading.end_epoch(int(epoch)):
+                logging.info("%s", self._source.tally.sentence(self._split))
             return np.zeros([0], np.int64)
         parts = self._parts_of(int(file))
         order = self._permute(np.array(parts, np.int64), epoch, file)
@@ -130,9 +129,8 @@ class Reader:
             share = self._share
             if share.by_records:
                 batch = batch[self._index :: self._num_shards]
-            tally = None if self._counted == key else self._source.tally
-            self._counted = key
-        texts = screen(batch, self._source.column, self._source.max_chars, tally)
+        add = functools.partial(self._reading.add, key)
+        texts = screen(batch, self._source.column, self._source.max_chars, add)
         out = np.empty([len(texts)], object)
         out[:] = texts
         return self._permute(out, *key)

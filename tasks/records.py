@@ -2,7 +2,8 @@
 
 A *part* is what can be read without reading what stands before it: a byte range of an uncompressed
 JSONL or text file (the lines that begin in it), a row group of a parquet file, or a whole file of
-any other kind. A part is read in *batches* of records; a record is a dict, or MALFORMED.
+any other kind. A part is read in *batches* of records; a record is a dict, or MALFORMED,
+or NOT_UTF8.
 
     layout = Layout(column.fields, documents="lines", part_bytes=1 << 20)
     for part in range(layout.parts(file)):
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 from tasks import files
 from tasks.files import File
 
-MALFORMED = object()
+MALFORMED, NOT_UTF8 = object(), object()
 BATCH_RECORDS = 512
 PAIR = ("source", "target")  # the columns of two files side by side
 
@@ -199,6 +200,8 @@ def lines_between(file: File, start: int, stop: int) -> list[bytes]:
 def _parse_json(line: bytes):
     try:
         record = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        return NOT_UTF8
     except ValueError:
         return MALFORMED
     return record if isinstance(record, dict) else MALFORMED
@@ -207,15 +210,17 @@ def _parse_json(line: bytes):
 def _parse_line(line: bytes):
     try:
         return {"text": line.rstrip(b"\r\n").decode("utf-8-sig")}
-    except ValueError:
-        return MALFORMED
+    except UnicodeDecodeError:
+        return NOT_UTF8
 
 
 def _whole_row(row: dict):
     """A row of a CSV file, unless it has more values than columns or bytes that are no UTF-8."""
     try:
         "".join(value for value in row.values() if value).encode()
-    except (TypeError, UnicodeEncodeError):  # further values are a list under None
+    except UnicodeEncodeError:
+        return NOT_UTF8
+    except TypeError:  # further values are a list under None
         return MALFORMED
     return row
 
@@ -228,8 +233,8 @@ def _line_pairs(file: File) -> Iterator:
             for pair in zip(*sides, strict=True):
                 both = [_parse_line(line) for line in pair]
                 texts = dict(zip(PAIR, both, strict=True))
-                bad = MALFORMED in both
-                yield MALFORMED if bad else {name: side["text"] for name, side in texts.items()}
+                bad = NOT_UTF8 in both
+                yield NOT_UTF8 if bad else {name: side["text"] for name, side in texts.items()}
         except ValueError as error:
             told = " and ".join(side.url for side in files.sides_of(file))
             raise ValueError(f"{told} have different numbers of lines") from error
@@ -237,7 +242,7 @@ def _line_pairs(file: File) -> Iterator:
 
 def _paragraphs(lines: Iterator) -> Iterator[dict]:
     """One document for the lines up to each empty one, joined by spaces."""
-    texts = ("\ufffd" if line is MALFORMED else line["text"].strip() for line in lines)
+    texts = ("\ufffd" if line is NOT_UTF8 else line["text"].strip() for line in lines)
     for filled, group in itertools.groupby(texts, bool):
         if filled:
             yield {"text": " ".join(group)}
@@ -256,7 +261,7 @@ def check_column(fields: tuple[str, ...], records: list, file: File) -> None:
     Raises:
       ValueError: names the column and those that exist.
     """
-    rows = [r for r in records if r is not MALFORMED]
+    rows = [r for r in records if r not in (MALFORMED, NOT_UTF8)]
     for field in fields:
         if rows and not any(field in row for row in rows):
             raise _missing_column(field, {name for row in rows for name in row}, file)

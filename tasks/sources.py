@@ -26,9 +26,10 @@ from absl import logging
 
 import gin
 from tasks import calls, files, hub, reading, records, spool
-from tasks.documents import Column, Tally, screen
+from tasks.documents import Column, screen
 from tasks.files import File
 from tasks.patience import Patience, passes, patiently
+from tasks.tally import Tally
 
 LOCAL_PART_BYTES = 1 << 20
 REMOTE_PART_BYTES = 8 << 20
@@ -114,9 +115,16 @@ class CorpusSource(seqio.DataSource):
         """How long a failing network is waited for; by default as gin sets it when first asked."""
         return self._patience or Patience()
 
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Returns what this process has read and skipped: {corpus: {name: count}}."""
-        return {self.name: self.tally.counts()}
+    def counts(self, split: str | None = None) -> dict[str, dict[str, int]]:
+        """Returns what this process has read and skipped of a split, or of all, epoch on epoch.
+
+        {corpus: {name: count}}
+        """
+        return {self.name: self.tally.counts(split)}
+
+    def each_once(self, split: str) -> dict[str, int]:
+        """Returns what was read, left out and cut of a split; see `Tally.each_once`."""
+        return self.tally.each_once(split)
 
     def list_files(self, split: str, patience: Patience | None = None) -> list[File]:
         """Returns the split's files, sorted.
@@ -245,7 +253,7 @@ class CorpusSource(seqio.DataSource):
             texts, tally = [], Tally(self.name)
             for part in range(layout.parts(first)):
                 for batch in self.batches(first, part, layout):
-                    texts += screen(batch, self.column, self.max_chars, tally)
+                    texts += screen(batch, self.column, self.max_chars, tally.add)
                     if len(texts) >= n:
                         return texts, tally
             return texts, tally
@@ -258,8 +266,21 @@ class CorpusSource(seqio.DataSource):
             raise ValueError(
                 f"{first.url} has no usable text in column {self.column.name!r}: of "
                 f"{tally.counts()['read']} records read, skipped {tally.skipped()}"
+                f"{self._remedy(tally)}"
             )
         return [text.decode() for text in texts[:n]]
+
+    def _remedy(self, tally: Tally) -> str:
+        """What to do about a file of which nothing can be used, as the end of a sentence."""
+        quoted = lambda labels: ", ".join(map(repr, labels))
+        if tally.labels:
+            return (
+                f" (met {quoted(tally.labels)}; known are {quoted(self.column.known)}): list them "
+                "in the task's labels"
+            )
+        if tally.counts()["skipped_not_UTF-8"]:
+            return ": convert the file to UTF-8, by iconv, say"
+        return ""
 
     def list_shards(self, split: str) -> Sequence[str]:
         """Returns the addresses of the split's files."""

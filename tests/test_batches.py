@@ -354,7 +354,8 @@ def test_a_stream_that_ends_says_after_how_much():
 def test_what_is_cut_off_is_counted_or_refused(monkeypatch):
     short = {"task_feature_lengths": {"inputs": 5, "targets": 16}, "batch_size": 6, "pack": False}
     source = toy.data().provider.source
-    monkeypatch.setattr(source, "counts", lambda: {"letters": {"read": 96}}, raising=False)
+    monkeypatch.setattr(source, "counts", lambda _: {"letters": {"read": 96}}, raising=False)
+    monkeypatch.setattr(source, "each_once", lambda _: {"read": 96}, raising=False)
     cut = stream(**short)
     long = sum(
         np.count_nonzero(row) == 5 and row[-1] != 1
@@ -365,6 +366,9 @@ def test_what_is_cut_off_is_counted_or_refused(monkeypatch):
     counts = cut.counts()[toy.TASK]
     assert counts["read"] == 96
     assert long <= counts["truncated"] <= long + 200  # what comes next is made ahead
+    first, last = cut.told()
+    assert first == f"Data of {toy.TASK}, split 'train': 96 records read, none left out"
+    assert "of the examples made cut to TASK_FEATURE_LENGTHS" in last
     with pytest.raises(ValueError, match=r"cannot be read on: .*longer than TASK_FEATURE_LENGTHS"):
         take(stream(**short, trim_output_features=False), 40)
 

@@ -27,6 +27,7 @@ def test_chunks_become_one_file_in_order(tmp_path):
     assert output.lines == 3
     output.merge()
     assert (tmp_path / "out.jsonl").read_text() == "a\nb\nc\n"
+    output.forget()
     assert [p.name for p in tmp_path.iterdir()] == ["out.jsonl"]
 
 
@@ -71,7 +72,12 @@ def test_a_merge_cut_short_while_it_tidies_up_is_gone_on_with(tmp_path, monkeypa
         patched.setattr(chunks.gfile, "remove", cut)
         output.merge()
     again = opened(tmp_path)
+    assert again.finished
     assert again.lines == (3 - removed)
+    assert (tmp_path / "out.jsonl").read_text() == "a\nb\nc\n"
+    (tmp_path / "out.jsonl").unlink()  # then what is left of the chunks is gone on with
+    again = opened(tmp_path)
+    assert not again.finished
     for text in "abc"[again.lines :]:
         again.add(lines(text))
     again.merge()
@@ -97,3 +103,15 @@ def test_lines_of_something_else_are_not_gone_on_with(tmp_path):
 def test_without_a_line_anything_may_begin(tmp_path):
     opened(tmp_path)
     assert opened(tmp_path, {"checkpoint": "other"}).lines == 0
+
+
+def test_a_whole_file_is_known_until_it_is_forgotten(tmp_path):
+    output = opened(tmp_path)
+    output.add(lines("a"))
+    assert not output.finished
+    output.merge()
+    assert opened(tmp_path).finished
+    with pytest.raises(ValueError, match="made with checkpoint"):
+        opened(tmp_path, {**NOTES, "checkpoint": "other"})
+    output.forget()
+    assert not opened(tmp_path, {"checkpoint": "other"}).finished

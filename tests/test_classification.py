@@ -129,8 +129,16 @@ def test_what_is_no_class_is_left_out_and_counted(tmp_path):
         seqio.TaskRegistry.remove("mails_test")
     assert {row["targets_pretokenized"] for row in rows} == {b"0", b"1"}
     assert {len(row["inputs"]) for row in rows} == {4}  # evaluation's lengths are those given
-    assert source.tally.counts()["skipped_unknown_label"] == 10
+    assert task.source.tally.counts()["skipped_unknown_label"] == 10
+    assert source.tally.counts()["read"] == 0  # another task's columns may keep other rows
     assert source.column.of({"t": "a", "y": "2"}) == "a\x1f2"  # for others it is as it was
+
+
+def test_a_file_of_other_labels_is_refused_with_those_met_and_those_known(tmp_path):
+    source = mails(tmp_path, labels={"targets": {"good": "yes", "bad": "no"}})
+    said = r"skipped 30 unknown label \(met '0', '1', '2'; known are 'good', 'bad'\): list them"
+    with pytest.raises(ValueError, match=said):
+        source.peek()
 
 
 def test_labels_that_are_no_class_are_refused_at_once(tmp_path):

@@ -191,6 +191,11 @@ def test_known_words_come_from_a_file(tmp_path):
     path = tmp_path / "words.txt"
     path.write_text("fată\n\n fața\n", encoding="utf-8")
     assert diacritics.listed(str(path)) == ["fată", "fața"]
+    identity = lambda words: diacritics.only_diacritics("ro_diacritics", words).identity()
+    assert identity(None) == {"task": "ro_diacritics", "words": None}
+    before = identity(str(path))
+    path.write_text("fată\n", encoding="utf-8")
+    assert identity(str(path)) != before  # inference does not go on with other words
     path.write_bytes("fată".encode("iso8859-2"))
     for wrong in (str(path), str(tmp_path / "none.txt")):
         with pytest.raises(ValueError, match=r"only_diacritics.words is .*cannot be read as UTF-8"):

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from tasks.documents import Column, Tally, screen
+from tasks.documents import Column, screen
 from tasks.sources import CorpusSource
+from tasks.tally import Tally
 
 RECORDS = [
     {"title": "Unu", "text": "Ana are mere.", "language": "ro"},
@@ -20,7 +21,7 @@ RECORDS = [
 
 def texts(column, max_chars=1_000):
     tally = Tally("a corpus")
-    kept = [text.decode() for text in screen(RECORDS, column, max_chars, tally)]
+    kept = [text.decode() for text in screen(RECORDS, column, max_chars, tally.add)]
     return kept, {k: n for k, n in tally.counts().items() if n and k != "read"}
 
 
@@ -54,7 +55,7 @@ def test_a_text_that_came_before_is_skipped():
 
 def test_a_tally_says_what_was_skipped():
     tally = Tally("c")
-    screen(RECORDS, Column("text", min_chars=13, where={"language": "ro"}), 1_000, tally)
+    screen(RECORDS, Column("text", min_chars=13, where={"language": "ro"}), 1_000, tally.add)
     assert "7 records read, skipped 1 too short, 3 other value, 0 epochs" in tally.sentence()
 
 
@@ -83,7 +84,7 @@ def test_a_column_that_chooses_must_be_there(tmp_path):
 
 def test_all_hosts_count_under_the_same_names_whatever_they_met():
     quiet, busy = Tally("a"), Tally("a")
-    screen([{"text": "abc"}], Column("text", min_chars=9), 10, busy)
+    screen([{"text": "abc"}], Column("text", min_chars=9), 10, busy.add)
     busy.add({"cut_inputs": 2})
     assert list(quiet.counts()) == list(busy.counts())
     assert busy.counts()["cut_inputs"] == 2

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import toy
 
-from t5x import checkpoints, inference
+import gin
+from t5x import checkpoints, decoding, inference
 from t5x import infer as door
 from t5x.checkpoint_config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.partitioning import PjitPartitioner
@@ -187,6 +188,101 @@ def test_the_lines_of_a_file_go_out_in_order_over_a_kill(folder, tmp_path, monke
     path.write_text("\n".join(lines[1:]))
     with pytest.raises(ValueError, match=r"made with input_file '.*'; delete that folder"):
         infer(folder, out, input_file=str(path))
+
+
+def killed_at_the_second_chunk(path, *args):
+    if path.endswith("00001.tmp"):
+        raise Killed
+    door.write_inferences_to_file(path, *args)
+
+
+BINDINGS = """
+from __gin__ import dynamic_registration
+from t5x import decoding
+
+decoding.temperature_sample.topk = %TOPK
+TOPK = {}
+"""
+
+
+def test_it_does_not_go_on_with_other_decoding_or_another_constraint(folder, tmp_path):
+    def with_words(digest):
+        constraint = lambda texts: None
+        constraint.identity = lambda: {"words": digest}
+        return constraint
+
+    def killed(output, topk=40, **changes):
+        gin.parse_config(BINDINGS.format(topk))
+        with pytest.raises(Killed):
+            infer(folder, output, write_fn=killed_at_the_second_chunk, **changes)
+
+    with gin.unlock_config():
+        try:
+            killed(tmp_path / "a")
+            gin.parse_config(BINDINGS.format(0))
+            with pytest.raises(ValueError, match=r"made with TOPK '40', and this is '0'"):
+                infer(folder, tmp_path / "a")
+            gin.clear_config()
+            with pytest.raises(ValueError, match=r"made with TOPK '40', and this is None"):
+                infer(folder, tmp_path / "a")
+        finally:
+            gin.clear_config()
+    greedy = toy.model()
+    greedy.decode_fn = decoding.beam_search
+    with pytest.raises(Killed):
+        infer(folder, tmp_path / "b", write_fn=killed_at_the_second_chunk, model=greedy)
+    said = r"decode_fn 't5x.decoding.beam_search', and this is 't5x.decoding.temperature_sample'"
+    with pytest.raises(ValueError, match=said):
+        infer(folder, tmp_path / "b")
+    notes = [door.decoding_notes(greedy, with_words(each))["constraint"] for each in "ab"]
+    assert notes == [{"words": "a"}, {"words": "b"}]
+
+
+def test_a_mixture_killed_in_its_second_task_leaves_the_first_as_it_is(folder, tmp_path, copying):
+    mixed = toy.data("validation", mixture_or_task_name=toy.MIXED)
+    ends = []
+
+    def once(path, *args):
+        second = toy.TASK in path
+        if second and ends:
+            raise Killed
+        ends.extend([path] * second)
+        door.write_inferences_to_file(path, *args)
+
+    with pytest.raises(Killed):
+        infer(folder, tmp_path, dataset_cfg=mixed, checkpoint_period=1, write_fn=once)
+    copying.clear()
+    other = RestoreCheckpointConfig(f"{folder}/checkpoint_9", "specific")
+    with pytest.raises(ValueError, match=r"checkpoint_3', and this is .*checkpoint_9'; delete"):
+        infer(folder, tmp_path, dataset_cfg=mixed, restore_checkpoint_cfg=other)
+    paths = infer(folder, tmp_path, dataset_cfg=mixed)
+    assert [texts_in(path) for path in paths] == [TEXTS, TEXTS]
+    assert sum(copying) == len(TEXTS) - 8
+    assert sorted(map(str, tmp_path.iterdir())) == sorted(paths)
+
+
+def test_it_says_what_was_left_out_of_the_data(folder, tmp_path, capsys, monkeypatch):
+    source = toy.data().provider.source
+    found = {"read": 28, "skipped_empty": 8, "examples": 40, "cut_inputs": 4}
+    monkeypatch.setattr(source, "each_once", lambda split: found, raising=False)
+    infer(folder, tmp_path)
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "Data of toy_copy, split 'validation': of 28 records read 8 left out (28.6%): 8 empty; "
+        "of 20 examples cut: 2 inputs (10.0%)"
+    )
+
+
+def test_lines_without_the_prefix_of_the_models_task_are_told(
+    folder, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(toy.data().provider, "prefix", "sum: ", raising=False)
+    (tmp_path / "a.txt").write_text("ab\n")
+    (tmp_path / "b.txt").write_text("sum: ab\n")
+    said = "toy_copy writes 'sum: ' before its inputs: set infer_script.infer.input_prefix to that."
+    for name, prefix, is_said in (("a", "", True), ("a", "q: ", False), ("b", "", False)):
+        path = f"{tmp_path}/{name}.txt"
+        infer(folder, tmp_path / "out", input_file=path, input_prefix=prefix)
+        assert (said in capsys.readouterr().err) == is_said
 
 
 def test_lines_that_are_cut_are_counted(folder, tmp_path, capsys):

@@ -47,6 +47,9 @@ def test_what_is_too_long_is_cut_and_counted(tmp_path):
     assert rows[1]["targets_pretokenized"] == b"b" * 6  # metrics see the whole
     (found,) = task.source.counts().values()
     assert (found["cut_inputs"], found["cut_targets"]) == (2, 1)
+    assert task.source.each_once("train")["examples"] == 3
+    assert task.source.each_once("validation")["cut_inputs"] == 0  # each split has its own
+    assert task.prefix == ""
 
 
 def test_evaluation_without_lengths_uses_the_tasks_own(tmp_path):

@@ -59,7 +59,7 @@ def test_bytes_that_are_no_utf8_are_left_out_and_counted(tmp_path):
     path.write_bytes(b"article,summary\nbun,da\nr\xe3u,nu\nbun,\xff\n")
     source = Rows(files={"train": str(path)}, columns=PAIR)
     assert read(source) == [{"inputs": "bun", "targets": "da"}]
-    assert counts(source) == {"read": 3, "skipped_malformed": 2}
+    assert counts(source) == {"read": 3, "skipped_not_UTF-8": 2}
 
 
 def test_labels_get_names_and_unknown_ones_are_counted(tmp_path):
@@ -145,7 +145,7 @@ def test_parallel_files_are_read_line_by_line(tmp_path):
     source = Rows(parallel=parallel)
     wanted = [("unu", "one"), ("trei", "three"), ("cinci", "five")]
     assert [tuple(row.values()) for row in read(source)] == wanted
-    assert counts(source) == {"read": 5, "skipped_empty": 1, "skipped_malformed": 1}
+    assert counts(source) == {"read": 5, "skipped_empty": 1, "skipped_not_UTF-8": 1}
     parts = [row["inputs"] for part in shares(Rows(parallel=parallel), 2) for row in part]
     assert sorted(parts) == ["cinci", "trei", "unu"]
     assert Rows(parallel=parallel).peek("train", 1) == ["unu\none"]
@@ -170,6 +170,36 @@ def test_files_may_be_asked_for_when_reading_begins(many):
     assert not asked
     assert set(source.splits) == {"train", "validation"}
     assert len(read(source)) + len(read(source, "validation")) == 400
+
+
+def test_each_record_counts_once_in_its_split_however_far_a_run_reads_ahead(tmp_path):
+    path = tmp_path / "a.csv"
+    bad = [b"r\xe3u,da\n"] * 2 + [b",da\n"] + [b"x,y,z\n"]
+    good = [f"text {i},da\n".encode() for i in range(96)]
+    path.write_bytes(b"article,summary\n" + b"".join([*bad, *good]))
+    source = Rows(files={"train": str(path)}, columns=PAIR, held_out={"validation": 0.1})
+    once = lambda split: {k: n for k, n in source.each_once(split).items() if n and k != "epochs"}
+    assert once("train") == {}
+    for i in range(4):  # the shards of a run, some epochs of each
+        info = seqio.ShardInfo(i, 4)
+        repeated = source.get_dataset("train", seed=0, shard_info=info).repeat(i + 1)
+        list(repeated.as_numpy_iterator())
+    skipped = {"skipped_not_UTF-8": 2, "skipped_empty": 1, "skipped_malformed": 1}
+    assert once("train") == {"read": 100, **skipped}
+    assert source.counts("train")[source.name]["read"] == 250  # epoch on epoch
+    assert source.counts("validation")[source.name]["read"] == 0
+    read(source, "validation")
+    assert once("validation") == once("train")
+    dataset = source.get_dataset("validation", shuffle=False)
+    for _ in tf.data.Dataset.zip((dataset, dataset)).as_numpy_iterator():
+        pass  # two at a time read every place twice
+    assert once("validation") == once("train")
+
+
+def test_few_examples_are_not_counted_once_a_shard(many):
+    source = Rows(files={"train": many}, columns=PAIR, max_examples=3)
+    shares(source, 8)
+    assert source.each_once("train")["read"] == 400
 
 
 def test_what_is_wrong_with_a_whole_file_is_told_by_reason(many):

@@ -167,6 +167,12 @@ def test_what_is_no_document_is_skipped_and_counted_by_reason(tmp_path):
     assert "11 records read, skipped 2 empty, 2 null" in source.tally.sentence()
 
 
+def test_a_file_in_another_encoding_is_refused_by_that_name(tmp_path):
+    (tmp_path / "train.csv").write_bytes(b"text\nma\xe7\xe3\np\xe3o\n")
+    with pytest.raises(ValueError, match=r"of 2 records read, skipped 2 not UTF-8: convert the f"):
+        CorpusSource(str(tmp_path)).peek()
+
+
 def test_an_epoch_has_ended_when_all_shards_have(tmp_path):
     source = CorpusSource(str(_write(tmp_path, "jsonl", LINES)))
     datasets = [source.get_dataset("train", shard_info=seqio.ShardInfo(i, 3)) for i in range(3)]
