@@ -84,13 +84,17 @@ def told(
     if reasons := _named("skipped_", counts):
         n = sum(reasons.values())
         why = ", ".join(f"{n:,} {reason}" for reason, n in reasons.items())
-        parts.append(f"of {read:,} records read {n:,} left out ({n / read:.1%}): {why}")
+        parts.append(f"of {read:,} records read {n:,} left out ({100 * n / read:.1f} %): {why}")
     elif read and always:
         parts.append(f"{read:,} records read, none left out")
     if cut := _named("cut_", counts):
         made = counts["examples"]
+        if examples and made % examples:  # of another reader's too, which stood in their midst
+            examples = None
         times = made / examples if examples else 1
-        why = ", ".join(f"{round(n / times):,} {name} ({n / made:.1%})" for name, n in cut.items())
+        why = ", ".join(
+            f"{round(n / times):,} {name} ({100 * n / made:.1f} %)" for name, n in cut.items()
+        )
         parts.append(f"of {examples or made:,} examples{'' if examples else ' made'} cut: {why}")
     if always and counts.get("epochs"):
         parts.append(f"{counts['epochs']:,} epochs, read ahead")

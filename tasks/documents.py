@@ -156,7 +156,7 @@ class Columns(Column):
             value = side.of(record)
             if value is not None and feature in self._labels:
                 label = str(value).strip()
-                value = self._labels[feature].get(label, Unknown(label))
+                value = self._labels[feature].get(label, Unknown(label) if label else "")
             if not isinstance(value, str) or not value.strip():
                 return value
             found.append(value.replace(SEPARATOR, " "))

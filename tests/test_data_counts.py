@@ -46,7 +46,7 @@ def test_a_source_that_counts_nothing_asks_no_host(monkeypatch):
 def test_it_tells_how_many_of_how_many_were_left_out_and_why():
     counts = {"read": 1518, "skipped_empty": 3, "skipped_not_UTF-8": 5, "skipped_unknown_label": 10}
     wanted = (
-        "Data of q, split 'test': of 1,518 records read 18 left out (1.2%): "
+        "Data of q, split 'test': of 1,518 records read 18 left out (1.2 %): "
         "3 empty, 5 not UTF-8, 10 unknown label"
     )
     assert told("q", "test", counts) == wanted
@@ -60,6 +60,7 @@ def test_it_tells_how_many_of_how_many_were_left_out_and_why():
 
 def test_what_was_cut_is_told_of_the_examples():
     counts = {"read": 60, "examples": 120, "cut_inputs": 12, "cut_targets": 0}
-    assert told("q", "test", counts).endswith("of 120 examples made cut: 12 inputs (10.0%)")
+    assert told("q", "test", counts).endswith("of 120 examples made cut: 12 inputs (10.0 %)")
     # Made twice over.
-    assert told("q", "test", counts, 60).endswith("of 60 examples cut: 6 inputs (10.0%)")
+    assert told("q", "test", counts, 60).endswith("of 60 examples cut: 6 inputs (10.0 %)")
+    assert told("q", "test", counts, 50).endswith("of 120 examples made cut: 12 inputs (10.0 %)")

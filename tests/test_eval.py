@@ -90,8 +90,8 @@ def test_it_says_what_part_of_the_data_it_has_measured(folder, tmp_path, capsys,
     monkeypatch.setattr(source, "each_once", lambda split: found, raising=False)
     evaluate(folder, tmp_path, "latest")
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "Data of toy_copy, split 'validation': of 28 records read 8 left out (28.6%): 8 empty; "
-        "of 20 examples cut: 2 inputs (10.0%)"
+        "Data of toy_copy, split 'validation': of 28 records read 8 left out (28.6 %): 8 empty; "
+        "of 20 examples cut: 2 inputs (10.0 %)"
     )
 
 

@@ -267,8 +267,8 @@ def test_it_says_what_was_left_out_of_the_data(folder, tmp_path, capsys, monkeyp
     monkeypatch.setattr(source, "each_once", lambda split: found, raising=False)
     infer(folder, tmp_path)
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "Data of toy_copy, split 'validation': of 28 records read 8 left out (28.6%): 8 empty; "
-        "of 20 examples cut: 2 inputs (10.0%)"
+        "Data of toy_copy, split 'validation': of 28 records read 8 left out (28.6 %): 8 empty; "
+        "of 20 examples cut: 2 inputs (10.0 %)"
     )
 
 

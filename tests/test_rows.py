@@ -65,13 +65,19 @@ def test_bytes_that_are_no_utf8_are_left_out_and_counted(tmp_path):
 def test_labels_get_names_and_unknown_ones_are_counted(tmp_path):
     path = tmp_path / "a.jsonl"
     rows = [{"t": "a", "y": 0}, {"t": "b", "y": 1}, {"t": "c", "y": 2}, {"t": "d", "y": None}]
+    rows += [{"t": "e", "y": " "}]
     path.write_text("\n".join(map(json.dumps, rows)))
     labels = {"targets": {"0": "nu", "1": "da"}}
     source = Rows(
         files={"train": str(path)}, columns={"inputs": "t", "targets": "y"}, labels=labels
     )
     assert [row["targets"] for row in read(source)] == ["nu", "da"]
-    assert counts(source) == {"read": 4, "skipped_unknown_label": 1, "skipped_null": 1}
+    assert counts(source) == {
+        "read": 5,
+        "skipped_unknown_label": 1,
+        "skipped_null": 1,
+        "skipped_empty": 1,
+    }
 
 
 def test_a_column_is_cleaned_before_it_is_used(tmp_path):
