@@ -23,6 +23,7 @@ _STYLE = (
     ".6rem;text-align:right}blockquote{margin:.5rem 0;padding:.3rem .8rem;background:#f4f4f4;"
     "white-space:pre-wrap;overflow-wrap:anywhere}"
 )
+NOTHING = "(nothing)"  # an empty prediction; no class is called so
 
 
 class Example(NamedTuple):
@@ -66,7 +67,7 @@ def page(examples: Sequence[Example], title: str, most: int = 50) -> str:
     for (target, prediction), texts in sorted(wrong.items(), key=lambda w: (-len(w[1]), w[0])):
         shown = f", {most} of them shown" if len(texts) > most else ""
         parts.append(
-            f"<h2>{escape(target)} taken for {escape(prediction) or 'nothing'}: "
+            f"<h2>{escape(target)} taken for {escape(prediction or NOTHING)}: "
             f"{len(texts):,}{shown}</h2>"
         )
         parts += [f"<blockquote>{escape(text)}</blockquote>" for text in texts[:most]]
@@ -80,7 +81,7 @@ def page(examples: Sequence[Example], title: str, most: int = 50) -> str:
 def _matrix(counts: collections.Counter, escape) -> str:
     targets = sorted({target for target, _ in counts})
     columns = targets + sorted({text for _, text in counts} - set(targets))
-    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    head = "".join(f"<th>{escape(name or NOTHING)}</th>" for name in columns)
     rows = "".join(
         f"<tr><th>{escape(target)}</th>"
         + "".join(f"<td>{counts[target, name]:,}</td>" for name in columns)

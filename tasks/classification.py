@@ -26,7 +26,7 @@ from tasks.rows import Rows
 from tasks.tally import Tally
 
 LENGTHS = {"inputs": 512, "targets": 2}
-OTHER = "other"  # in place of what is no class
+OTHER = "(no class)"  # in place of what is none: never a single token, so no class is called so
 PREFIX = "quality: "
 _classes: dict[str, tuple[str, ...]] = {}  # by task
 

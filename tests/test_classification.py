@@ -27,8 +27,18 @@ def test_metrics_by_hand():
     assert confusion == {"confusion/n/n": 1, "confusion/n/l": 1, "confusion/l/l": 1} | {
         "confusion/h/h": 1,
         "confusion/h/n": 1,
-        "confusion/h/other": 1,
+        "confusion/h/(no class)": 1,
     }
+
+
+def test_a_class_called_other_is_not_what_is_no_class():
+    found = scores(["spam", "other"], ["nonsense", "other"], ("spam", "other"))
+    assert found["accuracy"] == 0.5
+    assert (found["f1/spam"], found["f1/other"]) == (0, 1)
+    confusion = {name: n for name, n in found.items() if name.startswith("confusion/") and n}
+    assert confusion == {"confusion/spam/(no class)": 1, "confusion/other/other": 1}
+    with pytest.raises(ValueError, match="but must be one of its pieces"):
+        class_ids(MINI, (classification.OTHER, "n"))
 
 
 def test_a_class_never_met_has_no_f1():

@@ -46,6 +46,13 @@ def test_the_most_frequent_confusion_stands_first_and_is_cut_openly():
     assert "often 5" not in text
 
 
+def test_an_empty_prediction_is_told_from_a_class_called_nothing():
+    text = page([Example("x", "a", ""), Example("y", "a", "nothing")], "t")
+    assert "a taken for (nothing): 1" in text
+    assert "a taken for nothing: 1" in text
+    assert "<th>(nothing)</th><th>nothing</th>" in text
+
+
 def test_the_door_writes_the_page_or_says_what_is_wrong(tmp_path, capsys):
     path, out = tmp_path / "p.jsonl", tmp_path / "w.html"
     path.write_text(line("x", "a", "b") + "\n")
