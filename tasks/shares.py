@@ -32,6 +32,9 @@ class Share:
         share = cls(source, source.list_files(split), index, num_shards)
         if len(share.all) < num_shards:
             patiently(share._cut_files, f"cutting {source.name}", source.patience)
+        if share.by_records and (split, num_shards) not in source.warned:
+            source.warned.add((split, num_shards))  # every shard finds the same
+            share._warn(split)
         return share
 
     def _cut_files(self) -> None:
@@ -45,12 +48,16 @@ class Share:
                 self._parts_before = [sum(counts[:i]) for i in range(len(counts))]
                 return
         self.by_records = True
+
+    def _warn(self, split: str) -> None:
+        n, files_there = self._num_shards, len(self.all)
         logging.warning(
-            "corpus %s has %d files, which cannot be cut into %d shards: each shard reads all of "
-            "it and keeps every %dth record, so all of it is read, parsed and, without "
+            "corpus %s has %d %s in split %r, which cannot be cut into %d shards: each shard reads "
+            "all of it and keeps every %dth record, so all of it is read, parsed and, without "
             "STREAM_CACHE_DIR, fetched %d times; cut it into %d files or more, or write it as "
             "parquet or uncompressed JSONL",
-            *(self._source.name, len(self.all), *[self._num_shards] * 4),
+            *(self._source.name, files_there, "file" if files_there == 1 else "files", split),
+            *(n, n, n, n),
         )
 
     def _small_parts(self) -> int:

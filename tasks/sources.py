@@ -59,7 +59,7 @@ class CorpusSource(seqio.DataSource):
       files: file patterns by split, instead of `corpus`: local paths (** is allowed), http(s)
         addresses, gs://. The endings name the format: .jsonl .json .csv .tsv .txt .parquet, with
         .gz or .zst behind them if compressed.
-      splits: the splits, or a mapping from ours to the corpus's, {"validation": "test"}.
+      splits: the splits, or a mapping from ours to the corpus's, {"validation": "dev"}.
       documents: what a document is in plain text: "lines" or "paragraphs" (up to an empty line).
       max_chars: longer documents are skipped and counted.
       patience: how long a failing network is waited for.
@@ -93,6 +93,7 @@ class CorpusSource(seqio.DataSource):
         self._patience = patience
         self.name = corpus or ", ".join(dict.fromkeys(map(str, files.values())))
         self.tally = Tally(self.name)
+        self.warned: set[tuple[str, int]] = set()  # splits that a number of shards cannot share
         calls.report_at_exit(self.tally)
         super().__init__(splits=tuple(self._split_names), caching_permitted=True)
 
