@@ -69,17 +69,16 @@ def batch_shapes(run: argparse.Namespace) -> dict[str, jax.ShapeDtypeStruct]:
     return {k: jax.ShapeDtypeStruct((cfg.batch_size, n), jnp.int32) for k, n in lengths.items()}
 
 
-def microbatches(run: argparse.Namespace) -> int:
-    """Parts into which the trainer cuts a batch."""
+def settings(run: argparse.Namespace) -> Trainer:
+    """The trainer with nothing to train, for what it was set to."""
     nothing: Any = None
-    trainer = run.trainer_cls(
+    return run.trainer_cls(
         model=run.model,
         train_state=nothing,
         partitioner=nothing,
         train_state_axes=nothing,
         rng=nothing,
     )
-    return trainer.num_microbatches
 
 
 def state_on_one_device(run: argparse.Namespace) -> StateSpecs:

@@ -76,7 +76,7 @@ class Subject:
     @functools.cached_property
     def microbatches(self) -> int:
         """See `trainer.Trainer.num_microbatches`."""
-        return step.microbatches(self.run)
+        return step.settings(self.run).num_microbatches
 
     @property
     def shards(self) -> int:
@@ -84,12 +84,17 @@ class Subject:
         return math.lcm(math.gcd(self.data.batch_size, batches.SHARDS), self.tpu.hosts)
 
     @property
+    def own_step(self) -> int | None:
+        """The step of the run's own newest checkpoint, None where this machine has none."""
+        if places.is_remote(self.run.model_dir):
+            return None
+        return checkpoint_folders.latest_step(self.run.model_dir)
+
+    @property
     def first_step(self) -> int:
         """The step at which the run starts, as far as paths of this machine and names tell."""
-        if not places.is_remote(self.run.model_dir):
-            own = checkpoint_folders.latest_step(self.run.model_dir)
-            if own is not None:
-                return own
+        if self.own_step is not None:
+            return self.own_step
         restore = self.run.checkpoint_cfg.restore
         path = restore.path if restore else None
         first = path if isinstance(path, str) or not path else path[0]

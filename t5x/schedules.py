@@ -5,6 +5,13 @@
     rate(0)        # 0.01
     rate(40_000)   # 0.005
 
+A run that starts from another's checkpoint counts on from its step, and so do these factors. For
+warm-up and decay of a fine-tune from checkpoint_999900 to TRAIN_STEPS 1,001,900:
+
+    create_learning_rate_scheduler(
+        factors='constant * linear_warmup * linear_decay_to_zero', base_learning_rate=1e-3,
+        warmup_steps=200, total_steps=2_000, step_offset=999_900)
+
 The factors, with `s = max(0, step - step_offset)`:
 
     constant                 base_learning_rate
@@ -22,11 +29,14 @@ The factors, with `s = max(0, step - step_offset)`:
 The rsqrt schedule is that of the T5 paper (Raffel et al. 2020, section 3.1.2).
 """
 
+import dataclasses
 import difflib
-from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from absl import logging
 
 FACTORS = (
     "constant",
@@ -50,6 +60,72 @@ _DIVISORS = {
 }
 
 
+# Those that never come to an end: pretraining goes on by them.
+_LASTING = ("constant", "rsqrt_decay", "rsqrt_normalized_decay")
+_GIN_NAME = "utils.create_learning_rate_scheduler"
+_IDLE = 0.01  # below this share of the base next to nothing is learned
+_LOOKS = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """A learning rate by step; see `create_learning_rate_scheduler`."""
+
+    names: tuple[str, ...]
+    base_learning_rate: float
+    warmup_steps: int
+    decay_factor: float
+    steps_per_decay: int
+    steps_per_cycle: int
+    step_offset: int
+    min_learning_rate: float
+    total_steps: int
+
+    def __call__(self, step: jax.Array | int) -> jax.Array:
+        """The rate, float32; `step` is an integer, or int32 of any shape, traced or not."""
+        rate = self._product(self.names, step)
+        return jnp.maximum(rate, self.min_learning_rate).astype(jnp.float32)
+
+    @property
+    def passing(self) -> tuple[str, ...]:
+        """The factors that come to an end."""
+        return tuple(name for name in self.names if name not in _LASTING)
+
+    def share(self, step: jax.Array | int) -> jax.Array:
+        """What these leave of the base: 1 for all of it, 0 and less for nothing."""
+        return dataclasses.replace(self, base_learning_rate=1.0)._product(self.passing, step)
+
+    def _product(self, names: tuple[str, ...], step: jax.Array | int) -> jax.Array:
+        step = jnp.maximum(0, step - self.step_offset)
+        rate = jnp.float32(1.0)
+        for name in names:
+            rate = self._times(name, rate, step)
+        return rate
+
+    def _times(self, name: str, rate: jax.Array, step: jax.Array) -> jax.Array:
+        warmup_steps = self.warmup_steps
+        match name:
+            case "constant":
+                return rate * self.base_learning_rate
+            case "linear_warmup":
+                return rate * jnp.minimum(1.0, step / warmup_steps)
+            case "linear_decay":
+                falling = 1.0 + self.decay_factor * (warmup_steps - step)
+                return rate * self.base_learning_rate * jnp.minimum(step / warmup_steps, falling)
+            case "linear_decay_to_zero":
+                left = (self.total_steps - step) / (self.total_steps - warmup_steps)
+                return rate * jnp.clip(left, 0.0, 1.0)
+            case "rsqrt_decay":
+                return rate / jnp.sqrt(jnp.maximum(step, warmup_steps))
+            case "rsqrt_normalized_decay":
+                return rate * jnp.sqrt(warmup_steps / jnp.maximum(step, warmup_steps))
+            case "decay_every":
+                return rate * self.decay_factor ** (step // self.steps_per_decay)
+            case "cosine_decay":
+                cycles = jnp.maximum(0.0, (step - warmup_steps) / self.steps_per_cycle)
+                return rate * 0.5 * (1.0 + jnp.cos(jnp.pi * (cycles % 1.0)))
+
+
 def create_learning_rate_scheduler(
     factors: str = "constant * linear_warmup * rsqrt_decay",
     base_learning_rate: float = 0.5,
@@ -60,7 +136,7 @@ def create_learning_rate_scheduler(
     step_offset: int = 0,
     min_learning_rate: float = 1e-8,
     total_steps: int = 0,
-) -> Callable[[jax.Array | int], jax.Array]:
+) -> Schedule:
     """Makes the function from a step to its learning rate.
 
     Args:
@@ -80,7 +156,7 @@ def create_learning_rate_scheduler(
     Raises:
         ValueError: a factor is unknown, or divides by a number of steps below 1.
     """
-    names = [name.strip() for name in factors.split("*")]
+    names = tuple(name.strip() for name in factors.split("*"))
     _check_factors(
         names,
         warmup_steps=warmup_steps,
@@ -91,54 +167,72 @@ def create_learning_rate_scheduler(
     if "linear_decay_to_zero" in names and total_steps <= warmup_steps:
         raise ValueError(
             f"total_steps is {total_steps} and warmup_steps {warmup_steps}, so the rate has no "
-            "steps to fall in: set utils.create_learning_rate_scheduler.total_steps to more, to "
-            "TRAIN_STEPS less step_offset, say."
+            f"steps to fall in: set {_GIN_NAME}.total_steps to more, to TRAIN_STEPS less "
+            "step_offset, say."
         )
-
-    def apply(name: str, rate: jax.Array, step: jax.Array) -> jax.Array:
-        match name:
-            case "constant":
-                return rate * base_learning_rate
-            case "linear_warmup":
-                return rate * jnp.minimum(1.0, step / warmup_steps)
-            case "linear_decay":
-                falling = 1.0 + decay_factor * (warmup_steps - step)
-                return rate * base_learning_rate * jnp.minimum(step / warmup_steps, falling)
-            case "linear_decay_to_zero":
-                left = (total_steps - step) / (total_steps - warmup_steps)
-                return rate * jnp.clip(left, 0.0, 1.0)
-            case "rsqrt_decay":
-                return rate / jnp.sqrt(jnp.maximum(step, warmup_steps))
-            case "rsqrt_normalized_decay":
-                return rate * jnp.sqrt(warmup_steps / jnp.maximum(step, warmup_steps))
-            case "decay_every":
-                return rate * decay_factor ** (step // steps_per_decay)
-            case "cosine_decay":
-                cycles = jnp.maximum(0.0, (step - warmup_steps) / steps_per_cycle)
-                return rate * 0.5 * (1.0 + jnp.cos(jnp.pi * (cycles % 1.0)))
-
-    def learning_rate(step: jax.Array | int) -> jax.Array:
-        step = jnp.maximum(0, step - step_offset)
-        rate = jnp.float32(1.0)
-        for name in names:
-            rate = apply(name, rate, step)
-        return jnp.maximum(rate, min_learning_rate).astype(jnp.float32)
-
-    return learning_rate
+    return Schedule(
+        names=names,
+        base_learning_rate=base_learning_rate,
+        warmup_steps=warmup_steps,
+        decay_factor=decay_factor,
+        steps_per_decay=steps_per_decay,
+        steps_per_cycle=steps_per_cycle,
+        step_offset=step_offset,
+        min_learning_rate=min_learning_rate,
+        total_steps=total_steps,
+    )
 
 
-def _check_factors(names: list[str], **steps: int) -> None:
-    gin_name = "utils.create_learning_rate_scheduler"
+def check_start(rate: Any, start: int, total_steps: int) -> None:
+    """Refuses a schedule that counts from another step than training does, and so has no rate left.
+
+    One that is under way when training starts, or ends long before it, is told in a warning.
+
+    Args:
+        rate: the run's; one that is no `Schedule` passes.
+        start: the step at which a run begins, that of the checkpoint it starts from.
+        total_steps: the step at which it ends.
+
+    Raises:
+        ValueError: its factors leave less than 1 % of the base for more than half of the run, or
+            for the first tenth of it.
+    """
+    n = total_steps - start
+    if not isinstance(rate, Schedule) or not rate.passing or n < 1:
+        return
+    steps = np.linspace(start, total_steps - 1, min(n, _LOOKS)).astype(np.int32)
+    idle = np.asarray(rate.share(steps)) < _IDLE
+    if rate.step_offset == start:
+        if idle.mean() > 0.5:
+            logging.warning(
+                "The learning rate stays below 1 %% of its base for %s of the run's %s steps, by "
+                "its factors %s.", f"{idle.mean() * n:,.0f}", f"{n:,}", " * ".join(rate.names)
+            )  # fmt: skip
+        return
+    first, middle, last = (float(rate(s)) for s in (start, start + n // 2, total_steps - 1))
+    said = (
+        f"The learning rate {' * '.join(rate.names)} counts from step {rate.step_offset:,} and "
+        f"training starts at {start:,}, so it is {first:.1e} at first, {middle:.1e} half way and "
+        f"{last:.1e} in the end"
+    )
+    if idle.mean() > 0.5 or idle[: max(len(idle) // 10, 1) + 1].all():
+        raise ValueError(f"{said}; set {_GIN_NAME}.step_offset to {start}")
+    if rate.passing == ("linear_warmup",) and any("rsqrt" in name for name in rate.names):
+        return  # pretraining goes on
+    logging.warning("%s; with %s.step_offset = %d it begins there.", said, _GIN_NAME, start)
+
+
+def _check_factors(names: tuple[str, ...], **steps: int) -> None:
     for name in names:
         if name not in FACTORS:
             nearest = difflib.get_close_matches(name, FACTORS, n=1, cutoff=0.0)[0]
             raise ValueError(
                 f"Learning rate factor {name!r} is unknown, the nearest known one is {nearest!r}: "
-                f"set {gin_name}.factors to names out of {', '.join(FACTORS)}, joined by '*'."
+                f"set {_GIN_NAME}.factors to names out of {', '.join(FACTORS)}, joined by '*'."
             )
         divisor = _DIVISORS.get(name)
         if divisor and steps[divisor] < 1:
             raise ValueError(
                 f"{divisor} is {steps[divisor]} but must be at least 1, because the factor "
-                f"{name!r} divides by it: set {gin_name}.{divisor}."
+                f"{name!r} divides by it: set {_GIN_NAME}.{divisor}."
             )

@@ -4,6 +4,7 @@ import inspect
 import json
 import pathlib
 import re
+import shlex
 import sys
 import types
 
@@ -13,7 +14,7 @@ import seqio
 
 import gin
 from gin import config_parser
-from t5x import gin_utils
+from t5x import gin_utils, schedules
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECIPES = sorted(path.stem for path in (ROOT / "gin").glob("*.gin"))
@@ -307,6 +308,52 @@ def test_another_optimizer_is_a_flag(name, doors):
     gin_utils.parse_gin_flags([], [f"gin/{name}.gin"], [*flags, "MODEL_DIR = 'runs/x'"])
     model = gin.get_configurable(doors.train)()["model"]
     assert "adamw" in type(model.optimizer_def).__name__.lower()
+
+
+def flags_of_readme(heading):
+    """The gin flags of the first command under a heading, as a shell gives them."""
+    text = (ROOT / "README.md").read_text().partition(f"\n### {heading}\n")[2]
+    words = shlex.split(text.partition("```bash\n")[2].partition("```")[0])
+    return words[1], [
+        w.removeprefix("--gin.").replace("=", " = ", 1) for w in words[2:] if "=" in w
+    ]
+
+
+def rate_of(run):
+    """The schedule that a run's trainer is given."""
+    return run["trainer_cls"](run["model"], None, None, None, None).learning_rate_fn
+
+
+def test_warm_up_and_decay_are_as_the_readme_says(doors, caplog):
+    script, flags = flags_of_readme("Warm-up and decay")
+    recipe = pathlib.Path(script).stem
+    gin_utils.parse_gin_flags([], [f"gin/{recipe}.gin"], [*flags, "MODEL_DIR = 'runs/x'"])
+    run = gin.get_configurable(doors.train)()
+    assert type(run["model"].optimizer_def).__name__ == "AdamW"
+    start = int(run["checkpoint_cfg"].restore.path.rpartition("_")[2])
+    rate, end = rate_of(run), run["total_steps"]
+    assert (start, end) == (999_900, 1_001_900)
+    expected = {0: 0, 100: 1.5e-4, 200: 3e-4, 1100: 1.5e-4, 1999: 3e-4 / 1800}
+    for step, value in expected.items():
+        assert float(rate(start + step)) == pytest.approx(value, rel=1e-4, abs=2e-8), step
+    schedules.check_start(rate, start, end)
+    assert not caplog.records
+
+
+def test_a_schedule_of_the_table_lasts_as_long_as_the_run(doors, caplog):
+    text = (ROOT / "README.md").read_text()
+    (row,) = [line for line in text.splitlines() if line.startswith("| another schedule |")]
+    bound = dict(pair.split(" = ") for pair in re.findall(r"`(\w+ = [^`]+)`", row))
+    assert set(bound) == {"factors", "base_learning_rate"}
+    bound |= {"warmup_steps": 10_000, "steps_per_cycle": 490_000}
+    flags = [f"utils.create_learning_rate_scheduler.{k} = {v}" for k, v in bound.items()]
+    flags += ["TRAIN_STEPS = 500000", "MODEL_DIR = 'runs/x'"]
+    gin_utils.parse_gin_flags([], ["gin/ro_t5x_base.gin"], flags)
+    rate = rate_of(gin.get_configurable(doors.train)())
+    found = [float(rate(step)) for step in (5_000, 10_000, 255_000, 499_999)]
+    assert found == pytest.approx([0.005, 0.01, 0.005, 0], abs=1e-6)
+    schedules.check_start(rate, 0, 500_000)
+    assert not caplog.records
 
 
 def test_early_stopping_is_a_few_flags_of_a_fine_tune(doors):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x.schedules import FACTORS, create_learning_rate_scheduler
+from t5x.schedules import FACTORS, check_start, create_learning_rate_scheduler
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "schedules.json").read_text())
 
@@ -117,3 +117,83 @@ def test_bad_arguments_are_named_before_the_first_step(arguments, message):
 
 def test_constant_alone_needs_no_warmup():
     assert float(create_learning_rate_scheduler("constant", 0.25, warmup_steps=0)(0)) == 0.25
+
+
+START, END = 999_900, 1_001_900  # a fine-tune of 2,000 steps from a public checkpoint
+COSINE = "constant * linear_warmup * cosine_decay"
+TO_ZERO = "constant * linear_warmup * linear_decay_to_zero"
+LOST = {
+    "between two waves": {"factors": COSINE, "warmup_steps": 1000},
+    "between two waves of a longer run": {"factors": COSINE, "warmup_steps": 1000}
+    | {"total": START + 10_000},
+    "behind the line's end": {"factors": "linear_decay", "decay_factor": 1 / 2000},
+    "behind the end": {"factors": TO_ZERO, "total_steps": 2000},
+    "at the very end": {"factors": TO_ZERO, "total_steps": END},
+    "halved away": {"factors": "constant * decay_every"},
+    "before its own start": {"factors": TO_ZERO, "total_steps": 2000, "step_offset": START + 1000},
+    "far before its start": {"factors": "constant * linear_warmup", "step_offset": START, "at": 0},
+}
+
+
+def scheduled(factors, at=START, total=END, **settings):
+    """Schedule, first step and last of a run."""
+    settings = {"base_learning_rate": 1e-3, "warmup_steps": 100, **settings}
+    return create_learning_rate_scheduler(factors, **settings), at, total
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_a_schedule_that_counts_from_elsewhere_and_leaves_no_rate_is_refused(name):
+    rate, start, total = scheduled(**LOST[name])
+    said = rf"counts from step .* starts at {start:,}, .*scheduler.step_offset to {start}$"
+    with pytest.raises(ValueError, match=said) as caught:
+        check_start(rate, start, total)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"factors": "constant"},
+        {"factors": "constant * rsqrt_decay", "warmup_steps": 1},  # 0.001 of the base
+        {"factors": "constant * linear_warmup * rsqrt_normalized_decay"},  # pretraining goes on
+        {"factors": COSINE, "step_offset": START, "steps_per_cycle": 1900},
+        {"factors": TO_ZERO, "step_offset": START, "total_steps": 2000},
+        {"factors": TO_ZERO, "step_offset": START, "total_steps": 8, "total": START + 8}
+        | {"warmup_steps": 7},
+        {"factors": "constant * linear_decay_to_zero", "base_learning_rate": 0.0}
+        | {"step_offset": START, "total_steps": 2000},
+    ],
+)
+def test_a_schedule_that_counts_from_the_start_passes_in_silence(settings, caplog):
+    check_start(*scheduled(**settings))
+    assert not caplog.records
+
+
+def test_a_rate_of_ones_own_making_and_a_run_with_nothing_left_pass():
+    check_start(lambda step: 0.0, START, END)
+    rate, *_ = scheduled(TO_ZERO, total_steps=2000)
+    check_start(rate, END, END)
+
+
+@pytest.mark.parametrize(
+    ("settings", "course"),
+    [
+        ({"factors": "constant * linear_warmup"}, "1.0e-03 at first, 1.0e-03 half way and 1.0e-03"),
+        (
+            {"factors": TO_ZERO, "at": 300, "total": 700, "total_steps": 700},
+            "6.7e-04 at first, 3.3e-04 half way and 1.7e-06",
+        ),
+    ],
+)
+def test_a_schedule_that_is_under_way_when_training_starts_is_told(settings, course, caplog):
+    rate, start, total = scheduled(**settings)
+    check_start(rate, start, total)
+    (record,) = caplog.records
+    assert course in record.getMessage()
+    assert f"step_offset = {start} " in record.getMessage()
+
+
+def test_a_schedule_that_ends_long_before_the_run_is_told(caplog):
+    check_start(*scheduled("linear_decay", at=0, total=2000))  # its slope is 0.5 a step
+    (record,) = caplog.records
+    assert "stays below 1 % of its base for 1,89" in record.getMessage()
