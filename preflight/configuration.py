@@ -7,21 +7,25 @@ import dataclasses
 
 import seqio
 
+from preflight import step
 from preflight.subject import Subject
 from preflight.verdicts import Row, many, ok, warning
-from t5x import inference, stops
+from t5x import inference, measured, schedules, stops
 from t5x import train as door
 
 _PERIOD = "utils.SaveCheckpointConfig.period"
 
 
 def periods(s: Subject) -> Row:
-    """Steps and periods fit, and there is something left to train and something saved."""
+    """Steps, periods and learning rate fit; something is left to train, and something saved."""
     run = s.run
     plan = door.plan_of(run.checkpoint_cfg, run.total_steps, run.eval_period, run.stats_period)
     if not (run.train_eval_dataset_cfg or run.infer_eval_dataset_cfg):
         plan = dataclasses.replace(plan, eval_period=None)
     stops.check_periods(plan, s.first_step)
+    if s.own_step is None:
+        rate = step.settings(run).learning_rate_fn
+        schedules.check_start(rate, s.first_step, run.total_steps)
     figure = f"steps {s.first_step:,} to {run.total_steps:,}"
     if not s.steps_left:
         return warning(f"{figure}: nothing is left to train", f"TRAIN_STEPS above {s.first_step}")
@@ -82,11 +86,15 @@ def task(s: Subject) -> Row:
                 raise ValueError(f"{said}; set train/utils.DatasetConfig.split to one of these.")
             missing.append((said, f"{scope}/utils.DatasetConfig.split"))
         if scope == "infer_eval":
+            measured.check_split(scope, cfg)
             inference.check_metrics(cfg)
             inference.check_decoding(s.run.model)
+    save = s.run.checkpoint_cfg.save
+    scopes = dict.fromkeys(measured.SCOPES.values())
+    measured.check({**scopes, **s.datasets}, save, getattr(s.run, "actions", None))
     if missing:
         said, setting = missing[0]
-        return warning(f"{said}: it is not evaluated", f"{setting} to one of these")
+        return warning(f"{said}: it is not evaluated", f"{setting}, or {measured.HOLD_OUT}")
     if s.run.train_eval_dataset_cfg and s.run.eval_steps < 1:
         raise ValueError(f"train.eval_steps is {s.run.eval_steps}; set EVAL_STEPS to at least 1.")
     return ok(", ".join(f"{cfg.provider.name} ({cfg.split})" for cfg in s.datasets.values()))

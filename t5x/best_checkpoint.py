@@ -21,10 +21,7 @@ from t5x import checkpoint_folders
 from t5x.hosts import told_by_first
 
 RECORD = "best.json"
-KINDS = {
-    "training_eval": "train.train_eval_dataset_cfg",
-    "inference_eval": "train.infer_eval_dataset_cfg",
-}
+KINDS = ("training_eval", "inference_eval")
 Results = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
@@ -144,29 +141,4 @@ def check(keep: int | None, metric: str | None, mode: str) -> None:
         raise ValueError(
             f"SaveCheckpointConfig.mode is {mode!r}; set it to 'max' where more is better, else to "
             "'min'."
-        )
-
-
-def check_measured(metric: str | None, tasks_by_kind: Mapping[str, list[str]]) -> None:
-    """Refuses a metric that no evaluation of the run will measure.
-
-    Args:
-      metric: as `check` has let it pass; None for none.
-      tasks_by_kind: names of the tasks that are evaluated, by kind.
-
-    Raises:
-      ValueError: one sentence with what to set.
-    """
-    if not metric:
-        return
-    kind, task, _ = metric.split("/", 2)
-    if not tasks_by_kind.get(kind):
-        raise ValueError(
-            f"SaveCheckpointConfig.metric is {metric!r}, but {KINDS[kind]} is None, so it is never "
-            "measured; set that one, or another metric."
-        )
-    if task not in tasks_by_kind[kind]:
-        raise ValueError(
-            f"SaveCheckpointConfig.metric is {metric!r}, but {task!r} is not evaluated; the tasks "
-            f"that are: {', '.join(tasks_by_kind[kind])}."
         )

@@ -30,19 +30,19 @@ from jax.experimental import multihost_utils
 
 from t5x import (
     batches,
-    best_checkpoint,
     checkpoint_restore,
     command_line,
     gin_utils,
     inference,
+    measured,
     quiet,
     roll_call,
     run_folder,
+    schedules,
     stops,
 )
 from t5x.checkpoint_config import CheckpointConfig
 from t5x.checkpoints import DamagedCheckpoint, restore
-from t5x.early_stopping import check_actions
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import (
     StateSpecs,
@@ -137,7 +137,7 @@ def train(
     }
     spool_streams(cfgs)
     check_data(model, cfgs, eval_steps, verify_matching_vocabs_fn)
-    check_measured(cfgs, checkpoint_cfg, actions)
+    measured.check(cfgs, checkpoint_cfg.save, actions)
     watch = watch or Watch()
     watch.check(model, train_dataset_cfg.task_feature_lengths)
     run_folder.check_writable(model_dir)
@@ -162,6 +162,8 @@ def train(
         rng=trainer_rng,
     )
     trainer.check_batch(train_dataset_cfg.batch_size)
+    if not start.is_own:
+        schedules.check_start(trainer.learning_rate_fn, start.step, total_steps)
     open_at = lambda start: open_stream(train_dataset_cfg, model, rows, start, seed, get_dataset_fn)
     if dry_run:
         open_at(start)
@@ -172,6 +174,8 @@ def train(
     quiet.keep_in(model_dir, jax.process_index())
     state_at = lambda start: start_state(model, specs, start, init_rng)
     start, stream, trainer.state = begin(start, open_at, state_at)
+    if not start.is_own and (at := int(trainer.state.step)) != start.step:  # its name tells none
+        schedules.check_start(trainer.learning_rate_fn, at, total_steps)
     eval_sets, infer_evaluator = {}, None
     if train_eval_dataset_cfg:
         eval_rows = batches.host_rows(partitioner, train_eval_dataset_cfg.batch_size)
@@ -257,6 +261,7 @@ def check_data(
             verify_fn(cfg, model)
         batches.check_corpus(cfg, required=cfg is cfgs["train"])
     if cfgs["infer_eval"]:
+        measured.check_split("infer_eval", cfgs["infer_eval"])
         inference.check_metrics(cfgs["infer_eval"])
         inference.check_decoding(model)
     if cfgs["train_eval"] and eval_steps < 1:
@@ -264,24 +269,6 @@ def check_data(
             f"train.eval_steps is {eval_steps}; set EVAL_STEPS to at least 1 batch, or "
             "train.train_eval_dataset_cfg to None."
         )
-
-
-def check_measured(
-    cfgs: Mapping[str, batches.DatasetConfig | None],
-    checkpoint_cfg: CheckpointConfig,
-    actions: Mapping[str, Sequence[Any]] | None,
-) -> None:
-    """Refuses, with a ValueError, to choose or act by what is never measured."""
-    modes = {"TRAIN_EVAL": "train_eval", "INFER_EVAL": "infer_eval"}
-    check_actions(actions, ["TRAIN", *(mode for mode, scope in modes.items() if cfgs[scope])])
-    kinds = {"training_eval": "train_eval", "inference_eval": "infer_eval"}
-    tasks = {
-        kind: [task.name for task in seqio.get_subtasks(cfgs[scope].provider)]
-        for kind, scope in kinds.items()
-        if cfgs[scope]
-    }
-    save = checkpoint_cfg.save
-    best_checkpoint.check_measured(save.metric if save else None, tasks)
 
 
 def check_batches(

@@ -108,16 +108,6 @@ def test_settings_that_choose_nothing_are_refused(settings, said):
         SaveCheckpointConfig(**settings)
 
 
-def test_a_metric_that_is_never_measured_is_refused():
-    tasks = {"inference_eval": ["toy"]}
-    best_checkpoint.check_measured(METRIC, tasks)
-    best_checkpoint.check_measured(None, {})
-    with pytest.raises(ValueError, match=r"train.train_eval_dataset_cfg is None, so it is never"):
-        best_checkpoint.check_measured("training_eval/toy/loss", tasks)
-    with pytest.raises(ValueError, match=r"'joy' is not evaluated; the tasks that are: toy"):
-        best_checkpoint.check_measured("inference_eval/joy/exact", tasks)
-
-
 def test_a_run_saves_its_best_evaluation_beside_its_newest(tmp_path, monkeypatch):
     """Evaluated at 2, 4, 6 and 8, saved at 8 alone: of the best, 4, there is a checkpoint."""
     values = {2: 3.0, 4: 1.0, 6: 2.0, 8: 2.5}

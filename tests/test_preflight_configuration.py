@@ -12,6 +12,7 @@ from preflight import configuration as checks
 from preflight.verdicts import FAILS, OK, WARNING, judge
 from t5x.checkpoint_config import CheckpointConfig, RestoreCheckpointConfig
 from t5x.partitioning import PjitPartitioner
+from t5x.schedules import create_learning_rate_scheduler
 from t5x.trainer import Trainer
 
 ALL = (checks.periods, checks.partitions, checks.batch, checks.task)
@@ -30,6 +31,21 @@ def trainer(parts):
     return functools.partial(Trainer, learning_rate_fn=toy.rate, num_microbatches=parts)
 
 
+def best(metric):
+    return CheckpointConfig(planted.saving(keep_best=1, metric=metric))
+
+
+def late(**settings):
+    """A run that starts at step 1,000,000, and its schedule."""
+    rate = create_learning_rate_scheduler("constant * linear_warmup * cosine_decay", **settings)
+    restore = RestoreCheckpointConfig("gs://bucket/checkpoint_1000000", "specific")
+    return {
+        "checkpoint_cfg": CheckpointConfig(planted.saving(), restore),
+        "trainer_cls": functools.partial(Trainer, learning_rate_fn=rate),
+        "total_steps": 1_000_100,
+    }
+
+
 def data(**changes):
     return dataclasses.replace(planted.TRAIN, **changes)
 
@@ -40,6 +56,8 @@ FAULTS = [
     (checks.periods, {"total_steps": 0}, WARNING, "nothing is left to train"),
     (checks.periods, {"checkpoint_cfg": save(period=None)}, WARNING, "nothing is saved"),
     (checks.periods, {"checkpoint_cfg": save(period=200)}, WARNING, "only the end"),
+    (checks.periods, late(), FAILS, "step_offset to 1000000"),
+    (checks.periods, late(step_offset=10**6, warmup_steps=9, steps_per_cycle=91), OK, ""),
     (checks.partitions, {"partitioner": PjitPartitioner(3)}, FAILS, "one of 1, 2, 4"),
     (checks.batch, {"train_dataset_cfg": data(batch_size=6)}, FAILS, "multiple of 4"),
     (checks.batch, {"train_eval_dataset_cfg": data(batch_size=6)}, FAILS, "train_eval"),
@@ -47,6 +65,7 @@ FAULTS = [
     (checks.task, {"train_dataset_cfg": data(split="test")}, FAILS, "no split 'test'"),
     (checks.task, {"train_eval_dataset_cfg": data(split="test")}, WARNING, "not evaluated"),
     (checks.task, {"infer_eval_dataset_cfg": data()}, FAILS, "metric_fns"),
+    (checks.task, {"checkpoint_cfg": best(f"training_eval/{planted.TASK}/los")}, FAILS, "'loss'"),
     (checks.task, {"eval_steps": 0}, FAILS, "EVAL_STEPS"),
     (
         checks.task,

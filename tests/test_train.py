@@ -15,7 +15,15 @@ import toy
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
-from t5x import batches, checkpoint_folders, checkpoints, run_folder, train
+from t5x import (
+    batches,
+    checkpoint_folders,
+    checkpoints,
+    optimizers,
+    run_folder,
+    schedules,
+    train,
+)
 from t5x.checkpoint_config import CheckpointConfig, RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
@@ -180,6 +188,35 @@ def test_another_run_starts_from_its_parameters(undisturbed, tmp_path):
     assert found[9] < 0.6 * losses[1]
 
 
+def warmed_up(**settings):
+    """4 steps of warm-up, 8 of decay, from where a schedule counts."""
+    factors = "constant * linear_warmup * linear_decay_to_zero"
+    return schedules.create_learning_rate_scheduler(
+        factors, 0.01, warmup_steps=4, total_steps=12, **settings
+    )
+
+
+def test_adamw_warms_up_and_decays_from_the_step_of_the_checkpoint(undisturbed, tmp_path, caplog):
+    folder, *_ = undisturbed
+    model = toy.model()
+    model.optimizer_def = optimizers.adamw()
+    step, *_ = run(
+        tmp_path,
+        model=model,
+        restore=RestoreCheckpointConfig(f"{folder}/checkpoint_8", mode="specific"),
+        trainer={"learning_rate_fn": warmed_up(step_offset=8)},
+        total_steps=20,
+    )
+    assert step == 20
+    logged = scalars(tmp_path / "train")["learning_rate"]
+    assert logged == pytest.approx(
+        {9: 1e-8, 10: 0.0025, 11: 0.005, 12: 0.0075, 13: 0.01}
+        | {13 + i: 0.01 * (8 - i) / 8 for i in range(1, 8)},
+        rel=1e-5,
+    )
+    assert not [r for r in caplog.records if "learning rate" in r.getMessage()]
+
+
 def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(undisturbed, tmp_path):
     _, state, _ = undisturbed
     specs = state_specs(toy.model(), PjitPartitioner(devices=jax.devices()[:1]), ANY)
@@ -287,13 +324,36 @@ CONFIGS = {
     ),
     "no such split": (
         {"infer_eval_dataset_cfg": toy.data("test", pack=False)},
-        r"split is 'test', which toy_copy does not have; set it to one of \['train', 'valid",
+        r"infer_eval/utils.DatasetConfig.split is 'test', which toy_copy does not have; set it to "
+        r"one of \['validation'\], or hold a split out of 'train': .*held_out={'validation': 0.05",
+    ),
+    "a best checkpoint by what is not measured": (
+        {
+            "infer_eval_dataset_cfg": toy.data("validation", pack=False, batch_size=6),
+            "save": {"keep_best": 1, "metric": "inference_eval/toy_copy/exat"},
+        },
+        r"toy_copy is measured by no 'exat' \(the nearest known name is 'exact'\)",
     ),
     "no checkpoint": (
         {"restore": RestoreCheckpointConfig("/nowhere/at/all", mode="specific")},
         r"There is no checkpoint /nowhere/at/all",
     ),
 }
+
+
+def test_a_schedule_that_does_not_count_from_the_checkpoint_is_refused(
+    undisturbed, tmp_path, monkeypatch
+):
+    folder, *_ = undisturbed
+    own = tmp_path / "own"
+    shutil.copytree(f"{folder}/checkpoint_8", own / "checkpoint_8")
+    restore = RestoreCheckpointConfig(f"{folder}/checkpoint_8", mode="specific")
+    settings = {"restore": restore, "total_steps": 40, "dry_run": True}
+    settings |= {"trainer": {"learning_rate_fn": warmed_up()}}
+    monkeypatch.setattr(train, "initial_state", kill)
+    with pytest.raises(ValueError, match=r"training starts at 8, .*step_offset to 8"):
+        run(tmp_path / "new", **settings)
+    run(own, **settings)  # a run that goes on is under way by right
 
 
 @pytest.mark.parametrize("name", CONFIGS)
