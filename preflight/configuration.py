@@ -25,7 +25,7 @@ def periods(s: Subject) -> Row:
     stops.check_periods(plan, s.first_step)
     if s.own_step is None:
         rate = step.settings(run).learning_rate_fn
-        schedules.check_start(rate, s.first_step, run.total_steps)
+        schedules.check_start(rate, s.other_step, run.total_steps)
     figure = f"steps {s.first_step:,} to {run.total_steps:,}"
     if not s.steps_left:
         return warning(f"{figure}: nothing is left to train", f"TRAIN_STEPS above {s.first_step}")

@@ -21,6 +21,7 @@ from preflight import places, step
 from preflight.slices import Slice
 from preflight.verdicts import NotChecked
 from t5x import batches, checkpoint_folders
+from t5x.checkpoint_config import checkpoint_paths
 from tasks import objectives
 from tasks.sources import CorpusSource
 
@@ -93,12 +94,21 @@ class Subject:
     @property
     def first_step(self) -> int:
         """The step at which the run starts, as far as paths of this machine and names tell."""
-        if self.own_step is not None:
-            return self.own_step
+        return (self.other_step or 0) if self.own_step is None else self.own_step
+
+    @property
+    def other_step(self) -> int | None:
+        """The step of the checkpoint that a new run starts from, None where nothing here tells."""
         restore = self.run.checkpoint_cfg.restore
-        path = restore.path if restore else None
-        first = path if isinstance(path, str) or not path else path[0]
-        return (checkpoint_folders.step_of(first) or 0) if first else 0
+        if not (restore and restore.path):
+            return 0
+        first = restore.path if isinstance(restore.path, str) else restore.path[0]
+        if places.is_remote(first):
+            return checkpoint_folders.step_of(first)
+        try:
+            return checkpoint_folders.step_of(checkpoint_paths(restore)[0])
+        except ValueError:  # none is there, as another check says
+            return checkpoint_folders.step_of(first)
 
     @property
     def steps_left(self) -> int:

@@ -35,9 +35,14 @@ class Start:
         return self.path is not None and self.config is None
 
     @property
+    def known_step(self) -> int | None:
+        """The step at which training starts, None where the checkpoint's name tells none."""
+        return checkpoint_folders.step_of(self.path) if self.path else 0
+
+    @property
     def step(self) -> int:
         """The step that the checkpoint's name tells, 0 without one."""
-        return (checkpoint_folders.step_of(self.path) or 0) if self.path else 0
+        return self.known_step or 0
 
     @property
     def foreign_step(self) -> int:

@@ -183,22 +183,24 @@ def create_learning_rate_scheduler(
     )
 
 
-def check_start(rate: Any, start: int, total_steps: int) -> None:
+def check_start(rate: Any, start: int | None, total_steps: int) -> None:
     """Refuses a schedule that counts from another step than training does, and so has no rate left.
 
-    One that is under way when training starts, or ends long before it, is told in a warning.
+    One that is under way when training starts, be it that of a pretraining that goes on, or that
+    ends long before the run, is told in a warning.
 
     Args:
         rate: the run's; one that is no `Schedule` passes.
-        start: the step at which a run begins, that of the checkpoint it starts from.
+        start: the step at which a run begins, that of the checkpoint it starts from; None if it is
+            not known, which passes too.
         total_steps: the step at which it ends.
 
     Raises:
-        ValueError: its factors leave less than 1 % of the base for more than half of the run, or
-            for the first tenth of it.
+        ValueError: it is at `min_learning_rate`, and that next to nothing, for more than half of
+            the run or for the first tenth of it.
     """
-    n = total_steps - start
-    if not isinstance(rate, Schedule) or not rate.passing or n < 1:
+    n = total_steps - (start or 0)
+    if start is None or not isinstance(rate, Schedule) or not rate.passing or n < 1:
         return
     steps = np.linspace(start, total_steps - 1, min(n, _LOOKS)).astype(np.int32)
     idle = np.asarray(rate.share(steps)) < _IDLE
@@ -215,7 +217,9 @@ def check_start(rate: Any, start: int, total_steps: int) -> None:
         f"training starts at {start:,}, so it is {first:.1e} at first, {middle:.1e} half way and "
         f"{last:.1e} in the end"
     )
-    if idle.mean() > 0.5 or idle[: max(len(idle) // 10, 1) + 1].all():
+    over = np.asarray(rate(steps)) <= np.float32(rate.min_learning_rate)
+    over &= rate.min_learning_rate < _IDLE * rate.base_learning_rate
+    if over.mean() > 0.5 or over[: max(len(over) // 10, 1) + 1].all():
         raise ValueError(f"{said}; set {_GIN_NAME}.step_offset to {start}")
     if rate.passing == ("linear_warmup",) and any("rsqrt" in name for name in rate.names):
         return  # pretraining goes on

@@ -163,7 +163,7 @@ def train(
     )
     trainer.check_batch(train_dataset_cfg.batch_size)
     if not start.is_own:
-        schedules.check_start(trainer.learning_rate_fn, start.step, total_steps)
+        schedules.check_start(trainer.learning_rate_fn, start.known_step, total_steps)
     open_at = lambda start: open_stream(train_dataset_cfg, model, rows, start, seed, get_dataset_fn)
     if dry_run:
         open_at(start)
@@ -174,7 +174,7 @@ def train(
     quiet.keep_in(model_dir, jax.process_index())
     state_at = lambda start: start_state(model, specs, start, init_rng)
     start, stream, trainer.state = begin(start, open_at, state_at)
-    if not start.is_own and (at := int(trainer.state.step)) != start.step:  # its name tells none
+    if not start.is_own and (at := int(trainer.state.step)) != start.known_step:
         schedules.check_start(trainer.learning_rate_fn, at, total_steps)
     eval_sets, infer_evaluator = {}, None
     if train_eval_dataset_cfg:

@@ -37,7 +37,7 @@ def best(metric):
 
 def late(**settings):
     """A run that starts at step 1,000,000, and its schedule."""
-    rate = create_learning_rate_scheduler("constant * linear_warmup * cosine_decay", **settings)
+    rate = create_learning_rate_scheduler("constant * linear_warmup * decay_every", **settings)
     restore = RestoreCheckpointConfig("gs://bucket/checkpoint_1000000", "specific")
     return {
         "checkpoint_cfg": CheckpointConfig(planted.saving(), restore),
@@ -122,3 +122,14 @@ def test_steps_are_counted_from_where_the_run_starts():
     row = judge("check", checks.periods, early)
     assert row.verdict == FAILS
     assert "starts at step 1000000" in row.figure
+
+
+def test_a_schedule_is_held_against_the_checkpoint_that_is_meant(tmp_path):
+    (tmp_path / "run/checkpoint_2000").mkdir(parents=True)
+    (tmp_path / "run/checkpoint_2000/checkpoint").write_bytes(b"")
+    for path, step in ((str(tmp_path / "run"), 2000), ("gs://bucket/run", None)):
+        restore = RestoreCheckpointConfig(path, "latest")
+        config = CheckpointConfig(planted.saving(), restore)
+        assert planted.subject("runs/none", checkpoint_cfg=config).other_step == step
+    config = CheckpointConfig(planted.saving(), None)
+    assert planted.subject("runs/none", checkpoint_cfg=config).other_step == 0

@@ -127,6 +127,9 @@ def test_steps_of_another_run_count_on(tmp_path):
     resumed, scratch = run_folder.find_start(path, None), run_folder.Start(None, None)
     assert [s.foreign_step for s in (begun, resumed, scratch)] == [4, 0, 0]
     assert [s.is_own for s in (begun, resumed, scratch)] == [False, True, False]
+    unnamed = run_folder.Start(f"{path}/converted", RestoreCheckpointConfig(path))
+    assert [s.known_step for s in (begun, scratch, unnamed)] == [4, 0, None]
+    assert unnamed.step == 0
 
 
 def test_a_vocabulary_that_is_the_copy_itself_survives(tmp_path):

@@ -123,12 +123,8 @@ START, END = 999_900, 1_001_900  # a fine-tune of 2,000 steps from a public chec
 COSINE = "constant * linear_warmup * cosine_decay"
 TO_ZERO = "constant * linear_warmup * linear_decay_to_zero"
 LOST = {
-    "between two waves": {"factors": COSINE, "warmup_steps": 1000},
-    "between two waves of a longer run": {"factors": COSINE, "warmup_steps": 1000}
-    | {"total": START + 10_000},
     "behind the line's end": {"factors": "linear_decay", "decay_factor": 1 / 2000},
     "behind the end": {"factors": TO_ZERO, "total_steps": 2000},
-    "at the very end": {"factors": TO_ZERO, "total_steps": END},
     "halved away": {"factors": "constant * decay_every"},
     "before its own start": {"factors": TO_ZERO, "total_steps": 2000, "step_offset": START + 1000},
     "far before its start": {"factors": "constant * linear_warmup", "step_offset": START, "at": 0},
@@ -160,6 +156,7 @@ def test_a_schedule_that_counts_from_elsewhere_and_leaves_no_rate_is_refused(nam
         {"factors": TO_ZERO, "step_offset": START, "total_steps": 2000},
         {"factors": TO_ZERO, "step_offset": START, "total_steps": 8, "total": START + 8}
         | {"warmup_steps": 7},
+        {"factors": TO_ZERO, "total_steps": 2000, "at": None},  # no name tells the step
         {"factors": "constant * linear_decay_to_zero", "base_learning_rate": 0.0}
         | {"step_offset": START, "total_steps": 2000},
     ],
@@ -179,6 +176,19 @@ def test_a_rate_of_ones_own_making_and_a_run_with_nothing_left_pass():
     ("settings", "course"),
     [
         ({"factors": "constant * linear_warmup"}, "1.0e-03 at first, 1.0e-03 half way and 1.0e-03"),
+        ({"factors": COSINE, "warmup_steps": 1000}, "3.0e-07 at first, "),  # between two waves
+        (
+            {"factors": TO_ZERO, "total_steps": END},
+            "2.0e-06 at first, 1.0e-06 half way",
+        ),
+        (
+            {"factors": TO_ZERO, "total_steps": 2000, "min_learning_rate": 1e-4},
+            "1.0e-04 at first, 1.0e-04 half way and 1.0e-04",
+        ),
+        (
+            {"factors": "constant * decay_every", "at": 140_000, "total": 200_000},
+            "7.8e-06 at first",
+        ),
         (
             {"factors": TO_ZERO, "at": 300, "total": 700, "total_steps": 700},
             "6.7e-04 at first, 3.3e-04 half way and 1.7e-06",
