@@ -75,6 +75,8 @@ class ChunkedFile:
 
     def forget(self) -> None:
         """Deletes all but the whole file."""
+        if gfile.exists(self._marker):  # first: without its notes it would mean nothing
+            gfile.remove(self._marker)
         gfile.rmtree(self.folder)
 
     def _chunk(self, number: int) -> str:
@@ -94,13 +96,15 @@ class ChunkedFile:
                 before = json.loads(file.read())
             for name in sorted({*before, *notes}):
                 if before.get(name) != notes.get(name):
+                    made = repr(before[name]) if name in before else "that was not noted"
                     raise ValueError(
-                        f"{self.folder} holds lines made with {name} {before.get(name)!r}, and "
-                        f"this is {notes.get(name)!r}; delete that folder, or set another "
-                        "INFER_OUTPUT_DIR."
+                        f"{self.folder} holds lines made with {name} {made}, and this is "
+                        f"{notes.get(name)!r}; delete that folder, or set another INFER_OUTPUT_DIR."
                     )
-        with gfile.GFile(path, "w") as file:
+            return
+        with gfile.GFile(f"{path}.tmp", "w") as file:
             file.write(json.dumps(notes))
+        gfile.rename(f"{path}.tmp", path, overwrite=True)
 
 
 def _lines_in(path: str) -> int:

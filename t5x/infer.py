@@ -392,8 +392,14 @@ def decoding_notes(model: Any, constraint: Any) -> dict[str, Any]:
 
     A constraint that has an `identity` is asked for it; of another is known that there is one.
     """
-    decode_fn = inspect.unwrap(getattr(model, "decode_fn", None))
-    module = getattr(decode_fn, "__module__", None)
+    decode_fn, given = inspect.unwrap(getattr(model, "decode_fn", None)), {}
+    while isinstance(decode_fn, functools.partial):
+        mine = {f"decode_fn.{name}": repr(value) for name, value in decode_fn.keywords.items()}
+        given = mine | given
+        decode_fn = inspect.unwrap(decode_fn.func)
+    if not hasattr(decode_fn, "__qualname__"):
+        decode_fn = type(decode_fn)  # what its own texts hold, an address say, tells nothing
+    module = decode_fn.__module__
 
     def decodes(function: Any) -> bool:
         name = getattr(function, "__qualname__", "")
@@ -402,7 +408,8 @@ def decoding_notes(model: Any, constraint: Any) -> dict[str, Any]:
     identity = getattr(constraint, "identity", lambda: constraint is not None)
     return settings_of(decodes) | {
         "num_decodes": num_decodes(),
-        "decode_fn": f"{module}.{getattr(decode_fn, '__qualname__', decode_fn)}",
+        "decode_fn": f"{module}.{decode_fn.__qualname__}",
+        **given,
         "constraint": identity(),
     }
 

@@ -115,3 +115,41 @@ def test_a_whole_file_is_known_until_it_is_forgotten(tmp_path):
         opened(tmp_path, {**NOTES, "checkpoint": "other"})
     output.forget()
     assert not opened(tmp_path, {"checkpoint": "other"}).finished
+
+
+@pytest.mark.parametrize("removed", range(3))
+def test_forgetting_cut_short_leaves_what_can_begin_anew(tmp_path, monkeypatch, removed):
+    output = opened(tmp_path)
+    output.add(lines("a"))
+    output.merge()
+
+    def cut(folder):
+        for name in sorted(pathlib.Path(folder).iterdir(), reverse=True)[:removed]:
+            name.unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+        patched.setattr(chunks.gfile, "rmtree", cut)
+        output.forget()
+    assert not opened(tmp_path, {"checkpoint": "other"}).finished
+
+
+def test_notes_are_written_whole_and_once(tmp_path, monkeypatch):
+    def cut(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(chunks.gfile, "rename", cut)
+        with pytest.raises(KeyboardInterrupt):
+            opened(tmp_path)
+    assert not (tmp_path / "tmp" / "out.jsonl-notes.json").exists()
+    opened(tmp_path).add(lines("a"))
+    with monkeypatch.context() as patched:
+        patched.setattr(chunks.gfile, "rename", cut)
+        assert opened(tmp_path).lines == 1
+
+
+def test_lines_of_an_earlier_version_are_told_as_such(tmp_path):
+    opened(tmp_path).add(lines("a"))
+    with pytest.raises(ValueError, match=r"with decode_fn that was not noted, and this is 'b'"):
+        opened(tmp_path, {**NOTES, "decode_fn": "b"})

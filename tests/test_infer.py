@@ -1,5 +1,6 @@
 """The inference door: a line an example, in order, each once, whatever ends the process."""
 
+import functools
 import itertools
 import json
 import pathlib
@@ -236,6 +237,22 @@ def test_it_does_not_go_on_with_other_decoding_or_another_constraint(folder, tmp
         infer(folder, tmp_path / "b")
     notes = [door.decoding_notes(greedy, with_words(each))["constraint"] for each in "ab"]
     assert notes == [{"words": "a"}, {"words": "b"}]
+
+
+def test_what_decodes_is_noted_without_what_differs_from_start_to_start():
+    class Sampler:
+        """Its text holds its address."""
+
+    def noted(decode_fn):
+        model = toy.model()
+        model.decode_fn = decode_fn
+        return door.decoding_notes(model, None)
+
+    few = noted(functools.partial(decoding.temperature_sample, topk=3))
+    assert few["decode_fn"] == "t5x.decoding.temperature_sample"
+    assert few["decode_fn.topk"] == "3"
+    assert noted(Sampler()) == noted(Sampler())
+    assert noted(Sampler())["decode_fn"].endswith(".Sampler")
 
 
 def test_a_mixture_killed_in_its_second_task_leaves_the_first_as_it_is(folder, tmp_path, copying):
