@@ -3,6 +3,7 @@
 text_of("<p>Hi &amp; <b>bye</b></p><pre>x = 1</pre>")   -> "Hi & bye\\nx = 1"
 """
 
+import collections
 import html
 import html.parser
 import re
@@ -37,6 +38,7 @@ class _Reader(html.parser.HTMLParser):
         self._seen: list[str] = []
         # Unseen elements that are open, with their text: it is seen if they are never closed.
         self._unseen: list[tuple[str, list[str]]] = []
+        self._open = collections.Counter()  # how many of each name
 
     def text(self) -> str:
         """What is seen of all that was fed, lines and blanks as they came."""
@@ -48,14 +50,16 @@ class _Reader(html.parser.HTMLParser):
             return
         if tag in _UNSEEN:
             self._unseen.append((tag, []))
+            self._open[tag] += 1
         if tag in _BLOCKS:
             self.handle_data("\n")
 
     def handle_endtag(self, tag):
         self._ended = tag
-        opened = (i for i in reversed(range(len(self._unseen))) if self._unseen[i][0] == tag)
-        if (i := next(opened, None)) is not None:
-            del self._unseen[i:]
+        closed = None
+        while self._open[tag] and closed != tag:
+            closed, _ = self._unseen.pop()
+            self._open[closed] -= 1
         if tag in _BLOCKS:
             self.handle_data("\n")
 
@@ -96,11 +100,12 @@ def text_of(source: str) -> str:
     of an HTML element and the attributes of one. What stands behind a <script> or <head> that is
     never closed comes last. What cannot be parsed stays as it is too.
     """
-    reader = _Reader()
+    reader, end = _Reader(), source.rfind(">") + 1
     try:
-        reader.feed(source)
+        reader.feed(source[:end])  # behind it there is no tag, for which the parser looks long
         reader.close()
         reader.handle_data(reader.rawdata)  # which close() leaves in an open <script>
+        reader.handle_data(html.unescape(source[end:]))
         text = reader.text()
     except AssertionError:  # of Python's parser, at "<![foo"
         text = source

@@ -51,6 +51,14 @@ def test_code_in_plain_text_stays(text):
     assert text_of(text) == text
 
 
+def test_what_is_never_closed_costs_no_time():
+    """Each would take minutes where the parser looks for the end of every tag."""
+    code = "if (a<b && c<d) { x = 1; }\n" * 4000
+    assert text_of(code) == code.strip()
+    for source in ("<div " * 40_000, "<a b='" * 40_000, "<head>" * 40_000 + "</template>" * 40_000):
+        text_of(source)
+
+
 def test_code_among_html_stays():
     source = "<p>List<String> a &lt; b</p><pre>if (x<y &amp;&amp; z>w) <b>v</b></pre>"
     assert text_of(source) == "List<String> a < b\nif (x<y && z>w) v"
