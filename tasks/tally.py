@@ -47,12 +47,12 @@ class Tally:
             self._readings[split, shard].append(Reading(self, split, shard, shuffled))
             return self._readings[split, shard][-1]
 
-    def end_epoch(self, split: str, shard: tuple[int, int]) -> bool:
-        """Counts an epoch of a shard; True if all shards that are read have now ended it."""
+    def end_epoch(self, split: str, shard: tuple[int, int], ended: int) -> bool:
+        """A reader has ended so many of a shard; True if it is news that all shards have."""
         with self._lock:
             shards = self._epochs[split]
             before = min(shards.values(), default=0)
-            shards[shard] = shards.get(shard, 0) + 1
+            shards[shard] = max(shards.get(shard, 0), ended)
             return min(shards.values()) > before
 
     def counts(self, split: str | None = None) -> dict[str, int]:
@@ -115,6 +115,7 @@ class Reading:
         self._tally, self._name, self._shuffled = tally, (split, shard), shuffled
         self._epochs: dict[int, tuple[tuple, collections.Counter]] = {}
         self._last: tuple | None = None
+        self._ended = 0
         self.fullest = collections.Counter()
 
     def add(
@@ -137,10 +138,11 @@ class Reading:
                 self.fullest = max(self.fullest, found, key=_read)
 
     def end_epoch(self, epoch: int) -> bool:
-        """As `Tally.end_epoch` has it."""
+        """Counts an epoch; True if all shards that are read have now ended it."""
         with self._tally._lock:
             self._epochs.pop(epoch, None)
-            return self._tally.end_epoch(*self._name)
+            self._ended += 1
+            return self._tally.end_epoch(*self._name, self._ended)
 
 
 def _read(counts: Mapping[str, int]) -> int:

@@ -206,6 +206,9 @@ def test_few_examples_are_not_counted_once_a_shard(many):
     source = Rows(files={"train": many}, columns=PAIR, max_examples=3)
     shares(source, 8)
     assert source.each_once("train")["read"] == 400
+    whole = Rows(files={"train": many}, columns=PAIR, max_examples=1000)
+    shares(whole, 4)
+    assert whole.each_once("train")["epochs"] == 1
 
 
 def test_what_is_wrong_with_a_whole_file_is_told_by_reason(many):
