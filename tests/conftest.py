@@ -15,6 +15,7 @@ import pathlib
 
 import numpy as np
 import pytest
+from absl import logging
 
 # A shell's background jobs ignore Ctrl-C, and so would what tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -73,6 +74,14 @@ class Vocabulary:
     """The little that a model asks of a vocabulary."""
 
     eos_id = 1
+
+
+@pytest.fixture(autouse=True)
+def as_loud_as_before():
+    """A door that a test opens may silence warnings, for its own process as it thinks."""
+    before = logging.get_verbosity()
+    yield
+    logging.set_verbosity(before)
 
 
 @pytest.fixture(scope="session", params=["t5_1_1", "t5_1_0"])
