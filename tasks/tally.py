@@ -58,8 +58,8 @@ class Tally:
     def counts(self, split: str | None = None) -> dict[str, int]:
         """Returns records read, records skipped by reason, and epochs completed, of all splits.
 
-        An epoch of a split is complete when every shard of it that this process reads is; of
-        several splits, that with most epochs counts.
+        An epoch of a split is complete when every shard of it that this process reads is. Of
+        several readers of a shard, and of several splits, that with most epochs counts.
         """
         # All of them, zeros too: hosts add up what they have counted, name by name.
         names = ["read", *(f"skipped_{reason}" for reason in (*REASONS, *FILTERS)), *NOTES]

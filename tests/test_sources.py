@@ -103,7 +103,7 @@ def test_each_epoch_has_its_own_order_and_every_document_once(tmp_path, monkeypa
     assert len({tuple(epoch) for epoch in [LINES, *epochs]}) == 4
     assert three_epochs(0) == epochs
     assert three_epochs(1) != epochs
-    assert source.tally.counts()["epochs"] == 9
+    assert source.tally.counts()["epochs"] == 3
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "jsonl.gz"])
