@@ -116,6 +116,30 @@ SUMMARIES = {
 }
 
 
+def write_task(folder):
+    """A module with the task of `SUMMARIES`, and what it reads."""
+    write_pairs(folder / "pairs.csv")
+    (folder / "small_summaries_task.py").write_text(TASK.format(folder / "pairs.csv"))
+
+
+def fine_tune_without_a_rate(folder, start, sizes):
+    """Two steps from the checkpoint `start` of a network of `sizes`; the step they end at."""
+    write_task(folder)
+    last = int(start.name.removeprefix("checkpoint_")) + 2
+    settings = SUMMARIES | {f"network.T5Config.{name}": value for name, value in sizes.items()}
+    settings |= {
+        "INITIAL_CHECKPOINT_PATH": str(start),
+        "TRAIN_STEPS": last,
+        "EVAL_PERIOD": 2,
+        "utils.SaveCheckpointConfig.period": 2,
+        "utils.create_learning_rate_scheduler.base_learning_rate": 0.0,
+    }
+    files = ["t5x/examples/t5/byt5/tiny.gin", "t5x/configs/runs/finetune.gin"]
+    rows, _ = train(folder, files, settings)
+    assert rows[-1]["step"] == last
+    return last
+
+
 @pytest.mark.slow
 def test_a_model_of_hugging_face_is_where_a_fine_tune_starts(tmp_path):
     """With a learning rate of 0, which is kept above 1e-8, it comes out as it went in."""
@@ -130,20 +154,8 @@ def test_a_model_of_hugging_face_is_where_a_fine_tune_starts(tmp_path):
     (published / "config.json").write_text(json.dumps(written))
     convert = ["from_hf", str(published), str(tmp_path / "start")]
     assert door.main(convert) == 0
-    write_pairs(tmp_path / "pairs.csv")
-    (tmp_path / "small_summaries_task.py").write_text(TASK.format(tmp_path / "pairs.csv"))
-    settings = SUMMARIES | {
-        "INITIAL_CHECKPOINT_PATH": str(tmp_path / "start/checkpoint_0"),
-        "network.T5Config.num_heads": 4,
-        "network.T5Config.head_dim": 16,
-        "TRAIN_STEPS": 2,
-        "EVAL_PERIOD": 2,
-        "utils.SaveCheckpointConfig.period": 2,
-        "utils.create_learning_rate_scheduler.base_learning_rate": 0.0,
-    }
-    files = ["t5x/examples/t5/byt5/tiny.gin", "t5x/configs/runs/finetune.gin"]
-    rows, _ = train(tmp_path, files, settings)
-    assert rows[-1]["step"] == 2
+    own = {"num_heads": 4, "head_dim": 16}
+    fine_tune_without_a_rate(tmp_path, tmp_path / "start/checkpoint_0", own)
     assert door.main([str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
     (out,) = (tmp_path / "out").glob("checkpoint_*")
     found, wanted = (load_file(f / "model.safetensors") for f in (out, published))
@@ -167,9 +179,7 @@ def rouge_score_of(lines):
 
 @pytest.mark.slow
 def test_summaries_are_generated_during_training_and_measured_as_the_library_does(tmp_path):
-    path = tmp_path / "pairs.csv"
-    write_pairs(path)
-    (tmp_path / "small_summaries_task.py").write_text(TASK.format(path))
+    write_task(tmp_path)
     files = ["t5x/examples/t5/byt5/tiny.gin", "t5x/configs/runs/finetune.gin"]
     settings = SUMMARIES | {
         "TRAIN_STEPS": 100,
@@ -199,24 +209,9 @@ def test_summaries_are_generated_during_training_and_measured_as_the_library_doe
 @pytest.mark.slow
 def test_a_public_checkpoint_of_t5x_is_where_a_fine_tune_starts(tmp_path, golden):
     """With a learning rate of 0, which is kept above 1e-8, it comes out as it went in."""
-    write_pairs(tmp_path / "pairs.csv")
-    (tmp_path / "small_summaries_task.py").write_text(TASK.format(tmp_path / "pairs.csv"))
-    sizes = {f"network.T5Config.{name}": value for name, value in golden.settings["config"].items()}
-    settings = (
-        SUMMARIES
-        | sizes
-        | {
-            "INITIAL_CHECKPOINT_PATH": str(golden.folder / "legacy/checkpoint_25"),
-            "TRAIN_STEPS": 27,
-            "EVAL_PERIOD": 2,
-            "utils.SaveCheckpointConfig.period": 2,
-            "utils.create_learning_rate_scheduler.base_learning_rate": 0.0,
-        }
-    )
-    files = ["t5x/examples/t5/byt5/tiny.gin", "t5x/configs/runs/finetune.gin"]
-    rows, _ = train(tmp_path, files, settings)
-    assert rows[-1]["step"] == 27
-    arrays = open_checkpoint(str(tmp_path / "run/checkpoint_27"))
+    start = golden.folder / "legacy/checkpoint_25"
+    last = fine_tune_without_a_rate(tmp_path, start, golden.settings["config"])
+    arrays = open_checkpoint(str(tmp_path / f"run/checkpoint_{last}"))
     wanted = golden.arrays("final_state")
     targets = [name for name in wanted if name.startswith("target/")]
     assert targets
