@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from preflight.synthetic import Request, batch_shapes, make_model
+from preflight.synthetic import Request, batch_shapes, train_step
 from t5x.flops import peak_flops, step_flops
 
 
@@ -60,35 +60,15 @@ def our_step(request: Request) -> Timed:
     """The trainer's step, compiled."""
     import jax
 
-    from t5x import partitioning, schedules
-    from t5x.train_state import initial_state, state_specs
-    from t5x.trainer import Trainer
+    from t5x.train_state import initial_state
 
-    model = make_model(request)
-    partitioner = partitioning.PjitPartitioner(
-        request.partitions,
-        logical_axis_rules=partitioning.standard_logical_axis_rules(**request.rules),
-    )
-    partitioner.check_batch(request.batch, request.microbatches, "--batch")
-    batch = synthetic_batch(request)
-    specs = state_specs(model, partitioner, {k: v.shape for k, v in batch.items()})
-    state = initial_state(model, specs, jax.random.key(0))
-    rate = schedules.create_learning_rate_scheduler(
-        factors="constant * rsqrt_decay", base_learning_rate=1.0, warmup_steps=10000
-    )
-    trainer = Trainer(
-        model,
-        state,
-        partitioner,
-        specs,
-        jax.random.key(0),
-        learning_rate_fn=rate,
-        num_microbatches=request.microbatches,
-    )
+    trainer, shapes = train_step(request, jax.devices())
+    state = initial_state(trainer.model, trainer.specs, jax.random.key(0))
     started = time.perf_counter()
-    compiled = trainer.lower(batch_shapes(request)).compile()
+    compiled = trainer.lower(shapes).compile()
     compile_seconds = time.perf_counter() - started
-    rest = trainer.put(batch), jax.device_put(jax.random.key(0), partitioner.replicated)
+    rng = jax.device_put(jax.random.key(0), trainer.partitioner.replicated)
+    rest = trainer.put(synthetic_batch(request)), rng
 
     def advance() -> float:
         nonlocal state

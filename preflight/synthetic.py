@@ -52,7 +52,7 @@ def train_step(request: Request, devices: list) -> tuple[Any, dict[str, Any]]:
         devices=devices,
         logical_axis_rules=partitioning.standard_logical_axis_rules(**request.rules),
     )
-    partitioner.check_batch(request.batch, request.microbatches, "BATCH_SIZE")
+    partitioner.check_batch(request.batch, request.microbatches, "--batch")
     batch = batch_shapes(request)
     trainer = Trainer(
         model,
