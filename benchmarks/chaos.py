@@ -28,7 +28,7 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-import pods  # noqa: E402
+from fakes import pods  # noqa: E402
 
 BATCH = 8  # of pods.SMALL
 ENDLESS = 1_000_000

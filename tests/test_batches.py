@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-import toy
 
 import gin
+from fakes import toy
 from t5x import batches, hosts
 from t5x.partitioning import PjitPartitioner
 

@@ -10,7 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from fakes.paths import ROOT
+
 BATCH = 8
 
 # A host of its own: restores, takes batches, saves.
@@ -97,8 +98,7 @@ jax.distributed.shutdown()
 
 @pytest.mark.slow
 def test_a_pod_lists_a_repository_of_the_hub_once(tmp_path):
-    sys.path.insert(0, str(ROOT / "tests/fixtures/tasks"))
-    import loopback_hub
+    from fakes import loopback_hub
 
     document = lambda i: json.dumps({"text": f"documentul {i} " * 30}).encode() + b"\n"
     files = {f"train-{i}.jsonl": b"".join(map(document, range(800))) for i in range(8)}

@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 import pytest
-import toy
 
+from fakes import toy
 from t5x import best_checkpoint
 from t5x.best_checkpoint import BestCheckpoints
 from t5x.checkpoint_config import (

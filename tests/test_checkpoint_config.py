@@ -1,8 +1,8 @@
 """What a recipe says of checkpoints is checked at once, and paths lead to checkpoints."""
 
 import pytest
-from test_checkpoints import saved
 
+from fakes.checkpoints import saved
 from t5x.checkpoint_config import RestoreCheckpointConfig, SaveCheckpointConfig, checkpoint_paths
 
 

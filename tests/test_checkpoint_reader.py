@@ -11,6 +11,7 @@ import orbax.checkpoint as ocp
 import pytest
 import tensorstore as ts
 
+from fakes.paths import ROOT
 from t5x.checkpoint_reader import open_checkpoint
 from t5x.lazy_array import DamagedCheckpoint
 
@@ -72,6 +73,6 @@ def test_an_index_that_is_cut_off_is_named(tmp_path):
 
 def test_neither_jax_nor_tensorflow_is_needed():
     code = "import sys, t5x.checkpoint_reader; print({'jax', 'tensorflow'} & set(sys.modules))"
-    environment = os.environ | {"PYTHONPATH": os.path.dirname(os.path.dirname(__file__))}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
     assert done.stdout.decode().strip() == "set()", done.stderr.decode()

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_checkpoints import like, same, saved, state, zeros
 
+from fakes.checkpoints import like, same, saved, state, zeros
 from t5x import lazy_array
 from t5x.checkpoint_config import RestoreCheckpointConfig
 from t5x.checkpoint_reader import open_checkpoint

@@ -17,64 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from fakes.checkpoints import like, mesh, placed, same, saved, state
+from fakes.paths import PYTHONPATH
 from t5x import checkpoint_folders, checkpoints
 from t5x.checkpoint_config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.checkpoint_reader import open_checkpoint
 from t5x.checkpoints import Checkpointer, SaveError, all_steps, restore
-
-
-def mesh(data, model):
-    devices = np.array(jax.devices()[: data * model])
-    return Mesh(devices.reshape(data, model), ("data", "model"))
-
-
-def placed(tree, on):
-    """Arrays of `tree` cut along their last axis over `model`, where it divides them."""
-
-    def put(x):
-        cut = x.ndim and x.shape[-1] % on.shape["model"] == 0
-        spec = PartitionSpec(*[None] * (x.ndim - 1), "model") if cut else PartitionSpec()
-        return jax.device_put(x, NamedSharding(on, spec))
-
-    return jax.tree.map(put, tree)
-
-
-def like(tree):
-    return jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, "sharding", None)),
-        tree,
-    )
-
-
-def state(step=1, width=4, scale=1.0):
-    kernel = scale * np.arange(3 * width, dtype=np.float32).reshape(3, width) / 7
-    slots = {"m": np.zeros(1, np.float32), "v": kernel**2}
-    return {
-        "target": {"encoder": {"w": kernel}, "decoder": {"w": kernel + 1}},
-        "state": {
-            "step": np.int32(step),
-            "param_states": {"encoder": {"w": slots}, "decoder": {"w": slots}},
-        },
-    }
-
-
-def zeros(**sizes):
-    return jax.tree.map(np.zeros_like, state(**sizes))
-
-
-def same(a, b):
-    return jax.tree.structure(a) == jax.tree.structure(b) and jax.tree.all(
-        jax.tree.map(lambda x, y: x.dtype == y.dtype and np.array_equal(x, y), a, b)
-    )
-
-
-def saved(folder, *steps, tree=None, **config):
-    with Checkpointer(folder, SaveCheckpointConfig(**config)) as checkpointer:
-        for step in steps:
-            checkpointer.save(step, tree or state(step))
-    return os.path.join(folder, f"checkpoint_{steps[-1]}")
 
 
 @pytest.fixture
@@ -204,8 +153,12 @@ def test_a_step_that_is_there_is_not_written_again(run):
 
 KILLED = """
 import os, signal, sys
-sys.path.insert(0, sys.argv[2])
-from test_checkpoints import *
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from fakes.checkpoints import like, state
+from t5x.checkpoint_config import SaveCheckpointConfig
+from t5x.checkpoints import Checkpointer, restore
 checkpointer = Checkpointer(sys.argv[1], SaveCheckpointConfig(save_dataset=True))
 checkpointer.save(1, state(1))
 checkpointer.save(2, state(2), lambda folder: os.kill(os.getpid(), signal.SIGKILL))
@@ -213,9 +166,8 @@ checkpointer.save(2, state(2), lambda folder: os.kill(os.getpid(), signal.SIGKIL
 
 
 def test_a_save_killed_half_way_is_never_taken_for_whole_and_is_cleared_away(run):
-    here = os.path.dirname(__file__)
-    environment = os.environ | {"PYTHONPATH": os.path.dirname(here)}
-    killed = subprocess.run([sys.executable, "-c", KILLED, run, here], env=environment, check=False)
+    environment = os.environ | {"PYTHONPATH": PYTHONPATH}
+    killed = subprocess.run([sys.executable, "-c", KILLED, run], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert len(os.listdir(run)) == 2  # something is left of the second
     assert all_steps(run) == [1]
@@ -385,13 +337,17 @@ def test_a_folder_that_cannot_be_made_is_refused_at_once(tmp_path):
 
 POD = """
 import os, sys
-index, folder, here, address = int(sys.argv[1]), *sys.argv[2:]
-sys.path.insert(0, here)
+index, folder, address = int(sys.argv[1]), *sys.argv[2:]
 os.environ |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
 import jax
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(address, 4, index)
-from test_checkpoints import *
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from fakes.checkpoints import like, state
+from t5x.checkpoint_config import SaveCheckpointConfig
+from t5x.checkpoints import Checkpointer, restore
 on = Mesh(np.array(jax.devices()).reshape(2, 2), ("data", "model"))
 tree = jax.tree.map(np.asarray, state(2, width=8))
 spread = NamedSharding(on, PartitionSpec(None, ("data", "model")))
@@ -412,12 +368,11 @@ assert all(map(np.array_equal, parts(back), parts(tree)))
 
 @pytest.mark.slow
 def test_four_processes_save_their_shards_and_any_number_of_devices_restores_them(run):
-    here = os.path.dirname(__file__)
-    environment = os.environ | {"PYTHONPATH": os.path.dirname(here)}
+    environment = os.environ | {"PYTHONPATH": PYTHONPATH}
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    command = lambda index: [sys.executable, "-c", POD, str(index), run, here, address]
+    command = lambda index: [sys.executable, "-c", POD, str(index), run, address]
     processes = [subprocess.Popen(command(index), env=environment) for index in range(4)]
     try:
         assert [process.wait(240) for process in processes] == [0] * 4

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toy
 
+from fakes import toy
 from t5x import classifier, inference
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs

@@ -5,8 +5,8 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from conftest import Golden
 
+from fakes.golden import Golden
 from t5x import constrained
 from t5x.layer_stacking import stack_layers
 

@@ -2,10 +2,10 @@ import struct
 
 import pytest
 import yaml
-from convert_fakes import FAMILIES
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from convert import card, curve
+from fakes.convert_fakes import FAMILIES
 
 PROOF = {"largest_difference": 2e-6, "largest_logit": 5.3}
 

@@ -1,7 +1,7 @@
 import pytest
-from convert_fakes import FAMILIES, SMALL
 
 from convert.config import Sizes, hugging_face_config, model_type
+from fakes.convert_fakes import FAMILIES, SMALL
 
 
 def test_fields_become_hugging_face_names():

@@ -1,15 +1,15 @@
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
-from convert_fakes import FAMILIES, arrays, tree
 
 from convert import fill_masks, rules, to_hf
 from convert.config import hugging_face_config
 from convert.tokenizer import write_tokenizer
+from fakes.convert_fakes import FAMILIES, arrays, tree
+from fakes.paths import ROOT
 
-MINI = Path(__file__).parents[1] / "data" / "ro_mini" / "ro_mini.model"
+MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
 
 
 @pytest.fixture(scope="module")

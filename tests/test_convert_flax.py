@@ -6,18 +6,18 @@
 import json
 import os
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
-from convert_fakes import FAMILIES, arrays, tree
 
 from convert import logits, rules, to_hf, verify, vocabularies
 from convert.batch import fixed_batch
 from convert.config import generation_config, hugging_face_config
+from fakes.convert_fakes import FAMILIES, arrays, tree
+from fakes.paths import ROOT
 
-ENVIRONMENT = Path(__file__).parents[1] / ".venv-flax"
-MINI = Path(__file__).parents[1] / "data" / "ro_mini" / "ro_mini.model"
+ENVIRONMENT = ROOT / ".venv-flax"
+MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
 PROGRAM = """
 import json, sys
 import numpy as np

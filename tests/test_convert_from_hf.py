@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 import safetensors.numpy
 import safetensors.torch
 import torch
-from convert_fakes import FAMILIES
 from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
@@ -23,9 +21,10 @@ from convert import __main__ as door
 from convert import from_hf, output, tokenizer, torch_logits
 from convert.config import Sizes, hugging_face_config, model_type
 from convert.published import Published
+from fakes.convert_fakes import FAMILIES
+from fakes.paths import GOLDEN
 from t5x.checkpoint_reader import open_checkpoint
 
-GOLDEN = Path(__file__).parent / "golden"
 NARROW = {"emb_dim": 8, "num_heads": 2, "head_dim": 4, "mlp_dim": 8}
 NARROW |= {"num_decoder_layers": 1, "mlp_activations": ("gelu", "linear")}
 MT5 = Sizes(250_112, num_encoder_layers=2, **NARROW)

@@ -6,18 +6,17 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.numpy
-from convert_fakes import FAMILIES, arrays, tree
-from gcs_emulator import GcsEmulator
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from convert import checkpoint_writer, from_hf
+from fakes.convert_fakes import FAMILIES, arrays, tree
+from fakes.gcs_emulator import GcsEmulator
+from fakes.paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden" / "t5_1_1"
 MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
 # Several conversions in one process, which imports the libraries once.

@@ -5,18 +5,17 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from convert_fakes import FAMILIES, arrays, tree
-from hub_stand_in import HubStandIn
 
 from convert import checkpoint_writer, from_hf, hub, output, runs, to_hf
 from convert.vocabularies import Vocabulary
+from fakes.convert_fakes import FAMILIES, arrays, tree
+from fakes.hub_server import HubStandIn
+from fakes.paths import ROOT
 from t5x.checkpoint_reader import open_checkpoint
 
-ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden" / "t5_1_1"
 MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
 # What is published, checked and made a checkpoint again by its name alone.

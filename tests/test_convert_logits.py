@@ -5,12 +5,12 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from convert_fakes import FAMILIES, arrays, tree
 
 from convert import logits, rules, to_hf, verify
 from convert.batch import fixed_batch
 from convert.config import Sizes, hugging_face_config, model_type
 from convert.torch_logits import torch_logits
+from fakes.convert_fakes import FAMILIES, arrays, tree
 from t5x.examples.t5 import network
 from t5x.layer_stacking import stack_layers
 

@@ -1,10 +1,10 @@
 import pytest
 import torch
-from convert_fakes import FAMILIES, SMALL
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
 from convert import rules
 from convert.config import Sizes, hugging_face_config, model_type, sizes_of_hugging_face
+from fakes.convert_fakes import FAMILIES, SMALL
 
 
 def hugging_face_names(sizes):

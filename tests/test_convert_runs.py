@@ -1,13 +1,12 @@
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from convert import runs
+from fakes.paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 CHECKPOINT = ROOT / "tests" / "golden" / "t5_1_0" / "legacy" / "checkpoint_25"
 
 

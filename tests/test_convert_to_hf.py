@@ -4,20 +4,19 @@ import dataclasses
 import errno
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.numpy
 import torch
-from convert_fakes import FAMILIES, arrays, scanned, tree
 from transformers import AutoModelForSeq2SeqLM
 
 from convert import __main__ as door
 from convert import checkpoint_writer, from_hf, output, runs, to_hf, trees
 from convert.config import Sizes
+from fakes.convert_fakes import FAMILIES, arrays, scanned, tree
+from fakes.paths import GOLDEN
 
-GOLDEN = Path(__file__).parent / "golden"
 ARCHITECTURES = ("t5_1_0", "t5_1_1")
 
 

@@ -8,9 +8,10 @@ import seqio
 from transformers import AutoTokenizer, T5Tokenizer
 
 from convert import tokenizer as hugging_face
+from fakes.paths import ROOT
 from vocabulary import corpus, proto, train
 
-DATA = pathlib.Path(__file__).parents[1] / "data" / "ro_mini"
+DATA = ROOT / "data" / "ro_mini"
 MINI = str(DATA / "ro_mini.model")
 ODD = (
     "",

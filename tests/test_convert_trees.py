@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
-from convert_fakes import FAMILIES, arrays, scanned, tree
 
 from convert import trees
+from fakes.convert_fakes import FAMILIES, arrays, scanned, tree
 
 
 def read(found):

@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
-import toy
 
 from convert import __main__ as door
 from convert import from_hf, output
 from convert.bindings import Bindings
 from convert.config import Sizes
+from fakes import toy
 from t5x.checkpoint_reader import open_checkpoint
 
 SIZES = Sizes(

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 import seqio
 
@@ -8,9 +6,9 @@ from convert.bindings import Bindings
 from convert.runs import Run
 from convert.tokenizer import assert_folder_has_same_ids
 from convert.vocabularies import Vocabulary
+from fakes.paths import ROOT
 from vocabulary import proto
 
-ROOT = Path(__file__).parents[1]
 MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
 BYTES = "models.EncoderDecoderModel.output_vocabulary = @seqio.ByteVocabulary()\n"
 

@@ -1,9 +1,8 @@
 """Every promise of docs/operations.md names a test that is there."""
 
-import pathlib
 import re
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from fakes.paths import ROOT
 
 
 def test_every_promise_names_tests_that_are_there():

@@ -3,8 +3,8 @@
 import math
 
 import pytest
-import toy
 
+from fakes import toy
 from t5x import early_stopping, trainer
 
 LOSS = "loss_per_nonpadding_target_token"

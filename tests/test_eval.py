@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 import seqio
-import toy
 
+from fakes import toy
 from t5x import checkpoints
 from t5x import eval as door
 from t5x.checkpoint_config import RestoreCheckpointConfig, SaveCheckpointConfig

@@ -8,9 +8,9 @@ import pathlib
 import jax
 import numpy as np
 import pytest
-import toy
 
 import gin
+from fakes import toy
 from t5x import checkpoints, decoding, inference
 from t5x import infer as door
 from t5x.checkpoint_config import RestoreCheckpointConfig, SaveCheckpointConfig

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 import seqio
-import toy
 
+from fakes import toy
 from t5x import checkpoints, decoding, inference
 from t5x.checkpoint_config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.partitioning import PjitPartitioner

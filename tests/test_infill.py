@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 import pytest
-import toy
 
+from fakes import toy
 from t5x import infill
 from t5x.infill import Infill, encode, fill, fillings
 from t5x.partitioning import PjitPartitioner

@@ -10,39 +10,13 @@ import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-LAUNCH = ROOT / "launch"
+from fakes.paths import ROOT
+from fakes.shell import LAUNCH, bash, executable, sentence
+
 SCRIPTS = sorted(
     [*LAUNCH.glob("*.sh"), *ROOT.glob("convert/*.sh"), *ROOT.glob("tests/*.sh"), ROOT / ".ci/run"]
 )
 RECIPES = sorted(path.stem for path in (ROOT / "gin").glob("*.gin"))
-ENV = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
-
-
-def bash(*command, env=None, cwd=None):
-    return subprocess.run(
-        ["bash", *map(str, command)],
-        env=ENV | (env or {}),
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
-def executable(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
-
-
-def sentence(process):
-    """The one line that a script ends with when it refuses."""
-    assert process.returncode == 2, process
-    lines = process.stderr.splitlines()
-    assert len(lines) == 1, process.stderr
-    return lines[0]
 
 
 # --- every script

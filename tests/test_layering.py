@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from fakes.paths import ROOT
+
 TRACKED = subprocess.run(
     ["git", "ls-files", "-co", "--exclude-standard", "*.py"],
     cwd=ROOT,

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 import seqio
-import toy
 
+from fakes import toy
 from t5x import measured
 from t5x.checkpoint_config import SaveCheckpointConfig
 from t5x.trainer import EarlyStoppingAction

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from file_server import FileServer
 
+from fakes.file_server import FileServer
 from tasks import files, mirror, patience, sources
 from tasks.sources import CorpusSource
 

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import seqio
-from conftest import Golden
 
 import gin
+from fakes.golden import Golden
 from t5x import losses, models
 from t5x.layer_stacking import stack_layers
 

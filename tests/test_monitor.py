@@ -1,11 +1,10 @@
 """launch/monitor.sh opens TensorBoard on what it is given."""
 
-import pathlib
 import subprocess
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from fakes.paths import ROOT
 
 
 @pytest.fixture

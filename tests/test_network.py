@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import Golden
 
+from fakes.golden import Golden
 from t5x.examples.t5 import layers, network
 from t5x.layer_stacking import stack_layers
 

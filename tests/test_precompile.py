@@ -6,8 +6,8 @@ import pathlib
 import jax
 import numpy as np
 import pytest
-import toy
 
+from fakes import toy
 from t5x import inference
 from t5x import precompile as door
 from t5x.partitioning import PjitPartitioner

@@ -2,19 +2,18 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
-import planted
 import pytest
 
+from fakes import planted
+from fakes.paths import ROOT
 from preflight import checklist, recipe, slices, verdicts
 from preflight import compiler as compiler_module
 from preflight.recipe import Recipe
 from preflight.verdicts import FAILS, NOT_CHECKED, OK, NotChecked, judge, ok, warning
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 TINY = "gin/ro_t5x_tiny.gin"
 
 

@@ -3,10 +3,9 @@
 import dataclasses
 import functools
 
-import planted
 import pytest
-import toy
 
+from fakes import planted, toy
 from preflight import checklist
 from preflight import configuration as checks
 from preflight.verdicts import FAILS, OK, WARNING, judge

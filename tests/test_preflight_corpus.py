@@ -3,10 +3,10 @@
 import dataclasses
 import json
 
-import planted
 import pytest
 import seqio
 
+from fakes import planted
 from preflight import corpus, places, vocabularies
 from preflight.subject import is_local
 from preflight.verdicts import FAILS, NOT_CHECKED, OK, WARNING, NotChecked, judge

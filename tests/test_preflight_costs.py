@@ -7,9 +7,9 @@ import ast
 import dataclasses
 import math
 
-import planted
 import pytest
 
+from fakes import planted
 from preflight import compare, costs, cures, slices, sweep
 from preflight.compiler import CompileError, Figures, OutOfMemory
 from preflight.price import price

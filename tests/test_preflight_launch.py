@@ -3,13 +3,13 @@
 import ast
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from fakes.paths import ROOT
+
 SCRIPT = ROOT / "launch" / "preflight.sh"
 
 

@@ -4,10 +4,9 @@ import dataclasses
 import math
 import pathlib
 
-import planted
 import pytest
-import toy
 
+from fakes import planted, toy
 from preflight import costs, cures, recipe, slices, step
 from preflight.compiler import RunRequest, compile_decoding, compile_step
 from preflight.price import price
@@ -18,7 +17,6 @@ from preflight.verdicts import OK
 from t5x import batches, flops
 from t5x.partitioning import PjitPartitioner
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 GIB = 2**30
 SPREAD = "partitioning.standard_logical_axis_rules.parameter_partitioning_dims"
 

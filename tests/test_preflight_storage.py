@@ -5,10 +5,9 @@ import dataclasses
 import os
 
 import jax
-import planted
 import pytest
-import toy
 
+from fakes import planted, toy
 from preflight import places, step, storage
 from preflight.verdicts import FAILS, NOT_CHECKED, OK, WARNING, judge
 from t5x import layer_stacking

@@ -1,13 +1,13 @@
 """The quickstart runs for real, with fewer steps, and then says that all is done."""
 
 import os
-import pathlib
 import re
 import subprocess
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from fakes.paths import ROOT
+
 FEW_STEPS = [
     "--gin.TRAIN_STEPS=20",
     "--gin.EVAL_PERIOD=10",

@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from fakes.paths import ROOT
+
 BEGIN = "import os, sys, logging, warnings\nfrom t5x import quiet\nquiet.begin()\n"
 
 

@@ -13,10 +13,10 @@ import pytest
 import seqio
 
 import gin
+from fakes.paths import ROOT
 from gin import config_parser
 from t5x import gin_utils, schedules
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECIPES = sorted(path.stem for path in (ROOT / "gin").glob("*.gin"))
 PRETRAINS = [r for r in RECIPES if "runs/pretrain.gin" in (ROOT / f"gin/{r}.gin").read_text()]
 FINETUNES = [r for r in RECIPES if r not in PRETRAINS]

@@ -3,10 +3,10 @@
 import json
 import math
 
-import made_runs
 import numpy as np
 import pytest
 
+from fakes import made_runs
 from report.charts import charts_of
 from report.content import content, plain
 from report.folder import Folder

@@ -2,7 +2,6 @@
 
 import math
 
-import made_runs
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
@@ -10,6 +9,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util import tensor_util
 
+from fakes import made_runs
 from report.event_file import read
 
 STEPS = [0, 1, 2, 127, 128, 300, 2**14, 2**31, 2**40]

@@ -6,9 +6,9 @@ import re
 import struct
 import time
 
-import made_runs
 import pytest
 
+from fakes import made_runs
 from report import __main__ as door
 from report import page
 

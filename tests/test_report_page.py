@@ -2,10 +2,10 @@
 
 import re
 
-import made_runs
 import pytest
-from browser import CHROMIUM, Browser
 
+from fakes import made_runs
+from fakes.browser import CHROMIUM, Browser
 from report import __main__ as door
 from report import page
 from report.folder import Folder

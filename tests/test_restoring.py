@@ -3,12 +3,12 @@
 import io
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
+from fakes.paths import ROOT
 from tasks import restoring
 
 
@@ -78,7 +78,7 @@ def test_a_call_of_another_form_says_which_there_are(capsys):
 # --- launch/restore_diacritics.sh
 
 
-SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "launch/restore_diacritics.sh"
+SCRIPT = ROOT / "launch/restore_diacritics.sh"
 RECORDER = """#!/usr/bin/env bash
 printf '%s\\n' "$@" >> {calls}
 for word in "$@"; do

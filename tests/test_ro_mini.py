@@ -2,16 +2,16 @@
 
 import collections
 import json
-import pathlib
 import unicodedata
 
 import pytest
 import sentencepiece
 
+from fakes.paths import ROOT
 from vocabulary.check import check_vocabulary
 from vocabulary.findings import passed, table
 
-FOLDER = pathlib.Path(__file__).parents[1] / "data" / "ro_mini"
+FOLDER = ROOT / "data" / "ro_mini"
 SHARDS = [f"train-{i:05d}-of-00004.jsonl" for i in range(4)]
 
 

@@ -7,8 +7,8 @@ import sys
 import time
 
 import pytest
-from test_train_processes import ROOT
 
+from fakes.paths import ROOT
 from t5x import roll_call
 from t5x.roll_call import Place, data_facts, difference, facts, find_place, hold
 

@@ -1,7 +1,6 @@
 """The Romanian tasks register without a look at files, and give what a recipe feeds a model."""
 
 import json
-import pathlib
 import subprocess
 import sys
 import unicodedata
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import seqio
 
+from fakes.paths import ROOT
 from tasks import corpora, objectives, romanian, spans, vocabularies
 from tasks.sources import CorpusSource
 
@@ -38,7 +38,7 @@ def test_registration_reads_nothing_and_knows_no_trainer():
         "import tasks.romanian\n"
         "print(sorted({'t5x', 'datasets', 'torch', 't5'} & set(sys.modules)))"
     )
-    root = pathlib.Path(__file__).parent.parent
+    root = ROOT
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=60)
     assert result.returncode == 0, result.stderr[-2000:]

@@ -7,8 +7,8 @@ import types
 import jax
 import numpy as np
 import pytest
-import toy
 
+from fakes import toy
 from t5x import checkpoints, run_folder
 from t5x.checkpoint_config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.partitioning import PjitPartitioner

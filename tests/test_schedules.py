@@ -2,16 +2,16 @@
 
 import json
 import math
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fakes.paths import GOLDEN
 from t5x.schedules import FACTORS, check_start, create_learning_rate_scheduler
 
-GOLDEN = json.loads((Path(__file__).parent / "golden" / "schedules.json").read_text())
+GOLDEN = json.loads((GOLDEN / "schedules.json").read_text())
 
 
 @pytest.mark.parametrize("spec", GOLDEN)

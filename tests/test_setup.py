@@ -7,30 +7,9 @@ import subprocess
 import time
 
 import pytest
-from test_launch import ENV, LAUNCH, ROOT, bash, executable, sentence
 
-FAKE_PYTHON = """#!/usr/bin/env bash
-# {version}, {folder}
-echo "$*" >> "{folder}/calls"
-case "$*" in
-  *version_info*) exit {old} ;;
-  *python_version*) echo {version} ;;
-  *ensurepip*) exit {bare} ;;
-  --version) echo "Python {version}" ;;
-  "-m venv"*)
-    venv="${{@: -1}}"
-    if [[ "$*" == *--clear* ]]; then rm -rf "$venv"; fi
-    mkdir -p "$venv/bin"
-    cp "$0" "$venv/bin/python"
-    ;;
-  "-m pip install"*)
-    printf 'Collecting one==1\\nProcessing /a/two-2.whl\\nInstalling collected packages\\n'
-    touch "{folder}/pip_is_running"
-    sleep "${{PIP_SLEEPS:-0}}"
-    if [[ -n "${{PIP_SAYS:-}}" ]]; then echo "$PIP_SAYS" >&2; exit 1; fi
-    ;;
-esac
-"""
+from fakes.paths import ROOT
+from fakes.shell import ENV, FAKE_PYTHON, LAUNCH, bash, executable, sentence
 
 
 @pytest.fixture

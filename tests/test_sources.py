@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import pathlib
 import socket
 import subprocess
 import sys
@@ -14,8 +13,9 @@ import pytest
 import seqio
 import tensorflow as tf
 import zstandard
-from file_server import FileServer
 
+from fakes.file_server import FileServer
+from fakes.paths import ROOT
 from tasks import patience, sources
 from tasks.sources import CorpusSource
 
@@ -288,7 +288,7 @@ def test_an_unreachable_corpus_is_one_sentence():
 _ON_THE_HUB = """
 import json, os, sys
 sys.path[:0] = sys.argv[1:3]
-import loopback_hub
+from fakes import loopback_hub
 
 texts = [f"document {i}" for i in range(300)]
 lines = lambda t: "".join(json.dumps({"text": x}) + "\\n" for x in t).encode()
@@ -345,8 +345,8 @@ print("FOUND" + json.dumps(found))
 
 
 def test_hub_corpora_are_read_with_a_token_and_refused_in_sentences(tmp_path):
-    root = pathlib.Path(__file__).parent.parent
-    args = [root, root / "tests/fixtures/tasks", tmp_path]
+    root = ROOT
+    args = [root, root / "tests", tmp_path]
     command = [sys.executable, "-c", _ON_THE_HUB, *map(str, args)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr[-2000:]
@@ -379,7 +379,7 @@ next(iterator)
 
 def test_a_process_ends_amid_an_endless_stream(tmp_path):
     _write(tmp_path, "jsonl", LINES)
-    root = pathlib.Path(__file__).parent.parent
+    root = ROOT
     command = [sys.executable, "-c", _ENDS, str(root), str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr[-2000:]

@@ -2,17 +2,17 @@
 
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
 import time
 
 import pytest
-from file_server import FileServer
-from gcs_emulator import GcsEmulator
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from fakes.file_server import FileServer
+from fakes.gcs_emulator import GcsEmulator
+from fakes.paths import ROOT
+
 TEXTS = [f"documentul {i} despre râuri și munți" for i in range(1200)]
 pytestmark = [
     pytest.mark.slow,

@@ -3,16 +3,15 @@
 import functools
 import json
 import operator
-import pathlib
 
 import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
 
+from fakes.paths import GOLDEN
 from tasks import spans
 
-GOLDEN = pathlib.Path(__file__).parent / "golden"
 LENGTHS = json.loads((GOLDEN / "span_lengths.json").read_text())
 CASES = np.load(GOLDEN / "span_corruption.npz")
 SENTINELS = tuple(range(358, 258, -1))

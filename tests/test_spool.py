@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 import seqio
 import zstandard
-from file_server import FileServer
-from pods import ROOT, Pod
 
+from fakes.file_server import FileServer
+from fakes.paths import ROOT
+from fakes.pods import Pod
 from t5x import batches, train
 from tasks import corpora, patience, sources, spool, vocabularies
 from tasks.sources import CorpusSource

@@ -10,9 +10,10 @@ import subprocess
 import time
 
 import pytest
-from gcloud_stand_in import Cloud
-from simulated_pod import ZONE, Pod, flags_of
-from test_launch import LAUNCH, executable, sentence
+
+from fakes.gcloud import Cloud
+from fakes.shell import LAUNCH, executable, sentence
+from fakes.simulated_pod import ZONE, Pod, flags_of
 
 
 @pytest.fixture

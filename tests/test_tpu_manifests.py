@@ -11,7 +11,9 @@ import sys
 
 import pytest
 import yaml
-from test_launch import LAUNCH, ROOT
+
+from fakes.paths import ROOT
+from fakes.shell import LAUNCH
 
 SKY = {
     "": "name workdir num_nodes resources file_mounts setup run envs secrets volumes config",

@@ -10,10 +10,10 @@ import sys
 import time
 
 import pytest
-from gcloud_stand_in import FLAGS
-from simulated_pod import ZONE, Pod, flags_of
-from test_launch import LAUNCH, executable, sentence
 
+from fakes.gcloud import FLAGS
+from fakes.shell import LAUNCH, executable, sentence
+from fakes.simulated_pod import ZONE, Pod, flags_of
 from t5x import checkpoint_folders
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
@@ -11,10 +10,11 @@ import sys
 import jax
 import numpy as np
 import pytest
-import toy
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
+from fakes import toy
+from fakes.paths import ROOT
 from t5x import (
     batches,
     checkpoint_folders,
@@ -28,7 +28,6 @@ from t5x.checkpoint_config import CheckpointConfig, RestoreCheckpointConfig, Sav
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 ANY = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
 LOSS = "loss_per_nonpadding_target_token"
 

@@ -3,8 +3,9 @@
 import shutil
 
 import pytest
-from gcs_emulator import GcsEmulator
-from pods import Pod, arrays, losses
+
+from fakes.gcs_emulator import GcsEmulator
+from fakes.pods import Pod, arrays, losses
 
 pytestmark = [
     pytest.mark.slow,

@@ -4,7 +4,6 @@ import collections
 import csv
 import json
 import os
-import pathlib
 import random
 import subprocess
 import sys
@@ -17,12 +16,12 @@ from rouge_score import rouge_scorer
 from safetensors.numpy import load_file
 
 from convert import __main__ as door
+from fakes.paths import ROOT
 from report import misclassified
 from t5x.checkpoint_reader import open_checkpoint
 from tasks import sentences
 from tasks.classification import scores
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 SMALL = {
     "network.T5Config.emb_dim": 64,
     "network.T5Config.mlp_dim": 128,

@@ -9,8 +9,9 @@ import time
 
 import numpy as np
 import pytest
-from pods import ROOT, SMALL, Pod
 
+from fakes.paths import ROOT
+from fakes.pods import SMALL, Pod
 from t5x import checkpoint_folders
 
 STEPS = 120

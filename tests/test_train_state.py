@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toy
-from conftest import Golden
 from flax.traverse_util import flatten_dict
 
+from fakes import toy
+from fakes.golden import Golden
 from t5x import optimizers
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import from_disk, initial_state, state_specs, to_disk

@@ -5,9 +5,9 @@ import functools
 import jax
 import numpy as np
 import pytest
-from conftest import Golden
 from flax.traverse_util import flatten_dict
 
+from fakes.golden import Golden
 from t5x import layer_stacking, schedules
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import from_disk, state_specs, to_disk

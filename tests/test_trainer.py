@@ -5,8 +5,8 @@ import types
 import jax
 import numpy as np
 import pytest
-import toy
 
+from fakes import toy
 from t5x import adafactor
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs

@@ -6,10 +6,11 @@ import sys
 
 import pytest
 
+from fakes.paths import ROOT
 from vocabulary import check, equality, proto
 from vocabulary.findings import Finding, passed, table
 
-MINI = str(pathlib.Path(__file__).parents[1] / "data" / "ro_mini" / "ro_mini.model")
+MINI = str(ROOT / "data" / "ro_mini" / "ro_mini.model")
 LAST = 100
 
 
@@ -183,7 +184,7 @@ def test_quick_check_needs_neither_jax_nor_tensorflow():
         f"c({MINI!r}, 2048); "
         "print({'jax', 'tensorflow', 'seqio', 'transformers', 'datasets'} & set(sys.modules))"
     )
-    root = pathlib.Path(__file__).parents[1]
+    root = ROOT
     run = [sys.executable, "-c", program]
     done = subprocess.run(run, cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

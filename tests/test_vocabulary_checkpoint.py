@@ -1,19 +1,19 @@
 """Checkpoint and vocabulary change together: rows follow their pieces, and logits stay."""
 
 import dataclasses
-import pathlib
 
 import numpy as np
 import pytest
-from convert_fakes import FAMILIES, arrays, tree
 
 from convert import __main__ as converter
 from convert import checkpoint_writer, from_hf, output
+from fakes.convert_fakes import FAMILIES, arrays, tree
+from fakes.paths import ROOT
 from t5x import lazy_array
 from t5x.checkpoint_reader import open_checkpoint
 from vocabulary import checkpoint, extend, proto, rows, trim
 
-DATA = pathlib.Path(__file__).parents[1] / "data" / "ro_mini"
+DATA = ROOT / "data" / "ro_mini"
 MINI = DATA / "ro_mini.model"
 VALIDATION = str(DATA / "validation.jsonl")
 EMBEDDING, HEAD = "target/token_embedder/embedding", "target/decoder/logits_dense/kernel"

@@ -1,17 +1,16 @@
 """More pieces: they are used, they start from their old pieces, and nothing else moves."""
 
-import pathlib
-
 import numpy as np
 import pytest
 import sentencepiece
 
 from convert import tokenizer as hugging_face
+from fakes.paths import ROOT
 from vocabulary import corpus, extend, proto, rows
 from vocabulary.check import check_vocabulary
 from vocabulary.findings import passed, table
 
-DATA = pathlib.Path(__file__).parents[1] / "data" / "ro_mini"
+DATA = ROOT / "data" / "ro_mini"
 MINI = str(DATA / "ro_mini.model")
 WORDS = ["▁constituțională", "▁constituțional", "escu"]
 

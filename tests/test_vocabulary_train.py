@@ -2,16 +2,16 @@
 
 import gzip
 import json
-import pathlib
 
 import pytest
 import sentencepiece
 
+from fakes.paths import ROOT
 from vocabulary import corpus, proto, train
 from vocabulary.check import check_vocabulary
 from vocabulary.findings import passed, table
 
-MINI = str(pathlib.Path(__file__).parents[1] / "data" / "ro_mini" / "train-*.jsonl")
+MINI = str(ROOT / "data" / "ro_mini" / "train-*.jsonl")
 
 
 @pytest.fixture(scope="module")

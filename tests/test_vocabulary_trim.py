@@ -1,16 +1,15 @@
 """Fewer pieces: texts are cut as before, and the kept pieces keep their numbers in the model."""
 
-import pathlib
-
 import numpy as np
 import pytest
 import sentencepiece
 
+from fakes.paths import ROOT
 from vocabulary import corpus, proto, rows, trim
 from vocabulary.check import check_vocabulary
 from vocabulary.findings import passed, table
 
-DATA = pathlib.Path(__file__).parents[1] / "data" / "ro_mini"
+DATA = ROOT / "data" / "ro_mini"
 MINI = str(DATA / "ro_mini.model")
 
 

@@ -3,8 +3,8 @@
 import types
 
 import pytest
-import toy
 
+from fakes import toy
 from t5x.watch import Watch
 
 MODEL = types.SimpleNamespace(input_vocabulary=toy.VOCABULARY)

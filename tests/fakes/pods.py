@@ -20,10 +20,10 @@ import time
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
+from fakes.paths import ROOT
 from t5x import checkpoint_folders
 from t5x.checkpoint_reader import open_checkpoint
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 SMALL = """
 from __gin__ import dynamic_registration
 import __main__ as train_script

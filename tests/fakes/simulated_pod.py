@@ -11,9 +11,9 @@ import signal
 import subprocess
 import time
 
-from gcloud_stand_in import Cloud
-from test_launch import ROOT, executable
-from test_setup import FAKE_PYTHON
+from fakes.gcloud import Cloud
+from fakes.paths import ROOT
+from fakes.shell import FAKE_PYTHON, executable
 
 ZONE = "us-central2-b"
 # Behaves like the trainer: logs its steps, saves and leaves on SIGTERM, goes on where it was. May

@@ -6,10 +6,10 @@ import dataclasses
 import functools
 
 import seqio
-import toy
 
 import gin
 import tasks.romanian
+from fakes import toy
 from preflight import slices
 from preflight.subject import Subject
 from t5x import adafactor, models

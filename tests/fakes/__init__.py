@@ -1,0 +1,1 @@
+"""Stand-ins that tests share: tiny models, servers, clouds, processes, finished runs."""

@@ -1,0 +1,59 @@
+"""Upstream's golden numbers as trees and models; see tests/golden/README.md."""
+
+import json
+
+import numpy as np
+
+from fakes.paths import GOLDEN
+
+
+class Golden:
+    """Upstream's numbers for one architecture; see tests/golden/README.md."""
+
+    def __init__(self, name: str):
+        self.folder = GOLDEN / name
+        self.settings = json.loads((self.folder / "config.json").read_text())
+
+    def arrays(self, name: str) -> dict[str, np.ndarray]:
+        with np.load(self.folder / f"{name}.npz") as file:
+            return {key: file[key] for key in file.files}
+
+    def tree(self, name: str, under: str = "") -> dict:
+        from flax.traverse_util import unflatten_dict
+
+        arrays = self.arrays(name).items()
+        under = [p for p in under.split("/") if p]
+        keys = {tuple(key.split("/")): value for key, value in arrays}
+        return unflatten_dict(
+            {k[len(under) :]: v for k, v in keys.items() if list(k[: len(under)]) == under}
+        )
+
+    def batch(self, step: int) -> dict[str, np.ndarray]:
+        arrays = self.arrays("batches")
+        return {
+            key.rsplit("/", 1)[0]: value
+            for key, value in arrays.items()
+            if key.rsplit("/", 1)[1] == str(step)
+        }
+
+    def model(self, **settings):
+        from t5x import adafactor, models
+        from t5x.examples.t5 import network
+
+        config = {**self.settings["config"], **settings}
+        optimizer = adafactor.Adafactor(
+            decay_rate=0.8, logical_factor_rules=adafactor.standard_logical_factor_rules()
+        )
+        return models.EncoderDecoderModel(
+            module=network.Transformer(config=network.T5Config(**config)),
+            input_vocabulary=Vocabulary(),
+            output_vocabulary=Vocabulary(),
+            optimizer_def=optimizer,
+            z_loss=self.settings["z_loss"],
+        )
+
+
+class Vocabulary:
+    """The little that a model asks of a vocabulary."""
+
+    eos_id = 1

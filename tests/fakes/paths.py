@@ -1,0 +1,8 @@
+"""Where the repository, its tests' golden numbers and its bundled corpus are."""
+
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+MINI = ROOT / "data" / "ro_mini"
+PYTHONPATH = f"{ROOT}:{ROOT / 'tests'}"  # for processes that import `fakes`

@@ -1,0 +1,59 @@
+"""Calls of shell scripts, and interpreters that only record how they were called."""
+
+import os
+import subprocess
+
+from fakes.paths import ROOT
+
+LAUNCH = ROOT / "launch"
+ENV = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+
+
+def bash(*command, env=None, cwd=None):
+    return subprocess.run(
+        ["bash", *map(str, command)],
+        env=ENV | (env or {}),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def executable(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def sentence(process):
+    """The one line that a script ends with when it refuses."""
+    assert process.returncode == 2, process
+    lines = process.stderr.splitlines()
+    assert len(lines) == 1, process.stderr
+    return lines[0]
+
+
+FAKE_PYTHON = """#!/usr/bin/env bash
+# {version}, {folder}
+echo "$*" >> "{folder}/calls"
+case "$*" in
+  *version_info*) exit {old} ;;
+  *python_version*) echo {version} ;;
+  *ensurepip*) exit {bare} ;;
+  --version) echo "Python {version}" ;;
+  "-m venv"*)
+    venv="${{@: -1}}"
+    if [[ "$*" == *--clear* ]]; then rm -rf "$venv"; fi
+    mkdir -p "$venv/bin"
+    cp "$0" "$venv/bin/python"
+    ;;
+  "-m pip install"*)
+    printf 'Collecting one==1\\nProcessing /a/two-2.whl\\nInstalling collected packages\\n'
+    touch "{folder}/pip_is_running"
+    sleep "${{PIP_SLEEPS:-0}}"
+    if [[ -n "${{PIP_SAYS:-}}" ]]; then echo "$PIP_SAYS" >&2; exit 1; fi
+    ;;
+esac
+"""
