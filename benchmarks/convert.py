@@ -44,7 +44,7 @@ from convert import rules, trees
 from convert.config import Sizes, hugging_face_config
 from convert.bindings import Bindings
 from pathlib import Path
-from t5x.checkpoint_reader import open_checkpoint
+from t5x.checkpointing.reader import open_checkpoint
 
 run, out = Path(sys.argv[1]), sys.argv[2]
 sizes = Sizes.from_fields(Bindings.read((run / "config.gin").read_text()).of("T5Config"))
@@ -88,8 +88,8 @@ def make_run(run: Path, size: str, model: Path = MINI) -> tuple[int, int]:
     from convert import checkpoint_writer, from_hf, rules
     from convert.bindings import Bindings
     from convert.config import Sizes
+    from t5x.checkpointing.lazy_array import LazyArray, from_numpy
     from t5x.checkpoints import Checkpointer
-    from t5x.lazy_array import LazyArray, from_numpy
     from vocabulary import proto
 
     path = ROOT / "t5x" / "examples" / "t5" / f"{size}.gin"

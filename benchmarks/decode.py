@@ -52,7 +52,7 @@ def made(args: argparse.Namespace, folder: Path):
     from convert.bindings import Bindings
     from convert.config import Sizes, hugging_face_config, model_type
     from convert.trees import parameters
-    from t5x.checkpoint_reader import open_checkpoint
+    from t5x.checkpointing.reader import open_checkpoint
 
     path = ROOT / "t5x" / "examples" / "t5" / f"{args.size}.gin"
     fields = Bindings.follow(path, [ROOT]).of("T5Config") | {"vocab_size": args.vocabulary}
@@ -88,9 +88,11 @@ def ours_of(args: argparse.Namespace, sizes, arrays, rows, shortest: int):
     import numpy as np
     from flax.traverse_util import unflatten_dict
 
-    from t5x import decoder_steps, decoding, inference, models
+    from t5x import decoding, models
+    from t5x.checkpointing.layer_stacking import stack_layers
     from t5x.examples.t5 import network
-    from t5x.layer_stacking import stack_layers
+    from t5x.generation import incremental_decoder
+    from t5x.inference import predictor as inference
     from t5x.partitioning import PjitPartitioner
 
     known = {field.name for field in dataclasses.fields(network.T5Config)}
@@ -100,7 +102,7 @@ def ours_of(args: argparse.Namespace, sizes, arrays, rows, shortest: int):
     class Vocabulary:
         eos_id = 1
 
-    class Ending(decoder_steps.DecoderSteps):
+    class Ending(incremental_decoder.DecoderSteps):
         def __call__(self, ids, cache):
             logits, cache = super().__call__(ids, cache)
             wanted = output_lengths(self.cross_mask_B11I.sum((1, 2, 3)), shortest, args.targets)

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 
 from preflight.compiler import answer
 from t5x import losses
-from t5x.attention import logits
 from t5x.examples.t5 import layers, network
+from t5x.ops.attention import logits
 
 
 @contextlib.contextmanager
@@ -42,13 +42,13 @@ def plainly() -> Iterator[None]:
 
 
 def attend(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
-    """See `t5x.attention.attend`."""
+    """See `t5x.ops.attention.attend`."""
     weights = jax.nn.softmax(logits(q_BQHK, k_BSHK, mask, bias)).astype(v_BSHK.dtype)
     return jnp.einsum("BHQS,BSHK->BQHK", weights, v_BSHK)
 
 
 def feed_forward(activations, x_BID, keep_B1F, wi_DF, wo_FD) -> jax.Array:
-    """See `t5x.feed_forward.feed_forward`."""
+    """See `t5x.ops.feed_forward.feed_forward`."""
     projected = (f(jnp.dot(x_BID, wi)) for f, wi in zip(activations, wi_DF, strict=True))
     hidden_BIF = functools.reduce(jnp.multiply, projected)
     return jnp.dot(hidden_BIF if keep_B1F is None else hidden_BIF * keep_B1F, wo_FD)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from preflight.synthetic import Request, batch_shapes, train_step
-from t5x.flops import peak_flops, step_flops
+from t5x.monitoring.flops import peak_flops, step_flops
 
 
 def synthetic_batch(request: Request) -> dict:

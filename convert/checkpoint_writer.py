@@ -2,8 +2,8 @@
 
     write(run / "checkpoint_0", {"target/token_embedder/embedding": array, "state/step": step})
 
-The format is T5X's own (`t5x.legacy_checkpoints` reads it, and so does T5X of every year), since it
-needs no more than one array in memory: a zarr array in a folder each, and at last the msgpack
+The format is T5X's own (`t5x.checkpointing.legacy` reads it, and so does T5X of every year), since
+it needs no more than one array in memory: a zarr array in a folder each, and at last the msgpack
 `checkpoint` that names them all, without which the folder is no checkpoint.
 """
 

@@ -21,8 +21,8 @@ from convert.checkpoint_writer import blocks
 from convert.config import Sizes, sizes_of_hugging_face
 from convert.processes import give_back_freed_memory, run_apart
 from convert.published import Published, Stored
-from t5x.checkpoint_reader import open_checkpoint
-from t5x.lazy_array import LazyArray, from_numpy
+from t5x.checkpointing.lazy_array import LazyArray, from_numpy
+from t5x.checkpointing.reader import open_checkpoint
 
 _FILES = (
     *("config.json", "*.safetensors", "*.index.json", "pytorch_model*.bin"),

@@ -29,7 +29,7 @@ _UNUSED = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """An array in a file, as `t5x.lazy_array.LazyArray`, whose tensorstore no mapped file needs."""
+    """An array in a file, like `lazy_array.LazyArray`, whose tensorstore no mapped file needs."""
 
     shape: tuple[int, ...]
     dtype: np.dtype

@@ -15,7 +15,7 @@ from etils import epath
 
 from convert.bindings import Bindings
 from convert.config import Sizes, sizes_of_hugging_face
-from t5x import checkpoint_folders
+from t5x.checkpointing import layout
 
 ROOT = Path(__file__).resolve().parent.parent
 _SIZES = ROOT / "t5x" / "examples" / "t5"
@@ -63,15 +63,15 @@ def find(folder: str) -> Run:
     if not path.is_dir():
         raise ValueError(f"{folder} is not a folder: give a run's MODEL_DIR or a checkpoint.")
     path = path if "://" in folder else path.resolve()
-    step = checkpoint_folders.step_of(os.fspath(path))
+    step = layout.step_of(os.fspath(path))
     if step is not None:
         return Run(os.fspath(path.parent), {step: os.fspath(path)})
-    steps = checkpoint_folders.all_steps(os.fspath(path))
+    steps = layout.all_steps(os.fspath(path))
     if not steps:
         raise ValueError(
             f"{folder} holds no whole checkpoint_<step>: give a run's MODEL_DIR or a checkpoint."
         )
-    found = {step: checkpoint_folders.step_folder(os.fspath(path), step) for step in steps}
+    found = {step: layout.step_folder(os.fspath(path), step) for step in steps}
     return Run(os.fspath(path), found)
 
 
@@ -119,7 +119,7 @@ def _sizes_of_json(path: Path) -> Sizes:
 def holds_run(folder: Path) -> bool:
     """Whether a folder on this disk is a run's already."""
     return any((folder / name).exists() for name in GIN_FILES) or bool(
-        checkpoint_folders.all_steps(os.fspath(folder))
+        layout.all_steps(os.fspath(folder))
     )
 
 
@@ -132,7 +132,7 @@ def newest(runs: Path) -> str:
     found = [
         path
         for path in runs.glob("*/checkpoint_*")
-        if not path.parent.name.endswith("_hf") and checkpoint_folders.kind(os.fspath(path))
+        if not path.parent.name.endswith("_hf") and layout.kind(os.fspath(path))
     ]
     if not found:
         raise ValueError(f"No run under {runs} holds a checkpoint: give a run's folder.")

@@ -15,12 +15,12 @@ from typing import Protocol
 
 import numpy as np
 
-from t5x.checkpoint_reader import open_checkpoint
-from t5x.lazy_array import Index
+from t5x.checkpointing.lazy_array import Index
+from t5x.checkpointing.reader import open_checkpoint
 
 
 class Array(Protocol):
-    """An array that is still on the disk; `t5x.checkpoint_reader.LazyArray` is one."""
+    """An array that is still on the disk; `t5x.checkpointing.reader.LazyArray` is one."""
 
     shape: tuple[int, ...]
     dtype: np.dtype

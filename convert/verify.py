@@ -19,7 +19,7 @@ from convert.config import Sizes
 from convert.processes import run_apart
 from convert.safetensors_writer import DTYPES
 from convert.tokenizer import Trained
-from t5x.lazy_array import Index
+from t5x.checkpointing.lazy_array import Index
 
 TOLERANCE = 1e-4
 # Parameters above which a network is proved block by block, each library in its own process.

@@ -92,7 +92,7 @@ choose_device() {
   fi
 }
 
-# Runs a Python module. Ours keep what their libraries say in a log (t5x/quiet.py). For upstream's,
+# Runs a Python module. Ours keep what their libraries say in a log (t5x/cli/log_capture.py). For upstream's,
 # TensorFlow is imported before it, so that the notices of that import (its CPU instructions, CUDA
 # drivers that nobody asked for), which TensorFlow prints before it reads any setting, can be held
 # back; if the import fails they are shown. TensorFlow reads the data only, and leaves the GPUs to

@@ -89,7 +89,7 @@ log() {
   exec tail -n "$@" "$POD/output.txt"
 }
 
-# The libraries' log of this run: in MODEL_DIR where that is a folder, else where t5x/quiet.py begins.
+# The libraries' log of this run: in MODEL_DIR where that is a folder, else where t5x/cli/log_capture.py begins.
 log_file() {
   local newest
   # shellcheck disable=SC2012

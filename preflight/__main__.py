@@ -10,9 +10,9 @@ could not be looked at reads "not checked" and fails nothing.
 """
 
 if __name__ == "__main__":  # before any library speaks
-    from t5x import quiet
+    from t5x.cli import log_capture
 
-    quiet.begin()
+    log_capture.begin()
 
 import os
 

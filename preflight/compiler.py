@@ -65,7 +65,7 @@ class Figures:
       peak_gib: all arrays at the moment when they are most, arguments counted.
       temp_gib: room set aside for temporary arrays, which may lie apart and never be full at once.
       code_gib: the program.
-      flops: what the model's arithmetic needs, see `t5x.flops`, of all devices.
+      flops: what the model's arithmetic needs, see `t5x.monitoring.flops`, of all devices.
       rows: sequences a step, of all devices.
       tokens: of inputs and targets a step, of all devices.
       compile_seconds: of XLA; tracing is `trace_seconds`.
@@ -273,7 +273,7 @@ def compile_here(request: Request | RunRequest) -> dict[str, Any]:
 
 def figures(compiled: Any, trainer: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
     """All fields of `Figures` but the seconds."""
-    from t5x.flops import step_flops
+    from t5x.monitoring.flops import step_flops
 
     program, memory = Program(compiled.as_text()), compiled.memory_analysis()
     rows, inputs = batch["encoder_input_tokens"].shape

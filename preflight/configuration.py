@@ -10,8 +10,10 @@ import seqio
 from preflight import step
 from preflight.subject import Subject
 from preflight.verdicts import Row, many, ok, warning
-from t5x import inference, measured, schedules, stops
+from t5x import schedules
 from t5x import train as door
+from t5x.inference import predictor
+from t5x.loop import selection_metric, triggers
 
 _PERIOD = "utils.SaveCheckpointConfig.period"
 
@@ -22,7 +24,7 @@ def periods(s: Subject) -> Row:
     plan = door.plan_of(run.checkpoint_cfg, run.total_steps, run.eval_period, run.stats_period)
     if not (run.train_eval_dataset_cfg or run.infer_eval_dataset_cfg):
         plan = dataclasses.replace(plan, eval_period=None)
-    stops.check_periods(plan, s.first_step)
+    triggers.check_periods(plan, s.first_step)
     if s.own_step is None:
         rate = step.settings(run).learning_rate_fn
         schedules.check_start(rate, s.other_step, run.total_steps)
@@ -86,15 +88,15 @@ def task(s: Subject) -> Row:
                 raise ValueError(f"{said}; set train/utils.DatasetConfig.split to one of these.")
             missing.append((said, f"{scope}/utils.DatasetConfig.split"))
         if scope == "infer_eval":
-            measured.check_split(scope, cfg)
-            inference.check_metrics(cfg)
-            inference.check_decoding(s.run.model)
+            selection_metric.check_split(scope, cfg)
+            predictor.check_metrics(cfg)
+            predictor.check_decoding(s.run.model)
     save = s.run.checkpoint_cfg.save
-    scopes = dict.fromkeys(measured.SCOPES.values())
-    measured.check({**scopes, **s.datasets}, save, getattr(s.run, "actions", None))
+    scopes = dict.fromkeys(selection_metric.SCOPES.values())
+    selection_metric.check({**scopes, **s.datasets}, save, getattr(s.run, "actions", None))
     if missing:
         said, setting = missing[0]
-        return warning(f"{said}: it is not evaluated", f"{setting}, or {measured.HOLD_OUT}")
+        return warning(f"{said}: it is not evaluated", f"{setting}, or {selection_metric.HOLD_OUT}")
     if s.run.train_eval_dataset_cfg and s.run.eval_steps < 1:
         raise ValueError(f"train.eval_steps is {s.run.eval_steps}; set EVAL_STEPS to at least 1.")
     return ok(", ".join(f"{cfg.provider.name} ({cfg.split})" for cfg in s.datasets.values()))

@@ -13,7 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from t5x import batches, inference, precompile
+from t5x import batches, precompile
+from t5x.inference import predictor as inference
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import StateSpecs, state_specs
 from t5x.trainer import Trainer

@@ -11,8 +11,10 @@ import jax
 from preflight import places, step
 from preflight.subject import Subject
 from preflight.verdicts import NotChecked, Row, fails, many, ok, warning
-from t5x import batches, checkpoint_folders, run_folder
-from t5x.checkpoint_restore import match
+from t5x import batches
+from t5x.checkpointing import layout
+from t5x.checkpointing.restore import match
+from t5x.loop import model_dir as model_folder
 
 GB = 1e9  # as disks and buckets are sold
 
@@ -22,8 +24,8 @@ def model_dir(s: Subject) -> Row:
     folder = s.run.model_dir
     places.require(folder, s.offline)
     made = None if places.is_remote(folder) else _first_missing(Path(folder))
-    run_folder.check_writable(folder)
-    steps = checkpoint_folders.all_steps(folder)
+    model_folder.check_writable(folder)
+    steps = layout.all_steps(folder)
     if made:
         _remove_empty(made, Path(folder))
     figure = f"{folder} can be written and holds no checkpoint"
@@ -57,11 +59,11 @@ def start(s: Subject) -> Row:
     run = s.run
     places.require(run.model_dir, s.offline)
     restore, save = run.checkpoint_cfg.restore, run.checkpoint_cfg.save
-    if not checkpoint_folders.latest_checkpoint(run.model_dir) and restore and restore.path:
+    if not layout.latest_checkpoint(run.model_dir) and restore and restore.path:
         paths = [restore.path] if isinstance(restore.path, str) else restore.path
         for path in paths:
             places.require(path, s.offline)
-    found = run_folder.find_start(run.model_dir, restore, bool(save and save.save_dataset))
+    found = model_folder.find_start(run.model_dir, restore, bool(save and save.save_dataset))
     if found.path is None:
         return ok("from scratch")
     matched = match(found.path, step.state_on_one_device(run).on_disk, found.config)
@@ -135,7 +137,7 @@ def disk(s: Subject) -> Row:
     there = next(path for path in (there, *there.parents) if path.exists())
     free = shutil.disk_usage(there).free
     # What is there already will make room for what comes.
-    held = len(checkpoint_folders.all_steps(folder))
+    held = len(layout.all_steps(folder))
     needed = max(kept(s) + 1 - held, 1) * checkpoint_bytes(s)
     figure = f"{free / GB:,.1f} GB free of {needed / GB:,.1f} GB needed at {there}"
     numbers = {"free": free, "needed": needed}

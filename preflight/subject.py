@@ -20,8 +20,9 @@ import tensorflow as tf
 from preflight import places, step
 from preflight.slices import Slice
 from preflight.verdicts import NotChecked
-from t5x import batches, checkpoint_folders
-from t5x.checkpoint_config import checkpoint_paths
+from t5x import batches
+from t5x.checkpointing import layout
+from t5x.checkpointing.config import checkpoint_paths
 from tasks import objectives
 from tasks.sources import CorpusSource
 
@@ -89,7 +90,7 @@ class Subject:
         """The step of the run's own newest checkpoint, None where this machine has none."""
         if places.is_remote(self.run.model_dir):
             return None
-        return checkpoint_folders.latest_step(self.run.model_dir)
+        return layout.latest_step(self.run.model_dir)
 
     @property
     def first_step(self) -> int:
@@ -104,11 +105,11 @@ class Subject:
             return 0
         first = restore.path if isinstance(restore.path, str) else restore.path[0]
         if places.is_remote(first):
-            return checkpoint_folders.step_of(first)
+            return layout.step_of(first)
         try:
-            return checkpoint_folders.step_of(checkpoint_paths(restore)[0])
+            return layout.step_of(checkpoint_paths(restore)[0])
         except ValueError:  # none is there, as another check says
-            return checkpoint_folders.step_of(first)
+            return layout.step_of(first)
 
     @property
     def steps_left(self) -> int:

@@ -23,12 +23,12 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
-from t5x import data_counts
-from t5x.dataset_config import DatasetConfig
-from t5x.hosts import told_by_first
-from t5x.packing import ConvertedRows, Rows
+from t5x.input_pipeline import record_counts
+from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.packing import ConvertedRows, Rows
+from t5x.input_pipeline.shard_iterator import ENDINGS, TRUNCATED, Shard
+from t5x.multihost.broadcast import told_by_first
 from t5x.partitioning import PjitPartitioner
-from t5x.shards import ENDINGS, TRUNCATED, Shard
 
 SHARDS = 8  # virtual shards when the batch divides so; a power of two
 CHUNK = 16  # examples that leave a pipeline at once
@@ -204,7 +204,7 @@ class TrainStream(Iterator[Batch]):
 
     def told(self) -> list[str]:
         """What was read, left out and cut, each record counted once; a line a task."""
-        return data_counts.lines(self.cfg, truncated=sum(s.truncated for s in self._shards))
+        return record_counts.lines(self.cfg, truncated=sum(s.truncated for s in self._shards))
 
     def corpora(self) -> dict[str, Any]:
         """What each task reads, where its source can tell: {task: {"revision": …, …}}."""

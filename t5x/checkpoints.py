@@ -25,15 +25,15 @@ import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
 
-from t5x import checkpoint_folders, digests
-from t5x.background import Background
-from t5x.best_checkpoint import BestCheckpoints
-from t5x.checkpoint_config import SaveCheckpointConfig, checkpoint_paths
-from t5x.checkpoint_folders import all_steps, dataset_folder, latest_checkpoint, latest_step
-from t5x.checkpoint_reader import DIGESTS
-from t5x.checkpoint_restore import Restored, look, restore
-from t5x.hosts import told_by_first
-from t5x.lazy_array import DamagedCheckpoint
+from t5x.checkpointing import checksums, layout
+from t5x.checkpointing.async_save import Background
+from t5x.checkpointing.best import BestCheckpoints
+from t5x.checkpointing.config import SaveCheckpointConfig, checkpoint_paths
+from t5x.checkpointing.layout import all_steps, dataset_folder, latest_checkpoint, latest_step
+from t5x.checkpointing.lazy_array import DamagedCheckpoint
+from t5x.checkpointing.reader import DIGESTS
+from t5x.checkpointing.restore import Restored, look, restore
+from t5x.multihost.broadcast import told_by_first
 
 __all__ = [
     "Checkpointer",
@@ -95,7 +95,7 @@ class Checkpointer:
         if self._is_first:
             try:
                 epath.Path(self.run_folder).mkdir(parents=True, exist_ok=True)
-                checkpoint_folders.remove_leftovers(self.run_folder)
+                layout.remove_leftovers(self.run_folder)
             except OSError as error:
                 raise ValueError(
                     f"MODEL_DIR {run_folder} cannot be written ({error}); set it to a folder "
@@ -153,8 +153,8 @@ class Checkpointer:
           PoisonedState: an array holds NaN or infinity.
         """
         self.wait()
-        folder = checkpoint_folders.step_folder(self.run_folder, step)
-        if told_by_first(lambda: checkpoint_folders.kind(folder)):  # folders may show late
+        folder = layout.step_folder(self.run_folder, step)
+        if told_by_first(lambda: layout.kind(folder)):  # folders may show late
             logging.info("%s is there already and stays as it is.", folder)
             return False
         state_dict = self._rounded(state_dict)
@@ -199,7 +199,7 @@ class Checkpointer:
 
     def latest_step(self) -> int | None:
         """The step of this run's newest whole checkpoint, None before the first."""
-        return checkpoint_folders.latest_step(self.run_folder)
+        return layout.latest_step(self.run_folder)
 
     def _rounded(self, state_dict: Mapping[str, Any]) -> dict[str, Any]:
         """The state with its parameters as they stand on disk."""
@@ -237,16 +237,16 @@ class Checkpointer:
             logging.warning("Old checkpoints could not be deleted: %s", error)
 
     def _delete_old(self) -> None:
-        steps = checkpoint_folders.all_steps(self.run_folder)
-        folder = lambda step: checkpoint_folders.step_folder(self.run_folder, step)
+        steps = layout.all_steps(self.run_folder)
+        folder = lambda step: layout.step_folder(self.run_folder, step)
         pinned = {*(self.config.checkpoint_steps or ()), *self.best.steps()}
         old = steps_to_delete(steps, self.config.keep, pinned)
         for step in old:
             logging.info("Deleting checkpoint_%d: past SaveCheckpointConfig.keep.", step)
-            checkpoint_folders.remove(folder(step))
+            layout.remove(folder(step))
         left = [s for s in steps if s not in old and dataset_folder(folder(s))]
         for step in steps_to_delete(left, self.config.keep_dataset_checkpoints):
-            checkpoint_folders.remove(dataset_folder(folder(step)))
+            layout.remove(dataset_folder(folder(step)))
 
     def _failed(self, name: str, error: BaseException) -> SaveError:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -262,7 +262,7 @@ class Checkpointer:
         hangs = isinstance(error, TimeoutError)  # as whoever asks anything of the place would
         if self._is_first and not hangs:
             try:  # on a full disk it is the half-written one that takes the room
-                checkpoint_folders.remove_leftovers(self.run_folder)
+                layout.remove_leftovers(self.run_folder)
             except OSError as second:
                 logging.warning("What is left of it could not be removed: %s", second)
         return SaveError(message)
@@ -284,7 +284,7 @@ def _digests(state_dict: Mapping[str, Any]) -> dict[str, int]:
     on_device = lambda array: isinstance(array, jax.Array)
     both = lambda array: jax.device_get(look(array)) if on_device(array) else _look_here(array)
     # One after the other: of many such programs at once, small machines make a knot.
-    found = {n: both(array) for n, array in arrays.items() if digests.has_digest(array.dtype)}
+    found = {n: both(array) for n, array in arrays.items() if checksums.has_digest(array.dtype)}
     if bad := [name for name, (_, finite) in found.items() if not finite]:
         raise PoisonedState(
             f"{bad[0]} and {len(bad) - 1} other arrays of the state hold NaN or infinity; no "
@@ -294,7 +294,7 @@ def _digests(state_dict: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _look_here(array: np.ndarray) -> tuple[int, bool]:
-    return digests.digest(array), bool(jnp.isfinite(array).all())
+    return checksums.digest(array), bool(jnp.isfinite(array).all())
 
 
 def steps_to_delete(
@@ -314,7 +314,7 @@ class DatasetCheckpointHandler(ocp.CheckpointHandler):
 
     def finalize(self, directory: epath.Path) -> None:
         """On one process, once all have written: notes the checksums of their files."""
-        checkpoint_folders.note_checksums(directory)
+        layout.note_checksums(directory)
 
     def restore(self, directory: epath.Path, args: Any = None) -> None:
         """Not by Orbax: the reader of the data opens `dataset_folder` itself."""

@@ -28,8 +28,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from t5x.cache_rows import Cache, pick, reorder_rows, repeat_rows
-from t5x.top_k import argmax, top_k
+from t5x.generation.kv_cache import Cache, pick, reorder_rows, repeat_rows
+from t5x.generation.top_k import argmax, top_k
 
 # Stands for minus infinity in scores: a sum of two is still a number, and a free place among the
 # finished beams can be told by it.

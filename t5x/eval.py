@@ -14,9 +14,9 @@ import sys
 if __package__ in (None, ""):  # started as a script: look through the repository, not t5x/
     sys.path[0] = __import__("os").path.dirname(sys.path[0])
 if __name__ == "__main__":  # before any library speaks
-    from t5x import quiet
+    from t5x.cli import log_capture
 
-    quiet.begin()
+    log_capture.begin()
 
 import numbers
 from collections.abc import Callable
@@ -25,8 +25,11 @@ from typing import Any
 import jax
 import seqio
 
-from t5x import batches, command_line, generated, gin_utils, inference, quiet, run_folder
-from t5x.checkpoint_config import RestoreCheckpointConfig, checkpoint_paths
+from t5x import batches, gin_utils
+from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
+from t5x.cli import log_capture, main
+from t5x.inference import predictions_file, predictor
+from t5x.loop import model_dir
 from t5x.partitioning import PjitPartitioner
 
 Metrics = dict[str, dict[str, Any]]
@@ -68,20 +71,20 @@ def evaluate(
     """
     batches.verify_matching_vocabs(dataset_cfg, model)
     batches.check_corpus(dataset_cfg)
-    inference.check_metrics(dataset_cfg)
-    inference.check_decoding(model)
-    run_folder.check_writable(output_dir)
+    predictor.check_metrics(dataset_cfg)
+    predictor.check_decoding(model)
+    model_dir.check_writable(output_dir)
     paths = checkpoint_paths(restore_checkpoint_cfg)
-    restorer = inference.ParamsRestorer(
+    restorer = predictor.ParamsRestorer(
         model, partitioner, restore_checkpoint_cfg, fallback_init_rng
     )
     partitioner.check_batch(dataset_cfg.batch_size, None, "utils.DatasetConfig.batch_size")
     if dry_run:
         return {}
 
-    quiet.keep_in(output_dir, jax.process_index())
+    log_capture.keep_in(output_dir, jax.process_index())
     summarize_config_fn(output_dir, None, 0)
-    evaluator = inference.InferenceEvaluator(
+    evaluator = predictor.InferenceEvaluator(
         dataset_cfg, inference_evaluator_cls, model, partitioner, output_dir, length_buckets
     )
     results = {}
@@ -90,7 +93,7 @@ def evaluate(
         results[step] = evaluator.evaluate(params, step)
         del params  # before the next ones come
         if jax.process_index() == 0:
-            generated.publish(output_dir, results[step], step)
+            predictions_file.publish(output_dir, results[step], step)
             show(path, results[step])
     if jax.process_index() == 0:
         for line in evaluator.told():
@@ -106,4 +109,4 @@ def show(path: str, results: Metrics) -> None:
 
 
 if __name__ == "__main__":
-    command_line.run(evaluate)
+    main.run(evaluate)

@@ -18,9 +18,9 @@ import sys
 if __package__ in (None, ""):  # started as a script: look through the repository, not t5x/
     sys.path[0] = __import__("os").path.dirname(sys.path[0])
 if __name__ == "__main__":  # before any library speaks
-    from t5x import quiet
+    from t5x.cli import log_capture
 
-    quiet.begin()
+    log_capture.begin()
 
 import dataclasses
 import functools
@@ -39,21 +39,16 @@ import tensorflow as tf
 from jax.experimental import multihost_utils
 
 import gin
-from t5x import (
-    batches,
-    command_line,
-    constrained,
-    data_counts,
-    gin_utils,
-    inference,
-    line_task,
-    quiet,
-    run_folder,
-)
-from t5x.checkpoint_config import RestoreCheckpointConfig, checkpoint_paths
-from t5x.chunks import ChunkedFile
+from t5x import batches, gin_utils
+from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
+from t5x.cli import log_capture, main
+from t5x.cli.bound_settings import settings_of
+from t5x.inference import constrained_decoding, text_file_task
+from t5x.inference import predictor as inference
+from t5x.inference.resumable_jsonl import ChunkedFile
+from t5x.input_pipeline import record_counts
+from t5x.loop import model_dir
 from t5x.partitioning import PjitPartitioner
-from t5x.settings import settings_of
 
 DECODING = "models.EncoderDecoderModel.predict_batch_with_aux"
 FINISHED = -1  # in place of the number of lines that are done
@@ -165,7 +160,7 @@ def infer(
         dataset_cfg = of_lines(input_file, input_prefix, dataset_cfg, model, mode)
         notes["input_file"] = dataset_cfg.provider.source.fingerprint
     check_data(dataset_cfg, model)
-    run_folder.check_writable(output_dir)
+    model_dir.check_writable(output_dir)
     path = one_checkpoint(restore_checkpoint_cfg)
     predictor = inference.Predictor(model, partitioner, dataset_cfg.batch_size, length_buckets)
     restorer = inference.ParamsRestorer(
@@ -174,7 +169,7 @@ def infer(
     if dry_run:
         return []
 
-    quiet.keep_in(output_dir, shard_id)
+    log_capture.keep_in(output_dir, shard_id)
     if shard_id == 0:
         summarize_config_fn(output_dir, None, 0)
     params, _ = restorer(path)
@@ -204,7 +199,7 @@ def all_tasks(
     ]
     job.close()
     if jax.process_index() == 0:
-        for line in data_counts.lines(cfg, job.decoded):
+        for line in record_counts.lines(cfg, job.decoded):
             print(line, file=sys.stderr)
     return paths
 
@@ -221,7 +216,7 @@ def decoded(
     if constraint is None:
         return predictor(mode, params, examples)
     texts = [plain(one["inputs_pretokenized"]) for one in shown]
-    return constrained.texts(predictor, params, examples, texts, constraint)
+    return constrained_decoding.texts(predictor, params, examples, texts, constraint)
 
 
 @dataclasses.dataclass
@@ -321,7 +316,7 @@ def of_lines(
       ValueError: the file is not as `line_task` wants it, or has no targets to score.
     """
     vocabularies = model.input_vocabulary, model.output_vocabulary
-    task = line_task.line_task(path, *vocabularies, cfg.split, prefix)
+    task = text_file_task.line_task(path, *vocabularies, cfg.split, prefix)
     if usual := missing_prefix(cfg, task, prefix):
         print(
             f"The lines of {path} go in as they stand, but {cfg.mixture_or_task_name} writes "
@@ -335,7 +330,7 @@ def of_lines(
         )
     cfg = dataclasses.replace(cfg, mixture_or_task_name=task, module=None, use_cached=False)
     batches.feature_shapes(cfg)
-    if long := line_task.longer_than(task, dict(cfg.task_feature_lengths), prefix):
+    if long := text_file_task.longer_than(task, dict(cfg.task_feature_lengths), prefix):
         print(
             f"{len(long)} lines of {path} have more tokens than TASK_FEATURE_LENGTHS "
             f"{dict(cfg.task_feature_lengths)} and are cut, line {long[0]} the first.",
@@ -442,4 +437,4 @@ def check_numbers(mode: str, checkpoint_period: int, shard_id: int, num_shards: 
 
 
 if __name__ == "__main__":
-    command_line.run(infer)
+    main.run(infer)

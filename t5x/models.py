@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from t5x import decoding, losses, metrics
-from t5x.decoder_steps import DecoderSteps, DecoderWeights
+from t5x.generation.incremental_decoder import DecoderSteps, DecoderWeights
 from t5x.optimizers import OptimizerDef
 
 Batch = Mapping[str, jax.Array]

@@ -16,9 +16,9 @@ import sys
 if __package__ in (None, ""):  # started as a script: look through the repository, not t5x/
     sys.path[0] = __import__("os").path.dirname(sys.path[0])
 if __name__ == "__main__":  # before any library speaks
-    from t5x import quiet
+    from t5x.cli import log_capture
 
-    quiet.begin()
+    log_capture.begin()
 
 import os
 import time
@@ -29,7 +29,10 @@ import jax
 import numpy as np
 import tensorflow as tf
 
-from t5x import batches, command_line, inference, quiet, run_folder
+from t5x import batches
+from t5x.cli import log_capture, main
+from t5x.inference import predictor as inference
+from t5x.loop import model_dir as model_folder
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 from t5x.trainer import Trainer
@@ -81,7 +84,7 @@ def precompile(
     """
     batches.verify_matching_vocabs(train_dataset_cfg, model)
     batches.check_corpus(train_dataset_cfg)
-    run_folder.check_writable(model_dir)
+    model_folder.check_writable(model_dir)
     specs = state_specs(model, partitioner, batches.feature_shapes(train_dataset_cfg))
     kind = "rbg" if use_hardware_rng or random_seed is None else None
     rng = jax.random.key(0, impl=kind)
@@ -99,7 +102,7 @@ def precompile(
     if dry_run:
         return {}
 
-    quiet.keep_in(model_dir, jax.process_index())
+    log_capture.keep_in(model_dir, jax.process_index())
     started = time.monotonic()
     lowered = trainer.lower(stream.global_batch)
     compiled = lowered.compile()
@@ -165,4 +168,4 @@ def needs_of(compiled: jax.stages.Compiled) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    command_line.run(precompile, keeps_programs=True)
+    main.run(precompile, keeps_programs=True)

@@ -12,9 +12,9 @@ import sys
 if __package__ in (None, ""):  # started as a script: look through the repository, not t5x/
     sys.path[0] = __import__("os").path.dirname(sys.path[0])
 if __name__ == "__main__":  # before any library speaks
-    from t5x import quiet
+    from t5x.cli import log_capture
 
-    quiet.begin()
+    log_capture.begin()
 
 import dataclasses
 import os
@@ -28,21 +28,16 @@ import seqio
 from absl import logging
 from jax.experimental import multihost_utils
 
-from t5x import (
-    batches,
-    checkpoint_restore,
-    command_line,
-    gin_utils,
-    inference,
-    measured,
-    quiet,
-    roll_call,
-    run_folder,
-    schedules,
-    stops,
-)
-from t5x.checkpoint_config import CheckpointConfig
+from t5x import batches, gin_utils, schedules
+from t5x.checkpointing import restore as checkpoint_restore
+from t5x.checkpointing.config import CheckpointConfig
 from t5x.checkpoints import DamagedCheckpoint, restore
+from t5x.cli import log_capture, main
+from t5x.inference import predictor
+from t5x.loop import model_dir as model_folder
+from t5x.loop import selection_metric, triggers
+from t5x.loop.training_loop import TrainingRun, nothing_left
+from t5x.multihost import startup_check
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import (
     StateSpecs,
@@ -53,7 +48,6 @@ from t5x.train_state import (
     to_disk,
 )
 from t5x.trainer import Trainer
-from t5x.training_run import TrainingRun, nothing_left
 from t5x.watch import Watch
 
 
@@ -129,7 +123,7 @@ def train(
     plan = plan_of(checkpoint_cfg, total_steps, eval_period, stats_period)
     if not (train_eval_dataset_cfg or infer_eval_dataset_cfg):
         plan = dataclasses.replace(plan, eval_period=None)
-    stops.check_periods(plan)
+    triggers.check_periods(plan)
     cfgs = {
         "train": train_dataset_cfg,
         "train_eval": train_eval_dataset_cfg,
@@ -137,13 +131,13 @@ def train(
     }
     spool_streams(cfgs)
     check_data(model, cfgs, eval_steps, verify_matching_vocabs_fn)
-    measured.check(cfgs, checkpoint_cfg.save, actions)
+    selection_metric.check(cfgs, checkpoint_cfg.save, actions)
     watch = watch or Watch()
     watch.check(model, train_dataset_cfg.task_feature_lengths)
-    run_folder.check_writable(model_dir)
+    model_folder.check_writable(model_dir)
     keeps_place = bool(checkpoint_cfg.save and checkpoint_cfg.save.save_dataset)
-    start = run_folder.find_start(model_dir, checkpoint_cfg.restore, keeps_place)
-    stops.check_periods(plan, start.foreign_step)
+    start = model_folder.find_start(model_dir, checkpoint_cfg.restore, keeps_place)
+    triggers.check_periods(plan, start.foreign_step)
     check_batches(partitioner, cfgs)
     if not dry_run and start.is_own and start.step >= total_steps:
         print(nothing_left(model_dir, start.step), file=sys.stderr)  # before anything is built
@@ -171,7 +165,7 @@ def train(
             checkpoint_restore.match(start.path, specs.on_disk, start.config)
         return 0, None
 
-    quiet.keep_in(model_dir, jax.process_index())
+    log_capture.keep_in(model_dir, jax.process_index())
     state_at = lambda start: start_state(model, specs, start, init_rng)
     start, stream, trainer.state = begin(start, open_at, state_at)
     if not start.is_own and (at := int(trainer.state.step)) != start.known_step:
@@ -183,7 +177,7 @@ def train(
             train_eval_dataset_cfg, model.FEATURE_CONVERTER_CLS, eval_rows, eval_steps
         )
     if infer_eval_dataset_cfg:
-        infer_evaluator = inference.InferenceEvaluator(
+        infer_evaluator = predictor.InferenceEvaluator(
             infer_eval_dataset_cfg, inference_evaluator_cls, model, partitioner, model_dir
         )
     run = TrainingRun(
@@ -197,7 +191,7 @@ def train(
         actions=actions or {},
         watch=watch,
     )
-    run_folder.describe(model_dir, model, specs)
+    model_folder.describe(model_dir, model, specs)
     summarize_config_fn(model_dir, run.writer("train"), int(trainer.state.step))
     step = run.go(evaluate_first=run_eval_before_training and not start.is_own)
     return step, trainer.state
@@ -221,10 +215,10 @@ def alone(partitioner: PjitPartitioner) -> PjitPartitioner:
 
 def plan_of(
     checkpoint_cfg: CheckpointConfig, total_steps: int, eval_period: int, stats_period: int | None
-) -> stops.Plan:
+) -> triggers.Plan:
     """When things happen, from the periods of the gin file (0 and None: never)."""
     save = checkpoint_cfg.save
-    return stops.Plan(
+    return triggers.Plan(
         total_steps,
         eval_period or None,
         save.period if save else None,
@@ -261,9 +255,9 @@ def check_data(
             verify_fn(cfg, model)
         batches.check_corpus(cfg, required=cfg is cfgs["train"])
     if cfgs["infer_eval"]:
-        measured.check_split("infer_eval", cfgs["infer_eval"])
-        inference.check_metrics(cfgs["infer_eval"])
-        inference.check_decoding(model)
+        selection_metric.check_split("infer_eval", cfgs["infer_eval"])
+        predictor.check_metrics(cfgs["infer_eval"])
+        predictor.check_decoding(model)
     if cfgs["train_eval"] and eval_steps < 1:
         raise ValueError(
             f"train.eval_steps is {eval_steps}; set EVAL_STEPS to at least 1 batch, or "
@@ -295,7 +289,7 @@ def open_stream(
     cfg: batches.DatasetConfig,
     model: Any,
     rows: tuple[int, int],
-    start: run_folder.Start,
+    start: model_folder.Start,
     seed: int,
     get_dataset_fn: Callable[..., batches.TrainStream],
 ) -> batches.TrainStream:
@@ -312,7 +306,7 @@ def open_stream(
         seed = cfg.seed
     stream = get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, seed)
     if jax.process_count() > 1:
-        roll_call.agree("data", roll_call.data_facts(stream.corpora))
+        startup_check.agree("data", startup_check.data_facts(stream.corpora))
     if start.dataset_folder:
         stream.restore(start.dataset_folder)
     elif start.is_own:
@@ -325,10 +319,10 @@ def open_stream(
 
 
 def begin(
-    start: run_folder.Start,
-    open_at: Callable[[run_folder.Start], batches.TrainStream],
-    state_at: Callable[[run_folder.Start], TrainState],
-) -> tuple[run_folder.Start, batches.TrainStream, TrainState]:
+    start: model_folder.Start,
+    open_at: Callable[[model_folder.Start], batches.TrainStream],
+    state_at: Callable[[model_folder.Start], TrainState],
+) -> tuple[model_folder.Start, batches.TrainStream, TrainState]:
     """Stream and state where the run begins: `start`, or what comes before if that is damaged."""
     while True:
         try:
@@ -336,14 +330,14 @@ def begin(
             stream = open_at(start)
             state = state_at(start)
         except DamagedCheckpoint as damage:
-            start = run_folder.before(start, damage)
+            start = model_folder.before(start, damage)
         else:
-            run_folder.drop_after(start)
+            model_folder.drop_after(start)
             return start, stream, state
 
 
 def start_state(
-    model: Any, specs: StateSpecs, start: run_folder.Start, init_rng: jax.Array
+    model: Any, specs: StateSpecs, start: model_folder.Start, init_rng: jax.Array
 ) -> TrainState:
     """The state that training begins with: restored as `start` says, or fresh."""
     fresh = lambda: initial_state(model, specs, init_rng)
@@ -355,4 +349,4 @@ def start_state(
 
 
 if __name__ == "__main__":
-    command_line.run(train, keeps_programs=True)
+    main.run(train, keeps_programs=True)

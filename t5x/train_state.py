@@ -16,7 +16,8 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from t5x import layer_stacking, optimizers
+from t5x import optimizers
+from t5x.checkpointing import layer_stacking
 from t5x.partitioning import PjitPartitioner
 
 Tree = Any

@@ -17,9 +17,9 @@ import numpy as np
 from absl import logging
 
 from t5x import metrics
-from t5x.early_stopping import EarlyStoppingAction as EarlyStoppingAction  # upstream's place
+from t5x.actions import EarlyStoppingAction as EarlyStoppingAction  # upstream's place
+from t5x.bad_steps import Recent, skipping_step
 from t5x.partitioning import PjitPartitioner
-from t5x.skipping import Recent, skipping_step
 from t5x.train_state import StateSpecs, TrainState
 from t5x.train_step import eval_step, train_step
 

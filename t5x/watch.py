@@ -11,7 +11,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from t5x import infill, writers
+from t5x.inference import mask_filling
+from t5x.monitoring import metric_writers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +33,8 @@ class Watch:
 
     def check(self, model: Any, lengths: Mapping[str, int]) -> None:
         """Refuses, with a ValueError, what cannot be done with this model."""
-        writers.check(self.writers)
-        infill.check(self.infill_sentences, model.input_vocabulary, lengths)
+        metric_writers.check(self.writers)
+        mask_filling.check(self.infill_sentences, model.input_vocabulary, lengths)
         if self.infill_period is not None and self.infill_period < 1:
             raise ValueError(
                 f"watch.Watch.infill_period is {self.infill_period}; set INFILL_PERIOD to at least "

@@ -33,7 +33,7 @@ WORD = re.compile(r"[^\W\d_]+")
 
 
 class Diacritics:
-    """What output may be, for `t5x.constrained`.
+    """What output may be, for `t5x.inference.constrained_decoding`.
 
     Args:
       vocabulary: of the model.

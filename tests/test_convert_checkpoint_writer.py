@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from convert import checkpoint_writer
-from t5x import checkpoint_folders, lazy_array
-from t5x.checkpoint_reader import open_checkpoint
+from t5x.checkpointing import layout, lazy_array
+from t5x.checkpointing.reader import open_checkpoint
 
 VALUES = {
     "target/a/kernel": np.arange(35, dtype=np.float32).reshape(7, 5),
@@ -44,4 +44,4 @@ def test_a_checkpoint_is_one_only_when_all_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_writer, "_stored", fails)
     with pytest.raises(OSError, match="gone"):
         write(folder)
-    assert checkpoint_folders.kind(str(folder)) is None
+    assert layout.kind(str(folder)) is None

@@ -23,7 +23,7 @@ from convert.config import Sizes, hugging_face_config, model_type
 from convert.published import Published
 from fakes.convert_fakes import FAMILIES
 from fakes.paths import GOLDEN
-from t5x.checkpoint_reader import open_checkpoint
+from t5x.checkpointing.reader import open_checkpoint
 
 NARROW = {"emb_dim": 8, "num_heads": 2, "head_dim": 4, "mlp_dim": 8}
 NARROW |= {"num_decoder_layers": 1, "mlp_activations": ("gelu", "linear")}

@@ -14,7 +14,7 @@ from convert.vocabularies import Vocabulary
 from fakes.convert_fakes import FAMILIES, arrays, tree
 from fakes.hub_server import HubStandIn
 from fakes.paths import ROOT
-from t5x.checkpoint_reader import open_checkpoint
+from t5x.checkpointing.reader import open_checkpoint
 
 GOLDEN = ROOT / "tests" / "golden" / "t5_1_1"
 MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"

@@ -11,8 +11,8 @@ from convert.batch import fixed_batch
 from convert.config import Sizes, hugging_face_config, model_type
 from convert.torch_logits import torch_logits
 from fakes.convert_fakes import FAMILIES, arrays, tree
+from t5x.checkpointing.layer_stacking import stack_layers
 from t5x.examples.t5 import network
-from t5x.layer_stacking import stack_layers
 
 
 def nested(values):

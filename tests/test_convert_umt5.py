@@ -10,7 +10,7 @@ from convert import from_hf, output
 from convert.bindings import Bindings
 from convert.config import Sizes
 from fakes import toy
-from t5x.checkpoint_reader import open_checkpoint
+from t5x.checkpointing.reader import open_checkpoint
 
 SIZES = Sizes(
     vocab_size=264,

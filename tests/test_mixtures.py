@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import seqio
 
-from t5x import batches, inference
+from t5x import batches
+from t5x.inference import predictor
 from tasks import corpora, mixtures, pairs, vocabularies
 from tasks.rows import Rows
 from tasks.sources import CorpusSource
@@ -130,7 +131,7 @@ def test_fine_tunes_are_mixed_and_each_is_measured(tmp_path):
     drawn = stream("mix_pairs")
     found = collections.Counter(letter for _ in range(60) for letter in letters(next(drawn)))
     assert found["c"] / (found["c"] + found["d"]) == pytest.approx(0.75, abs=0.04)
-    inference.check_metrics(batches.DatasetConfig("mix_pairs", None, "validation", 16, False, 0))
+    predictor.check_metrics(batches.DatasetConfig("mix_pairs", None, "validation", 16, False, 0))
     measured = seqio.Evaluator(
         "mix_pairs", seqio.EncDecFeatureConverter(pack=False), "validation", seed=0
     )

@@ -9,7 +9,7 @@ from fakes import planted, toy
 from preflight import checklist
 from preflight import configuration as checks
 from preflight.verdicts import FAILS, OK, WARNING, judge
-from t5x.checkpoint_config import CheckpointConfig, RestoreCheckpointConfig
+from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig
 from t5x.partitioning import PjitPartitioner
 from t5x.schedules import create_learning_rate_scheduler
 from t5x.trainer import Trainer

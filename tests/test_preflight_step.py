@@ -14,7 +14,8 @@ from preflight.recipe import Recipe
 from preflight.subject import Subject
 from preflight.trials import MICROBATCHES, REMAT, Trial, attempt
 from preflight.verdicts import OK
-from t5x import batches, flops
+from t5x import batches
+from t5x.monitoring import flops
 from t5x.partitioning import PjitPartitioner
 
 GIB = 2**30

@@ -10,8 +10,8 @@ import pytest
 from fakes import planted, toy
 from preflight import places, step, storage
 from preflight.verdicts import FAILS, NOT_CHECKED, OK, WARNING, judge
-from t5x import layer_stacking
-from t5x.checkpoint_config import CheckpointConfig, RestoreCheckpointConfig
+from t5x.checkpointing import layer_stacking
+from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig
 from t5x.checkpoints import Checkpointer
 
 

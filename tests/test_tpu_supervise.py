@@ -14,7 +14,7 @@ import pytest
 from fakes.gcloud import FLAGS
 from fakes.shell import LAUNCH, executable, sentence
 from fakes.simulated_pod import ZONE, Pod, flags_of
-from t5x import checkpoint_folders
+from t5x.checkpointing import layout
 
 
 @pytest.fixture
@@ -232,13 +232,13 @@ def test_the_tiny_recipe_trains_on_a_pod_stops_and_goes_on(tmp_path):
         status_with(r"training  step \d+/100,000  loss \d\.\d+  [\d.]+ steps/s")
         said = pod.do("stop", "ro", ZONE)
         assert said.count("stopped") == 2, said
-        stopped_at = checkpoint_folders.latest_step(str(pod.run_dir))
+        stopped_at = layout.latest_step(str(pod.run_dir))
         said = pod.do("logs", "ro", ZONE)
         assert f"at step {stopped_at:,}; the same command goes on from here." in said
         pod.do(*run, f"--gin.TRAIN_STEPS={stopped_at + 10}")
         status_with("finished")
         assert f"Going on from step {stopped_at:,}." in pod.do("logs", "ro", ZONE)
-        assert checkpoint_folders.latest_step(str(pod.run_dir)) == stopped_at + 10
+        assert layout.latest_step(str(pod.run_dir)) == stopped_at + 10
 
 
 # --- the stand-in itself

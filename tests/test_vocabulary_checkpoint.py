@@ -9,8 +9,8 @@ from convert import __main__ as converter
 from convert import checkpoint_writer, from_hf, output
 from fakes.convert_fakes import FAMILIES, arrays, tree
 from fakes.paths import ROOT
-from t5x import lazy_array
-from t5x.checkpoint_reader import open_checkpoint
+from t5x.checkpointing import lazy_array
+from t5x.checkpointing.reader import open_checkpoint
 from vocabulary import checkpoint, extend, proto, rows, trim
 
 DATA = ROOT / "data" / "ro_mini"

@@ -20,8 +20,8 @@ from convert import checkpoint_writer, from_hf, output, rules, runs, to_hf, tree
 from convert.batch import fixed_batch
 from convert.config import Sizes
 from convert.processes import give_back_freed_memory, run_apart
-from t5x.checkpoint_reader import open_checkpoint
-from t5x.lazy_array import LazyArray
+from t5x.checkpointing.lazy_array import LazyArray
+from t5x.checkpointing.reader import open_checkpoint
 from vocabulary import proto, rows
 from vocabulary.findings import Finding, passed, table
 

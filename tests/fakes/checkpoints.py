@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from t5x.checkpoint_config import SaveCheckpointConfig
+from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpoints import Checkpointer
 
 

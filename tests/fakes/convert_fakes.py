@@ -4,7 +4,7 @@ import numpy as np
 
 from convert import rules
 from convert.config import Sizes
-from t5x import lazy_array
+from t5x.checkpointing import lazy_array
 
 SMALL = {
     "vocab_size": 96,

@@ -14,7 +14,7 @@ from preflight import slices
 from preflight.subject import Subject
 from t5x import adafactor, models
 from t5x.batches import DatasetConfig
-from t5x.checkpoint_config import CheckpointConfig, SaveCheckpointConfig
+from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
 from t5x.examples.t5 import network
 from t5x.partitioning import PjitPartitioner
 from t5x.trainer import Trainer

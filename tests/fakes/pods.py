@@ -21,8 +21,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.util.tensor_util import make_ndarray
 
 from fakes.paths import ROOT
-from t5x import checkpoint_folders
-from t5x.checkpoint_reader import open_checkpoint
+from t5x.checkpointing import layout
+from t5x.checkpointing.reader import open_checkpoint
 
 SMALL = """
 from __gin__ import dynamic_registration
@@ -131,7 +131,7 @@ class Pod:
 
     def saved(self) -> list[int]:
         """Steps of its whole checkpoints."""
-        return checkpoint_folders.all_steps(str(self.run))
+        return layout.all_steps(str(self.run))
 
     def wait_for(self, condition, seconds: float = 300) -> None:
         """Waits until `condition()`, or fails: they end, or take too long."""
@@ -179,5 +179,5 @@ def losses(run: pathlib.Path) -> dict[int, bytes]:
 
 def arrays(run: pathlib.Path) -> dict:
     """Arrays of a run's newest checkpoint by name."""
-    stored = open_checkpoint(checkpoint_folders.latest_checkpoint(str(run)))
+    stored = open_checkpoint(layout.latest_checkpoint(str(run)))
     return {name: array.read() for name, array in stored.items()}

@@ -27,7 +27,7 @@ step="$(cat "$MODEL_DIR/checkpoint" 2> /dev/null || echo 0)"
 leaving=""
 trap 'leaving=yes' TERM
 say() {
-  echo "$(date '+%F %T,%3N') INFO t5x.progress: $1" >> "$log"
+  echo "$(date '+%F %T,%3N') INFO t5x.monitoring.progress_bar: $1" >> "$log"
   if [[ "$me" == 0 ]]; then echo "$1"; fi
 }
 while ((step < STEPS)); do

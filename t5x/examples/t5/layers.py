@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from t5x import flash
-from t5x.attention import attend, attend_by_cudnn
-from t5x.feed_forward import feed_forward
+from t5x.ops import flash_attention
+from t5x.ops.attention import attend, attend_by_cudnn
+from t5x.ops.feed_forward import feed_forward
 from t5x.partitioning import constrain, whole
 
 Initializer = Callable[..., jax.Array]
@@ -174,7 +174,7 @@ class Attention(nn.Module):
         self,
         x_BQD: jax.Array,
         keys_values: tuple[jax.Array, jax.Array],
-        mask: jax.Array | flash.Segments | None = None,
+        mask: jax.Array | flash_attention.Segments | None = None,
         bias: jax.Array | None = None,
         enable_dropout: bool = False,
     ) -> jax.Array:
@@ -199,7 +199,7 @@ class Attention(nn.Module):
         if self.float32_logits:
             q_BQHK, k_BSHK = q_BQHK.astype(jnp.float32), k_BSHK.astype(jnp.float32)
         by_masks = attend_by_cudnn if self.by_cudnn else attend
-        give = flash.attend if isinstance(mask, flash.Segments) else by_masks
+        give = flash_attention.attend if isinstance(mask, flash_attention.Segments) else by_masks
         out = give(q_BQHK, k_BSHK, v_BSHK, mask, bias)
         out = out.reshape(*out.shape[:2], -1)
         out = constrain(out, "batch", "length", "joined_kv")

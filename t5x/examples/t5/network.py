@@ -6,7 +6,7 @@
 
 In memory the layers of a stack lie on a leading axis under `layers`
 (`encoder/layers/attention/query/kernel` [L, D, H*K]) and one compiled body runs L times;
-`t5x.layer_stacking` turns them into upstream's `layers_0 …` for the disk.
+`t5x.checkpointing.layer_stacking` turns them into upstream's `layers_0 …` for the disk.
 
 Shapes: B batch, I input length, T target length, D emb_dim, H heads, K head_dim, V vocab, L layers.
 """
@@ -19,9 +19,9 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from t5x.attention import KEPT
 from t5x.examples.t5 import layers
-from t5x.flash import Segments
+from t5x.ops.attention import KEPT
+from t5x.ops.flash_attention import Segments
 from t5x.partitioning import constrain, platform
 
 REMAT_POLICIES = ("auto", "none", "minimal", "full")
@@ -39,8 +39,8 @@ class T5Config:
     With `own_relative_bias` each layer has a relative position table of its own (umT5, Chung et al.
     2023: `encoder/layers_0/relpos_bias/…`); else the layers of a stack share one, as in T5.
 
-    `attention` is `xla`, left to the compiler; `flash`, by kernels for TPUs (`t5x.flash`); or
-    `cudnn`, by NVIDIA's for GPUs, in bfloat16 or float16.
+    `attention` is `xla`, left to the compiler; `flash`, by kernels for TPUs
+    (`t5x.ops.flash_attention`); or `cudnn`, by NVIDIA's for GPUs, in bfloat16 or float16.
     """
 
     vocab_size: int

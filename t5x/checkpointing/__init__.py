@@ -1,0 +1,1 @@
+"""Checkpoints in the T5X layout: where they lie, how they are written, read and restored."""

@@ -1,0 +1,1 @@
+"""Command-line entry points: flags, gin files, log capture."""

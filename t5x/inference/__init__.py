@@ -1,0 +1,1 @@
+"""Predictions and scores of a trained model, over tasks, files and sentences."""

@@ -1,0 +1,136 @@
+"""Sentences with holes, filled in by the model as it stands: is it learning?
+
+  infill = Infill(("Copiii merg la <extra_id_0>.",), model, partitioner, {"inputs": 512, …})
+  infill(params)             # ["Copiii merg la [școală]."], the same on every host
+
+What is decoded reads `<extra_id_0> first filling <extra_id_1> second …`; the id of <extra_id_N> is
+the N-th from the end of the vocabulary.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from t5x.inference.predictor import Predictor
+from t5x.partitioning import PjitPartitioner
+
+_HOLE = re.compile(r"<extra_id_(\d+)>")
+_MOST_SENTINELS = 100
+_TARGETS = 32  # tokens of all fillings together
+
+
+def check(sentences: Sequence[str], vocabulary: Any, lengths: Mapping[str, int]) -> None:
+    """Refuses sentences that cannot be filled in.
+
+    Args:
+      sentences: as the user gives them.
+      vocabulary: seqio vocabulary of the inputs.
+      lengths: tokens of a feature, `inputs` among them.
+
+    Raises:
+      ValueError: a sentence has no hole, holes not numbered 0, 1, …, or is too long.
+    """
+    if isinstance(sentences, str):
+        raise ValueError(
+            f"watch.Watch.infill_sentences is {sentences!r}, a text; set INFILL_SENTENCES to "
+            "several, ('…', '…'), or to one, ('…',)."
+        )
+    for sentence in sentences:
+        holes = [int(n) for n in _HOLE.findall(sentence)]
+        if not holes or holes != list(range(len(holes))) or len(holes) > _MOST_SENTINELS:
+            raise ValueError(
+                f"INFILL_SENTENCES holds {sentence!r}, whose holes are {holes}; write <extra_id_0> "
+                "for the first, <extra_id_1> for the second, and so on."
+            )
+        count, most = len(encode(sentence, vocabulary)), (lengths or {}).get("inputs")
+        if isinstance(most, int) and count > most:  # other lengths are refused elsewhere
+            raise ValueError(
+                f"INFILL_SENTENCES holds a sentence of {count} tokens and the model reads "
+                f"{most}; shorten {sentence[:40]!r}."
+            )
+
+
+def encode(sentence: str, vocabulary: Any) -> list[int]:
+    """Ids of a sentence with holes, the end of sequence last."""
+    parts = _HOLE.split(sentence)  # text, number, text, number, … text
+    ids = []
+    for i, part in enumerate(parts):
+        if i % 2:
+            ids.append(vocabulary.vocab_size - 1 - int(part))
+        elif part.strip():
+            ids += _after_hole(part, vocabulary) if i else vocabulary.encode(part.strip())
+    return [*ids, vocabulary.eos_id]
+
+
+def _after_hole(part: str, vocabulary: Any) -> list[int]:
+    """Ids of a text; without the space that SentencePiece puts before it, where there is none."""
+    ids = vocabulary.encode(part.strip())
+    has_space = part[0].isspace() or vocabulary.decode(ids[:1]).strip()
+    return ids if has_space else ids[1:]
+
+
+def fillings(ids: Sequence[int], vocabulary: Any) -> dict[int, str]:
+    """Text by number of the hole, from what a model has decoded.
+
+    Text before the first sentinel belongs to hole 0, where a model has not yet learned sentinels.
+    """
+    first = vocabulary.vocab_size - 1
+    found: dict[int, list[int]] = {0: []}
+    hole = 0
+    for token in ids:
+        if token in (0, vocabulary.eos_id):
+            break
+        if first - _MOST_SENTINELS < token <= first:
+            hole = first - token
+            found.setdefault(hole, [])
+        else:
+            found[hole].append(int(token))
+    return {n: vocabulary.decode(part).strip() for n, part in found.items()}
+
+
+def fill(sentence: str, found: Mapping[int, str]) -> str:
+    """The sentence with each filling in brackets, nothing but brackets where there is none."""
+    return _HOLE.sub(lambda m: f"[{found.get(int(m[1]), '')}]", sentence)
+
+
+class Infill:
+    """Fills in the same sentences again and again; compiled once, one batch of fixed shape.
+
+    Args:
+      sentences: as `check` wants them.
+      model: see `models.EncoderDecoderModel`.
+      partitioner: of parameters and batches over devices.
+      lengths: tokens of a feature.
+    """
+
+    def __init__(
+        self,
+        sentences: Sequence[str],
+        model: Any,
+        partitioner: PjitPartitioner,
+        lengths: Mapping[str, int],
+    ):
+        self.sentences, self.vocabulary = tuple(sentences), model.output_vocabulary
+        ids = [encode(sentence, model.input_vocabulary) for sentence in sentences]
+        length = min(lengths["inputs"], -(-max(map(len, ids)) // 16) * 16)
+        targets = np.zeros(min(lengths["targets"], _TARGETS), np.int32)
+        self._examples = [
+            {
+                "encoder_input_tokens": np.pad(np.array(row, np.int32), (0, length - len(row))),
+                "decoder_input_tokens": targets,
+            }
+            for row in ids
+        ]
+        rows = partitioner.mesh.size  # a multiple of every way to cut a batch
+        batch_size = -(-len(ids) // rows) * rows
+        self._predict = Predictor(model, partitioner, batch_size)
+
+    def __call__(self, params: Any) -> list[str]:
+        """The sentences, filled in; every host must call it."""
+        decoded = self._predict("predict", params, self._examples)
+        return [
+            fill(sentence, fillings(ids.tolist(), self.vocabulary))
+            for sentence, ids in zip(self.sentences, decoded, strict=True)
+        ]

@@ -1,0 +1,442 @@
+"""The course of a run: train to the next stop, do what is due there, until the end.
+
+What is written: metrics under `train/` and `training_eval/<task>/`, checkpoints, what happened when
+(`events.jsonl`), and lines for the person who watches. Ctrl-C or a preemption notice saves and
+leaves, out of an evaluation too.
+"""
+
+import contextlib
+import dataclasses
+import math
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import tensorflow as tf
+from clu import metric_writers
+from jax.experimental import multihost_utils
+
+from t5x import metrics
+from t5x.actions import recall
+from t5x.bad_steps import SKIPPED
+from t5x.batches import TrainStream
+from t5x.checkpointing.config import SaveCheckpointConfig
+from t5x.checkpoints import REMEDY, Checkpointer, latest_checkpoint, restore
+from t5x.inference import predictions_file
+from t5x.inference.mask_filling import Infill
+from t5x.input_pipeline.record_counts import data_metrics, of_all_hosts
+from t5x.loop import triggers
+from t5x.monitoring import flops
+from t5x.monitoring.event_log import RunLog, numbers
+from t5x.monitoring.metric_writers import Writers
+from t5x.monitoring.progress_bar import LOSS, Progress
+from t5x.monitoring.stall_detector import Stalls
+from t5x.multihost.broadcast import told_by_first
+from t5x.multihost.preemption import Interrupted, Interruption
+from t5x.train_state import from_disk, to_disk
+from t5x.trainer import Totals, Trainer
+from t5x.watch import Watch
+
+SIDES = {"inputs": "encoder", "targets": "decoder"}
+# So many skipped steps in a row, or returns to one checkpoint, and it will not get better.
+MOST_SKIPPED, MOST_RETURNS = 50, 3
+
+
+class TrainingRun:
+    """One run from where its trainer stands to the end of its plan.
+
+    Args:
+      trainer: holds the state.
+      stream: training batches of this host.
+      plan: when things happen.
+      model_dir: where they are written.
+      save_cfg: how checkpoints are saved, None for not at all.
+      eval_sets: batches to evaluate, by task.
+      infer_evaluator: decodes and measures at evaluations, None for not at all.
+      actions: may end the run; by mode 'TRAIN', 'TRAIN_EVAL', 'INFER_EVAL'.
+      watch: where metrics go, and what else shows whether it learns.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        stream: TrainStream,
+        plan: triggers.Plan,
+        model_dir: str,
+        save_cfg: SaveCheckpointConfig | None,
+        eval_sets: Mapping[str, Sequence[Mapping]],
+        infer_evaluator: Any | None,
+        actions: Mapping[Any, Sequence[Any]],
+        watch: Watch | None = None,
+    ):
+        self.trainer, self.stream, self.plan = trainer, stream, plan
+        self.model_dir, self.save_cfg = model_dir, save_cfg
+        self.eval_sets, self.infer_evaluator = eval_sets, infer_evaluator
+        self.actions = {getattr(k, "name", k): list(v) for k, v in actions.items()}
+        self.watch, self.log = watch or Watch(), RunLog(model_dir)
+        self._writers = Writers(self.watch.writers, model_dir)
+        self._stalls = Stalls()
+        self._infill, self._infilled = None, int(trainer.state.step)
+        if self.watch.infill_sentences:
+            shapes = {k: v.shape[1] for k, v in stream.global_batch.items()}
+            lengths = {s: shapes[f"{f}_input_tokens"] for s, f in SIDES.items()}
+            self._infill = Infill(
+                self.watch.infill_sentences, trainer.model, trainer.partitioner, lengths
+            )
+        self._checkpointer = Checkpointer(model_dir, save_cfg) if save_cfg else None
+        self._saving: int | None = None  # the step of the checkpoint on its way
+        self._interruption = Interruption()
+        self._skipped, self._returns = 0, []  # steps in a row; checkpoints gone back to
+
+    def go(self, evaluate_first: bool) -> int:
+        """Runs to the end; returns the last step.
+
+        Raises:
+          FloatingPointError: the loss or its gradients are not finite; see `Trainer.bad_steps`.
+          checkpoints.SaveError: a checkpoint could not be written.
+        """
+        step = int(self.trainer.state.step)
+        share = flops.peak_share(
+            self.trainer.model,
+            self.stream.global_batch,
+            jax.device_count(),
+            jax.devices()[0].device_kind,
+        )
+        self.progress = Progress(self.plan.total_steps, step, peak_share=share)
+        self._start(step)
+        if step >= self.plan.total_steps:
+            self.progress.note(nothing_left(self.model_dir, step))
+        elif step:
+            self.progress.note(f"Going on from step {step:,}.")
+            if self._checkpointer and (saved := self._checkpointer.latest_step()) is not None:
+                self.progress.saved(saved)
+        try:
+            with self._interruption:  # to the very end: a notice must not cut the last save short
+                return self._run(step, evaluate_first)
+        except tf.errors.OpError as error:  # of metrics: the data tells of its own in other words
+            raise RuntimeError(
+                f"{self.model_dir} cannot be written ({_reason(error)}). Once that is mended, the "
+                "same command goes on from the last checkpoint."
+            ) from error
+
+    def _run(self, step: int, evaluate_first: bool) -> int:
+        try:
+            with self.progress:
+                if step < self.plan.total_steps:
+                    self._compile()
+                step = self._train(step, evaluate_first)
+                if not self._interruption.ending:
+                    self.log.write("end", step=step)
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            with contextlib.suppress(Exception):  # where another host is gone, so is the state
+                step = int(self.trainer.state.step)
+            self.log.write("failed", step=step, reason=reason)
+            # All hosts see a loss alike; of anything else the others may not know.
+            self._close(hurry=not isinstance(error, FloatingPointError))
+            raise
+        self._close()
+        return step
+
+    def _start(self, step: int) -> None:
+        """Notes the start, with the configuration that `config.gin` holds."""
+        config, path = None, os.path.join(self.model_dir, "config.gin")
+        if jax.process_index() == 0 and tf.io.gfile.exists(path):
+            with tf.io.gfile.GFile(path) as file:
+                config = file.read()
+        self.log.start(
+            config,
+            step=step,
+            total_steps=self.plan.total_steps,
+            devices=jax.device_count(),
+            device=jax.devices()[0].device_kind,
+            hosts=jax.process_count(),
+            expected_loss=dict(self.watch.expected_loss or {}),
+        )
+
+    def _train(self, step: int, evaluate_first: bool) -> int:
+        """Goes from stop to stop; returns the step at which it ends."""
+        try:
+            ended = self._recall(step)
+            if evaluate_first:
+                ended |= self._measure(step, evaluate=True, infer=True)[1]
+                self._fill_in(step, evaluates=True)
+            elif stop := self._missed(step):
+                ended |= self._arrive(stop, None)
+            while not ended and (stop := triggers.next_stop(step, self.plan)):
+                try:
+                    step, figures = self._train_until(step, stop.step)
+                    if self._interruption.ending:
+                        self._report(step, figures)
+                        break
+                    if self._arrive(stop, figures):
+                        break
+                except FloatingPointError as error:
+                    step = self._go_back(error)
+        except Interrupted:
+            pass
+        if self._interruption.ending:
+            self._save(step)
+            reason = self._interruption.reason
+            self.log.write("interrupted", step=step, reason=reason)
+            said = f"Stopped by {reason} at step {step:,}; the same command goes on from here."
+            self.progress.note(said)
+            if jax.process_index():  # whose progress is silent
+                print(said, file=sys.stderr)
+        return step
+
+    def _recall(self, step: int) -> bool:
+        """Tells actions what was measured up to `step`; True if that had ended the run."""
+        return told_by_first(lambda: recall(self.actions, self.log.measured, step))
+
+    def _missed(self, step: int) -> triggers.Stop | None:
+        """The evaluation at `step`, where a kill or a notice has cut it short after the save."""
+        stop = triggers.next_stop(step - 1, self.plan) if step else None
+        if stop is None or stop.step != step:
+            return None
+        due = {"evaluate": stop.evaluate and self.eval_sets}
+        due |= {"infer": stop.infer and self.infer_evaluator}
+        kinds = [kind for kind, wanted in due.items() if wanted]
+        missed = told_by_first(lambda: self.log.saved_without(step, kinds))
+        return dataclasses.replace(stop, log=False, save=False) if missed else None
+
+    def _go_back(self, error: FloatingPointError) -> int:
+        """Takes up the newest checkpoint again; the data goes on from where it stands.
+
+        Raises:
+          FloatingPointError: `error`, where that is not asked for, not possible or of no use.
+        """
+        if self.trainer.bad_steps != "go_back" or not self._checkpointer:
+            raise error
+        self._checkpointer.wait()
+        self._note_save()
+        path = told_by_first(lambda: latest_checkpoint(self.model_dir))
+        self._returns.append(path)
+        if path is None or self._returns.count(path) > MOST_RETURNS:
+            raise error
+        self.progress.note(f"Going back to {path}, and on with the data that comes next: {error}")
+        self.trainer.state, specs = None, self.trainer.specs  # its memory is needed
+        self.trainer.state = from_disk(restore(path, specs.on_disk).state, specs)
+        step = int(self.trainer.state.step)
+        self.log.write("returned", step=step, reason=str(error))
+        self._recall(step)
+        return step
+
+    def _close(self, hurry: bool = False) -> None:
+        for line in [*self.stream.told(), *getattr(self.infer_evaluator, "told", list)()]:
+            self.progress.note(line)
+        if self._checkpointer:
+            with self.progress.busy("finishing the checkpoint"):
+                self._checkpointer.close(hurry and jax.process_count() > 1)
+            self._note_save()
+        self.log.close()
+        self.stream.close()
+        self._writers.close()
+
+    def writer(self, name: str) -> metric_writers.MetricWriter:
+        """Where the metrics of `<model_dir>/<name>` go; silent on all hosts but the first."""
+        return self._writers(name)
+
+    def _compile(self) -> None:
+        step, started = int(self.trainer.state.step), time.monotonic()
+        with self.progress.busy("compiling the train step"), self.log.timed("compile", step=step):
+            self.trainer.compile(self.stream.global_batch)
+        seconds = time.monotonic() - started
+        self.writer("train").write_scalars(step, {"timing/compilation_seconds": seconds})
+        self.progress.note(f"The train step is compiled ({seconds:.0f} s).")
+
+    def _train_until(self, step: int, until: int):
+        """Trains; returns the step reached and its metrics since the last stop."""
+        started, self.trainer.wait_seconds, totals = time.monotonic(), 0.0, Totals()
+        before, waited, judged = started, 0.0, step
+        for reached, sums in self.trainer.training_steps(self.stream, until):
+            step, now = reached, time.monotonic()
+            if sums is not None:
+                judged += 1
+                self._judge(judged, sums)
+            totals.add(sums)
+            seconds, wait = now - before, self.trainer.wait_seconds - waited
+            before, waited = now, self.trainer.wait_seconds
+            self.progress.step(step, sums, wait)
+            if stall := self._stalls.step(seconds, wait):
+                self.log.write("stall", step=step, seconds=seconds, reason=stall.reason)
+            if self._checkpointer:
+                self._checkpointer.check()
+                self._note_save()
+            self.trainer.leaves = self._interruption.requested()
+        seconds = time.monotonic() - started
+        if not totals.get("steps"):  # none, or all of them were skipped
+            return step, None
+        figures = metrics.summarize(totals.data, seconds, self.trainer.partitioner.mesh.size)
+        figures["data/wait_share"] = self.trainer.wait_seconds / seconds
+        if self.progress.peak_share:
+            rate = figures["timing/steps_per_second"]
+            figures["device/mfu"] = rate * self.progress.peak_share
+        if (held := flops.peak_bytes()) is not None:
+            figures["device/peak_bytes"] = float(held)
+        return step, figures
+
+    def _judge(self, step: int, sums: Mapping[str, np.ndarray]) -> None:
+        """Raises a FloatingPointError where the sums of a step say that the run has gone wrong."""
+        loss, norm = float(sums["loss"]), float(sums.get("gradient_norm", 0.0))
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise FloatingPointError(
+                f"The loss at step {step} is {loss} and its gradients' norm {norm}; no checkpoint "
+                f"is written. {REMEDY}"
+            )
+        if not sums.get(SKIPPED):
+            self._skipped = 0
+            return
+        self._skipped += 1
+        self.log.write("skipped", step=step)
+        if self._skipped >= MOST_SKIPPED:
+            raise FloatingPointError(
+                f"The last {self._skipped} steps, to step {step}, were skipped: loss or gradients "
+                f"are not finite, or far from what they were. {REMEDY}"
+            )
+
+    def _arrive(self, stop: triggers.Stop, figures: dict[str, float] | None) -> bool:
+        """Does what is due at a stop; True if an action ends the run."""
+        ended = False
+        if figures:
+            if stop.log:
+                self._report(stop.step, figures)
+            ended = self._act("TRAIN", {"train": figures})
+        if stop.save:
+            self._save(stop.step)
+        results, over = self._measure(stop.step, stop.evaluate, stop.infer)
+        best = self._checkpointer.best if self._checkpointer else None
+        is_best = bool(best) and best.note(stop.step, results)
+        if is_best:
+            self.progress.note(f"step {stop.step:,}  the best so far by {self.save_cfg.metric}")
+            if not stop.save:
+                self._save(stop.step)
+        decoded = results.get("inference_eval") if jax.process_index() == 0 else None
+        if decoded and (not (best and best.keep) or best.leads(stop.step)):
+            predictions_file.publish(self.model_dir, decoded, stop.step)
+        self._fill_in(stop.step, stop.evaluate)
+        if stop.log:
+            self._writers.flush()
+        return ended or over
+
+    def _report(self, step: int, figures: dict[str, float] | None) -> None:
+        """Writes the metrics since the last stop down, before a checkpoint can be whole."""
+        if figures:
+            data = data_metrics(of_all_hosts(self.stream.counts()))
+            self.writer("train").write_scalars(step, {**figures, **data})
+            self._writers.flush()
+            self.progress.report(step, figures)
+
+    def _measure(self, step: int, evaluate: bool, infer: bool) -> tuple[dict[str, dict], bool]:
+        """What evaluations find, by kind, and whether an action ends the run for it."""
+        results, ended = {}, False
+        if evaluate:
+            results["training_eval"] = self._evaluate(step)
+            ended |= self._act("TRAIN_EVAL", results["training_eval"])
+        if infer and self.infer_evaluator:
+            results["inference_eval"] = self._infer(step)
+            ended |= self._act("INFER_EVAL", results["inference_eval"])
+        return results, ended
+
+    def _save(self, step: int) -> None:
+        if not self._checkpointer:
+            return
+        state = to_disk(self.trainer.state, self.trainer.specs)
+        with self.progress.busy(f"saving checkpoint_{step}"):
+            started = time.monotonic()
+            self._checkpointer.wait()  # for the one before it
+            self._note_save()
+            saves = self._checkpointer.save(step, state, self.stream.save)
+            seconds = time.monotonic() - started
+        if saves:
+            self._saving = step
+            self.log.write("save", step=step, seconds=round(seconds, 3))
+            self.progress.note(f"step {step:,}  saving checkpoint_{step}")
+
+    def _note_save(self) -> None:
+        """Says that the checkpoint on its way is whole, once it is."""
+        if self._saving is not None and not self._checkpointer.saving:
+            step, self._saving = self._saving, None
+            if step == self._checkpointer.last_whole:
+                self.progress.saved(step)
+                self.log.write("saved", step=step)
+
+    def _evaluate(self, step: int) -> dict[str, dict[str, float]]:
+        results = {}
+        for task, batches in self.eval_sets.items():
+            with (
+                self.progress.busy(f"evaluating {task}"),
+                self.log.timed("evaluate", step=step, task=task) as noted,
+            ):
+                results[task] = values = self.trainer.evaluate(self._asking(batches))
+                noted["metrics"] = numbers({task: values})
+            self.writer(f"training_eval/{task}").write_scalars(step, values)
+            self.progress.note(
+                f"step {step:,}  validation of {task}: loss {values[LOSS]:.3f}  "
+                f"accuracy {values['accuracy']:.3f}{self.watch.reference(step)}"
+            )
+        return results
+
+    def _asking(self, items: Iterable[Any]) -> Iterator[Any]:
+        """The items; Interrupted behind any of them at which all hosts are to leave."""
+        for item in items:
+            yield item
+            self._interruption.ask()
+
+    def _fill_in(self, step: int, evaluates: bool) -> None:
+        """Has the user's sentences filled in, where that is due."""
+        if not self.watch.fills_in(step, self._infilled, evaluates):
+            return
+        self._infilled, started = step, time.monotonic()
+        with self.progress.busy("filling in sentences"):
+            filled = self._infill(self.trainer.state.params)
+        seconds = round(time.monotonic() - started, 3)
+        pairs = dict(zip(self._infill.sentences, filled, strict=True))
+        self.log.write("infill", step=step, seconds=seconds, sentences=pairs)
+        texts = {f"infill/{i}": text for i, text in enumerate(filled)}
+        self.writer("train").write_texts(step, texts)
+        for text in filled:
+            self.progress.note(f"step {step:,}  {text}")
+
+    def _infer(self, step: int) -> dict[str, dict[str, Any]]:
+        with self.progress.busy("decoding"), self.log.timed("infer", step=step) as noted:
+            results = self.infer_evaluator.evaluate(self.trainer.state.params, step, self._asking)
+            noted["metrics"] = numbers(results)
+        for task, values in results.items():
+            self.progress.note(f"step {step:,}  {task}: {_listed(values)}")
+        return results
+
+    def _act(self, mode: str, results: Mapping[str, Mapping[str, float]]) -> bool:
+        """Whether an action ends the run: asked on the first host, which alone has all results."""
+        actions = self.actions.get(mode, ())
+        if not actions:
+            return False
+        ended = False
+        if jax.process_index() == 0:
+            for action in actions:
+                ended |= action.run(self.trainer.state, metrics_by_task=results)
+        return bool(multihost_utils.broadcast_one_to_all(np.int32(ended)))
+
+
+def nothing_left(model_dir: str, step: int) -> str:
+    """What a run says that is at its end."""
+    return (
+        f"{model_dir} is at step {step:,}: nothing is left to do. Raise TRAIN_STEPS above {step} "
+        "to train on."
+    )
+
+
+def _reason(error: tf.errors.OpError) -> str:
+    text = re.sub(r"\{\{.*?\}\} ?", "", error.message.strip().splitlines()[0])
+    return text if len(text) < 300 else f"{text[:60]} … {text[-230:]}"
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    numbers = {k: v for k, v in values.items() if isinstance(v, int | float)}
+    shown = lambda v: f"{v:,}" if isinstance(v, int) else f"{v:.4g}"
+    return "  ".join(f"{k} {shown(v)}" for k, v in numbers.items())

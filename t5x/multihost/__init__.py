@@ -1,0 +1,1 @@
+"""What several hosts do together: start-up check, broadcast, preemption."""

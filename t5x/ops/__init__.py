@@ -1,0 +1,1 @@
+"""Attention and feed-forward kernels with hand-written gradients."""

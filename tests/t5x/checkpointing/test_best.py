@@ -1,0 +1,124 @@
+"""Which checkpoints are the best: by value, over restarts, and never deleted."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from fakes import toy
+from t5x.checkpointing import best as best_checkpoint
+from t5x.checkpointing.best import BestCheckpoints
+from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig, checkpoint_paths
+from t5x.checkpoints import Checkpointer
+
+METRIC = "inference_eval/toy/exact"
+
+
+def results(value):
+    return {"inference_eval": {"toy": {"exact": value}}}
+
+
+def saved(folder, *steps):
+    """Folders that count as whole checkpoints."""
+    for step in steps:
+        (folder / f"checkpoint_{step}").mkdir()
+        (folder / f"checkpoint_{step}" / "checkpoint").write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("mode", "keep", "values", "best", "news"),
+    [
+        ("max", 1, [0.5, 0.9, 0.7], [2], [True, True, False]),
+        ("min", 1, [0.5, 0.9, 0.7], [1], [True, False, False]),
+        ("max", 2, [0.5, 0.9, 0.7], [2, 3], [True, True, True]),
+        ("max", 1, [0.5, 0.5], [1], [True, False]),  # of equal ones the earlier
+        ("max", 1, [math.nan, 0.1], [2], [False, True]),
+    ],
+)
+def test_the_best_are_found_and_remembered(tmp_path, mode, keep, values, best, news):
+    found = BestCheckpoints(str(tmp_path), keep, METRIC, mode)
+    for step, (value, new) in enumerate(zip(values, news, strict=True), 1):
+        saved(tmp_path, step)
+        assert found.note(step, results(np.float32(value))) is new
+        assert found.leads(step) is (new and (keep == 1 or step < 3))
+    assert found.steps() == best
+    assert BestCheckpoints(str(tmp_path), keep, METRIC, mode).steps() == best
+    assert best_checkpoint.best_checkpoint(str(tmp_path)) == f"{tmp_path}/checkpoint_{best[0]}"
+    assert BestCheckpoints(str(tmp_path), keep, "training_eval/toy/loss", mode).steps() == []
+    record = json.loads((tmp_path / "best.json").read_text())
+    assert (record["metric"], record["mode"], record["keep"]) == (METRIC, mode, keep)
+
+
+def test_only_what_is_there_counts(tmp_path):
+    found = BestCheckpoints(str(tmp_path), 1, METRIC, "max")
+    found.note(1, results(0.9))
+    found.note(2, results(0.8))
+    assert found.steps() == []
+    saved(tmp_path, 2)
+    assert found.steps() == [2]
+
+
+def test_evaluations_of_another_kind_say_nothing(tmp_path):
+    found = BestCheckpoints(str(tmp_path), 1, METRIC, "max")
+    assert not found.note(1, {"training_eval": {"toy": {"loss": 1.0}}})
+    assert not found.note(1, {})
+    assert not BestCheckpoints(str(tmp_path), None, None, "max").note(1, results(0.5))
+    with pytest.raises(ValueError, match=r"measured only inference_eval/toy/other; set it to one"):
+        found.note(1, {"inference_eval": {"toy": {"other": 1.0}}})
+
+
+def test_the_best_outlives_newer_ones(tmp_path):
+    config = SaveCheckpointConfig(keep=1, keep_best=1, metric=METRIC)
+    state = {"target": {"w": np.ones(2, np.float32)}, "state": {"step": np.int32(0)}}
+    for step, value in [(1, 0.5), (2, 0.9), (3, 0.7), (4, 0.6)]:
+        with Checkpointer(str(tmp_path), config) as checkpointer:  # a restart each time
+            checkpointer.save(step, state)
+            checkpointer.best.note(step, results(value))
+    assert sorted(p.name for p in tmp_path.glob("checkpoint_*")) == ["checkpoint_2", "checkpoint_4"]
+    best = RestoreCheckpointConfig(str(tmp_path), mode="best")
+    assert checkpoint_paths(best) == [f"{tmp_path}/checkpoint_2"]
+
+
+def test_a_folder_without_a_best_one_is_refused(tmp_path):
+    saved(tmp_path, 5)
+    with pytest.raises(ValueError, match=r"no note of which is the best; train with utils.Save"):
+        checkpoint_paths(RestoreCheckpointConfig(str(tmp_path), mode="best"))
+    (tmp_path / "best.json").write_text("{")
+    with pytest.raises(ValueError, match=r"best.json is damaged .*; delete it"):
+        checkpoint_paths(RestoreCheckpointConfig(str(tmp_path), mode="best"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"keep_best": 1}, r"keep_best is 1 and .metric None, which names no metric"),
+        ({"keep_best": 1, "metric": "toy/exact"}, r"names no metric of a task; set it to 'infer"),
+        ({"metric": METRIC}, r"but .keep_best None, so no checkpoint is kept for it"),
+        ({"keep_best": 1, "metric": METRIC, "mode": "most"}, r"mode is 'most'; set it to 'max'"),
+        ({"keep_best": -1, "metric": METRIC}, r"keep_best is -1; set it to 1 or more"),
+    ],
+)
+def test_settings_that_choose_nothing_are_refused(settings, said):
+    with pytest.raises(ValueError, match=said):
+        SaveCheckpointConfig(**settings)
+
+
+def test_a_run_saves_its_best_evaluation_beside_its_newest(tmp_path, monkeypatch):
+    """Evaluated at 2, 4, 6 and 8, saved at 8 alone: of the best, 4, there is a checkpoint."""
+    values = {2: 3.0, 4: 1.0, 6: 2.0, 8: 2.5}
+    seen = []
+
+    def evaluate(self, batches):
+        seen.append(int(self.state.step))
+        loss = values[seen[-1]]
+        return {"loss_per_nonpadding_target_token": loss, "accuracy": 0.0}
+
+    monkeypatch.setattr("t5x.trainer.Trainer.evaluate", evaluate)
+    metric = f"training_eval/{toy.TASK}/loss_per_nonpadding_target_token"
+    save = {"period": 8, "keep": 1, "keep_best": 1, "metric": metric, "mode": "min"}
+    toy.train(
+        tmp_path, save, train_eval_dataset_cfg=toy.data("validation"), eval_period=2, stats_period=2
+    )
+    assert seen == [2, 4, 6, 8]
+    assert sorted(p.name for p in tmp_path.glob("checkpoint_*")) == ["checkpoint_4", "checkpoint_8"]

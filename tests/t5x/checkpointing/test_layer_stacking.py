@@ -1,0 +1,83 @@
+"""Stacking layers and taking them apart again are inverse, pure, and refuse what does not stack."""
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from t5x.checkpointing.layer_stacking import stack_layers, unstack_layers
+
+
+def layer(i):
+    return {"mlp": {"kernel": np.full((2, 3), i, np.float32)}, "norm": np.full(2, i, np.float32)}
+
+
+def tree(n=3):
+    encoder = {f"layers_{i}": layer(i) for i in range(n)} | {"encoder_norm": np.ones(2)}
+    return {"target": {"encoder": encoder, "embedding": np.zeros((4, 2))}, "state": {"step": 7}}
+
+
+def equal(a, b):
+    return jax.tree.structure(a) == jax.tree.structure(b) and jax.tree.all(
+        jax.tree.map(lambda x, y: np.array_equal(x, y), a, b)
+    )
+
+
+def test_each_stacked_leaf_gains_a_leading_axis_in_the_layers_order():
+    # Twelve layers, so that sorting names as text (layers_10 before layers_2) would show.
+    encoder = stack_layers(tree(12))["target"]["encoder"]
+    assert set(encoder) == {"layers", "encoder_norm"}
+    assert encoder["layers"]["mlp"]["kernel"].shape == (12, 2, 3)
+    assert encoder["layers"]["norm"][:, 0].tolist() == list(range(12))
+
+
+def test_unstacking_undoes_stacking():
+    assert equal(unstack_layers(stack_layers(tree())), tree())
+
+
+def test_the_whole_state_of_training_survives_in_both_directions(golden):
+    state = golden.tree("final_state")
+    stacked = stack_layers(state)
+    assert equal(unstack_layers(stacked), state)
+    # A slot that Adafactor does not use is [1] on disk, so [N, 1] here.
+    slots = stacked["state"]["param_states"]["encoder"]["layers"]["attention"]["key"]["kernel"]
+    depth = golden.settings["config"]["num_encoder_layers"]
+    assert slots["m"].shape == (depth, 1)
+
+
+def test_both_can_be_traced():
+    stacked = jax.jit(stack_layers)(tree())
+    assert equal(stacked, stack_layers(tree()))
+    assert equal(jax.jit(unstack_layers)(stacked), tree())
+
+
+def test_shapes_and_shardings_go_the_same_way_as_arrays():
+    mesh = Mesh(np.array(jax.devices()[:2]), ("model",))
+    sharding = NamedSharding(mesh, PartitionSpec(None, "model"))
+    leaf = jax.ShapeDtypeStruct((2, 4), np.float32, sharding=sharding)
+    flat = {"layers_0": {"w": leaf}, "layers_1": {"w": leaf}}
+    stacked = stack_layers(flat)["layers"]["w"]
+    assert stacked.shape == (2, 2, 4)
+    assert stacked.sharding.spec == PartitionSpec(None, None, "model")
+    back = unstack_layers(stack_layers(flat))["layers_1"]["w"]
+    assert (back.shape, back.sharding) == ((2, 4), sharding)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"layers_0": layer(0), "layers_2": layer(2)}, "encoder has layers_2 but lacks layers_1"),
+        ({"layers_1": layer(1)}, "lacks layers_0"),
+        ({"layers_0": {"w": np.ones(2)}, "layers_1": {"w": np.ones(3)}}, r"\[3\] in layers_1"),
+        ({"layers_0": {"w": np.ones(2)}, "layers_1": {"v": np.ones(2)}}, "same parameters"),
+        ({"layers_0": layer(0), "layers": layer(0)}, "both `layers` and `layers_0`"),
+    ],
+)
+def test_what_does_not_stack_is_refused_by_name(bad, message):
+    with pytest.raises(ValueError, match=message):
+        stack_layers({"encoder": bad})
+
+
+def test_leading_axes_have_to_agree():
+    with pytest.raises(ValueError, match="leading axes"):
+        unstack_layers({"encoder": {"layers": {"w": np.ones((2, 3)), "v": np.ones((3, 3))}}})

@@ -1,0 +1,198 @@
+"""A restore takes all or says what it did not take, and refuses what does not fit."""
+
+import glob
+import json
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fakes.checkpoints import like, same, saved, state, zeros
+from t5x.checkpointing import lazy_array
+from t5x.checkpointing.config import RestoreCheckpointConfig
+from t5x.checkpointing.lazy_array import DamagedCheckpoint, LazyArray
+from t5x.checkpointing.reader import open_checkpoint
+from t5x.checkpointing.restore import restore
+
+
+@pytest.fixture
+def run(tmp_path):
+    return str(tmp_path / "run")
+
+
+def without(tree, *path):
+    *way, last = path
+    tree = dict(tree)
+    node = tree
+    for key in way:
+        node[key] = dict(node[key])
+        node = node[key]
+    del node[last]
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (state(width=5), r"encoder/w is \[3, 4\] and the model's \[3, 5\] \(1 more .*MODEL"),
+        (without(state(), "target", "decoder"), "has target/decoder/w, which the model does not"),
+        (state() | {"target": {"extra": np.ones(2)}}, "lacks target/extra; check the MODEL"),
+    ],
+)
+def test_a_checkpoint_of_another_model_is_refused(run, wanted, message):
+    folder = saved(run, 1)
+    with pytest.raises(ValueError, match=message):
+        restore(folder, wanted)
+    with pytest.raises(ValueError, match=message):
+        restore(folder, wanted, RestoreCheckpointConfig(folder), initial=zeros)
+
+
+def test_shapes_are_compared_before_numbers_are_read(run, monkeypatch):
+    folder = saved(run, 1)
+    monkeypatch.setattr(LazyArray, "read", lambda *_: pytest.fail("was read"))
+    with pytest.raises(ValueError, match="another shape"):
+        restore(folder, state(width=5))
+
+
+def test_a_file_cut_off_is_named_as_damage(run):
+    folder = saved(run, 1)
+    for path in glob.glob(f"{folder}/state/**/d/*", recursive=True):
+        os.truncate(path, os.path.getsize(path) // 2)
+    with pytest.raises(DamagedCheckpoint, match="incomplete or damaged"):
+        restore(folder, state())
+
+
+def flipped(folder):
+    """Changes 16 bytes of the largest file of a checkpoint's arrays."""
+    path = max(glob.glob(f"{folder}/state/**/d/*", recursive=True), key=os.path.getsize)
+    with open(path, "r+b") as file:
+        file.seek(os.path.getsize(path) // 2)
+        some = file.read(16)
+        file.seek(-len(some), os.SEEK_CUR)
+        file.write(bytes(b ^ 0x55 for b in some))
+
+
+@pytest.mark.parametrize("placed", [False, True])
+def test_flipped_bytes_are_damage_and_never_numbers(run, placed):
+    """Numbers that do not compress stand as they are in the file, so another one can be read."""
+    noise = np.random.default_rng(0).integers(0, 2**30, (64, 64)).astype(np.int32)
+    tree = {"target": {"w": noise.view(np.float32)}}
+    folder = saved(run, 1, tree=tree)
+    flipped(folder)
+    if placed:
+        tree = jax.tree.map(jnp.asarray, tree)
+    with pytest.raises(DamagedCheckpoint, match=r"target/w (is not what was saved|cannot be read)"):
+        restore(folder, like(tree))
+    with pytest.raises(DamagedCheckpoint):
+        open_checkpoint(folder)["target/w"].read()
+
+
+@pytest.mark.parametrize("placed", [False, True])
+@pytest.mark.parametrize("wrong", ["target/encoder/w", "state/step"])
+def test_an_array_is_held_to_the_digest_of_its_writer(run, placed, wrong):
+    folder = saved(run, 1)
+    path = f"{folder}/_CHECKPOINT_METADATA"
+    with open(path) as file:
+        noted = json.load(file)
+    noted["custom_metadata"]["digests"][wrong] ^= 1
+    with open(path, "w") as file:
+        json.dump(noted, file)
+    wanted = jax.tree.map(jnp.asarray, state()) if placed else state()
+    with pytest.raises(DamagedCheckpoint, match=rf"{wrong} is not what was saved \(its digest is"):
+        restore(folder, like(wanted))
+    with open(path, "w") as file:  # a later writer's, or T5X's
+        json.dump(noted | {"custom_metadata": {}}, file)
+    assert same(restore(folder, like(state())).state, state(1))
+
+
+def test_what_is_checked_may_still_be_rounded(run):
+    folder = saved(run, 1)
+    wanted = jax.tree.map(jnp.asarray, {"target": state()["target"]})
+    config = RestoreCheckpointConfig(folder, dtype="bfloat16")
+    found = restore(folder, like(wanted), config).state["target"]["encoder"]["w"]
+    assert found.dtype == jnp.bfloat16
+    assert np.array_equal(found, state()["target"]["encoder"]["w"].astype(jnp.bfloat16))
+
+
+def test_notes_cut_off_are_damage(run):
+    folder = saved(run, 1)
+    os.truncate(f"{folder}/_CHECKPOINT_METADATA", 100)
+    with pytest.raises(DamagedCheckpoint, match="_CHECKPOINT_METADATA is cut off or damaged"):
+        restore(folder, state())
+
+
+def test_a_partial_restore_names_what_was_missing_and_keeps_its_initial_value(run):
+    folder = saved(run, 1, tree=without(state(1), "target", "decoder"))
+    config = RestoreCheckpointConfig(folder, strict=False)
+    restored = restore(folder, state(9), config, initial=lambda: zeros())
+    assert "target/decoder/w" in restored.initial
+    assert not restored.state["target"]["decoder"]["w"].any()
+    assert same(restored.state["target"]["encoder"], state(1)["target"]["encoder"])
+    # The slots of a parameter that starts from scratch do so too; the others go on.
+    slots = restored.state["state"]["param_states"]
+    assert not slots["decoder"]["w"]["v"].any()
+    assert same(slots["encoder"], state(1)["state"]["param_states"]["encoder"])
+
+
+def test_what_the_model_lacks_is_left_out_if_not_strict(run):
+    folder = saved(run, 1)
+    wanted = without(state(), "target", "decoder")
+    del wanted["state"]
+    restored = restore(folder, wanted, RestoreCheckpointConfig(folder, strict=False))
+    assert restored.ignored == ("target/decoder/w",)
+    assert same(restored.state, without({"target": state()["target"]}, "target", "decoder"))
+
+
+def test_an_assignment_map_renames_and_leaves_out(run):
+    folder = saved(run, 1)
+    rules = [(r"(.*/)body/w(/.*)?", r"\1encoder/w\2"), (r"(target|state)/.*head/.*", None)]
+    wanted = {
+        "target": {"body": {"w": np.ones((3, 4), np.float32)}, "head": {"b": np.ones(2)}},
+        "state": {"step": np.int32(0)},
+    }
+    config = RestoreCheckpointConfig(folder, assignment_map=rules, strict=False)
+    restored = restore(folder, wanted, config, initial=lambda: wanted)
+    assert np.array_equal(restored.state["target"]["body"]["w"], state()["target"]["encoder"]["w"])
+    assert (restored.initial, restored.step) == (("target/head/b",), 1)
+    for rules, message in [
+        ([("nothing/.*", None)], "'nothing/.*', which matches no name of the model"),
+        ([("target/body/w", "target/elsewhere")], "target/elsewhere, which the checkpoint lacks"),
+    ]:
+        config = RestoreCheckpointConfig(folder, assignment_map=rules, strict=False)
+        with pytest.raises(ValueError, match=message):
+            restore(folder, wanted, config, initial=lambda: wanted)
+
+
+@pytest.mark.parametrize("other", ["none", "slots", "shapes"])
+def test_another_optimizer_starts_afresh_when_fine_tuning_and_is_refused_when_going_on(run, other):
+    tree = state(7)
+    if other == "none":
+        tree = {"target": tree["target"]}
+    elif other == "slots":
+        tree["state"]["param_states"]["encoder"]["w"].pop("m")
+    else:
+        tree["state"]["param_states"]["encoder"]["w"]["v"] = np.ones(1, np.float32)
+    folder = saved(run, 7, tree=tree)
+    restored = restore(folder, state(0), RestoreCheckpointConfig(folder), initial=zeros)
+    assert not restored.optimizer_restored
+    assert same(restored.state["target"], state(7)["target"])
+    assert same(restored.state["state"]["param_states"], zeros()["state"]["param_states"])
+    assert restored.step == 7
+    with pytest.raises(ValueError, match="does not fit this run's optimizer"):
+        restore(folder, state(0), initial=zeros)
+
+
+def test_an_evaluation_takes_the_parameters_alone(run):
+    folder = saved(run, 1)
+    wanted = {"target": state()["target"]}
+    assert same(restore(folder, wanted).state, wanted)
+
+
+def test_storage_that_is_away_is_not_damage():
+    def read():
+        raise ValueError("UNAVAILABLE: the bucket does not answer")
+
+    with pytest.raises(RuntimeError, match=r"kernel cannot be read now \(UNAVAILABLE"):
+        lazy_array._readable("kernel", read)

@@ -1,0 +1,73 @@
+"""Sentences with holes become ids, ids become sentences, and a network fills them in."""
+
+import jax
+import numpy as np
+import pytest
+
+from fakes import toy
+from t5x.inference import mask_filling
+from t5x.inference.mask_filling import Infill, encode, fill, fillings
+from t5x.partitioning import PjitPartitioner
+from t5x.train_state import state_specs
+
+VOCABULARY = toy.VOCABULARY  # bytes, from id 3 on
+FIRST = VOCABULARY.vocab_size - 1  # <extra_id_0>
+
+
+def test_holes_become_the_last_ids():
+    ids = encode("ab <extra_id_0> c <extra_id_1>", VOCABULARY)
+    a, b, c = (ord(letter) + 3 for letter in "abc")
+    assert ids == [a, b, FIRST, c, FIRST - 1, 1]
+
+
+def test_the_vocabulary_of_the_mini_corpus_knows_its_sentinels():
+    import seqio
+
+    vocabulary = seqio.SentencePieceVocabulary("data/ro_mini/ro_mini.model", extra_ids=0)
+    ids = encode("Copiii merg la <extra_id_0> în fiecare <extra_id_1>.", vocabulary)
+    pieces = [vocabulary.tokenizer.IdToPiece(i) for i in ids]
+    assert [p[-12:] for p in pieces if "extra" in p] == ["<extra_id_0>", "<extra_id_1>"]
+    assert "▁" not in pieces  # the full stop follows its hole at once
+
+
+def test_what_is_decoded_goes_into_its_holes():
+    letters = lambda text: [ord(letter) + 3 for letter in text]
+    ids = [FIRST, *letters("xy"), FIRST - 1, *letters("z"), FIRST - 2, 1, *letters("late"), 0]
+    found = fillings(ids, VOCABULARY)
+    assert found == {0: "xy", 1: "z", 2: ""}
+    assert fill("a <extra_id_0> b <extra_id_1>.", found) == "a [xy] b [z]."
+
+
+def test_a_model_that_knows_no_sentinels_yet_is_shown_too():
+    found = fillings([ord("x") + 3, 0, 0], VOCABULARY)
+    assert fill("a <extra_id_0> b <extra_id_1>", found) == "a [x] b []"
+
+
+@pytest.mark.parametrize(
+    ("sentences", "says"),
+    [
+        ("one <extra_id_0> text", "a text; set INFILL_SENTENCES to several"),
+        (["none"], r"whose holes are \[\]"),
+        (["<extra_id_1> <extra_id_0>"], r"whose holes are \[1, 0\]"),
+        (["a <extra_id_0>" + "b" * 20], "a sentence of 23 tokens and the model reads 16"),
+    ],
+)
+def test_what_cannot_be_filled_in_is_one_sentence(sentences, says):
+    with pytest.raises(ValueError, match=says):
+        mask_filling.check(sentences, VOCABULARY, toy.LENGTHS)
+
+
+def test_a_network_fills_them_in_alike_each_time():
+    model = toy.model()
+    partitioner = PjitPartitioner()
+    shapes = {"encoder_input_tokens": (8, 16), "decoder_input_tokens": (8, 16)}
+    specs = state_specs(model, partitioner, shapes)
+    params = toy.state(specs).params
+    sentences = ("ab <extra_id_0>", "<extra_id_0> c <extra_id_1>", "a <extra_id_0> d")
+    fill_in = Infill(sentences, model, partitioner, toy.LENGTHS)
+    with jax.log_compiles(False):
+        first, second = fill_in(params), fill_in(params)
+    assert first == second
+    assert len(first) == 3
+    assert first[0].startswith("ab [")
+    assert np.all(["[" in text and "extra_id" not in text for text in first])

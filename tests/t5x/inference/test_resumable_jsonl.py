@@ -1,0 +1,155 @@
+"""A file written chunk by chunk: a kill at any moment loses and doubles no line."""
+
+import contextlib
+import pathlib
+
+import pytest
+
+from t5x.inference import resumable_jsonl
+from t5x.inference.resumable_jsonl import ChunkedFile
+
+NOTES = {"checkpoint": "runs/a/checkpoint_5", "lengths": {"inputs": 8}}
+
+
+def opened(tmp_path, notes=NOTES):
+    return ChunkedFile(str(tmp_path / "tmp"), str(tmp_path / "out.jsonl"), notes)
+
+
+def lines(*texts):
+    return lambda path: pathlib.Path(path).write_text("".join(f"{text}\n" for text in texts))
+
+
+def test_chunks_become_one_file_in_order(tmp_path):
+    output = opened(tmp_path)
+    assert output.lines == 0
+    output.add(lines("a", "b"))
+    output.add(lines("c"))
+    assert output.lines == 3
+    output.merge()
+    assert (tmp_path / "out.jsonl").read_text() == "a\nb\nc\n"
+    output.forget()
+    assert [p.name for p in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_a_chunk_cut_short_does_not_count(tmp_path):
+    opened(tmp_path).add(lines("a", "b"))
+
+    def cut(path):
+        lines("c")(path)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        opened(tmp_path).add(cut)
+    again = opened(tmp_path)
+    assert again.lines == 2
+    again.add(lines("c", "d"))
+    again.merge()
+    assert (tmp_path / "out.jsonl").read_text() == "a\nb\nc\nd\n"
+
+
+def test_a_merge_cut_short_is_made_again(tmp_path):
+    output = opened(tmp_path)
+    output.add(lines("a"))
+    (tmp_path / "tmp" / "merged.tmp").write_text("half")
+    opened(tmp_path).merge()
+    assert (tmp_path / "out.jsonl").read_text() == "a\n"
+
+
+@pytest.mark.parametrize("removed", range(4))
+def test_a_merge_cut_short_while_it_tidies_up_is_gone_on_with(tmp_path, monkeypatch, removed):
+    output, left = opened(tmp_path), [removed]
+    for text in "abc":
+        output.add(lines(text))
+    remove = resumable_jsonl.gfile.remove
+
+    def cut(path):
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        remove(path)
+
+    with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+        patched.setattr(resumable_jsonl.gfile, "remove", cut)
+        output.merge()
+    again = opened(tmp_path)
+    assert again.finished
+    assert again.lines == (3 - removed)
+    assert (tmp_path / "out.jsonl").read_text() == "a\nb\nc\n"
+    (tmp_path / "out.jsonl").unlink()  # then what is left of the chunks is gone on with
+    again = opened(tmp_path)
+    assert not again.finished
+    for text in "abc"[again.lines :]:
+        again.add(lines(text))
+    again.merge()
+    assert (tmp_path / "out.jsonl").read_text() == "a\nb\nc\n"
+
+
+def test_the_tenth_chunk_comes_after_the_ninth(tmp_path):
+    output = opened(tmp_path)
+    for i in range(12):
+        output.add(lines(i))
+    output.merge()
+    assert (tmp_path / "out.jsonl").read_text().split() == [str(i) for i in range(12)]
+
+
+def test_lines_of_something_else_are_not_gone_on_with(tmp_path):
+    opened(tmp_path).add(lines("a"))
+    other = {**NOTES, "checkpoint": "runs/a/checkpoint_9"}
+    with pytest.raises(ValueError, match=r"checkpoint 'runs/a/checkpoint_5', and this is .*_9'"):
+        opened(tmp_path, other)
+    assert opened(tmp_path).lines == 1
+
+
+def test_without_a_line_anything_may_begin(tmp_path):
+    opened(tmp_path)
+    assert opened(tmp_path, {"checkpoint": "other"}).lines == 0
+
+
+def test_a_whole_file_is_known_until_it_is_forgotten(tmp_path):
+    output = opened(tmp_path)
+    output.add(lines("a"))
+    assert not output.finished
+    output.merge()
+    assert opened(tmp_path).finished
+    with pytest.raises(ValueError, match="made with checkpoint"):
+        opened(tmp_path, {**NOTES, "checkpoint": "other"})
+    output.forget()
+    assert not opened(tmp_path, {"checkpoint": "other"}).finished
+
+
+@pytest.mark.parametrize("removed", range(3))
+def test_forgetting_cut_short_leaves_what_can_begin_anew(tmp_path, monkeypatch, removed):
+    output = opened(tmp_path)
+    output.add(lines("a"))
+    output.merge()
+
+    def cut(folder):
+        for name in sorted(pathlib.Path(folder).iterdir(), reverse=True)[:removed]:
+            name.unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+        patched.setattr(resumable_jsonl.gfile, "rmtree", cut)
+        output.forget()
+    assert not opened(tmp_path, {"checkpoint": "other"}).finished
+
+
+def test_notes_are_written_whole_and_once(tmp_path, monkeypatch):
+    def cut(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(resumable_jsonl.gfile, "rename", cut)
+        with pytest.raises(KeyboardInterrupt):
+            opened(tmp_path)
+    assert not (tmp_path / "tmp" / "out.jsonl-notes.json").exists()
+    opened(tmp_path).add(lines("a"))
+    with monkeypatch.context() as patched:
+        patched.setattr(resumable_jsonl.gfile, "rename", cut)
+        assert opened(tmp_path).lines == 1
+
+
+def test_lines_of_an_earlier_version_are_told_as_such(tmp_path):
+    opened(tmp_path).add(lines("a"))
+    with pytest.raises(ValueError, match=r"with decode_fn that was not noted, and this is 'b'"):
+        opened(tmp_path, {**NOTES, "decode_fn": "b"})

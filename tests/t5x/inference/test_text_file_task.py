@@ -1,0 +1,101 @@
+"""Lines of a file as examples: each one, in order, as it stands."""
+
+import io
+import json
+import types
+
+import pytest
+import seqio
+
+from t5x.inference.text_file_task import line_task, longer_than
+
+BYTES = seqio.ByteVocabulary()
+LENGTHS = {"inputs": 16, "targets": 8}
+
+
+def examples(path, **settings):
+    task = line_task(str(path), BYTES, BYTES, "test", **settings)
+    dataset = task.get_dataset(LENGTHS, "test", shuffle=False)
+    return task, list(dataset.as_numpy_iterator())
+
+
+def texts(found, name="inputs"):
+    return [BYTES.decode(one[name].tolist()) for one in found]
+
+
+@pytest.mark.parametrize("content", ["și\n\nb", "și\n\nb\n", "și\r\n\r\nb\r\n"])
+def test_a_line_is_an_input_and_an_empty_one_too(tmp_path, content):
+    path = tmp_path / "questions.txt"
+    path.write_bytes(content.encode())
+    task, found = examples(path)
+    assert task.name == "questions"
+    assert texts(found) == ["și", "", "b"]
+    assert all(one["inputs"][-1] == 1 and one["targets"].tolist() == [1] for one in found)
+    assert "targets_pretokenized" not in found[0]
+
+
+def test_a_prefix_is_read_and_not_shown(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("x\ny\n")
+    task, found = examples(path, prefix="q: ")
+    assert texts(found) == ["q: x", "q: y"]
+    assert [one["inputs_pretokenized"] for one in found] == [b"x", b"y"]
+    assert longer_than(task, {"inputs": 4, "targets": 1}, "q: ") == [1, 2]
+    assert longer_than(task, {"inputs": 5, "targets": 1}, "q: ") == []
+
+
+def test_an_input_that_is_cut_has_its_end(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("x" * 40)
+    assert examples(path)[1][0]["inputs"].tolist() == [ord("x") + 3] * 15 + [1]
+
+
+def test_json_has_inputs_and_perhaps_targets(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    lines = [{"inputs": "a", "targets": "b", "id": 7}, {"targets": "", "inputs": "\n"}]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    _, found = examples(path)
+    assert (texts(found), texts(found, "targets")) == (["a", "\n"], ["b", ""])
+    assert found[0]["targets_pretokenized"] == b"b"
+
+
+def test_standard_input_is_text(monkeypatch):
+    monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=io.BytesIO(b"one\ntwo\n")))
+    task, found = examples("-")
+    assert (task.name, texts(found)) == ("stdin", ["one", "two"])
+
+
+def test_the_fingerprint_is_of_the_content(tmp_path):
+    prints = []
+    for name, text in [("a.txt", "x"), ("b.txt", "x"), ("c.txt", "y")]:
+        (tmp_path / name).write_text(text)
+        prints.append(examples(tmp_path / name)[0].source.fingerprint)
+    assert prints[0] == prints[1] != prints[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.txt", b"", r"a.txt is empty; there is nothing to decode"),
+        ("a.txt", b"fine\n\xff\xfe", r"Line 2 of .*a.txt is not UTF-8 \(invalid start byte at by"),
+        ("a.jsonl", b'{"inputs": "a"}\nb', r"Line 2 of .*a.jsonl is no JSON"),
+        ("a.jsonl", b'{"input": "a"}', r"Line 1 of .* give it a text \"inputs\""),
+        ("a.jsonl", b'["a"]', r"Line 1 of .* give it a text \"inputs\""),
+        ("a.jsonl", b'{"inputs": "a", "targets": 3}', r"Line 1 of .* a text \"targets\""),
+        (
+            "a.jsonl",
+            b'{"inputs": "a"}\n{"inputs": "b", "targets": "c"}',
+            r"Line 2 of .* has the fields inputs, targets and line 1 inputs; give all",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_refused(tmp_path, name, content, said):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=said) as caught:
+        examples(tmp_path / name)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match=r"infer.input_file /nowhere.txt cannot be read"):
+        examples("/nowhere.txt")

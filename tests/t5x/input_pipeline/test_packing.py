@@ -1,0 +1,98 @@
+"""Rows hold what seqio's converter would put into them, to the last id."""
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+
+from t5x.input_pipeline.packing import ConvertedRows, Rows
+
+LENGTHS = {"inputs": 9, "targets": 6}
+
+
+def examples(count, seed=0, shortest=1):
+    random = np.random.default_rng(seed)
+    draw = lambda length: random.integers(1, 50, random.integers(shortest, length + 1)).tolist()
+    return [{k: draw(n) for k, n in LENGTHS.items()} for _ in range(count)]
+
+
+def padded(some):
+    return {
+        k: np.array([x[k] + [0] * (n - len(x[k])) for x in some], np.int32).reshape(-1, n)
+        for k, n in LENGTHS.items()
+    }
+
+
+def converted(some, pack):
+    spec = {k: tf.TensorSpec([None], tf.int32) for k in LENGTHS}
+    dataset = tf.data.Dataset.from_generator(lambda: iter(some), output_signature=spec)
+    rows = list(seqio.EncDecFeatureConverter(pack=pack)(dataset, LENGTHS).as_numpy_iterator())
+    return {k: np.stack([row[k] for row in rows]) for k in rows[0]}
+
+
+def laid(some, pack, chunk):
+    rows = Rows(LENGTHS, pack)
+    for i in range(0, len(some), chunk):
+        rows.add(padded(some[i : i + chunk]))
+    rows.end()
+    return rows.first(rows.complete)
+
+
+def assert_same(found, wanted):
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+        assert found[name].dtype == value.dtype == np.int32
+
+
+@pytest.mark.parametrize("pack", [True, False])
+@pytest.mark.parametrize("shortest", [0, 1, 6])
+def test_rows_are_seqios(pack, shortest):
+    some = examples(50, shortest=shortest)  # several groups of 9, after each of which a row ends
+    assert_same(laid(some, pack, 7), converted(some, pack))
+
+
+def test_an_example_in_the_docstring():
+    some = [{"inputs": [7, 8, 1], "targets": [3, 1]}, {"inputs": [5, 1], "targets": [9, 4, 1]}]
+    found = {k: v.tolist() for k, v in laid(some, True, 2).items()}
+    assert found["encoder_segment_ids"] == [[1, 1, 1, 2, 2, 0, 0, 0, 0]]
+    assert found["decoder_input_tokens"] == [[0, 3, 0, 9, 4, 0]]
+    assert found["decoder_positions"] == [[0, 1, 0, 1, 2, 0]]
+
+
+@pytest.mark.parametrize("pack", [True, False])
+def test_rows_taken_one_by_one_and_carried_over_are_the_same(pack):
+    some = examples(40)
+    whole = laid(some, pack, 40)
+    rows, found = Rows(LENGTHS, pack), []
+    for i in range(0, 40, 5):
+        rows.add(padded(some[i : i + 5]))
+        while rows.complete:
+            found.append(rows.first(1))
+            rows.drop(1)
+        again = Rows(LENGTHS, pack)
+        again.load({k: np.array(v) for k, v in rows.state().items()})
+        rows = again
+    rows.end()
+    found.append(rows.first(rows.complete))
+    assert_same({k: np.concatenate([x[k] for x in found]) for k in whole}, whole)
+
+
+def test_no_rows_have_the_shapes_of_rows():
+    assert {k: v.shape for k, v in Rows(LENGTHS, False).first(0).items()} == {
+        "encoder_input_tokens": (0, 9),
+        **{f"decoder_{k}": (0, 6) for k in ("target_tokens", "input_tokens", "loss_weights")},
+    }
+    assert len(Rows(LENGTHS, True).first(0)) == 8
+
+
+def test_rows_made_elsewhere_are_handed_on():
+    rows = ConvertedRows({"a": np.zeros([4, 2], np.int32)})
+    assert rows.complete == 0
+    rows.add({"a": np.arange(6, dtype=np.int32).reshape(3, 2)})
+    assert rows.first(2)["a"].tolist() == [[0, 1], [2, 3]]
+    rows.drop(2)
+    rows.end()
+    again = ConvertedRows({"a": np.zeros([0, 2], np.int32)})
+    again.load(rows.state())
+    assert (again.complete, again.first(1)["a"].tolist()) == (1, [[4, 5]])

@@ -1,0 +1,66 @@
+"""Counts of one host and of several, under the names that dashboards know."""
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from t5x.input_pipeline.record_counts import data_metrics, of_all_hosts, told
+
+COUNTS = {
+    "b": {"read": 10, "skipped_blank": 1, "epochs": 3},
+    "a": {"read": 7, "skipped_blank": 0, "epochs": 2},
+}
+
+
+def test_names_of_metrics():
+    assert data_metrics(COUNTS) == {
+        "data/records/b": 10.0,
+        "data/skipped_blank/b": 1.0,
+        "data/epoch/b": 3.0,
+        "data/records/a": 7.0,
+        "data/skipped_blank/a": 0.0,
+        "data/epoch/a": 2.0,
+    }
+
+
+def test_one_host_knows_all():
+    assert of_all_hosts(COUNTS) == COUNTS
+    assert of_all_hosts({"a": {}}) == {"a": {}}
+
+
+def test_hosts_add_records_and_agree_on_epochs(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    other = lambda mine: np.stack([mine, mine + 5])  # five more of each, epochs too
+    monkeypatch.setattr(multihost_utils, "process_allgather", other)
+    found = of_all_hosts(COUNTS)
+    assert found["b"] == {"read": 25, "skipped_blank": 7, "epochs": 3}
+    assert found["a"] == {"read": 19, "skipped_blank": 5, "epochs": 2}
+
+
+def test_a_source_that_counts_nothing_asks_no_host(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(multihost_utils, "process_allgather", None)
+    assert of_all_hosts({"a": {}}) == {"a": {}}
+
+
+def test_it_tells_how_many_of_how_many_were_left_out_and_why():
+    counts = {"read": 1518, "skipped_empty": 3, "skipped_not_UTF-8": 5, "skipped_unknown_label": 10}
+    wanted = (
+        "Data of q, split 'test': of 1,518 records read 18 left out (1.2 %): "
+        "3 empty, 5 not UTF-8, 10 unknown label"
+    )
+    assert told("q", "test", counts) == wanted
+    assert (
+        told("q", "test", counts | {"epochs": 14}, always=True)
+        == f"{wanted}; 14 epochs, read ahead"
+    )
+    assert told("q", "test", {"read": 3, "examples": 3, "cut_inputs": 0}) is None
+    assert told("q", "test", {"read": 3}, always=True).endswith("3 records read, none left out")
+
+
+def test_what_was_cut_is_told_of_the_examples():
+    counts = {"read": 60, "examples": 120, "cut_inputs": 12, "cut_targets": 0}
+    assert told("q", "test", counts).endswith("of 120 examples made cut: 12 inputs (10.0 %)")
+    # Made twice over.
+    assert told("q", "test", counts, 60).endswith("of 60 examples cut: 6 inputs (10.0 %)")
+    assert told("q", "test", counts, 50).endswith("of 120 examples made cut: 12 inputs (10.0 %)")

@@ -1,0 +1,158 @@
+"""MODEL_DIR: where a run goes on, in the order that is promised."""
+
+import dataclasses
+import pathlib
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from fakes import toy
+from t5x import checkpoints
+from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
+from t5x.loop import model_dir
+from t5x.partitioning import PjitPartitioner
+from t5x.train_state import state_specs
+
+STATE = {"target": {"w": np.zeros(2, np.float32)}, "state": {"step": np.int32(3)}}
+
+
+def place(folder):
+    (pathlib.Path(folder) / "place").write_text("here")
+
+
+def checkpoint(folder, *steps, dataset=False):
+    config = SaveCheckpointConfig(save_dataset=True)
+    with checkpoints.Checkpointer(str(folder), config) as checkpointer:
+        for step in steps:
+            checkpointer.save(step, STATE, place if dataset else None)
+    return str(folder)
+
+
+def test_a_folder_is_made_and_left_empty(tmp_path):
+    model_dir.check_writable(str(tmp_path / "new" / "run"))
+    assert list((tmp_path / "new" / "run").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        ValueError, match=r"MODEL_DIR is .*file/run, which cannot be written \("
+    ) as e:
+        model_dir.check_writable(str(tmp_path / "file" / "run"))
+    assert "\n" not in str(e.value)
+
+
+def test_a_folder_that_hosts_do_not_share_is_refused(tmp_path, monkeypatch):
+    """Host 1 of a pod, whose host 0 writes elsewhere."""
+    monkeypatch.setattr(model_dir, "_make", lambda *_: None)
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    with pytest.raises(ValueError, match=r"host 1 does not share with host 0.* gs:// bucket") as e:
+        model_dir.check_writable(str(tmp_path), seconds=0.0)
+    assert "\n" not in str(e.value)
+
+
+def test_a_damaged_checkpoint_of_the_run_is_passed_over_for_the_one_before(tmp_path):
+    own = checkpoint(tmp_path / "own", 2, 5, 9)
+    damage = checkpoints.DamagedCheckpoint("It is damaged.")
+    start = model_dir.find_start(own, None)
+    earlier = model_dir.before(start, damage)
+    assert earlier == dataclasses.replace(start, path=f"{own}/checkpoint_5")
+    earliest = model_dir.before(earlier, damage)
+    with pytest.raises(checkpoints.DamagedCheckpoint, match=r"damaged. It is the only .* remove"):
+        model_dir.before(earliest, damage)
+    assert checkpoints.all_steps(own) == [2, 5, 9]  # nothing goes before something was read
+    model_dir.drop_after(earliest)
+    assert checkpoints.all_steps(own) == [2]
+    foreign = model_dir.find_start(str(tmp_path / "new"), RestoreCheckpointConfig(own))
+    with pytest.raises(checkpoints.DamagedCheckpoint, match=r"It is damaged\.$"):
+        model_dir.before(foreign, damage)
+    model_dir.drop_after(foreign)
+    model_dir.drop_after(model_dir.find_start(str(tmp_path / "new"), None))
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "gone"])
+def test_a_damaged_place_in_the_data_is_known(tmp_path, how):
+    own = checkpoint(tmp_path / "own", 2, dataset=True)
+    start = model_dir.find_start(own, None)
+    start.check_place()
+    path = pathlib.Path(start.dataset_folder) / "place"
+    if how == "gone":
+        path.unlink()
+    else:
+        path.write_text("her" if how == "cut" else "hare")
+    with pytest.raises(checkpoints.DamagedCheckpoint, match="dataset/place is missing or damaged"):
+        start.check_place()
+
+
+def test_the_runs_own_checkpoint_comes_before_the_one_it_began_with(tmp_path):
+    own = checkpoint(tmp_path / "own", 2, 5)
+    other = checkpoint(tmp_path / "other", 9)
+    restore = RestoreCheckpointConfig(other, mode="latest")
+    assert model_dir.find_start(own, restore).path == f"{own}/checkpoint_5"
+    assert model_dir.find_start(own, restore).config is None
+
+    started = model_dir.find_start(str(tmp_path / "new"), restore)
+    assert started.path == f"{other}/checkpoint_9"
+    assert started.config is restore
+
+    for none in (None, RestoreCheckpointConfig([])):
+        scratch = model_dir.find_start(str(tmp_path / "new"), none)
+        assert (scratch.path, scratch.dataset_folder) == (None, None)
+
+
+def test_training_starts_from_one_checkpoint(tmp_path):
+    other = checkpoint(tmp_path / "other", 1)
+    with pytest.raises(ValueError, match=r"mode is 'all'.* set it to 'specific' or 'latest'"):
+        model_dir.find_start(str(tmp_path / "new"), RestoreCheckpointConfig(other, mode="all"))
+    with pytest.raises(ValueError, match=r"no folder checkpoint_<step>"):
+        model_dir.find_start(str(tmp_path / "new"), RestoreCheckpointConfig(str(tmp_path)))
+
+
+def test_the_place_in_the_data_is_the_runs_own_unless_asked_for(tmp_path):
+    path = checkpoint(tmp_path / "run", 4, dataset=True)
+    folder = f"{path}/checkpoint_4/dataset"
+    start = model_dir.Start(f"{path}/checkpoint_4", None)
+    assert start.dataset_folder == folder
+    for wanted, found in ((False, None), (True, folder)):
+        config = RestoreCheckpointConfig(path, restore_dataset=wanted)
+        assert model_dir.Start(start.path, config).dataset_folder == found
+    assert model_dir.find_start(path, None).dataset_folder == folder
+    assert model_dir.find_start(path, None, keeps_place=False).dataset_folder is None
+
+
+def test_steps_of_another_run_count_on(tmp_path):
+    path = checkpoint(tmp_path / "run", 4)
+    begun = model_dir.Start(f"{path}/checkpoint_4", RestoreCheckpointConfig(path))
+    resumed, scratch = model_dir.find_start(path, None), model_dir.Start(None, None)
+    assert [s.foreign_step for s in (begun, resumed, scratch)] == [4, 0, 0]
+    assert [s.is_own for s in (begun, resumed, scratch)] == [False, True, False]
+    unnamed = model_dir.Start(f"{path}/converted", RestoreCheckpointConfig(path))
+    assert [s.known_step for s in (begun, scratch, unnamed)] == [4, 0, None]
+    assert unnamed.step == 0
+
+
+def test_a_vocabulary_that_is_the_copy_itself_survives(tmp_path):
+    copy = tmp_path / "vocabulary.model"
+    copy.write_bytes(b"pieces" * 200_000)
+    model = toy.model()
+    shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
+    specs = state_specs(model, PjitPartitioner(2), shapes)
+    model.output_vocabulary = types.SimpleNamespace(sentencepiece_model_file=str(copy))
+    model_dir.describe(str(tmp_path), model, specs)
+    assert copy.read_bytes() == b"pieces" * 200_000
+
+
+def test_a_run_is_described_by_its_parameters(tmp_path):
+    model = toy.model()
+    shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
+    specs = state_specs(model, PjitPartitioner(2), shapes)
+    model_dir.describe(str(tmp_path), model, specs)
+    lines = (tmp_path / "model-info.txt").read_text().splitlines()
+    count = sum(x.size for x in jax.tree.leaves(specs.state.params))
+    assert lines[-1] == f"parameters: {count:,}"
+    (kernel,) = [line for line in lines if line.startswith("encoder/layers_0/mlp/wi/kernel ")]
+    assert "(16, 32)" in kernel
+    assert "model" in kernel
+    assert not (tmp_path / "vocabulary.model").exists()  # bytes have no file

@@ -1,0 +1,126 @@
+"""Stops against the plain definition: every step asked one by one whether it is due."""
+
+import itertools
+
+import pytest
+
+from t5x.loop.triggers import Plan, Stop, check_periods, next_stop
+
+
+def walk(plan, step=0):
+    while stop := next_stop(step, plan):
+        yield stop
+        step = stop.step
+
+
+def test_the_table_of_the_module():
+    plan = Plan(total_steps=2_500, eval_period=1_000, save_period=2_000)
+    check_periods(plan)
+    assert list(walk(plan)) == [
+        Stop(1_000, log=True, evaluate=True, infer=True, save=False, end=False),
+        Stop(2_000, log=True, evaluate=True, infer=True, save=True, end=False),
+        Stop(2_500, log=True, evaluate=True, infer=True, save=True, end=True),
+    ]
+
+
+PLANS = [
+    Plan(total, eval_period, save_period, stats_period, infer_period, checkpoint_steps)
+    for total, eval_period, save_period, stats_period, infer_period, checkpoint_steps in (
+        itertools.product(
+            (1, 12, 17), (None, 4, 20), (None, 2, 8), (None, 1, 2), (None, 8), ((), (3, 5, 99))
+        )
+    )
+]
+
+
+def test_stops_are_the_due_steps_and_no_others():
+    for plan in PLANS:
+        assert list(walk(plan)) == due_stops(plan), plan
+
+
+def due_stops(plan):
+    log_period = plan.stats_period or plan.eval_period or plan.save_period
+
+    def due(step, period):
+        return bool(period) and (step % period == 0 or step == plan.total_steps)
+
+    expected = []
+    for step in range(1, plan.total_steps + 1):
+        end = step == plan.total_steps
+        stop = Stop(
+            step,
+            log=end or due(step, log_period),
+            evaluate=due(step, plan.eval_period),
+            infer=due(step, plan.infer_period or plan.eval_period),
+            save=due(step, plan.save_period)
+            or step in plan.checkpoint_steps
+            or (end and bool(plan.checkpoint_steps)),
+            end=end,
+        )
+        if any((stop.log, stop.evaluate, stop.infer, stop.save, stop.end)):
+            expected.append(stop)
+    return expected
+
+
+def test_a_resumed_run_stops_where_an_uninterrupted_one_does():
+    plan = Plan(total_steps=100, eval_period=20, save_period=40, stats_period=5)
+    whole = list(walk(plan))
+    for first in range(100):
+        assert list(walk(plan, first)) == [stop for stop in whole if stop.step > first]
+
+
+def test_nothing_is_left_at_the_end_or_past_it():
+    plan = Plan(total_steps=10, eval_period=5)
+    assert next_stop(10, plan) is None
+    assert next_stop(11, plan) is None
+
+
+def test_without_periods_there_is_only_the_end():
+    assert list(walk(Plan(total_steps=7))) == [
+        Stop(7, log=True, evaluate=False, infer=False, save=False, end=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (Plan(-1), "total_steps holds -1.*train.total_steps"),
+        (Plan(1e4), r"total_steps holds 10000\.0.*whole number"),
+        (Plan(10, eval_period=0), "eval_period holds 0.*at least 1.*train.eval_period"),
+        (Plan(10, eval_period=-5), "eval_period holds -5"),
+        (Plan(10, save_period=0), "save_period holds 0.*utils.SaveCheckpointConfig.period"),
+        (Plan(10, save_period=2.5), r"save_period holds 2\.5"),
+        (Plan(10, stats_period=0), "stats_period holds 0.*train.stats_period"),
+        (Plan(10, infer_period=True), "infer_period holds True"),
+        (Plan(10, checkpoint_steps=(3, -1)), "checkpoint_steps holds -1"),
+        (Plan(10, eval_period=1000, save_period=1500), "1500 and the eval period 1000 do not fit"),
+        (Plan(10, eval_period=1500, save_period=1000), "1000 and the eval period 1500 do not fit"),
+        (Plan(10, eval_period=100, stats_period=30), "30 does not divide eval_period 100"),
+        (Plan(10, eval_period=100, stats_period=200), "200 does not divide eval_period 100"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_one_sentence(plan, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        check_periods(plan)
+    assert str(caught.value).count(". ") == 0
+    assert str(caught.value).endswith(".")
+
+
+def test_a_run_cannot_start_past_its_end():
+    plan = Plan(total_steps=100)
+    check_periods(plan, first_step=100)
+    with pytest.raises(ValueError, match="total_steps is 100, but the run starts at step 101"):
+        check_periods(plan, first_step=101)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(10, eval_period=1000, save_period=10_000),
+        Plan(10, eval_period=10_000, save_period=1000, stats_period=100),
+        Plan(0),
+        Plan(10, save_period=7, checkpoint_steps=(1, 2, 500)),
+    ],
+)
+def test_plans_that_fit_pass(plan):
+    check_periods(plan)

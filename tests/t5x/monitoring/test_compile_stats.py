@@ -1,0 +1,44 @@
+"""What is compiled is counted, and found again where it was kept."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from t5x.monitoring import compile_stats
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """A place for programs, as small and quick as they may be, for one test."""
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
+    jax.config.update(names[1], 0.0)
+    jax.config.update(names[0], None)
+    yield str(tmp_path / "compiled")
+    for name, value in before.items():
+        jax.config.update(name, value)
+    jax.experimental.compilation_cache.compilation_cache.reset_cache()
+
+
+def test_a_program_is_compiled_once_and_then_found(cache):
+    jax.experimental.compilation_cache.compilation_cache.reset_cache()
+    compile_stats.keep(cache)
+    seen = compile_stats.Compilations()
+    x = jnp.arange(7.0)
+    compiled, found = len(seen.seconds), seen.found
+    program = lambda x: jnp.sin(x) * 3 + jnp.cos(x)
+    jax.jit(program).lower(x).compile()
+    assert (len(seen.seconds), seen.found) == (compiled + 1, found)
+    jax.clear_caches()
+    jax.jit(program).lower(x).compile()
+    assert seen.found == found + 1
+    assert re.search(r"XLA: \d+ programs compiled, \d+ found ready", seen.text())
+    assert re.search(r"This process: \d+\.\d\d GiB", seen.text())
+
+
+def test_a_place_that_jax_was_told_stays(cache):
+    jax.config.update("jax_compilation_cache_dir", "elsewhere")
+    compile_stats.keep(cache)
+    assert jax.config.jax_compilation_cache_dir == "elsewhere"

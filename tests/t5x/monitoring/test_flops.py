@@ -1,0 +1,65 @@
+"""The analytic count agrees with what XLA counts of an unrolled forward pass."""
+
+import types
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from t5x.examples.t5.network import T5Config, Transformer
+from t5x.monitoring.flops import peak_bytes, peak_flops, peak_share, step_flops
+
+
+@pytest.mark.parametrize("activations", [("relu",), ("gelu", "linear")])
+def test_a_forward_pass_of_one_layer(activations):
+    # One layer a stack, since XLA counts the body of a loop once; sizes where products with
+    # parameters dominate, since it counts both ways that attention may take, of which it takes one.
+    config = T5Config(
+        vocab_size=2048,
+        emb_dim=256,
+        num_heads=4,
+        head_dim=64,
+        mlp_dim=512,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        mlp_activations=activations,
+    )
+    model = Transformer(config=config)
+    inputs, targets = (jax.ShapeDtypeStruct((4, n), jnp.int32) for n in (32, 16))
+    apply = lambda v, i, t: model.apply(v, i, t, t, enable_dropout=False)
+    init = lambda i, t: model.init(jax.random.key(0), i, t, t, enable_dropout=False)
+    variables = jax.eval_shape(init, inputs, targets)
+    counted = jax.jit(apply).lower(variables, inputs, targets).compile().cost_analysis()["flops"]
+    assert step_flops(config, 4, 32, 16) / 3 == pytest.approx(counted, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("kind", "peak"),
+    [
+        ("TPU v4", 275e12),
+        ("TPU v5 lite", 197e12),
+        ("TPU v5", 459e12),
+        ("TPU v6 lite", 918e12),
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA H100 NVL", None),
+        ("cpu", None),
+        ("TPU v9", None),
+    ],
+)
+def test_peaks_are_known_or_not_told(kind, peak):
+    assert peak_flops(kind) == peak
+
+
+def test_the_share_of_the_peak_is_that_of_one_step_a_second():
+    config = T5Config(vocab_size=2048)
+    model = types.SimpleNamespace(module=types.SimpleNamespace(config=config))
+    ids = lambda length: jax.ShapeDtypeStruct((8, length), jnp.int32)
+    batch = {"encoder_input_tokens": ids(64), "decoder_target_tokens": ids(32)}
+    share = peak_share(model, batch, 4, "TPU v4")
+    assert share == pytest.approx(step_flops(config, 8, 64, 32) / (4 * 275e12))
+    assert peak_share(model, batch, 4, "cpu") is None
+    assert peak_share(types.SimpleNamespace(module=None), batch, 4, "TPU v4") is None
+
+
+def test_a_cpu_tells_of_no_peak_memory():
+    assert peak_bytes() is None

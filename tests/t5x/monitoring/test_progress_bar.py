@@ -1,0 +1,141 @@
+"""What is said of a run: lines in a log, one line redrawn on a terminal."""
+
+import io
+
+import numpy as np
+import pytest
+import rich.console
+
+from t5x.monitoring.progress_bar import LOSS, Progress, duration
+
+
+def console(terminal):
+    file = io.StringIO()
+    return file, rich.console.Console(
+        file=file, force_terminal=terminal, width=200, highlight=False, legacy_windows=False
+    )
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+SUMS = {"cross_ent_loss": 30.0, "z_loss": 2.0, "target_tokens": 10.0, "correct": 5.0}
+SUMS |= {"target_positions": 20.0, "input_positions": 40.0}
+SUMS = {key: np.float32(value) for key, value in SUMS.items()}
+FIGURES = {
+    LOSS: 5.1234,
+    "accuracy": 0.25,
+    "timing/tokens_per_second": 12345.6,
+    "timing/steps_per_second": 0.5,
+    "data/wait_share": 0.031,
+}
+
+
+def test_a_report_is_one_plain_line():
+    file, out = console(terminal=False)
+    with Progress(300, 0, out) as progress:
+        progress.step(1)
+        progress.report(100, FIGURES)
+        progress.note("checkpoint_100 saved")
+    report, note = file.getvalue().splitlines()
+    assert report.startswith("step 100/300  loss 5.123  accuracy 0.250  12,346 tokens/s  waiting")
+    assert "waiting for data 3%" in report
+    assert report.endswith("  6m 40s left")  # 200 steps at 0.5 a second
+    assert "MFU" not in report  # nobody knows the peak of this device
+    assert note == "checkpoint_100 saved"
+
+
+def test_a_terminal_shows_where_the_run_stands():
+    file, out = console(terminal=True)
+    clock = Clock()
+    with Progress(300, 100, out, peak_share=0.1, clock=clock) as progress:
+        for step in (101, 102, 103):
+            clock.now += 0.5
+            progress.step(step, SUMS, waited=0.05)
+        progress._bar.refresh()
+        progress.saved(100)
+        progress.step(104, SUMS)
+        with progress.busy("evaluating my_task"):
+            progress._bar.refresh()
+    text = file.getvalue()
+    for shown in ("step 103/300", "loss 3.200", "accuracy 0.500", "120 tokens/s", "MFU 20.0%"):
+        assert shown in text, shown
+    for shown in ("waiting for data 10%", "checkpoint_100", "1m 05s left", "evaluating my_task …"):
+        assert shown in text, shown
+
+
+def test_a_log_file_gets_a_line_a_minute():
+    file, out = console(terminal=False)
+    clock = Clock()
+    with Progress(1000, 0, out, clock=clock) as progress:
+        for step in range(1, 200):
+            clock.now += 1.0
+            progress.step(step, SUMS)
+    lines = file.getvalue().splitlines()
+    assert [line.split()[1] for line in lines] == ["60/1,000", "120/1,000", "180/1,000"]
+    assert lines[0].endswith(
+        "loss 3.200  accuracy 0.500  60 tokens/s  waiting for data 0%  15m 40s left"
+    )
+
+
+def test_a_report_begins_the_minute_anew():
+    file, out = console(terminal=False)
+    clock = Clock()
+    with Progress(1000, 0, out, clock=clock) as progress:
+        clock.now += 59.0
+        progress.report(59, FIGURES)
+        clock.now += 2.0
+        progress.step(61, SUMS)
+    assert len(file.getvalue().splitlines()) == 1
+
+
+def test_speed_forgets_what_no_step_took():
+    """An evaluation of an hour makes no step slow."""
+    _, out = console(terminal=False)
+    clock = Clock()
+    with Progress(1000, 0, out, clock=clock) as progress:
+        for step in range(1, 40):
+            if step == 20:
+                with progress.busy("evaluating"):
+                    clock.now += 3600.0
+            clock.now += 1.0
+            progress.step(step, SUMS)
+            assert progress.speed.steps_per_second in (None, 1.0)
+
+
+def test_a_note_is_in_the_log_too(caplog):
+    _, out = console(terminal=False)
+    with caplog.at_level("INFO"):
+        Progress(1, 0, out).note("checkpoint_100 is whole")
+    assert "checkpoint_100 is whole" in caplog.messages
+
+
+def test_brackets_in_a_note_are_text():
+    file, out = console(terminal=False)
+    with Progress(1, 0, out) as progress:
+        progress.note("set it to ['train', 'validation'] or [/] not")
+    assert "['train', 'validation'] or [/] not" in file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (59.9, "59s"),
+        (60, "1m 00s"),
+        (306, "5m 06s"),
+        (3599, "59m 59s"),
+        (3600, "1h 00m"),
+        (11045, "3h 04m"),
+        (86400, "1d 00h"),
+        (180000, "2d 02h"),
+    ],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text

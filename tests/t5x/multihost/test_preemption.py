@@ -1,0 +1,74 @@
+"""Ctrl-C and SIGTERM become a question between two steps; a second one ends the process."""
+
+import os
+import signal
+import threading
+
+import jax
+import pytest
+from jax.experimental import multihost_utils
+
+from t5x.multihost.preemption import Interruption
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_an_answer_and_no_exception(number):
+    with Interruption() as interruption:
+        assert not interruption.requested()
+        os.kill(os.getpid(), number)
+        assert interruption.requested()
+        assert interruption.ending
+        assert interruption.reason == signal.Signals(number).name
+
+
+def test_a_second_one_ends_at_once():
+    with Interruption() as interruption:
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert interruption.reason == "SIGTERM"
+
+
+def test_afterwards_signals_are_whose_they_were():
+    before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    with Interruption():
+        assert signal.getsignal(signal.SIGINT) != before[0]
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_in_a_pod_all_hosts_stop_at_the_question_that_is_agreed_on(monkeypatch):
+    """A Ctrl-C on one host alone must not take it out of what all do together."""
+    told = []
+    before = signal.signal(signal.SIGTERM, lambda *_: told.append("SIGTERM"))  # as JAX listens
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(multihost_utils, "reached_preemption_sync_point", lambda n: n == 3)
+    try:
+        with Interruption() as interruption:
+            assert not interruption.requested()
+            os.kill(os.getpid(), signal.SIGINT)
+            assert told == ["SIGTERM"]
+            assert not interruption.requested()
+            assert not interruption.ending
+            assert interruption.requested()
+            assert interruption.ending
+            assert interruption.requested()  # and stays so, whoever asks
+        with Interruption() as interruption:
+            assert [interruption.requested() for _ in range(3)] == [False, False, True]
+            assert interruption.reason == "a preemption notice"
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_outside_the_main_thread_nothing_is_caught():
+    caught = []
+
+    def work():
+        with Interruption() as interruption:
+            caught.append(interruption.requested())
+
+    before = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert caught == [False]
+    assert signal.getsignal(signal.SIGINT) == before

@@ -1,0 +1,207 @@
+"""Workers as real processes: who is missing or differs is named by all, and JAX starts after it."""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fakes.paths import ROOT
+from t5x.multihost import startup_check
+from t5x.multihost.startup_check import Place, data_facts, difference, facts, find_place, hold
+
+_WORKER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from t5x import roll_call
+
+port, count, index, commit, seconds = sys.argv[2], *map(int, sys.argv[3:5]), *sys.argv[5:7]
+try:
+    place = roll_call.Place(f"127.0.0.1:{port}", count, index)
+    print("started", flush=True)
+    sys.stdin.readline()  # its seconds begin when all have started
+    roll_call.hold(place, {"commit": commit}, float(seconds))
+    if len(sys.argv) > 7:
+        import jax
+        jax.distributed.initialize(place.address, count, index)
+        roll_call.agree("data", {"data of a_task": sys.argv[7]})
+    print("all are there")
+except (RuntimeError, ValueError) as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+def free_port():
+    with socket.create_server(("", 0)) as server:
+        return server.getsockname()[1]
+
+
+def meet(count, commits, seconds=60, data=None):
+    """What each of the workers that come says, by index; worker 0 comes last."""
+    port, running = free_port(), {}
+    for index in sorted(commits, reverse=True):
+        words = [
+            ROOT,
+            port,
+            count,
+            index,
+            commits[index],
+            seconds,
+            *([data[index]] if data else []),
+        ]
+        command = [sys.executable, "-c", _WORKER, *map(str, words)]
+        env = {"JAX_PLATFORMS": "cpu", "PATH": ""}
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+        )
+        assert process.stdout.readline() == "started\n"
+        running[index] = process
+    for process in running.values():
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    return {
+        index: process.communicate(timeout=240)[0].strip() for index, process in running.items()
+    }
+
+
+def test_workers_that_are_alike_go_on():
+    said = meet(4, dict.fromkeys(range(4), "abc"))
+    assert said == dict.fromkeys(range(4), "all are there")
+
+
+def test_a_missing_worker_is_named_by_all_that_are_there():
+    said = meet(4, {0: "abc", 1: "abc", 2: "abc"}, seconds=6)
+    assert len(set(said.values())) == 1
+    sentence = said[2]
+    assert sentence.startswith("RuntimeError: Worker 3 of 4 has not started within 6 s; run the ")
+    assert "tpu_logs.sh NAME ZONE 3" in sentence
+
+
+def test_several_missing_workers_are_named_together():
+    assert "Workers 1, 2 of 3 have not started" in meet(3, {0: "abc"}, seconds=0.5)[0]
+
+
+def test_without_worker_0_the_others_say_so():
+    said = meet(3, {1: "abc", 2: "abc"}, seconds=1)
+    assert all("Worker 0 of 3 has not answered at 127.0.0.1:" in text for text in said.values())
+
+
+def test_another_commit_is_refused_by_all_with_both_values():
+    said = meet(3, {0: "abc", 1: "abc", 2: "def"})
+    assert len(set(said.values())) == 1
+    assert said[1].startswith("ValueError: commit is abc on workers 0, 1 and def on worker 2; run ")
+
+
+def test_then_jax_starts_on_the_same_port_and_compares_the_data():
+    said = meet(2, {0: "abc", 1: "abc"}, data={0: "12 files", 1: "11 files"})
+    assert len(set(said.values())) == 1
+    expected = "ValueError: data of a_task is 12 files on worker 0 and 11 files on worker 1; let "
+    assert said[0].startswith(expected)
+
+
+def test_strangers_and_restarted_workers_do_no_harm():
+    """A port is looked at by others; and a worker that was killed while it waited comes again."""
+    place = Place(f"127.0.0.1:{free_port()}", 3, 2)
+    words = (ROOT, place.host_and_port[1], 3, 0, "abc", 60)
+    command = [sys.executable, "-c", _WORKER, *map(str, words)]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    with contextlib.ExitStack() as opened:
+        strangers = ("GET / HTTP/1.1", '[7, {"commit": "abc"}]', '"all"')
+        for line in (*strangers, '[1, {"commit": "old"}]', '[1, {"commit": "abc"}]'):
+            opened.enter_context(connected(place)).sendall(line.encode() + b"\n")
+        hold(place, {"commit": "abc"}, 60)
+    assert first.communicate(timeout=240)[0] == "started\nall are there\n"
+
+
+def connected(place):
+    end = time.monotonic() + 240
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError):
+            return socket.create_connection(place.host_and_port)
+        time.sleep(0.02)
+
+
+def test_a_port_that_is_taken_is_a_sentence():
+    with socket.create_server(("", 0)) as server:
+        place = Place(f"127.0.0.1:{server.getsockname()[1]}", 2, 0)
+        with pytest.raises(RuntimeError, match="another run may still be going on there"):
+            hold(place, {}, 1)
+
+
+def test_one_worker_waits_for_nobody():
+    hold(Place("nowhere:1", 1, 0), {}, 0)
+
+
+def test_a_place_is_what_was_given_or_what_the_machine_tells(monkeypatch):
+    assert find_place("a:1", 4, 2, 60) == Place("a:1", 4, 2)
+    with pytest.raises(ValueError, match="set --coordinator_address=HOST:PORT, --process_count=N"):
+        find_place("a:1", None, None, 60)
+    from jax._src import clusters
+
+    told = lambda *given: ("b:8482", 8, 3, None)
+    asked = "auto_detect_unset_distributed_params"
+    monkeypatch.setattr(clusters.ClusterEnv, asked, staticmethod(told))
+    assert find_place(None, None, None, 60) == Place("b:8482", 8, 3)
+
+    def hangs(*given):
+        raise RuntimeError("Failed to recognize coordinator address b")
+
+    monkeypatch.setattr(clusters.ClusterEnv, asked, staticmethod(hangs))
+    with pytest.raises(RuntimeError, match="Worker 0 has no address within 60 s"):
+        find_place(None, None, None, 60)
+
+
+# --- what is compared
+
+
+def test_facts_are_commit_python_packages_and_bindings():
+    long = "TASK_FEATURE_LENGTHS = \\\n    {'inputs': 512,\\\n     'targets': 114}\n"
+    found = facts(f"import tasks.romanian\n\n# A comment\nTRAIN_STEPS = 300\n{long}")
+    assert next(iter(found)) == "commit"
+    assert len(found["commit"].split()[0]) == 12
+    assert found["python"].startswith("3.")
+    assert found["package jax"]
+    assert found["gin TRAIN_STEPS"] == "300"
+    assert found["gin TASK_FEATURE_LENGTHS"] == "{'inputs': 512, 'targets': 114}"
+    assert "gin import tasks.romanian" in found
+
+
+def test_a_worker_that_cannot_read_its_files_says_so():
+    assert data_facts(lambda: {"a_task": {"files": 2}}) == {"data of a_task": '{"files": 2}'}
+
+    def corpora():
+        raise FileNotFoundError(2, "No such file or directory", "/data/a.jsonl")
+
+    reports = [{"data of a_task": "2 files"}, data_facts(corpora)]
+    assert difference(reports).startswith("data of a_task is 2 files on worker 0 and missing on ")
+    assert "/data/a.jsonl" in data_facts(corpora)["data on the disk"]
+
+
+def test_code_that_is_no_clone_is_no_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(startup_check, "ROOT", tmp_path)
+    assert facts("")["commit"] == "none, the code is no git clone"
+
+
+@pytest.mark.parametrize(
+    ("reports", "expected"),
+    [
+        ([{"commit": "a"}, {"commit": "a"}], None),
+        (
+            [{"commit": "a", "gin A": "1"}, {"commit": "a", "gin A": "2"}],
+            "gin A is 1 on worker 0 and 2 on worker 1; start all of them by the same command, ",
+        ),
+        (
+            [{"package jax": "1"}, {"package jax": "1"}, {"package jax": "1", "package x": "2"}],
+            "package x is missing on workers 0, 1 and 2 on worker 2; run bash launch/setup.sh ",
+        ),
+        (
+            [{"commit": "a", "python": "3.11.7"}, {"commit": "b", "python": "3.12.1"}],
+            "commit is a on worker 0 and b on worker 1 (and 1 more differ); run `git pull` ",
+        ),
+    ],
+)
+def test_the_first_difference_is_named_with_all_its_values(reports, expected):
+    found = difference(reports)
+    assert found == expected or found.startswith(expected)

@@ -1,0 +1,119 @@
+"""Attention written by hand is the softmax of its definition, and so is its gradient."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x.ops import attention
+from t5x.ops.attention import NEGATIVE, attend, attend_by_cudnn, sum_rows
+from t5x.partitioning import PjitPartitioner
+
+
+def plain(q, k, v, mask, bias):
+    logits = jnp.einsum("BQHK,BSHK->BHQS", q, k)
+    logits = logits if bias is None else logits + bias
+    logits = logits if mask is None else jnp.where(mask, logits, NEGATIVE)
+    return jnp.einsum("BHQS,BSHK->BQHK", jax.nn.softmax(logits), v)
+
+
+def arrays(scale=1.0):
+    rng = np.random.default_rng(0)
+    normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
+    q, k, v = normal(4, 6, 2, 8) * scale, normal(4, 5, 2, 8), normal(4, 5, 2, 8)
+    mask = jnp.asarray(rng.random((4, 1, 6, 5)) < 0.7).at[1, :, 2].set(False)
+    return q, k, v, mask, normal(1, 2, 6, 5)
+
+
+# A scale of 100 gives logits beyond what float32's exp can hold.
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+@pytest.mark.parametrize("parts", [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("filled", [False, True])  # a row that may look at nothing, or none
+def test_values_and_gradients_are_the_definitions(scale, parts, filled):
+    q, k, v, mask, bias = arrays(scale)
+    mask = mask | ~mask.any(-1, keepdims=True) if filled else mask
+    mask, bias = mask if parts[0] else None, bias if parts[1] else None
+    weights = jnp.sin(jnp.arange(q.size, dtype=jnp.float32)).reshape(q.shape)
+    weights = weights.at[1, 2].set(0)  # all is masked there: no loss ever comes from such a row
+
+    def scalar(attention):
+        chosen = (0, 1, 2, 4) if parts[1] else (0, 1, 2)
+        loss = lambda *xs: (attention(*xs) * weights).sum()
+        return jax.value_and_grad(loss, argnums=chosen)(q, k, v, mask, bias)
+
+    (found, found_grads), (wanted, wanted_grads) = scalar(attend), scalar(plain)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    for got, want in zip(found_grads, wanted_grads, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * scale)
+
+
+def test_a_row_that_may_look_at_nothing_attends_evenly():
+    q, k, v, mask, bias = arrays()
+    even = attend(q, k, v, mask, bias)[1, 2]
+    np.testing.assert_allclose(even, v[1].mean(0), rtol=1e-5)
+    grads = jax.grad(lambda *xs: attend(*xs)[1, 2].sum(), argnums=(0, 1, 2, 4))(q, k, v, mask, bias)
+    jax.tree.map(lambda grad: np.testing.assert_array_equal(grad, 0), grads)
+
+
+@pytest.mark.parametrize("near", [0, 4 * 2 * 16 * 16 * 2, 1e9])  # one head at a time, two, all
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_heads_may_take_turns_in_the_gradient(monkeypatch, near, partitions):
+    rng = np.random.default_rng(1)
+    q, k, v, weights = (jnp.asarray(rng.normal(size=(8, 16, 4, 8)), jnp.float32) for _ in range(4))
+    bias = jnp.asarray(rng.normal(size=(1, 4, 16, 16)), jnp.float32)
+    mask = jnp.asarray(rng.random((8, 1, 16, 16)) < 0.7).at[..., 0].set(True)
+    gradients = lambda f: jax.grad(
+        lambda q, k, v, bias: (f(q, k, v, mask, bias) * weights).sum(), argnums=(0, 1, 2, 3)
+    )
+    monkeypatch.setattr(attention, "platform", lambda: "tpu")
+    monkeypatch.setattr(attention, "NEAR", near)
+    with PjitPartitioner(num_partitions=partitions, devices=jax.devices()[:8]).activations():
+        found = jax.jit(gradients(attend))(q, k, v, bias)
+    for got, want in zip(found, gradients(plain)(q, k, v, bias), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+# 8 rows lie over 4 devices, 6 do not; 520 are 130 for each, more than are added one by one.
+@pytest.mark.parametrize("shape", [(8, 3), (6, 2), (520, 2)])
+def test_rows_are_summed_wherever_they_lie(shape):
+    x = jnp.arange(np.prod(shape), dtype=jnp.bfloat16).reshape(shape)
+    partitioner = PjitPartitioner(devices=jax.devices()[:4])
+    with partitioner.activations():
+        found = jax.jit(sum_rows)(x)
+    assert found.shape[0] == (4 if shape[0] % 4 == 0 else 1)
+    np.testing.assert_array_equal(found.sum(0), np.asarray(x, np.float32).sum(0))
+    assert found.dtype == jnp.float32
+
+
+@pytest.mark.parametrize("biased", [True, False])
+def test_cudnn_is_asked_for_the_same_attention(monkeypatch, biased):
+    q, k, v, mask, bias = arrays()
+    k, v, mask, bias = k[:, :4], v[:, :4], mask[..., :4].at[..., 0].set(True), bias[..., :4]
+    given, asked = (q, k, v, bias) if biased else (q, k, v), []
+
+    def by_xla(*args, implementation, **settings):
+        asked.append(implementation)
+        return by_jax(*args, implementation="xla", **settings)
+
+    by_jax = jax.nn.dot_product_attention
+    monkeypatch.setattr(jax.nn, "dot_product_attention", by_xla)
+    monkeypatch.setattr(attention, "platform", lambda: "gpu")
+
+    def both(attend):
+        loss = lambda q, k, v, bias=None: jnp.sin(attend(q, k, v, mask, bias)).sum()
+        return jax.value_and_grad(loss, argnums=range(len(given)))(*given)
+
+    (found, found_grads), (wanted, wanted_grads) = both(attend_by_cudnn), both(plain)
+    assert asked == ["cudnn"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    for got, want in zip(found_grads, wanted_grads, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_cudnn_is_refused_where_it_cannot_work(monkeypatch):
+    q, k, v, mask, bias = arrays()
+    with pytest.raises(ValueError, match=r"'cudnn', which works on GPUs alone, not on a cpu; set"):
+        attend_by_cudnn(q, k, v, mask, bias)
+    monkeypatch.setattr(attention, "platform", lambda: "gpu")
+    with pytest.raises(ValueError, match=r"even lengths, not 6 queries and 5 keys; change TASK_"):
+        attend_by_cudnn(q, k, v, mask, bias)

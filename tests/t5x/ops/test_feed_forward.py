@@ -1,0 +1,36 @@
+"""The feed-forward product written by hand is its definition, and so is its gradient."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x.ops.feed_forward import feed_forward
+
+
+def plain(activations, x, keep, wi, wo):
+    hidden = 1.0
+    for f, w in zip(activations, wi, strict=True):
+        hidden = f(x @ w) * hidden
+    return (hidden if keep is None else hidden * keep) @ wo
+
+
+@pytest.mark.parametrize("activations", [(jax.nn.relu,), (jax.nn.gelu, lambda x: x)])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_values_and_gradients_are_the_definitions(activations, dropped):
+    rng = np.random.default_rng(0)
+    normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
+    x, wo = normal(2, 3, 4), normal(5, 4)
+    wi = tuple(normal(4, 5) for _ in activations)
+    keep = jnp.asarray(rng.random((2, 1, 5)) < 0.5, jnp.float32) * 2 if dropped else None
+    weights = normal(2, 3, 4)
+
+    def scalar(product):
+        loss = lambda x, wi, wo: (product(activations, x, keep, wi, wo) * weights).sum()
+        return jax.value_and_grad(loss, argnums=(0, 1, 2))(x, wi, wo)
+
+    jax.tree.map(
+        lambda got, want: np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4),
+        scalar(feed_forward),
+        scalar(plain),
+    )

@@ -1,0 +1,92 @@
+"""The kernels compute what attention written with masks and a whole bias does, gradients too."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from preflight.compiler import compile_step
+from preflight.synthetic import Request
+from t5x.ops.attention import attend as plain
+from t5x.ops.flash_attention import Segments, attend
+from t5x.partitioning import PjitPartitioner
+
+BATCH, HEADS, WIDTH = 2, 2, 8
+
+
+def case(queries, keys, causal):
+    rng = np.random.default_rng(0)
+    normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
+    q, k, v = (normal(BATCH, n, HEADS, WIDTH) for n in (queries, keys, keys))
+    segments = lambda n: np.repeat([[1, 2, 3, 0], [1, 1, 4, 4]], -(-n // 4), 1)[:, :n]
+    looks = Segments(jnp.asarray(segments(queries)), jnp.asarray(segments(keys)), causal)
+    return q, k, v, looks, normal(HEADS, queries + keys - 1)
+
+
+def whole_bias(by_distance, queries, keys):
+    distance = jnp.arange(keys)[None] - jnp.arange(queries)[:, None]
+    return by_distance[:, distance + queries - 1][None]
+
+
+def mask_of(looks):
+    mask = (looks.queries[:, None, :, None] == looks.keys[:, None, None]) & (looks.queries > 0)[
+        :, None, :, None
+    ]
+    if looks.causal:
+        mask &= np.tril(np.ones(mask.shape[-2:], bool))
+    return mask | ~mask.any(-1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "biased", "causal"),
+    [
+        (114, 114, True, True),  # padded to one block
+        (300, 130, True, False),  # several blocks of queries, fewer keys
+        (114, 200, False, False),
+    ],
+)
+def test_values_and_gradients_are_those_of_masks_and_a_whole_bias(queries, keys, biased, causal):
+    q, k, v, looks, by_distance = case(queries, keys, causal)
+    weights = jnp.sin(jnp.arange(q.size, dtype=jnp.float32)).reshape(q.shape)
+    given = (q, k, v, by_distance)[: 3 + biased]
+
+    def flashed(q, k, v, by_distance=None):
+        return (attend(q, k, v, looks, by_distance) * weights).sum()
+
+    def wanted(q, k, v, by_distance=None):
+        bias = None if by_distance is None else whole_bias(by_distance, queries, keys)
+        return (plain(q, k, v, mask_of(looks), bias) * weights).sum()
+
+    argnums = tuple(range(len(given)))
+    found, found_grads = jax.jit(jax.value_and_grad(flashed, argnums))(*given)
+    value, grads = jax.jit(jax.value_and_grad(wanted, argnums))(*given)
+    np.testing.assert_allclose(found, value, rtol=1e-4)
+    for got, want in zip(found_grads, grads, strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
+
+
+def test_devices_take_their_own_examples_and_heads():
+    q, k, v, looks, by_distance = case(128, 128, False)
+    loss = lambda *xs: jnp.sin(attend(*xs[:3], looks, xs[3])).sum()
+    gradient = jax.grad(loss, argnums=(0, 3))
+    alone = jax.jit(gradient)(q, k, v, by_distance)
+    with PjitPartitioner(num_partitions=2, devices=jax.devices()[:4]).activations():
+        together = jax.jit(gradient)(q, k, v, by_distance)
+    for got, want in zip(together, alone, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_more_than_a_chip_holds_is_refused():
+    q, k, v, looks, by_distance = jax.eval_shape(lambda: case(2048, 1024, False))
+    with pytest.raises(ValueError, match=r"2048 queries and 1024 keys .* set it to 'xla'"):
+        jax.eval_shape(attend, q, k, v, looks, by_distance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tpu", ["v4-8", "v5e-8", "v5p-8", "v6e-8"])
+def test_the_train_step_with_kernels_compiles_for_a_tpu(tpu):
+    sizes = {"emb_dim": 128, "num_heads": 2, "head_dim": 64, "mlp_dim": 256}
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    network = {"vocab_size": 512, "dtype": "bfloat16", "attention": "flash", **sizes, **layers}
+    figures = compile_step(Request(tpu, network=network, batch=16, inputs=512, targets=114))
+    assert figures.kernels["flops"] > 0

@@ -1,0 +1,116 @@
+"""A run ends when its metric has been no better for so many evaluations, not sooner."""
+
+import math
+
+import pytest
+
+from fakes import toy
+from t5x import actions, trainer
+
+LOSS = "loss_per_nonpadding_target_token"
+
+
+def steps_until_the_end(values, **settings):
+    action = trainer.EarlyStoppingAction(metric=("toy", "exact"), **settings)
+    for step, value in enumerate(values, 1):
+        if action.run(None, {"toy": {"exact": value}}):
+            return step
+    return None
+
+
+@pytest.mark.parametrize(
+    ("values", "settings", "end"),
+    [
+        ([1, 2, 3, 4], {"mode": "max", "patience": 1}, None),
+        ([1, 2, 2, 2, 2], {"mode": "max", "patience": 3}, 5),
+        ([1, 2, 1, 1, 3, 1, 1, 1], {"mode": "max", "patience": 3}, 8),  # counted anew
+        ([3, 2, 2.5], {"mode": "min", "patience": 1}, 3),
+        ([1.0, 1.05, 1.2], {"mode": "max", "patience": 1, "atol": 0.1}, 2),
+        ([1.0, 1.11, 1.12], {"mode": "max", "patience": 1, "atol": 0.1}, 3),
+        ([10, 10.5, 12], {"mode": "max", "patience": 2, "rtol": 0.1}, None),
+        ([10, 10.5, 11], {"mode": "max", "patience": 2, "rtol": 0.1}, 3),
+        ([-10, -9.5], {"mode": "max", "patience": 1, "rtol": 0.1}, 2),
+        ([math.nan, math.nan], {"mode": "min", "patience": 2}, 2),
+        ([1, math.nan, 0.5], {"mode": "min", "patience": 2}, None),
+    ],
+)
+def test_it_waits_for_something_better(values, settings, end):
+    assert steps_until_the_end(values, **settings) == end
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_what_was_measured_before_counts(at):
+    values = [1, 2, 1, 3, 3, 2, 9]
+    past = [{"toy": {"exact": value}} for value in values]
+    action = trainer.EarlyStoppingAction(("toy", "exact"), "max", patience=2)
+    action.run(None, past[3])  # of a course that was left
+    ends = [action.recall(past[:at]), *(action.run(None, one) for one in past[at:])]
+    assert at - 1 + ends.index(True) == 5
+
+
+def test_a_run_that_had_ended_has_ended():
+    action = trainer.EarlyStoppingAction(("toy", "exact"), "max", patience=1)
+    measured = {20: {"toy": {"exact": 0.5}}, 10: {"toy": {"exact": 0.5}}, 30: {}}
+    recalled = lambda step: actions.recall(
+        {"INFER_EVAL": [action, object()]}, {"infer": measured, "evaluate": {}}.get, step
+    )
+    assert [recalled(step) for step in (0, 10, 19, 20, 30)] == [False, False, False, True, True]
+
+
+def test_a_run_that_is_killed_stops_where_it_would_have(tmp_path, monkeypatch):
+    """The best is at 4. Killed while 8 is evaluated, after its checkpoint: the run ends at 12."""
+    seen, killed = [], []
+
+    def evaluate(self, batches):
+        seen.append(int(self.state.step))
+        if seen[-1] == 8 and not killed:
+            killed.append(8)
+            raise MemoryError
+        return {LOSS: {4: 1.0, 8: 3.0, 12: 2.0}.get(seen[-1], 0.0), "accuracy": 0.0}
+
+    monkeypatch.setattr(trainer.Trainer, "evaluate", evaluate)
+
+    def train():
+        action = trainer.EarlyStoppingAction((toy.TASK, LOSS), "min", patience=2)
+        return toy.train(
+            tmp_path,
+            train_eval_dataset_cfg=toy.data("validation"),
+            actions={"TRAIN_EVAL": [action]},
+            total_steps=40,
+        )[0]
+
+    with pytest.raises(MemoryError):
+        train()
+    assert train() == 12
+    assert seen == [4, 8, 8, 12]
+    assert train() == 12  # and once more it is known at once
+    assert seen == [4, 8, 8, 12]
+
+
+def test_a_metric_that_is_not_measured_is_named():
+    action = actions.EarlyStoppingAction(("toy", "exact"), "max")
+    with pytest.raises(ValueError, match=r"\('toy', 'exact'\), which is not measured.*'loss'"):
+        action.run(None, {"toy": {"loss": 1.0}})
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"metric": "exact", "mode": "max"}, r"metric is 'exact'; set it to a task and a metric"),
+        ({"metric": ("a", "b"), "mode": "best"}, r"mode is 'best'; set it to 'max' or 'min'"),
+        ({"metric": ("a", "b"), "mode": "max", "patience": 0}, r"patience is 0; set it to 1 or"),
+        ({"metric": ("a", "b"), "mode": "max", "atol": -1}, r"atol is -1; set it to 0 or more"),
+    ],
+)
+def test_bad_settings_are_refused(settings, said):
+    with pytest.raises(ValueError, match=said):
+        trainer.EarlyStoppingAction(**settings)
+
+
+def test_actions_that_would_never_be_asked_are_refused():
+    actions.check_actions(None, ["TRAIN"])
+    actions.check_actions({"TRAIN": []}, ["TRAIN"])
+    with pytest.raises(ValueError, match=r"has 'EVAL', which is no time to act; set it to one of"):
+        actions.check_actions({"EVAL": []}, ["TRAIN"])
+    with pytest.raises(ValueError, match=r"'INFER_EVAL', but nothing is evaluated so; set train.i"):
+        actions.check_actions({"INFER_EVAL": []}, ["TRAIN", "TRAIN_EVAL"])

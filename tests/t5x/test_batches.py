@@ -1,0 +1,416 @@
+"""The stream: the same batches whatever the hosts, and the same after a kill as without."""
+
+import collections
+import json
+import sys
+import types
+
+import jax
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+
+import gin
+from fakes import toy
+from t5x import batches
+from t5x.multihost import broadcast
+from t5x.partitioning import PjitPartitioner
+
+CONVERTER = seqio.EncDecFeatureConverter
+
+
+def stream(rows=None, seed=0, **settings):
+    cfg = toy.data(**settings)
+    return batches.TrainStream(cfg, CONVERTER, rows or (0, cfg.batch_size), seed)
+
+
+def take(iterator, count):
+    return [next(iterator) for _ in range(count)]
+
+
+def equal(found, wanted):
+    assert len(found) == len(wanted)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """The stream of a single host: 4 batches of 8 unpacked examples."""
+    return take(stream(pack=False), 4)
+
+
+def letters(batch):
+    return [toy.VOCABULARY.decode(row.tolist()) for row in batch["encoder_input_tokens"]]
+
+
+@pytest.mark.parametrize("rows", [(4, 8), (2, 4), (7, 8)])
+def test_a_host_gets_its_rows_of_the_global_batch(whole, rows):
+    part = take(stream(rows, pack=False), 4)
+    equal(part, [{k: v[slice(*rows)] for k, v in batch.items()} for batch in whole])
+
+
+def test_an_epoch_in_order_holds_every_record_once():
+    epoch = take(stream(pack=False, shuffle=False, batch_size=6), 16)
+    seen = collections.Counter(text for batch in epoch for text in letters(batch))
+    assert seen == collections.Counter(toy.texts("train"))
+
+
+def test_the_seed_decides_the_order():
+    one, again, other = (take(stream(pack=False, batch_size=6, seed=s), 2) for s in (0, 0, 1))
+    equal(again, one)
+    assert list(map(letters, other)) != list(map(letters, one))
+
+
+def test_a_batch_has_upstreams_features_and_shapes():
+    packed = stream(batch_size=6)
+    batch = next(packed)
+    sides = {
+        f"{side}_{name}": (6, 16)
+        for side, names in (
+            ("encoder", ("input_tokens", "segment_ids", "positions")),
+            ("decoder", ("input_tokens", "target_tokens", "segment_ids", "positions")),
+        )
+        for name in names
+    } | {"decoder_loss_weights": (6, 16)}
+    assert {k: v.shape for k, v in batch.items()} == sides
+    assert {v.dtype for v in batch.values()} == {np.dtype("int32")}
+    assert {k: v.shape for k, v in packed.global_batch.items()} == sides
+    assert {v.dtype for v in packed.global_batch.values()} == {np.dtype("int32")}
+    assert batch["encoder_segment_ids"].max() > 1  # several examples share a row
+
+
+def test_after_a_kill_the_stream_goes_on_exactly_and_again(tmp_path):
+    undisturbed = stream(batch_size=6)
+    wanted = take(undisturbed, 3)
+    undisturbed.save(str(tmp_path / "a"))
+    wanted += take(undisturbed, 22)  # into the second epoch
+
+    second = stream(batch_size=6)
+    second.restore(str(tmp_path / "a"))
+    equal(take(second, 2), wanted[3:5])
+    second.save(str(tmp_path / "b"))
+    take(second, 1)
+
+    third = stream(batch_size=6)
+    take(third, 1)  # where it stood before does not matter
+    third.restore(str(tmp_path / "b"))
+    equal(take(third, 20), wanted[5:25])
+
+
+def test_what_was_saved_on_one_host_is_restored_on_two(tmp_path):
+    one = stream(batch_size=6, pack=False)
+    take(one, 2)
+    one.save(str(tmp_path))
+    wanted = take(one, 2)
+    for rows in ((0, 3), (3, 6)):
+        part = stream(rows, batch_size=6, pack=False)
+        part.restore(str(tmp_path))
+        equal(take(part, 2), [{k: v[slice(*rows)] for k, v in b.items()} for b in wanted])
+
+
+def test_a_position_of_another_shape_is_refused(tmp_path):
+    (tmp_path / "stream.json").write_text(json.dumps({"seed": 0, "shards": 5}))
+    with pytest.raises(ValueError, match=r"5 virtual shards and this run has 2; keep .*batch_size"):
+        stream(batch_size=6).restore(str(tmp_path))
+    with pytest.raises(ValueError, match=r"no position that .* set .*save_dataset=False .* again"):
+        stream(batch_size=6).restore(str(tmp_path / "nowhere"))
+    assert batches.saved_stream(str(tmp_path))["seed"] == 0
+    assert batches.saved_stream(str(tmp_path / "nowhere")) is None
+    assert batches.saved_stream(None) is None
+
+
+def test_a_corpus_too_small_for_its_shards_is_named():
+    pair = lambda split, shuffle_files, seed=None: toy.dataset(split).take(2)
+    few = seqio.Task(
+        "toy_few",
+        source=seqio.FunctionDataSource(pair, ["train"]),
+        preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos],
+        output_features=toy.data().provider.output_features,
+    )
+    with pytest.raises(
+        ValueError, match=r"toy_few has no example of split 'train' in shard 2 of 8"
+    ):
+        next(stream(mixture_or_task_name=few, batch_size=8))
+
+
+@pytest.mark.parametrize(
+    ("batch", "hosts", "count"),
+    [(128, 1, 8), (128, 8, 8), (128, 16, 16), (6, 1, 2), (6, 2, 2), (7, 1, 1), (12, 3, 12)],
+)
+def test_every_host_has_whole_shards(batch, hosts, count):
+    size = batch // hosts
+    for host in range(hosts):
+        assert batches.shard_count(batch, (host * size, host * size + size)) == count
+    assert batch % count == 0
+    assert count % hosts == 0
+
+
+def test_this_process_needs_all_rows_of_its_devices():
+    assert batches.host_rows(PjitPartitioner(2), 24) == (0, 24)
+    assert batches.host_rows(PjitPartitioner(8), 3) == (0, 3)
+    assert batches.host_rows(PjitPartitioner(devices=jax.devices()[:1]), 5) == (0, 5)
+
+
+def test_evaluation_batches_are_the_same_every_time_and_go_round():
+    cfg = toy.data("validation", mixture_or_task_name=toy.MIXED)
+    read = lambda rows, steps: batches.eval_sets(cfg, CONVERTER, rows, steps)
+    sets = read((0, 8), 6)
+    assert set(sets) == {toy.TASK, toy.BARE}
+    equal(read((0, 8), 6)[toy.TASK], sets[toy.TASK])
+    half = [{k: v[4:8] for k, v in batch.items()} for batch in sets[toy.TASK]]
+    equal(read((4, 8), 6)[toy.TASK], half)
+    seen = collections.Counter(text for batch in sets[toy.TASK] for text in letters(batch))
+    assert set(seen) == set(toy.texts("validation"))
+    # 48 rows of a split of 20: twice through, and 8 once more.
+    assert sum(seen.values()) == 48
+
+
+def test_a_task_without_the_split_is_not_evaluated():
+    cfg = toy.data("test")
+    assert batches.eval_sets(cfg, CONVERTER, (0, 8), 1) == {}
+
+
+def test_an_unregistered_task_names_the_nearest():
+    with pytest.raises(ValueError, match=r"'toy_cpoy', which is not registered .*'toy_copy'"):
+        _ = toy.data(mixture_or_task_name="toy_cpoy").provider
+    assert toy.data(mixture_or_task_name=toy.MIXED).provider.name == toy.MIXED
+
+
+def test_a_module_is_imported_for_its_tasks(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"'no_such_module', but there is no .*_TASK_MODULE to"):
+        toy.data(module="no_such_module")
+    (tmp_path / "needs_another.py").write_text("import no_such_module")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"needs the module 'no_such_module': install"):
+        toy.data(module="needs_another")
+
+
+def test_a_module_may_have_configurables_of_its_own_though_gin_is_locked(tmp_path, monkeypatch):
+    text = "import gin\n@gin.configurable(module='late_task')\ndef late(): pass\n"
+    (tmp_path / "late_task.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    gin.finalize()
+    try:
+        toy.data(module="late_task")
+        assert gin.config_is_locked()
+    finally:
+        gin.clear_config()
+    assert "late_task" in sys.modules
+
+
+def test_packing_operations_of_others_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"use_custom_packing_ops is True, .* set it to False"):
+        toy.data(use_custom_packing_ops=True)
+
+
+def test_vocabularies_must_be_the_models_and_fit_its_embedding():
+    batches.verify_matching_vocabs(toy.data(), toy.model())
+    with pytest.raises(ValueError, match=r"259 ids but network.T5Config.vocab_size is 128.* 384"):
+        batches.verify_matching_vocabs(toy.data(), toy.model(vocab_size=128))
+    other = toy.model()
+    other.output_vocabulary = seqio.ByteVocabulary(extra_ids=5)
+    with pytest.raises(ValueError, match=r"toy_copy encodes 'targets' .*output_vocabulary"):
+        batches.verify_matching_vocabs(toy.data(), other)
+
+
+def test_an_unreadable_vocabulary_is_named(tmp_path):
+    path = str(tmp_path / "no.model")
+    with pytest.raises(ValueError, match=r"no.model cannot be read .*sentencepiece_model_file"):
+        batches.vocabulary_size(seqio.SentencePieceVocabulary(path))
+
+
+@pytest.mark.parametrize("lengths", [None, {"inputs": 16}, {"inputs": 16, "targets": 0}])
+def test_lengths_must_be_given(lengths):
+    with pytest.raises(ValueError, match=r"TASK_FEATURE_LENGTHS\['(inputs|targets)'\] is (None|0)"):
+        batches.feature_shapes(toy.data(task_feature_lengths=lengths))
+    found = batches.feature_shapes(toy.data(batch_size=6))
+    assert found == {"encoder_input_tokens": (6, 16), "decoder_input_tokens": (6, 16)}
+
+
+class Asked:
+    """A source that notes what it is asked."""
+
+    def __init__(self):
+        self.peeks, self.adopted = [], None
+
+    def peek(self, split, count):
+        self.peeks.append((split, count))
+
+    def listing(self, split):
+        return {"files": [split]}
+
+    def adopt(self, split, told):
+        self.adopted = told
+
+
+def test_a_source_that_can_is_asked_for_its_first_record(monkeypatch):
+    one, other = Asked(), Asked()
+    with_split = types.SimpleNamespace(name="one", source=one, splits=["train", "dev"])
+    without = types.SimpleNamespace(name="other", source=other, splits=["train"])
+    monkeypatch.setattr(seqio, "get_subtasks", lambda provider: [with_split, without])
+    batches.check_corpus(toy.data("dev"))  # a mixture is read where it has the split
+    assert (one.peeks, other.peeks) == ([("dev", 1)], [])
+    assert one.adopted == {"files": ["dev"]}
+    with pytest.raises(ValueError, match=r"split is 'test', which .* set it to one of dev, train"):
+        batches.check_corpus(toy.data("test"))
+    batches.check_corpus(toy.data("test"), required=False)
+
+
+def test_what_is_found_on_the_first_host_is_told_to_all(monkeypatch):
+    wire = []
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    send = lambda value: wire.append(value) or value
+    monkeypatch.setattr(broadcast.multihost_utils, "broadcast_one_to_all", send)
+
+    def refuse():
+        raise ValueError("no such corpus")
+
+    assert broadcast.told_by_first(lambda: {"a": [1, "ș"]}) == {"a": [1, "ș"]}
+    with pytest.raises(ValueError, match="no such corpus"):
+        broadcast.told_by_first(refuse)
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    monkeypatch.setattr(broadcast.multihost_utils, "broadcast_one_to_all", lambda _: wire.pop(0))
+    never = lambda: pytest.fail("asked on another host")
+    assert broadcast.told_by_first(never) == {"a": [1, "ș"]}
+    with pytest.raises(ValueError, match="no such corpus"):
+        broadcast.told_by_first(never)
+
+
+def test_a_position_in_another_corpus_or_pipeline_is_refused(tmp_path):
+    first = stream(batch_size=6)
+    take(first, 1)
+    first.save(str(tmp_path))
+    with pytest.raises(ValueError, match=r"another pipeline than that of toy_copy .* run the code"):
+        stream(batch_size=6, shuffle=False).restore(str(tmp_path))
+    about = json.loads((tmp_path / "stream.json").read_text())
+    about["corpora"] = {toy.TASK: {"revision": "a" * 40, "files": 2}}
+    (tmp_path / "stream.json").write_text(json.dumps(about))
+    pinned = []
+    source = types.SimpleNamespace(pin=pinned.append, identity=lambda split: {"files": 3})
+    monkeypatch_source = types.SimpleNamespace(name=toy.TASK, source=source, splits=["train"])
+    other = stream(batch_size=6)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seqio, "get_subtasks", lambda provider: [monkeypatch_source])
+        batches.pin(toy.data(), batches.saved_stream(str(tmp_path)))
+        assert pinned == ["a" * 40]
+        with pytest.raises(ValueError, match=r"corpus of toy_copy as it was, .*bring its files"):
+            other.restore(str(tmp_path))
+
+
+def test_batches_are_those_of_seqios_converter():
+    """A stream of one shard gives the rows that seqio packs, in their order."""
+    cfg = toy.data(batch_size=4)
+    found = take(batches.TrainStream(cfg, CONVERTER, (0, 4), 0, shards=1), 6)
+    dataset = seqio.get_dataset(
+        cfg.provider,
+        cfg.task_feature_lengths,
+        CONVERTER(pack=True),
+        shuffle=True,
+        seed=0,
+        num_epochs=None,
+        shard_info=seqio.ShardInfo(0, 1),
+        batch_size=4,
+        verbose=False,
+    )
+    equal(found, list(dataset.take(6).as_numpy_iterator()))
+
+
+def test_another_converter_is_asked_for_its_rows(tmp_path):
+    class Other(seqio.EncDecFeatureConverter):
+        pass
+
+    cfg = toy.data(batch_size=6)
+    wanted = take(stream(batch_size=6), 4)
+    other = batches.TrainStream(cfg, Other, (0, 6), 0)
+    equal(take(other, 2), wanted[:2])
+    other.save(str(tmp_path))
+    again = batches.TrainStream(cfg, Other, (0, 6), 0)
+    again.restore(str(tmp_path))
+    equal(take(again, 2), wanted[2:])
+
+
+def test_a_stream_that_ends_says_after_how_much():
+    class Once(seqio.Task):
+        def get_dataset(self, *args, num_epochs=None, **kwargs):
+            return super().get_dataset(*args, num_epochs=1, **kwargs)
+
+    task = toy.data().provider
+    once = Once(
+        "toy_once",
+        source=task.source,
+        preprocessors=task.preprocessors,
+        output_features=task.output_features,
+        shuffle_buffer_size=4,
+    )
+    ending = stream(mixture_or_task_name=once, pack=False)
+    take(ending, toy.SPLITS["train"] // 8)
+    with pytest.raises(ValueError, match=r"toy_once ends after 12 batches .* not repeated"):
+        next(ending)
+
+
+def test_what_is_cut_off_is_counted_or_refused(monkeypatch):
+    short = {"task_feature_lengths": {"inputs": 5, "targets": 16}, "batch_size": 6, "pack": False}
+    source = toy.data().provider.source
+    monkeypatch.setattr(source, "counts", lambda _: {"letters": {"read": 96}}, raising=False)
+    monkeypatch.setattr(source, "each_once", lambda _: {"read": 96}, raising=False)
+    cut = stream(**short)
+    long = sum(
+        np.count_nonzero(row) == 5 and row[-1] != 1
+        for b in take(cut, 40)
+        for row in b["encoder_input_tokens"]
+    )
+    assert long > 0
+    counts = cut.counts()[toy.TASK]
+    assert counts["read"] == 96
+    assert long <= counts["truncated"] <= long + 200  # what comes next is made ahead
+    first, last = cut.told()
+    assert first == f"Data of {toy.TASK}, split 'train': 96 records read, none left out"
+    assert "of the examples made cut to TASK_FEATURE_LENGTHS" in last
+    with pytest.raises(ValueError, match=r"cannot be read on: .*longer than TASK_FEATURE_LENGTHS"):
+        take(stream(**short, trim_output_features=False), 40)
+
+
+def test_a_corpus_that_fails_for_good_is_one_sentence():
+    def texts(split, shuffle_files, seed=None):
+        def fail(_):
+            raise ConnectionError("no route to the hub")
+
+        dataset = toy.dataset(split)
+        fails = lambda x: tf.numpy_function(fail, [x], tf.string, stateful=False)
+        return dataset.map(lambda x: {k: tf.ensure_shape(fails(v), []) for k, v in x.items()})
+
+    task = seqio.Task(
+        "toy_away",
+        source=seqio.FunctionDataSource(texts, ["train"]),
+        preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos],
+        output_features=toy.data().provider.output_features,
+        shuffle_buffer_size=2,
+    )
+    failing = stream(mixture_or_task_name=task, batch_size=6)
+    with pytest.raises(
+        RuntimeError, match=r"read on: .*no route to the hub\. Once .* goes on from"
+    ):
+        next(failing)
+
+
+def test_more_threads_make_the_same_batches():
+    cfg = toy.data(batch_size=6)
+    few = batches.TrainStream(cfg, CONVERTER, (0, 6), 0, num_workers=2)
+    equal(take(few, 3), take(stream(batch_size=6), 3))
+
+
+def test_a_take_that_was_interrupted_is_made_up_for(monkeypatch):
+    shard, other = (stream(batch_size=6)._shards[0] for _ in range(2))
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shard._ahead, "_found", types.SimpleNamespace(get=interrupt))
+        with pytest.raises(KeyboardInterrupt):
+            shard.take()
+    equal([shard.take() for _ in range(3)], [other.take() for _ in range(3)])

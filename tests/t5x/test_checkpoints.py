@@ -1,0 +1,388 @@
+"""A checkpoint holds exactly what was saved, in T5X's layout, whole or not at all."""
+
+import contextlib
+import json
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from fakes.checkpoints import like, mesh, placed, same, saved, state
+from fakes.paths import PYTHONPATH
+from t5x import checkpoints
+from t5x.checkpointing import layout
+from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
+from t5x.checkpointing.reader import open_checkpoint
+from t5x.checkpoints import Checkpointer, SaveError, all_steps, restore
+
+
+@pytest.fixture
+def run(tmp_path):
+    return str(tmp_path / "run")
+
+
+@pytest.mark.parametrize("kind", ["orbax", "legacy"])
+def test_what_upstream_saved_is_restored_to_the_last_bit_in_shards(golden, kind):
+    wanted = placed(golden.tree("final_state"), mesh(4, 2))
+    restored = restore(str(golden.folder / kind / "checkpoint_25"), like(wanted))
+    assert same(restored.state, wanted)
+    assert jax.tree.all(jax.tree.map(lambda a, b: a.sharding == b.sharding, restored.state, wanted))
+    assert (restored.step, restored.initial, restored.optimizer_restored) == (25, (), True)
+
+
+def test_a_saved_state_stands_as_upstream_leaves_it_and_its_reader_takes_it(golden, run):
+    tree = golden.tree("final_state")
+    folder = saved(run, 25, tree=placed(tree, mesh(4, 2)))
+    upstreams = golden.folder / "orbax/checkpoint_25"
+
+    def described(path):
+        read = lambda name: json.loads((path / name).read_text())
+        entries = read("state/_METADATA")["tree_metadata"].items()
+        types = {key: value["value_metadata"]["value_type"] for key, value in entries}
+        return types, read("_CHECKPOINT_METADATA")["item_handlers"]["state"]
+
+    assert described(pathlib.Path(folder)) == described(upstreams)
+    # As T5X makes its manager, the tree unknown to it.
+    manager = ocp.CheckpointManager(
+        run,
+        {"state": ocp.Checkpointer(ocp.PyTreeCheckpointHandler())},
+        ocp.CheckpointManagerOptions(step_prefix="checkpoint"),
+    )
+    assert manager.all_steps() == [25]
+    args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
+    read = manager.restore(25, restore_kwargs={"state": {"restore_args": args}})["state"]
+    assert same(read, tree)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 1), (2, 4), None])
+def test_a_state_saved_on_one_topology_is_restored_on_another(golden, run, shape):
+    tree = golden.tree("final_state", "target")
+    folder = saved(run, 1, tree={"target": placed(tree, mesh(4, 2))})
+    wanted = {"target": placed(tree, mesh(*shape)) if shape else tree}
+    assert same(restore(folder, like(wanted)).state, wanted)
+
+
+def test_arrays_may_be_donated_as_soon_as_save_returns(run):
+    tree = placed(state(scale=3.0), mesh(4, 2))
+    erase = jax.jit(lambda t: jax.tree.map(lambda x: x * 0, t), donate_argnums=0)
+    with Checkpointer(run) as checkpointer:
+        checkpointer.save(1, tree)
+        jax.block_until_ready(erase(tree))
+    assert same(restore(f"{run}/checkpoint_1", state()).state, state(scale=3.0))
+
+
+def test_parameters_are_rounded_on_disk_if_asked_and_the_optimizer_never(run):
+    folder = saved(run, 1, dtype="bfloat16")
+    arrays = open_checkpoint(folder)
+    assert arrays["target/encoder/w"].dtype == jnp.bfloat16
+    assert arrays["state/param_states/encoder/w/v"].dtype == np.float32
+    back = restore(folder, state()).state["target"]["encoder"]["w"]
+    assert back.dtype == np.float32
+    assert np.array_equal(back, state()["target"]["encoder"]["w"].astype(jnp.bfloat16))
+    config = RestoreCheckpointConfig(folder, dtype="bfloat16")
+    assert restore(folder, state(), config).state["target"]["encoder"]["w"].dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("keep", "pinned", "gone"),
+    [
+        (None, (), []),
+        (2, (), [1, 2]),
+        (5, (), []),
+        (1, (2,), [1, 3]),  # a pinned step does not take the place of a newer one
+        (1, (4,), [1, 2]),
+    ],
+)
+def test_the_newest_and_the_pinned_stay(keep, pinned, gone):
+    assert checkpoints.steps_to_delete([1, 2, 3, 4], keep, pinned) == gone
+
+
+def test_old_checkpoints_go_once_the_new_one_is_whole(run):
+    seen = []
+
+    def watch(_):
+        seen.append(all_steps(run))
+
+    config = SaveCheckpointConfig(keep=2, checkpoint_steps=[1], save_dataset=True)
+    with Checkpointer(run, config) as checkpointer:
+        for step in (1, 2, 3, 4):
+            checkpointer.save(step, state(step), watch)
+    # While 4 was written, 2 and 3 were there.
+    assert seen == [[], [1], [1, 2], [1, 2, 3]]
+    assert all_steps(run) == [1, 3, 4]
+
+
+def test_the_place_in_the_data_goes_with_a_checkpoint(run):
+    def write(folder):
+        with open(f"{folder}/train_ds-000-of-001", "w") as file:
+            file.write("42")
+
+    config = SaveCheckpointConfig(save_dataset=True, keep_dataset_checkpoints=1)
+    with Checkpointer(run, config) as checkpointer:
+        for step in (1, 2):
+            checkpointer.save(step, state(step), write)
+    folders = [checkpoints.dataset_folder(f"{run}/checkpoint_{step}") for step in (1, 2)]
+    assert folders == [None, f"{run}/checkpoint_2/dataset"]
+    with open(f"{folders[1]}/train_ds-000-of-001") as file:
+        assert file.read() == "42"
+    assert same(restore(f"{run}/checkpoint_1", state()).state, state(1))
+
+
+def test_the_place_in_the_data_is_written_only_if_asked(run):
+    with Checkpointer(run) as checkpointer:
+        checkpointer.save(1, state(), lambda folder: pytest.fail("was called"))
+    assert checkpoints.dataset_folder(f"{run}/checkpoint_1") is None
+
+
+def test_a_step_that_is_there_is_not_written_again(run):
+    with Checkpointer(run) as checkpointer:
+        assert checkpointer.save(1, state(scale=1.0))
+        assert not checkpointer.save(1, state(scale=2.0))
+    assert same(restore(f"{run}/checkpoint_1", state()).state, state(scale=1.0))
+
+
+KILLED = """
+import os, signal, sys
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from fakes.checkpoints import like, state
+from t5x.checkpointing.config import SaveCheckpointConfig
+from t5x.checkpoints import Checkpointer, restore
+checkpointer = Checkpointer(sys.argv[1], SaveCheckpointConfig(save_dataset=True))
+checkpointer.save(1, state(1))
+checkpointer.save(2, state(2), lambda folder: os.kill(os.getpid(), signal.SIGKILL))
+"""
+
+
+def test_a_save_killed_half_way_is_never_taken_for_whole_and_is_cleared_away(run):
+    environment = os.environ | {"PYTHONPATH": PYTHONPATH}
+    killed = subprocess.run([sys.executable, "-c", KILLED, run], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(os.listdir(run)) == 2  # something is left of the second
+    assert all_steps(run) == [1]
+    with Checkpointer(run) as checkpointer:
+        assert os.listdir(run) == ["checkpoint_1"]
+        assert checkpointer.save(2, state(2))
+    assert same(restore(f"{run}/checkpoint_2", state()).state, state(2))
+
+
+def test_a_checkpoint_that_was_never_committed_is_not_whole(run):
+    # As in a bucket, where a save writes under the final name and marks the end.
+    folder = saved(run, 1, 2)
+    os.remove(f"{folder}/commit_success.txt")
+    assert checkpoints.latest_step(run) == 2  # copied by a tool that left out the mark
+    with open(f"{folder}/_CHECKPOINT_METADATA", "w") as file:
+        json.dump({"init_timestamp_nsecs": 1, "commit_timestamp_nsecs": None}, file)
+    assert checkpoints.latest_step(run) == 1
+    with pytest.raises(ValueError, match="checkpoint_2 is a checkpoint whose save was cut short"):
+        restore(folder, state())
+    Checkpointer(run).close()
+    assert os.listdir(run) == ["checkpoint_1"]
+
+
+def test_foreign_folders_are_neither_steps_nor_cleared_away(golden, run):
+    saved(run, 1)
+    shutil.copytree(golden.folder / "legacy/checkpoint_25", f"{run}/checkpoint_25")
+    for name in ("checkpoint_7", "checkpoint_x", "checkpoint_9.tmp-123"):
+        os.mkdir(f"{run}/{name}")
+    Checkpointer(run).close()
+    assert all_steps(run) == [1, 25]
+    assert len(os.listdir(run)) == 5
+    assert [layout.kind(f"{run}/checkpoint_{n}") for n in (1, 25)] == [
+        "orbax",
+        "legacy",
+    ]
+
+
+@contextlib.contextmanager
+def full_disk(limit=20_000):
+    """No file may grow past `limit` bytes, as on a disk without room."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+def test_a_full_disk_ends_in_one_sentence_and_the_last_checkpoint_stays(run):
+    big = {"target": {"w": np.random.default_rng(0).random((500, 500), np.float32)}}
+    checkpointer = Checkpointer(run, SaveCheckpointConfig(keep=1))
+    checkpointer.save(1, big)
+    checkpointer.wait()
+
+    def save():
+        checkpointer.save(2, big)
+        checkpointer.wait()
+
+    with full_disk(), pytest.raises(SaveError, match=r"checkpoint_2 could .*checkpoint_1 is whole"):
+        save()
+    assert os.listdir(run) == ["checkpoint_1"]
+    assert same(restore(f"{run}/checkpoint_1", big).state, big)
+    # Nothing is stuck: with room again, the next one is written.
+    checkpointer.save(3, big)
+    checkpointer.close()
+    assert all_steps(run) == [3]
+
+
+def test_a_state_that_is_poisoned_is_not_written(run):
+    for bad in (np.nan, np.inf):
+        tree = state(2)
+        tree["target"]["decoder"]["w"][1, 1] = bad
+        for of in (lambda x: x, jnp.asarray):
+            with Checkpointer(run) as checkpointer:
+                checkpointer.save(1, state(1))
+                checkpointer.wait()
+                with pytest.raises(FloatingPointError, match=r"target/decoder/w and 0 .*bad_steps"):
+                    checkpointer.save(2, jax.tree.map(of, tree))
+    assert os.listdir(run) == ["checkpoint_1"]
+
+
+@pytest.fixture
+def hanging(monkeypatch):
+    """A place that answers no more, until the test is over."""
+    gate = threading.Event()
+    finish = checkpoints.Checkpointer._finish
+
+    def hang(self, writer, step):
+        finish(self, writer, step)
+        gate.wait(60)
+
+    monkeypatch.setattr(checkpoints.Checkpointer, "_finish", hang)
+    yield gate
+    gate.set()
+
+
+def test_a_save_that_hangs_ends_the_run_in_one_sentence(run, hanging):
+    config = SaveCheckpointConfig(timeout=8, save_dataset=True)
+    checkpointer = Checkpointer(run, config)
+    checkpointer.save(1, state(1))
+    sentence = r"checkpoint_1 could not .* it hangs .*SaveCheckpointConfig.timeout is 8 s"
+    with pytest.raises(SaveError, match=sentence):
+        checkpointer.wait()
+    assert not checkpointer.saving
+    with pytest.raises(SaveError, match="checkpoint_2 could not be written"):  # before it copied
+        checkpointer.save(2, state(2), lambda _: hanging.wait(60))
+
+
+def test_a_save_that_fails_or_hangs_is_passed_over_if_asked(run, hanging, caplog, monkeypatch):
+    config = SaveCheckpointConfig(timeout=4, when_failed="go_on", save_dataset=True)
+    checkpointer = Checkpointer(run, config)
+
+    def refuse(_):
+        raise OSError("refused")
+
+    def hang(_):
+        monkeypatch.setattr(checkpointer, "_timeout", 600)  # the next may meet a busy machine
+        hanging.wait(60)
+
+    assert not checkpointer.save(1, state(1), refuse)
+    assert not checkpointer.save(2, state(2), hang)
+    assert caplog.text.count("could not be written") == 2
+    assert all_steps(run) == []
+    hanging.set()
+    assert checkpointer.save(3, state(3))
+    checkpointer.close()
+    assert checkpointer.last_whole == 3
+    assert same(restore(f"{run}/checkpoint_3", state()).state, state(3))
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder of 1 MiB on a disk of its own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a tmpfs is not allowed here; RLIMIT_FSIZE stands in for it above")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_disk_that_fills_up_leaves_the_last_checkpoint(small_disk):
+    run = str(small_disk / "run")
+    noise = np.random.default_rng(0).random((300, 500), np.float32)  # 0.6 MB
+    checkpointer = Checkpointer(run, SaveCheckpointConfig(keep=1))
+    checkpointer.save(1, {"target": {"w": noise}})
+    checkpointer.wait()
+
+    def save():
+        checkpointer.save(2, {"target": {"w": noise + 1}})
+        checkpointer.wait()
+
+    with pytest.raises(SaveError, match=r"checkpoint_2 could .*No space left.* checkpoint_1 is"):
+        save()
+    assert os.listdir(run) == ["checkpoint_1"]
+    (left,) = restore(f"{run}/checkpoint_1", {"target": {"w": noise}}).state["target"].values()
+    assert same(left, noise)
+
+
+def test_a_folder_that_cannot_be_made_is_refused_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"MODEL_DIR .*/file/run cannot be written"):
+        Checkpointer(str(tmp_path / "file/run"))
+
+
+POD = """
+import os, sys
+index, folder, address = int(sys.argv[1]), *sys.argv[2:]
+os.environ |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
+import jax
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(address, 4, index)
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from fakes.checkpoints import like, state
+from t5x.checkpointing.config import SaveCheckpointConfig
+from t5x.checkpoints import Checkpointer, restore
+on = Mesh(np.array(jax.devices()).reshape(2, 2), ("data", "model"))
+tree = jax.tree.map(np.asarray, state(2, width=8))
+spread = NamedSharding(on, PartitionSpec(None, ("data", "model")))
+whole = NamedSharding(on, PartitionSpec())
+put = lambda x: jax.make_array_from_callback(
+    x.shape, spread if x.ndim == 2 else whole, lambda index: x[index]
+)
+tree = jax.tree.map(put, tree)
+write = lambda place: open(f"{place}/train_ds-{index:03}-of-004", "w").close()
+with Checkpointer(folder, SaveCheckpointConfig(keep=1, save_dataset=True)) as checkpointer:
+    for step in (1, 2):
+        checkpointer.save(step, tree, write)
+back = restore(f"{folder}/checkpoint_2", like(tree)).state
+parts = lambda t: [np.asarray(s.data) for x in jax.tree.leaves(t) for s in x.addressable_shards]
+assert all(map(np.array_equal, parts(back), parts(tree)))
+"""
+
+
+@pytest.mark.slow
+def test_four_processes_save_their_shards_and_any_number_of_devices_restores_them(run):
+    environment = os.environ | {"PYTHONPATH": PYTHONPATH}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = lambda index: [sys.executable, "-c", POD, str(index), run, address]
+    processes = [subprocess.Popen(command(index), env=environment) for index in range(4)]
+    try:
+        assert [process.wait(240) for process in processes] == [0] * 4
+    finally:
+        [process.kill() for process in processes]
+    assert os.listdir(run) == ["checkpoint_2"]
+    wanted = state(2, width=8)
+    for shape in (None, (1, 1), (2, 1), (1, 2), (8, 1), (2, 4), (1, 8)):
+        placed_so = placed(wanted, mesh(*shape)) if shape else wanted
+        assert same(restore(f"{run}/checkpoint_2", like(placed_so)).state, placed_so)
+    files = os.listdir(checkpoints.dataset_folder(f"{run}/checkpoint_2"))
+    assert {f"train_ds-{i:03}-of-004" for i in range(4)} <= set(files)

@@ -1,0 +1,119 @@
+"""The evaluation door: each checkpoint by its task's metrics, parameters alone."""
+
+import functools
+import json
+
+import jax
+import numpy as np
+import pytest
+import seqio
+
+from fakes import toy
+from t5x import checkpoints
+from t5x import eval as door
+from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
+from t5x.partitioning import PjitPartitioner
+from t5x.train_state import state_specs, to_disk
+
+ANY = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Checkpoints of steps 3 and 7 with different parameters."""
+    folder = str(tmp_path_factory.mktemp("run"))
+    model, partitioner = toy.model(), PjitPartitioner(2)
+    specs = state_specs(model, partitioner, ANY)
+    with checkpoints.Checkpointer(folder, SaveCheckpointConfig()) as checkpointer:
+        for step in (3, 7):
+            checkpointer.save(step, to_disk(toy.state(specs, seed=step, step=step), specs))
+    return folder
+
+
+def evaluate(folder, output, mode="all", **changes):
+    arguments = {
+        "model": toy.model(),
+        "dataset_cfg": toy.data("validation", batch_size=8),
+        "restore_checkpoint_cfg": RestoreCheckpointConfig(folder, mode=mode),
+        "partitioner": PjitPartitioner(devices=jax.devices()[:2]),
+        "output_dir": str(output),
+        "inference_evaluator_cls": functools.partial(
+            seqio.Evaluator, logger_cls=[seqio.JSONLogger]
+        ),
+        "summarize_config_fn": lambda *_: None,
+    }
+    return door.evaluate(**{**arguments, **changes})
+
+
+@pytest.fixture(scope="module")
+def evaluated(folder, tmp_path_factory):
+    output = tmp_path_factory.mktemp("output")
+    return output, evaluate(folder, output)
+
+
+def test_every_checkpoint_is_evaluated_in_turn(evaluated):
+    _, results = evaluated
+    assert list(results) == [3, 7]
+    values = [results[step][toy.TASK] for step in (3, 7)]
+    assert all(v["exact"] == 0 for v in values)
+    assert values[0]["likelihood"] != values[1]["likelihood"]
+
+
+def test_what_is_measured_is_written(evaluated):
+    output, results = evaluated
+    folder = output / "inference_eval"
+    read = lambda name: [json.loads(x) for x in (folder / name).read_text().splitlines()]
+    lines = read(f"{toy.TASK}-metrics.jsonl")
+    assert [line["step"] for line in lines] == [3, 7]
+    assert lines[1]["likelihood"] == pytest.approx(results[7][toy.TASK]["likelihood"])
+    predictions = read(f"{toy.TASK}-000007.jsonl")
+    assert [p["target"] for p in predictions] == toy.texts("validation")
+    generated = (output / "generated_predictions.jsonl").read_text().splitlines()
+    generated = [json.loads(line) for line in generated]
+    assert generated == [{"task": toy.TASK, "step": 7, **p} for p in predictions]
+
+
+def test_the_latest_alone_and_another_mesh_give_the_same(folder, evaluated, tmp_path, capsys):
+    partitioner = PjitPartitioner(num_partitions=4)
+    results = evaluate(folder, tmp_path, "latest", partitioner=partitioner)
+    assert list(results) == [7]
+    found = results[7][toy.TASK]["likelihood"]
+    np.testing.assert_allclose(found, evaluated[1][7][toy.TASK]["likelihood"], rtol=1e-4)
+    assert f"{folder}/checkpoint_7  toy_copy:  exact 0  likelihood {found:.4g}" in (
+        capsys.readouterr().out
+    )
+
+
+def test_it_says_what_part_of_the_data_it_has_measured(folder, tmp_path, capsys, monkeypatch):
+    source = toy.data().provider.source
+    found = {"read": 28, "skipped_empty": 8, "examples": 40, "cut_inputs": 4}
+    monkeypatch.setattr(source, "each_once", lambda split: found, raising=False)
+    evaluate(folder, tmp_path, "latest")
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "Data of toy_copy, split 'validation': of 28 records read 8 left out (28.6 %): 8 empty; "
+        "of 20 examples cut: 2 inputs (10.0 %)"
+    )
+
+
+def test_a_dry_run_decodes_nothing(folder, tmp_path):
+    assert evaluate(folder, tmp_path / "new", dry_run=True) == {}
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"dataset_cfg": toy.data("validation", batch_size=7)}, r"batch_size is 7, not a mult"),
+        ({"dataset_cfg": toy.data("test")}, r"split is 'test'"),
+        ({"dataset_cfg": toy.data("validation", mixture_or_task_name=toy.BARE)}, r"no metric_fns"),
+        ({"model": toy.model(vocab_size=128)}, r"259 ids but network.T5Config.vocab_size is 128"),
+        ({"output_dir": "/dev/null/out"}, r"/dev/null/out, which cannot be written"),
+        ({"mode": "specific"}, r"is a run's folder|no checkpoint|checkpoint_"),
+        ({"folder": "/nowhere"}, r"/nowhere has no folder checkpoint_<step>"),
+        ({"model": toy.model(emb_dim=32)}, r"is of another shape"),
+    ],
+)
+def test_it_is_refused_in_one_sentence(folder, tmp_path, changes, said):
+    with pytest.raises(ValueError, match=said) as caught:
+        evaluate(**{"folder": folder, "output": tmp_path, **changes})
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,416 @@
+"""The inference door: a line an example, in order, each once, whatever ends the process."""
+
+import functools
+import itertools
+import json
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+import gin
+from fakes import toy
+from t5x import checkpoints, decoding
+from t5x import infer as door
+from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
+from t5x.inference import predictor
+from t5x.partitioning import PjitPartitioner
+from t5x.train_state import state_specs, to_disk
+
+ANY = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
+TEXTS = toy.texts("validation")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A run's folder with a checkpoint of step 3."""
+    folder = str(tmp_path_factory.mktemp("run"))
+    model = toy.model()
+    specs = state_specs(model, PjitPartitioner(), ANY)
+    state = toy.state(specs)
+    with checkpoints.Checkpointer(folder, SaveCheckpointConfig()) as checkpointer:
+        checkpointer.save(3, to_disk(state, specs))
+        checkpointer.save(9, to_disk(state, specs))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def copying(monkeypatch, request):
+    """Decoding gives the inputs back, so that order can be seen; real where it is asked for."""
+    calls = []
+    if "real" in request.fixturenames:
+        return calls
+
+    def copy(self, mode, params, examples):
+        examples = list(examples)
+        calls.append(len(examples))
+        if mode == "score":
+            return [np.float32(-len(e["decoder_target_tokens"].nonzero()[0])) for e in examples]
+        ids = [e["encoder_input_tokens"] for e in examples]
+        aux = lambda i: (i, {"scores": np.float32(i[0])})
+        return ids if mode == "predict" else list(map(aux, ids))
+
+    monkeypatch.setattr(predictor.Predictor, "__call__", copy)
+    return calls
+
+
+def infer(folder, output, mode="predict", **changes):
+    arguments = {
+        "mode": mode,
+        "model": toy.model(),
+        "dataset_cfg": toy.data("validation", batch_size=2),
+        "restore_checkpoint_cfg": RestoreCheckpointConfig(f"{folder}/checkpoint_3", "specific"),
+        "partitioner": PjitPartitioner(devices=jax.devices()[:2]),
+        "output_dir": str(output),
+        "checkpoint_period": 3,
+        "summarize_config_fn": lambda *_: None,
+    }
+    return door.infer(**{**arguments, **changes})
+
+
+def read(path):
+    return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+
+
+def texts_in(path):
+    lines = read(path)
+    assert all(line["inputs"]["inputs_pretokenized"] == line["prediction"] for line in lines)
+    return [line["prediction"] for line in lines]
+
+
+def test_a_line_an_example_in_order(folder, tmp_path, copying):
+    (path,) = infer(folder, tmp_path)
+    assert path == f"{tmp_path}/toy_copy-predict.jsonl-00000-of-00001"
+    assert texts_in(path) == TEXTS
+    assert copying == [6, 6, 6, 2]
+    assert [p.name for p in tmp_path.iterdir()] == ["toy_copy-predict.jsonl-00000-of-00001"]
+
+
+def test_each_mode_has_its_fields(folder, tmp_path):
+    (scores,) = infer(folder, tmp_path, "score")
+    assert [line["score"] for line in read(scores)] == [-len(t) - 1.0 for t in TEXTS]
+    assert read(scores)[0]["inputs"] == {
+        "inputs_pretokenized": TEXTS[0],
+        "targets_pretokenized": TEXTS[0],
+    }
+    (pairs,) = infer(folder, tmp_path, "predict_with_aux")
+    line = read(pairs)[0]
+    assert line["prediction"] == TEXTS[0]
+    assert line["aux"] == {"scores": ord(TEXTS[0][0]) + 3.0}
+
+
+def test_shards_share_the_examples(folder, tmp_path):
+    found = [texts_in(infer(folder, tmp_path, shard_id=i, num_shards=3)[0]) for i in range(3)]
+    assert sorted(itertools.chain(*found)) == sorted(TEXTS)
+    assert found[1] == TEXTS[1::3]
+
+
+def test_a_mixture_has_a_file_a_task(folder, tmp_path):
+    paths = infer(
+        folder, tmp_path, dataset_cfg=toy.data("validation", mixture_or_task_name=toy.MIXED)
+    )
+    names = {path.rpartition("/")[2] for path in paths}
+    assert names == {f"{t}-predict.jsonl-00000-of-00001" for t in (toy.TASK, toy.BARE)}
+    assert all(texts_in(path) == TEXTS for path in paths)
+
+
+class Killed(BaseException):
+    """The process was taken away."""
+
+
+@pytest.mark.parametrize("written", [0, 1, 2])
+@pytest.mark.parametrize("within", ["the work", "the writing"])
+def test_after_a_kill_no_line_is_lost_or_there_twice(folder, tmp_path, copying, written, within):
+    done = []
+
+    def write(path, *args):
+        if within == "the writing" and len(done) == written:
+            with open(path, "w") as file:
+                file.write('{"half": ')
+            raise Killed
+        done.append(path)
+        door.write_inferences_to_file(path, *args)
+        if within == "the work" and len(done) > written:
+            raise Killed
+
+    with pytest.raises(Killed):
+        infer(folder, tmp_path, write_fn=write)
+    assert not (tmp_path / "toy_copy-predict.jsonl-00000-of-00001").exists()
+    copying.clear()
+    (path,) = infer(folder, tmp_path)
+    assert texts_in(path) == TEXTS
+    assert sum(copying) == len(TEXTS) - 6 * written  # what was whole is not done again
+
+
+def test_it_goes_on_with_another_batch_size_but_not_with_other_parameters(folder, tmp_path):
+    def once(path, *args):
+        if path.endswith("00001.tmp"):
+            raise Killed
+        door.write_inferences_to_file(path, *args)
+
+    with pytest.raises(Killed):
+        infer(folder, tmp_path, write_fn=once)
+    other = RestoreCheckpointConfig(f"{folder}/checkpoint_9", "specific")
+    with pytest.raises(ValueError, match=r"checkpoint_3', and this is .*checkpoint_9'; delete"):
+        infer(folder, tmp_path, restore_checkpoint_cfg=other)
+    cfg = toy.data("validation", batch_size=4)
+    (path,) = infer(folder, tmp_path, dataset_cfg=cfg, checkpoint_period=2)
+    assert texts_in(path) == TEXTS
+
+
+def test_the_lines_of_a_file_go_out_in_order_over_a_kill(folder, tmp_path, monkeypatch):
+    path, out = tmp_path / "lines.txt", tmp_path / "out"
+    lines = [text * (1 + i % 2) for i, text in enumerate(TEXTS)]
+    path.write_text("\n".join(lines))
+
+    def once(path, *args):
+        if path.endswith("00001.tmp"):
+            raise Killed
+        door.write_inferences_to_file(path, *args)
+
+    with pytest.raises(Killed):
+        infer(folder, out, input_file=str(path), write_fn=once)
+    (found,) = infer(folder, out, input_file=str(path))
+    assert found == f"{out}/lines-predict.jsonl-00000-of-00001"
+    assert texts_in(found) == lines
+
+    with pytest.raises(Killed):
+        infer(folder, out, input_file=str(path), write_fn=once)
+    for changes, said in (
+        ({"input_prefix": "q: "}, r"made with input_prefix '', and this is 'q: '"),
+        ({"constraint": lambda texts: None}, r"made with constraint False, and this is True"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            infer(folder, out, input_file=str(path), **changes)
+    monkeypatch.setattr(door, "num_decodes", lambda: 4)
+    with pytest.raises(ValueError, match=r"made with num_decodes 1, and this is 4"):
+        infer(folder, out, input_file=str(path))
+    monkeypatch.setattr(door, "num_decodes", lambda: 1)
+    path.write_text("\n".join(lines[1:]))
+    with pytest.raises(ValueError, match=r"made with input_file '.*'; delete that folder"):
+        infer(folder, out, input_file=str(path))
+
+
+def killed_at_the_second_chunk(path, *args):
+    if path.endswith("00001.tmp"):
+        raise Killed
+    door.write_inferences_to_file(path, *args)
+
+
+BINDINGS = """
+from __gin__ import dynamic_registration
+from t5x import decoding
+
+decoding.temperature_sample.topk = %TOPK
+TOPK = {}
+"""
+
+
+def test_it_does_not_go_on_with_other_decoding_or_another_constraint(folder, tmp_path):
+    def with_words(digest):
+        constraint = lambda texts: None
+        constraint.identity = lambda: {"words": digest}
+        return constraint
+
+    def killed(output, topk=40, **changes):
+        gin.parse_config(BINDINGS.format(topk))
+        with pytest.raises(Killed):
+            infer(folder, output, write_fn=killed_at_the_second_chunk, **changes)
+
+    with gin.unlock_config():
+        try:
+            killed(tmp_path / "a")
+            gin.parse_config(BINDINGS.format(0))
+            with pytest.raises(ValueError, match=r"made with TOPK '40', and this is '0'"):
+                infer(folder, tmp_path / "a")
+            gin.clear_config()
+            with pytest.raises(ValueError, match=r"made with TOPK '40', and this is None"):
+                infer(folder, tmp_path / "a")
+        finally:
+            gin.clear_config()
+    greedy = toy.model()
+    greedy.decode_fn = decoding.beam_search
+    with pytest.raises(Killed):
+        infer(folder, tmp_path / "b", write_fn=killed_at_the_second_chunk, model=greedy)
+    said = r"decode_fn 't5x.decoding.beam_search', and this is 't5x.decoding.temperature_sample'"
+    with pytest.raises(ValueError, match=said):
+        infer(folder, tmp_path / "b")
+    notes = [door.decoding_notes(greedy, with_words(each))["constraint"] for each in "ab"]
+    assert notes == [{"words": "a"}, {"words": "b"}]
+
+
+def test_what_decodes_is_noted_without_what_differs_from_start_to_start():
+    class Sampler:
+        """Its text holds its address."""
+
+    def noted(decode_fn):
+        model = toy.model()
+        model.decode_fn = decode_fn
+        return door.decoding_notes(model, None)
+
+    few = noted(functools.partial(decoding.temperature_sample, topk=3))
+    assert few["decode_fn"] == "t5x.decoding.temperature_sample"
+    assert few["decode_fn.topk"] == "3"
+    assert noted(Sampler()) == noted(Sampler())
+    assert noted(Sampler())["decode_fn"].endswith(".Sampler")
+
+
+def test_a_mixture_killed_in_its_second_task_leaves_the_first_as_it_is(folder, tmp_path, copying):
+    mixed = toy.data("validation", mixture_or_task_name=toy.MIXED)
+    ends = []
+
+    def once(path, *args):
+        second = toy.TASK in path
+        if second and ends:
+            raise Killed
+        ends.extend([path] * second)
+        door.write_inferences_to_file(path, *args)
+
+    with pytest.raises(Killed):
+        infer(folder, tmp_path, dataset_cfg=mixed, checkpoint_period=1, write_fn=once)
+    copying.clear()
+    other = RestoreCheckpointConfig(f"{folder}/checkpoint_9", "specific")
+    with pytest.raises(ValueError, match=r"checkpoint_3', and this is .*checkpoint_9'; delete"):
+        infer(folder, tmp_path, dataset_cfg=mixed, restore_checkpoint_cfg=other)
+    paths = infer(folder, tmp_path, dataset_cfg=mixed)
+    assert [texts_in(path) for path in paths] == [TEXTS, TEXTS]
+    assert sum(copying) == len(TEXTS) - 8
+    assert sorted(map(str, tmp_path.iterdir())) == sorted(paths)
+
+
+def test_it_says_what_was_left_out_of_the_data(folder, tmp_path, capsys, monkeypatch):
+    source = toy.data().provider.source
+    found = {"read": 28, "skipped_empty": 8, "examples": 40, "cut_inputs": 4}
+    monkeypatch.setattr(source, "each_once", lambda split: found, raising=False)
+    infer(folder, tmp_path)
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "Data of toy_copy, split 'validation': of 28 records read 8 left out (28.6 %): 8 empty; "
+        "of 20 examples cut: 2 inputs (10.0 %)"
+    )
+
+
+def test_lines_without_the_prefix_of_the_models_task_are_told(
+    folder, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(toy.data().provider, "prefix", "sum: ", raising=False)
+    (tmp_path / "a.txt").write_text("ab\n")
+    (tmp_path / "b.txt").write_text("sum: ab\n")
+    said = "toy_copy writes 'sum: ' before its inputs: set infer_script.infer.input_prefix to that."
+    for name, prefix, is_said in (("a", "", True), ("a", "q: ", False), ("b", "", False)):
+        path = f"{tmp_path}/{name}.txt"
+        infer(folder, tmp_path / "out", input_file=path, input_prefix=prefix)
+        assert (said in capsys.readouterr().err) == is_said
+
+
+def test_lines_that_are_cut_are_counted(folder, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("abcd\n" + "abcd" * 5 + "\nabc\n")
+    (found,) = infer(folder, tmp_path, input_file=f"{tmp_path}/a.txt")
+    assert "1 lines of" in (said := capsys.readouterr().err)
+    assert "are cut, line 2 the first" in said
+    assert [line["prediction"] for line in read(found)] == ["abcd", ("abcd" * 5)[:15], "abc"]
+
+
+def test_a_constraint_writes_the_text(folder, tmp_path, monkeypatch):
+    """Of each letter the one before or after it, or itself; the text is what `finish` says."""
+    (tmp_path / "a.txt").write_text("bcd\nbb\ncccc\n")
+
+    def constraint(texts):
+        def allowed(row, prefix):
+            if len(prefix) == len(texts[row]):
+                return [1]
+            middle = ord(texts[row][len(prefix)]) + 3
+            return [middle - 1, middle, middle + 1]
+
+        return allowed, lambda row, ids: f"{texts[row]}>{toy.VOCABULARY.decode(ids)}"
+
+    (found,) = infer(folder, tmp_path, input_file=f"{tmp_path}/a.txt", constraint=constraint)
+    pairs = [line["prediction"].split(">") for line in read(found)]
+    assert [text for text, _ in pairs] == ["bcd", "bb", "cccc"]
+    for text, written in pairs:
+        assert len(written) == len(text)
+        assert all(abs(ord(a) - ord(b)) <= 1 for a, b in zip(text, written, strict=True))
+    with pytest.raises(ValueError, match=r"mode is 'score', and a constraint holds predictions"):
+        infer(folder, tmp_path, "score", constraint=constraint)
+    monkeypatch.setattr(jax, "process_count", lambda: 4)
+    with pytest.raises(ValueError, match=r"runs on one host, and these are 4; set infer.constr"):
+        infer(folder, tmp_path, constraint=constraint)
+
+
+def test_what_has_no_targets_is_not_scored(folder, tmp_path):
+    (tmp_path / "a.txt").write_text("abc\n")
+    with pytest.raises(ValueError, match=r"a.txt has no targets; give a .jsonl file"):
+        infer(folder, tmp_path, "score", input_file=f"{tmp_path}/a.txt")
+    (tmp_path / "b.jsonl").write_text('{"inputs": "a", "targets": "bc"}\n')
+    (found,) = infer(folder, tmp_path, "score", input_file=f"{tmp_path}/b.jsonl")
+    assert read(found) == [
+        {"inputs": {"inputs_pretokenized": "a", "targets_pretokenized": "bc"}, "score": -3.0}
+    ]
+
+
+def test_chunks_may_stay_as_they_are(folder, tmp_path, copying):
+    infer(folder, tmp_path, merge_chunked_results=False)
+    chunks = sorted(tmp_path.glob("tmp-*/*-chunk?????"))
+    assert len(chunks) == 4
+    assert list(itertools.chain(*map(texts_in, chunks))) == TEXTS
+    copying.clear()
+    infer(folder, tmp_path, merge_chunked_results=False)
+    assert copying == []
+
+
+def test_what_is_written_is_plain_json():
+    assert door.plain(b"\xc8\x99i") == "și"
+    assert door.plain(np.float32(0.5)) == 0.5
+    assert door.plain(np.array([1, 2])) == [1, 2]
+    assert door.plain(np.array([b"a", b"b"], object)) == ["a", "b"]
+    both = np.array([[100, 101, 1], [102, 1, 0]])
+    found = door.fields(both, "predict", toy.VOCABULARY)
+    assert found == {"prediction": ["ab", "c"]}  # all decodes, where they are asked for
+
+
+def test_real_decoding_writes_what_the_predictor_says(folder, tmp_path, real):
+    (path,) = infer(
+        folder,
+        tmp_path,
+        "predict_with_aux",
+        dataset_cfg=toy.data("validation", batch_size=16),
+    )
+    lines = read(path)
+    assert [line["inputs"]["inputs_pretokenized"] for line in lines] == TEXTS
+    assert all(line["aux"]["scores"] <= 0 for line in lines)
+
+
+@pytest.fixture
+def real():
+    """Asks for the real predictor."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"mode": "decode"}, r"infer.mode is 'decode'; set INFER_MODE to one of \('predict'"),
+        ({"checkpoint_period": 0}, r"checkpoint_period is 0; set it to at least 1"),
+        ({"shard_id": 3, "num_shards": 3}, r"infer.shard_id is 3 and infer.num_shards 3"),
+        ({"dataset_cfg": toy.data("validation", batch_size=7)}, r"batch_size is 7, not a mult"),
+        ({"dataset_cfg": toy.data("test")}, r"split is 'test', which toy_copy does not have"),
+        (
+            {"dataset_cfg": toy.data("validation", task_feature_lengths=None)},
+            r"TASK_FEATURE_LENGTHS\['inputs'\] is None",
+        ),
+        ({"model": toy.model(vocab_size=128)}, r"259 ids but network.T5Config.vocab_size is 128"),
+        ({"output_dir": "/dev/null/out"}, r"/dev/null/out, which cannot be written"),
+        ({"num_shards": 50, "shard_id": 49}, r"toy_copy has no example in shard 00049-of-00050"),
+    ],
+)
+def test_it_is_refused_in_one_sentence(folder, tmp_path, changes, said):
+    with pytest.raises(ValueError, match=said) as caught:
+        infer(**{"folder": folder, "output": tmp_path, **changes})
+    assert "\n" not in str(caught.value)
+
+
+def test_one_checkpoint_is_taken(folder, tmp_path):
+    every = RestoreCheckpointConfig(folder, mode="all")
+    with pytest.raises(ValueError, match=r"names 2 checkpoints, and inference takes one"):
+        infer(folder, tmp_path, restore_checkpoint_cfg=every)
+    latest = RestoreCheckpointConfig(folder, mode="latest")
+    assert infer(folder, tmp_path, restore_checkpoint_cfg=latest, dry_run=True) == []

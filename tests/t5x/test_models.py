@@ -1,0 +1,189 @@
+"""A model's loss, scores and predictions, from its logits by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import seqio
+
+import gin
+from fakes.golden import Golden
+from t5x import losses, models
+from t5x.checkpointing.layer_stacking import stack_layers
+
+
+@pytest.fixture(scope="module")
+def case():
+    golden = Golden("t5_1_1")
+    return golden.model(), stack_layers(golden.tree("init_params")), golden.batch(0)
+
+
+@pytest.fixture(scope="module")
+def log_probs(case):
+    model, params, batch = case
+    logits = jax.jit(model.logits)(params, batch)
+    targets = batch["decoder_target_tokens"][..., None]
+    normal = jax.nn.log_softmax(np.asarray(logits, np.float64))
+    return np.take_along_axis(np.asarray(normal), targets, axis=-1)[..., 0]
+
+
+def test_the_loss_is_a_sum_over_weighted_targets(case, log_probs):
+    _, params, batch = case
+    model = Golden("t5_1_1").model()
+    model.z_loss = 0.0
+    loss, (weights, sums) = jax.jit(lambda p, b: model.loss_fn(p, b, None))(params, batch)
+    real = batch["decoder_loss_weights"] > 0
+    np.testing.assert_allclose(loss, -log_probs[real].sum(), rtol=1e-5)
+    assert weights == real.sum() == sums["target_tokens"]
+
+
+@pytest.fixture(scope="module")
+def plain_loss(case):
+    """Loss and sums without normalization."""
+    model, params, batch = case
+    loss, (_, sums) = jax.jit(lambda p, b: model.loss_fn(p, b, None))(params, batch)
+    return loss, sums
+
+
+def test_the_loss_is_normalized_and_its_sums_are_not(case, plain_loss):
+    _, params, batch = case
+    model = Golden("t5_1_1").model()
+    model.loss_normalizing_factor = "NUM_REAL_TARGET_TOKENS"
+    loss, (_, sums) = jax.jit(lambda p, b: model.loss_fn(p, b, None))(params, batch)
+    tokens = batch["decoder_loss_weights"].sum()
+    np.testing.assert_allclose(loss, plain_loss[0] / tokens, rtol=1e-5)
+    for name, value in plain_loss[1].items():
+        np.testing.assert_allclose(sums[name], value, rtol=1e-5)
+
+
+def test_an_evaluation_has_no_dropout(case, plain_loss):
+    _, params, batch = case
+    model = Golden("t5_1_1").model(dropout_rate=0.5)
+    loss, _ = jax.jit(model.eval_fn)(params, batch, jax.random.key(0))
+    np.testing.assert_allclose(loss, plain_loss[0], rtol=1e-6)
+
+
+def test_a_score_is_the_likelihood_of_a_rows_targets(case, log_probs):
+    model, params, batch = case
+    scores = jax.jit(model.score_batch)(params, batch)
+    real = batch["decoder_loss_weights"] > 0
+    np.testing.assert_allclose(scores, (log_probs * real).sum(-1), rtol=1e-5)
+    with pytest.raises(NotImplementedError, match="return_intermediates"):
+        model.score_batch(params, batch, return_intermediates=True)
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    ids = np.random.default_rng(0).integers(2, 512, (3, 7)).astype(np.int32)
+    return {"encoder_input_tokens": ids, "decoder_input_tokens": np.zeros((3, 5), np.int32)}
+
+
+def predict(case, inputs, **settings):
+    model, params, _ = case
+    function = lambda p, b: model.predict_batch_with_aux(p, b, **settings)
+    return jax.jit(function)(params, inputs)
+
+
+@pytest.fixture(scope="module")
+def best(case, inputs):
+    return predict(case, inputs, num_decodes=3)
+
+
+def test_all_decodes_stand_worst_first_and_the_best_is_the_last(case, inputs, best):
+    ids, aux = predict(case, inputs, num_decodes=3, return_all_decodes=True)
+    assert (ids.shape, aux["scores"].shape) == ((3, 3, 5), (3, 3))
+    assert (np.diff(aux["scores"], axis=1) >= 0).all()
+    best, best_aux = best
+    np.testing.assert_array_equal(best, ids[:, -1])
+    np.testing.assert_array_equal(best_aux["scores"], aux["scores"][:, -1])
+    assert best.dtype == jnp.int32
+
+
+def test_a_prediction_scores_what_it_says(case, inputs):
+    """Without a length penalty a beam's score is the likelihood of its ids."""
+    model, params, _ = case
+    ids, aux = predict(case, inputs, num_decodes=2, decoder_params={"alpha": 0.0})
+    ids = np.asarray(ids)
+    batch = {**inputs, "decoder_target_tokens": ids}
+    batch["decoder_input_tokens"] = np.pad(ids, ((0, 0), (1, 0)))[:, :-1]
+    scores = jax.jit(model.score_batch)(params, batch)
+    rows = [i for i, row in enumerate(ids) if row[: np.count_nonzero(row)].all()]
+    np.testing.assert_allclose(np.asarray(scores)[rows], aux["scores"][np.array(rows)], rtol=1e-4)
+
+
+def test_padded_rows_and_inputs_change_no_prediction(case, inputs, best):
+    ids, _ = best
+    wide = np.pad(inputs["encoder_input_tokens"], ((0, 1), (0, 4)))
+    batch = {"encoder_input_tokens": wide, "decoder_input_tokens": np.zeros((4, 5), np.int32)}
+    padded, _ = predict(case, batch, num_decodes=3)
+    np.testing.assert_array_equal(padded[:3], ids)
+
+
+def test_predict_batch_takes_what_a_subclass_or_gin_binds(case, inputs):
+    """Gin configures `predict_batch_with_aux` by a subclass, and seqio calls `predict_batch`."""
+
+    class Bound(models.EncoderDecoderModel):
+        def predict_batch_with_aux(self, *args, num_decodes=2, **kwargs):
+            return super().predict_batch_with_aux(*args, num_decodes=num_decodes, **kwargs)
+
+    model, params, _ = case
+    seen = []
+
+    def decode(*, inputs, num_decodes, decode_rng=None, **_):
+        seen.append((num_decodes, decode_rng))
+        return inputs[:, None].repeat(num_decodes, 1), inputs[:, :1].repeat(num_decodes, 1)
+
+    bound = Bound(model.module, None, model.output_vocabulary, None, decode_fn=decode)
+    jax.eval_shape(bound.predict_batch, params, inputs)
+    jax.eval_shape(bound.predict_batch, params, inputs, jax.random.key(3))
+    assert seen[0] == (2, None)
+    assert seen[1][1] is not None
+
+
+def test_gin_binds_the_number_of_decodes(case, inputs, monkeypatch):
+    """In upstream's words, class first or method first; what is built decodes so."""
+    for registry in ("_REGISTRY", "_INVERSE_REGISTRY"):
+        monkeypatch.setattr(gin.config, registry, getattr(gin.config, registry).copy())
+    monkeypatch.setattr(gin.config, "_IMPORTS", set())
+    monkeypatch.setattr(gin.config, "_CONFIG", {})
+    monkeypatch.setattr(gin.config, "_CONFIG_IS_LOCKED", False)
+    gin.parse_config("""
+        from __gin__ import dynamic_registration
+        from t5x import models
+        from t5x import decoding
+        MODEL = @models.EncoderDecoderModel()
+        models.EncoderDecoderModel.module = None
+        models.EncoderDecoderModel.input_vocabulary = None
+        models.EncoderDecoderModel.output_vocabulary = None
+        models.EncoderDecoderModel.optimizer_def = None
+        models.EncoderDecoderModel.decode_fn = @decoding.beam_search
+        models.EncoderDecoderModel.predict_batch_with_aux.num_decodes = 3
+        models.EncoderDecoderModel.predict_batch_with_aux.return_all_decodes = True
+        decoding.beam_search.alpha = 0.9
+    """)
+    with gin.config_scope("MODEL"):
+        model = gin.get_configurable("gin.macro")()
+    assert isinstance(model, models.EncoderDecoderModel)
+    model.module, model.output_vocabulary = case[0].module, case[0].output_vocabulary
+    ids = jax.eval_shape(model.predict_batch, case[1], inputs)
+    assert ids.shape == (3, 3, 5)
+    assert gin.query_parameter("decoding.beam_search.alpha") == 0.9
+
+
+def test_features_come_from_seqio_unless_bound(case):
+    model = case[0]
+    assert model.FEATURE_CONVERTER_CLS is seqio.EncDecFeatureConverter
+    bound = models.EncoderDecoderModel(None, None, None, None, feature_converter_cls=dict)
+    assert bound.FEATURE_CONVERTER_CLS is dict
+
+
+def test_label_smoothing_and_z_loss_reach_the_loss(case):
+    _, params, batch = case
+    model = Golden("t5_1_1").model()
+    model.z_loss, model.label_smoothing = 0.01, 0.1
+    loss, _ = jax.jit(lambda p, b: model.loss_fn(p, b, None))(params, batch)
+    logits = jax.jit(case[0].logits)(params, batch)
+    token_losses, _ = losses.cross_entropy(logits, batch["decoder_target_tokens"], 0.01, 0.1)
+    np.testing.assert_allclose(
+        loss, (token_losses * batch["decoder_loss_weights"]).sum(), rtol=1e-5
+    )

@@ -1,0 +1,90 @@
+"""The program of a run is there before it, with what it needs, and no parameter is made."""
+
+import functools
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from fakes import toy
+from t5x import precompile as door
+from t5x.inference import predictor as inference
+from t5x.partitioning import PjitPartitioner
+from t5x.train_state import state_specs
+from t5x.trainer import Trainer
+
+FILES = {"assignment", "lowered_hlo_post_optimization", "lowered_hlo_pre_optimization"}
+
+
+def precompile(folder, **changes):
+    arguments = {
+        "model": toy.model(),
+        "train_dataset_cfg": toy.data(batch_size=6, pack=False),
+        "partitioner": PjitPartitioner(devices=jax.devices()[:2]),
+        "model_dir": str(folder),
+        "random_seed": 0,
+    }
+    return door.precompile(**{**arguments, **changes})
+
+
+def test_the_program_and_its_needs_are_written(tmp_path):
+    trainer = functools.partial(Trainer, learning_rate_fn=toy.rate)
+    needs = precompile(tmp_path, trainer_cls=trainer)
+    assert needs["seconds"] > 0
+    assert needs["arguments"] > 4 * 2 * 264 * 16  # the embedding and its second moment
+    assert {p.name for p in tmp_path.iterdir()} == FILES
+    assert "stablehlo" in (tmp_path / "lowered_hlo_pre_optimization").read_text()
+    assert "all-reduce" in (tmp_path / "lowered_hlo_post_optimization").read_text()
+    assert np.load(pathlib.Path(tmp_path / "assignment")).tolist() == [[0], [1]]
+
+
+def test_a_run_finds_all_its_programs(tmp_path, monkeypatch):
+    """What evaluates is asked for the very programs that were compiled ahead."""
+    compiled = []
+    lower = jax.stages.Lowered.compile
+
+    def noting(self, *args, **kwargs):
+        compiled.append(self.as_text())
+        return lower(self, *args, **kwargs)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", noting)
+    cfg = toy.data("validation", batch_size=6, pack=False)
+    decoding = {"infer_modes": ("predict", "score"), "length_buckets": 2}
+    needs = precompile(tmp_path, train_eval_dataset_cfg=cfg, infer_eval_dataset_cfg=cfg, **decoding)
+    assert min(needs[f"{what}_seconds"] for what in ("eval", "predict", "score")) > 0
+
+    model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:2])
+    shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
+    params = toy.state(state_specs(model, partitioner, shapes)).params
+    predictor = inference.Predictor(model, partitioner, 6, length_buckets=2)
+    shapes = door.example_of(model, cfg)
+    example = {name: np.zeros(x.shape, x.dtype) for name, x in shapes.items()}
+    for length in (3, 12):  # of 8 and 16, the buckets
+        example["encoder_input_tokens"][:length] = 5
+        (batch, _, number), *_ = predictor.batches([example])
+        assert batch["encoder_input_tokens"].shape == (6, -(-length // 8) * 8)
+        for mode, given in (
+            ("predict", predictor.laid_out(params)),
+            ("score", predictor._whole(params)),
+        ):
+            asked = predictor._steps[mode].lower(given, batch, number).as_text()
+            assert asked in compiled
+
+
+def test_lengths_are_needed_to_decode(tmp_path):
+    cfg = toy.data("validation", batch_size=6, pack=False, task_feature_lengths=None)
+    with pytest.raises(ValueError, match=r"TASK_FEATURE_LENGTHS\['inputs'\] is None"):
+        precompile(tmp_path, infer_eval_dataset_cfg=cfg, dry_run=True)
+
+
+def test_a_dry_run_compiles_nothing(tmp_path):
+    assert precompile(tmp_path, dry_run=True, random_seed=None) == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"batch_size is 7, not a multiple of 2"):
+        precompile(tmp_path, train_dataset_cfg=toy.data(batch_size=7))
+    with pytest.raises(ValueError, match=r"259 ids but"):
+        precompile(tmp_path, model=toy.model(vocab_size=128))

@@ -1,0 +1,422 @@
+"""A whole run: it learns, it goes on after any end as if there had been none, it refuses early."""
+
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
+
+from fakes import toy
+from fakes.paths import ROOT
+from t5x import batches, checkpoints, optimizers, schedules, train
+from t5x.checkpointing import layout
+from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig, SaveCheckpointConfig
+from t5x.loop import model_dir
+from t5x.partitioning import PjitPartitioner
+from t5x.train_state import state_specs, to_disk
+
+ANY = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
+LOSS = "loss_per_nonpadding_target_token"
+
+
+@dataclasses.dataclass
+class Watch:
+    """Notes each step's loss; at step `at` does `then`."""
+
+    at: int = -1
+    then: object = None
+    losses: dict = dataclasses.field(default_factory=dict)
+
+    def run(self, state, metrics_by_task):
+        step = int(state.step)
+        self.losses[step] = metrics_by_task["train"][LOSS]
+        if step == self.at:
+            return self.then()
+        return False
+
+
+class Killed(Exception):
+    """The process was taken away."""
+
+
+def kill():
+    raise Killed
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+    return False
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once(tmp_path_factory):
+    """The runs below compile the same programs."""
+    settings = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("programs")),
+        "jax_persistent_cache_min_compile_time_secs": 0.2,
+    }
+    before = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def run(folder, watch=None, **changes):
+    """Two devices, so that a batch of 6 has two shards; 8 steps, saved every 4."""
+    watch = watch or Watch()
+    changes.setdefault("partitioner", PjitPartitioner(devices=jax.devices()[:2]))
+    changes.setdefault("train_dataset_cfg", toy.data(batch_size=6))
+    step, state = toy.train(folder, actions={"TRAIN": [watch]}, **changes)
+    return step, jax.device_get(state), watch.losses
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A run of 8 steps with evaluations of both kinds: folder, state, losses."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    step, state, losses = run(
+        folder,
+        train_eval_dataset_cfg=toy.data("validation", batch_size=6, pack=True),
+        infer_eval_dataset_cfg=toy.data("validation", batch_size=10, pack=False),
+        run_eval_before_training=True,
+    )
+    assert step == 8
+    return folder, state, losses
+
+
+def scalars(folder):
+    events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+    events.Reload()
+    read = lambda tag: {e.step: float(make_ndarray(e.tensor_proto)) for e in events.Tensors(tag)}
+    return {tag: read(tag) for tag in events.Tags()["tensors"]}
+
+
+def test_a_run_learns_and_leaves_what_it_promises(undisturbed):
+    folder, state, losses = undisturbed
+    assert list(losses) == list(range(1, 9))
+    assert losses[8] < 0.6 * losses[1]
+    assert int(state.step) == 8
+    assert checkpoints.all_steps(str(folder)) == [4, 8]
+    assert (folder / "model-info.txt").exists()
+    logged = scalars(folder / "train")
+    assert logged[LOSS] == pytest.approx(losses)
+    assert list(logged["learning_rate"]) == list(range(1, 9))
+    evaluated = scalars(folder / "training_eval" / toy.TASK)
+    assert list(evaluated[LOSS]) == [0, 4, 8]
+    assert evaluated[LOSS][8] < 0.7 * evaluated[LOSS][0]
+
+
+def same_states(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def test_a_killed_run_goes_on_as_if_it_had_not_been(undisturbed, tmp_path):
+    _, state, losses = undisturbed
+    watch = Watch(at=6, then=kill)
+    with pytest.raises(Killed):
+        run(tmp_path, watch)
+    assert checkpoints.all_steps(str(tmp_path)) == [4]
+    step, again, later = run(tmp_path)
+    assert step == 8
+    assert list(later) == [5, 6, 7, 8]
+    assert {**watch.losses, **later} == losses  # to the last bit
+    same_states(again, state)
+
+
+def test_ctrl_c_saves_where_it_stands_and_goes_on_from_there(undisturbed, tmp_path, capsys):
+    _, state, losses = undisturbed
+    step, _, first = run(tmp_path, Watch(at=5, then=interrupt))
+    assert step == 6
+    assert checkpoints.all_steps(str(tmp_path)) == [4, 6]
+    assert "Stopped by SIGINT at step 6; the same command goes on" in capsys.readouterr().err
+    step, again, later = run(tmp_path)
+    assert (step, list(later)) == (8, [7, 8])
+    logged = scalars(tmp_path / "train")["loss_per_nonpadding_target_token"]
+    assert sorted(logged) == list(range(1, 9))  # the step at which it left too
+    for part in (first, later):
+        assert part.items() <= losses.items()
+    same_states(again, state)
+
+
+def test_a_finished_run_says_so(undisturbed, capsys):
+    folder, *_ = undisturbed
+    assert run(folder)[0] == 8
+    assert "is at step 8: nothing is left to do. Raise TRAIN_STEPS" in capsys.readouterr().err
+
+
+def test_eight_devices_with_four_partitions_learn_the_same(undisturbed, tmp_path):
+    _, _, losses = undisturbed
+    step, _, found = run(tmp_path, partitioner=PjitPartitioner(num_partitions=4), total_steps=2)
+    assert step == 2
+    for at, loss in found.items():
+        np.testing.assert_allclose(loss, losses[at], rtol=1e-3)
+
+
+def test_one_device_learns_the_same_with_nothing_compiled(undisturbed, tmp_path, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(jax.stages.Lowered, "compile", lambda *_: compiled.append(1))
+    partitioner = PjitPartitioner(num_partitions=2)
+    try:
+        step, _, found = run(tmp_path, partitioner=partitioner, total_steps=1, single_device=True)
+    finally:
+        jax.config.update("jax_disable_jit", False)
+    assert (step, compiled) == (1, [])
+    np.testing.assert_allclose(found[1], undisturbed[2][1], rtol=1e-3)
+
+
+def test_another_run_starts_from_its_parameters(undisturbed, tmp_path):
+    folder, _, losses = undisturbed
+    restore = RestoreCheckpointConfig(f"{folder}/checkpoint_8", mode="specific")
+    step, _, found = run(tmp_path, restore=restore, total_steps=9)
+    assert (step, list(found)) == (9, [9])
+    assert found[9] < 0.6 * losses[1]
+
+
+def warmed_up(**settings):
+    """4 steps of warm-up, 8 of decay, from where a schedule counts."""
+    factors = "constant * linear_warmup * linear_decay_to_zero"
+    return schedules.create_learning_rate_scheduler(
+        factors, 0.01, warmup_steps=4, total_steps=12, **settings
+    )
+
+
+def test_adamw_warms_up_and_decays_from_the_step_of_the_checkpoint(undisturbed, tmp_path, caplog):
+    folder, *_ = undisturbed
+    model = toy.model()
+    model.optimizer_def = optimizers.adamw()
+    step, *_ = run(
+        tmp_path,
+        model=model,
+        restore=RestoreCheckpointConfig(f"{folder}/checkpoint_8", mode="specific"),
+        trainer={"learning_rate_fn": warmed_up(step_offset=8)},
+        total_steps=20,
+    )
+    assert step == 20
+    logged = scalars(tmp_path / "train")["learning_rate"]
+    assert logged == pytest.approx(
+        {9: 1e-8, 10: 0.0025, 11: 0.005, 12: 0.0075, 13: 0.01}
+        | {13 + i: 0.01 * (8 - i) / 8 for i in range(1, 8)},
+        rel=1e-5,
+    )
+    assert not [r for r in caplog.records if "learning rate" in r.getMessage()]
+
+
+def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(undisturbed, tmp_path):
+    _, state, _ = undisturbed
+    specs = state_specs(toy.model(), PjitPartitioner(devices=jax.devices()[:1]), ANY)
+    bad = jax.tree.map(lambda x: np.float32(1e30) * np.sign(x), state.params)
+    with checkpoints.Checkpointer(str(tmp_path / "bad")) as checkpointer:
+        checkpointer.save(0, to_disk(state.replace(params=bad, step=np.int32(0)), specs))
+    restore = RestoreCheckpointConfig(str(tmp_path / "bad"))
+    with pytest.raises(FloatingPointError, match=r"step 1 is .* nan; no checkpoint is writ"):
+        run(tmp_path / "run", restore=restore)
+    assert checkpoints.all_steps(str(tmp_path / "run")) == []
+
+
+def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(undisturbed, tmp_path, monkeypatch):
+    folder, _, losses = undisturbed
+    said = []
+    monkeypatch.setattr(
+        model_dir.logging, "warning", lambda text, *values: said.append(text % values)
+    )
+    shutil.copytree(folder, tmp_path / "run")
+    newest = tmp_path / "run/checkpoint_8"
+    place = sorted(newest.glob("dataset/*.rows.npz"))[0]
+    place.write_bytes(place.read_bytes()[:-9])
+    step, _, later = run(tmp_path / "run", total_steps=9)
+    (damage,) = [text for text in said if "rows.npz is missing or damaged" in text]
+    assert f"Going on from {tmp_path}/run/checkpoint_4 instead" in damage
+    assert (step, list(later)) == (9, [5, 6, 7, 8, 9])
+    assert {**losses, **later} == {**later, **losses}
+    assert checkpoints.all_steps(str(tmp_path / "run")) == [4, 8, 9]
+    layout.check_checksums(f"{newest}/dataset")
+
+
+class Spoiled(batches.TrainStream):
+    """Whose sixth batch has targets that no vocabulary has, so that its loss is no number."""
+
+    taken = 0
+
+    def __next__(self):
+        batch = super().__next__()
+        self.taken += 1
+        if self.taken == 6:
+            batch = {**batch, "decoder_target_tokens": batch["decoder_target_tokens"] + 10**6}
+        return batch
+
+
+@pytest.mark.parametrize(
+    ("bad_steps", "steps", "taken"), [("skip", [1, 2, 3, 4, 5, 7, 8], 8), ("go_back", None, 10)]
+)
+def test_a_bad_batch_is_left_behind_if_asked(tmp_path, capsys, bad_steps, steps, taken):
+    streams, watch = [], Watch()
+
+    def stream(*args):
+        streams.append(Spoiled(*args))
+        return streams[-1]
+
+    step, state, _ = run(tmp_path, watch, trainer={"bad_steps": bad_steps}, get_dataset_fn=stream)
+    assert step == 8
+    assert streams[0].taken == taken
+    assert list(watch.losses) == steps or list(range(1, 9))
+    assert jax.tree.all(jax.tree.map(lambda x: np.isfinite(x).all(), state.params))
+    assert checkpoints.all_steps(str(tmp_path)) == [4, 8]
+    events = (tmp_path / "events.jsonl").read_text()
+    if bad_steps == "skip":
+        assert '"event": "skipped", "step": 6' in events
+    else:
+        assert '"event": "returned", "step": 4' in events
+        assert "and on with the data that comes next: The loss at step 6" in capsys.readouterr().err
+
+
+# What is refused, and the words that say why; nothing is left behind and nothing compiled.
+CONFIGS = {
+    "an unregistered task": (
+        {"train_dataset_cfg": toy.data(mixture_or_task_name="toy_cpoy")},
+        r"'toy_cpoy', which is not registered .*'toy_copy'",
+    ),
+    "a large vocabulary": (
+        {"model": toy.model(vocab_size=128)},
+        r"259 ids but network.T5Config.vocab_size is 128",
+    ),
+    "an odd batch": (
+        {"train_dataset_cfg": toy.data(batch_size=7)},
+        r"train/utils.DatasetConfig.batch_size is 7, not a multiple of 2",
+    ),
+    "too many microbatches": (
+        {"trainer": {"num_microbatches": 2}},
+        r"batch_size is 6, .* 2 data-parallel devices × 2 microbatches",
+    ),
+    "odd partitions": (
+        {"partitioner": PjitPartitioner(num_partitions=3)},
+        r"num_partitions is 3, which does not divide the 8 devices",
+    ),
+    "periods that do not fit": (
+        {
+            "save": {"period": 3},
+            "train_eval_dataset_cfg": toy.data("validation", pack=True, batch_size=6),
+        },
+        r"checkpoint period 3 and the eval period 4 do not fit",
+    ),
+    "missing lengths": (
+        {"train_dataset_cfg": toy.data(task_feature_lengths={"inputs": 16}, batch_size=6)},
+        r"TASK_FEATURE_LENGTHS\['targets'\] is None",
+    ),
+    "no metrics": (
+        {"infer_eval_dataset_cfg": toy.data("validation", mixture_or_task_name=toy.BARE)},
+        r"toy_bare has no metric_fns",
+    ),
+    "no such split": (
+        {"infer_eval_dataset_cfg": toy.data("test", pack=False)},
+        r"infer_eval/utils.DatasetConfig.split is 'test', which toy_copy does not have; set it to "
+        r"one of \['validation'\], or hold a split out of 'train': .*held_out={'validation': 0.05",
+    ),
+    "a best checkpoint by what is not measured": (
+        {
+            "infer_eval_dataset_cfg": toy.data("validation", pack=False, batch_size=6),
+            "save": {"keep_best": 1, "metric": "inference_eval/toy_copy/exat"},
+        },
+        r"toy_copy is measured by no 'exat' \(the nearest known name is 'exact'\)",
+    ),
+    "no checkpoint": (
+        {"restore": RestoreCheckpointConfig("/nowhere/at/all", mode="specific")},
+        r"There is no checkpoint /nowhere/at/all",
+    ),
+}
+
+
+def test_a_schedule_that_does_not_count_from_the_checkpoint_is_refused(
+    undisturbed, tmp_path, monkeypatch
+):
+    folder, *_ = undisturbed
+    own = tmp_path / "own"
+    shutil.copytree(f"{folder}/checkpoint_8", own / "checkpoint_8")
+    restore = RestoreCheckpointConfig(f"{folder}/checkpoint_8", mode="specific")
+    settings = {"restore": restore, "total_steps": 40, "dry_run": True}
+    settings |= {"trainer": {"learning_rate_fn": warmed_up()}}
+    monkeypatch.setattr(train, "initial_state", kill)
+    with pytest.raises(ValueError, match=r"training starts at 8, .*step_offset to 8"):
+        run(tmp_path / "new", **settings)
+    run(own, **settings)  # a run that goes on is under way by right
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_it_is_refused_in_one_sentence(name, tmp_path, monkeypatch):
+    changes, said = CONFIGS[name]
+    monkeypatch.setattr(train, "initial_state", kill)  # the first use of the devices
+    with pytest.raises(ValueError, match=said) as caught:
+        run(tmp_path, **changes)
+    assert "\n" not in str(caught.value)
+    assert checkpoints.all_steps(str(tmp_path)) == []
+
+
+def test_an_unwritable_folder_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"MODEL_DIR is .*/file/run, which cannot be written"):
+        run(tmp_path / "file" / "run")
+
+
+def test_a_checkpoint_of_another_shape_is_refused(undisturbed, tmp_path):
+    folder, *_ = undisturbed
+    restore = RestoreCheckpointConfig(f"{folder}/checkpoint_8", mode="specific")
+    with pytest.raises(ValueError, match=r"checkpoint_8 is of another shape: .*MODEL include"):
+        run(tmp_path, restore=restore, model=toy.model(emb_dim=32))
+    for dry_run in (False, True):
+        with pytest.raises(ValueError, match=r"checkpoint_8 is of another shape"):
+            run(folder, model=toy.model(emb_dim=32), dry_run=dry_run, total_steps=9)
+
+
+def test_a_dry_run_makes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "initial_state", kill)
+    step, state, losses = run(tmp_path / "run", dry_run=True)
+    assert (step, state, losses) == (0, None, {})
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_periods_become_a_plan():
+    config = CheckpointConfig(SaveCheckpointConfig(period=10, checkpoint_steps=[3]))
+    plan = train.plan_of(config, 100, 5, None)
+    assert (plan.total_steps, plan.eval_period, plan.save_period) == (100, 5, 10)
+    assert plan.checkpoint_steps == (3,)
+    never = train.plan_of(CheckpointConfig(), 100, 0, 0)
+    assert (never.eval_period, never.save_period, never.stats_period) == (None, None, None)
+
+
+def test_a_drawn_seed_differs_and_a_given_one_stays():
+    assert train.agreed_seed(7) == 7
+    drawn = {train.agreed_seed(None) for _ in range(3)}
+    assert len(drawn) > 1
+    assert all(0 <= seed < 2**31 for seed in drawn)
+
+
+def door(*arguments):
+    environment = {**os.environ, "PYTHONPATH": "", "XLA_FLAGS": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return subprocess.run(
+        [sys.executable, "t5x/train.py", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+RECIPE = "--gin_file=gin/ro_t5x_tiny.gin"
+
+
+def test_as_a_script_a_bad_value_is_a_sentence_and_status_2(tmp_path):
+    done = door(RECIPE, f'--gin.MODEL_DIR="{tmp_path}/run"', "--gin.EVAL_PERIOD=70")
+    assert done.returncode == 2
+    lines = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+    assert "and the eval period 70 do not fit" in lines[0]
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()

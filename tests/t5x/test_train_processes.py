@@ -1,0 +1,161 @@
+"""Real training processes: interrupted they end, and killed at any moment they lose nothing."""
+
+import json
+import random
+import re
+import signal
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from fakes.paths import ROOT
+from fakes.pods import SMALL, Pod
+from t5x.checkpointing import layout
+
+STEPS = 120
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """Where compiled programs are kept for all of them."""
+    return tmp_path_factory.mktemp("programs")
+
+
+def numbers(losses):
+    return {step: float(np.frombuffer(bits, np.float32)[0]) for step, bits in losses.items()}
+
+
+def test_an_interrupted_process_saves_and_ends_soon(tmp_path, programs):
+    """Its pipelines still run ahead when it ends: nothing may wait for them."""
+    with Pod(tmp_path, 1_000_000, programs=programs) as pod:
+        pod.wait_for(pod.saved)
+        pod.send(0, signal.SIGINT)
+        assert pod.ends(within=90) == [0], pod.said()
+    step = int(re.search(r"Stopped by SIGINT at step ([\d,]+)", pod.said())[1].replace(",", ""))
+    assert layout.latest_step(str(pod.run)) == step
+
+
+@pytest.mark.slow
+def test_a_process_killed_twice_at_any_step_loses_nothing(tmp_path, programs):
+    with Pod(tmp_path / "whole", STEPS, programs=programs) as whole:
+        assert whole.ends() == [0], whole.said()
+    wanted = whole.losses()
+    assert list(wanted) == list(range(1, STEPS + 1))
+    for trial in range(2):
+        folder, seconds = tmp_path / str(trial), random.Random(trial)
+        for _ in range(2):
+            before = len(layout.all_steps(str(folder / "run")))
+            with Pod(folder, STEPS, programs=programs) as pod:
+                while len(pod.saved()) <= before and pod.processes[0].poll() is None:
+                    time.sleep(0.02)
+                time.sleep(seconds.uniform(0, 1.0))
+        with Pod(folder, STEPS, programs=programs) as pod:
+            assert pod.ends() == [0], pod.said()
+        found = pod.losses()
+        assert {s: found[s] for s in wanted} == wanted
+        for name, value in whole.arrays().items():
+            np.testing.assert_array_equal(pod.arrays()[name], value, err_msg=name)
+
+
+@pytest.mark.slow
+def test_two_and_four_processes_learn_what_one_does(tmp_path, programs):
+    """Floats are added in another order; that the batches are the same, the next file shows."""
+    found = {}
+    for processes in (1, 2, 4):
+        with Pod(tmp_path / str(processes), 30, processes, programs) as pod:
+            assert not any(pod.ends()), pod.said()
+        found[processes] = numbers(pod.losses())
+    assert list(found[1]) == list(range(1, 31))
+    assert found[1][30] < 0.95 * found[1][1]
+    for processes in (2, 4):
+        assert found[processes] == pytest.approx(found[1], rel=2e-3)
+
+
+FINE_TUNE = """
+from t5x import trainer
+include 'gin/ro_diacritics_tiny.gin'
+INITIAL_CHECKPOINT_PATH = []
+TASK_FEATURE_LENGTHS = {'inputs': 32, 'targets': 32}
+BATCH_SIZE = 8
+EVAL_PERIOD = 4
+EVALUATOR_NUM_EXAMPLES = 12
+utils.SaveCheckpointConfig.period = 4
+train_script.train.train_eval_dataset_cfg = None
+train_script.train.actions = {'INFER_EVAL': [@trainer.EarlyStoppingAction()]}
+trainer.EarlyStoppingAction.metric = ('ro_mini_diacritics', 'word_accuracy')
+trainer.EarlyStoppingAction.mode = 'max'
+trainer.EarlyStoppingAction.patience = 1
+trainer.EarlyStoppingAction.atol = 1.0
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_decode_measure_and_stop_as_one_does(tmp_path, programs):
+    """No evaluation can be better by more than 1 than the first, so the second one ends the run."""
+    sizes = "\n".join(line for line in SMALL.splitlines() if line.startswith("network."))
+    found = []
+    for processes in (1, 2):
+        folder = tmp_path / str(processes)
+        with Pod(folder, 40, processes, programs, FINE_TUNE + sizes) as pod:
+            assert pod.ends() == [0] * processes, pod.said()
+        measured = folder / "run/inference_eval/ro_mini_diacritics-metrics.jsonl"
+        rows = [json.loads(line) for line in measured.read_text().splitlines()]
+        assert [row["step"] for row in rows] == [4, 8]
+        generated = (folder / "run/generated_predictions.jsonl").read_text().splitlines()
+        found.append((rows, [json.loads(line) for line in generated]))
+    (rows, predictions), (others, others_predictions) = found
+    assert len(predictions) == 12
+    best = max(rows, key=lambda row: row["word_accuracy"])  # of equal ones the first
+    assert {line["step"] for line in predictions} == {best["step"]}
+    assert others_predictions == predictions
+    for row, other in zip(rows, others, strict=True):
+        assert other == pytest.approx(row)
+
+
+@pytest.mark.slow
+def test_a_notice_to_one_host_lets_all_save_the_same_step_and_end_well(tmp_path, programs):
+    for index, number in ((1, signal.SIGINT), (0, signal.SIGTERM)):
+        with Pod(tmp_path, 1_000_000, 2, programs) as pod:
+            before = pod.saved()
+            pod.wait_for(lambda: set(pod.saved()) - set(before))  # noqa: B023
+            pod.send(index, number)
+            assert pod.ends(within=90) == [0, 0], pod.said()
+        step = int(re.search(r"Stopped by .* at step ([\d,]+)", pod.said())[1].replace(",", ""))
+        assert pod.saved()[-1] == step
+
+
+@pytest.mark.slow
+def test_a_host_killed_takes_the_others_along_within_a_minute(tmp_path, programs):
+    for index in (1, 0):  # the last one; the one that the others speak to
+        with Pod(tmp_path, 1_000_000, 2, programs) as pod:
+            before = pod.saved()
+            pod.wait_for(lambda: set(pod.saved()) - set(before))  # noqa: B023
+            pod.send(index, signal.SIGKILL)
+            statuses = pod.ends(within=60)
+        assert all(statuses), pod.said()
+        assert pod.saved()
+
+
+@pytest.mark.slow
+def test_a_folder_that_hosts_do_not_share_is_refused_by_all(tmp_path, programs):
+    """Of one name, which is another folder for each of them."""
+    places = [tmp_path / name for name in ("one", "other")]
+    for place in places:
+        place.mkdir()
+        (place / "data").symlink_to(ROOT / "data")  # recipes name files from the repository's root
+    with Pod(tmp_path, 10, 2, programs, model_dir="run", places=places) as pod:
+        assert pod.ends() == [2, 2], pod.said()
+    assert "which host 1 does not share with host 0" in pod.said()
+
+
+@pytest.mark.slow
+def test_chaos_in_short(tmp_path):
+    """Each fault but those that the tests above have; `benchmarks/chaos.py` runs it for long."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    from chaos import chaos
+
+    results = chaos(tmp_path, 3, 1, 0, ("cut a file", "flip bytes", "fill the disk"))
+    assert results["recognised_damage"] >= 1
+    assert results["differing_steps"] == results["differing_arrays"] == 0
