@@ -26,9 +26,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from t5x.batches import DatasetConfig, TrainStream  # noqa: E402
-from tasks import corpora, spans, vocabularies  # noqa: E402
-from tasks.runs import split_runs  # noqa: E402
+from tasks import corpora, vocabularies  # noqa: E402
+from tasks.objectives import span_corruption  # noqa: E402
 from tasks.sources import CorpusSource  # noqa: E402
+from tasks.text.token_chunks import split_runs  # noqa: E402
 
 LENGTHS = {"inputs": 512, "targets": 114}
 
@@ -62,13 +63,15 @@ def plain_task(files: str, vocabulary: str) -> None:
 def hide_one_by_one(dataset, sequence_length, output_features):
     """Span corruption a run at a time, as one writes it first."""
     sentinels = vocabularies.sentinels(output_features["targets"].vocabulary)
-    length = spans.lengths(sequence_length["inputs"]).tokens
+    length = span_corruption.lengths(sequence_length["inputs"]).tokens
 
     @seqio.map_over_dataset(num_seeds=1)
     def hide(example, seed):
         tokens = example["targets"]
-        (mask,) = tf.unstack(spans.noise_mask(tf.size(tokens), tf.stack(seed), spans.T5_NOISE), 1)
-        inputs, targets = spans.corrupt(tokens, mask, sentinels)
+        (mask,) = tf.unstack(
+            span_corruption.noise_mask(tf.size(tokens), tf.stack(seed), span_corruption.T5_NOISE), 1
+        )
+        inputs, targets = span_corruption.corrupt(tokens, mask, sentinels)
         return {"inputs": inputs, "targets": targets}
 
     return hide(split_runs(dataset, length))

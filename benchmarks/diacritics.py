@@ -26,10 +26,10 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tasks.constraint import WORD  # noqa: E402
-from tasks.diacritic_scores import frequent, frequent_forms, scores  # noqa: E402
-from tasks.letters import alphabet  # noqa: E402
-from tasks.normalize import normalize  # noqa: E402
+from tasks.diacritics.constraint import WORD  # noqa: E402
+from tasks.diacritics.letters import alphabet  # noqa: E402
+from tasks.diacritics.metrics import frequent, frequent_forms, scores  # noqa: E402
+from tasks.text.normalize import normalize  # noqa: E402
 
 TASKS = """
 from tasks import corpora, diacritics

@@ -47,7 +47,7 @@ work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 cd "$ROOT"
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
-"$PYTHON" -m tasks.restoring read > "$work/lines.txt"
+"$PYTHON" -m tasks.diacritics.restore read > "$work/lines.txt"
 # A run that names its task's module by a flag has no import in its gin file.
 printf '%s\n' 'from __gin__ import dynamic_registration' 'import tasks.diacritics' > "$work/tasks.gin"
 "$PYTHON" -m t5x.infer --gin_file="$config" --gin_file="$work/tasks.gin" --gin_file=t5x/configs/runs/infer.gin \
@@ -58,4 +58,4 @@ printf '%s\n' 'from __gin__ import dynamic_registration' 'import tasks.diacritic
   --gin.INFER_OUTPUT_DIR="$(gin_string "$work/out")" --gin.BATCH_SIZE=8 \
   --gin.tasks.diacritics.lines.path="$(gin_string "$work/lines.txt")" \
   ${flags[@]+"${flags[@]}"} 1>&2 2> "$work/said" || { cat "$work/said" >&2; exit 1; }
-"$PYTHON" -m tasks.restoring write "$work/lines.txt" "$work/out/${task}_lines-predict.jsonl-00000-of-00001"
+"$PYTHON" -m tasks.diacritics.restore write "$work/lines.txt" "$work/out/${task}_lines-predict.jsonl-00000-of-00001"

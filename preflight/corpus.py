@@ -9,9 +9,10 @@ from preflight.subject import Subject
 from preflight.verdicts import NotChecked, Row, many, ok, warning
 from preflight.vocabularies import normalized
 from t5x import batches
-from tasks import files, prefixes, records, spans
 from tasks.documents import screen
-from tasks.patience import Patience
+from tasks.io import files, formats
+from tasks.io.retry import Patience
+from tasks.objectives import prefix_lm, span_corruption
 from tasks.sources import CorpusSource
 from tasks.vocabularies import sentinels_if_any
 
@@ -66,7 +67,7 @@ def fill(s: Subject) -> Row:
     batches.feature_shapes(s.data)
     inputs, targets = lengths["inputs"], lengths["targets"]
     needed = None
-    if isinstance(s.objective, spans.SpanNoise):
+    if isinstance(s.objective, span_corruption.SpanNoise):
         needed = s.objective.lengths(inputs)
         shares = (s.objective.corrupted(needed.tokens)[0] / inputs, needed.targets / targets)
         how = "by the objective"
@@ -74,8 +75,8 @@ def fill(s: Subject) -> Row:
         shares, how = measured(s), "measured on a sample"
         if s.objective:
             needed = s.objective.lengths(inputs, s.require_vocabulary())
-    if needed and not isinstance(s.objective, prefixes.PrefixLM):
-        spans.check_targets(lengths, needed, "its objective", s.task.name)
+    if needed and not isinstance(s.objective, prefix_lm.PrefixLM):
+        span_corruption.check_targets(lengths, needed, "its objective", s.task.name)
     numbers = {"encoder": shares[0], "decoder": shares[1]}
     figure = f"encoder {int(100 * shares[0])} %, decoder {int(100 * shares[1])} % full, {how}"
     if min(shares) >= _FULL:
@@ -134,7 +135,7 @@ def epochs(s: Subject) -> Row:
     """How often the corpus is read to the end of training, if its size is known."""
     size = corpus_tokens(s)
     lengths = s.data.task_feature_lengths
-    if isinstance(s.objective, spans.SpanNoise):
+    if isinstance(s.objective, span_corruption.SpanNoise):
         per_row = s.objective.lengths(lengths["inputs"]).tokens
     else:
         encoder, decoder = measured(s)
@@ -175,7 +176,7 @@ def corpus_tokens(s: Subject) -> float:
     sizes = [files.size(file) for file in found]
     if None in sizes:
         raise NotChecked("the server does not tell the files' sizes")
-    layout = records.Layout(source.column.fields, source.documents, _SAMPLE_BYTES)
+    layout = formats.Layout(source.column.fields, source.documents, _SAMPLE_BYTES)
     tokens = 0
     for batch in source.batches(found[0], 0, layout):
         for text in screen(batch, source.column, source.max_chars, None):

@@ -23,7 +23,7 @@ from preflight.verdicts import NotChecked
 from t5x import batches
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import checkpoint_paths
-from tasks import objectives
+from tasks.objectives import registry
 from tasks.sources import CorpusSource
 
 T = TypeVar("T")
@@ -133,9 +133,9 @@ class Subject:
         return self.tasks(self.data)[0]
 
     @property
-    def objective(self) -> objectives.Objective | None:
+    def objective(self) -> registry.Objective | None:
         """How the task hides text, None where it has no objective of `tasks.objectives`."""
-        return objectives.of_task(self.task)
+        return registry.of_task(self.task)
 
     def require_corpus(self, source: Any) -> None:
         """Raises NotChecked where `source` lies elsewhere and must not or cannot be read."""

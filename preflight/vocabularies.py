@@ -64,7 +64,7 @@ def words(s: Subject) -> Row:
 
 def normalized(task: seqio.Task, text: str) -> str:
     """`text` as the task's own normalization leaves it, if it has one."""
-    from tasks import normalize
+    from tasks.text import normalize
 
     for function in task.preprocessors:
         if getattr(function, "func", function) is normalize.preprocess:

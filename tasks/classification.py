@@ -21,9 +21,11 @@ from collections.abc import Callable, Mapping, Sequence
 import seqio
 
 import gin
-from tasks import calls, html_text, pairs, vocabularies
+from tasks import pairs, vocabularies
+from tasks.record_counts import Tally
 from tasks.rows import Rows
-from tasks.tally import Tally
+from tasks.streaming import tf_callbacks
+from tasks.text import html_text
 
 LENGTHS = {"inputs": 512, "targets": 2}
 OTHER = "(no class)"  # in place of what is none: never a single token, so no class is called so
@@ -51,7 +53,7 @@ def add(
     source = copy.copy(source)  # for other tasks it stays as it was
     source.column = source.column.only("targets", classes)
     source.tally = Tally(source.name)
-    calls.report_at_exit(source.tally)
+    tf_callbacks.report_at_exit(source.tally)
     _classes[name] = tuple(classes)
     return pairs.add(
         name,

@@ -12,8 +12,10 @@ from collections.abc import Callable
 import seqio
 import tensorflow as tf
 
-from tasks import caches, normalize, objectives, runs, spans, tokens, vocabularies
+from tasks import caches, vocabularies
+from tasks.objectives import registry, span_corruption
 from tasks.sources import CorpusSource
+from tasks.text import normalize, token_chunks, tokenize
 
 # A shard shuffles its own runs of tokens, after its source has permuted files, parts and records.
 # What waits in the buffers is saved with every checkpoint, so they are small.
@@ -26,7 +28,7 @@ def add(
     name: str,
     source: CorpusSource,
     vocabulary: Vocabulary,
-    objective: str | objectives.Objective = "span_corruption",
+    objective: str | registry.Objective = "span_corruption",
     **normalization,
 ) -> seqio.Task:
     """Registers a task that hides parts of a corpus.
@@ -37,7 +39,8 @@ def add(
       vocabulary: a SentencePiece file, a function that returns one's path, or a vocabulary.
       objective: how text is hidden: a name that `tasks.objectives` lists, or an object such as
         spans.SpanNoise(0.5, 8).
-      **normalization: cedilla, nfc, whitespace, spaces, as `tasks.normalize.preprocess` has them.
+      **normalization: cedilla, nfc, whitespace, spaces, as `tasks.text.normalize.preprocess` has
+      them.
 
     Raises:
       ValueError: there is no objective of that name.
@@ -50,10 +53,10 @@ def add(
         source=source,
         preprocessors=[
             functools.partial(normalize.preprocess, **normalization),
-            tokens.tokenize,
+            tokenize.tokenize,
             seqio.CacheDatasetPlaceholder(),
-            functools.partial(objectives.find(objective).preprocess, task=name),
-            runs.append_eos,
+            functools.partial(registry.find(objective).preprocess, task=name),
+            token_chunks.append_eos,
         ],
         output_features={"inputs": feature, "targets": feature},
         metric_fns=[],
@@ -66,15 +69,15 @@ def add_span_corruption(
     name: str,
     source: CorpusSource,
     vocabulary: Vocabulary,
-    noise: spans.SpanNoise = spans.T5_NOISE,
+    noise: span_corruption.SpanNoise = span_corruption.T5_NOISE,
     **normalization,
 ) -> seqio.Task:
-    """`add` with span corruption; see `tasks.spans`."""
+    """`add` with span corruption; see `tasks.objectives.span_corruption`."""
     return add(name, source, vocabulary, noise, **normalization)
 
 
 def add_prefix_lm(
     name: str, source: CorpusSource, vocabulary: Vocabulary, **normalization
 ) -> seqio.Task:
-    """`add` with prefix language modelling; see `tasks.prefixes`."""
+    """`add` with prefix language modelling; see `tasks.objectives.prefix_lm`."""
     return add(name, source, vocabulary, "prefix_lm", **normalization)

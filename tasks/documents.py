@@ -13,8 +13,8 @@ import dataclasses
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tasks.records import MALFORMED, NOT_UTF8
-from tasks.tally import MOST_LABELS
+from tasks.io.formats import MALFORMED, NOT_UTF8
+from tasks.record_counts import MOST_LABELS
 
 SEPARATOR = "\x1f"  # between the columns of `Columns`; no text has it
 

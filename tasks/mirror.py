@@ -21,9 +21,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tasks import files, hub
-from tasks.files import File
-from tasks.patience import closing, patiently
+from tasks.io import files, hub
+from tasks.io.files import File
+from tasks.io.retry import closing, patiently
 from tasks.sources import CorpusSource
 
 MANIFEST = "mirror.json"

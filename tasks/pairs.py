@@ -15,9 +15,11 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from tasks import caches, calls, corpora, normalize, vocabularies
+from tasks import caches, corpora, vocabularies
+from tasks.record_counts import MADE, NOTES, Tally
 from tasks.sources import CorpusSource
-from tasks.tally import MADE, NOTES, Tally
+from tasks.streaming import tf_callbacks
+from tasks.text import normalize
 
 LENGTHS = {"inputs": 512, "targets": 128}  # where a run sets none, as evaluation does
 SHUFFLED = 1024  # examples
@@ -46,7 +48,7 @@ def add(
       lengths: tokens, EOS counted, where a run sets none.
       cut: shortens inputs, (ids, how many may stay, vocabulary); by default their end is cut off.
       checks: is called with the vocabulary before anything is read, and may refuse it.
-      **normalization: cedilla, nfc, whitespace, as `tasks.normalize.preprocess` has them.
+      **normalization: cedilla, nfc, whitespace, as `tasks.text.normalize.preprocess` has them.
     """
     if not isinstance(vocabulary, seqio.Vocabulary):
         vocabulary = vocabularies.sentencepiece(vocabulary)
@@ -101,7 +103,7 @@ def fit(
         tally.add(dict.fromkeys(names, 1), split=split)
         return np.int64(0)
 
-    guarded = calls.guard(count, np.int64(0))
+    guarded = tf_callbacks.guard(count, np.int64(0))
 
     def fitted(ids, most, vocabulary, shorter):
         """The ids with EOS, or what `shorter` gives in their place, and whether it does."""

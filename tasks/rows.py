@@ -17,7 +17,7 @@ import seqio
 import tensorflow as tf
 
 from tasks.documents import SEPARATOR, Columns
-from tasks.files import File, find, side_by_side
+from tasks.io.files import File, find, side_by_side
 from tasks.sources import CorpusSource
 
 SHARES = 10_000  # a document's hash is one of so many

@@ -5,7 +5,7 @@
     source = CorpusSource(files={"train": "https://example.org/ro-*.jsonl.zst"})
     source.peek("train", 2)                                            # the first two texts
 
-The order of an epoch follows from (seed, epoch): files, parts of files (`tasks.records`) and
+The order of an epoch follows from (seed, epoch): files, parts of files (`tasks.io.formats`) and
 records within a batch are permuted; seed 0 is a seed. What is read at a place of that order is a
 function of the place alone, so tf.data's own iterator state (a few kilobytes) is the whole
 position: `tf.train.Checkpoint(iterator)` restores it exactly, and reading goes on after at most
@@ -25,11 +25,12 @@ import tensorflow as tf
 from absl import logging
 
 import gin
-from tasks import calls, files, hub, reading, records, spool
 from tasks.documents import Column, screen
-from tasks.files import File
-from tasks.patience import Patience, passes, patiently
-from tasks.tally import Tally
+from tasks.io import files, formats, hub, stream_cache
+from tasks.io.files import File
+from tasks.io.retry import Patience, passes, patiently
+from tasks.record_counts import Tally
+from tasks.streaming import shard_reader, tf_callbacks
 
 LOCAL_PART_BYTES = 1 << 20
 REMOTE_PART_BYTES = 8 << 20
@@ -94,7 +95,7 @@ class CorpusSource(seqio.DataSource):
         self.name = corpus or ", ".join(dict.fromkeys(map(str, files.values())))
         self.tally = Tally(self.name)
         self.warned: set[tuple[str, int]] = set()  # splits that a number of shards cannot share
-        calls.report_at_exit(self.tally)
+        tf_callbacks.report_at_exit(self.tally)
         super().__init__(splits=tuple(self._split_names), caching_permitted=True)
 
     @property
@@ -160,8 +161,10 @@ class CorpusSource(seqio.DataSource):
         if theirs not in repository.splits:
             raise self._no_split(theirs, repository.splits)
         found = files.listed_lengths(repository.splits[theirs])
-        if spool.current:
-            spool.current.remember(self._note(split), [dataclasses.astuple(f) for f in found])
+        if stream_cache.current:
+            stream_cache.current.remember(
+                self._note(split), [dataclasses.astuple(f) for f in found]
+            )
         return found
 
     def _note(self, split: str) -> str:
@@ -169,7 +172,7 @@ class CorpusSource(seqio.DataSource):
 
     def _remembered(self, split: str, error: BaseException) -> list[File]:
         """The files as they were when last listed, if there is a spool to tell."""
-        told = spool.current and spool.current.remembered(self._note(split))
+        told = stream_cache.current and stream_cache.current.remembered(self._note(split))
         if not told:
             raise self._unreachable(error) from error
         logging.warning("%s; going on with the files it had when last reached", error)
@@ -206,8 +209,8 @@ class CorpusSource(seqio.DataSource):
         self._listed[split] = found
 
     def keep_in(self, folder: str | None, gigabytes: float) -> None:
-        """Lets this process read through a spool in `folder`; see `tasks.spool`."""
-        spool.keep(folder, gigabytes)
+        """Lets this process read through a spool in `folder`; see `tasks.io.stream_cache`."""
+        stream_cache.keep(folder, gigabytes)
 
     def _no_split(self, split: str, known) -> ValueError:
         return ValueError(
@@ -219,24 +222,24 @@ class CorpusSource(seqio.DataSource):
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
         return Unreachable(f"corpus {self.name!r} cannot be reached ({reason})")
 
-    def layout(self, file: File) -> records.Layout:
+    def layout(self, file: File) -> formats.Layout:
         """Returns how `file` is cut into parts."""
         part_bytes = REMOTE_PART_BYTES if file.remote else LOCAL_PART_BYTES
-        return records.Layout(self.column.fields, self.documents, part_bytes)
+        return formats.Layout(self.column.fields, self.documents, part_bytes)
 
-    def batches(self, file: File, part: int, layout: records.Layout) -> Iterator[list]:
+    def batches(self, file: File, part: int, layout: formats.Layout) -> Iterator[list]:
         """Yields the records of one part of `file` in batches.
 
         Raises:
           ValueError: the column is missing.
         """
         if file.kind == hub.STREAMED:
-            found = records.in_batches(hub.rows(hub.find(*self._hub), file))
+            found = formats.in_batches(hub.rows(hub.find(*self._hub), file))
         else:
             found = layout.batches(file, part)
         for i, batch in enumerate(found):
             if i == 0:
-                records.check_column(self.column.fields, batch, file)
+                formats.check_column(self.column.fields, batch, file)
             yield batch
 
     def peek(self, split: str = "train", n: int = 1, limit_s: float = 30.0) -> list[str]:
@@ -248,7 +251,7 @@ class CorpusSource(seqio.DataSource):
         """
         patience = Patience(limit_s=limit_s)
         first = self.list_files(split, patience)[0]
-        layout = records.Layout(self.column.fields, self.documents, part_bytes=1 << 16)
+        layout = formats.Layout(self.column.fields, self.documents, part_bytes=1 << 16)
 
         def read():
             texts, tally = [], Tally(self.name)
@@ -308,7 +311,7 @@ class CorpusSource(seqio.DataSource):
           sequence_length: unused, as are use_cached and num_epochs.
         """
         shard = shard_info or seqio.ShardInfo(0, 1)
-        reader = reading.Reader(self, split, shuffle, shard.index, shard.num_shards)
+        reader = shard_reader.Reader(self, split, shuffle, shard.index, shard.num_shards)
         if seed is not None:
             seed = zlib.crc32(str(seed).encode())
         return reader.dataset(seed)

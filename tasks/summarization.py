@@ -13,8 +13,9 @@ Texts of any hub set, CSV or JSONL by columns, or of two files line by line: `ta
 import re
 from collections.abc import Sequence
 
-from tasks import pairs, sentences, vocabularies
+from tasks import pairs, vocabularies
 from tasks.rows import Rows
+from tasks.text import sentence_split
 
 PREFIX = "summarize: "
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
@@ -32,7 +33,8 @@ def rouge(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float
     """Returns mean F-measures of the rouge-score library, 0..100, with stemming; and mean lengths.
 
     It is for English: of other texts see `rouge_of_words`. rougeLsum compares sentence by sentence,
-    cut as `tasks.sentences` does; mean_words and mean_target_words count words between blanks.
+    cut as `tasks.text.sentence_split` does; mean_words and mean_target_words count words between
+    blanks.
     """
     return _rouge(targets, predictions, use_stemmer=True)
 
@@ -46,7 +48,7 @@ def _rouge(targets, predictions, **settings) -> dict[str, float]:
     from rouge_score import rouge_scorer
 
     scorer = rouge_scorer.RougeScorer(ROUGE, **settings)
-    lines = lambda text: "\n".join(sentences.split(text))
+    lines = lambda text: "\n".join(sentence_split.split(text))
     found = [
         scorer.score(lines(target), lines(prediction))
         for target, prediction in zip(targets, predictions, strict=True)

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tasks.normalize import normalize
+from tasks.text.normalize import normalize
 
 MAX_LINE_BYTES = 4_000
 _BUILDERS = {

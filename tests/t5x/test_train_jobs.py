@@ -19,8 +19,8 @@ from convert import __main__ as door
 from fakes.paths import ROOT
 from report import misclassified
 from t5x.checkpointing.reader import open_checkpoint
-from tasks import sentences
 from tasks.classification import scores
+from tasks.text import sentence_split
 
 SMALL = {
     "network.T5Config.emb_dim": 64,
@@ -170,7 +170,9 @@ def rouge_score_of(lines):
     found = collections.Counter()
     for line in lines:
         pair = line["target"], line["prediction"]
-        split = ("\n".join(sentences.split(text)) for text in pair)  # as the library wants them
+        split = (
+            "\n".join(sentence_split.split(text)) for text in pair
+        )  # as the library wants them
         for name, score in (scorer.score(*pair) | by_sentence.score(*split)).items():
             found[name] += 100 * score.fmeasure / len(lines)
     return found

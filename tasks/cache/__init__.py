@@ -1,0 +1,1 @@
+"""Caches of tokens or of finished examples: `python -m tasks.cache`."""

@@ -1,0 +1,1 @@
+"""Bytes from disk, the Hugging Face hub, http(s) and gs://: listing, reading, caching, retrying."""

@@ -1,0 +1,1 @@
+"""Pretraining objectives, from token chunks to inputs and targets."""

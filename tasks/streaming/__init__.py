@@ -1,0 +1,1 @@
+"""One shard of a corpus as a resumable tf.data pipeline."""

@@ -1,0 +1,1 @@
+"""From raw text to token chunks: cleaning, sentence splitting, tokenization."""

@@ -1,0 +1,305 @@
+"""A cache holds each example once, the same bytes whoever makes it; seqio and training read it."""
+
+import collections
+import itertools
+import json
+import pathlib
+import random
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+
+import gin
+from t5x import batches
+from tasks import caches, corpora, romanian, vocabularies
+from tasks.cache import __main__ as cache
+from tasks.cache import build, plan
+from tasks.cache.plan import Job
+from tasks.sources import CorpusSource
+
+LENGTHS = {"inputs": 64, "targets": 14}
+DOCUMENTS = len(
+    pathlib.Path(romanian.RO_MINI.list_shards("validation")[0]).read_text().splitlines()
+)
+
+
+def job(out, **settings) -> Job:
+    settings = {"splits": ("validation",), "shards": 4, "part_bytes": 10 << 10, **settings}
+    return Job("ro_mini_span_corruption", str(out), **settings)
+
+
+def finished(out, **settings) -> Job:
+    return job(out, lengths=tuple(LENGTHS.items()), epochs=2, **settings)
+
+
+def make(made: Job, order=lambda items: items) -> dict:
+    assert cache._begin(made)
+    for part in order(plan.parts_of(made)):
+        build.write_part(made, part)
+    for shard in order(plan.shards_of(made)):
+        build.write_shard(made, shard)
+    return build.finish(made)
+
+
+def files(made: Job) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in sorted(pathlib.Path(made.folder).iterdir())}
+
+
+def records(made: Job, shards) -> list[bytes]:
+    paths = [build._shard_path(made, plan.Shard("validation", i)) for i in shards]
+    return [record.numpy() for record in tf.data.TFRecordDataset(paths)]
+
+
+@pytest.fixture(scope="module")
+def two_epochs(tmp_path_factory):
+    made = finished(tmp_path_factory.mktemp("two"))
+    return made, make(made)
+
+
+@pytest.fixture(scope="module")
+def of_tokens(tmp_path_factory):
+    made = job(tmp_path_factory.mktemp("tokens"))
+    return made, make(made)
+
+
+@pytest.fixture
+def reading(two_epochs, of_tokens, monkeypatch):
+    """Both caches are found, as a gin file would have it."""
+    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
+    paths = [two_epochs[0].out, of_tokens[0].out]
+    with gin.unlock_config():
+        gin.bind_parameter("tasks.caches.folders.paths", paths)
+    yield
+    gin.clear_config()
+
+
+def bag(examples, feature="targets") -> collections.Counter:
+    """All tokens of some parsed or raw examples that are neither sentinels nor EOS."""
+    vocabulary = seqio.TaskRegistry.get("ro_mini_span_corruption").output_features["inputs"]
+    lowest = min(vocabularies.sentinels(vocabulary.vocabulary))
+    tokens = collections.Counter()
+    for raw in examples:
+        features = tf.train.Example.FromString(raw).features.feature
+        for values in features.values():
+            tokens.update(t for t in values.int64_list.value if 1 < t < lowest)
+    return tokens
+
+
+def test_any_order_and_interruptions_give_the_same_bytes(two_epochs, tmp_path, monkeypatch):
+    made = finished(tmp_path)
+    assert cache._begin(made)
+    parts, shards = plan.parts_of(made), plan.shards_of(made)
+    assert len(parts) == 2 * 2
+    assert len(shards) == 2 * 4
+    with monkeypatch.context() as patch:
+        count = itertools.count()
+        add = build.Counter.add
+        broken = lambda self, x: add(self, x) if next(count) < 50 else 1 / 0
+        patch.setattr(build.Counter, "add", broken)
+        for part in parts[::-1]:  # the first is written, the others break off
+            try:
+                build.write_part(made, part)
+            except ZeroDivisionError:
+                continue
+    make(made, lambda items: random.Random(1).sample(items, len(items)))
+    assert files(made) == files(two_epochs[0])
+
+
+def test_each_epoch_holds_all_tokens_hidden_elsewhere(two_epochs, of_tokens):
+    made, stats = two_epochs
+    text = bag(records(of_tokens[0], range(4)))
+    epochs = [records(made, range(4)), records(made, range(4, 8))]
+    for examples in epochs:
+        missing = text - bag(examples)
+        assert sum(missing.values()) <= 2, "a part may leave out a single last token"
+        assert not bag(examples) - text
+    assert not set(epochs[0]) & set(epochs[1])
+    assert stats["validation"]["epochs"] == [len(examples) for examples in epochs]
+    assert stats["validation"]["records"]["read"] == 2 * DOCUMENTS
+
+
+def test_a_seed_is_a_seed(two_epochs, tmp_path):
+    part = plan.Part("validation", 0, 0)
+    first, other = (
+        next(build.examples_of(made, part))["inputs"].tolist()
+        for made in (two_epochs[0], finished(tmp_path, seed=1))
+    )
+    assert first != other
+
+
+def test_examples_are_mixed_over_the_shards(of_tokens):
+    sizes = [len(records(of_tokens[0], [shard])) for shard in range(4)]
+    assert sum(sizes) == DOCUMENTS
+    assert min(sizes) >= 1
+
+
+def test_seqio_reads_what_was_counted(two_epochs, reading):
+    made, stats = two_epochs
+    task = caches.add_pregenerated("ro_mini_span_corruption", LENGTHS)
+    assert task.name == "ro_mini_span_corruption_i64_t14"
+    assert task.get_cached_stats("validation") == stats["validation"]
+    dataset = task.get_dataset(LENGTHS, "validation", use_cached=True, shuffle=False)
+    examples = list(dataset.as_numpy_iterator())
+    assert len(examples) == stats["validation"]["examples"]
+    for key, length in LENGTHS.items():
+        assert {e[key].dtype for e in examples} == {np.dtype(np.int32)}
+        assert max(len(e[key]) for e in examples) == length
+        assert all(e[key][-1] == 1 for e in examples)
+        tokens = sum(len(e[key]) - 1 for e in examples)
+        assert stats["validation"][f"{key}_tokens"] == tokens
+    info = json.loads(pathlib.Path(made.folder, "info.validation.json").read_text())
+    assert info["num_shards"] == 8
+    assert info["seqio_version"] == seqio.__version__
+
+
+@pytest.mark.parametrize("hosts", [2, 4])
+def test_seqio_deals_finished_examples_to_hosts_always_alike(hosts, two_epochs, reading):
+    task = caches.add_pregenerated("ro_mini_span_corruption", LENGTHS)
+
+    def share(index, count):
+        dataset = seqio.get_dataset(
+            task.name,
+            LENGTHS,
+            seqio.EncDecFeatureConverter(pack=False),
+            "validation",
+            shuffle=False,
+            shard_info=seqio.ShardInfo(index, count),
+            use_cached=True,
+            verbose=False,
+        )
+        sides = ("encoder_input_tokens", "decoder_target_tokens")
+        return [b"".join(e[k].tobytes() for k in sides) for e in dataset.as_numpy_iterator()]
+
+    shares = [share(i, hosts) for i in range(hosts)]
+    assert [share(i, hosts) for i in range(hosts)] == shares
+    assert min(map(len, shares)) > 0
+    assert sorted(x for found in shares for x in found) == sorted(share(0, 1))
+    assert sum(map(len, shares)) == two_epochs[1]["validation"]["examples"]
+
+
+def test_a_cache_of_tokens_is_hidden_anew_in_each_epoch(of_tokens, reading):
+    task = seqio.TaskRegistry.get("ro_mini_span_corruption")
+    kwargs = {"use_cached": True, "shuffle": False, "seed": 0}
+    once = list(task.get_dataset(LENGTHS, "validation", **kwargs).as_numpy_iterator())
+    twice = task.get_dataset(LENGTHS, "validation", num_epochs=2, **kwargs)
+    assert abs(len(list(twice.as_numpy_iterator())) - 2 * len(once)) <= 1
+    first, second = (e["inputs"] for e in (once[0], list(twice.as_numpy_iterator())[len(once)]))
+    assert first.tolist() != second.tolist()
+
+
+@pytest.mark.parametrize("pregenerated", [False, True])
+def test_training_reads_it_and_resumes_exactly(pregenerated, reading, tmp_path):
+    name = "ro_mini_span_corruption"
+    if pregenerated:
+        name = caches.add_pregenerated(name, LENGTHS).name
+    cfg = batches.DatasetConfig(
+        name, LENGTHS, "validation", batch_size=2, shuffle=True, seed=0, use_cached=True, pack=True
+    )
+    stream = lambda: batches.TrainStream(cfg, seqio.EncDecFeatureConverter, (0, 2), seed=0)
+    whole = stream()
+    next(whole)
+    whole.save(str(tmp_path))
+    expected = [next(whole) for _ in range(30)]  # more than the epoch's rest
+    assert expected[0]["encoder_input_tokens"].shape == (2, 64)
+    again = stream()
+    again.restore(str(tmp_path))
+    for batch, other in zip(expected, (next(again) for _ in range(30)), strict=True):
+        for key in batch:
+            np.testing.assert_array_equal(batch[key], other[key])
+
+
+def test_what_cannot_be_done_is_refused_in_one_sentence(two_epochs, reading, tmp_path):
+    refused = lambda text: pytest.raises(ValueError, match=text)
+    with refused(r"--epochs is 2, but task ro_mini_span_corruption is cached before"):
+        plan.task_of(job(tmp_path, epochs=2))
+    with refused(r"--task is 'ro', which tasks.romanian does not register"):
+        plan.task_of(Job("ro", str(tmp_path)))
+    with refused(r"--splits names test, but task ro_mini_span_corruption has train, validation"):
+        plan.task_of(job(tmp_path, splits=("test",)))
+    with refused(r"made with another seed \(0, not 5\): give another --out"):
+        cache._begin(finished(two_epochs[0].out, seed=5))
+    with refused(r"inputs 64 .* give 14 target tokens, .*: set it to 14"):
+        build.check(job(tmp_path, lengths=(("inputs", 64), ("targets", 9))))
+    with refused(r"--lengths is 'inputs', but must look like inputs=512,targets=114"):
+        cache.job_of(["--task", "t", "--out", "o", "--lengths", "inputs"])
+    task = caches.add_pregenerated("ro_mini_span_corruption", LENGTHS)
+    with refused(r"made for .*, but TASK_FEATURE_LENGTHS is"):
+        task.get_dataset({"inputs": 32, "targets": 14}, "validation", use_cached=True)
+    with refused(r"requires caching"):
+        task.get_dataset(LENGTHS, "validation", use_cached=False)
+    absent = seqio.TaskRegistry.get("ro_mini_span_corruption_i128_t29")
+    with refused(r"no finished cache in .*--lengths inputs=128,targets=29 --out FOLDER"):
+        absent.get_dataset({"inputs": 128, "targets": 29}, "validation", use_cached=True)
+    assert not cache._begin(two_epochs[0]), "it is complete"
+
+
+def test_unique_keeps_each_text_once(tmp_path):
+    lines = [json.dumps({"text": f"Rândul {n % 30} al unui text oarecare."}) for n in range(70)]
+    for i, some in enumerate((lines[:35], lines[35:])):
+        (tmp_path / f"train-{i}.jsonl").write_text("\n".join(some))
+    corpora.add(
+        "twice",
+        CorpusSource(files={"train": str(tmp_path / "*.jsonl")}),
+        "data/ro_mini/ro_mini.model",
+    )
+    try:
+        made = Job(
+            "twice", str(tmp_path / "out"), splits=("train",), part_bytes=1 << 10, unique=True
+        )
+        assert cache._begin(made)
+        for _, items, function in cache.stages(made):
+            for item in reversed(items):
+                function(item)
+        stats = build.finish(made)["train"]
+        assert plan.plan_of(made, "train").parts == 2
+        assert (stats["examples"], stats["records"]["skipped_duplicate"]) == (30, 40)
+    finally:
+        seqio.TaskRegistry.remove("twice")
+
+
+def test_how_a_split_is_cut_follows_its_size(monkeypatch):
+    class Corpus(seqio.DataSource):
+        supports_arbitrary_sharding = True
+        divides = True
+
+        def __init__(self, sizes):
+            self.sizes = sizes
+            super().__init__(["train"])
+
+        def list_files(self, split):
+            return [type("File", (), {"kind": "jsonl", "size": n}) for n in self.sizes]
+
+        def layout(self, file):
+            return type("Layout", (), {"divisible": lambda _, f: self.divides})()
+
+        def list_shards(self, split):
+            raise NotImplementedError
+
+        def get_dataset(self, *args, **kwargs):
+            raise NotImplementedError
+
+    monkeypatch.setattr(plan.files, "size", lambda file: file.size)
+    parts = lambda sizes, part=0: plan._parts_of(Corpus(sizes), "train", part)
+    assert parts([200_000]) == (1, 200_000)
+    assert parts([10 << 20]) == (10, 10 << 20)
+    assert parts([1 << 30])[0] == 64
+    assert parts([1 << 40])[0] == 1 << 14
+    assert parts([1 << 30], 1 << 20)[0] == 1 << 10
+    assert parts([None, 5]) == (2, 0)
+    Corpus.divides = False
+    assert parts([1 << 30, 1 << 30])[0] == 2
+
+
+def test_beam_makes_the_same(of_tokens, tmp_path):
+    pytest.importorskip("apache_beam", reason="the offline cache is made through Apache Beam")
+    flags = ["--task", "ro_mini_span_corruption", "--out=o", "--splits=validation", "--shards=4"]
+    here = ["--direct_running_mode", "in_memory", "--direct_num_workers", "1"]
+    made, others, runner = cache.job_of([*flags, *here])
+    assert (others, runner) == (here, "")
+    assert made == Job("ro_mini_span_corruption", "o", splits=("validation",), shards=4)
+    made = job(tmp_path)
+    assert cache.make(made, others, runner) == of_tokens[1]
+    assert cache.make(made, others, runner) == of_tokens[1], "it is there already"
+    assert files(made) == files(of_tokens[0])

@@ -1,0 +1,62 @@
+"""A data set that is made by a script is read from the hub's own copy of it."""
+
+import types
+
+import datasets
+import pytest
+
+from tasks.io import hub
+
+WHERE = "hf://datasets/user/made@0123456789012345678901234567890123456789"
+
+
+@pytest.fixture
+def copied(monkeypatch):
+    """Gives the copy's files; None for no copy."""
+
+    def with_files(*names):
+        def load(corpus, config=None, revision=None, data_dir=None):
+            if revision != hub.PARQUET:
+                raise RuntimeError("Dataset scripts are no longer supported, but found made.py")
+            if not names:
+                raise datasets.exceptions.DatasetNotFoundError("Revision doesn't exist")
+            found = {}
+            for name in names:
+                if data_dir is None or name.startswith(f"{data_dir}/"):
+                    split = name.split("/")[1].removeprefix("partial-")
+                    found.setdefault(split, []).append(f"{WHERE}/{name}")
+            builder = types.SimpleNamespace(config=types.SimpleNamespace(data_files=found))
+            return builder
+
+        monkeypatch.setattr(datasets, "load_dataset_builder", load)
+        monkeypatch.setattr(hub, "_shards", lambda builder, corpus, split, urls: urls)
+        hub.find.cache_clear()
+
+    yield with_files
+    hub.find.cache_clear()
+
+
+def test_the_copy_is_read_in_place_of_the_script(copied):
+    copied("v1/train/0000.parquet", "v1/train/0001.parquet", "v1/validation/0000.parquet")
+    found = hub.find("user/made", None, None).splits
+    assert {split: len(files) for split, files in found.items()} == {"train": 2, "validation": 1}
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ((), "no copy of it in parquet: give its files"),
+        (("a/train/0000.parquet", "b/train/0000.parquet"), r"set `config` to one of \['a', 'b'\]"),
+        (("a/partial-train/0000.parquet",), "only its beginning"),
+    ],
+)
+def test_a_copy_that_does_not_do_is_refused_in_a_sentence(copied, files, said):
+    copied(*files)
+    with pytest.raises(ValueError, match=f"'user/made' is made by a script.*{said}"):
+        hub.find("user/made", None, None)
+
+
+def test_one_of_several_configurations_is_taken(copied):
+    copied("a/train/0000.parquet", "b/train/0000.parquet")
+    (url,) = hub.find("user/made", "b", None).splits["train"]
+    assert url == f"{WHERE}/b/train/0000.parquet"

@@ -1,0 +1,92 @@
+"""A network that fails for a while is waited out; what fails for good is raised at once."""
+
+import datetime
+import email.utils
+import http.client
+import socket
+import ssl
+import urllib.error
+
+import gcsfs
+import pytest
+
+from tasks.io import retry
+
+QUICK = retry.Patience(limit_s=20, first_s=0.01, longest_s=0.02)
+
+
+def test_patience_doubles_its_pauses_obeys_the_server_and_ends():
+    now, pauses = [0.0], []
+
+    def pause(seconds):
+        pauses.append(seconds)
+        now[0] += seconds
+
+    def fail():
+        raise urllib.error.HTTPError("u", 429, "slow down", {"Retry-After": "50"}, None)
+
+    limits = retry.Patience(limit_s=1000, first_s=1, longest_s=100)
+    with pytest.raises(urllib.error.HTTPError):
+        retry.patiently(fail, "x", limits, lambda: now[0], pause)
+    assert 900 < now[0] <= 1000
+    assert min(pauses) == 50
+    assert max(pauses) > 50
+
+
+def test_a_server_may_name_a_date_to_return_at():
+    until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=90)
+    told, pauses = {"Retry-After": email.utils.format_datetime(until, usegmt=True)}, []
+
+    def fail():
+        if not pauses:
+            raise urllib.error.HTTPError("u", 503, "back soon", told, None)
+        return "read"
+
+    assert retry.patiently(fail, "x", retry.Patience(), pause=pauses.append) == "read"
+    assert 80 < pauses[0] <= 90
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TimeoutError(),
+        ConnectionResetError(),
+        EOFError("Compressed file ended before the end-of-stream marker was reached"),
+        http.client.IncompleteRead(b""),
+        urllib.error.URLError(socket.gaierror(-3, "Temporary failure in name resolution")),
+        ssl.SSLEOFError(8, "EOF occurred in violation of protocol"),
+        urllib.error.HTTPError("u", 429, "", {}, None),
+        urllib.error.HTTPError("u", 502, "", {}, None),
+        gcsfs.retry.HttpError({"code": 503, "message": "a bucket's outage"}),
+        gcsfs.retry.ChecksumError(),
+    ],
+    ids=repr,
+)
+def test_what_passes_is_waited_for(error):
+    outcomes = [error, error, "read"]
+
+    def attempt():
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    assert retry.patiently(attempt, "x", QUICK, pause=lambda _: None) == "read"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError,
+        PermissionError,
+        ValueError,
+        OSError,
+        lambda: gcsfs.retry.HttpError({"code": 401, "message": "no such account"}),
+    ],
+)
+def test_what_will_not_pass_is_raised_at_once(error):
+    def fail():
+        raise error()
+
+    with pytest.raises(type(error())):
+        retry.patiently(fail, "x", QUICK, pause=lambda _: pytest.fail("waited"))

@@ -1,0 +1,178 @@
+"""Span corruption hides what it says, loses nothing, and gives upstream's numbers."""
+
+import functools
+import json
+import operator
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+
+from fakes.paths import GOLDEN
+from tasks.objectives import span_corruption
+
+LENGTHS = json.loads((GOLDEN / "span_lengths.json").read_text())
+CASES = np.load(GOLDEN / "span_corruption.npz")
+SENTINELS = tuple(range(358, 258, -1))
+
+
+@pytest.mark.parametrize("case", LENGTHS, ids=lambda c: "-".join(str(v) for v in c.values()))
+def test_lengths_are_upstreams(case):
+    found = span_corruption.lengths(
+        case["inputs_length"], case["noise_density"], case["mean_noise_span_length"]
+    )
+    assert found == (case["tokens_length"], case["targets_length"])
+
+
+@pytest.mark.parametrize("case", LENGTHS, ids=lambda c: "-".join(str(v) for v in c.values()))
+def test_what_is_filled_fits_and_is_upstreams_where_upstream_trims_nothing(case):
+    noise = span_corruption.SpanNoise(case["noise_density"], case["mean_noise_span_length"])
+    found = noise.fill(case["inputs_length"])
+    hidden, n_spans = noise.counts(found.tokens)
+    assert found.tokens - hidden + n_spans + 1 <= case["inputs_length"]
+    slack = found.targets - (hidden + n_spans + 1)
+    assert slack in ((0, 1) if noise.density == 0.5 else (0,))
+    if round(hidden / noise.mean_span):
+        assert found == (case["tokens_length"], case["targets_length"])
+
+
+@pytest.mark.parametrize("i", range(7))
+def test_a_mask_decides_inputs_and_targets_as_upstream(i):
+    inputs, targets = span_corruption.corrupt(
+        tf.constant(CASES[f"{i}/tokens"], tf.int32),
+        tf.constant(CASES[f"{i}/noise_mask"]),
+        tuple(range(999, 499, -1)),
+    )
+    np.testing.assert_array_equal(inputs, CASES[f"{i}/inputs"])
+    np.testing.assert_array_equal(targets, CASES[f"{i}/targets"])
+
+
+def test_the_docstrings_example():
+    tokens = tf.constant([11, 12, 13, 14, 15, 16, 17, 18, 12, 19])
+    mask = tf.constant([0, 0, 1, 1, 0, 0, 0, 0, 0, 1]) == 1
+    inputs, targets = span_corruption.corrupt(tokens, mask, (999, 998))
+    assert inputs.numpy().tolist() == [11, 12, 999, 15, 16, 17, 18, 12, 998]
+    assert targets.numpy().tolist() == [999, 13, 14, 998, 19]
+    assert span_corruption.SpanNoise(0.3, 1.5).counts(10) == (3, 2)
+
+
+def _masks(length, noise, n, first_seed=0):
+    seeds = tf.constant([[first_seed + i, 7] for i in range(n)], tf.int64)
+    fn = tf.function(lambda seed: span_corruption.noise_mask(tf.constant(length), seed, noise)[0])
+    return np.stack([fn(seed).numpy() for seed in seeds])
+
+
+@pytest.mark.parametrize("length", [2, 3, 5, 57, 568])
+@pytest.mark.parametrize(
+    "noise", [span_corruption.SpanNoise(), span_corruption.SpanNoise(0.5, 8.0)]
+)
+def test_a_mask_has_just_the_noise_and_spans_of_its_length(length, noise):
+    masks = _masks(length, noise, 20).astype(int)
+    hidden, n_spans = noise.counts(length)
+    assert (masks.sum(1) == hidden).all()
+    assert ((np.diff(masks, axis=1) == 1).sum(1) == n_spans).all()
+    assert not masks[:, 0].any()
+    assert masks[:, -1].all()
+
+
+def test_many_masks_at_once_are_all_different_and_right():
+    masks = span_corruption.noise_mask(
+        568, tf.constant([1, 2]), span_corruption.SpanNoise(), n=50
+    ).numpy()
+    assert masks.shape == (50, 568)
+    assert (masks.sum(1) == 85).all()
+    assert ((np.diff(masks.astype(int), axis=1) == 1).sum(1) == 28).all()
+    assert len({mask.tobytes() for mask in masks}) == 50
+
+
+def test_equal_seeds_give_equal_masks_and_others_do_not():
+    a, b, c = (_masks(568, span_corruption.SpanNoise(), 2, seed) for seed in (1, 1, 50))
+    assert (a == b).all()
+    assert (a != c).any()
+
+
+def test_every_way_to_cut_is_equally_likely():
+    # 6 tokens, 3 of them hidden in 2 spans: 2 ways to cut the noise by 2 ways to cut the rest.
+    masks = _masks(6, span_corruption.SpanNoise(0.5, 1.5), 2000)
+    _, counts = np.unique(masks, axis=0, return_counts=True)
+    assert len(counts) == 4
+    assert (abs(counts / 2000 - 0.25) < 0.05).all()
+
+
+def _rebuild(inputs, targets):
+    """Puts each span of the targets back where its sentinel stands in the inputs."""
+    behind = {}
+    for token in targets:
+        if token in SENTINELS:
+            span = behind[token] = []
+        else:
+            span.append(token)
+    return [t for token in inputs for t in behind.get(token, [token])]
+
+
+def _corrupt_all(documents, lengths, seed=3):
+    feature = seqio.Feature(seqio.ByteVocabulary(extra_ids=100))
+    ragged = tf.ragged.constant(documents, dtype=tf.int32)
+    dataset = tf.data.Dataset.from_tensor_slices({"targets": ragged})
+    dataset = dataset.map(lambda x: {"targets": tf.ensure_shape(x["targets"], [None])})
+    with seqio.utils.map_seed_manager(seed):
+        out = span_corruption.span_corruption(
+            dataset, lengths, {"inputs": feature, "targets": feature}
+        )
+    return list(out.as_numpy_iterator())
+
+
+def _documents(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(3, 259, rng.integers(1, 400)).tolist() for _ in range(n)]
+
+
+def test_inputs_and_targets_together_are_the_text():
+    documents = _documents()
+    examples = _corrupt_all(documents, {"inputs": 128, "targets": 29})
+    text = [t for e in examples for t in _rebuild(e["inputs"].tolist(), e["targets"].tolist())]
+    assert text == functools.reduce(operator.iadd, documents, [])
+
+
+def test_all_runs_but_the_last_fill_the_features_exactly():
+    examples = _corrupt_all(_documents(), {"inputs": 128, "targets": 29})
+    assert {(len(e["inputs"]), len(e["targets"])) for e in examples[:-1]} == {(127, 28)}
+    assert not any((e[k] == 0).any() for e in examples for k in e)
+
+
+def test_sentinels_come_in_order():
+    for e in _corrupt_all(_documents(), {"inputs": 128, "targets": 29}):
+        for key in ("inputs", "targets"):
+            marks = [t for t in e[key].tolist() if t in SENTINELS]
+            assert marks == list(SENTINELS[: len(marks)])
+
+
+def test_a_seed_decides_everything():
+    a, b, c = (_corrupt_all(_documents(), {"inputs": 64, "targets": 14}, s) for s in (0, 0, 1))
+    same = lambda x, y: all((p["inputs"] == q["inputs"]).all() for p, q in zip(x, y, strict=True))
+    assert same(a, b)
+    assert not same(a[:-1], c[:-1])
+
+
+def test_shards_with_one_seed_hide_other_places():
+    shards = [_corrupt_all(_documents(seed=i), {"inputs": 64, "targets": 14})[:32] for i in (1, 2)]
+    places = [[np.isin(e["inputs"], SENTINELS).tolist() for e in shard] for shard in shards]
+    assert all(a != b for a, b in zip(*places, strict=True))
+
+
+def test_targets_too_short_are_refused_in_one_sentence():
+    with pytest.raises(ValueError, match=r"inputs 512 .* give 114 target tokens, .*\['targets'\] "):
+        _corrupt_all([[5, 6]], {"inputs": 512, "targets": 64})
+
+
+def test_more_spans_than_sentinels_are_refused():
+    with pytest.raises(ValueError, match="spans, but the vocabulary has 100 sentinels"):
+        _corrupt_all([[5, 6]], {"inputs": 4096, "targets": 4096})
+
+
+def test_impossible_noise_is_refused():
+    with pytest.raises(ValueError, match="density is 1"):
+        span_corruption.SpanNoise(1.0)
+    with pytest.raises(ValueError, match="span is 0"):
+        span_corruption.SpanNoise(0.1, 0.5)

@@ -1,0 +1,91 @@
+"""Which records become documents, and what is counted of the others."""
+
+import json
+
+import pytest
+
+from tasks.documents import Column, screen
+from tasks.record_counts import Tally
+from tasks.sources import CorpusSource
+
+RECORDS = [
+    {"title": "Unu", "text": "Ana are mere.", "language": "ro"},
+    {"title": "Doi", "text": "Ana", "language": "ro"},
+    {"title": "Trei", "text": "Anna hat Äpfel.", "language": "de"},
+    {"title": "Patru", "text": "Fără limbă aici."},
+    {"title": "Cinci", "text": "Ana are mere.", "language": "ro"},
+    {"title": "Șase", "text": "Ana are nuci. " * 9, "language": "mo"},
+    {"title": None, "text": "Fără titlu este aici.", "language": "ro"},
+]
+
+
+def texts(column, max_chars=1_000):
+    tally = Tally("a corpus")
+    kept = [text.decode() for text in screen(RECORDS, column, max_chars, tally.add)]
+    return kept, {k: n for k, n in tally.counts().items() if n and k != "read"}
+
+
+def test_a_template_joins_columns_and_skips_what_lacks_one():
+    kept, counts = texts(Column("{title}\n{text}"))
+    assert kept[0] == "Unu\nAna are mere."
+    assert len(kept) == 6
+    assert counts == {"skipped_null": 1}
+
+
+def test_length_is_counted_in_characters_on_both_sides():
+    kept, counts = texts(Column("text", min_chars=13, max_chars=15))
+    assert [len(text) for text in kept] == [13, 15, 13]
+    assert counts == {"skipped_too_short": 1, "skipped_too_long": 3}
+    assert texts(Column("text", max_chars=50), max_chars=14)[1] == {"skipped_too_long": 4}
+
+
+@pytest.mark.parametrize(("wanted", "n"), [("ro", 4), (["ro", "mo"], 5), ("fr", 0)])
+def test_other_columns_choose(wanted, n):
+    kept, counts = texts(Column("text", where={"language": wanted}))
+    assert len(kept) == n
+    assert counts == {"skipped_other_value": 7 - n}
+
+
+def test_a_text_that_came_before_is_skipped():
+    kept, counts = texts(Column("text", unique=True))
+    assert kept.count("Ana are mere.") == 1
+    assert counts == {"skipped_duplicate": 1}
+    assert texts(Column("text", unique=True)) == (kept, counts), "nothing is remembered"
+
+
+def test_a_tally_says_what_was_skipped():
+    tally = Tally("c")
+    screen(RECORDS, Column("text", min_chars=13, where={"language": "ro"}), 1_000, tally.add)
+    assert "7 records read, skipped 1 too short, 3 other value, 0 epochs" in tally.sentence()
+
+
+def test_limits_that_leave_nothing_are_refused():
+    with pytest.raises(ValueError, match="min_chars is 9 and max_chars 8, which leaves no text"):
+        Column("text", min_chars=9, max_chars=8)
+
+
+def test_any_source_takes_a_column(tmp_path):
+    lines = "".join(json.dumps(record) + "\n" for record in RECORDS)
+    (tmp_path / "train.jsonl").write_text(lines)
+    column = Column("{title}: {text}", min_chars=10, where={"language": "ro"})
+    source = CorpusSource(str(tmp_path), column=column)
+    assert source.peek("train", 9) == ["Unu: Ana are mere.", "Cinci: Ana are mere."]
+    found = [x["text"].decode() for x in source.get_dataset("train", seed=0).as_numpy_iterator()]
+    assert sorted(found) == sorted(source.peek("train", 9))
+    assert source.tally.counts()["skipped_other_value"] == 3
+
+
+def test_a_column_that_chooses_must_be_there(tmp_path):
+    (tmp_path / "train.jsonl").write_text('{"text": "Ana are mere."}\n')
+    source = CorpusSource(str(tmp_path), column=Column("text", where={"lang": "ro"}))
+    with pytest.raises(ValueError, match=r"no column 'lang' .*: it has text"):
+        source.peek("train")
+
+
+def test_all_hosts_count_under_the_same_names_whatever_they_met():
+    quiet, busy = Tally("a"), Tally("a")
+    screen([{"text": "abc"}], Column("text", min_chars=9), 10, busy.add)
+    busy.add({"cut_inputs": 2})
+    assert list(quiet.counts()) == list(busy.counts())
+    assert busy.counts()["cut_inputs"] == 2
+    assert "skipped 1 too short, 2 cut inputs, 0 epochs" in busy.sentence()

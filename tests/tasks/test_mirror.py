@@ -1,0 +1,130 @@
+"""A copy is whole, verified, goes on where it was stopped, and streams as the corpus did."""
+
+import json
+
+import pytest
+
+from fakes.file_server import FileServer
+from tasks import mirror, sources
+from tasks.io import files, retry
+from tasks.sources import CorpusSource
+
+QUICK = retry.Patience(limit_s=20, first_s=0.01, longest_s=0.02)
+TEXTS = [f"documentul {i}" for i in range(300)]
+
+
+class Killed(BaseException):
+    """The process was taken away."""
+
+
+@pytest.fixture
+def served(tmp_path):
+    folder = tmp_path / "served"
+    folder.mkdir()
+    for i in range(3):
+        lines = [json.dumps({"text": t}) for t in TEXTS[i * 100 : i * 100 + 100]]
+        (folder / f"{i}.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "dev.txt").write_text("unu\ndoi\n")
+    with FileServer(folder) as server:
+        server.folder = folder
+        server.patterns = {
+            "train": [f"{server.url}/{i}.jsonl" for i in range(3)],
+            "validation": f"{server.url}/dev.txt",
+        }
+        yield server
+
+
+def source(served):
+    return CorpusSource(files=served.patterns, patience=QUICK)
+
+
+def texts(corpus, split="train"):
+    dataset = corpus.get_dataset(split, shuffle=False)
+    return [x["text"].decode() for x in dataset.as_numpy_iterator()]
+
+
+def test_a_copy_streams_what_the_corpus_streams(served, tmp_path):
+    served.faults = [503, "cut", 429]
+    said = []
+    mirror.Mirror(source(served), str(tmp_path / "copy"), said.append).copy(workers=2)
+    copy = CorpusSource(str(tmp_path / "copy"))
+    assert texts(copy) == TEXTS
+    assert texts(copy, "validation") == ["unu", "doi"]
+    names = sorted(p.name for p in (tmp_path / "copy").iterdir())
+    assert names[:2] == ["mirror.json", "train-00000-of-00003.jsonl"]
+    assert len(names) == 5
+    assert said[0] == "4 files, 0 of them are here already"
+
+
+def test_the_same_command_goes_on_and_fetches_nothing_twice(served, tmp_path, monkeypatch):
+    monkeypatch.setattr(mirror, "PIECE_BYTES", 500)
+    stopped = mirror.Mirror(source(served), str(tmp_path / "copy"), lambda _: None)
+    read_range, count = files.read_range, []
+
+    def killed(*args):
+        count.append(args)
+        if len(count) > 3:
+            raise Killed
+        return read_range(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "read_range", killed)
+        with pytest.raises(Killed):
+            stopped.copy(workers=1)
+    mirror.Mirror(source(served), str(tmp_path / "copy"), lambda _: None).copy()
+    total = sum(p.stat().st_size for p in served.folder.iterdir())
+    assert total <= sum(served.sent.values()) <= total + 30  # a byte a file asks for its length
+    before = len(served.asked)
+    mirror.Mirror(source(served), str(tmp_path / "copy"), lambda _: None).copy()
+    assert len(served.asked) == before
+    assert texts(CorpusSource(str(tmp_path / "copy"))) == TEXTS
+
+
+def test_damage_is_found_and_mended(served, tmp_path, capsys):
+    to = tmp_path / "copy"
+    arguments = ["--to", str(to), *(f"--files=train={u}" for u in served.patterns["train"])]
+    assert mirror.main(arguments) == 0
+    assert "is whole. Read it as CorpusSource(" in capsys.readouterr().out
+    victim = to / "train-00001-of-00003.jsonl"
+    victim.write_bytes(victim.read_bytes().replace(b"documentul 150", b"documentul 151"))
+    assert mirror.main([*arguments, "--check"]) == 1
+    assert "train-00001-of-00003.jsonl is missing or damaged" in capsys.readouterr().err
+    assert mirror.main(arguments) == 0
+    assert mirror.main([*arguments, "--check"]) == 0
+    assert texts(CorpusSource(str(to), splits=["train"])) == TEXTS
+
+
+def test_what_is_not_what_the_hub_notes_is_refused(served, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "told_sha256", lambda file: "0" * 64)
+    with pytest.raises(ValueError, match=r"SHA-256 .* is not what its server holds"):
+        mirror.Mirror(source(served), str(tmp_path / "copy"), lambda _: None).copy(workers=1)
+    assert not list((tmp_path / "copy").glob("train*"))
+
+
+def test_a_folder_holds_one_commit(served, tmp_path, monkeypatch):
+    mirror.Mirror(source(served), str(tmp_path), lambda _: None).copy()
+    notes = json.loads((tmp_path / "mirror.json").read_text())
+    (tmp_path / "mirror.json").write_text(json.dumps({**notes, "commit": "a" * 40}))
+    with pytest.raises(ValueError, match=r"at commit a{40}, not at None: set --to"):
+        mirror.Mirror(source(served), str(tmp_path)).copy()
+
+
+def test_what_a_server_refuses_is_one_sentence(served, tmp_path, capsys):
+    (served.folder / "0.jsonl").unlink()
+    arguments = [f"--files=train={served.url}/0.jsonl", "--to", str(tmp_path)]
+    assert mirror.main(arguments) == 2
+    assert "Error: HTTP Error 404" in capsys.readouterr().err
+
+
+def test_a_folder_holds_one_corpus(served, tmp_path, capsys):
+    mirror.Mirror(source(served), str(tmp_path)).copy()
+    with pytest.raises(ValueError, match=r"holds a copy of .* not of 'user/other': set --to"):
+        mirror.Mirror(CorpusSource("user/other"), str(tmp_path))
+    assert mirror.main(["--files", "a.jsonl", "--to", str(tmp_path)]) == 2
+    assert "names no split: write --files train=a.jsonl" in capsys.readouterr().err
+
+
+def test_a_task_of_the_hub_reads_its_copy_where_gin_says_so(served, tmp_path, monkeypatch):
+    mirror.Mirror(source(served), str(tmp_path / "copy"), lambda _: None).copy()
+    monkeypatch.setattr(sources, "mirrors", lambda: {"user/corpus": str(tmp_path / "copy")})
+    assert texts(CorpusSource("user/corpus")) == TEXTS

@@ -1,0 +1,178 @@
+"""The Romanian tasks register without a look at files, and give what a recipe feeds a model."""
+
+import json
+import subprocess
+import sys
+import unicodedata
+
+import numpy as np
+import pytest
+import seqio
+
+from fakes.paths import ROOT
+from tasks import corpora, romanian, vocabularies
+from tasks.objectives import registry, span_corruption
+from tasks.sources import CorpusSource
+
+# Those that hide text; one is read from a cache only.
+MINI = [name for name in seqio.TaskRegistry.names() if name.startswith("ro_mini")]
+MINI = [name for name in MINI if registry.of_task(name)]
+MINI.remove("ro_mini_span_corruption_i128_t29")
+LENGTHS = {"inputs": 128, "targets": 29}
+BYTE_LENGTHS = {"inputs": 256, "targets": 48}
+
+
+def _dataset(name, split="validation", lengths=None, **kwargs):
+    if lengths is None:
+        lengths = {"inputs": 128, "targets": registry.lengths_of_task(name, 128).targets}
+        lengths = BYTE_LENGTHS if "byt5" in name else lengths
+    kwargs = {"shuffle": False, "seed": 0, **kwargs}
+    return seqio.TaskRegistry.get(name).get_dataset(lengths, split, **kwargs), lengths
+
+
+def test_registration_reads_nothing_and_knows_no_trainer():
+    code = (
+        "import builtins, io, sys, pathlib; import seqio, tensorflow_text\n"
+        "import socket; socket.socket.connect = None\n"
+        "data = lambda e, a: sys.exit(9) if e == 'open' and 'data/ro_mini' in str(a[0]) else None\n"
+        "sys.addaudithook(data)\n"
+        "import tasks.romanian\n"
+        "print(sorted({'t5x', 'datasets', 'torch', 't5'} & set(sys.modules)))"
+    )
+    root = ROOT
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=60)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert result.stdout.strip() == "[]"
+
+
+def test_all_tasks_are_there():
+    assert {
+        "rlm_span_corruption_stream",
+        "rlm_mt5_span_corruption_stream",
+        "ro_mini_span_corruption",
+        "ro_mini_no_spaces_span_corruption",
+        "ro_mini_whole_words",
+        "ro_mini_single_tokens",
+        "ro_mini_prefix_lm",
+        "ro_mini_ul2",
+        "ro_mini_byt5_span_corruption",
+    } <= set(seqio.TaskRegistry.names())
+    assert vocabularies.mt5_model() == vocabularies.MT5_MODEL
+
+
+@pytest.mark.parametrize("name", MINI)
+def test_inputs_and_targets_end_in_eos_and_hold_no_padding(name):
+    dataset, lengths = _dataset(name)
+    examples = list(dataset.as_numpy_iterator())
+    assert examples
+    for example in examples:
+        for key in ("inputs", "targets"):
+            assert example[key].dtype == np.int32
+            assert len(example[key]) <= lengths[key]
+            assert example[key][-1] == 1
+            assert (example[key][:-1] > 1).all()
+
+
+@pytest.mark.parametrize("name", [n for n in MINI if "span_corruption" in n])
+def test_every_example_but_the_last_is_full(name):
+    dataset, lengths = _dataset(name)
+    sizes = [{k: len(v) for k, v in e.items()} for e in dataset.as_numpy_iterator()]
+    assert all(size == lengths for size in sizes[:-1])
+
+
+def _text(name):
+    """The validation text, put together again from its examples."""
+    vocabulary = seqio.TaskRegistry.get(name).output_features["targets"].vocabulary
+    sentinels = set(vocabularies.sentinels(vocabulary))
+    ids = []
+    for example in _dataset(name)[0].as_numpy_iterator():
+        behind, span = {}, []
+        for token in example["targets"][:-1].tolist():
+            if token in sentinels:
+                span = behind[token] = []
+            else:
+                span.append(token)
+        shown = example["inputs"][:-1].tolist()
+        ids += [t for token in shown for t in behind.get(token, [token])]
+    return vocabulary.decode(ids)
+
+
+def _documents():
+    path = vocabularies.resolve("data/ro_mini/validation.jsonl")
+    with open(path, encoding="utf-8") as lines:
+        return [json.loads(line)["text"] for line in lines]
+
+
+def test_bytes_give_the_corpus_back_letter_by_letter():
+    text = _text("ro_mini_byt5_span_corruption")
+    assert text == "".join(romanian_normal(t) for t in _documents())
+    assert not set("şţŞŢ") & set(text)
+    assert unicodedata.is_normalized("NFC", text)
+
+
+def romanian_normal(text):
+    from tasks.text.normalize import normalize
+
+    return normalize(text, cedilla=True)
+
+
+def test_pieces_give_the_corpus_back_word_by_word():
+    words = _text("ro_mini_span_corruption").replace(" ⁇ ", "?").split()
+    expected = " ".join(_documents()).split()
+    assert len(words) == pytest.approx(len(expected), rel=0.05)
+
+
+def test_no_spaces_has_none_but_before_each_document():
+    text = _text("ro_mini_no_spaces_span_corruption").replace(" ⁇ ", "")
+    assert text.count(" ") < len(_documents())
+
+
+def test_prefix_lm_cuts_everywhere():
+    dataset, _ = _dataset("ro_mini_prefix_lm")
+    sizes = [len(e["inputs"]) for e in dataset.as_numpy_iterator()]
+    assert min(sizes) < 20
+    assert max(sizes) > 110
+
+
+def test_a_recipes_batches_are_upstreams_and_the_same_for_one_seed():
+    def batches(seed):
+        dataset = seqio.get_dataset(
+            "ro_mini_span_corruption",
+            LENGTHS,
+            seqio.EncDecFeatureConverter(pack=True),
+            shuffle=True,
+            num_epochs=None,
+            seed=seed,
+            batch_size=4,
+        )
+        return list(dataset.take(3).as_numpy_iterator())
+
+    first, again, other = batches(0), batches(0), batches(1)
+    assert first[0]["encoder_input_tokens"].shape == (4, 128)
+    assert first[0]["decoder_target_tokens"].shape == (4, 29)
+    same = lambda a, b: all((x[k] == y[k]).all() for x, y in zip(a, b, strict=True) for k in x)
+    assert same(first, again)
+    assert not same(first, other)
+
+
+def test_the_task_is_named_when_targets_are_too_short():
+    with pytest.raises(ValueError, match=r"task ro_mini_span_corruption: inputs 512 .* 114 target"):
+        _dataset("ro_mini_span_corruption", lengths={"inputs": 512, "targets": 64})
+
+
+def test_another_corpus_is_one_line(tmp_path):
+    (tmp_path / "train.txt").write_text("Ana are mere și nuci.\n" * 50)
+    noise = span_corruption.SpanNoise(0.5, 8.0)
+    corpora.add_span_corruption("mine", CorpusSource(str(tmp_path)), vocabularies.byt5(), noise)
+    try:
+        dataset, _ = _dataset("mine", "train", {"inputs": 64, "targets": 64})
+        assert len(list(dataset)) > 5
+    finally:
+        seqio.TaskRegistry.remove("mine")
+
+
+def test_sources_are_shared_and_say_what_they_read():
+    _dataset("ro_mini_span_corruption")[0].reduce(0, lambda n, _: n + 1)
+    (counts,) = romanian.RO_MINI.counts().values()
+    assert counts["read"] >= len(_documents())
