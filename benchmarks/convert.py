@@ -41,8 +41,8 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 from convert import rules, trees
-from convert.config import Sizes, hugging_face_config
-from convert.bindings import Bindings
+from convert.model_config import Sizes, hugging_face_config
+from convert.run.gin_reader import Bindings
 from pathlib import Path
 from t5x.checkpointing.reader import open_checkpoint
 
@@ -85,16 +85,17 @@ def make_run(run: Path, size: str, model: Path = MINI) -> tuple[int, int]:
     """
     import numpy as np
 
-    from convert import checkpoint_writer, from_hf, rules
-    from convert.bindings import Bindings
-    from convert.config import Sizes
+    from convert import from_hf, weight_map
+    from convert.formats import t5x_checkpoint_writer
+    from convert.model_config import Sizes
+    from convert.run.gin_reader import Bindings
     from t5x.checkpointing.lazy_array import LazyArray, from_numpy
     from t5x.checkpoints import Checkpointer
     from vocabulary import proto
 
     path = ROOT / "t5x" / "examples" / "t5" / f"{size}.gin"
     sizes = Sizes.from_fields(Bindings.follow(path, [ROOT]).of("T5Config"))
-    wanted = rules.tensors(sizes)
+    wanted = weight_map.tensors(sizes)
     counts = [int(np.prod(tensor.shape)) for tensor in wanted]
     parameters, largest = sum(counts), max(counts)
     if (run / "config.gin").exists():
@@ -103,14 +104,14 @@ def make_run(run: Path, size: str, model: Path = MINI) -> tuple[int, int]:
     if parameters < LARGEST_SAVED_WHOLE:
         flat = {tensor.source: drawn(tensor, sizes) for tensor in wanted}
         with Checkpointer(str(run)) as checkpointer:
-            target = checkpoint_writer.nested(flat)
+            target = t5x_checkpoint_writer.nested(flat)
             checkpointer.save(1, {"target": target, "state": {"step": step}})
     else:
         lazy = lambda tensor: LazyArray(
             tensor.shape, np.dtype(np.float32), lambda index: drawn(tensor, sizes)[index]
         )
         arrays = {f"target/{tensor.source}": lazy(tensor) for tensor in wanted}
-        checkpoint_writer.write(run / "checkpoint_1", arrays | {"state/step": from_numpy(step)})
+        t5x_checkpoint_writer.write(run / "checkpoint_1", arrays | {"state/step": from_numpy(step)})
     in_bytes = size.startswith("byt5")
     if not in_bytes:
         pieces = vocabulary_of(proto.read_model(str(model)), sizes.vocab_size // 100 * 100)

@@ -49,9 +49,9 @@ def made(args: argparse.Namespace, folder: Path):
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
     from convert import from_hf
-    from convert.bindings import Bindings
-    from convert.config import Sizes, hugging_face_config, model_type
-    from convert.trees import parameters
+    from convert.model_config import Sizes, hugging_face_config, model_type
+    from convert.run.gin_reader import Bindings
+    from convert.t5x_params import parameters
     from t5x.checkpointing.reader import open_checkpoint
 
     path = ROOT / "t5x" / "examples" / "t5" / f"{args.size}.gin"

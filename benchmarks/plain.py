@@ -20,7 +20,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from preflight.compiler import answer
+from preflight.aot.compiler import answer
 from t5x import losses
 from t5x.examples.t5 import layers, network
 from t5x.ops.attention import logits

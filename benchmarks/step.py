@@ -25,10 +25,10 @@ sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
 
 from benchmarks import timing  # noqa: E402
-from convert.bindings import Bindings  # noqa: E402
-from preflight import slices  # noqa: E402
-from preflight.compiler import CompileError, compile_step  # noqa: E402
-from preflight.synthetic import Request  # noqa: E402
+from convert.run.gin_reader import Bindings  # noqa: E402
+from preflight.aot import tpu_slices  # noqa: E402
+from preflight.aot.compiler import CompileError, compile_step  # noqa: E402
+from preflight.aot.synthetic_step import Request  # noqa: E402
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +101,7 @@ def request_of(args: argparse.Namespace, fields: dict) -> Request:
 
 def report(name: str, request: Request, upstream: Upstream | None, args) -> None:
     """Compiles and prints one line, beside upstream's where there is one."""
-    tpu = slices.find(request.slice)
+    tpu = tpu_slices.find(request.slice)
     try:
         figures = compile_step(request)
     except CompileError as error:

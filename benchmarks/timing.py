@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from preflight.synthetic import Request, batch_shapes, train_step
+from preflight.aot.synthetic_step import Request, batch_shapes, train_step
 from t5x.monitoring.flops import peak_flops, step_flops
 
 

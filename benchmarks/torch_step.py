@@ -3,8 +3,8 @@
 import os
 
 from benchmarks.timing import Timed, synthetic_batch
-from convert.config import Sizes, hugging_face_config, model_type
-from preflight.synthetic import Request
+from convert.model_config import Sizes, hugging_face_config, model_type
+from preflight.aot.synthetic_step import Request
 
 # Both libraries hold the same device: JAX takes what it needs, not three quarters at once.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

@@ -11,11 +11,13 @@ import os
 import sys
 from pathlib import Path
 
-from convert import hub, runs, to_hf, vocabularies
-from convert.card import Metadata
-from convert.config import MODEL_TYPES
+from convert import hub_upload, to_hf
+from convert.model_card import Metadata
+from convert.model_config import MODEL_TYPES
+from convert.run import model_dir
+from convert.run import vocabulary as vocabularies
 
-ROOT = runs.ROOT
+ROOT = model_dir.ROOT
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
@@ -39,8 +41,8 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _job(run: runs.Run, args: argparse.Namespace, apart: bool) -> to_hf.Job:
-    sizes, bindings = runs.network(run, args.config)
+def _job(run: model_dir.Run, args: argparse.Namespace, apart: bool) -> to_hf.Job:
+    sizes, bindings = model_dir.network(run, args.config)
     vocabulary = None
     if args.vocabulary != "none":
         vocabulary = vocabularies.find(run, bindings, args.vocabulary, [Path.cwd(), ROOT])
@@ -77,13 +79,13 @@ def main(argv: list[str], apart: bool = False) -> int:
 
             return from_hf.main(argv[1:], apart)
         args = _arguments(argv)
-        run = runs.find(args.folder or runs.newest(ROOT / "runs"))
+        run = model_dir.find(args.folder or model_dir.newest(ROOT / "runs"))
         job = _job(run, args, apart)
         if args.all or args.average > 1:
-            run = runs.find(run.folder)
+            run = model_dir.find(run.folder)
         folders = to_hf.convert(run, job)
         if args.push_to_hub:
-            print(hub.push(folders[-1], args.push_to_hub, args.private))
+            print(hub_upload.push(folders[-1], args.push_to_hub, args.private))
     except ValueError as error:
         print(f"convert: {error}", file=sys.stderr)
         return 1

@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from convert.torch_logits import load_torch
+from convert.proof.torch_logits import load_torch
 
 MASK = "<extra_id_0>"
 

@@ -16,11 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from convert import checkpoint_writer, output, rules, runs, to_hf, verify
-from convert.checkpoint_writer import blocks
-from convert.config import Sizes, sizes_of_hugging_face
-from convert.processes import give_back_freed_memory, run_apart
-from convert.published import Published, Stored
+from convert import atomic_output, to_hf, weight_map
+from convert.formats import t5x_checkpoint_writer
+from convert.formats.hf_checkpoint_reader import Published, Stored
+from convert.formats.t5x_checkpoint_writer import blocks
+from convert.model_config import Sizes, sizes_of_hugging_face
+from convert.proof import verify
+from convert.run import model_dir
+from convert.subprocesses import give_back_freed_memory, run_apart
 from t5x.checkpointing.lazy_array import LazyArray, from_numpy
 from t5x.checkpointing.reader import open_checkpoint
 
@@ -46,10 +49,10 @@ def parameters(model: Published, sizes: Sizes) -> dict[str, LazyArray]:
         arrays.pop("lm_head.weight", None)
     else:  # a head that is neither scaled nor its own is the embedding once more
         arrays.setdefault("lm_head.weight", arrays["shared.weight"])
-    wanted = rules.tensors(sizes)
-    rules.guard_targets(wanted, {name: array.shape for name, array in arrays.items()})
+    wanted = weight_map.tensors(sizes)
+    weight_map.guard_targets(wanted, {name: array.shape for name, array in arrays.items()})
 
-    def lazy(tensor: rules.Tensor) -> LazyArray:
+    def lazy(tensor: weight_map.Tensor) -> LazyArray:
         array, turn = arrays[tensor.target], tensor.kind.torch_turns
         whole = lambda index: _turned(array, turn)[index]
         return LazyArray(tensor.shape, np.dtype(np.float32), whole)
@@ -104,15 +107,15 @@ def _write(folder: Path, run_folder: Path, step: int) -> Sizes:
     sizes = sizes_of_hugging_face(model.config)
     sizes = dataclasses.replace(sizes, logits_via_embedding=model.tied())
     tree = parameters(model, sizes)
-    output.check_room(run_folder.parent, sum(4 * math.prod(a.shape) for a in tree.values()))
+    atomic_output.check_room(run_folder.parent, sum(4 * math.prod(a.shape) for a in tree.values()))
     arrays = {f"target/{name}": _checked(name, array) for name, array in tree.items()}
     arrays["state/step"] = from_numpy(np.asarray(step, np.int32))
     checkpoint = run_folder / f"checkpoint_{step}"
-    checkpoint_writer.write(checkpoint, arrays)
+    t5x_checkpoint_writer.write(checkpoint, arrays)
     _check_equal(checkpoint, tree)
     if (folder / "spiece.model").is_file():
-        shutil.copyfile(folder / "spiece.model", run_folder / runs.VOCABULARY)
-    (run_folder / runs.GIN_FILES[0]).write_text(gin_of(sizes, model.byte_sentinels()))
+        shutil.copyfile(folder / "spiece.model", run_folder / model_dir.VOCABULARY)
+    (run_folder / model_dir.GIN_FILES[0]).write_text(gin_of(sizes, model.byte_sentinels()))
     return sizes
 
 
@@ -125,16 +128,16 @@ def write_checkpoint(
 ) -> str:
     """Writes `run_folder/checkpoint_<step>` from a Hugging Face folder; returns its path.
 
-    `apart`: as `convert.verify.prove` takes it; what reads a .bin, PyTorch, then ends before the
-    proof begins.
+    `apart`: as `convert.proof.verify.prove` takes it; what reads a .bin, PyTorch, then ends before
+    the proof begins.
 
     Raises:
       ValueError: for another kind of model, damaged weights, a checkpoint that is there already,
         logits that differ, or a full disk; nothing is left then.
     """
-    if runs.holds_run(run_folder):
+    if model_dir.holds_run(run_folder):
         raise ValueError(f"{run_folder} holds a run already: name an empty folder.")
-    with output.staged(run_folder) as temporary:
+    with atomic_output.staged(run_folder) as temporary:
         sizes = run_apart(apart, _write, folder, temporary, step)
         give_back_freed_memory()
         if verify_logits:

@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from convert import card, curve, output, rules, trees, verify
-from convert.config import Sizes, generation_config, hugging_face_config, model_type
-from convert.flax_writer import open_flax
-from convert.processes import give_back_freed_memory
-from convert.runs import Run
-from convert.safetensors_writer import DTYPES, SafetensorsWriter
-from convert.vocabularies import Vocabulary
+from convert import atomic_output, model_card, t5x_params, weight_map
+from convert.formats.flax_msgpack_writer import open_flax
+from convert.formats.safetensors_writer import DTYPES, SafetensorsWriter
+from convert.model_config import Sizes, generation_config, hugging_face_config, model_type
+from convert.proof import verify
+from convert.run import loss_curve
+from convert.run.model_dir import Run
+from convert.run.vocabulary import Vocabulary
+from convert.subprocesses import give_back_freed_memory
 
 FORMATS = ("pytorch", "flax")
 
@@ -56,7 +58,7 @@ class Job:
     average: int = 1
     verify: bool = True
     apart: bool = False
-    metadata: card.Metadata = dataclasses.field(default_factory=card.Metadata)
+    metadata: model_card.Metadata = dataclasses.field(default_factory=model_card.Metadata)
 
 
 def check_values(name: str, array: np.ndarray) -> None:
@@ -81,7 +83,9 @@ def check_values(name: str, array: np.ndarray) -> None:
         )
 
 
-def write_weights(folder: Path, tree: trees.Tree, wanted: list[rules.Tensor], job: Job) -> None:
+def write_weights(
+    folder: Path, tree: t5x_params.Tree, wanted: list[weight_map.Tensor], job: Job
+) -> None:
     """Writes each tensor of the tree into the files of `job.formats`, reading it once.
 
     Raises:
@@ -127,7 +131,7 @@ def _request(run: Run, steps: list[int], job: Job) -> dict[str, Any]:
 
 
 def _is_done(folder: Path, request: dict[str, Any], verify: bool) -> bool:
-    done = output.record(folder)
+    done = atomic_output.record(folder)
     if done is None or any(done.get(key) != value for key, value in request.items()):
         return False
     return not verify or done["proof"] is not None
@@ -135,15 +139,15 @@ def _is_done(folder: Path, request: dict[str, Any], verify: bool) -> bool:
 
 def _card(folder: Path, run: Run, steps: list[int], job: Job, facts: dict[str, Any]) -> None:
     home = epath.Path(run.folder)
-    curves = curve.loss_curve(home, up_to=steps[-1])
-    for path in curve.event_files(home):
+    curves = loss_curve.loss_curve(home, up_to=steps[-1])
+    for path in loss_curve.event_files(home):
         place = folder / "runs" / path.relative_to(home)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(path.read_bytes())
     weights = sorted(
         path.name for path in folder.iterdir() if path.suffix in (".safetensors", ".msgpack")
     )
-    page = card.Card(
+    page = model_card.Card(
         name=run.name,
         steps=tuple(steps),
         family=facts["family"],
@@ -157,7 +161,7 @@ def _card(folder: Path, run: Run, steps: list[int], job: Job, facts: dict[str, A
         curves=curves,
         metadata=job.metadata,
     )
-    (folder / "README.md").write_text(card.text(page))
+    (folder / "README.md").write_text(model_card.text(page))
 
 
 def _folder(steps: list[int], job: Job) -> Path:
@@ -173,24 +177,24 @@ def convert_one(run: Run, steps: list[int], job: Job) -> Path:
     """
     folder, request = _folder(steps, job), _request(run, steps, job)
     paths = [run.checkpoints[step] for step in steps]
-    tree = trees.open_tree(paths)
-    sizes = dataclasses.replace(job.sizes, own_relative_bias=trees.own_bias(tree))
+    tree = t5x_params.open_tree(paths)
+    sizes = dataclasses.replace(job.sizes, own_relative_bias=t5x_params.own_bias(tree))
     job = dataclasses.replace(job, sizes=sizes)
     family = job.family or model_type(sizes)
     if family == "umt5":  # transformers has never had umT5 in Flax
         job = dataclasses.replace(job, formats=tuple(f for f in job.formats if f != "flax"))
     config = hugging_face_config(sizes, family)
-    wanted = rules.tensors(sizes)
-    rules.guard(wanted, sizes, {name: tuple(array.shape) for name, array in tree.items()})
+    wanted = weight_map.tensors(sizes)
+    weight_map.guard(wanted, sizes, {name: tuple(array.shape) for name, array in tree.items()})
     del tree  # what it keeps of the files would stand beside the proof
     if job.vocabulary:
         job.vocabulary.check(sizes.vocab_size)
     parameters = sum(int(np.prod(tensor.shape)) for tensor in wanted)
     needed = parameters * DTYPES[job.dtype].itemsize * len(job.formats)
-    output.check_ours(folder)
-    output.check_room(job.out, needed + 2**24)
-    with output.staged(folder) as temporary:
-        write_weights(temporary, trees.open_tree(paths), wanted, job)
+    atomic_output.check_ours(folder)
+    atomic_output.check_room(job.out, needed + 2**24)
+    with atomic_output.staged(folder) as temporary:
+        write_weights(temporary, t5x_params.open_tree(paths), wanted, job)
         give_back_freed_memory()
         write_json(temporary / "config.json", config | {"torch_dtype": job.dtype})
         write_json(temporary / "generation_config.json", generation_config())
@@ -201,7 +205,7 @@ def convert_one(run: Run, steps: list[int], job: Job) -> Path:
             trained = job.vocabulary.trained() if job.vocabulary else None
             facts["proof"] = verify.prove(temporary, paths, sizes, job.dtype, trained, job.apart)
         _card(temporary, run, steps, job, facts)
-        output.write_record(temporary, request | facts)
+        atomic_output.write_record(temporary, request | facts)
     return folder
 
 

@@ -39,7 +39,7 @@ fill_in() {
 }
 
 losses() {
-  PYTHONPATH="$ROOT" "$PYTHON" -m convert.curve "$MODEL_DIR"
+  PYTHONPATH="$ROOT" "$PYTHON" -m convert.run.loss_curve "$MODEL_DIR"
 }
 
 step "1. Set up .venv" use_python

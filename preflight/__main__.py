@@ -16,9 +16,9 @@ if __name__ == "__main__":  # before any library speaks
 
 import os
 
-from preflight import slices
+from preflight.aot import tpu_slices
 
-os.environ.update(slices.ENVIRONMENT)  # before jax and tensorflow are loaded
+os.environ.update(tpu_slices.ENVIRONMENT)  # before jax and tensorflow are loaded
 
 import argparse
 import json
@@ -28,8 +28,10 @@ from pathlib import Path
 
 from absl import logging as absl_logging
 
-from preflight import checklist, compare, recipe, sweep, verdicts
-from preflight.subject import Subject
+from preflight import checklist, results
+from preflight.aot import recipe
+from preflight.run_context import Subject
+from preflight.search import compare_slices, sweep
 from t5x.gin_utils import rewrite_gin_args
 
 DEFAULT = "gin/ro_t5x_base.gin"
@@ -67,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
         flags = arguments(sys.argv[1:] if argv is None else argv)
-        tpus = [slices.find(n) for n in (flags.compare or flags.slice).split(",")]
+        tpus = [tpu_slices.find(n) for n in (flags.compare or flags.slice).split(",")]
         asked = recipe.Recipe(
             tuple(flags.gin_file or [DEFAULT]),
             tuple(flags.gin_bindings),
@@ -80,10 +82,10 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     say = lambda line: print(line, file=sys.stderr, flush=True)
     if flags.compare:
-        found = [compare.best(asked, Subject(run, tpu, flags.offline), say) for tpu in tpus]
+        found = [compare_slices.best(asked, Subject(run, tpu, flags.offline), say) for tpu in tpus]
         print(f"{asked.name}, to as many sequences as it reads in {run.total_steps:,} steps:")
-        print(compare.table(found))
-        _write(flags.json, compare.as_json(found))
+        print(compare_slices.table(found))
+        _write(flags.json, compare_slices.as_json(found))
         return 0 if all(b.trial for b in found) else 1
     if flags.sweep:
         found = sweep.sweep(asked, Subject(run, tpus[0], flags.offline), say)
@@ -93,18 +95,18 @@ def main(argv: list[str] | None = None) -> int:
     return _inspect(asked, tpus[0], flags, say)
 
 
-def _inspect(asked: recipe.Recipe, tpu: slices.Slice, flags: argparse.Namespace, say) -> int:
+def _inspect(asked: recipe.Recipe, tpu: tpu_slices.Slice, flags: argparse.Namespace, say) -> int:
     cache = flags.cache or str(Path("runs/.compiled") / tpu.name)
     rows = checklist.inspect(asked, tpu, flags.offline, cache, say)
-    place = f"{verdicts.many(tpu.chips, 'chip')}, {verdicts.many(tpu.hosts, 'host')}"
+    place = f"{results.many(tpu.chips, 'chip')}, {results.many(tpu.hosts, 'host')}"
     print(f"{asked.name} on {tpu.name}: {place}\n")
-    print(verdicts.table(rows))
-    if shown := verdicts.texts(rows):
+    print(results.table(rows))
+    if shown := results.texts(rows):
         print(f"\n{shown}")
-    print(f"\n{verdicts.count(rows)}")
+    print(f"\n{results.count(rows)}")
     named = {row.check: {k: v for k, v in vars(row).items() if k != "check"} for row in rows}
     _write(flags.json, {"recipe": asked.name, "slice": tpu.name, "checks": named})
-    return 0 if verdicts.passed(rows) else 1
+    return 0 if results.passed(rows) else 1
 
 
 def _write(path: str | None, content) -> None:

@@ -7,26 +7,28 @@ print(verdicts.table(rows))
 import functools
 from collections.abc import Callable
 
-from preflight import configuration, corpus, costs, cures, recipe, storage, vocabularies
-from preflight.compiler import OutOfMemory
-from preflight.recipe import Recipe
-from preflight.slices import Slice
-from preflight.subject import Subject
-from preflight.trials import Trial, attempt
-from preflight.verdicts import NOT_CHECKED, OK, NotChecked, Row, judge, ok
+from preflight.aot import recipe
+from preflight.aot.compiler import OutOfMemory
+from preflight.aot.recipe import Recipe
+from preflight.aot.tpu_slices import Slice
+from preflight.checks import compiled_step, config, corpus, storage, vocabulary
+from preflight.results import NOT_CHECKED, OK, NotChecked, Row, judge, ok
+from preflight.run_context import Subject
+from preflight.search import fit
+from preflight.search.trial import Trial, attempt
 
 # What looks at gin, before there is a run.
 GIN = ("gin parses", "all is set", "objects")
 
 # What looks at the run: each is told what it is to run on.
 RUN: tuple[tuple[str, Callable[[Subject], Row]], ...] = (
-    ("periods", configuration.periods),
-    ("partitions", configuration.partitions),
-    ("batch", configuration.batch),
-    ("task", configuration.task),
+    ("periods", config.periods),
+    ("partitions", config.partitions),
+    ("batch", config.batch),
+    ("task", config.task),
     ("first records", corpus.records_read),
-    ("vocabulary", vocabularies.vocabulary),
-    ("unknown words", vocabularies.words),
+    ("vocabulary", vocabulary.vocabulary),
+    ("unknown words", vocabulary.words),
     ("fill", corpus.fill),
     ("example", corpus.example),
     ("shards", corpus.shards),
@@ -102,20 +104,20 @@ def of_step(asked: Recipe, s: Subject, cache: str | None, say: Callable[[str], N
         trial = attempt(asked, s.tpu, (), s.steps_left, cache)
         if isinstance(trial.error, OutOfMemory):
             say(f"It {trial.outcome}. Trying what makes it fit:")
-            cheapest, _ = cures.find(asked, s, trial, say)
-        return costs.memory(trial, s.tpu, cheapest)
+            cheapest, _ = fit.find(asked, s, trial, say)
+        return compiled_step.memory(trial, s.tpu, cheapest)
 
     rows = [judge(STEP[0], compiled)]
     priced = functools.partial(_priced, lambda: trial)
     checks = (
-        lambda t: costs.speed(t, s.tpu),
-        lambda t: costs.duration(t, s.tpu, s),
-        lambda t: costs.feed(t, s.tpu),
-        costs.collectives,
-        lambda t: costs.compilation(t, cache),
+        lambda t: compiled_step.speed(t, s.tpu),
+        lambda t: compiled_step.duration(t, s.tpu, s),
+        lambda t: compiled_step.feed(t, s.tpu),
+        compiled_step.collectives,
+        lambda t: compiled_step.compilation(t, cache),
     )
     rows += [judge(n, priced, check) for n, check in zip(STEP[1:-1], checks, strict=True)]
-    return [*rows, judge(STEP[-1], costs.decoding, asked, s.tpu, s)]
+    return [*rows, judge(STEP[-1], compiled_step.decoding, asked, s.tpu, s)]
 
 
 def _priced(trial: Callable[[], Trial], check: Callable[[Trial], Row]) -> Row:

@@ -16,10 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from convert import checkpoint_writer, from_hf, output, rules, runs, to_hf, trees, verify
-from convert.batch import fixed_batch
-from convert.config import Sizes
-from convert.processes import give_back_freed_memory, run_apart
+from convert import atomic_output, from_hf, t5x_params, to_hf, weight_map
+from convert.formats import t5x_checkpoint_writer
+from convert.model_config import Sizes
+from convert.proof import verify
+from convert.proof.probe_batch import fixed_batch
+from convert.run import model_dir
+from convert.subprocesses import give_back_freed_memory, run_apart
 from t5x.checkpointing.lazy_array import LazyArray
 from t5x.checkpointing.reader import open_checkpoint
 from vocabulary import proto, rows
@@ -66,7 +69,7 @@ def write(change: Change, args: argparse.Namespace, cuts: Finding) -> tuple[str,
     if args.checkpoint:
         out = Path(args.out)
         findings = write_run(args.checkpoint, change, out, args.network)
-        return str(out / runs.VOCABULARY), [cuts, *findings]
+        return str(out / model_dir.VOCABULARY), [cuts, *findings]
     proto.write_model(change.new, args.out)
     rows.write_sources(os.path.splitext(args.out)[0] + ".rows.json", change.sources)
     return args.out, [cuts]
@@ -87,22 +90,24 @@ def write_run(
       ValueError: where the checkpoint is of another network or vocabulary, `out` is a run already,
         the disk is full, or logits of kept pieces differ.
     """
-    run = runs.find(checkpoint)
+    run = model_dir.find(checkpoint)
     step = max(run.checkpoints)
     path = run.checkpoints[step]
     before, arrays = _network(run, path, network, change), open_checkpoint(path)
     after = dataclasses.replace(before, vocab_size=len(change.rows))
-    if runs.holds_run(out):
+    if model_dir.holds_run(out):
         raise ValueError(f"--out {out} holds a run already: name an empty folder.")
     changed = {name: _changed(name, array, change) for name, array in arrays.items()}
-    output.check_ours(out)
-    output.check_room(out.resolve().parent, sum(_nbytes(array) for array in changed.values()))
-    with output.staged(out) as temporary:
+    atomic_output.check_ours(out)
+    atomic_output.check_room(
+        out.resolve().parent, sum(_nbytes(array) for array in changed.values())
+    )
+    with atomic_output.staged(out) as temporary:
         written = temporary / f"checkpoint_{step}"
-        checkpoint_writer.write(written, changed)
-        proto.write_model(change.new, str(temporary / runs.VOCABULARY))
+        t5x_checkpoint_writer.write(written, changed)
+        proto.write_model(change.new, str(temporary / model_dir.VOCABULARY))
         rows.write_sources(str(temporary / "vocabulary.rows.json"), change.sources)
-        (temporary / runs.GIN_FILES[0]).write_text(from_hf.gin_of(after))
+        (temporary / model_dir.GIN_FILES[0]).write_text(from_hf.gin_of(after))
         give_back_freed_memory()
         proof = same_logits(path, before, str(written), after, change.sources)
         if not passed([proof]):
@@ -110,12 +115,12 @@ def write_run(
     return [_sizes("network before", before), _sizes("network after", after), proof]
 
 
-def _network(run: runs.Run, path: str, given: str | None, change: Change) -> Sizes:
-    sizes, _ = runs.network(run, given)
-    tree = trees.open_tree([path])
-    sizes = dataclasses.replace(sizes, own_relative_bias=trees.own_bias(tree))
+def _network(run: model_dir.Run, path: str, given: str | None, change: Change) -> Sizes:
+    sizes, _ = model_dir.network(run, given)
+    tree = t5x_params.open_tree([path])
+    sizes = dataclasses.replace(sizes, own_relative_bias=t5x_params.own_bias(tree))
     shapes = {name: tuple(array.shape) for name, array in tree.items()}
-    rules.guard(rules.tensors(sizes), sizes, shapes)
+    weight_map.guard(weight_map.tensors(sizes), sizes, shapes)
     ids = len(change.old.pieces) + change.extra_ids
     if not 0 <= sizes.vocab_size - ids < SIZE_MULTIPLE:
         raise ValueError(
@@ -151,7 +156,7 @@ def _nbytes(array: LazyArray) -> int:
 
 
 def _sizes(check: str, sizes: Sizes) -> Finding:
-    counts = {tensor.source: math.prod(tensor.shape) for tensor in rules.tensors(sizes)}
+    counts = {tensor.source: math.prod(tensor.shape) for tensor in weight_map.tensors(sizes)}
     total, embeddings = sum(counts.values()), sum(counts.get(name, 0) for name in _AXES)
     figure = (
         f"{sizes.vocab_size:,} rows, {total / 1e6:,.1f} M parameters, "

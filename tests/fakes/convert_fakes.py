@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from convert import rules
-from convert.config import Sizes
+from convert import weight_map
+from convert.model_config import Sizes
 from t5x.checkpointing import lazy_array
 
 SMALL = {
@@ -29,7 +29,7 @@ def arrays(sizes: Sizes, seed: int = 0) -> dict[str, np.ndarray]:
         tensor.source: rng.normal(0.5, 0.3, tensor.shape).astype(np.float32)
         if len(tensor.shape) == 1
         else rng.normal(0, 0.3, tensor.shape).astype(np.float32)
-        for tensor in rules.tensors(sizes)
+        for tensor in weight_map.tensors(sizes)
     }
 
 

@@ -10,8 +10,8 @@ import seqio
 import gin
 import tasks.romanian
 from fakes import toy
-from preflight import slices
-from preflight.subject import Subject
+from preflight.aot import tpu_slices
+from preflight.run_context import Subject
 from t5x import adafactor, models
 from t5x.batches import DatasetConfig
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
@@ -65,7 +65,7 @@ def saving(**changes) -> SaveCheckpointConfig:
 
 def subject(model_dir="runs/planted", tpu="v4-8", offline=False, **changes) -> Subject:
     """A run without fault, but for `changes`, on a slice."""
-    return Subject(run(model_dir, **changes), slices.find(tpu), offline)
+    return Subject(run(model_dir, **changes), tpu_slices.find(tpu), offline)
 
 
 @contextlib.contextmanager

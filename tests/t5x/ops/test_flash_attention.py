@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from preflight.compiler import compile_step
-from preflight.synthetic import Request
+from preflight.aot.compiler import compile_step
+from preflight.aot.synthetic_step import Request
 from t5x.ops.attention import attend as plain
 from t5x.ops.flash_attention import Segments, attend
 from t5x.partitioning import PjitPartitioner

@@ -1,0 +1,194 @@
+"""A network's sizes, as its gin file binds them, and the Hugging Face configuration they mean.
+
+    sizes = Sizes.from_fields({"vocab_size": 64000, "mlp_activations": ("gelu", "linear")})
+    config = hugging_face_config(sizes, model_type(sizes))
+
+Field names and defaults are those of `network.T5Config`.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+# T5X's gelu is the tanh approximation, which transformers calls gelu_new (and, only in the word
+# "gated-gelu", gelu).
+_PLAIN_NAMES = {"relu": "relu", "gelu": "gelu_new", "silu": "silu", "swish": "silu"}
+_GATED_NAMES = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}
+_LETTERS = {
+    "V": ("vocab_size",),
+    "D": ("emb_dim",),
+    "A": ("num_heads", "head_dim"),
+    "F": ("mlp_dim",),
+    "H": ("num_heads",),
+    "R": ("relative_attention_num_buckets",),
+}
+MODEL_TYPES = {
+    "t5": "T5ForConditionalGeneration",
+    "mt5": "MT5ForConditionalGeneration",
+    "umt5": "UMT5ForConditionalGeneration",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """What conversion needs to know of a network; as `network.T5Config` names it."""
+
+    vocab_size: int
+    emb_dim: int = 512
+    num_heads: int = 8
+    num_encoder_layers: int = 6
+    num_decoder_layers: int = 6
+    head_dim: int = 64
+    mlp_dim: int = 2048
+    mlp_activations: tuple[str, ...] = ("relu",)
+    dropout_rate: float = 0.1
+    logits_via_embedding: bool = False
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+    own_relative_bias: bool = False
+
+    def __post_init__(self):
+        object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type is int and (not isinstance(value, int) or value < 1):
+                raise ValueError(
+                    f"network.T5Config.{field.name} is {value!r}: it must be a whole number "
+                    "above 0."
+                )
+        self.feed_forward()
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> "Sizes":
+        """Takes T5Config's fields; those that do not shape the network (dtype, …) are passed over.
+
+        Raises:
+          ValueError: where vocab_size is missing or a size is not a whole number.
+        """
+        known = {field.name for field in dataclasses.fields(cls)}
+        if "vocab_size" not in fields:
+            raise ValueError("No network.T5Config.vocab_size is given: every model needs one.")
+        return cls(**{name: value for name, value in fields.items() if name in known})
+
+    @property
+    def gated(self) -> bool:
+        """Whether the feed-forward part has two input kernels."""
+        return len(self.mlp_activations) == 2
+
+    @property
+    def tied(self) -> bool:
+        """Whether logits are read with the embedding."""
+        return bool(self.logits_via_embedding)
+
+    def letter(self, letter: str) -> int:
+        """Size of one letter of a shape (see `convert.weight_map`)."""
+        size = 1
+        for name in _LETTERS[letter]:
+            size *= getattr(self, name)
+        return size
+
+    def field(self, letter: str) -> str:
+        """The bindings behind one letter of a shape, for messages."""
+        return " x ".join(f"{name} {getattr(self, name)}" for name in _LETTERS[letter])
+
+    def summary(self) -> str:
+        """The network in a few words, for messages."""
+        return (
+            f"{self.num_encoder_layers}+{self.num_decoder_layers} layers, emb_dim {self.emb_dim}, "
+            f"mlp {'/'.join(self.mlp_activations)}, {'tied' if self.tied else 'untied'} logits"
+        )
+
+    def feed_forward(self) -> str:
+        """transformers' name of the feed-forward part, e.g. "gated-gelu"."""
+        activations = self.mlp_activations
+        if len(activations) == 1 and activations[0] in _PLAIN_NAMES:
+            return _PLAIN_NAMES[activations[0]]
+        if len(activations) == 2 and activations[0] in _GATED_NAMES and activations[1] == "linear":
+            return f"gated-{_GATED_NAMES[activations[0]]}"
+        raise ValueError(
+            f"network.T5Config.mlp_activations is {activations!r}: transformers has no such "
+            f"network; it knows one of {sorted(_PLAIN_NAMES)} alone or followed by 'linear'."
+        )
+
+
+def model_type(sizes: Sizes) -> str:
+    """The transformers family of a network: t5, mt5 or umt5.
+
+    mT5 is T5 1.1 with a vocabulary of its own. Its class never scales a tied head as the trainer
+    does, so a tied network is always t5.
+    """
+    if sizes.own_relative_bias:
+        return "umt5"
+    return "mt5" if sizes.vocab_size >= 250_000 and sizes.gated and not sizes.tied else "t5"
+
+
+def hugging_face_config(sizes: Sizes, family: str) -> dict[str, Any]:
+    """config.json, without the dtype of the weights.
+
+    Raises:
+      ValueError: where the family cannot hold such a network.
+    """
+    if (family == "umt5") != sizes.own_relative_bias or (family == "mt5" and sizes.tied):
+        own = "a table in each layer" if sizes.own_relative_bias else "one table a stack"
+        raise ValueError(
+            f"model_type {family} cannot hold a network with {own} and "
+            f"{'tied' if sizes.tied else 'untied'} logits: leave --model_type out."
+        )
+    return {
+        "architectures": [MODEL_TYPES[family]],
+        "model_type": family,
+        "vocab_size": sizes.vocab_size,
+        "d_model": sizes.emb_dim,
+        "d_kv": sizes.head_dim,
+        "d_ff": sizes.mlp_dim,
+        "num_layers": sizes.num_encoder_layers,
+        "num_decoder_layers": sizes.num_decoder_layers,
+        "num_heads": sizes.num_heads,
+        "feed_forward_proj": sizes.feed_forward(),
+        "relative_attention_num_buckets": sizes.relative_attention_num_buckets,
+        "relative_attention_max_distance": sizes.relative_attention_max_distance,
+        "dropout_rate": sizes.dropout_rate,
+        "layer_norm_epsilon": 1e-06,
+        "initializer_factor": 1.0,
+        "is_encoder_decoder": True,
+        "use_cache": True,
+        "tie_word_embeddings": sizes.tied,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "decoder_start_token_id": 0,
+    }
+
+
+def generation_config() -> dict[str, Any]:
+    """generation_config.json: decoding starts with padding and ends with EOS."""
+    return {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
+
+
+def sizes_of_hugging_face(config: Mapping[str, Any]) -> Sizes:
+    """Sizes of a published T5, mT5, ByT5 or umT5, from its config.json.
+
+    Raises:
+      ValueError: for another kind of model.
+    """
+    family = config.get("model_type")
+    if family not in MODEL_TYPES:
+        raise ValueError(f"model_type {family!r} is not one of {sorted(MODEL_TYPES)}.")
+    words = config.get("feed_forward_proj", "relu" if family == "t5" else "gated-gelu").split("-")
+    activation = {"gelu_new": "gelu"}.get(words[-1], words[-1])
+    fields = {
+        "vocab_size": config["vocab_size"],
+        "emb_dim": config["d_model"],
+        "num_heads": config["num_heads"],
+        "num_encoder_layers": config["num_layers"],
+        "num_decoder_layers": config.get("num_decoder_layers") or config["num_layers"],
+        "head_dim": config["d_kv"],
+        "mlp_dim": config["d_ff"],
+        "mlp_activations": (activation, "linear") if words[0] == "gated" else (activation,),
+        "dropout_rate": config.get("dropout_rate", 0.1),
+        "logits_via_embedding": config.get("tie_word_embeddings", True),
+        "own_relative_bias": family == "umt5",
+    }
+    for name in ("relative_attention_num_buckets", "relative_attention_max_distance"):
+        if name in config:
+            fields[name] = config[name]
+    return Sizes(**fields)

@@ -1,0 +1,1 @@
+"""Proof that converted weights compute what was trained: logits on a fixed batch."""

@@ -1,0 +1,110 @@
+"""The logits of the trainer's network, layer by layer.
+
+    ours = trainer_logits(tree, sizes, fixed_batch(sizes))         # float32 [B, T, V]
+
+Layers are read, run and dropped one at a time, and what is as large as the vocabulary goes by in
+parts, so that a model larger than memory can be compared.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from convert.model_config import Sizes
+from convert.t5x_params import Array, Tree, read_rows, row_blocks
+
+
+def _nested(tree: Tree, prefix: str) -> dict:
+    """The arrays below a path, read, as Flax's nested dict of jax arrays.
+
+    Each is handed to jax as it is read, so that no layer is in memory twice. As parts they are read
+    without their digests, which whoever wrote what is compared has looked at.
+    """
+    import jax.numpy as jnp
+
+    nested: dict = {}
+    for name, array in tree.items():
+        if name.startswith(prefix + "/"):
+            *parents, leaf = name.removeprefix(prefix + "/").split("/")
+            node = nested
+            for parent in parents:
+                node = node.setdefault(parent, {})
+            node[leaf] = jnp.asarray(array.read((...,)), jnp.float32)
+    return nested
+
+
+class _Stack:
+    """Runs one stack's layers, each with parameters of its own reading."""
+
+    def __init__(self, stack: str, tree: Tree, sizes: Sizes, config):
+        import jax
+
+        from t5x.examples.t5 import layers, network
+
+        decoder = stack == "decoder"
+        layer = (network.DecoderLayer if decoder else network.EncoderLayer)(config)
+        self._table = layers.RelativePositionBiases(config.num_heads, not decoder, config.dtype)
+        self._norm = layers.LayerNorm(config.dtype)
+        self._stack, self._tree, self._own = stack, tree, sizes.own_relative_bias
+        self._depth = sizes.num_decoder_layers if decoder else sizes.num_encoder_layers
+        self._apply = jax.jit(
+            lambda params, *args: layer.apply({"params": params}, *args, False)[0]
+        )
+
+    def _shared_bias(self, length: int):
+        params = _nested(self._tree, f"{self._stack}/relpos_bias")
+        return self._table.apply({"params": params}, np.arange(length), length)
+
+    def __call__(self, x, mask, *cross):
+        """[B, L, D] to [B, L, D], normalized; `cross`: encoded inputs and their mask."""
+        bias = None if self._own else self._shared_bias(x.shape[1])
+        # A decoder layer takes (x, encoded, mask, bias, cross_mask).
+        others = (cross[0], mask, bias, cross[1]) if cross else (mask, bias)
+        for i in range(self._depth):
+            # Nothing but the call holds the layer: it is gone before the next is read.
+            x = self._apply(_nested(self._tree, f"{self._stack}/layers_{i}"), x, *others)
+            x.block_until_ready()
+        return self._norm.apply(
+            {"params": _nested(self._tree, f"{self._stack}/{self._stack}_norm")}, x
+        )
+
+
+def _rows(table_VD: Array, ids: np.ndarray) -> np.ndarray:
+    """The table's rows [..., D] for ids [...]."""
+    found = np.empty((*ids.shape, table_VD.shape[1]), np.float32)
+    for block in row_blocks(table_VD):
+        here = (ids >= block.start) & (ids < block.stop)
+        found[here] = read_rows(table_VD, block)[ids[here] - block.start]
+    return found
+
+
+def trainer_logits(tree: Tree, sizes: Sizes, batch: dict[str, Any]) -> np.ndarray:
+    """Float32 logits [B, T, V] by the layers of `t5x.examples.t5.network`."""
+    from t5x.examples.t5 import network
+
+    config = network.T5Config(
+        vocab_size=sizes.vocab_size,
+        emb_dim=sizes.emb_dim,
+        num_heads=sizes.num_heads,
+        head_dim=sizes.head_dim,
+        mlp_dim=sizes.mlp_dim,
+        mlp_activations=sizes.mlp_activations,
+        dropout_rate=0.0,
+        own_relative_bias=sizes.own_relative_bias,
+    )
+    seen, target = batch["encoder_input_tokens"] > 0, batch["decoder_target_tokens"] > 0
+    table_VD = tree["token_embedder/embedding"]
+    ids = [batch["encoder_input_tokens"], batch["decoder_input_tokens"]]
+    both = _rows(table_VD, np.concatenate(ids, axis=1))
+    x, y = np.split(both, [ids[0].shape[1]], axis=1)
+    # Keys alone are masked: where a query is padding, nobody looks at what it sees.
+    cross_mask = seen[:, None, None, :]
+    encoded = _Stack("encoder", tree, sizes, config)(x, cross_mask)
+    mask = np.tril(np.ones((y.shape[1], y.shape[1]), bool)) & target[:, None, None, :]
+    y = np.asarray(_Stack("decoder", tree, sizes, config)(y, mask, encoded, cross_mask))
+    if sizes.tied:
+        y = y / np.sqrt(np.float32(sizes.emb_dim))
+        parts = [y @ read_rows(table_VD, block).T for block in row_blocks(table_VD)]
+        return np.concatenate(parts, axis=-1)
+    kernel_DV = tree["decoder/logits_dense/kernel"]
+    return sum(y[..., block] @ read_rows(kernel_DV, block) for block in row_blocks(kernel_DV))

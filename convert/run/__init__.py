@@ -1,0 +1,1 @@
+"""What a training run left in its folder: bindings, checkpoints, vocabulary, losses."""

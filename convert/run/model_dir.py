@@ -1,0 +1,139 @@
+"""A run's folder: its checkpoints, its saved gin, its vocabulary; on this disk or at gs://.
+
+run = find("runs/ro_t5x_tiny")        # or one checkpoint of it
+run.checkpoints                       # {1000: "/…/runs/ro_t5x_tiny/checkpoint_1000", …}
+run.gin()                             # the text of its config.gin, or None
+sizes, bindings = network(run)        # as its gin binds them, or as --config names them
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from etils import epath
+
+from convert.model_config import Sizes, sizes_of_hugging_face
+from convert.run.gin_reader import Bindings
+from t5x.checkpointing import layout
+
+ROOT = Path(__file__).resolve().parents[2]
+_SIZES = ROOT / "t5x" / "examples" / "t5"
+GIN_FILES = ("config.gin", "operative_config.gin")
+VOCABULARY = "vocabulary.model"
+
+
+class Run(NamedTuple):
+    """`folder` is where the gin lies; `checkpoints` are those asked for, by step."""
+
+    folder: str
+    checkpoints: dict[int, str]
+
+    @property
+    def name(self) -> str:
+        """The last part of the folder's path."""
+        return self.folder.rsplit("/", 1)[-1]
+
+    @property
+    def local(self) -> Path | None:
+        """The folder, if it is on this disk."""
+        return None if "://" in self.folder else Path(self.folder)
+
+    def gin(self) -> str | None:
+        """The configuration that the run saved, or None."""
+        for name in GIN_FILES:
+            path = epath.Path(self.folder) / name
+            if path.exists():
+                return path.read_text()
+        return None
+
+    def vocabulary(self) -> str | None:
+        """The vocabulary that the trainer copied beside the checkpoints, or None."""
+        path = epath.Path(self.folder) / VOCABULARY
+        return os.fspath(path) if path.exists() else None
+
+
+def find(folder: str) -> Run:
+    """Looks at a run's folder, or at one `checkpoint_<step>`.
+
+    Raises:
+      ValueError: where neither is there.
+    """
+    path = epath.Path(folder.rstrip("/"))
+    if not path.is_dir():
+        raise ValueError(f"{folder} is not a folder: give a run's MODEL_DIR or a checkpoint.")
+    path = path if "://" in folder else path.resolve()
+    step = layout.step_of(os.fspath(path))
+    if step is not None:
+        return Run(os.fspath(path.parent), {step: os.fspath(path)})
+    steps = layout.all_steps(os.fspath(path))
+    if not steps:
+        raise ValueError(
+            f"{folder} holds no whole checkpoint_<step>: give a run's MODEL_DIR or a checkpoint."
+        )
+    found = {step: layout.step_folder(os.fspath(path), step) for step in steps}
+    return Run(os.fspath(path), found)
+
+
+def network(run: Run, given: str | None = None) -> tuple[Sizes, Bindings | None]:
+    """The network's sizes, from what --config names or else from the run's gin, and that gin.
+
+    Args:
+      run: may have no gin if `given` names the network.
+      given: a size such as "t5_1_1/base", a .gin file, or a .json (T5Config's fields, or a
+        Hugging Face configuration).
+
+    Raises:
+      ValueError: where there is neither, or `given` is no such thing.
+    """
+    gin = run.gin()
+    bindings = None if gin is None else Bindings.read(gin)
+    if given is None and bindings is None:
+        raise ValueError(
+            f"{run.folder} has no {' and no '.join(GIN_FILES)}: name the network with "
+            "--config (a size such as t5_1_1/base, a .gin file, or a .json)."
+        )
+    if given is None:
+        return Sizes.from_fields(bindings.of("T5Config")), bindings
+    path = Path(given)
+    if path.suffix == ".json" and path.is_file():
+        return _sizes_of_json(path), bindings
+    if path.suffix != ".gin":
+        path = _SIZES / f"{given}.gin"
+    if not path.is_file():
+        known = sorted(f"{p.parent.name}/{p.stem}" for p in _SIZES.glob("*/*.gin"))
+        raise ValueError(f"--config {given} is no file, and no size of {', '.join(known)}.")
+    named = Bindings.follow(path, [path.parent, Path.cwd(), ROOT])
+    return Sizes.from_fields(named.of("T5Config")), bindings or named
+
+
+def _sizes_of_json(path: Path) -> Sizes:
+    try:
+        fields = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"--config {path} is not JSON: {error}.") from error
+    fields = fields.get("config", fields)
+    return sizes_of_hugging_face(fields) if "d_model" in fields else Sizes.from_fields(fields)
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether a folder on this disk is a run's already."""
+    return any((folder / name).exists() for name in GIN_FILES) or bool(
+        layout.all_steps(os.fspath(folder))
+    )
+
+
+def newest(runs: Path) -> str:
+    """The run under `runs` whose last checkpoint is the youngest.
+
+    Raises:
+      ValueError: where no run has a checkpoint.
+    """
+    found = [
+        path
+        for path in runs.glob("*/checkpoint_*")
+        if not path.parent.name.endswith("_hf") and layout.kind(os.fspath(path))
+    ]
+    if not found:
+        raise ValueError(f"No run under {runs} holds a checkpoint: give a run's folder.")
+    return str(max(found, key=lambda path: path.stat().st_mtime).parent)

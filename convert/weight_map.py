@@ -1,0 +1,168 @@
+"""Which T5X tensor becomes which Hugging Face tensor: one table, four guards.
+
+    tensors = rules.tensors(sizes)            # every tensor the two worlds share, in file order
+    rules.guard(tensors, sizes, shapes)       # ValueError unless it is exactly this network
+
+Letters of shapes: V vocab_size, D emb_dim, A num_heads x head_dim, F mlp_dim, H num_heads,
+R relative position buckets. PyTorch's Linear keeps its weight as [out, in] where T5X keeps
+[in, out]; Flax keeps T5X's order. The relative position table is [H, R] in T5X and [R, H] in
+both of the others.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from convert.model_config import Sizes
+
+
+class Kind(NamedTuple):
+    """How a tensor is kept elsewhere: turned in PyTorch, turned in Flax, Flax's leaf name."""
+
+    torch_turns: bool
+    flax_turns: bool
+    flax_leaf: str
+
+
+KERNEL = Kind(torch_turns=True, flax_turns=False, flax_leaf="kernel")
+TABLE = Kind(torch_turns=True, flax_turns=True, flax_leaf="embedding")
+EMBEDDING = Kind(torch_turns=False, flax_turns=False, flax_leaf="embedding")
+SCALE = Kind(torch_turns=False, flax_turns=False, flax_leaf="weight")
+
+
+class Tensor(NamedTuple):
+    """One row of the table, with its shape (T5X's order) for the sizes at hand."""
+
+    source: str
+    target: str
+    kind: Kind
+    letters: str
+    shape: tuple[int, ...]
+
+    @property
+    def torch_shape(self) -> tuple[int, ...]:
+        """Shape in model.safetensors."""
+        return self.shape[::-1] if self.kind.torch_turns else self.shape
+
+    @property
+    def flax_shape(self) -> tuple[int, ...]:
+        """Shape in flax_model.msgpack."""
+        return self.shape[::-1] if self.kind.flax_turns else self.shape
+
+    @property
+    def flax_path(self) -> str:
+        """Path in the tree of flax_model.msgpack."""
+        return "/".join([*self.target.split(".")[:-1], self.kind.flax_leaf])
+
+
+# Rows are (T5X path, Hugging Face name, kind, letters); {i} counts layers.
+_FIXED = (
+    ("token_embedder/embedding", "shared.weight", EMBEDDING, "VD"),
+    ("encoder/encoder_norm/scale", "encoder.final_layer_norm.weight", SCALE, "D"),
+    ("decoder/decoder_norm/scale", "decoder.final_layer_norm.weight", SCALE, "D"),
+)
+_UNTIED = (("decoder/logits_dense/kernel", "lm_head.weight", KERNEL, "DV"),)
+_ATTENTION = (
+    ("query/kernel", "q.weight", KERNEL, "DA"),
+    ("key/kernel", "k.weight", KERNEL, "DA"),
+    ("value/kernel", "v.weight", KERNEL, "DA"),
+    ("out/kernel", "o.weight", KERNEL, "AD"),
+)
+_PLAIN = (("wi/kernel", "wi.weight", KERNEL, "DF"), ("wo/kernel", "wo.weight", KERNEL, "FD"))
+_GATED = (
+    ("wi_0/kernel", "wi_0.weight", KERNEL, "DF"),
+    ("wi_1/kernel", "wi_1.weight", KERNEL, "DF"),
+    ("wo/kernel", "wo.weight", KERNEL, "FD"),
+)
+# A layer's parts, in the order of `layer.0`, `layer.1`, …: T5X's module, its norm, the other name.
+_PARTS = {
+    "encoder": (
+        ("attention", "pre_attention_layer_norm", "SelfAttention"),
+        ("mlp", "pre_mlp_layer_norm", "DenseReluDense"),
+    ),
+    "decoder": (
+        ("self_attention", "pre_self_attention_layer_norm", "SelfAttention"),
+        ("encoder_decoder_attention", "pre_cross_attention_layer_norm", "EncDecAttention"),
+        ("mlp", "pre_mlp_layer_norm", "DenseReluDense"),
+    ),
+}
+
+
+def _layer_rows(stack: str, i: int, sizes: Sizes):
+    for part, (module, norm, hf_module) in enumerate(_PARTS[stack]):
+        source, target = f"{stack}/layers_{i}", f"{stack}.block.{i}.layer.{part}"
+        mlp = _GATED if sizes.gated else _PLAIN
+        for leaf, hf_leaf, kind, letters in mlp if module == "mlp" else _ATTENTION:
+            yield f"{source}/{module}/{leaf}", f"{target}.{hf_module}.{hf_leaf}", kind, letters
+        if hf_module == "SelfAttention" and (i == 0 or sizes.own_relative_bias):
+            owner = source if sizes.own_relative_bias else stack
+            table = f"{target}.SelfAttention.relative_attention_bias.weight"
+            yield f"{owner}/relpos_bias/rel_embedding", table, TABLE, "HR"
+        yield f"{source}/{norm}/scale", f"{target}.layer_norm.weight", SCALE, "D"
+
+
+def tensors(sizes: Sizes) -> list[Tensor]:
+    """Every tensor of a network of these sizes, each target once."""
+    rows = [*_FIXED, *(() if sizes.tied else _UNTIED)]
+    for stack, depth in (
+        ("encoder", sizes.num_encoder_layers),
+        ("decoder", sizes.num_decoder_layers),
+    ):
+        for i in range(depth):
+            rows.extend(_layer_rows(stack, i, sizes))
+    found: dict[str, Tensor] = {}
+    for source, target, kind, letters in rows:
+        if target in found:
+            raise ValueError(f"{target} is set twice, by {found[target].source} and by {source}.")
+        shape = tuple(sizes.letter(letter) for letter in letters)
+        found[target] = Tensor(source, target, kind, letters, shape)
+    return list(found.values())
+
+
+def _some(names: list[str]) -> str:
+    rest = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    return ", ".join(names[:2]) + rest
+
+
+def guard(wanted: list[Tensor], sizes: Sizes, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Checks a checkpoint's tensors, `shapes` by T5X path, against the table.
+
+    Raises:
+      ValueError: naming tensors that no rule takes, that the rules lack, or whose shape differs.
+    """
+    sources = {tensor.source for tensor in wanted}
+    unknown = sorted(set(shapes) - sources)
+    missing = sorted(sources - set(shapes))
+    if unknown or missing:
+        told = [f"no rule takes its {_some(unknown)}"] if unknown else []
+        told += [f"it lacks {_some(missing)}"] if missing else []
+        raise ValueError(
+            f"The checkpoint is not the network that its configuration names ({sizes.summary()}): "
+            f"{', and '.join(told)}. Give the trained network with --config."
+        )
+    for tensor in wanted:
+        if tuple(shapes[tensor.source]) != tensor.shape:
+            fields = ", ".join(sizes.field(letter) for letter in tensor.letters)
+            raise ValueError(
+                f"{tensor.source} has shape {list(shapes[tensor.source])}, but {fields} need "
+                f"{list(tensor.shape)}: give the trained network with --config."
+            )
+
+
+def guard_targets(wanted: list[Tensor], names: Mapping[str, tuple[int, ...]]) -> None:
+    """Checks the table against `names`, shapes by Hugging Face name, of the model to be filled.
+
+    Raises:
+      ValueError: naming targets that the model does not have, or would keep at random.
+    """
+    targets = {tensor.target: tensor.torch_shape for tensor in wanted}
+    unknown = sorted(set(targets) - set(names))
+    unset = sorted(set(names) - set(targets))
+    if unknown or unset:
+        told = [f"has no {_some(unknown)}"] if unknown else []
+        told += [f"would keep {_some(unset)} at random"] if unset else []
+        raise ValueError(f"The transformers model {' and '.join(told)}: its layout has changed.")
+    for target, shape in targets.items():
+        if tuple(names[target]) != shape:
+            raise ValueError(
+                f"{target} is {list(shape)} here and {list(names[target])} in transformers."
+            )

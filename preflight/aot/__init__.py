@@ -1,0 +1,1 @@
+"""Ahead-of-time compilation of the train step for TPU slices, and its cost."""

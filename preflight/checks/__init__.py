@@ -1,0 +1,1 @@
+"""The checks that preflight makes, one module each."""

@@ -1,0 +1,75 @@
+"""Checks of the vocabulary: its ids, its sentinels, its size, and that task and model share it."""
+
+import seqio
+
+from preflight.reachability import require_file
+from preflight.results import Row, ok, warning
+from preflight.run_context import Subject
+from t5x import batches
+from vocabulary.check import check_vocabulary
+
+_HOW = "make it by `python -m vocabulary.train`, or set VOCABULARY_FILE to one"
+# Above these, a vocabulary was made for other texts: a good one of 32,000 pieces or more takes 1.2
+# to 1.8 tokens a word in European languages.
+_MOST_UNKNOWN, _MOST_TOKENS = 0.005, 2.5
+
+
+def vocabulary(s: Subject) -> Row:
+    """The model's vocabulary is one for T5, and the task's the same."""
+    own = s.run.model.output_vocabulary
+    rows = getattr(getattr(s.run.model.module, "config", None), "vocab_size", None)
+    theirs = s.task.output_features["targets"].vocabulary
+    paths = [getattr(v, "sentencepiece_model_file", None) for v in (own, theirs)]
+    for path in filter(None, paths):
+        require_file(path, s.offline, _HOW)
+    for cfg in s.datasets.values():
+        batches.verify_matching_vocabs(cfg, s.run.model)
+    if not paths[0]:
+        return ok(f"{type(own).__name__}, {own.vocab_size:,} ids of {rows or 0:,} rows")
+    findings = check_vocabulary(paths[0], rows, getattr(own, "extra_ids", 0))
+    told = lambda verdict: [f"{f.check}: {f.figure}" for f in findings if f.verdict == verdict]
+    if bad := told("fail"):
+        raise ValueError("; ".join(bad))
+    if doubtful := told("warn"):
+        return warning("; ".join(doubtful))
+    return ok(f"{paths[0]}: {findings[-1].figure}, {len(findings)} checks passed")
+
+
+def words(s: Subject) -> Row:
+    """How well the vocabulary knows the corpus: unknown tokens, tokens a word."""
+    own = s.require_vocabulary()
+    texts = [normalized(s.task, text) for text in s.texts()]
+    ids = [own.encode(text) for text in texts]
+    tokens = sum(map(len, ids))
+    words = sum(len(text.split()) for text in texts)
+    unknown = sum(row.count(own.unk_id) for row in ids) / max(tokens, 1)
+    fertility = tokens / max(words, 1)
+    figure = f"{unknown:.2%} unknown, {fertility:.2f} tokens a word, in {len(texts)} documents"
+    numbers = {"unknown": unknown, "tokens_a_word": fertility}
+    if unknown > _MOST_UNKNOWN:
+        return warning(
+            f"{figure}: letters or signs are missing",
+            "VOCABULARY_FILE to one made from this corpus",
+            numbers=numbers,
+        )
+    # Bytes are meant to be many; and a text without spaces has no words to count.
+    if fertility > _MOST_TOKENS and not isinstance(own, seqio.ByteVocabulary):
+        return warning(
+            f"{figure}: its words are cut small",
+            "VOCABULARY_FILE to one made from this corpus, or larger",
+            numbers=numbers,
+        )
+    return ok(figure, numbers=numbers)
+
+
+def normalized(task: seqio.Task, text: str) -> str:
+    """`text` as the task's own normalization leaves it, if it has one."""
+    from tasks.text import normalize
+
+    for function in task.preprocessors:
+        if getattr(function, "func", function) is normalize.preprocess:
+            settings = dict(getattr(function, "keywords", {}))
+            spaces = settings.pop("spaces", True)
+            text = normalize.normalize(text, **settings)
+            return text if spaces else normalize.remove_spaces(text)
+    return text

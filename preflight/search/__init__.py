@@ -1,0 +1,1 @@
+"""Searches over settings of a recipe by compiling its step: fit, sweep, compare slices."""

@@ -1,0 +1,120 @@
+"""The two writers against the libraries whose formats they write."""
+
+import json
+
+import flax.serialization
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+import safetensors.torch
+
+from convert.formats.flax_msgpack_writer import open_flax
+from convert.formats.preallocated_file import blocks
+from convert.formats.safetensors_writer import SafetensorsWriter
+
+
+def example():
+    rng = np.random.default_rng(0)
+    return {
+        "a.weight": rng.normal(size=(7, 5)).astype(np.float32),
+        "b.weight": rng.normal(size=(11,)).astype(np.float32),
+        "c.weight": rng.normal(size=(3, 4)).astype(np.float32),
+    }
+
+
+def write_safetensors(folder, values, dtype="float32", **options):
+    shapes = {name: value.shape for name, value in values.items()}
+    with SafetensorsWriter(folder, shapes, dtype, **options) as out:
+        for name in reversed(values):
+            out.write(name, values[name], turn=False)
+
+
+def test_safetensors_reads_what_was_written(tmp_path):
+    values = example()
+    write_safetensors(tmp_path, values)
+    found = safetensors.numpy.load_file(tmp_path / "model.safetensors")
+    assert found.keys() == values.keys()
+    for name, value in values.items():
+        np.testing.assert_array_equal(found[name], value)
+
+
+def test_turned_and_rounded(tmp_path):
+    value = example()["a.weight"]
+    with SafetensorsWriter(tmp_path, {"a": (5, 7)}, "bfloat16") as out:
+        out.write("a", value, turn=True)
+    found = safetensors.torch.load_file(tmp_path / "model.safetensors")["a"]
+    wanted = value.T.astype(ml_dtypes.bfloat16).astype(np.float32)
+    np.testing.assert_array_equal(found.float().numpy(), wanted)
+
+
+def test_shards_hold_everything_once_and_the_index_says_where(tmp_path):
+    values = example()
+    write_safetensors(tmp_path, values, shard_bytes=150)
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == sum(value.nbytes for value in values.values())
+    assert set(index["weight_map"].values()) == {
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+    }
+    for name, file_name in index["weight_map"].items():
+        found = safetensors.numpy.load_file(tmp_path / file_name)
+        np.testing.assert_array_equal(found[name], values[name])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("chunk", [2**30, 64])
+def test_flax_reads_what_was_written(tmp_path, dtype, chunk):
+    values = {name.replace(".", "/"): value for name, value in example().items()}
+    path = tmp_path / "flax_model.msgpack"
+    with open_flax(path, {n: v.shape for n, v in values.items()}, dtype, chunk) as out:
+        for name in reversed(values):
+            out.write(name, values[name], turn=False)
+    found = flax.serialization.msgpack_restore(path.read_bytes())
+    assert list(found) == ["a", "b", "c"]
+    for name, value in values.items():
+        array = found[name.split("/")[0]]["weight"]
+        assert array.dtype.name == dtype
+        np.testing.assert_array_equal(array.astype(np.float32), value.astype(array.dtype))
+
+
+def test_flax_bytes_are_those_of_flax(tmp_path):
+    values = example()
+    path = tmp_path / "flax_model.msgpack"
+    with open_flax(path, {name: value.shape for name, value in values.items()}, "float32") as out:
+        for name, value in values.items():
+            out.write(name, value, turn=False)
+    found = flax.serialization.msgpack_restore(path.read_bytes())
+    again = flax.serialization.msgpack_restore(flax.serialization.msgpack_serialize(values))
+    assert found.keys() == again.keys()
+    for name in values:
+        np.testing.assert_array_equal(found[name], again[name])
+
+
+def test_nothing_is_set_twice_left_unset_or_unplanned(tmp_path):
+    value = np.zeros((2, 3), np.float32)
+    with SafetensorsWriter(tmp_path, {"a": (2, 3)}, "float32") as out:
+        out.write("a", value, turn=False)
+        with pytest.raises(ValueError, match="a is set twice"):
+            out.write("a", value, turn=False)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="still lacks b"):
+        with SafetensorsWriter(tmp_path, {"a": (2, 3), "b": (1,)}, "float32") as out:
+            out.write("a", value, turn=False)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="no place for c"):
+        with SafetensorsWriter(tmp_path, {"a": (2, 3)}, "float32") as out:
+            out.write("c", value, turn=False)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="not its planned size"):
+        with SafetensorsWriter(tmp_path, {"a": (2, 4)}, "float32") as out:
+            out.write("a", value, turn=False)
+
+
+@pytest.mark.parametrize("turn", [False, True])
+def test_blocks_join_to_the_whole(turn, monkeypatch):
+    monkeypatch.setattr("convert.formats.preallocated_file._BLOCK", 40)
+    value = np.arange(7 * 5, dtype=np.float32).reshape(7, 5)
+    found = list(blocks(value, turn, np.dtype(np.float32)))
+    assert len(found) > 1
+    np.testing.assert_array_equal(np.concatenate(found), value.T if turn else value)

@@ -1,0 +1,53 @@
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from convert.run import model_dir
+from fakes.paths import ROOT
+
+CHECKPOINT = ROOT / "tests" / "golden" / "t5_1_0" / "legacy" / "checkpoint_25"
+
+
+def test_a_run_gives_its_whole_checkpoints(tmp_path):
+    shutil.copytree(CHECKPOINT, tmp_path / "checkpoint_25")
+    shutil.copytree(CHECKPOINT, tmp_path / "checkpoint_100")
+    (tmp_path / "checkpoint_200.orbax-checkpoint-tmp-1").mkdir()
+    (tmp_path / "checkpoint_300").mkdir()  # a save that was cut short
+    run = model_dir.find(str(tmp_path))
+    assert list(run.checkpoints) == [25, 100]
+    assert model_dir.find(str(tmp_path / "checkpoint_100")).checkpoints == {
+        100: str(tmp_path / "checkpoint_100")
+    }
+
+
+def test_gin_and_vocabulary_lie_beside_the_checkpoints(tmp_path):
+    shutil.copytree(CHECKPOINT, tmp_path / "checkpoint_25")
+    run = model_dir.find(str(tmp_path / "checkpoint_25"))
+    assert run.gin() is None
+    assert run.vocabulary() is None
+    (tmp_path / "operative_config.gin").write_text("B = 2")
+    assert run.gin() == "B = 2"
+    (tmp_path / "config.gin").write_text("A = 1")
+    (tmp_path / "vocabulary.model").write_bytes(b"")
+    assert run.gin() == "A = 1"
+    assert run.vocabulary() == str(tmp_path / "vocabulary.model")
+
+
+def test_the_newest_run_is_the_one_that_saved_last(tmp_path):
+    with pytest.raises(ValueError, match="No run under"):
+        model_dir.newest(tmp_path)
+    for age, name in enumerate(("new", "old")):
+        folder = tmp_path / name / "checkpoint_25"
+        shutil.copytree(CHECKPOINT, folder)
+        os.utime(folder, (10**9 - age, 10**9 - age))
+    shutil.copytree(CHECKPOINT, tmp_path / "new_hf" / "checkpoint_25")
+    assert model_dir.newest(tmp_path) == str(tmp_path / "new")
+
+
+def test_the_script_runs_from_anywhere_and_fails_with_its_converter(tmp_path):
+    script = ["bash", str(ROOT / "convert" / "convert.sh")]
+    done = subprocess.run([*script, "absent"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("convert: absent is not a folder")

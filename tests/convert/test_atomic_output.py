@@ -1,0 +1,52 @@
+import errno
+from types import SimpleNamespace
+
+import pytest
+
+from convert import atomic_output
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+    folder = tmp_path / "checkpoint_1"
+    with pytest.raises(FileNotFoundError):
+        with atomic_output.staged(folder) as temporary:
+            (temporary / "half").rename(temporary / "absent" / "half")
+    assert list(tmp_path.iterdir()) == []
+    with atomic_output.staged(folder) as temporary:
+        (temporary / "model.safetensors").write_text("whole")
+        assert not folder.exists()
+        atomic_output.write_record(temporary, {"steps": [1]})
+    assert atomic_output.record(folder) == {"steps": [1]}
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_1"]
+
+
+def test_a_conversion_replaces_an_older_one_and_nothing_else(tmp_path):
+    folder = tmp_path / "checkpoint_1"
+    for text in ("old", "new"):
+        with atomic_output.staged(folder) as temporary:
+            (temporary / text).write_text(text)
+            atomic_output.write_record(temporary, {})
+    assert {path.name for path in folder.iterdir()} == {"new", atomic_output.RECORD}
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_1"]
+    (folder / atomic_output.RECORD).unlink()
+    with pytest.raises(ValueError, match="no conversion wrote"):
+        with atomic_output.staged(folder):
+            pytest.fail("the folder is not ours")
+    assert (folder / "new").read_text() == "new"
+
+
+def test_what_is_no_folder_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="is not a folder"):
+        atomic_output.check_ours(tmp_path / "file")
+
+
+def test_a_full_disk_is_told_before_and_during(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10**9))
+    atomic_output.check_room(tmp_path, 10**8)
+    with pytest.raises(ValueError, match=r"needs 2\.00 GB and its disk has 1\.00 GB"):
+        atomic_output.check_room(tmp_path, 2 * 10**9)
+    with pytest.raises(ValueError, match=r"is full"):
+        with atomic_output.staged(tmp_path / "checkpoint_1"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+    assert list(tmp_path.iterdir()) == []

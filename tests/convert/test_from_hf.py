@@ -1,0 +1,238 @@
+"""Published models to T5X and back, bit by bit."""
+
+import dataclasses
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import safetensors.torch
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    ByT5Tokenizer,
+    GenerationConfig,
+)
+
+from convert import __main__ as door
+from convert import atomic_output, from_hf, tokenizer
+from convert.formats.hf_checkpoint_reader import Published
+from convert.model_config import Sizes, hugging_face_config, model_type
+from convert.proof import torch_logits
+from fakes.convert_fakes import FAMILIES
+from fakes.paths import GOLDEN
+from t5x.checkpointing.reader import open_checkpoint
+
+NARROW = {"emb_dim": 8, "num_heads": 2, "head_dim": 4, "mlp_dim": 8}
+NARROW |= {"num_decoder_layers": 1, "mlp_activations": ("gelu", "linear")}
+MT5 = Sizes(250_112, num_encoder_layers=2, **NARROW)
+BYT5 = Sizes(384, num_encoder_layers=3, **NARROW)
+PUBLISHED = FAMILIES | {"mt5": MT5, "byt5": BYT5}
+
+
+def publish(folder, sizes, dtype=torch.float32):
+    """A random model, saved by transformers itself."""
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(**hugging_face_config(sizes, model_type(sizes)))
+    model = AutoModelForSeq2SeqLM.from_config(config)
+    if not sizes.tied:
+        model.lm_head.weight = torch.nn.Parameter(torch.randn(sizes.vocab_size, sizes.emb_dim))
+    model.to(dtype).save_pretrained(folder)
+    if not sizes.tied:  # as every published model of 1.1 has it; transformers 5 writes true
+        path = folder / "config.json"
+        config = json.loads(path.read_text()) | {"tie_word_embeddings": False}
+        path.write_text(json.dumps(config))
+    return folder
+
+
+def weights_named(state):
+    return {name for name in state if "embed_tokens" not in name}
+
+
+def weights(folder):
+    found = safetensors.torch.load_file(folder / "model.safetensors")
+    return {name: found[name] for name in weights_named(found)}
+
+
+def there_and_back(tmp_path, *flags):
+    assert door.main(["from_hf", str(tmp_path / "hf"), str(tmp_path / "run")]) == 0
+    assert door.main([str(tmp_path / "run"), "--vocabulary", "none", *flags]) == 0
+    return tmp_path / "run_hf" / "checkpoint_0"
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_there_and_back_is_bit_equal(tmp_path, name):
+    before = weights(publish(tmp_path / "hf", PUBLISHED[name]))
+    folder = there_and_back(tmp_path)
+    after = weights(folder)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    family = json.loads((folder / "config.json").read_text())["model_type"]
+    assert family == {"umt5": "umt5", "mt5": "mt5"}.get(name, "t5")
+
+
+@pytest.mark.parametrize("sentinels", [100, 0])
+def test_a_byt5_is_known_by_its_tokenizer(tmp_path, sentinels):
+    """Ours has its sentinels last; transformers' own names what its first models never trained."""
+    folder = publish(tmp_path / "hf", BYT5)
+    if sentinels:
+        tokenizer.write_byte_tokenizer(str(folder), extra_ids=sentinels)
+    else:
+        ByT5Tokenizer().save_pretrained(folder)
+    assert door.main(["from_hf", str(folder), str(tmp_path / "run")]) == 0
+    assert door.main([str(tmp_path / "run"), "--formats", "pytorch"]) == 0
+    done = tmp_path / "run_hf" / "checkpoint_0"
+    assert atomic_output.record(done)["proof"]["tokenizer_texts"] > 0
+    found = AutoTokenizer.from_pretrained(done)
+    assert found("é").input_ids == [0xC3 + 3, 0xA9 + 3, 1]
+    assert len(found) == 259 + sentinels
+    if sentinels:
+        assert found.convert_tokens_to_ids("<extra_id_0>") == 358
+
+
+def test_bfloat16_there_and_back_is_bit_equal(tmp_path):
+    before = weights(publish(tmp_path / "hf", FAMILIES["t5_1_1"], torch.bfloat16))
+    after = weights(there_and_back(tmp_path, "--dtype", "bfloat16"))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_checkpoint_survives_the_way_through_hugging_face(tmp_path):
+    golden = GOLDEN / "t5_1_0" / "orbax" / "checkpoint_25"
+    config = GOLDEN / "t5_1_0" / "config.json"
+    flags = ["--config", str(config), "--vocabulary", "none", "--out", str(tmp_path / "hf")]
+    assert door.main([str(golden), *flags]) == 0
+    path = from_hf.write_checkpoint(tmp_path / "hf" / "checkpoint_25", tmp_path / "run", step=25)
+    found = open_checkpoint(path)
+    truth = np.load(GOLDEN / "t5_1_0" / "final_state.npz")
+    names = [name for name in truth.files if name.startswith("target/")]
+    assert {name for name in found if name.startswith("target/")} == set(names)
+    assert all(np.array_equal(found[name].read(), truth[name]) for name in names)
+    assert found["state/step"].read() == 25
+
+
+def test_old_files_with_repeated_and_unused_tensors(tmp_path):
+    sizes = FAMILIES["t5_1_0"]
+    folder = publish(tmp_path / "hf", sizes)
+    state = weights(folder)
+    (folder / "model.safetensors").unlink()
+    for name in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head"):
+        state[f"{name}.weight"] = state["shared.weight"]
+    unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    torch.save(state | {unused: torch.zeros(32, 2)}, folder / "pytorch_model.bin")
+    path = from_hf.write_checkpoint(folder, tmp_path / "run")
+    found = open_checkpoint(path)["target/token_embedder/embedding"].read()
+    np.testing.assert_array_equal(found, state["shared.weight"].numpy())
+
+
+@pytest.mark.parametrize("whole", ["model.safetensors", "pytorch_model.bin"])
+def test_shards_are_read_through_their_index(tmp_path, whole):
+    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    state = safetensors.torch.load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    save = torch.save if whole.endswith(".bin") else safetensors.torch.save_file
+    owner = {name: f"{i % 2}_{whole}" for i, name in enumerate(state)}
+    for file in set(owner.values()):
+        part = {name: value for name, value in state.items() if owner[name] == file}
+        save(part, folder / file)
+    (folder / f"{whole}.index.json").write_text(json.dumps({"weight_map": owner}))
+    found = Published.open(folder).arrays
+    assert found.keys() == weights_named(state)
+    assert all(np.array_equal(array.read(), state[name]) for name, array in found.items())
+    (folder / f"1_{whole}").unlink()
+    with pytest.raises(ValueError, match=f"lacks 1_{whole}"):
+        Published.open(folder)
+
+
+def test_a_head_of_its_own_is_known_by_config_and_weights(tmp_path):
+    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    model = Published.open(folder)
+    assert not model.tied()
+    model.config["tie_word_embeddings"] = True
+    model.config.pop("scale_decoder_outputs", None)
+    with pytest.raises(ValueError, match="scales the inputs of a head of its own"):
+        model.tied()
+    model.config["scale_decoder_outputs"] = False  # as transformers 5 saves T5 1.1
+    assert not model.tied()
+
+
+def test_a_run_with_its_vocabulary_answers_in_transformers(tmp_path):
+    mini = GOLDEN.parents[1] / "data" / "ro_mini" / "ro_mini.model"
+    folder = publish(tmp_path / "hf", dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048))
+    (folder / "spiece.model").write_bytes(mini.read_bytes())
+    assert door.main(["from_hf", str(folder), str(tmp_path / "run")]) == 0
+    assert (tmp_path / "run" / "vocabulary.model").read_bytes() == mini.read_bytes()
+    assert door.main([str(tmp_path / "run"), "--language", "ro", "--license", "cc0-1.0"]) == 0
+    done = tmp_path / "run_hf" / "checkpoint_0"
+    assert json.loads((done / "conversion.json").read_text())["proof"]["tokenizer_texts"] > 0
+    model = AutoModelForSeq2SeqLM.from_pretrained(done)
+    sentence = "Copiii se joacă <extra_id_0> în curte."
+    ids = AutoTokenizer.from_pretrained(done)(sentence, return_tensors="pt").input_ids
+    assert 2047 in ids
+    assert GenerationConfig.from_pretrained(done).decoder_start_token_id == 0
+    assert model.generate(ids, max_new_tokens=4).shape[1] <= 5
+    assert "language:\n- ro" in (done / "README.md").read_text()
+
+
+def test_bad_folders_are_one_sentence(tmp_path, capsys):
+    def wrong(folder):
+        assert door.main(["from_hf", str(folder), str(tmp_path / "run")]) == 1
+        message = capsys.readouterr().err.strip()
+        assert "\n" not in message
+        return message
+
+    assert "no config.json" in wrong(tmp_path)
+    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "bart"}))
+    assert "model_type 'bart'" in wrong(folder)
+    (folder / "config.json").write_text(json.dumps(config | {"d_ff": 8}))
+    assert "DenseReluDense" in wrong(folder)
+    (folder / "config.json").write_text(json.dumps(config))
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data[:-10])
+    assert "cut off" in wrong(folder)
+    (folder / "model.safetensors").unlink()
+    assert "neither model.safetensors nor" in wrong(folder)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_never_written_into(tmp_path, capsys):
+    publish(tmp_path / "hf", FAMILIES["t5_1_0"])
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.gin").write_text("")
+    assert door.main(["from_hf", str(tmp_path / "hf"), str(tmp_path / "run")]) == 1
+    assert "holds a run already" in capsys.readouterr().err
+
+
+def test_a_full_disk_or_logits_that_differ_leave_nothing(tmp_path, capsys, monkeypatch):
+    publish(tmp_path / "hf", FAMILIES["t5_1_0"])
+
+    def wrong(said):
+        assert door.main(["from_hf", str(tmp_path / "hf"), str(tmp_path / "run")]) == 1
+        message = capsys.readouterr().err.strip()
+        assert said in message
+        assert "\n" not in message
+        assert [path.name for path in tmp_path.iterdir()] == ["hf"]
+
+    def full(*_, **__):  # as tensorstore tells of it
+        raise ValueError("RESOURCE_EXHAUSTED: Failed to write: No space left on device [OS error]")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tensorstore.TensorStore.write", full, raising=True)
+        wrong("is full: nothing was left there")
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10))
+        wrong("and its disk has 0.00 GB free")
+    right = torch_logits.torch_logits
+    monkeypatch.setattr(torch_logits, "torch_logits", lambda *given: right(*given)[:, ::-1])
+    wrong("logits differ")
+
+
+def test_no_tensor_is_in_memory_before_it_is_asked_for(tmp_path):
+    publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    model = Published.open(tmp_path / "hf")
+    table = model.arrays["shared.weight"]
+    assert isinstance(table.read(), np.memmap)

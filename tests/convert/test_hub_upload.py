@@ -1,0 +1,115 @@
+"""Uploading and downloading, against a stand-in for the hub on this machine."""
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from convert import atomic_output, from_hf, hub_upload, to_hf
+from convert.formats import t5x_checkpoint_writer
+from convert.run import model_dir
+from convert.run.vocabulary import Vocabulary
+from fakes.convert_fakes import FAMILIES, arrays, tree
+from fakes.hub_server import HubStandIn
+from fakes.paths import ROOT
+from t5x.checkpointing.reader import open_checkpoint
+
+GOLDEN = ROOT / "tests" / "golden" / "t5_1_1"
+MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
+# What is published, checked and made a checkpoint again by its name alone.
+BY_NAME = """
+import sys
+from convert import __main__ as door
+from vocabulary import check
+
+check.main(["user/name", "--vocab_size", "2048"])
+sys.exit(door.main(["from_hf", "user/name", "back", "--no_verify"]))
+"""
+
+
+@pytest.fixture
+def server():
+    with HubStandIn() as found:
+        yield found
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    folder = tmp_path / "run" / "checkpoint_25"
+    shutil.copytree(GOLDEN / "legacy" / "checkpoint_25", folder)
+    return folder
+
+
+def run(server, folder, *command):
+    environment = server.environment(folder / "home") | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+def publish(server, checkpoint, *flags):
+    config = ["--config", str(GOLDEN / "config.json"), "--no_verify"]
+    command = ["-m", "convert", str(checkpoint), "--push_to_hub", "user/name", *config, *flags]
+    return run(server, checkpoint.parents[1], *command)
+
+
+def test_one_command_converts_and_publishes(server, checkpoint):
+    done = publish(server, checkpoint, "--vocabulary", "none")
+    assert done.returncode == 0, done.stderr
+    assert f"{server.url}/user/name" in done.stdout
+    folder = checkpoint.parents[1] / "run_hf" / "checkpoint_25"
+    assert server.files == {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert server.made[0]["name"] == "name"
+    assert server.tokens == {"Bearer hf_secret"}
+
+
+def test_no_right_to_write_is_one_sentence_and_the_conversion_stays(server, checkpoint):
+    server.refuse = True
+    done = publish(server, checkpoint, "--vocabulary", "none")
+    assert done.returncode == 1
+    assert "is converted, but the hub did not take user/name" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (checkpoint.parents[1] / "run_hf" / "checkpoint_25").is_dir()
+
+
+def test_without_a_token_or_a_conversion_nothing_is_sent(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="not a finished conversion"):
+        hub_upload.push(tmp_path, "user/name", token="hf_secret")
+    atomic_output.write_record(tmp_path, {"steps": [1]})
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    with pytest.raises(ValueError, match="set HF_TOKEN"):
+        hub_upload.push(tmp_path, "user/name")
+
+
+def test_a_published_model_is_checked_and_taken_back_by_its_name(server, tmp_path):
+    sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
+    checkpoint = tmp_path / "run" / "checkpoint_3"
+    values = {f"target/{name}": array for name, array in tree(arrays(sizes)).items()}
+    t5x_checkpoint_writer.write(checkpoint, values)
+    (checkpoint.parent / "config.gin").write_text(from_hf.gin_of(sizes))
+    folder = to_hf.convert_one(
+        model_dir.find(str(checkpoint)),
+        [3],
+        to_hf.Job(sizes, tmp_path, Vocabulary(str(MINI), 0), formats=("pytorch",), verify=False),
+    )
+    server.files |= {path.name: path.read_bytes() for path in folder.iterdir()}
+    done = run(server, tmp_path, "-c", BY_NAME)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "equal ids in seqio and Hugging Face  ok" in done.stdout
+    found = open_checkpoint(str(tmp_path / "back" / "checkpoint_0"))
+    for name, array in values.items():
+        np.testing.assert_array_equal(found[name].read(), array.read())
+    assert (tmp_path / "back" / "vocabulary.model").read_bytes() == MINI.read_bytes()
+    server.files = {}
+    done = run(server, tmp_path, "-m", "vocabulary.check", "user/gone")
+    assert done.returncode == 1
+    assert "user/gone is neither a file, nor a folder, nor a hub model" in done.stderr
+    assert "Traceback" not in done.stderr

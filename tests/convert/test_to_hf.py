@@ -1,0 +1,296 @@
+"""Golden checkpoints of upstream through the whole converter, and all that can be wrong."""
+
+import dataclasses
+import errno
+import json
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+from transformers import AutoModelForSeq2SeqLM
+
+from convert import __main__ as door
+from convert import atomic_output, from_hf, t5x_params, to_hf
+from convert.formats import t5x_checkpoint_writer
+from convert.model_config import Sizes
+from convert.run import model_dir
+from fakes.convert_fakes import FAMILIES, arrays, scanned, tree
+from fakes.paths import GOLDEN
+
+ARCHITECTURES = ("t5_1_0", "t5_1_1")
+
+
+def sizes_of(name):
+    return Sizes.from_fields(json.loads((GOLDEN / name / "config.json").read_text())["config"])
+
+
+def gin_of(name):
+    config = json.loads((GOLDEN / name / "config.json").read_text())["config"]
+    lines = [f"network.T5Config.{field} = {value!r}" for field, value in config.items()]
+    return "from t5x.examples.t5 import network\n" + "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    """A run with one golden checkpoint and its gin."""
+    folder = tmp_path / "run"
+    shutil.copytree(GOLDEN / "t5_1_1" / "legacy" / "checkpoint_25", folder / "checkpoint_25")
+    (folder / "config.gin").write_text(gin_of("t5_1_1"))
+    return folder
+
+
+def convert(*arguments):
+    return door.main([str(argument) for argument in arguments])
+
+
+def wrong(capsys, *arguments):
+    """The sentence that the door prints."""
+    assert convert(*arguments) == 1
+    message = capsys.readouterr().err.strip()
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("kind", ["legacy", "orbax"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_golden_weights_arrive_and_score_as_upstream_scores(tmp_path, name, kind):
+    run = model_dir.find(str(GOLDEN / name / kind / "checkpoint_25"))
+    job = to_hf.Job(sizes=sizes_of(name), out=tmp_path / "out", verify=False)
+    folder = to_hf.convert_one(run, [25], job)
+    found = safetensors.numpy.load_file(folder / "model.safetensors")
+    truth = np.load(GOLDEN / name / "final_state.npz")
+    kernel = "layers_1/encoder_decoder_attention/key/kernel"
+    np.testing.assert_array_equal(
+        found["decoder.block.1.layer.1.EncDecAttention.k.weight"],
+        truth[f"target/decoder/{kernel}"].T,
+    )
+    golden = np.load(GOLDEN / name / "decode.npz")
+    np.testing.assert_allclose(
+        scores(AutoModelForSeq2SeqLM.from_pretrained(folder), golden),
+        golden["final/score_batch"],
+        rtol=1e-5,
+    )
+
+
+def scores(model, golden):
+    """Sequence log-likelihoods, as upstream's score_batch sums them."""
+    batch = {k.removeprefix("batch/"): golden[k] for k in golden.files if k.startswith("batch/")}
+    ids, shifted, target = (
+        torch.from_numpy(batch[name]).long()
+        for name in ("encoder_input_tokens", "decoder_input_tokens", "decoder_target_tokens")
+    )
+    with torch.inference_mode():
+        out = model(input_ids=ids, attention_mask=(ids > 0).long(), decoder_input_ids=shifted)
+    chosen = out.logits.log_softmax(-1).gather(-1, target[..., None])[..., 0]
+    return (chosen * torch.from_numpy(batch["decoder_loss_weights"])).sum(-1).numpy()
+
+
+def test_both_checkpoint_kinds_give_the_same_bytes(tmp_path):
+    files = []
+    for kind in ("legacy", "orbax"):
+        run = model_dir.find(str(GOLDEN / "t5_1_1" / kind / "checkpoint_25"))
+        job = to_hf.Job(sizes=sizes_of("t5_1_1"), out=tmp_path / kind, verify=False)
+        folder = to_hf.convert_one(run, [25], job)
+        files.append(
+            [(folder / f).read_bytes() for f in ("model.safetensors", "flax_model.msgpack")]
+        )
+    assert files[0] == files[1]
+
+
+def test_a_run_is_converted_by_its_own_gin_and_then_skipped(run_folder, capsys):
+    assert convert(run_folder, "--vocabulary", "none") == 0
+    folder = run_folder.parent / "run_hf" / "checkpoint_25"
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "README.md",
+        "config.json",
+        "conversion.json",
+        "flax_model.msgpack",
+        "generation_config.json",
+        "model.safetensors",
+    }
+    assert json.loads((folder / "config.json").read_text())["d_ff"] == 96
+    assert atomic_output.record(folder)["proof"]["largest_difference"] < 1e-4
+    capsys.readouterr()
+    before = (folder / "model.safetensors").stat().st_mtime_ns
+    assert convert(run_folder, "--vocabulary", "none") == 0
+    assert "is done" in capsys.readouterr().out
+    assert (folder / "model.safetensors").stat().st_mtime_ns == before
+    assert convert(run_folder, "--vocabulary", "none", "--dtype", "bfloat16") == 0
+    assert atomic_output.record(folder)["dtype"] == "bfloat16"
+    proof = atomic_output.record(folder)["proof"]
+    assert proof["largest_difference"] < 1e-4 < proof["largest_difference_from_float32"]
+
+
+def test_transformers_loads_what_is_spread_over_files(tmp_path):
+    sizes = FAMILIES["t5_1_1"]
+    checkpoint = tmp_path / "checkpoint_3"
+    state = {f"target/{name}": array for name, array in tree(arrays(sizes)).items()}
+    t5x_checkpoint_writer.write(checkpoint, state)
+    job = to_hf.Job(sizes=sizes, out=tmp_path / "out", shard_bytes=30_000, formats=("pytorch",))
+    folder = to_hf.convert_one(model_dir.find(str(checkpoint)), [3], job)
+    files = {path.name for path in folder.glob("model-*.safetensors")}
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    assert files == set(index["weight_map"].values())
+    assert len(files) > 2
+    assert atomic_output.record(folder)["proof"]["largest_difference"] < 1e-4
+
+
+def test_all_checkpoints_or_their_mean(run_folder, capsys):
+    found = t5x_params.open_tree([str(run_folder / "checkpoint_25")])
+    double = {f"target/{name}": array.read() * 2 for name, array in found.items()}
+    t5x_checkpoint_writer.write(run_folder / "checkpoint_50", tree(double))
+    quick = ("--vocabulary", "none", "--no_verify")
+    out = run_folder.parent / "run_hf"
+    assert convert(run_folder / "checkpoint_25", *quick) == 0
+    assert [path.name for path in out.iterdir()] == ["checkpoint_25"]
+    capsys.readouterr()
+    assert convert(run_folder / "checkpoint_25", *quick, "--all") == 0
+    assert {path.name for path in out.iterdir()} == {"checkpoint_25", "checkpoint_50"}
+    first, second = capsys.readouterr().out.splitlines()
+    assert "checkpoint_25 is done" in first
+    assert "checkpoint_50 ->" in second
+    assert convert(run_folder, *quick, "--average", 2) == 0
+    mean = safetensors.numpy.load_file(out / "checkpoint_50_mean_of_2" / "model.safetensors")
+    one = safetensors.numpy.load_file(out / "checkpoint_25" / "model.safetensors")
+    assert all(np.array_equal(mean[name], one[name] * np.float32(1.5)) for name in one)
+
+
+def test_no_verify_is_written_into_the_card(run_folder):
+    assert convert(run_folder, "--vocabulary", "none", "--no_verify") == 0
+    folder = run_folder.parent / "run_hf" / "checkpoint_25"
+    assert "Not verified" in (folder / "README.md").read_text()
+    assert atomic_output.record(folder)["proof"] is None
+    assert convert(run_folder, "--vocabulary", "none") == 0  # an unproved folder is not done
+    assert "Verified" in (folder / "README.md").read_text()
+
+
+def test_a_scanned_umt5_checkpoint_is_recognized(tmp_path, monkeypatch):
+    sizes = FAMILIES["umt5"]
+    values = arrays(sizes)
+    state = {f"target/{name}": value for name, value in scanned(values, sizes).items()}
+    state["state/step"] = np.array(7)
+    monkeypatch.setattr(t5x_params, "open_checkpoint", lambda _: tree(state))
+    run = model_dir.Run(str(tmp_path), {7: str(tmp_path)})
+    (tmp_path / "checkpoint_7").mkdir()
+    job = to_hf.Job(sizes=dataclasses.replace(sizes, own_relative_bias=False), out=tmp_path / "out")
+    folder = to_hf.convert_one(run, [7], job)
+    found = safetensors.numpy.load_file(folder / "model.safetensors")
+    np.testing.assert_array_equal(
+        found["encoder.block.2.layer.0.SelfAttention.relative_attention_bias.weight"],
+        values["encoder/layers_2/relpos_bias/rel_embedding"].T,
+    )
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "umt5"
+    assert "tie_word_embeddings = False" in (folder / "README.md").read_text()
+
+
+EMBEDDING, KERNEL = "token_embedder/embedding", "decoder/layers_1/mlp/wo/kernel"
+FAULTS = {
+    "NaN inside": (lambda t: t[KERNEL].__setitem__((3, 5), np.nan), f"{KERNEL} holds 1 values"),
+    "infinity": (lambda t: t[KERNEL].__setitem__((3, 5), -np.inf), f"{KERNEL} holds 1 values"),
+    "nothing but zeros": (lambda t: t[KERNEL].fill(0), f"{KERNEL} holds nothing but zeros"),
+    "a missing tensor": (lambda t: t.pop(KERNEL), f"it lacks {KERNEL}"),
+    "an extra tensor": (
+        lambda t: t.update({"encoder/adapter/kernel": t[KERNEL]}),
+        "no rule takes its encoder/adapter/kernel",
+    ),
+    "another layer": (
+        lambda t: t.update({"decoder/layers_2/mlp/wo/kernel": t[KERNEL]}),
+        "no rule takes its decoder/layers_2/mlp/wo/kernel",
+    ),
+    "a wrong shape": (
+        lambda t: t.update({KERNEL: t[KERNEL][:-1]}),
+        f"{KERNEL} has shape [39, 16], but mlp_dim 40, emb_dim 16 need [40, 16]",
+    ),
+    "a vocabulary's rows missing": (
+        lambda t: t.update({EMBEDDING: t[EMBEDDING][:90]}),
+        f"{EMBEDDING} has shape [90, 16], but vocab_size 96",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_the_checkpoint_is_named_and_leaves_nothing(tmp_path, capsys, fault):
+    plant, said = FAULTS[fault]
+    sizes = FAMILIES["t5_1_1"]
+    values = arrays(sizes)
+    plant(values)
+    state = {f"target/{name}": array for name, array in tree(values).items()}
+    t5x_checkpoint_writer.write(tmp_path / "run" / "checkpoint_3", state)
+    (tmp_path / "run" / "config.gin").write_text(from_hf.gin_of(sizes))
+    assert said in wrong(capsys, tmp_path / "run", "--vocabulary", "none")
+    assert not list(tmp_path.glob("run_hf/*"))
+
+
+def test_bad_input_is_one_sentence_and_leaves_nothing(run_folder, capsys, tmp_path):
+    out = tmp_path / "out"
+    quick = ("--vocabulary", "none", "--out", out)
+    assert "is not a folder" in wrong(capsys, tmp_path / "absent", *quick)
+    assert "holds no whole checkpoint" in wrong(capsys, tmp_path, *quick)
+    assert "is no file, and no size of" in wrong(capsys, run_folder, *quick, "--config", "t5/huge")
+    assert "needs that many" in wrong(capsys, run_folder, *quick, "--average", 3)
+    gin = run_folder / "config.gin"
+    gin.write_text(gin_of("t5_1_0"))
+    assert "no rule takes its" in wrong(capsys, run_folder, *quick)
+    gin.write_text(gin_of("t5_1_1").replace("vocab_size = 512", "vocab_size = 640"))
+    assert "vocab_size 640" in wrong(capsys, run_folder, *quick)
+    gin.unlink()
+    assert "name the network with --config" in wrong(capsys, run_folder, *quick)
+    assert not list(out.glob("**/*"))
+
+
+def test_a_truncated_database_is_one_sentence_and_leaves_nothing(run_folder, capsys):
+    checkpoint = run_folder / "checkpoint_25"
+    shutil.rmtree(checkpoint)
+    shutil.copytree(GOLDEN / "t5_1_1" / "orbax" / "checkpoint_25", checkpoint)
+    largest = max(checkpoint.glob("**/d/*"), key=lambda path: path.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:100])
+    assert "restore another one" in wrong(capsys, run_folder, "--vocabulary", "none")
+    largest.unlink()
+    assert "restore another one" in wrong(capsys, run_folder, "--vocabulary", "none")
+    assert not list(run_folder.parent.glob("run_hf/*"))
+
+
+def test_a_truncated_array_is_one_sentence_and_leaves_nothing(run_folder, capsys):
+    array = run_folder / "checkpoint_25" / "target.token_embedder.embedding" / "0.0"
+    array.write_bytes(array.read_bytes()[:100])
+    assert "token_embedder" in wrong(capsys, run_folder, "--vocabulary", "none")
+    array.unlink()
+    assert "token_embedder" in wrong(capsys, run_folder, "--vocabulary", "none")
+    assert not list((run_folder.parent / "run_hf").iterdir())
+
+
+def test_a_disk_that_fills_up_leaves_nothing(run_folder, capsys, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.pwrite", full)
+    assert "is full" in wrong(capsys, run_folder, "--vocabulary", "none")
+    assert not list((run_folder.parent / "run_hf").iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(run_folder, capsys):
+    out = run_folder / "config.gin" / "out"
+    message = wrong(capsys, run_folder, "--vocabulary", "none", "--out", out)
+    assert message.startswith("convert: ")
+    assert str(run_folder / "config.gin") in message
+
+
+def test_a_folder_that_is_not_ours_is_left_alone(run_folder, capsys):
+    theirs = run_folder.parent / "run_hf" / "checkpoint_25" / "thesis.tex"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("precious")
+    assert "no conversion wrote" in wrong(capsys, run_folder, "--vocabulary", "none")
+    assert theirs.read_text() == "precious"
+
+
+def test_a_vocabulary_must_be_found(run_folder, capsys):
+    assert "no vocabulary.model" in wrong(capsys, run_folder)
+    assert "There is no vocabulary" in wrong(capsys, run_folder, "--vocabulary", "absent.model")
+    (run_folder / "absent.model").write_text("not a model")
+    path = run_folder / "absent.model"
+    assert "not a SentencePiece model" in wrong(capsys, run_folder, "--vocabulary", path)
+    # 512 rows are more than bytes and their sentinels need.
+    assert "359 ids and the embedding 512" in wrong(capsys, run_folder, "--vocabulary", "bytes")

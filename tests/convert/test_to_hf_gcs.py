@@ -1,0 +1,92 @@
+"""A run in a bucket is converted as one on the disk, against a stand-in for the service."""
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from convert import from_hf
+from convert.formats import t5x_checkpoint_writer
+from fakes.convert_fakes import FAMILIES, arrays, tree
+from fakes.gcs_emulator import GcsEmulator
+from fakes.paths import ROOT
+
+GOLDEN = ROOT / "tests" / "golden" / "t5_1_1"
+MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
+# Several conversions in one process, which imports the libraries once.
+PROGRAM = """
+import json, sys
+from convert import __main__ as door
+print([door.main(arguments, apart=True) for arguments in json.loads(sys.argv[1])])
+assert not {"jax", "torch", "transformers", "tensorflow"} & sys.modules.keys()
+"""
+
+
+@pytest.fixture(scope="module")
+def gcs():
+    with GcsEmulator("bucket") as found:
+        yield found
+
+
+def convert(gcs, *commands):
+    environment = os.environ | gcs.environment | {"PYTHONPATH": str(ROOT)}
+    commands = json.dumps([[str(argument) for argument in command] for command in commands])
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, commands], env=environment, capture_output=True, text=True
+    )
+
+
+def put_run(gcs, name, folder):
+    gcs.put_folder("bucket", name, folder)
+    return f"gs://bucket/{name}"
+
+
+def test_both_kinds_of_checkpoints_arrive_from_a_bucket(gcs, tmp_path):
+    config = ("--config", GOLDEN / "config.json", "--vocabulary", "none", "--formats", "pytorch")
+    commands = []
+    for kind in ("legacy", "orbax"):
+        folder = tmp_path / kind
+        shutil.copytree(GOLDEN / kind / "checkpoint_25", folder / "checkpoint_25")
+        EventFileWriter(str(folder / "train")).close()
+        where = put_run(gcs, kind, folder)
+        commands.append((where, *config, "--out", tmp_path / f"{kind}_hf"))
+    commands[1] = (*commands[1], "--no_verify")
+    done = convert(gcs, *commands)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[0, 0]", done.stderr
+    truth = np.load(GOLDEN / "final_state.npz")["target/token_embedder/embedding"]
+    for kind in ("legacy", "orbax"):
+        out = tmp_path / f"{kind}_hf" / "checkpoint_25"
+        found = safetensors.numpy.load_file(out / "model.safetensors")["shared.weight"]
+        np.testing.assert_array_equal(found, truth)
+        assert len(list((out / "runs" / "train").iterdir())) == 1
+
+
+def test_gin_and_vocabulary_come_from_the_bucket_and_what_fails_there_is_told(gcs, tmp_path):
+    sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
+    values = {f"target/{name}": array for name, array in tree(arrays(sizes)).items()}
+    t5x_checkpoint_writer.write(tmp_path / "run" / "checkpoint_3", values)
+    (tmp_path / "run" / "config.gin").write_text(from_hf.gin_of(sizes))
+    shutil.copyfile(MINI, tmp_path / "run" / "vocabulary.model")
+    where = put_run(gcs, "run", tmp_path / "run")
+    quick = ("--no_verify", "--formats", "pytorch", "--out", tmp_path / "out")
+    lost = ("bucket", "run/checkpoint_3/target.decoder.logits_dense.kernel/0.0")
+    first = convert(gcs, (where, *quick), ("gs://bucket/absent", *quick))
+    assert first.stdout.splitlines()[-1] == "[0, 1]", first.stderr
+    assert "gs://bucket/absent is not a folder" in first.stderr
+    done = tmp_path / "out" / "checkpoint_3"
+    assert (done / "spiece.model").read_bytes() == MINI.read_bytes()
+    assert "num_encoder_layers = 3" in (done / "README.md").read_text()
+    del gcs.objects[lost]
+    second = convert(gcs, (where, *quick, "--dtype", "bfloat16"))
+    assert second.stdout.splitlines()[-1] == "[1]"
+    assert "decoder/logits_dense/kernel holds nothing but zeros" in second.stderr
+    assert "Traceback" not in second.stderr
+    assert json.loads((done / "conversion.json").read_text())["dtype"] == "float32"

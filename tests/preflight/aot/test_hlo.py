@@ -1,0 +1,79 @@
+"""Cycles and bytes are counted as often as their computation runs."""
+
+import pytest
+
+from preflight.aot.hlo import Program
+
+PROGRAM = """
+HloModule jit_f, is_scheduled=true
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+%inner (p: (s32[])) -> (s32[]) {
+  %dot = f32[8]{0} fusion(%p), calls=%add, backend_config={"estimated_cycles":"5"}
+}
+
+%inner_condition (p: (s32[])) -> pred[] {
+  %n = s32[]{:T(128)} constant(3)
+  ROOT %lt = pred[] compare(%i, %n), direction=LT
+}
+
+%body (p: (s32[])) -> (s32[]) {
+  %reduced = (bf16[4,2]{1,0:T(8,128)(2,1)}, f32[2]{0}) all-reduce(%x, %y), to_apply=%add
+  %while.1 = (s32[]) while(%p), condition=%inner_condition, body=%inner
+  ROOT %copy = f32[8]{0} copy(%p), metadata={op_name="jit(f)/copy"}, backend_config={"estimated_cycles":"100"}
+}
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %gather = (bf16[2]{0}, bf16[8]{0}) all-gather-start(%p), dimensions={0}
+  %done = bf16[8]{0} all-gather-done(%gather)
+  %while.2 = (s32[]) while(%t), condition=%c, body=%body, backend_config={"known_trip_count":{"n":"10"}}
+  ROOT %last = f32[8]{0} fusion(%p), calls=%add, backend_config={"estimated_cycles":"7"}
+}
+"""  # noqa: E501
+
+
+def test_loops_multiply_cycles():
+    assert Program(PROGRAM).cycles() == 7 + 10 * (100 + 3 * 5)
+
+
+def test_a_window_of_a_product_may_count_in_unsigned_integers():
+    program = PROGRAM.replace("%n = s32[]", "%n = u32[]")
+    assert Program(program).cycles() == Program(PROGRAM).cycles()
+
+
+def test_costs_are_named_and_sorted():
+    costliest = Program(PROGRAM).costliest(2)
+    assert costliest == [(1000, 10, "%copy", "jit(f)/copy"), (150, 30, "%dot", "")]
+
+
+def test_collectives_count_results_once():
+    wanted = {"all-gather": 8 * 2, "all-reduce": 10 * (4 * 2 * 2 + 2 * 4)}
+    assert Program(PROGRAM).collectives() == wanted
+
+
+def test_of_branches_the_costliest_counts():
+    chosen = "conditional(%p), branch_computations={%add, %inner}"
+    program = PROGRAM.replace("all-gather-done(%gather)", chosen)
+    assert Program(program).cycles() == 1157 + 5
+    rare = 'fusion(%p), metadata={op_name="jit(f)/cond/fallback/exp"}'
+    assert Program(program.replace("fusion(%p)", rare, 1)).cycles() == 1157
+
+
+def test_what_cannot_be_counted_is_refused():
+    with pytest.raises(ValueError, match="trip count"):
+        Program(PROGRAM.replace("constant(3)", "parameter(3)")).cycles()
+    with pytest.raises(ValueError, match="compile for a TPU"):
+        Program(PROGRAM.replace("estimated_cycles", "other")).cycles()
+
+
+def test_kernels_are_counted_as_often_as_they_run():
+    kernel = (
+        '%dot = f32[8]{0} custom-call(%p), backend_config={"custom_call_config":{"cost_estimate":'
+        '{"flops":"20","transcendentals":"1","bytes_accessed":"3","remote_bytes_transferred":"0"}}}'
+    )
+    program = PROGRAM.replace("%dot = f32[8]{0} fusion(%p), calls=%add,", kernel + ",", 1)
+    assert Program(program).kernels() == {"flops": 600, "bytes": 90}
+    assert Program(PROGRAM).kernels() == {}

@@ -1,0 +1,178 @@
+"""The step that preflight compiles is the trainer's, and its memory is what is known otherwise."""
+
+import dataclasses
+import math
+import pathlib
+
+import pytest
+
+from fakes import planted, toy
+from preflight.aot import recipe, recipe_step, tpu_slices
+from preflight.aot.compiler import RunRequest, compile_decoding, compile_step
+from preflight.aot.cost_model import price
+from preflight.aot.recipe import Recipe
+from preflight.checks import compiled_step
+from preflight.results import OK
+from preflight.run_context import Subject
+from preflight.search import fit
+from preflight.search.trial import MICROBATCHES, REMAT, Trial, attempt
+from t5x import batches
+from t5x.monitoring import flops
+from t5x.partitioning import PjitPartitioner
+
+GIB = 2**30
+SPREAD = "partitioning.standard_logical_axis_rules.parameter_partitioning_dims"
+
+
+def test_a_batch_has_the_shapes_that_the_stream_gives():
+    run = planted.run("runs/none")
+    converter = run.model.FEATURE_CONVERTER_CLS
+    stream = batches.TrainStream(run.train_dataset_cfg, converter, (0, 16), seed=0, shards=1)
+    assert recipe_step.batch_shapes(run) == stream.global_batch
+    stream.close()
+    loose = dataclasses.replace(toy.data(), pack=False)
+    assert set(recipe_step.batch_shapes(planted.run("runs/none", train_dataset_cfg=loose))) == {
+        "encoder_input_tokens",
+        "decoder_input_tokens",
+        "decoder_target_tokens",
+        "decoder_loss_weights",
+    }
+
+
+def test_a_layout_is_laid_over_other_devices():
+    import jax
+
+    own = PjitPartitioner(2)
+    assert own.mesh.size == 8
+    other = own.over(jax.devices()[:4])
+    assert (own.mesh.size, other.mesh.size, other.num_partitions) == (8, 4, 2)
+
+
+def counted(run):
+    """Bytes of all parameters and of the optimizer, and FLOPs of a step."""
+    import jax
+
+    state = recipe_step.state_on_one_device(run).state
+    size = lambda tree: sum(math.prod(x.shape) * 4 for x in jax.tree.leaves(tree))
+    cfg = run.train_dataset_cfg
+    work = flops.step_flops(
+        run.model.module.config, cfg.batch_size, *cfg.task_feature_lengths.values()
+    )
+    return size(state.params), size(state.param_states), work
+
+
+def hold_against(figures, run, tpu):
+    """Memory within 5 % of what arrays and batch take, whatever the compiler is."""
+    parameters, optimizer, work = counted(run)
+    assert figures.parameter_gib == pytest.approx(parameters / GIB, rel=0.05)
+    assert figures.optimizer_gib == pytest.approx(optimizer / GIB, rel=0.05)
+    cfg = run.train_dataset_cfg
+    batch = (
+        sum(math.prod(x.shape) * 4 for x in recipe_step.batch_shapes(run).values())
+        / tpu.device_count
+    )
+    held = (parameters + optimizer + batch) / GIB
+    assert figures.argument_gib == pytest.approx(held, rel=0.05)
+    assert figures.flops == work
+    assert figures.rows == cfg.batch_size
+    row = compiled_step.memory(Trial((), figures, price(figures, tpu, 1)), tpu)
+    assert row.verdict == OK
+    parts = ("parameters_gib", "optimizer_gib", "activations_gib", "batch_and_program_gib")
+    assert sum(row.numbers[part] for part in parts) == pytest.approx(figures.used_gib)
+
+
+def test_the_tiny_model_compiles_for_a_v4_8(tmp_path):
+    tpu = tpu_slices.find("v4-8")
+    with planted.gin_apart():
+        asked = Recipe(("gin/ro_t5x_tiny.gin",), (f"{SPREAD} = 1",))
+        run = recipe.load(asked)
+        figures = compile_step(RunRequest("v4-8", asked), cache=str(tmp_path))
+        hold_against(figures, run, tpu)
+    # The program is there to be shipped.
+    assert [pathlib.Path(name).parent for name in figures.cached] == [tmp_path]
+    assert pathlib.Path(figures.cached[0]).stat().st_size > 10_000
+    # Every device gets the sum of the others' gradients, in float32 as the recipe computes.
+    assert figures.collectives["all-reduce"] >= 0.9 * figures.parameter_gib * GIB
+
+
+SMALL = (
+    "network.T5Config.emb_dim = 256",
+    "network.T5Config.num_heads = 4",
+    "network.T5Config.mlp_dim = 512",
+    "network.T5Config.vocab_size = 8192",
+    "BATCH_SIZE = 16",
+)
+
+
+def test_a_base_model_cut_down_compiles_for_a_v4_8():
+    """Its layers are scanned, so twelve take no longer to compile than one."""
+    tpu = tpu_slices.find("v4-8")
+    asked = Recipe(("gin/ro_t5x_base.gin",), (*SMALL, f"{SPREAD} = 2"))
+    with planted.gin_apart():
+        run = recipe.load(asked)
+        figures = compile_step(RunRequest("v4-8", asked))
+        # Two devices share a copy, whose parameters lie spread over the two copies besides.
+        parameters, _, work = counted(run)
+    assert figures.parameter_gib == pytest.approx(parameters / 4 / GIB, rel=0.05)
+    assert figures.flops == work
+    held = figures.parameter_gib + figures.optimizer_gib
+    assert figures.argument_gib == pytest.approx(held, rel=0.05)
+    assert figures.temp_gib > 0
+    assert not figures.cached
+    # A scanned body is counted as often as it runs: the clock cannot beat the chip's peak.
+    found = price(figures, tpu, 1)
+    assert found.compiler_seconds > found.arithmetic_seconds
+    assert sum(figures.collectives.values()) > figures.parameter_gib * GIB / 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_the_base_model_compiles_for_a_v4_8(partitions):
+    """The recipe itself: 297 M parameters, of which a device holds all or half."""
+    tpu = tpu_slices.find("v4-8")
+    bindings = (f"partitioning.PjitPartitioner.num_partitions = {partitions}", f"{SPREAD} = 1")
+    asked = Recipe(("gin/ro_t5x_base.gin",), bindings)
+    with planted.gin_apart():
+        run = recipe.load(asked)
+        figures = compile_step(RunRequest("v4-8", asked))
+        if partitions == 1:
+            hold_against(figures, run, tpu)
+        parameters, _, _ = counted(run)
+    assert parameters / 4 == pytest.approx(297e6, rel=0.01)
+    assert figures.parameter_gib == pytest.approx(parameters / partitions / GIB, rel=0.05)
+    # At its peak a step holds the state, all gradients and less than the room set aside.
+    assert figures.peak_gib > figures.argument_gib + figures.parameter_gib / 2
+    assert figures.peak_gib < 1.05 * (figures.argument_gib + figures.temp_gib)
+    found = price(figures, tpu, 1)
+    assert 0.2 < found.mfu < 0.9
+    # Gradients of all parameters go over the wires, in bfloat16 or float32.
+    gradients = parameters / partitions / 2
+    assert figures.collectives["all-reduce"] > 0.95 * gradients
+
+
+@pytest.mark.slow
+def test_a_batch_that_does_not_fit_is_cured_on_the_compiler_itself(tmp_path):
+    """Each of microbatches, remat and partitions is tried, and the cheapest that fits is named."""
+    bindings = ("BATCH_SIZE = 65536", "network.T5Config.remat_policy = 'none'")
+    asked = Recipe(("gin/ro_t5x_tiny.gin",), (*bindings, f"MODEL_DIR = '{tmp_path}'"))
+    with planted.gin_apart():
+        s = Subject(recipe.load(asked), tpu_slices.find("v4-8"))
+        failed = attempt(asked, s.tpu)
+        assert failed.error.limit == pytest.approx(s.tpu.chip.hbm)
+        cheapest, tried = fit.find(asked, s, failed, say=print)
+    assert cheapest is not None
+    assert cheapest.used_gib < s.tpu.chip.hbm
+    assert {name for trial in tried for name, _ in trial.settings} >= {MICROBATCHES, REMAT}
+
+
+@pytest.mark.slow
+def test_what_decodes_at_an_evaluation_compiles_for_a_v4_8():
+    with planted.gin_apart():
+        asked = Recipe(("gin/ro_diacritics_tiny.gin",))
+        run = recipe.load(asked)
+        found = compile_decoding(RunRequest("v4-8", asked))
+        parameters, optimizer, _ = counted(run)
+    held = (parameters + optimizer) / GIB / 4  # chips, over which both are spread
+    assert found["held_gib"] == pytest.approx(held, rel=0.05)
+    # Decoding reads the parameters gathered and laid out, and keeps keys and values beside them.
+    assert held + parameters / GIB < found["used_gib"] < 1

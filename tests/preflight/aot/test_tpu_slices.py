@@ -1,0 +1,66 @@
+"""Slices have the chips their names say, and stand as their generation does."""
+
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+
+from preflight.aot import tpu_slices
+
+
+@pytest.mark.parametrize(
+    ("name", "chips", "shape"),
+    [
+        ("v2-8", 4, (2, 2)),
+        ("v3-512", 256, (16, 16)),
+        ("v4-8", 4, (2, 2, 1)),
+        ("v4-32", 16, (2, 2, 4)),
+        ("v4-512", 256, (4, 8, 8)),
+        ("v5litepod-16", 16, (4, 4)),
+        ("V5e-256", 256, (16, 16)),
+        ("v5p-8", 4, (2, 2, 1)),
+        ("v6e-4", 4, (2, 2)),
+    ],
+)
+def test_a_name_counts_cores_or_chips(name, chips, shape):
+    found = tpu_slices.find(name)
+    assert (found.chips, found.shape) == (chips, shape)
+
+
+@pytest.mark.parametrize("name", ["v4-24", "v9-8", "v4", "a100-8", ""])
+def test_an_unknown_name_is_refused_with_known_ones(name):
+    with pytest.raises(ValueError, match=r"is not a known TPU slice; set --slice to one like v"):
+        tpu_slices.find(name)
+
+
+def test_every_name_is_found_and_every_shape_holds_its_chips():
+    for name in tpu_slices.names():
+        found = tpu_slices.find(name)
+        assert found.name == name
+        assert found.chips * found.chip.cores == int(name.split("-")[1])
+        assert math.prod(found.shape) == found.chips
+
+
+def test_clock_and_matrix_units_give_the_peak():
+    # Matrix units a chip times cells of one: two FLOP a cycle and cell.
+    cells = {"v2": 2 * 128**2, "v3": 4 * 128**2, "v4": 8 * 128**2, "v5e": 4 * 128**2}
+    cells |= {"v5p": 8 * 128**2, "v6e": 4 * 256**2}
+    for name, count in cells.items():
+        chip = tpu_slices.CHIPS[name]
+        assert chip.peak_flops == pytest.approx(2 * count * chip.clock, rel=0.03)
+
+
+def test_libtpu_describes_every_slice():
+    program = (
+        "from preflight import slices\n"
+        "for n in slices.names():\n"
+        "    s = slices.find(n)\n"
+        "    assert len(s.devices()) == s.chips * s.chip.devices, n\n"
+    )
+    environment = os.environ | tpu_slices.ENVIRONMENT
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -1,0 +1,134 @@
+"""What gin may say wrongly of steps, batches, partitions and tasks is found; the rest is ok."""
+
+import dataclasses
+import functools
+
+import pytest
+
+from fakes import planted, toy
+from preflight import checklist
+from preflight.checks import config as checks
+from preflight.results import FAILS, OK, WARNING, judge
+from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig
+from t5x.partitioning import PjitPartitioner
+from t5x.schedules import create_learning_rate_scheduler
+from t5x.trainer import Trainer
+
+ALL = (checks.periods, checks.partitions, checks.batch, checks.task)
+
+
+@pytest.mark.parametrize("check", ALL)
+def test_without_fault_all_is_well(check, tmp_path):
+    assert judge("check", check, planted.subject(tmp_path)).verdict == OK
+
+
+def save(**changes):
+    return CheckpointConfig(planted.saving(**changes))
+
+
+def trainer(parts):
+    return functools.partial(Trainer, learning_rate_fn=toy.rate, num_microbatches=parts)
+
+
+def best(metric):
+    return CheckpointConfig(planted.saving(keep_best=1, metric=metric))
+
+
+def late(**settings):
+    """A run that starts at step 1,000,000, and its schedule."""
+    rate = create_learning_rate_scheduler("constant * linear_warmup * decay_every", **settings)
+    restore = RestoreCheckpointConfig("gs://bucket/checkpoint_1000000", "specific")
+    return {
+        "checkpoint_cfg": CheckpointConfig(planted.saving(), restore),
+        "trainer_cls": functools.partial(Trainer, learning_rate_fn=rate),
+        "total_steps": 1_000_100,
+    }
+
+
+def data(**changes):
+    return dataclasses.replace(planted.TRAIN, **changes)
+
+
+FAULTS = [
+    (checks.periods, {"eval_period": 7}, FAILS, "must be a multiple"),
+    (checks.periods, {"total_steps": -1}, FAILS, "total_steps"),
+    (checks.periods, {"total_steps": 0}, WARNING, "nothing is left to train"),
+    (checks.periods, {"checkpoint_cfg": save(period=None)}, WARNING, "nothing is saved"),
+    (checks.periods, {"checkpoint_cfg": save(period=200)}, WARNING, "only the end"),
+    (checks.periods, late(), FAILS, "step_offset to 1000000"),
+    (checks.periods, late(step_offset=10**6, warmup_steps=9, steps_per_cycle=91), OK, ""),
+    (checks.partitions, {"partitioner": PjitPartitioner(3)}, FAILS, "one of 1, 2, 4"),
+    (checks.batch, {"train_dataset_cfg": data(batch_size=6)}, FAILS, "multiple of 4"),
+    (checks.batch, {"train_eval_dataset_cfg": data(batch_size=6)}, FAILS, "train_eval"),
+    (checks.batch, {"trainer_cls": trainer(3)}, FAILS, "multiple of 12"),
+    (checks.task, {"train_dataset_cfg": data(split="test")}, FAILS, "no split 'test'"),
+    (checks.task, {"train_eval_dataset_cfg": data(split="test")}, WARNING, "not evaluated"),
+    (checks.task, {"infer_eval_dataset_cfg": data()}, FAILS, "metric_fns"),
+    (checks.task, {"checkpoint_cfg": best(f"training_eval/{planted.TASK}/los")}, FAILS, "'loss'"),
+    (checks.task, {"eval_steps": 0}, FAILS, "EVAL_STEPS"),
+    (
+        checks.task,
+        {"train_dataset_cfg": data(mixture_or_task_name="ro_mini_span_corruptoin")},
+        FAILS,
+        "ro_mini_span_corruption",
+    ),
+]
+
+
+@pytest.mark.parametrize(("check", "changes", "verdict", "said"), FAULTS)
+def test_a_planted_fault_is_found(check, changes, verdict, said, tmp_path):
+    row = judge("check", check, planted.subject(tmp_path, **changes))
+    assert row.verdict == verdict, row
+    assert said in f"{row.figure} {row.to_set}"
+
+
+def test_a_task_that_is_not_there_is_the_fault_of_one_check(tmp_path):
+    unknown = data(mixture_or_task_name="nowhere")
+    subject = planted.subject(tmp_path, train_dataset_cfg=unknown)
+    found = {name: judge(name, check, subject).verdict for name, check in checklist.RUN}
+    assert [name for name, verdict in found.items() if verdict == FAILS] == ["task"]
+
+
+def test_microbatches_are_those_of_the_trainer():
+    assert planted.subject(trainer_cls=trainer(4)).microbatches == 4
+    assert "1 at a time" in checks.batch(planted.subject(trainer_cls=trainer(4))).figure
+
+
+def test_batch_and_partitions_are_judged_as_the_trainer_does(tmp_path):
+    """On a mesh of as many devices: 8 of this process are those of a v3-8."""
+    for rows, parts, count in ((16, 1, 1), (16, 4, 2), (24, 2, 1), (12, 1, 8), (16, 1, 3)):
+        changes = {
+            "train_dataset_cfg": data(batch_size=rows),
+            "train_eval_dataset_cfg": None,
+            "trainer_cls": trainer(parts),
+            "partitioner": PjitPartitioner(count),
+        }
+        subject = planted.subject(tmp_path, "v3-8", **changes)
+        found = {judge("check", c, subject).verdict for c in (checks.partitions, checks.batch)}
+        try:
+            subject.run.partitioner.check_batch(rows, parts, "batch")
+            assert found == {OK}
+        except ValueError:
+            assert FAILS in found
+
+
+def test_steps_are_counted_from_where_the_run_starts():
+    restore = RestoreCheckpointConfig("gs://bucket/checkpoint_1000000", "specific")
+    config = CheckpointConfig(planted.saving(), restore)
+    subject = planted.subject("runs/none", checkpoint_cfg=config, total_steps=1_000_100)
+    assert (subject.first_step, subject.steps_left) == (1_000_000, 100)
+    early = planted.subject("runs/none", checkpoint_cfg=config, total_steps=500)
+    row = judge("check", checks.periods, early)
+    assert row.verdict == FAILS
+    assert "starts at step 1000000" in row.figure
+
+
+def test_a_schedule_is_held_against_the_checkpoint_that_is_meant(tmp_path):
+    (tmp_path / "run/checkpoint_2000").mkdir(parents=True)
+    (tmp_path / "run/checkpoint_2000/checkpoint").write_bytes(b"")
+    for path, step in ((str(tmp_path / "run"), 2000), ("gs://bucket/run", None)):
+        restore = RestoreCheckpointConfig(path, "latest")
+        config = CheckpointConfig(planted.saving(), restore)
+        assert planted.subject("runs/none", checkpoint_cfg=config).other_step == step
+    config = CheckpointConfig(planted.saving(), None)
+    assert planted.subject("runs/none", checkpoint_cfg=config).other_step == 0

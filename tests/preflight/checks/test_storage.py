@@ -1,0 +1,179 @@
+"""What a run starts from fits its model, and what it will save has room."""
+
+import collections
+import dataclasses
+import os
+
+import jax
+import pytest
+
+from fakes import planted, toy
+from preflight import reachability
+from preflight.aot import recipe_step
+from preflight.checks import storage
+from preflight.results import FAILS, NOT_CHECKED, OK, WARNING, judge
+from t5x.checkpointing import layer_stacking
+from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig
+from t5x.checkpoints import Checkpointer
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A run's folder with a checkpoint at step 20."""
+    folder = tmp_path_factory.mktemp("saved")
+    specs = recipe_step.state_on_one_device(planted.run(folder))
+    state = toy.state(specs, step=20)
+    with Checkpointer(str(folder), planted.saving()) as checkpointer:
+        checkpointer.save(20, layer_stacking.unstack_layers(state.state_dict()))
+        checkpointer.wait()
+    return folder
+
+
+def restoring(path, **settings):
+    restore = RestoreCheckpointConfig(str(path), **{"mode": "specific", **settings})
+    return CheckpointConfig(planted.saving(), restore)
+
+
+def row(check, *arguments, **changes):
+    return judge("check", check, planted.subject(*arguments, **changes))
+
+
+def test_a_run_of_its_own_goes_on(saved):
+    found = row(storage.start, saved)
+    assert found.verdict == OK, found
+    assert "checkpoint_20" in found.figure
+    found = row(storage.model_dir, saved)
+    assert (found.verdict, "up to 20" in found.figure) == (OK, True)
+    assert planted.subject(saved).first_step == 20
+
+
+def test_a_new_run_starts_from_scratch(tmp_path):
+    found = row(storage.start, tmp_path)
+    assert (found.verdict, found.figure) == (OK, "from scratch")
+
+
+def test_another_run_s_checkpoint_is_matched(saved, tmp_path):
+    config = restoring(saved / "checkpoint_20")
+    assert row(storage.start, tmp_path, checkpoint_cfg=config).verdict == OK
+
+
+def test_a_checkpoint_of_another_shape_is_found(saved, tmp_path):
+    config = restoring(saved / "checkpoint_20")
+    found = row(storage.start, tmp_path, checkpoint_cfg=config, model=planted.model(mlp_dim=64))
+    assert found.verdict == FAILS
+    assert "is of another shape" in found.figure
+
+
+def test_a_checkpoint_with_too_little_is_found(saved, tmp_path):
+    larger = planted.model(num_encoder_layers=2)
+    config = restoring(saved / "checkpoint_20")
+    assert row(storage.start, tmp_path, checkpoint_cfg=config, model=larger).verdict == FAILS
+    config = restoring(saved / "checkpoint_20", fallback_to_scratch=True)
+    found = row(storage.start, tmp_path, checkpoint_cfg=config, model=larger)
+    assert found.verdict == WARNING
+    assert "start from scratch" in found.figure
+
+
+def test_a_checkpoint_that_is_not_there_is_found(tmp_path):
+    found = row(storage.start, tmp_path, checkpoint_cfg=restoring(tmp_path / "checkpoint_7"))
+    assert found.verdict == FAILS
+    assert "does not exist" in found.figure
+
+
+def test_what_lies_in_a_bucket_is_not_checked_where_it_cannot_be(tmp_path, monkeypatch):
+    config = restoring("gs://bucket/checkpoint_1000000")
+    found = row(storage.start, tmp_path, checkpoint_cfg=config, offline=True)
+    assert (found.verdict, "--offline" in found.figure) == (NOT_CHECKED, True)
+
+    def refuse(*_):
+        raise OSError("planted")
+
+    monkeypatch.setattr(reachability.socket, "create_connection", refuse)
+    assert row(storage.start, tmp_path, checkpoint_cfg=config).verdict == NOT_CHECKED
+    for check in (storage.model_dir, storage.disk):
+        assert row(check, "gs://bucket/run").verdict == NOT_CHECKED
+
+
+def test_a_place_in_the_data_must_be_of_as_many_shards(saved, monkeypatch):
+    place = {"shards": 16, "seed": 0}
+    monkeypatch.setattr(storage.batches, "saved_stream", lambda folder: place)
+    found = row(storage.start, saved)
+    assert found.verdict == FAILS
+    assert "16 virtual shards" in found.figure
+    assert "BATCH_SIZE" in found.to_set
+
+
+def test_a_folder_that_cannot_be_written_is_found(tmp_path):
+    (tmp_path / "file").write_text("")
+    found = row(storage.model_dir, tmp_path / "file" / "run")
+    assert found.verdict == FAILS
+    assert "cannot be written" in found.figure
+
+
+def test_nothing_is_left_behind(tmp_path):
+    assert row(storage.model_dir, tmp_path / "a" / "b").verdict == OK
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "a").mkdir()
+    assert row(storage.model_dir, tmp_path / "a").verdict == OK
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_folder_of_one_machine_is_no_place_for_four(tmp_path):
+    found = row(storage.model_dir, tmp_path, "v4-32")
+    assert found.verdict == WARNING
+    assert "4 hosts" in found.figure
+    assert "gs://" in found.to_set
+
+
+def parameter_count(folder):
+    params = recipe_step.state_on_one_device(planted.run(folder)).state.params
+    return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def test_a_checkpoint_is_as_large_as_it_is_counted(saved):
+    counted = storage.checkpoint_bytes(planted.subject(saved))
+    files = (p for p in (saved / "checkpoint_20" / "state").rglob("*") if p.is_file())
+    parameters = 4 * parameter_count(saved)
+    # Of arrays as small as these Adafactor keeps a whole second moment.
+    assert counted == pytest.approx(2 * parameters, rel=0.01)
+    # The optimizer's state is zeros here, which take no room; an index does.
+    assert 0.9 * parameters < sum(p.stat().st_size for p in files) < counted
+
+
+@pytest.mark.parametrize(
+    ("save", "kept"),
+    [
+        ({}, 3),
+        ({"keep": None}, 10),
+        ({"keep": 20}, 10),
+        ({"period": None}, 0),
+        ({"period": 1000}, 1),
+        ({"checkpoint_steps": [50, 500]}, 4),
+    ],
+)
+def test_kept_checkpoints_are_counted(save, kept, tmp_path):
+    config = CheckpointConfig(planted.saving(**save), None)
+    subject = planted.subject(tmp_path, checkpoint_cfg=config)
+    assert storage.kept(subject) == kept
+    found = judge("check", storage.checkpoints, subject)
+    assert found.numbers["bytes"] == kept * storage.checkpoint_bytes(subject)
+    assert found.verdict == (WARNING if save == {"keep": None} else OK)
+
+
+def test_bfloat16_takes_half(tmp_path):
+    config = CheckpointConfig(planted.saving(dtype="bfloat16"), None)
+    half = storage.checkpoint_bytes(planted.subject(tmp_path, checkpoint_cfg=config))
+    whole = storage.checkpoint_bytes(planted.subject(tmp_path))
+    assert whole - half == 2 * parameter_count(tmp_path)
+
+
+def test_a_full_disk_is_found(tmp_path, monkeypatch):
+    usage = collections.namedtuple("Usage", "total used free")
+    each = storage.checkpoint_bytes(planted.subject(tmp_path))
+    for free, verdict in ((3.9, FAILS), (4.1, WARNING), (5.0, OK)):
+        found = usage(0, 0, free * each)
+        monkeypatch.setattr(storage.shutil, "disk_usage", lambda path, found=found: found)
+        assert row(storage.disk, tmp_path / "not" / "made").verdict == verdict
+    unsaved = dataclasses.replace(planted.saving(), period=None)
+    config = CheckpointConfig(unsaved, None)
+    assert row(storage.disk, tmp_path, checkpoint_cfg=config).verdict == OK
