@@ -136,8 +136,8 @@ def test_modules_import_each_other_in_no_circle():
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)
-def test_a_file_is_at_most_450_lines(path):
-    assert len((ROOT / path).read_text().splitlines()) <= 450
+def test_a_file_is_at_most_600_lines(path):
+    assert len((ROOT / path).read_text().splitlines()) <= 600
 
 
 def functions(path):
@@ -163,8 +163,6 @@ def test_a_function_is_at_most_60_lines_beside_its_docstring():
 
 
 def test_sizes_stay_small_in_the_middle():
-    lengths = sorted(len((ROOT / p).read_text().splitlines()) for p in SOURCES)
-    assert lengths[len(lengths) // 2] <= 150
     bodies = sorted(lines_of(f) for p in SOURCES for f in functions(p))
     assert bodies[len(bodies) // 2] <= 12
 

@@ -42,7 +42,7 @@ DOCUMENTS_A_CALL = 16
 BASELINE_DOCUMENTS = 2000
 
 
-@gin.configurable
+@gin.configurable(module="tasks.diacritics")
 def lines(path: str = "lines.txt") -> dict[str, str]:
     """The text file that the tasks named `<task>_lines` read."""
     return {"test": path}
