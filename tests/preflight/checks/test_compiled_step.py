@@ -82,8 +82,7 @@ def subject(rows=16, parts=1, remat="minimal", spread=1, tpu="v4-8"):
     import dataclasses
     import functools
 
-    import toy
-
+    from fakes import toy
     from t5x.partitioning import PjitPartitioner
     from t5x.trainer import Trainer
 
