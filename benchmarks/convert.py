@@ -40,7 +40,7 @@ import sys
 import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
-from convert import rules, trees
+from convert import t5x_params, weight_map
 from convert.model_config import Sizes, hugging_face_config
 from convert.run.gin_reader import Bindings
 from pathlib import Path
@@ -48,11 +48,11 @@ from t5x.checkpointing.reader import open_checkpoint
 
 run, out = Path(sys.argv[1]), sys.argv[2]
 sizes = Sizes.from_fields(Bindings.read((run / "config.gin").read_text()).of("T5Config"))
-arrays = trees.parameters(open_checkpoint(str(run / "checkpoint_1")))
+arrays = t5x_params.parameters(open_checkpoint(str(run / "checkpoint_1")))
 tree = {name: array.read() for name, array in arrays.items()}
 model = AutoModelForSeq2SeqLM.from_config(AutoConfig.for_model(**hugging_face_config(sizes, "t5")))
 state = {}
-for tensor in rules.tensors(sizes):
+for tensor in weight_map.tensors(sizes):
     value = tree[tensor.source]
     state[tensor.target] = torch.from_numpy(value.T.copy() if tensor.kind.torch_turns else value)
 head = state.pop("lm_head.weight")

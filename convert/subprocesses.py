@@ -17,9 +17,9 @@ from typing import Any, BinaryIO
 _PROGRAM = """
 import pickle, sys
 sys.path[:] = pickle.load(sys.stdin.buffer)
-from convert import processes
+from convert import subprocesses
 with open(int(sys.argv[1]), "wb") as answer:
-    processes.answer(sys.stdin.buffer, answer)
+    subprocesses.answer(sys.stdin.buffer, answer)
 """
 
 
