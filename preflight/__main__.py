@@ -9,10 +9,10 @@ Status 0 where nothing fails, 1 where something does, 2 where the command itself
 could not be looked at reads "not checked" and fails nothing.
 """
 
-if __name__ == "__main__":  # before any library speaks
+if __name__ == "__main__":  # before any library is imported
     from t5x.cli import log_capture
 
-    log_capture.begin()
+    log_capture.start()
 
 import os
 

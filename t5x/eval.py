@@ -11,12 +11,14 @@ last one evaluated in `generated_predictions.jsonl`; what the libraries said in 
 
 import sys
 
-if __package__ in (None, ""):  # started as a script: look through the repository, not t5x/
-    sys.path[0] = __import__("os").path.dirname(sys.path[0])
-if __name__ == "__main__":  # before any library speaks
+if __name__ == "__main__":  # before any library is imported
+    if (
+        not __package__
+    ):  # started as `python t5x/eval.py`: import from the repository, not from t5x/
+        sys.path[0] = sys.path[0].removesuffix("t5x")
     from t5x.cli import log_capture
 
-    log_capture.begin()
+    log_capture.start()
 
 import numbers
 from collections.abc import Callable
@@ -82,7 +84,7 @@ def evaluate(
     if dry_run:
         return {}
 
-    log_capture.keep_in(output_dir, jax.process_index())
+    log_capture.write_to(output_dir, jax.process_index())
     summarize_config_fn(output_dir, None, 0)
     evaluator = predictor.InferenceEvaluator(
         dataset_cfg, inference_evaluator_cls, model, partitioner, output_dir, length_buckets

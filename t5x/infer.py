@@ -15,12 +15,14 @@ libraries said is in `log_<shard>.txt`.
 
 import sys
 
-if __package__ in (None, ""):  # started as a script: look through the repository, not t5x/
-    sys.path[0] = __import__("os").path.dirname(sys.path[0])
-if __name__ == "__main__":  # before any library speaks
+if __name__ == "__main__":  # before any library is imported
+    if (
+        not __package__
+    ):  # started as `python t5x/infer.py`: import from the repository, not from t5x/
+        sys.path[0] = sys.path[0].removesuffix("t5x")
     from t5x.cli import log_capture
 
-    log_capture.begin()
+    log_capture.start()
 
 import dataclasses
 import functools
@@ -169,7 +171,7 @@ def infer(
     if dry_run:
         return []
 
-    log_capture.keep_in(output_dir, shard_id)
+    log_capture.write_to(output_dir, shard_id)
     if shard_id == 0:
         summarize_config_fn(output_dir, None, 0)
     params, _ = restorer(path)

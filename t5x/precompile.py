@@ -13,12 +13,14 @@ libraries said, `log_<host>.txt`.
 
 import sys
 
-if __package__ in (None, ""):  # started as a script: look through the repository, not t5x/
-    sys.path[0] = __import__("os").path.dirname(sys.path[0])
-if __name__ == "__main__":  # before any library speaks
+if __name__ == "__main__":  # before any library is imported
+    if (
+        not __package__
+    ):  # started as `python t5x/precompile.py`: import from the repository, not from t5x/
+        sys.path[0] = sys.path[0].removesuffix("t5x")
     from t5x.cli import log_capture
 
-    log_capture.begin()
+    log_capture.start()
 
 import os
 import time
@@ -102,7 +104,7 @@ def precompile(
     if dry_run:
         return {}
 
-    log_capture.keep_in(model_dir, jax.process_index())
+    log_capture.write_to(model_dir, jax.process_index())
     started = time.monotonic()
     lowered = trainer.lower(stream.global_batch)
     compiled = lowered.compile()

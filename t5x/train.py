@@ -9,12 +9,14 @@ newest whole checkpoint stands, data included, or starts. What it leaves in MODE
 
 import sys
 
-if __package__ in (None, ""):  # started as a script: look through the repository, not t5x/
-    sys.path[0] = __import__("os").path.dirname(sys.path[0])
-if __name__ == "__main__":  # before any library speaks
+if __name__ == "__main__":  # before any library is imported
+    if (
+        not __package__
+    ):  # started as `python t5x/train.py`: import from the repository, not from t5x/
+        sys.path[0] = sys.path[0].removesuffix("t5x")
     from t5x.cli import log_capture
 
-    log_capture.begin()
+    log_capture.start()
 
 import dataclasses
 import os
@@ -165,7 +167,7 @@ def train(
             checkpoint_restore.match(start.path, specs.on_disk, start.config)
         return 0, None
 
-    log_capture.keep_in(model_dir, jax.process_index())
+    log_capture.write_to(model_dir, jax.process_index())
     state_at = lambda start: start_state(model, specs, start, init_rng)
     start, stream, trainer.state = begin(start, open_at, state_at)
     if not start.is_own and (at := int(trainer.state.step)) != start.known_step:

@@ -1,18 +1,11 @@
-"""What the libraries say goes to a log file; the terminal keeps what a user can act on.
+"""Send the output of libraries to a log file; keep the terminal for what a user can act on.
 
-A door begins with it, before any library is imported:
+if __name__ == "__main__":  # in an entry point, before any library is imported
+    from t5x.cli import log_capture
 
-  if __name__ == "__main__":
-      from t5x import quiet
-
-      quiet.begin()
-  ...
-  quiet.keep_in("runs/tiny", host=0)     # all that was said and will be is in runs/tiny/log_0.txt
-
-Libraries write to file descriptor 2, many of them not by way of Python. From `begin` on that
-descriptor leads to a small process of its own, which writes everything into the log and shows only
-what ends a run. It outlives this process, so that the last words of one that was killed are there.
-`sys.stderr` stays the terminal: progress, our own messages and tracebacks are seen as ever.
+    log_capture.start()
+...
+log_capture.write_to("runs/tiny", host=0)     # all output, earlier and later: runs/tiny/log_0.txt
 """
 
 import atexit
@@ -25,10 +18,21 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import traceback
+from types import TracebackType
+
+# How it works. TensorFlow, XLA and libtpu write to file descriptor 2 from C++, which replacing
+# sys.stderr does not catch.
+# 1. `start` keeps a duplicate of the descriptor as sys.stderr, the terminal, and points
+#    descriptor 2 to a temporary file. The kernel writes there, so a kill loses nothing.
+# 2. `write_to` points it to MODEL_DIR/log_<host>.txt and appends the temporary file. For a bucket
+#    the temporary file stays the log, and a thread uploads its new part every minute.
+# 3. Python's loggers write to descriptor 2, and through a filter to the terminal.
+# 4. A failed C++ check aborts the process, its reason only in the log. So a forked child waits on
+#    a pipe for the end of this process; without an orderly end it prints the log's fatal lines.
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-_COMMAND = b"\0"  # begins what is said to the log's process, not through it
 _FATAL = re.compile(
     rb"^F\d{4} |Check failed|Fatal Python error|terminate called|RESOURCE_EXHAUSTED"
 )
@@ -38,202 +42,190 @@ _ACTIONABLE = re.compile(
     r"|quota|rate limit|unauthorized|could not connect|retrying",
     re.IGNORECASE,
 )
-# asyncio tells of errors that nobody has asked for: of a save that failed, all but the first.
-_SAID_ELSEWHERE = ("asyncio",)
-_COPY_SECONDS = 60.0
-_LEAVING_SECONDS = 10.0
+# asyncio reports every unretrieved error of a failed save, which we report once ourselves.
+_REPORTED_ELSEWHERE = ("asyncio",)
+_UPLOAD_SECONDS = 60.0
+_LAST_UPLOAD_SECONDS = 10.0
 
 
 class _State:
-    """Of this process; there is one descriptor 2."""
+    """Of this process, which has one descriptor 2."""
 
-    child: int | None = None
-    owner = 0
-    copy: "_Copy | None" = None
-    spool = ""
-    path = ""
+    process: int | None = None  # the one that called `start`, not a fork of it
+    pipe = -1
+    temporary = log = ""
+    upload: "_Upload | None" = None
 
 
-def begin() -> None:
-    """Sends descriptor 2 to the log's process, and Python's warnings and logs after it."""
-    terminal = os.dup(2)
-    handle, _State.spool = tempfile.mkstemp(prefix="t5x-", suffix=".log")
-    _State.path, _State.owner = _State.spool, os.getpid()
-    reading, writing = os.pipe()
-    _State.child = os.fork()
-    if not _State.child:
-        os.close(writing)
+def start() -> None:
+    """Point descriptor 2 to a temporary log, and Python's warnings and loggers after it."""
+    handle, _State.temporary = tempfile.mkstemp(prefix="t5x-", suffix=".log")
+    _State.log, _State.process = _State.temporary, os.getpid()
+    reading, _State.pipe = os.pipe()
+    if not os.fork():
+        os.close(_State.pipe)
         try:
-            _write_log(reading, handle, _State.spool, terminal)
+            _report_crash(reading)
         finally:
             os._exit(0)
-    os.close(reading), os.close(handle)
-    os.dup2(writing, 2)
-    os.close(writing)
-    sys.stderr = os.fdopen(terminal, "w", buffering=1, errors="backslashreplace")
-    sys.excepthook = _say_exception
+    os.close(reading)
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
+    os.dup2(handle, 2)
+    os.close(handle)
+    sys.excepthook = _show_exception
     atexit.register(_end)
-    logging.setLoggerClass(_Heard)
+    logging.setLoggerClass(_PropagatingLogger)
     logging.captureWarnings(True)
-    listen()
+    redirect_loggers()
 
 
-def listen() -> None:
-    """Hears what Python's loggers say, instead of the handlers that libraries have set up."""
-    if _State.child is None:
+def redirect_loggers() -> None:
+    """Replace the root logger's handlers, also those that libraries have added."""
+    if _State.process is None:
         return
     root = logging.getLogger()
-    root.handlers[:] = [_Log(), _Terminal()]
+    root.handlers[:] = [_LogHandler(), _TerminalHandler()]
     root.setLevel(logging.INFO)
 
 
-def keep_in(folder: str, host: int) -> None:
-    """Keeps the log as `<folder>/log_<host>.txt`, what was there before it.
+def write_to(folder: str, host: int) -> None:
+    """Move the log to `<folder>/log_<host>.txt`, after what an earlier start wrote there.
 
     Args:
-      folder: local or gs://, to where the log is copied every minute.
+      folder: local, or gs://, where the log is uploaded every minute.
       host: index of this process.
     """
-    if _State.child is None:
+    if _State.process is None:
         return
-    listen()
+    redirect_loggers()
     path = f"{folder.rstrip('/')}/log_{host}.txt"
     if "://" in path:
-        _State.copy = _Copy(_State.spool, path)
-        atexit.register(_State.copy.now)
-    else:
-        _State.path = os.path.abspath(path)
-        _command("log " + _State.path)
+        _State.upload = _Upload(_State.log, path)
+        atexit.register(_State.upload.now)
+        return
+    with contextlib.suppress(OSError):  # a full disk stops no run
+        with open(path, "ab") as log:
+            earlier = log.tell()
+            os.dup2(log.fileno(), 2)
+            _State.log = os.path.abspath(path)
+            os.write(_State.pipe, f"{earlier} {_State.log}\n".encode())
+            log.write(pathlib.Path(_State.temporary).read_bytes())
+        os.remove(_State.temporary)
 
 
-def leave(status: int) -> None:
-    """Ends the process now, its log kept: no thread and no other host is waited for."""
+def exit_now(status: int) -> None:
+    """End the process, its log complete, without waiting for threads or other hosts."""
     try:
         sys.stdout.flush()
-        if _State.copy:  # but a bucket that is away must not keep it here
-            last = threading.Thread(target=_State.copy.now, daemon=True)
+        if _State.upload:  # in a thread: a bucket that does not answer must not keep us here
+            last = threading.Thread(target=_State.upload.now, daemon=True)
             last.start()
-            last.join(_LEAVING_SECONDS)
+            last.join(_LAST_UPLOAD_SECONDS)
         _end()
     finally:
         os._exit(status)
 
 
-def _command(text: str) -> None:
-    os.write(2, _COMMAND + text.encode() + b"\n")
-
-
 def _end() -> None:
-    """The log's process ends well; what libraries say from here on is for the log alone."""
-    if os.getpid() != _State.owner:
+    if os.getpid() != _State.process:
         return
-    # Its process removes the first file once it is told; a later one it may not have made yet.
-    made = 0 if _State.path == _State.spool else os.O_CREAT
-    late = os.open(_State.path, os.O_WRONLY | os.O_APPEND | made, 0o644)
-    _command("done")
-    os.dup2(late, 2)
-    os.waitpid(_State.child, 0)
+    os.write(_State.pipe, b"orderly end\n")
+    pathlib.Path(_State.temporary).unlink(missing_ok=True)
 
 
-def _say_exception(kind, error, trace) -> None:
-    os.write(2, "".join(traceback.format_exception(kind, error, trace)).encode())
-    sys.__excepthook__(kind, error, trace)
-    if not issubclass(kind, KeyboardInterrupt) and _State.path != _State.spool:
-        print(f"What the libraries said before is in {_State.path}.", file=sys.stderr)
-
-
-def _write_log(reading: int, handle: int, spool: str, terminal: int) -> None:
-    """The log's process: reads until it is told that all is done, or nobody is left to write."""
+def _report_crash(pipe: int) -> None:
+    """Wait, in the child, for the end of the process; if it crashed, print the fatal lines."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it ends when what it listens to does
-    log, path, done = os.fdopen(handle, "wb", buffering=0), spool, False
-    for line in os.fdopen(reading, "rb"):
-        text, is_command, command = line.partition(_COMMAND)
-        with contextlib.suppress(OSError):  # a full disk must not silence who writes here
-            log.write(text)
-        if _FATAL.search(text):
-            os.write(terminal, text)
-        if is_command and command == b"done\n":
-            done = True
-            break
-        if is_command:
-            path = command.decode().removeprefix("log ").rstrip("\n")
-            log.close()
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-            log = os.fdopen(os.open(path, flags, 0o644), "ab", buffering=0)
-            with contextlib.suppress(OSError):
-                log.write(pathlib.Path(spool).read_bytes())
-    if path != spool or done:
-        os.remove(spool)
-    if not done:
-        said = f"The process ended at once; the last words of its libraries are in {path}.\n"
-        os.write(terminal, said.encode())
+        signal.signal(number, signal.SIG_IGN)
+    with os.fdopen(pipe) as messages:
+        *_, last = [f"0 {_State.temporary}", *messages.read().splitlines()]
+    if last == "orderly end":
+        return
+    earlier, _, path = last.partition(" ")
+    with open(path, "rb") as log:
+        log.seek(int(earlier))
+        fatal = [line for line in log if _FATAL.search(line)]
+    message = f"The process crashed or was killed; the output of its libraries is in {path}.\n"
+    os.write(2, b"".join(fatal[-20:]) + message.encode())
 
 
-class _Heard(logging.Logger):
-    """A logger whose records always reach the root, where the log and the terminal listen."""
+def _show_exception(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, "".join(traceback.format_exception(kind, error, trace)).encode())
+    sys.__excepthook__(kind, error, trace)
+    if not issubclass(kind, KeyboardInterrupt) and _State.log != _State.temporary:
+        print(f"The output of the libraries is in {_State.log}.", file=sys.stderr)
 
-    propagate = property(lambda self: True, lambda self, value: None)
+
+class _PropagatingLogger(logging.Logger):
+    """A logger whose records always reach the root, whatever its library sets up.
+
+    Some libraries (transformers, wandb) set `propagate = False` and add a handler that writes to
+    sys.stderr, which is the terminal.
+    """
+
+    propagate = property(lambda self: True, lambda self, value: None)  # type: ignore[assignment]
 
     def addHandler(self, handler: logging.Handler) -> None:
-        """Takes no handler that would write to the terminal."""
+        """Ignore a handler that would write to the terminal."""
         if getattr(handler, "stream", None) not in (sys.stderr, sys.stdout, sys.__stderr__):
             super().addHandler(handler)
 
 
-class _Log(logging.Handler):
-    """Every record, with its time and logger, into the log."""
+class _LogHandler(logging.Handler):
+    """Writes every record, with its time and logger, to the log."""
 
     def __init__(self):
         super().__init__()
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes it; nothing stops because the log cannot be written."""
+        """Write it; a log that cannot be written stops nothing."""
         with contextlib.suppress(OSError):
             os.write(2, self.format(record).encode(errors="backslashreplace") + b"\n")
 
 
-class _Terminal(logging.Handler):
-    """Our own warnings, and of the libraries' what a user can act on, a line each."""
+class _TerminalHandler(logging.Handler):
+    """Prints our own warnings, and those of libraries that a user can act on, one line each."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes it, or not."""
-        if record.levelno < logging.WARNING or record.name in _SAID_ELSEWHERE:
+        """Print it, or not."""
+        if record.levelno < logging.WARNING or record.name in _REPORTED_ELSEWHERE:
             return
-        path, text = pathlib.Path(record.pathname), record.getMessage()
+        path, text = pathlib.Path(record.pathname), record.getMessage().strip()
         ours = path.is_relative_to(ROOT) and "site-packages" not in path.parts
         if ours or record.levelno >= logging.ERROR or _ACTIONABLE.search(text):
-            lines = text.strip().splitlines() or [""]
-            more = "" if ours or len(lines) == 1 else " …"
-            shown = text.strip() if ours else lines[0]
-            print(f"{record.levelname.capitalize()}: {shown}{more}", file=sys.stderr)
+            first, _, rest = text.partition("\n")
+            shown = text if ours or not rest else f"{first} …"
+            print(f"{record.levelname.capitalize()}: {shown}", file=sys.stderr)
 
 
-class _Copy:
-    """Appends what is new in a local file to one in a bucket, every minute."""
+class _Upload:
+    """Appends the new part of a local file to one in a bucket, every minute."""
 
     def __init__(self, source: str, path: str):
-        self._source, self._path, self._place = source, path, 0
+        self._source, self._path, self._position = source, path, 0
         self._lock = threading.Lock()
-        self._again()
+        threading.Thread(target=self._repeat, daemon=True).start()
 
-    def _again(self) -> None:
-        self._timer = threading.Timer(_COPY_SECONDS, lambda: (self.now(), self._again()))
-        self._timer.daemon = True
-        self._timer.start()
+    def _repeat(self) -> None:
+        while True:
+            time.sleep(_UPLOAD_SECONDS)
+            self.now()
 
     def now(self) -> None:
-        """Copies what is new; a bucket that refuses it stops no run."""
+        """Upload what is new; a bucket that refuses stops no run."""
         import tensorflow as tf
 
         with self._lock, open(self._source, "rb") as file:
-            file.seek(self._place)
+            file.seek(self._position)
             new = file.read()
             try:
                 if new:
                     with tf.io.gfile.GFile(self._path, "ab") as log:
                         log.write(new)
-                    self._place += len(new)
+                    self._position += len(new)
             except (tf.errors.OpError, OSError) as error:
-                logging.getLogger(__name__).info("The log was not copied: %s", error)
+                logging.getLogger(__name__).info("The log was not uploaded: %s", error)

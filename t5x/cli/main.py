@@ -47,7 +47,7 @@ def run(main: Callable[..., Any], keeps_programs: bool = False) -> None:
 
     def guarded(_: list[str]) -> None:
         logging.set_verbosity(logging.INFO)
-        log_capture.listen()  # absl has set up a handler of its own
+        log_capture.redirect_loggers()  # absl has added a handler
         tf.config.set_visible_devices([], "GPU")  # it reads the data only
         configured = gin.external_configurable(main, module="__main__")
         values = flags.FLAGS
@@ -76,7 +76,7 @@ def run(main: Callable[..., Any], keeps_programs: bool = False) -> None:
                 if not isinstance(error, SystemExit):
                     sys.excepthook(type(error), error, error.__traceback__)
             finally:  # though nobody may be there to read it, or no room
-                log_capture.leave(status if isinstance(status, int) else 1)
+                log_capture.exit_now(status if isinstance(status, int) else 1)
         raise
 
 

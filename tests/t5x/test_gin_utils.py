@@ -75,7 +75,8 @@ def test_the_command_line_may_name_what_files_import(door, name):
 
 def test_the_command_line_may_name_what_files_import_and_do_not_bind(door):
     parse(
-        GOOD + "from t5x import stops\n", [*BOTH, "train_script.train.actions = @stops.next_stop"]
+        GOOD + "from t5x.loop import triggers\n",
+        [*BOTH, "train_script.train.actions = @triggers.next_stop"],
     )
 
 
@@ -140,7 +141,7 @@ def test_a_misspelt_macro_of_a_file_is_named_beside_the_missing_one():
 
 
 def test_a_configuration_without_the_door_is_refused():
-    assert "t5x/configs/runs/pretrain.gin" in sentence(HEAD + "from t5x import stops\n")
+    assert "t5x/configs/runs/pretrain.gin" in sentence(HEAD + "from t5x.loop import triggers\n")
 
 
 def test_the_settings_of_another_door_are_passed_over(door):

@@ -1,4 +1,4 @@
-"""What libraries say is in the log, whole; the terminal has what a user can act on."""
+"""The log has all output of libraries; the terminal has what a user can act on."""
 
 import pathlib
 import signal
@@ -6,13 +6,14 @@ import subprocess
 import sys
 
 from fakes.paths import ROOT
+from t5x.cli import log_capture
 
-BEGIN = "import os, sys, logging, warnings\nfrom t5x import quiet\nquiet.begin()\n"
+START = "import os, sys, logging, warnings\nfrom t5x.cli import log_capture\nlog_capture.start()\n"
 
 
-def ran(code, folder, name="<string>"):
+def ran(code, folder):
     """A process of its own: there is one descriptor 2."""
-    code = BEGIN + code.replace("KEEP", f"quiet.keep_in({str(folder)!r}, host=0)")
+    code = START + code.replace("WRITE", f"log_capture.write_to({str(folder)!r}, host=0)")
     return subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
@@ -31,10 +32,10 @@ def library(name, text, level=logging.WARNING):
 """
 
 
-def test_what_is_written_by_c_goes_to_the_log_from_the_first_word(tmp_path):
+def test_output_of_c_goes_to_the_log_from_the_first_word(tmp_path):
     code = """
 os.write(2, b"I0000 before there is a folder\\n")
-KEEP
+WRITE
 os.write(2, b"W0000 after it, without an end of line")
 print("ours", file=sys.stderr)
 """
@@ -49,7 +50,7 @@ def test_loggers_and_warnings_of_libraries_go_to_the_log(tmp_path):
     code = (
         LIBRARY
         + """
-KEEP
+WRITE
 library("their", "deprecated: use other_name")
 library("jax", "An NVIDIA GPU may be present. Falling back to cpu.")
 library("their", "broken", logging.ERROR)
@@ -76,7 +77,7 @@ warnings.warn("old")
 
 
 def test_our_own_warnings_are_shown(tmp_path):
-    code = "KEEP\nfrom t5x.gin_errors import ROOT\n"
+    code = "WRITE\nfrom t5x.cli.log_capture import ROOT\n"
     code += (
         "record = logging.LogRecord('absl', logging.WARNING, str(ROOT / 't5x/x.py'), 1, 'a %s', "
     )
@@ -88,64 +89,67 @@ def test_our_own_warnings_are_shown(tmp_path):
 
 def test_a_second_start_writes_after_the_first(tmp_path):
     for word in ("first", "second"):
-        ran(f'os.write(2, b"{word}\\n")\nKEEP\n', tmp_path)
+        ran(f'os.write(2, b"{word}\\n")\nWRITE\n', tmp_path)
     assert log(tmp_path).index("first") < log(tmp_path).index("second")
 
 
 def test_a_traceback_is_seen_and_kept(tmp_path):
-    process = ran("KEEP\nraise RuntimeError('of a library')", tmp_path)
+    process = ran("WRITE\nraise RuntimeError('of a library')", tmp_path)
     assert process.returncode == 1
     lines = process.stderr.splitlines()
     assert "RuntimeError: of a library" in lines
-    assert lines[-1] == f"What the libraries said before is in {tmp_path}/log_0.txt."
+    assert lines[-1] == f"The output of the libraries is in {tmp_path}/log_0.txt."
     assert "RuntimeError: of a library" in log(tmp_path)
 
 
-def test_last_words_of_what_aborts_are_shown_and_kept(tmp_path):
-    code = 'KEEP\nos.write(2, b"F0000 00:00 tpu.cc:1] Check failed: no chip\\n")\nos.abort()'
+def test_the_fatal_lines_of_an_aborted_process_are_shown_and_kept(tmp_path):
+    code = 'WRITE\nos.write(2, b"F0000 00:00 tpu.cc:1] Check failed: no chip\\n")\nos.abort()'
+    (tmp_path / "log_0.txt").write_text("F0000 of an earlier start\n")
     process = ran(code, tmp_path)
     assert process.returncode == -signal.SIGABRT
     assert "Check failed: no chip" in process.stderr
-    assert f"the last words of its libraries are in {tmp_path}/log_0.txt" in process.stderr
+    assert "earlier" not in process.stderr
+    assert f"the output of its libraries is in {tmp_path}/log_0.txt" in process.stderr
     assert "Check failed: no chip" in log(tmp_path)
 
 
 def test_a_process_that_leaves_waits_for_no_thread_and_keeps_its_log(tmp_path):
     code = """
 import threading
-KEEP
+WRITE
 threading.Thread(target=threading.Event().wait).start()
 os.write(2, b"I0000 the last word")
 print("out")
-quiet.leave(3)
+log_capture.exit_now(3)
 """
     process = ran(code, tmp_path)
     assert (process.returncode, process.stdout, process.stderr) == (3, "out\n", "")
     assert log(tmp_path).endswith("I0000 the last word")
 
 
-def test_a_log_that_cannot_be_written_keeps_nobody_from_leaving(tmp_path):
-    code = "KEEP\nfor _ in range(99): os.write(2, b'I0000 ' * 999)\nquiet.leave(3)\n"
+def test_a_full_disk_keeps_no_process_from_leaving(tmp_path):
+    code = "WRITE\nlogging.error('it is full')\nlog_capture.exit_now(3)\n"
     (tmp_path / "log_0.txt").symlink_to("/dev/full")
     process = ran(code, tmp_path)
-    assert (process.returncode, process.stderr) == (3, "")
+    assert (process.returncode, process.stderr) == (3, "Error: it is full\n")
 
 
-def test_before_there_is_a_folder_a_good_end_leaves_nothing(tmp_path):
-    process = ran('os.write(2, b"I0000\\n")\nprint(quiet._State.spool)', tmp_path)
+def test_an_orderly_end_before_a_folder_is_known_leaves_no_file(tmp_path):
+    process = ran('os.write(2, b"I0000\\n")\nprint(log_capture._State.temporary)', tmp_path)
     assert process.stderr == ""
     assert not pathlib.Path(process.stdout.strip()).exists()
 
 
 def test_a_pod_of_several_processes_has_a_file_a_host(tmp_path):
     for host in (0, 1):
-        ran(f'os.write(2, b"host {host}\\n")\nquiet.keep_in({str(tmp_path)!r}, {host})', tmp_path)
+        ran(
+            f'os.write(2, b"host {host}\\n")\nlog_capture.write_to({str(tmp_path)!r}, {host})',
+            tmp_path,
+        )
     assert {p.name for p in tmp_path.iterdir()} == {"log_0.txt", "log_1.txt"}
 
 
-def test_without_a_beginning_nothing_changes(tmp_path):
-    from t5x.cli import log_capture
-
-    log_capture.listen()
-    log_capture.keep_in(str(tmp_path), 0)
+def test_without_a_start_nothing_changes(tmp_path):
+    log_capture.redirect_loggers()
+    log_capture.write_to(str(tmp_path), 0)
     assert not list(tmp_path.iterdir())

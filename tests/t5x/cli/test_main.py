@@ -39,9 +39,9 @@ def door(monkeypatch, tmp_path):
     monkeypatch.setattr(gin_utils, "run", lambda guarded: guarded([]))
     joined = lambda *args, heartbeat_timeout_seconds: calls.append(args)
     monkeypatch.setattr(jax.distributed, "initialize", joined)
-    monkeypatch.setattr(command_line.roll_call, "hold", lambda *held: None)
+    monkeypatch.setattr(command_line.startup_check, "hold", lambda *held: None)
     place = lambda *given: startup_check.Place("host:12", 4, 2)
-    monkeypatch.setattr(command_line.roll_call, "find_place", place)
+    monkeypatch.setattr(command_line.startup_check, "find_place", place)
     monkeypatch.setattr(command_line, "on_tpu_machine", lambda: False)
     (tmp_path / "a.gin").write_text(TEXT)
     monkeypatch.chdir(tmp_path)
@@ -99,7 +99,7 @@ def test_processes_join_after_all_have_reported_the_same(door, monkeypatch):
         held.append((place, facts["gin STEPS"], seconds))
         raise ValueError("another commit")
 
-    monkeypatch.setattr(command_line.roll_call, "hold", hold)
+    monkeypatch.setattr(command_line.startup_check, "hold", hold)
     with pytest.raises(ValueError, match="another commit"):
         opened(door, "--gin_file=a.gin", "--coordinator_address=host:12", "--roll_call_seconds=7")
     assert held == [(startup_check.Place("host:12", 4, 2), "3", 7.0)]
@@ -108,7 +108,7 @@ def test_processes_join_after_all_have_reported_the_same(door, monkeypatch):
 
 def test_in_a_pod_a_process_that_fails_leaves_at_once_and_waits_for_no_other(door, monkeypatch):
     left = []
-    monkeypatch.setattr(command_line.quiet, "leave", left.append)
+    monkeypatch.setattr(command_line.log_capture, "exit_now", left.append)
 
     def no_room(*_):
         raise OSError("its traceback cannot be written either")

@@ -15,18 +15,18 @@ from t5x.multihost.startup_check import Place, data_facts, difference, facts, fi
 _WORKER = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from t5x import roll_call
+from t5x.multihost import startup_check
 
 port, count, index, commit, seconds = sys.argv[2], *map(int, sys.argv[3:5]), *sys.argv[5:7]
 try:
-    place = roll_call.Place(f"127.0.0.1:{port}", count, index)
+    place = startup_check.Place(f"127.0.0.1:{port}", count, index)
     print("started", flush=True)
     sys.stdin.readline()  # its seconds begin when all have started
-    roll_call.hold(place, {"commit": commit}, float(seconds))
+    startup_check.hold(place, {"commit": commit}, float(seconds))
     if len(sys.argv) > 7:
         import jax
         jax.distributed.initialize(place.address, count, index)
-        roll_call.agree("data", {"data of a_task": sys.argv[7]})
+        startup_check.agree("data", {"data of a_task": sys.argv[7]})
     print("all are there")
 except (RuntimeError, ValueError) as error:
     print(f"{type(error).__name__}: {error}")
