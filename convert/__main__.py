@@ -61,12 +61,14 @@ def _job(run: model_dir.Run, args: argparse.Namespace, apart: bool) -> to_hf.Job
     )
 
 
-def main(argv: list[str], apart: bool = False) -> int:
+def main(argv: list[str] | None = None, apart: bool = False) -> int:
     """Runs one command; 0 when all is converted, 1 after one sentence of what is wrong.
 
     With `apart` no more than one of jax and transformers is ever in memory, at the price of
     starting processes, which a process of many conversions may not want to pay.
     """
+    if argv is None:  # the command itself
+        argv, apart = sys.argv[1:], True
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # Buckets are read by gcsfs: TensorFlow would take 300 MB for it. Nor are new kinds of buckets
@@ -97,4 +99,4 @@ def main(argv: list[str], apart: bool = False) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], apart=True))
+    sys.exit(main())

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Resolves requirements.in into requirements.txt, every version pinned: bash launch/lock.sh
-# Run it on Linux with Python 3.11, after a change of requirements.in; nothing is installed.
+# Resolves requirements.in and requirements-dev.in into requirements.txt, every version pinned:
+#   bash launch/lock.sh
+# Run it on Linux with Python 3.11, after a change of either file; nothing is installed.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$ROOT"
@@ -12,7 +13,8 @@ work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 python="$(find_python)"
 "$python" -m venv "$work/venv"
-"$work/venv/bin/pip" install --quiet --dry-run --report "$work/report.json" -r requirements.in
+"$work/venv/bin/pip" install --quiet --dry-run --report "$work/report.json" \
+  -r requirements.in -r requirements-dev.in
 
 # A build tag such as +cpu belongs to this machine. CUDA's own packages follow torch's CUDA build,
 # wherever pip chooses that.
@@ -20,7 +22,7 @@ python="$(find_python)"
 import json, sys
 found = [item["metadata"] for item in json.load(open(sys.argv[1]))["install"]]
 pins = {f"{item['name'].lower()}=={item['version'].partition('+')[0]}" for item in found}
-print("# requirements.in, resolved for Linux and Python 3.11 by launch/lock.sh: change that file.")
+print("# requirements.in and requirements-dev.in, resolved for Linux and Python 3.11: bash launch/lock.sh")
 print(*sorted(pin for pin in pins if not pin.startswith(("nvidia-", "cuda-", "triton="))), sep="\n")
 PYTHON
 cp "$work/lock" requirements.txt

@@ -177,7 +177,8 @@ def test_no_file_is_a_drawer():
 
 
 def dependencies() -> set[str]:
-    lines = (ROOT / "requirements.in").read_text().splitlines()
+    files = ("requirements.in", "requirements-dev.in")
+    lines = "".join((ROOT / file).read_text() for file in files).splitlines()
     names = {re.split(r"[\[=<>~ ]", line)[0] for line in lines if line and line[0] != "#"}
     roots = {n.replace("-", "_") for n in names}
     return roots | {"gin", "absl", "google", "optax", "orbax", "etils", "sklearn", "yaml"}

@@ -133,9 +133,10 @@ def test_the_lock_pins_every_requirement_and_names_no_index():
         if not line.startswith("#")
     )
     assert not [version for version in pins.values() if not version[0].isdigit() or "+" in version]
-    for line in (ROOT / "requirements.in").read_text().splitlines():
+    wanted = [(ROOT / f"requirements{kind}.in").read_text() for kind in ("", "-dev")]
+    for line in "".join(wanted).splitlines():
         if line.startswith("#"):
             continue
-        name, _, wanted = line.partition("==")
+        name, _, version = line.partition("==")
         found = {n.replace("_", "-"): v for n, v in pins.items()}[name.partition("[")[0]]
-        assert found == wanted or (found + ".").startswith(wanted.rstrip("*")), line
+        assert found == version or (found + ".").startswith(version.rstrip("*")), line

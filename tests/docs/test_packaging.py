@@ -1,0 +1,107 @@
+"""The project installs as a package, and every file that states its version agrees."""
+
+import importlib
+import importlib.metadata
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+import yaml
+
+from fakes.paths import ROOT
+
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
+PACKAGES = ("convert", "preflight", "report", "t5x", "tasks", "vocabulary")
+
+
+def test_the_version_is_the_same_everywhere():
+    version = PROJECT["version"]
+    headings = re.findall(
+        r"^## \[([\d.]+)\] - \d{4}-\d\d-\d\d$", read("CHANGELOG.md"), re.MULTILINE
+    )
+    assert headings[0] == version
+    assert yaml.safe_load(read("CITATION.cff"))["version"] == version
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def test_the_license_is_apache_and_its_name_is_the_same_everywhere():
+    text = read("LICENSE")
+    assert "Apache License" in text
+    assert "END OF TERMS AND CONDITIONS" in text
+    assert PROJECT["license"] == yaml.safe_load(read("CITATION.cff"))["license"] == "Apache-2.0"
+
+
+@pytest.mark.parametrize("name", PROJECT["scripts"])
+def test_an_entry_point_is_a_function_that_needs_no_argument(name):
+    module, _, function = PROJECT["scripts"][name].partition(":")
+    assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_the_hooks_run_the_linters_of_the_tests():
+    (local,) = yaml.safe_load(read(".pre-commit-config.yaml"))["repos"]
+    assert {hook["id"] for hook in local["hooks"]} == {"ruff", "ruff-format", "shellcheck"}
+
+
+def test_the_workflow_runs_both_commands():
+    jobs = yaml.safe_load(read(".github/workflows/ci.yml"))["jobs"].values()
+    commands = {step.get("run") for job in jobs for step in job["steps"]}
+    assert {"bash tests/run.sh", "bash launch/quickstart.sh"} <= commands
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> pathlib.Path:
+    """A folder that pip has installed an editable copy of the project into."""
+    copy = tmp_path_factory.mktemp("project")
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for pattern in ("*.toml", "*.in", "README.md", "LICENSE"):
+        for path in ROOT.glob(pattern):
+            shutil.copy(path, copy)
+    prefix = tmp_path_factory.mktemp("prefix")
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+    ]
+    done = subprocess.run(
+        [*pip, "--quiet", "--ignore-installed", "--prefix", prefix, "--editable", copy],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return prefix
+
+
+def test_it_installs_with_its_dependencies_and_extras(installed):
+    (folder,) = installed.glob("lib/python*/site-packages")
+    (found,) = importlib.metadata.distributions(path=[str(folder)])
+    required = found.requires or []
+    assert found.metadata["Name"] == PROJECT["name"]
+    assert found.version == PROJECT["version"]
+    assert any(line.startswith("jax[tpu]==") for line in required)
+    assert 'pytest; extra == "dev"' in required
+    assert set(PROJECT["scripts"]) <= {path.name for path in (installed / "bin").iterdir()}
+
+
+def test_an_installed_command_runs(installed):
+    done = subprocess.run(
+        [installed / "bin/t5x-report", "--help"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "MODEL_DIR" in done.stdout
