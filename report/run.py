@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from report.event_file import Events, Points, read
 from report.folder import File, Folder
 from report.history import History
 from report.series import Series, joined
+from t5x.monitoring.event_files import Events, Points, read_events
 
 _EVENTS, _LINES, _HISTORY = "events.out.tfevents.", "metrics.jsonl", "events.jsonl"
 # seqio names a metric after its task once more, or not.
@@ -70,10 +70,10 @@ def load(folder: Folder, cache: Cache | None = None) -> Run:
     cache, notes = cache or Cache(), []
     parts: dict[str, list[Events]] = {}
     for file in folder.files(_EVENTS):
-        events = cache(folder, file, read)
+        events = cache(folder, file, read_events)
         parts.setdefault(file.path.rpartition("/")[0] or "train", []).append(events)
-        if events.broken and not _is_end_of_write(events, file):
-            notes.append(f"{file.path}: {events.broken:,} of {file.size:,} bytes are broken.")
+        if events.damaged and not _is_end_of_write(events, file):
+            notes.append(f"{file.path}: {events.damaged:,} of {file.size:,} bytes are broken.")
     series, texts = _by_tag(parts)
     for place, found in _lines(folder, notes).items():
         for tag, points in found.items():  # where both were written they say the same
@@ -87,7 +87,7 @@ def load(folder: Folder, cache: Cache | None = None) -> Run:
 
 def _is_end_of_write(events: Events, file: File) -> bool:
     """A last record of a few bytes is one that is just being written."""
-    return events.broken < 16 < file.size
+    return events.damaged < 16 < file.size
 
 
 def _by_tag(parts: dict[str, list[Events]]):

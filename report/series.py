@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from report.event_file import Points
+from t5x.monitoring.event_files import Points
 
 _FIELDS = [field.name for field in dataclasses.fields(Points)]
 

@@ -4,10 +4,10 @@ curves = loss_curve(Path("runs/ro_t5x_tiny"))      # {"train": [(100, 5.9), …]
 python -m convert.run.loss_curve runs/ro_t5x_tiny  # 8.12 at step 100, 5.90 at step 1,000: …
 """
 
-import struct
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+
+from t5x.monitoring.event_files import read_events
 
 _TAGS = ("loss", "cross_ent_loss", "loss_per_nonpadding_target_token")
 
@@ -23,52 +23,15 @@ def event_files(run: Path) -> list[Path]:
     return found
 
 
-def _records(path: Path) -> Iterator[bytes]:
-    """The records of a TFRecord file: length (8 bytes), checksum (4), data, checksum (4)."""
-    with path.open("rb") as file:
-        while len(head := file.read(12)) == 12:
-            (length,) = struct.unpack("<Q", head[:8])
-            data = file.read(length)
-            if len(data) < length or len(file.read(4)) < 4:
-                return  # the run is still writing, or was cut
-            yield data
-
-
-def _value(value) -> float | None:
-    if value.HasField("simple_value"):
-        return value.simple_value
-    tensor = value.tensor
-    if tensor.float_val:
-        return tensor.float_val[0]
-    return (
-        struct.unpack("<f", tensor.tensor_content)[0] if len(tensor.tensor_content) == 4 else None
-    )
-
-
-def _points(path: Path) -> dict[str, dict[int, float]]:
-    from google.protobuf.message import DecodeError
-    from tensorboard.compat.proto import event_pb2
-
-    points: dict[str, dict[int, float]] = {}
-    for data in _records(path):
-        try:
-            event = event_pb2.Event.FromString(data)
-        except DecodeError:
-            break
-        for value in event.summary.value:
-            if value.tag in _TAGS and (number := _value(value)) is not None:
-                points.setdefault(value.tag, {})[event.step] = number
-    return points
-
-
 def loss_curve(run: Path, up_to: int | None = None) -> dict[str, list[tuple[int, float]]]:
     """(step, loss) by the folder below `run` that logged it, up to a step."""
     curves: dict[str, dict[int, float]] = {}
     for path in event_files(run):
-        points = _points(path)
-        tag = next((tag for tag in reversed(_TAGS) if tag in points), None)
+        scalars = read_events(path.read_bytes()).scalars
+        tag = next((tag for tag in reversed(_TAGS) if tag in scalars), None)
         if tag:
-            curves.setdefault(str(path.parent.relative_to(run)), {}).update(points[tag])
+            curve = zip(scalars[tag].steps, scalars[tag].values, strict=True)
+            curves.setdefault(str(path.parent.relative_to(run)), {}).update(curve)
     return {
         name: sorted((step, loss) for step, loss in found.items() if up_to is None or step <= up_to)
         for name, found in curves.items()

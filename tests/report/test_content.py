@@ -123,7 +123,7 @@ def test_checkpoints_are_left_aside_and_unchanged_files_are_read_once(tmp_path, 
     folder = made_runs.whole(tmp_path / "tiny")
     made_runs.event_file(folder / "checkpoint_5/events.out.tfevents.9", [("loss", 1, 1.0)])
     cache, reads = Cache(), []
-    monkeypatch.setattr("report.run.read", _counting(reads))
+    monkeypatch.setattr("report.run.read_events", _counting(reads))
     for _ in range(3):
         load(Folder(str(folder)), cache)
     assert len(reads) == 3  # training, validation, the task
@@ -133,9 +133,9 @@ def test_checkpoints_are_left_aside_and_unchanged_files_are_read_once(tmp_path, 
 
 
 def _counting(reads):
-    from report.event_file import read
+    from t5x.monitoring.event_files import read_events
 
-    return lambda data: reads.append(len(data)) or read(data)
+    return lambda data: reads.append(len(data)) or read_events(data)
 
 
 def test_many_lines_share_the_points_of_a_page(tmp_path):

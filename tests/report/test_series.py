@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from report.event_file import Points
 from report.series import Series, accumulated, joined, newest, thin
+from t5x.monitoring.event_files import Points
 
 
 def series(*rows):

@@ -10,7 +10,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util import tensor_util
 
 from fakes import made_runs
-from report.event_file import read
+from t5x.monitoring.event_files import read_events
 
 STEPS = [0, 1, 2, 127, 128, 300, 2**14, 2**31, 2**40]
 ROWS = [
@@ -39,12 +39,12 @@ def test_it_reads_what_tensorboard_reads(tmp_path, data):
         for value in event.summary.value:
             number = float(tensor_util.make_ndarray(value.tensor))
             theirs.add((value.tag, event.step, number, event.wall_time))
-    ours = read(data)
+    ours = read_events(data)
     assert flat(ours) == theirs == set(ROWS)
-    assert ours.broken == 0
+    assert ours.damaged == 0
 
 
-def test_older_scalars_and_texts_are_read(tmp_path):
+def test_older_scalars_and_texts_are_read_events(tmp_path):
     writer = EventFileWriter(str(tmp_path))
     for step in (1, 2):
         value = summary_pb2.Summary.Value(tag="old", simple_value=0.5 * step)
@@ -55,45 +55,45 @@ def test_older_scalars_and_texts_are_read(tmp_path):
     text.tensor.CopyFrom(tensor_util.make_tensor_proto("a = 1"))
     writer.add_event(event_pb2.Event(step=3, summary=summary_pb2.Summary(value=[text])))
     writer.close()
-    events = read(next(tmp_path.iterdir()).read_bytes())
+    events = read_events(next(tmp_path.iterdir()).read_bytes())
     assert flat(events) == {("old", 1, 0.5, 9.0), ("old", 2, 1.0, 9.0)}
     assert events.texts == {"config": [(3, "a = 1")]}
 
 
 def test_numbers_that_are_none_are_kept():
     rows = [("loss", 1, math.nan, 1.0), ("loss", 2, math.inf, 2.0), ("loss", 3, 1.0, 3.0)]
-    values = read(b"".join(made_runs.record(made_runs.scalar(*row)) for row in rows)).scalars
+    values = read_events(b"".join(made_runs.record(made_runs.scalar(*row)) for row in rows)).scalars
     assert np.isnan(values["loss"].values[0])
     assert values["loss"].values[1:] == [math.inf, 1.0]
 
 
 def test_an_end_that_is_being_written_hides_nothing_before_it(data):
     for end in range(len(data)):
-        events = read(data[:end])
+        events = read_events(data[:end])
         assert flat(events) <= set(ROWS)
-        assert events.broken <= 120
-    assert len(flat(read(data[:-1]))) == len(ROWS) - 1
+        assert events.damaged <= 120
+    assert len(flat(read_events(data[:-1]))) == len(ROWS) - 1
 
 
 def test_a_broken_byte_costs_its_record_and_nothing_else(data):
     for place in range(0, len(data), 3):
         broken = bytearray(data)
         broken[place] ^= 0xFF
-        events = read(bytes(broken))
+        events = read_events(bytes(broken))
         assert flat(events) <= set(ROWS)
         assert len(flat(events)) >= len(ROWS) - 1, place
-        assert events.broken > 0 or flat(events) == set(ROWS), place
+        assert events.damaged > 0 or flat(events) == set(ROWS), place
 
 
 @pytest.mark.parametrize("junk", [b"", b"\0" * 5, b"\0" * 5000, b"PK\x03\x04" * 1000])
 def test_what_is_no_event_file_gives_nothing(junk):
-    events = read(junk)
+    events = read_events(junk)
     assert not events.scalars
-    assert events.broken == len(junk)
+    assert events.damaged == len(junk)
 
 
 def test_after_junk_in_the_middle_it_goes_on(data):
     half = len(made_runs.record(made_runs.scalar(*ROWS[0])))
     first = data[: len(data) - half * 3]
-    events = read(first + b"junk" * 100 + data)
+    events = read_events(first + b"junk" * 100 + data)
     assert set(ROWS) == flat(events)

