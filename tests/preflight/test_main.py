@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fakes import planted
+from fakes import valid_run
 from fakes.paths import ROOT
 from preflight import checklist, results
 from preflight.aot import compiler as compiler_module
@@ -20,7 +20,7 @@ TINY = "gin/ro_t5x_tiny.gin"
 
 @pytest.fixture(autouse=True)
 def apart():
-    with planted.gin_apart():
+    with valid_run.gin_apart():
         yield
 
 

@@ -6,18 +6,18 @@ import math
 import numpy as np
 import pytest
 
-from fakes import made_runs
+from fakes import fake_runs
 from report.charts import charts_of
 from report.content import content, plain
 from report.folder import Folder
 from report.run import Cache, load
 
-NOW = made_runs.BEGIN + 2000
+NOW = fake_runs.BEGIN + 2000
 
 
 @pytest.fixture
 def loaded(tmp_path):
-    return load(Folder(str(made_runs.whole(tmp_path / "tiny"))))
+    return load(Folder(str(fake_runs.complete(tmp_path / "tiny"))))
 
 
 def chart(page, title):
@@ -60,10 +60,10 @@ def test_a_run_is_described(loaded):
 
 
 def test_runs_are_laid_over_each_other(tmp_path, loaded):
-    other = load(Folder(str(made_runs.whole(tmp_path / "other", loss=9.0))))
+    other = load(Folder(str(fake_runs.complete(tmp_path / "other", loss=9.0))))
     page = content([loaded, other], NOW)
     assert [line["run"] for line in chart(page, "Loss")["lines"]] == [0, 0, 1, 1, 0, 1]
-    same = load(Folder(str(made_runs.whole(tmp_path / "deep/tiny"))))
+    same = load(Folder(str(fake_runs.complete(tmp_path / "deep/tiny"))))
     names = [run["name"] for run in content([loaded, same], NOW)["runs"]]
     assert names == [loaded.path, same.path]
 
@@ -71,7 +71,7 @@ def test_runs_are_laid_over_each_other(tmp_path, loaded):
 def test_upstreams_own_runs_have_a_loss(tmp_path):
     """They log no loss a token where it is weighed otherwise."""
     train = {"loss": [(1, 9.0)], "learning_rate/current": [(1, 0.5)]}
-    folder = made_runs.run(tmp_path / "up", {"train": train})
+    folder = fake_runs.run(tmp_path / "up", {"train": train})
     page = content([load(Folder(str(folder)))], NOW)
     assert chart(page, "Loss")["lines"][0]["values"] == [9.0]
     assert chart(page, "Learning")["lines"][0]["values"] == [0.5]
@@ -87,7 +87,7 @@ def test_no_run_and_an_empty_one_are_pages_too(tmp_path):
 
 def test_it_is_json_even_of_numbers_that_are_none(tmp_path):
     loss = {"loss": [(1, math.nan), (2, math.inf), (3, 1 / 3)]}
-    page = content([load(Folder(str(made_runs.run(tmp_path / "r", {"train": loss}))))], NOW)
+    page = content([load(Folder(str(fake_runs.run(tmp_path / "r", {"train": loss}))))], NOW)
     assert chart(json.loads(json.dumps(page, allow_nan=False)), "Loss")["lines"][0]["values"] == [
         None,
         None,
@@ -97,7 +97,7 @@ def test_it_is_json_even_of_numbers_that_are_none(tmp_path):
 
 
 def test_lines_of_json_serve_where_there_are_no_event_files(tmp_path):
-    line = lambda **more: json.dumps({"time": made_runs.BEGIN, "folder": "train", **more})
+    line = lambda **more: json.dumps({"time": fake_runs.BEGIN, "folder": "train", **more})
     text = "\n".join([line(step=1, loss=5.0, z_loss=None), "cut sho", line(step=2, loss=4.0)])
     (tmp_path / "metrics.jsonl").write_text(text)
     tasks = tmp_path / "inference_eval/qa-metrics.jsonl"
@@ -111,23 +111,23 @@ def test_lines_of_json_serve_where_there_are_no_event_files(tmp_path):
 
 
 def test_a_broken_file_is_named_and_the_rest_is_shown(tmp_path):
-    folder = made_runs.whole(tmp_path / "tiny")
+    folder = fake_runs.complete(tmp_path / "tiny")
     path = folder / "train/events.out.tfevents.2.host"
-    made_runs.event_file(path, [("accuracy", 1100, 0.9, made_runs.BEGIN + 1100)], more=b"\0" * 99)
+    fake_runs.event_file(path, [("accuracy", 1100, 0.9, fake_runs.BEGIN + 1100)], more=b"\0" * 99)
     run = load(Folder(str(folder)))
     assert run.notes == [f"train/{path.name}: 99 of {path.stat().st_size} bytes are broken."]
     assert run.series["train"]["accuracy"].steps[-1] == 1100
 
 
 def test_checkpoints_are_left_aside_and_unchanged_files_are_read_once(tmp_path, monkeypatch):
-    folder = made_runs.whole(tmp_path / "tiny")
-    made_runs.event_file(folder / "checkpoint_5/events.out.tfevents.9", [("loss", 1, 1.0)])
+    folder = fake_runs.complete(tmp_path / "tiny")
+    fake_runs.event_file(folder / "checkpoint_5/events.out.tfevents.9", [("loss", 1, 1.0)])
     cache, reads = Cache(), []
     monkeypatch.setattr("report.run.read_events", _counting(reads))
     for _ in range(3):
         load(Folder(str(folder)), cache)
     assert len(reads) == 3  # training, validation, the task
-    made_runs.event_file(folder / "train/events.out.tfevents.2.host", [("loss", 1, 1.0)])
+    fake_runs.event_file(folder / "train/events.out.tfevents.2.host", [("loss", 1, 1.0)])
     load(Folder(str(folder)), cache)
     assert len(reads) == 4
 
@@ -141,7 +141,7 @@ def _counting(reads):
 def test_many_lines_share_the_points_of_a_page(tmp_path):
     steps = range(3000)
     tags = {f"t{i}": [(s, float(s % 7)) for s in steps] for i in range(3)}
-    run = load(Folder(str(made_runs.run(tmp_path / "r", {"train": tags}))))
+    run = load(Folder(str(fake_runs.run(tmp_path / "r", {"train": tags}))))
     for chart_ in charts_of([run]):
         assert 1000 < len(chart_.lines[0].series) <= 2500
 
@@ -150,7 +150,7 @@ def test_a_bucket_is_read_like_a_folder(tmp_path):
     """Through fsspec, as gs:// is; here one in memory."""
     import fsspec
 
-    local = made_runs.whole(tmp_path / "tiny")
+    local = fake_runs.complete(tmp_path / "tiny")
     fsspec.filesystem("memory").put(str(local), "/bucket/tiny", recursive=True)
     far, near = load(Folder("memory://bucket/tiny")), load(Folder(str(local)))
     assert Folder("memory://bucket/tiny").exists()

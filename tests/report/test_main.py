@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from fakes import made_runs
+from fakes import fake_runs
 from report import __main__ as door
 from report import page
 
 
 def test_a_page_is_one_file_with_its_data_in_it(tmp_path, capsys):
-    folder, out = made_runs.whole(tmp_path / "tiny"), tmp_path / "report.html"
+    folder, out = fake_runs.complete(tmp_path / "tiny"), tmp_path / "report.html"
     assert door.main([str(folder), "-o", str(out)]) == 0
     text = out.read_text()
     assert not re.search(r"""(src|href)\s*=\s*["'](?!#|data:)""", text)
@@ -31,7 +31,7 @@ def test_texts_cannot_break_out_of_the_data():
 
 def test_a_sentence_with_markup_stays_data(tmp_path):
     events = [{"event": "infill", "step": 1, "sentences": {"</script><b>": "{{script}} </script>"}}]
-    folder = made_runs.run(tmp_path / "r", {}, events)
+    folder = fake_runs.run(tmp_path / "r", {}, events)
     door.main([str(folder), "-o", str(tmp_path / "r.html")])
     text = (tmp_path / "r.html").read_text()
     assert "</script><b>" not in text
@@ -57,7 +57,7 @@ def test_bad_input_is_one_sentence(arguments, says, tmp_path, monkeypatch, capsy
 
 
 def test_a_picture_of_the_loss(tmp_path):
-    folder, out = made_runs.whole(tmp_path / "tiny"), tmp_path / "new/loss.png"
+    folder, out = fake_runs.complete(tmp_path / "tiny"), tmp_path / "new/loss.png"
     assert door.main([str(folder), "--png", str(out)]) == 0
     header = out.read_bytes()[:24]
     assert header[:8] == b"\x89PNG\r\n\x1a\n"
@@ -79,7 +79,7 @@ def test_watching_writes_anew_until_it_is_stopped(tmp_path, monkeypatch):
         assert seconds == 5
         seen.append(out.read_text())
         if len(seen) == 1:
-            made_runs.whole(tmp_path / "tiny")
+            fake_runs.complete(tmp_path / "tiny")
         else:
             raise KeyboardInterrupt
 
@@ -95,11 +95,11 @@ def test_watching_writes_anew_until_it_is_stopped(tmp_path, monkeypatch):
 @pytest.mark.parametrize("tags", [1, 25])
 def test_a_million_points_take_five_seconds_and_ten_megabytes(tags, tmp_path, capsys):
     rows = (
-        (f"metric/{n}" if n else "loss", step, step % 1000 / 7, made_runs.BEGIN + step)
+        (f"metric/{n}" if n else "loss", step, step % 1000 / 7, fake_runs.BEGIN + step)
         for step in range(1_000_000 // tags)
         for n in range(tags)
     )
-    made_runs.event_file(tmp_path / "long/train/events.out.tfevents.1.host", rows)
+    fake_runs.event_file(tmp_path / "long/train/events.out.tfevents.1.host", rows)
     started = time.process_time()
     assert door.main([str(tmp_path / "long"), "-o", str(tmp_path / "long.html")]) == 0
     seconds, size = time.process_time() - started, (tmp_path / "long.html").stat().st_size

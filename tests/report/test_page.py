@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fakes import made_runs
+from fakes import fake_runs
 from fakes.browser import CHROMIUM, Browser
 from report import __main__ as door
 from report import page
@@ -24,9 +24,12 @@ def browser():
 def pages(tmp_path_factory):
     """Paths of pages of no run, one run, two runs and a broken one, as addresses."""
     folder = tmp_path_factory.mktemp("pages")
-    tiny, other = made_runs.whole(folder / "tiny"), made_runs.whole(folder / "other", loss=9.0)
+    tiny, other = (
+        fake_runs.complete(folder / "tiny"),
+        fake_runs.complete(folder / "other", loss=9.0),
+    )
     broken = folder / "broken"
-    made_runs.event_file(broken / "train/events.out.tfevents.1", [("loss", 1, 5.0)], b"x" * 50)
+    fake_runs.event_file(broken / "train/events.out.tfevents.1", [("loss", 1, 5.0)], b"x" * 50)
     made = {}
     for name, runs in {"none": [], "one": [tiny], "two": [tiny, other], "broken": [broken]}.items():
         path = folder / f"{name}.html"
@@ -199,13 +202,13 @@ def test_a_broken_file_is_named(opened):
 
 def test_an_open_page_follows_its_run(browser, tmp_path):
     folder, path = tmp_path / "grows", tmp_path / "page.html"
-    made_runs.run(folder, {"train": {"loss": [(1, 5.0)]}})
+    fake_runs.run(folder, {"train": {"loss": [(1, 5.0)]}})
     show = lambda: page.write(page.html([load(Folder(str(folder)))], 0.0, reload=0.2), str(path))
     show()
     browser.open(path.as_uri())
     assert legend(browser) == "training 5"
     choose(browser, "log", True)
-    made_runs.run(folder, {"train": {"loss": [(1, 5.0), (2, 4.0)]}})
+    fake_runs.run(folder, {"train": {"loss": [(1, 5.0), (2, 4.0)]}})
     show()
     browser.wait("document.querySelector('.charts .legend')?.innerText.includes('4')")
     assert browser.run("document.getElementById('log').checked")  # as it was

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from fakes import planted, toy
+from fakes import toy, valid_run
 from preflight.aot import recipe, recipe_step, tpu_slices
 from preflight.aot.compiler import RunRequest, compile_decoding, compile_step
 from preflight.aot.cost_model import price
@@ -25,13 +25,13 @@ SPREAD = "partitioning.standard_logical_axis_rules.parameter_partitioning_dims"
 
 
 def test_a_batch_has_the_shapes_that_the_stream_gives():
-    run = planted.run("runs/none")
+    run = valid_run.run("runs/none")
     converter = run.model.FEATURE_CONVERTER_CLS
     stream = batches.TrainStream(run.train_dataset_cfg, converter, (0, 16), seed=0, shards=1)
     assert recipe_step.batch_shapes(run) == stream.global_batch
     stream.close()
     loose = dataclasses.replace(toy.data(), pack=False)
-    assert set(recipe_step.batch_shapes(planted.run("runs/none", train_dataset_cfg=loose))) == {
+    assert set(recipe_step.batch_shapes(valid_run.run("runs/none", train_dataset_cfg=loose))) == {
         "encoder_input_tokens",
         "decoder_input_tokens",
         "decoder_target_tokens",
@@ -83,7 +83,7 @@ def hold_against(figures, run, tpu):
 
 def test_the_tiny_model_compiles_for_a_v4_8(tmp_path):
     tpu = tpu_slices.find("v4-8")
-    with planted.gin_apart():
+    with valid_run.gin_apart():
         asked = Recipe(("gin/ro_t5x_tiny.gin",), (f"{SPREAD} = 1",))
         run = recipe.load(asked)
         figures = compile_step(RunRequest("v4-8", asked), cache=str(tmp_path))
@@ -108,7 +108,7 @@ def test_a_base_model_cut_down_compiles_for_a_v4_8():
     """Its layers are scanned, so twelve take no longer to compile than one."""
     tpu = tpu_slices.find("v4-8")
     asked = Recipe(("gin/ro_t5x_base.gin",), (*SMALL, f"{SPREAD} = 2"))
-    with planted.gin_apart():
+    with valid_run.gin_apart():
         run = recipe.load(asked)
         figures = compile_step(RunRequest("v4-8", asked))
         # Two devices share a copy, whose parameters lie spread over the two copies besides.
@@ -132,7 +132,7 @@ def test_the_base_model_compiles_for_a_v4_8(partitions):
     tpu = tpu_slices.find("v4-8")
     bindings = (f"partitioning.PjitPartitioner.num_partitions = {partitions}", f"{SPREAD} = 1")
     asked = Recipe(("gin/ro_t5x_base.gin",), bindings)
-    with planted.gin_apart():
+    with valid_run.gin_apart():
         run = recipe.load(asked)
         figures = compile_step(RunRequest("v4-8", asked))
         if partitions == 1:
@@ -155,7 +155,7 @@ def test_a_batch_that_does_not_fit_is_cured_on_the_compiler_itself(tmp_path):
     """Each of microbatches, remat and partitions is tried, and the cheapest that fits is named."""
     bindings = ("BATCH_SIZE = 65536", "network.T5Config.remat_policy = 'none'")
     asked = Recipe(("gin/ro_t5x_tiny.gin",), (*bindings, f"MODEL_DIR = '{tmp_path}'"))
-    with planted.gin_apart():
+    with valid_run.gin_apart():
         s = Subject(recipe.load(asked), tpu_slices.find("v4-8"))
         failed = attempt(asked, s.tpu)
         assert failed.error.limit == pytest.approx(s.tpu.chip.hbm)
@@ -167,7 +167,7 @@ def test_a_batch_that_does_not_fit_is_cured_on_the_compiler_itself(tmp_path):
 
 @pytest.mark.slow
 def test_what_decodes_at_an_evaluation_compiles_for_a_v4_8():
-    with planted.gin_apart():
+    with valid_run.gin_apart():
         asked = Recipe(("gin/ro_diacritics_tiny.gin",))
         run = recipe.load(asked)
         found = compile_decoding(RunRequest("v4-8", asked))

@@ -9,7 +9,7 @@ import math
 
 import pytest
 
-from fakes import planted
+from fakes import valid_run
 from preflight.aot import tpu_slices
 from preflight.aot.compiler import CompileError, Figures, OutOfMemory
 from preflight.aot.cost_model import price
@@ -86,11 +86,11 @@ def subject(rows=16, parts=1, remat="minimal", spread=1, tpu="v4-8"):
     from t5x.partitioning import PjitPartitioner
     from t5x.trainer import Trainer
 
-    data = dataclasses.replace(planted.TRAIN, batch_size=rows)
+    data = dataclasses.replace(valid_run.TRAIN, batch_size=rows)
     trainer = functools.partial(Trainer, learning_rate_fn=toy.rate, num_microbatches=parts)
     changes = {"train_dataset_cfg": data, "train_eval_dataset_cfg": None, "trainer_cls": trainer}
     changes["partitioner"] = PjitPartitioner(spread)
-    return planted.subject(tpu=tpu, model=planted.model(remat_policy=remat), **changes)
+    return valid_run.subject(tpu=tpu, model=valid_run.model(remat_policy=remat), **changes)
 
 
 # --- prices
@@ -168,13 +168,13 @@ def test_a_compiler_that_fails_otherwise_is_not_checked(monkeypatch):
 def test_decoding_needs_room_beside_the_training_state(monkeypatch, used, verdict):
     found = {"used_gib": used, "held_gib": 1.5, "compile_seconds": 9.0}
     monkeypatch.setattr(compiled_step, "compile_decoding", lambda request: found)
-    data = dataclasses.replace(planted.TRAIN, split="validation", batch_size=24)
+    data = dataclasses.replace(valid_run.TRAIN, split="validation", batch_size=24)
     row = judge(
         "decoding",
         compiled_step.decoding,
         RECIPE,
         V4_8,
-        planted.subject(infer_eval_dataset_cfg=data),
+        valid_run.subject(infer_eval_dataset_cfg=data),
     )
     assert row.verdict == verdict
     assert f"a batch of 24 at an evaluation: {used:.2f} GiB of" in row.figure
@@ -182,7 +182,7 @@ def test_decoding_needs_room_beside_the_training_state(monkeypatch, used, verdic
 
 
 def test_a_decoding_that_does_not_fit_or_compile_is_told(monkeypatch):
-    subject = planted.subject(infer_eval_dataset_cfg=planted.TRAIN)
+    subject = valid_run.subject(infer_eval_dataset_cfg=valid_run.TRAIN)
 
     def raising(error):
         def compile_decoding(request):

@@ -5,7 +5,7 @@ import functools
 
 import pytest
 
-from fakes import planted, toy
+from fakes import toy, valid_run
 from preflight import checklist
 from preflight.checks import config as checks
 from preflight.results import FAILS, OK, WARNING, judge
@@ -19,11 +19,11 @@ ALL = (checks.periods, checks.partitions, checks.batch, checks.task)
 
 @pytest.mark.parametrize("check", ALL)
 def test_without_fault_all_is_well(check, tmp_path):
-    assert judge("check", check, planted.subject(tmp_path)).verdict == OK
+    assert judge("check", check, valid_run.subject(tmp_path)).verdict == OK
 
 
 def save(**changes):
-    return CheckpointConfig(planted.saving(**changes))
+    return CheckpointConfig(valid_run.saving(**changes))
 
 
 def trainer(parts):
@@ -31,7 +31,7 @@ def trainer(parts):
 
 
 def best(metric):
-    return CheckpointConfig(planted.saving(keep_best=1, metric=metric))
+    return CheckpointConfig(valid_run.saving(keep_best=1, metric=metric))
 
 
 def late(**settings):
@@ -39,14 +39,14 @@ def late(**settings):
     rate = create_learning_rate_scheduler("constant * linear_warmup * decay_every", **settings)
     restore = RestoreCheckpointConfig("gs://bucket/checkpoint_1000000", "specific")
     return {
-        "checkpoint_cfg": CheckpointConfig(planted.saving(), restore),
+        "checkpoint_cfg": CheckpointConfig(valid_run.saving(), restore),
         "trainer_cls": functools.partial(Trainer, learning_rate_fn=rate),
         "total_steps": 1_000_100,
     }
 
 
 def data(**changes):
-    return dataclasses.replace(planted.TRAIN, **changes)
+    return dataclasses.replace(valid_run.TRAIN, **changes)
 
 
 FAULTS = [
@@ -64,7 +64,7 @@ FAULTS = [
     (checks.task, {"train_dataset_cfg": data(split="test")}, FAILS, "no split 'test'"),
     (checks.task, {"train_eval_dataset_cfg": data(split="test")}, WARNING, "not evaluated"),
     (checks.task, {"infer_eval_dataset_cfg": data()}, FAILS, "metric_fns"),
-    (checks.task, {"checkpoint_cfg": best(f"training_eval/{planted.TASK}/los")}, FAILS, "'loss'"),
+    (checks.task, {"checkpoint_cfg": best(f"training_eval/{valid_run.TASK}/los")}, FAILS, "'loss'"),
     (checks.task, {"eval_steps": 0}, FAILS, "EVAL_STEPS"),
     (
         checks.task,
@@ -77,21 +77,21 @@ FAULTS = [
 
 @pytest.mark.parametrize(("check", "changes", "verdict", "said"), FAULTS)
 def test_a_planted_fault_is_found(check, changes, verdict, said, tmp_path):
-    row = judge("check", check, planted.subject(tmp_path, **changes))
+    row = judge("check", check, valid_run.subject(tmp_path, **changes))
     assert row.verdict == verdict, row
     assert said in f"{row.figure} {row.to_set}"
 
 
 def test_a_task_that_is_not_there_is_the_fault_of_one_check(tmp_path):
     unknown = data(mixture_or_task_name="nowhere")
-    subject = planted.subject(tmp_path, train_dataset_cfg=unknown)
+    subject = valid_run.subject(tmp_path, train_dataset_cfg=unknown)
     found = {name: judge(name, check, subject).verdict for name, check in checklist.RUN}
     assert [name for name, verdict in found.items() if verdict == FAILS] == ["task"]
 
 
 def test_microbatches_are_those_of_the_trainer():
-    assert planted.subject(trainer_cls=trainer(4)).microbatches == 4
-    assert "1 at a time" in checks.batch(planted.subject(trainer_cls=trainer(4))).figure
+    assert valid_run.subject(trainer_cls=trainer(4)).microbatches == 4
+    assert "1 at a time" in checks.batch(valid_run.subject(trainer_cls=trainer(4))).figure
 
 
 def test_batch_and_partitions_are_judged_as_the_trainer_does(tmp_path):
@@ -103,7 +103,7 @@ def test_batch_and_partitions_are_judged_as_the_trainer_does(tmp_path):
             "trainer_cls": trainer(parts),
             "partitioner": PjitPartitioner(count),
         }
-        subject = planted.subject(tmp_path, "v3-8", **changes)
+        subject = valid_run.subject(tmp_path, "v3-8", **changes)
         found = {judge("check", c, subject).verdict for c in (checks.partitions, checks.batch)}
         try:
             subject.run.partitioner.check_batch(rows, parts, "batch")
@@ -114,10 +114,10 @@ def test_batch_and_partitions_are_judged_as_the_trainer_does(tmp_path):
 
 def test_steps_are_counted_from_where_the_run_starts():
     restore = RestoreCheckpointConfig("gs://bucket/checkpoint_1000000", "specific")
-    config = CheckpointConfig(planted.saving(), restore)
-    subject = planted.subject("runs/none", checkpoint_cfg=config, total_steps=1_000_100)
+    config = CheckpointConfig(valid_run.saving(), restore)
+    subject = valid_run.subject("runs/none", checkpoint_cfg=config, total_steps=1_000_100)
     assert (subject.first_step, subject.steps_left) == (1_000_000, 100)
-    early = planted.subject("runs/none", checkpoint_cfg=config, total_steps=500)
+    early = valid_run.subject("runs/none", checkpoint_cfg=config, total_steps=500)
     row = judge("check", checks.periods, early)
     assert row.verdict == FAILS
     assert "starts at step 1000000" in row.figure
@@ -128,7 +128,7 @@ def test_a_schedule_is_held_against_the_checkpoint_that_is_meant(tmp_path):
     (tmp_path / "run/checkpoint_2000/checkpoint").write_bytes(b"")
     for path, step in ((str(tmp_path / "run"), 2000), ("gs://bucket/run", None)):
         restore = RestoreCheckpointConfig(path, "latest")
-        config = CheckpointConfig(planted.saving(), restore)
-        assert planted.subject("runs/none", checkpoint_cfg=config).other_step == step
-    config = CheckpointConfig(planted.saving(), None)
-    assert planted.subject("runs/none", checkpoint_cfg=config).other_step == 0
+        config = CheckpointConfig(valid_run.saving(), restore)
+        assert valid_run.subject("runs/none", checkpoint_cfg=config).other_step == step
+    config = CheckpointConfig(valid_run.saving(), None)
+    assert valid_run.subject("runs/none", checkpoint_cfg=config).other_step == 0

@@ -6,7 +6,7 @@ import json
 import pytest
 import seqio
 
-from fakes import planted
+from fakes import valid_run
 from preflight import reachability
 from preflight.checks import corpus
 from preflight.checks import vocabulary as vocabularies
@@ -26,7 +26,7 @@ ALL = (
 
 @pytest.fixture(scope="module")
 def sound():
-    return planted.subject()
+    return valid_run.subject()
 
 
 @pytest.mark.parametrize("check", ALL, ids=lambda check: check.__name__)
@@ -67,7 +67,7 @@ def task():
         corpora.add(name, source, vocabulary, **settings)
         added.append(name)
         return {
-            "train_dataset_cfg": dataclasses.replace(planted.TRAIN, mixture_or_task_name=name),
+            "train_dataset_cfg": dataclasses.replace(valid_run.TRAIN, mixture_or_task_name=name),
             "train_eval_dataset_cfg": None,
         }
 
@@ -81,20 +81,20 @@ ROMANIAN = ["Ana are mere și pere, dar nu are nuci."] * 40
 
 def test_a_column_that_is_not_there_is_found(tmp_path, task):
     source = CorpusSource(folder(tmp_path, ROMANIAN, "body"))
-    row = judge("check", corpus.records_read, planted.subject(**task(source)))
+    row = judge("check", corpus.records_read, valid_run.subject(**task(source)))
     assert row.verdict == FAILS
     assert "body" in row.figure
 
 
 def test_a_corpus_that_is_not_there_is_found(tmp_path, task):
     source = CorpusSource(str(tmp_path / "nowhere"))
-    row = judge("check", corpus.records_read, planted.subject(**task(source)))
+    row = judge("check", corpus.records_read, valid_run.subject(**task(source)))
     assert row.verdict == FAILS
     assert "nowhere" in row.figure
 
 
 def test_offline_nothing_elsewhere_is_asked_for(task):
-    subject = planted.subject(offline=True, **task(CorpusSource("user/private")))
+    subject = valid_run.subject(offline=True, **task(CorpusSource("user/private")))
     for check in (corpus.records_read, corpus.shards, corpus.example, vocabularies.words):
         row = judge("check", check, subject)
         assert (row.verdict, "--offline" in row.figure) == (NOT_CHECKED, True)
@@ -114,7 +114,7 @@ def test_a_network_that_does_not_answer_is_no_fault_of_the_run(said, task, monke
 
     monkeypatch.setattr(CorpusSource, "peek", refuse)
     monkeypatch.setattr(CorpusSource, "list_files", refuse)
-    subject = planted.subject(**task(CorpusSource("user/private")))
+    subject = valid_run.subject(**task(CorpusSource("user/private")))
     for check in (corpus.records_read, corpus.shards, corpus.example, corpus.epochs):
         assert judge("check", check, subject).verdict == NOT_CHECKED
     assert len(asked) == 1  # and is waited for once
@@ -138,17 +138,17 @@ def test_where_a_corpus_lies(tmp_path):
     ],
 )
 def test_lengths_are_held_against_the_objective(lengths, verdict, said):
-    data = dataclasses.replace(planted.TRAIN, task_feature_lengths=lengths)
-    row = judge("check", corpus.fill, planted.subject(train_dataset_cfg=data))
+    data = dataclasses.replace(valid_run.TRAIN, task_feature_lengths=lengths)
+    row = judge("check", corpus.fill, valid_run.subject(train_dataset_cfg=data))
     assert row.verdict == verdict
     assert said in f"{row.figure} {row.to_set}"
 
 
 def test_fill_is_measured_where_the_objective_does_not_fix_it():
-    data = dataclasses.replace(planted.TRAIN, mixture_or_task_name="ro_mini_prefix_lm")
+    data = dataclasses.replace(valid_run.TRAIN, mixture_or_task_name="ro_mini_prefix_lm")
     lengths = {"inputs": 64, "targets": 64}
     data = dataclasses.replace(data, task_feature_lengths=lengths, pack=False)
-    row = judge("check", corpus.fill, planted.subject(train_dataset_cfg=data))
+    row = judge("check", corpus.fill, valid_run.subject(train_dataset_cfg=data))
     assert row.verdict == WARNING
     # Cut at a random place, a run of 64 leaves each side half empty.
     assert 0.3 < row.numbers["encoder"] < 0.7
@@ -166,14 +166,14 @@ def test_what_is_measured_is_what_the_objective_says(sound):
 def test_files_that_cannot_be_cut_are_too_few_for_many_shards(tmp_path, task):
     few = CorpusSource(files={"train": str(tmp_path / "train*"), "validation": "none"})
     (tmp_path / "train.csv").write_text("text\nAna are mere.\n")
-    row = judge("check", corpus.shards, planted.subject(tpu="v4-64", **task(few)))
+    row = judge("check", corpus.shards, valid_run.subject(tpu="v4-64", **task(few)))
     assert row.verdict == WARNING
     assert "1 file for 8 shards on 8 hosts" in row.figure
 
 
 def test_epochs_are_counted(tmp_path, task):
     source = CorpusSource(folder(tmp_path, ROMANIAN * 50, files=2))
-    subject = planted.subject(**task(source), total_steps=10)
+    subject = valid_run.subject(**task(source), total_steps=10)
     row = judge("check", corpus.epochs, subject)
     own = subject.require_vocabulary()
     tokens = 2 * 2000 * len(own.encode(ROMANIAN[0]))
@@ -181,20 +181,20 @@ def test_epochs_are_counted(tmp_path, task):
     run = subject.objective.lengths(128).tokens
     assert row.numbers["epochs"] == pytest.approx(10 * 16 * run / tokens, rel=0.01)
     assert row.verdict == OK
-    longer = planted.subject(**task(source), total_steps=10_000)
+    longer = valid_run.subject(**task(source), total_steps=10_000)
     assert judge("check", corpus.epochs, longer).verdict == WARNING
 
 
 def test_a_size_that_is_not_known_is_not_guessed(tmp_path, task):
     (tmp_path / "train.csv").write_text("text\nAna are mere.\n")
     source = CorpusSource(files={"train": str(tmp_path / "train.csv")})
-    row = judge("check", corpus.epochs, planted.subject(**task(source)))
+    row = judge("check", corpus.epochs, valid_run.subject(**task(source)))
     assert row.verdict == NOT_CHECKED
 
 
 def test_a_vocabulary_of_another_language_is_noticed(tmp_path, task):
     foreign = CorpusSource(folder(tmp_path, ["Ἄνδρα μοι ἔννεπε Μοῦσα πολύτροπον ὃς μάλα"] * 20))
-    row = judge("check", vocabularies.words, planted.subject(**task(foreign)))
+    row = judge("check", vocabularies.words, valid_run.subject(**task(foreign)))
     assert row.verdict == WARNING
     assert "VOCABULARY_FILE" in row.to_set
 
@@ -204,8 +204,8 @@ def test_a_vocabulary_of_another_language_is_noticed(tmp_path, task):
 
 def vocabulary_row(path, vocab_size=2048, offline=False, **task_changes):
     vocabulary = seqio.SentencePieceVocabulary(str(path), 0)
-    changes = {"model": planted.model(vocabulary, vocab_size=vocab_size), **task_changes}
-    return judge("check", vocabularies.vocabulary, planted.subject(offline=offline, **changes))
+    changes = {"model": valid_run.model(vocabulary, vocab_size=vocab_size), **task_changes}
+    return judge("check", vocabularies.vocabulary, valid_run.subject(offline=offline, **changes))
 
 
 def test_a_vocabulary_without_sentinels_at_its_end_is_found(tmp_path, task):
@@ -227,7 +227,7 @@ def test_a_model_with_too_few_or_too_many_rows_is_found():
 
 def test_a_vocabulary_that_is_missing_is_the_fault_of_one_check(tmp_path, task):
     source = CorpusSource(folder(tmp_path, ROMANIAN))
-    subject = planted.subject(**task(source, str(tmp_path / "none.model")))
+    subject = valid_run.subject(**task(source, str(tmp_path / "none.model")))
     assert judge("check", vocabularies.vocabulary, subject).verdict == FAILS
     for check in (vocabularies.words, corpus.example, corpus.epochs):
         row = judge("check", check, subject)
@@ -252,10 +252,10 @@ def test_a_vocabulary_that_is_not_there(tmp_path):
 
 
 def test_bytes_need_no_file():
-    data = dataclasses.replace(planted.TRAIN, mixture_or_task_name="ro_mini_byt5_span_corruption")
+    data = dataclasses.replace(valid_run.TRAIN, mixture_or_task_name="ro_mini_byt5_span_corruption")
     changes = {"train_dataset_cfg": data, "train_eval_dataset_cfg": None}
-    model = planted.model(seqio.ByteVocabulary(extra_ids=100), vocab_size=384)
-    subject = planted.subject(model=model, **changes)
+    model = valid_run.model(seqio.ByteVocabulary(extra_ids=100), vocab_size=384)
+    subject = valid_run.subject(model=model, **changes)
     assert judge("check", vocabularies.vocabulary, subject).verdict == OK
     assert judge("check", vocabularies.words, subject).verdict == OK
 
@@ -289,8 +289,8 @@ def test_pairs_are_measured_and_shown_as_the_task_makes_them(tmp_path):
     source = Rows(files={"train": str(path)}, columns={"inputs": "a", "targets": "b"})
     pairs.add("planted_pairs", source, MODEL, prefix="sumar: ")
     try:
-        data = dataclasses.replace(planted.TRAIN, mixture_or_task_name="planted_pairs")
-        subject = planted.subject(train_dataset_cfg=data, train_eval_dataset_cfg=None)
+        data = dataclasses.replace(valid_run.TRAIN, mixture_or_task_name="planted_pairs")
+        subject = valid_run.subject(train_dataset_cfg=data, train_eval_dataset_cfg=None)
         assert [judge("check", check, subject).verdict for check in ALL[:2]] == [OK, OK]
         inputs, targets = corpus.example(subject).text.splitlines()
         assert inputs.split() == ["inputs", "sumar:", *(["Ana", "are", "mere", "și", "pere."] * 8)]

@@ -7,7 +7,7 @@ import os
 import jax
 import pytest
 
-from fakes import planted, toy
+from fakes import toy, valid_run
 from preflight import reachability
 from preflight.aot import recipe_step
 from preflight.checks import storage
@@ -21,9 +21,9 @@ from t5x.checkpoints import Checkpointer
 def saved(tmp_path_factory):
     """A run's folder with a checkpoint at step 20."""
     folder = tmp_path_factory.mktemp("saved")
-    specs = recipe_step.state_on_one_device(planted.run(folder))
+    specs = recipe_step.state_on_one_device(valid_run.run(folder))
     state = toy.state(specs, step=20)
-    with Checkpointer(str(folder), planted.saving()) as checkpointer:
+    with Checkpointer(str(folder), valid_run.saving()) as checkpointer:
         checkpointer.save(20, layer_stacking.unstack_layers(state.state_dict()))
         checkpointer.wait()
     return folder
@@ -31,11 +31,11 @@ def saved(tmp_path_factory):
 
 def restoring(path, **settings):
     restore = RestoreCheckpointConfig(str(path), **{"mode": "specific", **settings})
-    return CheckpointConfig(planted.saving(), restore)
+    return CheckpointConfig(valid_run.saving(), restore)
 
 
 def row(check, *arguments, **changes):
-    return judge("check", check, planted.subject(*arguments, **changes))
+    return judge("check", check, valid_run.subject(*arguments, **changes))
 
 
 def test_a_run_of_its_own_goes_on(saved):
@@ -44,7 +44,7 @@ def test_a_run_of_its_own_goes_on(saved):
     assert "checkpoint_20" in found.figure
     found = row(storage.model_dir, saved)
     assert (found.verdict, "up to 20" in found.figure) == (OK, True)
-    assert planted.subject(saved).first_step == 20
+    assert valid_run.subject(saved).first_step == 20
 
 
 def test_a_new_run_starts_from_scratch(tmp_path):
@@ -59,13 +59,13 @@ def test_another_run_s_checkpoint_is_matched(saved, tmp_path):
 
 def test_a_checkpoint_of_another_shape_is_found(saved, tmp_path):
     config = restoring(saved / "checkpoint_20")
-    found = row(storage.start, tmp_path, checkpoint_cfg=config, model=planted.model(mlp_dim=64))
+    found = row(storage.start, tmp_path, checkpoint_cfg=config, model=valid_run.model(mlp_dim=64))
     assert found.verdict == FAILS
     assert "is of another shape" in found.figure
 
 
 def test_a_checkpoint_with_too_little_is_found(saved, tmp_path):
-    larger = planted.model(num_encoder_layers=2)
+    larger = valid_run.model(num_encoder_layers=2)
     config = restoring(saved / "checkpoint_20")
     assert row(storage.start, tmp_path, checkpoint_cfg=config, model=larger).verdict == FAILS
     config = restoring(saved / "checkpoint_20", fallback_to_scratch=True)
@@ -126,12 +126,12 @@ def test_a_folder_of_one_machine_is_no_place_for_four(tmp_path):
 
 
 def parameter_count(folder):
-    params = recipe_step.state_on_one_device(planted.run(folder)).state.params
+    params = recipe_step.state_on_one_device(valid_run.run(folder)).state.params
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
 def test_a_checkpoint_is_as_large_as_it_is_counted(saved):
-    counted = storage.checkpoint_bytes(planted.subject(saved))
+    counted = storage.checkpoint_bytes(valid_run.subject(saved))
     files = (p for p in (saved / "checkpoint_20" / "state").rglob("*") if p.is_file())
     parameters = 4 * parameter_count(saved)
     # Of arrays as small as these Adafactor keeps a whole second moment.
@@ -152,8 +152,8 @@ def test_a_checkpoint_is_as_large_as_it_is_counted(saved):
     ],
 )
 def test_kept_checkpoints_are_counted(save, kept, tmp_path):
-    config = CheckpointConfig(planted.saving(**save), None)
-    subject = planted.subject(tmp_path, checkpoint_cfg=config)
+    config = CheckpointConfig(valid_run.saving(**save), None)
+    subject = valid_run.subject(tmp_path, checkpoint_cfg=config)
     assert storage.kept(subject) == kept
     found = judge("check", storage.checkpoints, subject)
     assert found.numbers["bytes"] == kept * storage.checkpoint_bytes(subject)
@@ -161,19 +161,19 @@ def test_kept_checkpoints_are_counted(save, kept, tmp_path):
 
 
 def test_bfloat16_takes_half(tmp_path):
-    config = CheckpointConfig(planted.saving(dtype="bfloat16"), None)
-    half = storage.checkpoint_bytes(planted.subject(tmp_path, checkpoint_cfg=config))
-    whole = storage.checkpoint_bytes(planted.subject(tmp_path))
+    config = CheckpointConfig(valid_run.saving(dtype="bfloat16"), None)
+    half = storage.checkpoint_bytes(valid_run.subject(tmp_path, checkpoint_cfg=config))
+    whole = storage.checkpoint_bytes(valid_run.subject(tmp_path))
     assert whole - half == 2 * parameter_count(tmp_path)
 
 
 def test_a_full_disk_is_found(tmp_path, monkeypatch):
     usage = collections.namedtuple("Usage", "total used free")
-    each = storage.checkpoint_bytes(planted.subject(tmp_path))
+    each = storage.checkpoint_bytes(valid_run.subject(tmp_path))
     for free, verdict in ((3.9, FAILS), (4.1, WARNING), (5.0, OK)):
         found = usage(0, 0, free * each)
         monkeypatch.setattr(storage.shutil, "disk_usage", lambda path, found=found: found)
         assert row(storage.disk, tmp_path / "not" / "made").verdict == verdict
-    unsaved = dataclasses.replace(planted.saving(), period=None)
+    unsaved = dataclasses.replace(valid_run.saving(), period=None)
     config = CheckpointConfig(unsaved, None)
     assert row(storage.disk, tmp_path, checkpoint_cfg=config).verdict == OK

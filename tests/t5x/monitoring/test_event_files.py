@@ -9,12 +9,12 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util import tensor_util
 
-from fakes import made_runs
+from fakes import fake_runs
 from t5x.monitoring.event_files import read_events
 
 STEPS = [0, 1, 2, 127, 128, 300, 2**14, 2**31, 2**40]
 ROWS = [
-    (tag, step, value * (i + 1), made_runs.BEGIN + i)
+    (tag, step, value * (i + 1), fake_runs.BEGIN + i)
     for i, step in enumerate(STEPS)
     for tag, value in (("loss", 1.5), ("a/b", -0.25), ("ă", 3.0))
 ]
@@ -30,7 +30,7 @@ def flat(events):
 
 @pytest.fixture
 def data(tmp_path):
-    return made_runs.event_file(tmp_path / "events", ROWS).read_bytes()
+    return fake_runs.event_file(tmp_path / "events", ROWS).read_bytes()
 
 
 def test_it_reads_what_tensorboard_reads(tmp_path, data):
@@ -62,7 +62,7 @@ def test_older_scalars_and_texts_are_read_events(tmp_path):
 
 def test_numbers_that_are_none_are_kept():
     rows = [("loss", 1, math.nan, 1.0), ("loss", 2, math.inf, 2.0), ("loss", 3, 1.0, 3.0)]
-    values = read_events(b"".join(made_runs.record(made_runs.scalar(*row)) for row in rows)).scalars
+    values = read_events(b"".join(fake_runs.record(fake_runs.scalar(*row)) for row in rows)).scalars
     assert np.isnan(values["loss"].values[0])
     assert values["loss"].values[1:] == [math.inf, 1.0]
 
@@ -93,7 +93,7 @@ def test_what_is_no_event_file_gives_nothing(junk):
 
 
 def test_after_junk_in_the_middle_it_goes_on(data):
-    half = len(made_runs.record(made_runs.scalar(*ROWS[0])))
+    half = len(fake_runs.record(fake_runs.scalar(*ROWS[0])))
     first = data[: len(data) - half * 3]
     events = read_events(first + b"junk" * 100 + data)
     assert set(ROWS) == flat(events)

@@ -1,4 +1,4 @@
-"""A run without fault on the mini corpus, into which tests plant one, and gin kept to itself."""
+"""A valid run on the mini corpus, whose arguments tests change, and an isolated gin config."""
 
 import argparse
 import contextlib
@@ -25,7 +25,7 @@ assert tasks.romanian.RO_MINI  # its tasks are registered
 
 
 def model(vocabulary=None, **settings) -> models.EncoderDecoderModel:
-    """A network of one layer a side over the mini corpus's vocabulary."""
+    """Return a model of one encoder and one decoder layer with the mini corpus's vocabulary."""
     sizes = {"vocab_size": 2048, "emb_dim": 16, "num_heads": 2, "head_dim": 8, "mlp_dim": 32}
     layers = {"num_encoder_layers": 1, "num_decoder_layers": 1, "dropout_rate": 0.0}
     vocabulary = vocabulary or seqio.SentencePieceVocabulary("data/ro_mini/ro_mini.model", 0)
@@ -38,7 +38,7 @@ def model(vocabulary=None, **settings) -> models.EncoderDecoderModel:
 
 
 def run(model_dir, **changes) -> argparse.Namespace:
-    """Arguments of `train.train`."""
+    """Return the arguments of `train.train`, with `changes`."""
     arguments = {
         "model": model(),
         "train_dataset_cfg": TRAIN,
@@ -59,18 +59,18 @@ def run(model_dir, **changes) -> argparse.Namespace:
 
 
 def saving(**changes) -> SaveCheckpointConfig:
-    """Every ten steps, three kept."""
+    """Return the settings of a save every ten steps that keeps three checkpoints."""
     return SaveCheckpointConfig(**{"period": 10, "keep": 3, "save_dataset": True, **changes})
 
 
-def subject(model_dir="runs/planted", tpu="v4-8", offline=False, **changes) -> Subject:
-    """A run without fault, but for `changes`, on a slice."""
+def subject(model_dir="runs/valid_run", tpu="v4-8", offline=False, **changes) -> Subject:
+    """Return a valid run, with `changes`, on a slice."""
     return Subject(run(model_dir, **changes), tpu_slices.find(tpu), offline)
 
 
 @contextlib.contextmanager
 def gin_apart():
-    """An empty configuration, and nothing of it left behind."""
+    """Provide an empty gin configuration, and restore the previous one at the end."""
     names = ("_REGISTRY", "_INVERSE_REGISTRY", "_IMPORTS")
     kept = {name: getattr(gin.config, name) for name in names}
     gin.clear_config()
@@ -78,7 +78,7 @@ def gin_apart():
         setattr(gin.config, name, kept[name].copy())
     for selector, _ in list(gin.config._REGISTRY.items()):
         if selector.split(".")[0] in ("train_script", "eval_script", "infer_script"):
-            gin.config._REGISTRY.pop(selector)  # of another test
+            gin.config._REGISTRY.pop(selector)  # registered by another test
     try:
         yield
     finally:

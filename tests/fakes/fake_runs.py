@@ -1,4 +1,4 @@
-"""Folders as runs leave them, written in a moment: event files as TensorFlow writes them.
+"""Run folders as finished runs leave them, with event files as TensorFlow writes them.
 
 train = {"loss": [(100, 5.5), (200, 4.5)]}
 folder = run(tmp_path / "tiny", {"train": train}, events=[{"event": "start", "step": 0}])
@@ -21,13 +21,13 @@ def _masked(data: bytes) -> bytes:
 
 
 def record(message: bytes) -> bytes:
-    """A message with its length and checksums."""
+    """Return a message framed with its length and checksums."""
     length = struct.pack("<Q", len(message))
     return length + _masked(length) + message + _masked(message)
 
 
 def number(value: int) -> bytes:
-    """As protocol buffers write whole numbers."""
+    """Return an integer as a protocol buffer varint."""
     out = b""
     while value >= 0x80:
         out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
@@ -35,12 +35,12 @@ def number(value: int) -> bytes:
 
 
 def field(key: int, content: bytes) -> bytes:
-    """A field of bytes."""
+    """Return a length-delimited field."""
     return bytes([key << 3 | 2]) + number(len(content)) + content
 
 
 def scalar(tag: str, step: int, value: float, time: float = BEGIN) -> bytes:
-    """The message of a scalar, as TensorFlow 2 writes it."""
+    """Return the event message of a scalar, as TensorFlow 2 writes it."""
     tensor = b"\x08\x01" + field(2, b"") + field(4, struct.pack("<f", value))
     summary = field(1, field(1, tag.encode()) + field(8, tensor) + _AFTER)
     at = b"\x10" + number(step) if step else b""
@@ -48,7 +48,7 @@ def scalar(tag: str, step: int, value: float, time: float = BEGIN) -> bytes:
 
 
 def event_file(path: pathlib.Path, scalars: Iterable[tuple], more: bytes = b"") -> pathlib.Path:
-    """A file of (tag, step, value, time), `more` at its end."""
+    """Write an event file of (tag, step, value, time) rows, with the bytes `more` at its end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     first = b"\x09" + struct.pack("<d", BEGIN) + field(3, b"brain.Event:2")
     path.write_bytes(b"".join(map(record, [first, *(scalar(*row) for row in scalars)])) + more)
@@ -61,7 +61,7 @@ def run(
     events: Iterable[Mapping] = (),
     config: str | None = None,
 ) -> pathlib.Path:
-    """A MODEL_DIR: a point a second of step, events a minute apart where they have no time."""
+    """Write a MODEL_DIR. Step s is at BEGIN + s; events without a time are a minute apart."""
     for place, tags in series.items():
         rows = [(tag, s, v, BEGIN + s) for tag, points in tags.items() for s, v in points]
         event_file(folder / place / "events.out.tfevents.1.host", rows)
@@ -74,8 +74,8 @@ def run(
     return folder
 
 
-def whole(folder: pathlib.Path, loss: float = 8.0) -> pathlib.Path:
-    """A run with all there is: two starts, stalls, saves, infillings, a task's metrics."""
+def complete(folder: pathlib.Path, loss: float = 8.0) -> pathlib.Path:
+    """Write a run with every kind of event: two starts, stalls, saves, infillings, task metrics."""
     steps = range(100, 1001, 100)
     name = "loss_per_nonpadding_target_token"
     curve = [(s, loss * 100 / (s + 100) + 2) for s in steps]
