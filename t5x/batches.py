@@ -27,7 +27,7 @@ from t5x.input_pipeline import record_counts
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.packing import ConvertedRows, Rows
 from t5x.input_pipeline.shard_iterator import ENDINGS, TRUNCATED, Shard
-from t5x.multihost.broadcast import told_by_first
+from t5x.multihost.broadcast import broadcast_from_first
 from t5x.partitioning import PjitPartitioner
 
 SHARDS = 8  # virtual shards when the batch divides so; a power of two
@@ -427,14 +427,16 @@ def check_corpus(cfg: DatasetConfig, required: bool = True) -> None:
         for task in _tasks_with(cfg, "peek"):
             task.source.peek(cfg.split, 1)
 
-    told_by_first(look)
+    broadcast_from_first(look)
     _list_once(cfg)
 
 
 def _list_once(cfg: DatasetConfig) -> None:
     """In a pod, lets the first host list each corpus and tell the others."""
     tasks = _tasks_with(cfg, "adopt")
-    told = told_by_first(lambda: {task.name: task.source.listing(cfg.split) for task in tasks})
+    told = broadcast_from_first(
+        lambda: {task.name: task.source.listing(cfg.split) for task in tasks}
+    )
     for task in tasks:
         task.source.adopt(cfg.split, told[task.name])
 

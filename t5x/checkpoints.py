@@ -33,7 +33,7 @@ from t5x.checkpointing.layout import all_steps, dataset_folder, latest_checkpoin
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.checkpointing.reader import DIGESTS
 from t5x.checkpointing.restore import Restored, look, restore
-from t5x.multihost.broadcast import told_by_first
+from t5x.multihost.broadcast import broadcast_from_first
 
 __all__ = [
     "Checkpointer",
@@ -154,7 +154,7 @@ class Checkpointer:
         """
         self.wait()
         folder = layout.step_folder(self.run_folder, step)
-        if told_by_first(lambda: layout.kind(folder)):  # folders may show late
+        if broadcast_from_first(lambda: layout.kind(folder)):  # folders may show late
             logging.info("%s is there already and stays as it is.", folder)
             return False
         state_dict = self._rounded(state_dict)

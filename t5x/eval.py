@@ -12,9 +12,7 @@ last one evaluated in `generated_predictions.jsonl`; what the libraries said in 
 import sys
 
 if __name__ == "__main__":  # before any library is imported
-    if (
-        not __package__
-    ):  # started as `python t5x/eval.py`: import from the repository, not from t5x/
+    if not __package__:  # started as `python t5x/eval.py`
         sys.path[0] = sys.path[0].removesuffix("t5x")
     from t5x.cli import log_capture
 

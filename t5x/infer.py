@@ -16,9 +16,7 @@ libraries said is in `log_<shard>.txt`.
 import sys
 
 if __name__ == "__main__":  # before any library is imported
-    if (
-        not __package__
-    ):  # started as `python t5x/infer.py`: import from the repository, not from t5x/
+    if not __package__:  # started as `python t5x/infer.py`
         sys.path[0] = sys.path[0].removesuffix("t5x")
     from t5x.cli import log_capture
 

@@ -14,9 +14,7 @@ libraries said, `log_<host>.txt`.
 import sys
 
 if __name__ == "__main__":  # before any library is imported
-    if (
-        not __package__
-    ):  # started as `python t5x/precompile.py`: import from the repository, not from t5x/
+    if not __package__:  # started as `python t5x/precompile.py`
         sys.path[0] = sys.path[0].removesuffix("t5x")
     from t5x.cli import log_capture
 

@@ -10,9 +10,7 @@ newest whole checkpoint stands, data included, or starts. What it leaves in MODE
 import sys
 
 if __name__ == "__main__":  # before any library is imported
-    if (
-        not __package__
-    ):  # started as `python t5x/train.py`: import from the repository, not from t5x/
+    if not __package__:  # started as `python t5x/train.py`
         sys.path[0] = sys.path[0].removesuffix("t5x")
     from t5x.cli import log_capture
 
@@ -308,7 +306,7 @@ def open_stream(
         seed = cfg.seed
     stream = get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, seed)
     if jax.process_count() > 1:
-        startup_check.agree("data", startup_check.data_facts(stream.corpora))
+        startup_check.assert_same("data", startup_check.data_facts(stream.corpora))
     if start.dataset_folder:
         stream.restore(start.dataset_folder)
     elif start.is_own:

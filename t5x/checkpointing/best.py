@@ -18,7 +18,7 @@ from typing import Any
 from etils import epath
 
 from t5x.checkpointing import layout
-from t5x.multihost.broadcast import told_by_first
+from t5x.multihost.broadcast import broadcast_from_first
 
 RECORD = "best.json"
 KINDS = ("training_eval", "inference_eval")
@@ -58,7 +58,7 @@ class BestCheckpoints:
         """
         if not self.keep or self.metric.partition("/")[0] not in results:
             return False
-        return told_by_first(lambda: self._note(step, results))
+        return broadcast_from_first(lambda: self._note(step, results))
 
     def _note(self, step: int, results: Results) -> bool:
         kind, task, name = self.metric.split("/", 2)

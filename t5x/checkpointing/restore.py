@@ -21,7 +21,7 @@ from absl import logging
 from t5x.checkpointing import checksums, layout, reader
 from t5x.checkpointing.config import AssignmentMap, RestoreCheckpointConfig
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, LazyArray
-from t5x.multihost.broadcast import together
+from t5x.multihost.broadcast import raise_together
 
 _OPTIMIZER = "state/param_states/"
 # Arrays in flight at once: enough to keep a bucket busy, few enough for the host's memory.
@@ -91,7 +91,7 @@ def restore(
       DamagedCheckpoint: (a ValueError) its files cannot be read or hold not what was saved; on all
         hosts, wherever it was found.
     """
-    found = together(lambda: match(path, like, config), DamagedCheckpoint, ValueError)
+    found = raise_together(lambda: match(path, like, config), DamagedCheckpoint, ValueError)
     arrays, wanted, sources = found.arrays, found.wanted, found.sources
     reason = found.why_no_optimizer
     if reason:
@@ -272,7 +272,7 @@ def _read_all(
         with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
             return list(pool.map(read, sources.items()))
 
-    found = dict(zip(sources, together(read_mine, DamagedCheckpoint), strict=True))
+    found = dict(zip(sources, raise_together(read_mine, DamagedCheckpoint), strict=True))
     for name, array in found.items():
         if isinstance(array, jax.Array) and arrays[sources[name]].digest is not None:
             arrays[sources[name]].check(int(look(array)[0]))

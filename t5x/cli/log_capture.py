@@ -166,7 +166,7 @@ class _PropagatingLogger(logging.Logger):
     sys.stderr, which is the terminal.
     """
 
-    propagate = property(lambda self: True, lambda self, value: None)  # type: ignore[assignment]
+    propagate = property(lambda self: True, lambda self, value: None)
 
     def addHandler(self, handler: logging.Handler) -> None:
         """Ignore a handler that would write to the terminal."""

@@ -90,10 +90,11 @@ def join_others(values: flags.FlagValues) -> None:
         )
     if not (values.coordinator_address or on_tpu_machine()):
         return
-    place = startup_check.find_place(*given, values.roll_call_seconds)
-    startup_check.hold(place, startup_check.facts(gin.config_str()), values.roll_call_seconds)
-    told = given if values.coordinator_address else ()  # else the machine tells who they are
-    jax.distributed.initialize(*told, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
+    seconds = values.roll_call_seconds
+    worker = startup_check.find_worker(*given, seconds)
+    startup_check.wait_for_all(worker, startup_check.facts(gin.config_str()), seconds)
+    known = given if values.coordinator_address else (None, None, None)  # JAX detects them
+    jax.distributed.initialize(*known, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
 
 
 def on_tpu_machine() -> bool:

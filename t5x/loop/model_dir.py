@@ -59,7 +59,7 @@ class Start:
 
     def check_place(self) -> None:
         """Raises DamagedCheckpoint, on all hosts, if the place in the data is not as saved."""
-        if damage := broadcast.told_by_first(self._damage_of_place):
+        if damage := broadcast.broadcast_from_first(self._damage_of_place):
             raise checkpoints.DamagedCheckpoint(damage)
 
     def _damage_of_place(self) -> str | None:
@@ -81,10 +81,12 @@ def check_writable(model_dir: str, seconds: float = 30.0) -> None:
     Raises:
       ValueError: nothing can be written there, or the hosts of a pod do not share it.
     """
-    probe = f"{model_dir.rstrip('/')}/.probe-{broadcast.told_by_first(lambda: uuid.uuid4().hex)}"
+    probe = (
+        f"{model_dir.rstrip('/')}/.probe-{broadcast.broadcast_from_first(lambda: uuid.uuid4().hex)}"
+    )
     try:
-        broadcast.told_by_first(lambda: _make(model_dir, probe))
-        broadcast.together(lambda: _look_for(model_dir, probe, seconds), ValueError)
+        broadcast.broadcast_from_first(lambda: _make(model_dir, probe))
+        broadcast.raise_together(lambda: _look_for(model_dir, probe, seconds), ValueError)
     finally:
         if jax.process_index() == 0:
             with contextlib.suppress(tf.errors.OpError, OSError):  # what matters has been raised
@@ -139,7 +141,7 @@ def find_start(
     Raises:
       ValueError: what `restore` names is not there, or names several.
     """
-    own = broadcast.told_by_first(lambda: checkpoints.latest_checkpoint(model_dir))
+    own = broadcast.broadcast_from_first(lambda: checkpoints.latest_checkpoint(model_dir))
     if own:
         return Start(own, None, keeps_place)
     if restore is not None and restore.path:
@@ -162,7 +164,7 @@ def before(start: Start, damage: checkpoints.DamagedCheckpoint) -> Start:
         raise damage
     folder, name = os.path.split(start.path)
     step = layout.step_of(name)
-    steps = broadcast.told_by_first(lambda: layout.all_steps(folder))
+    steps = broadcast.broadcast_from_first(lambda: layout.all_steps(folder))
     steps = [other for other in steps if other < step]
     if not steps:
         raise checkpoints.DamagedCheckpoint(

@@ -19,7 +19,7 @@ from t5x.actions import EarlyStoppingAction, check_actions
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.gin_errors import nearest
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.multihost.broadcast import told_by_first
+from t5x.multihost.broadcast import broadcast_from_first
 
 SCOPES = {"training_eval": "train_eval", "inference_eval": "infer_eval"}
 KINDS = {"TRAIN_EVAL": "training_eval", "INFER_EVAL": "inference_eval"}  # by mode of an action
@@ -59,7 +59,7 @@ def check(
                 f"{choice.setting} is {choice.value!r}, but train.{scope}_dataset_cfg is None, so "
                 "it is never measured; set that one, or another metric."
             )
-        told_by_first(lambda choice=choice, scope=scope: _check(choice, scope, cfgs[scope]))
+        broadcast_from_first(lambda choice=choice, scope=scope: _check(choice, scope, cfgs[scope]))
 
 
 def choices(

@@ -36,7 +36,7 @@ from t5x.monitoring.event_log import RunLog, numbers
 from t5x.monitoring.metric_writers import Writers
 from t5x.monitoring.progress_bar import LOSS, Progress
 from t5x.monitoring.stall_detector import Stalls
-from t5x.multihost.broadcast import told_by_first
+from t5x.multihost.broadcast import broadcast_from_first
 from t5x.multihost.preemption import Interrupted, Interruption
 from t5x.train_state import from_disk, to_disk
 from t5x.trainer import Totals, Trainer
@@ -192,7 +192,7 @@ class TrainingRun:
 
     def _recall(self, step: int) -> bool:
         """Tells actions what was measured up to `step`; True if that had ended the run."""
-        return told_by_first(lambda: recall(self.actions, self.log.measured, step))
+        return broadcast_from_first(lambda: recall(self.actions, self.log.measured, step))
 
     def _missed(self, step: int) -> triggers.Stop | None:
         """The evaluation at `step`, where a kill or a notice has cut it short after the save."""
@@ -202,7 +202,7 @@ class TrainingRun:
         due = {"evaluate": stop.evaluate and self.eval_sets}
         due |= {"infer": stop.infer and self.infer_evaluator}
         kinds = [kind for kind, wanted in due.items() if wanted]
-        missed = told_by_first(lambda: self.log.saved_without(step, kinds))
+        missed = broadcast_from_first(lambda: self.log.saved_without(step, kinds))
         return dataclasses.replace(stop, log=False, save=False) if missed else None
 
     def _go_back(self, error: FloatingPointError) -> int:
@@ -215,7 +215,7 @@ class TrainingRun:
             raise error
         self._checkpointer.wait()
         self._note_save()
-        path = told_by_first(lambda: latest_checkpoint(self.model_dir))
+        path = broadcast_from_first(lambda: latest_checkpoint(self.model_dir))
         self._returns.append(path)
         if path is None or self._returns.count(path) > MOST_RETURNS:
             raise error

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a question asked between two steps, answered alike on every host.
+"""Turn Ctrl-C and SIGTERM into a question between two steps, with one answer on all hosts.
 
   with Interruption() as interruption:
       for step in steps:
@@ -6,66 +6,69 @@
           if interruption.requested():
               break              # save, then leave
 
-A second Ctrl-C ends the process at once. In a pod a notice to one host, be it a preemption's
-SIGTERM or a Ctrl-C, reaches all of them through JAX's coordination service, which names the
-question to which all answer yes: no host waits for another in order to ask.
+A second Ctrl-C ends the process at once.
 """
 
 import os
 import signal
 import threading
+from typing import Any
 
 import jax
 from jax.experimental import multihost_utils
 
+# In a pod any host may get the signal: a preemption's SIGTERM, or a Ctrl-C, which is turned into
+# one. JAX's coordination service then chooses a number, and every host answers yes to its question
+# of that number. So all stop at the same step, and no host waits for another in order to ask.
+
 
 class Interrupted(Exception):
-    """Raised out of what cannot be left by a question, an evaluation for instance."""
+    """Leaves a computation that runs between two questions, such as an evaluation."""
 
 
 class Interruption:
-    """Catches SIGINT and, on a single host, SIGTERM (in a pod JAX itself listens for it)."""
+    """Catches SIGINT and, on a single host, SIGTERM (in a pod JAX itself catches it)."""
 
-    ended_one = False  # whether a run of this process has been ended so
+    ended_one = False  # whether one has ended a run of this process
 
     def __init__(self):
         self.reason: str | None = None
-        self.ending = False  # True once `requested` has said so, on every host alike
-        self._asked = 0
-        self._before: dict[int, object] = {}
+        self.ending = False  # True once `requested` has returned True, on all hosts alike
+        self._questions = 0
+        self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> "Interruption":
         if threading.current_thread() is threading.main_thread():
-            watched = [signal.SIGINT]
+            caught = [signal.SIGINT]
             if jax.process_count() == 1:
-                watched.append(signal.SIGTERM)
-            self._before = {number: signal.signal(number, self._note) for number in watched}
+                caught.append(signal.SIGTERM)
+            self._handlers = {number: signal.signal(number, self._note) for number in caught}
         return self
 
     def __exit__(self, *_):
-        for number, handler in self._before.items():
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
     def _note(self, number: int, _) -> None:
         if self.reason is not None:
             raise KeyboardInterrupt
         self.reason = signal.Signals(number).name
-        if jax.process_count() > 1:  # JAX tells the other hosts of a SIGTERM, and of nothing else
+        if jax.process_count() > 1:  # JAX shares a SIGTERM with the other hosts, and nothing else
             os.kill(os.getpid(), signal.SIGTERM)
 
     def requested(self) -> bool:
-        """True when the run is to end here; all hosts must ask equally often."""
+        """Return whether the run is to end here; all hosts must ask equally often."""
         if self.ending:
             return True
-        self._asked += 1
+        self._questions += 1
         if jax.process_count() == 1:
             self.ending = self.reason is not None
-        elif multihost_utils.reached_preemption_sync_point(self._asked):
+        elif multihost_utils.reached_preemption_sync_point(self._questions):
             self.reason, self.ending = self.reason or "a preemption notice", True
         Interruption.ended_one |= self.ending
         return self.ending
 
     def ask(self) -> None:
-        """Raises Interrupted where `requested` says True."""
+        """Raise Interrupted if `requested`."""
         if self.requested():
             raise Interrupted

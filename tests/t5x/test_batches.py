@@ -269,15 +269,15 @@ def test_what_is_found_on_the_first_host_is_told_to_all(monkeypatch):
     def refuse():
         raise ValueError("no such corpus")
 
-    assert broadcast.told_by_first(lambda: {"a": [1, "ș"]}) == {"a": [1, "ș"]}
+    assert broadcast.broadcast_from_first(lambda: {"a": [1, "ș"]}) == {"a": [1, "ș"]}
     with pytest.raises(ValueError, match="no such corpus"):
-        broadcast.told_by_first(refuse)
+        broadcast.broadcast_from_first(refuse)
     monkeypatch.setattr(jax, "process_index", lambda: 1)
     monkeypatch.setattr(broadcast.multihost_utils, "broadcast_one_to_all", lambda _: wire.pop(0))
     never = lambda: pytest.fail("asked on another host")
-    assert broadcast.told_by_first(never) == {"a": [1, "ș"]}
+    assert broadcast.broadcast_from_first(never) == {"a": [1, "ș"]}
     with pytest.raises(ValueError, match="no such corpus"):
-        broadcast.told_by_first(never)
+        broadcast.broadcast_from_first(never)
 
 
 def test_a_position_in_another_corpus_or_pipeline_is_refused(tmp_path):

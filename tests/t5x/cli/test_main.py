@@ -39,9 +39,9 @@ def door(monkeypatch, tmp_path):
     monkeypatch.setattr(gin_utils, "run", lambda guarded: guarded([]))
     joined = lambda *args, heartbeat_timeout_seconds: calls.append(args)
     monkeypatch.setattr(jax.distributed, "initialize", joined)
-    monkeypatch.setattr(command_line.startup_check, "hold", lambda *held: None)
-    place = lambda *given: startup_check.Place("host:12", 4, 2)
-    monkeypatch.setattr(command_line.startup_check, "find_place", place)
+    monkeypatch.setattr(command_line.startup_check, "wait_for_all", lambda *held: None)
+    worker = lambda *given: startup_check.Worker("host:12", 4, 2)
+    monkeypatch.setattr(command_line.startup_check, "find_worker", worker)
     monkeypatch.setattr(command_line, "on_tpu_machine", lambda: False)
     (tmp_path / "a.gin").write_text(TEXT)
     monkeypatch.chdir(tmp_path)
@@ -88,21 +88,21 @@ def test_processes_join_before_main_begins(door, monkeypatch):
     door[1].clear()
     gin.clear_config()
     monkeypatch.setattr(command_line, "on_tpu_machine", lambda: True)
-    assert opened(door, "--gin_file=a.gin")[0] == ()
+    assert opened(door, "--gin_file=a.gin")[0] == (None, None, None)
 
 
 def test_processes_join_after_all_have_reported_the_same(door, monkeypatch):
     """With what gin has parsed; and one who is refused does not wait for the others in JAX."""
     held = []
 
-    def hold(place, facts, seconds):
-        held.append((place, facts["gin STEPS"], seconds))
+    def wait_for_all(worker, facts, seconds):
+        held.append((worker, facts["gin STEPS"], seconds))
         raise ValueError("another commit")
 
-    monkeypatch.setattr(command_line.startup_check, "hold", hold)
+    monkeypatch.setattr(command_line.startup_check, "wait_for_all", wait_for_all)
     with pytest.raises(ValueError, match="another commit"):
         opened(door, "--gin_file=a.gin", "--coordinator_address=host:12", "--roll_call_seconds=7")
-    assert held == [(startup_check.Place("host:12", 4, 2), "3", 7.0)]
+    assert held == [(startup_check.Worker("host:12", 4, 2), "3", 7.0)]
     assert door[1] == []
 
 

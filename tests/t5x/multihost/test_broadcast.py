@@ -1,4 +1,4 @@
-"""What all hosts do together, all of them do or none."""
+"""What all hosts do raise_together, all of them do or none."""
 
 import jax
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 from jax.experimental import multihost_utils
 
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
-from t5x.multihost.broadcast import together
+from t5x.multihost.broadcast import raise_together
 
 KINDS = (DamagedCheckpoint, ValueError)
 
@@ -17,7 +17,7 @@ def fail(error):
 
 @pytest.fixture
 def others(monkeypatch):
-    """What hosts 0 and 2 of three have to say, which see what host 1 says."""
+    """The codes of hosts 0 and 2 of three; the code of host 1 is appended."""
     said = []
 
     def gather(mine):
@@ -29,27 +29,27 @@ def others(monkeypatch):
     return said
 
 
-def test_alone_it_is_done_and_nobody_asked():
-    assert together(lambda: 7, *KINDS) == 7
+def test_a_single_host_asks_no_other():
+    assert raise_together(lambda: 7, *KINDS) == 7
     with pytest.raises(DamagedCheckpoint, match=r"^mine$"):
-        together(lambda: fail(DamagedCheckpoint("mine")), *KINDS)
+        raise_together(lambda: fail(DamagedCheckpoint("mine")), *KINDS)
 
 
-def test_where_all_are_well_each_has_its_own(others):
+def test_without_an_error_each_host_has_its_own_result(others):
     others += [0, 0]
-    assert together(lambda: 7, *KINDS) == 7
+    assert raise_together(lambda: 7, *KINDS) == 7
 
 
 @pytest.mark.parametrize(("code", "kind"), [(1, DamagedCheckpoint), (2, ValueError)])
-def test_what_fails_on_one_host_fails_on_all_as_the_same_kind(others, code, kind):
+def test_an_error_on_one_host_is_raised_on_all_as_the_same_kind(others, code, kind):
     others += [0, code]
-    with pytest.raises(kind, match="Host 2 of 3 could not go on; its own log") as raised:
-        together(lambda: 7, *KINDS)
+    with pytest.raises(kind, match="Host 2 of 3 failed; its own log") as raised:
+        raise_together(lambda: 7, *KINDS)
     assert type(raised.value) is kind
 
 
-def test_a_host_raises_what_it_found_itself(others):
+def test_a_host_raises_its_own_error(others):
     others += [0, 1]
     with pytest.raises(ValueError, match=r"^mine$"):
-        together(lambda: fail(ValueError("mine")), *KINDS)
+        raise_together(lambda: fail(ValueError("mine")), *KINDS)
     assert others[-1] == 2

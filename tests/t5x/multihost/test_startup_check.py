@@ -1,4 +1,4 @@
-"""Workers as real processes: who is missing or differs is named by all, and JAX starts after it."""
+"""Workers as real processes: all name the one that is missing or differs, then JAX starts."""
 
 import contextlib
 import socket
@@ -10,7 +10,14 @@ import pytest
 
 from fakes.paths import ROOT
 from t5x.multihost import startup_check
-from t5x.multihost.startup_check import Place, data_facts, difference, facts, find_place, hold
+from t5x.multihost.startup_check import (
+    Worker,
+    data_facts,
+    difference,
+    facts,
+    find_worker,
+    wait_for_all,
+)
 
 _WORKER = """
 import sys
@@ -19,15 +26,15 @@ from t5x.multihost import startup_check
 
 port, count, index, commit, seconds = sys.argv[2], *map(int, sys.argv[3:5]), *sys.argv[5:7]
 try:
-    place = startup_check.Place(f"127.0.0.1:{port}", count, index)
+    worker = startup_check.Worker(f"127.0.0.1:{port}", count, index)
     print("started", flush=True)
     sys.stdin.readline()  # its seconds begin when all have started
-    startup_check.hold(place, {"commit": commit}, float(seconds))
+    startup_check.wait_for_all(worker, {"commit": commit}, float(seconds))
     if len(sys.argv) > 7:
         import jax
-        jax.distributed.initialize(place.address, count, index)
-        startup_check.agree("data", {"data of a_task": sys.argv[7]})
-    print("all are there")
+        jax.distributed.initialize(worker.address, count, index)
+        startup_check.assert_same("data", {"data of a_task": sys.argv[7]})
+    print("all have started")
 except (RuntimeError, ValueError) as error:
     print(f"{type(error).__name__}: {error}")
 """
@@ -39,7 +46,7 @@ def free_port():
 
 
 def meet(count, commits, seconds=60, data=None):
-    """What each of the workers that come says, by index; worker 0 comes last."""
+    """Return the output of each worker by index; worker 0 starts last."""
     port, running = free_port(), {}
     for index in sorted(commits, reverse=True):
         words = [
@@ -66,12 +73,12 @@ def meet(count, commits, seconds=60, data=None):
     }
 
 
-def test_workers_that_are_alike_go_on():
+def test_workers_with_the_same_facts_continue():
     said = meet(4, dict.fromkeys(range(4), "abc"))
-    assert said == dict.fromkeys(range(4), "all are there")
+    assert said == dict.fromkeys(range(4), "all have started")
 
 
-def test_a_missing_worker_is_named_by_all_that_are_there():
+def test_a_missing_worker_is_named_by_all_that_have_started():
     said = meet(4, {0: "abc", 1: "abc", 2: "abc"}, seconds=6)
     assert len(set(said.values())) == 1
     sentence = said[2]
@@ -94,63 +101,63 @@ def test_another_commit_is_refused_by_all_with_both_values():
     assert said[1].startswith("ValueError: commit is abc on workers 0, 1 and def on worker 2; run ")
 
 
-def test_then_jax_starts_on_the_same_port_and_compares_the_data():
+def test_jax_then_starts_on_the_same_port_and_compares_the_data():
     said = meet(2, {0: "abc", 1: "abc"}, data={0: "12 files", 1: "11 files"})
     assert len(set(said.values())) == 1
     expected = "ValueError: data of a_task is 12 files on worker 0 and 11 files on worker 1; let "
     assert said[0].startswith(expected)
 
 
-def test_strangers_and_restarted_workers_do_no_harm():
-    """A port is looked at by others; and a worker that was killed while it waited comes again."""
-    place = Place(f"127.0.0.1:{free_port()}", 3, 2)
-    words = (ROOT, place.host_and_port[1], 3, 0, "abc", 60)
+def test_other_clients_and_restarted_workers_do_no_harm():
+    """Anything may connect to the port, and a restarted worker reports again."""
+    worker = Worker(f"127.0.0.1:{free_port()}", 3, 2)
+    words = (ROOT, worker.port, 3, 0, "abc", 60)
     command = [sys.executable, "-c", _WORKER, *map(str, words)]
     first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     with contextlib.ExitStack() as opened:
         strangers = ("GET / HTTP/1.1", '[7, {"commit": "abc"}]', '"all"')
         for line in (*strangers, '[1, {"commit": "old"}]', '[1, {"commit": "abc"}]'):
-            opened.enter_context(connected(place)).sendall(line.encode() + b"\n")
-        hold(place, {"commit": "abc"}, 60)
-    assert first.communicate(timeout=240)[0] == "started\nall are there\n"
+            opened.enter_context(connected(worker)).sendall(line.encode() + b"\n")
+        wait_for_all(worker, {"commit": "abc"}, 60)
+    assert first.communicate(timeout=240)[0] == "started\nall have started\n"
 
 
-def connected(place):
+def connected(worker):
     end = time.monotonic() + 240
     while time.monotonic() < end:
         with contextlib.suppress(OSError):
-            return socket.create_connection(place.host_and_port)
+            return socket.create_connection((worker.host, worker.port))
         time.sleep(0.02)
 
 
-def test_a_port_that_is_taken_is_a_sentence():
+def test_a_port_in_use_is_a_clear_error():
     with socket.create_server(("", 0)) as server:
-        place = Place(f"127.0.0.1:{server.getsockname()[1]}", 2, 0)
-        with pytest.raises(RuntimeError, match="another run may still be going on there"):
-            hold(place, {}, 1)
+        worker = Worker(f"127.0.0.1:{server.getsockname()[1]}", 2, 0)
+        with pytest.raises(RuntimeError, match="another run may still be active there"):
+            wait_for_all(worker, {}, 1)
 
 
-def test_one_worker_waits_for_nobody():
-    hold(Place("nowhere:1", 1, 0), {}, 0)
+def test_a_single_worker_does_not_wait():
+    wait_for_all(Worker("nowhere:1", 1, 0), {}, 0)
 
 
-def test_a_place_is_what_was_given_or_what_the_machine_tells(monkeypatch):
-    assert find_place("a:1", 4, 2, 60) == Place("a:1", 4, 2)
+def test_a_worker_is_given_by_flags_or_detected(monkeypatch):
+    assert find_worker("a:1", 4, 2, 60) == Worker("a:1", 4, 2)
     with pytest.raises(ValueError, match="set --coordinator_address=HOST:PORT, --process_count=N"):
-        find_place("a:1", None, None, 60)
+        find_worker("a:1", None, None, 60)
     from jax._src import clusters
 
-    told = lambda *given: ("b:8482", 8, 3, None)
-    asked = "auto_detect_unset_distributed_params"
-    monkeypatch.setattr(clusters.ClusterEnv, asked, staticmethod(told))
-    assert find_place(None, None, None, 60) == Place("b:8482", 8, 3)
+    detected = lambda *given: ("b:8482", 8, 3, None)
+    method = "auto_detect_unset_distributed_params"
+    monkeypatch.setattr(clusters.ClusterEnv, method, staticmethod(detected))
+    assert find_worker(None, None, None, 60) == Worker("b:8482", 8, 3)
 
     def hangs(*given):
         raise RuntimeError("Failed to recognize coordinator address b")
 
-    monkeypatch.setattr(clusters.ClusterEnv, asked, staticmethod(hangs))
+    monkeypatch.setattr(clusters.ClusterEnv, method, staticmethod(hangs))
     with pytest.raises(RuntimeError, match="Worker 0 has no address within 60 s"):
-        find_place(None, None, None, 60)
+        find_worker(None, None, None, 60)
 
 
 # --- what is compared
@@ -179,7 +186,7 @@ def test_a_worker_that_cannot_read_its_files_says_so():
     assert "/data/a.jsonl" in data_facts(corpora)["data on the disk"]
 
 
-def test_code_that_is_no_clone_is_no_error(monkeypatch, tmp_path):
+def test_code_outside_a_git_clone_is_no_error(monkeypatch, tmp_path):
     monkeypatch.setattr(startup_check, "ROOT", tmp_path)
     assert facts("")["commit"] == "none, the code is no git clone"
 
@@ -187,7 +194,7 @@ def test_code_that_is_no_clone_is_no_error(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("reports", "expected"),
     [
-        ([{"commit": "a"}, {"commit": "a"}], None),
+        ([{"commit": "a"}, {"commit": "a"}], ""),
         (
             [{"commit": "a", "gin A": "1"}, {"commit": "a", "gin A": "2"}],
             "gin A is 1 on worker 0 and 2 on worker 1; start all of them by the same command, ",
@@ -204,4 +211,4 @@ def test_code_that_is_no_clone_is_no_error(monkeypatch, tmp_path):
 )
 def test_the_first_difference_is_named_with_all_its_values(reports, expected):
     found = difference(reports)
-    assert found == expected or found.startswith(expected)
+    assert found.startswith(expected) if expected else found == ""
