@@ -25,7 +25,8 @@ import tensorflow as tf
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from t5x.batches import DatasetConfig, TrainStream  # noqa: E402
+from t5x.batches import TrainStream  # noqa: E402
+from t5x.input_pipeline.config import DatasetConfig  # noqa: E402
 from tasks import corpora, vocabularies  # noqa: E402
 from tasks.objectives import span_corruption  # noqa: E402
 from tasks.sources import CorpusSource  # noqa: E402
@@ -159,10 +160,10 @@ def print_stages(seconds: float, batch_size: int) -> None:
 
 def _cost(iterator: Iterator, source: CorpusSource, seconds: float) -> float:
     next(iterator)
-    read, start, busy = source.tally.counts()["read"], time.monotonic(), time.process_time()
+    read, start, busy = source.counter.counts()["read"], time.monotonic(), time.process_time()
     while time.monotonic() - start < seconds:
         next(iterator)
-    return (time.process_time() - busy) / (source.tally.counts()["read"] - read) * 1e6
+    return (time.process_time() - busy) / (source.counter.counts()["read"] - read) * 1e6
 
 
 def _drain(window):

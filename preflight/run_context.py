@@ -24,6 +24,7 @@ from preflight.results import NotChecked
 from t5x import batches
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import checkpoint_paths
+from t5x.input_pipeline.config import DatasetConfig
 from tasks.objectives import registry
 from tasks.sources import CorpusSource
 
@@ -65,12 +66,12 @@ class Subject:
         self._answers: dict[str, tuple[Any, Exception | None]] = {}
 
     @property
-    def data(self) -> batches.DatasetConfig:
+    def data(self) -> DatasetConfig:
         """What is trained on."""
         return self.run.train_dataset_cfg
 
     @property
-    def datasets(self) -> dict[str, batches.DatasetConfig]:
+    def datasets(self) -> dict[str, DatasetConfig]:
         """All that the run reads, by gin scope."""
         scopes = ("train", "train_eval", "infer_eval")
         found = {scope: getattr(self.run, f"{scope}_dataset_cfg") for scope in scopes}
@@ -117,7 +118,7 @@ class Subject:
         """Steps from there to the end."""
         return max(self.run.total_steps - self.first_step, 0)
 
-    def tasks(self, cfg: batches.DatasetConfig) -> list[seqio.Task]:
+    def tasks(self, cfg: DatasetConfig) -> list[seqio.Task]:
         """The tasks of a dataset.
 
         Raises:

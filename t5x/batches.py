@@ -14,7 +14,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -25,9 +25,9 @@ from absl import logging
 
 from t5x.input_pipeline import record_counts
 from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.corpora import identities, resumable_source
 from t5x.input_pipeline.packing import ConvertedRows, Rows
 from t5x.input_pipeline.shard_iterator import ENDINGS, TRUNCATED, Shard
-from t5x.multihost.broadcast import broadcast_from_first
 from t5x.partitioning import PjitPartitioner
 
 SHARDS = 8  # virtual shards when the batch divides so; a power of two
@@ -193,25 +193,20 @@ class TrainStream(Iterator[Batch]):
         )
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """What this process has read and skipped since it started: {task: {name: count}}."""
-        tasks, none = seqio.get_subtasks(self.cfg.provider), lambda _: {}
-        counts = {t.name: getattr(t.source, "counts", none)(self.cfg.split) for t in tasks}
-        found = {name: values for name, by in counts.items() for values in by.values()}
-        if found:
-            truncated = sum(shard.truncated for shard in self._shards)
-            found.setdefault(self.cfg.provider.name, {})[TRUNCATED] = truncated
-        return found
+        """Return what this process has read since its start: {corpus: {name: count}}."""
+        sources = filter(None, map(resumable_source, seqio.get_subtasks(self.cfg.provider)))
+        counts = {source.name: source.record_counts(self.cfg.split) for source in sources}
+        if counts:
+            counts.setdefault(self.cfg.provider.name, {})[TRUNCATED] = self._truncated
+        return counts
 
-    def told(self) -> list[str]:
-        """What was read, left out and cut, each record counted once; a line a task."""
-        return record_counts.lines(self.cfg, truncated=sum(s.truncated for s in self._shards))
+    @property
+    def _truncated(self) -> int:
+        return sum(shard.truncated for shard in self._shards)
 
-    def corpora(self) -> dict[str, Any]:
-        """What each task reads, where its source can tell: {task: {"revision": …, …}}."""
-        return {
-            task.name: task.source.identity(self.cfg.split)
-            for task in _tasks_with(self.cfg, "identity")
-        }
+    def data_summary(self) -> list[str]:
+        """Return a line per task on what was read, skipped and cut, each record counted once."""
+        return record_counts.summaries(self.cfg, truncated=self._truncated)
 
     def save(self, folder: str) -> None:
         """Writes the position of every shard of this host into `folder`.
@@ -229,7 +224,7 @@ class TrainStream(Iterator[Batch]):
         if self.indices[0] == 0:
             about = {"form": FORM, "seed": self.seed, "shards": self.count}
             with tf.io.gfile.GFile(f"{folder}/stream.json", "w") as file:
-                file.write(json.dumps({**about, "corpora": self.corpora()}))
+                file.write(json.dumps({**about, "corpora": identities(self.cfg)}))
 
     def restore(self, folder: str) -> None:
         """Goes to the position saved in `folder`.
@@ -250,7 +245,7 @@ class TrainStream(Iterator[Batch]):
                 f"{folder} holds the position of {saved['shards']} virtual shards and this run has "
                 f"{self.count}; keep DatasetConfig.batch_size and the number of hosts, or {anew}"
             )
-        for name, now in self.corpora().items():
+        for name, now in identities(self.cfg).items():
             before = saved.get("corpora", {}).get(name, now)
             if before != now:
                 raise ValueError(
@@ -276,22 +271,6 @@ class TrainStream(Iterator[Batch]):
             shard.close()
 
 
-def _tasks_with(cfg: DatasetConfig, method: str) -> list[seqio.Task]:
-    """Those tasks of `cfg` that have its split and whose source has a method of this name.
-
-    None where caches are read: then no source is.
-    """
-    return (
-        []
-        if cfg.use_cached
-        else [
-            task
-            for task in seqio.get_subtasks(cfg.provider)
-            if hasattr(getattr(task, "source", None), method) and cfg.split in (task.splits or ())
-        ]
-    )
-
-
 def saved_stream(folder: str | None) -> dict[str, Any] | None:
     """Seed, shards and corpora saved in a checkpoint's dataset folder, None without one."""
     path = f"{folder}/stream.json"
@@ -299,18 +278,6 @@ def saved_stream(folder: str | None) -> dict[str, Any] | None:
         return None
     with tf.io.gfile.GFile(path) as file:
         return json.loads(file.read())
-
-
-def pin(cfg: DatasetConfig, saved: Mapping[str, Any]) -> None:
-    """Lets each corpus be read at the revision that `saved_stream` has found.
-
-    Must come before the stream is made. Sources without revisions are left alone.
-    """
-    for task in _tasks_with(cfg, "pin"):
-        revision = saved.get("corpora", {}).get(task.name, {}).get("revision")
-        if revision:
-            task.source.pin(revision)
-    _list_once(cfg)
 
 
 def eval_sets(
@@ -341,111 +308,3 @@ def eval_sets(
         stream.close()
         logging.info("Read %s in %.1f s.", task.name, time.monotonic() - started)
     return sets
-
-
-def verify_matching_vocabs(cfg: DatasetConfig, model: Any) -> None:
-    """Refuses a task whose vocabularies are not the model's, or do not fit its embedding.
-
-    Raises:
-      ValueError: says which, with the number of ids on both sides.
-    """
-    features = cfg.provider.output_features
-    for feature, vocabulary, side in (
-        ("inputs", model.input_vocabulary, "input_vocabulary"),
-        ("targets", model.output_vocabulary, "output_vocabulary"),
-    ):
-        task_vocabulary = features[feature].vocabulary
-        size = max(vocabulary_size(task_vocabulary), vocabulary_size(vocabulary))
-        if task_vocabulary != vocabulary:
-            raise ValueError(
-                f"Task {cfg.provider.name} encodes {feature!r} with {task_vocabulary} but "
-                f"EncoderDecoderModel.{side} is {vocabulary}; bind both to the same vocabulary."
-            )
-        rows = getattr(getattr(model.module, "config", None), "vocab_size", None)
-        if rows is not None and size > rows:
-            raise ValueError(
-                f"The vocabulary {vocabulary} has {size} ids but network.T5Config.vocab_size is "
-                f"{rows}, so some ids have no embedding; set it to {-(-size // 128) * 128}."
-            )
-
-
-def vocabulary_size(vocabulary: seqio.Vocabulary) -> int:
-    """Number of ids, which loads the vocabulary.
-
-    Raises:
-      ValueError: its file cannot be read.
-    """
-    try:
-        return vocabulary.vocab_size
-    except (tf.errors.OpError, OSError) as error:
-        raise ValueError(
-            f"The vocabulary file {vocabulary.sentencepiece_model_file} cannot be read "
-            f"({str(error).splitlines()[0]}); set "
-            "seqio.SentencePieceVocabulary.sentencepiece_model_file to a copy that can."
-        ) from error
-
-
-def feature_shapes(cfg: DatasetConfig) -> dict[str, tuple[int, int]]:
-    """Shapes of the ids of a global batch.
-
-    Raises:
-      ValueError: a feature length is missing or not positive.
-    """
-    shapes = {}
-    for feature, side in (("inputs", "encoder"), ("targets", "decoder")):
-        length = (cfg.task_feature_lengths or {}).get(feature)
-        if not isinstance(length, int) or length < 1:
-            raise ValueError(
-                f"TASK_FEATURE_LENGTHS[{feature!r}] is {length!r}; set it to a positive number of "
-                "tokens, such as {'inputs': 512, 'targets': 114}."
-            )
-        shapes[f"{side}_input_tokens"] = (cfg.batch_size, length)
-    return shapes
-
-
-def check_corpus(cfg: DatasetConfig, required: bool = True) -> None:
-    """Reads the first record of each corpus that has the split, where its source can (`peek`).
-
-    In a pod the first host does so and tells the others which files there are.
-
-    Args:
-      cfg: which examples.
-      required: some task must have the split; else what has none is passed over later on.
-
-    Raises:
-      ValueError: there is no such split, column or corpus; the sentence says which there are.
-    """
-    tasks = seqio.get_subtasks(cfg.provider)
-    splits = sorted({split for task in tasks for split in task.splits or ()})
-    if required and cfg.split not in splits:
-        raise ValueError(
-            f"DatasetConfig.split is {cfg.split!r}, which {cfg.provider.name} does not have; set "
-            f"it to one of {', '.join(splits)}."
-        )
-
-    def look() -> None:
-        for task in _tasks_with(cfg, "peek"):
-            task.source.peek(cfg.split, 1)
-
-    broadcast_from_first(look)
-    _list_once(cfg)
-
-
-def _list_once(cfg: DatasetConfig) -> None:
-    """In a pod, lets the first host list each corpus and tell the others."""
-    tasks = _tasks_with(cfg, "adopt")
-    told = broadcast_from_first(
-        lambda: {task.name: task.source.listing(cfg.split) for task in tasks}
-    )
-    for task in tasks:
-        task.source.adopt(cfg.split, told[task.name])
-
-
-def spool(cfg: DatasetConfig, folder: str, gigabytes: float) -> None:
-    """Lets the corpora be read through a spool in `folder`, where their sources know how.
-
-    Raises:
-      ValueError: the folder cannot be used.
-    """
-    for task in _tasks_with(cfg, "keep_in"):
-        task.source.keep_in(folder, gigabytes)

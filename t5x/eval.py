@@ -25,10 +25,12 @@ from typing import Any
 import jax
 import seqio
 
-from t5x import batches, gin_utils
+from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.cli import log_capture, main
 from t5x.inference import predictions_file, predictor
+from t5x.input_pipeline import checks, corpora
+from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop import model_dir
 from t5x.partitioning import PjitPartitioner
 
@@ -38,7 +40,7 @@ Metrics = dict[str, dict[str, Any]]
 def evaluate(
     *,
     model: Any,
-    dataset_cfg: batches.DatasetConfig,
+    dataset_cfg: DatasetConfig,
     restore_checkpoint_cfg: RestoreCheckpointConfig,
     partitioner: PjitPartitioner,
     output_dir: str,
@@ -69,8 +71,8 @@ def evaluate(
     Raises:
       ValueError: one sentence on what does not fit, before anything is decoded.
     """
-    batches.verify_matching_vocabs(dataset_cfg, model)
-    batches.check_corpus(dataset_cfg)
+    checks.verify_matching_vocabs(dataset_cfg, model)
+    corpora.check_corpora(dataset_cfg)
     predictor.check_metrics(dataset_cfg)
     predictor.check_decoding(model)
     model_dir.check_writable(output_dir)
@@ -96,7 +98,7 @@ def evaluate(
             predictions_file.publish(output_dir, results[step], step)
             show(path, results[step])
     if jax.process_index() == 0:
-        for line in evaluator.told():
+        for line in evaluator.data_summary():
             print(line, flush=True)
     return results
 

@@ -39,14 +39,15 @@ import tensorflow as tf
 from jax.experimental import multihost_utils
 
 import gin
-from t5x import batches, gin_utils
+from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.cli import log_capture, main
 from t5x.cli.bound_settings import settings_of
 from t5x.inference import constrained_decoding, text_file_task
 from t5x.inference import predictor as inference
 from t5x.inference.resumable_jsonl import ChunkedFile
-from t5x.input_pipeline import record_counts
+from t5x.input_pipeline import checks, corpora, record_counts
+from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop import model_dir
 from t5x.partitioning import PjitPartitioner
 
@@ -101,7 +102,7 @@ def infer(
     *,
     mode: str,
     model: Any,
-    dataset_cfg: batches.DatasetConfig,
+    dataset_cfg: DatasetConfig,
     restore_checkpoint_cfg: RestoreCheckpointConfig,
     partitioner: PjitPartitioner,
     output_dir: str,
@@ -190,7 +191,7 @@ def infer(
 
 
 def all_tasks(
-    job: "InferenceJob", cfg: batches.DatasetConfig, converter: seqio.FeatureConverter
+    job: "InferenceJob", cfg: DatasetConfig, converter: seqio.FeatureConverter
 ) -> list[str]:
     """Does `job` for each task of `cfg`, then says what of the data was left out; the files."""
     paths = [
@@ -199,7 +200,7 @@ def all_tasks(
     ]
     job.close()
     if jax.process_index() == 0:
-        for line in record_counts.lines(cfg, job.decoded):
+        for line in record_counts.summaries(cfg, job.decoded):
             print(line, file=sys.stderr)
     return paths
 
@@ -288,7 +289,7 @@ class InferenceJob:
 
 def examples_of(
     task: seqio.Task,
-    cfg: batches.DatasetConfig,
+    cfg: DatasetConfig,
     converter: seqio.FeatureConverter,
     shard: seqio.ShardInfo,
 ) -> tf.data.Dataset:
@@ -307,9 +308,7 @@ def examples_of(
     return tf.data.Dataset.zip((dataset, model_features))
 
 
-def of_lines(
-    path: str, prefix: str, cfg: batches.DatasetConfig, model: Any, mode: str
-) -> batches.DatasetConfig:
+def of_lines(path: str, prefix: str, cfg: DatasetConfig, model: Any, mode: str) -> DatasetConfig:
     """`cfg` with the lines of a file in place of its task; says how many will be cut.
 
     Raises:
@@ -329,7 +328,7 @@ def of_lines(
             'have "inputs" and "targets".'
         )
     cfg = dataclasses.replace(cfg, mixture_or_task_name=task, module=None, use_cached=False)
-    batches.feature_shapes(cfg)
+    checks.feature_shapes(cfg)
     if long := text_file_task.longer_than(task, dict(cfg.task_feature_lengths), prefix):
         print(
             f"{len(long)} lines of {path} have more tokens than TASK_FEATURE_LENGTHS "
@@ -339,7 +338,7 @@ def of_lines(
     return cfg
 
 
-def missing_prefix(cfg: batches.DatasetConfig, lines: seqio.Task, prefix: str) -> str:
+def missing_prefix(cfg: DatasetConfig, lines: seqio.Task, prefix: str) -> str:
     """What the task of `cfg` writes before its inputs, where these lines lack it; else nothing."""
     name = cfg.mixture_or_task_name
     known = isinstance(name, str) and name in seqio.TaskRegistry.names()
@@ -348,12 +347,12 @@ def missing_prefix(cfg: batches.DatasetConfig, lines: seqio.Task, prefix: str) -
     return "" if there else usual
 
 
-def check_data(cfg: batches.DatasetConfig, model: Any) -> None:
+def check_data(cfg: DatasetConfig, model: Any) -> None:
     """Refuses, with a ValueError, what cannot be read or does not fit the model."""
-    batches.verify_matching_vocabs(cfg, model)
-    batches.feature_shapes(cfg)
+    checks.verify_matching_vocabs(cfg, model)
+    checks.feature_shapes(cfg)
     inference.tasks_with_split(cfg)
-    batches.check_corpus(cfg)
+    corpora.check_corpora(cfg)
     inference.check_decoding(model)
 
 

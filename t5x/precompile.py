@@ -32,6 +32,8 @@ import tensorflow as tf
 from t5x import batches
 from t5x.cli import log_capture, main
 from t5x.inference import predictor as inference
+from t5x.input_pipeline import checks, corpora
+from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop import model_dir as model_folder
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
@@ -43,13 +45,13 @@ SIDES = ("inputs", "targets")
 def precompile(
     *,
     model: Any,
-    train_dataset_cfg: batches.DatasetConfig,
+    train_dataset_cfg: DatasetConfig,
     partitioner: PjitPartitioner,
     model_dir: str,
     random_seed: int | None,
     use_hardware_rng: bool = False,
-    train_eval_dataset_cfg: batches.DatasetConfig | None = None,
-    infer_eval_dataset_cfg: batches.DatasetConfig | None = None,
+    train_eval_dataset_cfg: DatasetConfig | None = None,
+    infer_eval_dataset_cfg: DatasetConfig | None = None,
     infer_modes: Sequence[str] = ("predict",),
     length_buckets: int = 1,
     get_dataset_fn: Callable[..., batches.TrainStream] = batches.TrainStream,
@@ -82,10 +84,10 @@ def precompile(
     Raises:
       ValueError: one sentence on what does not fit.
     """
-    batches.verify_matching_vocabs(train_dataset_cfg, model)
-    batches.check_corpus(train_dataset_cfg)
+    checks.verify_matching_vocabs(train_dataset_cfg, model)
+    corpora.check_corpora(train_dataset_cfg)
     model_folder.check_writable(model_dir)
-    specs = state_specs(model, partitioner, batches.feature_shapes(train_dataset_cfg))
+    specs = state_specs(model, partitioner, checks.feature_shapes(train_dataset_cfg))
     kind = "rbg" if use_hardware_rng or random_seed is None else None
     rng = jax.random.key(0, impl=kind)
     if trainer_cls is None:
@@ -136,13 +138,13 @@ def seconds_of(lower: Callable[[], Iterable[jax.stages.Lowered]]) -> float:
     return time.monotonic() - started
 
 
-def example_of(model: Any, cfg: batches.DatasetConfig) -> dict[str, jax.ShapeDtypeStruct]:
+def example_of(model: Any, cfg: DatasetConfig) -> dict[str, jax.ShapeDtypeStruct]:
     """Features of one example as the model takes it when decoding; nothing is read.
 
     Raises:
       ValueError: a length is not given.
     """
-    batches.feature_shapes(cfg)
+    checks.feature_shapes(cfg)
     ids = tf.TensorSpec([None], tf.int32)
     none = tf.data.Dataset.from_generator(lambda: (), output_signature=dict.fromkeys(SIDES, ids))
     converted = model.FEATURE_CONVERTER_CLS(pack=False)(none, cfg.task_feature_lengths)

@@ -34,6 +34,8 @@ from t5x.checkpointing.config import CheckpointConfig
 from t5x.checkpoints import DamagedCheckpoint, restore
 from t5x.cli import log_capture, main
 from t5x.inference import predictor
+from t5x.input_pipeline import checks, corpora
+from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop import model_dir as model_folder
 from t5x.loop import selection_metric, triggers
 from t5x.loop.training_loop import TrainingRun, nothing_left
@@ -54,9 +56,9 @@ from t5x.watch import Watch
 def train(
     *,
     model: Any,
-    train_dataset_cfg: batches.DatasetConfig,
-    train_eval_dataset_cfg: batches.DatasetConfig | None,
-    infer_eval_dataset_cfg: batches.DatasetConfig | None,
+    train_dataset_cfg: DatasetConfig,
+    train_eval_dataset_cfg: DatasetConfig | None,
+    infer_eval_dataset_cfg: DatasetConfig | None,
     checkpoint_cfg: CheckpointConfig,
     partitioner: PjitPartitioner,
     trainer_cls: Callable[..., Trainer],
@@ -74,7 +76,7 @@ def train(
     actions: Mapping[str, Sequence[Any]] | None = None,
     train_eval_get_dataset_fn: Callable[..., Mapping] = batches.eval_sets,
     run_eval_before_training: bool = False,
-    verify_matching_vocabs_fn: Callable[..., None] | None = batches.verify_matching_vocabs,
+    verify_matching_vocabs_fn: Callable[..., None] | None = checks.verify_matching_vocabs,
     gc_period: int = 0,
     watch: Watch | None = None,
     single_device: bool = False,
@@ -147,7 +149,7 @@ def train(
     kind = "rbg" if use_hardware_rng or random_seed is None else None
     init_rng, trainer_rng = jax.random.split(jax.random.key(seed, impl=kind))
     rows = batches.host_rows(partitioner, train_dataset_cfg.batch_size)
-    specs = state_specs(model, partitioner, batches.feature_shapes(train_dataset_cfg))
+    specs = state_specs(model, partitioner, checks.feature_shapes(train_dataset_cfg))
     trainer = trainer_cls(
         model=model,
         train_state=None,
@@ -227,7 +229,7 @@ def plan_of(
     )
 
 
-def spool_streams(cfgs: Mapping[str, batches.DatasetConfig | None]) -> None:
+def spool_streams(cfgs: Mapping[str, DatasetConfig | None]) -> None:
     """Reads remote corpora through STREAM_CACHE_DIR, bounded by STREAM_CACHE_GB, if it is set."""
     folder = os.environ.get("STREAM_CACHE_DIR")
     gigabytes = os.environ.get("STREAM_CACHE_GB", "50")
@@ -240,12 +242,13 @@ def spool_streams(cfgs: Mapping[str, batches.DatasetConfig | None]) -> None:
                 f"that {folder} may hold, such as 50."
             ) from None
         for cfg in filter(None, cfgs.values()):
-            batches.spool(cfg, folder, bound)
+            for _, source in corpora.resumable_sources(cfg):
+                source.enable_stream_cache(folder, bound)
 
 
 def check_data(
     model: Any,
-    cfgs: Mapping[str, batches.DatasetConfig | None],
+    cfgs: Mapping[str, DatasetConfig | None],
     eval_steps: int,
     verify_fn: Callable[..., None] | None,
 ) -> None:
@@ -253,7 +256,7 @@ def check_data(
     for cfg in filter(None, cfgs.values()):
         if verify_fn is not None:
             verify_fn(cfg, model)
-        batches.check_corpus(cfg, required=cfg is cfgs["train"])
+        corpora.check_corpora(cfg, required=cfg is cfgs["train"])
     if cfgs["infer_eval"]:
         selection_metric.check_split("infer_eval", cfgs["infer_eval"])
         predictor.check_metrics(cfgs["infer_eval"])
@@ -265,9 +268,7 @@ def check_data(
         )
 
 
-def check_batches(
-    partitioner: PjitPartitioner, cfgs: Mapping[str, batches.DatasetConfig | None]
-) -> None:
+def check_batches(partitioner: PjitPartitioner, cfgs: Mapping[str, DatasetConfig | None]) -> None:
     """Refuses, with a ValueError, batches that the devices do not divide; `cfgs` by gin scope."""
     for scope, cfg in cfgs.items():
         if cfg is not None:
@@ -286,7 +287,7 @@ def agreed_seed(random_seed: int | None) -> int:
 
 
 def open_stream(
-    cfg: batches.DatasetConfig,
+    cfg: DatasetConfig,
     model: Any,
     rows: tuple[int, int],
     start: model_folder.Start,
@@ -301,12 +302,12 @@ def open_stream(
     saved = batches.saved_stream(start.dataset_folder)
     if saved:
         seed = saved["seed"]
-        batches.pin(cfg, saved)
+        corpora.pin_revisions(cfg, saved)
     elif cfg.seed is not None:
         seed = cfg.seed
     stream = get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, seed)
     if jax.process_count() > 1:
-        startup_check.assert_same("data", startup_check.data_facts(stream.corpora))
+        startup_check.assert_same("data", startup_check.data_facts(lambda: corpora.identities(cfg)))
     if start.dataset_folder:
         stream.restore(start.dataset_folder)
     elif start.is_own:

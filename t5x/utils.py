@@ -1,7 +1,7 @@
 """Names that gin files look for under `utils` (upstream's drawer); nothing is defined here."""
 
-from t5x.batches import DatasetConfig
 from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig, SaveCheckpointConfig
+from t5x.input_pipeline.config import DatasetConfig
 from t5x.schedules import create_learning_rate_scheduler
 
 __all__ = [

@@ -43,8 +43,8 @@ class Task(seqio.Task):
 
     def get_dataset(self, sequence_length=None, split="train", *args, **kwargs):
         """As seqio.Task has it; what preprocessors count is counted for the split."""
-        if tally := getattr(self.source, "tally", None):
-            tally.split = split
+        if counter := getattr(self.source, "counter", None):
+            counter.split = split
         return super().get_dataset(sequence_length, split, *args, **kwargs)
 
     def assert_cached(self) -> None:

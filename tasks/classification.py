@@ -22,7 +22,7 @@ import seqio
 
 import gin
 from tasks import pairs, vocabularies
-from tasks.record_counts import Tally
+from tasks.record_counts import RecordCounter
 from tasks.rows import Rows
 from tasks.streaming import tf_callbacks
 from tasks.text import html_text
@@ -52,8 +52,8 @@ def add(
     """
     source = copy.copy(source)  # for other tasks it stays as it was
     source.column = source.column.only("targets", classes)
-    source.tally = Tally(source.name)
-    tf_callbacks.report_at_exit(source.tally)
+    source.counter = RecordCounter(source.name)
+    tf_callbacks.report_at_exit(source.counter)
     _classes[name] = tuple(classes)
     return pairs.add(
         name,

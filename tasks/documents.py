@@ -2,9 +2,9 @@
 
 column = Column("{title}\\n{body}")            # or just Column("body")
 column = Column("body", min_chars=200, where={"language": "ro"}, unique=True)
-tally = Tally("my corpus")
-texts = screen(records, column, max_chars=1_000_000, add=tally.add)
-tally.counts()   # {'read': 512, 'skipped_empty': 2, ..., 'epochs': 0}
+counter = RecordCounter("my corpus")
+texts = screen(records, column, max_chars=1_000_000, add=counter.add)
+counter.counts()   # {'read': 512, 'skipped_empty': 2, ..., 'epochs': 0}
 """
 
 import collections
@@ -168,7 +168,7 @@ def screen(records: Iterable, column: Column, max_chars: int, add: Callable | No
 
     Left out are records that are malformed, whose text is null, no string, blank, or of more than
     `max_chars` characters, and what `column` does not keep. `add` is given the counts by name and
-    some labels that are not listed, as `Tally.add` takes them.
+    some labels that are not listed, as `RecordCounter.add` takes them.
     """
     counts = collections.Counter()
     kept, labels = [], {}

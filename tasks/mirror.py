@@ -54,7 +54,7 @@ class Mirror:
                 "of its own"
             )
         if self._manifest.setdefault("commit", None):
-            source.pin(self._manifest["commit"])
+            source.pin_revision(self._manifest["commit"])
         self._manifest.setdefault("files", {})
 
     def _read_manifest(self) -> dict[str, Any]:

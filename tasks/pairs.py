@@ -16,7 +16,7 @@ import seqio
 import tensorflow as tf
 
 from tasks import caches, corpora, vocabularies
-from tasks.record_counts import MADE, NOTES, Tally
+from tasks.record_counts import MADE, NOTES, RecordCounter
 from tasks.sources import CorpusSource
 from tasks.streaming import tf_callbacks
 from tasks.text import normalize
@@ -53,7 +53,7 @@ def add(
     if not isinstance(vocabulary, seqio.Vocabulary):
         vocabulary = vocabularies.sentencepiece(vocabulary)
     feature = seqio.Feature(vocabulary=vocabulary, add_eos=True, dtype=tf.int32)
-    tally = getattr(source, "tally", None) or Tally(name)
+    counter = getattr(source, "counter", None) or RecordCounter(name)
     task = seqio.TaskRegistry.add(
         name,
         source=source,
@@ -61,7 +61,9 @@ def add(
             functools.partial(_texts, prefix=prefix, checks=checks, normalization=normalization),
             seqio.preprocessors.tokenize,
             seqio.CacheDatasetPlaceholder(),
-            functools.partial(fit, lengths=dict(lengths), cut=cut or keep_beginning, tally=tally),
+            functools.partial(
+                fit, lengths=dict(lengths), cut=cut or keep_beginning, counter=counter
+            ),
         ],
         output_features={"inputs": feature, "targets": feature},
         metric_fns=list(metric_fns),
@@ -85,7 +87,7 @@ def fit(
     output_features: Mapping[str, seqio.Feature],
     lengths: Mapping[str, int],
     cut: Cut,
-    tally: Tally,
+    counter: RecordCounter,
     sequence_length: Mapping[str, int] | None = None,
 ) -> tf.data.Dataset:
     """Makes {"inputs", "targets"}, int32 [n], fit their lengths and puts EOS behind them.
@@ -96,11 +98,11 @@ def fit(
         ((sequence_length or lengths)[side], output_features[side].vocabulary)
         for side in ("inputs", "targets")
     )
-    split = tally.split  # which this dataset is of
+    split = counter.split  # which this dataset is of
 
     def count(*cut):
         names = [MADE, *(note for note, is_cut in zip(NOTES, cut, strict=True) if is_cut)]
-        tally.add(dict.fromkeys(names, 1), split=split)
+        counter.add(dict.fromkeys(names, 1), split=split)
         return np.int64(0)
 
     guarded = tf_callbacks.guard(count, np.int64(0))

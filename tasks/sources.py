@@ -29,7 +29,7 @@ from tasks.documents import Column, screen
 from tasks.io import files, formats, hub, stream_cache
 from tasks.io.files import File
 from tasks.io.retry import Patience, passes, patiently
-from tasks.record_counts import Tally
+from tasks.record_counts import RecordCounter
 from tasks.streaming import shard_reader, tf_callbacks
 
 LOCAL_PART_BYTES = 1 << 20
@@ -93,9 +93,9 @@ class CorpusSource(seqio.DataSource):
         self.max_chars = max_chars
         self._patience = patience
         self.name = corpus or ", ".join(dict.fromkeys(map(str, files.values())))
-        self.tally = Tally(self.name)
+        self.counter = RecordCounter(self.name)
         self.warned: set[tuple[str, int]] = set()  # splits that a number of shards cannot share
-        tf_callbacks.report_at_exit(self.tally)
+        tf_callbacks.report_at_exit(self.counter)
         super().__init__(splits=tuple(self._split_names), caching_permitted=True)
 
     @property
@@ -117,16 +117,9 @@ class CorpusSource(seqio.DataSource):
         """How long a failing network is waited for; by default as gin sets it when first asked."""
         return self._patience or Patience()
 
-    def counts(self, split: str | None = None) -> dict[str, dict[str, int]]:
-        """Returns what this process has read and skipped of a split, or of all, epoch on epoch.
-
-        {corpus: {name: count}}
-        """
-        return {self.name: self.tally.counts(split)}
-
-    def each_once(self, split: str) -> dict[str, int]:
-        """Returns what was read, left out and cut of a split; see `Tally.each_once`."""
-        return self.tally.each_once(split)
+    def record_counts(self, split: str | None = None, distinct: bool = False) -> dict[str, int]:
+        """Return what this process has read of a split; see `RecordCounter.counts`."""
+        return self.counter.counts(split, distinct)
 
     def list_files(self, split: str, patience: Patience | None = None) -> list[File]:
         """Returns the split's files, sorted.
@@ -178,7 +171,7 @@ class CorpusSource(seqio.DataSource):
         logging.warning("%s; going on with the files it had when last reached", error)
         return [File(*fields) for fields in told]
 
-    def pin(self, revision: str) -> None:
+    def pin_revision(self, revision: str) -> None:
         """Reads the hub's data set as it was at a commit, unless a revision is set already."""
         corpus, config, now = self._hub
         if now is None and corpus is not None:
@@ -197,18 +190,18 @@ class CorpusSource(seqio.DataSource):
         }
 
     def listing(self, split: str) -> list[list]:
-        """Returns a split's files for `adopt`, as JSON holds them."""
+        """Returns a split's files for `use_listing`, as JSON holds them."""
         return [list(dataclasses.astuple(file)) for file in self.list_files(split)]
 
-    def adopt(self, split: str, listing: list[list]) -> None:
+    def use_listing(self, split: str, listing: list[list]) -> None:
         """Takes over what another host has listed, so that not every host asks the hub."""
         found = [File(*fields) for fields in listing]
         if commit := hub.commit(found[0].url):
-            self.pin(commit)
+            self.pin_revision(commit)
         files.know(found)
         self._listed[split] = found
 
-    def keep_in(self, folder: str | None, gigabytes: float) -> None:
+    def enable_stream_cache(self, folder: str | None, gigabytes: float) -> None:
         """Lets this process read through a spool in `folder`; see `tasks.io.stream_cache`."""
         stream_cache.keep(folder, gigabytes)
 
@@ -254,35 +247,35 @@ class CorpusSource(seqio.DataSource):
         layout = formats.Layout(self.column.fields, self.documents, part_bytes=1 << 16)
 
         def read():
-            texts, tally = [], Tally(self.name)
+            texts, counter = [], RecordCounter(self.name)
             for part in range(layout.parts(first)):
                 for batch in self.batches(first, part, layout):
-                    texts += screen(batch, self.column, self.max_chars, tally.add)
+                    texts += screen(batch, self.column, self.max_chars, counter.add)
                     if len(texts) >= n:
-                        return texts, tally
-            return texts, tally
+                        return texts, counter
+            return texts, counter
 
         try:
-            texts, tally = patiently(read, f"reading {first.url}", patience)
+            texts, counter = patiently(read, f"reading {first.url}", patience)
         except Exception as error:
             raise self._unreachable(error) if passes(error) else error from error
         if not texts:
             raise ValueError(
                 f"{first.url} has no usable text in column {self.column.name!r}: of "
-                f"{tally.counts()['read']} records read, skipped {tally.skipped()}"
-                f"{self._remedy(tally)}"
+                f"{counter.counts()['read']} records read, skipped {counter.skipped()}"
+                f"{self._remedy(counter)}"
             )
         return [text.decode() for text in texts[:n]]
 
-    def _remedy(self, tally: Tally) -> str:
+    def _remedy(self, counter: RecordCounter) -> str:
         """What to do about a file of which nothing can be used, as the end of a sentence."""
         quoted = lambda labels: ", ".join(map(repr, labels))
-        if tally.labels:
+        if counter.labels:
             return (
-                f" (met {quoted(tally.labels)}; known are {quoted(self.column.known)}): list them "
-                "in the task's labels"
+                f" (met {quoted(counter.labels)}; known are {quoted(self.column.known)}): list "
+                "them in the task's labels"
             )
-        if tally.counts()["skipped_not_UTF-8"]:
+        if counter.counts()["skipped_not_UTF-8"]:
             return ": convert the file to UTF-8, by iconv, say"
         return ""
 

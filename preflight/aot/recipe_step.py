@@ -13,8 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from t5x import batches, precompile
+from t5x import precompile
 from t5x.inference import predictor as inference
+from t5x.input_pipeline.checks import feature_shapes
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import StateSpecs, state_specs
 from t5x.trainer import Trainer
@@ -29,7 +30,7 @@ def train_step(
       ValueError: batch, microbatches or partitions do not fit the devices.
     """
     partitioner = run.partitioner.over(devices)
-    specs = state_specs(run.model, partitioner, batches.feature_shapes(run.train_dataset_cfg))
+    specs = state_specs(run.model, partitioner, feature_shapes(run.train_dataset_cfg))
     # The generator decides what program dropout becomes; the seed does not.
     kind = "rbg" if run.use_hardware_rng or run.random_seed is None else None
     trainer = run.trainer_cls(
@@ -54,7 +55,7 @@ def decoding(
     lengths = cfg.task_feature_lengths or run.train_dataset_cfg.task_feature_lengths
     cfg = dataclasses.replace(cfg, task_feature_lengths=lengths)
     partitioner = run.partitioner.over(devices)
-    specs = state_specs(run.model, partitioner, batches.feature_shapes(cfg))
+    specs = state_specs(run.model, partitioner, feature_shapes(cfg))
     predictor = inference.Predictor(run.model, partitioner, cfg.batch_size)
     example = precompile.example_of(run.model, cfg)
     (program,) = predictor.lower("predict", specs.state.params, example)
@@ -64,7 +65,7 @@ def decoding(
 def batch_shapes(run: argparse.Namespace) -> dict[str, jax.ShapeDtypeStruct]:
     """A global batch of the run, int32, from feature lengths alone: no data is read."""
     cfg = run.train_dataset_cfg
-    batches.feature_shapes(cfg)  # refuses lengths that are no lengths
+    feature_shapes(cfg)  # refuses lengths that are no lengths
     converter = run.model.FEATURE_CONVERTER_CLS(pack=cfg.pack)
     lengths = converter.get_model_feature_lengths(cfg.task_feature_lengths)
     return {k: jax.ShapeDtypeStruct((cfg.batch_size, n), jnp.int32) for k, n in lengths.items()}
@@ -87,4 +88,4 @@ def state_on_one_device(run: argparse.Namespace) -> StateSpecs:
     partitioner = PjitPartitioner(
         1, devices=jax.devices()[:1], logical_axis_rules=run.partitioner.rules
     )
-    return state_specs(run.model, partitioner, batches.feature_shapes(run.train_dataset_cfg))
+    return state_specs(run.model, partitioner, feature_shapes(run.train_dataset_cfg))

@@ -8,7 +8,8 @@ import seqio
 from preflight.checks.vocabulary import normalized
 from preflight.results import NotChecked, Row, many, ok, warning
 from preflight.run_context import Subject
-from t5x import batches
+from t5x.input_pipeline.checks import feature_shapes
+from t5x.input_pipeline.config import DatasetConfig
 from tasks.documents import screen
 from tasks.io import files, formats
 from tasks.io.retry import Patience
@@ -35,7 +36,7 @@ def records_read(s: Subject) -> Row:
     return ok(f"the first text of every split was read: “{shown[:60]}…”")
 
 
-def _first(task: seqio.Task, cfg: batches.DatasetConfig) -> str:
+def _first(task: seqio.Task, cfg: DatasetConfig) -> str:
     if not hasattr(task.source, "peek"):
         dataset = task.source.get_dataset(split=cfg.split, shuffle=False)
         return str(next(iter(dataset.as_numpy_iterator())))
@@ -64,7 +65,7 @@ def shards(s: Subject) -> Row:
 def fill(s: Subject) -> Row:
     """Rows are full of tokens, not of padding; a row's targets have room."""
     lengths = s.data.task_feature_lengths
-    batches.feature_shapes(s.data)
+    feature_shapes(s.data)
     inputs, targets = lengths["inputs"], lengths["targets"]
     needed = None
     if isinstance(s.objective, span_corruption.SpanNoise):

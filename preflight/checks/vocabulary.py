@@ -5,7 +5,7 @@ import seqio
 from preflight.reachability import require_file
 from preflight.results import Row, ok, warning
 from preflight.run_context import Subject
-from t5x import batches
+from t5x.input_pipeline.checks import verify_matching_vocabs
 from vocabulary.check import check_vocabulary
 
 _HOW = "make it by `python -m vocabulary.train`, or set VOCABULARY_FILE to one"
@@ -23,7 +23,7 @@ def vocabulary(s: Subject) -> Row:
     for path in filter(None, paths):
         require_file(path, s.offline, _HOW)
     for cfg in s.datasets.values():
-        batches.verify_matching_vocabs(cfg, s.run.model)
+        verify_matching_vocabs(cfg, s.run.model)
     if not paths[0]:
         return ok(f"{type(own).__name__}, {own.vocab_size:,} ids of {rows or 0:,} rows")
     findings = check_vocabulary(paths[0], rows, getattr(own, "extra_ids", 0))

@@ -20,12 +20,13 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
-from t5x.batches import DatasetConfig, host_rows
+from t5x.batches import host_rows
 from t5x.checkpointing.config import RestoreCheckpointConfig
 from t5x.checkpointing.layer_stacking import stack_layers
 from t5x.checkpoints import restore
 from t5x.inference.continuous_batching import Pool
 from t5x.input_pipeline import record_counts
+from t5x.input_pipeline.config import DatasetConfig
 from t5x.partitioning import PjitPartitioner, gathered
 from t5x.train_state import initial_state, state_specs, to_disk
 
@@ -291,11 +292,11 @@ class InferenceEvaluator:
             **logs,
         )
 
-    def told(self) -> list[str]:
-        """What was left out and cut of the data, a line a task of which something was."""
+    def data_summary(self) -> list[str]:
+        """Return a line per task of which some data was skipped or cut."""
         datasets = self.evaluator.cached_task_datasets
         examples = {name: int(dataset.cardinality()) for name, dataset in datasets.items()}
-        return record_counts.lines(self.cfg, examples)
+        return record_counts.summaries(self.cfg, examples)
 
     def evaluate(
         self, params: Any, step: int, passing: Callable[[Iterable], Iterable] = iter

@@ -29,7 +29,7 @@ from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpoints import REMEDY, Checkpointer, latest_checkpoint, restore
 from t5x.inference import predictions_file
 from t5x.inference.mask_filling import Infill
-from t5x.input_pipeline.record_counts import data_metrics, of_all_hosts
+from t5x.input_pipeline.record_counts import data_metrics, sum_over_hosts
 from t5x.loop import triggers
 from t5x.monitoring import flops
 from t5x.monitoring.event_log import RunLog, numbers
@@ -228,7 +228,10 @@ class TrainingRun:
         return step
 
     def _close(self, hurry: bool = False) -> None:
-        for line in [*self.stream.told(), *getattr(self.infer_evaluator, "told", list)()]:
+        lines = self.stream.data_summary()
+        if self.infer_evaluator:
+            lines += self.infer_evaluator.data_summary()
+        for line in lines:
             self.progress.note(line)
         if self._checkpointer:
             with self.progress.busy("finishing the checkpoint"):
@@ -327,7 +330,7 @@ class TrainingRun:
     def _report(self, step: int, figures: dict[str, float] | None) -> None:
         """Writes the metrics since the last stop down, before a checkpoint can be whole."""
         if figures:
-            data = data_metrics(of_all_hosts(self.stream.counts()))
+            data = data_metrics(sum_over_hosts(self.stream.counts()))
             self.writer("train").write_scalars(step, {**figures, **data})
             self._writers.flush()
             self.progress.report(step, figures)

@@ -91,7 +91,7 @@ def write_part(job: Job, part: Part) -> Part:
     plan, rng = plan_of(job, part.split), _rng(job, *part)
     counter, bounds, records, size, written = Counter(task_of(job)), [], [], 0, 0
     with _one_at_a_time, renamed(job, f"{path}.records") as file:
-        before, repeated = _tally(job), {}
+        before, repeated = _records_read(job), {}
 
         def deal() -> int:
             """Writes what was gathered in the order of shards."""
@@ -113,7 +113,7 @@ def write_part(job: Job, part: Part) -> Part:
             if size >= CHUNK_BYTES:
                 written, size = deal(), 0
         written = deal()
-        after = _tally(job)
+        after = _records_read(job)
     read = {name: after[name] - before.get(name, 0) for name in after}
     found = {"bounds": bounds, "records": {**read, **repeated}, **dataclasses.asdict(counter)}
     write_json(job, f"{path}.json", found)
@@ -184,10 +184,10 @@ def _feature(value) -> dict[str, Any]:
     return {"shape": shape, "dtype": "string" if value.dtype.kind in "OSU" else value.dtype.name}
 
 
-def _tally(job: Job) -> dict[str, int]:
+def _records_read(job: Job) -> dict[str, int]:
     """What this process has read of the job's corpus so far, {} if its source does not count."""
-    counts = getattr(task_of(job).source, "counts", dict)()
-    return {name: n for of in counts.values() for name, n in of.items() if name != "epochs"}
+    counts = getattr(task_of(job).source, "record_counts", dict)()
+    return {name: n for name, n in counts.items() if name != "epochs"}
 
 
 def finish(job: Job) -> dict[str, dict[str, Any]]:

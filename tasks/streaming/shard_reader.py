@@ -57,7 +57,8 @@ class Reader:
         # What cannot be listed fails here, before the first step.
         self._share = Share.of(source, split, index, num_shards)
         self._split = split
-        self._reading = source.tally.begin(split, (index, num_shards), shuffle)
+        self._shard, self._epochs_read = (index, num_shards), 0
+        source.counter.start_shard(split, self._shard)
 
     def dataset(self, seed: int | None) -> tf.data.Dataset:
         """Returns one epoch as {"text": string scalar}; see the top of this file."""
@@ -106,8 +107,13 @@ class Reader:
 
     def _parts(self, epoch, file) -> np.ndarray:
         if file == _END:
-            if self._reading.end_epoch(int(epoch)):
-                logging.info("%s", self._source.tally.sentence(self._split))
+            with self._lock:
+                self._epochs_read += 1
+                is_news = self._source.counter.end_epoch(
+                    self._split, self._shard, self._epochs_read
+                )
+            if is_news:
+                logging.info("%s", self._source.counter.sentence(self._split))
             return np.zeros([0], np.int64)
         parts = self._parts_of(int(file))
         order = self._permute(np.array(parts, np.int64), epoch, file)
@@ -130,7 +136,9 @@ class Reader:
             share = self._share
             if share.by_records:
                 batch = batch[self._index :: self._num_shards]
-        add = functools.partial(self._reading.add, key)
+        add = functools.partial(
+            self._source.counter.add, split=self._split, shard=self._shard, batch=key[1:]
+        )
         texts = screen(batch, self._source.column, self._source.max_chars, add)
         out = np.empty([len(texts)], object)
         out[:] = texts

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from absl import logging
 
 from tasks.io.retry import closing
-from tasks.record_counts import Tally
+from tasks.record_counts import RecordCounter
 
 _lock = threading.Lock()
 _running = 0
 _last = 0.0
-_tallies: "weakref.WeakSet[Tally]" = weakref.WeakSet()
+_counters: "weakref.WeakSet[RecordCounter]" = weakref.WeakSet()
 
 
 def guard(fn: Callable, at_end=None) -> Callable:
@@ -52,14 +52,14 @@ def settle(quiet_s: float = 0.1, limit_s: float = 5.0) -> None:
         time.sleep(0.01)
 
 
-def report_at_exit(tally: Tally) -> None:
-    """Logs `tally` when the process ends, if anything was read."""
-    _tallies.add(tally)
+def report_at_exit(counter: RecordCounter) -> None:
+    """Log `counter` when the process ends, if anything was read."""
+    _counters.add(counter)
 
 
 @atexit.register
 def _close() -> None:
     settle()
-    for tally in _tallies:
-        for split in tally.splits():
-            logging.info("%s", tally.sentence(split))
+    for counter in _counters:
+        for split in counter.splits():
+            logging.info("%s", counter.sentence(split))

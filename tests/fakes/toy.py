@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from t5x import adafactor, decoding, models, schedules
 from t5x import train as door
-from t5x.batches import DatasetConfig
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
 from t5x.examples.t5 import network
+from t5x.input_pipeline.config import DatasetConfig
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import StateSpecs, TrainState
 from t5x.trainer import Trainer

@@ -13,9 +13,9 @@ from fakes import toy
 from preflight.aot import tpu_slices
 from preflight.run_context import Subject
 from t5x import adafactor, models
-from t5x.batches import DatasetConfig
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
 from t5x.examples.t5 import network
+from t5x.input_pipeline.config import DatasetConfig
 from t5x.partitioning import PjitPartitioner
 from t5x.trainer import Trainer
 

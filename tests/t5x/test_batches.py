@@ -2,7 +2,6 @@
 
 import collections
 import json
-import sys
 import types
 
 import jax
@@ -11,10 +10,9 @@ import pytest
 import seqio
 import tensorflow as tf
 
-import gin
 from fakes import toy
+from fakes.resumable import Corpus
 from t5x import batches
-from t5x.multihost import broadcast
 from t5x.partitioning import PjitPartitioner
 
 CONVERTER = seqio.EncDecFeatureConverter
@@ -174,112 +172,6 @@ def test_a_task_without_the_split_is_not_evaluated():
     assert batches.eval_sets(cfg, CONVERTER, (0, 8), 1) == {}
 
 
-def test_an_unregistered_task_names_the_nearest():
-    with pytest.raises(ValueError, match=r"'toy_cpoy', which is not registered .*'toy_copy'"):
-        _ = toy.data(mixture_or_task_name="toy_cpoy").provider
-    assert toy.data(mixture_or_task_name=toy.MIXED).provider.name == toy.MIXED
-
-
-def test_a_module_is_imported_for_its_tasks(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match=r"'no_such_module', but there is no .*_TASK_MODULE to"):
-        toy.data(module="no_such_module")
-    (tmp_path / "needs_another.py").write_text("import no_such_module")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ValueError, match=r"needs the module 'no_such_module': install"):
-        toy.data(module="needs_another")
-
-
-def test_a_module_may_have_configurables_of_its_own_though_gin_is_locked(tmp_path, monkeypatch):
-    text = "import gin\n@gin.configurable(module='late_task')\ndef late(): pass\n"
-    (tmp_path / "late_task.py").write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    gin.finalize()
-    try:
-        toy.data(module="late_task")
-        assert gin.config_is_locked()
-    finally:
-        gin.clear_config()
-    assert "late_task" in sys.modules
-
-
-def test_packing_operations_of_others_are_refused_by_name():
-    with pytest.raises(ValueError, match=r"use_custom_packing_ops is True, .* set it to False"):
-        toy.data(use_custom_packing_ops=True)
-
-
-def test_vocabularies_must_be_the_models_and_fit_its_embedding():
-    batches.verify_matching_vocabs(toy.data(), toy.model())
-    with pytest.raises(ValueError, match=r"259 ids but network.T5Config.vocab_size is 128.* 384"):
-        batches.verify_matching_vocabs(toy.data(), toy.model(vocab_size=128))
-    other = toy.model()
-    other.output_vocabulary = seqio.ByteVocabulary(extra_ids=5)
-    with pytest.raises(ValueError, match=r"toy_copy encodes 'targets' .*output_vocabulary"):
-        batches.verify_matching_vocabs(toy.data(), other)
-
-
-def test_an_unreadable_vocabulary_is_named(tmp_path):
-    path = str(tmp_path / "no.model")
-    with pytest.raises(ValueError, match=r"no.model cannot be read .*sentencepiece_model_file"):
-        batches.vocabulary_size(seqio.SentencePieceVocabulary(path))
-
-
-@pytest.mark.parametrize("lengths", [None, {"inputs": 16}, {"inputs": 16, "targets": 0}])
-def test_lengths_must_be_given(lengths):
-    with pytest.raises(ValueError, match=r"TASK_FEATURE_LENGTHS\['(inputs|targets)'\] is (None|0)"):
-        batches.feature_shapes(toy.data(task_feature_lengths=lengths))
-    found = batches.feature_shapes(toy.data(batch_size=6))
-    assert found == {"encoder_input_tokens": (6, 16), "decoder_input_tokens": (6, 16)}
-
-
-class Asked:
-    """A source that notes what it is asked."""
-
-    def __init__(self):
-        self.peeks, self.adopted = [], None
-
-    def peek(self, split, count):
-        self.peeks.append((split, count))
-
-    def listing(self, split):
-        return {"files": [split]}
-
-    def adopt(self, split, told):
-        self.adopted = told
-
-
-def test_a_source_that_can_is_asked_for_its_first_record(monkeypatch):
-    one, other = Asked(), Asked()
-    with_split = types.SimpleNamespace(name="one", source=one, splits=["train", "dev"])
-    without = types.SimpleNamespace(name="other", source=other, splits=["train"])
-    monkeypatch.setattr(seqio, "get_subtasks", lambda provider: [with_split, without])
-    batches.check_corpus(toy.data("dev"))  # a mixture is read where it has the split
-    assert (one.peeks, other.peeks) == ([("dev", 1)], [])
-    assert one.adopted == {"files": ["dev"]}
-    with pytest.raises(ValueError, match=r"split is 'test', which .* set it to one of dev, train"):
-        batches.check_corpus(toy.data("test"))
-    batches.check_corpus(toy.data("test"), required=False)
-
-
-def test_what_is_found_on_the_first_host_is_told_to_all(monkeypatch):
-    wire = []
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    send = lambda value: wire.append(value) or value
-    monkeypatch.setattr(broadcast.multihost_utils, "broadcast_one_to_all", send)
-
-    def refuse():
-        raise ValueError("no such corpus")
-
-    assert broadcast.broadcast_from_first(lambda: {"a": [1, "ș"]}) == {"a": [1, "ș"]}
-    with pytest.raises(ValueError, match="no such corpus"):
-        broadcast.broadcast_from_first(refuse)
-    monkeypatch.setattr(jax, "process_index", lambda: 1)
-    monkeypatch.setattr(broadcast.multihost_utils, "broadcast_one_to_all", lambda _: wire.pop(0))
-    never = lambda: pytest.fail("asked on another host")
-    assert broadcast.broadcast_from_first(never) == {"a": [1, "ș"]}
-    with pytest.raises(ValueError, match="no such corpus"):
-        broadcast.broadcast_from_first(never)
-
-
 def test_a_position_in_another_corpus_or_pipeline_is_refused(tmp_path):
     first = stream(batch_size=6)
     take(first, 1)
@@ -289,14 +181,11 @@ def test_a_position_in_another_corpus_or_pipeline_is_refused(tmp_path):
     about = json.loads((tmp_path / "stream.json").read_text())
     about["corpora"] = {toy.TASK: {"revision": "a" * 40, "files": 2}}
     (tmp_path / "stream.json").write_text(json.dumps(about))
-    pinned = []
-    source = types.SimpleNamespace(pin=pinned.append, identity=lambda split: {"files": 3})
-    monkeypatch_source = types.SimpleNamespace(name=toy.TASK, source=source, splits=["train"])
+    corpus = Corpus(identity={"files": 3})
+    task = types.SimpleNamespace(name=toy.TASK, source=corpus, splits=["train"])
     other = stream(batch_size=6)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seqio, "get_subtasks", lambda provider: [monkeypatch_source])
-        batches.pin(toy.data(), batches.saved_stream(str(tmp_path)))
-        assert pinned == ["a" * 40]
+        patch.setattr(seqio, "get_subtasks", lambda provider: [task])
         with pytest.raises(ValueError, match=r"corpus of toy_copy as it was, .*bring its files"):
             other.restore(str(tmp_path))
 
@@ -355,8 +244,7 @@ def test_a_stream_that_ends_says_after_how_much():
 def test_what_is_cut_off_is_counted_or_refused(monkeypatch):
     short = {"task_feature_lengths": {"inputs": 5, "targets": 16}, "batch_size": 6, "pack": False}
     source = toy.data().provider.source
-    monkeypatch.setattr(source, "counts", lambda _: {"letters": {"read": 96}}, raising=False)
-    monkeypatch.setattr(source, "each_once", lambda _: {"read": 96}, raising=False)
+    Corpus({"read": 96}).patch_into(monkeypatch, source)
     cut = stream(**short)
     long = sum(
         np.count_nonzero(row) == 5 and row[-1] != 1
@@ -364,11 +252,11 @@ def test_what_is_cut_off_is_counted_or_refused(monkeypatch):
         for row in b["encoder_input_tokens"]
     )
     assert long > 0
-    counts = cut.counts()[toy.TASK]
-    assert counts["read"] == 96
-    assert long <= counts["truncated"] <= long + 200  # what comes next is made ahead
-    first, last = cut.told()
-    assert first == f"Data of {toy.TASK}, split 'train': 96 records read, none left out"
+    counts = cut.counts()
+    assert counts[Corpus.name]["read"] == 96
+    assert long <= counts[toy.TASK]["truncated"] <= long + 200  # what comes next is made ahead
+    first, last = cut.data_summary()
+    assert first == f"Data of {toy.TASK}, split 'train': 96 records read, none skipped"
     assert "of the examples made cut to TASK_FEATURE_LENGTHS" in last
     with pytest.raises(ValueError, match=r"cannot be read on: .*longer than TASK_FEATURE_LENGTHS"):
         take(stream(**short, trim_output_features=False), 40)

@@ -20,12 +20,14 @@ import sys
 sys.path[:0] = sys.argv[1:3]
 import numpy as np, seqio
 from t5x import batches
+from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline import corpora
 import tasks.romanian
 
 host, hosts, count, before, after, out = sys.argv[3:]
 size = 8 // int(hosts)
 rows = (int(host) * size, int(host) * size + size)
-cfg = batches.DatasetConfig(
+cfg = DatasetConfig(
     "ro_mini_span_corruption", {"inputs": 64, "targets": 64}, "train", 8, True, 0, pack=True
 )
 stream = batches.TrainStream(cfg, seqio.EncDecFeatureConverter, rows, seed=0)
@@ -81,14 +83,16 @@ import jax
 jax.distributed.initialize(sys.argv[3], 2, int(sys.argv[4]))
 import seqio
 from t5x import batches
+from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline import corpora
 from tasks import corpora, vocabularies
 from tasks.sources import CorpusSource
 
 source = CorpusSource("user/open", splits=["train"])
 corpora.add("of_the_hub", source, vocabularies.ro_mini_model)
 lengths = {"inputs": 64, "targets": 64}
-cfg = batches.DatasetConfig("of_the_hub", lengths, "train", 8, True, 0, pack=True)
-batches.check_corpus(cfg)
+cfg = DatasetConfig("of_the_hub", lengths, "train", 8, True, 0, pack=True)
+corpora.check_corpora(cfg)
 host = jax.process_index()
 stream = batches.TrainStream(cfg, seqio.EncDecFeatureConverter, (host * 4, host * 4 + 4), seed=0)
 print("ROWS", len(next(stream)["encoder_input_tokens"]), flush=True)

@@ -116,7 +116,7 @@ def test_questions_become_text_and_a_class(questions):
     text = row["inputs_pretokenized"].decode()
     assert text == "quality: Why List<String> 0?\nbody 0 <x>\nList"
     assert row["targets"].tolist() == [class_ids(MINI, CLASSES)[2], 1]
-    (counts,) = task.source.counts().values()
+    counts = task.source.record_counts()
     assert counts["skipped_unknown_label"] >= 10
 
 
@@ -139,8 +139,8 @@ def test_what_is_no_class_is_left_out_and_counted(tmp_path):
         seqio.TaskRegistry.remove("mails_test")
     assert {row["targets_pretokenized"] for row in rows} == {b"0", b"1"}
     assert {len(row["inputs"]) for row in rows} == {4}  # evaluation's lengths are those given
-    assert task.source.tally.counts()["skipped_unknown_label"] == 10
-    assert source.tally.counts()["read"] == 0  # another task's columns may keep other rows
+    assert task.source.counter.counts()["skipped_unknown_label"] == 10
+    assert source.counter.counts()["read"] == 0  # another task's columns may keep other rows
     assert source.column.of({"t": "a", "y": "2"}) == "a\x1f2"  # for others it is as it was
 
 

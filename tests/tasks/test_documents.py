@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tasks.documents import Column, screen
-from tasks.record_counts import Tally
+from tasks.record_counts import RecordCounter
 from tasks.sources import CorpusSource
 
 RECORDS = [
@@ -20,9 +20,9 @@ RECORDS = [
 
 
 def texts(column, max_chars=1_000):
-    tally = Tally("a corpus")
-    kept = [text.decode() for text in screen(RECORDS, column, max_chars, tally.add)]
-    return kept, {k: n for k, n in tally.counts().items() if n and k != "read"}
+    counter = RecordCounter("a corpus")
+    kept = [text.decode() for text in screen(RECORDS, column, max_chars, counter.add)]
+    return kept, {k: n for k, n in counter.counts().items() if n and k != "read"}
 
 
 def test_a_template_joins_columns_and_skips_what_lacks_one():
@@ -53,10 +53,10 @@ def test_a_text_that_came_before_is_skipped():
     assert texts(Column("text", unique=True)) == (kept, counts), "nothing is remembered"
 
 
-def test_a_tally_says_what_was_skipped():
-    tally = Tally("c")
-    screen(RECORDS, Column("text", min_chars=13, where={"language": "ro"}), 1_000, tally.add)
-    assert "7 records read, skipped 1 too short, 3 other value, 0 epochs" in tally.sentence()
+def test_a_counter_says_what_was_skipped():
+    counter = RecordCounter("c")
+    screen(RECORDS, Column("text", min_chars=13, where={"language": "ro"}), 1_000, counter.add)
+    assert "7 records read, skipped 1 too short, 3 other value, 0 epochs" in counter.sentence()
 
 
 def test_limits_that_leave_nothing_are_refused():
@@ -72,7 +72,7 @@ def test_any_source_takes_a_column(tmp_path):
     assert source.peek("train", 9) == ["Unu: Ana are mere.", "Cinci: Ana are mere."]
     found = [x["text"].decode() for x in source.get_dataset("train", seed=0).as_numpy_iterator()]
     assert sorted(found) == sorted(source.peek("train", 9))
-    assert source.tally.counts()["skipped_other_value"] == 3
+    assert source.counter.counts()["skipped_other_value"] == 3
 
 
 def test_a_column_that_chooses_must_be_there(tmp_path):
@@ -83,7 +83,7 @@ def test_a_column_that_chooses_must_be_there(tmp_path):
 
 
 def test_all_hosts_count_under_the_same_names_whatever_they_met():
-    quiet, busy = Tally("a"), Tally("a")
+    quiet, busy = RecordCounter("a"), RecordCounter("a")
     screen([{"text": "abc"}], Column("text", min_chars=9), 10, busy.add)
     busy.add({"cut_inputs": 2})
     assert list(quiet.counts()) == list(busy.counts())

@@ -9,6 +9,7 @@ import seqio
 
 from t5x import batches
 from t5x.inference import predictor
+from t5x.input_pipeline.config import DatasetConfig
 from tasks import corpora, mixtures, pairs, vocabularies
 from tasks.rows import Rows
 from tasks.sources import CorpusSource
@@ -31,7 +32,7 @@ def tasks(tmp_path_factory):
 
 
 def stream(name, batch=16, shards=1):
-    cfg = batches.DatasetConfig(name, LENGTHS, "train", batch, True, 0)
+    cfg = DatasetConfig(name, LENGTHS, "train", batch, True, 0)
     return batches.TrainStream(cfg, seqio.EncDecFeatureConverter, (0, batch), 0, shards)
 
 
@@ -131,7 +132,7 @@ def test_fine_tunes_are_mixed_and_each_is_measured(tmp_path):
     drawn = stream("mix_pairs")
     found = collections.Counter(letter for _ in range(60) for letter in letters(next(drawn)))
     assert found["c"] / (found["c"] + found["d"]) == pytest.approx(0.75, abs=0.04)
-    predictor.check_metrics(batches.DatasetConfig("mix_pairs", None, "validation", 16, False, 0))
+    predictor.check_metrics(DatasetConfig("mix_pairs", None, "validation", 16, False, 0))
     measured = seqio.Evaluator(
         "mix_pairs", seqio.EncDecFeatureConverter(pack=False), "validation", seed=0
     )

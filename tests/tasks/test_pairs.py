@@ -46,10 +46,10 @@ def test_what_is_too_long_is_cut_and_counted(tmp_path):
     assert [row["targets"][-1] == 1 for row in rows] == [True, False, True]  # no false end
     assert [len(row["targets"]) for row in rows] == [6, 6, 2]
     assert rows[1]["targets_pretokenized"] == b"b" * 6  # metrics see the whole
-    (found,) = task.source.counts().values()
+    found = task.source.record_counts()
     assert (found["cut_inputs"], found["cut_targets"]) == (2, 1)
-    assert task.source.each_once("train")["examples"] == 3
-    assert task.source.each_once("validation")["cut_inputs"] == 0  # each split has its own
+    assert task.source.record_counts("train", distinct=True)["examples"] == 3
+    assert task.source.record_counts("validation")["cut_inputs"] == 0  # each split has its own
     assert task.prefix == ""
 
 

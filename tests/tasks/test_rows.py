@@ -30,7 +30,7 @@ def shares(source, n, split="train"):
 
 
 def counts(source):
-    (found,) = source.counts().values()
+    found = source.record_counts()
     return {name: n for name, n in found.items() if n and name != "epochs"}
 
 
@@ -184,7 +184,11 @@ def test_each_record_counts_once_in_its_split_however_far_a_run_reads_ahead(tmp_
     good = [f"text {i},da\n".encode() for i in range(96)]
     path.write_bytes(b"article,summary\n" + b"".join([*bad, *good]))
     source = Rows(files={"train": str(path)}, columns=PAIR, held_out={"validation": 0.1})
-    once = lambda split: {k: n for k, n in source.each_once(split).items() if n and k != "epochs"}
+
+    def once(split):
+        counts = source.record_counts(split, distinct=True)
+        return {k: n for k, n in counts.items() if n and k != "epochs"}
+
     assert once("train") == {}
     for i in range(4):  # the shards of a run, some epochs of each
         info = seqio.ShardInfo(i, 4)
@@ -192,8 +196,8 @@ def test_each_record_counts_once_in_its_split_however_far_a_run_reads_ahead(tmp_
         list(repeated.as_numpy_iterator())
     skipped = {"skipped_not_UTF-8": 2, "skipped_empty": 1, "skipped_malformed": 1}
     assert once("train") == {"read": 100, **skipped}
-    assert source.counts("train")[source.name]["read"] == 250  # epoch on epoch
-    assert source.counts("validation")[source.name]["read"] == 0
+    assert source.record_counts("train")["read"] == 250  # epoch on epoch
+    assert source.record_counts("validation")["read"] == 0
     read(source, "validation")
     assert once("validation") == once("train")
     dataset = source.get_dataset("validation", shuffle=False)
@@ -205,10 +209,10 @@ def test_each_record_counts_once_in_its_split_however_far_a_run_reads_ahead(tmp_
 def test_few_examples_are_not_counted_once_a_shard(many):
     source = Rows(files={"train": many}, columns=PAIR, max_examples=3)
     shares(source, 8)
-    assert source.each_once("train")["read"] == 400
+    assert source.record_counts("train", distinct=True)["read"] == 400
     whole = Rows(files={"train": many}, columns=PAIR, max_examples=1000)
     shares(whole, 4)
-    assert whole.each_once("train")["epochs"] == 1
+    assert whole.record_counts("train", distinct=True)["epochs"] == 1
 
 
 def test_what_is_wrong_with_a_whole_file_is_told_by_reason(many):

@@ -77,8 +77,8 @@ def test_shards_own_whole_files_where_there_are_enough(tmp_path):
     source = CorpusSource(str(tmp_path))
     shard = _read(source, seed=0, shard_info=seqio.ShardInfo(1, 2))
     assert sorted(shard) == sorted(LINES[100:200] + LINES[300:400])
-    assert source.counts() == {str(tmp_path): source.tally.counts()}
-    assert source.tally.counts()["read"] == 200
+    assert source.record_counts() == source.counter.counts()
+    assert source.counter.counts()["read"] == 200
 
 
 @pytest.mark.parametrize("part_bytes", [1, 7, 64, 1000])
@@ -104,7 +104,7 @@ def test_each_epoch_has_its_own_order_and_every_document_once(tmp_path, monkeypa
     assert len({tuple(epoch) for epoch in [LINES, *epochs]}) == 4
     assert three_epochs(0) == epochs
     assert three_epochs(1) != epochs
-    assert source.tally.counts()["epochs"] == 3
+    assert source.counter.counts()["epochs"] == 3
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "jsonl.gz"])
@@ -146,7 +146,7 @@ def test_a_restore_reads_no_file_that_was_finished(tmp_path, monkeypatch):
     tf.train.Checkpoint(it=iterator).read(saved)
     assert next(iterator)["text"].numpy().decode() == LINES[350]
     # At most the file it stood in; nothing, if the counting of that one is still to come.
-    assert source.tally.counts()["read"] <= 100
+    assert source.counter.counts()["read"] <= 100
 
 
 def test_what_is_no_document_is_skipped_and_counted_by_reason(tmp_path):
@@ -156,7 +156,7 @@ def test_what_is_no_document_is_skipped_and_counted_by_reason(tmp_path):
     (tmp_path / "train.jsonl").write_text(text)
     source = CorpusSource(str(tmp_path), max_chars=100)
     assert _read(source) in (["bun", "și bun"], ["și bun", "bun"])
-    assert {name: n for name, n in source.tally.counts().items() if n} == {
+    assert {name: n for name, n in source.counter.counts().items() if n} == {
         "read": 11,
         "skipped_empty": 2,
         "skipped_null": 2,
@@ -165,7 +165,7 @@ def test_what_is_no_document_is_skipped_and_counted_by_reason(tmp_path):
         "skipped_too_long": 1,
         "epochs": 1,
     }
-    assert "11 records read, skipped 2 empty, 2 null" in source.tally.sentence()
+    assert "11 records read, skipped 2 empty, 2 null" in source.counter.sentence()
 
 
 def test_a_file_in_another_encoding_is_refused_by_that_name(tmp_path):
@@ -180,9 +180,9 @@ def test_an_epoch_has_ended_when_all_shards_have(tmp_path):
     epochs = []
     for dataset in datasets:
         list(dataset.as_numpy_iterator())
-        epochs.append(source.tally.counts()["epochs"])
+        epochs.append(source.counter.counts()["epochs"])
     assert epochs == [0, 0, 1]
-    assert source.tally.counts()["read"] == len(LINES)
+    assert source.counter.counts()["read"] == len(LINES)
 
 
 def test_columns_can_be_joined_by_a_template(tmp_path):
@@ -249,7 +249,7 @@ def test_shards_together_fetch_a_remote_corpus_once(tmp_path, monkeypatch):
         source = CorpusSource(files=files, patience=QUICK)
         for i in range(4):
             _read(source, seed=0, shard_info=seqio.ShardInfo(i, 4))
-        assert source.tally.counts()["read"] == 10 * len(LINES)
+        assert source.counter.counts()["read"] == 10 * len(LINES)
         assert total <= sum(server.sent.values()) <= 1.1 * total
 
 
@@ -271,7 +271,7 @@ def test_a_position_holds_for_these_files_alone(tmp_path):
     before = source.identity("train")
     assert before == CorpusSource(str(tmp_path), splits=["train"]).identity("train")
     assert (before["revision"], before["files"]) == (None, 1)
-    source.pin("a" * 40)  # has no meaning for a folder
+    source.pin_revision("a" * 40)  # has no meaning for a folder
     assert source.identity("train") == before
     _write(tmp_path, "jsonl", LINES[:-1])
     assert CorpusSource(str(tmp_path), splits=["train"]).identity("train") != before
@@ -329,7 +329,7 @@ found["urls"] = CorpusSource("user/open").list_shards("train")
 other = CorpusSource("user/open")
 told = json.loads(json.dumps(CorpusSource("user/open").listing("train")))
 asked = len(hub.log)
-other.adopt("train", told)
+other.use_listing("train", told)
 found["identity"] = other.identity("train")
 found["adopted"] = [x["text"].decode() for x in other.get_dataset("train", shuffle=False)
     .as_numpy_iterator()] == texts

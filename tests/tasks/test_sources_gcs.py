@@ -115,6 +115,7 @@ import json, pathlib
 import numpy as np, seqio, tensorflow as tf
 import gin
 from t5x import batches
+from t5x.input_pipeline.config import DatasetConfig
 from tasks import cache, caches
 
 bucket, here, *flags = sys.argv[2:]
@@ -127,7 +128,7 @@ gin.bind_parameter("tasks.caches.folders.paths", [bucket])
 lengths = {"inputs": 64, "targets": 14}
 task = caches.add_pregenerated("ro_mini_span_corruption", lengths)
 assert task.cache_dir.startswith("gs://"), task.cache_dir
-cfg = batches.DatasetConfig(
+cfg = DatasetConfig(
     task.name, lengths, "validation", 2, shuffle=True, seed=0, use_cached=True, pack=True
 )
 start = lambda: batches.TrainStream(cfg, seqio.EncDecFeatureConverter, (0, 2), seed=0)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from t5x.input_pipeline.record_counts import data_metrics, of_all_hosts, told
+from t5x.input_pipeline.record_counts import data_metrics, sum_over_hosts, summary
 
 COUNTS = {
     "b": {"read": 10, "skipped_blank": 1, "epochs": 3},
@@ -24,15 +24,15 @@ def test_names_of_metrics():
 
 
 def test_one_host_knows_all():
-    assert of_all_hosts(COUNTS) == COUNTS
-    assert of_all_hosts({"a": {}}) == {"a": {}}
+    assert sum_over_hosts(COUNTS) == COUNTS
+    assert sum_over_hosts({"a": {}}) == {"a": {}}
 
 
 def test_hosts_add_records_and_agree_on_epochs(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     other = lambda mine: np.stack([mine, mine + 5])  # five more of each, epochs too
     monkeypatch.setattr(multihost_utils, "process_allgather", other)
-    found = of_all_hosts(COUNTS)
+    found = sum_over_hosts(COUNTS)
     assert found["b"] == {"read": 25, "skipped_blank": 7, "epochs": 3}
     assert found["a"] == {"read": 19, "skipped_blank": 5, "epochs": 2}
 
@@ -40,27 +40,29 @@ def test_hosts_add_records_and_agree_on_epochs(monkeypatch):
 def test_a_source_that_counts_nothing_asks_no_host(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(multihost_utils, "process_allgather", None)
-    assert of_all_hosts({"a": {}}) == {"a": {}}
+    assert sum_over_hosts({"a": {}}) == {"a": {}}
 
 
 def test_it_tells_how_many_of_how_many_were_left_out_and_why():
     counts = {"read": 1518, "skipped_empty": 3, "skipped_not_UTF-8": 5, "skipped_unknown_label": 10}
     wanted = (
-        "Data of q, split 'test': of 1,518 records read 18 left out (1.2 %): "
+        "Data of q, split 'test': 18 of 1,518 records skipped (1.2 %): "
         "3 empty, 5 not UTF-8, 10 unknown label"
     )
-    assert told("q", "test", counts) == wanted
+    assert summary("q", "test", counts) == wanted
     assert (
-        told("q", "test", counts | {"epochs": 14}, always=True)
+        summary("q", "test", counts | {"epochs": 14}, is_complete=True)
         == f"{wanted}; 14 epochs, read ahead"
     )
-    assert told("q", "test", {"read": 3, "examples": 3, "cut_inputs": 0}) is None
-    assert told("q", "test", {"read": 3}, always=True).endswith("3 records read, none left out")
+    assert summary("q", "test", {"read": 3, "examples": 3, "cut_inputs": 0}) is None
+    assert summary("q", "test", {"read": 3}, is_complete=True).endswith(
+        "3 records read, none skipped"
+    )
 
 
 def test_what_was_cut_is_told_of_the_examples():
     counts = {"read": 60, "examples": 120, "cut_inputs": 12, "cut_targets": 0}
-    assert told("q", "test", counts).endswith("of 120 examples made cut: 12 inputs (10.0 %)")
+    assert summary("q", "test", counts).endswith("of 120 examples made cut: 12 inputs (10.0 %)")
     # Made twice over.
-    assert told("q", "test", counts, 60).endswith("of 60 examples cut: 6 inputs (10.0 %)")
-    assert told("q", "test", counts, 50).endswith("of 120 examples made cut: 12 inputs (10.0 %)")
+    assert summary("q", "test", counts, 60).endswith("of 60 examples cut: 6 inputs (10.0 %)")
+    assert summary("q", "test", counts, 50).endswith("of 120 examples made cut: 12 inputs (10.0 %)")

@@ -68,8 +68,8 @@ class FakeStream:
     def counts(self):
         return {"toy": {"read": 10, "skipped": 0}}
 
-    def told(self):
-        return ["Data of toy, split 'train': 10 records read, none left out"]
+    def data_summary(self):
+        return ["Data of toy, split 'train': 10 records read, none skipped"]
 
     def close(self):
         self.closed = True
@@ -93,6 +93,9 @@ class Infer:
     def evaluate(self, params, step, passing):
         self.events.append(("infer", step, params))
         return {"toy": {"exact": 0.25}}
+
+    def data_summary(self):
+        return []
 
 
 def run(tmp_path, plan, actions=None, infer=False, trainer=None, first=False, watch=None):
@@ -247,7 +250,7 @@ def test_it_says_what_it_read_and_where_it_goes_on(tmp_path, capsys):
     run(tmp_path, Plan(total_steps=4, stats_period=2), trainer=FakeTrainer(step=2))
     said = capsys.readouterr().err
     assert "Going on from" in said
-    assert "Data of toy, split 'train': 10 records read, none left out" in said
+    assert "Data of toy, split 'train': 10 records read, none skipped" in said
 
 
 def test_at_the_end_nothing_is_compiled(tmp_path, capsys):

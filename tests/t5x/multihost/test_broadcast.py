@@ -6,7 +6,7 @@ import pytest
 from jax.experimental import multihost_utils
 
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
-from t5x.multihost.broadcast import raise_together
+from t5x.multihost.broadcast import broadcast_from_first, raise_together
 
 KINDS = (DamagedCheckpoint, ValueError)
 
@@ -53,3 +53,23 @@ def test_a_host_raises_its_own_error(others):
     with pytest.raises(ValueError, match=r"^mine$"):
         raise_together(lambda: fail(ValueError("mine")), *KINDS)
     assert others[-1] == 2
+
+
+def test_what_is_found_on_the_first_host_is_told_to_all(monkeypatch):
+    wire = []
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    send = lambda value: wire.append(value) or value
+    monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", send)
+
+    def refuse():
+        raise ValueError("no such corpus")
+
+    assert broadcast_from_first(lambda: {"a": [1, "ș"]}) == {"a": [1, "ș"]}
+    with pytest.raises(ValueError, match="no such corpus"):
+        broadcast_from_first(refuse)
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", lambda _: wire.pop(0))
+    never = lambda: pytest.fail("asked on another host")
+    assert broadcast_from_first(never) == {"a": [1, "ș"]}
+    with pytest.raises(ValueError, match="no such corpus"):
+        broadcast_from_first(never)

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import gin
 from t5x import batches
+from t5x.input_pipeline.config import DatasetConfig
 from tasks import caches, corpora, romanian, vocabularies
 from tasks.cache import __main__ as cache
 from tasks.cache import build, plan
@@ -194,7 +195,7 @@ def test_training_reads_it_and_resumes_exactly(pregenerated, reading, tmp_path):
     name = "ro_mini_span_corruption"
     if pregenerated:
         name = caches.add_pregenerated(name, LENGTHS).name
-    cfg = batches.DatasetConfig(
+    cfg = DatasetConfig(
         name, LENGTHS, "validation", batch_size=2, shuffle=True, seed=0, use_cached=True, pack=True
     )
     stream = lambda: batches.TrainStream(cfg, seqio.EncDecFeatureConverter, (0, 2), seed=0)

@@ -15,6 +15,7 @@ from fakes.file_server import FileServer
 from fakes.paths import ROOT
 from fakes.pods import Pod
 from t5x import batches, train
+from t5x.input_pipeline.config import DatasetConfig
 from tasks import corpora, sources, vocabularies
 from tasks.io import retry, stream_cache
 from tasks.io.stream_cache import Spool
@@ -178,7 +179,7 @@ def test_a_training_stream_goes_on_through_an_outage_where_the_environment_names
         source = CorpusSource(files={"train": f"{server.url}/a.jsonl"}, patience=QUICK)
         corpora.add("spooled", source, vocabularies.ro_mini_model)
         lengths = {"inputs": 64, "targets": 64}
-        cfg = batches.DatasetConfig("spooled", lengths, "train", 8, True, 0, pack=True)
+        cfg = DatasetConfig("spooled", lengths, "train", 8, True, 0, pack=True)
         try:
             train.spool_streams({"train": cfg, "train_eval": None})
             assert stream_cache.current is not None

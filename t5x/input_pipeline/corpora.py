@@ -1,0 +1,139 @@
+"""What a corpus offers to a run beside its examples, and what a run asks of its corpora at start.
+
+A task may read from any `seqio.DataSource`; tf.data restores its position. A source that is also a
+`ResumableSource` is checked before the run, listed by one host for all, kept at one revision over
+restarts, and reports what it skipped.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, cast
+
+import seqio
+
+from t5x.input_pipeline.config import DatasetConfig
+from t5x.multihost.broadcast import broadcast_from_first
+
+
+class ResumableSource(Protocol):
+    """Methods that a data source has in addition to those of `seqio.DataSource`: all or none."""
+
+    @property
+    def name(self) -> str:
+        """Name of the corpus in messages and metrics."""
+
+    def peek(self, split: str, n: int) -> list[str]:
+        """Return the first `n` texts of a split; raise a ValueError if it cannot be read."""
+
+    def identity(self, split: str) -> dict[str, Any]:
+        """Return what a data position in a split depends on, as JSON; it must not change.
+
+        `revision`, if it has one, is given to `pin_revision` when the run resumes.
+        """
+
+    def pin_revision(self, revision: str) -> None:
+        """Read the corpus at this revision, unless the user set another."""
+
+    def listing(self, split: str) -> list:
+        """Return the files of a split as JSON, for `use_listing` on other hosts."""
+
+    def use_listing(self, split: str, listing: list) -> None:
+        """Use these files, so that only one host asks a remote storage for them."""
+
+    def record_counts(self, split: str, distinct: bool = False) -> dict[str, int]:
+        """Return what this process has read of a split.
+
+        `read` records, of these `skipped_<reason>`, and complete `epochs`. With `distinct` each
+        record counts once however often it was read, and of the `examples` made from them
+        `cut_<feature>` had to be cut.
+        """
+
+    def enable_stream_cache(self, folder: str, gigabytes: float) -> None:
+        """Keep up to so many bytes of remote files in a local folder."""
+
+
+METHODS = tuple(name for name in vars(ResumableSource) if not name.startswith("_"))
+
+
+def resumable_source(task: seqio.Task) -> ResumableSource | None:
+    """Return the task's source if it is a `ResumableSource`, None for a plain one.
+
+    Raises:
+      ValueError: it has some of the methods but not all, or a misspelt one.
+    """
+    offered = {name for name in dir(task.source) if not name.startswith("_")}
+    missing = [name for name in METHODS if name not in offered]
+    if not missing:
+        return cast(ResumableSource, task.source)
+    own = sorted(offered - set(METHODS) - set(dir(seqio.DataSource)))
+    similar = {name: difflib.get_close_matches(name, own, 1, cutoff=0.75) for name in missing}
+    hints = [f"; its {found[0]!r} looks like {name!r}" for name, found in similar.items() if found]
+    if not hints and offered.isdisjoint(set(METHODS) - {"name"}):
+        return None
+    raise ValueError(
+        f"The source of task {task.name}, {type(task.source).__name__}, lacks "
+        f"{', '.join(missing)}{''.join(hints)}. Implement all methods of "
+        "t5x.input_pipeline.corpora.ResumableSource, or none for a plain seqio source."
+    )
+
+
+def resumable_sources(cfg: DatasetConfig) -> Iterator[tuple[str, ResumableSource]]:
+    """Yield (task name, source) of the tasks that have the split; none if caches are read."""
+    if cfg.use_cached:
+        return
+    for task in seqio.get_subtasks(cfg.provider):
+        if cfg.split in (task.splits or ()) and (source := resumable_source(task)):
+            yield task.name, source
+
+
+def check_corpora(cfg: DatasetConfig, required: bool = True) -> None:
+    """Read the first record of each corpus that has the split, on one host.
+
+    Args:
+      cfg: the examples.
+      required: some task must have the split; otherwise tasks without it are skipped later.
+
+    Raises:
+      ValueError: the split, the column or the corpus does not exist; says which exist.
+    """
+    tasks = seqio.get_subtasks(cfg.provider)
+    splits = sorted({split for task in tasks for split in task.splits or ()})
+    if required and cfg.split not in splits:
+        raise ValueError(
+            f"DatasetConfig.split is {cfg.split!r}, which {cfg.provider.name} does not have; set "
+            f"it to one of {', '.join(splits)}."
+        )
+
+    def peek() -> None:
+        for _, source in resumable_sources(cfg):
+            source.peek(cfg.split, 1)
+
+    broadcast_from_first(peek)
+    _share_listings(cfg)
+
+
+def _share_listings(cfg: DatasetConfig) -> None:
+    """List each corpus on the first host and use its files on all hosts."""
+    sources = dict(resumable_sources(cfg))
+    listings = broadcast_from_first(
+        lambda: {name: s.listing(cfg.split) for name, s in sources.items()}
+    )
+    for name, source in sources.items():
+        source.use_listing(cfg.split, listings[name])
+
+
+def identities(cfg: DatasetConfig) -> dict[str, dict[str, Any]]:
+    """Return the identity of each task's corpus, by task name."""
+    return {name: source.identity(cfg.split) for name, source in resumable_sources(cfg)}
+
+
+def pin_revisions(cfg: DatasetConfig, saved: Mapping[str, Any]) -> None:
+    """Read each corpus at the revision in `saved`, the `stream.json` of a checkpoint.
+
+    Must precede making the stream.
+    """
+    for name, source in resumable_sources(cfg):
+        revision = saved.get("corpora", {}).get(name, {}).get("revision")
+        if revision:
+            source.pin_revision(revision)
+    _share_listings(cfg)

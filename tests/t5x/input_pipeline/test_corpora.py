@@ -1,0 +1,61 @@
+"""What a run asks of its corpora, and which sources it refuses to ask."""
+
+import types
+
+import pytest
+import seqio
+
+from fakes import toy
+from fakes.resumable import Corpus
+from t5x.input_pipeline import corpora
+
+
+def task(source, name="one", splits=("train",)):
+    return types.SimpleNamespace(name=name, source=source, splits=splits)
+
+
+def test_a_plain_source_is_not_resumable_and_a_complete_one_is():
+    corpus = Corpus()
+    assert corpora.resumable_source(task(corpus)) is corpus
+    assert corpora.resumable_source(task(toy.data().provider.source)) is None
+    named = types.SimpleNamespace(name="a plain source may have a name")
+    assert corpora.resumable_source(task(named)) is None
+
+
+def test_a_partial_or_misspelt_source_is_refused_by_what_it_lacks():
+    partial = types.SimpleNamespace(peek=None, listing=None, identity=None)
+    missing = "lacks name, pin_revision, use_listing, record_counts, enable_stream_cache. Implement"
+    with pytest.raises(ValueError, match=f"source of task one, SimpleNamespace, {missing}"):
+        corpora.resumable_source(task(partial))
+    misspelt = Corpus()
+    misspelt.peak = misspelt.peek
+
+    class Misspelt(seqio.FunctionDataSource):
+        def peak(self, split, n):
+            return []
+
+    source = Misspelt(toy.dataset, ["train"])
+    with pytest.raises(ValueError, match="its 'peak' looks like 'peek'"):
+        corpora.resumable_source(task(source))
+
+
+def test_the_first_record_is_read_of_each_task_that_has_the_split(monkeypatch):
+    one, other = Corpus(), Corpus()
+    tasks = [task(one, splits=["train", "dev"]), task(other, "other")]
+    monkeypatch.setattr(seqio, "get_subtasks", lambda provider: tasks)
+    corpora.check_corpora(toy.data("dev"))
+    assert (one.peeked, other.peeked) == ([("dev", 1)], [])
+    assert one.listings == [["dev.txt"]]
+    with pytest.raises(ValueError, match=r"split is 'test', which .* set it to one of dev, train"):
+        corpora.check_corpora(toy.data("test"))
+    corpora.check_corpora(toy.data("test"), required=False)
+    assert list(corpora.resumable_sources(toy.data(use_cached=True))) == []
+
+
+def test_a_corpus_is_read_at_the_revision_of_its_saved_position(monkeypatch):
+    corpus = Corpus(identity={"files": 3})
+    monkeypatch.setattr(seqio, "get_subtasks", lambda provider: [task(corpus)])
+    corpora.pin_revisions(toy.data(), {"corpora": {"one": {"revision": "a" * 40}}})
+    corpora.pin_revisions(toy.data(), {"corpora": {"one": {"revision": None}}})
+    assert corpus.pinned == ["a" * 40]
+    assert corpora.identities(toy.data()) == {"one": {"files": 3}}
