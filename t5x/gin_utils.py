@@ -1,4 +1,4 @@
-"""Gin at the doors: flags become bindings, bad input becomes one sentence, a run keeps its gin.
+"""Parse gin files and flags, explain mistakes in one sentence, and save what was parsed.
 
 def main(_):
     gin_utils.parse_gin_flags(FLAGS.gin_search_paths, FLAGS.gin_file, FLAGS.gin_bindings)
@@ -9,11 +9,14 @@ gin_utils.run(main)      # and `--gin.TRAIN_STEPS=500` binds the macro TRAIN_STE
 
 import contextlib
 import difflib
+import importlib.util
 import inspect
+import pkgutil
+import pydoc
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,43 +25,58 @@ from absl import app, logging
 from etils import epath
 
 import gin
+from gin import config_parser
+from t5x.cli import gin_internals
 
-# gin has no public way to look at what it parsed; gin-config is pinned to 0.5.0.
-from gin import config as gin_config
-from gin import config_parser, resource_reader
-from t5x.gin_errors import LEFT_OUT, ROOT, nearest, one_sentence
-
-__all__ = [
-    "LEFT_OUT",
-    "missing",
-    "nearest",
-    "parse_gin_flags",
-    "rewrite_gin_args",
-    "run",
-    "summarize_gin_config",
-]
-
-MAINS = {  # as run files call them: the function of `__main__`, and the file that sets it
+ROOT = Path(__file__).resolve().parent.parent
+MAINS = {  # as gin files call them: the function of `__main__`, and the file that sets it
     "train_script.train": ("train", "t5x/configs/runs/pretrain.gin"),
     "eval_script.evaluate": ("evaluate", "t5x/configs/runs/eval.gin"),
     "infer_script.infer": ("infer", "t5x/configs/runs/infer.gin"),
     "train_script.precompile": ("precompile", "t5x/configs/runs/precompile.gin"),
 }
+_NOT_SUPPORTED = {  # what to do instead, and the modules and classes of upstream's
+    "use models.EncoderDecoderModel": "BaseTransformerModel DecoderOnlyModel EncoderOnlyModel "
+    "decoder_only",
+    "use a network whose only variables are its parameters": "flax_mutables",
+    "leave the binding out": "WeightMetricsComputer",
+    "use adafactor.Adafactor.logical_factor_rules": "HParamMap",
+    "use one optimizer, adafactor.Adafactor or optimizers.chain": "MultiOptimizer",
+    "use partitioning.PjitPartitioner": "ModelBasedPjitPartitioner BasePjitPartitioner",
+    "use partitioning.PjitPartitioner with a dense model": "MoePjitPartitioner",
+    "use trainer.Trainer with a dense model": "MoeTrainer",
+    "use a dense model": "moe",
+    "use t5x.examples.t5.network": "calm mesh_tensorflow",
+    "use t5x.examples.t5.network, which scans its layers; see T5Config.remat_policy": "scalable_t5",
+    "use what t5x itself has, or run T5X with T5X_DIR": "contrib",
+    "write the configuration in gin": "fiddle config_utils",
+    "use a seqio task or mixture": "airio",
+    "leave it out: checkpoints are saved by Orbax and both kinds are read": "Checkpointer "
+    "LegacyCheckpointer SaveBestCheckpointer CheckpointManagerConstructor "
+    "LegacyCheckpointManager BestCheckpointManager",
+    "use the same model's checkpoint under gs://t5-data/pretrained_models/t5x": (
+        "restore_tf_checkpoint"
+    ),
+    "register the tasks that you need with seqio, as the modules of tasks/ do": "t5",
+}
 
 
-class _OtherDoors(set):
-    """Configurables to pass over, false because gin passes over every import where it is true."""
+class _SettingsOfOthers(set):
+    """Configurables of other entry points, to skip.
+
+    Empty in a boolean test: where `skip_unknown` is true, gin skips imports that fail.
+    """
 
     def __bool__(self):
         return False
 
 
 def run(main: Callable[[list[str]], Any]) -> None:
-    """`absl.app.run` with `--gin.NAME=value` flags.
+    """Call `absl.app.run` with `--gin.NAME=value` flags.
 
-    A ValueError (bad input, status 2), or a RuntimeError or FloatingPointError (a run that cannot
-    go on, status 1), that this repository raised is printed as its sentence, without a traceback.
-    Any other exception keeps its traceback.
+    A ValueError (bad input, status 2), or a RuntimeError or FloatingPointError (a failed run,
+    status 1), that this repository raised is printed as one sentence, without a traceback. Any
+    other exception keeps its traceback.
     """
 
     def guarded(function: Callable[[list[str]], Any], argv: list[str]) -> Any:
@@ -70,8 +88,9 @@ def run(main: Callable[[list[str]], Any]) -> None:
             logging.debug("%s", traceback.format_exc())
             # gin appends the configurables through which an exception passed.
             print("Error:", str(error).split("\n  In call to configurable")[0], file=sys.stderr)
+            # An OSError may pass, and a restart succeed.
             refused = isinstance(error, ValueError) and not isinstance(error, OSError)
-            sys.exit(2 if refused else 1)  # what cannot be reached now may be so later
+            sys.exit(2 if refused else 1)
 
     parse = lambda argv: app.parse_flags_with_usage(guarded(rewrite_gin_args, argv))
     app.run(lambda argv: guarded(main, argv), flags_parser=parse)
@@ -84,7 +103,7 @@ def _is_ours(error: BaseException) -> bool:
 
 
 def rewrite_gin_args(args: Sequence[str]) -> list[str]:
-    """Turns each `--gin.NAME=value` into `--gin_bindings=NAME = value`.
+    """Turn each `--gin.NAME=value` into `--gin_bindings=NAME = value`.
 
     Raises:
       ValueError: such a flag has no value.
@@ -102,7 +121,7 @@ def rewrite_gin_args(args: Sequence[str]) -> list[str]:
 
 
 def macro(name: str) -> Any:
-    """What the configuration gives a macro such as MODEL_DIR; None for nothing."""
+    """Return the value of a macro such as MODEL_DIR; None if it has none."""
     try:
         return gin.query_parameter(f"{name}/macro.value")
     except ValueError:
@@ -113,28 +132,29 @@ def parse_gin_flags(
     gin_search_paths: Sequence[str],
     gin_files: Sequence[str] | None,
     gin_bindings: Sequence[str],
-    skip_unknown: bool | Sequence[str] = False,
+    skip_unknown: bool | Sequence[str] | set[str] = False,
     finalize: bool = True,
 ) -> None:
-    """Parses gin files, then bindings; what comes later wins.
+    """Parse gin files, then bindings; later ones win.
 
-    Bindings may use every name that the files import. A configuration may hold settings of another
-    door than the one that runs (a recipe under `eval`): these are passed over.
+    Bindings may use every name that the files import. The settings of other entry points (a
+    training recipe under `eval`) are skipped.
 
     Args:
       gin_search_paths: where files and includes are looked for, after the current folder and
         before the repository.
       gin_files: in order; None for none.
       gin_bindings: "NAME = value" or "module.Class.argument = value", in order.
-      skip_unknown: True, or the configurables, to pass over where they are unknown.
+      skip_unknown: True, or the configurables, to skip where they are unknown.
       finalize: check that nothing is missing, and lock.
 
     Raises:
       ValueError: a file, an import, a name or a value is bad, or values are missing (all named).
     """
-    _search_in([*gin_search_paths, str(ROOT)])
+    gin_internals.add_search_paths([*gin_search_paths, str(ROOT)])
     if skip_unknown is False:
-        skip_unknown = _OtherDoors(s for s, main in MAINS.items() if not hasattr(_main(), main[0]))
+        others = (selector for selector, (name, _) in MAINS.items() if not _main_has(name))
+        skip_unknown = _SettingsOfOthers(others)
     for file in gin_files or ():
         with one_sentence(f"--gin_file={file}"):
             gin.parse_config_file(file, skip_unknown=skip_unknown)
@@ -148,7 +168,7 @@ def parse_gin_flags(
 
 
 def summarize_gin_config(model_dir: str, summary_writer: Any, step: int) -> None:
-    """Writes `<model_dir>/config.gin`, which can be parsed again, and both texts as summaries.
+    """Write `<model_dir>/config.gin`, which can be parsed again, and text summaries.
 
     Only process 0 writes.
 
@@ -170,59 +190,32 @@ def summarize_gin_config(model_dir: str, summary_writer: Any, step: int) -> None
         summary_writer.flush()
 
 
-def missing() -> list[str]:
-    """Macros without a value that something uses, and parameters still `%gin.REQUIRED`, sorted."""
-    used, unset = _macros_used(), set()
-    for (scope, selector), values in gin_config._CONFIG.items():
-        for parameter, value in values.items():
-            if _is_required(value):
-                is_macro = selector == "gin.macro"
-                unset.add(scope if is_macro else f"{selector}.{parameter}")
-    bound = _macros_bound()
-    return sorted((unset - bound) | (unset & used) | (used - bound))
-
-
-def _search_in(paths: Sequence[str]) -> None:
-    """Adds to gin's search paths.
-
-    gin's reader of packaged files is left out: it raises TypeError on folders that are no package.
-    """
-    readers = gin_config._FILE_READERS
-    readers[:] = [r for r in readers if r[0] is not resource_reader.system_path_reader]
-    for path in paths:
-        if path not in gin_config._LOCATION_PREFIXES:
-            gin.add_config_file_search_path(path)
-
-
 def _with_imports(binding: str) -> str:
-    """Puts the files' imports before a binding whose name begins with one of theirs."""
-    imports = gin_config._IMPORTS
+    """Put the files' imports before a binding, unless its name begins with none of them."""
+    imports = gin_internals.import_lines()
     with contextlib.suppress(SyntaxError, ValueError):
         key = binding.partition("=")[0].strip()
         _, selector, argument = config_parser.parse_binding_key(key)
-        imported = {statement.bound_name() for statement in imports}
-        if argument and selector.partition(".")[0] not in imported:
+        if argument and selector.partition(".")[0] not in imports:
             return binding
-    lines = {statement.format() for statement in imports}
-    return "\n".join([*sorted(lines, key=lambda line: ("__gin__" not in line, line)), binding])
+    return "\n".join([*imports.values(), binding])
 
 
 def _check_macros(bindings: Sequence[str]) -> None:
-    """Refuses values that are missing, and macros of the command line that nothing uses."""
-    used, bound = _macros_used(), _macros_bound()
-    unused = sorted(bound - used)
+    """Reject missing values, and macros of the command line that nothing uses."""
+    used = gin_internals.macros_used()
+    unused = sorted(gin_internals.macros_bound() - used)
     for name in unused:
         if any(re.match(rf"{re.escape(name)}\s*=", binding) for binding in bindings):
             raise ValueError(
                 f"--gin.{name} is set but nothing in this configuration uses it"
                 f"{nearest(name, used)}."
             )
-        # A required value that nothing uses (another door's) need not be given.
-        if _is_required(gin_config._CONFIG[name, "gin.macro"]["value"]):
-            del gin_config._CONFIG[name, "gin.macro"]
-        elif difflib.get_close_matches(name, used, n=1, cutoff=0.8):
+        # A required value that nothing uses (of another entry point) need not be given.
+        dropped = gin_internals.drop_required_macro(name)
+        if not dropped and difflib.get_close_matches(name, used, n=1, cutoff=0.8):
             logging.warning("%s is set but nothing uses it%s.", name, nearest(name, used))
-    if names := missing():
+    if names := gin_internals.missing_values():
         macros = [name for name in names if "." not in name]
         hints = [f"--gin.{name}=…" for name in names if name != "MODEL"]
         todo = f"pass {' '.join(hints)}, or set it in a gin file" if hints else ""
@@ -236,33 +229,147 @@ def _check_macros(bindings: Sequence[str]) -> None:
 
 
 def _check_main() -> None:
-    """Refuses a configuration that does not set all that the function about to be run needs."""
-    bound: dict[Any, set[str]] = {}
-    for (_, selector), values in gin_config._CONFIG.items():
-        bound.setdefault(gin_config._REGISTRY[selector].wrapped, set()).update(values)
+    """Reject a configuration that lacks parameters of the function about to be run."""
+    bound = gin_internals.bound_parameters()
     for name, file in MAINS.values():
-        function = getattr(_main(), name, None)
-        if function is None:
-            continue
-        parameters = inspect.signature(function).parameters.values()
-        needed = {p.name for p in parameters if p.default is p.empty and p.kind not in (2, 4)}
-        if lacking := sorted(needed - bound.get(function, set())):
-            raise ValueError(f"{name} gets no {', '.join(lacking)}: include {file}, or set them.")
+        if _main_has(name):
+            function = getattr(sys.modules["__main__"], name)
+            parameters = inspect.signature(function).parameters.values()
+            variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+            needed = {p.name for p in parameters if p.default is p.empty and p.kind not in variadic}
+            if lacking := sorted(needed - bound.get(function, set())):
+                lacks = f"{name} gets no {', '.join(lacking)}"
+                raise ValueError(f"{lacks}: include {file}, or set them.")
 
 
-def _main() -> Any:
-    return sys.modules["__main__"]
+def _main_has(name: str) -> bool:
+    return hasattr(sys.modules["__main__"], name)
 
 
-def _macros_bound() -> set[str]:
-    return {scope for scope, selector in gin_config._CONFIG if selector == "gin.macro"}
+# gin raises AttributeError, NameError, ImportError, OSError, SyntaxError, KeyError or ValueError
+# for a mistake, and appends lines of its own with the place. `one_sentence` turns all of them into
+# a ValueError such as "a.gin:3: train has no parameter 'total_step' (the nearest known name is …)".
 
 
-def _macros_used() -> set[str]:
-    references = gin_config.iterate_references(gin_config._CONFIG)
-    macro = gin_config.macro
-    return {"/".join(r.scopes) for r in references if r.configurable.wrapped is macro}
+@contextlib.contextmanager
+def one_sentence(flag: str) -> Iterator[None]:
+    """Turn every exception of gin into a ValueError with the place and what to do.
+
+    Args:
+      flag: names the place of a mistake on the command line.
+    """
+    try:
+        yield
+    except SyntaxError as error:
+        place = f"{error.filename}:{error.lineno}" if error.filename else flag
+        raise ValueError(f"{place}: {_bad_syntax(error)}.") from error
+    except Exception as error:
+        message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+        found = re.search(r'\n  In (?:file "([^"]*)",|bindings string) line (\d+)\n *(.*)', message)
+        core = " ".join((message[: found.start()] if found else message).split())
+        file, line, source = found.groups() if found else (None, None, "")
+        for pattern, explain in _EXPLANATIONS.items():
+            if match := re.fullmatch(pattern, core):
+                core = explain(file, source, *match.groups())
+                break
+        place = f"{file}:{line}" if file else flag
+        raise ValueError(f"{place}: {core.rstrip('.')}.") from error
 
 
-def _is_required(value: Any) -> bool:
-    return isinstance(value, gin_config.ConfigurableReference) and value.scopes == ["gin.REQUIRED"]
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return " (the nearest known name is 'x')" for a message, or "" if none is similar."""
+    found = difflib.get_close_matches(name, sorted(set(known)), n=1, cutoff=0.5)
+    return f" (the nearest known name is {found[0]!r})" if found else ""
+
+
+def _bad_syntax(error: SyntaxError) -> str:
+    text = (error.text or "").strip()
+    name, _, value = (part.strip() for part in text.partition("="))
+    if "Failed to parse token" in error.msg or error.msg == "Expected newline.":
+        quoted = f"{value.strip(chr(34) + chr(39))!r}"
+        # On the command line the shell removes the outer quotes.
+        right = f"{name} = {quoted}" if error.filename else f'--gin.{name}="{quoted}"'
+        return (
+            f"{text!r} is no gin binding: a string needs quotes, as in {right}, and a name "
+            "needs @ or %"
+        )
+    return f"{text!r} cannot be read: {' '.join(error.msg.split()).rstrip('.')}"
+
+
+def _not_supported(path: str) -> str | None:
+    root, *inner = path.split(".")
+    for instead, names in _NOT_SUPPORTED.items():
+        for name in names.split():
+            # The package t5 is not supported; t5x.examples.t5 is.
+            if name == root or (name in inner and name != "t5"):
+                return f"{path} is not part of this trainer: {instead}"
+    return None
+
+
+def _unknown_parameter(_file: str | None, _source: str, selector: str, parameter: str) -> str:
+    known = gin_internals.parameters_of(selector)
+    hint = nearest(parameter, known)
+    return _not_supported(parameter) or f"{selector} has no parameter {parameter!r}{hint}"
+
+
+def _unknown_attribute(
+    _file: str | None, _source: str, selector: str, owner: str, attribute: str
+) -> str:
+    path = re.match(r"<(?:module|class) '([^']+)'", owner)
+    known = [name for name in dir(pydoc.locate(path[1])) if name[0] != "_"] if path else []
+    parent = selector.rsplit(f".{attribute}", 1)[0]
+    hint = nearest(attribute, known)
+    return _not_supported(selector) or f"{parent} has no {attribute!r}{hint}"
+
+
+def _not_imported(file: str | None, _source: str, name: str) -> str:
+    if sentence := _not_supported(name):
+        return sentence
+    if importlib.util.find_spec(f"t5x.{name}"):
+        return f"{name} is not imported by this file: add `from t5x import {name}`"
+    text = Path(file).read_text() if file else ""
+    imports = re.findall(r"^(?:from \S+ )?import (?:\S+ as )?(\w+)", text, re.MULTILINE)
+    return f"{name} is not imported by this file{nearest(name, imports)}: import its module first"
+
+
+def _unknown_configurable(_file: str | None, _source: str, selector: str) -> str:
+    known = gin_internals.configurable_names()
+    if "." not in selector:
+        known = [name.rpartition(".")[2] for name in known]
+    return _not_supported(selector) or (
+        f"Nothing is called {selector!r}{nearest(selector, known)}: check the name, or import its "
+        "module in a gin file"
+    )
+
+
+def _no_module(_file: str | None, source: str, module: str) -> str:
+    wanted = re.match(r"(?:from (\S+) )?import (\S+)", source)
+    path = ".".join(part for part in wanted.groups() if part) if wanted else module
+    if not f"{path}.".startswith(f"{module}."):
+        return f"{path} cannot be imported: it needs the module {module!r}, which is not installed"
+    parent, _, name = module.rpartition(".")
+    folders = getattr(sys.modules.get(parent), "__path__", []) if parent else None
+    known = [found.name for found in pkgutil.iter_modules(folders)]
+    return _not_supported(path) or f"There is no module {module!r}{nearest(name, known)}"
+
+
+def _no_file(_file: str | None, _source: str, file: str) -> str:
+    folders = [Path(file).parent, *map(Path, gin_internals.search_paths())]
+    found = [path.as_posix() for folder in folders for path in folder.glob("*.gin")]
+    for folder in ("gin", "t5x"):
+        found += [path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.gin")]
+    close = difflib.get_close_matches(file, found, n=1, cutoff=0.5)
+    hint = f"; the nearest one is {close[0]}" if close else ""
+    return f"There is no file {file} here, in the search paths or in the repository{hint}"
+
+
+_EXPLANATIONS: dict[str, Callable[..., str]] = {
+    r"Configurable '(.+)' doesn't have a parameter named '(.+)'\.": _unknown_parameter,
+    r"Couldn't resolve selector (\S+); (.+) has no attribute (\w+)\.": _unknown_attribute,
+    r"'(.+)' was not provided by an import statement\.": _not_imported,
+    r"No configurable matching (?:reference )?'@?(?:.*/)?([^'()/]+)(?:\(\))?'.*": (
+        _unknown_configurable
+    ),
+    r"No module named '(.+?)'.*": _no_module,
+    r"Unable to open file: (.+)\. Searched config paths.*": _no_file,
+}

@@ -42,7 +42,7 @@ import gin
 from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.cli import log_capture, main
-from t5x.cli.bound_settings import settings_of
+from t5x.cli.gin_internals import settings_of
 from t5x.inference import constrained_decoding, text_file_task
 from t5x.inference import predictor as inference
 from t5x.inference.resumable_jsonl import ChunkedFile

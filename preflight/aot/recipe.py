@@ -87,9 +87,10 @@ def finalize(recipe: Recipe) -> None:
       ValueError: the names that have no value, or a binding that nothing uses.
     """
     from t5x import gin_utils
+    from t5x.cli import gin_internals
 
     bindings = list(recipe.bindings)
-    if "MODEL_DIR" in gin_utils.missing():
+    if "MODEL_DIR" in gin_internals.missing_values():
         bindings.append(f"MODEL_DIR = 'runs/{recipe.name}'")
     with _as_main(_door()):
         gin_utils.parse_gin_flags(recipe.search_paths, (), bindings)

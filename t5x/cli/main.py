@@ -1,4 +1,4 @@
-"""The flags of every door, and how a door opens: gin is parsed, then its main is called.
+"""Define the flags of every entry point, parse gin, and call the entry point's main function.
 
 python -m t5x.train --gin_file=gin/ro_t5x_tiny.gin --gin.TRAIN_STEPS=500 --dry_run
 """
@@ -21,34 +21,34 @@ from t5x.monitoring import compile_stats
 from t5x.multihost import startup_check
 from t5x.multihost.preemption import Interruption
 
-# A process that has not been heard of for so long is dead, and the others end. It speaks from a
-# thread of its own, whatever it computes or compiles.
+# A process that sends no heartbeat for so long is dead, and the others end. Heartbeats come from a
+# thread of their own, also while a process computes or compiles.
 HEARTBEAT_SECONDS = 30
 
 flags.DEFINE_multi_string("gin_file", [], "Gin files, in order; later bindings win.")
 flags.DEFINE_multi_string("gin_bindings", [], "Single bindings, 'NAME = value'.")
-flags.DEFINE_list("gin_search_paths", ["."], "Folders that gin files are looked for in.")
+flags.DEFINE_list("gin_search_paths", ["."], "Folders in which gin files are looked for.")
 flags.DEFINE_bool("dry_run", False, "Build everything, print the configuration, train nothing.")
-flags.DEFINE_bool("report", False, "At the end say what XLA has compiled, and the memory.")
+flags.DEFINE_bool("report", False, "At the end print what XLA has compiled, and the memory used.")
 flags.DEFINE_integer(
-    "interrupted_status", 0, "Exit status of a run that a notice has ended, once it is saved."
+    "interrupted_status", 0, "Exit status of a run that was preempted, once it is saved."
 )
 flags.DEFINE_string("coordinator_address", None, "host:port of process 0, outside TPU pods.")
 flags.DEFINE_integer("process_count", None, "Number of processes, outside TPU pods.")
 flags.DEFINE_integer("process_index", None, "This process, from 0, outside TPU pods.")
-flags.DEFINE_float("roll_call_seconds", 300, "How long the other processes are waited for.")
+flags.DEFINE_float("roll_call_seconds", 300, "How long to wait for the other processes.")
 
 
 def run(main: Callable[..., Any], keeps_programs: bool = False) -> None:
-    """Parses flags and gin, joins the other processes, and calls `main` with its bindings.
+    """Parse flags and gin, join the other processes, and call `main` with its bindings.
 
-    With `keeps_programs` what is compiled is kept in MODEL_DIR/compiled for the next start.
+    With `keeps_programs` compiled programs are kept in MODEL_DIR/compiled for the next start.
     """
 
     def guarded(_: list[str]) -> None:
         logging.set_verbosity(logging.INFO)
         log_capture.redirect_loggers()  # absl has added a handler
-        tf.config.set_visible_devices([], "GPU")  # it reads the data only
+        tf.config.set_visible_devices([], "GPU")  # it only reads the data
         configured = gin.external_configurable(main, module="__main__")
         values = flags.FLAGS
         gin_utils.parse_gin_flags(values.gin_search_paths, values.gin_file, values.gin_bindings)
@@ -58,11 +58,11 @@ def run(main: Callable[..., Any], keeps_programs: bool = False) -> None:
             print(gin.operative_config_str())
             sys.exit(0)
         if keeps_programs and (model_dir := gin_utils.macro("MODEL_DIR")):
-            compile_stats.keep(os.path.join(model_dir, "compiled"))
-        seen = compile_stats.Compilations()
+            compile_stats.keep_programs(os.path.join(model_dir, "compiled"))
+        stats = compile_stats.CompileStats()
         configured()
         if values.report:
-            print(seen.text(), flush=True)
+            print(stats.text(), flush=True)
         if Interruption.ended_one and values.interrupted_status:
             sys.exit(values.interrupted_status)
 
@@ -71,17 +71,17 @@ def run(main: Callable[..., Any], keeps_programs: bool = False) -> None:
     except BaseException as error:
         status = error.code if isinstance(error, SystemExit) else 1
         if status and jax.distributed.is_initialized():
-            # The others wait for this process: sooner than by any barrier they hear of its end.
+            # The other hosts wait for this one. They notice its end sooner than any barrier.
             try:
                 if not isinstance(error, SystemExit):
                     sys.excepthook(type(error), error, error.__traceback__)
-            finally:  # though nobody may be there to read it, or no room
+            finally:  # also where the terminal is closed or the disk full
                 log_capture.exit_now(status if isinstance(status, int) else 1)
         raise
 
 
 def join_others(values: flags.FlagValues) -> None:
-    """Starts JAX with the other processes, if there are any, once all are there and alike."""
+    """Start JAX with the other processes, if any, once all have started with the same facts."""
     given = (values.coordinator_address, values.process_count, values.process_index)
     if (values.process_count or values.process_index) and not values.coordinator_address:
         raise ValueError(
@@ -93,12 +93,12 @@ def join_others(values: flags.FlagValues) -> None:
     seconds = values.roll_call_seconds
     worker = startup_check.find_worker(*given, seconds)
     startup_check.wait_for_all(worker, startup_check.facts(gin.config_str()), seconds)
-    known = given if values.coordinator_address else (None, None, None)  # JAX detects them
-    jax.distributed.initialize(*known, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
+    address, count, index = given if values.coordinator_address else (None, None, None)
+    jax.distributed.initialize(address, count, index, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
 
 
 def on_tpu_machine() -> bool:
-    """True on a worker of a TPU slice, unless JAX is told to use something else.
+    """Return whether this is a worker of a TPU slice and JAX_PLATFORMS allows the TPU.
 
     Its chips are /dev/accel0… or, newer, /dev/vfio/0…, which other vendors' devices may have too.
     """

@@ -17,7 +17,7 @@ import seqio
 from t5x import metrics
 from t5x.actions import EarlyStoppingAction, check_actions
 from t5x.checkpointing.config import SaveCheckpointConfig
-from t5x.gin_errors import nearest
+from t5x.gin_utils import nearest
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.multihost.broadcast import broadcast_from_first
 

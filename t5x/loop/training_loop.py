@@ -32,10 +32,10 @@ from t5x.inference.mask_filling import Infill
 from t5x.input_pipeline.record_counts import data_metrics, sum_over_hosts
 from t5x.loop import triggers
 from t5x.monitoring import flops
-from t5x.monitoring.event_log import RunLog, numbers
-from t5x.monitoring.metric_writers import Writers
+from t5x.monitoring.event_log import EventLog, numeric_metrics
+from t5x.monitoring.metric_writers import MetricWriters
 from t5x.monitoring.progress_bar import LOSS, Progress
-from t5x.monitoring.stall_detector import Stalls
+from t5x.monitoring.throughput import StallDetector
 from t5x.multihost.broadcast import broadcast_from_first
 from t5x.multihost.preemption import Interrupted, Interruption
 from t5x.train_state import from_disk, to_disk
@@ -78,9 +78,9 @@ class TrainingRun:
         self.model_dir, self.save_cfg = model_dir, save_cfg
         self.eval_sets, self.infer_evaluator = eval_sets, infer_evaluator
         self.actions = {getattr(k, "name", k): list(v) for k, v in actions.items()}
-        self.watch, self.log = watch or Watch(), RunLog(model_dir)
-        self._writers = Writers(self.watch.writers, model_dir)
-        self._stalls = Stalls()
+        self.watch, self.log = watch or Watch(), EventLog(model_dir)
+        self._writers = MetricWriters(self.watch.writers, model_dir)
+        self._stalls = StallDetector()
         self._infill, self._infilled = None, int(trainer.state.step)
         if self.watch.infill_sentences:
             shapes = {k: v.shape[1] for k, v in stream.global_batch.items()}
@@ -192,7 +192,7 @@ class TrainingRun:
 
     def _recall(self, step: int) -> bool:
         """Tells actions what was measured up to `step`; True if that had ended the run."""
-        return broadcast_from_first(lambda: recall(self.actions, self.log.measured, step))
+        return broadcast_from_first(lambda: recall(self.actions, self.log.metrics_by_step, step))
 
     def _missed(self, step: int) -> triggers.Stop | None:
         """The evaluation at `step`, where a kill or a notice has cut it short after the save."""
@@ -267,7 +267,7 @@ class TrainingRun:
             before, waited = now, self.trainer.wait_seconds
             self.progress.step(step, sums, wait)
             if stall := self._stalls.step(seconds, wait):
-                self.log.write("stall", step=step, seconds=seconds, reason=stall.reason)
+                self.log.write("stall", step=step, seconds=seconds, reason=stall)
             if self._checkpointer:
                 self._checkpointer.check()
                 self._note_save()
@@ -377,7 +377,7 @@ class TrainingRun:
                 self.log.timed("evaluate", step=step, task=task) as noted,
             ):
                 results[task] = values = self.trainer.evaluate(self._asking(batches))
-                noted["metrics"] = numbers({task: values})
+                noted["metrics"] = numeric_metrics({task: values})
             self.writer(f"training_eval/{task}").write_scalars(step, values)
             self.progress.note(
                 f"step {step:,}  validation of {task}: loss {values[LOSS]:.3f}  "
@@ -409,7 +409,7 @@ class TrainingRun:
     def _infer(self, step: int) -> dict[str, dict[str, Any]]:
         with self.progress.busy("decoding"), self.log.timed("infer", step=step) as noted:
             results = self.infer_evaluator.evaluate(self.trainer.state.params, step, self._asking)
-            noted["metrics"] = numbers(results)
+            noted["metrics"] = numeric_metrics(results)
         for task, values in results.items():
             self.progress.note(f"step {step:,}  {task}: {_listed(values)}")
         return results

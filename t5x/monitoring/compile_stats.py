@@ -1,11 +1,11 @@
-"""What XLA did for a run: programs compiled or found, seconds, memory.
+"""Count what XLA compiles, measure the memory used, and keep compiled programs for a restart.
 
-keep("runs/tiny/compiled")       # a restart finds its programs there
-seen = Compilations()            # from here on
+keep_programs("runs/tiny/compiled")
+stats = CompileStats()           # counts from here on
 ...
-print(seen.text())
+print(stats.text())
 
-XLA: 12 programs compiled, 3 found ready, in 21.4 s; the longest took 14.2, 3.1, 1.0 s.
+XLA: 12 programs compiled, 3 found in the cache, in 21.4 s; the longest took 14.2, 3.1, 1.0 s.
 TPU v4 0: 3.10 GiB of 30.8 GiB at most, 1.20 GiB held.
 This process: 2.31 GiB of the host at most.
 """
@@ -19,49 +19,47 @@ _COMPILED = "/jax/core/compile/backend_compile_duration"
 _FOUND = "/jax/compilation_cache/cache_hits"
 
 
-def keep(folder: str) -> None:
-    """Keeps compiled programs in `folder`, on disk or gs://, unless JAX is told another place.
+def keep_programs(folder: str) -> None:
+    """Use `folder`, on disk or gs://, as JAX's compilation cache unless another one is set.
 
-    JAX_COMPILATION_CACHE_DIR names another, JAX_ENABLE_COMPILATION_CACHE=false keeps none.
+    JAX_COMPILATION_CACHE_DIR sets another, JAX_ENABLE_COMPILATION_CACHE=false disables it.
     """
-    if jax.config.jax_compilation_cache_dir is None:
+    if getattr(jax.config, "jax_compilation_cache_dir") is None:  # noqa: B009 (unknown to mypy)
         jax.config.update("jax_compilation_cache_dir", folder)
 
 
-class Compilations:
-    """Counts what is compiled from its making on, in this process."""
+class CompileStats:
+    """Counts what this process compiles from now on."""
 
     def __init__(self):
         self.seconds: list[float] = []
         self.found = 0
-        jax.monitoring.register_event_duration_secs_listener(self._timed)
-        jax.monitoring.register_event_listener(self._happened)
+        jax.monitoring.register_event_duration_secs_listener(self._add_seconds)
+        jax.monitoring.register_event_listener(self._add_found)
 
-    def _timed(self, event: str, seconds: float, **_) -> None:
+    def _add_seconds(self, event: str, duration_secs: float, **_) -> None:
         if event == _COMPILED:
-            self.seconds.append(seconds)
+            self.seconds.append(duration_secs)
 
-    def _happened(self, event: str, **_) -> None:
+    def _add_found(self, event: str, **_) -> None:
         self.found += event == _FOUND
 
     def text(self) -> str:
-        """Lines on programs, and on the memory of each device of this host."""
-        longest = sorted(self.seconds, reverse=True)[:3]
+        """Return lines on programs, and on the memory of each device and of this host."""
+        longest = ", ".join(f"{s:.1f}" for s in sorted(self.seconds, reverse=True)[:3]) or "0"
         lines = [
-            # JAX times what it finds ready as it times what it compiles.
-            f"XLA: {len(self.seconds) - self.found} programs compiled, {self.found} found ready, "
-            f"in {sum(self.seconds):.1f} s; the longest took "
-            f"{', '.join(f'{s:.1f}' for s in longest) or '0'} s."
+            # JAX times programs from the cache in the same way as compiled ones.
+            f"XLA: {len(self.seconds) - self.found} programs compiled, {self.found} found in the "
+            f"cache, in {sum(self.seconds):.1f} s; the longest took {longest} s."
         ]
         for device in jax.local_devices():
             stats = device.memory_stats() or {}
             if "peak_bytes_in_use" in stats:
-                most, held = stats["peak_bytes_in_use"], stats["bytes_in_use"]
                 limit = stats.get("bytes_limit")
                 of = f" of {limit / GIB:.1f} GiB" if limit else ""
                 lines.append(
-                    f"{device.device_kind} {device.id}: {most / GIB:.2f} GiB{of} at most, "
-                    f"{held / GIB:.2f} GiB held."
+                    f"{device.device_kind} {device.id}: {stats['peak_bytes_in_use'] / GIB:.2f} GiB"
+                    f"{of} at most, {stats['bytes_in_use'] / GIB:.2f} GiB held."
                 )
         host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return "\n".join([*lines, f"This process: {host / GIB:.2f} GiB of the host at most."])

@@ -1,10 +1,10 @@
-"""The work that a model's arithmetic needs, whatever a compiler makes of it, and who does it.
+"""Count the FLOP of a model's train step, and know the peak FLOP/s of devices, for the MFU.
 
   step = step_flops(config, batch=128, inputs=512, targets=114)
   mfu = step / seconds / (devices * peak_flops("TPU v4"))
 
-Counted: products with parameters, attention's two products, logits; backward twice as much as
-forward. Not counted: lookups, norms, softmax, what is computed again to save memory.
+Counted: products with parameters, attention's two products, logits; the backward pass twice as much
+as the forward pass. Not counted: lookups, norms, softmax, rematerialization.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from typing import Any
 
 import jax
 
-# Bfloat16 FLOP a second of one JAX device, dense, by what its name begins with (makers' data
-# sheets). The devices of a TPU v2 or v3 are half a chip.
+# Dense bfloat16 FLOP/s of one JAX device, by the start of its name (makers' data sheets). A device
+# of a TPU v2 or v3 is half a chip.
 _PEAKS = {
     "TPU v2": 22.5e12,
     "TPU v3": 61.5e12,
@@ -31,9 +31,9 @@ _PEAKS = {
 
 
 def step_flops(config: Any, batch: int, inputs: int, targets: int) -> float:
-    """FLOP of one train step of a T5 (fields of `network.T5Config`) on `batch` sequences.
+    """Return the FLOP of one train step on `batch` sequences; `config` is a `network.T5Config`.
 
-    Attention counts whole rows of keys, masked or not, as published figures do.
+    Attention counts all keys, masked or not, as published figures do.
     """
     c = config
     width = c.num_heads * c.head_dim
@@ -48,7 +48,7 @@ def step_flops(config: Any, batch: int, inputs: int, targets: int) -> float:
 
 
 def peak_flops(device_kind: str) -> float | None:
-    """FLOP a second of a device that JAX calls so; None for one that is not in the table."""
+    """Return the FLOP/s of a device by JAX's name for it; None for an unknown one."""
     known = [name for name in _PEAKS if device_kind.startswith(name)]
     return _PEAKS[max(known, key=len)] if known else None
 
@@ -56,17 +56,16 @@ def peak_flops(device_kind: str) -> float | None:
 def peak_share(
     model: Any, batch: Mapping[str, Any] | None, devices: int, device_kind: str
 ) -> float | None:
-    """Model FLOP utilization at one step a second; times steps a second it is the run's.
+    """Return the model FLOP utilization at one step a second, to be multiplied by steps a second.
 
     Args:
       model: see `models.EncoderDecoderModel`.
       batch: shapes of a global batch.
-      devices: how many share the work.
-      device_kind: what JAX calls them.
+      devices: their number.
+      device_kind: JAX's name for them.
 
     Returns:
-      None where the devices' peak or the model's sizes are not known: no number is better than
-      a wrong one.
+      None where the devices' peak or the model's sizes are unknown.
     """
     config = getattr(getattr(model, "module", None), "config", None)
     peak = peak_flops(device_kind)
@@ -78,6 +77,6 @@ def peak_share(
 
 
 def peak_bytes() -> int | None:
-    """The most memory that a device of this host has held, None where it does not tell."""
+    """Return the most memory that a device of this host has held, None where unknown."""
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
     return max((s["peak_bytes_in_use"] for s in stats if "peak_bytes_in_use" in s), default=None)

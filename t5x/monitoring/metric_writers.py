@@ -1,11 +1,11 @@
-"""Where metrics go: TensorBoard, JSON lines, Weights & Biases, by name or as gin makes them.
+"""Write metrics to TensorBoard, JSON lines or Weights & Biases, by name or as gin makes them.
 
-  writers = Writers(("tensorboard", "jsonl"), "runs/tiny")
+  writers = MetricWriters(("tensorboard", "jsonl"), "runs/tiny")
   writers("train").write_scalars(100, {"loss": 5.1})
   writers.close()
 
-  watch.Watch.writers = ('tensorboard', @writers.WandbWriter)       # in a gin file
-  writers.WandbWriter.project = 'my project'
+  watch.Watch.writers = ('tensorboard', @metric_writers.WandbWriter)       # in a gin file
+  metric_writers.WandbWriter.project = 'my project'
 
 A writer is a `clu.metric_writers.MetricWriter` of one folder below MODEL_DIR: `train`,
 `training_eval/<task>`. Metrics have upstream T5X's names. Only the first host writes.
@@ -26,13 +26,13 @@ from clu import metric_writers
 
 
 class _ScalarsAndTexts(metric_writers.MetricWriter):
-    """A writer that knows nothing of pictures and sounds."""
+    """A writer that ignores images, audio and histograms."""
 
-    def _pass_over(self, *_, **__) -> None:
-        """Leaves out what it cannot show."""
+    def _ignore(self, *_: Any, **__: Any) -> None:
+        """Write nothing."""
 
-    write_summaries = write_images = write_videos = write_audios = _pass_over
-    write_histograms = write_hparams = flush = close = _pass_over
+    write_summaries = write_images = write_videos = write_audios = _ignore
+    write_histograms = write_hparams = write_texts = flush = close = _ignore
 
 
 class TensorBoardWriter(metric_writers.SummaryWriter):
@@ -48,25 +48,22 @@ class JsonlWriter(_ScalarsAndTexts):
     def __init__(self, model_dir: str, folder: str):
         self._path, self._folder = os.path.join(model_dir, "metrics.jsonl"), folder
 
-    def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Appends a line; numbers that JSON does not know are null."""
-        plain = {k: float(np.asarray(v)) for k, v in scalars.items()}
-        known = {k: v if np.isfinite(v) else None for k, v in plain.items()}
-        line = {"time": time.time(), "folder": self._folder, "step": int(step), **known}
+    def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
+        """Append a line; NaN and infinity, which JSON lacks, are null."""
+        line = {"time": time.time(), "folder": self._folder, "step": int(step)}
+        values = {k: float(np.asarray(v)) for k, v in scalars.items()}
+        line |= {k: v if np.isfinite(v) else None for k, v in values.items()}
         with tf.io.gfile.GFile(self._path, "a") as file:
             file.write(json.dumps(line) + "\n")
 
-    def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
-        """Leaves them out: the configuration and what happens are in files of their own."""
-
 
 class WandbWriter(_ScalarsAndTexts):
-    """Weights & Biases: one run a MODEL_DIR, gone on with after a restart.
+    """Weights & Biases: one run per MODEL_DIR, resumed after a restart.
 
     Args:
       model_dir: gives the run its name and id.
-      folder: goes before the names of metrics.
-      project: as it is called there.
+      folder: prefix of the metrics' names.
+      project: its name there.
       mode: 'online', or 'offline' to send it later.
     """
 
@@ -75,87 +72,89 @@ class WandbWriter(_ScalarsAndTexts):
 
         self._wandb, self._folder = wandb, folder
         if wandb.run is None:
-            whole = model_dir if "://" in model_dir else os.path.abspath(model_dir)
+            path = model_dir if "://" in model_dir else os.path.abspath(model_dir)
             wandb.init(
                 project=project,
                 mode=mode,
-                name=os.path.basename(whole.rstrip("/")),
-                id=hashlib.sha256(whole.encode()).hexdigest()[:16],
+                name=os.path.basename(path.rstrip("/")),
+                id=hashlib.sha256(path.encode()).hexdigest()[:16],
                 resume="allow",
             )
-            # Its own count of steps never goes back; a restart may.
+            # wandb's own step count never decreases; that of a restarted run may.
             wandb.define_metric("step")
             wandb.define_metric("*", step_metric="step")
 
-    def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Sends them."""
-        named = {f"{self._folder}/{k}": float(np.asarray(v)) for k, v in scalars.items()}
-        self._wandb.log({"step": int(step), **named})
+    def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
+        """Send them."""
+        self._log(step, {k: float(np.asarray(v)) for k, v in scalars.items()})
 
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
-        """Sends them as a table's cells would be: text."""
-        html = {f"{self._folder}/{k}": self._wandb.Html(v) for k, v in texts.items()}
-        self._wandb.log({"step": int(step), **html})
+        """Send them."""
+        self._log(step, {k: self._wandb.Html(v) for k, v in texts.items()})
+
+    def _log(self, step: int, values: Mapping[str, Any]) -> None:
+        named = {f"{self._folder}/{k}": v for k, v in values.items()}
+        self._wandb.log({"step": int(step), **named})
 
     def close(self) -> None:
-        """Ends the run there."""
+        """End the run there."""
         if self._wandb.run is not None:
             self._wandb.finish()
 
 
-NAMES = {"tensorboard": TensorBoardWriter, "jsonl": JsonlWriter, "wandb": WandbWriter}
-Maker = Callable[[str, str], metric_writers.MetricWriter]
+WRITERS = {"tensorboard": TensorBoardWriter, "jsonl": JsonlWriter, "wandb": WandbWriter}
+MakeWriter = Callable[[str, str], metric_writers.MetricWriter]
 
 
-def check(names: Sequence[str | Maker]) -> None:
-    """Refuses writers that there are not.
+def check_names(names: Sequence[str | MakeWriter]) -> None:
+    """Reject unknown writers.
 
     Raises:
-      ValueError: says which there are, or what to install.
+      ValueError: names the known ones, or what to install.
     """
     if isinstance(names, str):
         raise ValueError(f"watch.Watch.writers is {names!r}; set WRITERS to ({names!r},).")
     for name in names:
-        if isinstance(name, str) and name not in NAMES:
+        if isinstance(name, str) and name not in WRITERS:
             raise ValueError(
-                f"watch.Watch.writers names {name!r}, which is no writer; set WRITERS to some of "
-                f"{sorted(NAMES)}."
+                f"watch.Watch.writers has {name!r}, which is no writer; set WRITERS to some of "
+                f"{sorted(WRITERS)}."
             )
         is_wandb = name == "wandb" or getattr(name, "__name__", None) == "WandbWriter"
         if is_wandb and importlib.util.find_spec("wandb") is None:
             raise ValueError(
-                "watch.Watch.writers names 'wandb', which is not installed; run "
-                "`.venv/bin/pip install wandb`, or take it out of WRITERS."
+                "watch.Watch.writers has 'wandb', which is not installed; run "
+                "`.venv/bin/pip install wandb`, or remove it from WRITERS."
             )
 
 
-class Writers:
+class MetricWriters:
     """The writers of one run, made when a folder is first written to.
 
     Args:
-      names: keys of `NAMES`, or (model_dir, folder) to a writer.
+      names: keys of `WRITERS`, or functions from (model_dir, folder) to a writer.
       model_dir: MODEL_DIR.
     """
 
-    def __init__(self, names: Sequence[str | Maker], model_dir: str):
-        makers = [NAMES[name] if isinstance(name, str) else name for name in names]
+    def __init__(self, names: Sequence[str | MakeWriter], model_dir: str):
+        makers = [WRITERS[name] if isinstance(name, str) else name for name in names]
         self._makers = makers if jax.process_index() == 0 else []
         self._model_dir = model_dir
         self._made: dict[str, metric_writers.MetricWriter] = {}
 
     def __call__(self, folder: str) -> metric_writers.MetricWriter:
-        """All writers of a folder below MODEL_DIR as one."""
+        """Return all writers of a folder below MODEL_DIR as one."""
         if folder not in self._made:
-            made: list[Any] = [make(self._model_dir, folder) for make in self._makers]
+            made = [make(self._model_dir, folder) for make in self._makers]
             self._made[folder] = metric_writers.MultiWriter(made)
         return self._made[folder]
 
     def flush(self) -> None:
-        """Has what was written seen by who looks on."""
+        """Make what was written visible to readers."""
         for writer in self._made.values():
             writer.flush()
 
     def close(self) -> None:
-        """Closes them."""
+        """Close all writers."""
         for writer in self._made.values():
             writer.close()

@@ -1,21 +1,33 @@
-"""How fast a run is right now: the figures of its last seconds.
+"""Measure the speed of the last steps, and detect steps that took far longer than the others.
 
-speed = Speed()
-speed.step(tokens=80128, waited=0.01)      # after each step
-speed.steps_per_second, speed.tokens_per_second, speed.wait_share
+throughput = Throughput()
+throughput.step(tokens=80128, waited=0.01)       # after each step
+throughput.rates()                               # Rates(steps_per_second=1.6, …), or None
+stalls = StallDetector()
+stalls.step(seconds=12.0, waited=11.5)           # "data", "step", or None
 """
 
 import collections
+import statistics
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 
-class Speed:
-    """Means over the last steps.
+class Rates(NamedTuple):
+    """Means over some steps; `tokens` are positions, padding included."""
+
+    steps_per_second: float
+    tokens_per_second: float
+    wait_share: float  # of the time, spent waiting for data
+
+
+class Throughput:
+    """Rates over the last `window` seconds.
 
     Args:
-      window: seconds that they reach back.
-      clock: gives seconds.
+      window: in seconds.
+      clock: returns seconds.
     """
 
     def __init__(self, window: float = 30.0, clock: Callable[[], float] = time.monotonic):
@@ -23,36 +35,43 @@ class Speed:
         self.pause()
 
     def pause(self) -> None:
-        """What comes next is not to be measured: an evaluation, say."""
+        """Leave out the time up to the next step, such as an evaluation."""
         self._steps: collections.deque[tuple[float, float, float]] = collections.deque()
 
     def step(self, tokens: float, waited: float) -> None:
-        """A step is done, of `tokens` positions, `waited` seconds of it spent waiting for data."""
+        """Add a step of `tokens` positions, of which `waited` seconds were spent on data."""
         now = self.clock()
         self._steps.append((now, tokens, waited))
         while len(self._steps) > 2 and now - self._steps[0][0] > self.window:
             self._steps.popleft()
 
-    @property
-    def _seconds(self) -> float:
-        return self._steps[-1][0] - self._steps[0][0] if self._steps else 0.0
-
-    def _rate(self, field: int) -> float | None:
-        if self._seconds <= 0.0:
+    def rates(self) -> Rates | None:
+        """Return the rates, None before two steps."""
+        (start, *_), *steps = self._steps or [(0.0, 0.0, 0.0)]
+        if not steps or steps[-1][0] <= start:
             return None
-        return sum(step[field] for step in list(self._steps)[1:]) / self._seconds
+        seconds = steps[-1][0] - start
+        _, tokens, waited = map(sum, zip(*steps, strict=True))
+        return Rates(len(steps) / seconds, tokens / seconds, waited / seconds)
 
-    @property
-    def steps_per_second(self) -> float | None:
-        """None before two steps are known, as for the others."""
-        return (len(self._steps) - 1) / self._seconds if self._seconds > 0.0 else None
 
-    @property
-    def tokens_per_second(self) -> float | None:
-        """Positions of inputs and targets, padding too."""
-        return self._rate(1)
+class StallDetector:
+    """Detects stalls among the steps of a run.
 
-    @property
-    def wait_share(self) -> float | None:
-        """Share of the time in which the loop waited for data, 0 to 1."""
-        return self._rate(2)
+    Args:
+      factor: a stall takes this many times the median of the steps before it.
+      least: and at least so many seconds.
+      memory: number of steps of the median.
+    """
+
+    def __init__(self, factor: float = 5.0, least: float = 1.0, memory: int = 100):
+        self.factor, self.least = factor, least
+        self._seconds: collections.deque[float] = collections.deque(maxlen=memory)
+
+    def step(self, seconds: float, waited: float) -> str | None:
+        """Return the cause if this step stalled, 'data' or 'step'; never for the first five."""
+        before = list(self._seconds)
+        self._seconds.append(seconds)
+        if len(before) < 5 or seconds < max(self.least, self.factor * statistics.median(before)):
+            return None
+        return "data" if waited > seconds / 2 else "step"

@@ -1,4 +1,4 @@
-"""Gin at the doors: every mistake is one sentence with its place, its name and what to do."""
+"""Every mistake in gin files or flags is one sentence with its place, its name and what to do."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import types
 import pytest
 
 import gin
-from t5x import gin_errors, gin_utils
+from t5x import gin_utils
 
 HEAD = "from __gin__ import dynamic_registration\n"
 MAIN = HEAD + "import __main__ as train_script\n"
@@ -20,8 +20,8 @@ BOTH = ["MODEL_DIR = 'runs/x'", "TRAIN_STEPS = 5"]
 
 
 @pytest.fixture(autouse=True)
-def door(monkeypatch, tmp_path):
-    """A door named `__main__` with a `train`, in an empty folder; gin as new."""
+def entry_point(monkeypatch, tmp_path):
+    """An entry point `__main__` with a `train`, in an empty folder; gin cleared."""
     main = types.ModuleType("__main__")
 
     def train(model_dir, total_steps, eval_period=1000, actions=None):
@@ -56,24 +56,24 @@ def sentence(text, bindings=(), **options):
     return str(caught.value)
 
 
-def test_a_good_configuration_runs_and_is_locked(door):
+def test_a_good_configuration_runs_and_is_locked(entry_point):
     parse(GOOD, BOTH)
-    assert gin.get_configurable(door.train)() == ("runs/x", 5, 10)
+    assert gin.get_configurable(entry_point.train)() == ("runs/x", 5, 10)
     assert gin.config_is_locked()
 
 
-def test_later_bindings_win(door):
+def test_later_bindings_win(entry_point):
     parse(GOOD, [*BOTH, "TRAIN_STEPS = 7"])
-    assert gin.get_configurable(door.train)()[1] == 7
+    assert gin.get_configurable(entry_point.train)()[1] == 7
 
 
 @pytest.mark.parametrize("name", ["train", "train_script.train"])
-def test_the_command_line_may_name_what_files_import(door, name):
+def test_the_command_line_may_name_imports_of_files(entry_point, name):
     parse(GOOD, [*BOTH, f"{name}.eval_period = 3"])
-    assert gin.get_configurable(door.train)()[2] == 3
+    assert gin.get_configurable(entry_point.train)()[2] == 3
 
 
-def test_the_command_line_may_name_what_files_import_and_do_not_bind(door):
+def test_the_command_line_may_name_unbound_imports_of_files(entry_point):
     parse(
         GOOD + "from t5x.loop import triggers\n",
         [*BOTH, "train_script.train.actions = @triggers.next_stop"],
@@ -140,19 +140,19 @@ def test_a_misspelt_macro_of_a_file_is_named_beside_the_missing_one():
     assert "TRAIN_STEPS is not set (TRAIN_STPES is set but nothing uses it)" in found
 
 
-def test_a_configuration_without_the_door_is_refused():
+def test_a_configuration_without_the_entry_point_is_refused():
     assert "t5x/configs/runs/pretrain.gin" in sentence(HEAD + "from t5x.loop import triggers\n")
 
 
-def test_the_settings_of_another_door_are_passed_over(door):
-    del door.train
-    door.evaluate = lambda output_dir: output_dir
+def test_the_settings_of_another_entry_point_are_skipped(entry_point):
+    del entry_point.train
+    entry_point.evaluate = lambda output_dir: output_dir
     other = "import __main__ as eval_script\neval_script.evaluate.output_dir = 'out'\n"
     parse(GOOD + other)
-    assert gin.get_configurable(door.evaluate)() == "out"
+    assert gin.get_configurable(entry_point.evaluate)() == "out"
 
 
-def test_what_is_left_out_is_refused_by_name():
+def test_unsupported_parts_of_upstream_are_refused_by_name():
     for line, name in [
         ("from t5x import models\nM = @models.DecoderOnlyModel()", "DecoderOnlyModel"),
         ("from t5x.contrib.moe import models", "t5x.contrib.moe.models"),
@@ -162,7 +162,6 @@ def test_what_is_left_out_is_refused_by_name():
         found = sentence(GOOD + line + "\n", BOTH)
         assert name in found
         assert "not part of this trainer" in found
-    assert gin_utils.LEFT_OUT is gin_errors.LEFT_OUT
 
 
 def test_a_missing_file_names_the_nearest():
@@ -170,7 +169,7 @@ def test_a_missing_file_names_the_nearest():
         gin_utils.parse_gin_flags([], ["gin/ro_t5x_tyni.gin"], [])
 
 
-def test_a_module_that_fails_to_import_tells_why(tmp_path, monkeypatch):
+def test_a_module_that_fails_to_import_says_why(tmp_path, monkeypatch):
     (tmp_path / "broken_module.py").write_text("import nosuch_dependency\n")
     monkeypatch.syspath_prepend(tmp_path)
     found = sentence(GOOD + "import broken_module\n", BOTH)
@@ -202,7 +201,7 @@ def test_flags_without_a_value_are_refused(arg):
         gin_utils.rewrite_gin_args([arg])
 
 
-def test_the_saved_configuration_parses_to_itself(tmp_path, door):
+def test_the_saved_configuration_parses_to_itself(tmp_path, entry_point):
     class Writer:
         def write_texts(self, step, texts):
             self.written = step, texts
@@ -211,7 +210,7 @@ def test_the_saved_configuration_parses_to_itself(tmp_path, door):
             pass
 
     parse(GOOD, BOTH)
-    gin.get_configurable(door.train)()
+    gin.get_configurable(entry_point.train)()
     writer = Writer()
     gin_utils.summarize_gin_config(str(tmp_path / "run"), writer, 3)
     saved = (tmp_path / "run" / "config.gin").read_text()
@@ -233,25 +232,25 @@ def test_the_saved_configuration_parses_to_itself(tmp_path, door):
         ("--gin.N", 2, "Error: --gin.N has no value"),
     ],
 )
-def test_a_door_ends_with_a_sentence_and_a_status(tmp_path, flag, status, said):
-    (tmp_path / "door.gin").write_text(
+def test_an_entry_point_ends_with_a_sentence_and_a_status(tmp_path, flag, status, said):
+    (tmp_path / "run.gin").write_text(
         HEAD + "import __main__ as s\ns.run.n = %N\nN = %gin.REQUIRED\n"
     )
     # The message must come from the repository for its traceback to be left out.
-    (tmp_path / "door.py").write_text(
-        "import gin\nfrom absl import flags\nfrom t5x import gin_utils, gin_errors\n"
+    (tmp_path / "run.py").write_text(
+        "import gin\nfrom absl import flags\nfrom t5x import gin_utils\n"
         "flags.DEFINE_multi_string('gin_bindings', [], '')\n"
         "def run(n):\n    print(n, 'steps')\n"
         "    if n < 0: gin_utils.rewrite_gin_args([f'--gin.n_is_{n}'])\n"
         "def main(_):\n"
-        "    gin_utils.parse_gin_flags([], ['door.gin'], flags.FLAGS.gin_bindings)\n"
+        "    gin_utils.parse_gin_flags([], ['run.gin'], flags.FLAGS.gin_bindings)\n"
         "    gin.get_configurable(run)()\n"
         "gin_utils.run(main)\n"
     )
     done = subprocess.run(
-        [sys.executable, "door.py", flag],
+        [sys.executable, "run.py", flag],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(gin_errors.ROOT), "JAX_PLATFORMS": "cpu", "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(gin_utils.ROOT), "JAX_PLATFORMS": "cpu", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         check=False,

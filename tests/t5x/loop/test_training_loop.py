@@ -13,7 +13,7 @@ import tensorflow as tf
 from t5x.actions import EarlyStoppingAction
 from t5x.loop.training_loop import TrainingRun
 from t5x.loop.triggers import Plan
-from t5x.monitoring.event_log import RunLog
+from t5x.monitoring.event_log import EventLog
 from t5x.watch import Watch
 
 LOSS = "loss_per_nonpadding_target_token"
@@ -169,7 +169,7 @@ def test_an_evaluation_that_was_cut_short_is_made_up_for(tmp_path, killed, resum
                 raise MemoryError
             return {"toy": {"exact": values.get(step, 0.0), "text": "a"}}
 
-    scores, log = Scores(), RunLog(str(tmp_path))
+    scores, log = Scores(), EventLog(str(tmp_path))
     action = lambda: {"INFER_EVAL": [EarlyStoppingAction(("toy", "exact"), "max", patience=3)]}
     plan = Plan(total_steps=30, eval_period=2)
     with pytest.raises(MemoryError):

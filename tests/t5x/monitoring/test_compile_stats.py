@@ -1,4 +1,4 @@
-"""What is compiled is counted, and found again where it was kept."""
+"""Compilations are counted, and kept programs are found by the next start."""
 
 import re
 
@@ -11,7 +11,7 @@ from t5x.monitoring import compile_stats
 
 @pytest.fixture
 def cache(tmp_path):
-    """A place for programs, as small and quick as they may be, for one test."""
+    """A folder that keeps even the smallest programs, for one test."""
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     before = {name: getattr(jax.config, name) for name in names}
     jax.config.update(names[1], 0.0)
@@ -24,21 +24,21 @@ def cache(tmp_path):
 
 def test_a_program_is_compiled_once_and_then_found(cache):
     jax.experimental.compilation_cache.compilation_cache.reset_cache()
-    compile_stats.keep(cache)
-    seen = compile_stats.Compilations()
+    compile_stats.keep_programs(cache)
+    stats = compile_stats.CompileStats()
     x = jnp.arange(7.0)
-    compiled, found = len(seen.seconds), seen.found
+    compiled, found = len(stats.seconds), stats.found
     program = lambda x: jnp.sin(x) * 3 + jnp.cos(x)
     jax.jit(program).lower(x).compile()
-    assert (len(seen.seconds), seen.found) == (compiled + 1, found)
+    assert (len(stats.seconds), stats.found) == (compiled + 1, found)
     jax.clear_caches()
     jax.jit(program).lower(x).compile()
-    assert seen.found == found + 1
-    assert re.search(r"XLA: \d+ programs compiled, \d+ found ready", seen.text())
-    assert re.search(r"This process: \d+\.\d\d GiB", seen.text())
+    assert stats.found == found + 1
+    assert re.search(r"XLA: \d+ programs compiled, \d+ found in the cache", stats.text())
+    assert re.search(r"This process: \d+\.\d\d GiB", stats.text())
 
 
-def test_a_place_that_jax_was_told_stays(cache):
+def test_a_cache_set_by_the_user_stays(cache):
     jax.config.update("jax_compilation_cache_dir", "elsewhere")
-    compile_stats.keep(cache)
+    compile_stats.keep_programs(cache)
     assert jax.config.jax_compilation_cache_dir == "elsewhere"

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from t5x.monitoring.event_log import NAME, RunLog, numbers
+from t5x.monitoring.event_log import NAME, EventLog, numeric_metrics
 
 
 def events(folder):
@@ -16,7 +16,7 @@ def events(folder):
 
 def test_an_event_has_its_time_and_fields(tmp_path):
     before = time.time()
-    log = RunLog(str(tmp_path))
+    log = EventLog(str(tmp_path))
     log.write("save", step=3, seconds=0.5)
     with log.timed("evaluate", step=4, task="ă"):
         pass
@@ -30,55 +30,59 @@ def test_an_event_has_its_time_and_fields(tmp_path):
 
 def test_a_start_keeps_its_configuration_where_it_is_new(tmp_path):
     for config in ("a = 1", "a = 1", "a = 2", "a = 1", None):
-        log = RunLog(str(tmp_path))
+        log = EventLog(str(tmp_path))
         log.start(config, step=0)
         log.close()
     kept = [event.get("config") for event in events(tmp_path)]
     assert kept == ["a = 1", None, "a = 2", "a = 1", None]
 
 
-def test_a_line_that_was_cut_short_hinders_no_start(tmp_path):
+def test_a_line_cut_short_does_not_prevent_a_start(tmp_path):
     (tmp_path / NAME).write_text('{"event": "start", "config": "a = 1"}\n{"time": 1, "ev')
-    log = RunLog(str(tmp_path))
+    log = EventLog(str(tmp_path))
     log.start("a = 1", step=5)
     log.close()
     last = (tmp_path / NAME).read_text().splitlines()[-1]
     assert "config" not in last
 
 
-def test_what_raises_is_no_event(tmp_path):
-    log = RunLog(str(tmp_path))
+def test_a_block_that_raises_is_no_event(tmp_path):
+    log = EventLog(str(tmp_path))
     with pytest.raises(KeyError), log.timed("evaluate"):
         raise KeyError
     log.close()
     assert not (tmp_path / NAME).exists()
 
 
-def test_a_folder_that_refuses_it_stops_no_run(tmp_path):
+def test_a_log_that_cannot_be_written_stops_no_run(tmp_path):
     (tmp_path / NAME).mkdir()
-    log = RunLog(str(tmp_path))
+    log = EventLog(str(tmp_path))
     log.write("save", step=1)
     log.close()
 
 
 def test_other_hosts_write_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(jax, "process_index", lambda: 1)
-    log = RunLog(str(tmp_path))
+    log = EventLog(str(tmp_path))
     log.start("a = 1", step=0)
     log.close()
     assert not list(tmp_path.iterdir())
 
 
-def test_what_was_measured_is_known_by_step_and_the_last_time_counts(tmp_path):
-    log = RunLog(str(tmp_path))
+def test_metrics_are_found_by_step_and_the_last_ones_count(tmp_path):
+    log = EventLog(str(tmp_path))
     for step, value in ((2, 0.5), (4, 0.25), (4, 0.75)):
         with log.timed("infer", step=step) as noted:
-            noted["metrics"] = numbers({"toy": {"exact": np.float32(value), "text": "a", "n": 3}})
+            noted["metrics"] = numeric_metrics(
+                {"toy": {"exact": np.float32(value), "text": "a", "n": 3}}
+            )
     log.write("infer", step=6)  # of a run that noted no metrics
-    exact = {step: found["toy"]["exact"] for step, found in log.measured("infer").items() if found}
+    exact = {
+        step: found["toy"]["exact"] for step, found in log.metrics_by_step("infer").items() if found
+    }
     assert exact == {2: 0.5, 4: 0.75}
-    assert log.measured("infer")[4] == {"toy": {"exact": 0.75, "n": 3.0}}
-    assert log.measured("evaluate") == {}
+    assert log.metrics_by_step("infer")[4] == {"toy": {"exact": 0.75, "n": 3.0}}
+    assert log.metrics_by_step("evaluate") == {}
     log.write("save", step=6)
     log.write("save", step=8)
     lacks = [step for step in (2, 4, 6, 8) if log.saved_without(step, ["infer"])]

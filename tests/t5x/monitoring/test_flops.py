@@ -46,7 +46,7 @@ def test_a_forward_pass_of_one_layer(activations):
         ("TPU v9", None),
     ],
 )
-def test_peaks_are_known_or_not_told(kind, peak):
+def test_an_unknown_peak_is_none(kind, peak):
     assert peak_flops(kind) == peak
 
 
@@ -61,5 +61,5 @@ def test_the_share_of_the_peak_is_that_of_one_step_a_second():
     assert peak_share(types.SimpleNamespace(module=None), batch, 4, "TPU v4") is None
 
 
-def test_a_cpu_tells_of_no_peak_memory():
+def test_a_cpu_reports_no_peak_memory():
     assert peak_bytes() is None

@@ -1,4 +1,4 @@
-"""Metrics go where they are sent, and nothing is imported that was not asked for."""
+"""Each writer writes its format, and wandb is imported only where it is used."""
 
 import functools
 import json
@@ -11,11 +11,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.util import tensor_util
 
 from t5x.monitoring import metric_writers
-from t5x.monitoring.metric_writers import Writers
+from t5x.monitoring.metric_writers import MetricWriters
 
 
 def write(names, folder):
-    made = Writers(names, str(folder))
+    made = MetricWriters(names, str(folder))
     made("train").write_scalars(100, {"loss": 5.5, "timing/seqs_per_second": 2.0})
     made("train").write_texts(100, {"config": "a = 1"})
     made("training_eval/toy").write_scalars(100, {"loss": float("nan")})
@@ -56,7 +56,7 @@ def test_all_at_once_and_none(tmp_path):
 
 @pytest.fixture
 def wandb(monkeypatch):
-    """A module that notes what it is told."""
+    """A module that records the calls of its functions."""
     module, calls = types.ModuleType("wandb"), []
     module.run = None
 
@@ -74,9 +74,9 @@ def wandb(monkeypatch):
     return calls
 
 
-def test_wandb_has_one_run_a_folder_that_a_restart_goes_on_with(wandb, tmp_path):
+def test_wandb_has_one_run_a_folder_that_a_restart_resumes(wandb, tmp_path):
     for _ in range(2):
-        metric_writers.check(["wandb"])
+        metric_writers.check_names(["wandb"])
         write(["wandb"], tmp_path / "my run")
     inits = [call[1] for call in wandb if call[0] == "init"]
     assert len(inits) == 2
@@ -97,9 +97,9 @@ def test_wandb_made_by_gin_has_its_own_settings(wandb, tmp_path):
 def test_without_wandb_one_sentence_says_what_to_install():
     assert "wandb" not in sys.modules
     with pytest.raises(ValueError, match=r"'wandb', which is not installed; run .*pip install"):
-        metric_writers.check(["tensorboard", "wandb"])
+        metric_writers.check_names(["tensorboard", "wandb"])
     with pytest.raises(ValueError, match="not installed"):
-        metric_writers.check([metric_writers.WandbWriter])
+        metric_writers.check_names([metric_writers.WandbWriter])
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_without_wandb_one_sentence_says_what_to_install():
 )
 def test_an_unknown_writer_is_refused(names, says):
     with pytest.raises(ValueError, match=says):
-        metric_writers.check(names)
+        metric_writers.check_names(names)
 
 
 def test_other_hosts_write_nothing(tmp_path, monkeypatch):

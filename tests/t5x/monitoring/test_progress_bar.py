@@ -1,4 +1,4 @@
-"""What is said of a run: lines in a log, one line redrawn on a terminal."""
+"""Progress is lines in a log, and a redrawn bar on a terminal."""
 
 import io
 
@@ -17,7 +17,7 @@ def console(terminal):
 
 
 class Clock:
-    """Seconds that pass when told to."""
+    """Seconds that pass when a test adds them."""
 
     now = 0.0
 
@@ -47,11 +47,11 @@ def test_a_report_is_one_plain_line():
     assert report.startswith("step 100/300  loss 5.123  accuracy 0.250  12,346 tokens/s  waiting")
     assert "waiting for data 3%" in report
     assert report.endswith("  6m 40s left")  # 200 steps at 0.5 a second
-    assert "MFU" not in report  # nobody knows the peak of this device
+    assert "MFU" not in report  # the peak of this device is unknown
     assert note == "checkpoint_100 saved"
 
 
-def test_a_terminal_shows_where_the_run_stands():
+def test_a_terminal_shows_all_figures():
     file, out = console(terminal=True)
     clock = Clock()
     with Progress(300, 100, out, peak_share=0.1, clock=clock) as progress:
@@ -84,7 +84,7 @@ def test_a_log_file_gets_a_line_a_minute():
     )
 
 
-def test_a_report_begins_the_minute_anew():
+def test_a_report_restarts_the_minute():
     file, out = console(terminal=False)
     clock = Clock()
     with Progress(1000, 0, out, clock=clock) as progress:
@@ -95,7 +95,7 @@ def test_a_report_begins_the_minute_anew():
     assert len(file.getvalue().splitlines()) == 1
 
 
-def test_speed_forgets_what_no_step_took():
+def test_throughput_leaves_out_the_time_between_steps():
     """An evaluation of an hour makes no step slow."""
     _, out = console(terminal=False)
     clock = Clock()
@@ -106,14 +106,15 @@ def test_speed_forgets_what_no_step_took():
                     clock.now += 3600.0
             clock.now += 1.0
             progress.step(step, SUMS)
-            assert progress.speed.steps_per_second in (None, 1.0)
+            rates = progress.throughput.rates()
+            assert rates is None or rates.steps_per_second == 1.0
 
 
 def test_a_note_is_in_the_log_too(caplog):
     _, out = console(terminal=False)
     with caplog.at_level("INFO"):
-        Progress(1, 0, out).note("checkpoint_100 is whole")
-    assert "checkpoint_100 is whole" in caplog.messages
+        Progress(1, 0, out).note("checkpoint_100 is complete")
+    assert "checkpoint_100 is complete" in caplog.messages
 
 
 def test_brackets_in_a_note_are_text():
