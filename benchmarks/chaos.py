@@ -133,7 +133,7 @@ class Chaos:
 
     def pod_saved(self) -> list[int]:
         """Steps of the whole checkpoints."""
-        return pods.checkpoint_folders.all_steps(str(self.run))
+        return pods.layout.all_steps(str(self.run))
 
 
 @contextlib.contextmanager

@@ -335,8 +335,8 @@ found["adopted"] = [x["text"].decode() for x in other.get_dataset("train", shuff
     .as_numpy_iterator()] == texts
 found["lengths"] = [file[3] for file in told]
 found["lists"] = [p for _, p, _ in hub.log[asked:] if "/api/" in p]
-from tasks import hub as the_hub, spool
-spool.keep(sys.argv[3] + "/spool")
+from tasks.io import hub as the_hub, stream_cache
+stream_cache.keep(sys.argv[3] + "/spool")
 found["spooled"] = attempt("user/secret")
 the_hub.find.cache_clear()
 hub.close()

@@ -54,9 +54,9 @@ def test_clock_and_matrix_units_give_the_peak():
 
 def test_libtpu_describes_every_slice():
     program = (
-        "from preflight import slices\n"
-        "for n in slices.names():\n"
-        "    s = slices.find(n)\n"
+        "from preflight.aot import tpu_slices\n"
+        "for n in tpu_slices.names():\n"
+        "    s = tpu_slices.find(n)\n"
         "    assert len(s.devices()) == s.chips * s.chip.devices, n\n"
     )
     environment = os.environ | tpu_slices.ENVIRONMENT
