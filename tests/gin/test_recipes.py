@@ -13,6 +13,7 @@ import pytest
 import seqio
 
 import gin
+from fakes.pages import commands, section
 from fakes.paths import ROOT
 from gin import config_parser
 from t5x import gin_utils, schedules
@@ -310,22 +311,15 @@ def test_another_optimizer_is_a_flag(name, doors):
     assert "adamw" in type(model.optimizer_def).__name__.lower()
 
 
-def flags_of_readme(heading):
-    """The gin flags of the first command under a heading, as a shell gives them."""
-    text = (ROOT / "README.md").read_text().partition(f"\n### {heading}\n")[2]
-    words = shlex.split(text.partition("```bash\n")[2].partition("```")[0])
-    return words[1], [
-        w.removeprefix("--gin.").replace("=", " = ", 1) for w in words[2:] if "=" in w
-    ]
-
-
 def rate_of(run):
     """The schedule that a run's trainer is given."""
     return run["trainer_cls"](run["model"], None, None, None, None).learning_rate_fn
 
 
-def test_warm_up_and_decay_are_as_the_readme_says(doors, caplog):
-    script, flags = flags_of_readme("Warm-up and decay")
+def test_warm_up_and_decay_are_as_the_docs_say(doors, caplog):
+    (command,) = commands(section("docs/fine_tuning.md", "Warm-up and decay"))
+    _, script, *words = shlex.split(command)
+    flags = [word.removeprefix("--gin.").replace("=", " = ", 1) for word in words]
     recipe = pathlib.Path(script).stem
     gin_utils.parse_gin_flags([], [f"gin/{recipe}.gin"], [*flags, "MODEL_DIR = 'runs/x'"])
     run = gin.get_configurable(doors.train)()
@@ -341,7 +335,7 @@ def test_warm_up_and_decay_are_as_the_readme_says(doors, caplog):
 
 
 def test_a_schedule_of_the_table_lasts_as_long_as_the_run(doors, caplog):
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs/settings.md").read_text()
     (row,) = [line for line in text.splitlines() if line.startswith("| another schedule |")]
     bound = dict(pair.split(" = ") for pair in re.findall(r"`(\w+ = [^`]+)`", row))
     assert set(bound) == {"factors", "base_learning_rate"}
