@@ -8,7 +8,8 @@ from fakes.paths import ROOT
 
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [README, *DOCS, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+OTHERS = ("CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md")
+PAGES = [README, *DOCS, *(ROOT / name for name in OTHERS)]
 
 
 class Block(NamedTuple):
