@@ -54,7 +54,8 @@ model = AutoModelForSeq2SeqLM.from_config(AutoConfig.for_model(**hugging_face_co
 state = {}
 for tensor in weight_map.tensors(sizes):
     value = tree[tensor.source]
-    state[tensor.target] = torch.from_numpy(value.T.copy() if tensor.kind.torch_turns else value)
+    value = value.T.copy() if tensor.kind.torch_transposes else value
+    state[tensor.target] = torch.from_numpy(value)
 head = state.pop("lm_head.weight")
 model.load_state_dict(state, strict=False)
 model.lm_head.weight = torch.nn.Parameter(head)
@@ -85,13 +86,14 @@ def make_run(run: Path, size: str, model: Path = MINI) -> tuple[int, int]:
     """
     import numpy as np
 
-    from convert import from_hf, weight_map
+    from convert import t5x_params, weight_map
     from convert.formats import t5x_checkpoint_writer
     from convert.model_config import Sizes
+    from convert.run import rewrite
     from convert.run.gin_reader import Bindings
     from t5x.checkpointing.lazy_array import LazyArray, from_numpy
     from t5x.checkpoints import Checkpointer
-    from vocabulary import proto
+    from vocabulary.sentencepiece_model import read_model, write_model
 
     path = ROOT / "t5x" / "examples" / "t5" / f"{size}.gin"
     sizes = Sizes.from_fields(Bindings.follow(path, [ROOT]).of("T5Config"))
@@ -104,7 +106,7 @@ def make_run(run: Path, size: str, model: Path = MINI) -> tuple[int, int]:
     if parameters < LARGEST_SAVED_WHOLE:
         flat = {tensor.source: drawn(tensor, sizes) for tensor in wanted}
         with Checkpointer(str(run)) as checkpointer:
-            target = t5x_checkpoint_writer.nested(flat)
+            target = t5x_params.nested(flat)
             checkpointer.save(1, {"target": target, "state": {"step": step}})
     else:
         lazy = lambda tensor: LazyArray(
@@ -114,22 +116,22 @@ def make_run(run: Path, size: str, model: Path = MINI) -> tuple[int, int]:
         t5x_checkpoint_writer.write(run / "checkpoint_1", arrays | {"state/step": from_numpy(step)})
     in_bytes = size.startswith("byt5")
     if not in_bytes:
-        pieces = vocabulary_of(proto.read_model(str(model)), sizes.vocab_size // 100 * 100)
-        proto.write_model(pieces, str(run / "vocabulary.model"))
-    (run / "config.gin").write_text(from_hf.gin_of(sizes, 100 if in_bytes else None))
+        pieces = vocabulary_of(read_model(str(model)), sizes.vocab_size // 100 * 100)
+        write_model(pieces, str(run / "vocabulary.model"))
+    (run / "config.gin").write_text(rewrite.gin_of(sizes, 100 if in_bytes else None))
     return parameters, largest
 
 
 def vocabulary_of(model, size: int):
     """The model's pieces, then pairs of letters up to `size` - 100, then the sentinels."""
-    from vocabulary import proto
+    from vocabulary.sentencepiece_model import NUM_SENTINELS, append_sentinels, sentinel_ids
 
-    del model.pieces[len(model.pieces) - len(proto.sentinel_ids(model)) :]
+    del model.pieces[len(model.pieces) - len(sentinel_ids(model)) :]
     lowest = min(piece.score for piece in model.pieces)
-    for i in range(size - proto.NUM_SENTINELS - len(model.pieces)):
+    for i in range(size - NUM_SENTINELS - len(model.pieces)):
         pair = chr(0x4E00 + i // 512) + chr(0x4E00 + i % 512)
         model.pieces.add(piece=pair, score=lowest - 1)
-    proto.append_sentinels(model)
+    append_sentinels(model)
     return model
 
 

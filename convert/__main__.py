@@ -1,4 +1,4 @@
-"""The converter's door.
+"""Convert a run's checkpoints to Hugging Face folders, or a published model to a checkpoint.
 
     python -m convert [FOLDER] [--out OUT] [--dtype bfloat16] [--average 3] …
     python -m convert from_hf FOLDER OUT
@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 from convert import hub_upload, to_hf
-from convert.model_card import Metadata
+from convert.model_card import CardMetadata
 from convert.model_config import MODEL_TYPES
 from convert.run import model_dir
-from convert.run import vocabulary as vocabularies
+from convert.run.vocabulary import vocabulary_of
 
 ROOT = model_dir.ROOT
 
@@ -25,29 +25,31 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("folder", nargs="?", help="a run's MODEL_DIR or one checkpoint (default: newest of runs/)")
     add("--out", type=Path, help="receives checkpoint_<step>/ (default: <run>_hf)")
-    add("--config", help="network if no gin lies there: t5_1_1/base, a .gin, or a .json")
+    add("--config", help="network if there is no gin: t5_1_1/base, a .gin, or a .json")
     add("--vocabulary", help="SentencePiece model, 'bytes' (ByT5), or 'none' for weights alone")
-    add("--model_type", choices=sorted(MODEL_TYPES), help="default: as the network has it")
+    add("--model_type", choices=sorted(MODEL_TYPES), help="default: the network's")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
     add("--formats", nargs="+", choices=to_hf.FORMATS, default=to_hf.FORMATS)
-    add("--all", action="store_true", help="every checkpoint of the run, though one was named")
+    add("--all", action="store_true", help="every checkpoint of the run, even if one was named")
     add("--average", type=int, default=1, metavar="N", help="one mean of the last N checkpoints")
-    add("--no_verify", action="store_true", help="skip the proof, and say so in the model card")
+    add("--no_verify", action="store_true", help="skip the verification, and say so in the card")
     add("--language", nargs="+", default=(), help="for the model card, e.g. ro")
     add("--license", help="for the model card, e.g. apache-2.0")
     add("--datasets", nargs="+", default=(), help="for the model card, hub names")
     add("--push_to_hub", metavar="USER/NAME", help="upload the last one; token from HF_TOKEN")
-    add("--private", action="store_true", help="hide the repository that --push_to_hub makes")
+    add("--private", action="store_true", help="make a new repository of --push_to_hub private")
     return parser.parse_args(argv)
 
 
-def _job(run: model_dir.Run, args: argparse.Namespace, apart: bool) -> to_hf.Job:
+def _options(
+    run: model_dir.TrainedRun, args: argparse.Namespace, isolate: bool
+) -> to_hf.ConversionOptions:
     sizes, bindings = model_dir.network(run, args.config)
     vocabulary = None
     if args.vocabulary != "none":
-        vocabulary = vocabularies.find(run, bindings, args.vocabulary, [Path.cwd(), ROOT])
+        vocabulary = vocabulary_of(run, bindings, args.vocabulary, [Path.cwd(), ROOT])
     out = args.out or Path(f"{run.folder if run.local else run.name}_hf")
-    return to_hf.Job(
+    return to_hf.ConversionOptions(
         sizes=sizes,
         out=out,
         vocabulary=vocabulary,
@@ -56,38 +58,38 @@ def _job(run: model_dir.Run, args: argparse.Namespace, apart: bool) -> to_hf.Job
         formats=tuple(f for f in to_hf.FORMATS if f in args.formats),
         average=args.average,
         verify=not args.no_verify,
-        apart=apart,
-        metadata=Metadata(tuple(args.language), args.license, tuple(args.datasets)),
+        isolate=isolate,
+        metadata=CardMetadata(tuple(args.language), args.license, tuple(args.datasets)),
     )
 
 
-def main(argv: list[str] | None = None, apart: bool = False) -> int:
-    """Runs one command; 0 when all is converted, 1 after one sentence of what is wrong.
+def main(argv: list[str] | None = None, isolate: bool = False) -> int:
+    """Run one command; return 0 when all is converted, 1 after an error in one sentence.
 
-    With `apart` no more than one of jax and transformers is ever in memory, at the price of
-    starting processes, which a process of many conversions may not want to pay.
+    With `isolate` jax and transformers are never in memory together; each conversion then starts
+    processes for its verification.
     """
     if argv is None:  # the command itself
-        argv, apart = sys.argv[1:], True
+        argv, isolate = sys.argv[1:], True
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # Buckets are read by gcsfs: TensorFlow would take 300 MB for it. Nor are new kinds of buckets
-    # asked about, which needs a login.
+    # Read buckets with gcsfs: TensorFlow would take 300 MB. And do not ask for a bucket's kind
+    # (hierarchical or not), which needs a login.
     os.environ.setdefault("EPATH_USE_TF", "false")
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     try:
         if argv[:1] == ["from_hf"]:
             from convert import from_hf
 
-            return from_hf.main(argv[1:], apart)
+            return from_hf.main(argv[1:], isolate)
         args = _arguments(argv)
-        run = model_dir.find(args.folder or model_dir.newest(ROOT / "runs"))
-        job = _job(run, args, apart)
+        run = model_dir.open_run(args.folder or model_dir.newest_run(ROOT / "runs"))
+        options = _options(run, args, isolate)
         if args.all or args.average > 1:
-            run = model_dir.find(run.folder)
-        folders = to_hf.convert(run, job)
+            run = model_dir.open_run(run.folder)
+        folders = to_hf.convert(run, options)
         if args.push_to_hub:
-            print(hub_upload.push(folders[-1], args.push_to_hub, args.private))
+            print(hub_upload.upload(folders[-1], args.push_to_hub, args.private))
     except ValueError as error:
         print(f"convert: {error}", file=sys.stderr)
         return 1

@@ -1,9 +1,9 @@
-"""A converted folder: written beside its place, renamed when whole, known again by its record.
+"""An output folder that appears complete or not at all, with a record of its conversion.
 
 with staged(folder) as temporary:
     ...                                     # write into `temporary`
     write_record(temporary, {"step": 1000})
-record(folder)["step"]
+read_record(folder)["step"]
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from typing import Any
 RECORD = "conversion.json"
 
 
-def record(folder: Path) -> dict[str, Any] | None:
-    """What was converted into a folder, or None where no whole conversion lies there."""
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """Return the record of a conversion, or None if the folder holds no complete one."""
     try:
         return json.loads((folder / RECORD).read_text())
     except (FileNotFoundError, NotADirectoryError):
@@ -28,49 +28,46 @@ def record(folder: Path) -> dict[str, Any] | None:
         raise ValueError(f"{folder / RECORD} is not JSON: remove {folder} yourself.") from error
 
 
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON with sorted keys."""
+    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+
+
 def write_record(folder: Path, facts: dict[str, Any]) -> None:
-    """Writes what was converted."""
-    (folder / RECORD).write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")
+    """Write the record of a conversion."""
+    write_json(folder / RECORD, facts)
 
 
-def check_ours(folder: Path) -> None:
-    """Refuses to write over what no conversion made.
-
-    Raises:
-      ValueError: where the folder holds something else.
-    """
+def check_replaceable(folder: Path) -> None:
+    """Raise ValueError if the folder holds files that no conversion wrote."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise ValueError(f"{folder} is not a folder: move it away, or name another --out.")
-    if folder.is_dir() and any(folder.iterdir()) and record(folder) is None:
+    if folder.is_dir() and any(folder.iterdir()) and read_record(folder) is None:
         raise ValueError(
             f"{folder} holds files that no conversion wrote (it has no {RECORD}): move it away, "
             "or name another --out."
         )
 
 
-def check_room(folder: Path, needed: int) -> None:
-    """Refuses to start what cannot end.
-
-    Raises:
-      ValueError: where the disk has less than `needed` bytes free.
-    """
+def check_disk_space(folder: Path, needed: int) -> None:
+    """Make the folder; raise ValueError if its disk has less than `needed` bytes free."""
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ValueError(
             f"{folder} needs {needed / 1e9:.2f} GB and its disk has {free / 1e9:.2f} GB free: "
-            "make room, or name another --out."
+            "free some space, or name another --out."
         )
 
 
 @contextlib.contextmanager
 def staged(folder: Path) -> Iterator[Path]:
-    """Gives a temporary sibling of `folder` that takes its place when the block ends well.
+    """Yield a temporary sibling that replaces `folder` if the block ends without an error.
 
     Raises:
-      ValueError: where `folder` is not ours, or the disk is full.
+      ValueError: if `folder` cannot be replaced, or the disk is full.
     """
-    check_ours(folder)
+    check_replaceable(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:

@@ -5,12 +5,12 @@
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-python="${PYTHON:-python3}" # as launch/ does: yours where you name one
+python="${PYTHON:-python3}" # $PYTHON if you set it, else the repository's .venv, as in launch/
 if [[ -z "${PYTHON:-}" && -x "$root/.venv/bin/python" ]]; then
   python="$root/.venv/bin/python"
 fi
 export JAX_PLATFORMS=cpu
-# The reader's threads would each keep an arena of freed memory: a fifth of a large tensor's peak.
+# Without it each reader thread keeps freed memory in its own arena: a fifth of the peak.
 export MALLOC_ARENA_MAX=1
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 exec "$python" -m convert "$@"

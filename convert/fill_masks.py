@@ -1,9 +1,9 @@
-"""Lets a converted model fill in what is masked.
+"""Let a converted model fill in a masked part of a sentence.
 
     python -m convert.fill_masks runs/ro_t5x_tiny_hf "Copiii merg la <extra_id_0> în zori."
       Copiii merg la [școală] în zori.
 
-The folder is a converted one, or holds several `checkpoint_<step>`, of which the last is taken. A
+The folder is a converted one, or holds several `checkpoint_<step>`; then the last is used. A
 sentence has one mask, `<extra_id_0>`.
 """
 
@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from convert.proof.torch_logits import load_torch
 
@@ -18,10 +19,10 @@ MASK = "<extra_id_0>"
 
 
 def last_converted(folder: Path) -> Path:
-    """The folder itself, or its `checkpoint_<step>` of the highest step.
+    """Return the folder itself, or its `checkpoint_<step>` of the highest step.
 
     Raises:
-      ValueError: where neither holds a model.
+      ValueError: if neither holds a model.
     """
     if (folder / "config.json").is_file():
         return folder
@@ -31,25 +32,25 @@ def last_converted(folder: Path) -> Path:
         if number.isdigit():
             steps[int(number)] = path.parent
     if not steps:
-        raise ValueError(f"{folder} holds no converted model: make one by convert/convert.sh.")
+        raise ValueError(f"{folder} holds no converted model: make one with convert/convert.sh.")
     return steps[max(steps)]
 
 
-class Filler:
+class MaskFiller:
     """A model and its tokenizer, loaded once."""
 
     def __init__(self, folder: Path):
         from transformers import AutoTokenizer
 
-        self._tokenizer = AutoTokenizer.from_pretrained(folder)
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         self._model = load_torch(folder)
         names = [f"<extra_id_{number}>" for number in range(100)]
         self._masks = self._tokenizer.convert_tokens_to_ids(names)
 
     def fill(self, sentence: str, tokens: int = 10) -> str:
-        """What the model puts in the place of the sentence's mask, at most `tokens` long."""
+        """Return the model's text for the sentence's mask, at most `tokens` long."""
         inputs = self._tokenizer(sentence, return_tensors="pt")
-        # What follows the first mask in the targets is what the mask hides, up to the next mask.
+        # In the targets, the text after a mask is the text it hides, up to the next mask.
         start = [[self._model.config.decoder_start_token_id, self._masks[0]]]
         ends = [*self._masks, self._tokenizer.eos_token_id]
         found = self._model.generate(
@@ -65,7 +66,7 @@ class Filler:
 
 
 def main(argv: list[str]) -> int:
-    """Prints each sentence with its mask filled in; 1 after one sentence of what is wrong."""
+    """Print each sentence with its mask filled in; return 1 after an error in one sentence."""
     parser = argparse.ArgumentParser(prog="convert.fill_masks", description="Fill in masks.")
     parser.add_argument("folder", type=Path, help="a converted folder, or one that holds some")
     parser.add_argument("sentences", nargs="+", help=f"each with one {MASK}")
@@ -74,8 +75,8 @@ def main(argv: list[str]) -> int:
     try:
         for sentence in args.sentences:
             if sentence.count(MASK) != 1:
-                raise ValueError(f"{sentence!r} must hold {MASK} once: it marks what is to be told")
-        filler = Filler(last_converted(args.folder))
+                raise ValueError(f"{sentence!r} must hold {MASK} once: it marks what to fill in")
+        filler = MaskFiller(last_converted(args.folder))
         for sentence in args.sentences:
             print("  " + sentence.replace(MASK, f"[{filler.fill(sentence)}]"), flush=True)
     except (ValueError, OSError) as error:

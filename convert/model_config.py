@@ -1,12 +1,13 @@
-"""A network's sizes, as its gin file binds them, and the Hugging Face configuration they mean.
+"""A network's sizes, as its gin file binds them, and the Hugging Face configuration of it.
 
     sizes = Sizes.from_fields({"vocab_size": 64000, "mlp_activations": ("gelu", "linear")})
     config = hugging_face_config(sizes, model_type(sizes))
 
-Field names and defaults are those of `network.T5Config`.
+Field names and defaults are those of `network.T5Config`, which importing would load jax.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from typing import Any
 # "gated-gelu", gelu).
 _PLAIN_NAMES = {"relu": "relu", "gelu": "gelu_new", "silu": "silu", "swish": "silu"}
 _GATED_NAMES = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}
-_LETTERS = {
+_DIMENSIONS = {
     "V": ("vocab_size",),
     "D": ("emb_dim",),
     "A": ("num_heads", "head_dim"),
@@ -27,11 +28,13 @@ MODEL_TYPES = {
     "mt5": "MT5ForConditionalGeneration",
     "umt5": "UMT5ForConditionalGeneration",
 }
+# generation_config.json: decoding starts with padding and ends with EOS.
+GENERATION_CONFIG = {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
 
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """What conversion needs to know of a network; as `network.T5Config` names it."""
+    """The fields of `network.T5Config` that conversion needs, and two constants of T5."""
 
     vocab_size: int
     emb_dim: int = 512
@@ -53,17 +56,16 @@ class Sizes:
             value = getattr(self, field.name)
             if field.type is int and (not isinstance(value, int) or value < 1):
                 raise ValueError(
-                    f"network.T5Config.{field.name} is {value!r}: it must be a whole number "
-                    "above 0."
+                    f"network.T5Config.{field.name} is {value!r}: it must be an integer above 0."
                 )
         self.feed_forward()
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "Sizes":
-        """Takes T5Config's fields; those that do not shape the network (dtype, …) are passed over.
+        """Return the sizes in T5Config's fields; others (dtype, …) are ignored.
 
         Raises:
-          ValueError: where vocab_size is missing or a size is not a whole number.
+          ValueError: if vocab_size is missing or a size is not an integer.
         """
         known = {field.name for field in dataclasses.fields(cls)}
         if "vocab_size" not in fields:
@@ -72,7 +74,7 @@ class Sizes:
 
     @property
     def gated(self) -> bool:
-        """Whether the feed-forward part has two input kernels."""
+        """Whether the feed-forward layer has two input kernels."""
         return len(self.mlp_activations) == 2
 
     @property
@@ -81,25 +83,22 @@ class Sizes:
         return bool(self.logits_via_embedding)
 
     def letter(self, letter: str) -> int:
-        """Size of one letter of a shape (see `convert.weight_map`)."""
-        size = 1
-        for name in _LETTERS[letter]:
-            size *= getattr(self, name)
-        return size
+        """Return the size of one letter of a shape (see `convert.weight_map`)."""
+        return math.prod(getattr(self, name) for name in _DIMENSIONS[letter])
 
     def field(self, letter: str) -> str:
-        """The bindings behind one letter of a shape, for messages."""
-        return " x ".join(f"{name} {getattr(self, name)}" for name in _LETTERS[letter])
+        """Return the bindings behind one letter of a shape, for messages."""
+        return " x ".join(f"{name} {getattr(self, name)}" for name in _DIMENSIONS[letter])
 
     def summary(self) -> str:
-        """The network in a few words, for messages."""
+        """Return the network in a few words, for messages."""
         return (
             f"{self.num_encoder_layers}+{self.num_decoder_layers} layers, emb_dim {self.emb_dim}, "
             f"mlp {'/'.join(self.mlp_activations)}, {'tied' if self.tied else 'untied'} logits"
         )
 
     def feed_forward(self) -> str:
-        """transformers' name of the feed-forward part, e.g. "gated-gelu"."""
+        """Return transformers' name of the feed-forward layer, e.g. "gated-gelu"."""
         activations = self.mlp_activations
         if len(activations) == 1 and activations[0] in _PLAIN_NAMES:
             return _PLAIN_NAMES[activations[0]]
@@ -112,9 +111,9 @@ class Sizes:
 
 
 def model_type(sizes: Sizes) -> str:
-    """The transformers family of a network: t5, mt5 or umt5.
+    """Return the transformers family of a network: t5, mt5 or umt5.
 
-    mT5 is T5 1.1 with a vocabulary of its own. Its class never scales a tied head as the trainer
+    mT5 is T5 1.1 with a multilingual vocabulary. Its class never scales a tied head as the trainer
     does, so a tied network is always t5.
     """
     if sizes.own_relative_bias:
@@ -123,13 +122,13 @@ def model_type(sizes: Sizes) -> str:
 
 
 def hugging_face_config(sizes: Sizes, family: str) -> dict[str, Any]:
-    """config.json, without the dtype of the weights.
+    """Return config.json, without the dtype of the weights.
 
     Raises:
-      ValueError: where the family cannot hold such a network.
+      ValueError: if the family has no such network.
     """
     if (family == "umt5") != sizes.own_relative_bias or (family == "mt5" and sizes.tied):
-        own = "a table in each layer" if sizes.own_relative_bias else "one table a stack"
+        own = "a bias table in each layer" if sizes.own_relative_bias else "one bias table a stack"
         raise ValueError(
             f"model_type {family} cannot hold a network with {own} and "
             f"{'tied' if sizes.tied else 'untied'} logits: leave --model_type out."
@@ -153,19 +152,12 @@ def hugging_face_config(sizes: Sizes, family: str) -> dict[str, Any]:
         "is_encoder_decoder": True,
         "use_cache": True,
         "tie_word_embeddings": sizes.tied,
-        "pad_token_id": 0,
-        "eos_token_id": 1,
-        "decoder_start_token_id": 0,
+        **GENERATION_CONFIG,
     }
 
 
-def generation_config() -> dict[str, Any]:
-    """generation_config.json: decoding starts with padding and ends with EOS."""
-    return {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
-
-
 def sizes_of_hugging_face(config: Mapping[str, Any]) -> Sizes:
-    """Sizes of a published T5, mT5, ByT5 or umT5, from its config.json.
+    """Return the sizes of a published T5, mT5, ByT5 or umT5, from its config.json.
 
     Raises:
       ValueError: for another kind of model.

@@ -1,9 +1,10 @@
-"""Work in a process of its own, so that the memory of several libraries never stands side by side.
+"""Calls in a process of their own, so that the memory of several libraries never adds up.
 
-    logits = run_apart(True, verify.trainer_logits, paths, sizes, "float32")
+    logits = call_isolated(True, verify.trainer_logits, paths, sizes, "float32", batch)
 
-Importing jax takes 70 MB and importing transformers 250, and freed memory of large tensors may stay
-with a process. The new process imports what the function's module imports, and nothing else.
+Importing jax takes 70 MB, importing transformers 250, and a process may keep freed memory of large
+tensors. `multiprocessing` would import the main module in the child, and with it what the
+child must not load; here it imports only what the function's module imports.
 """
 
 import ctypes
@@ -18,51 +19,53 @@ _PROGRAM = """
 import pickle, sys
 sys.path[:] = pickle.load(sys.stdin.buffer)
 from convert import subprocesses
-with open(int(sys.argv[1]), "wb") as answer:
-    subprocesses.answer(sys.stdin.buffer, answer)
+with open(int(sys.argv[1]), "wb") as result:
+    subprocesses.answer(sys.stdin.buffer, result)
 """
 
 
-def give_back_freed_memory() -> None:
-    """Has the C library return what is free, and large blocks as they are freed (glibc)."""
+def _return_freed_memory() -> None:
+    """Let the C library return free memory now, and large blocks as they are freed (glibc)."""
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
         library.mallopt(-3, 1 << 20)  # M_MMAP_THRESHOLD
         library.malloc_trim(0)
 
 
-def answer(question: BinaryIO, place: BinaryIO) -> None:
-    """Calls the function that was asked for, and writes what it gives, or why it does not."""
-    give_back_freed_memory()
-    function, args = pickle.load(question)
+def answer(call: BinaryIO, result: BinaryIO) -> None:
+    """Run the pickled call in the child, and write its value or its error."""
+    _return_freed_memory()
+    function, args = pickle.load(call)
+    outcome: tuple[Any, Exception | None]
     try:
-        result = (function(*args), None)
+        outcome = (function(*args), None)
     except (ValueError, OSError) as error:
-        result = (None, error)
-    pickle.dump(result, place, protocol=5)
+        outcome = (None, error)
+    pickle.dump(outcome, result, protocol=5)
 
 
-def run_apart(apart: bool, function: Callable, *args) -> Any:
-    """What a function of a module gives; if `apart`, computed in a process of its own.
+def call_isolated(isolate: bool, function: Callable, *args) -> Any:
+    """Return `function(*args)`; with `isolate`, computed in a process of its own.
 
     Raises:
       ValueError, OSError: as the function does.
-      ChildProcessError: the process has ended without an answer; it has said why, unless it was
+      ChildProcessError: the process ended without a result, after printing why unless it was
         killed.
     """
-    if not apart:
+    if not isolate:
         return function(*args)
-    question = pickle.dumps(sys.path) + pickle.dumps((function, args))
-    with tempfile.TemporaryFile() as place:
-        command = [sys.executable, "-c", _PROGRAM, str(place.fileno())]
-        ended = subprocess.run(command, input=question, pass_fds=[place.fileno()], check=False)
-        if ended.returncode:
+    _return_freed_memory()
+    call = pickle.dumps(sys.path) + pickle.dumps((function, args))
+    with tempfile.TemporaryFile() as file:
+        command = [sys.executable, "-c", _PROGRAM, str(file.fileno())]
+        done = subprocess.run(command, input=call, pass_fds=[file.fileno()], check=False)
+        if done.returncode:
             raise ChildProcessError(
                 f"the process of {function.__module__}.{function.__name__} ended with status "
-                f"{ended.returncode}; -9 is what a system gives that has no memory left"
+                f"{done.returncode}; -9 usually means that the system ran out of memory"
             )
-        place.seek(0)
-        result, error = pickle.load(place)
+        file.seek(0)
+        value, error = pickle.load(file)
     if error:
         raise error
-    return result
+    return value

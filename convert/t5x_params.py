@@ -1,4 +1,4 @@
-"""A checkpoint's parameters as one flat mapping, layer by layer, whatever way they were saved.
+"""A checkpoint's parameters as one flat mapping, layer by layer, however they were saved.
 
     tree = open_tree([path])
     tree["encoder/layers_0/attention/query/kernel"].read()        # numpy [D, H*K]
@@ -9,36 +9,35 @@ Two kinds of tree exist: `encoder/layers_0/…`, one array a layer, and the scan
 layers and attention kernels keep heads and head_dim apart ([D, L, H, K] and [H, L, K, D]).
 """
 
+import dataclasses
+import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from t5x.checkpointing.lazy_array import Index
+from convert import weight_map
+from convert.model_config import Sizes
+from t5x.checkpointing.lazy_array import LazyArray
 from t5x.checkpointing.reader import open_checkpoint
 
-
-class Array(Protocol):
-    """An array that is still on the disk; `t5x.checkpointing.reader.LazyArray` is one."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-    def read(self, index: Index = ()) -> np.ndarray:
-        """Reads it whole, or the part under `index`."""
-
-
-Tree = Mapping[str, Array]
-_BLOCK = 32 << 20  # bytes of rows read at once: half of what T5X and the trainer write as a chunk
+Tree: TypeAlias = Mapping[str, LazyArray]
+_BLOCK = 32 << 20  # bytes read or written at once
 _SCANNED = re.compile(r"^(encoder|decoder)/(?:\1|layers)/(.+)$")
+_OWN_BIAS = re.compile(r"/layers_\d+/relpos_bias/")
 
 
-def parameters(checkpoint: Tree) -> dict[str, Array]:
-    """The parameters of a checkpoint, named without `target/`; optimizer state stays behind.
+def open_tree(paths: list[str]) -> Tree:
+    """Return the parameters of a checkpoint, or the mean of several, layer by layer."""
+    return average([per_layer(parameters(open_checkpoint(path))) for path in paths])
+
+
+def parameters(checkpoint: Tree) -> dict[str, LazyArray]:
+    """Return a checkpoint's parameters, named without `target/`, and no optimizer state.
 
     Raises:
-      ValueError: where there are none.
+      ValueError: if there are none.
     """
     found = {
         name.removeprefix("target/"): array
@@ -50,116 +49,143 @@ def parameters(checkpoint: Tree) -> dict[str, Array]:
     return found
 
 
-class _Kept:
-    """Remembers the array read last, since a scanned one is wanted once for every layer."""
+class _LastRead:
+    """Keeps the array read last, since the layers of a scanned array read it one after another."""
 
     def __init__(self):
-        self._array, self._values = None, None
+        self._array: LazyArray | None = None
+        self._values = np.empty(0)
 
-    def read(self, array: Array) -> np.ndarray:
+    def read(self, array: LazyArray) -> np.ndarray:
         if self._array is not array:
-            self._values = None  # freed before the next one is read
+            self._values = np.empty(0)  # free it before the next one is read
             self._values = array.read()
             self._array = array
         return self._values
 
 
-class _Layer:
-    """One layer of a scanned array."""
+def _layer(stacked: LazyArray, layer: int, shape: tuple[int, ...], last: _LastRead) -> LazyArray:
+    def fetch(index):
+        if index == ():
+            return last.read(stacked)[:, layer].reshape(shape)
+        return stacked.read((slice(None), layer)).reshape(shape)[index]
 
-    def __init__(self, stacked: Array, layer: int, shape: tuple[int, ...], kept: _Kept):
-        self._stacked, self._layer, self._kept = stacked, layer, kept
-        self.shape, self.dtype = shape, stacked.dtype
-
-    def read(self, index: Index = ()) -> np.ndarray:
-        if index == ():  # whole, as for every layer in turn
-            return self._kept.read(self._stacked)[:, self._layer].reshape(self.shape)
-        layer = self._stacked.read((slice(None), self._layer))
-        return layer.reshape(self.shape)[index]
+    return LazyArray(shape, stacked.dtype, fetch)
 
 
-def _layer_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    shape = (shape[0], *shape[2:])
-    if len(shape) == 3:  # heads and head_dim join
-        return (
-            (shape[0] * shape[1], shape[2]) if "/out/" in name else (shape[0], shape[1] * shape[2])
-        )
-    return shape
+def _layer_shape(name: str, scanned: tuple[int, ...]) -> tuple[int, ...]:
+    shape = (scanned[0], *scanned[2:])
+    if len(shape) < 3:
+        return shape
+    a, b, c = shape  # heads and head_dim become one axis
+    return (a * b, c) if "/out/" in name else (a, b * c)
 
 
-def per_layer(tree: Tree) -> dict[str, Array]:
-    """Names each layer's arrays `layers_<i>`; those that stand so already are passed on.
+def per_layer(tree: Tree) -> dict[str, LazyArray]:
+    """Return the tree with each layer's arrays under `layers_<i>`; read in order, each array once.
 
-    The layers of one scanned array follow each other, and reading them in that order reads it once.
+    A tree that is layer by layer already is returned unchanged.
     """
-    kept = _Kept()
-    found: dict[str, Array] = {}
+    last = _LastRead()
+    found: dict[str, LazyArray] = {}
     for name, array in tree.items():
         scanned = _SCANNED.match(name)
         if not scanned or len(array.shape) < 2:
             found[name] = array
             continue
         stack, rest = scanned.groups()
+        shape = _layer_shape(name, tuple(array.shape))
         for layer in range(array.shape[1]):
-            shape = _layer_shape(name, tuple(array.shape))
-            found[f"{stack}/layers_{layer}/{rest}"] = _Layer(array, layer, shape, kept)
+            found[f"{stack}/layers_{layer}/{rest}"] = _layer(array, layer, shape, last)
     return found
 
 
-class _Mean:
-    """The mean of one array over several checkpoints, summed in float32."""
-
-    def __init__(self, arrays: list[Array]):
-        self._arrays = arrays
-        self.shape, self.dtype = tuple(arrays[0].shape), np.dtype(np.float32)
-
-    def read(self, index: Index = ()) -> np.ndarray:
-        total = self._arrays[0].read(index).astype(np.float32)
-        for array in self._arrays[1:]:
+def _mean(arrays: list[LazyArray]) -> LazyArray:
+    def fetch(index):
+        total = arrays[0].read(index).astype(np.float32)
+        for array in arrays[1:]:
             total += array.read(index)
-        total /= len(self._arrays)
+        total /= len(arrays)
         return total
 
+    return LazyArray(tuple(arrays[0].shape), np.dtype(np.float32), fetch)
 
-def average(trees: list[Tree]) -> dict[str, Array]:
-    """The mean of several checkpoints of one run.
+
+def average(trees: list[dict[str, LazyArray]]) -> Tree:
+    """Return the mean, summed in float32, of several checkpoints of one run.
 
     Raises:
-      ValueError: where they hold different tensors.
+      ValueError: if they hold different tensors.
     """
-    if len(trees) == 1:
-        return dict(trees[0])
-    for tree in trees[1:]:
-        differing = set(trees[0]) ^ set(tree)
-        differing |= {
-            name for name in set(trees[0]) & set(tree) if trees[0][name].shape != tree[name].shape
-        }
+    first, *others = trees
+    if not others:
+        return first
+    for tree in others:
+        differing = set(first) ^ set(tree)
+        differing |= {n for n in set(first) & set(tree) if first[n].shape != tree[n].shape}
         if differing:
             raise ValueError(
-                f"Checkpoints of different networks cannot be averaged: they differ in "
+                "Checkpoints of different networks cannot be averaged: they differ in "
                 f"{sorted(differing)[0]}."
             )
-    return {name: _Mean([tree[name] for tree in trees]) for name in trees[0]}
+    return {name: _mean([tree[name] for tree in trees]) for name in first}
 
 
-def open_tree(paths: list[str]) -> Tree:
-    """The parameters of a checkpoint, or the mean of several, layer by layer."""
-    opened = [parameters(open_checkpoint(path)) for path in paths]
-    return average([per_layer(tree) for tree in opened])
+def check_network(tree: Tree, sizes: Sizes) -> Sizes:
+    """Return `sizes` with own_relative_bias as the tree has it (umT5: a table in each layer).
+
+    Raises:
+      ValueError: if the tree is not exactly this network.
+    """
+    own_bias = any(_OWN_BIAS.search(name) for name in tree)
+    sizes = dataclasses.replace(sizes, own_relative_bias=own_bias)
+    shapes = {name: tuple(array.shape) for name, array in tree.items()}
+    weight_map.guard(weight_map.tensors(sizes), sizes, shapes)
+    return sizes
 
 
-def row_blocks(array: Array) -> Iterator[slice]:
-    """Runs of rows that make a matrix, each some 32 MB in float32."""
-    length, width = array.shape
-    rows = max(1, _BLOCK // (4 * width))
-    return (slice(start, min(start + rows, length)) for start in range(0, length, rows))
+def check_values(name: str, array: np.ndarray) -> None:
+    """Raise ValueError for NaN, infinity, and all zeros, which is how a lost file reads.
+
+    Minimum and maximum propagate NaN and infinity, and need no second array.
+    """
+    least, most = np.min(array), np.max(array)
+    if least == most == 0:
+        raise ValueError(
+            f"{name} holds nothing but zeros, which training never produces: its data are "
+            "missing, so take another checkpoint."
+        )
+    if not (np.isfinite(least) and np.isfinite(most)):
+        count = int(array.size - np.isfinite(array).sum())
+        raise ValueError(
+            f"{name} holds {count} values that are NaN or infinite: the run had failed by then, "
+            "so take an earlier checkpoint."
+        )
 
 
-def read_rows(array: Array, block: slice) -> np.ndarray:
-    """Rows of a matrix, float32."""
+def rows_per_block(shape: tuple[int, ...], itemsize: int = 4) -> int:
+    """Return how many rows of an array fit in 32 MB, at least 1."""
+    return max(1, min(shape[0], _BLOCK // max(1, math.prod(shape[1:]) * itemsize)))
+
+
+def row_blocks(shape: tuple[int, ...], itemsize: int = 4) -> Iterator[slice]:
+    """Yield slices of rows, about 32 MB each, that cover an array."""
+    rows = rows_per_block(shape, itemsize)
+    return (slice(start, min(start + rows, shape[0])) for start in range(0, shape[0], rows))
+
+
+def read_rows(array: LazyArray, block: slice) -> np.ndarray:
+    """Read rows of a matrix as float32."""
     return np.asarray(array.read((block,)), np.float32)
 
 
-def own_bias(tree: Tree) -> bool:
-    """Whether each layer has its own relative position table (umT5)."""
-    return any(re.search(r"/layers_\d+/relpos_bias/", name) for name in tree)
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return {"a/b": leaf} as {"a": {"b": leaf}}."""
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        *parents, leaf = name.split("/")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = value
+    return tree

@@ -1,233 +1,213 @@
-"""T5X checkpoints to Hugging Face folders: read a tensor, write it to its places, prove the whole.
+"""Convert T5X checkpoints to Hugging Face folders: read a tensor, write it, verify the result.
 
-    convert(run, Job(sizes=sizes, out=Path("runs/tiny_hf")), vocabulary=Vocabulary("ro.model"))
+    convert(run, ConversionOptions(sizes=sizes, out=Path("runs/tiny_hf"), vocabulary=vocabulary))
 
 writes `runs/tiny_hf/checkpoint_<step>/` with model.safetensors, flax_model.msgpack, config.json,
-generation_config.json, the tokenizer's files, README.md and conversion.json (what was done). No
-more than one tensor is in memory at a time, until the proof.
+generation_config.json, the tokenizer's files, README.md and conversion.json (what was done). Only
+one tensor is in memory at a time, until the verification.
 """
 
 import contextlib
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from etils import epath
 
-from convert import atomic_output, model_card, t5x_params, weight_map
+from convert import model_card, t5x_params, weight_map
+from convert.atomic_output import (
+    check_disk_space,
+    check_replaceable,
+    read_record,
+    staged,
+    write_json,
+    write_record,
+)
 from convert.formats.flax_msgpack_writer import open_flax
 from convert.formats.safetensors_writer import DTYPES, SafetensorsWriter
-from convert.model_config import Sizes, generation_config, hugging_face_config, model_type
-from convert.proof import verify
-from convert.run import loss_curve
-from convert.run.model_dir import Run
-from convert.run.vocabulary import Vocabulary
-from convert.subprocesses import give_back_freed_memory
+from convert.model_config import GENERATION_CONFIG, Sizes, hugging_face_config, model_type
+from convert.proof.verify import verify
+from convert.run.loss_curve import event_files, loss_curve
+from convert.run.model_dir import TrainedRun
+from convert.run.vocabulary import RunVocabulary
 
 FORMATS = ("pytorch", "flax")
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class ConversionOptions:
     """What to make of a run's checkpoints.
 
     Attributes:
       sizes: the trained network.
       out: the folder that receives `checkpoint_<step>/`.
       vocabulary: None converts weights alone.
-      family: t5, mt5 or umt5; by default as the network has it.
+      family: t5, mt5 or umt5; by default the network's.
       dtype: of the written weights, "float32" or "bfloat16".
       formats: any of `FORMATS`.
       shard_bytes: largest safetensors file.
-      average: the mean of that many last checkpoints instead of each one.
-      verify: whether the result must be proved.
-      apart: whether the proof of small networks too runs in processes of its own, so that jax and
+      average: convert the mean of this many last checkpoints instead of each one.
+      verify: whether to verify the result.
+      isolate: whether to verify small networks too in processes of their own, so that jax and
         transformers are never in memory together.
     """
 
     sizes: Sizes
     out: Path
-    vocabulary: Vocabulary | None = None
+    vocabulary: RunVocabulary | None = None
     family: str | None = None
     dtype: str = "float32"
     formats: tuple[str, ...] = FORMATS
     shard_bytes: int = 5 * 10**9
     average: int = 1
     verify: bool = True
-    apart: bool = False
-    metadata: model_card.Metadata = dataclasses.field(default_factory=model_card.Metadata)
-
-
-def check_values(name: str, array: np.ndarray) -> None:
-    """Refuses NaN, infinity and nothing but zeros, which is how an array reads whose file is gone.
-
-    Minimum and maximum carry NaN and infinity, and need no second array.
-
-    Raises:
-      ValueError: naming the tensor.
-    """
-    least, most = np.min(array), np.max(array)
-    if least == most == 0:
-        raise ValueError(
-            f"{name} holds nothing but zeros, which no training leaves: its data are missing, so "
-            "take another checkpoint."
-        )
-    if not (np.isfinite(least) and np.isfinite(most)):
-        count = int(array.size - np.isfinite(array).sum())
-        raise ValueError(
-            f"{name} holds {count} values that are NaN or infinite: the run had failed by then, "
-            "so take an earlier checkpoint."
-        )
+    isolate: bool = False
+    metadata: model_card.CardMetadata = dataclasses.field(default_factory=model_card.CardMetadata)
 
 
 def write_weights(
-    folder: Path, tree: t5x_params.Tree, wanted: list[weight_map.Tensor], job: Job
+    folder: Path,
+    tree: t5x_params.Tree,
+    wanted: list[weight_map.MappedTensor],
+    options: ConversionOptions,
 ) -> None:
-    """Writes each tensor of the tree into the files of `job.formats`, reading it once.
+    """Write each tensor of the tree into the files of `options.formats`, reading it once.
 
     Raises:
-      ValueError: for NaN inside, an array that cannot be read, or a full disk.
+      ValueError: for NaN, an array that cannot be read, or a full disk.
     """
     by_source = {tensor.source: tensor for tensor in wanted}
     with contextlib.ExitStack() as files:
         torch = flax = None
-        if "pytorch" in job.formats:
+        if "pytorch" in options.formats:
             shapes = {tensor.target: tensor.torch_shape for tensor in wanted}
-            torch = SafetensorsWriter(folder, shapes, job.dtype, job.shard_bytes)
+            torch = SafetensorsWriter(folder, shapes, options.dtype, options.shard_bytes)
             files.enter_context(torch)
-        if "flax" in job.formats:
+        if "flax" in options.formats:
             shapes = {tensor.flax_path: tensor.flax_shape for tensor in wanted}
-            flax = files.enter_context(open_flax(folder / "flax_model.msgpack", shapes, job.dtype))
+            path = folder / "flax_model.msgpack"
+            flax = files.enter_context(open_flax(path, shapes, options.dtype))
         for name in tree:  # the tree's order reads a scanned array once
             tensor, array = by_source[name], tree[name].read()
-            check_values(name, array)
+            t5x_params.check_values(name, array)
             if torch:
-                torch.write(tensor.target, array, tensor.kind.torch_turns)
+                torch.write(tensor.target, array, tensor.kind.torch_transposes)
             if flax:
-                flax.write(tensor.flax_path, array, tensor.kind.flax_turns)
+                flax.write(tensor.flax_path, array, tensor.kind.flax_transposes)
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Writes a configuration."""
-    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
-
-
-def _request(run: Run, steps: list[int], job: Job) -> dict[str, Any]:
-    """What a finished folder must say of itself to be skipped."""
+def _request(run: TrainedRun, steps: list[int], options: ConversionOptions) -> dict[str, Any]:
+    """Return what the record of a folder must say for its conversion to be skipped."""
     saved = [int((run.local / f"checkpoint_{step}").stat().st_mtime) for step in steps if run.local]
     return {
         "source": run.folder,
         "steps": steps,
-        "saved": saved,  # a run begun anew saves the same steps again
-        "dtype": job.dtype,
-        "formats": list(job.formats),
-        "tokenizer": job.vocabulary is not None,
-        "metadata": json.loads(json.dumps(dataclasses.asdict(job.metadata))),
-        "sizes": json.loads(json.dumps(dataclasses.asdict(job.sizes))),
+        "saved": saved,  # a run started again saves the same steps again
+        "dtype": options.dtype,
+        "formats": list(options.formats),
+        "tokenizer": options.vocabulary is not None,
+        "metadata": json.loads(json.dumps(dataclasses.asdict(options.metadata))),
+        "sizes": json.loads(json.dumps(dataclasses.asdict(options.sizes))),
     }
 
 
-def _is_done(folder: Path, request: dict[str, Any], verify: bool) -> bool:
-    done = atomic_output.record(folder)
+def _is_done(folder: Path, request: dict[str, Any], verified: bool) -> bool:
+    done = read_record(folder)
     if done is None or any(done.get(key) != value for key, value in request.items()):
         return False
-    return not verify or done["proof"] is not None
+    return not verified or done["proof"] is not None
 
 
-def _card(folder: Path, run: Run, steps: list[int], job: Job, facts: dict[str, Any]) -> None:
+def _write_card(folder: Path, run: TrainedRun, record: dict[str, Any], sizes: Sizes) -> None:
+    """Write README.md, and copy the run's TensorBoard files for the hub to show."""
     home = epath.Path(run.folder)
-    curves = loss_curve.loss_curve(home, up_to=steps[-1])
-    for path in loss_curve.event_files(home):
-        place = folder / "runs" / path.relative_to(home)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(path.read_bytes())
-    weights = sorted(
-        path.name for path in folder.iterdir() if path.suffix in (".safetensors", ".msgpack")
-    )
-    page = model_card.Card(
+    for path in event_files(home):
+        copy = folder / "runs" / path.relative_to(home)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    weights = [p.name for p in folder.iterdir() if p.suffix in (".safetensors", ".msgpack")]
+    card = model_card.ModelCard(
         name=run.name,
-        steps=tuple(steps),
-        family=facts["family"],
-        sizes=job.sizes,
-        parameters=facts["parameters"],
-        dtype=job.dtype,
-        proof=facts["proof"],
-        files=tuple(weights),
-        has_tokenizer=job.vocabulary is not None,
+        sizes=sizes,
+        record=record,
+        files=tuple(sorted(weights)),
         gin=run.gin(),
-        curves=curves,
-        metadata=job.metadata,
+        curves=loss_curve(home, up_to=record["steps"][-1]),
     )
-    (folder / "README.md").write_text(model_card.text(page))
+    (folder / "README.md").write_text(card.text())
 
 
-def _folder(steps: list[int], job: Job) -> Path:
+def _folder(steps: list[int], options: ConversionOptions) -> Path:
     mean = f"_mean_of_{len(steps)}" if len(steps) > 1 else ""
-    return job.out / f"checkpoint_{steps[-1]}{mean}"
+    return options.out / f"checkpoint_{steps[-1]}{mean}"
 
 
-def convert_one(run: Run, steps: list[int], job: Job) -> Path:
-    """Converts one checkpoint, or the mean of several, into `job.out/checkpoint_<last step>…`.
+def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -> Path:
+    """Convert one checkpoint, or the mean of several, into `options.out/checkpoint_<last step>…`.
 
     Raises:
-      ValueError: one sentence for whatever is wrong; nothing whole-looking is left behind.
+      ValueError: one sentence for whatever is wrong; nothing that looks complete is left behind.
     """
-    folder, request = _folder(steps, job), _request(run, steps, job)
+    folder, request = _folder(steps, options), _request(run, steps, options)
     paths = [run.checkpoints[step] for step in steps]
-    tree = t5x_params.open_tree(paths)
-    sizes = dataclasses.replace(job.sizes, own_relative_bias=t5x_params.own_bias(tree))
-    job = dataclasses.replace(job, sizes=sizes)
-    family = job.family or model_type(sizes)
-    if family == "umt5":  # transformers has never had umT5 in Flax
-        job = dataclasses.replace(job, formats=tuple(f for f in job.formats if f != "flax"))
+    # The tree is opened again for writing: what it keeps of the files would add to the proof's.
+    sizes = t5x_params.check_network(t5x_params.open_tree(paths), options.sizes)
+    family = options.family or model_type(sizes)
+    if family == "umt5":  # transformers never had umT5 in Flax
+        formats = tuple(name for name in options.formats if name != "flax")
+        options = dataclasses.replace(options, formats=formats)
     config = hugging_face_config(sizes, family)
     wanted = weight_map.tensors(sizes)
-    weight_map.guard(wanted, sizes, {name: tuple(array.shape) for name, array in tree.items()})
-    del tree  # what it keeps of the files would stand beside the proof
-    if job.vocabulary:
-        job.vocabulary.check(sizes.vocab_size)
-    parameters = sum(int(np.prod(tensor.shape)) for tensor in wanted)
-    needed = parameters * DTYPES[job.dtype].itemsize * len(job.formats)
-    atomic_output.check_ours(folder)
-    atomic_output.check_room(job.out, needed + 2**24)
-    with atomic_output.staged(folder) as temporary:
-        write_weights(temporary, t5x_params.open_tree(paths), wanted, job)
-        give_back_freed_memory()
-        write_json(temporary / "config.json", config | {"torch_dtype": job.dtype})
-        write_json(temporary / "generation_config.json", generation_config())
-        if job.vocabulary:
-            job.vocabulary.write(temporary)
-        facts = {"family": family, "parameters": parameters, "proof": None}
-        if job.verify:
-            trained = job.vocabulary.trained() if job.vocabulary else None
-            facts["proof"] = verify.prove(temporary, paths, sizes, job.dtype, trained, job.apart)
-        _card(temporary, run, steps, job, facts)
-        atomic_output.write_record(temporary, request | facts)
+    if options.vocabulary:
+        options.vocabulary.check(sizes.vocab_size)
+    parameters = sum(math.prod(tensor.shape) for tensor in wanted)
+    needed = parameters * DTYPES[options.dtype].itemsize * len(options.formats)
+    check_replaceable(folder)
+    check_disk_space(options.out, needed + 2**24)
+    with staged(folder) as temporary:
+        write_weights(temporary, t5x_params.open_tree(paths), wanted, options)
+        write_json(temporary / "config.json", config | {"torch_dtype": options.dtype})
+        write_json(temporary / "generation_config.json", GENERATION_CONFIG)
+        if options.vocabulary:
+            options.vocabulary.write(temporary)
+        proof = None
+        if options.verify:
+            reference = options.vocabulary.reference_ids() if options.vocabulary else None
+            isolate = options.isolate
+            proof = verify(temporary, paths, sizes, options.dtype, reference, isolate)
+        record = request | {"family": family, "parameters": parameters, "proof": proof}
+        _write_card(temporary, run, record, sizes)
+        write_record(temporary, record)
     return folder
 
 
-def convert(run: Run, job: Job, say: Callable[[str], None] = print) -> list[Path]:
-    """Converts every checkpoint of a run that is not converted yet (or their mean).
+def convert(
+    run: TrainedRun, options: ConversionOptions, say: Callable[[str], None] = print
+) -> list[Path]:
+    """Convert every checkpoint of a run that is not converted yet (or their mean).
 
     Raises:
       ValueError: see `convert_one`.
     """
     steps = sorted(run.checkpoints)
-    if job.average > len(steps):
+    if options.average > len(steps):
         raise ValueError(
-            f"--average {job.average} needs that many checkpoints; {run.folder} holds {len(steps)}."
+            f"--average {options.average} needs that many checkpoints; {run.folder} holds "
+            f"{len(steps)}."
         )
-    groups = [[step] for step in steps] if job.average == 1 else [steps[-job.average :]]
+    groups = [[step] for step in steps]
+    if options.average > 1:
+        groups = [steps[-options.average :]]
     folders = []
     for group in groups:
-        folder = _folder(group, job)
-        if _is_done(folder, _request(run, group, job), job.verify):
+        folder = _folder(group, options)
+        if _is_done(folder, _request(run, group, options), options.verify):
             say(f"{folder} is done.")
         else:
             say(f"{' + '.join(f'checkpoint_{step}' for step in group)} -> {folder}")
-            convert_one(run, group, job)
+            convert_one(run, group, options)
         folders.append(folder)
     return folders

@@ -6,13 +6,13 @@
     assert_same_ids(vocabulary, AutoTokenizer.from_pretrained("ro_hf"), texts)
 
 `AutoTokenizer` of transformers 5 and 4 reads the folder, and so does the slow `T5Tokenizer` of
-transformers 4. Three traps that the files step around:
+transformers 4. The files avoid three pitfalls:
 
-- `T5Tokenizer` adds 100 sentinels of its own behind the model unless it is told that they are
-  there (`extra_ids` and `additional_special_tokens` in tokenizer_config.json).
+- `T5Tokenizer` adds 100 sentinels behind the model unless tokenizer_config.json declares them
+  (`extra_ids` and `additional_special_tokens`).
 - transformers 5 rebuilds the pipeline of `T5Tokenizer` from the pieces and the normalizer of
-  tokenizer.json, without byte fallback; a model that has it names the generic class instead,
-  which takes tokenizer.json as it stands.
+  tokenizer.json, without byte fallback; a model with byte fallback names the generic class instead,
+  which uses tokenizer.json unchanged.
 - `ByT5Tokenizer` counts its sentinels upwards from 259, seqio downwards from the highest id.
 """
 
@@ -32,10 +32,10 @@ SENTINEL_IN_TEXT = re.compile(r"(<extra_id_\d+>)")
 _SENTINEL = re.compile(r"▁?(<extra_id_\d+>)")
 
 
-class Trained(NamedTuple):
-    """The trainer's vocabulary in plain data, as much as `assert_same_ids` asks for.
+class ReferenceIds(NamedTuple):
+    """The trainer's vocabulary in plain data, as far as `assert_same_ids` needs it.
 
-    `ids` are those of each of `texts` and of what stands between its sentinels, without eos.
+    `ids` are those of each of `texts` and of the parts between its sentinels, without eos.
     """
 
     vocab_size: int
@@ -47,33 +47,33 @@ class Trained(NamedTuple):
     ids: dict[str, list[int]]
 
     def encode(self, text: str) -> list[int]:
-        """As seqio's vocabulary."""
+        """Return the ids of a text, as seqio's vocabulary does."""
         return self.ids[text]
 
 
 def write_tokenizer(
     sentencepiece_path: str, folder: str, *, extra_ids: int = 0, model_max_length: int = UNLIMITED
 ) -> None:
-    """Writes tokenizer.json, tokenizer_config.json, special_tokens_map.json and spiece.model.
+    """Write tokenizer.json, tokenizer_config.json, special_tokens_map.json and spiece.model.
 
     Args:
       sentencepiece_path: the trainer's model, local or on `gs://`; spiece.model is its copy.
-      folder: made where it is missing.
-      extra_ids: as given to `seqio.SentencePieceVocabulary`: 0 where the sentinels are pieces of
-        the model (ours and mT5's), 100 where seqio adds them (T5's own).
-      model_max_length: where transformers truncates when asked to; T5 has no limit of its own.
+      folder: created if it does not exist.
+      extra_ids: as given to `seqio.SentencePieceVocabulary`: 0 if the sentinels are pieces of the
+        model (ours and mT5's), 100 if seqio adds them (T5's own).
+      model_max_length: where transformers truncates on request; T5 itself has no limit.
 
     Raises ValueError for a model that is not unigram, or whose pad, eos and unk are not 0, 1, 2.
     """
     import fsspec
-    from sentencepiece import sentencepiece_model_pb2
+    from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
 
     os.makedirs(folder, exist_ok=True)
     copy = os.path.join(folder, "spiece.model")
     with fsspec.open(str(sentencepiece_path), "rb") as source, open(copy, "wb") as target:
         shutil.copyfileobj(source, target)
     with open(copy, "rb") as file:
-        model = sentencepiece_model_pb2.ModelProto.FromString(file.read())
+        model = ModelProto.FromString(file.read())
     _require_t5(model, sentencepiece_path)
     pieces = _pieces(model, extra_ids)
     sentinels = _sentinels(name for name, _ in pieces)
@@ -90,52 +90,33 @@ def write_tokenizer(
 def write_byte_tokenizer(
     folder: str, *, extra_ids: int = NUM_SENTINELS, model_max_length: int = UNLIMITED
 ) -> None:
-    """Writes the files of a `ByT5Tokenizer` that agrees with `seqio.ByteVocabulary(extra_ids)`.
+    """Write the files of a `ByT5Tokenizer` that agrees with `seqio.ByteVocabulary(extra_ids)`.
 
     Bytes are ids 3 to 258; `<extra_id_0>` is the highest id, 258 + extra_ids, as span corruption
-    counts, where transformers' default would make it 259. With `extra_ids=0` (the published
-    ByT5, whose sentinels are its last byte ids) no sentinel has a name.
+    counts; transformers' default is 259. With `extra_ids=0` (the published ByT5, whose sentinels
+    are its last byte ids) no sentinel has a name.
     """
     os.makedirs(folder, exist_ok=True)
     last = NUM_BYTE_IDS + extra_ids - 1
     sentinels = {f"<extra_id_{n}>": last - n for n in reversed(range(extra_ids))}
     named = {"<pad>": 0, "</s>": 1, "<unk>": 2}
     added = [(i, _added_token(name)) for name, i in (named | sentinels).items()]
-    special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    special: dict[str, Any] = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
     special["additional_special_tokens"] = list(sentinels)
     config = {"tokenizer_class": "ByT5Tokenizer", "extra_ids": extra_ids}
     _write_configs(folder, config, special, added, model_max_length)
 
 
-def write_tokenizer_of(vocabulary, folder: str, *, model_max_length: int = UNLIMITED) -> None:
-    """Writes the files for a seqio vocabulary, SentencePiece or bytes.
-
-    Raises ValueError for another kind of vocabulary.
-    """
-    path = getattr(vocabulary, "sentencepiece_model_file", None)
-    options = {"extra_ids": vocabulary.extra_ids, "model_max_length": model_max_length}
-    if path:
-        write_tokenizer(path, folder, **options)
-    elif type(vocabulary).__name__ == "ByteVocabulary":
-        write_byte_tokenizer(folder, **options)
-    else:
-        raise ValueError(
-            f"a {type(vocabulary).__name__} has no Hugging Face tokenizer: "
-            "train with seqio.SentencePieceVocabulary or seqio.ByteVocabulary"
-        )
-
-
 def assert_same_ids(vocabulary, tokenizer, texts: Iterable[str]) -> int:
-    """Raises ValueError at the first text or sentinel whose ids differ; returns the ties.
+    """Raise ValueError at the first text or sentinel whose ids differ; return the number of ties.
 
     A tie is no difference: "...." is "..." and "." in either order, with the same score, and the
     last bit of a float decides. SentencePiece's own Python and TensorFlow encoders differ there.
 
     Args:
-      vocabulary: a seqio vocabulary, sentinels included in its `vocab_size`, or what says the
-        same (`is_bytes` then tells the kind).
+      vocabulary: a seqio vocabulary, sentinels included in its `vocab_size`, or `ReferenceIds`.
       tokenizer: a transformers tokenizer; it must end every text in eos, as the trainer does.
-      texts: any strings; sentinels in them count where they stand between spaces.
+      texts: any strings; sentinels in them count if they are between spaces.
     """
     highest = vocabulary.vocab_size - 1
     numbers = range(vocabulary.extra_ids) if _is_bytes(vocabulary) else range(NUM_SENTINELS)
@@ -163,20 +144,20 @@ def assert_same_ids(vocabulary, tokenizer, texts: Iterable[str]) -> int:
     return ties
 
 
-def assert_folder_has_same_ids(trained: Trained, folder: Path) -> None:
-    """Raises ValueError at the first text or sentinel that a folder's tokenizer gives other ids."""
+def assert_folder_has_same_ids(reference: ReferenceIds, folder: Path) -> None:
+    """Raise ValueError at the first text or sentinel whose ids a folder's tokenizer changes."""
     from transformers import AutoTokenizer
 
-    assert_same_ids(trained, AutoTokenizer.from_pretrained(folder), trained.texts)
+    assert_same_ids(reference, AutoTokenizer.from_pretrained(folder), reference.texts)
 
 
 def is_tie(a: list[int], b: list[int], names: Callable[[list[int]], list[str]]) -> bool:
-    """Do `a` and `b` cut the same text into the same pieces, in another order?"""
+    """Return whether `a` and `b` are the same text in the same pieces, in another order."""
     return sorted(a) == sorted(b) and "".join(names(a)) == "".join(names(b))
 
 
 def _encode(vocabulary, text: str) -> list[int]:
-    """The trainer's ids; bytes know no sentinel in text, so they are put in between."""
+    """Return the trainer's ids; a byte vocabulary knows no sentinels in text, so insert them."""
     if not _is_bytes(vocabulary):
         return list(vocabulary.encode(text))
     ids: list[int] = []
@@ -195,10 +176,10 @@ def _is_bytes(vocabulary) -> bool:
 
 def _difference(text: str, wanted: list[int], found: list[int], tokenizer) -> str:
     pairs = zip(wanted, found, strict=False)
-    place = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(wanted), len(found)))
-    window = slice(max(place - 2, 0), place + 4)
+    index = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(wanted), len(found)))
+    window = slice(max(index - 2, 0), index + 4)
     return (
-        f"the tokenizers differ at id {place} of {text[:80]!r}: the trainer's vocabulary gives "
+        f"the tokenizers differ at id {index} of {text[:80]!r}: the trainer's vocabulary gives "
         f"{wanted[window]} {tokenizer.convert_ids_to_tokens(wanted[window])}, the Hugging Face "
         f"tokenizer {found[window]} {tokenizer.convert_ids_to_tokens(found[window])}"
     )
@@ -216,13 +197,13 @@ def _require_t5(model, path: str) -> None:
 
 
 def _pieces(model, extra_ids: int) -> list[tuple[str, float]]:
-    """Names and scores by id; a sentinel goes by its Hugging Face name, without the mark ▁."""
+    """Return names and scores by id; a sentinel has its Hugging Face name, without the mark ▁."""
     pieces = [(_SENTINEL.sub(r"\1", p.piece), p.score) for p in model.pieces]
     return pieces + [(f"<extra_id_{n}>", 0.0) for n in reversed(range(extra_ids))]
 
 
 def _sentinels(names: Iterable[str]) -> dict[str, int]:
-    """Sentinel names to ids, `<extra_id_0>` first."""
+    """Return sentinel names to ids, `<extra_id_0>` first."""
     found = {name: i for i, name in enumerate(names) if _SENTINEL.fullmatch(name)}
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
@@ -234,7 +215,7 @@ def _special_tokens(model, sentinels: dict[str, int]) -> dict[str, Any]:
 
 
 def _added_tokens(model, sentinels: dict[str, int]) -> list[tuple[int, Any]]:
-    """(id, AddedToken), ascending: what is found in a text before any piece is."""
+    """Return (id, AddedToken), ascending: tokens that are matched in a text before any piece."""
     kind = model.SentencePiece.USER_DEFINED
     added = [(i, _added_token(model.pieces[i].piece)) for i in range(3)]
     for i, piece in enumerate(model.pieces):
@@ -250,7 +231,7 @@ def _added_token(name: str, special: bool = True):
 
 
 def _build(model, pieces: list[tuple[str, float]], added: list[tuple[int, Any]]):
-    """The `tokenizers` pipeline: SentencePiece's normalizer, words, unigram, eos."""
+    """Return the `tokenizers` pipeline: SentencePiece's normalizer, words, unigram, eos."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     spec = model.trainer_spec
@@ -259,7 +240,7 @@ def _build(model, pieces: list[tuple[str, float]], added: list[tuple[int, Any]])
     )
     if model.normalizer_spec.precompiled_charsmap:
         tokenizer.normalizer = normalizers.Precompiled(model.normalizer_spec.precompiled_charsmap)
-    words = {"replacement": "▁", "prepend_scheme": "always", "split": True}
+    words: dict[str, Any] = {"replacement": "▁", "prepend_scheme": "always", "split": True}
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(**words)]
     )
@@ -288,17 +269,7 @@ def _write_configs(
     added: list[tuple[int, Any]],
     model_max_length: int,
 ) -> None:
-    decoder = {
-        str(i): {
-            "content": token.content,
-            "lstrip": token.lstrip,
-            "normalized": token.normalized,
-            "rstrip": token.rstrip,
-            "single_word": token.single_word,
-            "special": token.special,
-        }
-        for i, token in added
-    }
+    decoder = {str(i): token.__getstate__() for i, token in added}
     config = config | special | {"added_tokens_decoder": decoder}
     config |= {"clean_up_tokenization_spaces": False, "model_max_length": model_max_length}
     for name, content in (("tokenizer_config.json", config), ("special_tokens_map.json", special)):

@@ -1,12 +1,12 @@
 """Which T5X tensor becomes which Hugging Face tensor: one table, four guards.
 
-    tensors = rules.tensors(sizes)            # every tensor the two worlds share, in file order
-    rules.guard(tensors, sizes, shapes)       # ValueError unless it is exactly this network
+    wanted = tensors(sizes)               # every tensor of the network, in file order
+    guard(wanted, sizes, shapes)          # ValueError unless the checkpoint is this network
 
 Letters of shapes: V vocab_size, D emb_dim, A num_heads x head_dim, F mlp_dim, H num_heads,
 R relative position buckets. PyTorch's Linear keeps its weight as [out, in] where T5X keeps
 [in, out]; Flax keeps T5X's order. The relative position table is [H, R] in T5X and [R, H] in
-both of the others.
+PyTorch and Flax.
 """
 
 from collections.abc import Mapping
@@ -15,38 +15,38 @@ from typing import NamedTuple
 from convert.model_config import Sizes
 
 
-class Kind(NamedTuple):
-    """How a tensor is kept elsewhere: turned in PyTorch, turned in Flax, Flax's leaf name."""
+class TensorKind(NamedTuple):
+    """Whether PyTorch and Flax transpose a tensor, and Flax's leaf name."""
 
-    torch_turns: bool
-    flax_turns: bool
+    torch_transposes: bool
+    flax_transposes: bool
     flax_leaf: str
 
 
-KERNEL = Kind(torch_turns=True, flax_turns=False, flax_leaf="kernel")
-TABLE = Kind(torch_turns=True, flax_turns=True, flax_leaf="embedding")
-EMBEDDING = Kind(torch_turns=False, flax_turns=False, flax_leaf="embedding")
-SCALE = Kind(torch_turns=False, flax_turns=False, flax_leaf="weight")
+KERNEL = TensorKind(torch_transposes=True, flax_transposes=False, flax_leaf="kernel")
+TABLE = TensorKind(torch_transposes=True, flax_transposes=True, flax_leaf="embedding")
+EMBEDDING = TensorKind(torch_transposes=False, flax_transposes=False, flax_leaf="embedding")
+SCALE = TensorKind(torch_transposes=False, flax_transposes=False, flax_leaf="weight")
 
 
-class Tensor(NamedTuple):
-    """One row of the table, with its shape (T5X's order) for the sizes at hand."""
+class MappedTensor(NamedTuple):
+    """One row of the table, with its shape (T5X's order) for given sizes."""
 
     source: str
     target: str
-    kind: Kind
+    kind: TensorKind
     letters: str
     shape: tuple[int, ...]
 
     @property
     def torch_shape(self) -> tuple[int, ...]:
         """Shape in model.safetensors."""
-        return self.shape[::-1] if self.kind.torch_turns else self.shape
+        return self.shape[::-1] if self.kind.torch_transposes else self.shape
 
     @property
     def flax_shape(self) -> tuple[int, ...]:
         """Shape in flax_model.msgpack."""
-        return self.shape[::-1] if self.kind.flax_turns else self.shape
+        return self.shape[::-1] if self.kind.flax_transposes else self.shape
 
     @property
     def flax_path(self) -> str:
@@ -73,7 +73,7 @@ _GATED = (
     ("wi_1/kernel", "wi_1.weight", KERNEL, "DF"),
     ("wo/kernel", "wo.weight", KERNEL, "FD"),
 )
-# A layer's parts, in the order of `layer.0`, `layer.1`, …: T5X's module, its norm, the other name.
+# A layer's parts, in the order of `layer.0`, `layer.1`, …: T5X's module and norm, HF's module.
 _PARTS = {
     "encoder": (
         ("attention", "pre_attention_layer_norm", "SelfAttention"),
@@ -100,21 +100,19 @@ def _layer_rows(stack: str, i: int, sizes: Sizes):
         yield f"{source}/{norm}/scale", f"{target}.layer_norm.weight", SCALE, "D"
 
 
-def tensors(sizes: Sizes) -> list[Tensor]:
-    """Every tensor of a network of these sizes, each target once."""
+def tensors(sizes: Sizes) -> list[MappedTensor]:
+    """Return every tensor of a network of these sizes, each target once."""
     rows = [*_FIXED, *(() if sizes.tied else _UNTIED)]
-    for stack, depth in (
-        ("encoder", sizes.num_encoder_layers),
-        ("decoder", sizes.num_decoder_layers),
-    ):
-        for i in range(depth):
-            rows.extend(_layer_rows(stack, i, sizes))
-    found: dict[str, Tensor] = {}
+    for i in range(sizes.num_encoder_layers):
+        rows.extend(_layer_rows("encoder", i, sizes))
+    for i in range(sizes.num_decoder_layers):
+        rows.extend(_layer_rows("decoder", i, sizes))
+    found: dict[str, MappedTensor] = {}
     for source, target, kind, letters in rows:
         if target in found:
             raise ValueError(f"{target} is set twice, by {found[target].source} and by {source}.")
         shape = tuple(sizes.letter(letter) for letter in letters)
-        found[target] = Tensor(source, target, kind, letters, shape)
+        found[target] = MappedTensor(source, target, kind, letters, shape)
     return list(found.values())
 
 
@@ -123,21 +121,21 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:2]) + rest
 
 
-def guard(wanted: list[Tensor], sizes: Sizes, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Checks a checkpoint's tensors, `shapes` by T5X path, against the table.
+def guard(wanted: list[MappedTensor], sizes: Sizes, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Check a checkpoint's tensors, `shapes` by T5X path, against the table.
 
     Raises:
-      ValueError: naming tensors that no rule takes, that the rules lack, or whose shape differs.
+      ValueError: naming tensors without a rule, missing tensors, or one whose shape differs.
     """
     sources = {tensor.source for tensor in wanted}
     unknown = sorted(set(shapes) - sources)
     missing = sorted(sources - set(shapes))
     if unknown or missing:
-        told = [f"no rule takes its {_some(unknown)}"] if unknown else []
-        told += [f"it lacks {_some(missing)}"] if missing else []
+        reasons = [f"no rule takes its {_some(unknown)}"] if unknown else []
+        reasons += [f"it lacks {_some(missing)}"] if missing else []
         raise ValueError(
             f"The checkpoint is not the network that its configuration names ({sizes.summary()}): "
-            f"{', and '.join(told)}. Give the trained network with --config."
+            f"{', and '.join(reasons)}. Give the trained network with --config."
         )
     for tensor in wanted:
         if tuple(shapes[tensor.source]) != tensor.shape:
@@ -148,19 +146,19 @@ def guard(wanted: list[Tensor], sizes: Sizes, shapes: Mapping[str, tuple[int, ..
             )
 
 
-def guard_targets(wanted: list[Tensor], names: Mapping[str, tuple[int, ...]]) -> None:
-    """Checks the table against `names`, shapes by Hugging Face name, of the model to be filled.
+def guard_targets(wanted: list[MappedTensor], names: Mapping[str, tuple[int, ...]]) -> None:
+    """Check the table against a model's tensors, `names` to shapes by Hugging Face name.
 
     Raises:
-      ValueError: naming targets that the model does not have, or would keep at random.
+      ValueError: naming tensors that the model lacks, or that would stay random.
     """
     targets = {tensor.target: tensor.torch_shape for tensor in wanted}
     unknown = sorted(set(targets) - set(names))
     unset = sorted(set(names) - set(targets))
     if unknown or unset:
-        told = [f"has no {_some(unknown)}"] if unknown else []
-        told += [f"would keep {_some(unset)} at random"] if unset else []
-        raise ValueError(f"The transformers model {' and '.join(told)}: its layout has changed.")
+        reasons = [f"has no {_some(unknown)}"] if unknown else []
+        reasons += [f"would keep {_some(unset)} at random"] if unset else []
+        raise ValueError(f"The transformers model {' and '.join(reasons)}: its layout has changed.")
     for target, shape in targets.items():
         if tuple(names[target]) != shape:
             raise ValueError(

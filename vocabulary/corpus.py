@@ -1,10 +1,10 @@
-"""The text that a vocabulary is trained on: files or a hub corpus, streamed, as short lines.
+"""The text of a vocabulary: files or a hub corpus, streamed as short lines.
 
-    counts = Counts()
+    counts = TextCounts()
     for line in read_lines(read_documents("data/ro_mini/*.jsonl"), counts): ...
 
-SentencePiece drops every line above 4,192 bytes without a word, so documents are cut at line
-ends and long lines at spaces.
+SentencePiece silently drops every line above 4,192 bytes, so documents are split at line ends and
+long lines at spaces.
 """
 
 import contextlib
@@ -28,13 +28,18 @@ _BUILDERS = {
 
 
 @dataclasses.dataclass
-class Counts:
-    """What has passed so far; `skipped` documents were empty, null or not text."""
+class TextCounts:
+    """What has been read so far; `skipped` documents were empty, null or not text."""
 
     documents: int = 0
     skipped: int = 0
     lines: int = 0
     bytes: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"read {self.documents:,} documents, {self.lines:,} lines, {self.bytes / 1e6:,.1f} MB"
+        )
 
 
 def read_documents(
@@ -45,14 +50,14 @@ def read_documents(
     split: str = "train",
     max_documents: int | None = None,
 ) -> Iterator[Any]:
-    """Streams one column of `corpus`: a glob of files, an `http(s)://` file or a hub name.
+    """Stream one column of `corpus`: a glob of files, an `http(s)://` file or a hub name.
 
-    Files are jsonl, txt (one document a line), csv, tsv or parquet, also as .gz or .zst. Nothing
-    is downloaded ahead. Raises ValueError for a corpus, configuration, split or column that
-    does not exist.
+    Files are jsonl, txt (one document a line), csv, tsv or parquet, also compressed (.gz, .zst).
+    Nothing is downloaded ahead. Raises ValueError for a corpus, configuration, split or column
+    that does not exist.
     """
     rows = _open(corpus, config, split)
-    with _one_sentence(corpus, config, split):
+    with _read_errors(corpus, config, split):
         names = rows.column_names or list(next(iter(rows), {}))
     if not names:
         raise ValueError(f"the corpus {corpus} holds no document")
@@ -65,10 +70,12 @@ def read_documents(
     return _values(rows.select_columns([column]), column, corpus, config, split)
 
 
-def read_lines(documents: Iterable[Any], counts: Counts, *, cedilla: bool = True) -> Iterator[str]:
-    """Normalized lines of at most `MAX_LINE_BYTES` UTF-8 bytes; keeps `counts` up to date.
+def read_lines(
+    documents: Iterable[Any], counts: TextCounts, *, cedilla: bool = True
+) -> Iterator[str]:
+    """Yield normalized lines of at most `MAX_LINE_BYTES` UTF-8 bytes, and update `counts`.
 
-    With `cedilla` Romanian ş ţ are written ș ț, as the tasks write them.
+    With `cedilla`, Romanian ş ţ become ș ț, as in the tasks.
     """
     for document in documents:
         text = normalize(document, cedilla=cedilla) if isinstance(document, str) else ""
@@ -77,19 +84,20 @@ def read_lines(documents: Iterable[Any], counts: Counts, *, cedilla: bool = True
             continue
         counts.documents += 1
         for line in text.splitlines():
-            for part in cut(line):
+            for part in split_line(line):
                 counts.lines += 1
                 counts.bytes += len(part.encode())
                 yield part
 
 
-def cut(line: str, limit: int = MAX_LINE_BYTES) -> Iterator[str]:
-    """Cuts a line at spaces into parts of at most `limit` bytes; a longer word is dropped."""
+def split_line(line: str, limit: int = MAX_LINE_BYTES) -> Iterator[str]:
+    """Split a line at spaces into parts of at most `limit` bytes; drop longer words."""
     if len(line.encode()) <= limit:
         if line.strip():
             yield line
         return
-    part, size = [], 0
+    part: list[str] = []
+    size = 0
     for word in line.split():
         length = len(word.encode()) + 1
         if part and size + length > limit:
@@ -106,26 +114,24 @@ def _open(corpus: str, config: str | None, split: str):
     import datasets
 
     builder = _builder(corpus)
-    if builder is None:
-        where, options = corpus, {"name": config, "split": split}
-    else:
+    options: dict[str, Any] = {"name": config, "split": split}
+    if builder:
         options = {"data_files": _files(corpus), "split": "train"}
         if builder == "csv" and ".tsv" in corpus:
             options["delimiter"] = "\t"
-        where = builder
-    with _one_sentence(corpus, config, split):
-        return datasets.load_dataset(where, streaming=True, **options)
+    with _read_errors(corpus, config, split):
+        return datasets.load_dataset(builder or corpus, streaming=True, **options)
 
 
-def _values(rows, column: str, *place) -> Iterator[Any]:
-    with _one_sentence(*place):
+def _values(rows, column: str, *source) -> Iterator[Any]:
+    with _read_errors(*source):
         for row in rows:
             yield row[column]
 
 
 @contextlib.contextmanager
-def _one_sentence(corpus: str, config: str | None, split: str) -> Iterator[None]:
-    """Turns whatever the datasets library raises into one sentence that names the corpus."""
+def _read_errors(corpus: str, config: str | None, split: str) -> Iterator[None]:
+    """Turn errors of the datasets library into one sentence that names the corpus."""
     try:
         yield
     except (OSError, RuntimeError, ValueError, TypeError) as error:
@@ -137,7 +143,7 @@ def _one_sentence(corpus: str, config: str | None, split: str) -> Iterator[None]
 
 
 def _builder(corpus: str) -> str | None:
-    """The reader for a file's suffix; None for a hub name."""
+    """Return the reader for a file's suffix, or None for a hub name."""
     stem, suffix = os.path.splitext(corpus)
     if suffix in (".gz", ".zst", ".xz", ".bz2"):
         suffix = os.path.splitext(stem)[1]

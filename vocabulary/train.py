@@ -1,12 +1,12 @@
-"""Trains a SentencePiece vocabulary on streamed text.
+"""Train a SentencePiece vocabulary on streamed text.
 
     python -m vocabulary.train --corpus 'corpus/*.jsonl' --size 64000 --out ro.model
     python -m vocabulary.train --corpus owner/name --config ro --split train --column text \\
         --max_documents 2000000 --size 64000 --out ro.model
 
-The model is a unigram one with T5's normalization (nmt_nfkc), pad 0, eos 1, unk 2, no bos, and
-the 100 sentinels as its last pieces; `--size` counts all of them. The same text and the same
-settings give the same file, byte for byte. Source: https://arxiv.org/abs/1808.06226.
+The model is a unigram model (https://arxiv.org/abs/1808.06226) with T5's normalization (nmt_nfkc),
+pad 0, eos 1, unk 2, no bos, and the 100 sentinels as its last pieces; `--size` counts all of them.
+The same text and settings give the same file, byte for byte.
 """
 
 import argparse
@@ -20,25 +20,32 @@ from collections.abc import Iterable, Iterator
 
 import sentencepiece
 
-from vocabulary import corpus, proto
+from vocabulary import cli, corpus
 from vocabulary.check import check_vocabulary
-from vocabulary.findings import Finding, passed, table
+from vocabulary.check_results import VocabularyCheck
+from vocabulary.sentencepiece_model import (
+    NUM_SENTINELS,
+    SIZE_MULTIPLE,
+    ModelProto,
+    append_sentinels,
+    round_up,
+    write_model,
+)
 
-SIZE_MULTIPLE = 128
-# These become pieces however rare they are: a vocabulary that lacks a capital Q or a Ț would
-# write it as <unk> for ever.
+# These become pieces however rare they are: a vocabulary without a capital Q or a Ț would always
+# encode it as <unk>.
 REQUIRED_CHARACTERS = (
     string.ascii_letters + string.digits + string.punctuation + "ăâîșțĂÂÎȘȚ„”«»–—’"
 )
 
 
 def check_size(size: int) -> None:
-    """Raises ValueError unless `size` is a multiple of 128 with room for more than sentinels."""
+    """Raise ValueError unless `size` is a multiple of 128 with space for more than sentinels."""
     if size % SIZE_MULTIPLE or size < 2 * SIZE_MULTIPLE:
         below = max(size // SIZE_MULTIPLE, 2) * SIZE_MULTIPLE
         raise ValueError(
             f"--size {size} is not a multiple of {SIZE_MULTIPLE} from {2 * SIZE_MULTIPLE} up, "
-            "which accelerators and model parallelism ask of an embedding: "
+            "which accelerators and model parallelism need for an embedding: "
             f"set --size {below} or {below + SIZE_MULTIPLE}"
         )
 
@@ -53,24 +60,23 @@ def train_vocabulary(
     max_lines: int = 5_000_000,
     seed: int = 0,
     verbose: bool = False,
-) -> proto.ModelProto:
-    """Trains a unigram model of exactly `size` pieces, sentinels included.
+) -> ModelProto:
+    """Train a unigram model of exactly `size` pieces, sentinels included.
 
     Args:
-      lines: normalized text; lines above 4,192 bytes are dropped by SentencePiece.
+      lines: normalized text; SentencePiece drops lines above 4,192 bytes.
       size: number of pieces, a multiple of 128.
-      byte_fallback: 256 byte pieces in place of <unk>, as mT5 has them.
+      byte_fallback: add 256 byte pieces instead of <unk>, as in mT5.
       character_coverage: share of the text's characters that become pieces.
-      required_characters: become pieces though they be rare.
-      max_lines: a uniform sample of so many lines is kept in memory (about 30 bytes a
-        character while fitting).
-      seed: of that sample.
-      verbose: shows SentencePiece's own log.
+      required_characters: characters that become pieces even if they are rare.
+      max_lines: size of the uniform sample of lines kept in memory (about 30 bytes a character
+        while fitting).
+      seed: seed of that sample.
+      verbose: show SentencePiece's own log.
 
-    Raises ValueError for a bad size and for a text too small or too varied for it.
+    Raises ValueError for a wrong size and for a text too small or too varied for it.
     """
     check_size(size)
-    plain_size = size - proto.NUM_SENTINELS
     sentencepiece.set_random_generator_seed(seed)
     output = io.BytesIO()
     try:
@@ -78,7 +84,7 @@ def train_vocabulary(
             sentence_iterator=iter(lines),
             model_writer=output,
             model_type="unigram",
-            vocab_size=plain_size,
+            vocab_size=size - NUM_SENTINELS,
             pad_id=0,
             eos_id=1,
             unk_id=2,
@@ -89,20 +95,20 @@ def train_vocabulary(
             required_chars=required_characters,
             input_sentence_size=max_lines,
             shuffle_input_sentence=True,
-            num_threads=16,  # a constant: the sums of another number round differently
+            num_threads=16,  # constant: another number of threads sums in another order
             minloglevel=0 if verbose else 2,
         )
     except RuntimeError as error:
         raise ValueError(_explain(str(error), size)) from error
-    model = proto.ModelProto.FromString(output.getvalue())
-    proto.append_sentinels(model)
+    model = ModelProto.FromString(output.getvalue())
+    append_sentinels(model)
     return model
 
 
 def _explain(error: str, size: int) -> str:
-    """SentencePiece's error as one sentence about `--size` and `--corpus`."""
+    """Return SentencePiece's error as one sentence about `--size` and `--corpus`."""
     if match := re.search(r"<= (\d+)", error):
-        largest = (int(match[1]) + proto.NUM_SENTINELS) // SIZE_MULTIPLE * SIZE_MULTIPLE
+        largest = (int(match[1]) + NUM_SENTINELS) // SIZE_MULTIPLE * SIZE_MULTIPLE
         if largest < 2 * SIZE_MULTIPLE:
             return "the corpus is too small for a vocabulary of any size: give more text"
         return (
@@ -110,39 +116,32 @@ def _explain(error: str, size: int) -> str:
             f"--size {largest}, or give more text"
         )
     if match := re.search(r"required_chars\. \d+ vs (\d+)", error):
-        needed = int(match[1]) + proto.NUM_SENTINELS
-        least = -(-needed // SIZE_MULTIPLE) * SIZE_MULTIPLE
+        needed = int(match[1]) + NUM_SENTINELS
         return (
             f"--size {size} is too small for this corpus: its characters and the sentinels alone "
-            f"need {needed} pieces; set --size {least} or more, or a lower --character_coverage"
+            f"need {needed} pieces; set --size {round_up(needed)} or more, or a lower "
+            "--character_coverage"
         )
     if "sentences_.empty()" in error:
         return "the corpus holds no text: every document is empty, null or not a string"
     return f"SentencePiece could not train: {error}"
 
 
-def show_progress(lines: Iterable[str], counts: corpus.Counts) -> Iterator[str]:
-    """Passes `lines` on and tells on stderr, every other second, how far the reading is."""
-    start = told = time.monotonic()
-    end = "\r" if sys.stderr.isatty() else "\n"
+def show_progress(lines: Iterable[str], counts: corpus.TextCounts) -> Iterator[str]:
+    """Yield `lines` and report on stderr how much has been read."""
+    start = reported = time.monotonic()
+    terminal = sys.stderr.isatty()
     for line in lines:
         yield line
         now = time.monotonic()
-        if now - told >= (0.5 if end == "\r" else 10):
-            told = now
-            print(_state(counts, now - start), end=end, file=sys.stderr, flush=True)
-    print(_state(counts, time.monotonic() - start), file=sys.stderr)
+        if now - reported >= (0.5 if terminal else 10):
+            reported = now
+            end = "\r" if terminal else "\n"
+            print(f"{counts} in {now - start:.0f} s", end=end, file=sys.stderr, flush=True)
+    print(f"{counts} in {time.monotonic() - start:.0f} s", file=sys.stderr)
     if counts.skipped:
         print(f"skipped {counts.skipped:,} empty, null or non-text documents", file=sys.stderr)
     print("fitting the pieces (minutes for gigabytes) ...", file=sys.stderr, flush=True)
-
-
-def _state(counts: corpus.Counts, seconds: float) -> str:
-    megabytes = counts.bytes / 1e6
-    return (
-        f"read {counts.documents:,} documents, {counts.lines:,} lines, {megabytes:,.1f} MB "
-        f"in {seconds:.0f} s"
-    )
 
 
 def _check_out(path: str, overwrite: bool) -> None:
@@ -154,45 +153,32 @@ def _check_out(path: str, overwrite: bool) -> None:
         raise ValueError(f"--out {path} cannot be written: no permission for {folder}")
     if os.path.exists(path) and not overwrite:
         raise ValueError(
-            f"--out {path} exists, and models trained with it need it as it is: "
+            f"--out {path} exists, and models trained with it need it unchanged: "
             "give another name, or --overwrite"
         )
 
 
-def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m vocabulary.train", description="Train a SentencePiece vocabulary."
-    )
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--corpus", required=True, help="glob of files, http(s) file, or Hugging Face hub name")
-    add("--column", default="text", help="the column that holds the text")
-    add("--config", help="configuration of a hub corpus")
-    add("--split", default="train", help="split of a hub corpus")
-    add("--max_documents", type=int, help="read no more than so many documents")
-    add("--size", type=int, required=True, help="pieces in all, sentinels included")
-    add("--out", required=True, help="the model's path; the .vocab listing goes beside it")
-    add("--keep_cedilla", action="store_true", help="leave ş ţ as they are (Turkish means them)")
-    add("--byte_fallback", action="store_true", help="bytes in place of <unk>, as in mT5")
+    add("--corpus", required=True, help=cli.CORPUS_HELP)
+    cli.add_corpus_arguments(parser)
+    add("--size", type=int, required=True, help="total number of pieces, sentinels included")
+    add("--out", required=True, help="path of the model; the .vocab listing is written beside it")
+    add("--keep_cedilla", action="store_true", help="keep ş ţ as they are (for Turkish)")
+    add("--byte_fallback", action="store_true", help="bytes instead of <unk>, as in mT5")
     add("--character_coverage", type=float, default=0.9999)
-    add("--max_lines", type=int, default=5_000_000, help="lines kept, sampled evenly")
+    add("--max_lines", type=int, default=5_000_000, help="lines kept, sampled uniformly")
     add("--seed", type=int, default=0, help="seed of that sample")
     add("--overwrite", action="store_true", help="replace an existing --out")
     add("--verbose", action="store_true", help="show SentencePiece's own log")
-    return parser.parse_args(argv)
 
 
-def run(args: argparse.Namespace) -> list[Finding]:
-    """Trains, writes and checks what `args` ask for; returns the check's findings."""
+def run(args: argparse.Namespace) -> list[VocabularyCheck]:
+    """Train, write and check the vocabulary."""
     check_size(args.size)
     _check_out(args.out, args.overwrite)
-    documents = corpus.read_documents(
-        args.corpus,
-        column=args.column,
-        config=args.config,
-        split=args.split,
-        max_documents=args.max_documents,
-    )
-    counts = corpus.Counts()
+    counts = corpus.TextCounts()
+    documents = cli.read_documents(args)
     lines = corpus.read_lines(documents, counts, cedilla=not args.keep_cedilla)
     start = time.monotonic()
     model = train_vocabulary(
@@ -204,20 +190,14 @@ def run(args: argparse.Namespace) -> list[Finding]:
         seed=args.seed,
         verbose=args.verbose,
     )
-    proto.write_model(model, args.out)
+    write_model(model, args.out)
     print(f"wrote {args.out}: {len(model.pieces):,} pieces in {time.monotonic() - start:.0f} s")
     return check_vocabulary(args.out, args.size)
 
 
 def main(argv: list[str] | None = None) -> None:
-    """The command; a user's mistake ends in one sentence and exit code 1."""
-    try:
-        findings = run(_arguments(argv))
-    except ValueError as error:
-        sys.exit(f"vocabulary.train: {error}")
-    print(table(findings))
-    if not passed(findings):
-        sys.exit(1)
+    """Run the command."""
+    cli.run_command("train", str(__doc__), _add_arguments, run, argv)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""The weights of a Hugging Face folder by name, each read when asked for.
+"""The weights of a Hugging Face folder by name, each read on request.
 
-  model = Published.open(Path("mt5-small"))          # safetensors, sharded or not, or .bin
+  model = HfCheckpoint.open(Path("mt5-small"))          # safetensors, sharded or not, or .bin
   model.config["d_model"]
   model.arrays["shared.weight"].read()               # numpy, as saved
 
 Published files repeat the embedding under other names, and the oldest hold a table that no model
-uses; what a T5 does not need is left out of `arrays`.
+uses; `arrays` leaves out what a T5 does not need.
 """
 
 import dataclasses
@@ -19,7 +19,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-Index = tuple[slice | int, ...]
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 _UNUSED = re.compile(
     r"(en|de)coder\.embed_tokens\.weight"
@@ -28,23 +27,21 @@ _UNUSED = re.compile(
 
 
 @dataclasses.dataclass(frozen=True)
-class Stored:
-    """An array in a file, like `lazy_array.LazyArray`, whose tensorstore no mapped file needs."""
+class MappedArray:
+    """An array in a memory-mapped file.
+
+    Not `lazy_array.LazyArray`: importing tensorstore would cost the PyTorch process 25 MB.
+    """
 
     shape: tuple[int, ...]
-    dtype: np.dtype
-    fetch: Callable[[Index], np.ndarray] = dataclasses.field(repr=False)
-
-    def read(self, index: Index = ()) -> np.ndarray:
-        """The part under `index`, all of it by default, as saved."""
-        return self.fetch(index)
+    read: Callable[[], np.ndarray] = dataclasses.field(repr=False)
 
 
-def _safetensors(path: Path) -> dict[str, Stored]:
-    """The tensors of one file, mapped into memory.
+def _safetensors(path: Path) -> dict[str, MappedArray]:
+    """Map the tensors of one file.
 
     Raises:
-      ValueError: for a file that is cut off, or of a type that no T5 has.
+      ValueError: for a truncated file, or a dtype that no T5 has.
     """
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -62,18 +59,17 @@ def _safetensors(path: Path) -> dict[str, Stored]:
         if entry["dtype"] not in _DTYPES:
             raise ValueError(f"{path}: {name} is {entry['dtype']}; T5's weights are {[*_DTYPES]}.")
         dtype, shape = np.dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"])
-        offset, count = first + entry["data_offsets"][0], math.prod(shape)
+        offset, nbytes = first + entry["data_offsets"][0], math.prod(shape) * dtype.itemsize
 
-        def fetch(index, dtype=dtype, shape=shape, offset=offset, count=count):
-            raw = np.memmap(path, np.uint8, "r", offset, (count * dtype.itemsize,))
-            return raw.view(dtype).reshape(shape)[index]
+        def read(dtype=dtype, shape=shape, offset=offset, nbytes=nbytes):
+            return np.memmap(path, np.uint8, "r", offset, (nbytes,)).view(dtype).reshape(shape)
 
-        found[name] = Stored(shape, dtype, fetch)
+        found[name] = MappedArray(shape, read)
     return found
 
 
-def _bin(path: Path) -> dict[str, Stored]:
-    """The tensors of a torch file, mapped into memory; no code in it is run."""
+def _bin(path: Path) -> dict[str, MappedArray]:
+    """Map the tensors of a torch file; no code in it is run."""
     import torch
 
     try:
@@ -81,18 +77,14 @@ def _bin(path: Path) -> dict[str, Stored]:
     except (RuntimeError, ValueError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"{path} is no torch file of weights, or cut off ({reason}).") from error
-    found = {}
-    for name, tensor in state.items():
-        bfloat16 = tensor.dtype == torch.bfloat16
 
-        def fetch(index, tensor=tensor, bfloat16=bfloat16):
-            if bfloat16:  # numpy knows no bfloat16 of torch's
-                return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)[index]
-            return tensor.numpy()[index]
+    def mapped(tensor):
+        if tensor.dtype == torch.bfloat16:  # which torch cannot give to numpy
+            read = lambda: tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+            return MappedArray(tuple(tensor.shape), read)
+        return MappedArray(tuple(tensor.shape), tensor.numpy)
 
-        dtype = np.dtype(ml_dtypes.bfloat16 if bfloat16 else str(tensor.dtype).split(".")[-1])
-        found[name] = Stored(tuple(tensor.shape), dtype, fetch)
-    return found
+    return {name: mapped(tensor) for name, tensor in state.items()}
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -107,29 +99,25 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Published:
+class HfCheckpoint:
     """A folder's config.json and its tensors by Hugging Face name."""
 
     folder: Path
     config: dict[str, Any]
-    arrays: dict[str, Stored]
+    arrays: dict[str, MappedArray]
 
     @classmethod
-    def open(cls, folder: Path) -> "Published":
-        """Reads the headers.
-
-        Raises:
-          ValueError: where config.json or the weights are missing or damaged.
-        """
+    def open(cls, folder: Path) -> "HfCheckpoint":
+        """Read config.json and the headers; raise ValueError if one is missing or damaged."""
         if not (folder / "config.json").is_file():
             raise ValueError(f"{folder} has no config.json: give a Hugging Face model's folder.")
         config = json.loads((folder / "config.json").read_text())
-        arrays: dict[str, Stored] = {}
+        arrays: dict[str, MappedArray] = {}
         for path in _weight_files(folder):
             if not path.is_file():
                 raise ValueError(f"{folder} lacks {path.name}, which its index names.")
             arrays |= _bin(path) if path.suffix == ".bin" else _safetensors(path)
-        if "shared.weight" not in arrays:  # kept under one of its other names
+        if "shared.weight" not in arrays:  # saved under one of its other names
             other = next((name for name in arrays if _UNUSED.match(name)), None)
             if other:
                 arrays["shared.weight"] = arrays[other]
@@ -137,10 +125,10 @@ class Published:
         return cls(folder, config, used)
 
     def byte_sentinels(self) -> int | None:
-        """How many sentinels stand behind the bytes of a ByT5, as seqio counts; else None.
+        """Return how many sentinels follow the bytes of a ByT5, as seqio counts, or None.
 
-        The first ByT5 was trained with its last bytes as sentinels: rows that transformers names
-        upwards from the first row behind the bytes are no sentinels, and none is counted.
+        The first ByT5 was trained with its last bytes as sentinels. The rows that transformers
+        names upwards from the first row behind the bytes are no sentinels, so the count is 0.
         """
         path = self.folder / "tokenizer_config.json"
         tokenizer = json.loads(path.read_text()) if path.is_file() else self.config
@@ -152,13 +140,13 @@ class Published:
         return len(ids) if ids and highest == max(ids.values()) else 0
 
     def tied(self) -> bool:
-        """Whether logits are read with the embedding, scaled as T5 1.0 does.
+        """Return whether logits are read with the embedding, scaled as in T5 1.0.
 
-        transformers 5 saves "tie_word_embeddings: true" for every T5; what it scales stands in
-        scale_decoder_outputs, and whether the head is another one, in the weights.
+        transformers 5 saves "tie_word_embeddings: true" for every T5. Whether it scales is in
+        scale_decoder_outputs, and whether there is another head, in the weights.
 
         Raises:
-          ValueError: for a scaled head of its own, which T5X's network does not have.
+          ValueError: for a scaled separate head, which T5X's network does not have.
         """
         family = self.config.get("model_type")
         key = "scale_decoder_outputs"
@@ -168,7 +156,7 @@ class Published:
         same = head is None or np.array_equal(head.read(), table.read())
         if scaled and not same and family != "umt5":
             raise ValueError(
-                f"{self.folder} scales the inputs of a head of its own, which T5X has no network "
+                f"{self.folder} scales the inputs of a separate head, which T5X has no network "
                 f"for: its config.json should say {key} false."
             )
         return bool(scaled and same)

@@ -1,128 +1,120 @@
-"""A file whose every byte has its place before the first tensor is read.
+"""A file in which every tensor's byte range is known before the first tensor is read.
 
-    with PlannedFile(path, skeleton, places, size, np.dtype("float32")) as file:
-        file.write("shared.weight", array, turn=False)
+    with PreallocatedFile(path, fixed, ranges, size, np.dtype("float32")) as file:
+        file.write("shared.weight", array, transpose=False)
 
-Tensors come in any order, are cast and turned block by block, and go straight to their place, so
-that no second copy of a tensor ever stands in memory.
+Tensors come in any order, are cast and transposed block by block, and are written at their offsets,
+so that there is never a second copy of a tensor in memory.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 _BLOCK = 1 << 23  # bytes written at once
-_TILE = 128  # rows and columns turned at once, which both sides of a copy hold in the cache
+_TILE = 128  # rows and columns transposed at once; both sides of the copy fit in the CPU's cache
 
 
-class Piece(NamedTuple):
-    """Bytes of a file, or of a tensor, at a place."""
+class ByteRange(NamedTuple):
+    """Consecutive bytes of a file."""
 
     offset: int
     nbytes: int
 
 
-def _turned(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """`array.T` in C order; twice as fast as numpy, which reads whole columns."""
-    turned = np.empty(array.shape[::-1], dtype)
+def _transposed(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return `array.T` in C order; twice as fast as numpy, which reads complete columns."""
+    result = np.empty(array.shape[::-1], dtype)
     for i in range(0, array.shape[0], _TILE):
         for j in range(0, array.shape[1], _TILE):
-            turned[j : j + _TILE, i : i + _TILE] = array[i : i + _TILE, j : j + _TILE].T
-    return turned
+            result[j : j + _TILE, i : i + _TILE] = array[i : i + _TILE, j : j + _TILE].T
+    return result
 
 
-def blocks(array: np.ndarray, turn: bool, dtype: np.dtype) -> Iterator[np.ndarray]:
-    """Yields the array, transposed if `turn`, cast to `dtype`, as contiguous runs in C order."""
-    view = array.T if turn else array
+def blocks(array: np.ndarray, transpose: bool, dtype: np.dtype) -> Iterator[np.ndarray]:
+    """Yield the array, transposed if asked, cast to `dtype`, as consecutive blocks in C order."""
+    view = array.T if transpose else array
     if view.ndim == 0:
         view = view.reshape(1)
     row_bytes = max(1, view[0].size * dtype.itemsize) if len(view) else 1
     rows = max(1, _BLOCK // row_bytes)
     for start in range(0, len(view), rows):
-        if turn:
-            yield _turned(array[:, start : start + rows], dtype)
+        if transpose:
+            yield _transposed(array[:, start : start + rows], dtype)
         else:
             yield np.ascontiguousarray(view[start : start + rows], dtype=dtype)
 
 
-class PlannedFile:
-    """Writes tensors to their places; each exactly once."""
+class PreallocatedFile:
+    """Writes tensors to their byte ranges, each exactly once."""
 
     def __init__(
         self,
         path: Path,
-        skeleton: list[tuple[int, bytes]],
-        places: dict[str, list[Piece]],
+        fixed: Sequence[tuple[int, bytes]],
+        ranges: Mapping[str, Sequence[ByteRange]],
         size: int,
         dtype: np.dtype,
     ):
-        """Opens a new file; `skeleton`: (offset, bytes) of everything that is no tensor."""
+        """Open a new file; `fixed` is the offset and content of all bytes that are no tensor."""
         self._path = path
         self._dtype = dtype
-        self._places = dict(places)
-        self._left = set(places)
+        self._ranges = ranges
+        self._missing = set(ranges)
         self._file = path.open("xb")
         try:
             os.truncate(self._file.fileno(), size)
-            for offset, data in skeleton:
+            for offset, data in fixed:
                 self._put(offset, memoryview(data))
         except OSError:
             self._file.close()
             raise
 
-    def __enter__(self) -> "PlannedFile":
+    def __enter__(self) -> "PreallocatedFile":
         return self
 
     def __exit__(self, kind, *_):
         try:
             if kind is None:
-                self.finish()
+                self._finish()
         finally:
             self._file.close()
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._places
 
     def _put(self, offset: int, data: memoryview) -> None:
         while data:
             written = os.pwrite(self._file.fileno(), data, offset)
             offset, data = offset + written, data[written:]
 
-    def write(self, name: str, array: np.ndarray, turn: bool) -> None:
-        """Writes one tensor, transposed if `turn`; its size must be the planned one.
+    def write(self, name: str, array: np.ndarray, transpose: bool) -> None:
+        """Write one tensor, transposed if asked.
 
         Raises:
-          ValueError: for a name that is not planned, or written before.
-          OSError: where the disk is full.
+          ValueError: for an unknown name, one written before, or another size than announced.
+          OSError: the disk is full.
         """
-        if name not in self._places:
+        if name not in self._ranges:
             raise ValueError(f"{self._path.name} has no place for {name}.")
-        if name not in self._left:
+        if name not in self._missing:
             raise ValueError(f"{name} is set twice in {self._path.name}.")
-        pieces = list(self._places[name])
-        if sum(piece.nbytes for piece in pieces) != array.size * self._dtype.itemsize:
+        ranges = list(self._ranges[name])
+        if sum(part.nbytes for part in ranges) != array.size * self._dtype.itemsize:
             raise ValueError(f"{name} has {array.size} values, which is not its planned size.")
-        for block in blocks(array, turn, self._dtype):
-            data = memoryview(block.reshape(-1).view(np.uint8))
+        for block in blocks(array, transpose, self._dtype):
+            data = block.reshape(-1).view(np.uint8).data
             while data:
-                offset, room = pieces[0]
-                self._put(offset, data[:room])
-                taken = min(room, len(data))
-                pieces[0] = Piece(offset + taken, room - taken)
+                offset, free = ranges[0]
+                taken = min(free, len(data))
+                self._put(offset, data[:taken])
                 data = data[taken:]
-                if not pieces[0].nbytes:
-                    del pieces[0]
-        self._left.discard(name)
+                ranges[0] = ByteRange(offset + taken, free - taken)
+                if taken == free:
+                    del ranges[0]
+        self._missing.discard(name)
 
-    def finish(self) -> None:
-        """Checks that nothing is left unset and puts the file on the disk.
-
-        Raises:
-          ValueError: naming a tensor that was never written.
-        """
-        if self._left:
-            raise ValueError(f"{self._path.name} still lacks {sorted(self._left)[0]}.")
+    def _finish(self) -> None:
+        if self._missing:
+            raise ValueError(f"{self._path.name} still lacks {min(self._missing)}.")
         os.fsync(self._file.fileno())

@@ -1,65 +1,65 @@
 """model.safetensors, written tensor by tensor.
 
     with SafetensorsWriter(folder, {"shared.weight": (512, 64)}, "float32") as out:
-        out.write("shared.weight", array, turn=False)
+        out.write("shared.weight", array, transpose=False)
 
 The format is a length (8 bytes), a JSON header and the tensors' bytes, back to back
-(https://huggingface.co/docs/safetensors). Above `shard_bytes` the tensors are spread over
-`model-00001-of-0000N.safetensors` with `model.safetensors.index.json` beside them.
+(https://huggingface.co/docs/safetensors). Above `shard_bytes` the tensors are split over
+`model-00001-of-0000N.safetensors`, with `model.safetensors.index.json` beside them.
 """
 
 import contextlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from convert.formats.preallocated_file import Piece, PlannedFile
+from convert.formats.preallocated_file import ByteRange, PreallocatedFile
 
 DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 _CODES = {"float32": "F32", "bfloat16": "BF16"}
 
 
 def _nbytes(shape: tuple[int, ...], dtype: str) -> int:
-    return int(np.prod(shape, dtype=np.int64)) * DTYPES[dtype].itemsize
+    return math.prod(shape) * DTYPES[dtype].itemsize
 
 
-def shards(shapes: Mapping[str, tuple[int, ...]], dtype: str, shard_bytes: int) -> list[list[str]]:
-    """Splits names, in order, into runs of at most `shard_bytes` (or one tensor, if larger)."""
-    runs: list[list[str]] = [[]]
+def _split(shapes: Mapping[str, tuple[int, ...]], dtype: str, shard_bytes: int) -> list[list[str]]:
+    """Split names, in order, into lists of at most `shard_bytes` (or one tensor, if larger)."""
+    files: list[list[str]] = [[]]
     filled = 0
     for name, shape in shapes.items():
         nbytes = _nbytes(shape, dtype)
-        if runs[-1] and filled + nbytes > shard_bytes:
-            runs.append([])
+        if files[-1] and filled + nbytes > shard_bytes:
+            files.append([])
             filled = 0
-        runs[-1].append(name)
+        files[-1].append(name)
         filled += nbytes
-    return runs
+    return files
 
 
-def _open(path: Path, shapes: Mapping[str, tuple[int, ...]], dtype: str) -> PlannedFile:
-    header: dict = {"__metadata__": {"format": "pt"}}
+def _open(path: Path, shapes: Mapping[str, tuple[int, ...]], dtype: str) -> PreallocatedFile:
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, shape in shapes.items():
         start, end = end, end + _nbytes(shape, dtype)
         header[name] = {"dtype": _CODES[dtype], "shape": list(shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # tensors start at a multiple of 8
-    first = 8 + len(text)
-    places = {
-        name: [Piece(first + header[name]["data_offsets"][0], _nbytes(shape, dtype))]
-        for name, shape in shapes.items()
-    }
-    return PlannedFile(
-        path, [(0, len(text).to_bytes(8, "little") + text)], places, first + end, DTYPES[dtype]
-    )
+    fixed = len(text).to_bytes(8, "little") + text
+    ranges = {}
+    for name, shape in shapes.items():
+        start = header[name]["data_offsets"][0]
+        ranges[name] = [ByteRange(len(fixed) + start, _nbytes(shape, dtype))]
+    return PreallocatedFile(path, [(0, fixed)], ranges, len(fixed) + end, DTYPES[dtype])
 
 
 class SafetensorsWriter(contextlib.ExitStack):
-    """All shards of one model; leaving the `with` block checks that each tensor was written."""
+    """All files of one model; leaving the `with` block checks that each tensor was written."""
 
     def __init__(
         self,
@@ -70,24 +70,24 @@ class SafetensorsWriter(contextlib.ExitStack):
     ):
         """`shapes` are those of the file, by name; `dtype` is "float32" or "bfloat16"."""
         super().__init__()
-        self._owner: dict[str, PlannedFile] = {}
-        runs = shards(shapes, dtype, shard_bytes)
-        owners = {}
-        for number, names in enumerate(runs, start=1):
-            file_name = f"model-{number:05d}-of-{len(runs):05d}.safetensors"
-            if len(runs) == 1:
+        self._files: dict[str, PreallocatedFile] = {}
+        files = _split(shapes, dtype, shard_bytes)
+        weight_map = {}
+        for number, names in enumerate(files, start=1):
+            file_name = f"model-{number:05d}-of-{len(files):05d}.safetensors"
+            if len(files) == 1:
                 file_name = "model.safetensors"
             file = _open(folder / file_name, {name: shapes[name] for name in names}, dtype)
-            self._owner.update(dict.fromkeys(names, self.enter_context(file)))
-            owners.update(dict.fromkeys(names, file_name))
-        if len(runs) > 1:
+            self._files.update(dict.fromkeys(names, self.enter_context(file)))
+            weight_map.update(dict.fromkeys(names, file_name))
+        if len(files) > 1:
             total = sum(_nbytes(shape, dtype) for shape in shapes.values())
-            index = {"metadata": {"total_size": total}, "weight_map": owners}
+            index = {"metadata": {"total_size": total}, "weight_map": weight_map}
             text = json.dumps(index, indent=2, sort_keys=True) + "\n"
             (folder / "model.safetensors.index.json").write_text(text)
 
-    def write(self, name: str, array: np.ndarray, turn: bool) -> None:
-        """Writes one tensor, transposed if `turn`."""
-        if name not in self._owner:
+    def write(self, name: str, array: np.ndarray, transpose: bool) -> None:
+        """Write one tensor, transposed if asked."""
+        if name not in self._files:
             raise ValueError(f"model.safetensors has no place for {name}.")
-        self._owner[name].write(name, array, turn)
+        self._files[name].write(name, array, transpose)

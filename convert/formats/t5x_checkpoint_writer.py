@@ -2,14 +2,13 @@
 
     write(run / "checkpoint_0", {"target/token_embedder/embedding": array, "state/step": step})
 
-The format is T5X's own (`t5x.checkpointing.legacy` reads it, and so does T5X of every year), since
-it needs no more than one array in memory: a zarr array in a folder each, and at last the msgpack
-`checkpoint` that names them all, without which the folder is no checkpoint.
+The format is T5X's own of 2022 (`t5x.checkpointing.legacy` reads it, and so does every T5X), since
+it needs only one array in memory at a time: one folder with a zarr array for each, and at the end
+the msgpack file `checkpoint` that lists them, without which the folder is no checkpoint.
 """
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +16,19 @@ import msgpack
 import numpy as np
 import tensorstore as ts
 
-from convert.t5x_params import Array
+from convert.t5x_params import Tree, nested, row_blocks, rows_per_block
+from t5x.checkpointing.lazy_array import LazyArray
 
 _VERSION = 3  # arrays carry their own dtype, bfloat16 included
-_BLOCK = 32 << 20  # bytes of a chunk
-# Random float32 hardly shrinks; what came from bfloat16 does by half, at the speed of a disk.
+# Random float32 hardly shrinks; float32 that came from bfloat16 halves, at the speed of a disk.
 _COMPRESSOR = {"id": "blosc", "cname": "lz4", "clevel": 1, "shuffle": 1}
 
 
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """{"a/b": leaf} as {"a": {"b": leaf}}."""
-    tree: dict[str, Any] = {}
-    for name, value in flat.items():
-        *parents, leaf = name.split("/")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[leaf] = value
-    return tree
-
-
-def write(folder: Path, arrays: Mapping[str, Array]) -> None:
-    """Writes a checkpoint's folder, which must not be there; one array is in memory at a time.
+def write(folder: Path, arrays: Tree) -> None:
+    """Write a checkpoint, with one array in memory at a time.
 
     Args:
-      folder: `…/checkpoint_<step>`.
+      folder: `…/checkpoint_<step>`; it must not exist.
       arrays: by state dict path, `target/…` and `state/…`.
 
     Raises:
@@ -53,8 +40,8 @@ def write(folder: Path, arrays: Mapping[str, Array]) -> None:
     (folder / "checkpoint").write_bytes(msgpack.packb(index))
 
 
-def _leaf(folder: Path, name: str, array: Array) -> Any:
-    """What the index says of an array: where it is stored, or itself where it is one number."""
+def _leaf(folder: Path, name: str, array: LazyArray) -> Any:
+    """Return the array's entry in the index: where it is stored, or its value if it has one."""
     values = array.read()
     if values.ndim == 0:
         return values.item()
@@ -64,30 +51,20 @@ def _leaf(folder: Path, name: str, array: Array) -> Any:
     return _stored(folder, name.replace("/", "."), values)
 
 
-def _rows(values: np.ndarray) -> int:
-    """Rows of a chunk."""
-    return max(1, min(len(values), _BLOCK // max(1, values[0].nbytes)))
-
-
-def blocks(values: np.ndarray) -> Iterator[slice]:
-    """Runs of rows that make the array, a chunk each."""
-    rows, end = _rows(values), len(values)
-    return (slice(start, min(start + rows, end)) for start in range(0, end, rows))
-
-
 def _stored(folder: Path, key: str, values: np.ndarray) -> dict[str, Any]:
+    size = (values.shape, values.dtype.itemsize)
     metadata = {
         "shape": list(values.shape),
-        "chunks": [_rows(values), *values.shape[1:]],
+        "chunks": [rows_per_block(*size), *values.shape[1:]],
         "compressor": _COMPRESSOR,
     }
     leaf = {"driver": "zarr", "dtype": values.dtype.name, "metadata": metadata}
-    place = {"driver": "file", "path": f"{folder.resolve() / key}/"}
+    kvstore = {"driver": "file", "path": f"{folder.resolve() / key}/"}
     try:
-        store = ts.open(leaf | {"kvstore": place}, create=True).result()
-        for block in blocks(values):
+        store = ts.open(leaf | {"kvstore": kvstore}, create=True).result()
+        for block in row_blocks(*size):
             store[block].write(values[block]).result()
-    except ValueError as error:  # tensorstore tells by its text alone that the disk is full
+    except ValueError as error:  # only the text of tensorstore's error says that the disk is full
         if os.strerror(errno.ENOSPC) in str(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
         raise

@@ -1,30 +1,31 @@
-"""What transformers makes of a folder: its logits on the fixed batch, its tokenizer's ids.
+"""The logits of a folder by transformers, and its tokenizer's ids.
 
-    theirs = torch_logits(folder, sizes)                  # float32 [B, T, V]
-    theirs = torch_logits_alone(folder, sizes, True)      # in a process of its own
+    theirs = torch_logits(folder, sizes, batch)                       # float32 [B, T, V]
+    theirs = torch_logits_isolated(folder, sizes, batch, True)        # in a process of its own
 
 A small model is loaded as users load it, a large one block by block.
 """
 
 import json
 import sys
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from convert import tokenizer, weight_map
+from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.model_config import Sizes
-from convert.proof import layerwise_torch
-from convert.proof.probe_batch import fixed_batch
 
 
-def load_torch(folder: Path, streamed: bool = False):
-    """The converted model as transformers loads it, in float32, ready to answer.
+def load_torch(folder: Path, layerwise: bool = False):
+    """Return the converted model as transformers loads it, in float32.
 
-    With `streamed` its weights are read block by block while it runs.
+    With `layerwise` its weights are read block by block while it runs.
 
-    transformers 5 calls every umT5 tied, and so scales its logits by emb_dim**-0.5, whatever its
-    config.json says. Setting it right after loading is what helps: at loading it would leave the
+    transformers 5 treats every umT5 as tied, and so scales its logits by emb_dim**-0.5, whatever
+    its config.json says. It helps to set the field after loading; at loading it would leave the
     embeddings of encoder and decoder at random.
     """
     import torch
@@ -34,8 +35,8 @@ def load_torch(folder: Path, streamed: bool = False):
     logging.set_verbosity_error()  # it warns of every head that is, rightly, not tied
     logging.disable_progress_bar()
     config = json.loads((folder / "config.json").read_text())
-    if streamed:
-        model = layerwise_torch.load(folder)
+    if layerwise:
+        model = _load_layerwise(folder)
     else:
         model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32)
     if config["model_type"] == "umt5":
@@ -43,29 +44,80 @@ def load_torch(folder: Path, streamed: bool = False):
     return model.eval()
 
 
+def _load_layerwise(folder: Path):
+    """Return the model with its weights on torch's meta device: shapes without numbers.
+
+    The weights of a block are read when it runs, and dropped after. They stay where the file is
+    mapped, if it holds float32, so the system can reclaim their pages.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM
+
+    arrays = HfCheckpoint.open(folder).arrays
+    config = AutoConfig.from_pretrained(folder)
+    with torch.device("meta"):
+        model = AutoModelForSeq2SeqLM.from_config(config, dtype=torch.float32)
+
+    def fill(prefix: str, module):
+        for name, parameter in list(module.named_parameters()):
+            full = f"{prefix}.{name}"
+            stored = arrays.get(full, arrays["shared.weight"])  # a tied one is saved once
+            values = np.asarray(stored.read(), np.float32)
+            if values.shape != tuple(parameter.shape):
+                raise ValueError(f"{full} is {values.shape} in {folder}, not {parameter.shape}.")
+            with warnings.catch_warnings():  # of a read-only tensor, which is never written
+                warnings.simplefilter("ignore", UserWarning)
+                tensor = torch.from_numpy(values)
+            set_parameter(module, name, tensor)
+
+    def empty(module):
+        for name, parameter in list(module.named_parameters()):
+            set_parameter(module, name, parameter.to("meta"))
+
+    def set_parameter(module, name: str, tensor) -> None:
+        path, _, leaf = name.rpartition(".")
+        parameter = torch.nn.Parameter(tensor, requires_grad=False)
+        setattr(module.get_submodule(path), leaf, parameter)
+
+    for prefix, module in list(_units(model)):
+        module.register_forward_pre_hook(lambda module, _, prefix=prefix: fill(prefix, module))
+        module.register_forward_hook(lambda module, *_: empty(module))
+    return model
+
+
+def _units(model):
+    """Yield the modules to fill and empty at once: blocks, and modules outside of them."""
+    blocks = [*model.encoder.block, *model.decoder.block]
+    inside = {id(child) for block in blocks for child in block.modules()}
+    for name, module in model.named_modules():
+        own = any(True for _ in module.parameters(recurse=False))
+        if any(module is block for block in blocks) or (own and id(module) not in inside):
+            yield name, module
+
+
 def torch_logits(
     folder: Path,
     sizes: Sizes,
-    streamed: bool = False,
-    trained: tokenizer.Trained | None = None,
+    batch: dict[str, np.ndarray],
+    layerwise: bool = False,
+    reference: tokenizer.ReferenceIds | None = None,
 ) -> np.ndarray:
-    """Float32 logits [B, T, V] of a folder by PyTorch, on the fixed batch.
+    """Return float32 logits [B, T, V] of a folder by PyTorch.
 
     Raises:
-      ValueError: where its model has other tensors than the table, or its tokenizer other ids than
-        the `trained` vocabulary.
+      ValueError: if its model has other tensors than the table, or its tokenizer gives other ids
+        than the `reference` vocabulary.
     """
     import torch
 
-    if trained:
-        tokenizer.assert_folder_has_same_ids(trained, folder)
-    model = load_torch(folder, streamed)
+    if reference:
+        tokenizer.assert_folder_has_same_ids(reference, folder)
+    model = load_torch(folder, layerwise)
     aliases = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}
     aliases |= {"lm_head.weight"} if sizes.tied else set()
     state = model.state_dict()
     names = {name: tuple(value.shape) for name, value in state.items() if name not in aliases}
     weight_map.guard_targets(weight_map.tensors(sizes), names)
-    batch = fixed_batch(sizes)
     ids = torch.from_numpy(batch["encoder_input_tokens"]).long()
     shifted = torch.from_numpy(batch["decoder_input_tokens"]).long()
     with torch.inference_mode():
@@ -73,10 +125,11 @@ def torch_logits(
     return out.logits.float().numpy()
 
 
-def torch_logits_alone(*args) -> np.ndarray:
-    """`torch_logits` in a process that does nothing else.
+def torch_logits_isolated(*args) -> np.ndarray:
+    """Return `torch_logits` in a process that does nothing else.
 
-    It hides what transformers would import for losses and images that no T5 has: 26 MB.
+    transformers would import scipy and PIL for losses and images that no T5 has: 26 MB.
     """
-    sys.modules |= {"scipy": None, "PIL": None}
+    unused: dict[str, Any] = {"scipy": None, "PIL": None}
+    sys.modules |= unused
     return torch_logits(*args)

@@ -1,10 +1,10 @@
-"""The proof that a converted folder is the trained network: same names, same logits.
+"""Verify that a converted folder is the trained network: same names, same logits.
 
-    facts = prove(folder, paths, sizes, "float32")      # ValueError unless it is
+    facts = verify(folder, paths, sizes, "float32")     # ValueError unless it is
     facts["largest_difference"]                         # 3e-06
 
-Logits must agree within 1e-4, or within 1e-4 of the largest logit where that is above 1 (float32
-keeps seven digits, and deep networks have logits of hundreds).
+Logits must agree within 1e-4, or within 1e-4 of the largest logit if that is above 1 (float32 keeps
+seven digits, and deep networks have logits of hundreds).
 """
 
 import math
@@ -17,54 +17,64 @@ from convert import t5x_params, weight_map
 from convert.formats.safetensors_writer import DTYPES
 from convert.model_config import Sizes
 from convert.proof import t5x_logits, torch_logits
-from convert.proof.probe_batch import fixed_batch
-from convert.subprocesses import run_apart
-from convert.tokenizer import Trained
-from t5x.checkpointing.lazy_array import Index
+from convert.subprocesses import call_isolated
+from convert.tokenizer import ReferenceIds
+from t5x.checkpointing.lazy_array import LazyArray
 
 TOLERANCE = 1e-4
-# Parameters above which a network is proved block by block, each library in its own process.
+# Networks with more parameters are compared block by block, each library in its own process.
 _LARGE = 8_000_000
 
 
-class _Rounded:
-    """An array as a file of another dtype will give it back."""
-
-    def __init__(self, array: t5x_params.Array, dtype: np.dtype):
-        self._array, self.shape, self.dtype = array, array.shape, dtype
-
-    def read(self, index: Index = ()) -> np.ndarray:
-        return self._array.read(index).astype(self.dtype)
+def probe_batch(
+    sizes: Sizes, batch: int = 2, inputs: int = 24, targets: int = 16
+) -> dict[str, np.ndarray]:
+    """Return random ids, int32 [B, I] and [B, T]; the second row's inputs end in padding."""
+    rng = np.random.default_rng(0)
+    encoder = rng.integers(2, sizes.vocab_size, (batch, inputs), dtype=np.int32)
+    encoder[1:, inputs - inputs // 3 :] = 0
+    target = rng.integers(2, sizes.vocab_size, (batch, targets), dtype=np.int32)
+    return {
+        "encoder_input_tokens": encoder,
+        "decoder_input_tokens": np.pad(target[:, :-1], ((0, 0), (1, 0))),
+        "decoder_target_tokens": target,
+    }
 
 
 def rounded(tree: t5x_params.Tree, dtype: str) -> t5x_params.Tree:
-    """A tree whose arrays read as a file of that dtype will give them back."""
+    """Return the tree with the values that a file of that dtype would hold."""
     if dtype == "float32":
         return tree
-    return {name: _Rounded(array, DTYPES[dtype]) for name, array in tree.items()}
+
+    def cast(array: LazyArray) -> LazyArray:
+        fetch = lambda index: array.read(index).astype(DTYPES[dtype])
+        return LazyArray(array.shape, array.dtype, fetch)
+
+    return {name: cast(array) for name, array in tree.items()}
 
 
 def trainer_logits(
-    paths: list[str], sizes: Sizes, dtype: str, batch: dict[str, Any] | None = None
+    paths: list[str], sizes: Sizes, dtype: str, batch: dict[str, np.ndarray]
 ) -> np.ndarray:
-    """Logits [B, T, V] of a checkpoint, rounded to `dtype`, by the trainer's network.
+    """Return logits [B, T, V] of a checkpoint, rounded to `dtype`, by the trainer's network."""
+    return t5x_logits.trainer_logits(rounded(t5x_params.open_tree(paths), dtype), sizes, batch)
 
-    On the fixed batch, unless another is given.
-    """
-    tree = rounded(t5x_params.open_tree(paths), dtype)
-    return t5x_logits.trainer_logits(tree, sizes, batch or fixed_batch(sizes))
+
+def checkpoint_logits(path: str, sizes: Sizes, batch: dict[str, np.ndarray]) -> np.ndarray:
+    """Return the trainer's logits [B, T, V]; those of a large network from a process of its own."""
+    return call_isolated(is_large(sizes), trainer_logits, [path], sizes, "float32", batch)
 
 
 def is_large(sizes: Sizes) -> bool:
-    """Whether a network is compared block by block."""
+    """Return whether a network is compared block by block."""
     return sum(math.prod(tensor.shape) for tensor in weight_map.tensors(sizes)) > _LARGE
 
 
 def compare(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Largest difference of two logits [B, T, V].
+    """Return the largest difference of two logits [B, T, V].
 
     Raises:
-      ValueError: where it is more than `TOLERANCE` allows.
+      ValueError: if it is more than `TOLERANCE` allows.
     """
     if not np.isfinite(theirs).all():
         raise ValueError("PyTorch's logits are not finite: the converted weights are wrong.")
@@ -78,42 +88,43 @@ def compare(ours: np.ndarray, theirs: np.ndarray) -> float:
     return difference
 
 
-def prove(
+def verify(
     folder: Path,
     paths: list[str],
     sizes: Sizes,
     dtype: str,
-    trained: Trained | None = None,
-    apart: bool = False,
+    reference: ReferenceIds | None = None,
+    isolate: bool = False,
 ) -> dict[str, Any]:
-    """Loads `folder` with transformers and compares it with the trainer's network.
+    """Compare a folder, loaded with transformers, with the trainer's network.
 
-    A bfloat16 folder is compared with the trainer's weights rounded alike, and its distance from
-    the unrounded ones is stated.
+    A bfloat16 folder is compared with the trainer's weights rounded alike, and its difference from
+    the unrounded ones is reported.
 
     Args:
       folder: a converted folder.
       paths: the checkpoint, or those whose mean it is.
       sizes: the network's.
       dtype: of the folder's weights.
-      trained: the vocabulary that the folder's tokenizer must equal, if it has one.
-      apart: whether small networks too are run in processes of their own.
+      reference: ids that the folder's tokenizer must give, if it has one.
+      isolate: whether small networks too run in processes of their own.
 
     Raises:
-      ValueError: where names, shapes, logits or ids differ.
+      ValueError: if names, shapes, logits or ids differ.
     """
     large = is_large(sizes)
-    apart = apart or large
-    by_torch = torch_logits.torch_logits_alone if apart else torch_logits.torch_logits
-    theirs = run_apart(apart, by_torch, folder, sizes, large, trained)
-    ours = run_apart(apart, trainer_logits, paths, sizes, dtype)
+    isolate = isolate or large
+    by_torch = torch_logits.torch_logits_isolated if isolate else torch_logits.torch_logits
+    batch = probe_batch(sizes)
+    theirs = call_isolated(isolate, by_torch, folder, sizes, batch, large, reference)
+    ours = call_isolated(isolate, trainer_logits, paths, sizes, dtype, batch)
     facts = {
         "largest_difference": compare(ours, theirs),
         "largest_logit": float(np.abs(ours).max()),
     }
-    if trained:
-        facts["tokenizer_texts"] = len(trained.texts)
+    if reference:
+        facts["tokenizer_texts"] = len(reference.texts)
     if dtype != "float32":
-        unrounded = run_apart(apart, trainer_logits, paths, sizes, "float32")
+        unrounded = call_isolated(isolate, trainer_logits, paths, sizes, "float32", batch)
         facts["largest_difference_from_float32"] = float(np.abs(unrounded - theirs).max())
     return facts

@@ -1,1 +1,1 @@
-"""What a training run left in its folder: bindings, checkpoints, vocabulary, losses."""
+"""What a training run leaves in its folder: gin bindings, checkpoints, vocabulary, losses."""

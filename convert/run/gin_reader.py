@@ -1,10 +1,11 @@
-"""What a run's saved gin binds, read without importing the trainer.
+"""The bindings of a run's saved gin, read as text: no module that it names is imported.
 
     bindings = Bindings.read(text)                     # or Bindings.follow("gin/ro_t5x_base.gin")
     bindings.of("T5Config")                            # {"vocab_size": 64000, "emb_dim": 768, …}
     bindings.first("sentencepiece_model_file")         # "data/ro.model"
 
-A saved `config.gin` is flat: every include already followed, macros as bindings of their own.
+A saved `config.gin` has no includes: they were followed, and macros are bindings. Configurables are
+known by their last name, since modules move between versions.
 """
 
 import re
@@ -16,7 +17,7 @@ from gin import config_parser
 
 
 class Reference(str):
-    """A configurable that a binding names (`@seqio.ByteVocabulary()`), by name alone."""
+    """The name of a configurable that a binding refers to (`@seqio.ByteVocabulary()`)."""
 
 
 class _Macro(str):
@@ -32,17 +33,17 @@ class _Delegate(config_parser.ParserDelegate):
 
 
 class Bindings:
-    """The bindings of a configuration, the last of each name."""
+    """The bindings of a configuration; the last of each name wins."""
 
     def __init__(self):
         self._values: dict[tuple[str, str, str], Any] = {}
 
     @classmethod
     def read(cls, text: str, include: Callable[[str], str] | None = None) -> "Bindings":
-        """Parses gin text; `include` gives the text of an included file.
+        """Parse gin text; `include` returns the text of an included file.
 
         Raises:
-          ValueError: where the text is not gin.
+          ValueError: if the text is not gin.
         """
         bindings = cls()
         bindings._parse(text, include)
@@ -50,7 +51,7 @@ class Bindings:
 
     @classmethod
     def follow(cls, path: Path, search_paths: list[Path]) -> "Bindings":
-        """Reads a recipe and what it includes, looked for in `search_paths`."""
+        """Read a recipe and its includes, looked for in `search_paths`."""
 
         def include(name: str) -> str:
             for folder in search_paths:
@@ -74,7 +75,7 @@ class Bindings:
             raise ValueError(f"The run's gin cannot be read: {error}") from error
 
     def _resolve(self, value):
-        """Follows macros; None where a value is still `%gin.REQUIRED`."""
+        """Resolve macros; return None for a value that is still `%gin.REQUIRED`."""
         seen = []
         while isinstance(value, _Macro):
             if value == "gin.REQUIRED":
@@ -88,7 +89,7 @@ class Bindings:
         return value
 
     def of(self, configurable: str) -> dict[str, Any]:
-        """The unscoped arguments bound for a class or function, whatever module it is named by."""
+        """Return the unscoped arguments of a class or function, whatever module it is named by."""
         found = {
             argument: self._resolve(value)
             for (scope, selector, argument), value in self._values.items()
@@ -97,14 +98,14 @@ class Bindings:
         return {argument: value for argument, value in found.items() if value is not None}
 
     def first(self, argument: str) -> Any:
-        """The value bound to an argument of that name anywhere, or None."""
+        """Return the value of an argument of that name anywhere, or None."""
         for (_, _, name), value in self._values.items():
             if name == argument:
                 return self._resolve(value)
         return None
 
     def names(self, pattern: str) -> bool:
-        """Whether a configurable whose name matches is bound or referred to."""
+        """Return whether a configurable whose name matches is bound or referred to."""
         found = [selector for _, selector, _ in self._values]
         values = list(self._values.values())
         while values:

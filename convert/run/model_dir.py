@@ -1,6 +1,6 @@
-"""A run's folder: its checkpoints, its saved gin, its vocabulary; on this disk or at gs://.
+"""A run's folder, on this disk or at gs://: its checkpoints, its saved gin, its vocabulary.
 
-run = find("runs/ro_t5x_tiny")        # or one checkpoint of it
+run = open_run("runs/ro_t5x_tiny")    # or one checkpoint of it
 run.checkpoints                       # {1000: "/…/runs/ro_t5x_tiny/checkpoint_1000", …}
 run.gin()                             # the text of its config.gin, or None
 sizes, bindings = network(run)        # as its gin binds them, or as --config names them
@@ -23,8 +23,8 @@ GIN_FILES = ("config.gin", "operative_config.gin")
 VOCABULARY = "vocabulary.model"
 
 
-class Run(NamedTuple):
-    """`folder` is where the gin lies; `checkpoints` are those asked for, by step."""
+class TrainedRun(NamedTuple):
+    """A run's folder, and its checkpoints to convert, by step."""
 
     folder: str
     checkpoints: dict[int, str]
@@ -40,7 +40,7 @@ class Run(NamedTuple):
         return None if "://" in self.folder else Path(self.folder)
 
     def gin(self) -> str | None:
-        """The configuration that the run saved, or None."""
+        """Return the configuration that the run saved, or None."""
         for name in GIN_FILES:
             path = epath.Path(self.folder) / name
             if path.exists():
@@ -48,16 +48,16 @@ class Run(NamedTuple):
         return None
 
     def vocabulary(self) -> str | None:
-        """The vocabulary that the trainer copied beside the checkpoints, or None."""
+        """Return the path of the vocabulary that the trainer copied into the folder, or None."""
         path = epath.Path(self.folder) / VOCABULARY
         return os.fspath(path) if path.exists() else None
 
 
-def find(folder: str) -> Run:
-    """Looks at a run's folder, or at one `checkpoint_<step>`.
+def open_run(folder: str) -> TrainedRun:
+    """Open a run's folder, or the folder of one `checkpoint_<step>`.
 
     Raises:
-      ValueError: where neither is there.
+      ValueError: if it is neither.
     """
     path = epath.Path(folder.rstrip("/"))
     if not path.is_dir():
@@ -65,44 +65,44 @@ def find(folder: str) -> Run:
     path = path if "://" in folder else path.resolve()
     step = layout.step_of(os.fspath(path))
     if step is not None:
-        return Run(os.fspath(path.parent), {step: os.fspath(path)})
+        return TrainedRun(os.fspath(path.parent), {step: os.fspath(path)})
     steps = layout.all_steps(os.fspath(path))
     if not steps:
         raise ValueError(
-            f"{folder} holds no whole checkpoint_<step>: give a run's MODEL_DIR or a checkpoint."
+            f"{folder} holds no complete checkpoint_<step>: give a run's MODEL_DIR or a checkpoint."
         )
     found = {step: layout.step_folder(os.fspath(path), step) for step in steps}
-    return Run(os.fspath(path), found)
+    return TrainedRun(os.fspath(path), found)
 
 
-def network(run: Run, given: str | None = None) -> tuple[Sizes, Bindings | None]:
-    """The network's sizes, from what --config names or else from the run's gin, and that gin.
+def network(run: TrainedRun, config: str | None = None) -> tuple[Sizes, Bindings | None]:
+    """Return the network's sizes, from --config or else from the run's gin, and that gin.
 
     Args:
-      run: may have no gin if `given` names the network.
-      given: a size such as "t5_1_1/base", a .gin file, or a .json (T5Config's fields, or a
+      run: may have no gin if `config` names the network.
+      config: a size such as "t5_1_1/base", a .gin file, or a .json (T5Config's fields, or a
         Hugging Face configuration).
 
     Raises:
-      ValueError: where there is neither, or `given` is no such thing.
+      ValueError: if there is neither, or `config` is nothing of the kind.
     """
     gin = run.gin()
     bindings = None if gin is None else Bindings.read(gin)
-    if given is None and bindings is None:
-        raise ValueError(
-            f"{run.folder} has no {' and no '.join(GIN_FILES)}: name the network with "
-            "--config (a size such as t5_1_1/base, a .gin file, or a .json)."
-        )
-    if given is None:
+    if config is None:
+        if bindings is None:
+            raise ValueError(
+                f"{run.folder} has no {' and no '.join(GIN_FILES)}: name the network with "
+                "--config (a size such as t5_1_1/base, a .gin file, or a .json)."
+            )
         return Sizes.from_fields(bindings.of("T5Config")), bindings
-    path = Path(given)
+    path = Path(config)
     if path.suffix == ".json" and path.is_file():
         return _sizes_of_json(path), bindings
     if path.suffix != ".gin":
-        path = _SIZES / f"{given}.gin"
+        path = _SIZES / f"{config}.gin"
     if not path.is_file():
         known = sorted(f"{p.parent.name}/{p.stem}" for p in _SIZES.glob("*/*.gin"))
-        raise ValueError(f"--config {given} is no file, and no size of {', '.join(known)}.")
+        raise ValueError(f"--config {config} is no file, and no size of {', '.join(known)}.")
     named = Bindings.follow(path, [path.parent, Path.cwd(), ROOT])
     return Sizes.from_fields(named.of("T5Config")), bindings or named
 
@@ -117,18 +117,14 @@ def _sizes_of_json(path: Path) -> Sizes:
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a folder on this disk is a run's already."""
+    """Return whether a folder on this disk holds a run already."""
     return any((folder / name).exists() for name in GIN_FILES) or bool(
         layout.all_steps(os.fspath(folder))
     )
 
 
-def newest(runs: Path) -> str:
-    """The run under `runs` whose last checkpoint is the youngest.
-
-    Raises:
-      ValueError: where no run has a checkpoint.
-    """
+def newest_run(runs: Path) -> str:
+    """Return the run under `runs` with the newest checkpoint; raise ValueError if none has one."""
     found = [
         path
         for path in runs.glob("*/checkpoint_*")

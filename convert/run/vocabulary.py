@@ -1,9 +1,9 @@
 """The vocabulary that a run was trained with, and the tokenizer made of it.
 
-vocabulary = find(run, bindings, given=None)       # Vocabulary("…/vocabulary.model", 0)
+vocabulary = vocabulary_of(run, bindings)          # RunVocabulary("…/vocabulary.model", 0)
 vocabulary.check(vocab_size=64000)
 vocabulary.write(folder)
-assert_folder_has_same_ids(vocabulary.trained(), folder)      # on a sample
+assert_folder_has_same_ids(vocabulary.reference_ids(), folder)      # on a sample
 """
 
 import dataclasses
@@ -14,13 +14,13 @@ from pathlib import Path
 from etils import epath
 
 from convert.run.gin_reader import Bindings, Reference
-from convert.run.model_dir import Run
+from convert.run.model_dir import TrainedRun
 from convert.tokenizer import (
     NUM_BYTE_IDS,
     NUM_SENTINELS,
     NUM_SPECIAL,
     SENTINEL_IN_TEXT,
-    Trained,
+    ReferenceIds,
     write_byte_tokenizer,
     write_tokenizer,
 )
@@ -41,46 +41,41 @@ SAMPLE = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Vocabulary:
-    """A SentencePiece model (a local path), or `BYTES`, and the ids that seqio puts behind it."""
+class RunVocabulary:
+    """A SentencePiece model (a local path), or `BYTES`, and the ids that seqio adds behind it."""
 
     path: str
     extra_ids: int
 
-    def trained(self) -> Trained:
-        """What the trainer's vocabulary makes of the sample.
+    def reference_ids(self) -> ReferenceIds:
+        """Return the trainer's ids of the sample.
 
         As in seqio ids come from SentencePiece, with the sentinels behind the model's pieces, but
-        without the 300 MB of TensorFlow that seqio imports.
+        without TensorFlow, for which seqio would need 300 MB.
         """
         texts = {part for text in SAMPLE for part in (text, *SENTINEL_IN_TEXT.split(text))}
         if self.path == BYTES:
             ids = {text: [NUM_SPECIAL + byte for byte in text.encode()] for text in texts}
-            return Trained(self.size(), self.extra_ids, 1, 2, True, SAMPLE, ids)
+            return ReferenceIds(self.size(), self.extra_ids, 1, 2, True, SAMPLE, ids)
         import sentencepiece
-        from sentencepiece import sentencepiece_model_pb2
+        from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
 
-        proto = sentencepiece_model_pb2.ModelProto.FromString(Path(self.path).read_bytes())
-        kind = proto.SentencePiece.USER_DEFINED
+        proto = ModelProto.FromString(Path(self.path).read_bytes())
+        kind = ModelProto.SentencePiece.USER_DEFINED
         for number in reversed(range(self.extra_ids)):
             proto.pieces.add(piece=f"▁<extra_id_{number}>", score=0.0, type=kind)
         model = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
         special = (model.eos_id(), model.unk_id())
         ids = {text: model.encode(text) for text in texts}
-        return Trained(len(model), self.extra_ids, *special, False, SAMPLE, ids)
+        return ReferenceIds(len(model), self.extra_ids, *special, False, SAMPLE, ids)
 
     def size(self) -> int:
-        """Number of ids, sentinels included."""
-        if self.path == BYTES:
-            return NUM_BYTE_IDS + self.extra_ids
-        return len(_model(self.path)) + self.extra_ids
+        """Return the number of ids, sentinels included."""
+        known = NUM_BYTE_IDS if self.path == BYTES else len(_load(self.path))
+        return known + self.extra_ids
 
     def check(self, vocab_size: int) -> None:
-        """Compares with the embedding's rows.
-
-        Raises:
-          ValueError: where the vocabulary is larger, or so small that it must be another one.
-        """
+        """Raise ValueError unless the vocabulary fits an embedding of so many rows."""
         size = self.size()
         if size > vocab_size or vocab_size - size >= _ROUNDING:
             raise ValueError(
@@ -89,14 +84,14 @@ class Vocabulary:
             )
 
     def write(self, folder: Path) -> None:
-        """Writes the Hugging Face tokenizer's files."""
+        """Write the Hugging Face tokenizer's files."""
         if self.path == BYTES:
             write_byte_tokenizer(str(folder), extra_ids=self.extra_ids)
         else:
             write_tokenizer(self.path, str(folder), extra_ids=self.extra_ids)
 
 
-def _model(path: str):
+def _load(path: str):
     import sentencepiece
 
     model = sentencepiece.SentencePieceProcessor()
@@ -107,23 +102,18 @@ def _model(path: str):
     return model
 
 
-def _local(path: str) -> str:
-    """A copy on this disk of a vocabulary in a bucket; other paths as they are."""
-    if "://" not in path:
-        return path
-    with tempfile.NamedTemporaryFile(suffix=".model", delete=False) as copy:
-        copy.write(epath.Path(path).read_bytes())
-    return copy.name
-
-
-def _sentence_pieces(path: str) -> Vocabulary:
-    """With sentinels inside the model seqio adds none, else T5's hundred."""
-    model = _model(_local(path))
+def _sentencepiece_vocabulary(path: str) -> RunVocabulary:
+    """Return the vocabulary: with sentinels in the model seqio adds none, else T5's hundred."""
+    if "://" in path:
+        with tempfile.NamedTemporaryFile(suffix=".model", delete=False) as copy:
+            copy.write(epath.Path(path).read_bytes())
+        path = copy.name
+    model = _load(path)
     inside = any(model.PieceToId(mark + "<extra_id_0>") != model.unk_id() for mark in ("", "▁"))
-    return Vocabulary(_local(path), 0 if inside else NUM_SENTINELS)
+    return RunVocabulary(path, 0 if inside else NUM_SENTINELS)
 
 
-def _named_in_gin(bindings: Bindings, folders: list[Path]) -> str | None:
+def _path_in_gin(bindings: Bindings, folders: list[Path]) -> str | None:
     path = bindings.first("sentencepiece_model_file")
     if not isinstance(path, str):
         return None
@@ -132,37 +122,40 @@ def _named_in_gin(bindings: Bindings, folders: list[Path]) -> str | None:
     return next((str(folder / path) for folder in folders if (folder / path).is_file()), path)
 
 
-def _counts_bytes(bindings: Bindings) -> bool:
-    model = bindings.of("EncoderDecoderModel").get("output_vocabulary")
-    if isinstance(model, Reference):
-        return model.split(".")[-1] == "ByteVocabulary"
+def _binds_bytes(bindings: Bindings) -> bool:
+    vocabulary = bindings.of("EncoderDecoderModel").get("output_vocabulary")
+    if isinstance(vocabulary, Reference):
+        return vocabulary.split(".")[-1] == "ByteVocabulary"
     return bindings.names("ByteVocabulary")
 
 
-def find(
-    run: Run, bindings: Bindings | None, given: str | None = None, folders: list[Path] | None = None
-) -> Vocabulary:
-    """The vocabulary beside the run, or the one given, or the one that its gin names.
+def vocabulary_of(
+    run: TrainedRun,
+    bindings: Bindings | None,
+    given: str | None = None,
+    folders: list[Path] | None = None,
+) -> RunVocabulary:
+    """Return the vocabulary beside the run, or the given one, or the one that its gin names.
 
     Args:
-      run: where `vocabulary.model` may lie, as the trainer leaves it.
+      run: its folder may hold `vocabulary.model`, as the trainer leaves it.
       bindings: the run's gin, if there is one.
       given: a path that the user named, or "bytes" (ByT5).
       folders: where relative paths in the gin are looked for.
 
     Raises:
-      ValueError: where there is none, or the given one is not the trainer's.
+      ValueError: if there is none, or the given one is not the trainer's.
     """
     bytes_bound = bindings.of("ByteVocabulary").get("extra_ids") if bindings else None
-    if given == BYTES or (not given and bindings and _counts_bytes(bindings)):
-        return Vocabulary(BYTES, NUM_SENTINELS if bytes_bound is None else bytes_bound)
+    if given == BYTES or (not given and bindings and _binds_bytes(bindings)):
+        return RunVocabulary(BYTES, NUM_SENTINELS if bytes_bound is None else bytes_bound)
     trained = run.vocabulary()
     if given and trained and _differ(given, trained):
         raise ValueError(
             f"{given} is not the vocabulary that the run was trained with, {trained}: leave "
             "--vocabulary out."
         )
-    path = given or trained or (_named_in_gin(bindings, folders or []) if bindings else None)
+    path = given or trained or (_path_in_gin(bindings, folders or []) if bindings else None)
     if path is None:
         raise ValueError(
             f"{run.folder} has no vocabulary.model and its gin names none: give the trained one "
@@ -170,7 +163,7 @@ def find(
         )
     if not epath.Path(path).is_file():
         raise ValueError(f"There is no vocabulary {path}: give the trained one with --vocabulary.")
-    return _sentence_pieces(path)
+    return _sentencepiece_vocabulary(path)
 
 
 def _differ(a: str, b: str) -> bool:

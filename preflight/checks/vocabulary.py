@@ -26,13 +26,13 @@ def vocabulary(s: Subject) -> Row:
         verify_matching_vocabs(cfg, s.run.model)
     if not paths[0]:
         return ok(f"{type(own).__name__}, {own.vocab_size:,} ids of {rows or 0:,} rows")
-    findings = check_vocabulary(paths[0], rows, getattr(own, "extra_ids", 0))
-    told = lambda verdict: [f"{f.check}: {f.figure}" for f in findings if f.verdict == verdict]
-    if bad := told("fail"):
-        raise ValueError("; ".join(bad))
-    if doubtful := told("warn"):
-        return warning("; ".join(doubtful))
-    return ok(f"{paths[0]}: {findings[-1].figure}, {len(findings)} checks passed")
+    checks = check_vocabulary(paths[0], rows, getattr(own, "extra_ids", 0))
+    with_status = lambda status: [f"{c.name}: {c.detail}" for c in checks if c.status == status]
+    if failures := with_status("fail"):
+        raise ValueError("; ".join(failures))
+    if warnings := with_status("warn"):
+        return warning("; ".join(warnings))
+    return ok(f"{paths[0]}: {checks[-1].detail}, {len(checks)} checks passed")
 
 
 def words(s: Subject) -> Row:

@@ -16,7 +16,7 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
         (temporary / "model.safetensors").write_text("whole")
         assert not folder.exists()
         atomic_output.write_record(temporary, {"steps": [1]})
-    assert atomic_output.record(folder) == {"steps": [1]}
+    assert atomic_output.read_record(folder) == {"steps": [1]}
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_1"]
 
 
@@ -38,14 +38,14 @@ def test_a_conversion_replaces_an_older_one_and_nothing_else(tmp_path):
 def test_what_is_no_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="is not a folder"):
-        atomic_output.check_ours(tmp_path / "file")
+        atomic_output.check_replaceable(tmp_path / "file")
 
 
 def test_a_full_disk_is_told_before_and_during(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10**9))
-    atomic_output.check_room(tmp_path, 10**8)
+    atomic_output.check_disk_space(tmp_path, 10**8)
     with pytest.raises(ValueError, match=r"needs 2\.00 GB and its disk has 1\.00 GB"):
-        atomic_output.check_room(tmp_path, 2 * 10**9)
+        atomic_output.check_disk_space(tmp_path, 2 * 10**9)
     with pytest.raises(ValueError, match=r"is full"):
         with atomic_output.staged(tmp_path / "checkpoint_1"):
             raise OSError(errno.ENOSPC, "No space left on device")

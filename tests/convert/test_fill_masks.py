@@ -5,6 +5,7 @@ import pytest
 
 from convert import fill_masks, to_hf, weight_map
 from convert.model_config import hugging_face_config
+from convert.to_hf import ConversionOptions
 from convert.tokenizer import write_tokenizer
 from fakes.convert_fakes import FAMILIES, arrays, tree
 from fakes.paths import ROOT
@@ -20,7 +21,7 @@ def converted(tmp_path_factory):
     folder.mkdir()
     (out / "checkpoint_100").mkdir()
     sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
-    job = to_hf.Job(sizes=sizes, out=folder, formats=("pytorch",))
+    job = ConversionOptions(sizes=sizes, out=folder, formats=("pytorch",))
     to_hf.write_weights(folder, tree(arrays(sizes)), weight_map.tensors(sizes), job)
     (folder / "config.json").write_text(json.dumps(hugging_face_config(sizes, "t5")))
     write_tokenizer(str(MINI), str(folder))

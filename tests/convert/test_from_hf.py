@@ -19,7 +19,7 @@ from transformers import (
 
 from convert import __main__ as door
 from convert import atomic_output, from_hf, tokenizer
-from convert.formats.hf_checkpoint_reader import Published
+from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.model_config import Sizes, hugging_face_config, model_type
 from convert.proof import torch_logits
 from fakes.convert_fakes import FAMILIES
@@ -85,7 +85,7 @@ def test_a_byt5_is_known_by_its_tokenizer(tmp_path, sentinels):
     assert door.main(["from_hf", str(folder), str(tmp_path / "run")]) == 0
     assert door.main([str(tmp_path / "run"), "--formats", "pytorch"]) == 0
     done = tmp_path / "run_hf" / "checkpoint_0"
-    assert atomic_output.record(done)["proof"]["tokenizer_texts"] > 0
+    assert atomic_output.read_record(done)["proof"]["tokenizer_texts"] > 0
     found = AutoTokenizer.from_pretrained(done)
     assert found("é").input_ids == [0xC3 + 3, 0xA9 + 3, 1]
     assert len(found) == 259 + sentinels
@@ -138,21 +138,21 @@ def test_shards_are_read_through_their_index(tmp_path, whole):
         part = {name: value for name, value in state.items() if owner[name] == file}
         save(part, folder / file)
     (folder / f"{whole}.index.json").write_text(json.dumps({"weight_map": owner}))
-    found = Published.open(folder).arrays
+    found = HfCheckpoint.open(folder).arrays
     assert found.keys() == weights_named(state)
     assert all(np.array_equal(array.read(), state[name]) for name, array in found.items())
     (folder / f"1_{whole}").unlink()
     with pytest.raises(ValueError, match=f"lacks 1_{whole}"):
-        Published.open(folder)
+        HfCheckpoint.open(folder)
 
 
 def test_a_head_of_its_own_is_known_by_config_and_weights(tmp_path):
     folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
-    model = Published.open(folder)
+    model = HfCheckpoint.open(folder)
     assert not model.tied()
     model.config["tie_word_embeddings"] = True
     model.config.pop("scale_decoder_outputs", None)
-    with pytest.raises(ValueError, match="scales the inputs of a head of its own"):
+    with pytest.raises(ValueError, match="scales the inputs of a separate head"):
         model.tied()
     model.config["scale_decoder_outputs"] = False  # as transformers 5 saves T5 1.1
     assert not model.tied()
@@ -233,6 +233,6 @@ def test_a_full_disk_or_logits_that_differ_leave_nothing(tmp_path, capsys, monke
 
 def test_no_tensor_is_in_memory_before_it_is_asked_for(tmp_path):
     publish(tmp_path / "hf", FAMILIES["t5_1_1"])
-    model = Published.open(tmp_path / "hf")
+    model = HfCheckpoint.open(tmp_path / "hf")
     table = model.arrays["shared.weight"]
     assert isinstance(table.read(), np.memmap)

@@ -9,10 +9,11 @@ import sys
 import numpy as np
 import pytest
 
-from convert import atomic_output, from_hf, hub_upload, to_hf
+from convert import atomic_output, hub_upload, to_hf
 from convert.formats import t5x_checkpoint_writer
-from convert.run import model_dir
-from convert.run.vocabulary import Vocabulary
+from convert.run import model_dir, rewrite
+from convert.run.vocabulary import RunVocabulary
+from convert.to_hf import ConversionOptions
 from fakes.convert_fakes import FAMILIES, arrays, tree
 from fakes.hub_server import HubStandIn
 from fakes.paths import ROOT
@@ -75,18 +76,18 @@ def test_no_right_to_write_is_one_sentence_and_the_conversion_stays(server, chec
     server.refuse = True
     done = publish(server, checkpoint, "--vocabulary", "none")
     assert done.returncode == 1
-    assert "is converted, but the hub did not take user/name" in done.stderr
+    assert "is converted, but the hub rejected user/name" in done.stderr
     assert "Traceback" not in done.stderr
     assert (checkpoint.parents[1] / "run_hf" / "checkpoint_25").is_dir()
 
 
 def test_without_a_token_or_a_conversion_nothing_is_sent(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="not a finished conversion"):
-        hub_upload.push(tmp_path, "user/name", token="hf_secret")
+        hub_upload.upload(tmp_path, "user/name")
     atomic_output.write_record(tmp_path, {"steps": [1]})
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     with pytest.raises(ValueError, match="set HF_TOKEN"):
-        hub_upload.push(tmp_path, "user/name")
+        hub_upload.upload(tmp_path, "user/name")
 
 
 def test_a_published_model_is_checked_and_taken_back_by_its_name(server, tmp_path):
@@ -94,11 +95,13 @@ def test_a_published_model_is_checked_and_taken_back_by_its_name(server, tmp_pat
     checkpoint = tmp_path / "run" / "checkpoint_3"
     values = {f"target/{name}": array for name, array in tree(arrays(sizes)).items()}
     t5x_checkpoint_writer.write(checkpoint, values)
-    (checkpoint.parent / "config.gin").write_text(from_hf.gin_of(sizes))
+    (checkpoint.parent / "config.gin").write_text(rewrite.gin_of(sizes))
     folder = to_hf.convert_one(
-        model_dir.find(str(checkpoint)),
+        model_dir.open_run(str(checkpoint)),
         [3],
-        to_hf.Job(sizes, tmp_path, Vocabulary(str(MINI), 0), formats=("pytorch",), verify=False),
+        ConversionOptions(
+            sizes, tmp_path, RunVocabulary(str(MINI), 0), formats=("pytorch",), verify=False
+        ),
     )
     server.files |= {path.name: path.read_bytes() for path in folder.iterdir()}
     done = run(server, tmp_path, "-c", BY_NAME)

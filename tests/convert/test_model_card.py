@@ -11,19 +11,20 @@ from fakes.convert_fakes import FAMILIES
 PROOF = {"largest_difference": 2e-6, "largest_logit": 5.3}
 
 
-def page(**changes):
+def page(gin=None, curves=None, **changes):
     facts = {
-        "name": "ro_t5x_tiny",
         "steps": (300,),
         "family": "t5",
-        "sizes": FAMILIES["t5_1_1"],
         "parameters": 12345,
         "dtype": "float32",
         "proof": PROOF,
-        "files": ("flax_model.msgpack", "model.safetensors"),
-        "has_tokenizer": True,
+        "tokenizer": True,
+        "metadata": {"language": (), "license": None, "datasets": ()},
     }
-    return model_card.text(model_card.Card(**facts | changes))
+    files = ("flax_model.msgpack", "model.safetensors")
+    record = facts | changes
+    sizes = FAMILIES["t5_1_1"]
+    return model_card.ModelCard("ro_t5x_tiny", sizes, record, files, gin, curves or {}).text()
 
 
 def metadata(text):
@@ -32,7 +33,7 @@ def metadata(text):
 
 
 def test_metadata_is_what_was_given_and_measured():
-    given = model_card.Metadata(("ro",), "cc0-1.0", ("user/corpus",))
+    given = {"language": ("ro",), "license": "cc0-1.0", "datasets": ("user/corpus",)}
     found = metadata(page(metadata=given, curves={"train": [(100, 5.5), (300, 4.25)]}))
     assert found["language"] == ["ro"]
     assert found["license"] == "cc0-1.0"

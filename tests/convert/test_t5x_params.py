@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -17,14 +19,16 @@ def test_a_scanned_tree_is_the_same_network():
     for name, array in found.items():
         assert array.shape == values[name].shape
         np.testing.assert_array_equal(array.read(), values[name])
-    assert t5x_params.own_bias(found)
+    unknown = dataclasses.replace(sizes, own_relative_bias=False)
+    assert t5x_params.check_network(found, unknown) == sizes
 
 
 def test_a_tree_of_layers_passes_unchanged():
-    values = arrays(FAMILIES["t5_1_1"])
+    sizes = FAMILIES["t5_1_1"]
+    values = arrays(sizes)
     found = t5x_params.per_layer(tree(values))
     assert read(found).keys() == values.keys()
-    assert not t5x_params.own_bias(found)
+    assert t5x_params.check_network(found, sizes) == sizes
 
 
 def test_layers_of_one_scanned_array_read_it_once():

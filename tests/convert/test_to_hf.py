@@ -12,10 +12,11 @@ import torch
 from transformers import AutoModelForSeq2SeqLM
 
 from convert import __main__ as door
-from convert import atomic_output, from_hf, t5x_params, to_hf
+from convert import atomic_output, t5x_params, to_hf
 from convert.formats import t5x_checkpoint_writer
 from convert.model_config import Sizes
-from convert.run import model_dir
+from convert.run import model_dir, rewrite
+from convert.to_hf import ConversionOptions
 from fakes.convert_fakes import FAMILIES, arrays, scanned, tree
 from fakes.paths import GOLDEN
 
@@ -56,8 +57,8 @@ def wrong(capsys, *arguments):
 @pytest.mark.parametrize("kind", ["legacy", "orbax"])
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_golden_weights_arrive_and_score_as_upstream_scores(tmp_path, name, kind):
-    run = model_dir.find(str(GOLDEN / name / kind / "checkpoint_25"))
-    job = to_hf.Job(sizes=sizes_of(name), out=tmp_path / "out", verify=False)
+    run = model_dir.open_run(str(GOLDEN / name / kind / "checkpoint_25"))
+    job = ConversionOptions(sizes=sizes_of(name), out=tmp_path / "out", verify=False)
     folder = to_hf.convert_one(run, [25], job)
     found = safetensors.numpy.load_file(folder / "model.safetensors")
     truth = np.load(GOLDEN / name / "final_state.npz")
@@ -90,8 +91,8 @@ def scores(model, golden):
 def test_both_checkpoint_kinds_give_the_same_bytes(tmp_path):
     files = []
     for kind in ("legacy", "orbax"):
-        run = model_dir.find(str(GOLDEN / "t5_1_1" / kind / "checkpoint_25"))
-        job = to_hf.Job(sizes=sizes_of("t5_1_1"), out=tmp_path / kind, verify=False)
+        run = model_dir.open_run(str(GOLDEN / "t5_1_1" / kind / "checkpoint_25"))
+        job = ConversionOptions(sizes=sizes_of("t5_1_1"), out=tmp_path / kind, verify=False)
         folder = to_hf.convert_one(run, [25], job)
         files.append(
             [(folder / f).read_bytes() for f in ("model.safetensors", "flax_model.msgpack")]
@@ -112,15 +113,15 @@ def test_a_run_is_converted_by_its_own_gin_and_then_skipped(run_folder, capsys):
         "model.safetensors",
     }
     assert json.loads((folder / "config.json").read_text())["d_ff"] == 96
-    assert atomic_output.record(folder)["proof"]["largest_difference"] < 1e-4
+    assert atomic_output.read_record(folder)["proof"]["largest_difference"] < 1e-4
     capsys.readouterr()
     before = (folder / "model.safetensors").stat().st_mtime_ns
     assert convert(run_folder, "--vocabulary", "none") == 0
     assert "is done" in capsys.readouterr().out
     assert (folder / "model.safetensors").stat().st_mtime_ns == before
     assert convert(run_folder, "--vocabulary", "none", "--dtype", "bfloat16") == 0
-    assert atomic_output.record(folder)["dtype"] == "bfloat16"
-    proof = atomic_output.record(folder)["proof"]
+    assert atomic_output.read_record(folder)["dtype"] == "bfloat16"
+    proof = atomic_output.read_record(folder)["proof"]
     assert proof["largest_difference"] < 1e-4 < proof["largest_difference_from_float32"]
 
 
@@ -129,13 +130,15 @@ def test_transformers_loads_what_is_spread_over_files(tmp_path):
     checkpoint = tmp_path / "checkpoint_3"
     state = {f"target/{name}": array for name, array in tree(arrays(sizes)).items()}
     t5x_checkpoint_writer.write(checkpoint, state)
-    job = to_hf.Job(sizes=sizes, out=tmp_path / "out", shard_bytes=30_000, formats=("pytorch",))
-    folder = to_hf.convert_one(model_dir.find(str(checkpoint)), [3], job)
+    job = ConversionOptions(
+        sizes=sizes, out=tmp_path / "out", shard_bytes=30_000, formats=("pytorch",)
+    )
+    folder = to_hf.convert_one(model_dir.open_run(str(checkpoint)), [3], job)
     files = {path.name for path in folder.glob("model-*.safetensors")}
     index = json.loads((folder / "model.safetensors.index.json").read_text())
     assert files == set(index["weight_map"].values())
     assert len(files) > 2
-    assert atomic_output.record(folder)["proof"]["largest_difference"] < 1e-4
+    assert atomic_output.read_record(folder)["proof"]["largest_difference"] < 1e-4
 
 
 def test_all_checkpoints_or_their_mean(run_folder, capsys):
@@ -162,7 +165,7 @@ def test_no_verify_is_written_into_the_card(run_folder):
     assert convert(run_folder, "--vocabulary", "none", "--no_verify") == 0
     folder = run_folder.parent / "run_hf" / "checkpoint_25"
     assert "Not verified" in (folder / "README.md").read_text()
-    assert atomic_output.record(folder)["proof"] is None
+    assert atomic_output.read_record(folder)["proof"] is None
     assert convert(run_folder, "--vocabulary", "none") == 0  # an unproved folder is not done
     assert "Verified" in (folder / "README.md").read_text()
 
@@ -173,9 +176,11 @@ def test_a_scanned_umt5_checkpoint_is_recognized(tmp_path, monkeypatch):
     state = {f"target/{name}": value for name, value in scanned(values, sizes).items()}
     state["state/step"] = np.array(7)
     monkeypatch.setattr(t5x_params, "open_checkpoint", lambda _: tree(state))
-    run = model_dir.Run(str(tmp_path), {7: str(tmp_path)})
+    run = model_dir.TrainedRun(str(tmp_path), {7: str(tmp_path)})
     (tmp_path / "checkpoint_7").mkdir()
-    job = to_hf.Job(sizes=dataclasses.replace(sizes, own_relative_bias=False), out=tmp_path / "out")
+    job = ConversionOptions(
+        sizes=dataclasses.replace(sizes, own_relative_bias=False), out=tmp_path / "out"
+    )
     folder = to_hf.convert_one(run, [7], job)
     found = safetensors.numpy.load_file(folder / "model.safetensors")
     np.testing.assert_array_equal(
@@ -219,7 +224,7 @@ def test_a_fault_in_the_checkpoint_is_named_and_leaves_nothing(tmp_path, capsys,
     plant(values)
     state = {f"target/{name}": array for name, array in tree(values).items()}
     t5x_checkpoint_writer.write(tmp_path / "run" / "checkpoint_3", state)
-    (tmp_path / "run" / "config.gin").write_text(from_hf.gin_of(sizes))
+    (tmp_path / "run" / "config.gin").write_text(rewrite.gin_of(sizes))
     assert said in wrong(capsys, tmp_path / "run", "--vocabulary", "none")
     assert not list(tmp_path.glob("run_hf/*"))
 
@@ -228,7 +233,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(run_folder, capsys, tmp_pa
     out = tmp_path / "out"
     quick = ("--vocabulary", "none", "--out", out)
     assert "is not a folder" in wrong(capsys, tmp_path / "absent", *quick)
-    assert "holds no whole checkpoint" in wrong(capsys, tmp_path, *quick)
+    assert "holds no complete checkpoint" in wrong(capsys, tmp_path, *quick)
     assert "is no file, and no size of" in wrong(capsys, run_folder, *quick, "--config", "t5/huge")
     assert "needs that many" in wrong(capsys, run_folder, *quick, "--average", 3)
     gin = run_folder / "config.gin"

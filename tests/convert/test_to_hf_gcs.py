@@ -12,8 +12,8 @@ import pytest
 import safetensors.numpy
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from convert import from_hf
 from convert.formats import t5x_checkpoint_writer
+from convert.run import rewrite
 from fakes.convert_fakes import FAMILIES, arrays, tree
 from fakes.gcs_emulator import GcsEmulator
 from fakes.paths import ROOT
@@ -24,7 +24,7 @@ MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
 PROGRAM = """
 import json, sys
 from convert import __main__ as door
-print([door.main(arguments, apart=True) for arguments in json.loads(sys.argv[1])])
+print([door.main(arguments, isolate=True) for arguments in json.loads(sys.argv[1])])
 assert not {"jax", "torch", "transformers", "tensorflow"} & sys.modules.keys()
 """
 
@@ -73,7 +73,7 @@ def test_gin_and_vocabulary_come_from_the_bucket_and_what_fails_there_is_told(gc
     sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
     values = {f"target/{name}": array for name, array in tree(arrays(sizes)).items()}
     t5x_checkpoint_writer.write(tmp_path / "run" / "checkpoint_3", values)
-    (tmp_path / "run" / "config.gin").write_text(from_hf.gin_of(sizes))
+    (tmp_path / "run" / "config.gin").write_text(rewrite.gin_of(sizes))
     shutil.copyfile(MINI, tmp_path / "run" / "vocabulary.model")
     where = put_run(gcs, "run", tmp_path / "run")
     quick = ("--no_verify", "--formats", "pytorch", "--out", tmp_path / "out")

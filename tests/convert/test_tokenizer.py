@@ -9,7 +9,8 @@ from transformers import AutoTokenizer, T5Tokenizer
 
 from convert import tokenizer as hugging_face
 from fakes.paths import ROOT
-from vocabulary import corpus, proto, train
+from vocabulary import corpus, train
+from vocabulary.sentencepiece_model import read_model, write_model
 
 DATA = ROOT / "data" / "ro_mini"
 MINI = str(DATA / "ro_mini.model")
@@ -43,17 +44,17 @@ def texts():
 def bytes_model(tmp_path_factory):
     path = tmp_path_factory.mktemp("bytes") / "bytes.model"
     documents = corpus.read_documents(str(DATA / "train-*.jsonl"))
-    lines = corpus.read_lines(documents, corpus.Counts())
-    proto.write_model(train.train_vocabulary(lines, 1024, byte_fallback=True), str(path))
+    lines = corpus.read_lines(documents, corpus.TextCounts())
+    write_model(train.train_vocabulary(lines, 1024, byte_fallback=True), str(path))
     return str(path)
 
 
 @pytest.fixture(scope="module")
 def outside_model(tmp_path_factory):
     path = str(tmp_path_factory.mktemp("outside") / "outside.model")
-    model = proto.read_model(MINI)
+    model = read_model(MINI)
     del model.pieces[-100:]
-    proto.write_model(model, path)
+    write_model(model, path)
     return path
 
 
@@ -120,16 +121,6 @@ def test_byte_tokenizer_without_sentinels(tmp_path):
     assert len(tokenizer) == 259
 
 
-def test_by_the_kind_of_vocabulary(tmp_path, texts):
-    for vocabulary in (seqio.SentencePieceVocabulary(MINI), seqio.ByteVocabulary(extra_ids=100)):
-        folder = str(tmp_path / type(vocabulary).__name__)
-        hugging_face.write_tokenizer_of(vocabulary, folder)
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        hugging_face.assert_same_ids(vocabulary, tokenizer, texts)
-    with pytest.raises(ValueError, match="PassThroughVocabulary has no Hugging Face tokenizer"):
-        hugging_face.write_tokenizer_of(seqio.PassThroughVocabulary(10), str(tmp_path))
-
-
 def test_decoding_gives_the_text_back(tmp_path):
     hugging_face.write_tokenizer(MINI, str(tmp_path))
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
@@ -162,7 +153,7 @@ def test_slow_tokenizer_of_transformers_4_is_told_of_the_sentinels(
     model = outside_model if extra_ids else MINI
     hugging_face.write_tokenizer(model, str(tmp_path), extra_ids=extra_ids)
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    pieces = len(proto.read_model(str(tmp_path / "spiece.model")).pieces)
+    pieces = len(read_model(str(tmp_path / "spiece.model")).pieces)
     assert pieces - 1 + config["extra_ids"] == 2047
     assert config["additional_special_tokens"] == [f"<extra_id_{n}>" for n in range(100)]
     assert config["legacy"] is False
@@ -178,11 +169,11 @@ def test_another_vocabulary_is_noticed(tmp_path, bytes_model, outside_model):
 
 
 def test_one_changed_score_is_noticed(tmp_path):
-    model = proto.read_model(MINI)
+    model = read_model(MINI)
     word = next(i for i, piece in enumerate(model.pieces) if piece.piece == "▁face")
     model.pieces[word].score = -100.0
     changed = str(tmp_path / "changed.model")
-    proto.write_model(model, changed)
+    write_model(model, changed)
     hugging_face.write_tokenizer(changed, str(tmp_path / "hf"))
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
     vocabulary = seqio.SentencePieceVocabulary(MINI)
@@ -200,8 +191,8 @@ def test_a_tie_is_no_difference():
 
 
 def test_models_that_are_not_t5s_are_refused(tmp_path):
-    model = proto.read_model(MINI)
+    model = read_model(MINI)
     model.trainer_spec.pad_id = 3
-    proto.write_model(model, str(tmp_path / "odd.model"))
+    write_model(model, str(tmp_path / "odd.model"))
     with pytest.raises(ValueError, match=r"pad, eos, unk \(3, 1, 2\)"):
         hugging_face.write_tokenizer(str(tmp_path / "odd.model"), str(tmp_path / "hf"))

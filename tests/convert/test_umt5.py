@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from convert import __main__ as door
-from convert import atomic_output, from_hf
+from convert import atomic_output
 from convert.model_config import Sizes
+from convert.run import rewrite
 from convert.run.gin_reader import Bindings
 from fakes import toy
 from t5x.checkpointing.reader import open_checkpoint
@@ -38,10 +39,10 @@ def test_trained_published_and_taken_back(tmp_path):
     )
     assert not np.array_equal(first, second)  # it learns
     assert not np.array_equal(tables[0].read(), tables[1].read())
-    (tmp_path / "run" / "config.gin").write_text(from_hf.gin_of(SIZES))
+    (tmp_path / "run" / "config.gin").write_text(rewrite.gin_of(SIZES))
     assert door.main([str(tmp_path / "run" / "checkpoint_8"), "--vocabulary", "none"]) == 0
     folder = tmp_path / "run_hf" / "checkpoint_8"
-    assert atomic_output.record(folder)["proof"]["largest_difference"] < 1e-4
+    assert atomic_output.read_record(folder)["proof"]["largest_difference"] < 1e-4
     assert json.loads((folder / "config.json").read_text())["model_type"] == "umt5"
     assert door.main(["from_hf", str(folder), str(tmp_path / "back")]) == 0
     back = open_checkpoint(str(tmp_path / "back" / "checkpoint_0"))

@@ -9,7 +9,7 @@ import sentencepiece
 
 from fakes.paths import ROOT
 from vocabulary.check import check_vocabulary
-from vocabulary.findings import passed, table
+from vocabulary.check_results import passed, table
 
 FOLDER = ROOT / "data" / "ro_mini"
 SHARDS = [f"train-{i:05d}-of-00004.jsonl" for i in range(4)]

@@ -1,18 +1,21 @@
 """Checkpoint and vocabulary change together: rows follow their pieces, and logits stay."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 
 from convert import __main__ as converter
-from convert import atomic_output, from_hf
+from convert import atomic_output
 from convert.formats import t5x_checkpoint_writer
+from convert.run import rewrite
 from fakes.convert_fakes import FAMILIES, arrays, tree
 from fakes.paths import ROOT
 from t5x.checkpointing import lazy_array
 from t5x.checkpointing.reader import open_checkpoint
-from vocabulary import checkpoint, extend, proto, rows, trim
+from vocabulary import checkpoint, extend, trim
+from vocabulary.sentencepiece_model import read_model, write_model
 
 DATA = ROOT / "data" / "ro_mini"
 MINI = DATA / "ro_mini.model"
@@ -35,7 +38,7 @@ def write(folder, sizes, vocabulary=MINI, **changes):
     state["state/step"] = lazy_array.from_numpy(np.int32(7))
     state |= {name: lazy_array.from_numpy(array) for name, array in changes.items()}
     t5x_checkpoint_writer.write(folder / "checkpoint_7", state)
-    (folder / "config.gin").write_text(from_hf.gin_of(sizes))
+    (folder / "config.gin").write_text(rewrite.gin_of(sizes))
     (folder / "vocabulary.model").write_bytes(vocabulary.read_bytes())
     return folder
 
@@ -61,8 +64,8 @@ def test_trim_cuts_the_rows_with_their_pieces(run, tmp_path, capsys):
     assert "512 rows" in printed
     assert "logits of kept pieces equal" in printed
     before, after = read(run), read(new)
-    old_ids = np.array(rows.read_sources(str(new / "vocabulary.rows.json")))[:, 0]
-    pieces = [proto.read_model(str(f / "vocabulary.model")).pieces for f in (run, new)]
+    old_ids = np.array(json.loads((new / "vocabulary.rows.json").read_text()))[:, 0]
+    pieces = [read_model(str(f / "vocabulary.model")).pieces for f in (run, new)]
     assert [pieces[0][i] for i in old_ids] == list(pieces[1])
     for name, value in after.items():
         if name == HEAD:
@@ -82,7 +85,7 @@ def test_the_new_run_is_converted_as_any(run, tmp_path):
     flags = ["--corpus", VALIDATION, "--size", "512", "--checkpoint", str(run / "checkpoint_7")]
     trim.main([str(MINI), *flags, "--out", str(new)])
     assert converter.main([str(new)]) == 0
-    facts = atomic_output.record(tmp_path / "new_hf" / "checkpoint_7")
+    facts = atomic_output.read_record(tmp_path / "new_hf" / "checkpoint_7")
     assert facts["sizes"]["vocab_size"] == 512
     assert facts["proof"]["tokenizer_texts"] > 0
 
@@ -94,11 +97,11 @@ def test_extend_starts_new_rows_from_the_mean_of_their_old_pieces(run, tmp_path,
     extend.main([str(run), *flags])
     assert "1,947 pieces differ by" not in capsys.readouterr().out
     before, after = read(run), read(new)
-    sources = rows.read_sources(str(new / "vocabulary.rows.json"))
+    sources = json.loads((new / "vocabulary.rows.json").read_text())
     assert after[EMBEDDING].shape == (2176, 16)  # 2,050 pieces, rounded up
     assert after[HEAD].shape == (16, 2176)
     for new_id in (1948, 1949):
-        old = list(sources[new_id])
+        old = sources[new_id]
         assert len(old) > 1
         np.testing.assert_allclose(after[EMBEDDING][new_id], before[EMBEDDING][old].mean(0), 1e-5)
         np.testing.assert_allclose(after[HEAD][:, new_id], before[HEAD][:, old].mean(1), 1e-5)
@@ -107,9 +110,9 @@ def test_extend_starts_new_rows_from_the_mean_of_their_old_pieces(run, tmp_path,
 
 
 def test_sentinels_that_seqio_added_come_along(tmp_path):
-    model = proto.read_model(str(MINI))
+    model = read_model(str(MINI))
     del model.pieces[-100:]
-    proto.write_model(model, str(tmp_path / "outside.model"))
+    write_model(model, str(tmp_path / "outside.model"))
     old = write(tmp_path / "old", SIZES, tmp_path / "outside.model")
     flags = ["--corpus", VALIDATION, "--size", "512", "--extra_ids", "100"]
     flags += ["--checkpoint", str(old), "--out", str(tmp_path / "new")]
@@ -118,9 +121,9 @@ def test_sentinels_that_seqio_added_come_along(tmp_path):
 
 
 def test_a_wrong_row_is_found_by_the_logits(run, tmp_path, monkeypatch):
-    right = rows.average_rows
+    right = checkpoint.average_rows
     wrong = lambda table, sources, axis: np.roll(right(table, sources, axis), 1, axis)
-    monkeypatch.setattr(rows, "average_rows", wrong)
+    monkeypatch.setattr(checkpoint, "average_rows", wrong)
     flags = ["--corpus", VALIDATION, "--size", "512", "--checkpoint", str(run)]
     with pytest.raises(SystemExit, match=r"nothing was written, since logits .* fail"):
         trim.main([str(run), *flags, "--out", str(tmp_path / "new")])
@@ -136,7 +139,7 @@ def test_words_cut_in_another_way_stop_everything(run, tmp_path, monkeypatch):
 
     monkeypatch.setattr(trim, "trim", wrong)
     flags = ["--corpus", VALIDATION, "--size", "512", "--checkpoint", str(run)]
-    with pytest.raises(SystemExit, match="words are cut in another way"):
+    with pytest.raises(SystemExit, match="words are tokenized differently"):
         trim.main([str(run), *flags, "--out", str(tmp_path / "new")])
     assert not list(tmp_path.iterdir())
 
@@ -159,14 +162,14 @@ def test_what_does_not_fit_is_one_sentence_and_leaves_nothing(tmp_path, change, 
     changes = {EMBEDDING: values} if change == "nan" else {}
     old, out, model = write(tmp_path / "old", SIZES, **changes), tmp_path / "new", MINI
     if change in ("vocabulary", "no sentinels"):
-        shorter = proto.read_model(str(MINI))
+        shorter = read_model(str(MINI))
         gone = slice(200, 328) if change == "vocabulary" else slice(-100, None)
         del shorter.pieces[gone]
         model = tmp_path / "shorter.model"
-        proto.write_model(shorter, str(model))
+        write_model(shorter, str(model))
     elif change == "gin":
         other = dataclasses.replace(SIZES, num_encoder_layers=4)
-        (old / "config.gin").write_text(from_hf.gin_of(other))
+        (old / "config.gin").write_text(rewrite.gin_of(other))
     elif change == "no gin":
         (old / "config.gin").unlink()
     elif change in ("taken", "theirs"):
@@ -183,8 +186,8 @@ def test_what_does_not_fit_is_one_sentence_and_leaves_nothing(tmp_path, change, 
 def test_network_names_the_sizes_where_no_gin_is(run, tmp_path):
     old = write(tmp_path / "old", SIZES)
     config = (old / "config.gin").rename(tmp_path / "network.gin")
-    model = proto.read_model(str(MINI))
+    model = read_model(str(MINI))
     large, sources = extend.extend(model, ["▁constituțională"])
-    change = checkpoint.Change(model, large, sources)
+    change = checkpoint.VocabularyChange(model, large, sources)
     found = checkpoint.write_run(str(old), change, tmp_path / "new", str(config))
-    assert [finding.verdict for finding in found] == ["ok"] * 3
+    assert [check.status for check in found] == ["ok"] * 3

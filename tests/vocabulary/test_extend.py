@@ -6,9 +6,10 @@ import sentencepiece
 
 from convert import tokenizer as hugging_face
 from fakes.paths import ROOT
-from vocabulary import corpus, extend, proto, rows
+from vocabulary import checkpoint, corpus, extend
 from vocabulary.check import check_vocabulary
-from vocabulary.findings import passed, table
+from vocabulary.check_results import passed, table
+from vocabulary.sentencepiece_model import ModelProto, read_model, sentinel_ids, write_model
 
 DATA = ROOT / "data" / "ro_mini"
 MINI = str(DATA / "ro_mini.model")
@@ -17,13 +18,13 @@ WORDS = ["▁constituțională", "▁constituțional", "escu"]
 
 @pytest.fixture(scope="module")
 def model():
-    return proto.read_model(MINI)
+    return read_model(MINI)
 
 
 @pytest.fixture(scope="module")
 def lines():
     documents = corpus.read_documents(str(DATA / "validation.jsonl"))
-    return list(corpus.read_lines(documents, corpus.Counts()))
+    return list(corpus.read_lines(documents, corpus.TextCounts()))
 
 
 def processor(model):
@@ -50,7 +51,7 @@ def test_other_texts_are_cut_as_before(model, lines):
 
 def test_sentinels_stay_last_and_the_check_passes(model, tmp_path):
     large, sources = extend.extend(model, WORDS)
-    proto.write_model(large, str(tmp_path / "large.model"))
+    write_model(large, str(tmp_path / "large.model"))
     findings = check_vocabulary(str(tmp_path / "large.model"), 2176)
     assert passed(findings), table(findings)
     assert [old for (old,) in sources[-100:]] == list(range(1948, 2048))
@@ -59,7 +60,7 @@ def test_sentinels_stay_last_and_the_check_passes(model, tmp_path):
 def test_new_rows_are_means(model):
     large, sources = extend.extend(model, WORDS)
     table_VD = np.random.default_rng(0).standard_normal((2048, 8)).astype(np.float32)
-    new_VD = rows.average_rows(table_VD, sources)
+    new_VD = checkpoint.average_rows(table_VD, sources)
     assert new_VD.shape == (len(large.pieces), 8)
     assert np.array_equal(new_VD[:1948], table_VD[:1948])
     assert np.array_equal(new_VD[-100:], table_VD[-100:])
@@ -68,11 +69,11 @@ def test_new_rows_are_means(model):
 
 
 def test_sentinels_outside_come_inside(model):
-    outside = proto.ModelProto()
+    outside = ModelProto()
     outside.CopyFrom(model)
     del outside.pieces[-100:]
     large, sources = extend.extend(outside, WORDS, extra_ids=100)
-    assert proto.sentinel_ids(large)[0] == len(large.pieces) - 1
+    assert sentinel_ids(large)[0] == len(large.pieces) - 1
     assert sources[-1] == (2047,)
 
 
@@ -92,7 +93,7 @@ def test_hugging_face_agrees(model, lines, tmp_path):
 
     large, _ = extend.extend(model, extend.best_words(model, lines, 128))
     path = str(tmp_path / "large.model")
-    proto.write_model(large, path)
+    write_model(large, path)
     hugging_face.write_tokenizer(path, str(tmp_path / "hf"))
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
     vocabulary = seqio.SentencePieceVocabulary(path)

@@ -7,16 +7,17 @@ import pytest
 import sentencepiece
 
 from fakes.paths import ROOT
-from vocabulary import corpus, proto, train
+from vocabulary import corpus, train
 from vocabulary.check import check_vocabulary
-from vocabulary.findings import passed, table
+from vocabulary.check_results import passed, table
+from vocabulary.sentencepiece_model import append_sentinels, sentinel_ids
 
 MINI = str(ROOT / "data" / "ro_mini" / "train-*.jsonl")
 
 
 @pytest.fixture(scope="module")
 def lines():
-    return list(corpus.read_lines(corpus.read_documents(MINI), corpus.Counts()))
+    return list(corpus.read_lines(corpus.read_documents(MINI), corpus.TextCounts()))
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def test_size_counts_everything(model):
 
 
 def test_sentinels_are_last_and_descend(model):
-    assert proto.sentinel_ids(model) == {n: 511 - n for n in range(100)}
+    assert sentinel_ids(model) == {n: 511 - n for n in range(100)}
 
 
 def test_sentinel_in_text_is_one_id_between_words(model):
@@ -137,18 +138,18 @@ def test_mistakes_are_one_sentence(changes, sentence, tmp_path):
 
 def test_long_lines_are_cut_at_spaces():
     text = "cuvânt " * 2000
-    parts = list(corpus.cut(text))
+    parts = list(corpus.split_line(text))
     assert all(len(part.encode()) <= corpus.MAX_LINE_BYTES for part in parts)
     assert " ".join(parts).split() == text.split()
-    assert list(corpus.cut("a" * 5000 + " b")) == ["b"]
-    assert list(corpus.cut("  ")) == []
+    assert list(corpus.split_line("a" * 5000 + " b")) == ["b"]
+    assert list(corpus.split_line("  ")) == []
 
 
 def test_bad_documents_are_counted_and_cedillas_become_commas():
-    counts = corpus.Counts()
+    counts = corpus.TextCounts()
     documents = [None, "", " \n", 7, "Ştiinţă\n\nşi ţară"]
     assert list(corpus.read_lines(documents, counts)) == ["Știință", "și țară"]
-    kept = corpus.read_lines(documents, corpus.Counts(), cedilla=False)
+    kept = corpus.read_lines(documents, corpus.TextCounts(), cedilla=False)
     assert list(kept) == ["Ştiinţă", "şi ţară"]
     assert (counts.documents, counts.skipped, counts.lines) == (1, 4, 2)
 
@@ -178,4 +179,4 @@ def test_max_documents():
 
 def test_sentinels_are_not_added_twice(model):
     with pytest.raises(ValueError, match="holds sentinels already"):
-        proto.append_sentinels(model)
+        append_sentinels(model)

@@ -1,13 +1,16 @@
 """Fewer pieces: texts are cut as before, and the kept pieces keep their numbers in the model."""
 
+import json
+
 import numpy as np
 import pytest
 import sentencepiece
 
 from fakes.paths import ROOT
-from vocabulary import corpus, proto, rows, trim
+from vocabulary import checkpoint, corpus, trim
 from vocabulary.check import check_vocabulary
-from vocabulary.findings import passed, table
+from vocabulary.check_results import passed, table
+from vocabulary.sentencepiece_model import ModelProto, read_model, sentinel_ids, write_model
 
 DATA = ROOT / "data" / "ro_mini"
 MINI = str(DATA / "ro_mini.model")
@@ -15,13 +18,13 @@ MINI = str(DATA / "ro_mini.model")
 
 @pytest.fixture(scope="module")
 def model():
-    return proto.read_model(MINI)
+    return read_model(MINI)
 
 
 @pytest.fixture(scope="module")
 def lines():
     documents = corpus.read_documents(str(DATA / "validation.jsonl"))
-    return list(corpus.read_lines(documents, corpus.Counts()))
+    return list(corpus.read_lines(documents, corpus.TextCounts()))
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +55,7 @@ def test_sources_name_the_same_pieces(model, usage):
 
 def test_result_passes_the_check(model, usage, tmp_path):
     small, _ = trim.trim(model, usage, 512)
-    proto.write_model(small, str(tmp_path / "small.model"))
+    write_model(small, str(tmp_path / "small.model"))
     findings = check_vocabulary(str(tmp_path / "small.model"), 512)
     assert passed(findings), table(findings)
 
@@ -67,11 +70,11 @@ def test_every_word_can_still_be_spelled(model, lines, usage):
 
 
 def test_sentinels_outside_come_inside(model, usage):
-    outside = proto.ModelProto()
+    outside = ModelProto()
     outside.CopyFrom(model)
     del outside.pieces[-100:]
     small, sources = trim.trim(outside, usage, 512, extra_ids=100)
-    assert proto.sentinel_ids(small) == {n: 511 - n for n in range(100)}
+    assert sentinel_ids(small) == {n: 511 - n for n in range(100)}
     assert [old for (old,) in sources[-100:]] == list(range(1948, 2048))
 
 
@@ -81,8 +84,8 @@ def test_logits_of_kept_pieces_are_equal(model, usage):
     embedding_VD = random.standard_normal((2048, 16)).astype(np.float32)
     head_DV = random.standard_normal((16, 2048)).astype(np.float32)
     old_ids = np.array(sources)[:, 0]
-    new_VD = rows.average_rows(embedding_VD, sources)
-    new_DV = rows.average_rows(head_DV, sources, axis=1)
+    new_VD = checkpoint.average_rows(embedding_VD, sources)
+    new_DV = checkpoint.average_rows(head_DV, sources, axis=1)
     assert new_VD.shape == (512, 16)
     text = processor(small).encode("Ana are mere")
     hidden = np.tanh(new_VD[text])
@@ -103,18 +106,18 @@ def test_command(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "before     2,048 pieces" in printed
     assert "after        512 pieces" in printed
-    assert len(rows.read_sources(str(tmp_path / "small.rows.json"))) == 512
+    assert len(json.loads((tmp_path / "small.rows.json").read_text())) == 512
 
 
 def test_rows_of_another_model_are_refused():
     with pytest.raises(ValueError, match="an id 7, the array only 5 rows"):
-        rows.average_rows(np.zeros((5, 2)), [(0,), (7,)])
+        checkpoint.average_rows(np.zeros((5, 2)), [(0,), (7,)])
 
 
 def test_single_rows_are_copied_bit_by_bit_in_every_dtype():
     table = np.random.default_rng(0).standard_normal((6, 3))
     for dtype in (np.float16, np.float32, np.float64):
-        new = rows.average_rows(table.astype(dtype), [(4,), (1,), (2, 3)])
+        new = checkpoint.average_rows(table.astype(dtype), [(4,), (1,), (2, 3)])
         assert new.dtype == dtype
         assert np.array_equal(new[:2], table.astype(dtype)[[4, 1]])
         np.testing.assert_allclose(new[2], table.astype(dtype)[2:4].mean(axis=0), rtol=2e-3)

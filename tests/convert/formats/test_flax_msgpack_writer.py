@@ -10,11 +10,11 @@ import subprocess
 import numpy as np
 import pytest
 
-from convert import to_hf, weight_map
-from convert.model_config import generation_config, hugging_face_config
+from convert import atomic_output, to_hf, weight_map
+from convert.model_config import GENERATION_CONFIG, hugging_face_config
 from convert.proof import t5x_logits, verify
-from convert.proof.probe_batch import fixed_batch
 from convert.run import vocabulary as vocabularies
+from convert.to_hf import ConversionOptions
 from fakes.convert_fakes import FAMILIES, arrays, tree
 from fakes.paths import ROOT
 
@@ -49,10 +49,10 @@ FOLDERS = {
 
 def write(folder, sizes, values, dtype):
     folder.mkdir()
-    job = to_hf.Job(sizes=sizes, out=folder, formats=("flax",), dtype=dtype)
+    job = ConversionOptions(sizes=sizes, out=folder, formats=("flax",), dtype=dtype)
     to_hf.write_weights(folder, tree(values), weight_map.tensors(sizes), job)
-    to_hf.write_json(folder / "config.json", hugging_face_config(sizes, "t5"))
-    to_hf.write_json(folder / "generation_config.json", generation_config())
+    atomic_output.write_json(folder / "config.json", hugging_face_config(sizes, "t5"))
+    atomic_output.write_json(folder / "generation_config.json", GENERATION_CONFIG)
 
 
 @pytest.mark.skipif(
@@ -60,10 +60,10 @@ def write(folder, sizes, values, dtype):
     reason="no .venv-flax: bash tests/flax_env.sh installs transformers 4 with its Flax",
 )
 def test_transformers_4_computes_the_trainers_logits_and_ids(tmp_path):
-    vocabulary = vocabularies.Vocabulary(str(MINI), 0)
+    vocabulary = vocabularies.RunVocabulary(str(MINI), 0)
     vocabulary.write(tmp_path / "tokenizer")
     (tmp_path / "texts.json").write_text(json.dumps(vocabularies.SAMPLE))
-    batch = fixed_batch(FAMILIES["t5_1_0"])
+    batch = verify.probe_batch(FAMILIES["t5_1_0"])
     np.savez(tmp_path / "batch.npz", **batch)
     for folder, (name, dtype) in FOLDERS.items():
         write(tmp_path / folder, FAMILIES[name], arrays(FAMILIES[name]), dtype)
@@ -82,8 +82,8 @@ def test_transformers_4_computes_the_trainers_logits_and_ids(tmp_path):
         weights = verify.rounded(tree(arrays(sizes)), dtype)
         ours = t5x_logits.trainer_logits(weights, sizes, batch)
         np.testing.assert_allclose(np.load(tmp_path / folder / "logits.npy"), ours, atol=1e-4)
-    trained = vocabulary.trained()
-    wanted = [[*trained.encode(text), trained.eos_id] for text in vocabularies.SAMPLE]
+    reference = vocabulary.reference_ids()
+    wanted = [[*reference.encode(text), reference.eos_id] for text in vocabularies.SAMPLE]
     fast, slow = json.loads((tmp_path / "ids.json").read_text())
     assert fast == wanted
     assert slow == wanted

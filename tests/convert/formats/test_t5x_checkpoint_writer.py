@@ -21,7 +21,7 @@ def write(folder):
 
 @pytest.mark.parametrize("block", [2**25, 40, 1])
 def test_what_was_written_is_read_whatever_the_chunks(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(t5x_checkpoint_writer, "_BLOCK", block)
+    monkeypatch.setattr("convert.t5x_params._BLOCK", block)
     write(tmp_path / "checkpoint_9")
     found = open_checkpoint(str(tmp_path / "checkpoint_9"))
     assert found.keys() == VALUES.keys()

@@ -27,7 +27,7 @@ def write_safetensors(folder, values, dtype="float32", **options):
     shapes = {name: value.shape for name, value in values.items()}
     with SafetensorsWriter(folder, shapes, dtype, **options) as out:
         for name in reversed(values):
-            out.write(name, values[name], turn=False)
+            out.write(name, values[name], transpose=False)
 
 
 def test_safetensors_reads_what_was_written(tmp_path):
@@ -42,7 +42,7 @@ def test_safetensors_reads_what_was_written(tmp_path):
 def test_turned_and_rounded(tmp_path):
     value = example()["a.weight"]
     with SafetensorsWriter(tmp_path, {"a": (5, 7)}, "bfloat16") as out:
-        out.write("a", value, turn=True)
+        out.write("a", value, transpose=True)
     found = safetensors.torch.load_file(tmp_path / "model.safetensors")["a"]
     wanted = value.T.astype(ml_dtypes.bfloat16).astype(np.float32)
     np.testing.assert_array_equal(found.float().numpy(), wanted)
@@ -69,7 +69,7 @@ def test_flax_reads_what_was_written(tmp_path, dtype, chunk):
     path = tmp_path / "flax_model.msgpack"
     with open_flax(path, {n: v.shape for n, v in values.items()}, dtype, chunk) as out:
         for name in reversed(values):
-            out.write(name, values[name], turn=False)
+            out.write(name, values[name], transpose=False)
     found = flax.serialization.msgpack_restore(path.read_bytes())
     assert list(found) == ["a", "b", "c"]
     for name, value in values.items():
@@ -83,7 +83,7 @@ def test_flax_bytes_are_those_of_flax(tmp_path):
     path = tmp_path / "flax_model.msgpack"
     with open_flax(path, {name: value.shape for name, value in values.items()}, "float32") as out:
         for name, value in values.items():
-            out.write(name, value, turn=False)
+            out.write(name, value, transpose=False)
     found = flax.serialization.msgpack_restore(path.read_bytes())
     again = flax.serialization.msgpack_restore(flax.serialization.msgpack_serialize(values))
     assert found.keys() == again.keys()
@@ -94,21 +94,21 @@ def test_flax_bytes_are_those_of_flax(tmp_path):
 def test_nothing_is_set_twice_left_unset_or_unplanned(tmp_path):
     value = np.zeros((2, 3), np.float32)
     with SafetensorsWriter(tmp_path, {"a": (2, 3)}, "float32") as out:
-        out.write("a", value, turn=False)
+        out.write("a", value, transpose=False)
         with pytest.raises(ValueError, match="a is set twice"):
-            out.write("a", value, turn=False)
+            out.write("a", value, transpose=False)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="still lacks b"):
         with SafetensorsWriter(tmp_path, {"a": (2, 3), "b": (1,)}, "float32") as out:
-            out.write("a", value, turn=False)
+            out.write("a", value, transpose=False)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="no place for c"):
         with SafetensorsWriter(tmp_path, {"a": (2, 3)}, "float32") as out:
-            out.write("c", value, turn=False)
+            out.write("c", value, transpose=False)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="not its planned size"):
         with SafetensorsWriter(tmp_path, {"a": (2, 4)}, "float32") as out:
-            out.write("a", value, turn=False)
+            out.write("a", value, transpose=False)
 
 
 @pytest.mark.parametrize("turn", [False, True])

@@ -9,8 +9,8 @@ import pytest
 from convert import to_hf, weight_map
 from convert.model_config import Sizes, hugging_face_config, model_type
 from convert.proof import t5x_logits, verify
-from convert.proof.probe_batch import fixed_batch
 from convert.proof.torch_logits import torch_logits
+from convert.to_hf import ConversionOptions
 from fakes.convert_fakes import FAMILIES, arrays, tree
 from t5x.checkpointing.layer_stacking import stack_layers
 from t5x.examples.t5 import network
@@ -47,14 +47,14 @@ def transformer_logits(sizes, values, batch):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_layer_by_layer_equals_the_whole_network(name):
     sizes = FAMILIES[name]
-    values, batch = arrays(sizes), fixed_batch(sizes)
+    values, batch = arrays(sizes), verify.probe_batch(sizes)
     ours = t5x_logits.trainer_logits(tree(values), sizes, batch)
     np.testing.assert_allclose(ours, transformer_logits(sizes, values, batch), rtol=1e-5, atol=1e-5)
 
 
 def write(folder, sizes, values, dtype="float32"):
     family = model_type(sizes)
-    job = to_hf.Job(sizes=sizes, out=folder, dtype=dtype, formats=("pytorch",))
+    job = ConversionOptions(sizes=sizes, out=folder, dtype=dtype, formats=("pytorch",))
     to_hf.write_weights(folder, tree(values), weight_map.tensors(sizes), job)
     (folder / "config.json").write_text(json.dumps(hugging_face_config(sizes, family)))
 
@@ -71,13 +71,13 @@ NETWORKS = FAMILIES | {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("streamed", [False, True])
-def test_transformers_computes_the_same_logits(tmp_path, name, streamed):
+@pytest.mark.parametrize("layerwise", [False, True])
+def test_transformers_computes_the_same_logits(tmp_path, name, layerwise):
     sizes = NETWORKS[name]
     values = arrays(sizes)
     write(tmp_path, sizes, values)
-    theirs = torch_logits(tmp_path, sizes, streamed)
-    ours = t5x_logits.trainer_logits(tree(values), sizes, fixed_batch(sizes))
+    theirs = torch_logits(tmp_path, sizes, verify.probe_batch(sizes), layerwise)
+    ours = t5x_logits.trainer_logits(tree(values), sizes, verify.probe_batch(sizes))
     assert verify.compare(ours, theirs) < 1e-4
     assert np.abs(ours).max() > 0.5
 
@@ -86,7 +86,8 @@ def test_bfloat16_is_proved_against_weights_rounded_alike(tmp_path):
     sizes = FAMILIES["t5_1_1"]
     values = arrays(sizes)
     write(tmp_path, sizes, values, "bfloat16")
-    batch, theirs = fixed_batch(sizes), torch_logits(tmp_path, sizes)
+    batch = verify.probe_batch(sizes)
+    theirs = torch_logits(tmp_path, sizes, batch)
     alike = t5x_logits.trainer_logits(verify.rounded(tree(values), "bfloat16"), sizes, batch)
     assert verify.compare(alike, theirs) < 1e-4
     with pytest.raises(ValueError, match="logits differ"):
@@ -107,9 +108,10 @@ def test_one_wrong_tensor_anywhere_is_found(tmp_path, source):
     values = arrays(sizes)
     write(tmp_path, sizes, values)
     values[source] = values[source][..., ::-1]
-    ours = t5x_logits.trainer_logits(tree(values), sizes, fixed_batch(sizes))
+    batch = verify.probe_batch(sizes)
+    ours = t5x_logits.trainer_logits(tree(values), sizes, batch)
     with pytest.raises(ValueError, match="logits differ"):
-        verify.compare(ours, torch_logits(tmp_path, sizes))
+        verify.compare(ours, torch_logits(tmp_path, sizes, batch))
 
 
 def test_a_model_is_large_by_all_its_parameters():
@@ -120,6 +122,6 @@ def test_a_model_is_large_by_all_its_parameters():
 
 
 def test_padding_of_the_inputs_is_part_of_the_batch():
-    batch = fixed_batch(FAMILIES["t5_1_1"])
+    batch = verify.probe_batch(FAMILIES["t5_1_1"])
     assert (batch["encoder_input_tokens"] == 0).any()
     assert (batch["decoder_target_tokens"] > 0).all()

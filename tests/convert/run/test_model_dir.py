@@ -15,16 +15,16 @@ def test_a_run_gives_its_whole_checkpoints(tmp_path):
     shutil.copytree(CHECKPOINT, tmp_path / "checkpoint_100")
     (tmp_path / "checkpoint_200.orbax-checkpoint-tmp-1").mkdir()
     (tmp_path / "checkpoint_300").mkdir()  # a save that was cut short
-    run = model_dir.find(str(tmp_path))
+    run = model_dir.open_run(str(tmp_path))
     assert list(run.checkpoints) == [25, 100]
-    assert model_dir.find(str(tmp_path / "checkpoint_100")).checkpoints == {
+    assert model_dir.open_run(str(tmp_path / "checkpoint_100")).checkpoints == {
         100: str(tmp_path / "checkpoint_100")
     }
 
 
 def test_gin_and_vocabulary_lie_beside_the_checkpoints(tmp_path):
     shutil.copytree(CHECKPOINT, tmp_path / "checkpoint_25")
-    run = model_dir.find(str(tmp_path / "checkpoint_25"))
+    run = model_dir.open_run(str(tmp_path / "checkpoint_25"))
     assert run.gin() is None
     assert run.vocabulary() is None
     (tmp_path / "operative_config.gin").write_text("B = 2")
@@ -37,13 +37,13 @@ def test_gin_and_vocabulary_lie_beside_the_checkpoints(tmp_path):
 
 def test_the_newest_run_is_the_one_that_saved_last(tmp_path):
     with pytest.raises(ValueError, match="No run under"):
-        model_dir.newest(tmp_path)
+        model_dir.newest_run(tmp_path)
     for age, name in enumerate(("new", "old")):
         folder = tmp_path / name / "checkpoint_25"
         shutil.copytree(CHECKPOINT, folder)
         os.utime(folder, (10**9 - age, 10**9 - age))
     shutil.copytree(CHECKPOINT, tmp_path / "new_hf" / "checkpoint_25")
-    assert model_dir.newest(tmp_path) == str(tmp_path / "new")
+    assert model_dir.newest_run(tmp_path) == str(tmp_path / "new")
 
 
 def test_the_script_runs_from_anywhere_and_fails_with_its_converter(tmp_path):

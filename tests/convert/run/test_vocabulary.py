@@ -3,25 +3,25 @@ import seqio
 
 from convert.run import vocabulary as vocabularies
 from convert.run.gin_reader import Bindings
-from convert.run.model_dir import Run
-from convert.run.vocabulary import Vocabulary
+from convert.run.model_dir import TrainedRun
+from convert.run.vocabulary import RunVocabulary
 from convert.tokenizer import assert_folder_has_same_ids
 from fakes.paths import ROOT
-from vocabulary import proto
+from vocabulary.sentencepiece_model import read_model, write_model
 
 MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
 BYTES = "models.EncoderDecoderModel.output_vocabulary = @seqio.ByteVocabulary()\n"
 
 
 def run(folder):
-    return Run(str(folder), {})
+    return TrainedRun(str(folder), {})
 
 
 def test_the_copy_beside_the_run_comes_first(tmp_path):
     gin = Bindings.read("seqio.SentencePieceVocabulary.sentencepiece_model_file = 'absent'")
     (tmp_path / "vocabulary.model").write_bytes(MINI.read_bytes())
-    found = vocabularies.find(run(tmp_path), gin)
-    assert found == Vocabulary(str(tmp_path / "vocabulary.model"), 0)
+    found = vocabularies.vocabulary_of(run(tmp_path), gin)
+    assert found == RunVocabulary(str(tmp_path / "vocabulary.model"), 0)
     assert found.size() == 2048
 
 
@@ -29,28 +29,28 @@ def test_a_relative_path_in_the_gin_is_looked_for(tmp_path):
     text = "FILE = '{}'\nseqio.SentencePieceVocabulary.sentencepiece_model_file = %FILE\n"
     gin = Bindings.read(text.format("ro_mini/ro_mini.model"))
     folders = [tmp_path, ROOT / "data"]
-    assert vocabularies.find(run(tmp_path), gin, folders=folders).path == str(MINI)
+    assert vocabularies.vocabulary_of(run(tmp_path), gin, folders=folders).path == str(MINI)
     with pytest.raises(ValueError, match=r"There is no vocabulary ro_mini/ro_mini\.model"):
-        vocabularies.find(run(tmp_path), gin, folders=[tmp_path])
+        vocabularies.vocabulary_of(run(tmp_path), gin, folders=[tmp_path])
 
 
 def test_bytes_need_no_file(tmp_path):
     gin = Bindings.read(BYTES + "seqio.ByteVocabulary.extra_ids = 125\n")
-    assert vocabularies.find(run(tmp_path), gin) == Vocabulary("bytes", 125)
-    assert vocabularies.find(run(tmp_path), None, "bytes") == Vocabulary("bytes", 100)
+    assert vocabularies.vocabulary_of(run(tmp_path), gin) == RunVocabulary("bytes", 125)
+    assert vocabularies.vocabulary_of(run(tmp_path), None, "bytes") == RunVocabulary("bytes", 100)
 
 
 def test_another_vocabulary_than_the_trained_one_is_refused(tmp_path):
     (tmp_path / "vocabulary.model").write_bytes(b"another")
     with pytest.raises(ValueError, match="is not the vocabulary that the run was trained with"):
-        vocabularies.find(run(tmp_path), None, str(MINI))
+        vocabularies.vocabulary_of(run(tmp_path), None, str(MINI))
 
 
 @pytest.mark.parametrize(
     ("rows", "fits"), [(2047, False), (2048, True), (2175, True), (2176, False)]
 )
 def test_the_embedding_may_be_rounded_up_and_nothing_more(rows, fits):
-    vocabulary = Vocabulary(str(MINI), 0)
+    vocabulary = RunVocabulary(str(MINI), 0)
     if fits:
         vocabulary.check(rows)
     else:
@@ -60,27 +60,27 @@ def test_the_embedding_may_be_rounded_up_and_nothing_more(rows, fits):
 
 def test_the_trained_vocabulary_is_seqios(tmp_path):
     outside = str(tmp_path / "outside.model")
-    model = proto.read_model(str(MINI))
+    model = read_model(str(MINI))
     del model.pieces[-100:]
-    proto.write_model(model, outside)
+    write_model(model, outside)
     for ours, theirs in (
-        (Vocabulary(str(MINI), 0), seqio.SentencePieceVocabulary(str(MINI))),
-        (Vocabulary(outside, 100), seqio.SentencePieceVocabulary(outside, extra_ids=100)),
-        (Vocabulary("bytes", 125), seqio.ByteVocabulary(extra_ids=125)),
+        (RunVocabulary(str(MINI), 0), seqio.SentencePieceVocabulary(str(MINI))),
+        (RunVocabulary(outside, 100), seqio.SentencePieceVocabulary(outside, extra_ids=100)),
+        (RunVocabulary("bytes", 125), seqio.ByteVocabulary(extra_ids=125)),
     ):
-        trained = ours.trained()
+        trained = ours.reference_ids()
         for name in ("vocab_size", "extra_ids", "eos_id", "unk_id"):
             assert getattr(trained, name) == getattr(theirs, name)
         assert trained.ids == {text: theirs.encode(text) for text in trained.ids}
 
 
-@pytest.mark.parametrize("vocabulary", [Vocabulary(str(MINI), 0), Vocabulary("bytes", 125)])
+@pytest.mark.parametrize("vocabulary", [RunVocabulary(str(MINI), 0), RunVocabulary("bytes", 125)])
 def test_the_written_tokenizer_is_proved_on_a_sample(tmp_path, vocabulary):
     vocabulary.write(tmp_path)
-    assert_folder_has_same_ids(vocabulary.trained(), tmp_path)
+    assert_folder_has_same_ids(vocabulary.reference_ids(), tmp_path)
 
 
 def test_a_tokenizer_of_another_vocabulary_is_found(tmp_path):
-    Vocabulary("bytes", 100).write(tmp_path)
+    RunVocabulary("bytes", 100).write(tmp_path)
     with pytest.raises(ValueError, match="extra_id"):
-        assert_folder_has_same_ids(Vocabulary("bytes", 125).trained(), tmp_path)
+        assert_folder_has_same_ids(RunVocabulary("bytes", 125).reference_ids(), tmp_path)

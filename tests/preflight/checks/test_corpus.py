@@ -15,7 +15,7 @@ from preflight.run_context import is_local
 from tasks import corpora, pairs
 from tasks.rows import Rows
 from tasks.sources import CorpusSource
-from vocabulary import proto
+from vocabulary.sentencepiece_model import read_model, write_model
 
 MODEL = "data/ro_mini/ro_mini.model"
 ALL = (
@@ -209,9 +209,9 @@ def vocabulary_row(path, vocab_size=2048, offline=False, **task_changes):
 
 
 def test_a_vocabulary_without_sentinels_at_its_end_is_found(tmp_path, task):
-    model = proto.read_model(MODEL)
+    model = read_model(MODEL)
     model.pieces.add(piece="▁extra", score=-20.0)
-    proto.write_model(model, str(tmp_path / "spoiled.model"))
+    write_model(model, str(tmp_path / "spoiled.model"))
     settings = task(CorpusSource(folder(tmp_path, ROMANIAN)), str(tmp_path / "spoiled.model"))
     row = vocabulary_row(tmp_path / "spoiled.model", 2176, **settings)
     assert row.verdict == FAILS
@@ -236,9 +236,9 @@ def test_a_vocabulary_that_is_missing_is_the_fault_of_one_check(tmp_path, task):
 
 def test_task_and_model_must_share_a_vocabulary(tmp_path):
     copy = tmp_path / "copy.model"
-    model = proto.read_model(MODEL)
+    model = read_model(MODEL)
     model.pieces[-101].score -= 1
-    proto.write_model(model, str(copy))
+    write_model(model, str(copy))
     row = vocabulary_row(copy)
     assert row.verdict == FAILS
     assert "bind both to the same vocabulary" in f"{row.figure} {row.to_set}"

@@ -1,0 +1,179 @@
+"""A SentencePiece model as a protobuf: find it, read it, edit its pieces, write it.
+
+SentencePiece assigns user-defined symbols the lowest free ids, but T5's span corruption counts
+sentinels down from the highest id. So the model is trained without sentinels, and they are
+appended to its protobuf afterwards:
+
+    model = read_model("plain.model")          # <pad> </s> <unk> ▁de ▁și ...
+    append_sentinels(model)                    # ... ▁<extra_id_99> ... ▁<extra_id_0>
+    write_model(model, "ro.model")
+
+A sentinel's piece starts with ▁, which marks the start of a word, as in mT5's own model and in the
+sentinels that seqio adds. "Ana are <extra_id_0> mere" is then ▁Ana ▁are ▁<extra_id_0> ▁mere, as in
+the training examples of span corruption. Without the mark, SentencePiece would put a lone ▁ before
+every sentinel, which no training example has.
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import fsspec
+import sentencepiece
+from google.protobuf.message import DecodeError
+from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # no stub
+
+SentencePiece = ModelProto.SentencePiece
+# For each id of a new model the ids of the old one from whose mean its embedding starts.
+Sources = Sequence[tuple[int, ...]]
+
+NUM_SENTINELS = 100
+# Embeddings have a multiple of 128 rows, which accelerators and model parallelism ask for.
+SIZE_MULTIPLE = 128
+WORD_START = "▁"
+_SENTINEL = re.compile(r"▁?<extra_id_(\d+)>")
+
+
+def round_up(size: int) -> int:
+    """Return the next multiple of `SIZE_MULTIPLE`."""
+    return -(-size // SIZE_MULTIPLE) * SIZE_MULTIPLE
+
+
+def read_model(path: str) -> ModelProto:
+    """Read a SentencePiece model from a local path, `gs://` or `http(s)://`.
+
+    Raises ValueError if the file is missing, empty or not a SentencePiece model.
+    """
+    try:
+        with fsspec.open(str(path), "rb") as file:
+            content = file.read()
+    except (OSError, ImportError) as error:
+        raise ValueError(f"the vocabulary {path} cannot be read: {error}") from error
+    try:
+        model = ModelProto.FromString(content)
+    except DecodeError:
+        model = ModelProto()
+    if not model.pieces:
+        raise ValueError(
+            f"{path} ({len(content):,} bytes) is no SentencePiece model: "
+            "make one with python -m vocabulary.train"
+        )
+    return model
+
+
+def find_model(path: str) -> str:
+    """Return the SentencePiece file of a path: itself, or the one in a folder or hub repository.
+
+    A converted folder has a `spiece.model`, a run a `vocabulary.model`. Raises ValueError if there
+    is none.
+    """
+    if os.path.isdir(path):
+        for name in ("spiece.model", "vocabulary.model"):
+            if os.path.exists(os.path.join(path, name)):
+                return os.path.join(path, name)
+        raise ValueError(f"the folder {path} holds neither spiece.model nor vocabulary.model")
+    if os.path.exists(path) or "://" in path or path.endswith(".model"):
+        return path
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        return hf_hub_download(path, "spiece.model")
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(
+            f"{path} is neither a file, nor a folder, nor a hub model with spiece.model: {reason}"
+        ) from error
+
+
+def write_model(model: ModelProto, path: str) -> None:
+    """Write `path` and, beside it, the `.vocab` listing of pieces and scores, each atomically."""
+    listing = "".join(f"{piece.piece}\t{piece.score:g}\n" for piece in model.pieces)
+    _replace(path, model.SerializeToString(deterministic=True))
+    _replace(os.path.splitext(path)[0] + ".vocab", listing.encode())
+
+
+def _replace(path: str, content: bytes) -> None:
+    folder = os.path.dirname(os.path.abspath(path))
+    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+        file.write(content)
+    os.chmod(file.name, 0o644)
+    os.replace(file.name, path)
+
+
+def processor(model: ModelProto) -> sentencepiece.SentencePieceProcessor:
+    """Return an encoder for the model."""
+    return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+
+
+def sentinel_number(piece: str) -> int | None:
+    """Return the N of `<extra_id_N>` or `▁<extra_id_N>`, or None for every other piece."""
+    match = _SENTINEL.fullmatch(piece)
+    return int(match[1]) if match else None
+
+
+def sentinel_ids(model: ModelProto) -> dict[int, int]:
+    """Return the piece id of each sentinel number in the model."""
+    numbers = ((i, sentinel_number(piece.piece)) for i, piece in enumerate(model.pieces))
+    return {number: i for i, number in numbers if number is not None}
+
+
+def append_sentinels(
+    model: ModelProto, count: int = NUM_SENTINELS, prefix: str = WORD_START
+) -> None:
+    """Append `<extra_id_{count-1}> ... <extra_id_0>` in place; the last has the highest id.
+
+    They are user-defined pieces, which SentencePiece never splits.
+    """
+    if sentinel_ids(model):
+        raise ValueError("the model holds sentinels already; a second set would shadow the first")
+    for number in reversed(range(count)):
+        model.pieces.add(
+            piece=f"{prefix}<extra_id_{number}>", score=0.0, type=SentencePiece.USER_DEFINED
+        )
+    model.trainer_spec.vocab_size = len(model.pieces)
+
+
+def rebuild(
+    model: ModelProto,
+    kept: Iterable[int],
+    added: Iterable[tuple[Any, Sequence[int]]],
+    extra_ids: int,
+) -> tuple[ModelProto, Sources]:
+    """Return a new model of kept pieces, added pieces and sentinels, and the sources of its ids.
+
+    Args:
+      model: the old model; it is not changed.
+      kept: ids of the pieces to keep, without sentinels.
+      added: new pieces, each with the old ids that it replaces.
+      extra_ids: 100 if seqio added the sentinels behind the old model, else 0.
+
+    Raises ValueError if the old model has no sentinels and `extra_ids` adds none.
+    """
+    added = list(added)
+    new = ModelProto()
+    new.CopyFrom(model)
+    del new.pieces[:]
+    kept = list(kept)
+    new.pieces.extend([*(model.pieces[i] for i in kept), *(piece for piece, _ in added)])
+    append_sentinels(new)
+    kept_sentinels = _sentinels_inside_or_behind(model, extra_ids)
+    return new, [
+        *((i,) for i in kept),
+        *(tuple(ids) for _, ids in added),
+        *((i,) for i in kept_sentinels),
+    ]
+
+
+def _sentinels_inside_or_behind(model: ModelProto, extra_ids: int) -> list[int]:
+    total = len(model.pieces) + extra_ids
+    ids = {number: total - 1 - number for number in range(extra_ids)} | sentinel_ids(model)
+    absent = [number for number in range(NUM_SENTINELS) if number not in ids]
+    if absent:
+        raise ValueError(
+            f"the model holds no <extra_id_{absent[0]}>: set --extra_ids {NUM_SENTINELS} if "
+            "seqio adds the sentinels behind it"
+        )
+    return [ids[number] for number in reversed(range(NUM_SENTINELS))]
