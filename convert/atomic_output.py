@@ -64,8 +64,7 @@ def check_disk_space(folder: Path, needed: int) -> None:
 def staged(folder: Path) -> Iterator[Path]:
     """Yield a temporary sibling that replaces `folder` if the block ends without an error.
 
-    Raises:
-      ValueError: if `folder` cannot be replaced, or the disk is full.
+    Raises ValueError if `folder` cannot be replaced, or the disk is full.
     """
     check_replaceable(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from convert.proof.torch_logits import load_torch
 
@@ -19,11 +19,7 @@ MASK = "<extra_id_0>"
 
 
 def last_converted(folder: Path) -> Path:
-    """Return the folder itself, or its `checkpoint_<step>` of the highest step.
-
-    Raises:
-      ValueError: if neither holds a model.
-    """
+    """Return the folder or its last `checkpoint_<step>`; raise ValueError if there is no model."""
     if (folder / "config.json").is_file():
         return folder
     steps = {}
@@ -45,7 +41,7 @@ class MaskFiller:
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         self._model = load_torch(folder)
         names = [f"<extra_id_{number}>" for number in range(100)]
-        self._masks = self._tokenizer.convert_tokens_to_ids(names)
+        self._masks = cast(list[int], self._tokenizer.convert_tokens_to_ids(names))
 
     def fill(self, sentence: str, tokens: int = 10) -> str:
         """Return the model's text for the sentence's mask, at most `tokens` long."""

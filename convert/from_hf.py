@@ -35,8 +35,7 @@ _FILES = (
 def parameters(model: HfCheckpoint, sizes: Sizes) -> dict[str, LazyArray]:
     """Return a model's tensors under T5X's paths, float32 in T5X's order, each read on request.
 
-    Raises:
-      ValueError: if tensors are missing, superfluous or of another shape.
+    Raises ValueError if tensors are missing, superfluous or of another shape.
     """
     arrays = dict(model.arrays)
     if sizes.tied:
@@ -66,11 +65,7 @@ def _check_equal(path: str, wanted: dict[str, LazyArray]) -> None:
 
 
 def _write(folder: Path, run_folder: Path, step: int) -> Sizes:
-    """Write a run from a Hugging Face folder; return its network.
-
-    Raises:
-      ValueError: for another kind of model or damaged weights.
-    """
+    """Write a run from a Hugging Face folder, without verifying its logits; return its network."""
     model = HfCheckpoint.open(folder)
     sizes = sizes_of_hugging_face(model.config)
     sizes = dataclasses.replace(sizes, logits_via_embedding=model.tied())
@@ -95,9 +90,8 @@ def write_checkpoint(
     With `isolate` PyTorch, which reads a .bin, runs in a process that ends before the verification
     starts (and see `convert.proof.verify.verify`).
 
-    Raises:
-      ValueError: for another kind of model, damaged weights, a folder with a run already, logits
-        that differ, or a full disk; nothing is left then.
+    Raises ValueError for another kind of model, damaged weights, a folder with a run already,
+    logits that differ, or a full disk; nothing is left then.
     """
     with staged_run(run_folder) as temporary:
         sizes = call_isolated(isolate, _write, folder, temporary, step)

@@ -14,8 +14,7 @@ def upload(folder: Path, name: str, private: bool = False) -> str:
     The hub is HF_ENDPOINT's or the public one, the token HF_TOKEN or the saved login. `private`
     hides a new repository.
 
-    Raises:
-      ValueError: without a token, without the right to write, or if the hub cannot be reached.
+    Raises ValueError without a token, without the right to write, or if the hub cannot be reached.
     """
     from huggingface_hub import HfApi, get_token
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError

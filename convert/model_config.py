@@ -23,6 +23,17 @@ _DIMENSIONS = {
     "H": ("num_heads",),
     "R": ("relative_attention_num_buckets",),
 }
+# Our fields and transformers' names of them.
+_FIELDS = {
+    "vocab_size": "vocab_size",
+    "emb_dim": "d_model",
+    "head_dim": "d_kv",
+    "mlp_dim": "d_ff",
+    "num_encoder_layers": "num_layers",
+    "num_decoder_layers": "num_decoder_layers",
+    "num_heads": "num_heads",
+}
+_SAME_FIELDS = ["relative_attention_num_buckets", "relative_attention_max_distance", "dropout_rate"]
 MODEL_TYPES = {
     "t5": "T5ForConditionalGeneration",
     "mt5": "MT5ForConditionalGeneration",
@@ -62,10 +73,9 @@ class Sizes:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "Sizes":
-        """Return the sizes in T5Config's fields; others (dtype, …) are ignored.
+        """Return the sizes among T5Config's fields; ignore others (dtype, …).
 
-        Raises:
-          ValueError: if vocab_size is missing or a size is not an integer.
+        Raises ValueError if vocab_size is missing or a size is not an integer.
         """
         known = {field.name for field in dataclasses.fields(cls)}
         if "vocab_size" not in fields:
@@ -122,11 +132,7 @@ def model_type(sizes: Sizes) -> str:
 
 
 def hugging_face_config(sizes: Sizes, family: str) -> dict[str, Any]:
-    """Return config.json, without the dtype of the weights.
-
-    Raises:
-      ValueError: if the family has no such network.
-    """
+    """Return config.json without a dtype; raise ValueError if the family has no such network."""
     if (family == "umt5") != sizes.own_relative_bias or (family == "mt5" and sizes.tied):
         own = "a bias table in each layer" if sizes.own_relative_bias else "one bias table a stack"
         raise ValueError(
@@ -136,17 +142,9 @@ def hugging_face_config(sizes: Sizes, family: str) -> dict[str, Any]:
     return {
         "architectures": [MODEL_TYPES[family]],
         "model_type": family,
-        "vocab_size": sizes.vocab_size,
-        "d_model": sizes.emb_dim,
-        "d_kv": sizes.head_dim,
-        "d_ff": sizes.mlp_dim,
-        "num_layers": sizes.num_encoder_layers,
-        "num_decoder_layers": sizes.num_decoder_layers,
-        "num_heads": sizes.num_heads,
+        **{theirs: getattr(sizes, ours) for ours, theirs in _FIELDS.items()},
+        **{name: getattr(sizes, name) for name in _SAME_FIELDS},
         "feed_forward_proj": sizes.feed_forward(),
-        "relative_attention_num_buckets": sizes.relative_attention_num_buckets,
-        "relative_attention_max_distance": sizes.relative_attention_max_distance,
-        "dropout_rate": sizes.dropout_rate,
         "layer_norm_epsilon": 1e-06,
         "initializer_factor": 1.0,
         "is_encoder_decoder": True,
@@ -157,30 +155,18 @@ def hugging_face_config(sizes: Sizes, family: str) -> dict[str, Any]:
 
 
 def sizes_of_hugging_face(config: Mapping[str, Any]) -> Sizes:
-    """Return the sizes of a published T5, mT5, ByT5 or umT5, from its config.json.
-
-    Raises:
-      ValueError: for another kind of model.
-    """
+    """Return the sizes in a config.json; raise ValueError unless it is of a T5, mT5 or umT5."""
     family = config.get("model_type")
     if family not in MODEL_TYPES:
         raise ValueError(f"model_type {family!r} is not one of {sorted(MODEL_TYPES)}.")
     words = config.get("feed_forward_proj", "relu" if family == "t5" else "gated-gelu").split("-")
     activation = {"gelu_new": "gelu"}.get(words[-1], words[-1])
-    fields = {
-        "vocab_size": config["vocab_size"],
-        "emb_dim": config["d_model"],
-        "num_heads": config["num_heads"],
-        "num_encoder_layers": config["num_layers"],
-        "num_decoder_layers": config.get("num_decoder_layers") or config["num_layers"],
-        "head_dim": config["d_kv"],
-        "mlp_dim": config["d_ff"],
-        "mlp_activations": (activation, "linear") if words[0] == "gated" else (activation,),
-        "dropout_rate": config.get("dropout_rate", 0.1),
-        "logits_via_embedding": config.get("tie_word_embeddings", True),
-        "own_relative_bias": family == "umt5",
-    }
-    for name in ("relative_attention_num_buckets", "relative_attention_max_distance"):
-        if name in config:
-            fields[name] = config[name]
-    return Sizes(**fields)
+    decoder = config.get("num_decoder_layers") or config["num_layers"]
+    config = {**config, "num_decoder_layers": decoder}
+    return Sizes(
+        **{ours: config[theirs] for ours, theirs in _FIELDS.items()},
+        **{name: config[name] for name in _SAME_FIELDS if name in config},
+        mlp_activations=(activation, "linear") if words[0] == "gated" else (activation,),
+        logits_via_embedding=config.get("tie_word_embeddings", True),
+        own_relative_bias=family == "umt5",
+    )

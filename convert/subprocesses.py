@@ -47,10 +47,8 @@ def answer(call: BinaryIO, result: BinaryIO) -> None:
 def call_isolated(isolate: bool, function: Callable, *args) -> Any:
     """Return `function(*args)`; with `isolate`, computed in a process of its own.
 
-    Raises:
-      ValueError, OSError: as the function does.
-      ChildProcessError: the process ended without a result, after printing why unless it was
-        killed.
+    Raises ValueError and OSError as the function does, and ChildProcessError if the process ended
+    without a result, after printing why unless it was killed.
     """
     if not isolate:
         return function(*args)

@@ -34,11 +34,7 @@ def open_tree(paths: list[str]) -> Tree:
 
 
 def parameters(checkpoint: Tree) -> dict[str, LazyArray]:
-    """Return a checkpoint's parameters, named without `target/`, and no optimizer state.
-
-    Raises:
-      ValueError: if there are none.
-    """
+    """Return the parameters, named without `target/`; raise ValueError if there are none."""
     found = {
         name.removeprefix("target/"): array
         for name, array in checkpoint.items()
@@ -112,11 +108,7 @@ def _mean(arrays: list[LazyArray]) -> LazyArray:
 
 
 def average(trees: list[dict[str, LazyArray]]) -> Tree:
-    """Return the mean, summed in float32, of several checkpoints of one run.
-
-    Raises:
-      ValueError: if they hold different tensors.
-    """
+    """Return the mean, summed in float32; raise ValueError if the trees' tensors differ."""
     first, *others = trees
     if not others:
         return first
@@ -134,8 +126,7 @@ def average(trees: list[dict[str, LazyArray]]) -> Tree:
 def check_network(tree: Tree, sizes: Sizes) -> Sizes:
     """Return `sizes` with own_relative_bias as the tree has it (umT5: a table in each layer).
 
-    Raises:
-      ValueError: if the tree is not exactly this network.
+    Raises ValueError if the tree is not exactly this network.
     """
     own_bias = any(_OWN_BIAS.search(name) for name in tree)
     sizes = dataclasses.replace(sizes, own_relative_bias=own_bias)

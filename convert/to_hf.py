@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,8 @@ from convert.model_config import GENERATION_CONFIG, Sizes, hugging_face_config, 
 from convert.proof.verify import verify
 from convert.run.loss_curve import event_files, loss_curve
 from convert.run.model_dir import TrainedRun
-from convert.run.vocabulary import RunVocabulary
+from convert.run.vocabulary import check_size
+from convert.tokenizer import TrainedVocabulary
 
 FORMATS = ("pytorch", "flax")
 
@@ -57,7 +57,7 @@ class ConversionOptions:
 
     sizes: Sizes
     out: Path
-    vocabulary: RunVocabulary | None = None
+    vocabulary: TrainedVocabulary | None = None
     family: str | None = None
     dtype: str = "float32"
     formats: tuple[str, ...] = FORMATS
@@ -76,8 +76,7 @@ def write_weights(
 ) -> None:
     """Write each tensor of the tree into the files of `options.formats`, reading it once.
 
-    Raises:
-      ValueError: for NaN, an array that cannot be read, or a full disk.
+    Raises ValueError for NaN, an array that cannot be read, or a full disk.
     """
     by_source = {tensor.source: tensor for tensor in wanted}
     with contextlib.ExitStack() as files:
@@ -148,8 +147,7 @@ def _folder(steps: list[int], options: ConversionOptions) -> Path:
 def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -> Path:
     """Convert one checkpoint, or the mean of several, into `options.out/checkpoint_<last step>…`.
 
-    Raises:
-      ValueError: one sentence for whatever is wrong; nothing that looks complete is left behind.
+    Raises ValueError, one sentence, for any error; nothing that looks complete is left behind.
     """
     folder, request = _folder(steps, options), _request(run, steps, options)
     paths = [run.checkpoints[step] for step in steps]
@@ -162,7 +160,7 @@ def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -
     config = hugging_face_config(sizes, family)
     wanted = weight_map.tensors(sizes)
     if options.vocabulary:
-        options.vocabulary.check(sizes.vocab_size)
+        check_size(options.vocabulary, sizes.vocab_size)
     parameters = sum(math.prod(tensor.shape) for tensor in wanted)
     needed = parameters * DTYPES[options.dtype].itemsize * len(options.formats)
     check_replaceable(folder)
@@ -175,23 +173,16 @@ def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -
             options.vocabulary.write(temporary)
         proof = None
         if options.verify:
-            reference = options.vocabulary.reference_ids() if options.vocabulary else None
-            isolate = options.isolate
-            proof = verify(temporary, paths, sizes, options.dtype, reference, isolate)
+            given = (options.dtype, options.vocabulary, options.isolate)
+            proof = verify(temporary, paths, sizes, *given)
         record = request | {"family": family, "parameters": parameters, "proof": proof}
         _write_card(temporary, run, record, sizes)
         write_record(temporary, record)
     return folder
 
 
-def convert(
-    run: TrainedRun, options: ConversionOptions, say: Callable[[str], None] = print
-) -> list[Path]:
-    """Convert every checkpoint of a run that is not converted yet (or their mean).
-
-    Raises:
-      ValueError: see `convert_one`.
-    """
+def convert(run: TrainedRun, options: ConversionOptions) -> list[Path]:
+    """Convert every checkpoint of a run that is not converted yet, or the mean of the last ones."""
     steps = sorted(run.checkpoints)
     if options.average > len(steps):
         raise ValueError(
@@ -205,9 +196,9 @@ def convert(
     for group in groups:
         folder = _folder(group, options)
         if _is_done(folder, _request(run, group, options), options.verify):
-            say(f"{folder} is done.")
+            print(f"{folder} is done.")
         else:
-            say(f"{' + '.join(f'checkpoint_{step}' for step in group)} -> {folder}")
+            print(f"{' + '.join(f'checkpoint_{step}' for step in group)} -> {folder}")
             convert_one(run, group, options)
         folders.append(folder)
     return folders

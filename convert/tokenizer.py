@@ -16,6 +16,7 @@ transformers 4. The files avoid three pitfalls:
 - `ByT5Tokenizer` counts its sentinels upwards from 259, seqio downwards from the highest id.
 """
 
+import functools
 import json
 import os
 import re
@@ -27,33 +28,78 @@ from typing import Any, NamedTuple
 NUM_SENTINELS = 100
 NUM_SPECIAL = 3  # pad, eos, unk
 NUM_BYTE_IDS = NUM_SPECIAL + 256
-UNLIMITED = 10**30  # transformers' own figure for a tokenizer without a longest input
-SENTINEL_IN_TEXT = re.compile(r"(<extra_id_\d+>)")
+_SENTINEL_IN_TEXT = re.compile(r"(<extra_id_\d+>)")
 _SENTINEL = re.compile(r"▁?(<extra_id_\d+>)")
 
 
-class ReferenceIds(NamedTuple):
-    """The trainer's vocabulary in plain data, as far as `assert_same_ids` needs it.
+SAMPLE = (
+    "Ana are mere, iar țăranii și-au strâns grânele înainte de furtună.",
+    "Copiii se joacă <extra_id_0> în curtea <extra_id_1> școlii .",
+    "<extra_id_99> a fost odată <extra_id_42>",
+    "The quick brown fox jumps over 13 lazy dogs, doesn't it?",
+    "Ştiinţa cu sedile; «ghilimele» „românești” – și 3,14 lei/m².",
+    "Привет, мир! 你好，世界。 こんにちは 🙂",
+    "  două  spații,\tun tab și\no linie nouă  ",
+    "",
+)
+BYTES = "bytes"
 
-    `ids` are those of each of `texts` and of the parts between its sentinels, without eos.
+
+class TrainedVocabulary(NamedTuple):
+    """A SentencePiece model (a local path), or `BYTES`, and the ids that seqio adds behind it.
+
+    It encodes as seqio's vocabulary, but without TensorFlow, for which seqio needs 300 MB.
     """
 
-    vocab_size: int
+    path: str
     extra_ids: int
-    eos_id: int
-    unk_id: int
-    is_bytes: bool
-    texts: tuple[str, ...]
-    ids: dict[str, list[int]]
+    eos_id: int = 1
+    unk_id: int = 2
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether the ids are bytes (ByT5)."""
+        return self.path == BYTES
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, sentinels included."""
+        if self.is_bytes:
+            return NUM_BYTE_IDS + self.extra_ids
+        return len(load_sentencepiece(self.path, self.extra_ids))
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, as seqio's vocabulary does."""
-        return self.ids[text]
+        """Return the ids of a text, without eos."""
+        if self.is_bytes:
+            return [NUM_SPECIAL + byte for byte in text.encode()]
+        return load_sentencepiece(self.path, self.extra_ids).encode(text)
+
+    def write(self, folder: Path) -> None:
+        """Write the Hugging Face tokenizer's files."""
+        if self.is_bytes:
+            write_byte_tokenizer(str(folder), extra_ids=self.extra_ids)
+        else:
+            write_tokenizer(self.path, str(folder), extra_ids=self.extra_ids)
 
 
-def write_tokenizer(
-    sentencepiece_path: str, folder: str, *, extra_ids: int = 0, model_max_length: int = UNLIMITED
-) -> None:
+@functools.cache
+def load_sentencepiece(path: str, extra_ids: int = 0):
+    """Return SentencePiece's encoder with seqio's sentinels, or raise ValueError."""
+    import sentencepiece
+    from google.protobuf.message import DecodeError
+    from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
+
+    try:
+        model = ModelProto.FromString(Path(path).read_bytes())
+        kind = ModelProto.SentencePiece.USER_DEFINED
+        for number in reversed(range(extra_ids)):
+            model.pieces.add(piece=f"▁<extra_id_{number}>", score=0.0, type=kind)
+        return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+    except (OSError, RuntimeError, DecodeError) as error:
+        raise ValueError(f"{path} is not a SentencePiece model: {error}") from error
+
+
+def write_tokenizer(sentencepiece_path: str, folder: str, *, extra_ids: int = 0) -> None:
     """Write tokenizer.json, tokenizer_config.json, special_tokens_map.json and spiece.model.
 
     Args:
@@ -61,7 +107,6 @@ def write_tokenizer(
       folder: created if it does not exist.
       extra_ids: as given to `seqio.SentencePieceVocabulary`: 0 if the sentinels are pieces of the
         model (ours and mT5's), 100 if seqio adds them (T5's own).
-      model_max_length: where transformers truncates on request; T5 itself has no limit.
 
     Raises ValueError for a model that is not unigram, or whose pad, eos and unk are not 0, 1, 2.
     """
@@ -79,17 +124,14 @@ def write_tokenizer(
     sentinels = _sentinels(name for name, _ in pieces)
     added = _added_tokens(model, sentinels)
     _build(model, pieces, added).save(os.path.join(folder, "tokenizer.json"))
-    special = _special_tokens(model, sentinels)
     config: dict[str, Any] = {"tokenizer_class": "T5Tokenizer", "extra_ids": extra_ids}
     if model.trainer_spec.byte_fallback:
         config = {"tokenizer_class": "PreTrainedTokenizerFast"}
     config |= {"legacy": False, "sp_model_kwargs": {}}
-    _write_configs(folder, config, special, added, model_max_length)
+    _write_configs(folder, config, added, sentinels)
 
 
-def write_byte_tokenizer(
-    folder: str, *, extra_ids: int = NUM_SENTINELS, model_max_length: int = UNLIMITED
-) -> None:
+def write_byte_tokenizer(folder: str, *, extra_ids: int = NUM_SENTINELS) -> None:
     """Write the files of a `ByT5Tokenizer` that agrees with `seqio.ByteVocabulary(extra_ids)`.
 
     Bytes are ids 3 to 258; `<extra_id_0>` is the highest id, 258 + extra_ids, as span corruption
@@ -101,10 +143,8 @@ def write_byte_tokenizer(
     sentinels = {f"<extra_id_{n}>": last - n for n in reversed(range(extra_ids))}
     named = {"<pad>": 0, "</s>": 1, "<unk>": 2}
     added = [(i, _added_token(name)) for name, i in (named | sentinels).items()]
-    special: dict[str, Any] = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    special["additional_special_tokens"] = list(sentinels)
     config = {"tokenizer_class": "ByT5Tokenizer", "extra_ids": extra_ids}
-    _write_configs(folder, config, special, added, model_max_length)
+    _write_configs(folder, config, added, sentinels)
 
 
 def assert_same_ids(vocabulary, tokenizer, texts: Iterable[str]) -> int:
@@ -113,42 +153,38 @@ def assert_same_ids(vocabulary, tokenizer, texts: Iterable[str]) -> int:
     A tie is no difference: "...." is "..." and "." in either order, with the same score, and the
     last bit of a float decides. SentencePiece's own Python and TensorFlow encoders differ there.
 
-    Args:
-      vocabulary: a seqio vocabulary, sentinels included in its `vocab_size`, or `ReferenceIds`.
-      tokenizer: a transformers tokenizer; it must end every text in eos, as the trainer does.
-      texts: any strings; sentinels in them count if they are between spaces.
+    `vocabulary` is a `TrainedVocabulary` or seqio's, sentinels included in its `vocab_size`. The
+    `tokenizer` is one of transformers; it must end every text in eos, as the trainer does.
+    Sentinels in `texts` count if they are between spaces.
     """
     highest = vocabulary.vocab_size - 1
     numbers = range(vocabulary.extra_ids) if _is_bytes(vocabulary) else range(NUM_SENTINELS)
-    for number in numbers:
-        found = tokenizer.convert_tokens_to_ids(f"<extra_id_{number}>")
-        if found != highest - number:
+    sentinels = {f"<extra_id_{number}>": highest - number for number in numbers}
+    special = {"pad": 0, "eos": vocabulary.eos_id, "unk": vocabulary.unk_id}
+    ids = {name: tokenizer.convert_tokens_to_ids(name) for name in sentinels}
+    ids |= {name: getattr(tokenizer, f"{name}_token_id") for name in special}
+    for name, wanted in (sentinels | special).items():
+        if ids[name] != wanted:
             raise ValueError(
-                f"<extra_id_{number}> is {found} in the Hugging Face tokenizer and "
-                f"{highest - number} in the trainer's vocabulary"
-            )
-    for name, wanted in (("pad", 0), ("eos", vocabulary.eos_id), ("unk", vocabulary.unk_id)):
-        found = getattr(tokenizer, f"{name}_token_id")
-        if found != wanted:
-            raise ValueError(
-                f"{name} is {found} in the Hugging Face tokenizer and {wanted} in the trainer's"
+                f"{name} is {ids[name]} in the Hugging Face tokenizer and {wanted} in the "
+                "trainer's vocabulary"
             )
     ties = 0
     for text in texts:
-        wanted = [*_encode(vocabulary, text), vocabulary.eos_id]
+        expected = [*_encode(vocabulary, text), vocabulary.eos_id]
         found = list(tokenizer(text).input_ids)
-        if found != wanted:
-            if not is_tie(wanted, found, tokenizer.convert_ids_to_tokens):
-                raise ValueError(_difference(text, wanted, found, tokenizer))
+        if found != expected:
+            if not is_tie(expected, found, tokenizer.convert_ids_to_tokens):
+                raise ValueError(_difference(text, expected, found, tokenizer))
             ties += 1
     return ties
 
 
-def assert_folder_has_same_ids(reference: ReferenceIds, folder: Path) -> None:
-    """Raise ValueError at the first text or sentinel whose ids a folder's tokenizer changes."""
+def assert_folder_has_same_ids(vocabulary: TrainedVocabulary, folder: Path) -> None:
+    """Raise ValueError at the first sentinel or `SAMPLE` text whose ids the folder changes."""
     from transformers import AutoTokenizer
 
-    assert_same_ids(reference, AutoTokenizer.from_pretrained(folder), reference.texts)
+    assert_same_ids(vocabulary, AutoTokenizer.from_pretrained(folder), SAMPLE)
 
 
 def is_tie(a: list[int], b: list[int], names: Callable[[list[int]], list[str]]) -> bool:
@@ -161,7 +197,7 @@ def _encode(vocabulary, text: str) -> list[int]:
     if not _is_bytes(vocabulary):
         return list(vocabulary.encode(text))
     ids: list[int] = []
-    for part in SENTINEL_IN_TEXT.split(text):
+    for part in _SENTINEL_IN_TEXT.split(text):
         match = re.fullmatch(r"<extra_id_(\d+)>", part)
         if match and int(match[1]) < vocabulary.extra_ids:
             ids.append(vocabulary.vocab_size - 1 - int(match[1]))
@@ -206,12 +242,6 @@ def _sentinels(names: Iterable[str]) -> dict[str, int]:
     """Return sentinel names to ids, `<extra_id_0>` first."""
     found = {name: i for i, name in enumerate(names) if _SENTINEL.fullmatch(name)}
     return dict(sorted(found.items(), key=lambda item: -item[1]))
-
-
-def _special_tokens(model, sentinels: dict[str, int]) -> dict[str, Any]:
-    names = [model.pieces[i].piece for i in range(3)]
-    special: dict[str, Any] = dict(zip(("pad_token", "eos_token", "unk_token"), names, strict=True))
-    return special | {"additional_special_tokens": list(sentinels)}
 
 
 def _added_tokens(model, sentinels: dict[str, int]) -> list[tuple[int, Any]]:
@@ -263,15 +293,16 @@ def _build(model, pieces: list[tuple[str, float]], added: list[tuple[int, Any]])
 
 
 def _write_configs(
-    folder: str,
-    config: dict[str, Any],
-    special: dict[str, Any],
-    added: list[tuple[int, Any]],
-    model_max_length: int,
+    folder: str, config: dict[str, Any], added: list[tuple[int, Any]], sentinels: Iterable[str]
 ) -> None:
+    """Write the two JSON files; the first three added tokens are pad, eos and unk."""
+    pad, eos, unk = (token.content for _, token in added[:3])
+    special: dict[str, Any] = {"pad_token": pad, "eos_token": eos, "unk_token": unk}
+    special["additional_special_tokens"] = list(sentinels)
     decoder = {str(i): token.__getstate__() for i, token in added}
     config = config | special | {"added_tokens_decoder": decoder}
-    config |= {"clean_up_tokenization_spaces": False, "model_max_length": model_max_length}
+    config["clean_up_tokenization_spaces"] = False
+    config["model_max_length"] = 10**30  # transformers' own figure for no limit
     for name, content in (("tokenizer_config.json", config), ("special_tokens_map.json", special)):
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             json.dump(content, file, ensure_ascii=False, indent=2, sort_keys=True)

@@ -124,8 +124,7 @@ def _some(names: list[str]) -> str:
 def guard(wanted: list[MappedTensor], sizes: Sizes, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Check a checkpoint's tensors, `shapes` by T5X path, against the table.
 
-    Raises:
-      ValueError: naming tensors without a rule, missing tensors, or one whose shape differs.
+    Raises ValueError for tensors without a rule, missing tensors, or another shape.
     """
     sources = {tensor.source for tensor in wanted}
     unknown = sorted(set(shapes) - sources)
@@ -149,8 +148,7 @@ def guard(wanted: list[MappedTensor], sizes: Sizes, shapes: Mapping[str, tuple[i
 def guard_targets(wanted: list[MappedTensor], names: Mapping[str, tuple[int, ...]]) -> None:
     """Check the table against a model's tensors, `names` to shapes by Hugging Face name.
 
-    Raises:
-      ValueError: naming tensors that the model lacks, or that would stay random.
+    Raises ValueError for tensors that the model lacks, or that would stay random.
     """
     targets = {tensor.target: tensor.torch_shape for tensor in wanted}
     unknown = sorted(set(targets) - set(names))

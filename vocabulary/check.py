@@ -14,19 +14,8 @@ to which seqio adds them (T5's own, extra_ids 100).
 import argparse
 
 from vocabulary import cli
+from vocabulary import sentencepiece_model as spm
 from vocabulary.check_results import VocabularyCheck
-from vocabulary.sentencepiece_model import (
-    NUM_SENTINELS,
-    SIZE_MULTIPLE,
-    WORD_START,
-    ModelProto,
-    SentencePiece,
-    find_model,
-    processor,
-    read_model,
-    round_up,
-    sentinel_ids,
-)
 from vocabulary.tokenization_equality import check_equal_ids, sample_texts
 
 SPECIAL_IDS = {"pad": 0, "eos": 1, "unk": 2}
@@ -46,7 +35,7 @@ def check_vocabulary(
 
     Raises ValueError if `path` is no SentencePiece model.
     """
-    model = read_model(path)
+    model = spm.read_model(path)
     return [
         _algorithm(model),
         *_special_ids(model),
@@ -55,17 +44,17 @@ def check_vocabulary(
     ]
 
 
-def _algorithm(model: ModelProto) -> VocabularyCheck:
+def _algorithm(model: spm.ModelProto) -> VocabularyCheck:
     kind = model.trainer_spec.ModelType.Name(model.trainer_spec.model_type).lower()
     reason = "" if kind == "unigram" else ", but T5's Hugging Face tokenizer is unigram only"
     return VocabularyCheck.of("algorithm", kind == "unigram", kind + reason)
 
 
-def _special_ids(model: ModelProto) -> list[VocabularyCheck]:
+def _special_ids(model: spm.ModelProto) -> list[VocabularyCheck]:
     spec = model.trainer_spec
     checks = []
     for name, wanted in SPECIAL_IDS.items():
-        kind = SentencePiece.UNKNOWN if name == "unk" else SentencePiece.CONTROL
+        kind = spm.SentencePiece.UNKNOWN if name == "unk" else spm.SentencePiece.CONTROL
         found = getattr(spec, f"{name}_id")
         ok = found == wanted and model.pieces[wanted].type == kind
         reason = "" if ok else f", must be {wanted} and of its own type (--{name}_id={wanted})"
@@ -74,22 +63,22 @@ def _special_ids(model: ModelProto) -> list[VocabularyCheck]:
     return [*checks, VocabularyCheck.of("no bos", spec.bos_id < 0, note, otherwise="warn")]
 
 
-def _sentinels(model: ModelProto, extra_ids: int) -> list[VocabularyCheck]:
-    ids, size = sentinel_ids(model), len(model.pieces)
+def _sentinels(model: spm.ModelProto, extra_ids: int) -> list[VocabularyCheck]:
+    ids, size = spm.sentinel_ids(model), len(model.pieces)
     if extra_ids:
         return [_sentinels_behind(ids, size, extra_ids)]
     if not ids:
         reason = (
             "none in the model: train it with vocabulary.train, or set extra_ids to "
-            f"{NUM_SENTINELS}"
+            f"{spm.NUM_SENTINELS}"
         )
         return [VocabularyCheck("sentinels", "fail", reason)]
-    misplaced = [n for n in range(NUM_SENTINELS) if ids.get(n) != size - 1 - n]
-    detail = f"ids {size - NUM_SENTINELS:,} to {size - 1:,}, <extra_id_0> is {size - 1:,}"
+    misplaced = [n for n in range(spm.NUM_SENTINELS) if ids.get(n) != size - 1 - n]
+    detail = f"ids {size - spm.NUM_SENTINELS:,} to {size - 1:,}, <extra_id_0> is {size - 1:,}"
     if misplaced:
         n = misplaced[0]
         detail = f"<extra_id_{n}> is {ids.get(n, 'missing')}, must be {size - 1 - n}"
-    bare = [n for n, i in ids.items() if not model.pieces[i].piece.startswith(WORD_START)]
+    bare = [n for n, i in ids.items() if not model.pieces[i].piece.startswith(spm.WORD_START)]
     mark = "▁<extra_id_N>, as in mT5"
     if bare:
         mark = f"<extra_id_{bare[0]}> lacks the mark ▁: SentencePiece puts a lone ▁ before it"
@@ -100,8 +89,8 @@ def _sentinels(model: ModelProto, extra_ids: int) -> list[VocabularyCheck]:
     ]
 
 
-def _sentinels_in_text(model: ModelProto, ids: dict[int, int]) -> VocabularyCheck:
-    encode = processor(model).encode
+def _sentinels_in_text(model: spm.ModelProto, ids: dict[int, int]) -> VocabularyCheck:
+    encode = spm.processor(model).encode
     for number, i in ids.items():
         found = encode(f"<extra_id_{number}>")
         if found[-1:] != [i]:
@@ -115,27 +104,27 @@ def _sentinels_behind(ids: dict[int, int], size: int, extra_ids: int) -> Vocabul
         reason = f"{len(ids)} in the model and {extra_ids} more by extra_ids: set extra_ids to 0"
         return VocabularyCheck("sentinels", "fail", reason)
     detail = f"ids {size:,} to {size + extra_ids - 1:,}, behind the model, by extra_ids"
-    if extra_ids < NUM_SENTINELS:
-        detail += f"; T5 needs {NUM_SENTINELS}"
-    return VocabularyCheck.of("sentinels last, descending", extra_ids >= NUM_SENTINELS, detail)
+    if extra_ids < spm.NUM_SENTINELS:
+        detail += f"; T5 needs {spm.NUM_SENTINELS}"
+    return VocabularyCheck.of("sentinels last, descending", extra_ids >= spm.NUM_SENTINELS, detail)
 
 
 def _size(size: int, vocab_size: int | None, extra_ids: int) -> VocabularyCheck:
-    padded = round_up(size)
+    padded = spm.round_up(size)
     detail = f"{size:,}" + (f" with {extra_ids} extra ids" if extra_ids else "")
     if vocab_size is None:
         if size != padded:
-            detail += f" is no multiple of {SIZE_MULTIPLE}: give --vocab_size {padded}"
+            detail += f" is no multiple of {spm.SIZE_MULTIPLE}: give --vocab_size {padded}"
         return VocabularyCheck.of("size", size == padded, detail)
     detail += f" of vocab_size {vocab_size:,}"
     if size > vocab_size:
         detail += f": set vocab_size to {padded}, or ids above it have no embedding"
-    elif vocab_size % SIZE_MULTIPLE:
-        detail += f", which is no multiple of {SIZE_MULTIPLE}: set vocab_size to {padded}"
-    elif vocab_size - size >= SIZE_MULTIPLE:
+    elif vocab_size % spm.SIZE_MULTIPLE:
+        detail += f", which is no multiple of {spm.SIZE_MULTIPLE}: set vocab_size to {padded}"
+    elif vocab_size - size >= spm.SIZE_MULTIPLE:
         detail += f": {vocab_size - size:,} rows are never used; is it the right vocabulary?"
         return VocabularyCheck("size", "warn", detail)
-    ok = size <= vocab_size and vocab_size % SIZE_MULTIPLE == 0
+    ok = size <= vocab_size and vocab_size % spm.SIZE_MULTIPLE == 0
     return VocabularyCheck.of("size", ok, detail)
 
 
@@ -150,7 +139,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     """Run all checks, those that need seqio and transformers too."""
-    path = find_model(args.model)
+    path = spm.find_model(args.model)
     checks = check_vocabulary(path, args.vocab_size, args.extra_ids)
     texts = sample_texts(path)
     if args.corpus:
@@ -158,10 +147,7 @@ def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     return [*checks, check_equal_ids(args.model, texts, args.extra_ids)]
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Run the command."""
-    cli.run_command("check", str(__doc__), _add_arguments, run, argv)
-
+main = cli.command("check", "Check a vocabulary for T5.", _add_arguments, run)
 
 if __name__ == "__main__":
     main()

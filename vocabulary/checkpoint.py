@@ -13,6 +13,7 @@ import dataclasses
 import json
 import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -23,15 +24,11 @@ from convert.proof import verify
 from convert.run import rewrite
 from convert.run.model_dir import VOCABULARY
 from t5x.checkpointing.lazy_array import LazyArray
+from vocabulary import sentencepiece_model as spm
+from vocabulary.check import check_vocabulary
 from vocabulary.check_results import VocabularyCheck, passed, table
 from vocabulary.cli import MODEL_HELP
-from vocabulary.sentencepiece_model import (
-    SIZE_MULTIPLE,
-    ModelProto,
-    Sources,
-    round_up,
-    write_model,
-)
+from vocabulary.tokenization_equality import check_same_pieces
 
 # The axis of each parameter along which ids run.
 _AXES = {"token_embedder/embedding": 0, "decoder/logits_dense/kernel": 1}
@@ -41,9 +38,9 @@ _AXES = {"token_embedder/embedding": 0, "decoder/logits_dense/kernel": 1}
 class VocabularyChange:
     """Two models, and for each id of the new one the old ids from whose mean it starts."""
 
-    old: ModelProto
-    new: ModelProto
-    sources: Sources
+    old: spm.ModelProto
+    new: spm.ModelProto
+    sources: spm.Sources
     extra_ids: int = 0
 
     @property
@@ -52,9 +49,9 @@ class VocabularyChange:
         return len(self.old.pieces) + self.extra_ids
 
     @property
-    def rows(self) -> Sources:
+    def rows(self) -> spm.Sources:
         """The sources of the embedding's rows: padded to a multiple of 128 with rows from unk."""
-        unused = round_up(len(self.sources)) - len(self.sources)
+        unused = spm.round_up(len(self.sources)) - len(self.sources)
         return [*self.sources, *[(self.new.trainer_spec.unk_id,)] * unused]
 
 
@@ -69,27 +66,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def write(
-    change: VocabularyChange, args: argparse.Namespace, same_pieces: VocabularyCheck
+    change: VocabularyChange, args: argparse.Namespace, texts: Iterable[str]
 ) -> tuple[str, list[VocabularyCheck]]:
     """Write the model `args.out`, or with `args.checkpoint` the run; return the model and checks.
 
-    Raises:
-      ValueError: if the check of `same_pieces` failed, and as `write_run`.
+    Raises ValueError if words of `texts` with kept pieces are tokenized differently, and as
+    `write_run`.
     """
-    if not passed([same_pieces]):
+    checks = [check_same_pieces(change.old, change.new, change.sources, texts)]
+    if not passed(checks):
         raise ValueError(
-            f"nothing was written, since words are tokenized differently: {same_pieces.detail}"
+            f"nothing was written, since words are tokenized differently: {checks[0].detail}"
         )
+    path = args.out
     if args.checkpoint:
-        out = Path(args.out)
-        checks = write_run(args.checkpoint, change, out, args.network)
-        return str(out / VOCABULARY), [same_pieces, *checks]
-    _write_vocabulary(change, args.out)
-    return args.out, [same_pieces]
+        path = os.path.join(args.out, VOCABULARY)
+        checks += write_run(args.checkpoint, change, Path(args.out), args.network)
+    else:
+        _write_vocabulary(change, path)
+    return path, checks + check_vocabulary(path, len(change.rows))
 
 
 def _write_vocabulary(change: VocabularyChange, path: str) -> None:
-    write_model(change.new, path)
+    spm.write_model(change.new, path)
     with open(os.path.splitext(path)[0] + ".rows.json", "w", encoding="utf-8") as file:
         json.dump(change.sources, file)
 
@@ -99,18 +98,14 @@ def write_run(
 ) -> list[VocabularyCheck]:
     """Write the run; it appears complete and verified, or not at all.
 
-    Args:
-      checkpoint: a run, whose last checkpoint is used, or one checkpoint, local or on gs://.
-      change: the change of the vocabulary.
-      out: the new run's folder, empty or missing.
-      network: as `convert --config`, if there is no gin beside the checkpoint.
+    `checkpoint` is a run, whose last checkpoint is used, or one checkpoint, local or on gs://;
+    `network` is as `convert --config`, if there is no gin beside it.
 
-    Raises:
-      ValueError: if the checkpoint is of another network or vocabulary, `out` is a run already,
-        the disk is full, or logits of kept pieces differ.
+    Raises ValueError if the checkpoint is of another network or vocabulary, `out` is a run
+    already, the disk is full, or logits of kept pieces differ.
     """
     old = rewrite.last_checkpoint(checkpoint, network)
-    if not 0 <= old.sizes.vocab_size - change.old_ids < SIZE_MULTIPLE:
+    if not 0 <= old.sizes.vocab_size - change.old_ids < spm.SIZE_MULTIPLE:
         raise ValueError(
             f"the vocabulary has {change.old_ids:,} ids and the embedding of {old.path} "
             f"{old.sizes.vocab_size:,} rows, so it was not trained with it: give its own "
@@ -133,7 +128,7 @@ def _changed(name: str, array: LazyArray, change: VocabularyChange) -> LazyArray
     The optimizer's factored moments are vectors, of which only one has a value for each id.
     """
     owner = next((owner for owner in _AXES if f"/{owner}/" in f"/{name}/"), None)
-    ids = range(change.old_ids, change.old_ids + SIZE_MULTIPLE)
+    ids = range(change.old_ids, change.old_ids + spm.SIZE_MULTIPLE)
     if not owner or not any(length in ids for length in array.shape):
         return array
     axis = _AXES[owner] if len(array.shape) == 2 else 0
@@ -143,15 +138,12 @@ def _changed(name: str, array: LazyArray, change: VocabularyChange) -> LazyArray
     return LazyArray(tuple(shape), array.dtype, fetch)
 
 
-def average_rows(table: np.ndarray, sources: Sources, axis: int = 0) -> np.ndarray:
+def average_rows(table: np.ndarray, sources: spm.Sources, axis: int = 0) -> np.ndarray:
     """Return the table for the new ids: each row is the mean of its old rows, in the table's dtype.
 
-    Args:
-      table: any float array with the old ids along `axis`, e.g. `token_embedder/embedding`
-        [V, D] or, with axis 1, `decoder/logits_dense/kernel` [D, V]. Adafactor's and Adam's
-        moments of these parameters change in the same way.
-      sources: the old ids of each new id; the row of a single one is copied bit by bit.
-      axis: the axis of the ids.
+    The old ids run along `axis`: 0 for `token_embedder/embedding` [V, D], 1 for
+    `decoder/logits_dense/kernel` [D, V]. Adafactor's and Adam's moments of these parameters change
+    in the same way. The row of a single source is copied bit by bit.
 
     Raises ValueError for a source beyond the table.
     """
@@ -181,7 +173,7 @@ def _size(name: str, sizes: Sizes) -> VocabularyCheck:
 
 
 def same_logits(
-    old_path: str, old_sizes: Sizes, new_path: str, new_sizes: Sizes, sources: Sources
+    old_path: str, old_sizes: Sizes, new_path: str, new_sizes: Sizes, sources: spm.Sources
 ) -> VocabularyCheck:
     """Check that both checkpoints give kept pieces the same logits, on a batch of kept pieces."""
     kept = np.array([new for new, old in enumerate(sources) if len(old) == 1 and new > 1])

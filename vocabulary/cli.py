@@ -13,6 +13,7 @@ from vocabulary import corpus
 from vocabulary.check_results import VocabularyCheck, passed, table
 
 MODEL_HELP = "SentencePiece file, run or converted folder, or Hugging Face hub name"
+_CORPUS_FLAGS = ("column", "config", "split", "max_documents")
 CORPUS_HELP = "glob of files, http(s) file, or Hugging Face hub name"
 
 
@@ -27,31 +28,30 @@ def add_corpus_arguments(parser: argparse.ArgumentParser, max_documents: int | N
 
 def read_documents(args: argparse.Namespace) -> Iterator[Any]:
     """Stream the documents that the corpus flags name."""
-    return corpus.read_documents(
-        args.corpus,
-        column=args.column,
-        config=args.config,
-        split=args.split,
-        max_documents=args.max_documents,
-    )
+    flags = {name: getattr(args, name) for name in _CORPUS_FLAGS}
+    return corpus.read_documents(args.corpus, **flags)
 
 
-def run_command(
+def command(
     name: str,
     description: str,
     add_arguments: Callable[[argparse.ArgumentParser], None],
     run: Callable[[argparse.Namespace], list[VocabularyCheck]],
-    argv: list[str] | None,
-) -> None:
-    """Run one command and print its checks; exit with code 1 if one fails or an error is raised."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m vocabulary.{name}", description=description.splitlines()[0]
-    )
-    add_arguments(parser)
-    try:
-        checks = run(parser.parse_args(argv))
-    except (ValueError, OSError) as error:
-        sys.exit(f"vocabulary.{name}: {error}")
-    print(table(checks))
-    if not passed(checks):
-        sys.exit(1)
+) -> Callable[..., None]:
+    """Return a main function, which takes the arguments (by default the process's).
+
+    It prints the checks, and exits with code 1 if one fails or an error is raised.
+    """
+
+    def main(argv: list[str] | None = None) -> None:
+        parser = argparse.ArgumentParser(f"python -m vocabulary.{name}", description=description)
+        add_arguments(parser)
+        try:
+            checks = run(parser.parse_args(argv))
+        except (ValueError, OSError) as error:
+            sys.exit(f"vocabulary.{name}: {error}")
+        print(table(checks))
+        if not passed(checks):
+            sys.exit(1)
+
+    return main

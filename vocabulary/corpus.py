@@ -56,8 +56,17 @@ def read_documents(
     Nothing is downloaded ahead. Raises ValueError for a corpus, configuration, split or column
     that does not exist.
     """
-    rows = _open(corpus, config, split)
-    with _read_errors(corpus, config, split):
+    import datasets
+
+    builder = _builder(corpus)
+    source = f"{corpus} (config {config}, split {split})"
+    options: dict[str, Any] = {"name": config, "split": split}
+    if builder:
+        source, options = corpus, {"data_files": _files(corpus), "split": "train"}
+        if builder == "csv" and ".tsv" in corpus:
+            options["delimiter"] = "\t"
+    with _read_errors(source, hub=not builder):
+        rows = datasets.load_dataset(builder or corpus, streaming=True, **options)
         names = rows.column_names or list(next(iter(rows), {}))
     if not names:
         raise ValueError(f"the corpus {corpus} holds no document")
@@ -67,7 +76,13 @@ def read_documents(
         )
     if max_documents is not None:
         rows = rows.take(max_documents)
-    return _values(rows.select_columns([column]), column, corpus, config, split)
+
+    def values():
+        with _read_errors(source, hub=not builder):
+            for row in rows.select_columns([column]):
+                yield row[column]
+
+    return values()
 
 
 def read_lines(
@@ -110,36 +125,16 @@ def split_line(line: str, limit: int = MAX_LINE_BYTES) -> Iterator[str]:
         yield " ".join(part)
 
 
-def _open(corpus: str, config: str | None, split: str):
-    import datasets
-
-    builder = _builder(corpus)
-    options: dict[str, Any] = {"name": config, "split": split}
-    if builder:
-        options = {"data_files": _files(corpus), "split": "train"}
-        if builder == "csv" and ".tsv" in corpus:
-            options["delimiter"] = "\t"
-    with _read_errors(corpus, config, split):
-        return datasets.load_dataset(builder or corpus, streaming=True, **options)
-
-
-def _values(rows, column: str, *source) -> Iterator[Any]:
-    with _read_errors(*source):
-        for row in rows:
-            yield row[column]
-
-
 @contextlib.contextmanager
-def _read_errors(corpus: str, config: str | None, split: str) -> Iterator[None]:
+def _read_errors(source: str, hub: bool) -> Iterator[None]:
     """Turn errors of the datasets library into one sentence that names the corpus."""
     try:
         yield
     except (OSError, RuntimeError, ValueError, TypeError) as error:
         reason = (str(error).strip() or repr(error)).splitlines()[0]
-        if _builder(corpus) is None:
-            corpus = f"{corpus} (config {config}, split {split})"
+        if hub:
             reason += "; a private corpus needs HF_TOKEN or a saved login"
-        raise ValueError(f"the corpus {corpus} cannot be read: {reason}") from error
+        raise ValueError(f"the corpus {source} cannot be read: {reason}") from error
 
 
 def _builder(corpus: str) -> str | None:

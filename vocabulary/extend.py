@@ -18,22 +18,9 @@ from collections.abc import Iterable, Sequence
 import sentencepiece
 
 from vocabulary import checkpoint, cli, corpus
-from vocabulary.check import check_vocabulary
+from vocabulary import sentencepiece_model as spm
 from vocabulary.check_results import VocabularyCheck
-from vocabulary.sentencepiece_model import (
-    NUM_SENTINELS,
-    SIZE_MULTIPLE,
-    WORD_START,
-    ModelProto,
-    SentencePiece,
-    Sources,
-    find_model,
-    processor,
-    read_model,
-    rebuild,
-    sentinel_ids,
-)
-from vocabulary.tokenization_equality import check_same_pieces, sample_texts
+from vocabulary.tokenization_equality import sample_texts
 
 # Added to a new piece's score for each old piece it saves: it beats them, and of two new pieces
 # with the same beginning the longer one wins.
@@ -41,12 +28,12 @@ SCORE_BONUS = 0.5
 _WORD = re.compile(r"[^\W\d_]+")
 
 
-def best_words(model: ModelProto, lines: Iterable[str], count: int) -> list[str]:
+def best_words(model: spm.ModelProto, lines: Iterable[str], count: int) -> list[str]:
     """Return the `count` words that save most ids: occurrences times (old pieces - 1).
 
     Raises ValueError if the corpus has fewer words of more than one piece.
     """
-    encoder = processor(model)
+    encoder = spm.processor(model)
     words: collections.Counter[str] = collections.Counter()
     for line in lines:
         words.update(match[0] for word in line.split() if (match := _WORD.match(word)))
@@ -66,20 +53,18 @@ def best_words(model: ModelProto, lines: Iterable[str], count: int) -> list[str]
 
 
 def extend(
-    model: ModelProto, pieces: Sequence[str], extra_ids: int = 0
-) -> tuple[ModelProto, Sources]:
+    model: spm.ModelProto, pieces: Sequence[str], extra_ids: int = 0
+) -> tuple[spm.ModelProto, spm.Sources]:
     """Return a larger model and, for each of its ids, the old ids from which it starts.
 
-    Args:
-      model: the model to extend; it is not changed.
-      pieces: new pieces, with ▁ before those that start a word; none may exist already.
-      extra_ids: 100 if seqio added the sentinels behind the model; they become pieces of it.
+    New pieces that start a word have ▁ before them. `extra_ids` is 100 if seqio added the
+    sentinels behind the model; they become pieces of it.
 
     Raises ValueError for a piece that exists, is given twice, or holds an unknown character.
     """
-    encoder = processor(model)
+    encoder = spm.processor(model)
     known = {piece.piece for piece in model.pieces}
-    sentinels = set(sentinel_ids(model).values())
+    sentinels = set(spm.sentinel_ids(model).values())
     added = []
     for piece in pieces:
         if piece in known:
@@ -87,15 +72,16 @@ def extend(
         known.add(piece)
         ids = _old_ids(encoder, piece)
         score = sum(model.pieces[i].score for i in ids) + SCORE_BONUS * (len(ids) - 1)
-        added.append((SentencePiece(piece=piece, score=score, type=SentencePiece.NORMAL), ids))
+        added.append((piece, score, ids))
     kept = [i for i in range(len(model.pieces)) if i not in sentinels]
-    return rebuild(model, kept, added, extra_ids)
+    return spm.rebuild(model, kept, added, extra_ids)
 
 
 def _old_ids(encoder: sentencepiece.SentencePieceProcessor, piece: str) -> list[int]:
     """Return the old ids of a new piece; one without ▁ is encoded as the rest of a word."""
-    ids = encoder.encode(piece.replace(WORD_START, " "))
-    if not piece.startswith(WORD_START) and ids and encoder.id_to_piece(ids[0]) == WORD_START:
+    ids = encoder.encode(piece.replace(spm.WORD_START, " "))
+    starts_word = piece.startswith(spm.WORD_START)
+    if ids and not starts_word and encoder.id_to_piece(ids[0]) == spm.WORD_START:
         ids = ids[1:]
     if not ids or encoder.unk_id() in ids:
         raise ValueError(
@@ -111,16 +97,16 @@ def _read_pieces(path: str) -> list[str]:
             words = [line.strip() for line in file]
     except OSError as error:
         raise ValueError(f"--pieces {path} cannot be read: {error}") from error
-    return [WORD_START + word.removeprefix(WORD_START) for word in words if word]
+    return [spm.WORD_START + word.removeprefix(spm.WORD_START) for word in words if word]
 
 
-def _new_pieces(model: ModelProto, args: argparse.Namespace) -> list[str]:
+def _new_pieces(model: spm.ModelProto, args: argparse.Namespace) -> list[str]:
     if args.pieces:
         return _read_pieces(args.pieces)
-    now = len(model.pieces) - len(sentinel_ids(model)) + NUM_SENTINELS
-    if not args.size or args.size % SIZE_MULTIPLE or args.size <= now:
+    now = len(model.pieces) - len(spm.sentinel_ids(model)) + spm.NUM_SENTINELS
+    if not args.size or args.size % spm.SIZE_MULTIPLE or args.size <= now:
         raise ValueError(
-            f"--size {args.size} must be a multiple of {SIZE_MULTIPLE} above the model's {now}"
+            f"--size {args.size} must be a multiple of {spm.SIZE_MULTIPLE} above the model's {now}"
         )
     lines = corpus.read_lines(cli.read_documents(args), corpus.TextCounts())
     return best_words(model, lines, args.size - now)
@@ -137,21 +123,17 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     """Extend, write and check."""
-    path = find_model(args.model)
-    model = read_model(path)
+    path = spm.find_model(args.model)
+    model = spm.read_model(path)
     pieces = _new_pieces(model, args)
     large, sources = extend(model, pieces, args.extra_ids)
     change = checkpoint.VocabularyChange(model, large, sources, args.extra_ids)
-    same = check_same_pieces(model, large, sources, sample_texts(path))
-    written, checks = checkpoint.write(change, args, same)
+    written, checks = checkpoint.write(change, args, sample_texts(path))
     print(f"wrote {written}: {len(large.pieces):,} pieces, {len(pieces):,} of them new")
-    return checks + check_vocabulary(written, len(change.rows))
+    return checks
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Run the command."""
-    cli.run_command("extend", str(__doc__), _add_arguments, run, argv)
-
+main = cli.command("extend", "Add pieces to a vocabulary.", _add_arguments, run)
 
 if __name__ == "__main__":
     main()

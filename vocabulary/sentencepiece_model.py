@@ -18,7 +18,6 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import fsspec
 import sentencepiece
@@ -108,16 +107,10 @@ def processor(model: ModelProto) -> sentencepiece.SentencePieceProcessor:
     return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
 
 
-def sentinel_number(piece: str) -> int | None:
-    """Return the N of `<extra_id_N>` or `▁<extra_id_N>`, or None for every other piece."""
-    match = _SENTINEL.fullmatch(piece)
-    return int(match[1]) if match else None
-
-
 def sentinel_ids(model: ModelProto) -> dict[int, int]:
-    """Return the piece id of each sentinel number in the model."""
-    numbers = ((i, sentinel_number(piece.piece)) for i, piece in enumerate(model.pieces))
-    return {number: i for i, number in numbers if number is not None}
+    """Return the id of each `<extra_id_N>` or `▁<extra_id_N>` in the model, by N."""
+    matches = [_SENTINEL.fullmatch(piece.piece) for piece in model.pieces]
+    return {int(match[1]): i for i, match in enumerate(matches) if match}
 
 
 def append_sentinels(
@@ -139,32 +132,30 @@ def append_sentinels(
 def rebuild(
     model: ModelProto,
     kept: Iterable[int],
-    added: Iterable[tuple[Any, Sequence[int]]],
+    added: Iterable[tuple[str, float, Sequence[int]]],
     extra_ids: int,
 ) -> tuple[ModelProto, Sources]:
     """Return a new model of kept pieces, added pieces and sentinels, and the sources of its ids.
 
-    Args:
-      model: the old model; it is not changed.
-      kept: ids of the pieces to keep, without sentinels.
-      added: new pieces, each with the old ids that it replaces.
-      extra_ids: 100 if seqio added the sentinels behind the old model, else 0.
+    `kept` are ids of the old model, which is not changed, without sentinels; `added` are new
+    pieces, each with its score and the old ids that it replaces. `extra_ids` is 100 if seqio added
+    the sentinels behind the old model, else 0.
 
     Raises ValueError if the old model has no sentinels and `extra_ids` adds none.
     """
-    added = list(added)
     new = ModelProto()
     new.CopyFrom(model)
     del new.pieces[:]
-    kept = list(kept)
-    new.pieces.extend([*(model.pieces[i] for i in kept), *(piece for piece, _ in added)])
+    sources: list[tuple[int, ...]] = []
+    for i in kept:
+        new.pieces.append(model.pieces[i])
+        sources.append((i,))
+    for piece, score, ids in added:
+        new.pieces.add(piece=piece, score=score, type=SentencePiece.NORMAL)
+        sources.append(tuple(ids))
     append_sentinels(new)
-    kept_sentinels = _sentinels_inside_or_behind(model, extra_ids)
-    return new, [
-        *((i,) for i in kept),
-        *(tuple(ids) for _, ids in added),
-        *((i,) for i in kept_sentinels),
-    ]
+    sources += [(i,) for i in _sentinels_inside_or_behind(model, extra_ids)]
+    return new, sources
 
 
 def _sentinels_inside_or_behind(model: ModelProto, extra_ids: int) -> list[int]:

@@ -16,17 +16,8 @@ import tempfile
 from collections.abc import Iterable, Sequence
 
 from convert.tokenizer import assert_same_ids, is_tie, write_tokenizer
+from vocabulary import sentencepiece_model as spm
 from vocabulary.check_results import VocabularyCheck
-from vocabulary.sentencepiece_model import (
-    NUM_SENTINELS,
-    WORD_START,
-    ModelProto,
-    SentencePiece,
-    Sources,
-    find_model,
-    processor,
-    read_model,
-)
 
 
 def check_equal_ids(path: str, texts: Sequence[str], extra_ids: int = 0) -> VocabularyCheck:
@@ -41,7 +32,7 @@ def check_equal_ids(path: str, texts: Sequence[str], extra_ids: int = 0) -> Voca
 
     name = "equal ids in seqio and Hugging Face"
     texts = [*texts, *(_with_sentinels(text) for text in texts)]
-    model_path = find_model(path)
+    model_path = spm.find_model(path)
     try:
         vocabulary = seqio.SentencePieceVocabulary(model_path, extra_ids=extra_ids)
         with tempfile.TemporaryDirectory() as folder:
@@ -58,18 +49,14 @@ def check_equal_ids(path: str, texts: Sequence[str], extra_ids: int = 0) -> Voca
 
 
 def check_same_pieces(
-    old: ModelProto, new: ModelProto, sources: Sources, texts: Iterable[str]
+    old: spm.ModelProto, new: spm.ModelProto, sources: spm.Sources, texts: Iterable[str]
 ) -> VocabularyCheck:
     """Check that words whose pieces are all kept, and use no new piece, are tokenized as before.
 
-    Args:
-      old: the model before.
-      new: the model after.
-      sources: the old ids of each new one; several for a new piece.
-      texts: any strings; each word is checked once.
+    `sources` are the old ids of each new id, several for a new piece. Each word is checked once.
     """
     name = "kept pieces tokenize words as before"
-    before, after = processor(old), processor(new)
+    before, after = spm.processor(old), spm.processor(new)
     kept = {ids[0] for ids in sources if len(ids) == 1}
     words = {word for text in texts for word in text.split()}
     same = 0
@@ -87,12 +74,12 @@ def check_same_pieces(
 
 def sample_texts(path: str, count: int = 200, words: int = 30, seed: int = 0) -> list[str]:
     """Return texts made from the model's own pieces, so that every language is covered."""
-    pieces = [p.piece for p in read_model(path).pieces if p.type == SentencePiece.NORMAL]
+    pieces = [p.piece for p in spm.read_model(path).pieces if p.type == spm.SentencePiece.NORMAL]
     generator = random.Random(seed)
     sample = ["", "a", "  two  spaces ", "line\nbreak\ttab", "1.234,56 €", "漢字 и кириллица 😀"]
     for _ in range(count):
         drawn = generator.choices(pieces, k=words)
-        sample.append("".join(drawn).replace(WORD_START, " ").strip())
+        sample.append("".join(drawn).replace(spm.WORD_START, " ").strip())
     return sample
 
 
@@ -112,5 +99,5 @@ def _with_sentinels(text: str) -> str:
     words = text.split()
     marked = []
     for start in range(0, len(words), 5):
-        marked += [f"<extra_id_{start // 5 % NUM_SENTINELS}>", *words[start : start + 5]]
+        marked += [f"<extra_id_{start // 5 % spm.NUM_SENTINELS}>", *words[start : start + 5]]
     return " ".join(marked)

@@ -21,16 +21,9 @@ from collections.abc import Iterable, Iterator
 import sentencepiece
 
 from vocabulary import cli, corpus
+from vocabulary import sentencepiece_model as spm
 from vocabulary.check import check_vocabulary
 from vocabulary.check_results import VocabularyCheck
-from vocabulary.sentencepiece_model import (
-    NUM_SENTINELS,
-    SIZE_MULTIPLE,
-    ModelProto,
-    append_sentinels,
-    round_up,
-    write_model,
-)
 
 # These become pieces however rare they are: a vocabulary without a capital Q or a Ț would always
 # encode it as <unk>.
@@ -41,12 +34,12 @@ REQUIRED_CHARACTERS = (
 
 def check_size(size: int) -> None:
     """Raise ValueError unless `size` is a multiple of 128 with space for more than sentinels."""
-    if size % SIZE_MULTIPLE or size < 2 * SIZE_MULTIPLE:
-        below = max(size // SIZE_MULTIPLE, 2) * SIZE_MULTIPLE
+    if size % spm.SIZE_MULTIPLE or size < 2 * spm.SIZE_MULTIPLE:
+        below = max(size // spm.SIZE_MULTIPLE, 2) * spm.SIZE_MULTIPLE
         raise ValueError(
-            f"--size {size} is not a multiple of {SIZE_MULTIPLE} from {2 * SIZE_MULTIPLE} up, "
-            "which accelerators and model parallelism need for an embedding: "
-            f"set --size {below} or {below + SIZE_MULTIPLE}"
+            f"--size {size} is not a multiple of {spm.SIZE_MULTIPLE} from {2 * spm.SIZE_MULTIPLE} "
+            "up, which accelerators and model parallelism need for an embedding: "
+            f"set --size {below} or {below + spm.SIZE_MULTIPLE}"
         )
 
 
@@ -60,7 +53,7 @@ def train_vocabulary(
     max_lines: int = 5_000_000,
     seed: int = 0,
     verbose: bool = False,
-) -> ModelProto:
+) -> spm.ModelProto:
     """Train a unigram model of exactly `size` pieces, sentinels included.
 
     Args:
@@ -84,7 +77,7 @@ def train_vocabulary(
             sentence_iterator=iter(lines),
             model_writer=output,
             model_type="unigram",
-            vocab_size=size - NUM_SENTINELS,
+            vocab_size=size - spm.NUM_SENTINELS,
             pad_id=0,
             eos_id=1,
             unk_id=2,
@@ -100,26 +93,26 @@ def train_vocabulary(
         )
     except RuntimeError as error:
         raise ValueError(_explain(str(error), size)) from error
-    model = ModelProto.FromString(output.getvalue())
-    append_sentinels(model)
+    model = spm.ModelProto.FromString(output.getvalue())
+    spm.append_sentinels(model)
     return model
 
 
 def _explain(error: str, size: int) -> str:
     """Return SentencePiece's error as one sentence about `--size` and `--corpus`."""
     if match := re.search(r"<= (\d+)", error):
-        largest = (int(match[1]) + NUM_SENTINELS) // SIZE_MULTIPLE * SIZE_MULTIPLE
-        if largest < 2 * SIZE_MULTIPLE:
+        largest = (int(match[1]) + spm.NUM_SENTINELS) // spm.SIZE_MULTIPLE * spm.SIZE_MULTIPLE
+        if largest < 2 * spm.SIZE_MULTIPLE:
             return "the corpus is too small for a vocabulary of any size: give more text"
         return (
             f"--size {size} is too large for this corpus: the largest possible is "
             f"--size {largest}, or give more text"
         )
     if match := re.search(r"required_chars\. \d+ vs (\d+)", error):
-        needed = int(match[1]) + NUM_SENTINELS
+        needed = int(match[1]) + spm.NUM_SENTINELS
         return (
             f"--size {size} is too small for this corpus: its characters and the sentinels alone "
-            f"need {needed} pieces; set --size {round_up(needed)} or more, or a lower "
+            f"need {needed} pieces; set --size {spm.round_up(needed)} or more, or a lower "
             "--character_coverage"
         )
     if "sentences_.empty()" in error:
@@ -190,15 +183,12 @@ def run(args: argparse.Namespace) -> list[VocabularyCheck]:
         seed=args.seed,
         verbose=args.verbose,
     )
-    write_model(model, args.out)
+    spm.write_model(model, args.out)
     print(f"wrote {args.out}: {len(model.pieces):,} pieces in {time.monotonic() - start:.0f} s")
     return check_vocabulary(args.out, args.size)
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Run the command."""
-    cli.run_command("train", str(__doc__), _add_arguments, run, argv)
-
+main = cli.command("train", "Train a SentencePiece vocabulary.", _add_arguments, run)
 
 if __name__ == "__main__":
     main()

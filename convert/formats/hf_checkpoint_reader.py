@@ -38,11 +38,7 @@ class MappedArray:
 
 
 def _safetensors(path: Path) -> dict[str, MappedArray]:
-    """Map the tensors of one file.
-
-    Raises:
-      ValueError: for a truncated file, or a dtype that no T5 has.
-    """
+    """Map the tensors of one file; raise ValueError if it is truncated, or of an unknown dtype."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         try:
@@ -145,8 +141,7 @@ class HfCheckpoint:
         transformers 5 saves "tie_word_embeddings: true" for every T5. Whether it scales is in
         scale_decoder_outputs, and whether there is another head, in the weights.
 
-        Raises:
-          ValueError: for a scaled separate head, which T5X's network does not have.
+        Raises ValueError for a scaled separate head, which T5X's network does not have.
         """
         family = self.config.get("model_type")
         key = "scale_decoder_outputs"

@@ -91,9 +91,8 @@ class PreallocatedFile:
     def write(self, name: str, array: np.ndarray, transpose: bool) -> None:
         """Write one tensor, transposed if asked.
 
-        Raises:
-          ValueError: for an unknown name, one written before, or another size than announced.
-          OSError: the disk is full.
+        Raises ValueError for an unknown name, one written before, or another size than announced,
+        and OSError if the disk is full.
         """
         if name not in self._ranges:
             raise ValueError(f"{self._path.name} has no place for {name}.")

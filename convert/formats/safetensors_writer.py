@@ -18,6 +18,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from convert.atomic_output import write_json
 from convert.formats.preallocated_file import ByteRange, PreallocatedFile
 
 DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
@@ -44,17 +45,15 @@ def _split(shapes: Mapping[str, tuple[int, ...]], dtype: str, shard_bytes: int) 
 
 def _open(path: Path, shapes: Mapping[str, tuple[int, ...]], dtype: str) -> PreallocatedFile:
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
+    places, end = [], 0
     for name, shape in shapes.items():
         start, end = end, end + _nbytes(shape, dtype)
+        places.append((name, start, end - start))
         header[name] = {"dtype": _CODES[dtype], "shape": list(shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # tensors start at a multiple of 8
     fixed = len(text).to_bytes(8, "little") + text
-    ranges = {}
-    for name, shape in shapes.items():
-        start = header[name]["data_offsets"][0]
-        ranges[name] = [ByteRange(len(fixed) + start, _nbytes(shape, dtype))]
+    ranges = {name: [ByteRange(len(fixed) + start, nbytes)] for name, start, nbytes in places}
     return PreallocatedFile(path, [(0, fixed)], ranges, len(fixed) + end, DTYPES[dtype])
 
 
@@ -83,8 +82,7 @@ class SafetensorsWriter(contextlib.ExitStack):
         if len(files) > 1:
             total = sum(_nbytes(shape, dtype) for shape in shapes.values())
             index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-            text = json.dumps(index, indent=2, sort_keys=True) + "\n"
-            (folder / "model.safetensors.index.json").write_text(text)
+            write_json(folder / "model.safetensors.index.json", index)
 
     def write(self, name: str, array: np.ndarray, transpose: bool) -> None:
         """Write one tensor, transposed if asked."""

@@ -25,14 +25,9 @@ _COMPRESSOR = {"id": "blosc", "cname": "lz4", "clevel": 1, "shuffle": 1}
 
 
 def write(folder: Path, arrays: Tree) -> None:
-    """Write a checkpoint, with one array in memory at a time.
+    """Write `arrays`, by state dict path, into a new folder, with one in memory at a time.
 
-    Args:
-      folder: `…/checkpoint_<step>`; it must not exist.
-      arrays: by state dict path, `target/…` and `state/…`.
-
-    Raises:
-      OSError: the disk is full, or the folder cannot be made.
+    Raises OSError if the disk is full, or the folder cannot be made.
     """
     folder.mkdir(parents=True)
     leaves = {name: _leaf(folder, name, array) for name, array in arrays.items()}

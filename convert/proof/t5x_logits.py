@@ -6,6 +6,9 @@ Layers are read, run and dropped one at a time, and arrays as large as the vocab
 blocks of rows, so that a model larger than memory can be compared.
 """
 
+import dataclasses
+import functools
+
 import numpy as np
 
 from convert.model_config import Sizes
@@ -32,23 +35,28 @@ def _params(tree: Tree, prefix: str) -> dict:
     )
 
 
+@functools.cache  # layers of equal sizes are compiled once
+def _compiled_layer(decoder: bool, config):
+    import jax
+
+    from t5x.examples.t5 import network
+
+    layer = (network.DecoderLayer if decoder else network.EncoderLayer)(config)
+    return jax.jit(lambda params, *args: layer.apply({"params": params}, *args, False)[0])
+
+
 class _LayerwiseStack:
     """Runs the layers of one stack, reading the parameters of each when it runs."""
 
     def __init__(self, stack: str, tree: Tree, sizes: Sizes, config):
-        import jax
-
-        from t5x.examples.t5 import layers, network
+        from t5x.examples.t5 import layers
 
         decoder = stack == "decoder"
-        layer = (network.DecoderLayer if decoder else network.EncoderLayer)(config)
         self._table = layers.RelativePositionBiases(config.num_heads, not decoder, config.dtype)
         self._norm = layers.LayerNorm(config.dtype)
         self._stack, self._tree, self._own_bias = stack, tree, sizes.own_relative_bias
         self._depth = sizes.num_decoder_layers if decoder else sizes.num_encoder_layers
-        self._apply = jax.jit(
-            lambda params, *args: layer.apply({"params": params}, *args, False)[0]
-        )
+        self._apply = _compiled_layer(decoder, config)
 
     def _shared_bias(self, length: int):
         params = _params(self._tree, f"{self._stack}/relpos_bias")
@@ -80,16 +88,9 @@ def trainer_logits(tree: Tree, sizes: Sizes, batch: dict[str, np.ndarray]) -> np
     """Return float32 logits [B, T, V] by the layers of `t5x.examples.t5.network`."""
     from t5x.examples.t5 import network
 
-    config = network.T5Config(
-        vocab_size=sizes.vocab_size,
-        emb_dim=sizes.emb_dim,
-        num_heads=sizes.num_heads,
-        head_dim=sizes.head_dim,
-        mlp_dim=sizes.mlp_dim,
-        mlp_activations=sizes.mlp_activations,
-        dropout_rate=0.0,
-        own_relative_bias=sizes.own_relative_bias,
-    )
+    names = {field.name for field in dataclasses.fields(network.T5Config)}
+    fields = {name: value for name, value in vars(sizes).items() if name in names}
+    config = network.T5Config(**fields)
     seen, target = batch["encoder_input_tokens"] > 0, batch["decoder_target_tokens"] > 0
     table_VD = tree["token_embedder/embedding"]
     ids = [batch["encoder_input_tokens"], batch["decoder_input_tokens"]]

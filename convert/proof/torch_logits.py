@@ -100,18 +100,17 @@ def torch_logits(
     sizes: Sizes,
     batch: dict[str, np.ndarray],
     layerwise: bool = False,
-    reference: tokenizer.ReferenceIds | None = None,
+    vocabulary: tokenizer.TrainedVocabulary | None = None,
 ) -> np.ndarray:
     """Return float32 logits [B, T, V] of a folder by PyTorch.
 
-    Raises:
-      ValueError: if its model has other tensors than the table, or its tokenizer gives other ids
-        than the `reference` vocabulary.
+    Raises ValueError if its model has other tensors than the table, or its tokenizer gives other
+    ids than the `vocabulary`.
     """
     import torch
 
-    if reference:
-        tokenizer.assert_folder_has_same_ids(reference, folder)
+    if vocabulary:
+        tokenizer.assert_folder_has_same_ids(vocabulary, folder)
     model = load_torch(folder, layerwise)
     aliases = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}
     aliases |= {"lm_head.weight"} if sizes.tied else set()

@@ -18,7 +18,7 @@ from convert.formats.safetensors_writer import DTYPES
 from convert.model_config import Sizes
 from convert.proof import t5x_logits, torch_logits
 from convert.subprocesses import call_isolated
-from convert.tokenizer import ReferenceIds
+from convert.tokenizer import SAMPLE, TrainedVocabulary
 from t5x.checkpointing.lazy_array import LazyArray
 
 TOLERANCE = 1e-4
@@ -71,11 +71,7 @@ def is_large(sizes: Sizes) -> bool:
 
 
 def compare(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Return the largest difference of two logits [B, T, V].
-
-    Raises:
-      ValueError: if it is more than `TOLERANCE` allows.
-    """
+    """Return the largest difference of logits [B, T, V]; raise ValueError if it is too large."""
     if not np.isfinite(theirs).all():
         raise ValueError("PyTorch's logits are not finite: the converted weights are wrong.")
     difference = float(np.abs(ours - theirs).max())
@@ -93,37 +89,30 @@ def verify(
     paths: list[str],
     sizes: Sizes,
     dtype: str,
-    reference: ReferenceIds | None = None,
+    vocabulary: TrainedVocabulary | None = None,
     isolate: bool = False,
 ) -> dict[str, Any]:
     """Compare a folder, loaded with transformers, with the trainer's network.
 
-    A bfloat16 folder is compared with the trainer's weights rounded alike, and its difference from
-    the unrounded ones is reported.
+    `paths` are the checkpoint, or those whose mean the folder is; `vocabulary` is that of the
+    folder's tokenizer, if it has one. A bfloat16 folder is compared with the trainer's weights
+    rounded alike, and its difference from the unrounded ones is reported. With `isolate` small
+    networks too run in processes of their own.
 
-    Args:
-      folder: a converted folder.
-      paths: the checkpoint, or those whose mean it is.
-      sizes: the network's.
-      dtype: of the folder's weights.
-      reference: ids that the folder's tokenizer must give, if it has one.
-      isolate: whether small networks too run in processes of their own.
-
-    Raises:
-      ValueError: if names, shapes, logits or ids differ.
+    Raises ValueError if names, shapes, logits or ids differ.
     """
     large = is_large(sizes)
     isolate = isolate or large
     by_torch = torch_logits.torch_logits_isolated if isolate else torch_logits.torch_logits
     batch = probe_batch(sizes)
-    theirs = call_isolated(isolate, by_torch, folder, sizes, batch, large, reference)
+    theirs = call_isolated(isolate, by_torch, folder, sizes, batch, large, vocabulary)
     ours = call_isolated(isolate, trainer_logits, paths, sizes, dtype, batch)
     facts = {
         "largest_difference": compare(ours, theirs),
         "largest_logit": float(np.abs(ours).max()),
     }
-    if reference:
-        facts["tokenizer_texts"] = len(reference.texts)
+    if vocabulary:
+        facts["tokenizer_texts"] = len(SAMPLE)
     if dtype != "float32":
         unrounded = call_isolated(isolate, trainer_logits, paths, sizes, "float32", batch)
         facts["largest_difference_from_float32"] = float(np.abs(unrounded - theirs).max())

@@ -40,11 +40,7 @@ class Bindings:
 
     @classmethod
     def read(cls, text: str, include: Callable[[str], str] | None = None) -> "Bindings":
-        """Parse gin text; `include` returns the text of an included file.
-
-        Raises:
-          ValueError: if the text is not gin.
-        """
+        """Parse gin text, or raise ValueError; `include` returns the text of an included file."""
         bindings = cls()
         bindings._parse(text, include)
         return bindings

@@ -13,7 +13,7 @@ _TAGS = ("loss", "cross_ent_loss", "loss_per_nonpadding_target_token")
 
 
 def event_files(run: Path) -> list[Path]:
-    """All TensorBoard files below a run's folder (or an epath), checkpoints left aside."""
+    """Return all TensorBoard files below a run's folder (or an epath), outside checkpoints."""
     found = []
     for path in sorted(run.iterdir()):
         if path.name.startswith("events.out.tfevents."):
@@ -24,7 +24,7 @@ def event_files(run: Path) -> list[Path]:
 
 
 def loss_curve(run: Path, up_to: int | None = None) -> dict[str, list[tuple[int, float]]]:
-    """(step, loss) by the folder below `run` that logged it, up to a step."""
+    """Return (step, loss), up to a step, by the folder below `run` that logged it."""
     curves: dict[str, dict[int, float]] = {}
     for path in event_files(run):
         scalars = read_events(path.read_bytes()).scalars
@@ -39,28 +39,20 @@ def loss_curve(run: Path, up_to: int | None = None) -> dict[str, list[tuple[int,
 
 
 def thinned(points: list[tuple[int, float]], most: int = 12) -> list[tuple[int, float]]:
-    """At most `most` points, the first and the last among them."""
+    """Return at most `most` points, with the first and the last among them."""
     if len(points) <= most:
         return points
     return [points[round(i * (len(points) - 1) / (most - 1))] for i in range(most)]
 
 
-def fall(points: list[tuple[int, float]]) -> str:
-    """A curve in a line: its first loss, its last, and the difference, in nats a token."""
-    (first, before), (last, after) = points[0], points[-1]
-    return (
-        f"{before:.2f} at step {first:,}, {after:.2f} at step {last:,}: {before - after:.2f} less"
-    )
-
-
-def main(argv: list[str]) -> int:
-    """Prints a line for each validation split that the run has measured."""
-    (run,) = argv
+def main(run: str) -> None:
+    """Print the first and last loss, in nats a token, of each validation split of the run."""
     for name, points in loss_curve(Path(run)).items():
         if name.startswith("training_eval/") and points:
-            print(f"  {fall(points)}")
-    return 0
+            (first, before), (last, after) = points[0], points[-1]
+            change = f"{before:.2f} at step {first:,}, {after:.2f} at step {last:,}"
+            print(f"  {change}: {before - after:.2f} less")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -54,11 +54,7 @@ class TrainedRun(NamedTuple):
 
 
 def open_run(folder: str) -> TrainedRun:
-    """Open a run's folder, or the folder of one `checkpoint_<step>`.
-
-    Raises:
-      ValueError: if it is neither.
-    """
+    """Open a run's folder or that of one `checkpoint_<step>`; raise ValueError for another one."""
     path = epath.Path(folder.rstrip("/"))
     if not path.is_dir():
         raise ValueError(f"{folder} is not a folder: give a run's MODEL_DIR or a checkpoint.")
@@ -78,13 +74,9 @@ def open_run(folder: str) -> TrainedRun:
 def network(run: TrainedRun, config: str | None = None) -> tuple[Sizes, Bindings | None]:
     """Return the network's sizes, from --config or else from the run's gin, and that gin.
 
-    Args:
-      run: may have no gin if `config` names the network.
-      config: a size such as "t5_1_1/base", a .gin file, or a .json (T5Config's fields, or a
-        Hugging Face configuration).
-
-    Raises:
-      ValueError: if there is neither, or `config` is nothing of the kind.
+    `config` is a size such as "t5_1_1/base", a .gin file, or a .json (T5Config's fields, or a
+    Hugging Face configuration). Raises ValueError if it is nothing of the kind, or there is
+    neither.
     """
     gin = run.gin()
     bindings = None if gin is None else Bindings.read(gin)

@@ -33,8 +33,7 @@ class RunCheckpoint(NamedTuple):
 def last_checkpoint(folder: str, config: str | None = None) -> RunCheckpoint:
     """Open the last checkpoint of a run, or one checkpoint; `config` as `convert --config` has it.
 
-    Raises:
-      ValueError: if there is none, or it is not of the named network.
+    Raises ValueError if there is none, or it is not of the named network.
     """
     run = model_dir.open_run(folder)
     step = max(run.checkpoints)
@@ -48,8 +47,7 @@ def last_checkpoint(folder: str, config: str | None = None) -> RunCheckpoint:
 def staged_run(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder that becomes the new run if the block ends without an error.
 
-    Raises:
-      ValueError: if `folder` holds a run already, or other files, or the disk is full.
+    Raises ValueError if `folder` holds a run already, or other files, or the disk is full.
     """
     if model_dir.holds_run(folder):
         raise ValueError(f"{folder} holds a run already: name an empty folder.")
@@ -62,8 +60,7 @@ def write_run(
 ) -> str:
     """Write `checkpoint_<step>` and `config.gin` into a folder; return the checkpoint's path.
 
-    Raises:
-      ValueError: for too small a disk, or a parameter that is NaN, infinite or all zeros.
+    Raises ValueError for too small a disk, or a parameter that is NaN, infinite or all zeros.
     """
     needed = sum(math.prod(a.shape) * a.dtype.itemsize for a in arrays.values())
     atomic_output.check_disk_space(folder.parent, needed)

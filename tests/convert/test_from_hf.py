@@ -10,20 +10,19 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 from transformers import (
-    AutoConfig,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     ByT5Tokenizer,
     GenerationConfig,
 )
 
-from convert import __main__ as door
+from convert import __main__ as converter
 from convert import atomic_output, from_hf, tokenizer
-from convert.formats.hf_checkpoint_reader import HfCheckpoint
-from convert.model_config import Sizes, hugging_face_config, model_type
+from convert.model_config import Sizes
 from convert.proof import torch_logits
 from fakes.convert_fakes import FAMILIES
 from fakes.paths import GOLDEN
+from fakes.published import publish, weights_named
 from t5x.checkpointing.reader import open_checkpoint
 
 NARROW = {"emb_dim": 8, "num_heads": 2, "head_dim": 4, "mlp_dim": 8}
@@ -33,33 +32,14 @@ BYT5 = Sizes(384, num_encoder_layers=3, **NARROW)
 PUBLISHED = FAMILIES | {"mt5": MT5, "byt5": BYT5}
 
 
-def publish(folder, sizes, dtype=torch.float32):
-    """A random model, saved by transformers itself."""
-    torch.manual_seed(0)
-    config = AutoConfig.for_model(**hugging_face_config(sizes, model_type(sizes)))
-    model = AutoModelForSeq2SeqLM.from_config(config)
-    if not sizes.tied:
-        model.lm_head.weight = torch.nn.Parameter(torch.randn(sizes.vocab_size, sizes.emb_dim))
-    model.to(dtype).save_pretrained(folder)
-    if not sizes.tied:  # as every published model of 1.1 has it; transformers 5 writes true
-        path = folder / "config.json"
-        config = json.loads(path.read_text()) | {"tie_word_embeddings": False}
-        path.write_text(json.dumps(config))
-    return folder
-
-
-def weights_named(state):
-    return {name for name in state if "embed_tokens" not in name}
-
-
 def weights(folder):
     found = safetensors.torch.load_file(folder / "model.safetensors")
     return {name: found[name] for name in weights_named(found)}
 
 
 def there_and_back(tmp_path, *flags):
-    assert door.main(["from_hf", str(tmp_path / "hf"), str(tmp_path / "run")]) == 0
-    assert door.main([str(tmp_path / "run"), "--vocabulary", "none", *flags]) == 0
+    assert converter.main(["from_hf", str(tmp_path / "hf"), str(tmp_path / "run")]) == 0
+    assert converter.main([str(tmp_path / "run"), "--vocabulary", "none", *flags]) == 0
     return tmp_path / "run_hf" / "checkpoint_0"
 
 
@@ -82,8 +62,8 @@ def test_a_byt5_is_known_by_its_tokenizer(tmp_path, sentinels):
         tokenizer.write_byte_tokenizer(str(folder), extra_ids=sentinels)
     else:
         ByT5Tokenizer().save_pretrained(folder)
-    assert door.main(["from_hf", str(folder), str(tmp_path / "run")]) == 0
-    assert door.main([str(tmp_path / "run"), "--formats", "pytorch"]) == 0
+    assert converter.main(["from_hf", str(folder), str(tmp_path / "run")]) == 0
+    assert converter.main([str(tmp_path / "run"), "--formats", "pytorch"]) == 0
     done = tmp_path / "run_hf" / "checkpoint_0"
     assert atomic_output.read_record(done)["proof"]["tokenizer_texts"] > 0
     found = AutoTokenizer.from_pretrained(done)
@@ -103,7 +83,7 @@ def test_a_checkpoint_survives_the_way_through_hugging_face(tmp_path):
     golden = GOLDEN / "t5_1_0" / "orbax" / "checkpoint_25"
     config = GOLDEN / "t5_1_0" / "config.json"
     flags = ["--config", str(config), "--vocabulary", "none", "--out", str(tmp_path / "hf")]
-    assert door.main([str(golden), *flags]) == 0
+    assert converter.main([str(golden), *flags]) == 0
     path = from_hf.write_checkpoint(tmp_path / "hf" / "checkpoint_25", tmp_path / "run", step=25)
     found = open_checkpoint(path)
     truth = np.load(GOLDEN / "t5_1_0" / "final_state.npz")
@@ -127,44 +107,13 @@ def test_old_files_with_repeated_and_unused_tensors(tmp_path):
     np.testing.assert_array_equal(found, state["shared.weight"].numpy())
 
 
-@pytest.mark.parametrize("whole", ["model.safetensors", "pytorch_model.bin"])
-def test_shards_are_read_through_their_index(tmp_path, whole):
-    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
-    state = safetensors.torch.load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    save = torch.save if whole.endswith(".bin") else safetensors.torch.save_file
-    owner = {name: f"{i % 2}_{whole}" for i, name in enumerate(state)}
-    for file in set(owner.values()):
-        part = {name: value for name, value in state.items() if owner[name] == file}
-        save(part, folder / file)
-    (folder / f"{whole}.index.json").write_text(json.dumps({"weight_map": owner}))
-    found = HfCheckpoint.open(folder).arrays
-    assert found.keys() == weights_named(state)
-    assert all(np.array_equal(array.read(), state[name]) for name, array in found.items())
-    (folder / f"1_{whole}").unlink()
-    with pytest.raises(ValueError, match=f"lacks 1_{whole}"):
-        HfCheckpoint.open(folder)
-
-
-def test_a_head_of_its_own_is_known_by_config_and_weights(tmp_path):
-    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
-    model = HfCheckpoint.open(folder)
-    assert not model.tied()
-    model.config["tie_word_embeddings"] = True
-    model.config.pop("scale_decoder_outputs", None)
-    with pytest.raises(ValueError, match="scales the inputs of a separate head"):
-        model.tied()
-    model.config["scale_decoder_outputs"] = False  # as transformers 5 saves T5 1.1
-    assert not model.tied()
-
-
 def test_a_run_with_its_vocabulary_answers_in_transformers(tmp_path):
     mini = GOLDEN.parents[1] / "data" / "ro_mini" / "ro_mini.model"
     folder = publish(tmp_path / "hf", dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048))
     (folder / "spiece.model").write_bytes(mini.read_bytes())
-    assert door.main(["from_hf", str(folder), str(tmp_path / "run")]) == 0
+    assert converter.main(["from_hf", str(folder), str(tmp_path / "run")]) == 0
     assert (tmp_path / "run" / "vocabulary.model").read_bytes() == mini.read_bytes()
-    assert door.main([str(tmp_path / "run"), "--language", "ro", "--license", "cc0-1.0"]) == 0
+    assert converter.main([str(tmp_path / "run"), "--language", "ro", "--license", "cc0-1.0"]) == 0
     done = tmp_path / "run_hf" / "checkpoint_0"
     assert json.loads((done / "conversion.json").read_text())["proof"]["tokenizer_texts"] > 0
     model = AutoModelForSeq2SeqLM.from_pretrained(done)
@@ -178,7 +127,7 @@ def test_a_run_with_its_vocabulary_answers_in_transformers(tmp_path):
 
 def test_bad_folders_are_one_sentence(tmp_path, capsys):
     def wrong(folder):
-        assert door.main(["from_hf", str(folder), str(tmp_path / "run")]) == 1
+        assert converter.main(["from_hf", str(folder), str(tmp_path / "run")]) == 1
         message = capsys.readouterr().err.strip()
         assert "\n" not in message
         return message
@@ -203,7 +152,7 @@ def test_a_run_is_never_written_into(tmp_path, capsys):
     publish(tmp_path / "hf", FAMILIES["t5_1_0"])
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.gin").write_text("")
-    assert door.main(["from_hf", str(tmp_path / "hf"), str(tmp_path / "run")]) == 1
+    assert converter.main(["from_hf", str(tmp_path / "hf"), str(tmp_path / "run")]) == 1
     assert "holds a run already" in capsys.readouterr().err
 
 
@@ -211,7 +160,7 @@ def test_a_full_disk_or_logits_that_differ_leave_nothing(tmp_path, capsys, monke
     publish(tmp_path / "hf", FAMILIES["t5_1_0"])
 
     def wrong(said):
-        assert door.main(["from_hf", str(tmp_path / "hf"), str(tmp_path / "run")]) == 1
+        assert converter.main(["from_hf", str(tmp_path / "hf"), str(tmp_path / "run")]) == 1
         message = capsys.readouterr().err.strip()
         assert said in message
         assert "\n" not in message
@@ -229,10 +178,3 @@ def test_a_full_disk_or_logits_that_differ_leave_nothing(tmp_path, capsys, monke
     right = torch_logits.torch_logits
     monkeypatch.setattr(torch_logits, "torch_logits", lambda *given: right(*given)[:, ::-1])
     wrong("logits differ")
-
-
-def test_no_tensor_is_in_memory_before_it_is_asked_for(tmp_path):
-    publish(tmp_path / "hf", FAMILIES["t5_1_1"])
-    model = HfCheckpoint.open(tmp_path / "hf")
-    table = model.arrays["shared.weight"]
-    assert isinstance(table.read(), np.memmap)

@@ -12,8 +12,8 @@ import pytest
 from convert import atomic_output, hub_upload, to_hf
 from convert.formats import t5x_checkpoint_writer
 from convert.run import model_dir, rewrite
-from convert.run.vocabulary import RunVocabulary
 from convert.to_hf import ConversionOptions
+from convert.tokenizer import TrainedVocabulary
 from fakes.convert_fakes import FAMILIES, arrays, tree
 from fakes.hub_server import HubStandIn
 from fakes.paths import ROOT
@@ -100,7 +100,7 @@ def test_a_published_model_is_checked_and_taken_back_by_its_name(server, tmp_pat
         model_dir.open_run(str(checkpoint)),
         [3],
         ConversionOptions(
-            sizes, tmp_path, RunVocabulary(str(MINI), 0), formats=("pytorch",), verify=False
+            sizes, tmp_path, TrainedVocabulary(str(MINI), 0), formats=("pytorch",), verify=False
         ),
     )
     server.files |= {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -11,43 +11,37 @@ import safetensors.numpy
 import torch
 from transformers import AutoModelForSeq2SeqLM
 
-from convert import __main__ as door
+from convert import __main__ as converter
 from convert import atomic_output, t5x_params, to_hf
 from convert.formats import t5x_checkpoint_writer
-from convert.model_config import Sizes
-from convert.run import model_dir, rewrite
+from convert.run import model_dir
 from convert.to_hf import ConversionOptions
-from fakes.convert_fakes import FAMILIES, arrays, scanned, tree
+from fakes.convert_fakes import (
+    FAMILIES,
+    arrays,
+    golden_run,
+    golden_sizes,
+    scanned,
+    tree,
+    write_run,
+)
 from fakes.paths import GOLDEN
 
 ARCHITECTURES = ("t5_1_0", "t5_1_1")
 
 
-def sizes_of(name):
-    return Sizes.from_fields(json.loads((GOLDEN / name / "config.json").read_text())["config"])
-
-
-def gin_of(name):
-    config = json.loads((GOLDEN / name / "config.json").read_text())["config"]
-    lines = [f"network.T5Config.{field} = {value!r}" for field, value in config.items()]
-    return "from t5x.examples.t5 import network\n" + "\n".join(lines) + "\n"
-
-
 @pytest.fixture
 def run_folder(tmp_path):
-    """A run with one golden checkpoint and its gin."""
-    folder = tmp_path / "run"
-    shutil.copytree(GOLDEN / "t5_1_1" / "legacy" / "checkpoint_25", folder / "checkpoint_25")
-    (folder / "config.gin").write_text(gin_of("t5_1_1"))
-    return folder
+    golden_run(tmp_path / "run")
+    return tmp_path / "run"
 
 
 def convert(*arguments):
-    return door.main([str(argument) for argument in arguments])
+    return converter.main([str(argument) for argument in arguments])
 
 
 def wrong(capsys, *arguments):
-    """The sentence that the door prints."""
+    """Return the one line that the command prints."""
     assert convert(*arguments) == 1
     message = capsys.readouterr().err.strip()
     assert "\n" not in message
@@ -58,8 +52,8 @@ def wrong(capsys, *arguments):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_golden_weights_arrive_and_score_as_upstream_scores(tmp_path, name, kind):
     run = model_dir.open_run(str(GOLDEN / name / kind / "checkpoint_25"))
-    job = ConversionOptions(sizes=sizes_of(name), out=tmp_path / "out", verify=False)
-    folder = to_hf.convert_one(run, [25], job)
+    options = ConversionOptions(sizes=golden_sizes(name), out=tmp_path / "out", verify=False)
+    folder = to_hf.convert_one(run, [25], options)
     found = safetensors.numpy.load_file(folder / "model.safetensors")
     truth = np.load(GOLDEN / name / "final_state.npz")
     kernel = "layers_1/encoder_decoder_attention/key/kernel"
@@ -92,8 +86,8 @@ def test_both_checkpoint_kinds_give_the_same_bytes(tmp_path):
     files = []
     for kind in ("legacy", "orbax"):
         run = model_dir.open_run(str(GOLDEN / "t5_1_1" / kind / "checkpoint_25"))
-        job = ConversionOptions(sizes=sizes_of("t5_1_1"), out=tmp_path / kind, verify=False)
-        folder = to_hf.convert_one(run, [25], job)
+        options = ConversionOptions(sizes=golden_sizes("t5_1_1"), out=tmp_path / kind, verify=False)
+        folder = to_hf.convert_one(run, [25], options)
         files.append(
             [(folder / f).read_bytes() for f in ("model.safetensors", "flax_model.msgpack")]
         )
@@ -125,15 +119,13 @@ def test_a_run_is_converted_by_its_own_gin_and_then_skipped(run_folder, capsys):
     assert proof["largest_difference"] < 1e-4 < proof["largest_difference_from_float32"]
 
 
-def test_transformers_loads_what_is_spread_over_files(tmp_path):
+def test_transformers_loads_what_is_split_over_files(tmp_path):
     sizes = FAMILIES["t5_1_1"]
-    checkpoint = tmp_path / "checkpoint_3"
-    state = {f"target/{name}": array for name, array in tree(arrays(sizes)).items()}
-    t5x_checkpoint_writer.write(checkpoint, state)
-    job = ConversionOptions(
+    checkpoint = write_run(tmp_path, sizes)
+    options = ConversionOptions(
         sizes=sizes, out=tmp_path / "out", shard_bytes=30_000, formats=("pytorch",)
     )
-    folder = to_hf.convert_one(model_dir.open_run(str(checkpoint)), [3], job)
+    folder = to_hf.convert_one(model_dir.open_run(str(checkpoint)), [3], options)
     files = {path.name for path in folder.glob("model-*.safetensors")}
     index = json.loads((folder / "model.safetensors.index.json").read_text())
     assert files == set(index["weight_map"].values())
@@ -178,10 +170,10 @@ def test_a_scanned_umt5_checkpoint_is_recognized(tmp_path, monkeypatch):
     monkeypatch.setattr(t5x_params, "open_checkpoint", lambda _: tree(state))
     run = model_dir.TrainedRun(str(tmp_path), {7: str(tmp_path)})
     (tmp_path / "checkpoint_7").mkdir()
-    job = ConversionOptions(
+    options = ConversionOptions(
         sizes=dataclasses.replace(sizes, own_relative_bias=False), out=tmp_path / "out"
     )
-    folder = to_hf.convert_one(run, [7], job)
+    folder = to_hf.convert_one(run, [7], options)
     found = safetensors.numpy.load_file(folder / "model.safetensors")
     np.testing.assert_array_equal(
         found["encoder.block.2.layer.0.SelfAttention.relative_attention_bias.weight"],
@@ -218,32 +210,13 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_in_the_checkpoint_is_named_and_leaves_nothing(tmp_path, capsys, fault):
-    plant, said = FAULTS[fault]
+    plant, message = FAULTS[fault]
     sizes = FAMILIES["t5_1_1"]
     values = arrays(sizes)
     plant(values)
-    state = {f"target/{name}": array for name, array in tree(values).items()}
-    t5x_checkpoint_writer.write(tmp_path / "run" / "checkpoint_3", state)
-    (tmp_path / "run" / "config.gin").write_text(rewrite.gin_of(sizes))
-    assert said in wrong(capsys, tmp_path / "run", "--vocabulary", "none")
+    write_run(tmp_path / "run", sizes, values)
+    assert message in wrong(capsys, tmp_path / "run", "--vocabulary", "none")
     assert not list(tmp_path.glob("run_hf/*"))
-
-
-def test_bad_input_is_one_sentence_and_leaves_nothing(run_folder, capsys, tmp_path):
-    out = tmp_path / "out"
-    quick = ("--vocabulary", "none", "--out", out)
-    assert "is not a folder" in wrong(capsys, tmp_path / "absent", *quick)
-    assert "holds no complete checkpoint" in wrong(capsys, tmp_path, *quick)
-    assert "is no file, and no size of" in wrong(capsys, run_folder, *quick, "--config", "t5/huge")
-    assert "needs that many" in wrong(capsys, run_folder, *quick, "--average", 3)
-    gin = run_folder / "config.gin"
-    gin.write_text(gin_of("t5_1_0"))
-    assert "no rule takes its" in wrong(capsys, run_folder, *quick)
-    gin.write_text(gin_of("t5_1_1").replace("vocab_size = 512", "vocab_size = 640"))
-    assert "vocab_size 640" in wrong(capsys, run_folder, *quick)
-    gin.unlink()
-    assert "name the network with --config" in wrong(capsys, run_folder, *quick)
-    assert not list(out.glob("**/*"))
 
 
 def test_a_truncated_database_is_one_sentence_and_leaves_nothing(run_folder, capsys):
@@ -276,26 +249,9 @@ def test_a_disk_that_fills_up_leaves_nothing(run_folder, capsys, monkeypatch):
     assert not list((run_folder.parent / "run_hf").iterdir())
 
 
-def test_a_place_that_cannot_be_written_is_one_sentence(run_folder, capsys):
-    out = run_folder / "config.gin" / "out"
-    message = wrong(capsys, run_folder, "--vocabulary", "none", "--out", out)
-    assert message.startswith("convert: ")
-    assert str(run_folder / "config.gin") in message
-
-
-def test_a_folder_that_is_not_ours_is_left_alone(run_folder, capsys):
+def test_a_folder_of_other_files_is_left_alone(run_folder, capsys):
     theirs = run_folder.parent / "run_hf" / "checkpoint_25" / "thesis.tex"
     theirs.parent.mkdir(parents=True)
     theirs.write_text("precious")
     assert "no conversion wrote" in wrong(capsys, run_folder, "--vocabulary", "none")
     assert theirs.read_text() == "precious"
-
-
-def test_a_vocabulary_must_be_found(run_folder, capsys):
-    assert "no vocabulary.model" in wrong(capsys, run_folder)
-    assert "There is no vocabulary" in wrong(capsys, run_folder, "--vocabulary", "absent.model")
-    (run_folder / "absent.model").write_text("not a model")
-    path = run_folder / "absent.model"
-    assert "not a SentencePiece model" in wrong(capsys, run_folder, "--vocabulary", path)
-    # 512 rows are more than bytes and their sentinels need.
-    assert "359 ids and the embedding 512" in wrong(capsys, run_folder, "--vocabulary", "bytes")

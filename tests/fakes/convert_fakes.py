@@ -1,9 +1,15 @@
 """Parameters of small random networks, as a checkpoint would give them."""
 
+import json
+import shutil
+
 import numpy as np
 
-from convert import weight_map
-from convert.model_config import Sizes
+from convert import to_hf, weight_map
+from convert.formats import t5x_checkpoint_writer
+from convert.model_config import Sizes, hugging_face_config, model_type
+from convert.run.rewrite import gin_of
+from fakes.paths import GOLDEN
 from t5x.checkpointing import lazy_array
 
 SMALL = {
@@ -21,6 +27,16 @@ FAMILIES = {
     "umt5": Sizes(**SMALL, mlp_activations=("gelu", "linear"), own_relative_bias=True),
 }
 
+_NARROW = {"emb_dim": 8, "num_heads": 2, "head_dim": 4, "mlp_dim": 8, "num_decoder_layers": 1}
+GATED = {"mlp_activations": ("gelu", "linear")}
+NETWORKS = FAMILIES | {
+    "mt5": Sizes(250_112, **_NARROW, **GATED, num_encoder_layers=1),
+    "byt5": Sizes(384, **_NARROW, **GATED, num_encoder_layers=3),
+    "gelu": Sizes(96, **_NARROW, mlp_activations=("gelu",)),
+    "tied 1.1": Sizes(96, **_NARROW, **GATED, logits_via_embedding=True),
+    "tied umt5": Sizes(96, **_NARROW, **GATED, logits_via_embedding=True, own_relative_bias=True),
+}
+
 
 def arrays(sizes: Sizes, seed: int = 0) -> dict[str, np.ndarray]:
     """Random float32 parameters by T5X path."""
@@ -34,12 +50,12 @@ def arrays(sizes: Sizes, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def tree(values: dict[str, np.ndarray]) -> dict[str, lazy_array.LazyArray]:
-    """The same as arrays that are read when asked for."""
+    """The same as arrays that are read on request."""
     return {name: lazy_array.from_numpy(value) for name, value in values.items()}
 
 
 def scanned(values: dict[str, np.ndarray], sizes: Sizes) -> dict[str, np.ndarray]:
-    """The same network as T5X's scalable_t5 keeps it: layers on axis 1, heads apart."""
+    """The same network as T5X's scalable_t5 saves it: layers on axis 1, heads apart."""
     found = {name: value for name, value in values.items() if "/layers_" not in name}
     for name in values:
         if "/layers_0/" not in name:
@@ -53,3 +69,40 @@ def scanned(values: dict[str, np.ndarray], sizes: Sizes) -> dict[str, np.ndarray
             layers = [x.reshape(sizes.num_heads, sizes.head_dim, -1) for x in layers]
         found[f"{stack}/{stack}/{rest}"] = np.stack(layers, axis=1)
     return found
+
+
+def write_folder(folder, sizes: Sizes, values: dict[str, np.ndarray], dtype="float32") -> None:
+    """Write a network's model.safetensors and config.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    options = to_hf.ConversionOptions(sizes=sizes, out=folder, dtype=dtype, formats=("pytorch",))
+    to_hf.write_weights(folder, tree(values), weight_map.tensors(sizes), options)
+    config = hugging_face_config(sizes, model_type(sizes))
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def write_run(folder, sizes: Sizes, values: dict[str, np.ndarray] | None = None, step: int = 3):
+    """Write a run with a checkpoint and its gin; return the checkpoint's folder."""
+    values = arrays(sizes) if values is None else values
+    checkpoint = folder / f"checkpoint_{step}"
+    state = {f"target/{name}": array for name, array in tree(values).items()}
+    t5x_checkpoint_writer.write(checkpoint, state)
+    (folder / "config.gin").write_text(gin_of(sizes))
+    return checkpoint
+
+
+def golden_sizes(name: str) -> Sizes:
+    """The sizes of a golden network."""
+    return Sizes.from_fields(json.loads((GOLDEN / name / "config.json").read_text())["config"])
+
+
+def golden_gin(name: str) -> str:
+    """The gin that binds a golden network's T5Config."""
+    config = json.loads((GOLDEN / name / "config.json").read_text())["config"]
+    lines = [f"network.T5Config.{field} = {value!r}" for field, value in config.items()]
+    return "from t5x.examples.t5 import network\n" + "\n".join(lines) + "\n"
+
+
+def golden_run(folder) -> None:
+    """Copy the golden legacy checkpoint into a run with its gin."""
+    shutil.copytree(GOLDEN / "t5_1_1" / "legacy" / "checkpoint_25", folder / "checkpoint_25")
+    (folder / "config.gin").write_text(golden_gin("t5_1_1"))

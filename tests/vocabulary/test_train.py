@@ -1,8 +1,5 @@
 """Training gives exactly the pieces asked for, sentinels last, the same file every time."""
 
-import gzip
-import json
-
 import pytest
 import sentencepiece
 
@@ -10,7 +7,7 @@ from fakes.paths import ROOT
 from vocabulary import corpus, train
 from vocabulary.check import check_vocabulary
 from vocabulary.check_results import passed, table
-from vocabulary.sentencepiece_model import append_sentinels, sentinel_ids
+from vocabulary.sentencepiece_model import sentinel_ids
 
 MINI = str(ROOT / "data" / "ro_mini" / "train-*.jsonl")
 
@@ -134,49 +131,3 @@ def test_mistakes_are_one_sentence(changes, sentence, tmp_path):
     with pytest.raises(SystemExit, match=sentence):
         train.main([word for pair in options.items() for word in pair])
     assert not list(tmp_path.iterdir())
-
-
-def test_long_lines_are_cut_at_spaces():
-    text = "cuvânt " * 2000
-    parts = list(corpus.split_line(text))
-    assert all(len(part.encode()) <= corpus.MAX_LINE_BYTES for part in parts)
-    assert " ".join(parts).split() == text.split()
-    assert list(corpus.split_line("a" * 5000 + " b")) == ["b"]
-    assert list(corpus.split_line("  ")) == []
-
-
-def test_bad_documents_are_counted_and_cedillas_become_commas():
-    counts = corpus.TextCounts()
-    documents = [None, "", " \n", 7, "Ştiinţă\n\nşi ţară"]
-    assert list(corpus.read_lines(documents, counts)) == ["Știință", "și țară"]
-    kept = corpus.read_lines(documents, corpus.TextCounts(), cedilla=False)
-    assert list(kept) == ["Ştiinţă", "şi ţară"]
-    assert (counts.documents, counts.skipped, counts.lines) == (1, 4, 2)
-
-
-def test_every_kind_of_file(tmp_path):
-    (tmp_path / "a.txt").write_text("unu\ndoi\n")
-    (tmp_path / "b.csv").write_text("id,text\n1,unu\n2,doi\n")
-    (tmp_path / "c.tsv").write_text("id\ttext\n1\tunu\n2\tdoi\n")
-    rows = "".join(json.dumps({"text": text}) + "\n" for text in ("unu", "doi"))
-    (tmp_path / "d.jsonl").write_text(rows)
-    (tmp_path / "e.jsonl.gz").write_bytes(gzip.compress(rows.encode()))
-    for path in sorted(tmp_path.iterdir()):
-        assert list(corpus.read_documents(str(path))) == ["unu", "doi"], path
-
-
-@pytest.mark.parametrize("good", [0, 3000])
-def test_broken_files_are_one_sentence(tmp_path, good):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "un rând"}\n' * good + "{bad\n")
-    with pytest.raises(ValueError, match=r"the corpus .*a.jsonl cannot be read: [^\n]*$"):
-        list(corpus.read_documents(str(path)))
-
-
-def test_max_documents():
-    assert len(list(corpus.read_documents(MINI, max_documents=3))) == 3
-
-
-def test_sentinels_are_not_added_twice(model):
-    with pytest.raises(ValueError, match="holds sentinels already"):
-        append_sentinels(model)

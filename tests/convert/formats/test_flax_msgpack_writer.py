@@ -7,13 +7,14 @@ import json
 import os
 import subprocess
 
+import flax.serialization
 import numpy as np
 import pytest
 
-from convert import atomic_output, to_hf, weight_map
+from convert import atomic_output, to_hf, tokenizer, weight_map
+from convert.formats.flax_msgpack_writer import open_flax
 from convert.model_config import GENERATION_CONFIG, hugging_face_config
 from convert.proof import t5x_logits, verify
-from convert.run import vocabulary as vocabularies
 from convert.to_hf import ConversionOptions
 from fakes.convert_fakes import FAMILIES, arrays, tree
 from fakes.paths import ROOT
@@ -60,9 +61,9 @@ def write(folder, sizes, values, dtype):
     reason="no .venv-flax: bash tests/flax_env.sh installs transformers 4 with its Flax",
 )
 def test_transformers_4_computes_the_trainers_logits_and_ids(tmp_path):
-    vocabulary = vocabularies.RunVocabulary(str(MINI), 0)
+    vocabulary = tokenizer.TrainedVocabulary(str(MINI), 0)
     vocabulary.write(tmp_path / "tokenizer")
-    (tmp_path / "texts.json").write_text(json.dumps(vocabularies.SAMPLE))
+    (tmp_path / "texts.json").write_text(json.dumps(tokenizer.SAMPLE))
     batch = verify.probe_batch(FAMILIES["t5_1_0"])
     np.savez(tmp_path / "batch.npz", **batch)
     for folder, (name, dtype) in FOLDERS.items():
@@ -82,8 +83,45 @@ def test_transformers_4_computes_the_trainers_logits_and_ids(tmp_path):
         weights = verify.rounded(tree(arrays(sizes)), dtype)
         ours = t5x_logits.trainer_logits(weights, sizes, batch)
         np.testing.assert_allclose(np.load(tmp_path / folder / "logits.npy"), ours, atol=1e-4)
-    reference = vocabulary.reference_ids()
-    wanted = [[*reference.encode(text), reference.eos_id] for text in vocabularies.SAMPLE]
+    wanted = [[*vocabulary.encode(text), vocabulary.eos_id] for text in tokenizer.SAMPLE]
     fast, slow = json.loads((tmp_path / "ids.json").read_text())
     assert fast == wanted
     assert slow == wanted
+
+
+def example():
+    rng = np.random.default_rng(0)
+    return {
+        "a.weight": rng.normal(size=(7, 5)).astype(np.float32),
+        "b.weight": rng.normal(size=(11,)).astype(np.float32),
+        "c.weight": rng.normal(size=(3, 4)).astype(np.float32),
+    }
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("chunk", [2**30, 64])
+def test_flax_restores_what_was_written(tmp_path, dtype, chunk):
+    values = {name.replace(".", "/"): value for name, value in example().items()}
+    path = tmp_path / "flax_model.msgpack"
+    with open_flax(path, {n: v.shape for n, v in values.items()}, dtype, chunk) as out:
+        for name in reversed(values):
+            out.write(name, values[name], transpose=False)
+    found = flax.serialization.msgpack_restore(path.read_bytes())
+    assert list(found) == ["a", "b", "c"]
+    for name, value in values.items():
+        array = found[name.split("/")[0]]["weight"]
+        assert array.dtype.name == dtype
+        np.testing.assert_array_equal(array.astype(np.float32), value.astype(array.dtype))
+
+
+def test_flax_restores_the_same_as_from_its_own_bytes(tmp_path):
+    values = example()
+    path = tmp_path / "flax_model.msgpack"
+    with open_flax(path, {name: value.shape for name, value in values.items()}, "float32") as out:
+        for name, value in values.items():
+            out.write(name, value, transpose=False)
+    found = flax.serialization.msgpack_restore(path.read_bytes())
+    again = flax.serialization.msgpack_restore(flax.serialization.msgpack_serialize(values))
+    assert found.keys() == again.keys()
+    for name in values:
+        np.testing.assert_array_equal(found[name], again[name])

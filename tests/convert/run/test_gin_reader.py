@@ -44,7 +44,7 @@ def test_values_are_found_by_argument_and_references_by_name():
     assert not bindings.names("ByteVocabulary")
 
 
-def test_what_is_still_required_is_not_bound():
+def test_a_required_value_counts_as_unbound():
     text = "RATE = %gin.REQUIRED\nnetwork.T5Config:\n  dropout_rate = %RATE\n  emb_dim = 8\n"
     assert Bindings.read(text).of("T5Config") == {"emb_dim": 8}
 
@@ -65,10 +65,32 @@ def test_includes_are_followed(tmp_path):
         Bindings.follow(recipe, [tmp_path])
 
 
-def test_what_cannot_be_read_is_named():
+def test_unreadable_gin_is_named():
     with pytest.raises(ValueError, match="%ABSENT has no value"):
         Bindings.read("network.T5Config.emb_dim = %ABSENT").of("T5Config")
     with pytest.raises(ValueError, match="cannot be read"):
         Bindings.read("this is = = no gin")
     with pytest.raises(ValueError, match="%A has no value"):
         Bindings.read("A = %B\nB = %A\nnetwork.T5Config.emb_dim = %A").of("T5Config")
+
+
+def test_runs_of_older_module_layouts_are_read():
+    """Modules are only names to the reader; these have moved since."""
+    bindings = Bindings.read(
+        """
+from __gin__ import dynamic_registration
+import tasks.caches
+import tasks.diacritics
+from t5x import utils
+from t5x.examples.t5 import network as old_network
+tasks.caches.folders.paths = ['gs://bucket/caches']
+tasks.diacritics.add.languages = ('ro',)
+utils.SaveCheckpointConfig.period = 100
+old_network.T5Config.emb_dim = 8
+old_network.T5Config.vocab_size = 64
+models.EncoderDecoderModel.output_vocabulary = @tasks.vocabularies.ByteVocabulary()
+"""
+    )
+    assert bindings.of("T5Config") == {"emb_dim": 8, "vocab_size": 64}
+    assert bindings.of("SaveCheckpointConfig") == {"period": 100}
+    assert bindings.names("ByteVocabulary")

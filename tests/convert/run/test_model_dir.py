@@ -1,6 +1,5 @@
 import os
 import shutil
-import subprocess
 
 import pytest
 
@@ -10,7 +9,7 @@ from fakes.paths import ROOT
 CHECKPOINT = ROOT / "tests" / "golden" / "t5_1_0" / "legacy" / "checkpoint_25"
 
 
-def test_a_run_gives_its_whole_checkpoints(tmp_path):
+def test_a_run_gives_its_complete_checkpoints(tmp_path):
     shutil.copytree(CHECKPOINT, tmp_path / "checkpoint_25")
     shutil.copytree(CHECKPOINT, tmp_path / "checkpoint_100")
     (tmp_path / "checkpoint_200.orbax-checkpoint-tmp-1").mkdir()
@@ -22,7 +21,7 @@ def test_a_run_gives_its_whole_checkpoints(tmp_path):
     }
 
 
-def test_gin_and_vocabulary_lie_beside_the_checkpoints(tmp_path):
+def test_gin_and_vocabulary_are_beside_the_checkpoints(tmp_path):
     shutil.copytree(CHECKPOINT, tmp_path / "checkpoint_25")
     run = model_dir.open_run(str(tmp_path / "checkpoint_25"))
     assert run.gin() is None
@@ -44,10 +43,3 @@ def test_the_newest_run_is_the_one_that_saved_last(tmp_path):
         os.utime(folder, (10**9 - age, 10**9 - age))
     shutil.copytree(CHECKPOINT, tmp_path / "new_hf" / "checkpoint_25")
     assert model_dir.newest_run(tmp_path) == str(tmp_path / "new")
-
-
-def test_the_script_runs_from_anywhere_and_fails_with_its_converter(tmp_path):
-    script = ["bash", str(ROOT / "convert" / "convert.sh")]
-    done = subprocess.run([*script, "absent"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.startswith("convert: absent is not a folder")

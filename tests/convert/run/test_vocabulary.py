@@ -4,8 +4,7 @@ import seqio
 from convert.run import vocabulary as vocabularies
 from convert.run.gin_reader import Bindings
 from convert.run.model_dir import TrainedRun
-from convert.run.vocabulary import RunVocabulary
-from convert.tokenizer import assert_folder_has_same_ids
+from convert.tokenizer import SAMPLE, TrainedVocabulary, assert_folder_has_same_ids
 from fakes.paths import ROOT
 from vocabulary.sentencepiece_model import read_model, write_model
 
@@ -21,8 +20,8 @@ def test_the_copy_beside_the_run_comes_first(tmp_path):
     gin = Bindings.read("seqio.SentencePieceVocabulary.sentencepiece_model_file = 'absent'")
     (tmp_path / "vocabulary.model").write_bytes(MINI.read_bytes())
     found = vocabularies.vocabulary_of(run(tmp_path), gin)
-    assert found == RunVocabulary(str(tmp_path / "vocabulary.model"), 0)
-    assert found.size() == 2048
+    assert found == TrainedVocabulary(str(tmp_path / "vocabulary.model"), 0)
+    assert found.vocab_size == 2048
 
 
 def test_a_relative_path_in_the_gin_is_looked_for(tmp_path):
@@ -36,8 +35,10 @@ def test_a_relative_path_in_the_gin_is_looked_for(tmp_path):
 
 def test_bytes_need_no_file(tmp_path):
     gin = Bindings.read(BYTES + "seqio.ByteVocabulary.extra_ids = 125\n")
-    assert vocabularies.vocabulary_of(run(tmp_path), gin) == RunVocabulary("bytes", 125)
-    assert vocabularies.vocabulary_of(run(tmp_path), None, "bytes") == RunVocabulary("bytes", 100)
+    assert vocabularies.vocabulary_of(run(tmp_path), gin) == TrainedVocabulary("bytes", 125)
+    assert vocabularies.vocabulary_of(run(tmp_path), None, "bytes") == TrainedVocabulary(
+        "bytes", 100
+    )
 
 
 def test_another_vocabulary_than_the_trained_one_is_refused(tmp_path):
@@ -50,12 +51,12 @@ def test_another_vocabulary_than_the_trained_one_is_refused(tmp_path):
     ("rows", "fits"), [(2047, False), (2048, True), (2175, True), (2176, False)]
 )
 def test_the_embedding_may_be_rounded_up_and_nothing_more(rows, fits):
-    vocabulary = RunVocabulary(str(MINI), 0)
+    vocabulary = TrainedVocabulary(str(MINI), 0)
     if fits:
-        vocabulary.check(rows)
+        vocabularies.check_size(vocabulary, rows)
     else:
         with pytest.raises(ValueError, match=f"2048 ids and the embedding {rows} rows"):
-            vocabulary.check(rows)
+            vocabularies.check_size(vocabulary, rows)
 
 
 def test_the_trained_vocabulary_is_seqios(tmp_path):
@@ -64,23 +65,25 @@ def test_the_trained_vocabulary_is_seqios(tmp_path):
     del model.pieces[-100:]
     write_model(model, outside)
     for ours, theirs in (
-        (RunVocabulary(str(MINI), 0), seqio.SentencePieceVocabulary(str(MINI))),
-        (RunVocabulary(outside, 100), seqio.SentencePieceVocabulary(outside, extra_ids=100)),
-        (RunVocabulary("bytes", 125), seqio.ByteVocabulary(extra_ids=125)),
+        (TrainedVocabulary(str(MINI), 0), seqio.SentencePieceVocabulary(str(MINI))),
+        (TrainedVocabulary(outside, 100), seqio.SentencePieceVocabulary(outside, extra_ids=100)),
+        (TrainedVocabulary("bytes", 125), seqio.ByteVocabulary(extra_ids=125)),
     ):
-        trained = ours.reference_ids()
         for name in ("vocab_size", "extra_ids", "eos_id", "unk_id"):
-            assert getattr(trained, name) == getattr(theirs, name)
-        assert trained.ids == {text: theirs.encode(text) for text in trained.ids}
+            assert getattr(ours, name) == getattr(theirs, name)
+        assert [ours.encode(text) for text in SAMPLE] == [theirs.encode(text) for text in SAMPLE]
 
 
-@pytest.mark.parametrize("vocabulary", [RunVocabulary(str(MINI), 0), RunVocabulary("bytes", 125)])
-def test_the_written_tokenizer_is_proved_on_a_sample(tmp_path, vocabulary):
+@pytest.mark.parametrize(
+    "vocabulary", [TrainedVocabulary(str(MINI), 0), TrainedVocabulary("bytes", 125)]
+)
+def test_the_written_tokenizer_gives_the_trainers_ids_on_a_sample(tmp_path, path, extra_ids):
+    vocabulary = TrainedVocabulary(path, extra_ids)
     vocabulary.write(tmp_path)
-    assert_folder_has_same_ids(vocabulary.reference_ids(), tmp_path)
+    assert_folder_has_same_ids(vocabulary, tmp_path)
 
 
 def test_a_tokenizer_of_another_vocabulary_is_found(tmp_path):
-    RunVocabulary("bytes", 100).write(tmp_path)
+    TrainedVocabulary("bytes", 100).write(tmp_path)
     with pytest.raises(ValueError, match="extra_id"):
-        assert_folder_has_same_ids(RunVocabulary("bytes", 125).reference_ids(), tmp_path)
+        assert_folder_has_same_ids(TrainedVocabulary("bytes", 125), tmp_path)

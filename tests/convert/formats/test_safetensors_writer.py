@@ -1,16 +1,13 @@
-"""The two writers against the libraries whose formats they write."""
+"""model.safetensors against the library whose format it is."""
 
 import json
 
-import flax.serialization
 import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
 import safetensors.torch
 
-from convert.formats.flax_msgpack_writer import open_flax
-from convert.formats.preallocated_file import blocks
 from convert.formats.safetensors_writer import SafetensorsWriter
 
 
@@ -62,35 +59,6 @@ def test_shards_hold_everything_once_and_the_index_says_where(tmp_path):
         np.testing.assert_array_equal(found[name], values[name])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("chunk", [2**30, 64])
-def test_flax_reads_what_was_written(tmp_path, dtype, chunk):
-    values = {name.replace(".", "/"): value for name, value in example().items()}
-    path = tmp_path / "flax_model.msgpack"
-    with open_flax(path, {n: v.shape for n, v in values.items()}, dtype, chunk) as out:
-        for name in reversed(values):
-            out.write(name, values[name], transpose=False)
-    found = flax.serialization.msgpack_restore(path.read_bytes())
-    assert list(found) == ["a", "b", "c"]
-    for name, value in values.items():
-        array = found[name.split("/")[0]]["weight"]
-        assert array.dtype.name == dtype
-        np.testing.assert_array_equal(array.astype(np.float32), value.astype(array.dtype))
-
-
-def test_flax_bytes_are_those_of_flax(tmp_path):
-    values = example()
-    path = tmp_path / "flax_model.msgpack"
-    with open_flax(path, {name: value.shape for name, value in values.items()}, "float32") as out:
-        for name, value in values.items():
-            out.write(name, value, transpose=False)
-    found = flax.serialization.msgpack_restore(path.read_bytes())
-    again = flax.serialization.msgpack_restore(flax.serialization.msgpack_serialize(values))
-    assert found.keys() == again.keys()
-    for name in values:
-        np.testing.assert_array_equal(found[name], again[name])
-
-
 def test_nothing_is_set_twice_left_unset_or_unplanned(tmp_path):
     value = np.zeros((2, 3), np.float32)
     with SafetensorsWriter(tmp_path, {"a": (2, 3)}, "float32") as out:
@@ -109,12 +77,3 @@ def test_nothing_is_set_twice_left_unset_or_unplanned(tmp_path):
     with pytest.raises(ValueError, match="not its planned size"):
         with SafetensorsWriter(tmp_path, {"a": (2, 4)}, "float32") as out:
             out.write("a", value, transpose=False)
-
-
-@pytest.mark.parametrize("turn", [False, True])
-def test_blocks_join_to_the_whole(turn, monkeypatch):
-    monkeypatch.setattr("convert.formats.preallocated_file._BLOCK", 40)
-    value = np.arange(7 * 5, dtype=np.float32).reshape(7, 5)
-    found = list(blocks(value, turn, np.dtype(np.float32)))
-    assert len(found) > 1
-    np.testing.assert_array_equal(np.concatenate(found), value.T if turn else value)

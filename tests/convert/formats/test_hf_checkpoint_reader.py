@@ -1,0 +1,52 @@
+"""A Hugging Face folder's tensors, whatever files hold them."""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from convert.formats.hf_checkpoint_reader import HfCheckpoint
+from fakes.convert_fakes import FAMILIES
+from fakes.published import publish, weights_named
+
+
+@pytest.mark.parametrize("whole", ["model.safetensors", "pytorch_model.bin"])
+def test_shards_are_read_through_their_index(tmp_path, whole):
+    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    state = safetensors.torch.load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    save = torch.save if whole.endswith(".bin") else safetensors.torch.save_file
+    owner = {name: f"{i % 2}_{whole}" for i, name in enumerate(state)}
+    for file in set(owner.values()):
+        part = {name: value for name, value in state.items() if owner[name] == file}
+        save(part, folder / file)
+    (folder / f"{whole}.index.json").write_text(json.dumps({"weight_map": owner}))
+    found = HfCheckpoint.open(folder).arrays
+    assert found.keys() == weights_named(state)
+    assert all(np.array_equal(array.read(), state[name]) for name, array in found.items())
+    (folder / f"1_{whole}").unlink()
+    with pytest.raises(ValueError, match=f"lacks 1_{whole}"):
+        HfCheckpoint.open(folder)
+
+
+def test_config_and_weights_say_whether_there_is_a_separate_head(tmp_path):
+    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    model = HfCheckpoint.open(folder)
+    assert not model.tied()
+    model.config["tie_word_embeddings"] = True
+    model.config.pop("scale_decoder_outputs", None)
+    with pytest.raises(ValueError, match="scales the inputs of a separate head"):
+        model.tied()
+    model.config["scale_decoder_outputs"] = False  # as transformers 5 saves T5 1.1
+    assert not model.tied()
+
+
+def test_a_tensor_is_read_from_the_file_on_request(tmp_path):
+    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    table = HfCheckpoint.open(folder).arrays["shared.weight"]
+    state = safetensors.torch.load_file(folder / "model.safetensors")
+    state["shared.weight"] += 1
+    safetensors.torch.save_file(state, folder / "model.safetensors")
+    np.testing.assert_array_equal(table.read(), state["shared.weight"])

@@ -1,0 +1,64 @@
+"""The command: what is wrong is one sentence, and nothing is left behind."""
+
+import subprocess
+
+import pytest
+
+from convert import __main__ as converter
+from fakes.convert_fakes import golden_gin, golden_run
+from fakes.paths import ROOT
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    golden_run(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def wrong(capsys, *arguments):
+    """Return the one line that the command prints."""
+    assert converter.main([str(argument) for argument in arguments]) == 1
+    message = capsys.readouterr().err.strip()
+    assert "\n" not in message
+    return message
+
+
+def test_bad_input_is_one_sentence_and_leaves_nothing(run_folder, capsys, tmp_path):
+    out = tmp_path / "out"
+    quick = ("--vocabulary", "none", "--out", out)
+    assert "is not a folder" in wrong(capsys, tmp_path / "absent", *quick)
+    assert "holds no complete checkpoint" in wrong(capsys, tmp_path, *quick)
+    assert "is no file, and no size of" in wrong(capsys, run_folder, *quick, "--config", "t5/huge")
+    assert "needs that many" in wrong(capsys, run_folder, *quick, "--average", 3)
+    gin = run_folder / "config.gin"
+    gin.write_text(golden_gin("t5_1_0"))
+    assert "no rule takes its" in wrong(capsys, run_folder, *quick)
+    gin.write_text(golden_gin("t5_1_1").replace("vocab_size = 512", "vocab_size = 640"))
+    assert "vocab_size 640" in wrong(capsys, run_folder, *quick)
+    gin.unlink()
+    assert "name the network with --config" in wrong(capsys, run_folder, *quick)
+    assert not list(out.glob("**/*"))
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(run_folder, capsys):
+    out = run_folder / "config.gin" / "out"
+    message = wrong(capsys, run_folder, "--vocabulary", "none", "--out", out)
+    assert message.startswith("convert: ")
+    assert str(run_folder / "config.gin") in message
+
+
+def test_a_vocabulary_must_be_found(run_folder, capsys):
+    assert "no vocabulary.model" in wrong(capsys, run_folder)
+    assert "There is no vocabulary" in wrong(capsys, run_folder, "--vocabulary", "absent.model")
+    (run_folder / "absent.model").write_text("not a model")
+    path = run_folder / "absent.model"
+    assert "not a SentencePiece model" in wrong(capsys, run_folder, "--vocabulary", path)
+    # 512 rows are more than bytes and their sentinels need.
+    assert "359 ids and the embedding 512" in wrong(capsys, run_folder, "--vocabulary", "bytes")
+
+
+def test_the_script_runs_from_anywhere_and_fails_with_its_converter(tmp_path):
+    script = ["bash", str(ROOT / "convert" / "convert.sh")]
+    done = subprocess.run([*script, "absent"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("convert: absent is not a folder")

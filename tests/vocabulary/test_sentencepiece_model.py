@@ -1,0 +1,66 @@
+"""A model is found, read, edited and written; what is no model is refused."""
+
+import pytest
+
+from fakes.paths import ROOT
+from vocabulary import sentencepiece_model as spm
+
+MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
+
+
+@pytest.fixture
+def model():
+    return spm.read_model(str(MINI))
+
+
+def test_a_model_is_found_in_a_run_or_a_converted_folder(tmp_path):
+    assert spm.find_model(str(MINI)) == str(MINI)
+    with pytest.raises(ValueError, match=r"holds neither spiece\.model nor vocabulary\.model"):
+        spm.find_model(str(tmp_path))
+    for name in ("vocabulary.model", "spiece.model"):
+        (tmp_path / name).write_bytes(MINI.read_bytes())
+        assert spm.find_model(str(tmp_path)) == str(tmp_path / name)
+
+
+@pytest.mark.parametrize("content", [b"", b"no model at all", b"\x0a\x03abc"])
+def test_no_model(tmp_path, content):
+    path = tmp_path / "a.model"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="is no SentencePiece model"):
+        spm.read_model(str(path))
+    with pytest.raises(ValueError, match="cannot be read"):
+        spm.read_model(str(tmp_path / "b.model"))
+
+
+def test_a_written_model_is_read_again_with_its_listing(model, tmp_path):
+    path = tmp_path / "new.model"
+    spm.write_model(model, str(path))
+    assert spm.read_model(str(path)) == model
+    assert path.with_suffix(".vocab").read_text(encoding="utf-8").count("\n") == 2048
+    assert {p.name for p in tmp_path.iterdir()} == {"new.model", "new.vocab"}
+
+
+def test_sentinels_are_not_added_twice(model):
+    with pytest.raises(ValueError, match="holds sentinels already"):
+        spm.append_sentinels(model)
+
+
+def test_rebuilt_models_name_the_old_ids_of_every_piece(model):
+    new, sources = spm.rebuild(model, [0, 1, 2, 7, 9], [("▁nou", -3.5, [7, 9])], extra_ids=0)
+    assert len(new.pieces) == new.trainer_spec.vocab_size == len(sources) == 106
+    assert sources[:7] == [(0,), (1,), (2,), (7,), (9,), (7, 9), (1948,)]
+    assert [new.pieces[3], new.pieces[4]] == [model.pieces[7], model.pieces[9]]
+    assert (new.pieces[5].piece, new.pieces[5].score) == ("▁nou", -3.5)
+    assert spm.sentinel_ids(new)[0] == 105
+
+
+def test_a_model_without_sentinels_must_say_where_they_are(model):
+    del model.pieces[-100:]
+    with pytest.raises(ValueError, match="holds no <extra_id_0>: set --extra_ids 100"):
+        spm.rebuild(model, [0, 1, 2], [], extra_ids=0)
+    _, sources = spm.rebuild(model, [0, 1, 2], [], extra_ids=100)
+    assert sources[-1] == (2047,)
+
+
+def test_sizes_are_rounded_up_to_multiples_of_128():
+    assert [spm.round_up(size) for size in (1, 128, 129)] == [128, 128, 256]
