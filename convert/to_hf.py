@@ -39,32 +39,18 @@ FORMATS = ("pytorch", "flax")
 
 @dataclasses.dataclass(frozen=True)
 class ConversionOptions:
-    """What to make of a run's checkpoints.
-
-    Attributes:
-      sizes: the trained network.
-      out: the folder that receives `checkpoint_<step>/`.
-      vocabulary: None converts weights alone.
-      family: t5, mt5 or umt5; by default the network's.
-      dtype: of the written weights, "float32" or "bfloat16".
-      formats: any of `FORMATS`.
-      shard_bytes: largest safetensors file.
-      average: convert the mean of this many last checkpoints instead of each one.
-      verify: whether to verify the result.
-      isolate: whether to verify small networks too in processes of their own, so that jax and
-        transformers are never in memory together.
-    """
+    """What to make of a run's checkpoints."""
 
     sizes: Sizes
-    out: Path
-    vocabulary: TrainedVocabulary | None = None
-    family: str | None = None
-    dtype: str = "float32"
+    out: Path  # the folder that receives `checkpoint_<step>/`
+    vocabulary: TrainedVocabulary | None = None  # None converts weights alone
+    family: str | None = None  # t5, mt5 or umt5; by default the network's
+    dtype: str = "float32"  # of the written weights, or "bfloat16"
     formats: tuple[str, ...] = FORMATS
-    shard_bytes: int = 5 * 10**9
-    average: int = 1
+    shard_bytes: int = 5 * 10**9  # of the largest safetensors file
+    average: int = 1  # convert the mean of this many last checkpoints instead of each one
     verify: bool = True
-    isolate: bool = False
+    isolate: bool = False  # verify in processes of their own: never jax and transformers together
     metadata: model_card.CardMetadata = dataclasses.field(default_factory=model_card.CardMetadata)
 
 

@@ -102,11 +102,9 @@ def load_sentencepiece(path: str, extra_ids: int = 0):
 def write_tokenizer(sentencepiece_path: str, folder: str, *, extra_ids: int = 0) -> None:
     """Write tokenizer.json, tokenizer_config.json, special_tokens_map.json and spiece.model.
 
-    Args:
-      sentencepiece_path: the trainer's model, local or on `gs://`; spiece.model is its copy.
-      folder: created if it does not exist.
-      extra_ids: as given to `seqio.SentencePieceVocabulary`: 0 if the sentinels are pieces of the
-        model (ours and mT5's), 100 if seqio adds them (T5's own).
+    The trainer's model, local or on `gs://`, is copied to spiece.model. `extra_ids` is that of
+    `seqio.SentencePieceVocabulary`: 0 if the sentinels are pieces of the model (mT5's and our own),
+    100 if seqio adds them (T5's own).
 
     Raises ValueError for a model that is not unigram, or whose pad, eos and unk are not 0, 1, 2.
     """

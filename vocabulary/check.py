@@ -7,8 +7,8 @@
 
 Span corruption marks the first hidden span by the highest id, the second by the one below, and so
 on. If those ids are not sentinels, ordinary words silently take their role. Two layouts pass:
-sentinels as the model's last pieces (ours and mT5's, extra_ids 0), and a model without sentinels,
-to which seqio adds them (T5's own, extra_ids 100).
+sentinels as the model's last pieces (mT5's and our own, extra_ids 0), and a model without
+sentinels, to which seqio adds them (T5's own, extra_ids 100).
 """
 
 import argparse
@@ -26,13 +26,8 @@ def check_vocabulary(
 ) -> list[VocabularyCheck]:
     """Run the checks that need only the model file; they take well under a second.
 
-    Args:
-      path: a SentencePiece model, local or on `gs://`.
-      vocab_size: rows of the model's embedding (`T5Config.vocab_size`); None checks the
-        vocabulary's own size.
-      extra_ids: as given to `seqio.SentencePieceVocabulary`: 0 if the sentinels are pieces of the
-        model, 100 if seqio adds them behind it.
-
+    `path` is local or on `gs://`; `vocab_size` is `T5Config.vocab_size`, the rows of the embedding;
+    `extra_ids` is 0 if the sentinels are pieces of the model, 100 if seqio adds them behind it.
     Raises ValueError if `path` is no SentencePiece model.
     """
     model = spm.read_model(path)

@@ -125,7 +125,7 @@ def write_run(
 def _changed(name: str, array: LazyArray, change: VocabularyChange) -> LazyArray:
     """Return the array for the new ids, or the array itself if its rows are no ids.
 
-    The optimizer's factored moments are vectors, of which only one has a value for each id.
+    Only one of the optimizer's two factored moments (vectors) has a value for each id.
     """
     owner = next((owner for owner in _AXES if f"/{owner}/" in f"/{name}/"), None)
     ids = range(change.old_ids, change.old_ids + spm.SIZE_MULTIPLE)

@@ -92,11 +92,8 @@ def _old_ids(encoder: sentencepiece.SentencePieceProcessor, piece: str) -> list[
 
 
 def _read_pieces(path: str) -> list[str]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            words = [line.strip() for line in file]
-    except OSError as error:
-        raise ValueError(f"--pieces {path} cannot be read: {error}") from error
+    with open(path, encoding="utf-8") as file:
+        words = [line.strip() for line in file]
     return [spm.WORD_START + word.removeprefix(spm.WORD_START) for word in words if word]
 
 

@@ -38,13 +38,9 @@ def trim(
 ) -> tuple[spm.ModelProto, spm.Sources]:
     """Return a smaller model and, for each of its ids, the old id.
 
-    Args:
-      model: the model to trim; it is not changed.
-      usage: how often the corpus uses each piece.
-      size: pieces to keep, sentinels included, a multiple of 128. Single characters are kept
-        first, so that every word can still be spelled, then the most used pieces. None keeps all
-        used pieces and fills up to the next multiple of 128.
-      extra_ids: 100 if seqio added the sentinels behind the model; they become pieces of it.
+    `size` counts sentinels. Single characters are kept first, so that every word can still be
+    spelled, then the most used pieces. None keeps all used pieces and fills up to the next multiple
+    of 128. `extra_ids` is 100 if seqio added the sentinels behind the model; they become pieces.
 
     Raises ValueError for a size that is no multiple of 128, too small for the pieces that must be
     kept, or larger than the model.
@@ -107,9 +103,7 @@ def _print_size(name: str, pieces: int, usage: PieceCounts, emb_dim: int | None)
     print(line)
 
 
-main = cli.command(
-    "trim", "Trim a vocabulary to the pieces that a corpus uses.", _add_arguments, run
-)
+main = cli.command("trim", "Trim a vocabulary to a corpus.", _add_arguments, run)
 
 if __name__ == "__main__":
     main()

@@ -37,10 +37,7 @@ def _transposed(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def blocks(array: np.ndarray, transpose: bool, dtype: np.dtype) -> Iterator[np.ndarray]:
     """Yield the array, transposed if asked, cast to `dtype`, as consecutive blocks in C order."""
     view = array.T if transpose else array
-    if view.ndim == 0:
-        view = view.reshape(1)
-    row_bytes = max(1, view[0].size * dtype.itemsize) if len(view) else 1
-    rows = max(1, _BLOCK // row_bytes)
+    rows = max(1, _BLOCK // (view[0].size * dtype.itemsize))
     for start in range(0, len(view), rows):
         if transpose:
             yield _transposed(array[:, start : start + rows], dtype)

@@ -6,14 +6,14 @@ import pytest
 from convert import atomic_output
 
 
-def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+def test_a_folder_appears_complete_or_not_at_all(tmp_path):
     folder = tmp_path / "checkpoint_1"
     with pytest.raises(FileNotFoundError):
         with atomic_output.staged(folder) as temporary:
             (temporary / "half").rename(temporary / "absent" / "half")
     assert list(tmp_path.iterdir()) == []
     with atomic_output.staged(folder) as temporary:
-        (temporary / "model.safetensors").write_text("whole")
+        (temporary / "model.safetensors").write_text("complete")
         assert not folder.exists()
         atomic_output.write_record(temporary, {"steps": [1]})
     assert atomic_output.read_record(folder) == {"steps": [1]}
@@ -31,17 +31,17 @@ def test_a_conversion_replaces_an_older_one_and_nothing_else(tmp_path):
     (folder / atomic_output.RECORD).unlink()
     with pytest.raises(ValueError, match="no conversion wrote"):
         with atomic_output.staged(folder):
-            pytest.fail("the folder is not ours")
+            pytest.fail("the folder holds other files")
     assert (folder / "new").read_text() == "new"
 
 
-def test_what_is_no_folder_is_refused(tmp_path):
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="is not a folder"):
         atomic_output.check_replaceable(tmp_path / "file")
 
 
-def test_a_full_disk_is_told_before_and_during(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_before_and_during(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10**9))
     atomic_output.check_disk_space(tmp_path, 10**8)
     with pytest.raises(ValueError, match=r"needs 2\.00 GB and its disk has 1\.00 GB"):

@@ -46,7 +46,7 @@ def test_the_last_converted_checkpoint_fills_in_the_mask(converted, capsys, monk
         (".", "Ana are mere.", "must hold <extra_id_0> once"),
     ],
 )
-def test_what_cannot_be_filled_in_is_one_sentence(converted, capsys, folder, sentence, said):
+def test_an_error_is_one_sentence(converted, capsys, folder, sentence, said):
     assert fill_masks.main([str(converted / folder), sentence]) == 1
     message = capsys.readouterr().err
     assert said in message

@@ -56,7 +56,7 @@ def test_there_and_back_is_bit_equal(tmp_path, name):
 
 @pytest.mark.parametrize("sentinels", [100, 0])
 def test_a_byt5_is_known_by_its_tokenizer(tmp_path, sentinels):
-    """Ours has its sentinels last; transformers' own names what its first models never trained."""
+    """Our tokenizer has its sentinels last; transformers' names rows that were never trained."""
     folder = publish(tmp_path / "hf", BYT5)
     if sentinels:
         tokenizer.write_byte_tokenizer(str(folder), extra_ids=sentinels)
@@ -93,7 +93,7 @@ def test_a_checkpoint_survives_the_way_through_hugging_face(tmp_path):
     assert found["state/step"].read() == 25
 
 
-def test_old_files_with_repeated_and_unused_tensors(tmp_path):
+def test_repeated_and_unused_tensors_of_old_files_are_ignored(tmp_path):
     sizes = FAMILIES["t5_1_0"]
     folder = publish(tmp_path / "hf", sizes)
     state = weights(folder)
@@ -166,7 +166,7 @@ def test_a_full_disk_or_logits_that_differ_leave_nothing(tmp_path, capsys, monke
         assert "\n" not in message
         assert [path.name for path in tmp_path.iterdir()] == ["hf"]
 
-    def full(*_, **__):  # as tensorstore tells of it
+    def full(*_, **__):  # as tensorstore reports it
         raise ValueError("RESOURCE_EXHAUSTED: Failed to write: No space left on device [OS error]")
 
     with monkeypatch.context() as patch:

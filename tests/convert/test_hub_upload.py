@@ -24,11 +24,11 @@ MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
 # What is published, checked and made a checkpoint again by its name alone.
 BY_NAME = """
 import sys
-from convert import __main__ as door
+from convert import __main__ as converter
 from vocabulary import check
 
 check.main(["user/name", "--vocab_size", "2048"])
-sys.exit(door.main(["from_hf", "user/name", "back", "--no_verify"]))
+sys.exit(converter.main(["from_hf", "user/name", "back", "--no_verify"]))
 """
 
 

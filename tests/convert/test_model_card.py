@@ -27,7 +27,7 @@ def metadata(text):
     return yaml.safe_load(front)
 
 
-def test_metadata_is_what_was_given_and_measured():
+def test_metadata_hold_the_given_and_measured_facts():
     given = {"language": ("ro",), "license": "cc0-1.0", "datasets": ("user/corpus",)}
     found = metadata(page(metadata=given, curves={"train": [(100, 5.5), (300, 4.25)]}))
     assert found["language"] == ["ro"]
@@ -38,7 +38,7 @@ def test_metadata_is_what_was_given_and_measured():
     assert "step 300" in result["metrics"][0]["name"]
 
 
-def test_nothing_is_claimed_that_is_not_known():
+def test_unknown_metadata_are_left_out():
     found = metadata(page())
     assert not {"language", "license", "datasets", "model-index"} & found.keys()
 

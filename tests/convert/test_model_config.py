@@ -59,7 +59,7 @@ def test_a_family_that_cannot_hold_the_network_is_refused(name, family):
         hugging_face_config(FAMILIES[name], family)
 
 
-def test_fields_that_do_not_shape_the_network_are_passed_over():
+def test_fields_that_do_not_shape_the_network_are_ignored():
     fields = {"vocab_size": 96, "dtype": "bfloat16", "remat_policy": "minimal"}
     assert Sizes.from_fields(fields) == Sizes(96)
 

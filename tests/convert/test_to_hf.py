@@ -1,4 +1,4 @@
-"""Golden checkpoints of upstream through the whole converter, and all that can be wrong."""
+"""Golden checkpoints of upstream through the complete converter, and everything that can fail."""
 
 import dataclasses
 import errno
@@ -250,8 +250,8 @@ def test_a_disk_that_fills_up_leaves_nothing(run_folder, capsys, monkeypatch):
 
 
 def test_a_folder_of_other_files_is_left_alone(run_folder, capsys):
-    theirs = run_folder.parent / "run_hf" / "checkpoint_25" / "thesis.tex"
-    theirs.parent.mkdir(parents=True)
-    theirs.write_text("precious")
+    other = run_folder.parent / "run_hf" / "checkpoint_25" / "thesis.tex"
+    other.parent.mkdir(parents=True)
+    other.write_text("precious")
     assert "no conversion wrote" in wrong(capsys, run_folder, "--vocabulary", "none")
-    assert theirs.read_text() == "precious"
+    assert other.read_text() == "precious"

@@ -23,8 +23,8 @@ MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
 # Several conversions in one process, which imports the libraries once.
 PROGRAM = """
 import json, sys
-from convert import __main__ as door
-print([door.main(arguments, isolate=True) for arguments in json.loads(sys.argv[1])])
+from convert import __main__ as converter
+print([converter.main(arguments, isolate=True) for arguments in json.loads(sys.argv[1])])
 assert not {"jax", "torch", "transformers", "tensorflow"} & sys.modules.keys()
 """
 
@@ -69,7 +69,7 @@ def test_both_kinds_of_checkpoints_arrive_from_a_bucket(gcs, tmp_path):
         assert len(list((out / "runs" / "train").iterdir())) == 1
 
 
-def test_gin_and_vocabulary_come_from_the_bucket_and_what_fails_there_is_told(gcs, tmp_path):
+def test_gin_and_vocabulary_come_from_the_bucket_and_failures_are_reported(gcs, tmp_path):
     sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
     values = {f"target/{name}": array for name, array in tree(arrays(sizes)).items()}
     t5x_checkpoint_writer.write(tmp_path / "run" / "checkpoint_3", values)

@@ -1,11 +1,11 @@
-"""A umT5 is trained here, published, and taken back to be trained on: each layer its own table."""
+"""A umT5, with a bias table in each layer, is trained, published and converted back."""
 
 import json
 
 import numpy as np
 import pytest
 
-from convert import __main__ as door
+from convert import __main__ as converter
 from convert import atomic_output
 from convert.model_config import Sizes
 from convert.run import rewrite
@@ -40,11 +40,11 @@ def test_trained_published_and_taken_back(tmp_path):
     assert not np.array_equal(first, second)  # it learns
     assert not np.array_equal(tables[0].read(), tables[1].read())
     (tmp_path / "run" / "config.gin").write_text(rewrite.gin_of(SIZES))
-    assert door.main([str(tmp_path / "run" / "checkpoint_8"), "--vocabulary", "none"]) == 0
+    assert converter.main([str(tmp_path / "run" / "checkpoint_8"), "--vocabulary", "none"]) == 0
     folder = tmp_path / "run_hf" / "checkpoint_8"
     assert atomic_output.read_record(folder)["proof"]["largest_difference"] < 1e-4
     assert json.loads((folder / "config.json").read_text())["model_type"] == "umt5"
-    assert door.main(["from_hf", str(folder), str(tmp_path / "back")]) == 0
+    assert converter.main(["from_hf", str(folder), str(tmp_path / "back")]) == 0
     back = open_checkpoint(str(tmp_path / "back" / "checkpoint_0"))
     for name, array in trained.items():
         if name.startswith("target/"):

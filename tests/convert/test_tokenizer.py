@@ -58,7 +58,7 @@ def outside_model(tmp_path_factory):
     return path
 
 
-def test_ours(tmp_path, texts):
+def test_sentinels_inside_the_model(tmp_path, texts):
     hugging_face.write_tokenizer(MINI, str(tmp_path))
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     vocabulary = seqio.SentencePieceVocabulary(MINI, extra_ids=0)
@@ -70,8 +70,8 @@ def test_ours(tmp_path, texts):
 
 
 @pytest.mark.parametrize("kind", ["t5", "mt5", "umt5"])
-def test_beside_any_config(tmp_path, texts, kind):
-    """umT5's registered class takes tokenizer.json as it stands, T5's rebuilds it."""
+def test_the_ids_do_not_depend_on_the_models_config(tmp_path, texts, kind):
+    """umT5's registered class uses tokenizer.json unchanged, T5's rebuilds it."""
     (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
     hugging_face.write_tokenizer(MINI, str(tmp_path))
     vocabulary = seqio.SentencePieceVocabulary(MINI, extra_ids=0)
@@ -88,7 +88,7 @@ def test_saved_again_and_loaded_by_class(tmp_path, texts):
         hugging_face.assert_same_ids(vocabulary, tokenizer, texts)
 
 
-def test_sentinels_outside(tmp_path, texts, outside_model):
+def test_sentinels_behind_the_model(tmp_path, texts, outside_model):
     hugging_face.write_tokenizer(outside_model, str(tmp_path), extra_ids=100)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     vocabulary = seqio.SentencePieceVocabulary(outside_model, extra_ids=100)
@@ -146,7 +146,7 @@ def test_files_are_the_same_every_time(tmp_path):
 
 
 @pytest.mark.parametrize("extra_ids", [0, 100])
-def test_slow_tokenizer_of_transformers_4_is_told_of_the_sentinels(
+def test_the_config_declares_the_sentinels_to_the_slow_tokenizer_of_transformers_4(
     tmp_path, outside_model, extra_ids
 ):
     """It counts sentinels down from len(model) - 1 + extra_ids."""
@@ -190,7 +190,7 @@ def test_a_tie_is_no_difference():
     assert not hugging_face.is_tie([1, 2], [1, 3, 3], look_up)
 
 
-def test_models_that_are_not_t5s_are_refused(tmp_path):
+def test_a_model_with_other_special_ids_is_refused(tmp_path):
     model = read_model(MINI)
     model.trainer_spec.pad_id = 3
     write_model(model, str(tmp_path / "odd.model"))

@@ -59,7 +59,7 @@ def test_another_size_names_the_tensor_and_the_binding():
         weight_map.guard(weight_map.tensors(sizes), sizes, shapes)
 
 
-def test_transposed_weights_of_a_square_network_would_still_be_told_apart_by_kind():
+def test_the_kind_says_what_is_transposed_even_if_the_shape_is_square():
     sizes = Sizes(**SMALL | {"num_heads": 2, "head_dim": 8})  # every attention kernel is 16 x 16
     kinds = {tensor.target.rsplit(".", 2)[-2]: tensor.kind for tensor in weight_map.tensors(sizes)}
     assert kinds["q"] == kinds["o"] == kinds["wi"] == kinds["lm_head"] == weight_map.KERNEL

@@ -41,7 +41,7 @@ def drop_sentinels(model):
     del model.pieces[-LAST:]
 
 
-def test_ours_passes():
+def test_the_bundled_vocabulary_passes():
     checks = check.check_vocabulary(MINI, 2048)
     assert {check.status for check in checks} == {"ok"}, table(checks)
 
@@ -94,7 +94,7 @@ def test_sentinels_that_text_cannot_reach_fail(edited):
     assert failures(check.check_vocabulary(edited(control))) == ["sentinels in text"]
 
 
-def test_sentinels_without_the_mark_of_a_word_are_warned_of(edited):
+def test_sentinels_without_the_mark_of_a_word_are_a_warning(edited):
     def bare(model):
         drop_sentinels(model)
         append_sentinels(model, prefix="")
@@ -112,7 +112,7 @@ def test_each_special_id_must_be_t5s(edited, name):
     assert failures(check.check_vocabulary(edited(shift))) == [f"{name} id"]
 
 
-def test_bos_is_warned_of(edited):
+def test_bos_is_a_warning(edited):
     def begin(model):
         model.trainer_spec.bos_id = 3
 

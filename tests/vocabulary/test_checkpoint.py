@@ -80,7 +80,7 @@ def test_trim_cuts_the_rows_with_their_pieces(run, tmp_path, capsys):
     assert after[EMBEDDING].shape == (512, 16)
 
 
-def test_the_new_run_is_converted_as_any(run, tmp_path):
+def test_the_new_run_is_converted_like_any_other(run, tmp_path):
     new = tmp_path / "new"
     flags = ["--corpus", VALIDATION, "--size", "512", "--checkpoint", str(run / "checkpoint_7")]
     trim.main([str(MINI), *flags, "--out", str(new)])
@@ -109,7 +109,7 @@ def test_extend_starts_new_rows_from_the_mean_of_their_old_pieces(run, tmp_path,
     assert np.array_equal(after[EMBEDDING][1950:2050], before[EMBEDDING][1948:])
 
 
-def test_sentinels_that_seqio_added_come_along(tmp_path):
+def test_rows_of_sentinels_that_seqio_added_are_kept(tmp_path):
     model = read_model(str(MINI))
     del model.pieces[-100:]
     write_model(model, str(tmp_path / "outside.model"))
@@ -130,7 +130,7 @@ def test_a_wrong_row_is_found_by_the_logits(run, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_words_cut_in_another_way_stop_everything(run, tmp_path, monkeypatch):
+def test_words_that_are_tokenized_differently_stop_everything(run, tmp_path, monkeypatch):
     right = trim.trim
 
     def wrong(*args):
@@ -145,18 +145,18 @@ def test_words_cut_in_another_way_stop_everything(run, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ("vocabulary", r"has 1,920 ids and the embedding of .* 2,048 rows"),
         ("no sentinels", "holds no <extra_id_0>: set --extra_ids 100"),
         ("gin", "is not the network that its configuration names"),
         ("no gin", "name the network with --config"),
         ("nan", r"embedding holds 1 values that are NaN"),
-        ("taken", "holds a run already"),
-        ("theirs", "holds files that no conversion wrote"),
+        ("a run", "holds a run already"),
+        ("other files", "holds files that no conversion wrote"),
     ],
 )
-def test_what_does_not_fit_is_one_sentence_and_leaves_nothing(tmp_path, change, said):
+def test_an_error_is_one_sentence_and_leaves_nothing(tmp_path, change, message):
     values = arrays(SIZES)["token_embedder/embedding"]
     values[3, 5] = np.nan
     changes = {EMBEDDING: values} if change == "nan" else {}
@@ -172,18 +172,18 @@ def test_what_does_not_fit_is_one_sentence_and_leaves_nothing(tmp_path, change, 
         (old / "config.gin").write_text(rewrite.gin_of(other))
     elif change == "no gin":
         (old / "config.gin").unlink()
-    elif change in ("taken", "theirs"):
+    elif change in ("a run", "other files"):
         out.mkdir()
-        (out / {"taken": "config.gin", "theirs": "thesis.tex"}[change]).write_text("precious")
+        (out / {"a run": "config.gin", "other files": "thesis.tex"}[change]).write_text("precious")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     flags = ["--corpus", VALIDATION, "--size", "512", "--checkpoint", str(old)]
-    with pytest.raises(SystemExit, match=said) as told:
+    with pytest.raises(SystemExit, match=message) as error:
         trim.main([str(model), *flags, "--out", str(out)])
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
-def test_network_names_the_sizes_where_no_gin_is(run, tmp_path):
+def test_network_names_the_sizes_if_there_is_no_gin(run, tmp_path):
     old = write(tmp_path / "old", SIZES)
     config = (old / "config.gin").rename(tmp_path / "network.gin")
     model = read_model(str(MINI))

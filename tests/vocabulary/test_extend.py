@@ -42,7 +42,7 @@ def test_new_pieces_are_used_the_longer_one_first(model):
     assert score[WORDS[0]] > score[WORDS[1]] + score["ă"] + 0.1
 
 
-def test_other_texts_are_cut_as_before(model, lines):
+def test_other_texts_are_tokenized_as_before(model, lines):
     large, sources = extend.extend(model, WORDS)
     for line in lines:
         ids = [sources[i][0] for i in processor(large).encode(line + " <extra_id_3>")]
@@ -68,7 +68,7 @@ def test_new_rows_are_means(model):
     np.testing.assert_allclose(new_VD[1948], table_VD[old].mean(axis=0), rtol=1e-5)
 
 
-def test_sentinels_outside_come_inside(model):
+def test_sentinels_behind_the_model_become_pieces(model):
     outside = ModelProto()
     outside.CopyFrom(model)
     del outside.pieces[-100:]
@@ -77,7 +77,7 @@ def test_sentinels_outside_come_inside(model):
     assert sources[-1] == (2047,)
 
 
-def test_best_words_spare_most_ids(model, lines):
+def test_the_best_words_save_most_ids(model, lines):
     words = extend.best_words(model, lines, 80)
     before = sum(len(processor(model).encode(line)) for line in lines)
     large, _ = extend.extend(model, words)
@@ -108,7 +108,7 @@ def test_hugging_face_agrees(model, lines, tmp_path):
         (["▁漢字"], "a character that the model does not know"),
     ],
 )
-def test_impossible_pieces(model, pieces, sentence):
+def test_impossible_pieces_are_refused(model, pieces, sentence):
     with pytest.raises(ValueError, match=sentence):
         extend.extend(model, pieces)
 

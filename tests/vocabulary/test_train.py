@@ -108,7 +108,7 @@ def test_command_writes_and_checks(tmp_path, capsys):
     assert listing[-1] == "▁<extra_id_0>\t0"
 
 
-def test_command_keeps_what_is_there(tmp_path):
+def test_the_command_overwrites_nothing(tmp_path):
     out = tmp_path / "ro.model"
     out.write_bytes(b"precious")
     with pytest.raises(SystemExit, match="exists"):

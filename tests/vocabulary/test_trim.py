@@ -1,4 +1,4 @@
-"""Fewer pieces: texts are cut as before, and the kept pieces keep their numbers in the model."""
+"""Fewer pieces: texts are tokenized as before, and the kept pieces keep their embeddings."""
 
 import json
 
@@ -36,7 +36,7 @@ def processor(model):
     return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
 
 
-def test_all_that_is_used_stays_and_texts_are_cut_as_before(model, lines, usage):
+def test_used_pieces_stay_and_texts_are_tokenized_as_before(model, lines, usage):
     small, sources = trim.trim(model, usage)
     old, new = processor(model), processor(small)
     assert len(small.pieces) % 128 == 0
@@ -69,7 +69,7 @@ def test_every_word_can_still_be_spelled(model, lines, usage):
         assert after.count(2) == before.count(2)
 
 
-def test_sentinels_outside_come_inside(model, usage):
+def test_sentinels_behind_the_model_become_pieces(model, usage):
     outside = ModelProto()
     outside.CopyFrom(model)
     del outside.pieces[-100:]

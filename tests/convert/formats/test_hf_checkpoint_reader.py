@@ -12,22 +12,22 @@ from fakes.convert_fakes import FAMILIES
 from fakes.published import publish, weights_named
 
 
-@pytest.mark.parametrize("whole", ["model.safetensors", "pytorch_model.bin"])
-def test_shards_are_read_through_their_index(tmp_path, whole):
+@pytest.mark.parametrize("file_name", ["model.safetensors", "pytorch_model.bin"])
+def test_shards_are_read_through_their_index(tmp_path, file_name):
     folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
     state = safetensors.torch.load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    save = torch.save if whole.endswith(".bin") else safetensors.torch.save_file
-    owner = {name: f"{i % 2}_{whole}" for i, name in enumerate(state)}
+    save = torch.save if file_name.endswith(".bin") else safetensors.torch.save_file
+    owner = {name: f"{i % 2}_{file_name}" for i, name in enumerate(state)}
     for file in set(owner.values()):
         part = {name: value for name, value in state.items() if owner[name] == file}
         save(part, folder / file)
-    (folder / f"{whole}.index.json").write_text(json.dumps({"weight_map": owner}))
+    (folder / f"{file_name}.index.json").write_text(json.dumps({"weight_map": owner}))
     found = HfCheckpoint.open(folder).arrays
     assert found.keys() == weights_named(state)
     assert all(np.array_equal(array.read(), state[name]) for name, array in found.items())
-    (folder / f"1_{whole}").unlink()
-    with pytest.raises(ValueError, match=f"lacks 1_{whole}"):
+    (folder / f"1_{file_name}").unlink()
+    with pytest.raises(ValueError, match=f"lacks 1_{file_name}"):
         HfCheckpoint.open(folder)
 
 

@@ -77,8 +77,7 @@ def test_the_trained_vocabulary_is_seqios(tmp_path):
 @pytest.mark.parametrize(
     "vocabulary", [TrainedVocabulary(str(MINI), 0), TrainedVocabulary("bytes", 125)]
 )
-def test_the_written_tokenizer_gives_the_trainers_ids_on_a_sample(tmp_path, path, extra_ids):
-    vocabulary = TrainedVocabulary(path, extra_ids)
+def test_the_written_tokenizer_gives_the_trainers_ids_on_a_sample(tmp_path, vocabulary):
     vocabulary.write(tmp_path)
     assert_folder_has_same_ids(vocabulary, tmp_path)
 
