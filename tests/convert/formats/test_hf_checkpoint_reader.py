@@ -46,7 +46,8 @@ def test_config_and_weights_say_whether_there_is_a_separate_head(tmp_path):
 def test_a_tensor_is_read_from_the_file_on_request(tmp_path):
     folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
     table = HfCheckpoint.open(folder).arrays["shared.weight"]
-    state = safetensors.torch.load_file(folder / "model.safetensors")
-    state["shared.weight"] += 1
-    safetensors.torch.save_file(state, folder / "model.safetensors")
-    np.testing.assert_array_equal(table.read(), state["shared.weight"])
+    before = table.read().copy()
+    path = folder / "model.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content.replace(before.tobytes(), (before + 1).tobytes()))
+    np.testing.assert_array_equal(table.read(), before + 1)
