@@ -42,7 +42,7 @@ def check_equal_ids(path: str, texts: Sequence[str], extra_ids: int = 0) -> Voca
                 write_tokenizer(model_path, folder, extra_ids=extra_ids)
             ties = assert_same_ids(vocabulary, AutoTokenizer.from_pretrained(folder), texts)
         ids = _assert_same_in_tensorflow(vocabulary, texts)
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:  # SentencePiece raises RuntimeError
         return VocabularyCheck(name, "fail", str(error))
     detail = f"{len(texts):,} texts, {ids:,} ids, half with sentinels"
     return VocabularyCheck(name, "ok", detail + (f"; {ties} texts tie" if ties else ""))

@@ -22,7 +22,7 @@ def test_seqio_and_hugging_face_give_the_same_ids():
 def test_a_wrong_number_of_sentinels_is_found():
     check = tokenization_equality.check_equal_ids(MINI, ["Ana"], extra_ids=100)
     assert check.status == "fail"
-    assert "<extra_id_0> is" in check.detail
+    assert "▁<extra_id_99> is already defined" in check.detail
 
 
 def test_words_that_are_tokenized_differently_are_named():

@@ -1,7 +1,9 @@
 """The layer-by-layer forward pass is the trainer's network."""
 
 import dataclasses
+import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -18,7 +20,8 @@ def transformer_logits(sizes, values, batch):
     config = network.T5Config(**{k: v for k, v in vars(sizes).items() if k in names})
     nested = t5x_params.nested({name: jnp.asarray(value) for name, value in values.items()})
     params = {"params": stack_layers(nested)}
-    return network.Transformer(config).apply(params, **batch, enable_dropout=False)
+    apply = functools.partial(network.Transformer(config).apply, enable_dropout=False)
+    return jax.jit(apply)(params, **batch)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
