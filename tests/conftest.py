@@ -1,28 +1,75 @@
-"""What every test relies on: eight fake CPU devices, no network, golden numbers as trees."""
+"""Shared set-up: eight fake CPU devices, fast compilation, no network, golden numbers, skips."""
 
+import collections
 import os
+import shutil
 import signal
+import tempfile
 
 os.environ["JAX_PLATFORMS"] = "cpu"
+# LLVM's optimizations are two thirds of the time that a step takes to compile, and small tests
+# gain nothing by them. Eight devices cost a test nothing that uses one of them.
 os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+    os.environ.get("XLA_FLAGS", "")
+    + " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 )
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import allowed_skips
+import jax
 import pytest
 from absl import logging
 
 from fakes.golden import Golden
 
-# A shell's background jobs ignore Ctrl-C, and so would what tests start and interrupt.
+# Compiled programs of this test session, shared by the processes of pytest-xdist.
+PROGRAMS = "T5X_TEST_PROGRAMS"
+
+# Background jobs of a shell ignore Ctrl-C, and so would the processes that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        os.environ[PROGRAMS] = tempfile.mkdtemp(prefix="t5x-test-programs-")
+    jax.config.update("jax_compilation_cache_dir", os.environ[PROGRAMS])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def pytest_unconfigure(config):
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ.pop(PROGRAMS), ignore_errors=True)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """List the skips with their reasons."""
+    reports = terminalreporter.stats.get("skipped", [])
+    counts = collections.Counter(str(report.longrepr[2]) for report in reports)
+    if not counts:
+        return
+    terminalreporter.section("skipped tests")
+    for reason, count in counts.items():
+        note = "" if allowed_skips.is_allowed(reason) else "  (not in tests/allowed_skips.py)"
+        terminalreporter.line(f"{count:4}  {reason.removeprefix('Skipped: ')}{note}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    """Fail, where STRICT_SKIPS or CI is set, for a skip that is not in `allowed_skips`."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    strict = os.environ.get("STRICT_SKIPS") or os.environ.get("CI")
+    if reporter is None or hasattr(session.config, "workerinput") or not strict:
+        return
+    reasons = [str(report.longrepr[2]) for report in reporter.stats.get("skipped", [])]
+    if not all(map(allowed_skips.is_allowed, reasons)) and not session.exitstatus:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 @pytest.fixture(autouse=True)
-def as_loud_as_before():
-    """A door that a test opens may silence warnings, for its own process as it thinks."""
+def same_verbosity():
+    """Restore the log level: an entry point that a test calls may raise it."""
     before = logging.get_verbosity()
     yield
     logging.set_verbosity(before)

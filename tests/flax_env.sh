@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Sets up .venv-flax, the last releases together on which transformers 4's Flax T5 runs (jax 0.10 has
-# no jnp.clip(a_max=...) any more), for the proof that flax_model.msgpack and the slow tokenizer load there:
+# Sets up .venv-flax with the last releases on which the Flax T5 of transformers 4 runs (jax 0.10 has
+# no jnp.clip(a_max=...)), for the test that flax_model.msgpack and the slow tokenizer load there:
 #   bash tests/flax_env.sh [FOLDER]
-# Takes a minute once, and no time when it is there. tests/run.sh calls it.
+# It takes a minute the first time and nothing after that. tests/run.sh calls it.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 folder="${1:-$root/.venv-flax}"
-# torch stays away: Flax models need none.
+# Flax models need no torch.
 packages=('jax==0.9.2' 'jaxlib==0.9.2' 'flax==0.12.6' 'numpy==2.4.*' 'transformers==4.57.*'
   sentencepiece protobuf)
 if [[ -f "$folder/ready" && "$(< "$folder/ready")" == "${packages[*]}" ]]; then
@@ -21,7 +21,7 @@ if [[ ! -x "$folder/bin/python" ]]; then
   "$python" -m venv "$folder"
 fi
 if ! "$folder/bin/python" -m pip install --quiet --retries 1 "${packages[@]}"; then
-  echo "flax_env.sh: pip could not install ${packages[*]}: the Flax proof will be skipped." >&2
+  echo "flax_env.sh: pip could not install ${packages[*]}. It is needed for the proof of flax_model.msgpack." >&2
   exit 1
 fi
 echo "${packages[*]}" > "$folder/ready"

@@ -312,11 +312,20 @@ def test_the_python_that_has_made_the_environment_is_taken_again(tmp_path):
 def test_flags_reach_pytest(given, passed, tmp_path):
     python = executable(tmp_path / "python", '#!/usr/bin/env bash\nprintf "%s|" "$@"; echo\n')
     process = bash(ROOT / "tests/run.sh", *given, env={"PYTHON": str(python)}, cwd="/")
-    check, style, tests = [line.split("|")[:-1] for line in process.stdout.splitlines()]
+    check, style, tests, types = [line.split("|")[:-1] for line in process.stdout.splitlines()]
     assert check == ["-m", "ruff", "check", "."]
     assert style == ["-m", "ruff", "format", "--check", "."]
+    assert types == ["-m", "mypy"]
     assert tests[:2] == ["-m", "pytest"]
     assert tests[len(tests) - len(passed) :] == passed
+
+
+@pytest.mark.parametrize("failing", ["pytest", "mypy"])
+def test_a_failure_of_the_tests_or_of_the_types_is_one_of_the_run(failing, tmp_path):
+    script = f'#!/usr/bin/env bash\necho "$2"; [[ "$2" != {failing} ]]\n'
+    process = bash(ROOT / "tests/run.sh", env={"PYTHON": str(executable(tmp_path / "p", script))})
+    assert process.returncode == 1
+    assert process.stdout.split() == ["ruff", "ruff", "pytest", "mypy"]
 
 
 def test_the_tests_do_not_run_on_a_tree_that_ruff_refuses(tmp_path):
