@@ -1,14 +1,13 @@
-r"""Compiles the steps of a run ahead of it, and says what they will need.
+r"""Compile the programs of a run ahead of it, and print what they need.
 
 python -m t5x.precompile --gin_file=t5x/configs/runs/precompile.gin \
   --gin_file=gin/ro_t5x_tiny.gin --gin.MODEL_DIR='"runs/tiny"'
 
-No parameter is made and nothing is trained. The run that follows in the same MODEL_DIR, or with the
-same JAX_COMPILATION_CACHE_DIR, finds its programs instead of compiling them; so do t5x.eval and
-t5x.infer with MODEL_DIR/compiled as JAX_COMPILATION_CACHE_DIR, for batches and lengths as here.
-What it leaves in MODEL_DIR: of the train step `lowered_hlo_pre_optimization` and
-`lowered_hlo_post_optimization` (text), `assignment` (numpy, the mesh's device ids), and what the
-libraries said, `log_<host>.txt`.
+Nothing is initialized or trained. The next run in the same MODEL_DIR, or with the same
+JAX_COMPILATION_CACHE_DIR, finds its programs instead of compiling them; so do t5x.eval and t5x.infer
+with MODEL_DIR/compiled as JAX_COMPILATION_CACHE_DIR, for the same batch sizes and lengths. Leaves in
+MODEL_DIR: of the train step `lowered_hlo_pre_optimization` and `lowered_hlo_post_optimization`
+(text) and `assignment` (numpy, the mesh's device ids), and the libraries' output, `log_<host>.txt`.
 """
 
 import sys
@@ -31,10 +30,8 @@ import tensorflow as tf
 
 from t5x import batches
 from t5x.cli import log_capture, main
-from t5x.inference import predictor as inference
-from t5x.input_pipeline import checks, corpora
-from t5x.input_pipeline.config import DatasetConfig
-from t5x.loop import model_dir as model_folder
+from t5x.inference.predictor import Predictor
+from t5x.loop.model_dir import check_writable
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 from t5x.trainer import Trainer
@@ -45,49 +42,49 @@ SIDES = ("inputs", "targets")
 def precompile(
     *,
     model: Any,
-    train_dataset_cfg: DatasetConfig,
+    train_dataset_cfg: batches.DatasetConfig,
     partitioner: PjitPartitioner,
     model_dir: str,
     random_seed: int | None,
     use_hardware_rng: bool = False,
-    train_eval_dataset_cfg: DatasetConfig | None = None,
-    infer_eval_dataset_cfg: DatasetConfig | None = None,
+    train_eval_dataset_cfg: batches.DatasetConfig | None = None,
+    infer_eval_dataset_cfg: batches.DatasetConfig | None = None,
     infer_modes: Sequence[str] = ("predict",),
     length_buckets: int = 1,
     get_dataset_fn: Callable[..., batches.TrainStream] = batches.TrainStream,
     trainer_cls: Callable[..., Trainer] | None = None,
     dry_run: bool = False,
 ) -> dict[str, float]:
-    """Compiles the train step for the batches of `train_dataset_cfg`, and what evaluates it.
+    """Compile the train step for the batches of `train_dataset_cfg`, and the evaluation programs.
 
     Args:
       model: see `models.EncoderDecoderModel`.
-      train_dataset_cfg: gives the shapes of a batch; nothing is read of it but its first records.
+      train_dataset_cfg: gives the shapes of a batch; only its first records are read.
       partitioner: of parameters and batches over devices.
       model_dir: where the program is written.
       random_seed: as in `train`; None compiles for the accelerator's own generator, as there.
       use_hardware_rng: as in `train`.
       train_eval_dataset_cfg: of batches that the loss is evaluated on; None for none.
       infer_eval_dataset_cfg: of examples that are decoded, with their lengths; None for none.
-      infer_modes: of `inference.MODES`, what is done with these.
+      infer_modes: of `predictor.MODES`, how these are decoded.
       length_buckets: as in `train` (1), or as in `evaluate` and `infer` (4).
       get_dataset_fn: makes the training stream.
-      trainer_cls: `trainer.Trainer` with the run's bindings; None for the whole batch at once and
-        a constant rate.
-      dry_run: builds and checks everything, then returns without compiling.
+      trainer_cls: `trainer.Trainer` with the run's bindings; None for no microbatches and a constant
+        learning rate.
+      dry_run: build and check everything, then return without compiling.
 
     Returns:
-      What the train step needs: 'arguments', 'temporary' and 'program' in bytes a device, 'flops' a
-      step and device, 'seconds' of compiling; what the backend does not tell is left out. Seconds
+      Of the train step: 'arguments', 'temporary' and 'program' in bytes per device, 'flops' per step
+      and device, 'seconds' of compiling; without those that the backend does not report. Seconds
       of the others are 'eval_seconds' and 'predict_seconds'.
 
     Raises:
-      ValueError: one sentence on what does not fit.
+      ValueError: the settings do not fit together.
     """
-    checks.verify_matching_vocabs(train_dataset_cfg, model)
-    corpora.check_corpora(train_dataset_cfg)
-    model_folder.check_writable(model_dir)
-    specs = state_specs(model, partitioner, checks.feature_shapes(train_dataset_cfg))
+    batches.verify_matching_vocabs(train_dataset_cfg, model)
+    batches.check_corpus(train_dataset_cfg)
+    check_writable(model_dir)
+    specs = state_specs(model, partitioner, batches.feature_shapes(train_dataset_cfg))
     kind = "rbg" if use_hardware_rng or random_seed is None else None
     rng = jax.random.key(0, impl=kind)
     if trainer_cls is None:
@@ -95,11 +92,14 @@ def precompile(
     else:
         trainer = trainer_cls(model, None, partitioner, specs, rng)
     trainer.check_batch(train_dataset_cfg.batch_size)
-    rows = batches.host_rows(partitioner, train_dataset_cfg.batch_size)
-    stream = get_dataset_fn(train_dataset_cfg, model.FEATURE_CONVERTER_CLS, rows, 0)
-    decoded = infer_eval_dataset_cfg
+
+    def open_stream(cfg: batches.DatasetConfig) -> batches.TrainStream:
+        rows = batches.host_rows(partitioner, cfg.batch_size)
+        return get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, 0)
+
+    stream, decoded = open_stream(train_dataset_cfg), infer_eval_dataset_cfg
     if decoded is not None:
-        predictor = inference.Predictor(model, partitioner, decoded.batch_size, length_buckets)
+        predictor = Predictor(model, partitioner, decoded.batch_size, length_buckets)
         example = example_of(model, decoded)
     if dry_run:
         return {}
@@ -111,9 +111,7 @@ def precompile(
     needs = {**needs_of(compiled), "seconds": time.monotonic() - started}
     stream.close()
     if train_eval_dataset_cfg is not None:
-        cfg = train_eval_dataset_cfg
-        rows = batches.host_rows(partitioner, cfg.batch_size)
-        stream = get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, 0)
+        stream = open_stream(train_eval_dataset_cfg)
         needs["eval_seconds"] = seconds_of(lambda: [trainer.lower_eval(stream.global_batch)])
         stream.close()
     if decoded is not None:
@@ -131,20 +129,20 @@ def precompile(
 
 
 def seconds_of(lower: Callable[[], Iterable[jax.stages.Lowered]]) -> float:
-    """Seconds that it takes to lower and compile programs."""
+    """Return the seconds that it takes to lower and compile programs."""
     started = time.monotonic()
     for program in lower():
         program.compile()
     return time.monotonic() - started
 
 
-def example_of(model: Any, cfg: DatasetConfig) -> dict[str, jax.ShapeDtypeStruct]:
-    """Features of one example as the model takes it when decoding; nothing is read.
+def example_of(model: Any, cfg: batches.DatasetConfig) -> dict[str, jax.ShapeDtypeStruct]:
+    """Return the features of one example as the model decodes it; nothing is read.
 
     Raises:
       ValueError: a length is not given.
     """
-    checks.feature_shapes(cfg)
+    batches.feature_shapes(cfg)
     ids = tf.TensorSpec([None], tf.int32)
     none = tf.data.Dataset.from_generator(lambda: (), output_signature=dict.fromkeys(SIDES, ids))
     converted = model.FEATURE_CONVERTER_CLS(pack=False)(none, cfg.task_feature_lengths)
@@ -155,17 +153,14 @@ def example_of(model: Any, cfg: DatasetConfig) -> dict[str, jax.ShapeDtypeStruct
 
 
 def needs_of(compiled: jax.stages.Compiled) -> dict[str, float]:
-    """Bytes and operations of a program on one device, as far as its backend tells."""
-    memory = compiled.memory_analysis()
+    """Return the bytes and FLOP of a program on one device, as far as its backend reports them."""
+    memory, cost = compiled.memory_analysis(), compiled.cost_analysis() or {}
     needs = {
-        name: getattr(memory, f"{field}_size_in_bytes", None)
-        for name, field in (
-            ("arguments", "argument"),
-            ("temporary", "temp"),
-            ("program", "generated_code"),
-        )
+        "arguments": getattr(memory, "argument_size_in_bytes", None),
+        "temporary": getattr(memory, "temp_size_in_bytes", None),
+        "program": getattr(memory, "generated_code_size_in_bytes", None),
+        "flops": cost.get("flops"),
     }
-    needs["flops"] = (compiled.cost_analysis() or {}).get("flops")
     return {name: float(value) for name, value in needs.items() if value is not None}
 
 

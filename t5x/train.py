@@ -29,9 +29,9 @@ from absl import logging
 from jax.experimental import multihost_utils
 
 from t5x import batches, gin_utils, schedules
-from t5x.checkpointing import restore as checkpoint_restore
 from t5x.checkpointing.config import CheckpointConfig
-from t5x.checkpoints import DamagedCheckpoint, restore
+from t5x.checkpointing.lazy_array import DamagedCheckpoint
+from t5x.checkpointing.restore import match, restore
 from t5x.cli import log_capture, main
 from t5x.inference import predictor
 from t5x.input_pipeline import checks, corpora
@@ -164,7 +164,7 @@ def train(
     if dry_run:
         open_at(start)
         if start.path:
-            checkpoint_restore.match(start.path, specs.on_disk, start.config)
+            match(start.path, specs.on_disk, start.config)
         return 0, None
 
     log_capture.write_to(model_dir, jax.process_index())

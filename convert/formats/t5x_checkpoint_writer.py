@@ -2,7 +2,7 @@
 
     write(run / "checkpoint_0", {"target/token_embedder/embedding": array, "state/step": step})
 
-The format is T5X's own of 2022 (`t5x.checkpointing.legacy` reads it, and so does every T5X), since
+The format is T5X's own of 2022 (`t5x.checkpointing.reader` reads it, and so does every T5X), since
 it needs only one array in memory at a time: one folder with a zarr array for each, and at the end
 the msgpack file `checkpoint` that lists them, without which the folder is no checkpoint.
 """

@@ -1,10 +1,10 @@
-"""Something that starts now and ends in the background, and may hang: waited for, but not for ever.
+"""Run the two phases of a save in a background thread, with a deadline.
 
-save = Background("checkpoint_10", copy_the_arrays, write_them, timeout=1200)
-save.started()         # returns once `copy_the_arrays` has, raises what it raised
+save = AsyncSave("checkpoint_10", copy_the_arrays, write_them, timeout=1200)
+save.wait_for_copy()   # returns once `copy_the_arrays` has, raises what it raised
 ...
-if save.is_over:       # nothing is left to wait for
-    save.wait()        # raises what either has raised, TimeoutError once the time is over
+if save.is_over:       # `wait` would not block
+    save.wait()        # raises what a phase has raised, TimeoutError after the deadline
 """
 
 import concurrent.futures
@@ -14,83 +14,86 @@ from collections.abc import Callable
 
 from absl import logging
 
+# Orbax bounds only the barriers between hosts. A write to a disk or bucket that hangs never
+# returns, so it runs in a daemon thread, which is abandoned and does not keep the process alive.
 
-class Background:
-    """Two steps, one after the other, in a thread that does not keep the process from ending.
+
+class AsyncSave:
+    """Two phases, one after the other.
 
     Args:
-      name: what messages call it.
-      start: the first step.
-      finish: the second.
-      timeout: seconds from now after which it counts as failed. After a quarter of them it is
-        reported.
+      name: for messages.
+      copy: the first phase.
+      write: the second.
+      timeout: seconds until the save has failed. A quarter of it is reported.
     """
 
     def __init__(
-        self, name: str, start: Callable[[], None], finish: Callable[[], None], timeout: float
+        self, name: str, copy: Callable[[], None], write: Callable[[], None], timeout: float
     ):
         self.name, self.timeout = name, timeout
-        self._start, self._finish = start, finish
-        self._ends = time.monotonic() + timeout
-        self._started, self._finished = concurrent.futures.Future(), concurrent.futures.Future()
-        self._report = threading.Timer(timeout / 4, self._say)
-        for thread in (self._report, threading.Thread(target=self._run, name=name)):
+        self._copy, self._write = copy, write
+        self._deadline = time.monotonic() + timeout
+        self._copied: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._written: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._timer = threading.Timer(timeout / 4, self._report)
+        for thread in (self._timer, threading.Thread(target=self._run, name=name)):
             thread.daemon = True
             thread.start()
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, well or not, or its time has."""
-        return self._finished.done() or time.monotonic() >= self._ends
+        """Whether it has succeeded, failed, or passed its deadline."""
+        return self._written.done() or time.monotonic() >= self._deadline
 
     @property
-    def is_starting(self) -> bool:
-        """Whether the first step is still under way."""
-        return not self._started.done()
+    def has_copied(self) -> bool:
+        """Whether the first phase is over."""
+        return self._copied.done()
 
-    def started(self) -> None:
-        """Waits for the first step; raises as `wait`."""
-        self._wait(self._started)
+    def wait_for_copy(self) -> None:
+        """Wait for the first phase; raises as `wait`."""
+        self._wait(self._copied)
 
     def wait(self) -> None:
-        """Waits for both.
+        """Wait for both phases.
 
         Raises:
-          TimeoutError: it hangs.
-          Exception: what a step has raised.
+          TimeoutError: the deadline has passed.
+          Exception: what a phase has raised.
         """
-        self._wait(self._finished)
+        self._wait(self._written)
 
-    def hurry(self, seconds: float) -> None:
-        """From now on it has so many seconds at most."""
-        self._ends = min(self._ends, time.monotonic() + seconds)
+    def shorten_deadline(self, seconds: float) -> None:
+        """Move the deadline to at most so many seconds from now."""
+        self._deadline = min(self._deadline, time.monotonic() + seconds)
 
-    def _wait(self, future: concurrent.futures.Future) -> None:
-        left = max(0.0, self._ends - time.monotonic())
+    def _wait(self, future: concurrent.futures.Future[None]) -> None:
+        left = max(0.0, self._deadline - time.monotonic())
         if not concurrent.futures.wait([future], left).done:
-            self._report.cancel()
+            self._timer.cancel()
             raise TimeoutError(
                 f"it hangs and is given up (SaveCheckpointConfig.timeout is {self.timeout:,} s)"
             )
         future.result()
 
     def _run(self) -> None:
+        current = self._copied
         try:
-            self._start()
-            self._started.set_result(None)
-            self._finish()
-        except BaseException as error:  # raised again where it is waited for
-            for future in (self._started, self._finished):
-                if not future.done():
-                    future.set_exception(error)
-        else:
-            self._finished.set_result(None)
+            self._copy()
+            self._copied.set_result(None)
+            current = self._written
+            self._write()
+            self._written.set_result(None)
+        except BaseException as error:  # raised again by `wait`
+            for future in {current, self._written}:
+                future.set_exception(error)
         finally:
-            self._report.cancel()
+            self._timer.cancel()
 
-    def _say(self) -> None:
+    def _report(self) -> None:
         logging.warning(
-            "%s is not whole after %.0f s; it counts as failed after %s s "
+            "%s is not complete after %.0f s; it counts as failed after %s s "
             "(SaveCheckpointConfig.timeout).",
             self.name,
             self.timeout / 4,

@@ -1,4 +1,4 @@
-"""What a recipe says of checkpoints: when and how they are saved, and from which one a run starts.
+"""Configure how checkpoints are saved, and from which one a run starts.
 
   CheckpointConfig(
       save=SaveCheckpointConfig(dtype="float32", period=10_000, keep=5),
@@ -28,20 +28,20 @@ class SaveCheckpointConfig:
       dtype: of the parameters on disk, 'float32' or 'bfloat16'; None leaves them as they are. The
         optimizer's state is never rounded.
       period: steps between two checkpoints.
-      keep: so many newest checkpoints stay, None keeps all.
-      keep_dataset_checkpoints: so many newest checkpoints keep their place in the data.
-      save_dataset: save the place in the data with each checkpoint.
+      keep: number of newest checkpoints to keep, None for all.
+      keep_dataset_checkpoints: number of newest checkpoints that keep their data position.
+      save_dataset: save the data position with each checkpoint.
       checkpoint_steps: steps whose checkpoints are never deleted.
-      timeout: seconds after which a save that hangs counts as failed, None for never; after a
-        quarter of them it is reported. Not in T5X.
-      keep_best: so many checkpoints stay that are the best by `metric`, beside the `keep` newest;
-        an evaluation that is among the best is saved too. Not in T5X.
+      timeout: seconds after which a save has failed, None for never; a quarter of them is
+        reported. Not in T5X.
+      when_failed: 'stop' ends the run after a failed save, 'go_on' logs it and trains on to the
+        next one. Not in T5X.
+      keep_best: number of best checkpoints by `metric` to keep, beside the `keep` newest; an
+        evaluation that is among the best is saved too. Not in T5X.
       metric: 'inference_eval/<task>/<name>' or 'training_eval/<task>/<name>'.
       mode: 'max' or 'min', what is better of the metric.
-      when_failed: 'stop' ends the run where a save has failed, 'go_on' says so and trains on to
-        the next one. Not in T5X.
-      checkpointer_cls, state_transformation_fns, use_gda, checkpoint_manager_cls: known to T5X;
-        here they must keep their defaults.
+      checkpointer_cls, state_transformation_fns, use_gda, checkpoint_manager_cls: of T5X; must keep
+        their defaults here.
     """
 
     dtype: str | None = "float32"
@@ -61,36 +61,52 @@ class SaveCheckpointConfig:
     checkpoint_manager_cls: Any = None
 
     def __post_init__(self):
-        _one_of(self, "dtype", (None, "float32", "bfloat16"))
-        _one_of(self, "when_failed", ("stop", "go_on"))
-        best.check(self.keep_best, self.metric, self.mode)
+        _check_choice(self, "dtype", (None, "float32", "bfloat16"))
+        _check_choice(self, "when_failed", ("stop", "go_on"))
+        _check_choice(self, "mode", ("max", "min"))
+        self._check_metric()
         for name in ("period", "keep", "keep_dataset_checkpoints", "timeout", "keep_best"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(
                     f"SaveCheckpointConfig.{name} is {value}; set it to 1 or more, or to None."
                 )
-        _refuse(self, "checkpointer_cls", "checkpoint_manager_cls", "state_transformation_fns")
+        _check_unset(self, "checkpointer_cls", "checkpoint_manager_cls", "state_transformation_fns")
+
+    def _check_metric(self) -> None:
+        kind, *rest = (self.metric or "").split("/", 2)
+        names_one = kind in ("training_eval", "inference_eval") and len(rest) == 2
+        if self.keep_best and not names_one:
+            raise ValueError(
+                f"SaveCheckpointConfig.keep_best is {self.keep_best} and .metric {self.metric!r}, "
+                "which names no metric of a task; set it to 'inference_eval/<task>/<name>' or "
+                "'training_eval/<task>/<name>'."
+            )
+        if self.metric and not self.keep_best:
+            raise ValueError(
+                f"SaveCheckpointConfig.metric is {self.metric!r}, but .keep_best {self.keep_best}, "
+                "so no checkpoint is kept for it; set keep_best to 1 or more."
+            )
 
 
 @dataclasses.dataclass
 class RestoreCheckpointConfig:
-    """From which checkpoint a run starts, and how that one's names answer to the model's.
+    """From which checkpoint a run starts, and how its names map to the model's.
 
     Attributes:
-      path: a checkpoint (mode 'specific') or a folder of checkpoints, or a list of either; what
-        is not there is passed over for the next in the list. Empty: start from scratch.
+      path: a checkpoint (mode 'specific') or a folder of checkpoints, or a list of either, of which
+        missing ones are skipped. Empty: start from scratch.
       mode: 'specific', 'latest', 'best' (by `SaveCheckpointConfig.metric`; not in T5X), or 'all'
         (one after the other, for evaluation).
       assignment_map: (regex, replacement) pairs. The first regex that matches a name of the
-        model's state dict fully (`target/decoder/…`) says under which name the checkpoint holds
-        it; a replacement of None keeps the initial value.
-      strict: refuse a checkpoint that lacks parameters or has others besides.
+        model's state dict fully (`target/decoder/…`) gives its name in the checkpoint; a
+        replacement of None keeps the initial value.
+      strict: refuse a checkpoint that lacks parameters or has superfluous ones.
       fallback_to_scratch: give parameters that the checkpoint lacks their initial values.
       dtype: of the parameters in memory, None for the model's own.
-      restore_dataset: go on at the checkpoint's place in the data.
-      is_tensorflow, checkpointer_cls, state_transformation_fns, use_gda, checkpoint_manager_cls:
-        known to T5X; here they must keep their defaults.
+      restore_dataset: continue at the checkpoint's data position.
+      is_tensorflow, checkpointer_cls, state_transformation_fns, use_gda, checkpoint_manager_cls: of
+        T5X; must keep their defaults here.
     """
 
     path: str | Sequence[str]
@@ -107,8 +123,8 @@ class RestoreCheckpointConfig:
     checkpoint_manager_cls: Any = None
 
     def __post_init__(self):
-        _one_of(self, "mode", ("specific", "latest", "best", "all"))
-        _one_of(self, "dtype", (None, "float32", "bfloat16", "float16"))
+        _check_choice(self, "mode", ("specific", "latest", "best", "all"))
+        _check_choice(self, "dtype", (None, "float32", "bfloat16", "float16"))
         for pattern, _ in self.assignment_map or ():
             try:
                 re.compile(pattern)
@@ -117,33 +133,28 @@ class RestoreCheckpointConfig:
                     f"RestoreCheckpointConfig.assignment_map has {pattern!r}, which is no regular "
                     f"expression: {error}."
                 ) from error
-        _refuse(
-            self,
-            "is_tensorflow",
-            "checkpointer_cls",
-            "checkpoint_manager_cls",
-            "state_transformation_fns",
-        )
+        _check_unset(self, "checkpointer_cls", "checkpoint_manager_cls", "state_transformation_fns")
+        _check_unset(self, "is_tensorflow")
 
 
 @dataclasses.dataclass
 class CheckpointConfig:
-    """How a run saves and from what it starts; None leaves either out."""
+    """How a run saves and from what it starts; None for neither."""
 
     save: SaveCheckpointConfig | None = None
     restore: RestoreCheckpointConfig | None = None
 
 
 def checkpoint_paths(config: RestoreCheckpointConfig) -> list[str]:
-    """The checkpoints that `config` names, at least one.
+    """Return the checkpoints that `config` names, at least one.
 
     Returns:
-      'specific': those of `config.path` that are there, in its order (to start from: the first).
+      'specific': those of `config.path` that exist, in its order (a run starts from the first).
       'best': that of the first folder that has one.
       'latest', 'all': the newest, or all in ascending order, of the first folder that has any.
 
     Raises:
-      ValueError: none is there.
+      ValueError: there is none.
     """
     paths = [config.path] if isinstance(config.path, str) else list(config.path)
     paths = [path.rstrip("/").removesuffix("/checkpoint") for path in paths]
@@ -155,43 +166,35 @@ def checkpoint_paths(config: RestoreCheckpointConfig) -> list[str]:
         found = next(filter(None, map(_all_in, paths)), [])
         found = found[-1:] if config.mode == "latest" else found
     if not found:
-        raise ValueError(_none_found(config.mode, paths))
+        raise ValueError(" ".join(_why_none(config.mode, path) for path in paths))
     if config.mode == "specific":
         for path in paths:
             if path not in found:
-                logging.warning("Passing over %s: it is not there or no checkpoint.", path)
+                logging.warning("Skipping %s: it does not exist or is no checkpoint.", path)
     return found
 
 
 def _all_in(folder: str) -> list[str]:
-    steps = layout.all_steps(folder)
-    return [layout.step_folder(folder, step) for step in steps]
+    return [layout.step_folder(folder, step) for step in layout.all_steps(folder)]
 
 
-def _none_found(mode: str, paths: Sequence[str]) -> str:
+def _why_none(mode: str, path: str) -> str:
     if mode == "specific":
-        return " ".join(map(layout.why_no_checkpoint, paths))
-    reasons = []
-    for path in paths:
-        if mode == "best" and _all_in(path):
-            reasons.append(
-                f"{path} has checkpoints but no note of which is the best; train with "
-                "utils.SaveCheckpointConfig.keep_best, or set RestoreCheckpointConfig.mode = "
-                "'latest'."
-            )
-        elif layout.kind(path):
-            reasons.append(
-                f"{path} is itself a checkpoint: set RestoreCheckpointConfig.mode = 'specific'."
-            )
-        else:
-            reasons.append(
-                f"RestoreCheckpointConfig.path {path} has no folder checkpoint_<step> that is "
-                f"whole, so mode {mode!r} finds nothing."
-            )
-    return " ".join(reasons)
+        return layout.why_no_checkpoint(path)
+    if mode == "best" and _all_in(path):
+        return (
+            f"{path} has checkpoints but no record of the best one; train with "
+            "utils.SaveCheckpointConfig.keep_best, or set RestoreCheckpointConfig.mode = 'latest'."
+        )
+    if layout.kind(path):
+        return f"{path} is itself a checkpoint: set RestoreCheckpointConfig.mode = 'specific'."
+    return (
+        f"RestoreCheckpointConfig.path {path} has no folder checkpoint_<step> that is complete, "
+        f"so mode {mode!r} finds nothing."
+    )
 
 
-def _one_of(config: Any, name: str, allowed: Sequence[Any]) -> None:
+def _check_choice(config: Any, name: str, allowed: Sequence[Any]) -> None:
     value = getattr(config, name)
     if value not in allowed:
         raise ValueError(
@@ -200,7 +203,7 @@ def _one_of(config: Any, name: str, allowed: Sequence[Any]) -> None:
         )
 
 
-def _refuse(config: Any, *names: str) -> None:
+def _check_unset(config: Any, *names: str) -> None:
     for name in names:
         if getattr(config, name):
             raise ValueError(

@@ -1,15 +1,15 @@
-"""Layers side by side on disk, stacked on a leading axis in memory, so that one scan runs them.
+"""Stack the layers of a state dict on a leading axis, so that one scan runs them, and back.
 
   stacked = stack_layers({"encoder": {"layers_0": {"w": a}, "layers_1": {"w": b}, "norm": c}})
   # {"encoder": {"layers": {"w": [2, ...]}, "norm": c}}
-  unstack_layers(stacked)                                  # what it was
+  unstack_layers(stacked)                                  # the original
 
-Both are pure and go to any depth, so they take parameters, gradients or a whole state dict, of
-numpy arrays, jax arrays (traced ones too) or jax.ShapeDtypeStruct.
+Both are pure and work at any depth, for parameters, gradients or a complete state dict, of numpy
+arrays, jax arrays (traced ones too) or jax.ShapeDtypeStruct.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,15 +17,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from t5x.array_types import PyTree
+
 _LAYER = re.compile(r"layers_(\d+)")
 _STACK = "layers"
 
 
-def stack_layers(tree: Any) -> Any:
-    """Turns every group of siblings `layers_0 … layers_{N-1}` into one `layers`.
+def stack_layers(tree: PyTree, path: str = "") -> PyTree:
+    """Replace all siblings `layers_0 … layers_{N-1}` by one `layers`.
 
     Args:
       tree: nested dicts of arrays or jax.ShapeDtypeStruct.
+      path: of the tree, for messages.
 
     Returns:
       The same tree; each leaf below `layers` has a new leading axis N, its dtype unchanged. A
@@ -35,53 +38,42 @@ def stack_layers(tree: Any) -> Any:
       ValueError: layers are missing from the sequence, or differ in their parameters, shapes or
         dtypes.
     """
-    return _stack_below(tree, "")
+    if not isinstance(tree, Mapping):
+        return tree
+    tree = {key: stack_layers(value, _join(path, key)) for key, value in tree.items()}
+    layers = {int(match[1]): tree.pop(key) for key in [*tree] if (match := _LAYER.fullmatch(key))}
+    if not layers:
+        return tree
+    where = path or "The tree"
+    if _STACK in tree:
+        raise ValueError(f"{where} has both `layers` and `layers_0`; give one kind.")
+    if absent := sorted(set(range(max(layers))) - set(layers)):
+        raise ValueError(
+            f"{where} has layers_{max(layers)} but lacks layers_{absent[0]}; layers are numbered "
+            "from 0 without a gap."
+        )
+    return tree | {_STACK: _stack([layers[i] for i in range(len(layers))], path, "")}
 
 
-def unstack_layers(tree: Any) -> Any:
-    """Undoes stack_layers: every `layers` becomes `layers_0 … layers_{N-1}`.
+def unstack_layers(tree: PyTree, path: str = "") -> PyTree:
+    """Undo stack_layers: replace every `layers` by `layers_0 … layers_{N-1}`.
 
     Raises:
       ValueError: the leaves below one `layers` differ in their leading axis.
     """
-    return _unstack(tree, "")
-
-
-def _stack_below(tree: Any, path: str) -> Any:
-    if not isinstance(tree, Mapping):
-        return tree
-    plain, layers = {}, {}
-    for key, value in tree.items():
-        value = _stack_below(value, _join(path, key))
-        if match := _LAYER.fullmatch(key):
-            layers[int(match[1])] = value
-        else:
-            plain[key] = value
-    if not layers:
-        return plain
-    if _STACK in plain:
-        raise ValueError(f"{path or 'The tree'} has both `layers` and `layers_0`; give one kind.")
-    if absent := sorted(set(range(max(layers))) - set(layers)):
-        raise ValueError(
-            f"{path or 'The tree'} has layers_{max(layers)} but lacks layers_{absent[0]}; "
-            "layers are numbered from 0 without a gap."
-        )
-    return plain | {_STACK: _stack([layers[i] for i in range(len(layers))], path, "")}
-
-
-def _unstack(tree: Any, path: str) -> Any:
     if not isinstance(tree, Mapping):
         return tree
     result = {}
     for key, value in tree.items():
+        where = _join(path, key)
         if key != _STACK or not isinstance(value, Mapping):
-            result[key] = _unstack(value, _join(path, key))
+            result[key] = unstack_layers(value, where)
             continue
         lengths = {leaf.shape[:1] for leaf in jax.tree.leaves(value)}
         if len(lengths) != 1 or lengths == {()}:
             raise ValueError(
-                f"{_join(path, key)} has leaves with the leading axes {sorted(lengths)}; all must "
-                "have one length, the number of layers."
+                f"{where} has leaves with the leading axes {sorted(lengths)}; all must have one "
+                "length, the number of layers."
             )
         for i in range(lengths.pop()[0]):
             result[f"layers_{i}"] = jax.tree.map(lambda leaf, i=i: _take(leaf, i), value)
@@ -115,11 +107,13 @@ def _take(leaf: Any, i: int) -> Any:
         return _struct(leaf, leaf.shape[1:], lambda axes: tuple(axes)[1:])
     if isinstance(leaf, np.ndarray):
         return leaf[i]
-    # A static slice, so that a sharded array is cut where it lies.
+    # A static slice, which leaves the parts of a sharded array on their devices.
     return jax.lax.index_in_dim(leaf, i, keepdims=False)
 
 
-def _struct(leaf: jax.ShapeDtypeStruct, shape: tuple[int, ...], respec) -> jax.ShapeDtypeStruct:
+def _struct(
+    leaf: jax.ShapeDtypeStruct, shape: tuple[int, ...], respec: Callable[..., tuple]
+) -> jax.ShapeDtypeStruct:
     sharding = leaf.sharding
     if isinstance(sharding, NamedSharding):
         sharding = NamedSharding(sharding.mesh, PartitionSpec(*respec(sharding.spec)))

@@ -1,12 +1,12 @@
-"""A run's folder of checkpoints: which steps are there and whole, which remains to clear away.
+"""The layout of MODEL_DIR on disk: which checkpoints are complete, and which files are remains.
 
   all_steps("runs/tiny")                # [1000, 2000]
   latest_checkpoint("runs/tiny")        # "runs/tiny/checkpoint_2000"
   kind("runs/tiny/checkpoint_2000")     # "orbax"; "legacy" is T5X's own msgpack and zarr
 
-A checkpoint is whole when it stands under its final name and its writer left its last mark: on a
-disk a save ends with a rename, in a bucket, which has no rename, with `commit_success.txt`.
-Works on local paths and gs://; needs no jax.
+A checkpoint is complete when it has its final name and its writer has committed it: on disk a save
+ends with a rename, in a bucket, which has none, with `commit_success.txt`. Works on local paths and
+gs://; needs no jax.
 """
 
 import json
@@ -29,18 +29,18 @@ _ORBAX_FILES = ("_METADATA", "manifest.ocdbt", "checkpoint")
 
 
 def step_folder(run_folder: str, step: int) -> str:
-    """Where the checkpoint of `step` stands, whether it is there or not."""
+    """Return the folder of the checkpoint of `step`, which need not exist."""
     return os.path.join(run_folder, f"checkpoint_{step}")
 
 
 def step_of(folder: str) -> int | None:
-    """The step in a checkpoint's name, None where the name has none."""
+    """Return the step in a checkpoint's name, None if the name has none."""
     match = _STEP.fullmatch(os.path.basename(os.fspath(folder).rstrip("/")))
     return int(match[1]) if match else None
 
 
 def kind(folder: str) -> str | None:
-    """Whether a folder holds a checkpoint: "orbax", "legacy", or None for no whole one."""
+    """Return "orbax" or "legacy" for a complete checkpoint, None for anything else."""
     path = epath.Path(folder)
     if _TEMPORARY in path.name or re.search(r"\.tmp-\d+$", path.name):
         return None
@@ -51,37 +51,34 @@ def kind(folder: str) -> str | None:
     if (path / _COMMIT).exists():
         return "orbax"
     committed = _commit_time(path)
-    # Older ones note no time; on a disk the name alone says that all is there.
-    whole = committed != "never" and (committed or not os.fspath(folder).startswith("gs://"))
-    return "orbax" if whole else None
+    # Older ones have no commit time; on disk the name alone means that they are complete.
+    complete = committed != "never" and (committed or not os.fspath(folder).startswith("gs://"))
+    return "orbax" if complete else None
 
 
 def all_steps(run_folder: str) -> list[int]:
-    """The steps of the whole checkpoints of a run, both kinds, ascending."""
-    folders = {step_of(name): name for name in _names(run_folder)}
-    return sorted(s for s in folders if s is not None and kind(step_folder(run_folder, s)))
+    """Return the steps of the complete checkpoints of a run, of both kinds, ascending."""
+    steps = _steps(run_folder)
+    return [step for step in steps if kind(step_folder(run_folder, step))]
 
 
 def latest_step(run_folder: str) -> int | None:
-    """The step of the newest whole checkpoint, None where there is none."""
-    steps = (step_of(name) for name in _names(run_folder))
-    for step in sorted((s for s in steps if s is not None), reverse=True):
-        if kind(step_folder(run_folder, step)):
-            return step
-    return None
+    """Return the step of the newest complete checkpoint, None if there is none."""
+    steps = reversed(_steps(run_folder))
+    return next((step for step in steps if kind(step_folder(run_folder, step))), None)
 
 
 def latest_checkpoint(run_folder: str) -> str | None:
-    """The folder of the newest whole checkpoint, None where there is none."""
+    """Return the folder of the newest complete checkpoint, None if there is none."""
     step = latest_step(run_folder)
     return None if step is None else step_folder(run_folder, step)
 
 
 def why_no_checkpoint(path: str) -> str:
-    """Why `kind(path)` is None, in a sentence for whoever named the path."""
+    """Return a sentence for the user on why `kind(path)` is None."""
     folder = epath.Path(path)
     if epath.Path(f"{path}.index").exists():
-        return f"{path} is a TensorFlow checkpoint, which is not read here; convert it with T5X."
+        return f"{path} is a TensorFlow checkpoint, which is not supported; convert it with T5X."
     if not folder.exists():
         return f"There is no checkpoint {path}: the path does not exist."
     if steps := all_steps(path):
@@ -90,22 +87,22 @@ def why_no_checkpoint(path: str) -> str:
             f"{step_folder(path, steps[-1])}, or set RestoreCheckpointConfig.mode = 'latest'."
         )
     if (folder / _METADATA).exists() or (folder / "state").exists():
-        return f"{path} is a checkpoint whose save was cut short; restore an earlier one."
+        return f"{path} is a checkpoint whose save was interrupted; restore an earlier one."
     return f"{path} holds no checkpoint: neither a file `checkpoint` nor a folder `state`."
 
 
 def dataset_folder(folder: str) -> str | None:
-    """The folder with the saved place in the data, None for a checkpoint without one."""
+    """Return the folder with the saved data position, None for a checkpoint without one."""
     path = epath.Path(folder) / "dataset"
     has_one = path.is_dir() and any(p.name != _COMMIT for p in path.iterdir())
     return os.fspath(path) if has_one else None
 
 
-def notes(folder: str) -> dict:
-    """What the writer of a checkpoint noted about it, empty where it noted nothing.
+def custom_metadata(folder: str) -> dict:
+    """Return the metadata that the writer of a checkpoint added, empty for none.
 
     Raises:
-      DamagedCheckpoint: the notes are cut off.
+      DamagedCheckpoint: it is cut off.
     """
     path = epath.Path(folder) / _METADATA
     try:
@@ -118,18 +115,18 @@ def notes(folder: str) -> dict:
         ) from error
 
 
-def note_checksums(folder: epath.Path) -> None:
-    """Notes the CRC-32 of every file of a folder in a file of its own."""
+def write_checksums(folder: epath.Path) -> None:
+    """Write the CRC-32 of every file of a folder to `checksums.json` in it."""
     if folder.is_dir():
         sums = {file.name: zlib.crc32(file.read_bytes()) for file in folder.iterdir()}
         (folder / _CHECKSUMS).write_text(json.dumps(sums))
 
 
 def check_checksums(folder: str) -> None:
-    """Compares files to what `note_checksums` noted, if it did.
+    """Compare files to their checksums, if `write_checksums` was called.
 
     Raises:
-      DamagedCheckpoint: one is missing or another than was written.
+      DamagedCheckpoint: one is missing or has changed.
     """
     path = epath.Path(folder)
     if not (path / _CHECKSUMS).exists():
@@ -146,7 +143,7 @@ def check_checksums(folder: str) -> None:
 
 
 def remove(folder: str) -> None:
-    """Deletes a checkpoint, or a part of one, never leaving half of it under a whole one's name."""
+    """Delete a checkpoint, or a part of one, after undoing its commit; see `checkpoints`."""
     path = epath.Path(folder)
     if os.fspath(folder).startswith("gs://"):
         if (path / _METADATA).exists():
@@ -159,10 +156,10 @@ def remove(folder: str) -> None:
 
 
 def remove_leftovers(run_folder: str) -> list[str]:
-    """Deletes what saves and deletions that were cut short have left; returns the names.
+    """Delete what interrupted saves and deletions have left; return the names.
 
-    Only what this writer left is touched: a name that says temporary, or a checkpoint that says
-    of itself that it was never finished.
+    Only remains of this writer are touched: temporary names, and checkpoints whose metadata has no
+    commit time.
     """
     left = []
     for name in _names(run_folder):
@@ -171,10 +168,14 @@ def remove_leftovers(run_folder: str) -> list[str]:
             not (path / _COMMIT).exists() and _commit_time(path) == "never"
         )
         if unfinished or (name.startswith("checkpoint_") and _TEMPORARY in name):
-            logging.warning("Removing %s: its save or its removal was cut short.", path)
+            logging.warning("Removing %s: its save or its removal was interrupted.", path)
             remove(os.fspath(path))
             left.append(name)
     return left
+
+
+def _steps(run_folder: str) -> list[int]:
+    return sorted({s for name in _names(run_folder) if (s := step_of(name)) is not None})
 
 
 def _names(run_folder: str) -> list[str]:
@@ -183,7 +184,7 @@ def _names(run_folder: str) -> list[str]:
 
 
 def _commit_time(path: epath.Path) -> int | str | None:
-    """When the checkpoint says it was finished: a time, "never", or None where it says nothing."""
+    """Return the commit time in the metadata, "never" for none yet, None without metadata."""
     try:
         return json.loads((path / _METADATA).read_text()).get("commit_timestamp_nsecs") or "never"
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""An array on disk: shape and dtype are known, numbers are read when asked for, part by part.
+"""Arrays on disk with known shape and dtype, read when needed, completely or in part.
 
 array = from_zarr("kernel", {"driver": "file", "path": "/run/checkpoint_25/target.x.kernel/"})
 array.shape, array.dtype                       # (250112, 768), float32
@@ -16,8 +16,8 @@ import tensorstore as ts
 
 from t5x.checkpointing import checksums
 
-# How tensorstore's errors begin where not the files are at fault.
-_PASSES = re.compile(
+# The start of tensorstore's errors that do not mean damage, and may pass.
+_TRANSIENT = re.compile(
     "UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED|PERMISSION_DENIED|UNAUTHENTICATED|ABORTED"
     "|CANCELLED"
 )
@@ -30,9 +30,10 @@ class DamagedCheckpoint(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class LazyArray:
-    """An array that `read` fetches, or a part of it; `digest` is what its writer noted, if it did.
+    """An array that `read` fetches, or a part of it.
 
-    See `digests`. Who reads it part by part compares the digest of the whole himself.
+    `digest` is that of its writer (see `checksums`), None if unknown. `read` verifies it for the
+    complete array; a caller that reads parts calls `check_digest` itself.
     """
 
     shape: tuple[int, ...]
@@ -42,18 +43,18 @@ class LazyArray:
     digest: int | None = None
 
     def read(self, index: Index = ()) -> np.ndarray:
-        """The part under `index` (all of it by default), from disk.
+        """Return the part at `index`, by default all of it.
 
         Raises:
-          DamagedCheckpoint: the files that hold it cannot be read, or not what was saved is there.
+          DamagedCheckpoint: its files cannot be read or have changed.
         """
         array = self.fetch(index)
         if index == () and self.digest is not None:
-            self.check(checksums.digest(array))
+            self.check_digest(checksums.digest(array))
         return array
 
-    def check(self, found: int) -> None:
-        """Refuses, with a DamagedCheckpoint, another digest than the writer's."""
+    def check_digest(self, found: int) -> None:
+        """Raise DamagedCheckpoint for another digest than the writer's."""
         if found != self.digest:
             raise DamagedCheckpoint(
                 f"{self.name} is not what was saved (its digest is {found:08x}, not "
@@ -62,7 +63,7 @@ class LazyArray:
 
 
 def from_numpy(array: np.ndarray) -> LazyArray:
-    """An array that is in memory already."""
+    """Return an array in memory as a LazyArray."""
     array = np.asarray(array)
     return LazyArray(array.shape, array.dtype, lambda index: array[index])
 
@@ -70,11 +71,11 @@ def from_numpy(array: np.ndarray) -> LazyArray:
 def from_zarr(
     name: str, kvstore: dict[str, Any], context: ts.Context, gaps_are_zeros: bool
 ) -> Callable[[], LazyArray]:
-    """Starts opening a zarr array; returns a callable that waits for it and gives a LazyArray.
+    """Start to open a zarr array; return a function that waits for it and returns a LazyArray.
 
     Args:
-      name: what messages call it.
-      kvstore: tensorstore's description of the place, as `storage` makes it.
+      name: for messages.
+      kvstore: its location, from `storage`.
       context: holds the caches that arrays of one checkpoint share.
       gaps_are_zeros: whether the writer left out chunks of zeros; if not, a missing one is damage.
     """
@@ -99,11 +100,11 @@ def from_zarr(
 
 
 def storage(folder: str, ocdbt_path: str | None = None) -> dict[str, Any]:
-    """Tensorstore's description of a folder on disk or under gs://.
+    """Return tensorstore's description of a folder on disk or under gs://.
 
     Args:
-      folder: the path.
-      ocdbt_path: with it, `folder` is an OCDBT database and this a place inside.
+      folder: its path.
+      ocdbt_path: if given, `folder` is an OCDBT database and this a path inside it.
 
     Raises:
       ValueError: another scheme than gs://.
@@ -126,7 +127,7 @@ def _readable(name: str, read: Callable[[], Any]) -> Any:
         return read()
     except ValueError as error:  # tensorstore raises it for almost everything
         reason = str(error).splitlines()[0][:300]
-        if _PASSES.match(reason):
+        if _TRANSIENT.match(reason):
             raise RuntimeError(
                 f"{name} cannot be read now ({reason}); the same command tries again."
             ) from error

@@ -1,79 +1,86 @@
-"""The arrays of a checkpoint by name, whichever of the two kinds it is, each read when asked for.
+"""Open a checkpoint of either format as arrays by name, each read when needed.
 
   arrays = open_checkpoint("runs/tiny/checkpoint_2000")
   arrays["target/encoder/layers_0/attention/query/kernel"].read()     # np.ndarray [D, H*K]
 
 Names are the state dict's paths: `target/…`, `state/step`, `state/param_states/…/{m,v,…}`. A model
 trained with scanned layers (T5X's `scalable_t5`) has `encoder/layers/…` with the layers on axis 1.
-Needs no jax, so a converter runs on a machine without one.
+Needs no jax, so a converter runs on a machine without it.
 """
 
 import dataclasses
+import functools
 import json
 import os
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import msgpack
+import numpy as np
 import tensorstore as ts
 from etils import epath
 
-from t5x.checkpointing import layout, lazy_array, legacy
+from t5x.checkpointing import layout, lazy_array
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, LazyArray
 
-DIGESTS = "digests"  # what `checkpoints` notes, by name, and `digests.digest` computes
+# The legacy format is T5X's own of 2021-2023, in which its public models are published. A folder
+# `checkpoint_<step>/` holds `checkpoint`, a msgpack of the state in which each large array is
+# replaced by a description of a zarr array in the same folder:
+#   {"version": 3, "optimizer": {"target": {…}, "state": {"step": …, "param_states": {…}}}}
+# It is documented nowhere and was read off checkpoints.
+
+DIGESTS = "digests"  # key of our metadata: {name: `checksums.digest` of the array}
 _PLACEHOLDER = "PLACEHOLDER://"
+_ARRAY, _SCALAR = 1, 3  # msgpack extension types of flax.serialization
 
 
 def open_checkpoint(path: str) -> dict[str, LazyArray]:
-    """All arrays of one checkpoint, of either kind, on disk or under gs://.
+    """Return all arrays of one checkpoint, on disk or under gs://.
 
     Args:
       path: the checkpoint's own folder, `…/checkpoint_<step>`.
 
     Raises:
-      ValueError: there is no such folder, it is no checkpoint, or an unfinished one.
+      ValueError: there is no such folder, or it holds no complete checkpoint.
       DamagedCheckpoint: files inside are missing or cut off.
     """
     kind = layout.kind(path)
     if kind == "legacy":
-        return legacy.read_legacy(path)
-    if kind == "orbax":
-        return _with_digests(path, _read_orbax(os.path.join(path, "state")))
-    raise ValueError(layout.why_no_checkpoint(path))
-
-
-def _with_digests(path: str, arrays: dict[str, LazyArray]) -> dict[str, LazyArray]:
-    """The arrays with the digests that `checkpoints` has noted; T5X notes none."""
-    noted = layout.notes(path).get(DIGESTS) or {}
-    if lost := sorted(noted.keys() - arrays.keys()):
+        return _read_legacy(path)
+    if kind is None:
+        raise ValueError(layout.why_no_checkpoint(path))
+    arrays = _read_orbax(os.path.join(path, "state"))
+    digests = layout.custom_metadata(path).get(DIGESTS) or {}  # T5X writes none
+    if lost := sorted(digests.keys() - arrays.keys()):
         raise DamagedCheckpoint(
             f"{path} has lost {lost[0]}, so the checkpoint is damaged; restore another one."
         )
-    return {n: dataclasses.replace(a, digest=noted.get(n)) for n, a in arrays.items()}
+    return {n: dataclasses.replace(a, digest=digests.get(n)) for n, a in arrays.items()}
 
 
 def _read_orbax(folder: str) -> dict[str, LazyArray]:
-    """The tree in `folder`: names first, then all arrays are opened at once."""
-    in_memory, stored, gaps_are_zeros = _names(folder)
+    """Return the tree in `folder`; all arrays are opened at once."""
+    in_memory, stored, gaps_are_zeros = _orbax_index(folder)
     ocdbt = (epath.Path(folder) / "manifest.ocdbt").exists()
-    # Tensors are read once; what is worth keeping is OCDBT's index.
+    # Arrays are read once; only OCDBT's index is worth caching.
     context = ts.Context({"cache_pool": {"total_bytes_limit": 8 << 20}})
     opening = {}
     for name, key in stored.items():
-        place = (
+        store = (
             lazy_array.storage(folder, f"{key}/")
             if ocdbt
             else lazy_array.storage(os.path.join(folder, key))
         )
-        opening[name] = lazy_array.from_zarr(f"{folder}: {name}", place, context, gaps_are_zeros)
+        opening[name] = lazy_array.from_zarr(f"{folder}: {name}", store, context, gaps_are_zeros)
     arrays = {name: lazy_array.from_numpy(value) for name, value in in_memory.items()}
     return arrays | {name: wait() for name, wait in opening.items()}
 
 
-def _names(folder: str) -> tuple[dict[str, object], dict[str, str], bool]:
-    """Values that the index itself holds, keys of stored arrays, whether zeros were left out."""
+def _orbax_index(folder: str) -> tuple[dict[str, Any], dict[str, str], bool]:
+    """Return arrays in the index itself, keys of stored arrays, whether zeros were left out."""
     metadata = epath.Path(folder) / "_METADATA"
     if not metadata.exists():  # T5X of 2023: a msgpack with placeholders
-        index = legacy.read_index(os.path.join(folder, "checkpoint"))
-        flat = legacy.flatten(index)
+        flat = _flatten(_read_msgpack(os.path.join(folder, "checkpoint")))
         stored = {
             name: value.removeprefix(_PLACEHOLDER)
             for name, value in flat.items()
@@ -95,3 +102,77 @@ def _names(folder: str) -> tuple[dict[str, object], dict[str, str], bool]:
         ) from error
     gaps_are_zeros = not described.get("store_array_data_equal_to_fill_value")
     return {}, {"/".join(path): ".".join(path) for path in paths}, gaps_are_zeros
+
+
+def _read_legacy(folder: str) -> dict[str, LazyArray]:
+    """Return the arrays of a legacy checkpoint; only its index is read.
+
+    Raises:
+      DamagedCheckpoint: the index is cut off or of another format.
+      ValueError: it was written before June 2021 and holds bfloat16 as integers.
+    """
+    state = _read_msgpack(os.path.join(folder, "checkpoint"))
+    if "optimizer" not in state:
+        raise DamagedCheckpoint(f"{folder}/checkpoint is no T5X checkpoint: it has no `optimizer`.")
+    context = ts.Context({"cache_pool": {"total_bytes_limit": 0}})
+    arrays = {}
+    for name, leaf in _flatten(state["optimizer"], is_leaf=_is_stored).items():
+        if not _is_stored(leaf):
+            arrays[name] = lazy_array.from_numpy(leaf)
+        elif leaf.get("dtype") == "uint16":
+            raise ValueError(
+                f"{folder} was written before June 2021 (version {state.get('version')}) and "
+                f"holds {name} as uint16; save it again with T5X."
+            )
+        else:
+            arrays[name] = _legacy_array(f"{folder}: {name}", folder, leaf, context)
+    return arrays
+
+
+def _legacy_array(name: str, folder: str, spec: Mapping[str, Any], context: ts.Context):
+    """Return an array whose shape the index holds; its files are opened at the first read."""
+    # The driver is the writer's: a checkpoint may have moved between disk and bucket since.
+    path = (spec["kvstore"].get("path") or spec["path"]).rstrip("/")
+    store = lazy_array.storage(os.path.join(folder, path))
+    open_once = functools.cache(lambda: lazy_array.from_zarr(name, store, context, True)())
+    return LazyArray(
+        tuple(spec["metadata"]["shape"]),
+        ts.dtype(spec["dtype"]).numpy_dtype,
+        lambda index: open_once().read(index),
+    )
+
+
+def _is_stored(leaf: Any) -> bool:
+    return isinstance(leaf, dict) and {"driver", "kvstore", "metadata"} <= leaf.keys()
+
+
+def _read_msgpack(path: str) -> dict[str, Any]:
+    """Return a msgpack of flax with its arrays as numpy."""
+
+    def unpack(code: int, data: bytes) -> np.ndarray:
+        if code not in (_ARRAY, _SCALAR):
+            raise ValueError(f"unknown msgpack extension {code}")
+        shape, dtype, buffer = msgpack.unpackb(data, raw=False)
+        return np.frombuffer(buffer, ts.dtype(dtype).numpy_dtype).reshape(shape)
+
+    try:
+        return msgpack.unpackb(
+            epath.Path(path).read_bytes(), ext_hook=unpack, raw=False, strict_map_key=False
+        )
+    except (ValueError, msgpack.UnpackException, TypeError) as error:
+        raise DamagedCheckpoint(
+            f"{path} is cut off or no msgpack ({error}); restore another checkpoint."
+        ) from error
+
+
+def _flatten(
+    tree: Mapping[str, Any], prefix: str = "", is_leaf: Callable[[Any], bool] = lambda _: False
+) -> dict[str, Any]:
+    """Return nested dicts as {"a/b/c": leaf}, without empty ones."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict) and not is_leaf(value):
+            flat |= _flatten(value, f"{prefix}{key}/", is_leaf)
+        elif value is not None:
+            flat[f"{prefix}{key}"] = value
+    return flat

@@ -1,10 +1,10 @@
-"""From a checkpoint to a state on the devices, each process reading only the parts it holds.
+"""Restore a checkpoint to the devices, each process reading only the parts it holds.
 
   like = {"target": {"encoder": {…: jax.ShapeDtypeStruct((512, 64), "float32", sharding=…)}}, …}
-  restored = restore("runs/tiny/checkpoint_2000", like)                 # going on: all must fit
-  restored = restore(path, like, config, initial=make_initial_state)    # starting from another run
+  restored = restore("runs/tiny/checkpoint_2000", like)                 # to resume: all must fit
+  restored = restore(path, like, config, initial=make_initial_state)    # to start from another run
 
-Shapes are compared before a number is read. Saved on one topology, restored on any other.
+Shapes are compared before arrays are read. Saved on one topology, restored on any other.
 """
 
 import concurrent.futures
@@ -18,11 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
+from t5x.array_types import PyTree
 from t5x.checkpointing import checksums, layout, reader
 from t5x.checkpointing.config import AssignmentMap, RestoreCheckpointConfig
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, LazyArray
 from t5x.multihost.broadcast import raise_together
 
+Arrays = Mapping[str, LazyArray]
 _OPTIMIZER = "state/param_states/"
 # Arrays in flight at once: enough to keep a bucket busy, few enough for the host's memory.
 _READERS = 8
@@ -30,19 +32,17 @@ _READERS = 8
 
 @dataclasses.dataclass(frozen=True)
 class Restored:
-    """What came of a restore.
+    """The result of a restore.
 
     Attributes:
-      state: the tree of `like`, arrays in the place of its leaves.
-      path: the checkpoint.
-      step: updates that the checkpoint had behind it.
-      initial: names that kept their initial values, the optimizer's left out if all did.
-      ignored: names of parameters in the checkpoint that the model does not have.
-      optimizer_restored: False where the optimizer starts afresh.
+      state: the tree of `like` with arrays as its leaves.
+      step: updates applied to the checkpoint.
+      initial: names with initial values, without those of a new optimizer.
+      ignored: names of parameters in the checkpoint that the model lacks.
+      optimizer_restored: False for a new optimizer.
     """
 
     state: dict[str, Any]
-    path: str
     step: int
     initial: tuple[str, ...]
     ignored: tuple[str, ...]
@@ -55,13 +55,13 @@ class Match:
 
     Attributes:
       arrays: of the checkpoint, by name.
-      wanted: what the state consists of, by name.
-      sources: wanted name to the checkpoint's; the others keep their initial values.
-      ignored: names of parameters in the checkpoint that the model does not have.
-      why_no_optimizer: why the optimizer starts afresh, None where its state is taken.
+      wanted: leaves of the state, by name.
+      sources: the checkpoint's name of each wanted name; the others keep their initial values.
+      ignored: names of parameters in the checkpoint that the model lacks.
+      why_no_optimizer: why the optimizer's state is not restored, None where it is.
     """
 
-    arrays: Mapping[str, LazyArray]
+    arrays: Arrays
     wanted: Mapping[str, Any]
     sources: Mapping[str, str]
     ignored: tuple[str, ...]
@@ -75,43 +75,41 @@ def restore(
     *,
     initial: Callable[[], Mapping[str, Any]] | None = None,
 ) -> Restored:
-    """Reads one checkpoint into arrays like `like`.
+    """Read one checkpoint into arrays like `like`.
 
     Args:
-      path: the checkpoint's folder (`config.path` is not looked at; see checkpoint_paths).
-      like: the wanted tree as it stands on disk, `{"target": …, "state": …}` or only `target`.
-        Leaves have `shape` and `dtype`; where they have a `sharding`, a jax.Array laid out so
-        comes back, else a numpy array.
-      config: strictness and names; None when a run goes on from its own checkpoint, which has to
-        fit in everything.
+      path: the checkpoint's folder (`config.path` is ignored; see checkpoint_paths).
+      like: the wanted tree as on disk, `{"target": …, "state": …}` or only `target`. Leaves have
+        `shape` and `dtype`; those with a `sharding` become jax arrays, the others numpy arrays.
+      config: strictness and names; None to resume a run, whose own checkpoint must fit exactly.
       initial: makes the same tree with initial values; called only if some are needed.
 
     Raises:
       ValueError: no checkpoint there; parameters missing, superfluous or of another shape.
-      DamagedCheckpoint: (a ValueError) its files cannot be read or hold not what was saved; on all
-        hosts, wherever it was found.
+      DamagedCheckpoint: (a ValueError) its files cannot be read or have changed; on all hosts.
     """
     found = raise_together(lambda: match(path, like, config), DamagedCheckpoint, ValueError)
-    arrays, wanted, sources = found.arrays, found.wanted, found.sources
     reason = found.why_no_optimizer
     if reason:
-        logging.warning("The optimizer starts afresh: in %s, %s.", path, reason)
+        logging.warning("A new optimizer is used: in %s, %s.", path, reason)
     if found.ignored:
-        left_out = ", ".join(found.ignored)
-        logging.warning("Left out of %s, since the model lacks them: %s.", path, left_out)
-    flat = _read_all(arrays, sources, wanted, config.dtype if config else None)
-    absent = [n for n in wanted if n not in flat]
+        names = ", ".join(found.ignored)
+        logging.warning("Ignored in %s, since the model lacks them: %s.", path, names)
+    flat = _read_all(found, config.dtype if config else None)
+    absent = [n for n in found.wanted if n not in flat]
     if absent:
-        flat |= _initial_values(path, absent, initial)
+        if initial is None:
+            raise ValueError(f"{path} lacks {_several(absent)}, and no initial values are given.")
+        values = by_name(initial())
+        flat |= {name: values[name] for name in absent}
     named = [n for n in absent if not (reason and n.startswith(_OPTIMIZER))]
     if named:
-        logging.warning("Not from %s but initial: %s.", path, ", ".join(named))
-    logging.info("Restored %d arrays from %s.", len(wanted) - len(absent), path)
-    step = int(arrays["state/step"].read()) if "state/step" in arrays else None
+        logging.warning("Not in %s, so with initial values: %s.", path, ", ".join(named))
+    logging.info("Restored %d arrays from %s.", len(found.wanted) - len(absent), path)
+    step = found.arrays.get("state/step")
     return Restored(
-        state=_unflatten(like, flat),
-        path=path,
-        step=layout.step_of(path) or 0 if step is None else step,
+        state=jax.tree.unflatten(jax.tree.structure(like), [flat[n] for n in found.wanted]),
+        step=int(step.read()) if step else layout.step_of(path) or 0,
         initial=tuple(named),
         ignored=found.ignored,
         optimizer_restored=not reason,
@@ -121,57 +119,71 @@ def restore(
 def match(
     path: str, like: Mapping[str, Any], config: RestoreCheckpointConfig | None = None
 ) -> Match:
-    """Finds where a checkpoint holds what `like` wants, and reads no number.
+    """Find where a checkpoint holds what `like` wants, without reading arrays.
 
     Args: as of `restore`.
 
     Raises:
       ValueError, DamagedCheckpoint: as `restore`.
     """
-    arrays = reader.open_checkpoint(path)
-    wanted = _flatten(like)
-    # 1. A name of the model is looked up under the name the assignment map gives it, else its own.
-    sources, kept = _assign(wanted, arrays, config.assignment_map if config else None)
-    # 2. What the checkpoint lacks keeps its initial value, if the configuration allows that.
+    arrays, wanted = reader.open_checkpoint(path), by_name(like)
+    # 1. A wanted name is looked up under the name of the assignment map, else its own.
+    sources, kept = _assign(wanted, arrays, (config.assignment_map if config else None) or ())
+    # 2. Parameters that the checkpoint lacks keep their initial values, if that is allowed.
     missing = [n for n in wanted if _is_parameter(n) and n not in sources and n not in kept]
-    _check_missing(path, missing, config)
-    # 3. What it has besides is passed over, if the configuration allows that.
+    if missing and (config is None or (config.strict and not config.fallback_to_scratch)):
+        raise ValueError(
+            f"{path} lacks {_several(missing)}; check the MODEL include in the gin file, or set "
+            "RestoreCheckpointConfig.fallback_to_scratch = True to start these from scratch."
+        )
+    # 3. Parameters that the model lacks are ignored, if that is allowed.
     taken = set(sources.values()) | wanted.keys()
     ignored = sorted(n for n in arrays if _is_parameter(n) and n not in taken)
-    _check_ignored(path, ignored, config)
-    # 4. Shapes have to agree, and only then are numbers read.
+    if ignored and (config is None or config.strict):
+        raise ValueError(
+            f"{path} has {_several(ignored)}, which the model does not have; check the MODEL "
+            "include in the gin file, or set RestoreCheckpointConfig.strict = False to ignore "
+            "these."
+        )
+    # 4. Shapes must agree.
     _check_shapes(path, arrays, sources, wanted)
-    # 5. The optimizer's state is taken as a whole or not at all.
+    # 5. The optimizer's state is restored completely or not at all.
     reason = _why_no_optimizer(arrays, sources, wanted, kept.union(missing))
+    if reason and config is None:
+        raise ValueError(
+            f"{path} does not fit this run's optimizer: {reason}; set OPTIMIZER as it was, or "
+            "start a new MODEL_DIR with RestoreCheckpointConfig.path on this checkpoint."
+        )
     if reason:
-        _check_fresh(path, reason, config)
         sources = {n: s for n, s in sources.items() if not n.startswith(_OPTIMIZER)}
     return Match(arrays, wanted, sources, tuple(ignored), reason)
 
 
 def _assign(
-    wanted: Mapping[str, Any], arrays: Mapping[str, LazyArray], rules: AssignmentMap | None
+    wanted: Mapping[str, Any], arrays: Arrays, rules: AssignmentMap
 ) -> tuple[dict[str, str], set[str]]:
-    """Which name of the checkpoint each wanted name takes, and the names told to stay initial."""
+    """Return the checkpoint's name of each wanted name, and the names to keep initial."""
     sources, kept, used = {}, set(), set()
     for name in wanted:
-        matches = ((re.fullmatch(pattern, name), to) for pattern, to in rules or ())
-        match, replacement = next(((m, to) for m, to in matches if m), (None, None))
-        if match is None:
+        for pattern, replacement in rules:
+            found = re.fullmatch(pattern, name)
+            if not found:
+                continue
+            used.add(pattern)
+            if replacement is None:
+                kept.add(name)
+                break
+            sources[name] = source = found.expand(replacement)
+            if source not in arrays:
+                raise ValueError(
+                    f"RestoreCheckpointConfig.assignment_map sends {name} to {source}, which the "
+                    f"checkpoint lacks; it has {_several(sorted(arrays))}."
+                )
+            break
+        else:
             if name in arrays:
                 sources[name] = name
-            continue
-        used.add(match.re.pattern)
-        if replacement is None:
-            kept.add(name)
-            continue
-        sources[name] = source = match.expand(replacement)
-        if source not in arrays:
-            raise ValueError(
-                f"RestoreCheckpointConfig.assignment_map sends {name} to {source}, which the "
-                f"checkpoint lacks; it has {_several(sorted(arrays))}."
-            )
-    for pattern, _ in rules or ():
+    for pattern, _ in rules:
         # A model without an optimizer (evaluation) may share the map of one that has it.
         if pattern not in used and not (pattern.startswith("state") and "state/step" not in wanted):
             raise ValueError(
@@ -181,64 +193,32 @@ def _assign(
     return sources, kept
 
 
-def _check_missing(path: str, missing: Sequence[str], config: RestoreCheckpointConfig | None):
-    lenient = config is not None and (not config.strict or config.fallback_to_scratch)
-    if missing and not lenient:
-        raise ValueError(
-            f"{path} lacks {_several(missing)}; check the MODEL include in the gin file, or set "
-            "RestoreCheckpointConfig.fallback_to_scratch = True to start these from scratch."
-        )
-
-
-def _check_ignored(path: str, names: Sequence[str], config: RestoreCheckpointConfig | None):
-    if not names:
-        return
-    if config is None or config.strict:
-        raise ValueError(
-            f"{path} has {_several(names)}, which the model does not have; check the MODEL "
-            "include in the gin file, or set RestoreCheckpointConfig.strict = False to leave "
-            "these out."
-        )
-
-
-def _check_fresh(path: str, reason: str, config: RestoreCheckpointConfig | None):
-    if config is None:
-        raise ValueError(
-            f"{path} does not fit this run's optimizer: {reason}; set OPTIMIZER as it was, or "
-            "start a new MODEL_DIR with RestoreCheckpointConfig.path on this checkpoint."
-        )
-
-
 def _check_shapes(
-    path: str,
-    arrays: Mapping[str, LazyArray],
-    sources: Mapping[str, str],
-    wanted: Mapping[str, Any],
+    path: str, arrays: Arrays, sources: Mapping[str, str], wanted: Mapping[str, Any]
 ) -> None:
-    wrong = [
-        n for n, s in sources.items() if _is_parameter(n) and arrays[s].shape != wanted[n].shape
-    ]
+    shapes = {n: (arrays[s].shape, wanted[n].shape) for n, s in sources.items() if _is_parameter(n)}
+    wrong = [n for n, (found, expected) in shapes.items() if found != expected]
     if wrong:
-        name = wrong[0]
+        found, expected = map(list, shapes[wrong[0]])
         more = f" ({len(wrong) - 1} more differ)" if len(wrong) > 1 else ""
         raise ValueError(
-            f"{path} is of another shape: {sources[name]} is {list(arrays[sources[name]].shape)} "
-            f"and the model's {list(wanted[name].shape)}{more}; check the MODEL include in the "
-            "gin file (sizes, vocabulary)."
+            f"{path} is of another shape: {sources[wrong[0]]} is {found} and the model's "
+            f"{expected}{more}; check the MODEL include in the gin file (sizes, vocabulary)."
         )
 
 
 def _why_no_optimizer(
-    arrays: Mapping[str, LazyArray],
-    sources: Mapping[str, str],
-    wanted: Mapping[str, Any],
-    without: set[str],
+    arrays: Arrays, sources: dict[str, str], wanted: Mapping[str, Any], without: set[str]
 ) -> str | None:
-    """Why the optimizer's state cannot be taken over, None where it can."""
+    """Return why the optimizer's state does not fit, None where it does.
+
+    Args:
+      sources: loses the slots of the parameters in `without`.
+      without: the parameters that start from scratch.
+    """
     slots = [n for n in wanted if n.startswith(_OPTIMIZER)]
     if slots and not any(n.startswith(_OPTIMIZER) for n in arrays):
         return "there is no optimizer state"
-    # A parameter that starts from scratch starts its slots from scratch too.
     scratch = tuple(_OPTIMIZER + n.removeprefix("target/") + "/" for n in without)
     for name in slots:
         if name.startswith(scratch):
@@ -248,52 +228,53 @@ def _why_no_optimizer(
         elif name not in sources:
             return f"{name} is missing"
         elif arrays[sources[name]].shape != wanted[name].shape:
-            found, want = list(arrays[sources[name]].shape), list(wanted[name].shape)
-            return f"{name} is {found} and the optimizer's {want}"
+            found, expected = list(arrays[sources[name]].shape), list(wanted[name].shape)
+            return f"{name} is {found} and the optimizer's {expected}"
     return None
 
 
-def _read_all(
-    arrays: Mapping[str, LazyArray],
-    sources: Mapping[str, str],
-    wanted: Mapping[str, Any],
-    dtype: str | None,
-) -> dict[str, Any]:
-    as_type = lambda n: np.dtype(dtype if dtype and _is_parameter(n) else wanted[n].dtype)
+def _read_all(found: Match, dtype: str | None) -> dict[str, Any]:
+    """Return the matched arrays, the parameters as `dtype`."""
 
-    def read(item: tuple[str, str]) -> Any:
-        name, source = item
-        # What has a digest is laid out as it stands on disk, to be compared before it is rounded.
-        checks = arrays[source].digest is not None
-        own = arrays[source].dtype if checks else as_type(name)
-        return _place(arrays[source], wanted[name], own)
+    def dtype_of(name: str) -> np.dtype:
+        return np.dtype(dtype if dtype and _is_parameter(name) else found.wanted[name].dtype)
+
+    def read(name: str) -> Any:
+        # An array with a digest is placed in its dtype on disk, and rounded once verified.
+        array = found.arrays[found.sources[name]]
+        own = dtype_of(name) if array.digest is None else array.dtype
+        return _place(array, found.wanted[name], own)
 
     def read_mine() -> list[Any]:
         with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
-            return list(pool.map(read, sources.items()))
+            return list(pool.map(read, found.sources))
 
-    found = dict(zip(sources, raise_together(read_mine, DamagedCheckpoint), strict=True))
-    for name, array in found.items():
-        if isinstance(array, jax.Array) and arrays[sources[name]].digest is not None:
-            arrays[sources[name]].check(int(look(array)[0]))
-    rounded = lambda n, array: array if array.dtype == as_type(n) else array.astype(as_type(n))
-    return {name: rounded(name, array) for name, array in found.items()}
+    values = raise_together(read_mine, DamagedCheckpoint)
+    flat = dict(zip(found.sources, values, strict=True))
+    for name, value in flat.items():
+        stored = found.arrays[found.sources[name]]
+        if isinstance(value, jax.Array) and stored.digest is not None:
+            stored.check_digest(int(digest_and_finite(value)[0]))
+        if value.dtype != dtype_of(name):
+            flat[name] = value.astype(dtype_of(name))
+    return flat
 
 
 @jax.jit
-def look(array: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Its digest, uint32 [], and whether all of it is finite, bool []; the same on all hosts."""
+def digest_and_finite(array: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the digest, uint32 [], and whether all is finite, bool []; the same on all hosts."""
     return checksums.digest(array, jnp), jnp.isfinite(array).all()
 
 
 def _place(array: LazyArray, like: Any, dtype: np.dtype) -> Any:
-    """Reads `array` to where `like` wants it: to this process's devices, or to numpy."""
+    """Read `array` to this process's devices, laid out as `like`, or to numpy."""
     sharding = getattr(like, "sharding", None)
     if sharding is None:
         return array.read().astype(dtype, copy=False)
-    parts = {}  # devices that hold the same part share one read
+    parts: dict[Any, np.ndarray] = {}  # devices that hold the same part share one read
 
-    def part(index: tuple[slice, ...]) -> np.ndarray:
+    def part(index: tuple[slice, ...] | None) -> np.ndarray:
+        index = index or ()
         key = tuple((s.start, s.stop) for s in index)
         if key not in parts:
             parts[key] = array.read(index).astype(dtype, copy=False)
@@ -302,13 +283,10 @@ def _place(array: LazyArray, like: Any, dtype: np.dtype) -> Any:
     return jax.make_array_from_callback(array.shape, sharding, part)
 
 
-def _initial_values(path: str, names: Sequence[str], make: Callable[[], Mapping] | None):
-    if make is None:
-        raise ValueError(
-            f"{path} lacks {_several(names)}, and there are no initial values for them here."
-        )
-    values = _flatten(make())
-    return {name: values[name] for name in names}
+def by_name(tree: PyTree) -> dict[str, Any]:
+    """Return the leaves of nested dicts as {"target/encoder/…": leaf}, in the order of jax."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {jax.tree_util.keystr(p, simple=True, separator="/"): leaf for p, leaf in leaves}
 
 
 def _is_parameter(name: str) -> bool:
@@ -318,20 +296,3 @@ def _is_parameter(name: str) -> bool:
 def _several(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
-
-
-def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{key}/")
-        elif value is not None:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
-def _unflatten(like: Any, flat: Mapping[str, Any], name: str = "") -> Any:
-    """`like` with the values of `flat`; empty dicts and None stay."""
-    if isinstance(like, Mapping):
-        return {k: _unflatten(v, flat, f"{name}/{k}" if name else k) for k, v in like.items()}
-    return None if like is None else flat[name]

@@ -23,7 +23,7 @@ from absl import logging
 from t5x.batches import host_rows
 from t5x.checkpointing.config import RestoreCheckpointConfig
 from t5x.checkpointing.layer_stacking import stack_layers
-from t5x.checkpoints import restore
+from t5x.checkpointing.restore import restore
 from t5x.inference.continuous_batching import Pool
 from t5x.input_pipeline import record_counts
 from t5x.input_pipeline.config import DatasetConfig
@@ -245,7 +245,7 @@ class ParamsRestorer:
         """The parameters in the checkpoint `path`, and its step.
 
         Raises:
-          ValueError: what is there does not fit; see `checkpoints.restore`.
+          ValueError: what is there does not fit; see `restore`.
         """
         wanted = {"target": self.specs.on_disk["target"]}
         initial = None if self.seed is None else self._initial

@@ -13,9 +13,9 @@ import tensorflow as tf
 from absl import logging
 from flax.traverse_util import flatten_dict
 
-from t5x import checkpoints
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
+from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.multihost import broadcast
 from t5x.train_state import StateSpecs
 
@@ -55,18 +55,18 @@ class Start:
     def dataset_folder(self) -> str | None:
         """Where the position of the training stream lies, None to begin the corpus."""
         wanted = self.config.restore_dataset if self.config else self.keeps_place
-        return checkpoints.dataset_folder(self.path) if self.path and wanted else None
+        return layout.dataset_folder(self.path) if self.path and wanted else None
 
     def check_place(self) -> None:
         """Raises DamagedCheckpoint, on all hosts, if the place in the data is not as saved."""
         if damage := broadcast.broadcast_from_first(self._damage_of_place):
-            raise checkpoints.DamagedCheckpoint(damage)
+            raise DamagedCheckpoint(damage)
 
     def _damage_of_place(self) -> str | None:
         try:
             if self.dataset_folder:
                 layout.check_checksums(self.dataset_folder)
-        except checkpoints.DamagedCheckpoint as damage:
+        except DamagedCheckpoint as damage:
             return str(damage)
         return None
 
@@ -141,7 +141,7 @@ def find_start(
     Raises:
       ValueError: what `restore` names is not there, or names several.
     """
-    own = broadcast.broadcast_from_first(lambda: checkpoints.latest_checkpoint(model_dir))
+    own = broadcast.broadcast_from_first(lambda: layout.latest_checkpoint(model_dir))
     if own:
         return Start(own, None, keeps_place)
     if restore is not None and restore.path:
@@ -154,7 +154,7 @@ def find_start(
     return Start(None, None)
 
 
-def before(start: Start, damage: checkpoints.DamagedCheckpoint) -> Start:
+def before(start: Start, damage: DamagedCheckpoint) -> Start:
     """Where a run begins if its own checkpoint is damaged: at the one before.
 
     Raises:
@@ -167,7 +167,7 @@ def before(start: Start, damage: checkpoints.DamagedCheckpoint) -> Start:
     steps = broadcast.broadcast_from_first(lambda: layout.all_steps(folder))
     steps = [other for other in steps if other < step]
     if not steps:
-        raise checkpoints.DamagedCheckpoint(
+        raise DamagedCheckpoint(
             f"{damage} It is the only one of this run: remove it, and the same command begins anew."
         ) from damage
     earlier = layout.step_folder(folder, steps[-1])

@@ -26,7 +26,9 @@ from t5x.actions import recall
 from t5x.bad_steps import SKIPPED
 from t5x.batches import TrainStream
 from t5x.checkpointing.config import SaveCheckpointConfig
-from t5x.checkpoints import REMEDY, Checkpointer, latest_checkpoint, restore
+from t5x.checkpointing.layout import latest_checkpoint
+from t5x.checkpointing.restore import restore
+from t5x.checkpoints import REMEDY, Checkpointer
 from t5x.inference import predictions_file
 from t5x.inference.mask_filling import Infill
 from t5x.input_pipeline.record_counts import data_metrics, sum_over_hosts
@@ -314,13 +316,13 @@ class TrainingRun:
             self._save(stop.step)
         results, over = self._measure(stop.step, stop.evaluate, stop.infer)
         best = self._checkpointer.best if self._checkpointer else None
-        is_best = bool(best) and best.note(stop.step, results)
+        is_best = bool(best) and best.record(stop.step, results)
         if is_best:
             self.progress.note(f"step {stop.step:,}  the best so far by {self.save_cfg.metric}")
             if not stop.save:
                 self._save(stop.step)
         decoded = results.get("inference_eval") if jax.process_index() == 0 else None
-        if decoded and (not (best and best.keep) or best.leads(stop.step)):
+        if decoded and (not (best and best.keep) or best.is_best_so_far(stop.step)):
             predictions_file.publish(self.model_dir, decoded, stop.step)
         self._fill_in(stop.step, stop.evaluate)
         if stop.log:
@@ -365,7 +367,7 @@ class TrainingRun:
         """Says that the checkpoint on its way is whole, once it is."""
         if self._saving is not None and not self._checkpointer.saving:
             step, self._saving = self._saving, None
-            if step == self._checkpointer.last_whole:
+            if step == self._checkpointer.last_complete:
                 self.progress.saved(step)
                 self.log.write("saved", step=step)
 

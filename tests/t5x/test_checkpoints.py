@@ -1,4 +1,4 @@
-"""A checkpoint holds exactly what was saved, in T5X's layout, whole or not at all."""
+"""A checkpoint holds exactly what was saved, in T5X's layout, completely or not at all."""
 
 import contextlib
 import json
@@ -23,8 +23,10 @@ from fakes.paths import PYTHONPATH
 from t5x import checkpoints
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
+from t5x.checkpointing.layout import all_steps
 from t5x.checkpointing.reader import open_checkpoint
-from t5x.checkpoints import Checkpointer, SaveError, all_steps, restore
+from t5x.checkpointing.restore import restore
+from t5x.checkpoints import Checkpointer, SaveError
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def test_what_upstream_saved_is_restored_to_the_last_bit_in_shards(golden, kind)
     assert (restored.step, restored.initial, restored.optimizer_restored) == (25, (), True)
 
 
-def test_a_saved_state_stands_as_upstream_leaves_it_and_its_reader_takes_it(golden, run):
+def test_a_saved_state_has_upstreams_layout_and_its_reader_accepts_it(golden, run):
     tree = golden.tree("final_state")
     folder = saved(run, 25, tree=placed(tree, mesh(4, 2)))
     upstreams = golden.folder / "orbax/checkpoint_25"
@@ -108,7 +110,7 @@ def test_the_newest_and_the_pinned_stay(keep, pinned, gone):
     assert checkpoints.steps_to_delete([1, 2, 3, 4], keep, pinned) == gone
 
 
-def test_old_checkpoints_go_once_the_new_one_is_whole(run):
+def test_old_checkpoints_are_deleted_once_the_new_one_is_complete(run):
     seen = []
 
     def watch(_):
@@ -123,7 +125,7 @@ def test_old_checkpoints_go_once_the_new_one_is_whole(run):
     assert all_steps(run) == [1, 3, 4]
 
 
-def test_the_place_in_the_data_goes_with_a_checkpoint(run):
+def test_the_data_position_is_saved_with_a_checkpoint(run):
     def write(folder):
         with open(f"{folder}/train_ds-000-of-001", "w") as file:
             file.write("42")
@@ -132,20 +134,20 @@ def test_the_place_in_the_data_goes_with_a_checkpoint(run):
     with Checkpointer(run, config) as checkpointer:
         for step in (1, 2):
             checkpointer.save(step, state(step), write)
-    folders = [checkpoints.dataset_folder(f"{run}/checkpoint_{step}") for step in (1, 2)]
+    folders = [layout.dataset_folder(f"{run}/checkpoint_{step}") for step in (1, 2)]
     assert folders == [None, f"{run}/checkpoint_2/dataset"]
     with open(f"{folders[1]}/train_ds-000-of-001") as file:
         assert file.read() == "42"
     assert same(restore(f"{run}/checkpoint_1", state()).state, state(1))
 
 
-def test_the_place_in_the_data_is_written_only_if_asked(run):
+def test_the_data_position_is_written_only_if_asked(run):
     with Checkpointer(run) as checkpointer:
         checkpointer.save(1, state(), lambda folder: pytest.fail("was called"))
-    assert checkpoints.dataset_folder(f"{run}/checkpoint_1") is None
+    assert layout.dataset_folder(f"{run}/checkpoint_1") is None
 
 
-def test_a_step_that_is_there_is_not_written_again(run):
+def test_an_existing_step_is_not_written_again(run):
     with Checkpointer(run) as checkpointer:
         assert checkpointer.save(1, state(scale=1.0))
         assert not checkpointer.save(1, state(scale=2.0))
@@ -159,14 +161,15 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fakes.checkpoints import like, state
 from t5x.checkpointing.config import SaveCheckpointConfig
-from t5x.checkpoints import Checkpointer, restore
+from t5x.checkpointing.restore import restore
+from t5x.checkpoints import Checkpointer
 checkpointer = Checkpointer(sys.argv[1], SaveCheckpointConfig(save_dataset=True))
 checkpointer.save(1, state(1))
 checkpointer.save(2, state(2), lambda folder: os.kill(os.getpid(), signal.SIGKILL))
 """
 
 
-def test_a_save_killed_half_way_is_never_taken_for_whole_and_is_cleared_away(run):
+def test_a_save_killed_half_way_is_never_complete_and_is_removed(run):
     environment = os.environ | {"PYTHONPATH": PYTHONPATH}
     killed = subprocess.run([sys.executable, "-c", KILLED, run], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL
@@ -178,21 +181,21 @@ def test_a_save_killed_half_way_is_never_taken_for_whole_and_is_cleared_away(run
     assert same(restore(f"{run}/checkpoint_2", state()).state, state(2))
 
 
-def test_a_checkpoint_that_was_never_committed_is_not_whole(run):
+def test_a_checkpoint_that_was_never_committed_is_not_complete(run):
     # As in a bucket, where a save writes under the final name and marks the end.
     folder = saved(run, 1, 2)
     os.remove(f"{folder}/commit_success.txt")
-    assert checkpoints.latest_step(run) == 2  # copied by a tool that left out the mark
+    assert layout.latest_step(run) == 2  # copied by a tool that left out the mark
     with open(f"{folder}/_CHECKPOINT_METADATA", "w") as file:
         json.dump({"init_timestamp_nsecs": 1, "commit_timestamp_nsecs": None}, file)
-    assert checkpoints.latest_step(run) == 1
-    with pytest.raises(ValueError, match="checkpoint_2 is a checkpoint whose save was cut short"):
+    assert layout.latest_step(run) == 1
+    with pytest.raises(ValueError, match="checkpoint_2 is a checkpoint whose save was interrupted"):
         restore(folder, state())
     Checkpointer(run).close()
     assert os.listdir(run) == ["checkpoint_1"]
 
 
-def test_foreign_folders_are_neither_steps_nor_cleared_away(golden, run):
+def test_foreign_folders_are_neither_steps_nor_removed(golden, run):
     saved(run, 1)
     shutil.copytree(golden.folder / "legacy/checkpoint_25", f"{run}/checkpoint_25")
     for name in ("checkpoint_7", "checkpoint_x", "checkpoint_9.tmp-123"):
@@ -228,7 +231,10 @@ def test_a_full_disk_ends_in_one_sentence_and_the_last_checkpoint_stays(run):
         checkpointer.save(2, big)
         checkpointer.wait()
 
-    with full_disk(), pytest.raises(SaveError, match=r"checkpoint_2 could .*checkpoint_1 is whole"):
+    with (
+        full_disk(),
+        pytest.raises(SaveError, match=r"checkpoint_2 could .*_1 is complete"),
+    ):
         save()
     assert os.listdir(run) == ["checkpoint_1"]
     assert same(restore(f"{run}/checkpoint_1", big).state, big)
@@ -238,7 +244,7 @@ def test_a_full_disk_ends_in_one_sentence_and_the_last_checkpoint_stays(run):
     assert all_steps(run) == [3]
 
 
-def test_a_state_that_is_poisoned_is_not_written(run):
+def test_a_state_with_nan_or_infinity_is_not_written(run):
     for bad in (np.nan, np.inf):
         tree = state(2)
         tree["target"]["decoder"]["w"][1, 1] = bad
@@ -253,7 +259,7 @@ def test_a_state_that_is_poisoned_is_not_written(run):
 
 @pytest.fixture
 def hanging(monkeypatch):
-    """A place that answers no more, until the test is over."""
+    """Storage that does not answer until the test is over."""
     gate = threading.Event()
     finish = checkpoints.Checkpointer._finish
 
@@ -267,10 +273,10 @@ def hanging(monkeypatch):
 
 
 def test_a_save_that_hangs_ends_the_run_in_one_sentence(run, hanging):
-    config = SaveCheckpointConfig(timeout=8, save_dataset=True)
+    config = SaveCheckpointConfig(timeout=3, save_dataset=True)
     checkpointer = Checkpointer(run, config)
     checkpointer.save(1, state(1))
-    sentence = r"checkpoint_1 could not .* it hangs .*SaveCheckpointConfig.timeout is 8 s"
+    sentence = r"checkpoint_1 could not .* it hangs .*SaveCheckpointConfig.timeout is 3 s"
     with pytest.raises(SaveError, match=sentence):
         checkpointer.wait()
     assert not checkpointer.saving
@@ -278,7 +284,7 @@ def test_a_save_that_hangs_ends_the_run_in_one_sentence(run, hanging):
         checkpointer.save(2, state(2), lambda _: hanging.wait(60))
 
 
-def test_a_save_that_fails_or_hangs_is_passed_over_if_asked(run, hanging, caplog, monkeypatch):
+def test_a_save_that_fails_or_hangs_is_skipped_if_asked(run, hanging, caplog, monkeypatch):
     config = SaveCheckpointConfig(timeout=4, when_failed="go_on", save_dataset=True)
     checkpointer = Checkpointer(run, config)
 
@@ -296,7 +302,7 @@ def test_a_save_that_fails_or_hangs_is_passed_over_if_asked(run, hanging, caplog
     hanging.set()
     assert checkpointer.save(3, state(3))
     checkpointer.close()
-    assert checkpointer.last_whole == 3
+    assert checkpointer.last_complete == 3
     assert same(restore(f"{run}/checkpoint_3", state()).state, state(3))
 
 
@@ -348,7 +354,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fakes.checkpoints import like, state
 from t5x.checkpointing.config import SaveCheckpointConfig
-from t5x.checkpoints import Checkpointer, restore
+from t5x.checkpointing.restore import restore
+from t5x.checkpoints import Checkpointer
 on = Mesh(np.array(jax.devices()).reshape(2, 2), ("data", "model"))
 tree = jax.tree.map(np.asarray, state(2, width=8))
 spread = NamedSharding(on, PartitionSpec(None, ("data", "model")))
@@ -384,5 +391,5 @@ def test_four_processes_save_their_shards_and_any_number_of_devices_restores_the
     for shape in (None, (1, 1), (2, 1), (1, 2), (8, 1), (2, 4), (1, 8)):
         placed_so = placed(wanted, mesh(*shape)) if shape else wanted
         assert same(restore(f"{run}/checkpoint_2", like(placed_so)).state, placed_so)
-    files = os.listdir(checkpoints.dataset_folder(f"{run}/checkpoint_2"))
+    files = os.listdir(layout.dataset_folder(f"{run}/checkpoint_2"))
     assert {f"train_ds-{i:03}-of-004" for i in range(4)} <= set(files)

@@ -8,6 +8,7 @@ import pytest
 
 from t5x import checkpoints, optimizers
 from t5x.checkpointing.layer_stacking import stack_layers, unstack_layers
+from t5x.checkpointing.restore import restore
 
 PARAMS = {"a": jnp.arange(6.0).reshape(2, 3), "b": {"scale": jnp.ones(3)}}
 AXES = {"a": ("embed", "mlp"), "b": {"scale": ("embed",)}}
@@ -115,7 +116,7 @@ def test_a_state_comes_back_from_disk_layer_by_layer(tmp_path, which):
     with checkpoints.Checkpointer(str(tmp_path)) as checkpointer:
         checkpointer.save(3, tree)
     like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype), tree)
-    restored = checkpoints.restore(f"{tmp_path}/checkpoint_3", like).state
+    restored = restore(f"{tmp_path}/checkpoint_3", like).state
     back = stack_layers(restored)["state"]["param_states"]
     same(optimizers.from_dict(optimizer.init(params, None), back), state)
 

@@ -105,7 +105,7 @@ def test_a_run_learns_and_leaves_what_it_promises(undisturbed):
     assert list(losses) == list(range(1, 9))
     assert losses[8] < 0.6 * losses[1]
     assert int(state.step) == 8
-    assert checkpoints.all_steps(str(folder)) == [4, 8]
+    assert layout.all_steps(str(folder)) == [4, 8]
     assert (folder / "model-info.txt").exists()
     logged = scalars(folder / "train")
     assert logged[LOSS] == pytest.approx(losses)
@@ -124,7 +124,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(undisturbed, tmp_path):
     watch = Watch(at=6, then=kill)
     with pytest.raises(Killed):
         run(tmp_path, watch)
-    assert checkpoints.all_steps(str(tmp_path)) == [4]
+    assert layout.all_steps(str(tmp_path)) == [4]
     step, again, later = run(tmp_path)
     assert step == 8
     assert list(later) == [5, 6, 7, 8]
@@ -136,7 +136,7 @@ def test_ctrl_c_saves_where_it_stands_and_goes_on_from_there(undisturbed, tmp_pa
     _, state, losses = undisturbed
     step, _, first = run(tmp_path, Watch(at=5, then=interrupt))
     assert step == 6
-    assert checkpoints.all_steps(str(tmp_path)) == [4, 6]
+    assert layout.all_steps(str(tmp_path)) == [4, 6]
     assert "Stopped by SIGINT at step 6; the same command goes on" in capsys.readouterr().err
     step, again, later = run(tmp_path)
     assert (step, list(later)) == (8, [7, 8])
@@ -219,7 +219,7 @@ def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(undisturbed,
     restore = RestoreCheckpointConfig(str(tmp_path / "bad"))
     with pytest.raises(FloatingPointError, match=r"step 1 is .* nan; no checkpoint is writ"):
         run(tmp_path / "run", restore=restore)
-    assert checkpoints.all_steps(str(tmp_path / "run")) == []
+    assert layout.all_steps(str(tmp_path / "run")) == []
 
 
 def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(undisturbed, tmp_path, monkeypatch):
@@ -237,7 +237,7 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(undisturbed, tmp_
     assert f"Going on from {tmp_path}/run/checkpoint_4 instead" in damage
     assert (step, list(later)) == (9, [5, 6, 7, 8, 9])
     assert {**losses, **later} == {**later, **losses}
-    assert checkpoints.all_steps(str(tmp_path / "run")) == [4, 8, 9]
+    assert layout.all_steps(str(tmp_path / "run")) == [4, 8, 9]
     layout.check_checksums(f"{newest}/dataset")
 
 
@@ -269,7 +269,7 @@ def test_a_bad_batch_is_left_behind_if_asked(tmp_path, capsys, bad_steps, steps,
     assert streams[0].taken == taken
     assert list(watch.losses) == steps or list(range(1, 9))
     assert jax.tree.all(jax.tree.map(lambda x: np.isfinite(x).all(), state.params))
-    assert checkpoints.all_steps(str(tmp_path)) == [4, 8]
+    assert layout.all_steps(str(tmp_path)) == [4, 8]
     events = (tmp_path / "events.jsonl").read_text()
     if bad_steps == "skip":
         assert '"event": "skipped", "step": 6' in events
@@ -356,7 +356,7 @@ def test_it_is_refused_in_one_sentence(name, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=said) as caught:
         run(tmp_path, **changes)
     assert "\n" not in str(caught.value)
-    assert checkpoints.all_steps(str(tmp_path)) == []
+    assert layout.all_steps(str(tmp_path)) == []
 
 
 def test_an_unwritable_folder_is_refused(tmp_path):

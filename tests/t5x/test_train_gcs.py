@@ -70,7 +70,7 @@ def test_a_bucket_that_refuses_a_save_ends_the_run_in_one_sentence(gcs, tmp_path
     assert status == 1, said
     last = said.rstrip().splitlines()[-1]
     assert last.startswith("Error: checkpoint_20 could not be written to gs://bucket/run: PERMISS")
-    assert last.endswith("checkpoint_10 is whole.")
+    assert last.endswith("checkpoint_10 is complete.")
     gcs.faults.clear()
     status, said = train(tmp_path / "a", programs, 30, **in_bucket)
     assert status == 0, said

@@ -1,25 +1,25 @@
-"""What runs in the background is waited for, reported and given up in time."""
+"""A save in the background is waited for, reported and given up in time."""
 
 import logging
 import threading
 
 import pytest
 
-from t5x.checkpointing.async_save import Background
+from t5x.checkpointing.async_save import AsyncSave
 
 
-def test_the_first_step_is_waited_for_alone():
+def test_the_copy_is_waited_for_alone():
     gate, order = threading.Event(), []
 
     def finish():
         gate.wait(60)
         order.append("finished")
 
-    work = Background("it", lambda: order.append("started"), finish, timeout=600)
-    work.started()
+    work = AsyncSave("it", lambda: order.append("started"), finish, timeout=600)
+    work.wait_for_copy()
     assert order == ["started"]
     assert not work.is_over
-    assert not work.is_starting
+    assert work.has_copied
     gate.set()
     work.wait()
     assert order == ["started", "finished"]
@@ -27,37 +27,37 @@ def test_the_first_step_is_waited_for_alone():
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_what_a_step_raises_is_raised_where_it_is_waited_for(which):
+def test_an_error_is_raised_by_wait(which):
     def refuse():
         raise OSError("no room")
 
     steps = [lambda: None, lambda: None]
     steps[which] = refuse
-    work = Background("it", *steps, timeout=600)
+    work = AsyncSave("it", *steps, timeout=600)
     with pytest.raises(OSError, match="no room"):
         work.wait()
     if which:
-        work.started()
+        work.wait_for_copy()
     else:
         with pytest.raises(OSError, match="no room"):
-            work.started()
+            work.wait_for_copy()
 
 
-def test_what_hangs_is_reported_and_then_given_up(caplog):
+def test_a_save_that_hangs_is_reported_and_then_given_up(caplog):
     gate = threading.Event()
-    work = Background("checkpoint_7", gate.wait, lambda: None, timeout=4)
+    work = AsyncSave("checkpoint_7", gate.wait, lambda: None, timeout=0.4)
     with caplog.at_level(logging.WARNING), pytest.raises(TimeoutError, match="it hangs and is"):
         work.wait()
-    assert "checkpoint_7 is not whole after 1 s; it counts as failed after 4 s" in caplog.text
+    assert "checkpoint_7 is not complete after 0 s; it counts as failed after 0.4 s" in caplog.text
     assert work.is_over
-    assert work.is_starting
+    assert not work.has_copied
     gate.set()
 
 
-def test_one_in_a_hurry_gives_up_sooner():
+def test_a_shortened_deadline_ends_the_wait_sooner():
     gate = threading.Event()
-    work = Background("it", gate.wait, lambda: None, timeout=600)
-    work.hurry(0.0)
+    work = AsyncSave("it", gate.wait, lambda: None, timeout=600)
+    work.shorten_deadline(0.0)
     with pytest.raises(TimeoutError):
         work.wait()
     gate.set()

@@ -40,8 +40,8 @@ def test_the_best_are_found_and_remembered(tmp_path, mode, keep, values, best, n
     found = BestCheckpoints(str(tmp_path), keep, METRIC, mode)
     for step, (value, new) in enumerate(zip(values, news, strict=True), 1):
         saved(tmp_path, step)
-        assert found.note(step, results(np.float32(value))) is new
-        assert found.leads(step) is (new and (keep == 1 or step < 3))
+        assert found.record(step, results(np.float32(value))) is new
+        assert found.is_best_so_far(step) is (new and (keep == 1 or step < 3))
     assert found.steps() == best
     assert BestCheckpoints(str(tmp_path), keep, METRIC, mode).steps() == best
     assert best_checkpoint.best_checkpoint(str(tmp_path)) == f"{tmp_path}/checkpoint_{best[0]}"
@@ -52,8 +52,8 @@ def test_the_best_are_found_and_remembered(tmp_path, mode, keep, values, best, n
 
 def test_only_what_is_there_counts(tmp_path):
     found = BestCheckpoints(str(tmp_path), 1, METRIC, "max")
-    found.note(1, results(0.9))
-    found.note(2, results(0.8))
+    found.record(1, results(0.9))
+    found.record(2, results(0.8))
     assert found.steps() == []
     saved(tmp_path, 2)
     assert found.steps() == [2]
@@ -61,11 +61,11 @@ def test_only_what_is_there_counts(tmp_path):
 
 def test_evaluations_of_another_kind_say_nothing(tmp_path):
     found = BestCheckpoints(str(tmp_path), 1, METRIC, "max")
-    assert not found.note(1, {"training_eval": {"toy": {"loss": 1.0}}})
-    assert not found.note(1, {})
-    assert not BestCheckpoints(str(tmp_path), None, None, "max").note(1, results(0.5))
+    assert not found.record(1, {"training_eval": {"toy": {"loss": 1.0}}})
+    assert not found.record(1, {})
+    assert not BestCheckpoints(str(tmp_path), None, None, "max").record(1, results(0.5))
     with pytest.raises(ValueError, match=r"measured only inference_eval/toy/other; set it to one"):
-        found.note(1, {"inference_eval": {"toy": {"other": 1.0}}})
+        found.record(1, {"inference_eval": {"toy": {"other": 1.0}}})
 
 
 def test_the_best_outlives_newer_ones(tmp_path):
@@ -74,7 +74,7 @@ def test_the_best_outlives_newer_ones(tmp_path):
     for step, value in [(1, 0.5), (2, 0.9), (3, 0.7), (4, 0.6)]:
         with Checkpointer(str(tmp_path), config) as checkpointer:  # a restart each time
             checkpointer.save(step, state)
-            checkpointer.best.note(step, results(value))
+            checkpointer.best.record(step, results(value))
     assert sorted(p.name for p in tmp_path.glob("checkpoint_*")) == ["checkpoint_2", "checkpoint_4"]
     best = RestoreCheckpointConfig(str(tmp_path), mode="best")
     assert checkpoint_paths(best) == [f"{tmp_path}/checkpoint_2"]
@@ -82,7 +82,7 @@ def test_the_best_outlives_newer_ones(tmp_path):
 
 def test_a_folder_without_a_best_one_is_refused(tmp_path):
     saved(tmp_path, 5)
-    with pytest.raises(ValueError, match=r"no note of which is the best; train with utils.Save"):
+    with pytest.raises(ValueError, match=r"no record of the best one; train with utils.Save"):
         checkpoint_paths(RestoreCheckpointConfig(str(tmp_path), mode="best"))
     (tmp_path / "best.json").write_text("{")
     with pytest.raises(ValueError, match=r"best.json is damaged .*; delete it"):
@@ -95,7 +95,10 @@ def test_a_folder_without_a_best_one_is_refused(tmp_path):
         ({"keep_best": 1}, r"keep_best is 1 and .metric None, which names no metric"),
         ({"keep_best": 1, "metric": "toy/exact"}, r"names no metric of a task; set it to 'infer"),
         ({"metric": METRIC}, r"but .keep_best None, so no checkpoint is kept for it"),
-        ({"keep_best": 1, "metric": METRIC, "mode": "most"}, r"mode is 'most'; set it to 'max'"),
+        (
+            {"keep_best": 1, "metric": METRIC, "mode": "most"},
+            r"mode is 'most'; set it to one of",
+        ),
         ({"keep_best": -1, "metric": METRIC}, r"keep_best is -1; set it to 1 or more"),
     ],
 )

@@ -36,7 +36,7 @@ def without(tree, *path):
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (state(width=5), r"encoder/w is \[3, 4\] and the model's \[3, 5\] \(1 more .*MODEL"),
+        (state(width=5), r"decoder/w is \[3, 4\] and the model's \[3, 5\] \(1 more .*MODEL"),
         (without(state(), "target", "decoder"), "has target/decoder/w, which the model does not"),
         (state() | {"target": {"extra": np.ones(2)}}, "lacks target/extra; check the MODEL"),
     ],

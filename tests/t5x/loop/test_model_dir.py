@@ -10,7 +10,9 @@ import pytest
 
 from fakes import toy
 from t5x import checkpoints
+from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
+from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.loop import model_dir
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
@@ -55,18 +57,18 @@ def test_a_folder_that_hosts_do_not_share_is_refused(tmp_path, monkeypatch):
 
 def test_a_damaged_checkpoint_of_the_run_is_passed_over_for_the_one_before(tmp_path):
     own = checkpoint(tmp_path / "own", 2, 5, 9)
-    damage = checkpoints.DamagedCheckpoint("It is damaged.")
+    damage = DamagedCheckpoint("It is damaged.")
     start = model_dir.find_start(own, None)
     earlier = model_dir.before(start, damage)
     assert earlier == dataclasses.replace(start, path=f"{own}/checkpoint_5")
     earliest = model_dir.before(earlier, damage)
-    with pytest.raises(checkpoints.DamagedCheckpoint, match=r"damaged. It is the only .* remove"):
+    with pytest.raises(DamagedCheckpoint, match=r"damaged. It is the only .* remove"):
         model_dir.before(earliest, damage)
-    assert checkpoints.all_steps(own) == [2, 5, 9]  # nothing goes before something was read
+    assert layout.all_steps(own) == [2, 5, 9]  # nothing goes before something was read
     model_dir.drop_after(earliest)
-    assert checkpoints.all_steps(own) == [2]
+    assert layout.all_steps(own) == [2]
     foreign = model_dir.find_start(str(tmp_path / "new"), RestoreCheckpointConfig(own))
-    with pytest.raises(checkpoints.DamagedCheckpoint, match=r"It is damaged\.$"):
+    with pytest.raises(DamagedCheckpoint, match=r"It is damaged\.$"):
         model_dir.before(foreign, damage)
     model_dir.drop_after(foreign)
     model_dir.drop_after(model_dir.find_start(str(tmp_path / "new"), None))
@@ -82,7 +84,7 @@ def test_a_damaged_place_in_the_data_is_known(tmp_path, how):
         path.unlink()
     else:
         path.write_text("her" if how == "cut" else "hare")
-    with pytest.raises(checkpoints.DamagedCheckpoint, match="dataset/place is missing or damaged"):
+    with pytest.raises(DamagedCheckpoint, match="dataset/place is missing or damaged"):
         start.check_place()
 
 

@@ -9,7 +9,6 @@ import pytest
 import tensorstore as ts
 
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
-from t5x.checkpointing.legacy import read_legacy
 from t5x.checkpointing.reader import open_checkpoint
 
 
@@ -58,14 +57,14 @@ def test_a_part_of_an_array_is_read_across_its_chunks(tmp_path):
     kernel = np.arange(35, dtype=np.float32).reshape(5, 7)
     path = write(tmp_path / "c", lambda f: {"w": stored(f, "target.w", kernel, "float32")})
     part = (slice(1, 4), slice(2, None))
-    assert np.array_equal(read_legacy(path)["target/w"].read(part), kernel[part])
+    assert np.array_equal(open_checkpoint(path)["target/w"].read(part), kernel[part])
 
 
 @pytest.mark.parametrize("driver", ["gcs", "gfile"])
 def test_the_place_it_was_written_to_does_not_matter(tmp_path, driver):
     kernel = np.ones((2, 2), np.float32)
     path = write(tmp_path / "c", lambda f: {"w": stored(f, "target.w", kernel, "float32", driver)})
-    assert np.array_equal(read_legacy(path)["target/w"].read(), kernel)
+    assert np.array_equal(open_checkpoint(path)["target/w"].read(), kernel)
 
 
 def test_bfloat16_and_a_plain_number_for_the_step(tmp_path):
@@ -74,7 +73,7 @@ def test_bfloat16_and_a_plain_number_for_the_step(tmp_path):
     def target(folder):
         return {"w": stored(folder, "target.w", kernel, "bfloat16"), "s": packed(kernel)}
 
-    arrays = read_legacy(write(tmp_path / "c", target))
+    arrays = open_checkpoint(write(tmp_path / "c", target))
     for name in ("target/w", "target/s"):
         assert arrays[name].read().dtype == arrays[name].dtype == ml_dtypes.bfloat16
         assert np.array_equal(arrays[name].read(), kernel)
@@ -85,7 +84,7 @@ def test_bfloat16_written_as_integers_is_refused_by_name(tmp_path):
     kernel = np.ones((2, 2), np.uint16)
     path = write(tmp_path / "c", lambda f: {"w": stored(f, "target.w", kernel, "uint16")}, 2)
     with pytest.raises(ValueError, match=r"version 2.*target/w as uint16"):
-        read_legacy(path)
+        open_checkpoint(path)
 
 
 def test_an_index_that_is_cut_off_is_named(golden, tmp_path):
