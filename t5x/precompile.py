@@ -4,10 +4,11 @@ python -m t5x.precompile --gin_file=t5x/configs/runs/precompile.gin \
   --gin_file=gin/ro_t5x_tiny.gin --gin.MODEL_DIR='"runs/tiny"'
 
 Nothing is initialized or trained. The next run in the same MODEL_DIR, or with the same
-JAX_COMPILATION_CACHE_DIR, finds its programs instead of compiling them; so do t5x.eval and t5x.infer
-with MODEL_DIR/compiled as JAX_COMPILATION_CACHE_DIR, for the same batch sizes and lengths. Leaves in
-MODEL_DIR: of the train step `lowered_hlo_pre_optimization` and `lowered_hlo_post_optimization`
-(text) and `assignment` (numpy, the mesh's device ids), and the libraries' output, `log_<host>.txt`.
+JAX_COMPILATION_CACHE_DIR, finds its programs instead of compiling them; so do t5x.eval and
+t5x.infer with MODEL_DIR/compiled as JAX_COMPILATION_CACHE_DIR, for the same batch sizes and
+lengths. Leaves in MODEL_DIR: `lowered_hlo_pre_optimization` and `lowered_hlo_post_optimization` of
+the train step (text), `assignment` (numpy, the mesh's device ids) and `log_<host>.txt` (the output
+of libraries).
 """
 
 import sys
@@ -19,18 +20,22 @@ if __name__ == "__main__":  # before any library is imported
 
     log_capture.start()
 
+import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
 
 from t5x import batches
 from t5x.cli import log_capture, main
 from t5x.inference.predictor import Predictor
+from t5x.input_pipeline import checks, corpora
+from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop.model_dir import check_writable
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
@@ -42,13 +47,13 @@ SIDES = ("inputs", "targets")
 def precompile(
     *,
     model: Any,
-    train_dataset_cfg: batches.DatasetConfig,
+    train_dataset_cfg: DatasetConfig,
     partitioner: PjitPartitioner,
     model_dir: str,
     random_seed: int | None,
     use_hardware_rng: bool = False,
-    train_eval_dataset_cfg: batches.DatasetConfig | None = None,
-    infer_eval_dataset_cfg: batches.DatasetConfig | None = None,
+    train_eval_dataset_cfg: DatasetConfig | None = None,
+    infer_eval_dataset_cfg: DatasetConfig | None = None,
     infer_modes: Sequence[str] = ("predict",),
     length_buckets: int = 1,
     get_dataset_fn: Callable[..., batches.TrainStream] = batches.TrainStream,
@@ -69,31 +74,30 @@ def precompile(
       infer_modes: of `predictor.MODES`, how these are decoded.
       length_buckets: as in `train` (1), or as in `evaluate` and `infer` (4).
       get_dataset_fn: makes the training stream.
-      trainer_cls: `trainer.Trainer` with the run's bindings; None for no microbatches and a constant
-        learning rate.
+      trainer_cls: `trainer.Trainer` with the run's bindings; None for no microbatches and a
+        constant learning rate.
       dry_run: build and check everything, then return without compiling.
 
     Returns:
-      Of the train step: 'arguments', 'temporary' and 'program' in bytes per device, 'flops' per step
-      and device, 'seconds' of compiling; without those that the backend does not report. Seconds
-      of the others are 'eval_seconds' and 'predict_seconds'.
+      Of the train step: 'arguments', 'temporary' and 'program' in bytes per device, 'flops' per
+      step and device, 'seconds' of compiling; without those that the backend does not report.
+      Seconds of the others are 'eval_seconds' and 'predict_seconds'.
 
     Raises:
       ValueError: the settings do not fit together.
     """
-    batches.verify_matching_vocabs(train_dataset_cfg, model)
-    batches.check_corpus(train_dataset_cfg)
+    checks.verify_matching_vocabs(train_dataset_cfg, model)
+    corpora.check_corpora(train_dataset_cfg)
     check_writable(model_dir)
-    specs = state_specs(model, partitioner, batches.feature_shapes(train_dataset_cfg))
+    specs = state_specs(model, partitioner, checks.feature_shapes(train_dataset_cfg))
     kind = "rbg" if use_hardware_rng or random_seed is None else None
     rng = jax.random.key(0, impl=kind)
     if trainer_cls is None:
-        trainer = Trainer(model, None, partitioner, specs, rng, learning_rate_fn=lambda step: 1e-3)
-    else:
-        trainer = trainer_cls(model, None, partitioner, specs, rng)
+        trainer_cls = functools.partial(Trainer, learning_rate_fn=lambda _: jnp.float32(1e-3))
+    trainer = trainer_cls(model, None, partitioner, specs, rng)
     trainer.check_batch(train_dataset_cfg.batch_size)
 
-    def open_stream(cfg: batches.DatasetConfig) -> batches.TrainStream:
+    def open_stream(cfg: DatasetConfig) -> batches.TrainStream:
         rows = batches.host_rows(partitioner, cfg.batch_size)
         return get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, 0)
 
@@ -112,12 +116,13 @@ def precompile(
     stream.close()
     if train_eval_dataset_cfg is not None:
         stream = open_stream(train_eval_dataset_cfg)
-        needs["eval_seconds"] = seconds_of(lambda: [trainer.lower_eval(stream.global_batch)])
+        lazily = (trainer.lower_eval(batch) for batch in [stream.global_batch])
+        needs["eval_seconds"] = seconds_of(lazily)
         stream.close()
     if decoded is not None:
         for mode in infer_modes:
             programs = predictor.lower(mode, specs.state.params, example)
-            needs[f"{mode}_seconds"] = seconds_of(lambda found=programs: found)
+            needs[f"{mode}_seconds"] = seconds_of(programs)
     for when, program in (("pre", lowered), ("post", compiled)):
         path = os.path.join(model_dir, f"lowered_hlo_{when}_optimization")
         with tf.io.gfile.GFile(path, "w") as file:
@@ -128,21 +133,21 @@ def precompile(
     return needs
 
 
-def seconds_of(lower: Callable[[], Iterable[jax.stages.Lowered]]) -> float:
-    """Return the seconds that it takes to lower and compile programs."""
+def seconds_of(programs: Iterable[jax.stages.Lowered]) -> float:
+    """Return the seconds that it takes to lower programs, if they come lazily, and compile them."""
     started = time.monotonic()
-    for program in lower():
+    for program in programs:
         program.compile()
     return time.monotonic() - started
 
 
-def example_of(model: Any, cfg: batches.DatasetConfig) -> dict[str, jax.ShapeDtypeStruct]:
+def example_of(model: Any, cfg: DatasetConfig) -> dict[str, jax.ShapeDtypeStruct]:
     """Return the features of one example as the model decodes it; nothing is read.
 
     Raises:
       ValueError: a length is not given.
     """
-    batches.feature_shapes(cfg)
+    checks.feature_shapes(cfg)
     ids = tf.TensorSpec([None], tf.int32)
     none = tf.data.Dataset.from_generator(lambda: (), output_signature=dict.fromkeys(SIDES, ids))
     converted = model.FEATURE_CONVERTER_CLS(pack=False)(none, cfg.task_feature_lengths)

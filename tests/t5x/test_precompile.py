@@ -1,4 +1,4 @@
-"""The program of a run is there before it, with what it needs, and no parameter is made."""
+"""The programs of a run are compiled ahead of it, with what they need, and nothing is run."""
 
 import functools
 import pathlib
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fakes import toy
-from t5x import precompile as door
-from t5x.inference import predictor as inference
+from t5x import precompile as precompile_script
+from t5x.inference.predictor import Predictor
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 from t5x.trainer import Trainer
@@ -25,7 +25,7 @@ def precompile(folder, **changes):
         "model_dir": str(folder),
         "random_seed": 0,
     }
-    return door.precompile(**{**arguments, **changes})
+    return precompile_script.precompile(**{**arguments, **changes})
 
 
 def test_the_program_and_its_needs_are_written(tmp_path):
@@ -40,7 +40,7 @@ def test_the_program_and_its_needs_are_written(tmp_path):
 
 
 def test_a_run_finds_all_its_programs(tmp_path, monkeypatch):
-    """What evaluates is asked for the very programs that were compiled ahead."""
+    """Evaluation uses exactly the programs that were compiled ahead."""
     compiled = []
     lower = jax.stages.Lowered.compile
 
@@ -57,8 +57,8 @@ def test_a_run_finds_all_its_programs(tmp_path, monkeypatch):
     model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:2])
     shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
     params = toy.state(state_specs(model, partitioner, shapes)).params
-    predictor = inference.Predictor(model, partitioner, 6, length_buckets=2)
-    shapes = door.example_of(model, cfg)
+    predictor = Predictor(model, partitioner, 6, length_buckets=2)
+    shapes = precompile_script.example_of(model, cfg)
     example = {name: np.zeros(x.shape, x.dtype) for name, x in shapes.items()}
     for length in (3, 12):  # of 8 and 16, the buckets
         example["encoder_input_tokens"][:length] = 5
@@ -83,7 +83,7 @@ def test_a_dry_run_compiles_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_does_not_fit_is_refused(tmp_path):
+def test_settings_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"batch_size is 7, not a multiple of 2"):
         precompile(tmp_path, train_dataset_cfg=toy.data(batch_size=7))
     with pytest.raises(ValueError, match=r"259 ids but"):
