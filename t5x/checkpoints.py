@@ -34,8 +34,8 @@ from t5x.multihost.broadcast import broadcast_from_first
 
 # How a checkpoint is saved. In a pod every process makes every call.
 # 1. `save` waits for the save before it. If the step has a complete checkpoint, it does nothing.
-# 2. One pass over the arrays computes their digests and looks for NaN and infinity, of which no
-#    checkpoint is written.
+# 2. One pass over the arrays computes their digests and looks for NaN and infinity. If it finds
+#    any, no checkpoint is written.
 # 3. Orbax makes the folder, on disk under a temporary name, in a bucket under the final one, and
 #    copies the arrays from the devices. Then `save` returns, and training continues.
 # 4. In the background each process writes its shards to `state/` and its data position to

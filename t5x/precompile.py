@@ -116,8 +116,7 @@ def precompile(
     stream.close()
     if train_eval_dataset_cfg is not None:
         stream = open_stream(train_eval_dataset_cfg)
-        lazily = (trainer.lower_eval(batch) for batch in [stream.global_batch])
-        needs["eval_seconds"] = seconds_of(lazily)
+        needs["eval_seconds"] = seconds_of(map(trainer.lower_eval, [stream.global_batch]))
         stream.close()
     if decoded is not None:
         for mode in infer_modes:
@@ -134,7 +133,7 @@ def precompile(
 
 
 def seconds_of(programs: Iterable[jax.stages.Lowered]) -> float:
-    """Return the seconds that it takes to lower programs, if they come lazily, and compile them."""
+    """Return the seconds that it takes to lower (while iterating) and compile programs."""
     started = time.monotonic()
     for program in programs:
         program.compile()

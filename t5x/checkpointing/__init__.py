@@ -1,1 +1,1 @@
-"""Checkpoints in the T5X layout: where they lie, how they are written, read and restored."""
+"""Checkpoints in T5X's layout: save, read and restore them."""

@@ -94,7 +94,7 @@ class RestoreCheckpointConfig:
     """From which checkpoint a run starts, and how its names map to the model's.
 
     Attributes:
-      path: a checkpoint (mode 'specific') or a folder of checkpoints, or a list of either, of which
+      path: a checkpoint (mode 'specific') or a folder of checkpoints, or a list of either, in which
         missing ones are skipped. Empty: start from scratch.
       mode: 'specific', 'latest', 'best' (by `SaveCheckpointConfig.metric`; not in T5X), or 'all'
         (one after the other, for evaluation).

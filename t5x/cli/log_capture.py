@@ -216,7 +216,7 @@ class _Upload:
             self.now()
 
     def now(self) -> None:
-        """Upload what is new; a bucket that refuses stops no run."""
+        """Upload the new part; a bucket that refuses stops no run."""
         import tensorflow as tf
 
         with self._lock, open(self._source, "rb") as file:

@@ -1,1 +1,1 @@
-"""What a run reports: progress bar, metric writers, event log, throughput, compile statistics."""
+"""Reports of a run: progress bar, metric writers, event log, throughput, compile statistics."""

@@ -131,7 +131,7 @@ class Progress:
 
     @contextlib.contextmanager
     def busy(self, doing: str) -> Iterator[None]:
-        """Show what is done between two steps, and leave its time out of the throughput."""
+        """Show an activity between two steps, and leave its time out of the throughput."""
         self._bar.update(self._task, doing=f"{doing} …")
         try:
             yield

@@ -1,1 +1,1 @@
-"""What several hosts do together: start-up check, broadcast, preemption."""
+"""Coordination of several hosts: start-up check, broadcast, preemption."""

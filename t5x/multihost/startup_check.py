@@ -54,24 +54,20 @@ class Worker:
     index: int
 
     @property
-    def host(self) -> str:
-        """Name or IP address of the coordinator."""
-        return self.address.rpartition(":")[0].strip("[]")
-
-    @property
-    def port(self) -> int:
-        """Its port."""
-        return int(self.address.rpartition(":")[2])
+    def host_and_port(self) -> tuple[str, int]:
+        """The address as sockets take it."""
+        host, _, port = self.address.rpartition(":")
+        return host.strip("[]"), int(port)
 
 
 def find_worker(
     address: str | None, count: int | None, index: int | None, seconds: float
 ) -> Worker:
-    """Return this worker; what is None is detected as JAX does it.
+    """Return this worker; arguments that are None are detected as JAX does it.
 
     Raises:
       RuntimeError: the name of worker 0 is not known within `seconds`.
-      ValueError: the machine does not provide what is None.
+      ValueError: an argument that is None cannot be detected.
     """
     if None in (address, count, index):
         from jax._src import clusters  # has no public name; jax is pinned
@@ -170,11 +166,12 @@ def _collect_reports(worker: Worker, mine: Facts, seconds: float) -> Verdict:
 
 
 def _server(worker: Worker) -> socket.socket:
+    port = worker.host_and_port[1]
     try:
-        return socket.create_server(("", worker.port), backlog=worker.count)
+        return socket.create_server(("", port), backlog=worker.count)
     except OSError as error:
         raise RuntimeError(
-            f"Worker 0 cannot listen on port {worker.port} ({error.strerror}): another run may "
+            f"Worker 0 cannot listen on port {port} ({error.strerror}): another run may "
             "still be active there; end it with bash launch/tpu_stop.sh NAME ZONE."
         ) from error
 
@@ -197,7 +194,7 @@ def _report(worker: Worker, mine: Facts, seconds: float) -> Verdict:
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         try:
-            with socket.create_connection((worker.host, worker.port), min(left, 5.0)) as connection:
+            with socket.create_connection(worker.host_and_port, min(left, 5.0)) as connection:
                 connection.settimeout(seconds + _SPARE_SECONDS)
                 _send(connection, (worker.index, dict(mine)))
                 kind, message = json.loads(connection.makefile().readline())
@@ -242,7 +239,7 @@ def difference(reports: Sequence[Facts]) -> str:
     by_value: dict[str | None, list[int]] = {}
     for index, report in enumerate(reports):
         by_value.setdefault(report.get(name), []).append(index)
-    values = [f"{value or 'missing'} on {_names(who)}" for value, who in by_value.items()]
+    values = [f"{value or 'missing'} on {_names(found)}" for value, found in by_value.items()]
     more = f" (and {len(others)} more differ)" if others else ""
     return f"{name} is {' and '.join(values)}{more}; {_ADVICE[name.split()[0]]}."
 

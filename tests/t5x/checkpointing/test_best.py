@@ -1,4 +1,4 @@
-"""Which checkpoints are the best: by value, over restarts, and never deleted."""
+"""The best checkpoints are found by value, remembered over restarts, and never deleted."""
 
 import json
 import math
@@ -20,7 +20,7 @@ def results(value):
 
 
 def saved(folder, *steps):
-    """Folders that count as whole checkpoints."""
+    """Make folders that count as complete checkpoints."""
     for step in steps:
         (folder / f"checkpoint_{step}").mkdir()
         (folder / f"checkpoint_{step}" / "checkpoint").write_bytes(b"")
@@ -50,7 +50,7 @@ def test_the_best_are_found_and_remembered(tmp_path, mode, keep, values, best, n
     assert (record["metric"], record["mode"], record["keep"]) == (METRIC, mode, keep)
 
 
-def test_only_what_is_there_counts(tmp_path):
+def test_only_existing_checkpoints_count(tmp_path):
     found = BestCheckpoints(str(tmp_path), 1, METRIC, "max")
     found.record(1, results(0.9))
     found.record(2, results(0.8))
@@ -59,7 +59,7 @@ def test_only_what_is_there_counts(tmp_path):
     assert found.steps() == [2]
 
 
-def test_evaluations_of_another_kind_say_nothing(tmp_path):
+def test_evaluations_of_another_kind_are_ignored(tmp_path):
     found = BestCheckpoints(str(tmp_path), 1, METRIC, "max")
     assert not found.record(1, {"training_eval": {"toy": {"loss": 1.0}}})
     assert not found.record(1, {})
@@ -102,7 +102,7 @@ def test_a_folder_without_a_best_one_is_refused(tmp_path):
         ({"keep_best": -1, "metric": METRIC}, r"keep_best is -1; set it to 1 or more"),
     ],
 )
-def test_settings_that_choose_nothing_are_refused(settings, said):
+def test_settings_without_a_metric_are_refused(settings, said):
     with pytest.raises(ValueError, match=said):
         SaveCheckpointConfig(**settings)
 

@@ -88,8 +88,8 @@ def test_bfloat16_written_as_integers_is_refused_by_name(tmp_path):
 
 
 def test_an_index_that_is_cut_off_is_named(golden, tmp_path):
-    whole = golden.folder / "legacy/checkpoint_25/checkpoint"
-    (tmp_path / "checkpoint").write_bytes(whole.read_bytes()[:-1000])
+    complete = golden.folder / "legacy/checkpoint_25/checkpoint"
+    (tmp_path / "checkpoint").write_bytes(complete.read_bytes()[:-1000])
     with pytest.raises(DamagedCheckpoint, match=r"checkpoint is cut off"):
         open_checkpoint(str(tmp_path))
 

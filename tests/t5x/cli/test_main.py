@@ -1,4 +1,4 @@
-"""A door: flags and gin become one call of its main, after the other processes have joined."""
+"""Flags and gin become one call of main, after the other processes have joined."""
 
 import sys
 import types
@@ -22,8 +22,8 @@ script.work.folder = 'runs/x'
 
 
 @pytest.fixture(autouse=True)
-def door(monkeypatch, tmp_path):
-    """A door whose main notes its arguments, in an empty folder; gin and flags as new."""
+def entry_point(monkeypatch, tmp_path):
+    """A main that records its arguments, in an empty folder; gin and flags cleared."""
     main = types.ModuleType("__main__")
     calls = []
 
@@ -50,49 +50,49 @@ def door(monkeypatch, tmp_path):
     gin.clear_config()
 
 
-def opened(door, *arguments):
-    work, calls = door
+def run(entry_point, *arguments):
+    work, calls = entry_point
     with flagsaver.flagsaver():
-        flags.FLAGS(["door", *arguments])
+        flags.FLAGS(["entry_point", *arguments])
         command_line.run(work)
     return calls
 
 
-def test_main_gets_its_bindings_and_later_ones_win(door):
-    assert opened(door, "--gin_file=a.gin") == [(3, "runs/x", False)]
+def test_main_gets_its_bindings_and_later_ones_win(entry_point):
+    assert run(entry_point, "--gin_file=a.gin") == [(3, "runs/x", False)]
 
 
-def test_the_command_line_wins_over_files(door):
-    found = opened(door, "--gin_file=a.gin", "--gin_bindings=STEPS = 7")
+def test_the_command_line_wins_over_files(entry_point):
+    found = run(entry_point, "--gin_file=a.gin", "--gin_bindings=STEPS = 7")
     assert found == [(7, "runs/x", False)]
 
 
-def test_files_are_looked_for_where_it_says(door, tmp_path):
+def test_files_are_found_in_the_search_paths(entry_point, tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "a.gin").rename(tmp_path / "deep" / "b.gin")
-    found = opened(door, "--gin_file=b.gin", f"--gin_search_paths=none,{tmp_path}/deep")
+    found = run(entry_point, "--gin_file=b.gin", f"--gin_search_paths=none,{tmp_path}/deep")
     assert found == [(3, "runs/x", False)]
 
 
-def test_a_dry_run_prints_what_would_hold_and_ends_well(door, capsys):
+def test_a_dry_run_prints_the_configuration_and_succeeds(entry_point, capsys):
     with pytest.raises(SystemExit) as ended:
-        opened(door, "--gin_file=a.gin", "--dry_run")
+        run(entry_point, "--gin_file=a.gin", "--dry_run")
     assert ended.value.code == 0
-    assert door[1] == [(3, "runs/x", True)]
+    assert entry_point[1] == [(3, "runs/x", True)]
     assert "STEPS = 3" in capsys.readouterr().out
 
 
-def test_processes_join_before_main_begins(door, monkeypatch):
+def test_processes_join_before_main_begins(entry_point, monkeypatch):
     where = ("--coordinator_address=host:12", "--process_count=4", "--process_index=2")
-    assert opened(door, "--gin_file=a.gin", *where)[0] == ("host:12", 4, 2)
-    door[1].clear()
+    assert run(entry_point, "--gin_file=a.gin", *where)[0] == ("host:12", 4, 2)
+    entry_point[1].clear()
     gin.clear_config()
     monkeypatch.setattr(command_line, "on_tpu_machine", lambda: True)
-    assert opened(door, "--gin_file=a.gin")[0] == (None, None, None)
+    assert run(entry_point, "--gin_file=a.gin")[0] == (None, None, None)
 
 
-def test_processes_join_after_all_have_reported_the_same(door, monkeypatch):
-    """With what gin has parsed; and one who is refused does not wait for the others in JAX."""
+def test_processes_join_after_all_have_reported_the_same(entry_point, monkeypatch):
+    """The facts include gin's bindings; a refused process does not wait for the others in JAX."""
     held = []
 
     def wait_for_all(worker, facts, seconds):
@@ -101,25 +101,30 @@ def test_processes_join_after_all_have_reported_the_same(door, monkeypatch):
 
     monkeypatch.setattr(command_line.startup_check, "wait_for_all", wait_for_all)
     with pytest.raises(ValueError, match="another commit"):
-        opened(door, "--gin_file=a.gin", "--coordinator_address=host:12", "--roll_call_seconds=7")
+        run(
+            entry_point,
+            "--gin_file=a.gin",
+            "--coordinator_address=host:12",
+            "--roll_call_seconds=7",
+        )
     assert held == [(startup_check.Worker("host:12", 4, 2), "3", 7.0)]
-    assert door[1] == []
+    assert entry_point[1] == []
 
 
-def test_in_a_pod_a_process_that_fails_leaves_at_once_and_waits_for_no_other(door, monkeypatch):
+def test_in_a_pod_a_process_that_fails_exits_at_once(entry_point, monkeypatch):
     left = []
     monkeypatch.setattr(command_line.log_capture, "exit_now", left.append)
 
-    def no_room(*_):
+    def disk_full(*_):
         raise OSError("its traceback cannot be written either")
 
-    monkeypatch.setattr(sys, "excepthook", no_room)
+    monkeypatch.setattr(sys, "excepthook", disk_full)
     for pod, wanted in ((False, []), (True, [2, 1])):
         monkeypatch.setattr(jax.distributed, "is_initialized", lambda pod=pod: pod)
         for end in (SystemExit(2), OSError("disk"), SystemExit(0), SystemExit(None)):
             monkeypatch.setattr(gin_utils, "run", lambda _, end=end: (_ for _ in ()).throw(end))
             with pytest.raises(type(end)):
-                opened(door, "--gin_file=a.gin")
+                run(entry_point, "--gin_file=a.gin")
         assert left == wanted
 
 
@@ -133,7 +138,7 @@ def test_in_a_pod_a_process_that_fails_leaves_at_once_and_waits_for_no_other(doo
         ("cpu", ["/dev/accel0"], None, False),
     ],
 )
-def test_a_tpu_machine_is_told_by_its_chips(
+def test_a_tpu_machine_is_recognized_by_its_chips(
     monkeypatch, tmp_path, platforms, found, vendor, is_one
 ):
     monkeypatch.undo()
@@ -151,16 +156,16 @@ def test_a_tpu_machine_is_told_by_its_chips(
     assert command_line.on_tpu_machine() is is_one
 
 
-def test_bad_input_is_refused_before_anybody_joins(door):
+def test_bad_input_is_refused_before_any_process_joins(entry_point):
     with pytest.raises(ValueError, match=r"a.gni"):
-        opened(door, "--gin_file=a.gni", "--coordinator_address=host:12")
-    assert door[1] == []
+        run(entry_point, "--gin_file=a.gni", "--coordinator_address=host:12")
+    assert entry_point[1] == []
 
 
-def test_a_run_that_a_notice_has_ended_may_have_a_status_of_its_own(door, monkeypatch):
+def test_a_preempted_run_may_have_its_own_exit_status(entry_point, monkeypatch):
     monkeypatch.setattr(command_line.Interruption, "ended_one", True)
     with pytest.raises(SystemExit) as ended:
-        opened(door, "--gin_file=a.gin", "--interrupted_status=75")
+        run(entry_point, "--gin_file=a.gin", "--interrupted_status=75")
     assert ended.value.code == 75
 
 

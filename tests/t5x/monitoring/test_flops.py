@@ -13,7 +13,7 @@ from t5x.monitoring.flops import peak_bytes, peak_flops, peak_share, step_flops
 @pytest.mark.parametrize("activations", [("relu",), ("gelu", "linear")])
 def test_a_forward_pass_of_one_layer(activations):
     # One layer a stack, since XLA counts the body of a loop once; sizes where products with
-    # parameters dominate, since it counts both ways that attention may take, of which it takes one.
+    # parameters dominate, since it counts both branches of attention, and one runs.
     config = T5Config(
         vocab_size=2048,
         emb_dim=256,

@@ -12,7 +12,7 @@ from t5x.multihost.preemption import Interruption
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_is_an_answer_and_no_exception(number):
+def test_a_signal_is_an_answer_and_raises_nothing(number):
     with Interruption() as interruption:
         assert not interruption.requested()
         os.kill(os.getpid(), number)
@@ -29,29 +29,29 @@ def test_a_second_one_ends_at_once():
         assert interruption.reason == "SIGTERM"
 
 
-def test_afterwards_signals_are_whose_they_were():
+def test_the_earlier_handlers_are_restored():
     before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
     with Interruption():
         assert signal.getsignal(signal.SIGINT) != before[0]
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_in_a_pod_all_hosts_stop_at_the_question_that_is_agreed_on(monkeypatch):
+def test_in_a_pod_all_hosts_stop_at_the_agreed_question(monkeypatch):
     """A Ctrl-C on one host alone must not take it out of what all do together."""
-    told = []
-    before = signal.signal(signal.SIGTERM, lambda *_: told.append("SIGTERM"))  # as JAX listens
+    sent = []
+    before = signal.signal(signal.SIGTERM, lambda *_: sent.append("SIGTERM"))  # as JAX listens
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(multihost_utils, "reached_preemption_sync_point", lambda n: n == 3)
     try:
         with Interruption() as interruption:
             assert not interruption.requested()
             os.kill(os.getpid(), signal.SIGINT)
-            assert told == ["SIGTERM"]
+            assert sent == ["SIGTERM"]
             assert not interruption.requested()
             assert not interruption.ending
             assert interruption.requested()
             assert interruption.ending
-            assert interruption.requested()  # and stays so, whoever asks
+            assert interruption.requested()  # and stays so
         with Interruption() as interruption:
             assert [interruption.requested() for _ in range(3)] == [False, False, True]
             assert interruption.reason == "a preemption notice"

@@ -111,7 +111,7 @@ def test_jax_then_starts_on_the_same_port_and_compares_the_data():
 def test_other_clients_and_restarted_workers_do_no_harm():
     """Anything may connect to the port, and a restarted worker reports again."""
     worker = Worker(f"127.0.0.1:{free_port()}", 3, 2)
-    words = (ROOT, worker.port, 3, 0, "abc", 60)
+    words = (ROOT, worker.host_and_port[1], 3, 0, "abc", 60)
     command = [sys.executable, "-c", _WORKER, *map(str, words)]
     first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     with contextlib.ExitStack() as opened:
@@ -126,7 +126,7 @@ def connected(worker):
     end = time.monotonic() + 240
     while time.monotonic() < end:
         with contextlib.suppress(OSError):
-            return socket.create_connection((worker.host, worker.port))
+            return socket.create_connection(worker.host_and_port)
         time.sleep(0.02)
 
 
@@ -160,7 +160,7 @@ def test_a_worker_is_given_by_flags_or_detected(monkeypatch):
         find_worker(None, None, None, 60)
 
 
-# --- what is compared
+# --- facts
 
 
 def test_facts_are_commit_python_packages_and_bindings():
