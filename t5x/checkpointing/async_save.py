@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 from absl import logging
 
-# Orbax bounds only the barriers between hosts. A write to a disk or bucket that hangs never
-# returns, so it runs in a daemon thread, which is abandoned and does not keep the process alive.
+# Orbax's own timeout covers the commit, but not the phase before it, in which storage that hangs
+# would block training. So both run in a daemon thread, which can be abandoned.
 
 
 class AsyncSave:
