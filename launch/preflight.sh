@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks a recipe and its price before a TPU is rented: bash launch/preflight.sh RECIPE SLICE [flags]
+# Checks a recipe and estimates its cost before a TPU is rented: bash launch/preflight.sh RECIPE SLICE [flags]
 #   bash launch/preflight.sh ro_t5x_base v4-8                       needs no accelerator
 #   bash launch/preflight.sh ro_t5x_base v4-8 --offline --gin.BATCH_SIZE=256
 #   bash launch/preflight.sh ro_t5x_base v4-8 --sweep               batch × remat × partitions

@@ -1,7 +1,7 @@
-r"""What a run has done, as one HTML page to be opened anywhere, or as a picture.
+r"""Report a run as one HTML page, or as a picture.
 
 python -m report runs/ro_t5x_tiny -o report.html
-python -m report runs/a gs://bucket/b -o both.html --watch     # anew every minute until Ctrl-C
+python -m report runs/a gs://bucket/b -o both.html --watch     # again every minute until Ctrl-C
 python -m report runs/ro_t5x_tiny --png docs/quickstart.png
 """
 
@@ -11,13 +11,12 @@ import sys
 import time
 from collections.abc import Sequence
 
-from report import page
-from report.folder import Folder
-from report.run import Cache, Run, load
+from report import page, picture
+from report.run_data import Cache, Folder, RunData, load
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Does what the command line says; returns the exit status."""
+    """Do what the command line asks for, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m report", description=__doc__.split("\n")[0])
     parser.add_argument("model_dirs", nargs="*", metavar="MODEL_DIR", help="a folder or gs://…")
     parser.add_argument("-o", "--out", metavar="HTML", help="default report.html")
@@ -28,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         type=float,
         const=60.0,
         metavar="SECONDS",
-        help="write it anew every minute, or SECONDS; the open page follows",
+        help="write it again every minute, or SECONDS; the open page reloads itself",
     )
     values = parser.parse_args(arguments)
     try:
@@ -39,13 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report(values: argparse.Namespace) -> int:
-    cache, out = Cache(), values.out or (None if values.png else "report.html")
+    cache: Cache = {}
+    out = values.out or (None if values.png else "report.html")
     if values.watch is not None and values.watch <= 0:
         raise ValueError(f"--watch is {values.watch:g}; give it a positive number of seconds.")
     if values.watch is None:
         for path in values.model_dirs:
             if not Folder(path).exists():
-                raise ValueError(f"{path} is no folder; name the MODEL_DIR of a run.")
+                raise ValueError(f"{path} is not a folder; name the MODEL_DIR of a run.")
     try:
         while True:
             runs = [load(Folder(path), cache) for path in values.model_dirs]
@@ -58,15 +58,16 @@ def _report(values: argparse.Namespace) -> int:
         return 0
 
 
-def _write(runs: Sequence[Run], out: str | None, png: str | None, reload: float | None) -> None:
+def _write(runs: Sequence[RunData], out: str | None, png: str | None, reload: float | None) -> None:
     if png:
-        from report.picture import draw
-
-        draw(runs, pathlib.Path(png))
+        picture.draw(runs, pathlib.Path(png))
     if out:
         page.write(page.html(runs, time.time(), reload), out)
         size = pathlib.Path(out).stat().st_size
-        print(f"{out}: {len(runs)} runs, {size / 2**20:.1f} MiB", file=sys.stderr)
+        print(
+            f"{out}: {len(runs)} runs, {size / 2**20:.1f} MiB",
+            file=sys.stderr,
+        )
     for run in runs:
         for note in run.notes:
             print(f"{run.name}: {note}", file=sys.stderr)

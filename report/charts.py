@@ -1,25 +1,24 @@
-"""Which metrics are drawn together, and what they are called.
+"""The charts of a page: which metrics are drawn together, and their names.
 
 charts = charts_of([run, other])
 charts[0].title, charts[0].lines[0].label, charts[0].lines[0].series
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-import numpy as np
+from report.run_data import RunData
+from report.series import Series, accumulate, thin
 
-from report.run import Run
-from report.series import Series, accumulated, thin
-
-# Points of all lines together, so that a page stays below 10 MB.
+# Points of all lines together, so that a page stays below 10 MB, and of one.
 _MOST_POINTS, _MOST_A_LINE = 200_000, 2_000
 _VALIDATION = ("training_eval/", "eval/")
+_RECORDS = "data/records/"
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line of a chart: whose it is, what it is called there, how it is drawn."""
+    """A line of a chart: the index of its run, its label, and how it is drawn."""
 
     run: int
     label: str
@@ -29,7 +28,7 @@ class Line:
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """A title, a unit ('' or '%' or 'bytes'), lines, and whether it belongs to the first ones."""
+    """A title, a unit ('', '%' or 'bytes'), lines, and whether it is among the main charts."""
 
     title: str
     unit: str
@@ -37,127 +36,103 @@ class Chart:
     is_main: bool = True
 
 
-@dataclasses.dataclass(frozen=True)
-class _Wanted:
-    title: str
-    unit: str
-    tags: tuple[str, ...]  # the first that a run has
-    validation: bool = False
-    is_main: bool = True
-
-
+# Title, unit, tags (the first that a run has is drawn), and whether validation is drawn too.
+_LOSS = ("loss_per_nonpadding_target_token", "cross_ent_loss_per_all_target_tokens", "loss")
+_TOKENS = ("timing/tokens_per_second", "timing/target_tokens_per_second", "timing/seqs_per_second")
 _CHARTS = (
-    _Wanted(
-        "Loss, nats a token",
-        "",
-        ("loss_per_nonpadding_target_token", "cross_ent_loss_per_all_target_tokens", "loss"),
-        True,
-    ),
-    _Wanted("Accuracy", "%", ("accuracy",), True),
-    _Wanted("Learning rate", "", ("learning_rate", "learning_rate/current")),
-    _Wanted(
-        "Tokens a second",
-        "",
-        ("timing/tokens_per_second", "timing/target_tokens_per_second", "timing/seqs_per_second"),
-    ),
-    _Wanted("MFU", "%", ("device/mfu",)),
-    _Wanted("Waiting for data", "%", ("data/wait_share",)),
-    _Wanted("Gradient norm", "", ("gradient_norm",)),
-    _Wanted("Steps a second", "", ("timing/steps_per_second",)),
-    _Wanted("Peak memory of a device", "bytes", ("device/peak_bytes",)),
+    ("Loss, nats a token", "", _LOSS, True),
+    ("Accuracy", "%", ("accuracy",), True),
+    ("Learning rate", "", ("learning_rate", "learning_rate/current"), False),
+    ("Tokens per second", "", _TOKENS, False),
+    ("MFU", "%", ("device/mfu",), False),
+    ("Waiting for data", "%", ("data/wait_share",), False),
+    ("Gradient norm", "", ("gradient_norm",), False),
+    ("Steps per second", "", ("timing/steps_per_second",), False),
+    ("Peak memory of a device", "bytes", ("device/peak_bytes",), False),
 )
-_RECORDS = "data/records/"
 
 
-def charts_of(runs: Sequence[Run]) -> list[Chart]:
-    """The charts of runs laid over each other; those without a line are left out."""
-    charts = [_wanted(runs, wanted) for wanted in _CHARTS]
-    charts[0] = dataclasses.replace(charts[0], lines=charts[0].lines + tuple(_expected(runs)))
+def charts_of(runs: Sequence[RunData]) -> list[Chart]:
+    """Return the charts of runs drawn over each other, without those that have no points."""
+    charts = [
+        Chart(title, unit, tuple(_metric(runs, tags, validation)))
+        for title, unit, tags, validation in _CHARTS
+    ]
+    charts[0] = dataclasses.replace(charts[0], lines=(*charts[0].lines, *_expected(runs)))
     charts.append(Chart("Records read", "", tuple(_records(runs))))
-    used = {tag for wanted in _CHARTS for tag in wanted.tags}
+    shown = {tag for _, _, tags, _ in _CHARTS for tag in tags}
     rest = {
-        tag: None
+        tag
         for run in runs
-        for place, tags in run.series.items()
+        for folder, tags in run.series.items()
         for tag in tags
-        if tag not in used and not tag.startswith(_RECORDS) and not is_of_a_task(place)
+        if tag not in shown and not tag.startswith(_RECORDS) and not _is_of_a_task(folder)
     }
-    charts += [_wanted(runs, _Wanted(tag, "", (tag,), True, False)) for tag in sorted(rest)]
+    charts += [Chart(tag, "", tuple(_metric(runs, (tag,), True)), False) for tag in sorted(rest)]
     charts += _of_tasks(runs)
-    return _thinned([chart for chart in charts if any(len(line.series) for line in chart.lines)])
+    lines = sum(len(chart.lines) for chart in charts)
+    most = min(_MOST_A_LINE, max(50, _MOST_POINTS // max(lines, 1)))
+    thinned = lambda line: dataclasses.replace(line, series=thin(line.series, most))
+    return [
+        dataclasses.replace(chart, lines=tuple(map(thinned, chart.lines)))
+        for chart in charts
+        if any(len(line.series) for line in chart.lines)
+    ]
 
 
-def is_of_a_task(place: str) -> bool:
-    """Whether a folder holds what a task's own metrics measured of decoded text."""
-    return place.startswith("inference_eval")
+def _is_of_a_task(folder: str) -> bool:
+    """Return whether a folder holds a task's own metrics of decoded text."""
+    return folder.startswith("inference_eval")
 
 
-def _wanted(runs: Sequence[Run], wanted: _Wanted) -> Chart:
-    lines = []
+def _metric(runs: Sequence[RunData], wanted: tuple[str, ...], validation: bool) -> Iterator[Line]:
     for index, run in enumerate(runs):
-        for place in sorted(run.series, key=lambda p: (p != "train", p)):
-            tags = run.series[place]
-            is_train = not place.startswith(_VALIDATION)
-            if is_of_a_task(place) or not (is_train or wanted.validation):
+        for folder in sorted(run.series, key=lambda name: (name != "train", name)):
+            tags = run.series[folder]
+            is_validation = folder.startswith(_VALIDATION)
+            if _is_of_a_task(folder) or (is_validation and not validation):
                 continue
-            if tag := next((t for t in wanted.tags if t in tags), None):
-                lines.append(Line(index, _label(place), tags[tag], dashed=not is_train))
-    return Chart(wanted.title, wanted.unit, tuple(lines), wanted.is_main)
+            if tag := next((t for t in wanted if t in tags), None):
+                yield Line(index, _label(folder), tags[tag], dashed=is_validation)
 
 
-def _label(place: str) -> str:
-    for begin in _VALIDATION:
-        if place.startswith(begin):
-            return f"validation, {place.removeprefix(begin)}"
-    return "training" if place == "train" else place
+def _label(folder: str) -> str:
+    for prefix in _VALIDATION:
+        if folder.startswith(prefix):
+            return f"validation, {folder.removeprefix(prefix)}"
+    return "training" if folder == "train" else folder
 
 
-def _expected(runs: Sequence[Run]) -> Iterator[Line]:
+def _expected(runs: Sequence[RunData]) -> Iterator[Line]:
     for index, run in enumerate(runs):
         if known := run.history.expected_loss:
             rows = [(step, loss, float("nan")) for step, loss in known]
             yield Line(index, "expected", Series.of(rows), dashed=True)
 
 
-def _records(runs: Sequence[Run]) -> Iterator[Line]:
+def _records(runs: Sequence[RunData]) -> Iterator[Line]:
     for index, run in enumerate(runs):
         for tag, series in sorted(run.series.get("train", {}).items()):
             if tag.startswith(_RECORDS):
-                yield Line(index, tag.removeprefix(_RECORDS), accumulated(series))
+                yield Line(index, tag.removeprefix(_RECORDS), accumulate(series))
 
 
-def _of_tasks(runs: Sequence[Run]) -> Iterator[Chart]:
+def _of_tasks(runs: Sequence[RunData]) -> list[Chart]:
     by_title: dict[str, list[Line]] = {}
     for index, run in enumerate(runs):
         for task, metrics in task_metrics(run).items():
             for metric, series in metrics.items():
                 by_title.setdefault(f"{task}: {metric}", []).append(Line(index, metric, series))
-    for title, lines in sorted(by_title.items()):
-        yield Chart(title, "", tuple(lines))
+    return [Chart(title, "", tuple(lines)) for title, lines in sorted(by_title.items())]
 
 
-def task_metrics(run: Run) -> dict[str, dict[str, Series]]:
-    """Metrics of decoded text by task."""
+def task_metrics(run: RunData) -> dict[str, dict[str, Series]]:
+    """Return the metrics of decoded text by task."""
     found: dict[str, dict[str, Series]] = {}
-    for place, tags in sorted(run.series.items()):
-        if is_of_a_task(place):
-            task = place.removeprefix("inference_eval").strip("/").removesuffix("/eval")
+    for folder, tags in sorted(run.series.items()):
+        if _is_of_a_task(folder):
+            task = folder.removeprefix("inference_eval").strip("/").removesuffix("/eval")
             for tag, series in tags.items():
                 metric = tag.removeprefix("eval/").removeprefix(f"{task}/")
                 found.setdefault(task or "inference", {}).setdefault(metric, series)
     return found
-
-
-def _thinned(charts: list[Chart]) -> list[Chart]:
-    lines = sum(len(chart.lines) for chart in charts)
-    most = min(_MOST_A_LINE, max(50, _MOST_POINTS // max(lines, 1)))
-    cut: Callable[[Line], Line] = lambda line: dataclasses.replace(
-        line, series=thin(line.series, most)
-    )
-    return [dataclasses.replace(c, lines=tuple(map(cut, c.lines))) for c in charts]
-
-
-def last_value(series: Series) -> float | None:
-    """The last finite value of a series."""
-    finite = series.values[np.isfinite(series.values)]
-    return float(finite[-1]) if len(finite) else None

@@ -1,4 +1,4 @@
-"""What a page shows of runs, as plain JSON; the page's script draws it and decides nothing.
+"""The content of a page as plain JSON; the page's script only draws it.
 
 content([run, other], now=time.time())      # {"runs": […], "charts": […], "made": …}
 """
@@ -8,115 +8,98 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from report.charts import Chart, charts_of, last_value, task_metrics
-from report.gin_changes import changes
-from report.history import RUNNING
-from report.run import Run
-from report.series import Series, accumulated
+from report.charts import Chart, charts_of, task_metrics
+from report.history import RUNNING, changes
+from report.run_data import RunData
+from report.series import Series, accumulate
 
-_MOST_SPANS, _MOST_FILLINGS, _MOST_ROWS = 2_000, 40, 200
+_MOST_SPANS, _MOST_INFILLS, _MOST_ROWS = 2_000, 40, 200
+_KEPT_SPANS = (RUNNING, "stall", "failed", "interrupted")
 
 
-def content(runs: Sequence[Run], now: float, reload: float | None = None) -> dict[str, Any]:
-    """All of a page.
+def content(runs: Sequence[RunData], now: float, reload: float | None = None) -> dict[str, Any]:
+    """Return the content of a page.
 
     Args:
-      runs: to be laid over each other.
+      runs: to be drawn over each other.
       now: seconds since 1970.
-      reload: seconds after which the page looks for a newer one of itself; None for never.
+      reload: seconds after which the page reloads itself, None for never.
     """
     begins = [_begin(run) for run in runs]
-    names = _names(runs)
+    names = [run.name for run in runs]
+    names = [n if names.count(n) == 1 else run.path for n, run in zip(names, runs, strict=True)]
+    described = zip(runs, names, begins, strict=True)
     return {
         "made": round(now),
         "reload": reload,
-        "runs": [
-            _run(run, name, begin, now)
-            for run, name, begin in zip(runs, names, begins, strict=True)
-        ],
+        "runs": [_run(run, name, begin, now) for run, name, begin in described],
         "charts": [_chart(chart, begins) for chart in charts_of(runs)],
     }
 
 
-def _names(runs: Sequence[Run]) -> list[str]:
-    short = [run.name for run in runs]
-    return [n if short.count(n) == 1 else r.path for n, r in zip(short, runs, strict=True)]
-
-
-def _begin(run: Run) -> float:
-    """When a run began, seconds since 1970."""
-    times = [s.times[0] for tags in run.series.values() for s in tags.values() if len(s)]
+def _begin(run: RunData) -> float:
+    """Return when a run began, seconds since 1970."""
+    times = [s.times[0] for tags in run.series.values() for s in tags.values()]
     times += [event["time"] for event in run.history.events[:1]]
     return min((t for t in times if t > 0), default=0.0)
 
 
-def _run(run: Run, name: str, begin: float, now: float) -> dict[str, Any]:
-    starts = run.history.starts
-    train = run.series.get("train", {})
-    last = {tag: value for tag, s in train.items() if (value := last_value(s)) is not None}
+def _run(run: RunData, name: str, begin: float, now: float) -> dict[str, Any]:
+    history, starts = run.history, run.history.starts
+    last = starts[-1] if starts else {}
+    rate = run.series.get("train", {}).get("timing/steps_per_second")
+    configs = history.configs
     return {
         "name": name,
         "path": run.path,
         "begin": round(begin),
-        "state": run.history.state(now),
-        "seen": round(run.history.last_seen),
+        "state": history.state(now),
+        "seen": round(history.last_seen),
         "step": run.last_step,
-        "total": starts[-1].get("total_steps") if starts else None,
-        "rate": plain(last.get("timing/steps_per_second")),
-        "device": _device(starts),
+        "total": last.get("total_steps"),
+        "rate": plain(rate.last_value) if rate else None,
+        "device": f"{last['devices']} × {last.get('device', '?')}" if "devices" in last else "",
         "restarts": max(len(starts) - 1, 0),
         "spans": _spans(run, begin),
-        "config": run.config or (run.history.configs[-1][2] if run.history.configs else ""),
-        "changes": _changes(run),
+        "config": run.config or (configs[-1][2] if configs else ""),
+        "changes": [
+            {"step": step, "time": round(time), "rows": changes(before, after)}
+            for (_, _, before), (step, time, after) in itertools.pairwise(configs)
+        ],
         "corpora": _corpora(run),
         "infills": {
-            sentence: _spread(rows, _MOST_FILLINGS)
-            for sentence, rows in run.history.infills.items()
+            sentence: _spread(rows, _MOST_INFILLS) for sentence, rows in history.infills.items()
         },
         "tables": _tables(run),
         "notes": run.notes,
     }
 
 
-def _device(starts: Sequence[dict[str, Any]]) -> str:
-    last = starts[-1] if starts else {}
-    return f"{last['devices']} × {last.get('device', '?')}" if "devices" in last else ""
-
-
-def _spans(run: Run, begin: float) -> list[list[Any]]:
-    """[kind, seconds after the begin, seconds, step, detail]; what shows least goes first."""
+def _spans(run: RunData, begin: float) -> list[list[Any]]:
+    """Return [kind, seconds after the begin, seconds, step, detail]; the shortest are left out."""
     spans = run.history.spans
     if len(spans) > _MOST_SPANS:
-        keep = lambda s: (s.kind in (RUNNING, "stall", "failed", "interrupted"), s.seconds)
-        spans = sorted(sorted(spans, key=keep)[-_MOST_SPANS:], key=lambda s: s.time)
+        by_importance = sorted(spans, key=lambda s: (s.kind in _KEPT_SPANS, s.seconds))
+        spans = sorted(by_importance[-_MOST_SPANS:], key=lambda s: s.time)
     return [
         [s.kind, round(s.time - begin, 1), round(s.seconds, 2), s.step, s.detail] for s in spans
     ]
 
 
-def _changes(run: Run) -> list[dict[str, Any]]:
-    configs = run.history.configs
-    return [
-        {"step": step, "time": round(time), "rows": changes(before, after)}
-        for (_, _, before), (step, time, after) in itertools.pairwise(configs)
-    ]
-
-
-def _corpora(run: Run) -> list[dict[str, Any]]:
-    """Records, epochs and what was skipped, by corpus, over all starts."""
+def _corpora(run: RunData) -> list[dict[str, Any]]:
+    """Return records, epochs and skipped records by corpus, over all starts."""
     found: dict[str, dict[str, Any]] = {}
     for tag, series in run.series.get("train", {}).items():
         if tag.startswith("data/") and tag.count("/") >= 2:
             _, name, corpus = tag.split("/", 2)
-            value = last_value(accumulated(series))
-            found.setdefault(corpus, {"corpus": corpus})[name] = plain(value)
-    always = ("corpus", "records", "epoch")
-    kept = lambda row: {k: v for k, v in row.items() if v or k in always}
-    return [kept(found[corpus]) for corpus in sorted(found)]
+            value = plain(accumulate(series).last_value)
+            if value or name in ("records", "epoch"):
+                found.setdefault(corpus, {"corpus": corpus})[name] = value
+    return [found[corpus] for corpus in sorted(found)]
 
 
-def _tables(run: Run) -> list[dict[str, Any]]:
-    """A table a task: a row a step, a column a metric."""
+def _tables(run: RunData) -> list[dict[str, Any]]:
+    """Return a table a task, with a row a step and a column a metric."""
     tables = []
     for task, metrics in task_metrics(run).items():
         names = sorted(metrics)
@@ -128,27 +111,23 @@ def _tables(run: Run) -> list[dict[str, Any]]:
 
 
 def _spread(rows: list, most: int) -> list:
-    """At most `most` of them, the first and the last among them."""
+    """Return at most `most` rows, the first and the last among them."""
     if len(rows) <= most:
         return rows
     return [rows[round(i * (len(rows) - 1) / (most - 1))] for i in range(most)]
 
 
 def _chart(chart: Chart, begins: Sequence[float]) -> dict[str, Any]:
-    return {
-        "title": chart.title,
-        "unit": chart.unit,
-        "main": chart.is_main,
-        "lines": [
-            {
-                "run": line.run,
-                "label": line.label,
-                "dashed": line.dashed,
-                **_points(line.series, begins[line.run]),
-            }
-            for line in chart.lines
-        ],
-    }
+    lines = [
+        {
+            "run": line.run,
+            "label": line.label,
+            "dashed": line.dashed,
+            **_points(line.series, begins[line.run]),
+        }
+        for line in chart.lines
+    ]
+    return {"title": chart.title, "unit": chart.unit, "main": chart.is_main, "lines": lines}
 
 
 def _points(series: Series, begin: float) -> dict[str, list]:
@@ -161,7 +140,7 @@ def _points(series: Series, begin: float) -> dict[str, list]:
 
 
 def plain(value: float | None) -> float | None:
-    """Six digits of a number, None where it is not finite: JSON knows no others."""
+    """Return six digits of a number, None if it is not finite, as JSON has no such numbers."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.6g}")

@@ -1,23 +1,25 @@
-"""What happened in a run, from `events.jsonl`: a timeline, its configurations, its infillings.
+"""The events of a run, from `events.jsonl`: a timeline, configurations, filled sentences.
 
 history = History(lines)
 history.spans           # [Span("compile", 1760000000.0, 8.2, step=0), …] for the timeline
-history.configs         # [(step, time, text), …], one each time it changed
+history.configs         # [(step, time, text), …], one for each change
 history.infills         # {"Copiii merg la <extra_id_0>.": [(100, "Copiii merg la [școală]."), …]}
 """
 
 import dataclasses
 import json
+import re
 from typing import Any
 
-# Kinds of spans, as the timeline names them.
-RUNNING, INSTANTS = "running", ("saved", "interrupted", "end", "failed")
-_SILENT = 900.0  # seconds without a word after which a run is not thought to go on
+RUNNING = "running"  # a kind of span
+_ENDS = {"interrupted": "interrupted", "end": "ended", "failed": "failed"}  # states by event
+_INSTANTS = {"saved", *_ENDS}
+_SILENT_S = 900.0  # a run without any output for so long is not called running
 
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """Something that took `seconds` from `time` on (since 1970), 0 for a moment."""
+    """Something that took `seconds` from `time` on (since 1970), 0 for an instant."""
 
     kind: str
     time: float
@@ -27,61 +29,50 @@ class Span:
 
 
 class History:
-    """Reads the lines of `events.jsonl`; what is cut short or strange is passed over.
+    """The events in the lines of `events.jsonl`; damaged and unknown lines are skipped.
 
     Args:
       text: of the file.
-      last_seen: when anything was written last, seconds since 1970; a run that did not say that it
-        ended ran until then.
+      last_seen: the time of the last output of any kind, seconds since 1970. A run that did not
+        report its end ran until then.
     """
 
     def __init__(self, text: str, last_seen: float = 0.0):
         self.events = [event for line in text.splitlines() if (event := _event(line))]
         self.events.sort(key=lambda event: event["time"])
-        times = [event["time"] for event in self.events]
-        self.last_seen = max([last_seen, *times])
-
-    @property
-    def starts(self) -> list[dict[str, Any]]:
-        """Every start of the run."""
-        return [event for event in self.events if event["event"] == "start"]
+        self.starts = [event for event in self.events if event["event"] == "start"]
+        self.last_seen = max([last_seen, *(event["time"] for event in self.events)])
 
     def state(self, now: float) -> str:
-        """'ended', 'interrupted', 'failed', 'running', 'silent' for no word, or 'unknown'."""
-        last = self.events[-1] if self.events else None
-        ends = [e for e in self.events if e["event"] in (*INSTANTS[1:], "start")]
-        if last is None:
+        """Return 'ended', 'interrupted', 'failed', 'running', 'silent' or 'unknown'."""
+        if not self.events:
             return "unknown"
-        if ends and ends[-1]["event"] != "start":
-            return {"end": "ended"}.get(ends[-1]["event"], ends[-1]["event"])
-        return "running" if now - self.last_seen < _SILENT else "silent"
+        ends = [e["event"] for e in self.events if e["event"] in (*_ENDS, "start")]
+        if ends and ends[-1] != "start":
+            return _ENDS[ends[-1]]
+        return "running" if now - self.last_seen < _SILENT_S else "silent"
 
     @property
     def spans(self) -> list[Span]:
-        """When the run ran, and what it did beside training."""
-        found, begun = [], None
+        """When the run ran, and what it did besides training."""
+        found: list[Span] = []
+        start, before = None, 0.0
         for event in self.events:
             kind, time = event["event"], event["time"]
+            if start and kind in ("start", *_ENDS):
+                # A run that was killed has not reported its end.
+                found.append(_running(start, before if kind == "start" else time))
+                start = None
             if kind == "start":
-                if begun is not None:  # it was killed, and did not say so
-                    found.append(_running(begun, self._last_before(time)))
-                begun = event
-            elif kind in INSTANTS[1:] and begun is not None:
-                found.append(_running(begun, time))
-                begun = None
-            if kind in INSTANTS:
-                found.append(Span(kind, time, 0.0, event.get("step"), str(event.get("reason", ""))))
-            elif kind not in ("start",):
-                seconds = _number(event.get("seconds"))
-                detail = event.get("task") or event.get("reason") or ""
-                begin = time - seconds
-                found.append(Span(kind, begin, seconds, event.get("step"), str(detail)))
-        if begun is not None:
-            found.append(_running(begun, self.last_seen))
+                start = event
+            else:
+                seconds = 0.0 if kind in _INSTANTS else _number(event.get("seconds"))
+                detail = str(event.get("task") or event.get("reason") or "")
+                found.append(Span(kind, time - seconds, seconds, event.get("step"), detail))
+            before = time
+        if start:
+            found.append(_running(start, self.last_seen))
         return sorted(found, key=lambda span: (span.time, span.kind != RUNNING))
-
-    def _last_before(self, time: float) -> float:
-        return max((e["time"] for e in self.events if e["time"] < time), default=time)
 
     @property
     def configs(self) -> list[tuple[int, float, str]]:
@@ -94,7 +85,7 @@ class History:
 
     @property
     def infills(self) -> dict[str, list[tuple[int, str]]]:
-        """(step, what it became) by sentence; of a step made twice the second time."""
+        """(step, filled sentence) by sentence; the last one of a repeated step."""
         found: dict[str, dict[int, str]] = {}
         for event in self.events:
             pairs = event.get("sentences") if event["event"] == "infill" else None
@@ -104,7 +95,7 @@ class History:
 
     @property
     def expected_loss(self) -> list[tuple[int, float]]:
-        """(step, loss) of a run known to be good, as the last start knew it."""
+        """(step, loss) of a known good run, as of the last start."""
         known = self.starts[-1].get("expected_loss") if self.starts else None
         known = known if isinstance(known, dict) else {}
         return sorted((int(step), float(loss)) for step, loss in known.items())
@@ -115,14 +106,50 @@ def _event(line: str) -> dict[str, Any] | None:
         event = json.loads(line)
     except ValueError:
         return None
-    whole = isinstance(event, dict) and isinstance(event.get("event"), str)
-    return event if whole and isinstance(event.get("time"), int | float) else None
+    is_event = isinstance(event, dict) and isinstance(event.get("event"), str)
+    return event if is_event and isinstance(event.get("time"), int | float) else None
 
 
 def _running(start: dict[str, Any], end: float) -> Span:
-    where = f"{start.get('devices', '?')} × {start.get('device', '?')}"
-    return Span(RUNNING, start["time"], max(end - start["time"], 0.0), start.get("step"), where)
+    devices = f"{start.get('devices', '?')} × {start.get('device', '?')}"
+    return Span(RUNNING, start["time"], max(end - start["time"], 0.0), start.get("step"), devices)
 
 
 def _number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
+
+
+# --- changes between configurations
+
+_KEY = re.compile(r"^([\w./@%-]+)\s*=\s*(.*)$")
+_BLOCK = re.compile(r"^([\w./@-]+):\s*$")
+
+
+def bindings(text: str) -> dict[str, str]:
+    """Return values by name of `Name.argument = value` and of blocks, `Name:` and indented lines.
+
+    A value may continue on indented lines, as gin writes it.
+    """
+    found: dict[str, str] = {}
+    key, block = None, ""
+    for line in text.splitlines():
+        bare = line.strip()
+        if not bare or bare.startswith("#"):
+            continue
+        is_indented = line[0].isspace()
+        if not is_indented and (match := _BLOCK.match(line)):
+            key, block = None, match[1]
+        elif (match := _KEY.match(bare)) and (block or not is_indented):
+            key = f"{block}.{match[1]}" if is_indented else match[1]
+            block = block if is_indented else ""
+            found[key] = match[2].removesuffix("\\").strip()
+        elif is_indented and key is not None:
+            found[key] = f"{found[key]} {bare.removesuffix(chr(92)).strip()}".strip()
+    return found
+
+
+def changes(before: str, after: str) -> list[tuple[str, str | None, str | None]]:
+    """Return (name, value before, value after) sorted by name, None where it was not set."""
+    old, new = bindings(before), bindings(after)
+    names = sorted(old.keys() | new.keys())
+    return [(n, old.get(n), new.get(n)) for n in names if old.get(n) != new.get(n)]

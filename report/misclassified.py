@@ -1,10 +1,10 @@
-r"""Examples that a classifier gets wrong, as one HTML page to be opened anywhere.
+r"""Report the examples that a classifier gets wrong as one HTML page.
 
 python -m report.misclassified runs/quality_base/inference_eval/quality-1001900.jsonl -o wrong.html
 python -m report.misclassified runs/quality_infer/quality-predict.jsonl-00000-of-00001
 
-It reads what an evaluation leaves in `inference_eval/` and what t5x.infer writes, JSON lines, and
-groups the wrong ones by class and prediction, the most frequent confusion first.
+It reads the JSON lines that an evaluation writes to `inference_eval/` and those of t5x.infer, and
+groups the wrong examples by class and prediction, the most frequent confusion first.
 """
 
 import argparse
@@ -23,11 +23,11 @@ _STYLE = (
     ".6rem;text-align:right}blockquote{margin:.5rem 0;padding:.3rem .8rem;background:#f4f4f4;"
     "white-space:pre-wrap;overflow-wrap:anywhere}"
 )
-NOTHING = "(nothing)"  # an empty prediction; no class is called so
+NOTHING = "(nothing)"  # an empty prediction; no class has this name
 
 
 class Example(NamedTuple):
-    """A text, the class it is of, and the one it was taken for."""
+    """A text, its class, and the predicted class."""
 
     text: str
     target: str
@@ -35,10 +35,10 @@ class Example(NamedTuple):
 
 
 def read(lines: Iterable[str]) -> Iterator[Example]:
-    """Yields the examples of a file of predictions.
+    """Yield the examples of a file of predictions.
 
     Raises:
-      ValueError: a line is no prediction with its input and target.
+      ValueError: a line is not a prediction with its input and target.
     """
     for number, line in enumerate(lines, 1):
         try:
@@ -48,42 +48,41 @@ def read(lines: Iterable[str]) -> Iterator[Example]:
             yield Example(text, target.strip(), found["prediction"].strip())
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"line {number} is no prediction with its input and target: name a .jsonl file of "
-                "a run's inference_eval folder, or one that t5x.infer has written"
+                f"line {number} is not a prediction with its input and target: name a .jsonl file "
+                "of a run's inference_eval folder, or one written by t5x.infer"
             ) from error
 
 
 def page(examples: Sequence[Example], title: str, most: int = 50) -> str:
-    """Returns the page: the confusion matrix, and up to `most` texts of each confusion."""
-    escape = lambda text: html.escape(text, quote=True)
+    """Return a page of the confusion matrix and up to `most` texts of each confusion."""
     counts = collections.Counter((e.target, e.prediction) for e in examples)
     wrong = collections.defaultdict(list)
     for example in examples:
         if example.target != example.prediction:
             wrong[example.target, example.prediction].append(example.text)
     total, right = len(examples), len(examples) - sum(map(len, wrong.values()))
-    said = f"{right:,} of {total:,} are right ({right / total if total else 0:.2%})."
-    parts = [f"<h1>{escape(title)}</h1><p>{said}</p>", _matrix(counts, escape)]
+    accuracy = f"{right:,} of {total:,} are right ({right / total if total else 0:.2%})."
+    parts = [f"<h1>{html.escape(title)}</h1><p>{accuracy}</p>", _matrix(counts)]
     for (target, prediction), texts in sorted(wrong.items(), key=lambda w: (-len(w[1]), w[0])):
         shown = f", {most} of them shown" if len(texts) > most else ""
         parts.append(
-            f"<h2>{escape(target)} taken for {escape(prediction or NOTHING)}: "
+            f"<h2>{html.escape(target)} taken for {html.escape(prediction or NOTHING)}: "
             f"{len(texts):,}{shown}</h2>"
         )
-        parts += [f"<blockquote>{escape(text)}</blockquote>" for text in texts[:most]]
+        parts += [f"<blockquote>{html.escape(text)}</blockquote>" for text in texts[:most]]
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}'
         f'</title><meta name="viewport" content="width=device-width"><style>{_STYLE}</style>'
         f"</head><body>{''.join(parts)}</body></html>\n"
     )
 
 
-def _matrix(counts: collections.Counter, escape) -> str:
+def _matrix(counts: collections.Counter[tuple[str, str]]) -> str:
     targets = sorted({target for target, _ in counts})
     columns = targets + sorted({text for _, text in counts} - set(targets))
-    head = "".join(f"<th>{escape(name or NOTHING)}</th>" for name in columns)
+    head = "".join(f"<th>{html.escape(name or NOTHING)}</th>" for name in columns)
     rows = "".join(
-        f"<tr><th>{escape(target)}</th>"
+        f"<tr><th>{html.escape(target)}</th>"
         + "".join(f"<td>{counts[target, name]:,}</td>" for name in columns)
         + "</tr>"
         for target in targets
@@ -92,7 +91,7 @@ def _matrix(counts: collections.Counter, escape) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Does what the command line says; returns the exit status."""
+    """Do what the command line asks for, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m report.misclassified", description=__doc__.split("\n")[0]
     )

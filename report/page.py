@@ -1,4 +1,4 @@
-"""The page: one file with its style, its script and its data in it, which asks no network.
+"""The page: one HTML file that holds its style, script and data, and needs no network.
 
 write(html([run], now=time.time()), "report.html")
 """
@@ -10,14 +10,14 @@ import tempfile
 from collections.abc import Sequence
 
 from report.content import content
-from report.run import Run
+from report.run_data import RunData
 
 _PARTS = pathlib.Path(__file__).parent / "parts"
 _SCRIPTS = ("format.js", "chart.js", "timeline.js", "sections.js", "page.js")
 
 
-def html(runs: Sequence[Run], now: float, reload: float | None = None) -> str:
-    """The page of these runs; see `content.content`."""
+def html(runs: Sequence[RunData], now: float, reload: float | None = None) -> str:
+    """Return the page of these runs, see `content.content`."""
     data = json.dumps(content(runs, now, reload), ensure_ascii=False, separators=(",", ":"))
     part = lambda name: (_PARTS / name).read_text("utf-8")
     pieces = {
@@ -34,7 +34,7 @@ def html(runs: Sequence[Run], now: float, reload: float | None = None) -> str:
 
 
 def write(text: str, path: str) -> None:
-    """Writes a page in one go, so that who reads it meanwhile has the old one or the new."""
+    """Write a page atomically: a reader gets either the old page or the new one."""
     folder = os.path.dirname(os.path.abspath(path))
     handle, temporary = tempfile.mkstemp(dir=folder, suffix=".html")
     with os.fdopen(handle, "w", encoding="utf-8") as file:

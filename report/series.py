@@ -1,7 +1,7 @@
-"""One metric over a run: what counts of it after restarts, and as many points as a page can hold.
+"""One metric over a run: without steps that a restart repeated, and thinned for a page.
 
-series = joined([points_of_first_file, points_of_second_file])
-thin(series, most=2000)             # extremes stay, so no spike is lost
+series = join([points_of_first_file, points_of_second_file])
+thin(series, most=2000)             # keeps extremes, so no spike is lost
 """
 
 import dataclasses
@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from t5x.monitoring.event_files import Points
-
-_FIELDS = [field.name for field in dataclasses.fields(Points)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,40 +25,45 @@ class Series:
         return len(self.steps)
 
     def at(self, index: np.ndarray) -> "Series":
-        """Some of its points."""
+        """Return some of the points."""
         return Series(self.steps[index], self.values[index], self.times[index])
+
+    @property
+    def last_value(self) -> float | None:
+        """The last finite value."""
+        finite = self.values[np.isfinite(self.values)]
+        return float(finite[-1]) if len(finite) else None
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, float, float]]) -> "Series":
-        """From (step, value, time)."""
+        """Return the series of (step, value, time)."""
         table = np.array(rows, np.float64).reshape(-1, 3)
         return cls(table[:, 0].astype(np.int64), table[:, 1], table[:, 2])
 
 
-def joined(parts: Iterable[Points]) -> Series:
-    """The points of several files in the order of time, without what a restart did again."""
+def join(parts: Iterable[Points]) -> Series:
+    """Return the points of several files in the order of time, without repeated steps."""
     parts = list(parts)
-    whole = [np.concatenate([np.asarray(getattr(p, f)) for p in parts]) for f in _FIELDS]
-    steps, values, times = whole[0].astype(np.int64), *whole[1:]
-    order = np.argsort(times, kind="stable")
-    return newest(Series(steps[order], values[order].astype(np.float64), times[order]))
+    steps = np.concatenate([np.asarray(part.steps, np.int64) for part in parts])
+    values = np.concatenate([np.asarray(part.values, np.float64) for part in parts])
+    times = np.concatenate([np.asarray(part.times, np.float64) for part in parts])
+    return without_repeated(Series(steps, values, times).at(np.argsort(times, kind="stable")))
 
 
-def newest(series: Series) -> Series:
-    """Without what a later point goes back behind: of steps made twice the second time counts."""
+def without_repeated(series: Series) -> Series:
+    """Drop points that a restart went back behind: the last value of a repeated step counts."""
     if not len(series):
         return series
     least_after = np.minimum.accumulate(series.steps[::-1])[::-1]
-    counts = np.append(series.steps[:-1] < least_after[1:], True)
-    return series.at(counts)
+    return series.at(np.append(series.steps[:-1] < least_after[1:], True))
 
 
 def thin(series: Series, most: int) -> Series:
-    """At most about `most` points: of each stretch of steps its first, least and greatest value."""
+    """Return about `most` points: of each stretch of steps the first, least and greatest value."""
     if len(series) <= most:
         return series
-    buckets = max(1, (most - 2) // 3)
-    edges = np.linspace(0, len(series), buckets + 1).astype(np.int64)
+    stretches = max(1, (most - 2) // 3)
+    edges = np.linspace(0, len(series), stretches + 1).astype(np.int64)
     kept = {0, len(series) - 1}
     for first, end in itertools.pairwise(edges):
         values = series.values[first:end]
@@ -74,8 +77,8 @@ def thin(series: Series, most: int) -> Series:
     return series.at(np.array(sorted(kept)))
 
 
-def accumulated(series: Series) -> Series:
-    """A count that begins at 0 with every start of a run, counted on over all of them."""
+def accumulate(series: Series) -> Series:
+    """Turn a count that starts at 0 with every start of a run into one over all starts."""
     falls = np.append(False, np.diff(series.values) < 0)
     before = np.append(0.0, series.values[:-1])
     offset = np.cumsum(np.where(falls, before, 0.0))

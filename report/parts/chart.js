@@ -2,7 +2,7 @@
 
 const MARGIN = { left: 52, right: 10, top: 8, bottom: 22 };
 
-/** Curves over steps or hours, with the values under a cursor that pointer and keys move. */
+/** Curves over steps or hours, with the values at a cursor, moved by pointer and keys. */
 class Chart {
   /**
    * @param {object} data title, unit, lines: run, label, dashed, steps, values, seconds
@@ -14,12 +14,12 @@ class Chart {
     this.svg = drawn("svg", { "aria-hidden": "true" });
     this.where = element("span", { class: "at quiet" });
     this.legend = element("ul", { class: "legend" });
-    this.said = element("div", { class: "hidden", "aria-live": "polite" });
+    this.spoken = element("div", { class: "hidden", "aria-live": "polite" });
     this.figure = element(
       "figure",
       { tabindex: "0", role: "group", "aria-label": `${data.title}, curves` },
       element("figcaption", {}, element("span", {}, data.title), this.where),
-      this.svg, this.legend, this.said,
+      this.svg, this.legend, this.spoken,
     );
     this.svg.addEventListener("pointermove", (event) => this.point(event));
     this.svg.addEventListener("pointerdown", (event) => this.point(event));
@@ -28,7 +28,7 @@ class Chart {
     new ResizeObserver(() => this.draw()).observe(this.figure);
   }
 
-  /** Lines of runs that are shown, with their x and y as they are to be drawn. */
+  /** The lines of visible runs, with x and y as drawn. */
   visible() {
     const several = new Set(this.data.lines.map((line) => line.run)).size > 1;
     return this.data.lines
@@ -65,10 +65,10 @@ class Chart {
     this.move(this.at, false);
   }
 
-  /** Sets where a value stands in the drawing. */
+  /** Sets the position of values in the drawing. */
   scale() {
     const made = this.lines.filter((line) => line.label !== "expected");
-    const reach = made.length ? made : this.lines; // what is expected later is left for later
+    const reach = made.length ? made : this.lines; // an expected loss does not extend the axis
     const xs = reach.flatMap((line) => [line.xs[0], line.xs[line.xs.length - 1]]);
     const ys = this.lines.flatMap((line) => line.ys.filter((y) => y !== null));
     const range = (values) => values.reduce(
@@ -76,7 +76,7 @@ class Chart {
     let [left, right] = xs.length ? range(xs) : [0, 1];
     let [low, high] = ys.length ? range(ys) : [0, 1];
     this.isLog = this.state.log && low > 0;
-    // What rounding alone makes differ is flat; no ticks fit between such numbers.
+    // Values that differ by rounding alone are flat: no ticks fit between them.
     if (high - low < 1e-9 * Math.abs(high)) low = high;
     const spread = this.isLog ? Math.log(high / low) : high - low;
     const flat = this.isLog ? 0.1 : Math.abs(high) * 0.05 || 0.5;
@@ -148,7 +148,7 @@ class Chart {
     this.move(this.stops[nearest(this.stops, x)], false);
   }
 
-  /** Moves the cursor by so many points; null lets it go. */
+  /** Moves the cursor by `step` points; null releases it. */
   go(step) {
     if (step === null || !this.stops?.length) return this.move(null, false);
     const last = this.stops.length - 1;
@@ -161,11 +161,11 @@ class Chart {
     if (!this.lines) return;
     this.at = at;
     const hours = this.state.x === "hours";
-    const place = (v) => (hours ? `${shown(v)} hours` : `step ${whole(v)}`);
+    const place = (v) => (hours ? `${shown(v)} hours` : `step ${integer(v)}`);
     this.where.textContent = at === null ? "last" : `at ${place(at)}`;
     const marks = at === null ? [] : [drawn("line", {
       class: "cursor", x1: this.x(at), x2: this.x(at), y1: MARGIN.top, y2: this.size.height - MARGIN.bottom })];
-    const spoken = [];
+    const texts = [];
     const items = this.lines.map((line) => {
       const index = at === null ? lastKnown(line.ys) : nearest(line.xs, at);
       const value = line.ys[index] ?? null;
@@ -174,19 +174,19 @@ class Chart {
       if (at !== null && !outside && value !== null) {
         marks.push(drawn("circle", { cx: this.x(line.xs[index]), cy: this.y(value), r: 4, style: `fill:${line.color}` }));
       }
-      spoken.push(`${line.name} ${text}`);
+      texts.push(`${line.name} ${text}`);
       const swatch = element("span", { class: line.dashed ? "swatch dashed" : "swatch", style: `border-color:${line.color}` });
       return element("li", {}, swatch, `${line.name} `, element("output", {}, text));
     });
     this.cursor.replaceChildren(...marks);
     this.legend.replaceChildren(...items);
-    if (isSpoken) this.said.textContent = `${place(at)}: ${spoken.join(", ")}`;
+    if (isSpoken) this.spoken.textContent = `${place(at)}: ${texts.join(", ")}`;
   }
 }
 
 Chart.count = 0;
 
-/** An exponential mean of values, as long as `share` says; gaps stay gaps. */
+/** An exponential mean of values with weight `share` for the past; gaps stay gaps. */
 function smoothed(values, share) {
   if (!share) return values;
   let mean = 0;
@@ -204,7 +204,7 @@ function lastKnown(values) {
   return 0;
 }
 
-/** A number beside an axis. */
+/** A number at an axis. */
 function brief(value, unit) {
   if (unit === "%") return `${Number((100 * value).toPrecision(3))} %`;
   if (unit === "bytes") return `${Number((value / 2 ** 30).toPrecision(3))} GiB`;

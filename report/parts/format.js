@@ -1,6 +1,6 @@
 "use strict";
 
-/** An HTML element with attributes and children; texts are texts, never markup. */
+/** An HTML element with attributes and children; texts are never parsed as markup. */
 function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -8,7 +8,7 @@ function element(name, attributes = {}, ...children) {
   return made;
 }
 
-/** The same for a part of a drawing. */
+/** The same for an SVG element. */
 function drawn(name, attributes = {}, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -16,7 +16,7 @@ function drawn(name, attributes = {}, ...children) {
   return made;
 }
 
-/** A number as a person reads it: 4.532, 12,346, 3.1 M, 41.2 %. */
+/** A number for a reader: 4.532, 12,346, 3.1 M, 41.2 %. */
 function shown(value, unit = "") {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (unit === "%") return `${(100 * value).toFixed(Math.abs(value) < 0.1 ? 2 : 1)} %`;
@@ -27,8 +27,8 @@ function shown(value, unit = "") {
   return Number(value.toPrecision(6)).toLocaleString("en", { maximumFractionDigits: 1 });
 }
 
-/** A whole number, for steps. */
-function whole(value) {
+/** An integer with separators, for steps. */
+function integer(value) {
   return Math.round(value).toLocaleString("en");
 }
 
@@ -46,7 +46,7 @@ function moment(seconds) {
   return new Date(seconds * 1000).toLocaleString();
 }
 
-/** Round numbers that cut a range into about `count` parts. */
+/** Round numbers that divide a range into about `count` parts. */
 function ticks(least, greatest, count) {
   const raw = (greatest - least) / count || 1;
   const unit = 10 ** Math.floor(Math.log10(raw));
@@ -83,7 +83,7 @@ function nearest(sorted, value) {
   return before ? low - 1 : low;
 }
 
-/** Lets arrow keys, Home, End and Escape move along something: `go(step)` or `go(null)`. */
+/** Calls `go(step)` or `go(null)` for arrow keys, Home, End and Escape. */
 function listenToKeys(target, go) {
   target.addEventListener("keydown", (event) => {
     const far = event.shiftKey ? 10 : 1;

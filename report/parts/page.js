@@ -4,17 +4,17 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const byId = (id) => document.getElementById(id);
   const state = { x: "step", log: false, smooth: 0, look: "auto", hidden: new Set() };
-  const memory = `report ${data.runs.map((run) => run.path).join(" ")}`;
+  const storageKey = `report ${data.runs.map((run) => run.path).join(" ")}`;
 
-  // What was chosen survives a reload; where a browser keeps nothing, nothing is kept.
+  // Choices survive a reload, if the browser allows storage.
   try {
-    const kept = JSON.parse(sessionStorage.getItem(memory));
+    const kept = JSON.parse(sessionStorage.getItem(storageKey));
     if (kept) Object.assign(state, kept, { hidden: new Set(kept.hidden) });
-  } catch { /* as new */ }
+  } catch { /* nothing stored */ }
   const remember = () => {
     try {
-      sessionStorage.setItem(memory, JSON.stringify({ ...state, hidden: [...state.hidden] }));
-    } catch { /* not kept */ }
+      sessionStorage.setItem(storageKey, JSON.stringify({ ...state, hidden: [...state.hidden] }));
+    } catch { /* storage is blocked */ }
   };
 
   const names = data.runs.map((run) => run.name);
@@ -38,7 +38,7 @@
   look();
 
   document.title = names.length ? `${names.join(", ")}: training report` : "Training report";
-  byId("made").textContent = `made ${moment(data.made)}${data.reload ? ", follows the run" : ""}`;
+  byId("made").textContent = `made ${moment(data.made)}${data.reload ? ", reloads with the run" : ""}`;
   byId("runs").append(...data.runs.map((run, index) => card(run, index, state, redraw)));
 
   const figures = (isMain) => charts.filter((chart) => chart.data.main === isMain).map((chart) => chart.figure);
@@ -52,7 +52,7 @@
       element("div", { class: "charts" }, ...rest)));
   }
   if (!data.charts.length) {
-    const text = data.runs.length ? "Nothing has been measured yet." : "There is no run yet: python -m report MODEL_DIR";
+    const text = data.runs.length ? "No metric has been written yet." : "No run was given: python -m report MODEL_DIR";
     main.prepend(element("p", { id: "empty" }, text));
   }
   if (data.reload) setTimeout(() => location.reload(), data.reload * 1000);

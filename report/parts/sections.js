@@ -2,10 +2,10 @@
 
 const STATES = {
   ended: "ended", running: "running", interrupted: "interrupted", failed: "failed",
-  silent: "no word for a while", unknown: "",
+  silent: "no output for a while", unknown: "",
 };
 
-/** A table; numbers stand to the right. */
+/** A table; numbers are aligned to the right. */
 function table(heads, rows, caption) {
   const isNumber = heads.map((_, i) => rows.some((row) => typeof row[i] === "number"));
   const cell = (name, i, content) =>
@@ -18,7 +18,7 @@ function table(heads, rows, caption) {
         element("tr", {}, ...row.map((value, i) => cell("td", i, text(value))))))));
 }
 
-/** A part of the page; nothing where it would be empty. */
+/** A section of the page, or nothing if it would be empty. */
 function part(title, ...children) {
   const kept = children.flat().filter(Boolean);
   if (!kept.length) return [];
@@ -26,7 +26,7 @@ function part(title, ...children) {
   return [element("section", { class: "part", id: name, "aria-label": title }, element("h2", {}, title), ...kept)];
 }
 
-/** Something a run has, under its name where there are several. */
+/** A part for each run, under its name if there are several runs. */
 function perRun(runs, make) {
   return runs.flatMap((run) => {
     const made = [make(run)].flat().filter(Boolean);
@@ -34,7 +34,7 @@ function perRun(runs, make) {
   });
 }
 
-/** The card of a run: where it stands, and whether its curves are shown. */
+/** The card of a run: its state, and whether its curves are shown. */
 function card(run, index, state, redraw) {
   const box = element("input", { type: "checkbox" });
   box.checked = !state.hidden.has(index);
@@ -44,15 +44,15 @@ function card(run, index, state, redraw) {
     redraw();
   });
   const swatch = element("span", { class: "swatch", style: `border-color:var(--c${index % 8})` });
-  const total = run.total ? ` of ${whole(run.total)} (${Math.round((100 * run.step) / run.total)} %)` : "";
+  const total = run.total ? ` of ${integer(run.total)} (${Math.round((100 * run.step) / run.total)} %)` : "";
   const left = run.total && run.rate && run.state === "running" ? (run.total - run.step) / run.rate : 0;
   const rows = {
-    step: `${whole(run.step)}${total}`,
+    step: `${integer(run.step)}${total}`,
     state: STATES[run.state],
     left: left > 0 ? duration(left) : "",
     devices: run.device,
-    restarts: run.spans.length ? whole(run.restarts) : "",
-    "last word": run.seen ? moment(run.seen) : "",
+    restarts: run.spans.length ? integer(run.restarts) : "",
+    "last output": run.seen ? moment(run.seen) : "",
     folder: run.path,
   };
   const list = Object.entries(rows).filter(([, value]) => value)
@@ -90,22 +90,22 @@ function metrics(runs) {
 function configurations(runs) {
   return part("Configuration", perRun(runs, (run) => {
     const changes = run.changes.map(({ step, time, rows }) => element("div", {},
-      element("h3", {}, `Changed at step ${whole(step)}, ${moment(time)}`),
+      element("h3", {}, `Changed at step ${integer(step)}, ${moment(time)}`),
       table(["name", "before", "after"], rows.map(([name, before, after]) =>
         [element("code", {}, name), element("del", {}, before ?? "–"), element("ins", {}, after ?? "–")]), "Changes")));
     const text = run.config && element("details", {}, element("summary", {}, "config.gin"),
       element("pre", { tabindex: "0" }, run.config));
-    const none = run.restarts && !changes.length && element("p", { class: "quiet" }, "Nothing changed between restarts.");
+    const none = run.restarts && !changes.length && element("p", { class: "quiet" }, "No changes between restarts.");
     return [...changes, none, text];
   }));
 }
 
 function notes(runs) {
-  return part("What could not be read", perRun(runs, (run) =>
+  return part("Could not be read", perRun(runs, (run) =>
     run.notes.map((note) => element("p", {}, note))));
 }
 
-/** The timelines, and all that is on them as tables. */
+/** The timelines, and the same as tables. */
 function timelines(runs) {
   const made = runs.filter((run) => run.spans.length).map((run) => new Timeline(run));
   if (!made.length) return [];

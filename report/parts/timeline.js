@@ -2,12 +2,12 @@
 
 const KINDS = {
   running: "training", compile: "compiling", evaluate: "evaluation", infer: "decoding",
-  infill: "filling in", save: "saving", stall: "stall", saved: "checkpoint whole",
+  infill: "filling in", save: "saving", stall: "stall", saved: "checkpoint complete",
   interrupted: "interrupted", failed: "failed", end: "end",
 };
 const MOMENTS = new Set(["saved", "interrupted", "failed", "end"]);
 
-/** What a run did when: a band of time, and the same as a table. */
+/** The timeline of a run: a band of spans, and the same as a table. */
 class Timeline {
   constructor(run) {
     this.run = run;
@@ -25,7 +25,7 @@ class Timeline {
     this.svg.addEventListener("pointerdown", (event) => this.point(event));
     listenToKeys(this.figure, (step) => this.go(step));
     new ResizeObserver(() => this.draw()).observe(this.figure);
-    this.tell(null);
+    this.select(null);
   }
 
   draw() {
@@ -43,7 +43,7 @@ class Timeline {
       const wide = Math.max(this.x(seconds), MOMENTS.has(kind) ? 1.5 : 1);
       const color = kind === "saved" ? "save" : MOMENTS.has(kind) ? (kind === "failed" ? "stall" : "mark") : kind;
       const box = { x: this.x(begin), y, width: wide, height: tall, style: `fill:var(--${color})` };
-      return drawn("rect", box, drawn("title", {}, this.told([kind, begin, seconds])));
+      return drawn("rect", box, drawn("title", {}, this.describe([kind, begin, seconds])));
     });
     const unit = this.end > 172800 ? [86400, "d"] : this.end > 7200 ? [3600, "h"] : this.end > 120 ? [60, "min"] : [1, "s"];
     for (const value of ticks(0, this.end / unit[0], Math.max(2, Math.floor(width / 110)))) {
@@ -56,10 +56,10 @@ class Timeline {
   }
 
   /** A span in words. */
-  told([kind, begin, seconds, step, detail]) {
+  describe([kind, begin, seconds, step, detail]) {
     const parts = [KINDS[kind] ?? kind];
     if (detail) parts.push(detail);
-    if (step !== null && step !== undefined) parts.push(`at step ${whole(step)}`);
+    if (step !== null && step !== undefined) parts.push(`at step ${integer(step)}`);
     if (!MOMENTS.has(kind)) parts.push(duration(seconds));
     return `${parts.join(", ")}; ${duration(begin)} after the start`;
   }
@@ -75,17 +75,17 @@ class Timeline {
       const cost = away > near ? Infinity : away + (kind === "running" ? near * 2 : 0) + seconds * 1e-6;
       if (cost < (best?.cost ?? Infinity)) best = { index, cost };
     });
-    this.tell(best && best.cost < Infinity ? best.index : null);
+    this.select(best && best.cost < Infinity ? best.index : null);
   }
 
   go(step) {
-    if (step === null || !this.spans.length) return this.tell(null);
+    if (step === null || !this.spans.length) return this.select(null);
     const last = this.spans.length - 1;
     const from = this.at === null ? (step < 0 ? last + 1 : -1) : this.at;
-    return this.tell(Math.max(0, Math.min(last, from + step)));
+    return this.select(Math.max(0, Math.min(last, from + step)));
   }
 
-  tell(index) {
+  select(index) {
     this.at = index;
     const span = index === null ? null : this.spans[index];
     const count = this.run.restarts === 1 ? "1 restart" : `${this.run.restarts} restarts`;
@@ -93,7 +93,7 @@ class Timeline {
     const lost = stalls.reduce((sum, [, , seconds]) => sum + seconds, 0);
     const stalled = stalls.length === 1 ? "1 stall" : `${stalls.length} stalls`;
     const summary = stalls.length ? `${count}, ${stalled}, ${duration(lost)} in all` : `${count}, no stall`;
-    this.readout.textContent = span ? this.told(span) : summary;
+    this.readout.textContent = span ? this.describe(span) : summary;
     if (this.cursor) {
       const x = span ? this.x(span[1]) : 0;
       this.cursor.setAttribute("x1", x);

@@ -2,12 +2,11 @@
 
   events = read_events(path.read_bytes())
   events.scalars["loss"]        # Points(steps, values, times), parallel lists
-  events.texts["config"]        # [(step, text), …]
   events.damaged                # bytes that could not be read
 
 A file is a sequence of records: length (8 bytes), its checksum (4), an `Event` message, its
 checksum (4). TensorBoard's own `EventFileLoader` stops at the first damaged record, imports
-TensorFlow (5 s) and takes 7 µs a scalar where this reader takes 2.8 µs.
+TensorFlow (5 s) and takes 7 µs a scalar, this reader 2.8 µs.
 """
 
 import dataclasses
@@ -31,18 +30,23 @@ class Points:
     values: list[float] = dataclasses.field(default_factory=list)
     times: list[float] = dataclasses.field(default_factory=list)
 
+    def append(self, step: int, value: float, time: float) -> None:
+        """Append a point."""
+        self.steps.append(step)
+        self.values.append(value)
+        self.times.append(time)
+
 
 @dataclasses.dataclass
 class Events:
-    """The scalars and texts of a file by tag, and the number of damaged bytes."""
+    """The scalars of a file by tag, and the number of damaged bytes."""
 
     scalars: dict[str, Points] = dataclasses.field(default_factory=dict)
-    texts: dict[str, list[tuple[int, str]]] = dataclasses.field(default_factory=dict)
     damaged: int = 0
 
 
 def read_events(data: bytes) -> Events:
-    """Return the scalars and texts of a file's content; skip damaged and unfinished records."""
+    """Return the scalars in a file's content; skip damaged and unfinished records."""
     events = Events()
     position = 0
     while position + 12 <= len(data):
@@ -91,35 +95,26 @@ def _parse(record: bytes, events: Events) -> None:
         events.damaged += len(record)
         return
     for value in event.summary.value:
-        content = _content(value)
-        if isinstance(content, str):
-            events.texts.setdefault(value.tag, []).append((event.step, content))
-        elif content is not None:
+        number = _number(value)
+        if number is not None:
             points = events.scalars.get(value.tag)
             if points is None:
                 points = events.scalars[value.tag] = Points()
-            points.steps.append(event.step)
-            points.values.append(content)
-            points.times.append(event.wall_time)
+            points.append(event.step, number, event.wall_time)
 
 
-def _content(value: summary_pb2.Summary.Value) -> float | str | None:
-    """Return the number or text of a summary value, None for anything else."""
-    kind = value.WhichOneof("value")
-    if kind == "simple_value":
-        return value.simple_value
-    if kind != "tensor":
-        return None
+def _number(value: summary_pb2.Summary.Value) -> float | None:
+    """Return a scalar's value, None for anything else."""
     tensor = value.tensor
-    if tensor.dtype == types_pb2.DT_FLOAT and len(tensor.tensor_content) == _FLOAT.size:
-        return _FLOAT.unpack(tensor.tensor_content)[0]  # make_ndarray takes 6 µs
+    # Most values are single floats. `make_ndarray` takes 6 µs for one.
+    if len(tensor.tensor_content) == _FLOAT.size and tensor.dtype == types_pb2.DT_FLOAT:
+        return _FLOAT.unpack(tensor.tensor_content)[0]
+    if value.HasField("simple_value"):
+        return value.simple_value
+    if not value.HasField("tensor"):
+        return None
     try:
         array = tensor_util.make_ndarray(tensor)
     except (TypeError, ValueError):
         return None
-    if array.size != 1:
-        return None
-    item = array.reshape(-1)[0]
-    if isinstance(item, bytes):
-        return item.decode("utf-8", "replace")
-    return float(item) if array.dtype.kind in "fiu" else None
+    return float(array.item()) if array.size == 1 and array.dtype.kind in "fiu" else None

@@ -1,4 +1,4 @@
-"""launch/preflight.sh hands recipe, slice and flags on, run here with a recording interpreter."""
+"""launch/preflight.sh passes recipe, slice and flags to Python, here a recording interpreter."""
 
 import ast
 import json
@@ -15,7 +15,7 @@ SCRIPT = ROOT / "launch" / "preflight.sh"
 
 @pytest.fixture
 def started(tmp_path):
-    """Runs the script; gives the flags that Python got, or the sentence that refuses."""
+    """Run the script; return the flags that Python got, or the failed process."""
     python = tmp_path / "python"
     (tmp_path / "record.py").write_text("import json, sys; print(json.dumps(sys.argv[1:]))\n")
     python.write_text(f'#!/usr/bin/env bash\nexec {sys.executable} {tmp_path}/record.py "$@"\n')
@@ -44,7 +44,7 @@ def test_a_recipe_and_a_slice(started):
     assert '--gin.MODEL_DIR="runs/ro_t5x_base"' in flags
 
 
-def test_slices_side_by_side_need_no_slice(started):
+def test_comparing_slices_needs_no_slice(started):
     flags = started("ro_t5x_base", "--compare", "v4-8,v5e-16", MODEL_DIR="here")
     assert "--slice" not in flags
     (folder,) = [f for f in flags if f.startswith("--gin.MODEL_DIR=")]

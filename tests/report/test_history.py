@@ -1,11 +1,10 @@
-"""What happened when, from lines of which some may be broken."""
+"""Spans, states and configurations are read from event lines, some of them damaged."""
 
 import json
 
 import pytest
 
-from report.gin_changes import bindings, changes
-from report.history import History
+from report.history import History, bindings, changes
 
 
 def history(*events, last_seen=0.0):
@@ -25,7 +24,7 @@ def test_a_run_from_start_to_end():
     assert found.state(now=1000) == "ended"
 
 
-def test_a_killed_run_ran_until_its_last_word():
+def test_a_killed_run_ran_until_its_last_event():
     found = history((100, "start", {}), (150, "saved", {}), (500, "start", {}), (600, "end", {}))
     assert [s for s in spans(found) if s[0] == "running"] == [
         ("running", 100, 50),
@@ -48,11 +47,11 @@ def test_states(events, now, state):
     assert history(*events).state(now) == state
 
 
-def test_it_lives_as_long_as_its_metrics_come():
+def test_a_run_is_running_as_long_as_metrics_are_written():
     assert history((100, "start", {}), last_seen=8_900.0).state(9_000) == "running"
 
 
-def test_broken_lines_are_passed_over():
+def test_damaged_lines_are_skipped():
     good = json.dumps({"time": 1, "event": "start"})
     strange = ['{"time": 1, "ev', "", "7", "[]", '{"event": "save"}', '{"time": "x", "event": "a"}']
     found = History("\n".join([good, *strange, '{"time": 2, "event": "save", "seconds": "x"}']))
@@ -97,7 +96,7 @@ LAST = 'x'
 """
 
 
-def test_values_go_on_over_lines():
+def test_values_continue_on_indented_lines():
     found = bindings(GIN)
     assert found["TRAIN_STEPS"] == "100"
     assert found["SENTENCES"] == "('one = 1', 'two')"

@@ -1,21 +1,20 @@
-"""The command: pages and pictures are written whole, bad input is one sentence."""
+"""The command writes self-contained pages, and bad input is one sentence."""
 
 import json
 import pathlib
 import re
-import struct
 import time
 
 import pytest
 
 from fakes import fake_runs
-from report import __main__ as door
+from report import __main__ as entry_point
 from report import page
 
 
 def test_a_page_is_one_file_with_its_data_in_it(tmp_path, capsys):
     folder, out = fake_runs.complete(tmp_path / "tiny"), tmp_path / "report.html"
-    assert door.main([str(folder), "-o", str(out)]) == 0
+    assert entry_point.main([str(folder), "-o", str(out)]) == 0
     text = out.read_text()
     assert not re.search(r"""(src|href)\s*=\s*["'](?!#|data:)""", text)
     assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
@@ -32,47 +31,35 @@ def test_texts_cannot_break_out_of_the_data():
 def test_a_sentence_with_markup_stays_data(tmp_path):
     events = [{"event": "infill", "step": 1, "sentences": {"</script><b>": "{{script}} </script>"}}]
     folder = fake_runs.run(tmp_path / "r", {}, events)
-    door.main([str(folder), "-o", str(tmp_path / "r.html")])
+    entry_point.main([str(folder), "-o", str(tmp_path / "r.html")])
     text = (tmp_path / "r.html").read_text()
     assert "</script><b>" not in text
     assert text.count("{{script}} \\u003c/script>") == 1
 
 
 def test_no_run_is_a_page(tmp_path):
-    assert door.main(["-o", str(tmp_path / "none.html")]) == 0
+    assert entry_point.main(["-o", str(tmp_path / "none.html")]) == 0
     assert '"runs":[]' in (tmp_path / "none.html").read_text()
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [(["nowhere"], "nowhere is no folder"), (["--watch", "0"], "--watch is 0; give it a positive")],
+    [
+        (["nowhere"], "nowhere is not a folder"),
+        (["--watch", "0"], "--watch is 0; give it"),
+    ],
 )
 def test_bad_input_is_one_sentence(arguments, says, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert door.main(arguments) == 2
+    assert entry_point.main(arguments) == 2
     said = capsys.readouterr().err
     assert said.startswith("Error: ")
     assert says in said
     assert len(said.splitlines()) == 1
 
 
-def test_a_picture_of_the_loss(tmp_path):
-    folder, out = fake_runs.complete(tmp_path / "tiny"), tmp_path / "new/loss.png"
-    assert door.main([str(folder), "--png", str(out)]) == 0
-    header = out.read_bytes()[:24]
-    assert header[:8] == b"\x89PNG\r\n\x1a\n"
-    assert struct.unpack(">II", header[16:]) == (840, 420)
-    assert not list(tmp_path.glob("*.html"))
-
-
-def test_no_picture_without_a_loss(tmp_path, capsys):
-    (tmp_path / "empty").mkdir()
-    assert door.main([str(tmp_path / "empty"), "--png", str(tmp_path / "x.png")]) == 2
-    assert "There is no loss to draw in" in capsys.readouterr().err
-
-
-def test_watching_writes_anew_until_it_is_stopped(tmp_path, monkeypatch):
-    """It begins before the run does; the page that stays behind follows nothing."""
+def test_watching_rewrites_the_page_until_it_is_stopped(tmp_path, monkeypatch):
+    """It may start before the run does. The last page does not reload itself."""
     out, seen = tmp_path / "r.html", []
 
     def sleep(seconds):
@@ -84,7 +71,7 @@ def test_watching_writes_anew_until_it_is_stopped(tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(time, "sleep", sleep)
-    assert door.main([str(tmp_path / "tiny"), "-o", str(out), "--watch", "5"]) == 0
+    assert entry_point.main([str(tmp_path / "tiny"), "-o", str(out), "--watch", "5"]) == 0
     assert '"charts":[]' in seen[0]
     assert '"reload":5.0' in seen[1]
     assert '"title":"Loss' in seen[1]
@@ -101,7 +88,7 @@ def test_a_million_points_take_five_seconds_and_ten_megabytes(tags, tmp_path, ca
     )
     fake_runs.event_file(tmp_path / "long/train/events.out.tfevents.1.host", rows)
     started = time.process_time()
-    assert door.main([str(tmp_path / "long"), "-o", str(tmp_path / "long.html")]) == 0
+    assert entry_point.main([str(tmp_path / "long"), "-o", str(tmp_path / "long.html")]) == 0
     seconds, size = time.process_time() - started, (tmp_path / "long.html").stat().st_size
     with capsys.disabled():
         print(f"\n{tags} metrics: {seconds:.2f} s, {size / 1e6:.2f} MB")

@@ -22,12 +22,12 @@ def test_both_kinds_of_files_are_read():
 
 
 @pytest.mark.parametrize("bad", ["", "[]", '{"prediction": "a"}', '{"inputs": 3}', "nothing"])
-def test_a_line_that_is_no_prediction_is_named(bad):
-    with pytest.raises(ValueError, match="line 2 is no prediction"):
+def test_a_line_that_is_not_a_prediction_is_named(bad):
+    with pytest.raises(ValueError, match="line 2 is not a prediction"):
         list(misclassified.read([line("a", "b", "c"), bad]))
 
 
-def test_only_what_is_wrong_is_shown_and_nothing_of_it_is_code():
+def test_only_wrong_examples_are_shown_and_escaped():
     evil = '<script>alert("1")</script>'
     examples = [Example("right one", "low", "low"), Example(evil, "<b>", "low")]
     text = page(examples, evil)
@@ -35,10 +35,10 @@ def test_only_what_is_wrong_is_shown_and_nothing_of_it_is_code():
     assert "<script>" not in text
     assert "&lt;script&gt;alert(&quot;1&quot;)" in text
     assert "1 of 2 are right (50.00%)" in text
-    assert "http" not in text  # it asks no network
+    assert "http" not in text  # it needs no network
 
 
-def test_the_most_frequent_confusion_stands_first_and_is_cut_openly():
+def test_the_most_frequent_confusion_is_first_and_says_how_many_are_shown():
     wrong = [Example(f"often {i}", "a", "b") for i in range(9)] + [Example("once", "b", "a")]
     text = page(wrong, "t", most=5)
     assert text.index("a taken for b: 9, 5 of them shown") < text.index("b taken for a: 1")
@@ -46,14 +46,14 @@ def test_the_most_frequent_confusion_stands_first_and_is_cut_openly():
     assert "often 5" not in text
 
 
-def test_an_empty_prediction_is_told_from_a_class_called_nothing():
+def test_an_empty_prediction_is_not_a_class_called_nothing():
     text = page([Example("x", "a", ""), Example("y", "a", "nothing")], "t")
     assert "a taken for (nothing): 1" in text
     assert "a taken for nothing: 1" in text
     assert "<th>(nothing)</th><th>nothing</th>" in text
 
 
-def test_the_door_writes_the_page_or_says_what_is_wrong(tmp_path, capsys):
+def test_the_command_writes_the_page_or_one_error(tmp_path, capsys):
     path, out = tmp_path / "p.jsonl", tmp_path / "w.html"
     path.write_text(line("x", "a", "b") + "\n")
     assert misclassified.main([str(path), "-o", str(out)]) == 0

@@ -1,4 +1,4 @@
-"""The page in a real browser: what is read, what keys and pointer do, how it fits."""
+"""The page in a real browser: its text, keys, pointer and layout."""
 
 import re
 
@@ -6,10 +6,9 @@ import pytest
 
 from fakes import fake_runs
 from fakes.browser import CHROMIUM, Browser
-from report import __main__ as door
+from report import __main__ as entry_point
 from report import page
-from report.folder import Folder
-from report.run import load
+from report.run_data import Folder, load
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on PATH")
 
@@ -33,14 +32,14 @@ def pages(tmp_path_factory):
     made = {}
     for name, runs in {"none": [], "one": [tiny], "two": [tiny, other], "broken": [broken]}.items():
         path = folder / f"{name}.html"
-        door.main([*map(str, runs), "-o", str(path)])
+        entry_point.main([*map(str, runs), "-o", str(path)])
         made[name] = path.as_uri()
     return made
 
 
 @pytest.fixture
 def opened(browser, pages):
-    """Opens a page; whatever happens, nothing is complained of and no network is asked."""
+    """Opens a page; whatever happens, there are no console errors and no network requests."""
 
     def open_page(name, **settings):
         browser.run("try { sessionStorage.clear() } catch {}")
@@ -62,14 +61,14 @@ def legend(browser, chart=0):
 
 
 def test_no_run(opened):
-    assert "There is no run yet" in text(opened("none"))
+    assert "No run was given" in text(opened("none"))
 
 
-def test_all_sections_of_a_run_are_there(opened):
+def test_a_run_has_all_sections(opened):
     browser = opened("one")
     said = text(browser)
     for part in (
-        *("Loss, nats a token", "Accuracy", "Learning rate", "Tokens a second", "MFU"),
+        *("Loss, nats a token", "Accuracy", "Learning rate", "Tokens per second", "MFU"),
         *("Waiting for data", "Timeline", "Sentences filled in", "Metrics of tasks", "Data seen"),
         *("Configuration", "1,000 of 1,000 (100 %)", "4 × TPU v4", "1 restart", "2 more metrics"),
         "1 restart, 1 stall, 45 s in all",
@@ -109,7 +108,7 @@ def test_keys_move_along_a_curve_and_are_spoken(opened):
     assert legend(browser, 1) == "training 5.00 % validation, my_task –"
 
 
-def test_the_whole_page_is_reached_by_tab(opened):
+def test_the_entire_page_is_reached_by_tab(opened):
     browser = opened("one")
     reached = set()
     for _ in range(60):
@@ -145,7 +144,7 @@ def test_curves_over_hours_smoothed_and_logarithmic(opened):
     before = browser.run("document.querySelector('.charts path').getAttribute('d')")
     assert browser.run(paths) == 3
     choose(browser, "smooth", "0.9")
-    assert browser.run(paths) == 6  # each beside what it was
+    assert browser.run(paths) == 6  # each beside its raw curve
     choose(browser, "smooth", "0")
     choose(browser, "log", True)
     assert browser.run("document.querySelector('.charts path').getAttribute('d')") != before
@@ -156,17 +155,17 @@ def test_curves_over_hours_smoothed_and_logarithmic(opened):
     assert text(browser, ".charts figcaption").endswith("at 0.2778 hours")
 
 
-def test_runs_are_laid_over_each_other_and_can_be_hidden(opened):
+def test_runs_are_drawn_over_each_other_and_can_be_hidden(opened):
     browser = opened("two")
     assert "tiny, training 2.727" in legend(browser)
     assert "other, training 2.818" in legend(browser)
     browser.run("document.querySelectorAll('#runs input')[1].click()")
     assert "other" not in legend(browser)
-    # The old document stands for a moment after the order to load it again: it is ready no more.
+    # The old document remains for a moment after the reload starts: it must not count as ready.
     browser.run("delete document.documentElement.dataset.ready; location.reload()")
     browser.wait("document.documentElement?.dataset.ready === 'true'")
     browser.wait("document.querySelector('.charts .legend')?.innerText")
-    assert "other" not in legend(browser)  # it is remembered
+    assert "other" not in legend(browser)  # the choice is kept
     assert "tiny, training 2.727" in legend(browser)
 
 
@@ -175,7 +174,7 @@ def luminance(browser):
     return sum(map(int, re.findall(r"\d+", color)[:3])) / 3
 
 
-def test_it_is_light_or_dark_as_the_system_or_as_chosen(opened):
+def test_the_theme_is_the_system_s_or_the_chosen_one(opened):
     browser = opened("one", dark=True)
     assert luminance(browser) < 60
     choose(browser, "look", "light")
@@ -196,7 +195,7 @@ def test_it_fits_a_phone(opened, width, name):
 
 def test_a_broken_file_is_named(opened):
     browser = opened("broken")
-    assert "50 of" in text(browser, "#what-could-not-be-read")
+    assert "50 of" in text(browser, "#could-not-be-read")
     assert legend(browser) == "training 5"
 
 

@@ -1,9 +1,9 @@
-"""Restarts do not count twice, counts go on, and thinning loses no spike."""
+"""Repeated steps count once, counts continue over restarts, and thinning loses no spike."""
 
 import numpy as np
 import pytest
 
-from report.series import Series, accumulated, joined, newest, thin
+from report.series import Series, accumulate, join, thin, without_repeated
 from t5x.monitoring.event_files import Points
 
 
@@ -15,9 +15,9 @@ def pairs(found):
     return list(zip(found.steps.tolist(), found.values.tolist(), strict=True))
 
 
-def test_a_restart_replaces_what_it_makes_again():
-    #              killed after step 5, gone on from step 2
-    found = newest(series((1, 1), (2, 2), (3, 3), (5, 5), (3, 30), (4, 40)))
+def test_a_restart_replaces_the_steps_it_repeats():
+    #              killed after step 5, resumed from step 2
+    found = without_repeated(series((1, 1), (2, 2), (3, 3), (5, 5), (3, 30), (4, 40)))
     assert pairs(found) == [(1, 1), (2, 2), (3, 30), (4, 40)]
 
 
@@ -25,18 +25,18 @@ def test_a_restart_replaces_what_it_makes_again():
 def test_steps_always_ascend_and_the_last_one_stays(seed):
     random = np.random.default_rng(seed)
     rows = [(int(step), i) for i, step in enumerate(random.integers(0, 50, 200))]
-    found = newest(series(*rows))
+    found = without_repeated(series(*rows))
     assert np.all(np.diff(found.steps) > 0)
     assert pairs(found)[-1] == rows[-1]
 
 
 def test_files_are_joined_in_the_order_of_time():
     late, early = Points([2, 3], [20.0, 30.0], [5.0, 6.0]), Points([1, 2], [1.0, 2.0], [1.0, 2.0])
-    assert pairs(joined([late, early])) == [(1, 1), (2, 20), (3, 30)]
+    assert pairs(join([late, early])) == [(1, 1), (2, 20), (3, 30)]
 
 
 def test_an_empty_series_stays_one():
-    assert len(newest(series())) == 0
+    assert len(without_repeated(series())) == 0
 
 
 def test_a_short_series_is_not_thinned():
@@ -56,6 +56,6 @@ def test_thinned_ends_and_extremes_stay(most):
     assert np.all(np.diff(found.steps) > 0)
 
 
-def test_counts_that_begin_anew_are_counted_on():
-    found = accumulated(series((1, 5), (2, 10), (3, 4), (4, 8), (5, 1)))
+def test_counts_that_restart_at_zero_are_accumulated():
+    found = accumulate(series((1, 5), (2, 10), (3, 4), (4, 8), (5, 1)))
     assert found.values.tolist() == [5, 10, 14, 18, 19]

@@ -1,0 +1,154 @@
+"""The files of a MODEL_DIR, on disk or in a bucket, read as the data of one run.
+
+run = load(Folder("gs://bucket/run"))
+run.series["train"]["loss"]         # Series
+run.history.configs
+"""
+
+import dataclasses
+import json
+import re
+
+import fsspec
+
+from report.history import History
+from report.series import Series, join
+from t5x.monitoring.event_files import Events, Points, read_events
+
+_EVENTS, _LINES, _HISTORY = "events.out.tfevents.", "metrics.jsonl", "events.jsonl"
+# seqio's files of a task's metrics.
+_TASK_METRICS = re.compile(r"(?:^|.*/)([\w.-]+)-metrics\.jsonl$")
+
+
+@dataclasses.dataclass(frozen=True)
+class FileInfo:
+    """A file's path below its folder, its bytes, and a stamp that changes when it is rewritten."""
+
+    path: str
+    size: int
+    stamp: str
+
+
+class Folder:
+    """A folder without its checkpoints, at any path that fsspec reads.
+
+    folder.files("events.out.tfevents.")  # [FileInfo("train/events.out.tfevents.1…", 812, "176…")]
+    folder.read("events.jsonl")           # bytes, None if it does not exist
+    """
+
+    def __init__(self, path: str):
+        self.path = path.rstrip("/") or "/"
+        self._system, self._root = fsspec.core.url_to_fs(self.path)
+        self._system.invalidate_cache()
+        self.name = self._root.rstrip("/").rpartition("/")[2]
+
+    def exists(self) -> bool:
+        """Return whether the folder exists."""
+        return self._system.isdir(self._root)
+
+    def files(self, prefix: str) -> list[FileInfo]:
+        """Return all files whose name has a prefix, at most four folders down, sorted by path."""
+        found = []
+        for folder, folders, files in self._system.walk(self._root, maxdepth=5, detail=True):
+            for name in [n for n in folders if n.startswith("checkpoint_")]:
+                del folders[name]
+            below = folder[len(self._root) :].strip("/")
+            for name, info in files.items():
+                if name.startswith(prefix):
+                    stamp = str(info.get("mtime") or info.get("updated") or info.get("etag"))
+                    path = f"{below}/{name}" if below else name
+                    found.append(FileInfo(path, int(info.get("size") or 0), stamp))
+        return sorted(found, key=lambda file: file.path)
+
+    def read(self, path: str) -> bytes | None:
+        """Return the content of a file below the folder."""
+        try:
+            return self._system.cat_file(f"{self._root}/{path}")
+        except (FileNotFoundError, IsADirectoryError):
+            return None
+
+    def read_text(self, path: str) -> str:
+        """Return the text of a file below the folder, '' if it does not exist."""
+        return (self.read(path) or b"").decode("utf-8", "replace")
+
+
+@dataclasses.dataclass
+class RunData:
+    """All data of a run.
+
+    Attributes:
+      name: of its folder.
+      path: of its folder.
+      series: by folder below MODEL_DIR ('train', 'training_eval/<task>'), then by metric.
+      history: its events.
+      config: the last `config.gin`, empty if there is none.
+      notes: what could not be read, in sentences.
+    """
+
+    name: str
+    path: str
+    series: dict[str, dict[str, Series]]
+    history: History
+    config: str
+    notes: list[str]
+
+    @property
+    def last_step(self) -> int:
+        """The greatest known step of training."""
+        steps = [s.steps[-1] for s in self.series.get("train", {}).values() if len(s)]
+        return int(max(steps, default=0))
+
+
+# Events of files that have not changed since they were read, by folder and file.
+Cache = dict[tuple[str, FileInfo], Events]
+
+
+def load(folder: Folder, cache: Cache | None = None) -> RunData:
+    """Read all readable data of a run; a cache spares reading unchanged files again."""
+    cache = {} if cache is None else cache
+    notes: list[str] = []
+    points: dict[str, dict[str, list[Points]]] = {}
+    for file in folder.files(_EVENTS):
+        key = (folder.path, file)
+        if key not in cache:
+            cache[key] = read_events(folder.read(file.path) or b"")
+        events = cache[key]
+        tags = points.setdefault(file.path.rpartition("/")[0] or "train", {})
+        for tag, found in events.scalars.items():
+            tags.setdefault(tag, []).append(found)
+        # A few bytes at the end are a record that is being written.
+        if events.damaged and not events.damaged < 16 < file.size:
+            notes.append(f"{file.path}: {events.damaged:,} of {file.size:,} bytes are damaged.")
+    for name, logged in _json_lines(folder, notes).items():
+        for tag, found in logged.items():  # an event file of the same metric says the same
+            points.setdefault(name, {}).setdefault(tag, [found])
+    series = {n: {tag: join(parts) for tag, parts in tags.items()} for n, tags in points.items()}
+    last = max((s.times[-1] for tags in series.values() for s in tags.values()), default=0.0)
+    history = History(folder.read_text(_HISTORY), float(last))
+    return RunData(folder.name, folder.path, series, history, folder.read_text("config.gin"), notes)
+
+
+def _json_lines(folder: Folder, notes: list[str]) -> dict[str, dict[str, Points]]:
+    """Return the metrics in `metrics.jsonl` and in seqio's files of task metrics."""
+    found: dict[str, dict[str, Points]] = {}
+    sources: list[tuple[str, str | None]] = [(_LINES, None)]
+    for file in folder.files(""):
+        if match := _TASK_METRICS.match(file.path):
+            sources.append((file.path, f"inference_eval/{match[1]}"))
+    for path, name in sources:
+        damaged = 0
+        for line in (folder.read(path) or b"").splitlines():
+            try:
+                values = json.loads(line)
+                step, time = int(values.pop("step")), float(values.pop("time", 0.0))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                damaged += 1
+                continue
+            tags = found.setdefault(name or str(values.pop("folder", "train")), {})
+            for tag, value in values.items():
+                if isinstance(value, int | float) or value is None:
+                    number = float("nan") if value is None else float(value)
+                    tags.setdefault(tag, Points()).append(step, number, time)
+        if damaged:
+            notes.append(f"{path}: {damaged} lines are damaged.")
+    return found

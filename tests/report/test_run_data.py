@@ -1,0 +1,60 @@
+"""A run is read from its folder, whatever is damaged or missing in it."""
+
+import json
+
+import fsspec
+import numpy as np
+
+from fakes import fake_runs
+from report.content import content
+from report.run_data import Folder, load
+from t5x.monitoring.event_files import read_events
+
+
+def test_json_lines_are_read_without_event_files(tmp_path):
+    line = lambda **more: json.dumps({"time": fake_runs.BEGIN, "folder": "train", **more})
+    text = "\n".join([line(step=1, loss=5.0, z_loss=None), "trunca", line(step=2, loss=4.0)])
+    (tmp_path / "metrics.jsonl").write_text(text)
+    tasks = tmp_path / "inference_eval/qa-metrics.jsonl"
+    tasks.parent.mkdir()
+    tasks.write_text('{"step": 5, "f1": 0.5}\n')
+    run = load(Folder(str(tmp_path)))
+    assert run.series["train"]["loss"].values.tolist() == [5.0, 4.0]
+    assert np.isnan(run.series["train"]["z_loss"].values[0])
+    assert run.notes == ["metrics.jsonl: 1 lines are damaged."]
+    assert run.series["inference_eval/qa"]["f1"].values.tolist() == [0.5]
+
+
+def test_a_damaged_file_is_named_and_the_rest_is_read(tmp_path):
+    folder = fake_runs.complete(tmp_path / "tiny")
+    path = folder / "train/events.out.tfevents.2.host"
+    fake_runs.event_file(path, [("accuracy", 1100, 0.9, fake_runs.BEGIN + 1100)], more=b"\0" * 99)
+    run = load(Folder(str(folder)))
+    assert run.notes == [f"train/{path.name}: 99 of {path.stat().st_size} bytes are damaged."]
+    assert run.series["train"]["accuracy"].steps[-1] == 1100
+
+
+def test_checkpoints_are_skipped_and_unchanged_files_are_read_once(tmp_path, monkeypatch):
+    folder = fake_runs.complete(tmp_path / "tiny")
+    fake_runs.event_file(folder / "checkpoint_5/events.out.tfevents.9", [("loss", 1, 1.0)])
+    cache, reads = {}, []
+    counting = lambda data: reads.append(len(data)) or read_events(data)
+    monkeypatch.setattr("report.run_data.read_events", counting)
+    for _ in range(3):
+        load(Folder(str(folder)), cache)
+    assert len(reads) == 3  # training, validation, the task
+    fake_runs.event_file(folder / "train/events.out.tfevents.2.host", [("loss", 1, 1.0)])
+    load(Folder(str(folder)), cache)
+    assert len(reads) == 4
+
+
+def test_a_bucket_is_read_like_a_folder(tmp_path):
+    """Through fsspec, as gs:// is; this one is in memory."""
+    local = fake_runs.complete(tmp_path / "tiny")
+    fsspec.filesystem("memory").put(str(local), "/bucket/tiny", recursive=True)
+    far, near = load(Folder("memory://bucket/tiny")), load(Folder(str(local)))
+    assert Folder("memory://bucket/tiny").exists()
+    assert not Folder("memory://bucket/other").exists()
+    pages = [content([run], fake_runs.BEGIN) for run in (far, near)]
+    assert pages[0]["charts"] == pages[1]["charts"]
+    assert pages[0]["runs"][0] | {"path": ""} == pages[1]["runs"][0] | {"path": ""}
