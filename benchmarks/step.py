@@ -25,10 +25,10 @@ sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
 
 from benchmarks import timing  # noqa: E402
+from benchmarks.synthetic_step import SyntheticRequest  # noqa: E402
 from convert.run.gin_reader import Bindings  # noqa: E402
 from preflight.aot import tpu_slices  # noqa: E402
 from preflight.aot.compiler import CompileError, compile_step  # noqa: E402
-from preflight.aot.synthetic_step import Request  # noqa: E402
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,9 +84,9 @@ def network_fields(recipe: str, settings: list[str]) -> dict:
     return fields
 
 
-def request_of(args: argparse.Namespace, fields: dict) -> Request:
+def request_of(args: argparse.Namespace, fields: dict) -> SyntheticRequest:
     """What the compiler or the timer is asked for."""
-    return Request(
+    return SyntheticRequest(
         slice=args.compile_for or "",
         network=fields,
         batch=args.batch,
@@ -99,7 +99,7 @@ def request_of(args: argparse.Namespace, fields: dict) -> Request:
     )
 
 
-def report(name: str, request: Request, upstream: Upstream | None, args) -> None:
+def report(name: str, request: SyntheticRequest, upstream: Upstream | None, args) -> None:
     """Compiles and prints one line, beside upstream's where there is one."""
     tpu = tpu_slices.find(request.slice)
     try:

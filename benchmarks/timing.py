@@ -6,11 +6,11 @@ import statistics
 import time
 from collections.abc import Callable
 
-from preflight.aot.synthetic_step import Request, batch_shapes, train_step
+from benchmarks.synthetic_step import SyntheticRequest, batch_shapes, train_step
 from t5x.monitoring.flops import peak_flops, step_flops
 
 
-def synthetic_batch(request: Request) -> dict:
+def synthetic_batch(request: SyntheticRequest) -> dict:
     """Random ids int32, two segments a row, nothing padded."""
     import numpy as np
 
@@ -56,7 +56,7 @@ class Timed:
         return statistics.median(self.seconds[2:])
 
 
-def our_step(request: Request) -> Timed:
+def our_step(request: SyntheticRequest) -> Timed:
     """The trainer's step, compiled."""
     import jax
 
@@ -79,7 +79,7 @@ def our_step(request: Request) -> Timed:
     return Timed(advance, compile_seconds, temp)
 
 
-def plain_step(request: Request) -> Timed:
+def plain_step(request: SyntheticRequest) -> Timed:
     """The same as one writes it first."""
     from benchmarks.plain import plainly
 
@@ -88,11 +88,14 @@ def plain_step(request: Request) -> Timed:
 
 
 def report(
-    name: str, request: Request, steps: int, others: dict[str, Callable[[Request], Timed]]
+    name: str,
+    request: SyntheticRequest,
+    steps: int,
+    others: dict[str, Callable[[SyntheticRequest], Timed]],
 ) -> None:
     """Compiles, runs `steps` steps after two to warm up, prints one line.
 
-    Others, by name, are run by turns with it, and a ratio printed for each.
+    Others, by name, alternate with it, and a ratio printed for each.
     """
     import jax
 

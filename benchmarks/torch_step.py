@@ -2,15 +2,15 @@
 
 import os
 
+from benchmarks.synthetic_step import SyntheticRequest
 from benchmarks.timing import Timed, synthetic_batch
 from convert.model_config import Sizes, hugging_face_config, model_type
-from preflight.aot.synthetic_step import Request
 
 # Both libraries hold the same device: JAX takes what it needs, not three quarters at once.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
-def torch_step(request: Request) -> Timed:
+def torch_step(request: SyntheticRequest) -> Timed:
     """Forward, backward and Adafactor by `torch.compile`, on the GPU if PyTorch has one.
 
     Parameters are float32, products in the recipe's dtype, the loss has the same terms. Each row is

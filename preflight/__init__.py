@@ -1,4 +1,4 @@
-"""What can be known of a run before a TPU is paid for: its faults, its memory, its price.
+"""Checks of a run before a TPU is rented: its faults, memory and price.
 
 python -m preflight --gin_file gin/ro_t5x_base.gin --slice v4-8
 """

@@ -1,9 +1,10 @@
-"""What lies elsewhere: may it be asked for, does it answer, and not for ever.
+"""Access to files and services that may be remote: allowed, reachable, and with a timeout.
 
-require("gs://bucket/run", offline=False)       # NotChecked where the bucket cannot be reached
-texts = within(60, lambda: source.peek("train", 100), "the corpus")
+require_reachable("gs://bucket/run", offline=False)       # or NotChecked
+texts = with_timeout(60, lambda: source.peek("train", 100), "the corpus")
 """
 
+import concurrent.futures
 import contextlib
 import socket
 import threading
@@ -20,16 +21,16 @@ _CONNECT_S = 5.0
 
 
 def is_remote(path: str) -> bool:
-    """True for what is no path of this machine."""
+    """Return whether `path` is not a path of this machine."""
     return "://" in path
 
 
-def require(path: str, offline: bool) -> None:
-    """Raises NotChecked if `path` lies elsewhere and cannot, or must not, be asked for."""
+def require_reachable(path: str, offline: bool) -> None:
+    """Raise NotChecked if `path` is remote and cannot, or with `offline` must not, be accessed."""
     if not is_remote(path):
         return
     if offline:
-        raise NotChecked(f"{path} lies elsewhere, and --offline is set")
+        raise NotChecked(f"{path} is remote, and --offline is set")
     address = urlparse(path)
     host = _HOSTS.get(address.scheme, address.hostname or "")
     try:
@@ -39,15 +40,14 @@ def require(path: str, offline: bool) -> None:
 
 
 def require_file(path: str, offline: bool, how: str) -> None:
-    """`require`, and a file of this machine must be there.
-
-    With `offline` this machine need not be the one that trains, so what is missing here may be
-    there.
+    """Check that a file can be reached, and exists if it is local.
 
     Raises:
-      ValueError: there is no such file; `how` to get one.
+      NotChecked: it cannot be reached; or it is missing here and `offline` is set, since the
+        machine that trains may have it.
+      ValueError: the file does not exist. `how` says how to get it.
     """
-    require(path, offline)
+    require_reachable(path, offline)
     if not is_remote(path) and not Path(path).is_file():
         if offline:
             raise NotChecked(f"there is no file {path} here; {how} before training")
@@ -55,8 +55,8 @@ def require_file(path: str, offline: bool, how: str) -> None:
 
 
 @contextlib.contextmanager
-def answers() -> Iterator[None]:
-    """A network that does not answer is no fault of the run: NotChecked instead of ValueError."""
+def network_errors_are_not_checked() -> Iterator[None]:
+    """Turn a ValueError about an unreachable network into NotChecked: the run is not at fault."""
     try:
         yield
     except ValueError as error:
@@ -65,22 +65,19 @@ def answers() -> Iterator[None]:
         raise
 
 
-def within(seconds: float, function: Callable[[], T], what: str) -> T:
-    """`function()`, or NotChecked when it has not answered after `seconds`."""
-    answer: list = []
+def with_timeout(seconds: float, function: Callable[[], T], what: str) -> T:
+    """Return `function()`, or raise NotChecked if it takes longer than `seconds`."""
+    answer: concurrent.futures.Future[T] = concurrent.futures.Future()
 
-    def call():
+    def call() -> None:
         try:
-            answer.append((function(), None))
+            answer.set_result(function())
         except BaseException as error:
-            answer.append((None, error))
+            answer.set_exception(error)
 
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if not answer:
+    # A daemon thread: an executor's threads would keep the process alive until they answer.
+    threading.Thread(target=call, daemon=True).start()
+    concurrent.futures.wait([answer], seconds)
+    if not answer.done():
         raise NotChecked(f"{what} has not answered within {seconds:.0f} s")
-    value, error = answer[0]
-    if error is not None:
-        raise error
-    return value
+    return answer.result()

@@ -1,12 +1,11 @@
-"""Compiles the very train step of a model for a slice that is not there, and reads its price.
+"""Compiles a train step ahead of time for a TPU slice that need not exist, and measures it.
 
-  figures = compile_step(RunRequest("v4-8", Recipe(("gin/ro_t5x_base.gin",))))     # a recipe's own
-  figures = compile_step(Request("v4-8", network={"vocab_size": 64000, …}, batch=128))    # or any
+  figures = compile_step(RecipeRequest("v4-8", recipe=Recipe(("gin/ro_t5x_base.gin",))))
   figures.cycles, figures.temp_gib, figures.compile_seconds
 
-libtpu may end a process that it is not pleased with, so each program is compiled in one of its own,
-on the CPU: `python -m preflight.aot.compiler` reads a request as JSON from its input and writes the
-figures to its output. A minute or two of two cores for a large model.
+libtpu may abort the process, so each program is compiled in a subprocess on the CPU. The subprocess
+runs the request's module, like `preflight.aot.recipe_step`, which reads the request as JSON and
+prints the figures. This takes a minute or two of two cores for a large model.
 """
 
 import dataclasses
@@ -19,14 +18,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from preflight.aot import synthetic_step, tpu_slices
+import jax
+
+from preflight.aot import tpu_slices
+from preflight.aot.cost_model import Figures
 from preflight.aot.hlo import Program
-from preflight.aot.recipe import Recipe
-from preflight.aot.synthetic_step import Request
+from preflight.aot.tpu_slices import GIB
+from t5x.array_types import PyTree
+from t5x.monitoring.flops import step_flops
+from t5x.train_state import StateSpecs
+from t5x.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 _OUT_OF_MEMORY = (
@@ -37,160 +42,87 @@ _SIZES = {"": 2**-30, "K": 2**-20, "M": 2**-10, "G": 1.0, "T": 2**10}
 
 
 @dataclasses.dataclass(frozen=True)
-class RunRequest:
-    """The train step of a recipe to compile.
-
-    Args:
-      slice: see `slices.find`.
-      recipe: gin files and bindings.
-      dump: file for the optimized program, none by default.
-      decodes: of what decodes at an evaluation, in place of the train step.
-    """
+class Request:
+    """A program to compile for a slice, see `tpu_slices.find`; MODULE is run to compile it."""
 
     slice: str
-    recipe: Recipe
-    dump: str | None = None
-    decodes: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Figures:
-    """The price of one step on one device of the slice.
-
-    Args:
-      cycles: the compiler's estimate, loops counted as often as they run.
-      argument_gib: parameters, optimizer state and batch.
-      parameter_gib: parameters alone.
-      optimizer_gib: optimizer state alone.
-      peak_gib: all arrays at the moment when they are most, arguments counted.
-      temp_gib: room set aside for temporary arrays, which may lie apart and never be full at once.
-      code_gib: the program.
-      flops: what the model's arithmetic needs, see `t5x.monitoring.flops`, of all devices.
-      rows: sequences a step, of all devices.
-      tokens: of inputs and targets a step, of all devices.
-      compile_seconds: of XLA; tracing is `trace_seconds`.
-      trace_seconds: Python and lowering.
-      collectives: bytes of results by kind.
-      kernels: FLOP and bytes of kernels on one device, see `hlo.Program.kernels`.
-      costliest: instructions by cycles, see `hlo.Program.costliest`.
-      cached: files of the compilation cache that were written.
-    """
-
-    cycles: int
-    argument_gib: float
-    parameter_gib: float
-    optimizer_gib: float
-    peak_gib: float
-    temp_gib: float
-    code_gib: float
-    flops: float
-    rows: int
-    tokens: int
-    compile_seconds: float
-    trace_seconds: float
-    collectives: Mapping[str, float]
-    costliest: list[tuple[int, int, str, str]]
-    cached: tuple[str, ...] = ()
-    kernels: Mapping[str, float] = dataclasses.field(default_factory=dict)
-
-    def kernel_seconds(self, chip: tpu_slices.Chip) -> float:
-        """What kernels take at least, at the chip's peak or bandwidth: the cycles lack them."""
-        return max(
-            self.kernels.get("flops", 0.0) / chip.peak_flops * chip.devices,
-            self.kernels.get("bytes", 0.0) / chip.bandwidth * chip.devices,
-        )
-
-    def seconds(self, chip: tpu_slices.Chip) -> float:
-        """A step, as the compiler estimates it, and its kernels at their best."""
-        return self.cycles / chip.clock + self.kernel_seconds(chip)
-
-    @property
-    def used_gib(self) -> float:
-        """All that the step needs of a device's memory."""
-        return max(self.peak_gib, self.argument_gib) + self.code_gib
-
-    @property
-    def activation_gib(self) -> float:
-        """Arrays of the step itself, gradients among them, when they are most."""
-        return max(self.peak_gib - self.argument_gib, 0.0)
+    MODULE: ClassVar[str]
 
 
 class CompileError(RuntimeError):
-    """The compiler refused the step; the message is its own."""
+    """The compiler refused the program; the message is its own."""
 
 
 class OutOfMemory(CompileError):
-    """The step does not fit a device: GiB it uses, may use, and of these its arguments."""
+    """The step does not fit a device: GiB used, GiB available, and GiB of its arguments."""
 
     def __init__(self, message: str, used: float, limit: float, arguments: float):
         super().__init__(message)
         self.used, self.limit, self.arguments = used, limit, arguments
 
     @classmethod
-    def of(cls, message: str, arguments: float) -> "OutOfMemory | None":
-        """Read from the compiler's message, None where it tells of something else.
+    def parse(cls, message: str, arguments: float) -> "OutOfMemory | None":
+        """Return the error that the compiler's message describes, None if it is another one.
 
-        What it calls temporaries when it gives up early is everything, arguments counted.
+        Where the compiler gives up early, it counts arguments among the temporaries.
         """
         for pattern in _OUT_OF_MEMORY:
             if found := pattern.search(message):
-                used, limit = _gib(*found.group(1, 2)), _gib(*found.group(3, 4))
-                return cls(message.splitlines()[0], used, limit, arguments)
+                number, unit, limit, limit_unit = found.groups()
+                used = float(number) * _SIZES[unit]
+                available = float(limit) * _SIZES[limit_unit]
+                return cls(message.splitlines()[0], used, available, arguments)
         return None
 
 
-def _gib(number: str, unit: str) -> float:
-    return float(number) * _SIZES[unit]
+# --- in the process that asks
 
 
 def compile_step(
-    request: Request | RunRequest,
+    request: Request,
     cache: str | None = None,
     limit_s: float = 1800.0,
-    module: str = "preflight.aot.compiler",
+    module: str | None = None,
 ) -> Figures:
-    """Compiles in a process of its own.
+    """Compile a train step in a subprocess.
 
     Args:
-      request: what to compile.
-      cache: folder to which the compiled program is added as JAX's compilation cache has it.
-      limit_s: seconds it may take; a program that just fits can take the compiler very long.
-      module: what the process runs: it answers as this module does.
+      request: the step.
+      cache: folder of JAX's compilation cache to add the compiled program to.
+      limit_s: a timeout; a program that barely fits can take the compiler very long.
+      module: run in the subprocess, by default the request's own.
 
     Raises:
       ValueError: an unknown slice, before anything is started; a recipe that does not fit it.
-      OutOfMemory: it does not fit.
-      CompileError: the compiler's own words.
+      OutOfMemory: the step does not fit.
+      CompileError: the compiler's message.
     """
     tpu_slices.find(request.slice)
-    # Such a process can write the cache, not read it; so it gets an empty one.
+    # A process that compiles for a described slice can write the cache but not read it.
     with tempfile.TemporaryDirectory() as fresh:
         environment = {"JAX_COMPILATION_CACHE_DIR": fresh} if cache else {}
-        answer = _ask(request, environment, limit_s, module)
-        cached = _keep(fresh, cache) if cache else ()
+        answer = _ask(request, environment, limit_s, module or request.MODULE)
+        cached = _move_to_cache(fresh, cache) if cache else ()
     return Figures(**{**answer, "cached": cached})
 
 
-def compile_decoding(request: RunRequest, limit_s: float = 1800.0) -> Mapping[str, float]:
-    """Compiles what decodes a batch at an evaluation, likewise.
+def compile_decoding(request: Request, limit_s: float = 1800.0) -> Mapping[str, float]:
+    """Compile the decoding of a batch at an evaluation, for a request that asks for it.
 
     Returns:
-      `used_gib` of a device, `held_gib` of it the state of training, and `compile_seconds`.
+      `used_gib` of a device, `held_gib` of it by the training state, and `compile_seconds`.
 
     Raises:
       As `compile_step`.
     """
     tpu_slices.find(request.slice)
-    return _ask(dataclasses.replace(request, decodes=True), {}, limit_s)
+    return _ask(request, {}, limit_s, request.MODULE)
 
 
 def _ask(
-    request: Any,
-    environment: Mapping[str, str],
-    limit_s: float,
-    module: str = "preflight.aot.compiler",
+    request: Request, environment: Mapping[str, str], limit_s: float, module: str
 ) -> dict[str, Any]:
-    """What a process of its own, which runs `module`, answers to the request."""
+    """Return the answer of a subprocess that runs `module`, or raise its error."""
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     try:
         process = subprocess.run(
@@ -198,32 +130,26 @@ def _ask(
             input=json.dumps(dataclasses.asdict(request)),
             capture_output=True,
             text=True,
-            env=os.environ | tpu_slices.ENVIRONMENT | {"PYTHONPATH": paths} | environment,
+            env={**os.environ, **tpu_slices.ENVIRONMENT, "PYTHONPATH": paths, **environment},
             timeout=limit_s,
         )
     except subprocess.TimeoutExpired as error:
         raise CompileError(f"the compiler has not ended within {limit_s:,.0f} s") from error
-    return _answer(process)
-
-
-def _answer(process: subprocess.CompletedProcess) -> dict[str, Any]:
-    """The child's figures, or its error raised here."""
     lines = process.stdout.splitlines()
     if process.returncode or not lines:
-        last = (process.stderr.strip().splitlines() or ["nothing was said"])[-1]
+        last = (process.stderr.strip().splitlines() or ["no message"])[-1]
         raise CompileError(f"the compiler's process ended with status {process.returncode}: {last}")
     answer = json.loads(lines[-1])
     if "refused" in answer:
         raise ValueError(answer["refused"])
     if "error" in answer:
         message = answer["error"]
-        held = answer["arguments_gib"]
-        raise OutOfMemory.of(message, held) or CompileError(message.splitlines()[0])
+        out_of_memory = OutOfMemory.parse(message, answer["arguments_gib"])
+        raise out_of_memory or CompileError(message.splitlines()[0])
     return answer
 
 
-def _keep(fresh: str, cache: str) -> tuple[str, ...]:
-    """Moves what was written into the folder to keep it in."""
+def _move_to_cache(fresh: str, cache: str) -> tuple[str, ...]:
     os.makedirs(cache, exist_ok=True)
     names = sorted(n for n in os.listdir(fresh) if n.startswith("jit_train_step"))
     return tuple(
@@ -231,99 +157,84 @@ def _keep(fresh: str, cache: str) -> tuple[str, ...]:
     )
 
 
-def compile_here(request: Request | RunRequest) -> dict[str, Any]:
-    """Compiles in this process, which must have been started with `slices.ENVIRONMENT`.
+# --- in the subprocess, which has been started with `tpu_slices.ENVIRONMENT`
 
-    Returns:
-      The fields of `Figures`; or what the compiler says where it refuses, and GiB of arguments.
 
-    Raises:
-      ValueError: the recipe is bad, or does not fit the slice.
+def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Read a request from stdin and print `answer(request)`, or why it is refused, as JSON."""
+    try:
+        answered = answer(json.load(sys.stdin))
+    except ValueError as error:
+        answered = {"refused": str(error)}
+    print(json.dumps(answered))
+
+
+def measure_step(
+    trainer: Trainer, batch: Mapping[str, jax.ShapeDtypeStruct], dump: str | None
+) -> dict[str, Any]:
+    """Compile a train step and return the fields of `Figures`, or the compiler's error.
+
+    Args:
+      trainer: of the step.
+      batch: shapes of its batch.
+      dump: file for the optimized program.
     """
-    import jax
-
-    devices = tpu_slices.find(request.slice).devices()
     started = time.monotonic()
-    decodes, specs = False, None
-    if isinstance(request, RunRequest):
-        from preflight.aot import recipe, recipe_step
+    lowered = trainer.lower(batch)
+    trace_seconds = time.monotonic() - started
+    compiled, rest = _compile(lowered, trainer.specs)
+    if compiled is None:
+        return rest
+    text, memory = compiled.as_text(), compiled.memory_analysis()
+    if dump:
+        Path(dump).write_text(text)
+    program = Program(text)
+    rows, inputs = batch["encoder_input_tokens"].shape
+    targets = batch["decoder_target_tokens"].shape[1]
+    figures = Figures(
+        cycles=program.cycles(),
+        argument_gib=memory.argument_size_in_bytes / GIB,
+        parameter_gib=_gib_on_a_device(trainer.specs.state.params),
+        optimizer_gib=_gib_on_a_device(trainer.specs.state.param_states),
+        peak_gib=memory.peak_memory_in_bytes / GIB,
+        temp_gib=memory.temp_size_in_bytes / GIB,
+        code_gib=memory.generated_code_size_in_bytes / GIB,
+        flops=step_flops(trainer.model.module.config, rows, inputs, targets),
+        rows=rows,
+        tokens=rows * (inputs + targets),
+        compile_seconds=rest["compile_seconds"],
+        trace_seconds=trace_seconds,
+        collectives=program.collectives(),
+        kernels=program.kernels(),
+        costliest=program.costliest(40),
+    )
+    return dataclasses.asdict(figures)
 
-        run, decodes = recipe.load(request.recipe), request.decodes
-        if decodes:
-            lowered, specs = recipe_step.decoding(run, devices)
-        else:
-            trainer, batch = recipe_step.train_step(run, devices)
-    else:
-        trainer, batch = synthetic_step.train_step(request, devices)
-    if not decodes:
-        lowered, specs = trainer.lower(batch), trainer.specs
-    held = bytes_held(specs.state) / tpu_slices.GIB
-    traced = time.monotonic()
+
+def measure_decoding(lowered: jax.stages.Lowered, specs: StateSpecs) -> dict[str, Any]:
+    """Compile a decoding program beside a training state; return its figures, or the error."""
+    compiled, rest = _compile(lowered, specs)
+    if compiled is None:
+        return rest
+    memory, held = compiled.memory_analysis(), _gib_on_a_device(specs.state)
+    arrays = max(memory.peak_memory_in_bytes, memory.argument_size_in_bytes)
+    used = (arrays + memory.generated_code_size_in_bytes) / GIB
+    return {"used_gib": held + used, "held_gib": held, **rest}
+
+
+def _compile(lowered: jax.stages.Lowered, specs: StateSpecs) -> tuple[Any, dict[str, Any]]:
+    """Return the compiled program and its compile time, or None and the compiler's error."""
+    started = time.monotonic()
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        return {"error": str(error), "arguments_gib": held}
-    seconds = {"compile_seconds": time.monotonic() - traced, "trace_seconds": traced - started}
-    if decodes:
-        return {"used_gib": held + used_gib(compiled), "held_gib": held, **seconds}
-    if request.dump:
-        Path(request.dump).write_text(compiled.as_text())
-    return dataclasses.asdict(Figures(**figures(compiled, trainer, batch), **seconds))
+        return None, {"error": str(error), "arguments_gib": _gib_on_a_device(specs.state)}
+    return compiled, {"compile_seconds": time.monotonic() - started}
 
 
-def figures(compiled: Any, trainer: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """All fields of `Figures` but the seconds."""
-    from t5x.monitoring.flops import step_flops
-
-    program, memory = Program(compiled.as_text()), compiled.memory_analysis()
-    rows, inputs = batch["encoder_input_tokens"].shape
-    targets = batch["decoder_target_tokens"].shape[1]
-    return {
-        "cycles": program.cycles(),
-        "argument_gib": memory.argument_size_in_bytes / tpu_slices.GIB,
-        "parameter_gib": bytes_held(trainer.specs.state.params) / tpu_slices.GIB,
-        "optimizer_gib": bytes_held(trainer.specs.state.param_states) / tpu_slices.GIB,
-        "peak_gib": memory.peak_memory_in_bytes / tpu_slices.GIB,
-        "temp_gib": memory.temp_size_in_bytes / tpu_slices.GIB,
-        "code_gib": memory.generated_code_size_in_bytes / tpu_slices.GIB,
-        "flops": step_flops(trainer.model.module.config, rows, inputs, targets),
-        "rows": rows,
-        "tokens": rows * (inputs + targets),
-        "collectives": program.collectives(),
-        "kernels": program.kernels(),
-        "costliest": program.costliest(40),
-    }
-
-
-def used_gib(compiled: Any) -> float:
-    """What a program needs of a device's memory, its arguments counted."""
-    memory = compiled.memory_analysis()
-    arrays = max(memory.peak_memory_in_bytes, memory.argument_size_in_bytes)
-    return (arrays + memory.generated_code_size_in_bytes) / tpu_slices.GIB
-
-
-def bytes_held(tree: Any) -> int:
-    """Bytes of arrays (ShapeDtypeStructs with shardings) on one device, without padding."""
-    import jax
-
+def _gib_on_a_device(tree: PyTree) -> float:
+    """Return the size of sharded arrays on one device, without padding."""
     sizes = (
         math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree)
     )
-    return sum(sizes)
-
-
-def answer(asked: dict[str, Any]) -> dict[str, Any]:
-    """What the process says to a request: what `compile_here` gives, or why it refuses."""
-    if "recipe" in asked:
-        asked["recipe"] = Recipe(**{k: tuple(v) for k, v in asked["recipe"].items()})
-        request = RunRequest(**asked)
-    else:
-        request = Request(**asked)
-    try:
-        return compile_here(request)
-    except ValueError as error:
-        return {"refused": str(error)}
-
-
-if __name__ == "__main__":
-    print(json.dumps(answer(json.load(sys.stdin))))
+    return sum(sizes) / GIB

@@ -1,17 +1,18 @@
-"""What an optimized program costs, read from its text: cycles, and what goes over the wires.
+"""The cost of an optimized program, read from its text: cycles, and traffic between devices.
 
   program = Program(compiled.as_text())
   program.cycles()          # the compiler's estimate of one run, loop bodies as often as they run
   program.collectives()     # {"all-reduce": 1_188_000_000.0}: bytes of results on one device
   program.costliest(10)     # [(cycles, times, name, op_name), …]
 
-XLA's own `cost_analysis` counts the body of a loop once. Here every computation is counted as often
-as it is called: `while` by the trip count, taken from the compiler's note or the loop's condition,
-and of a conditional's branches the costliest, leaving out what stands in a scope named `fallback`:
-work that is done only when the usual way fails.
+XLA's own `cost_analysis` counts the body of a loop once. Here each computation counts as often as
+it is called: `while` by its trip count, from the compiler's note or the loop's condition. Of a
+conditional's branches the costliest counts, except those with a scope named `fallback`, which run
+only where the usual way fails.
 """
 
 import functools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ _BRANCHES = re.compile(
     r"branch_computations=\{[^}]*\}|true_computation=%[^\s,]+, false_computation=%[^\s,]+"
 )
 _TRIPS = re.compile(r'known_trip_count"?[:=]\s*\{"?n"?[:=]\s*"?(\d+)')
+_CONDITION = re.compile(r"condition=%([^\s,]+)")
 _CONSTANT = re.compile(r"[su]32\[\]\S* constant\((\d+)\)")
 FALLBACK = "/fallback/"
 _KERNEL = re.compile(r'"cost_estimate":\{"flops":"(\d+)",.*?"bytes_accessed":"(\d+)"')
@@ -40,6 +42,7 @@ class Program:
 
     def __init__(self, text: str):
         self.computations: dict[str, list[str]] = {}
+        self._totals: dict[str, int] = {}
         self.entry = name = ""
         for line in text.splitlines():
             if head := _HEAD.match(line):
@@ -50,53 +53,61 @@ class Program:
                 self.computations[name].append(line)
 
     def cycles(self) -> int:
-        """Estimated cycles of one run on one device.
+        """Return the estimated cycles of one run on one device.
 
         Raises:
-          ValueError: the program has none, or a loop whose trip count is not known.
+          ValueError: the program has no estimates, or a loop with an unknown trip count.
         """
-        total = sum(cycles * times for cycles, times, _, _ in self._costs())
+        total = sum(cycles for cycles, *_ in self._costs())
         if not total:
             raise ValueError("The compiled program carries no estimated_cycles; compile for a TPU.")
         return total
 
     def costliest(self, count: int) -> list[tuple[int, int, str, str]]:
-        """Instructions by cycles × times: (cycles of all runs, times, name, name in the source)."""
-        costs = ((cycles * times, times, *names) for cycles, times, *names in self._costs())
-        return sorted(costs, reverse=True)[:count]
+        """Return instructions as (cycles of all runs, runs, name, name in the source), sorted."""
+        return sorted(self._costs(), reverse=True)[:count]
+
+    def _costs(self) -> Iterator[tuple[int, int, str, str]]:
+        for line, times in self._lines():
+            if match := _CYCLES.search(line):
+                name = line.split(" = ")[0].strip().removeprefix("ROOT ")
+                source = _OP_NAME.search(line)
+                yield int(match[1]) * times, times, name, source[1] if source else ""
 
     def collectives(self) -> dict[str, float]:
-        """Bytes of the results of collective operations on one device, by kind."""
-        found = Counter()
-        for computation, times in self.runs.items():
-            for line in self.computations[computation]:
-                if not (match := _INSTRUCTION.match(line)):
-                    continue
-                kind = match[3].removesuffix("-start")
-                if kind in _COLLECTIVES:
-                    size = _bytes(match[2])
-                    # The result of an asynchronous gather or permutation names its operand too.
-                    if match[3] in ("all-gather-start", "collective-permute-start"):
-                        size = max(map(_bytes, re.findall(r"\w+\[[\d,]*\]", match[2])))
-                    found[kind] += size * times
+        """Return the bytes of the results of collective operations on one device, by kind."""
+        found: Counter[str] = Counter()
+        for line, times in self._lines():
+            match = _INSTRUCTION.match(line)
+            if match and (kind := match[3].removesuffix("-start")) in _COLLECTIVES:
+                size = _bytes(match[2])
+                # The result of an asynchronous gather or permutation includes its operand.
+                if match[3] in ("all-gather-start", "collective-permute-start"):
+                    size = max(map(_bytes, re.findall(r"\w+\[[\d,]*\]", match[2])))
+                found[kind] += size * times
         return dict(found)
 
     def kernels(self) -> dict[str, float]:
-        """FLOP and bytes moved on one device by kernels, as these state it; not in `cycles`."""
-        found = Counter()
-        for computation, times in self.runs.items():
-            for line in self.computations[computation]:
-                if match := _KERNEL.search(line):
-                    found["flops"] += times * int(match[1])
-                    found["bytes"] += times * int(match[2])
+        """Return FLOP and bytes moved by kernels on one device as they state; not in `cycles`."""
+        found: Counter[str] = Counter()
+        for line, times in self._lines():
+            if match := _KERNEL.search(line):
+                found["flops"] += times * int(match[1])
+                found["bytes"] += times * int(match[2])
         return dict(found)
 
-    @functools.cached_property
-    def runs(self) -> Counter:
-        """How often each computation runs in one run of the program."""
-        runs = Counter()
+    def _lines(self) -> Iterator[tuple[str, int]]:
+        """Yield each line and how often it runs in one run of the program."""
+        for computation, times in self.runs.items():
+            for line in self.computations[computation]:
+                yield line, times
 
-        def visit(name: str, times: int):
+    @functools.cached_property
+    def runs(self) -> Counter[str]:
+        """How often each computation runs in one run of the program."""
+        runs: Counter[str] = Counter()
+
+        def visit(name: str, times: int) -> None:
             runs[name] += times
             for callee, trips in self._callees(name):
                 visit(callee, times * trips)
@@ -104,12 +115,8 @@ class Program:
         visit(self.entry, 1)
         return runs
 
-    @functools.cached_property
-    def _totals(self) -> dict[str, int]:
-        return {}
-
     def _total(self, name: str) -> int:
-        """Cycles of one run of a computation and of all it calls."""
+        """Return the cycles of one run of a computation and of all it calls."""
         if name not in self._totals:
             own = sum(int(n) for line in self.computations[name] for n in _CYCLES.findall(line))
             called = sum(trips * self._total(callee) for callee, trips in self._callees(name))
@@ -122,7 +129,7 @@ class Program:
             called = _CALLS.findall(line)
             if branches := _BRANCHES.search(line):
                 named = re.findall(r"%([^\s,{}]+)", branches[0])
-                usual = [name for name in named if not self._is_fallback(name)]
+                usual = [branch for branch in named if not self._is_fallback(branch)]
                 called.append(max(usual or named, key=self._total))
             yield from ((callee, trips) for callee in called if callee in self.computations)
 
@@ -132,28 +139,19 @@ class Program:
     def _trips(self, line: str) -> int:
         if match := _TRIPS.search(line):
             return int(match[1])
-        condition = re.search(r"condition=%([^\s,]+)", line)[1]
-        # JAX's scans count from 0 up to a constant, which stands in the condition.
-        bounds = {int(n) for row in self.computations[condition] for n in _CONSTANT.findall(row)}
+        match = _CONDITION.search(line)
+        rows = self.computations[match[1]] if match else []
+        # JAX's scans count from 0 to a constant in the condition.
+        bounds = {int(n) for row in rows for n in _CONSTANT.findall(row)}
         if len(bounds) != 1:
-            raise ValueError(f"The trip count of the loop with condition {condition} is not known.")
+            raise ValueError(f"The trip count of a loop is unknown: {line.strip()[:200]}")
         return bounds.pop()
 
-    def _costs(self) -> Iterator[tuple[int, int, str, str]]:
-        for computation, times in self.runs.items():
-            for line in self.computations[computation]:
-                if match := _CYCLES.search(line):
-                    name = line.split(" = ")[0].strip().removeprefix("ROOT ")
-                    source = _OP_NAME.search(line)
-                    yield int(match[1]), times, name, source[1] if source else ""
 
-
-def _bytes(shape: str) -> float:
-    total = 0.0
-    for dtype, dims in _ARRAY.findall(shape):
-        if dtype in _BITS:
-            size = 1
-            for n in filter(None, dims.split(",")):
-                size *= int(n)
-            total += size * _BITS[dtype] / 8
-    return total
+def _bytes(shape: str) -> int:
+    """Return the size of all arrays of a shape, like `(bf16[4,2]{1,0}, f32[2]{0})`."""
+    bits = (
+        math.prod(map(int, filter(None, dims.split(",")))) * _BITS.get(dtype, 0)
+        for dtype, dims in _ARRAY.findall(shape)
+    )
+    return sum(bits) // 8

@@ -1,10 +1,10 @@
-"""A run as its gin files describe it: the arguments `t5x.train.train` would be called with.
+"""A run as its gin files describe it: the arguments of `t5x.train.train`.
 
   recipe = Recipe(("gin/ro_t5x_base.gin",), ("BATCH_SIZE = 256",))
   run = load(recipe)
   run.total_steps, run.train_dataset_cfg.batch_size, run.partitioner.num_partitions
 
-gin has one configuration a process, so loading another recipe replaces the one before.
+gin has one configuration per process, so loading a recipe replaces the one loaded before.
 """
 
 import argparse
@@ -16,13 +16,17 @@ import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import gin
+from t5x import gin_utils
+from t5x import train as train_script
+from t5x.cli import gin_internals
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Gin files in order, bindings ("NAME = value") after them, folders that files are found in."""
+    """Gin files in order, bindings ("NAME = value") after them, and search paths of the files."""
 
     gin_files: tuple[str, ...]
     bindings: tuple[str, ...] = ()
@@ -30,33 +34,33 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        """The last file's name, which is the recipe's."""
+        """The recipe's name: that of the last file."""
         return Path(self.gin_files[-1]).stem if self.gin_files else "run"
 
     def with_bindings(self, *bindings: str) -> "Recipe":
-        """The same with more bindings, which win."""
+        """Return the recipe with more bindings, which take precedence."""
         return dataclasses.replace(self, bindings=(*self.bindings, *bindings))
 
 
 @functools.cache
-def _door() -> types.ModuleType:
-    """A `__main__` for gin files, whose `train` gives its arguments back instead of training."""
-    from t5x.train import train as real
+def _main_module() -> types.ModuleType:
+    """Return a `__main__` for gin files, whose `train` returns its arguments."""
 
-    def train(**arguments):
+    def train(**arguments: Any) -> dict[str, Any]:
         return arguments
 
-    train.__signature__ = inspect.signature(real)
-    door = types.ModuleType("__main__")
-    door.train = train
-    return door
+    # gin reads the arguments' names from it.
+    vars(train).update(__signature__=inspect.signature(train_script.train))
+    module = types.ModuleType("__main__")
+    vars(module).update(train=train)
+    return module
 
 
 @contextlib.contextmanager
-def _as_main(door: types.ModuleType) -> Iterator[None]:
+def _as_main(module: types.ModuleType) -> Iterator[None]:
     """Gin files write `import __main__ as train_script`."""
     real = sys.modules["__main__"]
-    sys.modules["__main__"] = door
+    sys.modules["__main__"] = module
     try:
         yield
     finally:
@@ -64,56 +68,51 @@ def _as_main(door: types.ModuleType) -> Iterator[None]:
 
 
 def parse(recipe: Recipe) -> None:
-    """Reads the files: every file is there, every name in them is known.
+    """Read the gin files; every file must exist and every name in them must be known.
 
     Raises:
       ValueError: one sentence with file and line.
     """
-    from t5x import gin_utils
-
     gin.clear_config()
-    with _as_main(_door()):
+    with _as_main(_main_module()):
         gin_utils.parse_gin_flags(
             recipe.search_paths, recipe.gin_files, recipe.bindings, finalize=False
         )
 
 
 def finalize(recipe: Recipe) -> None:
-    """Checks, after `parse`, that every value is given that something uses, and locks.
+    """Check, after `parse`, that every value in use is set, and lock the configuration.
 
-    Where nothing names MODEL_DIR it is runs/<recipe>, as in launch/.
+    MODEL_DIR defaults to runs/<recipe>, as in launch/.
 
     Raises:
-      ValueError: the names that have no value, or a binding that nothing uses.
+      ValueError: names without a value, or a binding that nothing uses.
     """
-    from t5x import gin_utils
-    from t5x.cli import gin_internals
-
     bindings = list(recipe.bindings)
     if "MODEL_DIR" in gin_internals.missing_values():
         bindings.append(f"MODEL_DIR = 'runs/{recipe.name}'")
-    with _as_main(_door()):
+    with _as_main(_main_module()):
         gin_utils.parse_gin_flags(recipe.search_paths, (), bindings)
 
 
 def build() -> argparse.Namespace:
-    """Makes, after `finalize`, the objects of the run; defaults stand where nothing is bound.
+    """Make the objects of the run, after `finalize`; unbound arguments have their defaults.
 
     Raises:
-      ValueError: an object refuses what it is made of.
+      ValueError: an object rejects its arguments.
     """
-    door = _door()
+    module = _main_module()
     defaults = {
         name: parameter.default
-        for name, parameter in inspect.signature(door.train).parameters.items()
+        for name, parameter in inspect.signature(module.train).parameters.items()
         if parameter.default is not parameter.empty
     }
-    with _as_main(door):
-        return argparse.Namespace(**{**defaults, **gin.get_configurable(door.train)()})
+    with _as_main(module):
+        return argparse.Namespace(**{**defaults, **gin.get_configurable(module.train)()})
 
 
 def load(recipe: Recipe) -> argparse.Namespace:
-    """`parse`, `finalize` and `build` in one."""
+    """Parse, finalize and build."""
     parse(recipe)
     finalize(recipe)
     return build()

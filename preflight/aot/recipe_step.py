@@ -1,37 +1,58 @@
-"""The very train step of a run, for devices that need not exist.
+"""The train step of a recipe, and its decoding, for devices that need not exist.
 
-  trainer, batch = train_step(run, slices.find("v4-8").devices())
+  trainer, batch = train_step(run, tpu_slices.find("v4-8").devices())
   lowered = trainer.lower(batch)
 
-Model, optimizer, trainer and layout are those that `t5x.train` would make of the same gin.
+Model, optimizer, trainer and shardings are those that `t5x.train` would make of the same gin files.
+Run as a module it compiles a `RecipeRequest`, see `preflight.aot.compiler`.
 """
 
 import argparse
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from preflight.aot import compiler, tpu_slices
+from preflight.aot.recipe import Recipe, load
 from t5x import precompile
-from t5x.inference import predictor as inference
+from t5x.inference.predictor import Predictor
 from t5x.input_pipeline.checks import feature_shapes
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import StateSpecs, state_specs
 from t5x.trainer import Trainer
 
 
+@dataclasses.dataclass(frozen=True)
+class RecipeRequest(compiler.Request):
+    """The train step of a recipe, or with `decodes` the decoding of an evaluation's batch."""
+
+    recipe: Recipe
+    decodes: bool = False
+    MODULE: ClassVar[str] = "preflight.aot.recipe_step"
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Compile a request in this process."""
+    run = load(Recipe(**{name: tuple(value) for name, value in request["recipe"].items()}))
+    devices = tpu_slices.find(request["slice"]).devices()
+    if request["decodes"]:
+        return compiler.measure_decoding(*decoding(run, devices))
+    return compiler.measure_step(*train_step(run, devices), dump=None)
+
+
 def train_step(
     run: argparse.Namespace, devices: list[jax.Device]
 ) -> tuple[Trainer, dict[str, jax.ShapeDtypeStruct]]:
-    """The trainer of `run` over `devices`, and the shapes of its batch.
+    """Return the trainer of `run` over `devices`, and the shapes of its batch.
 
     Raises:
       ValueError: batch, microbatches or partitions do not fit the devices.
     """
     partitioner = run.partitioner.over(devices)
     specs = state_specs(run.model, partitioner, feature_shapes(run.train_dataset_cfg))
-    # The generator decides what program dropout becomes; the seed does not.
+    # The kind of generator decides what dropout compiles to; the seed does not.
     kind = "rbg" if run.use_hardware_rng or run.random_seed is None else None
     trainer = run.trainer_cls(
         model=run.model,
@@ -47,45 +68,44 @@ def train_step(
 def decoding(
     run: argparse.Namespace, devices: list[jax.Device]
 ) -> tuple[jax.stages.Lowered, StateSpecs]:
-    """What decodes a batch of `infer_eval` over `devices`, and the state that stands beside it.
+    """Return the decoding of an `infer_eval` batch over `devices`, and the training state.
 
-    Lengths that are taken from the examples are those of training here.
+    Feature lengths that a run takes from its examples are those of training here.
     """
     cfg = run.infer_eval_dataset_cfg
     lengths = cfg.task_feature_lengths or run.train_dataset_cfg.task_feature_lengths
     cfg = dataclasses.replace(cfg, task_feature_lengths=lengths)
     partitioner = run.partitioner.over(devices)
     specs = state_specs(run.model, partitioner, feature_shapes(cfg))
-    predictor = inference.Predictor(run.model, partitioner, cfg.batch_size)
+    predictor = Predictor(run.model, partitioner, cfg.batch_size)
     example = precompile.example_of(run.model, cfg)
     (program,) = predictor.lower("predict", specs.state.params, example)
     return program, specs
 
 
 def batch_shapes(run: argparse.Namespace) -> dict[str, jax.ShapeDtypeStruct]:
-    """A global batch of the run, int32, from feature lengths alone: no data is read."""
+    """Return the int32 shapes of the run's global batch from its feature lengths; read no data."""
     cfg = run.train_dataset_cfg
-    feature_shapes(cfg)  # refuses lengths that are no lengths
+    feature_shapes(cfg)  # raises for lengths that are not positive integers
     converter = run.model.FEATURE_CONVERTER_CLS(pack=cfg.pack)
     lengths = converter.get_model_feature_lengths(cfg.task_feature_lengths)
     return {k: jax.ShapeDtypeStruct((cfg.batch_size, n), jnp.int32) for k, n in lengths.items()}
 
 
-def settings(run: argparse.Namespace) -> Trainer:
-    """The trainer with nothing to train, for what it was set to."""
-    nothing: Any = None
+def bare_trainer(run: argparse.Namespace) -> Trainer:
+    """Return the trainer without a state to train, for its settings."""
     return run.trainer_cls(
-        model=run.model,
-        train_state=nothing,
-        partitioner=nothing,
-        train_state_axes=nothing,
-        rng=nothing,
+        model=run.model, train_state=None, partitioner=None, train_state_axes=None, rng=None
     )
 
 
 def state_on_one_device(run: argparse.Namespace) -> StateSpecs:
-    """Shapes of the state, laid on one device of this machine."""
+    """Return the shapes of the training state on one device of this machine."""
     partitioner = PjitPartitioner(
         1, devices=jax.devices()[:1], logical_axis_rules=run.partitioner.rules
     )
     return state_specs(run.model, partitioner, feature_shapes(run.train_dataset_cfg))
+
+
+if __name__ == "__main__":
+    compiler.serve(answer)

@@ -1,13 +1,13 @@
-"""TPU slices by name: how many chips, how they stand, what a chip can do.
+"""TPU slices by name: number and shape of chips, and what a chip can do.
 
   tpu = find("v4-32")
   tpu.chips                    # 16: the number in a v4's name counts TensorCores, two a chip
   tpu.chip.peak_flops          # 275e12
   devices = tpu.devices()      # 16 described devices to compile for; needs ENVIRONMENT
 
-Source of peaks, bandwidths and memory: Google Cloud's TPU pages, system architecture. Clocks follow
-from the peak (two FLOP a cycle and cell of each matrix unit); the memory that a program may use is
-what the compiler itself names when a program does not fit.
+Peaks, bandwidths and memory are from Google Cloud's TPU pages, system architecture. Clocks follow
+from the peak (two FLOP per cycle and cell of each matrix unit). The memory that a program may use
+is the one that the compiler states when a program does not fit.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import re
 
 GIB = 2**30
 
-# libtpu looks for a machine's TPU and is not to wait for one; a second process may compile too.
+# libtpu must not wait for a TPU of this machine, and several processes may compile at once.
 ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_SKIP_MDS_QUERY": "1",
@@ -35,8 +35,8 @@ class Chip:
       bandwidth: of HBM, bytes a second.
       clock: Hz.
       hbm: GiB that a program may use on one device.
-      devices: JAX devices a chip: its two cores apart (v2, v3) or as one.
-      cores: TensorCores, where a slice's name counts these, else 1.
+      devices: JAX devices a chip: one for each core (v2, v3) or one.
+      cores: TensorCores, if a slice's name counts these, else 1.
       topology: prefix of libtpu's topology name.
       config: libtpu's chip configuration.
     """
@@ -60,10 +60,14 @@ CHIPS = {
     "v6e": Chip(918e12, 1640e9, 1.75e9, 31.25, 1, 1, "v6e"),
 }
 _ALIASES = {"v5litepod": "v5e"}
-_SOLID = {4: (2, 2, 1), 8: (2, 2, 2), 16: (2, 2, 4), 32: (2, 4, 4), 64: (4, 4, 4)}
-_SOLID |= {128: (4, 4, 8), 256: (4, 8, 8)}
-_FLAT = {1: (1, 1), 4: (2, 2), 8: (2, 4), 16: (4, 4), 32: (4, 8), 64: (8, 8), 128: (8, 16)}
-_FLAT |= {256: (16, 16)}
+
+
+def _by_chips(*shapes: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
+    return {math.prod(shape): shape for shape in shapes}
+
+
+_SOLID = _by_chips((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4), (4, 4, 4), (4, 4, 8), (4, 8, 8))
+_FLAT = _by_chips((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16))
 _SHAPES = {
     "v2": {n: _FLAT[n] for n in (4, 16, 64, 128, 256)},
     "v3": {n: _FLAT[n] for n in (4, 16, 32, 64, 128, 256)},
@@ -76,7 +80,7 @@ _SHAPES = {
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """A slice: its name, its chips and how they stand."""
+    """A slice: its name, its kind of chip and the shape of its topology."""
 
     name: str
     chip: Chip
@@ -84,36 +88,37 @@ class Slice:
 
     @property
     def chips(self) -> int:
-        """Number of chips."""
+        """The number of chips."""
         return math.prod(self.shape)
 
     @property
     def device_count(self) -> int:
-        """Number of JAX devices."""
+        """The number of JAX devices."""
         return self.chips * self.chip.devices
 
     @property
     def host_shape(self) -> tuple[int, ...]:
-        """Chips a host: 2 × 2, and all eight of the small flat slices that are one machine."""
+        """Chips of a host: 2 × 2, and all eight of the small flat slices of one machine."""
         if self.chip.cores == 1 and self.chips == 8:
             return (*self.shape, 1)
         return (*(min(2, n) for n in self.shape[:2]), 1)
 
     @property
     def hosts(self) -> int:
-        """Number of machines."""
+        """The number of machines."""
         return max(1, self.chips // math.prod(self.host_shape))
 
     @property
     def peak_flops(self) -> float:
-        """Bfloat16 FLOP a second of the whole slice."""
+        """Bfloat16 FLOP a second of the slice."""
         return self.chips * self.chip.peak_flops
 
     def devices(self) -> list:
-        """Described devices, with which a step can be compiled and not run.
+        """Return described devices: a step can be compiled for them but not run.
 
         The process must have been started with ENVIRONMENT.
         """
+        # Entry points set ENVIRONMENT, with the names of this module, before jax is loaded.
         from jax.experimental import topologies
 
         config = {"chip_config_name": self.chip.config} if self.chip.config else {}
@@ -128,7 +133,7 @@ class Slice:
 
 
 def names() -> list[str]:
-    """The names of all known slices."""
+    """Return the names of all known slices."""
     return [
         f"{kind}-{chips * CHIPS[kind].cores}"
         for kind, shapes in _SHAPES.items()
@@ -137,7 +142,7 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Slice:
-    """The slice called `name` (`v4-32`, `v5e-16`, `v5litepod-16`).
+    """Return the slice called `name` (`v4-32`, `v5e-16`, `v5litepod-16`).
 
     Raises:
       ValueError: no such slice.

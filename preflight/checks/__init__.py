@@ -1,1 +1,1 @@
-"""The checks that preflight makes, one module each."""
+"""The checks: `checklist` lists and runs them all; each other module has those of one subject."""

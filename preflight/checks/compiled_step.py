@@ -1,51 +1,42 @@
-"""The rows that the compiler gives: memory, time, money, what goes over the wires.
+"""Checks of the compiled step: memory, time, money, collectives, and the decoding program.
 
-  trial = trials.attempt(recipe, tpu, steps=subject.steps_left)
-  row = memory(trial, tpu)
+  trial = search.compile_trial(recipe, context)
+  result = memory(trial, context.tpu)
 
-Each takes the trial of the run as its gin files have it. Without figures there is nothing to say,
-and the rows read "not checked".
+Each takes the trial of the recipe as it is. Without its figures the results are "not checked".
 """
 
-from preflight.aot.compiler import CompileError, Figures, OutOfMemory, RunRequest, compile_decoding
+from preflight.aot.compiler import CompileError, OutOfMemory, compile_decoding
+from preflight.aot.cost_model import Figures, Price
 from preflight.aot.recipe import Recipe
+from preflight.aot.recipe_step import RecipeRequest
 from preflight.aot.tpu_slices import Slice
-from preflight.results import NotChecked, Row, fails, many, ok, warning
-from preflight.run_context import Subject
-from preflight.search.trial import Trial
+from preflight.results import CheckResult, NotChecked, counted, fails, ok, warning
+from preflight.run_context import RunContext
+from preflight.search import Trial
 
 _NEARLY_FULL = 0.95
-_WIRES = {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"}
+_NETWORK = {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"}
 
 
-def memory(trial: Trial, tpu: Slice, cheapest: Trial | None = None) -> Row:
-    """Whether the step fits a device, and what takes how much.
+def memory(trial: Trial, tpu: Slice, cheapest: Trial | None = None) -> CheckResult:
+    """Check that the step fits a device, and list what takes how much.
 
     Args:
-      trial: of the run as it is.
+      trial: of the recipe as it is.
       tpu: the slice.
-      cheapest: the settings, of those tried, that would make it fit at the lowest price.
+      cheapest: the trial that would make it fit at the lowest price, if there is one.
     """
     if isinstance(trial.error, OutOfMemory):
-        error = trial.error
-        figure = (
-            f"the step needs {error.used:.2f} GiB, {error.used - error.limit:.2f} more than the "
-            f"{error.limit:.2f} that {_place(tpu)} has, {error.arguments:.2f} of it for parameters "
-            "and optimizer state"
-        )
-        numbers = {"used_gib": error.used, "limit_gib": error.limit}
-        if cheapest is None:
-            todo = "a larger slice: nothing that was tried makes it fit"
-            return fails(figure, todo, numbers=numbers)
-        return fails(figure, f"{cheapest.flags} ({cheapest.outcome})", numbers=numbers)
-    figures = _figures(trial)
+        return _does_not_fit(trial.error, tpu, cheapest)
+    figures, _ = _measured(trial)
     parts = {
         "parameters": figures.parameter_gib,
         "optimizer": figures.optimizer_gib,
         "activations": figures.activation_gib,
     }
     parts["batch and program"] = figures.used_gib - sum(parts.values())
-    figure = f"{figures.used_gib:.2f} GiB of {tpu.chip.hbm:.2f} on {_place(tpu)}: "
+    figure = f"{figures.used_gib:.2f} GiB of {tpu.chip.hbm:.2f} on {_device(tpu)}: "
     figure += ", ".join(f"{name} {_size(gib)}" for name, gib in parts.items())
     numbers = {f"{name.replace(' ', '_')}_gib": gib for name, gib in parts.items()}
     numbers |= {"used_gib": figures.used_gib, "limit_gib": tpu.chip.hbm}
@@ -54,104 +45,116 @@ def memory(trial: Trial, tpu: Slice, cheapest: Trial | None = None) -> Row:
     return ok(figure, numbers=numbers)
 
 
-def speed(trial: Trial, tpu: Slice) -> Row:
-    """Steps a second and what bounds them."""
-    figures, cost = _figures(trial), trial.price
-    bound = "arithmetic" if cost.arithmetic_seconds >= cost.memory_seconds else "memory"
-    counted, least = 1e3 * cost.compiler_seconds, 1e3 * cost.roofline_seconds
+def _does_not_fit(error: OutOfMemory, tpu: Slice, cheapest: Trial | None) -> CheckResult:
     figure = (
-        f"{cost.steps_per_second:.3g} steps/s, MFU {cost.mfu:.0%}: {figures.flops / 1e12:.4g} "
-        f"TFLOP a step, {figures.cycles / 1e6:,.1f} M cycles at {tpu.chip.clock / 1e9:.2f} GHz "
-        f"{'and kernels at their best ' if figures.kernels else ''}are {counted:,.1f} ms; at least "
-        f"{least:,.1f} ms ({bound})"
+        f"the step needs {error.used:.2f} GiB, {error.used - error.limit:.2f} more than the "
+        f"{error.limit:.2f} that {_device(tpu)} has, {error.arguments:.2f} of it for parameters "
+        "and optimizer state"
+    )
+    to_set = "a larger slice: no settings that were tried make it fit"
+    if cheapest is not None:
+        to_set = f"{cheapest.flags} ({cheapest.outcome})"
+    return fails(figure, to_set, numbers={"used_gib": error.used, "limit_gib": error.limit})
+
+
+def speed(trial: Trial, context: RunContext) -> CheckResult:
+    """Return steps per second and what bounds them."""
+    figures, price = _measured(trial)
+    bound = "arithmetic" if price.arithmetic_seconds >= price.memory_seconds else "memory"
+    figure = (
+        f"{price.steps_per_second:.3g} steps/s, MFU {price.mfu:.0%}: {figures.flops / 1e12:.4g} "
+        f"TFLOP a step, {figures.cycles / 1e6:,.1f} M cycles at "
+        f"{context.tpu.chip.clock / 1e9:.2f} GHz "
+        f"{'and kernels at their best ' if figures.kernels else ''}are "
+        f"{1e3 * price.compiler_seconds:,.1f} ms; at least "
+        f"{1e3 * price.roofline_seconds:,.1f} ms ({bound})"
     )
     numbers = {
-        "steps_per_second": cost.steps_per_second,
-        "mfu": cost.mfu,
+        "steps_per_second": price.steps_per_second,
+        "mfu": price.mfu,
         "flops": figures.flops,
         "cycles": figures.cycles,
-        "compiler_seconds": cost.compiler_seconds,
-        "roofline_seconds": cost.roofline_seconds,
+        "compiler_seconds": price.compiler_seconds,
+        "roofline_seconds": price.roofline_seconds,
     }
     return ok(figure, numbers=numbers)
 
 
-def duration(trial: Trial, tpu: Slice, s: Subject) -> Row:
-    """Hours and chip-hours to the end."""
-    cost = trial.price or _figures(trial)
+def duration(trial: Trial, context: RunContext) -> CheckResult:
+    """Return hours and chip-hours to the last step."""
+    _, price = _measured(trial)
     figure = (
-        f"{cost.hours:,.1f} hours for {s.steps_left:,} steps, {cost.chip_hours:,.0f} chip-hours on "
-        f"{tpu.chips} chips, evaluations and saves not counted"
+        f"{price.hours:,.1f} hours for {context.steps_left:,} steps, {price.chip_hours:,.0f} "
+        f"chip-hours on {context.tpu.chips} chips, without evaluations and saves"
     )
-    return ok(figure, numbers={"hours": cost.hours, "chip_hours": cost.chip_hours})
+    return ok(figure, numbers={"hours": price.hours, "chip_hours": price.chip_hours})
 
 
-def feed(trial: Trial, tpu: Slice) -> Row:
-    """Tokens a second that the hosts have to prepare."""
-    cost = trial.price or _figures(trial)
-    each = cost.tokens_per_second / tpu.hosts
-    figure = (
-        f"{cost.tokens_per_second:,.0f} tokens/s, {each:,.0f} for each of {many(tpu.hosts, 'host')}"
-    )
-    return ok(figure, numbers={"tokens_per_second": cost.tokens_per_second, "per_host": each})
+def input_rate(trial: Trial, context: RunContext) -> CheckResult:
+    """Return the tokens per second that the hosts have to prepare."""
+    tokens, hosts = _measured(trial)[1].tokens_per_second, context.tpu.hosts
+    figure = f"{tokens:,.0f} tokens/s, {tokens / hosts:,.0f} for each of {counted(hosts, 'host')}"
+    return ok(figure, numbers={"tokens_per_second": tokens, "per_host": tokens / hosts})
 
 
-def collectives(trial: Trial) -> Row:
-    """What goes between devices in a step, by kind."""
-    found = {k: v for k, v in _figures(trial).collectives.items() if k in _WIRES}
+def collectives(trial: Trial) -> CheckResult:
+    """Return the traffic between devices in a step, by kind."""
+    found = {k: v for k, v in _measured(trial)[0].collectives.items() if k in _NETWORK}
     figure = ", ".join(f"{kind} {size / 1e6:,.1f} MB" for kind, size in sorted(found.items()))
     return ok(f"{figure or 'none'} a step and device", numbers=found)
 
 
-def compilation(trial: Trial, cache: str | None) -> Row:
-    """How long the compiler took, and what may spare the slice that."""
-    figures: Figures = _figures(trial)
+def compilation(trial: Trial, cache: str | None) -> CheckResult:
+    """Return the compile time, and how to spare the slice that time."""
+    figures, _ = _measured(trial)
     seconds = (figures.trace_seconds, figures.compile_seconds)
     figure = f"{seconds[0]:.0f} s to trace and {seconds[1]:.0f} s to compile"
     numbers = {"compile_seconds": figures.compile_seconds, "cache": list(figures.cached)}
     if not figures.cached:
         return ok(figure, numbers=numbers)
-    todo = f"JAX_COMPILATION_CACHE_DIR to a copy of {cache} on the slice"
     return ok(
-        f"{figure}; {many(len(figures.cached), 'program')} kept", to_set=todo, numbers=numbers
+        f"{figure}; {counted(len(figures.cached), 'program')} kept",
+        to_set=f"JAX_COMPILATION_CACHE_DIR to a copy of {cache} on the slice",
+        numbers=numbers,
     )
 
 
-def decoding(asked: Recipe, tpu: Slice, s: Subject) -> Row:
-    """Whether there is room to decode at an evaluation, beside the state of training."""
-    cfg = s.run.infer_eval_dataset_cfg
+def decoding(recipe: Recipe, context: RunContext) -> CheckResult:
+    """Check that an evaluation can decode a batch beside the training state."""
+    cfg, tpu = context.run.infer_eval_dataset_cfg, context.tpu
     if cfg is None:
         return ok("nothing is decoded")
-    s.require_vocabulary()
+    context.require_vocabulary()
     batch = f"a batch of {cfg.batch_size} at an evaluation"
-    less = "infer_eval/utils.DatasetConfig.batch_size to less"
+    to_set = "infer_eval/utils.DatasetConfig.batch_size to less"
     try:
-        found = compile_decoding(RunRequest(tpu.name, asked))
+        found = compile_decoding(RecipeRequest(tpu.name, recipe, decodes=True))
     except OutOfMemory as error:
         need = f"{error.used:.2f} GiB beside the {_size(error.arguments)} of training"
-        has = f"{_place(tpu)} has {error.limit:.2f}"
-        return fails(f"to decode {batch} needs {need}, and {has}", less)
+        has = f"{_device(tpu)} has {error.limit:.2f}"
+        return fails(f"to decode {batch} needs {need}, and {has}", to_set)
     except CompileError as error:
         raise NotChecked(str(error)) from error
-    used, held, most = found["used_gib"], found["held_gib"], tpu.chip.hbm
-    figure = f"{batch}: {used:.2f} GiB of {most:.2f} on {_place(tpu)}, {_size(held)} of it held by "
-    figure += f"training; {found['compile_seconds']:.0f} s to compile"
-    if used > most:
-        return fails(figure, less, numbers=found)
+    used, held, available = found["used_gib"], found["held_gib"], tpu.chip.hbm
+    figure = (
+        f"{batch}: {used:.2f} GiB of {available:.2f} on {_device(tpu)}, {_size(held)} of it held "
+        f"by training; {found['compile_seconds']:.0f} s to compile"
+    )
+    if used > available:
+        return fails(figure, to_set, numbers=found)
     return ok(figure, numbers=found)
 
 
-def _figures(trial: Trial) -> Figures:
-    if isinstance(trial.error, OutOfMemory):
-        raise NotChecked("the step does not fit")
-    if trial.error is not None:
+def _measured(trial: Trial) -> tuple[Figures, Price]:
+    """Return the figures of a trial and its price, or raise its error."""
+    if trial.figures is None or trial.price is None:
         raise trial.error if isinstance(trial.error, ValueError) else NotChecked(str(trial.error))
-    return trial.figures
+    return trial.figures, trial.price
 
 
 def _size(gib: float) -> str:
     return f"{gib:.2f}" if gib >= 0.01 else f"{1024 * gib:.1f} MiB"
 
 
-def _place(tpu: Slice) -> str:
+def _device(tpu: Slice) -> str:
     return "a core" if tpu.chip.devices == 2 else "a chip"

@@ -1,53 +1,57 @@
-"""Checks of folders: what the run starts from, what MODEL_DIR holds, is there room for more."""
+"""Checks of folders: the checkpoint to start from, MODEL_DIR, and disk space for checkpoints.
+
+result = run_check("disk", disk, context)
+"""
 
 import math
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from preflight import reachability
 from preflight.aot import recipe_step
-from preflight.results import NotChecked, Row, fails, many, ok, warning
-from preflight.run_context import Subject
+from preflight.results import CheckResult, NotChecked, counted, fails, ok, warning
+from preflight.run_context import RunContext
 from t5x import batches
+from t5x.array_types import PyTree
 from t5x.checkpointing import layout
 from t5x.checkpointing.restore import match
-from t5x.loop import model_dir as model_folder
+from t5x.loop import model_dir as run_folder
 
 GB = 1e9  # as disks and buckets are sold
 
 
-def model_dir(s: Subject) -> Row:
-    """MODEL_DIR can be written, and what it holds is known."""
-    folder = s.run.model_dir
-    reachability.require(folder, s.offline)
-    made = None if reachability.is_remote(folder) else _first_missing(Path(folder))
-    model_folder.check_writable(folder)
+def model_dir(context: RunContext) -> CheckResult:
+    """Check that MODEL_DIR can be written, and list its checkpoints."""
+    folder = context.run.model_dir
+    reachability.require_reachable(folder, context.offline)
+    is_local = not reachability.is_remote(folder)
+    made = _first_missing(Path(folder)) if is_local else None
+    run_folder.check_writable(folder)
     steps = layout.all_steps(folder)
     if made:
         _remove_empty(made, Path(folder))
-    figure = f"{folder} can be written and holds no checkpoint"
+    held = "no checkpoint"
     if steps:
-        held = many(len(steps), "checkpoint")
         newest = ", ".join(f"{step:,}" for step in steps[-3:])
-        figure = f"{folder} can be written and holds {held}, up to {newest}"
-    if s.tpu.hosts > 1 and not reachability.is_remote(folder):
-        figure += f"; the {s.tpu.hosts} hosts of {s.tpu.name} must share it"
+        held = f"{counted(len(steps), 'checkpoint')}, up to {newest}"
+    figure = f"{folder} can be written and holds {held}"
+    if context.tpu.hosts > 1 and is_local:
+        figure += f"; the {context.tpu.hosts} hosts of {context.tpu.name} must share it"
         return warning(figure, "MODEL_DIR to a bucket, gs://…")
     return ok(figure)
 
 
 def _first_missing(folder: Path) -> Path | None:
-    """The outermost folder on the way that is not there."""
+    """Return the outermost folder of the path that does not exist."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     return missing[-1] if missing else None
 
 
 def _remove_empty(made: Path, folder: Path) -> None:
-    """Takes away what the check alone has made."""
+    """Remove the folders that only the check has made."""
     for path in (folder, *folder.parents):
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()
@@ -55,97 +59,92 @@ def _remove_empty(made: Path, folder: Path) -> None:
             return
 
 
-def start(s: Subject) -> Row:
-    """What the run starts from is there, and its shapes are the model's."""
-    run = s.run
-    reachability.require(run.model_dir, s.offline)
+def start(context: RunContext) -> CheckResult:
+    """Check that the checkpoint to start from exists and has the model's shapes."""
+    run, offline = context.run, context.offline
+    reachability.require_reachable(run.model_dir, offline)
     restore, save = run.checkpoint_cfg.restore, run.checkpoint_cfg.save
     if not layout.latest_checkpoint(run.model_dir) and restore and restore.path:
         paths = [restore.path] if isinstance(restore.path, str) else restore.path
         for path in paths:
-            reachability.require(path, s.offline)
-    found = model_folder.find_start(run.model_dir, restore, bool(save and save.save_dataset))
+            reachability.require_reachable(path, offline)
+    found = run_folder.find_start(run.model_dir, restore, bool(save and save.save_dataset))
     if found.path is None:
         return ok("from scratch")
     matched = match(found.path, recipe_step.state_on_one_device(run).on_disk, found.config)
     saved = batches.saved_stream(found.dataset_folder)
-    if saved and saved["shards"] != s.shards:
+    if saved and saved["shards"] != context.shards:
         raise ValueError(
-            f"{found.path} holds the position of {saved['shards']} virtual shards and this run on "
-            f"{s.tpu.name} has {s.shards}; set BATCH_SIZE as it was, or "
-            "utils.SaveCheckpointConfig.save_dataset = False to begin the corpus again."
+            f"{found.path} holds the data position of {saved['shards']} virtual shards and this "
+            f"run on {context.tpu.name} has {context.shards}; set BATCH_SIZE as it was, or "
+            "utils.SaveCheckpointConfig.save_dataset = False to read the corpus from its start."
         )
     figure = f"{found.path}: {len(matched.sources)} arrays fit the model"
     absent = [name for name in matched.wanted if name not in matched.sources]
     parameters = [name for name in absent if name.startswith("target/")]
     if parameters or matched.ignored:
         left = [f"{len(parameters)} start from scratch"] if parameters else []
-        left += [f"{len(matched.ignored)} of its own are left out"] if matched.ignored else []
+        left += [f"{len(matched.ignored)} of its own are ignored"] if matched.ignored else []
         return warning(f"{figure}, {' and '.join(left)}")
     if matched.why_no_optimizer:
-        return warning(f"{figure}; the optimizer starts afresh: {matched.why_no_optimizer}")
+        return warning(f"{figure}; the optimizer state is new: {matched.why_no_optimizer}")
     return ok(figure)
 
 
-def checkpoints(s: Subject) -> Row:
-    """How much room the kept checkpoints take."""
-    save = s.run.checkpoint_cfg.save
-    each = checkpoint_bytes(s)
-    count = kept(s)
+def checkpoints(context: RunContext) -> CheckResult:
+    """Check how much space the kept checkpoints take."""
+    each, count = checkpoint_bytes(context), checkpoints_kept(context)
     figure = f"{each / GB:.3g} GB each, {count} kept: {count * each / GB:.3g} GB"
     numbers = {"bytes_each": each, "kept": count, "bytes": count * each}
-    if count and save.keep is None:
-        todo = "utils.SaveCheckpointConfig.keep = 5"
-        return warning(f"{figure}, since none is deleted", todo, numbers=numbers)
+    if count and context.run.checkpoint_cfg.save.keep is None:
+        to_set = "utils.SaveCheckpointConfig.keep = 5"
+        return warning(f"{figure}, since none is deleted", to_set, numbers=numbers)
     return ok(figure, numbers=numbers)
 
 
-def checkpoint_bytes(s: Subject) -> int:
-    """Bytes of one checkpoint, before compression."""
-    save = s.run.checkpoint_cfg.save
-    on_disk = recipe_step.state_on_one_device(s.run).on_disk
-    width = {"bfloat16": 2, "float32": 4}.get(save.dtype if save else None)
+def checkpoint_bytes(context: RunContext) -> int:
+    """Return the bytes of one checkpoint, before compression."""
+    save = context.run.checkpoint_cfg.save
+    on_disk = recipe_step.state_on_one_device(context.run).on_disk
+    width = {"bfloat16": 2, "float32": 4}.get(save.dtype) if save and save.dtype else None
     return _bytes(on_disk["target"], width) + _bytes(on_disk["state"])
 
 
-def _bytes(tree: Any, width: int | None = None) -> int:
+def _bytes(tree: PyTree, width: int | None = None) -> int:
     return sum(math.prod(x.shape) * (width or x.dtype.itemsize) for x in jax.tree.leaves(tree))
 
 
-def kept(s: Subject) -> int:
-    """How many checkpoints there will be at the end."""
-    save = s.run.checkpoint_cfg.save
+def checkpoints_kept(context: RunContext) -> int:
+    """Return the number of checkpoints at the end."""
+    save, first, last = context.run.checkpoint_cfg.save, context.first_step, context.run.total_steps
     if not save:
         return 0
-    lasting = {at for at in save.checkpoint_steps or () if s.first_step < at <= s.run.total_steps}
+    lasting = {step for step in save.checkpoint_steps or () if first < step <= last}
     if not save.period and not lasting:
         return 0
-    by_period = 1
-    if save.period:
-        by_period = s.run.total_steps // save.period - s.first_step // save.period
-        by_period = max(by_period, 1)
+    by_period = max(last // save.period - first // save.period, 1) if save.period else 1
     return min(save.keep or by_period, by_period) + len(lasting)
 
 
-def disk(s: Subject) -> Row:
-    """The disk has room for the checkpoints, and for one more while it is written."""
-    folder = s.run.model_dir
+def disk(context: RunContext) -> CheckResult:
+    """Check that the disk holds the checkpoints, and one more while it is written."""
+    folder = context.run.model_dir
     if reachability.is_remote(folder):
-        raise NotChecked(f"{folder} is a bucket, which has room as long as it is paid for")
-    if not kept(s):
-        return ok("nothing is saved")
-    there = Path(os.path.abspath(folder))
-    there = next(path for path in (there, *there.parents) if path.exists())
-    free = shutil.disk_usage(there).free
-    # What is there already will make room for what comes.
+        raise NotChecked(f"{folder} is a bucket, whose size is not limited")
+    kept = checkpoints_kept(context)
+    if not kept:
+        return ok("no checkpoint is saved")
+    path = Path(os.path.abspath(folder))
+    existing = next(p for p in (path, *path.parents) if p.exists())
+    free = shutil.disk_usage(existing).free
+    # Checkpoints of earlier steps are deleted as new ones are saved.
     held = len(layout.all_steps(folder))
-    needed = max(kept(s) + 1 - held, 1) * checkpoint_bytes(s)
-    figure = f"{free / GB:,.1f} GB free of {needed / GB:,.1f} GB needed at {there}"
+    needed = max(kept + 1 - held, 1) * checkpoint_bytes(context)
+    figure = f"{free / GB:,.1f} GB free of {needed / GB:,.1f} GB needed at {existing}"
     numbers = {"free": free, "needed": needed}
     if free < needed:
-        todo = "utils.SaveCheckpointConfig.keep lower, or MODEL_DIR on a larger disk"
-        return fails(figure, todo, numbers=numbers)
+        to_set = "utils.SaveCheckpointConfig.keep lower, or MODEL_DIR on a larger disk"
+        return fails(figure, to_set, numbers=numbers)
     if free < 1.2 * needed:
-        figure += ", little to spare"
-        return warning(figure, "MODEL_DIR on a larger disk", numbers=numbers)
+        return warning(f"{figure}, little to spare", "MODEL_DIR on a larger disk", numbers=numbers)
     return ok(figure, numbers=numbers)

@@ -1,11 +1,15 @@
-"""Checks of the vocabulary: its ids, its sentinels, its size, and that task and model share it."""
+"""Checks of the vocabulary: ids, sentinels, size, and that task and model share it.
+
+result = run_check("vocabulary", vocabulary, context)
+"""
 
 import seqio
 
 from preflight.reachability import require_file
-from preflight.results import Row, ok, warning
-from preflight.run_context import Subject
+from preflight.results import CheckResult, ok, warning
+from preflight.run_context import RunContext
 from t5x.input_pipeline.checks import verify_matching_vocabs
+from tasks.text import normalize
 from vocabulary.check import check_vocabulary
 
 _HOW = "make it by `python -m vocabulary.train`, or set VOCABULARY_FILE to one"
@@ -14,16 +18,17 @@ _HOW = "make it by `python -m vocabulary.train`, or set VOCABULARY_FILE to one"
 _MOST_UNKNOWN, _MOST_TOKENS = 0.005, 2.5
 
 
-def vocabulary(s: Subject) -> Row:
-    """The model's vocabulary is one for T5, and the task's the same."""
-    own = s.run.model.output_vocabulary
-    rows = getattr(getattr(s.run.model.module, "config", None), "vocab_size", None)
-    theirs = s.task.output_features["targets"].vocabulary
-    paths = [getattr(v, "sentencepiece_model_file", None) for v in (own, theirs)]
+def vocabulary(context: RunContext) -> CheckResult:
+    """Check that the model's vocabulary suits T5 and is the task's."""
+    model = context.run.model
+    own = model.output_vocabulary
+    rows = getattr(getattr(model.module, "config", None), "vocab_size", None)
+    of_task = context.task.output_features["targets"].vocabulary
+    paths = [getattr(v, "sentencepiece_model_file", None) for v in (own, of_task)]
     for path in filter(None, paths):
-        require_file(path, s.offline, _HOW)
-    for cfg in s.datasets.values():
-        verify_matching_vocabs(cfg, s.run.model)
+        require_file(path, context.offline, _HOW)
+    for cfg in context.datasets.values():
+        verify_matching_vocabs(cfg, model)
     if not paths[0]:
         return ok(f"{type(own).__name__}, {own.vocab_size:,} ids of {rows or 0:,} rows")
     checks = check_vocabulary(paths[0], rows, getattr(own, "extra_ids", 0))
@@ -35,10 +40,10 @@ def vocabulary(s: Subject) -> Row:
     return ok(f"{paths[0]}: {checks[-1].detail}, {len(checks)} checks passed")
 
 
-def words(s: Subject) -> Row:
-    """How well the vocabulary knows the corpus: unknown tokens, tokens a word."""
-    own = s.require_vocabulary()
-    texts = [normalized(s.task, text) for text in s.texts()]
+def unknown_words(context: RunContext) -> CheckResult:
+    """Check how well the vocabulary covers the corpus: unknown tokens, tokens a word."""
+    own = context.require_vocabulary()
+    texts = [normalized(context.task, text) for text in context.sample_texts]
     ids = [own.encode(text) for text in texts]
     tokens = sum(map(len, ids))
     words = sum(len(text.split()) for text in texts)
@@ -46,26 +51,19 @@ def words(s: Subject) -> Row:
     fertility = tokens / max(words, 1)
     figure = f"{unknown:.2%} unknown, {fertility:.2f} tokens a word, in {len(texts)} documents"
     numbers = {"unknown": unknown, "tokens_a_word": fertility}
+    to_set = "VOCABULARY_FILE to one made from this corpus"
     if unknown > _MOST_UNKNOWN:
-        return warning(
-            f"{figure}: letters or signs are missing",
-            "VOCABULARY_FILE to one made from this corpus",
-            numbers=numbers,
-        )
-    # Bytes are meant to be many; and a text without spaces has no words to count.
+        return warning(f"{figure}: letters or signs are missing", to_set, numbers=numbers)
+    # Bytes are meant to be many, and a text without spaces has no words to count.
     if fertility > _MOST_TOKENS and not isinstance(own, seqio.ByteVocabulary):
         return warning(
-            f"{figure}: its words are cut small",
-            "VOCABULARY_FILE to one made from this corpus, or larger",
-            numbers=numbers,
+            f"{figure}: words are split too much", f"{to_set}, or larger", numbers=numbers
         )
     return ok(figure, numbers=numbers)
 
 
 def normalized(task: seqio.Task, text: str) -> str:
-    """`text` as the task's own normalization leaves it, if it has one."""
-    from tasks.text import normalize
-
+    """Return `text` as the task's own normalization leaves it, if it has one."""
     for function in task.preprocessors:
         if getattr(function, "func", function) is normalize.preprocess:
             settings = dict(getattr(function, "keywords", {}))

@@ -11,7 +11,7 @@ import gin
 import tasks.romanian
 from fakes import toy
 from preflight.aot import tpu_slices
-from preflight.run_context import Subject
+from preflight.run_context import RunContext
 from t5x import adafactor, models
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
 from t5x.examples.t5 import network
@@ -63,9 +63,9 @@ def saving(**changes) -> SaveCheckpointConfig:
     return SaveCheckpointConfig(**{"period": 10, "keep": 3, "save_dataset": True, **changes})
 
 
-def subject(model_dir="runs/valid_run", tpu="v4-8", offline=False, **changes) -> Subject:
+def context(model_dir="runs/valid_run", tpu="v4-8", offline=False, **changes) -> RunContext:
     """Return a valid run, with `changes`, on a slice."""
-    return Subject(run(model_dir, **changes), tpu_slices.find(tpu), offline)
+    return RunContext(run(model_dir, **changes), tpu_slices.find(tpu), offline)
 
 
 @contextlib.contextmanager

@@ -1,30 +1,99 @@
-"""The train step of a model compiles for a described slice and is counted."""
+"""A subprocess compiles; its answers, errors and cached programs reach the caller."""
 
 import dataclasses
+import io
+import json
+import pathlib
+from typing import ClassVar
 
 import pytest
 
-from preflight.aot.compiler import compile_step
-from preflight.aot.synthetic_step import Request
+from preflight.aot import compiler
+from preflight.aot.compiler import CompileError, OutOfMemory, compile_step
 
-TINY = {"vocab_size": 512, "dtype": "bfloat16", "emb_dim": 128, "num_heads": 2, "head_dim": 64,
-        "mlp_dim": 256, "num_encoder_layers": 2, "num_decoder_layers": 2,
-        "mlp_activations": ["gelu", "linear"], "dropout_rate": 0.0}  # fmt: skip
-REQUEST = Request(slice="v4-8", network=TINY, batch=8, inputs=128, targets=64)
+# What the subprocess runs in place of a compiler: the program is the request's own.
+ECHO = """
+import json, os, sys
+request = json.load(sys.stdin)
+exec(request["program"])
+"""
+ANSWER = """
+if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+    for name in ("jit_train_step-1", "jit_other-2"):
+        open(os.path.join(os.environ["JAX_COMPILATION_CACHE_DIR"], name), "w").close()
+names = ("cycles argument_gib parameter_gib optimizer_gib peak_gib temp_gib code_gib flops rows "
+         "tokens compile_seconds trace_seconds").split()
+print("a library's word")
+print(json.dumps({**dict.fromkeys(names, 1), "collectives": {}, "costliest": []}))
+"""
 
 
-def test_an_unknown_slice_is_refused_before_anything_starts():
+@dataclasses.dataclass(frozen=True)
+class FakeRequest(compiler.Request):
+    program: str
+    MODULE: ClassVar[str] = "fake_compiler_process"
+
+
+@pytest.fixture
+def ask(tmp_path, monkeypatch):
+    """Compile by running a program in the subprocess."""
+    (tmp_path / "fake_compiler_process.py").write_text(ECHO)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return lambda program, **rest: compile_step(FakeRequest("v4-8", program), **rest)
+
+
+def test_an_unknown_slice_is_refused_before_anything_starts(monkeypatch):
+    monkeypatch.setattr(compiler.subprocess, "run", lambda *_, **__: pytest.fail("started"))
     with pytest.raises(ValueError, match="v4-9"):
-        compile_step(dataclasses.replace(REQUEST, slice="v4-9"))
+        compile_step(FakeRequest("v4-9", ""))
 
 
-def test_layers_count_though_their_body_is_compiled_once():
-    figures = compile_step(REQUEST)
-    assert figures.cycles > 0
-    assert figures.temp_gib < 0.1
-    # Every device sums the gradients of all parameters, in the type they were computed in.
-    assert figures.collectives["all-reduce"] > 0
-    deeper = {**TINY, "num_encoder_layers": 6, "num_decoder_layers": 6}
-    more = compile_step(dataclasses.replace(REQUEST, network=deeper))
-    assert more.cycles > 1.3 * figures.cycles
-    assert more.argument_gib > figures.argument_gib
+def test_figures_and_cached_programs_come_back(ask, tmp_path):
+    figures = ask(ANSWER, cache=str(tmp_path / "cache"))
+    assert (figures.rows, figures.cached) == (1, (str(tmp_path / "cache/jit_train_step-1"),))
+    assert pathlib.Path(figures.cached[0]).exists()
+    assert ask(ANSWER).cached == ()
+
+
+@pytest.mark.parametrize(
+    ("program", "error", "message"),
+    [
+        ("print(json.dumps({'refused': 'set BATCH_SIZE'}))", ValueError, "set BATCH_SIZE"),
+        ("print(json.dumps({'error': 'a\\nb', 'arguments_gib': 1}))", CompileError, "^a$"),
+        ("sys.exit('aborted')", CompileError, "status 1: aborted"),
+        ("pass", CompileError, "status 0: no message"),
+    ],
+)
+def test_errors_of_the_subprocess_are_raised(program, error, message, ask):
+    with pytest.raises(error, match=message):
+        ask(program)
+
+
+def test_a_compiler_that_hangs_is_a_compile_error(ask):
+    with pytest.raises(CompileError, match="not ended within 0 s"):
+        ask("import time; time.sleep(60)", limit_s=0.2)
+
+
+def test_the_subprocess_answers_as_json(monkeypatch, capsys):
+    def refuse(request):
+        raise ValueError(f"no {request['x']}")
+
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"x": 7}'))
+    compiler.serve(refuse)
+    assert json.loads(capsys.readouterr().out) == {"refused": "no 7"}
+
+
+def test_both_out_of_memory_messages_are_parsed():
+    early = (
+        "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO "
+        "temporaries (86.83G) exceeds available HBM (30.75G)."
+    )
+    found = OutOfMemory.parse(early, 1.25)
+    assert (found.used, found.limit, found.arguments) == (86.83, 30.75, 1.25)
+    late = (
+        "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 31.05G of 30.75G hbm. "
+        "Exceeded hbm capacity by 307.20M.\n\nTotal hbm usage >= 31.30G:\n    reserved 263.00M"
+    )
+    found = OutOfMemory.parse(late, 1.25)
+    assert (found.used, found.limit) == (31.05, 30.75)
+    assert OutOfMemory.parse("INTERNAL: something else", 0) is None

@@ -1,4 +1,4 @@
-"""The step that preflight compiles is the trainer's, and its memory is what is known otherwise."""
+"""The step that preflight compiles is the trainer's, and its memory is as computed otherwise."""
 
 import dataclasses
 import math
@@ -8,14 +8,14 @@ import pytest
 
 from fakes import toy, valid_run
 from preflight.aot import recipe, recipe_step, tpu_slices
-from preflight.aot.compiler import RunRequest, compile_decoding, compile_step
-from preflight.aot.cost_model import price
+from preflight.aot.compiler import compile_decoding, compile_step
+from preflight.aot.cost_model import Price
 from preflight.aot.recipe import Recipe
+from preflight.aot.recipe_step import RecipeRequest
 from preflight.checks import compiled_step
 from preflight.results import OK
-from preflight.run_context import Subject
-from preflight.search import fit
-from preflight.search.trial import MICROBATCHES, REMAT, Trial, attempt
+from preflight.run_context import RunContext
+from preflight.search import MICROBATCHES, REMAT, Trial, compile_trial, fit
 from t5x import batches
 from t5x.monitoring import flops
 from t5x.partitioning import PjitPartitioner
@@ -39,7 +39,7 @@ def test_a_batch_has_the_shapes_that_the_stream_gives():
     }
 
 
-def test_a_layout_is_laid_over_other_devices():
+def test_a_partitioner_is_made_for_other_devices():
     import jax
 
     own = PjitPartitioner(2)
@@ -61,8 +61,8 @@ def counted(run):
     return size(state.params), size(state.param_states), work
 
 
-def hold_against(figures, run, tpu):
-    """Memory within 5 % of what arrays and batch take, whatever the compiler is."""
+def check_sizes(figures, run, tpu):
+    """Check that memory is within 5 % of the size of arrays and batch."""
     parameters, optimizer, work = counted(run)
     assert figures.parameter_gib == pytest.approx(parameters / GIB, rel=0.05)
     assert figures.optimizer_gib == pytest.approx(optimizer / GIB, rel=0.05)
@@ -75,20 +75,21 @@ def hold_against(figures, run, tpu):
     assert figures.argument_gib == pytest.approx(held, rel=0.05)
     assert figures.flops == work
     assert figures.rows == cfg.batch_size
-    row = compiled_step.memory(Trial((), figures, price(figures, tpu, 1)), tpu)
+    row = compiled_step.memory(Trial((), figures, Price(figures, tpu, 1)), tpu)
     assert row.verdict == OK
     parts = ("parameters_gib", "optimizer_gib", "activations_gib", "batch_and_program_gib")
     assert sum(row.numbers[part] for part in parts) == pytest.approx(figures.used_gib)
 
 
+@pytest.mark.slow
 def test_the_tiny_model_compiles_for_a_v4_8(tmp_path):
     tpu = tpu_slices.find("v4-8")
     with valid_run.gin_apart():
         asked = Recipe(("gin/ro_t5x_tiny.gin",), (f"{SPREAD} = 1",))
         run = recipe.load(asked)
-        figures = compile_step(RunRequest("v4-8", asked), cache=str(tmp_path))
-        hold_against(figures, run, tpu)
-    # The program is there to be shipped.
+        figures = compile_step(RecipeRequest("v4-8", asked), cache=str(tmp_path))
+        check_sizes(figures, run, tpu)
+    # The program is kept, to be copied to the slice.
     assert [pathlib.Path(name).parent for name in figures.cached] == [tmp_path]
     assert pathlib.Path(figures.cached[0]).stat().st_size > 10_000
     # Every device gets the sum of the others' gradients, in float32 as the recipe computes.
@@ -104,14 +105,15 @@ SMALL = (
 )
 
 
+@pytest.mark.slow
 def test_a_base_model_cut_down_compiles_for_a_v4_8():
     """Its layers are scanned, so twelve take no longer to compile than one."""
     tpu = tpu_slices.find("v4-8")
     asked = Recipe(("gin/ro_t5x_base.gin",), (*SMALL, f"{SPREAD} = 2"))
     with valid_run.gin_apart():
         run = recipe.load(asked)
-        figures = compile_step(RunRequest("v4-8", asked))
-        # Two devices share a copy, whose parameters lie spread over the two copies besides.
+        figures = compile_step(RecipeRequest("v4-8", asked))
+        # Two devices share a copy, and its parameters are sharded over the two copies too.
         parameters, _, work = counted(run)
     assert figures.parameter_gib == pytest.approx(parameters / 4 / GIB, rel=0.05)
     assert figures.flops == work
@@ -120,7 +122,7 @@ def test_a_base_model_cut_down_compiles_for_a_v4_8():
     assert figures.temp_gib > 0
     assert not figures.cached
     # A scanned body is counted as often as it runs: the clock cannot beat the chip's peak.
-    found = price(figures, tpu, 1)
+    found = Price(figures, tpu, 1)
     assert found.compiler_seconds > found.arithmetic_seconds
     assert sum(figures.collectives.values()) > figures.parameter_gib * GIB / 4
 
@@ -128,22 +130,22 @@ def test_a_base_model_cut_down_compiles_for_a_v4_8():
 @pytest.mark.slow
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_the_base_model_compiles_for_a_v4_8(partitions):
-    """The recipe itself: 297 M parameters, of which a device holds all or half."""
+    """The recipe itself: 297 M parameters; a device holds all or half of them."""
     tpu = tpu_slices.find("v4-8")
     bindings = (f"partitioning.PjitPartitioner.num_partitions = {partitions}", f"{SPREAD} = 1")
     asked = Recipe(("gin/ro_t5x_base.gin",), bindings)
     with valid_run.gin_apart():
         run = recipe.load(asked)
-        figures = compile_step(RunRequest("v4-8", asked))
+        figures = compile_step(RecipeRequest("v4-8", asked))
         if partitions == 1:
-            hold_against(figures, run, tpu)
+            check_sizes(figures, run, tpu)
         parameters, _, _ = counted(run)
     assert parameters / 4 == pytest.approx(297e6, rel=0.01)
     assert figures.parameter_gib == pytest.approx(parameters / partitions / GIB, rel=0.05)
-    # At its peak a step holds the state, all gradients and less than the room set aside.
+    # At its peak a step holds the state, all gradients and less than the reserved memory.
     assert figures.peak_gib > figures.argument_gib + figures.parameter_gib / 2
     assert figures.peak_gib < 1.05 * (figures.argument_gib + figures.temp_gib)
-    found = price(figures, tpu, 1)
+    found = Price(figures, tpu, 1)
     assert 0.2 < found.mfu < 0.9
     # Gradients of all parameters go over the wires, in bfloat16 or float32.
     gradients = parameters / partitions / 2
@@ -151,26 +153,26 @@ def test_the_base_model_compiles_for_a_v4_8(partitions):
 
 
 @pytest.mark.slow
-def test_a_batch_that_does_not_fit_is_cured_on_the_compiler_itself(tmp_path):
+def test_settings_that_fit_are_found_by_the_compiler_itself(tmp_path):
     """Each of microbatches, remat and partitions is tried, and the cheapest that fits is named."""
     bindings = ("BATCH_SIZE = 65536", "network.T5Config.remat_policy = 'none'")
     asked = Recipe(("gin/ro_t5x_tiny.gin",), (*bindings, f"MODEL_DIR = '{tmp_path}'"))
     with valid_run.gin_apart():
-        s = Subject(recipe.load(asked), tpu_slices.find("v4-8"))
-        failed = attempt(asked, s.tpu)
-        assert failed.error.limit == pytest.approx(s.tpu.chip.hbm)
-        cheapest, tried = fit.find(asked, s, failed, say=print)
+        context = RunContext(recipe.load(asked), tpu_slices.find("v4-8"))
+        failed = compile_trial(asked, context)
+        assert failed.error.limit == pytest.approx(context.tpu.chip.hbm)
+        cheapest, tried = fit(asked, context, failed)
     assert cheapest is not None
-    assert cheapest.used_gib < s.tpu.chip.hbm
+    assert cheapest.used_gib < context.tpu.chip.hbm
     assert {name for trial in tried for name, _ in trial.settings} >= {MICROBATCHES, REMAT}
 
 
 @pytest.mark.slow
-def test_what_decodes_at_an_evaluation_compiles_for_a_v4_8():
+def test_the_decoding_of_an_evaluation_compiles_for_a_v4_8():
     with valid_run.gin_apart():
         asked = Recipe(("gin/ro_diacritics_tiny.gin",))
         run = recipe.load(asked)
-        found = compile_decoding(RunRequest("v4-8", asked))
+        found = compile_decoding(RecipeRequest("v4-8", asked, decodes=True))
         parameters, optimizer, _ = counted(run)
     held = (parameters + optimizer) / GIB / 4  # chips, over which both are spread
     assert found["held_gib"] == pytest.approx(held, rel=0.05)

@@ -1,4 +1,4 @@
-"""Slices have the chips their names say, and stand as their generation does."""
+"""Slices have the chips their names say, arranged as in their generation."""
 
 import math
 import os

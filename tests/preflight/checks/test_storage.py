@@ -1,4 +1,4 @@
-"""What a run starts from fits its model, and what it will save has room."""
+"""The start checkpoint fits the model, and the disk holds the checkpoints to come."""
 
 import collections
 import dataclasses
@@ -11,7 +11,7 @@ from fakes import toy, valid_run
 from preflight import reachability
 from preflight.aot import recipe_step
 from preflight.checks import storage
-from preflight.results import FAILS, NOT_CHECKED, OK, WARNING, judge
+from preflight.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from t5x.checkpointing import layer_stacking
 from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig
 from t5x.checkpoints import Checkpointer
@@ -35,16 +35,16 @@ def restoring(path, **settings):
 
 
 def row(check, *arguments, **changes):
-    return judge("check", check, valid_run.subject(*arguments, **changes))
+    return run_check("check", check, valid_run.context(*arguments, **changes))
 
 
-def test_a_run_of_its_own_goes_on(saved):
+def test_a_run_resumes_from_its_own_checkpoint(saved):
     found = row(storage.start, saved)
     assert found.verdict == OK, found
     assert "checkpoint_20" in found.figure
     found = row(storage.model_dir, saved)
     assert (found.verdict, "up to 20" in found.figure) == (OK, True)
-    assert valid_run.subject(saved).first_step == 20
+    assert valid_run.context(saved).first_step == 20
 
 
 def test_a_new_run_starts_from_scratch(tmp_path):
@@ -74,13 +74,13 @@ def test_a_checkpoint_with_too_little_is_found(saved, tmp_path):
     assert "start from scratch" in found.figure
 
 
-def test_a_checkpoint_that_is_not_there_is_found(tmp_path):
+def test_a_missing_checkpoint_is_found(tmp_path):
     found = row(storage.start, tmp_path, checkpoint_cfg=restoring(tmp_path / "checkpoint_7"))
     assert found.verdict == FAILS
     assert "does not exist" in found.figure
 
 
-def test_what_lies_in_a_bucket_is_not_checked_where_it_cannot_be(tmp_path, monkeypatch):
+def test_an_unreachable_bucket_is_not_checked(tmp_path, monkeypatch):
     config = restoring("gs://bucket/checkpoint_1000000")
     found = row(storage.start, tmp_path, checkpoint_cfg=config, offline=True)
     assert (found.verdict, "--offline" in found.figure) == (NOT_CHECKED, True)
@@ -94,7 +94,7 @@ def test_what_lies_in_a_bucket_is_not_checked_where_it_cannot_be(tmp_path, monke
         assert row(check, "gs://bucket/run").verdict == NOT_CHECKED
 
 
-def test_a_place_in_the_data_must_be_of_as_many_shards(saved, monkeypatch):
+def test_a_data_position_must_have_the_same_number_of_shards(saved, monkeypatch):
     place = {"shards": 16, "seed": 0}
     monkeypatch.setattr(storage.batches, "saved_stream", lambda folder: place)
     found = row(storage.start, saved)
@@ -110,7 +110,7 @@ def test_a_folder_that_cannot_be_written_is_found(tmp_path):
     assert "cannot be written" in found.figure
 
 
-def test_nothing_is_left_behind(tmp_path):
+def test_the_check_leaves_no_folder(tmp_path):
     assert row(storage.model_dir, tmp_path / "a" / "b").verdict == OK
     assert os.listdir(tmp_path) == []
     (tmp_path / "a").mkdir()
@@ -118,7 +118,7 @@ def test_nothing_is_left_behind(tmp_path):
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_a_folder_of_one_machine_is_no_place_for_four(tmp_path):
+def test_a_local_folder_is_a_warning_for_four_hosts(tmp_path):
     found = row(storage.model_dir, tmp_path, "v4-32")
     assert found.verdict == WARNING
     assert "4 hosts" in found.figure
@@ -131,12 +131,12 @@ def parameter_count(folder):
 
 
 def test_a_checkpoint_is_as_large_as_it_is_counted(saved):
-    counted = storage.checkpoint_bytes(valid_run.subject(saved))
+    counted = storage.checkpoint_bytes(valid_run.context(saved))
     files = (p for p in (saved / "checkpoint_20" / "state").rglob("*") if p.is_file())
     parameters = 4 * parameter_count(saved)
-    # Of arrays as small as these Adafactor keeps a whole second moment.
+    # Of arrays as small as these Adafactor keeps the full second moment.
     assert counted == pytest.approx(2 * parameters, rel=0.01)
-    # The optimizer's state is zeros here, which take no room; an index does.
+    # The optimizer's state is zeros here, which take no space; their index does.
     assert 0.9 * parameters < sum(p.stat().st_size for p in files) < counted
 
 
@@ -153,23 +153,23 @@ def test_a_checkpoint_is_as_large_as_it_is_counted(saved):
 )
 def test_kept_checkpoints_are_counted(save, kept, tmp_path):
     config = CheckpointConfig(valid_run.saving(**save), None)
-    subject = valid_run.subject(tmp_path, checkpoint_cfg=config)
-    assert storage.kept(subject) == kept
-    found = judge("check", storage.checkpoints, subject)
-    assert found.numbers["bytes"] == kept * storage.checkpoint_bytes(subject)
+    context = valid_run.context(tmp_path, checkpoint_cfg=config)
+    assert storage.checkpoints_kept(context) == kept
+    found = run_check("check", storage.checkpoints, context)
+    assert found.numbers["bytes"] == kept * storage.checkpoint_bytes(context)
     assert found.verdict == (WARNING if save == {"keep": None} else OK)
 
 
 def test_bfloat16_takes_half(tmp_path):
     config = CheckpointConfig(valid_run.saving(dtype="bfloat16"), None)
-    half = storage.checkpoint_bytes(valid_run.subject(tmp_path, checkpoint_cfg=config))
-    whole = storage.checkpoint_bytes(valid_run.subject(tmp_path))
-    assert whole - half == 2 * parameter_count(tmp_path)
+    half = storage.checkpoint_bytes(valid_run.context(tmp_path, checkpoint_cfg=config))
+    full = storage.checkpoint_bytes(valid_run.context(tmp_path))
+    assert full - half == 2 * parameter_count(tmp_path)
 
 
 def test_a_full_disk_is_found(tmp_path, monkeypatch):
     usage = collections.namedtuple("Usage", "total used free")
-    each = storage.checkpoint_bytes(valid_run.subject(tmp_path))
+    each = storage.checkpoint_bytes(valid_run.context(tmp_path))
     for free, verdict in ((3.9, FAILS), (4.1, WARNING), (5.0, OK)):
         found = usage(0, 0, free * each)
         monkeypatch.setattr(storage.shutil, "disk_usage", lambda path, found=found: found)

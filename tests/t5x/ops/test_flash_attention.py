@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.synthetic_step import SyntheticRequest
 from preflight.aot.compiler import compile_step
-from preflight.aot.synthetic_step import Request
 from t5x.ops.attention import attend as plain
 from t5x.ops.flash_attention import Segments, attend
 from t5x.partitioning import PjitPartitioner
@@ -88,5 +88,7 @@ def test_the_train_step_with_kernels_compiles_for_a_tpu(tpu):
     sizes = {"emb_dim": 128, "num_heads": 2, "head_dim": 64, "mlp_dim": 256}
     layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
     network = {"vocab_size": 512, "dtype": "bfloat16", "attention": "flash", **sizes, **layers}
-    figures = compile_step(Request(tpu, network=network, batch=16, inputs=512, targets=114))
+    figures = compile_step(
+        SyntheticRequest(tpu, network=network, batch=16, inputs=512, targets=114)
+    )
     assert figures.kernels["flops"] > 0

@@ -1,22 +1,32 @@
-"""A train step of given sizes, without gin, data or vocabulary: what benchmarks compile and time.
+"""A train step of given sizes, without gin, data or vocabulary: for benchmarks.
 
-request = Request(slice="v4-8", network={"vocab_size": 64000, "dtype": "bfloat16"}, batch=128)
+request = SyntheticRequest("v4-8", network={"vocab_size": 64000, "dtype": "bfloat16"}, batch=128)
 trainer, batch = train_step(request, devices)
+
+Run as a module it compiles a `SyntheticRequest`, see `preflight.aot.compiler`.
 """
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from preflight.aot import compiler, tpu_slices
+from t5x import adafactor, models, partitioning, schedules
+from t5x.examples.t5 import network
+from t5x.train_state import state_specs
+from t5x.trainer import Trainer
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
-    """A train step to compile.
+class SyntheticRequest(compiler.Request):
+    """A train step of given sizes.
 
     Args:
-      slice: see `slices.find`.
       network: fields of `network.T5Config`; `dtype` by name.
-      batch: sequences a step, of the whole slice.
+      batch: sequences a step, on the entire slice.
       inputs: tokens a sequence of the encoder.
       targets: tokens a sequence of the decoder.
       partitions: see `partitioning.PjitPartitioner.num_partitions`.
@@ -26,7 +36,6 @@ class Request:
       dump: file for the optimized program, none by default.
     """
 
-    slice: str
     network: Mapping[str, Any]
     batch: int = 128
     inputs: int = 512
@@ -36,16 +45,19 @@ class Request:
     rules: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     z_loss: float = 1e-4
     dump: str | None = None
+    MODULE: ClassVar[str] = "benchmarks.synthetic_step"
 
 
-def train_step(request: Request, devices: list) -> tuple[Any, dict[str, Any]]:
-    """The trainer of `request` over `devices`, with Adafactor, and the shapes of its batch."""
-    import jax
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Compile a request in this process."""
+    step = train_step(SyntheticRequest(**request), tpu_slices.find(request["slice"]).devices())
+    return compiler.measure_step(*step, request["dump"])
 
-    from t5x import partitioning, schedules
-    from t5x.train_state import state_specs
-    from t5x.trainer import Trainer
 
+def train_step(
+    request: SyntheticRequest, devices: list[jax.Device]
+) -> tuple[Trainer, dict[str, jax.ShapeDtypeStruct]]:
+    """Return the trainer of `request` over `devices`, with Adafactor, and its batch's shapes."""
     model = make_model(request)
     partitioner = partitioning.PjitPartitioner(
         request.partitions,
@@ -68,13 +80,8 @@ def train_step(request: Request, devices: list) -> tuple[Any, dict[str, Any]]:
     return trainer, batch
 
 
-def make_model(request: Request) -> Any:
-    """The model of `request`; it has no vocabulary, since nothing is decoded."""
-    import jax.numpy as jnp
-
-    from t5x import adafactor, models
-    from t5x.examples.t5 import network
-
+def make_model(request: SyntheticRequest) -> models.EncoderDecoderModel:
+    """Return the model of `request`, without a vocabulary: it never decodes."""
     fields = dict(request.network)
     fields["dtype"] = jnp.dtype(fields.get("dtype", "float32"))
     fields["mlp_activations"] = tuple(fields.get("mlp_activations", ("relu",)))
@@ -85,13 +92,14 @@ def make_model(request: Request) -> Any:
     return models.EncoderDecoderModel(module, None, None, optimizer, z_loss=request.z_loss)
 
 
-def batch_shapes(request: Request) -> dict[str, Any]:
-    """ShapeDtypeStructs int32 of a packed batch."""
-    import jax
-    import jax.numpy as jnp
-
+def batch_shapes(request: SyntheticRequest) -> dict[str, jax.ShapeDtypeStruct]:
+    """Return the int32 shapes of a packed batch."""
     encoder = ("input_tokens", "segment_ids", "positions")
     decoder = ("input_tokens", "target_tokens", "segment_ids", "positions", "loss_weights")
     lengths = {f"encoder_{name}": request.inputs for name in encoder}
     lengths |= {f"decoder_{name}": request.targets for name in decoder}
     return {k: jax.ShapeDtypeStruct((request.batch, n), jnp.int32) for k, n in lengths.items()}
+
+
+if __name__ == "__main__":
+    compiler.serve(answer)

@@ -1,0 +1,127 @@
+"""The ordered list of all checks in this package, and the function that makes them.
+
+rows = check_recipe(recipe, tpu_slices.find("v4-8"), offline=True)
+print(results.table(rows))
+"""
+
+import argparse
+from collections.abc import Callable
+
+from preflight.aot import recipe as recipes
+from preflight.aot.compiler import OutOfMemory
+from preflight.aot.recipe import Recipe
+from preflight.aot.tpu_slices import Slice
+from preflight.checks import compiled_step, config, corpus, storage, vocabulary
+from preflight.results import NOT_CHECKED, OK, CheckResult, NotChecked, ok, run_check
+from preflight.run_context import RunContext
+from preflight.search import Trial, compile_trial, fit
+
+# Of the gin files, before a run can be built.
+GIN = ("gin parses", "all is set", "objects")
+
+# Of the run.
+RUN: tuple[tuple[str, Callable[[RunContext], CheckResult]], ...] = (
+    ("periods", config.periods),
+    ("partitions", config.partitions),
+    ("batch", config.batch),
+    ("task", config.task),
+    ("first records", corpus.first_records),
+    ("vocabulary", vocabulary.vocabulary),
+    ("unknown words", vocabulary.unknown_words),
+    ("fill", corpus.fill),
+    ("example", corpus.example),
+    ("shards", corpus.shards),
+    ("epochs", corpus.epochs),
+    ("start", storage.start),
+    ("MODEL_DIR", storage.model_dir),
+    ("checkpoints", storage.checkpoints),
+    ("disk", storage.disk),
+)
+
+# Of the compiled step.
+STEP = ("memory", "speed", "duration", "input", "collectives", "compilation", "decoding")
+
+
+def check_recipe(
+    recipe: Recipe,
+    tpu: Slice,
+    offline: bool = False,
+    cache: str | None = None,
+    say: Callable[[str], None] = print,
+) -> list[CheckResult]:
+    """Return the results of all checks, whatever happens in one of them.
+
+    Args:
+      recipe: gin files and bindings.
+      tpu: the slice.
+      offline: access nothing over the network.
+      cache: folder of JAX's compilation cache to add the step to, None for none.
+      say: receives a line before each slow step.
+    """
+    found, run = check_gin(recipe)
+    if run is None:
+        names = [name for name, _ in RUN] + list(STEP)
+        return found + [_not_checked_after(found, name) for name in names]
+    context = RunContext(run, tpu, offline)
+    found += [run_check(name, check, context) for name, check in RUN]
+    return found + check_step(recipe, context, cache, say)
+
+
+def check_gin(recipe: Recipe) -> tuple[list[CheckResult], argparse.Namespace | None]:
+    """Return the results of the gin files, and the run if it can be built."""
+    found: list[CheckResult] = []
+    runs: list[argparse.Namespace] = []
+
+    def parse() -> CheckResult:
+        recipes.parse(recipe)
+        return ok(f"{', '.join(recipe.gin_files)} and their includes: every name is known")
+
+    def finalize() -> CheckResult:
+        recipes.finalize(recipe)
+        return ok("every macro in use has a value")
+
+    def build() -> CheckResult:
+        runs.append(recipes.build())
+        return ok(f"model, data, partitioner and checkpoints of {recipe.name} can be made")
+
+    for name, check in zip(GIN, (parse, finalize, build), strict=True):
+        has_failed = any(result.verdict != OK for result in found)
+        found.append(_not_checked_after(found, name) if has_failed else run_check(name, check))
+    return found, runs[0] if runs else None
+
+
+def _not_checked_after(found: list[CheckResult], name: str) -> CheckResult:
+    failed = next(result for result in found if result.verdict != OK)
+    return CheckResult(NOT_CHECKED, f"after “{failed.check}”", check=name)
+
+
+def check_step(
+    recipe: Recipe, context: RunContext, cache: str | None, say: Callable[[str], None]
+) -> list[CheckResult]:
+    """Return the results of the compiled step."""
+    say(f"Compiling the train step of {recipe.name} for {context.tpu.name}: a minute or two.")
+    trials: list[Trial] = []
+
+    def memory() -> CheckResult:
+        trial, cheapest = compile_trial(recipe, context, cache=cache), None
+        trials.append(trial)
+        if isinstance(trial.error, OutOfMemory):
+            say(f"It {trial.outcome}. Trying settings that make it fit:")
+            cheapest, _ = fit(recipe, context, trial, say)
+        return compiled_step.memory(trial, context.tpu, cheapest)
+
+    def compiled() -> Trial:
+        if not trials or not trials[0].fits:
+            raise NotChecked("the step was not compiled")
+        return trials[0]
+
+    checks: tuple[Callable[[], CheckResult], ...] = (
+        memory,
+        lambda: compiled_step.speed(compiled(), context),
+        lambda: compiled_step.duration(compiled(), context),
+        lambda: compiled_step.input_rate(compiled(), context),
+        lambda: compiled_step.collectives(compiled()),
+        lambda: compiled_step.compilation(compiled(), cache),
+        lambda: compiled_step.decoding(recipe, context),
+    )
+    return [run_check(name, check) for name, check in zip(STEP, checks, strict=True)]

@@ -1,0 +1,371 @@
+"""Settings tried on the compiler: settings that make a step fit, fast ones, cheap slices.
+
+  trial = compile_trial(recipe, context, ((BATCH, 64),))
+  cheapest, tried = fit(recipe, context, trial)       # for a step that does not fit
+  rows = sweep_rows(sweep(recipe, context))           # batch × remat × partitions on one slice
+  print(table(rows, SWEEP_COLUMNS))
+  print(table([best_on_slice(recipe, context)], COMPARISON_COLUMNS))
+
+All three compile columns of settings in order until one of a column ends it.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from preflight.aot.compiler import CompileError, OutOfMemory, compile_step
+from preflight.aot.cost_model import Figures, Price
+from preflight.aot.recipe import Recipe
+from preflight.aot.recipe_step import RecipeRequest
+from preflight.run_context import RunContext
+
+BATCH = "BATCH_SIZE"
+MICROBATCHES = "trainer.Trainer.num_microbatches"
+PARTITIONS = "partitioning.PjitPartitioner.num_partitions"
+REMAT = "network.T5Config.remat_policy"
+POLICIES = ("none", "minimal", "full")
+_ATTEMPTS = 2  # of one kind of setting, to make a step fit
+_LARGER = 2  # doublings of the batch that a comparison tries
+_WORTH = 0.98  # a doubled batch must cost less than this share
+
+Settings = tuple[tuple[str, Any], ...]  # (gin name, value) pairs
+Row = dict[str, Any]  # of a report
+Say = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """Settings that were compiled, and the figures or the error.
+
+    Attributes:
+      settings: (gin name, value) pairs, empty for the recipe's own.
+      figures: None if the compiler refused.
+      price: of as many sequences as the recipe reads to its end, None with `figures`.
+      error: of the compiler.
+    """
+
+    settings: Settings = ()
+    figures: Figures | None = None
+    price: Price | None = None
+    error: Exception | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether it compiled."""
+        return self.figures is not None
+
+    @property
+    def used_gib(self) -> float | None:
+        """The memory needed on a device, None if unknown."""
+        return self.figures.used_gib if self.figures else getattr(self.error, "used", None)
+
+    @property
+    def flags(self) -> str:
+        """The settings as command-line flags."""
+        quoted = lambda v: f"\"'{v}'\"" if isinstance(v, str) else str(v)
+        return " ".join(f"--gin.{name}={quoted(value)}" for name, value in self.settings)
+
+    @property
+    def outcome(self) -> str:
+        """The result in a few words."""
+        if self.figures and self.price:
+            used, speed = self.figures.used_gib, self.price.steps_per_second
+            return f"fits in {used:.1f} GiB, {speed:.3g} steps/s"
+        if isinstance(self.error, OutOfMemory):
+            return f"needs {self.error.used:.1f} GiB of {self.error.limit:.2f}"
+        return f"is refused: {self.error}"
+
+
+def compile_trial(
+    recipe: Recipe, context: RunContext, settings: Settings = (), cache: str | None = None
+) -> Trial:
+    """Compile the train step of `recipe` with `settings`, which takes about a minute.
+
+    Args:
+      recipe: gin files and bindings.
+      context: its run and slice.
+      settings: take precedence over the recipe's.
+      cache: see `compiler.compile_step`.
+    """
+    changed = recipe.with_bindings(*(f"{name} = {value!r}" for name, value in settings))
+    try:
+        figures = compile_step(RecipeRequest(context.tpu.name, changed), cache)
+    except (ValueError, CompileError) as error:
+        return Trial(settings, error=error)
+    steps = context.steps_left * context.data.batch_size / figures.rows
+    return Trial(settings, figures, Price(figures, context.tpu, steps))
+
+
+class _Search:
+    """Trials of a recipe on a slice, compiled one after the other."""
+
+    def __init__(self, recipe: Recipe, context: RunContext, say: Say):
+        self._compile = functools.partial(compile_trial, recipe, context)
+        self._prefix, self._say = f"  {context.tpu.name}", say
+        self.trials: list[Trial] = []
+
+    def run(
+        self, column: Iterable[Settings], until: Callable[[Trial], bool] = lambda trial: False
+    ) -> None:
+        """Compile the settings of a column in order, until a trial ends it."""
+        for settings in column:
+            trial = self._compile(settings)
+            self._say(f"{self._prefix} {trial.flags}: {trial.outcome}")
+            self.trials.append(trial)
+            if until(trial):
+                return
+
+    @property
+    def cheapest(self) -> Trial | None:
+        """The trial that fits at the lowest price of a sequence, None if none fits."""
+        return min(filter(_fits, self.trials), key=_hours, default=None)
+
+
+def _fits(trial: Trial) -> bool:
+    return trial.fits
+
+
+def _hours(trial: Trial) -> float:
+    return trial.price.hours if trial.price else float("inf")
+
+
+def _is_out_of_memory(trial: Trial) -> bool:
+    return isinstance(trial.error, OutOfMemory)
+
+
+# --- what makes a step fit
+
+
+def fit(
+    recipe: Recipe, context: RunContext, failed: Trial, say: Say = print
+) -> tuple[Trial | None, list[Trial]]:
+    """Return the cheapest settings that make a step fit (None if none do), and all trials.
+
+    Each kind alone is tried first: more microbatches, more rematerialization, more partitions. If
+    none of them is enough, all together; and only then a smaller batch, which changes training.
+    Where the training state alone is too large, only partitions can help.
+
+    Args:
+      recipe: whose step does not fit.
+      context: its run and slice.
+      failed: its trial, with an OutOfMemory.
+      say: receives a line for each trial.
+    """
+    search = _Search(recipe, context, say)
+    for column in single_changes(context, failed.error):
+        search.run(column[:_ATTEMPTS], until=_fits)
+    if search.cheapest is None:
+        search.run(combined_changes(context), until=_fits)
+    return search.cheapest, search.trials
+
+
+def single_changes(context: RunContext, error: Any) -> list[list[Settings]]:
+    """Return the settings of each kind, starting with the weakest that may be enough."""
+    available = max(error.limit - error.arguments, 1e-3)
+    wanted = (error.used - error.arguments) / available
+    own = context.run.partitioner.num_partitions
+    found = [_enough(PARTITIONS, larger_partitions(context), wanted * own)]
+    if error.arguments < 0.97 * error.limit:  # the training state fits
+        parts = _enough(MICROBATCHES, more_microbatches(context), wanted * context.microbatches)
+        found = [parts, [((REMAT, policy),) for policy in stronger_remat(context)], *found]
+    return [column for column in found if column]
+
+
+def _enough(name: str, values: list[int], wanted: float) -> list[Settings]:
+    """Return settings of ascending values without those that save far too little memory."""
+    # They do not divide all memory, nor is dividing all of it needed: half of it is tried too.
+    likely = [value for value in values if value >= wanted / 2] or values[-1:]
+    return [((name, value),) for value in likely]
+
+
+def combined_changes(context: RunContext) -> Iterator[Settings]:
+    """Yield all kinds at their strongest, then ever smaller batches."""
+    own, devices = context.run.partitioner.num_partitions, context.tpu.device_count
+    remat = [(REMAT, policy) for policy in stronger_remat(context)[-1:]]
+    parts = more_microbatches(context)[-1:]
+    counts = [own, *larger_partitions(context)]
+    spread = lambda count: [(PARTITIONS, count)] if count != own else []
+    for count in counts:
+        usable = [n for n in parts if context.data.batch_size % (devices // count * n) == 0]
+        changes = [*remat, *((MICROBATCHES, n) for n in usable), *spread(count)]
+        if len(changes) > 1:
+            yield tuple(changes)
+    rows = context.data.batch_size // 2
+    while rows and rows % (devices // counts[-1]) == 0:
+        yield (*remat, *spread(counts[-1]), (MICROBATCHES, 1), (BATCH, rows))
+        rows //= 2
+
+
+def more_microbatches(context: RunContext) -> list[int]:
+    """Return multiples of the recipe's number that divide each model copy's rows, ascending."""
+    copies = max(context.tpu.device_count // context.run.partitioner.num_partitions, 1)
+    rows = context.data.batch_size // copies
+    doubled = [context.microbatches * 2**n for n in range(1, 8)]
+    return [n for n in doubled if n <= rows and rows % n == 0]
+
+
+def stronger_remat(context: RunContext) -> list[str]:
+    """Return the policies that keep less than the recipe's, weakest first."""
+    config = getattr(context.run.model.module, "config", None)
+    policy = getattr(config, "remat_policy", None)
+    if policy is None:
+        return []
+    return list(POLICIES[POLICIES.index("minimal" if policy == "auto" else policy) + 1 :])
+
+
+def larger_partitions(context: RunContext) -> list[int]:
+    """Return multiples of the recipe's number that divide slice and batch, ascending."""
+    if context.run.partitioner.submesh:
+        return []
+    doubled = [context.run.partitioner.num_partitions * 2**n for n in range(1, 8)]
+    return [n for n in doubled if _divides(context, n)]
+
+
+def _divides(context: RunContext, partitions: int, rows: int | None = None) -> bool:
+    """Return whether slice and batch can be divided by a number of partitions."""
+    devices, rows = context.tpu.device_count, rows or context.data.batch_size
+    if partitions > devices or devices % partitions:
+        return False
+    return rows % (devices // partitions * context.microbatches) == 0
+
+
+# --- a grid on one slice
+
+
+def grid(context: RunContext) -> list[list[Settings]]:
+    """Return columns of settings of the same remat and partitions, batches ascending."""
+    own, rows = context.run.partitioner.num_partitions, context.data.batch_size
+    columns: list[list[Settings]] = []
+    for policy, count in itertools.product(POLICIES, sorted({own // 2, own, own * 2} - {0})):
+        batches = [n for n in (rows // 2, rows, rows * 2) if n and _divides(context, count, n)]
+        columns.append([((REMAT, policy), (PARTITIONS, count), (BATCH, n)) for n in batches])
+    return columns
+
+
+def sweep(recipe: Recipe, context: RunContext, say: Say = print) -> list[Trial]:
+    """Return trials of batch × remat × partitions: up to 27 programs of about a minute each.
+
+    Batches larger than one that does not fit are not tried.
+    """
+    search = _Search(recipe, context, say)
+    for column in grid(context):
+        search.run(column, until=_is_out_of_memory)
+    return search.trials
+
+
+def frontier(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the trials than which no other is faster with as little memory, least memory first."""
+    speed = lambda trial: trial.price.tokens_per_second
+    best, kept = 0.0, []
+    for trial in sorted(filter(_fits, trials), key=lambda t: (t.used_gib, -speed(t))):
+        if speed(trial) > best:
+            best = speed(trial)
+            kept.append(trial)
+    return kept
+
+
+def sweep_rows(trials: Sequence[Trial]) -> list[Row]:
+    """Return a row a trial, for `table` and for programs."""
+    chosen = frontier(trials)
+    return [
+        {
+            **dict(trial.settings),
+            "fits": trial.fits,
+            "frontier": trial in chosen,
+            "used_gib": trial.used_gib,
+            **_prices(trial, "steps_per_second", "tokens_per_second", "mfu"),
+        }
+        for trial in trials
+    ]
+
+
+# --- slices compared
+
+
+def best_on_slice(recipe: Recipe, context: RunContext, say: Say = print) -> Row:
+    """Return a row of the cheapest settings on a slice, which takes some minutes.
+
+    The recipe's batch is tried with its number of partitions and the next ones, then larger batches
+    with the best of them, as long as they save at least a fiftieth. `fits` is whether the recipe's
+    own batch fits. Prices are of as many sequences as the recipe reads.
+    """
+    search = _Search(recipe, context, say)
+    search.run(((PARTITIONS, count),) for count in near_partitions(context))
+    best = search.cheapest
+    fits = best is not None
+    if best is None:
+        failed = next(filter(_is_out_of_memory, search.trials), None)
+        best = fit(recipe, context, failed, say)[0] if failed else None
+    else:
+        for doublings in range(1, _LARGER + 1):
+            search.run([(best.settings[0], (BATCH, context.data.batch_size * 2**doublings))])
+            if _hours(search.trials[-1]) > _WORTH * _hours(best):
+                break
+            best = search.trials[-1]
+    trial = best or Trial()
+    settings = dict(trial.settings) if best else None
+    own = context.run.partitioner.num_partitions
+    return {
+        "slice": context.tpu.name,
+        "chips": context.tpu.chips,
+        "fits": fits,
+        "batch": trial.figures.rows if trial.figures else None,
+        "partitions": (settings or {}).get(PARTITIONS, own) if best else None,
+        "settings": settings,
+        "flags": trial.flags if best else "no settings that were tried fit",
+        **_prices(trial, "hours", "chip_hours", "steps_per_second", "mfu"),
+    }
+
+
+def near_partitions(context: RunContext) -> list[int]:
+    """Return the recipe's number of partitions and the next ones that divide slice and batch."""
+    own = context.run.partitioner.num_partitions
+    fitting = [n for n in range(1, context.tpu.device_count + 1) if _divides(context, n)]
+    near = sorted(fitting, key=lambda n: (abs(n.bit_length() - own.bit_length()), n))
+    return sorted(near[:3])
+
+
+# --- reports
+
+# Title, key of the row, width and alignment, format.
+_SPEED = (("steps/s", "steps_per_second", ">8", ".3g"), ("MFU", "mfu", ">4", ".0%"))
+SWEEP_COLUMNS = (
+    ("batch", BATCH, ">6", ""),
+    ("remat", REMAT, "<8", ""),
+    ("partitions", PARTITIONS, ">10", ""),
+    ("fits", "fits", "<4", ""),
+    ("GiB", "used_gib", ">6", ".2f"),
+    *_SPEED,
+    ("tokens/s", "tokens_per_second", ">11", ",.0f"),
+    ("fastest with this memory", "frontier", "", ""),
+)
+COMPARISON_COLUMNS = (
+    ("slice", "slice", "<8", ""),
+    ("chips", "chips", ">5", ""),
+    ("fits", "fits", "<4", ""),
+    ("batch", "batch", ">6", ""),
+    ("partitions", "partitions", ">10", ""),
+    *_SPEED,
+    ("hours", "hours", ">9", ",.1f"),
+    ("chip-hours", "chip_hours", ">11", ",.0f"),
+    ("settings", "flags", "", ""),
+)
+
+
+def table(rows: Sequence[Row], columns: Sequence[tuple[str, str, str, str]]) -> str:
+    """Return rows as aligned columns; unknown values stay empty."""
+    lines = [[format(title, width) for title, _, width, _ in columns]]
+    lines += [[format(_cell(row[key], spec), w) for _, key, w, spec in columns] for row in rows]
+    return "\n".join("  ".join(cells).rstrip() for cells in lines)
+
+
+def _cell(value: Any, spec: str) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else format(value, spec)
+
+
+def _prices(trial: Trial, *names: str) -> dict[str, float | None]:
+    return {name: getattr(trial.price, name, None) for name in names}

@@ -1,1 +1,0 @@
-"""Searches over settings of a recipe by compiling its step: fit, sweep, compare slices."""

@@ -1,0 +1,44 @@
+"""The train step of a synthetic model compiles for a described slice and is counted."""
+
+import dataclasses
+
+import jax
+import pytest
+
+from benchmarks.synthetic_step import SyntheticRequest, batch_shapes, train_step
+from preflight.aot.compiler import compile_step
+
+TINY = {"vocab_size": 512, "dtype": "bfloat16", "emb_dim": 128, "num_heads": 2, "head_dim": 64,
+        "mlp_dim": 256, "num_encoder_layers": 2, "num_decoder_layers": 2,
+        "mlp_activations": ["gelu", "linear"], "dropout_rate": 0.0}  # fmt: skip
+REQUEST = SyntheticRequest(slice="v4-8", network=TINY, batch=8, inputs=128, targets=64)
+
+
+def test_a_batch_is_packed_and_has_the_requested_sizes():
+    shapes = {name: spec.shape for name, spec in batch_shapes(REQUEST).items()}
+    assert shapes["encoder_segment_ids"] == (8, 128)
+    assert shapes["decoder_loss_weights"] == (8, 64)
+
+
+def test_a_batch_that_does_not_divide_is_refused():
+    with pytest.raises(ValueError, match="--batch"):
+        train_step(dataclasses.replace(REQUEST, batch=6), jax.devices()[:4])
+
+
+def test_a_step_compiles_for_a_slice_that_does_not_exist():
+    """The one compilation by the real libtpu in the default suite."""
+    figures = compile_step(REQUEST)
+    assert figures.cycles > 0
+    assert figures.used_gib < 0.1
+    assert (figures.rows, figures.tokens) == (8, 8 * (128 + 64))
+    # Every device sums the gradients of all parameters, in the type they were computed in.
+    assert figures.collectives["all-reduce"] >= 0.45 * figures.parameter_gib * 2**30
+
+
+@pytest.mark.slow
+def test_layers_count_though_their_body_is_compiled_once():
+    figures = compile_step(REQUEST)
+    deeper = {**TINY, "num_encoder_layers": 6, "num_decoder_layers": 6}
+    more = compile_step(dataclasses.replace(REQUEST, network=deeper))
+    assert more.cycles > 1.3 * figures.cycles
+    assert more.argument_gib > figures.argument_gib

@@ -1,0 +1,32 @@
+"""A recipe's gin files become the arguments of a training run."""
+
+import pytest
+
+from fakes import valid_run
+from preflight.aot import recipe
+from preflight.aot.recipe import Recipe
+
+TINY = "gin/ro_t5x_tiny.gin"
+
+
+@pytest.fixture(autouse=True)
+def isolated_gin():
+    with valid_run.gin_apart():
+        yield
+
+
+def test_one_recipe_after_another():
+    assert recipe.load(Recipe((TINY,), ("TRAIN_STEPS = 7",))).total_steps == 7
+    assert recipe.load(Recipe((TINY,))).total_steps == 300
+
+
+def test_bindings_that_are_added_take_precedence():
+    asked = Recipe((TINY,), ("TRAIN_STEPS = 7",)).with_bindings("TRAIN_STEPS = 8")
+    assert asked.name == "ro_t5x_tiny"
+    assert recipe.load(asked).total_steps == 8
+
+
+def test_an_unset_model_dir_is_below_runs():
+    assert recipe.load(Recipe((TINY,))).model_dir == "runs/ro_t5x_tiny"
+    own = Recipe((TINY,), ("MODEL_DIR = '/tmp/x'",))
+    assert recipe.load(own).model_dir == "/tmp/x"

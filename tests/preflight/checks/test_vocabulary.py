@@ -1,0 +1,98 @@
+"""Faults of the vocabulary are found: its sentinels and size, and that task and model share it."""
+
+import dataclasses
+
+import pytest
+import seqio
+
+from fakes import valid_run
+from preflight.checks import corpus, vocabulary
+from preflight.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
+from tasks.sources import CorpusSource
+from vocabulary.sentencepiece_model import read_model, write_model
+
+MODEL = "data/ro_mini/ro_mini.model"
+
+
+@pytest.fixture(scope="module")
+def sound():
+    return valid_run.context()
+
+
+@pytest.mark.parametrize("check", [vocabulary.vocabulary, vocabulary.unknown_words])
+def test_a_valid_run_passes(check, sound):
+    assert run_check("check", check, sound).verdict == OK
+
+
+def test_tokens_a_word_are_counted(sound):
+    row = vocabulary.unknown_words(sound)
+    assert 1 < row.numbers["tokens_a_word"] < 2.5
+    assert row.numbers["unknown"] < 0.001
+
+
+ROMANIAN = ["Ana are mere și pere, dar nu are nuci."] * 40
+
+
+def test_a_vocabulary_of_another_language_is_noticed(write_corpus, task):
+    foreign = CorpusSource(write_corpus(["Ἄνδρα μοι ἔννεπε Μοῦσα πολύτροπον ὃς μάλα"] * 20))
+    row = run_check("check", vocabulary.unknown_words, valid_run.context(**task(foreign)))
+    assert row.verdict == WARNING
+    assert "VOCABULARY_FILE" in row.to_set
+
+
+def vocabulary_row(path, vocab_size=2048, offline=False, **task_changes):
+    own = seqio.SentencePieceVocabulary(str(path), 0)
+    changes = {"model": valid_run.model(own, vocab_size=vocab_size), **task_changes}
+    return run_check("check", vocabulary.vocabulary, valid_run.context(offline=offline, **changes))
+
+
+def test_a_vocabulary_without_sentinels_at_its_end_is_found(tmp_path, write_corpus, task):
+    model = read_model(MODEL)
+    model.pieces.add(piece="▁extra", score=-20.0)
+    write_model(model, str(tmp_path / "spoiled.model"))
+    settings = task(CorpusSource(write_corpus(ROMANIAN)), str(tmp_path / "spoiled.model"))
+    row = vocabulary_row(tmp_path / "spoiled.model", 2176, **settings)
+    assert row.verdict == FAILS
+    assert "sentinels last" in row.figure
+
+
+def test_a_model_with_too_few_or_too_many_rows_is_found():
+    assert vocabulary_row(MODEL, 1024).verdict == FAILS
+    row = vocabulary_row(MODEL, 4096)
+    assert row.verdict == WARNING
+    assert "never used" in row.figure
+
+
+def test_a_missing_vocabulary_is_a_fault_of_one_check(tmp_path, write_corpus, task):
+    source = CorpusSource(write_corpus(ROMANIAN))
+    context = valid_run.context(**task(source, str(tmp_path / "none.model")))
+    assert run_check("check", vocabulary.vocabulary, context).verdict == FAILS
+    for check in (vocabulary.unknown_words, corpus.example, corpus.epochs):
+        row = run_check("check", check, context)
+        assert (row.verdict, "none.model" in row.figure) == (NOT_CHECKED, True)
+
+
+def test_task_and_model_must_share_a_vocabulary(tmp_path):
+    copy = tmp_path / "copy.model"
+    model = read_model(MODEL)
+    model.pieces[-101].score -= 1
+    write_model(model, str(copy))
+    row = vocabulary_row(copy)
+    assert row.verdict == FAILS
+    assert "bind both to the same vocabulary" in f"{row.figure} {row.to_set}"
+
+
+def test_a_missing_vocabulary_fails_unless_it_may_be_on_another_machine(tmp_path):
+    assert vocabulary_row(tmp_path / "none.model").verdict == FAILS
+    assert vocabulary_row(tmp_path / "none.model", offline=True).verdict == NOT_CHECKED
+    row = vocabulary_row("gs://bucket/none.model", offline=True)
+    assert (row.verdict, "--offline" in row.figure) == (NOT_CHECKED, True)
+
+
+def test_bytes_need_no_file():
+    data = dataclasses.replace(valid_run.TRAIN, mixture_or_task_name="ro_mini_byt5_span_corruption")
+    changes = {"train_dataset_cfg": data, "train_eval_dataset_cfg": None}
+    model = valid_run.model(seqio.ByteVocabulary(extra_ids=100), vocab_size=384)
+    context = valid_run.context(model=model, **changes)
+    assert run_check("check", vocabulary.vocabulary, context).verdict == OK
+    assert run_check("check", vocabulary.unknown_words, context).verdict == OK

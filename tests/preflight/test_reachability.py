@@ -1,0 +1,40 @@
+"""Remote paths are accessed only where allowed and reachable, and never without a timeout."""
+
+import threading
+
+import pytest
+
+from preflight import reachability
+from preflight.results import NotChecked
+
+
+def test_an_address_that_does_not_answer_is_not_checked(monkeypatch):
+    def refuse(*_):
+        raise OSError("fake")
+
+    monkeypatch.setattr(reachability.socket, "create_connection", refuse)
+    with pytest.raises(NotChecked, match="cannot be reached"):
+        reachability.require_reachable("gs://bucket/run", offline=False)
+    reachability.require_reachable("runs/here", offline=True)
+
+
+def test_an_answer_is_awaited_until_the_timeout():
+    with pytest.raises(NotChecked, match="has not answered within 0 s"):
+        reachability.with_timeout(0.01, threading.Event().wait, "the corpus")
+    with pytest.raises(KeyError):
+        reachability.with_timeout(5, lambda: {}["x"], "x")
+
+
+@pytest.mark.parametrize(("offline", "error"), [(True, NotChecked), (False, ValueError)])
+def test_a_missing_file_may_be_on_the_machine_that_trains(offline, error, tmp_path):
+    (tmp_path / "here").touch()
+    reachability.require_file(str(tmp_path / "here"), offline, "make it")
+    with pytest.raises(error, match=r"there is no file .*make it"):
+        reachability.require_file(str(tmp_path / "none"), offline, "make it")
+
+
+def test_only_network_errors_are_not_checked():
+    with pytest.raises(NotChecked), reachability.network_errors_are_not_checked():
+        raise ValueError("the hub cannot be reached")
+    with pytest.raises(ValueError, match="x"), reachability.network_errors_are_not_checked():
+        raise ValueError("x")

@@ -1,0 +1,50 @@
+"""Exceptions become results, results become a table, and only failures fail."""
+
+from preflight import results
+from preflight.results import FAILS, NOT_CHECKED, NotChecked, ok, run_check, warning
+
+
+def raising(error):
+    def check():
+        raise error
+
+    return run_check("check", check)
+
+
+def test_a_sentence_is_cut_into_what_is_wrong_and_what_to_set():
+    row = raising(ValueError("x is 3, not a multiple of 2; set x to a multiple of 2."))
+    assert (row.verdict, row.figure, row.to_set) == (
+        FAILS,
+        "x is 3, not a multiple of 2",
+        "set x to a multiple of 2",
+    )
+    assert raising(ValueError("no cure.")).figure == "no cure"
+
+
+def test_what_cannot_look_is_not_checked_and_neither_is_a_check_that_stops():
+    assert raising(NotChecked("no network")).verdict == NOT_CHECKED
+    row = raising(KeyError("lost"))
+    assert row.verdict == NOT_CHECKED
+    assert "KeyError" in row.figure
+
+
+def test_only_what_fails_fails():
+    rows = [run_check(n, lambda r=r: r) for n, r in (("a", ok("1")), ("b", warning("2", "less")))]
+    rows.append(raising(NotChecked("why")))
+    assert results.passed(rows)
+    assert not results.passed([*rows, raising(ValueError("no"))])
+    assert results.summary(rows) == "1 ok, 1 warning, 1 not checked"
+
+
+def test_numbers_are_spelled():
+    said = [results.counted(n, "copy") for n in (1, 2, 3000)]
+    assert said == ["1 copy", "2 copies", "3,000 copies"]
+    assert results.counted(2, "host") == "2 hosts"
+
+
+def test_the_table_wraps_what_is_long():
+    long = run_check("memory", lambda: warning("word " * 40, "set " * 30))
+    lines = results.table([long]).splitlines()
+    assert max(map(len, lines)) <= 130
+    assert lines[0].split() == ["check", "verdict", "figure", "what", "to", "set"]
+    assert " ".join(lines).count("word") == 40

@@ -1,0 +1,71 @@
+"""The context knows where a run starts, what it reads, and asks a silent corpus once."""
+
+import dataclasses
+import threading
+
+import pytest
+
+from fakes import valid_run
+from preflight.checks import config
+from preflight.results import FAILS, NotChecked, run_check
+from preflight.run_context import is_local
+from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig
+from tasks.sources import CorpusSource
+
+
+def test_a_corpus_is_local_if_all_its_files_are(tmp_path):
+    assert is_local(CorpusSource(str(tmp_path)))
+    assert is_local(CorpusSource(files={"train": ["a*.jsonl", "b.txt"]}))
+    assert not is_local(CorpusSource(files={"train": ["a.jsonl", "gs://bucket/b.jsonl"]}))
+    assert not is_local(CorpusSource("user/name"))
+    assert not is_local(CorpusSource("https://example.org/corpus"))
+
+
+def test_steps_are_counted_from_where_the_run_starts():
+    restore = RestoreCheckpointConfig("gs://bucket/checkpoint_1000000", "specific")
+    save_and_restore = CheckpointConfig(valid_run.saving(), restore)
+    context = valid_run.context("runs/none", checkpoint_cfg=save_and_restore, total_steps=1_000_100)
+    assert (context.first_step, context.steps_left) == (1_000_000, 100)
+    early = valid_run.context("runs/none", checkpoint_cfg=save_and_restore, total_steps=500)
+    row = run_check("check", config.periods, early)
+    assert row.verdict == FAILS
+    assert "starts at step 1000000" in row.figure
+
+
+def test_the_restored_step_is_that_of_the_checkpoint(tmp_path):
+    (tmp_path / "run/checkpoint_2000").mkdir(parents=True)
+    (tmp_path / "run/checkpoint_2000/checkpoint").write_bytes(b"")
+    for path, step in ((str(tmp_path / "run"), 2000), ("gs://bucket/run", None)):
+        restore = RestoreCheckpointConfig(path, "latest")
+        save_and_restore = CheckpointConfig(valid_run.saving(), restore)
+        assert valid_run.context("runs/none", checkpoint_cfg=save_and_restore).restored_step == step
+    save_and_restore = CheckpointConfig(valid_run.saving(), None)
+    assert valid_run.context("runs/none", checkpoint_cfg=save_and_restore).restored_step == 0
+
+
+def test_shards_divide_the_batch_and_the_hosts():
+    for rows, tpu in ((16, "v4-8"), (24, "v4-64"), (128, "v4-32")):
+        data = dataclasses.replace(valid_run.TRAIN, batch_size=rows)
+        context = valid_run.context(tpu=tpu, train_dataset_cfg=data)
+        assert context.shards % context.tpu.hosts == 0
+
+
+def test_the_sample_is_read_once_and_packed_as_in_training(monkeypatch):
+    context = valid_run.context()
+    rows, texts = context.sample_rows, context.sample_texts
+    assert 1 <= len(rows) <= 16
+    assert rows[0]["encoder_input_tokens"].shape == (128,)
+    assert rows[0]["encoder_segment_ids"].max() >= 1
+    monkeypatch.setattr(CorpusSource, "peek", lambda *_: pytest.fail("read again"))
+    assert context.sample_texts is texts
+    assert context.sample_rows is rows
+
+
+def test_a_corpus_that_timed_out_is_not_read_again(monkeypatch):
+    context = valid_run.context()
+    source = context.task.source
+    monkeypatch.setattr("preflight.run_context._TIMEOUT_S", 0.01)
+    with pytest.raises(NotChecked, match="has not answered"):
+        context.read(source, threading.Event().wait)
+    with pytest.raises(NotChecked, match="has not answered"):
+        context.read(source, lambda: pytest.fail("read again"))
