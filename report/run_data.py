@@ -1,7 +1,7 @@
 """The files of a MODEL_DIR, on disk or in a bucket, read as the data of one run.
 
 run = load(Folder("gs://bucket/run"))
-run.series["train"]["loss"]         # Series
+run.series["train"]                 # {"loss": Series, …}
 run.history.configs
 """
 

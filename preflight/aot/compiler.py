@@ -113,7 +113,7 @@ def compile_decoding(request: Request, limit_s: float = 1800.0) -> Mapping[str, 
       `used_gib` of a device, `held_gib` of it by the training state, and `compile_seconds`.
 
     Raises:
-      As `compile_step`.
+      ValueError, CompileError: as `compile_step` does.
     """
     tpu_slices.find(request.slice)
     return _ask(request, {}, limit_s, request.MODULE)
