@@ -6,7 +6,7 @@
 
 A file is a sequence of records: length (8 bytes), its checksum (4), an `Event` message, its
 checksum (4). TensorBoard's own `EventFileLoader` stops at the first damaged record, imports
-TensorFlow (5 s) and takes 7 µs a scalar, this reader 2.8 µs.
+TensorFlow (5 s) and takes 7 µs a scalar, this reader 2.0 µs.
 """
 
 import dataclasses
@@ -14,11 +14,13 @@ import struct
 
 import google_crc32c
 from google.protobuf.message import DecodeError
-from tensorboard.compat.proto import event_pb2, summary_pb2, types_pb2
+from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.util import tensor_util
 
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
-_FLOAT = struct.Struct("<f")
+_TIME, _FLOAT = struct.Struct("<d"), struct.Struct("<f")
+_PLUGIN = b"J\x0b\n\t\n\x07scalars"  # ends a scalar's message, right after its value
+_TAIL = _FLOAT.size + len(_PLUGIN)
 _SEARCH_BYTES = 1 << 20  # how far to look for the next record after a damaged one
 
 
@@ -48,6 +50,7 @@ class Events:
 def read_events(data: bytes) -> Events:
     """Return the scalars in a file's content; skip damaged and unfinished records."""
     events = Events()
+    known: dict[bytes, Points] = {}
     position = 0
     while position + 12 <= len(data):
         (length,) = _LENGTH.unpack_from(data, position)
@@ -59,7 +62,8 @@ def read_events(data: bytes) -> Events:
             position = following
             continue
         position = end + 4
-        _parse(record, events)
+        if not _read_known(record, known):
+            _parse(record, events, known)
     events.damaged += len(data) - position
     return events
 
@@ -88,7 +92,29 @@ def _length_is_intact(data: bytes, position: int) -> bool:
     return _masked_crc(data[position : position + 8]) == checksum
 
 
-def _parse(record: bytes, events: Events) -> None:
+def _read_known(record: bytes, known: dict[bytes, Points]) -> bool:
+    """Read a scalar whose tag is known without parsing its message: this halves the time.
+
+    The messages of one tag differ only in time, step and value. `known` has the points of a tag by
+    the bytes between step and value.
+    """
+    if record[:1] != b"\x09" or record[9:10] != b"\x10" or not record.endswith(_PLUGIN):
+        return False
+    step = shift = 0
+    for end in range(10, len(record)):  # an integer of 7 bits a byte, the lowest first
+        step |= (record[end] & 0x7F) << shift
+        if record[end] < 0x80:
+            break
+        shift += 7
+    points = known.get(record[end + 1 : -_TAIL])
+    if points is None:
+        return False
+    value = _FLOAT.unpack_from(record, len(record) - _TAIL)[0]
+    points.append(step, value, _TIME.unpack_from(record, 1)[0])
+    return True
+
+
+def _parse(record: bytes, events: Events, known: dict[bytes, Points]) -> None:
     try:
         event = event_pb2.Event.FromString(record)
     except DecodeError:
@@ -97,24 +123,23 @@ def _parse(record: bytes, events: Events) -> None:
     for value in event.summary.value:
         number = _number(value)
         if number is not None:
-            points = events.scalars.get(value.tag)
-            if points is None:
-                points = events.scalars[value.tag] = Points()
+            points = events.scalars.setdefault(value.tag, Points())
             points.append(event.step, number, event.wall_time)
+            content = value.tensor.tensor_content
+            is_single = len(event.summary.value) == 1 and len(content) == _FLOAT.size
+            if is_single and event.step and record.endswith(content + _PLUGIN):
+                prefix = event_pb2.Event(wall_time=event.wall_time, step=event.step)
+                known[record[prefix.ByteSize() : -_TAIL]] = points
 
 
 def _number(value: summary_pb2.Summary.Value) -> float | None:
     """Return a scalar's value, None for anything else."""
-    tensor = value.tensor
-    # Most values are single floats. `make_ndarray` takes 6 µs for one.
-    if len(tensor.tensor_content) == _FLOAT.size and tensor.dtype == types_pb2.DT_FLOAT:
-        return _FLOAT.unpack(tensor.tensor_content)[0]
     if value.HasField("simple_value"):
         return value.simple_value
     if not value.HasField("tensor"):
         return None
     try:
-        array = tensor_util.make_ndarray(tensor)
+        array = tensor_util.make_ndarray(value.tensor)
     except (TypeError, ValueError):
         return None
     return float(array.item()) if array.size == 1 and array.dtype.kind in "fiu" else None

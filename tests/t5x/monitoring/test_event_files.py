@@ -98,3 +98,19 @@ def test_records_after_junk_are_read(data):
     first = data[: len(data) - half * 3]
     events = read_events(first + b"junk" * 100 + data)
     assert set(ROWS) == flat(events)
+
+
+def test_events_with_several_values_are_read():
+    value = lambda tag, number: summary_pb2.Summary.Value(
+        tag=tag,
+        tensor=tensor_util.make_tensor_proto(np.float32(number)),
+        metadata=summary_pb2.SummaryMetadata(plugin_data={"plugin_name": "scalars"}),
+    )
+    both = [
+        event_pb2.Event(
+            wall_time=1.0, step=s, summary=summary_pb2.Summary(value=[value("a", 1), value("b", s)])
+        )
+        for s in (1, 2, 3)
+    ]
+    events = read_events(b"".join(fake_runs.record(e.SerializeToString()) for e in both))
+    assert events.scalars["a"].steps == events.scalars["b"].steps == [1, 2, 3]
