@@ -1,7 +1,6 @@
 """The programs of a run are compiled ahead of it, with what they need, and nothing is run."""
 
 import functools
-import pathlib
 
 import jax
 import numpy as np
@@ -28,39 +27,50 @@ def precompile(folder, **changes):
     return precompile_script.precompile(**{**arguments, **changes})
 
 
-def test_the_program_and_its_needs_are_written(tmp_path):
-    trainer = functools.partial(Trainer, learning_rate_fn=toy.rate)
-    needs = precompile(tmp_path, trainer_cls=trainer)
-    assert needs["seconds"] > 0
-    assert needs["arguments"] > 4 * 2 * 264 * 16  # the embedding and its second moment
-    assert {p.name for p in tmp_path.iterdir()} == FILES
-    assert "stablehlo" in (tmp_path / "lowered_hlo_pre_optimization").read_text()
-    assert "all-reduce" in (tmp_path / "lowered_hlo_post_optimization").read_text()
-    assert np.load(pathlib.Path(tmp_path / "assignment")).tolist() == [[0], [1]]
+@pytest.fixture(scope="module")
+def compiled_ahead(tmp_path_factory):
+    """The folder of one precompilation, what it returned, and the programs it compiled."""
+    folder, programs = tmp_path_factory.mktemp("run"), []
+    compile_program = jax.stages.Lowered.compile
 
+    def recording(self, *args, **kwargs):
+        programs.append(self.as_text())
+        return compile_program(self, *args, **kwargs)
 
-def test_a_run_finds_all_its_programs(tmp_path, monkeypatch):
-    """Evaluation uses exactly the programs that were compiled ahead."""
-    compiled = []
-    lower = jax.stages.Lowered.compile
-
-    def noting(self, *args, **kwargs):
-        compiled.append(self.as_text())
-        return lower(self, *args, **kwargs)
-
-    monkeypatch.setattr(jax.stages.Lowered, "compile", noting)
     cfg = toy.data("validation", batch_size=6, pack=False)
-    decoding = {"infer_modes": ("predict", "score"), "length_buckets": 2}
-    needs = precompile(tmp_path, train_eval_dataset_cfg=cfg, infer_eval_dataset_cfg=cfg, **decoding)
-    assert min(needs[f"{what}_seconds"] for what in ("eval", "predict", "score")) > 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax.stages.Lowered, "compile", recording)
+        needs = precompile(
+            folder,
+            trainer_cls=functools.partial(Trainer, learning_rate_fn=toy.rate),
+            train_eval_dataset_cfg=cfg,
+            infer_eval_dataset_cfg=cfg,
+            infer_modes=("predict", "score"),
+            length_buckets=2,
+        )
+    return folder, needs, programs
 
+
+def test_the_program_and_its_needs_are_written(compiled_ahead):
+    folder, needs, _ = compiled_ahead
+    assert min(needs[f"{name}seconds"] for name in ("", "eval_", "predict_", "score_")) > 0
+    assert needs["arguments"] > 4 * 2 * 264 * 16  # the embedding and its second moment
+    assert {p.name for p in folder.iterdir()} == FILES
+    assert "stablehlo" in (folder / "lowered_hlo_pre_optimization").read_text()
+    assert "all-reduce" in (folder / "lowered_hlo_post_optimization").read_text()
+    assert np.load(folder / "assignment").tolist() == [[0], [1]]
+
+
+def test_decoding_finds_all_its_programs(compiled_ahead):
+    """It lowers exactly the programs that were compiled ahead."""
+    _, _, programs = compiled_ahead
     model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:2])
     shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
     params = toy.state(state_specs(model, partitioner, shapes)).params
     predictor = Predictor(model, partitioner, 6, length_buckets=2)
-    shapes = precompile_script.example_of(model, cfg)
+    shapes = precompile_script.example_of(model, toy.data("validation", batch_size=6, pack=False))
     example = {name: np.zeros(x.shape, x.dtype) for name, x in shapes.items()}
-    for length in (3, 12):  # of 8 and 16, the buckets
+    for length in (3, 12):  # in the buckets of 8 and 16
         example["encoder_input_tokens"][:length] = 5
         (batch, _, number), *_ = predictor.batches([example])
         assert batch["encoder_input_tokens"].shape == (6, -(-length // 8) * 8)
@@ -68,8 +78,8 @@ def test_a_run_finds_all_its_programs(tmp_path, monkeypatch):
             ("predict", predictor.laid_out(params)),
             ("score", predictor._whole(params)),
         ):
-            asked = predictor._steps[mode].lower(given, batch, number).as_text()
-            assert asked in compiled
+            lowered = predictor._steps[mode].lower(given, batch, number).as_text()
+            assert lowered in programs
 
 
 def test_lengths_are_needed_to_decode(tmp_path):

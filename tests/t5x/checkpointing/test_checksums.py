@@ -1,4 +1,4 @@
-"""A digest depends on bits and places alone, and on each of them."""
+"""A digest depends on every bit and its position, and on nothing else."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What a recipe says of checkpoints is checked at once, and paths lead to checkpoints."""
+"""Checkpoint settings are checked at once, and paths lead to checkpoints."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Stacking layers and taking them apart again are inverse, pure, and refuse what does not stack."""
+"""Stacking and unstacking layers are inverse and pure, and unequal layers are refused."""
 
 import jax
 import numpy as np
@@ -35,7 +35,7 @@ def test_unstacking_undoes_stacking():
     assert equal(unstack_layers(stack_layers(tree())), tree())
 
 
-def test_the_whole_state_of_training_survives_in_both_directions(golden):
+def test_the_complete_training_state_survives_in_both_directions(golden):
     state = golden.tree("final_state")
     stacked = stack_layers(state)
     assert equal(unstack_layers(stacked), state)
@@ -73,7 +73,7 @@ def test_shapes_and_shardings_go_the_same_way_as_arrays():
         ({"layers_0": layer(0), "layers": layer(0)}, "both `layers` and `layers_0`"),
     ],
 )
-def test_what_does_not_stack_is_refused_by_name(bad, message):
+def test_layers_that_do_not_stack_are_refused_by_name(bad, message):
     with pytest.raises(ValueError, match=message):
         stack_layers({"encoder": bad})
 

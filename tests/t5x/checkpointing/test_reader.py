@@ -1,4 +1,4 @@
-"""Both kinds of checkpoint, in every form they have had, read alike and without jax."""
+"""Both formats, in all their versions, are read alike and without jax."""
 
 import glob
 import os

@@ -122,7 +122,7 @@ def test_metadata_cut_off_is_damage(run):
         restore(folder, state())
 
 
-def test_a_partial_restore_names_what_was_missing_and_keeps_its_initial_value(run):
+def test_a_partial_restore_names_missing_parameters_and_keeps_their_initial_values(run):
     folder = saved(run, 1, tree=without(state(1), "target", "decoder"))
     config = RestoreCheckpointConfig(folder, strict=False)
     restored = restore(folder, state(9), config, initial=lambda: zeros())

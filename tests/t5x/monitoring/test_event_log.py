@@ -28,7 +28,7 @@ def test_an_event_has_its_time_and_fields(tmp_path):
     assert 0 <= evaluated["seconds"] < 60
 
 
-def test_a_start_keeps_its_configuration_where_it_is_new(tmp_path):
+def test_a_start_logs_its_configuration_only_if_it_is_new(tmp_path):
     for config in ("a = 1", "a = 1", "a = 2", "a = 1", None):
         log = EventLog(str(tmp_path))
         log.start(config, step=0)

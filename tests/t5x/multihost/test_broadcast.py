@@ -1,4 +1,4 @@
-"""What all hosts do raise_together, all of them do or none."""
+"""A result of the first host reaches all hosts, and so does an error of any host."""
 
 import jax
 import numpy as np
@@ -55,7 +55,7 @@ def test_a_host_raises_its_own_error(others):
     assert others[-1] == 2
 
 
-def test_what_is_found_on_the_first_host_is_told_to_all(monkeypatch):
+def test_a_result_of_the_first_host_reaches_all(monkeypatch):
     wire = []
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     send = lambda value: wire.append(value) or value
