@@ -30,6 +30,7 @@ from vocabulary.check_results import VocabularyCheck
 REQUIRED_CHARACTERS = (
     string.ascii_letters + string.digits + string.punctuation + "ăâîșțĂÂÎȘȚ„”«»–—’"
 )
+_OPTIONS = ("byte_fallback", "character_coverage", "max_lines", "seed", "verbose")
 
 
 def check_size(size: int) -> None:
@@ -174,15 +175,8 @@ def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     documents = cli.read_documents(args)
     lines = corpus.read_lines(documents, counts, cedilla=not args.keep_cedilla)
     start = time.monotonic()
-    model = train_vocabulary(
-        show_progress(lines, counts),
-        args.size,
-        byte_fallback=args.byte_fallback,
-        character_coverage=args.character_coverage,
-        max_lines=args.max_lines,
-        seed=args.seed,
-        verbose=args.verbose,
-    )
+    options = {name: getattr(args, name) for name in _OPTIONS}
+    model = train_vocabulary(show_progress(lines, counts), args.size, **options)
     spm.write_model(model, args.out)
     print(f"wrote {args.out}: {len(model.pieces):,} pieces in {time.monotonic() - start:.0f} s")
     return check_vocabulary(args.out, args.size)

@@ -1,7 +1,21 @@
+import dataclasses
+
 import pytest
 
 from convert.model_config import Sizes, hugging_face_config, model_type
 from fakes.convert_fakes import FAMILIES, SMALL
+from t5x.examples.t5.network import T5Config
+
+
+def test_fields_and_defaults_are_those_of_the_trained_network():
+    """Sizes repeats them, since importing T5Config would load jax."""
+    trained = {field.name: field.default for field in dataclasses.fields(T5Config)}
+    ours = {field.name: field.default for field in dataclasses.fields(Sizes)}
+    constants = {"relative_attention_num_buckets", "relative_attention_max_distance"}
+    assert ours.keys() - trained.keys() == constants
+    assert {name: ours[name] for name in ours if name not in constants} == {
+        name: trained[name] for name in ours if name not in constants
+    }
 
 
 def test_fields_become_hugging_face_names():
