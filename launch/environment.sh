@@ -1,44 +1,44 @@
 # shellcheck shell=bash
-# Sourced by the other scripts: where things are, which Python, which device.
-# ROOT is the repository. Python: $PYTHON is used as it is where you set it; else .venv, which
-# launch/setup.sh makes.
+# Sourced by the other scripts: paths, the Python interpreter, the device.
+# ROOT is the repository. $PYTHON is used as it is if you set it, else .venv, which launch/setup.sh
+# creates.
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 VENV="$ROOT/.venv"
 
-# One sentence, and out.
+# Prints one sentence and exits with status 2.
 fail() {
   echo "$(basename "$0"): $*" >&2
   exit 2
 }
 
-# Refuses a name that is no recipe; the second word says what follows a recipe on the command line.
+# Rejects an unknown recipe; the second argument says what follows a recipe on the command line.
 check_recipe() {
   if [[ -z "$1" || ! -f "$ROOT/gin/$1.gin" ]]; then
     local known
     known="$(cd "$ROOT/gin" && printf '%s ' *.gin)"
-    fail "'$1' is no recipe of gin/: name one of ${known//.gin/}and $2 after it."
+    fail "'$1' is not a recipe of gin/: name one of ${known//.gin/}and $2 after it."
   fi
 }
 
-# Refuses a word that is no flag and no flag's value: the trainer would pass it over in silence.
+# Rejects an argument that is neither a flag nor a flag's value: the trainer would ignore it silently.
 check_flags() {
-  local word before="" alone='^--(no)?(dry_run|report)$' # which take no value
-  for word in "$@"; do
-    if [[ "$word" != -* && ! ("$before" == --* && "$before" != *=* && ! "$before" =~ $alone) ]]; then
-      fail "'$word' is no flag: flags begin with --, such as --gin.TRAIN_STEPS=1000."
+  local argument before="" switch='^--(no)?(dry_run|report)$' # which take no value
+  for argument in "$@"; do
+    if [[ "$argument" != -* && ! ("$before" == --* && "$before" != *=* && ! "$before" =~ $switch) ]]; then
+      fail "'$argument' is not a flag: flags begin with --, such as --gin.TRAIN_STEPS=1000."
     fi
-    before="$word"
+    before="$argument"
   done
 }
 
-# Prints a text as gin writes a string.
+# Prints a text as a gin string.
 gin_string() {
   local quoted="${1//\\/\\\\}"
   printf '"%s"' "${quoted//\"/\\\"}"
 }
 
-# Sets PYTHON to an interpreter that has what requirements.txt names.
+# Sets PYTHON to an interpreter with the packages of requirements.txt.
 use_python() {
   if [[ -z "${PYTHON:-}" ]]; then
     bash "$ROOT/launch/setup.sh"
@@ -46,8 +46,8 @@ use_python() {
   fi
 }
 
-# Prints the first Python that .venv can be made with, the one that has made it before where that is
-# still there; requirements.txt was resolved for 3.11.
+# Prints the first Python that can create .venv: the one that created it before if it still exists.
+# requirements.txt was resolved for 3.11.
 find_python() {
   local name newest="" before
   before="$(sed -n 's/^executable = //p' "$VENV/pyvenv.cfg" 2> /dev/null || true)"
@@ -68,8 +68,8 @@ find_python() {
 }
 
 # True on a TPU machine. Its chips are /dev/accel0… (not /dev/accel/, which other accelerators use)
-# or, newer, /dev/vfio/0…, which any passed-through device may have: those must be Google's.
-# Takes another root for tests.
+# or, on newer machines, /dev/vfio/0…, which any passed-through device may have: those must have
+# Google's vendor number. Tests pass another root directory.
 has_tpu() {
   local at="${1:-}"
   if compgen -G "$at/dev/accel[0-9]*" > /dev/null; then
@@ -79,24 +79,24 @@ has_tpu() {
     && grep -qs 0x1ae0 "$at"/sys/bus/pci/devices/*/vendor
 }
 
-# True where jax was installed with CUDA and a GPU answers.
+# True if jax was installed with CUDA and a GPU responds.
 has_gpu() {
   compgen -G "$VENV/lib/python3*/site-packages/jax_cuda*_plugin" > /dev/null \
     && nvidia-smi -L > /dev/null 2>&1
 }
 
-# Keeps jax from looking for a TPU, only because libtpu is installed. Your JAX_PLATFORMS stays.
+# Selects the CPU where there is no TPU or GPU: jax would look for a TPU because libtpu is installed.
+# A JAX_PLATFORMS that you set is kept.
 choose_device() {
   if [[ -z "${JAX_PLATFORMS+set}" ]] && ! has_tpu && ! has_gpu; then
     export JAX_PLATFORMS=cpu
   fi
 }
 
-# Runs a Python module. Ours keep what their libraries say in a log (t5x/cli/log_capture.py). For upstream's,
-# TensorFlow is imported before it, so that the notices of that import (its CPU instructions, CUDA
-# drivers that nobody asked for), which TensorFlow prints before it reads any setting, can be held
-# back; if the import fails they are shown. TensorFlow reads the data only, and leaves the GPUs to
-# jax.
+# Runs a Python module. This repository's modules write their libraries' output to a log
+# (t5x/cli/log_capture.py). Before upstream's trainer, TensorFlow is imported with stderr held back:
+# it prints notices of CPU instructions and CUDA drivers before it reads any setting. They are shown
+# if the import fails. TensorFlow only reads the data, so that the GPUs are left to jax.
 run_module() {
   if [[ -z "${T5X_DIR:-}" ]]; then
     exec "$PYTHON" -m "$@"

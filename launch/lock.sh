@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Resolves requirements.in and requirements-dev.in into requirements.txt, every version pinned:
 #   bash launch/lock.sh
-# Run it on Linux with Python 3.11, after a change of either file; nothing is installed.
+# Run it on Linux with Python 3.11 after a change to either file. It installs nothing.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$ROOT"
 if [[ $# -gt 0 ]]; then
-  fail "'$1' is not understood: bash launch/lock.sh takes no words and no flags."
+  fail "'$1' is not understood: bash launch/lock.sh takes no arguments."
 fi
 
 work="$(mktemp -d)"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The whole road on a small model, in minutes and without an accelerator: bash launch/quickstart.sh
+# All steps on a small model, in minutes and without an accelerator: bash launch/quickstart.sh
 # Sets up .venv, trains gin/ro_t5x_tiny.gin on data/ro_mini, converts the checkpoints to Hugging
-# Face folders, and lets the last one fill in masked sentences. Run again, it goes on where it
+# Face folders, and fills in masked sentences with the last one. Run again, it resumes where it
 # stopped. Flags go to the trainer; MODEL_DIR names another folder for the run.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -14,13 +14,13 @@ SENTENCES=(
 
 export MODEL_DIR="${MODEL_DIR:-$ROOT/runs/ro_t5x_tiny}"
 if [[ "$MODEL_DIR" == *://* ]]; then
-  fail "MODEL_DIR is $MODEL_DIR: the quickstart needs a folder of this machine."
+  fail "MODEL_DIR is $MODEL_DIR: the quickstart needs a folder on this machine."
 fi
-# The trainer takes Ctrl-C for a wish to save and leave, and ends well; nothing is to follow then.
-trap 'echo "Stopped; the same command goes on from here."; exit 130' INT
+# On Ctrl-C the trainer saves and exits with status 0; the later steps must not run then.
+trap 'echo "Stopped; the same command resumes from here."; exit 130' INT
 
 took=()
-# step TITLE COMMAND…: runs one of the steps and notes how long it took.
+# step TITLE COMMAND…: runs one step and records how long it took.
 step() {
   local begin=$SECONDS
   printf '\n%s\n' "$1"
@@ -28,7 +28,7 @@ step() {
   took+=("$1: $((SECONDS - begin)) s")
 }
 
-# Without the notices of TensorFlow, which is imported for the proof of the tokenizer.
+# Drops the notices of TensorFlow, which is imported to verify the tokenizer.
 convert() {
   bash "$ROOT/convert/convert.sh" "$MODEL_DIR" \
     2> >(sed -u -E '/^(WARNING: All log messages before absl|I0000 )/d' >&2)
@@ -45,9 +45,9 @@ losses() {
 step "1. Set up .venv" use_python
 step "2. Train a small T5 on Romanian text" bash "$ROOT/launch/ro_t5x_tiny.sh" "$@"
 step "3. Convert its checkpoints to Hugging Face" convert
-step "4. Fill in what is masked" fill_in
+step "4. Fill in masked words" fill_in
 
-printf '\nAll is done. Validation loss, in nats a token:\n'
+printf '\nDone. Validation loss in nats per token:\n'
 losses
 printf '\n'
 printf '  %-13s%s\n' \

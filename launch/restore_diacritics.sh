@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Restores diacritics: echo "Fata vine maine" | bash launch/restore_diacritics.sh [MODEL] [flags]
-# MODEL is a run's folder (its best checkpoint where one was noted, else its newest) or one of its
-# checkpoints, on this machine; default runs/ro_diacritics_tiny. With --constrained only diacritics
-# can be added to the letters given. Other flags go to t5x.infer.
+# MODEL is a run's folder (its best checkpoint if one was recorded, else its newest) or one of its
+# checkpoints, on this machine; default runs/ro_diacritics_tiny. With --constrained the output
+# differs from the input only by diacritics. Other flags go to t5x.infer.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
@@ -27,7 +27,7 @@ if [[ "$(basename "$model")" == checkpoint_* ]]; then
 fi
 config="$model/config.gin"
 if [[ ! -f "$config" ]]; then
-  fail "$model is no run's folder, it has no config.gin: train one (bash launch/ro_diacritics_tiny.sh) or name another."
+  fail "$model is not a run's folder: it has no config.gin. Train one (bash launch/ro_diacritics_tiny.sh) or name another."
 fi
 task="$(sed -n "s/^MIXTURE_OR_TASK_NAME = '\(.*\)'$/\1/p" "$config")"
 module="$(sed -n "s/^MIXTURE_OR_TASK_MODULE = //p" "$config")"

@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# Makes .venv with what requirements.txt pins: bash launch/setup.sh
-# Does nothing where that is done already. Every other script calls it first.
+# Creates .venv with the packages of requirements.txt: bash launch/setup.sh
+# Does nothing if that is done already. Every other script calls it first.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$ROOT"
 if [[ $# -gt 0 ]]; then
-  fail "'$1' is not understood: bash launch/setup.sh takes no words and no flags."
+  fail "'$1' is not understood: bash launch/setup.sh takes no arguments."
 fi
 
-# Written when all is installed, and nothing but this file says so.
+# Written when everything is installed; only this file marks a finished set-up.
 stamp="$VENV/installed.txt"
-# While it is there, .venv may hold half a package, which pip would take for a whole one.
+# While this file exists, .venv may hold half a package, which pip would take for a complete one.
 unfinished="$VENV/unfinished"
 
 is_done() {
   cmp -s requirements.txt "$stamp" && "$VENV/bin/python" -c '' 2> /dev/null
 }
 
-# Tells how far pip is, of $1 packages, and shows what pip says only where it complains.
+# Shows pip's progress, of $1 packages, and its output only where it reports a problem.
 follow_pip() {
   local line name seen=0
   while IFS= read -r line; do
@@ -30,13 +30,13 @@ follow_pip() {
         name="${name##Processing */}"
         say "package $seen of $1: ${name%%[=<>~ ]*}"
         ;;
-      Installing\ collected*) say "putting the packages in place: a minute or two" ;;
+      Installing\ collected*) say "installing the packages: a minute or two" ;;
       ERROR:* | *Retrying*) say "$line" && echo ;;
     esac
   done
 }
 
-# One line, redrawn on a terminal; elsewhere every 25th package has one.
+# Redraws one line on a terminal; elsewhere prints a line for every 25th package.
 say() {
   if [[ -t 1 ]]; then
     printf '\r\033[K  %s' "$1"
@@ -48,7 +48,7 @@ say() {
 if is_done; then
   exit 0
 fi
-# Two scripts may start at once: the second waits, then finds it done.
+# Two scripts may start at the same time: the second waits, then finds the work done.
 exec 9< requirements.txt
 if command -v flock > /dev/null && ! flock --nonblock 9; then
   echo "Another set-up of .venv is running; waiting for it."
@@ -60,7 +60,7 @@ fi
 
 python="$(find_python)"
 count="$(grep -c == requirements.txt)"
-echo "Setting up .venv ($("$python" --version), $count packages, minutes; once for these versions)."
+echo "Setting up .venv ($("$python" --version), $count packages; takes minutes, once for these versions)."
 clear=()
 if [[ -e "$unfinished" ]]; then
   clear=(--clear)
@@ -68,12 +68,12 @@ fi
 "$python" -m venv ${clear[@]+"${clear[@]}"} "$VENV"
 touch "$unfinished"
 rm -f "$stamp"
-trap 'fail "stopped before .venv was whole; the same command begins it anew."' INT
+trap 'fail "stopped before .venv was complete; the same command starts again."' INT
 log="$VENV/pip.log"
 if ! PYTHONUNBUFFERED=1 "$VENV/bin/python" -m pip install --disable-pip-version-check \
   --progress-bar off -r requirements.txt 2>&1 | follow_pip "$count"; then
-  # Status 1: it may go better the next time, whereas 2 says that what was asked for is wrong.
-  (fail "pip could not install requirements.txt; what it said is in $log.") || exit 1
+  # Status 1: another try may succeed, whereas 2 means that the command itself is wrong.
+  (fail "pip could not install requirements.txt; its output is in $log.") || exit 1
 fi
 cp requirements.txt "$stamp"
 rm "$unfinished"

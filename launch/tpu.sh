@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# Sourced by the tpu_*.sh scripts: settings, the slice they are about, commands on its workers.
+# Sourced by the tpu_*.sh scripts: settings, the state of the slice, commands on its workers.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-# launch/env, over which the environment wins.
+# The environment overrides launch/env.
 if [[ -f "$ROOT/launch/env" ]]; then
   given="$(export -p)"
   set -a
@@ -15,11 +15,11 @@ fi
 
 WORK="$(mktemp -d)"
 trap 'rm -rf "$WORK"' EXIT
-trap 'exit 130' INT  # of Ctrl-C while gcloud runs, which takes it for itself, nothing else would be heard
-# Of the slice, set by look_at_slice.
+trap 'exit 130' INT  # gcloud handles Ctrl-C itself; without this the script would continue
+# Properties of the slice, set by look_at_slice.
 STATE="" TYPE="" RUNTIME="" KIND="" RESERVED="" QUEUE="" WORKERS=0
 
-# gcloud, for at most LIMIT seconds where that is set.
+# Runs gcloud, for at most LIMIT seconds if that is set.
 tpus() {
   timeout --foreground "${LIMIT:-0}" gcloud --quiet ${TPU_PROJECT:+"--project=$TPU_PROJECT"} compute tpus "$@" < /dev/null
 }
@@ -28,8 +28,8 @@ is_zone() {
   [[ "$1" =~ ^[a-z]+-[a-z]+[0-9]+-[a-z0-9]+$ ]]
 }
 
-# Takes NAME ZONE off the words that follow $1, the usage, and leaves the rest in WORDS. They may be
-# left out where the settings name them.
+# Reads NAME ZONE from the arguments after $1, the usage, and leaves the rest in ARGUMENTS. The
+# settings may name them instead.
 take_slice() {
   local usage="$1"
   shift
@@ -42,7 +42,7 @@ take_slice() {
     fail "name the slice and its zone: bash launch/$(basename "$0") $usage, or set TPU_NAME and" \
       "TPU_ZONE in launch/env."
   fi
-  WORDS=("$@")
+  ARGUMENTS=("$@")
   need_gcloud
 }
 
@@ -51,13 +51,13 @@ need_gcloud() {
     || fail "gcloud is not installed: see https://cloud.google.com/sdk/docs/install."
 }
 
-# Refuses a word that no option has taken; the first one says what the script takes.
-refuse_word() {
+# Rejects the unknown argument $2; $1 says what the script takes.
+reject_argument() {
   fail "'$2' is not understood: bash launch/$(basename "$0") $1."
 }
 
-# The last thing that gcloud has complained of.
-complaint() {
+# Prints the error of gcloud in the file $1.
+gcloud_error() {
   grep -m 1 ERROR "$1" || tail -n 1 "$1"
 }
 
@@ -65,7 +65,7 @@ was_not_found() {
   grep -qiE 'NOT_FOUND|was not found' "$1"
 }
 
-# Asks what the slice is; STATE is MISSING where there is none.
+# Reads the slice's properties; STATE is MISSING if it does not exist.
 # shellcheck disable=SC2034
 look_at_slice() {
   local format='value[separator=" "](state,acceleratorType,runtimeVersion,'
@@ -73,24 +73,24 @@ look_at_slice() {
   format+='schedulingConfig.reserved.yesno(yes="reserved",no="-"),'
   format+='queuedResource.basename().yesno(no="-"),networkEndpoints.len())'
   if tpus tpu-vm describe "$NAME" --zone="$ZONE" --format="$format" \
-    > "$WORK/slice" 2> "$WORK/complaint"; then
+    > "$WORK/slice" 2> "$WORK/gcloud_errors"; then
     read -r STATE TYPE RUNTIME KIND RESERVED QUEUE WORKERS < "$WORK/slice"
-  elif was_not_found "$WORK/complaint"; then
+  elif was_not_found "$WORK/gcloud_errors"; then
     STATE=MISSING
   else
-    fail "gcloud cannot tell about $NAME in $ZONE: $(complaint "$WORK/complaint")"
+    fail "gcloud cannot describe $NAME in $ZONE: $(gcloud_error "$WORK/gcloud_errors")"
   fi
 }
 
-# Prints the state of the queued resource that has the slice's name, MISSING where there is none.
+# Prints the state of the queued resource with the slice's name, MISSING if it does not exist.
 queue_state() {
   if tpus queued-resources describe "$NAME" --zone="$ZONE" --format='value(state.state)' \
-    2> "$WORK/complaint"; then
+    2> "$WORK/gcloud_errors"; then
     return
-  elif was_not_found "$WORK/complaint"; then
+  elif was_not_found "$WORK/gcloud_errors"; then
     echo MISSING
   else
-    fail "gcloud cannot tell about the queued $NAME in $ZONE: $(complaint "$WORK/complaint")"
+    fail "gcloud cannot describe the queued $NAME in $ZONE: $(gcloud_error "$WORK/gcloud_errors")"
   fi
 }
 
@@ -98,16 +98,16 @@ need_ready() {
   look_at_slice
   case "$STATE" in
     READY) ;;
-    MISSING) fail "there is no slice $NAME in $ZONE: bash launch/tpu_create.sh $NAME TYPE $ZONE." ;;
+    MISSING) fail "the slice $NAME does not exist in $ZONE: bash launch/tpu_create.sh $NAME TYPE $ZONE." ;;
     *) fail "the slice $NAME is $STATE, not READY: wait, or bash launch/tpu_delete.sh $NAME $ZONE." ;;
   esac
 }
 
-# The folder of the clone, in the home of each worker, and where it is cloned from.
+# Sets FOLDER, the clone in each worker's home, and TPU_REPO, the URL it is cloned from.
 use_repository() {
   if [[ -z "${TPU_REPO:-}" ]]; then
     TPU_REPO="$(git -C "$ROOT" remote get-url origin 2> /dev/null || true)"
-    # Workers have no key of yours.
+    # Workers do not have your ssh key.
     if [[ "$TPU_REPO" =~ ^git@([^:]+):(.*)$ ]]; then
       TPU_REPO="https://${BASH_REMATCH[1]}/${BASH_REMATCH[2]}"
     fi
@@ -125,8 +125,8 @@ on_worker() {
   tpus tpu-vm ssh "$NAME" "${ssh[@]}" --command="$2"
 }
 
-# Runs the command line $1 on every worker at once, each with its number in WORKER. What they say is
-# in $WORK/<worker>, what they complain of in $WORK/<worker>.err, their status in .status.
+# Runs the command line $1 on all workers at the same time, each with its number in WORKER. Their
+# output is in $WORK/<worker>, their errors in $WORK/<worker>.err, their status in .status.
 on_workers() {
   local worker
   for ((worker = 0; worker < WORKERS; worker++)); do
@@ -141,15 +141,15 @@ on_workers() {
   wait
 }
 
-# A command line that runs launch/tpu_worker.sh with these words in the worker's clone.
+# Prints a command line that runs launch/tpu_worker.sh with these arguments in the worker's clone.
 worker_command() {
   local missing="there is no clone in ~/$FOLDER: run bash launch/tpu_setup.sh $NAME $ZONE first."
   printf 'cd %q 2> /dev/null || { echo %q >&2; exit 2; }; %s bash launch/tpu_worker.sh %s' \
     "$FOLDER" "$missing" "${PASSED:-}" "$(printf '%q ' "$@")"
 }
 
-# Ends with what the workers complain of, a line each, if one of them has failed at $1.
-refuse_failures() {
+# If a worker failed, prints one line for each that did and fails with the message $1.
+fail_if_any_failed() {
   local worker failed=""
   for ((worker = 0; worker < WORKERS; worker++)); do
     if [[ "$(< "$WORK/$worker.status")" != 0 ]]; then
@@ -162,7 +162,7 @@ refuse_failures() {
   fi
 }
 
-# Of what a worker has complained, our own sentence if there is one, else the last line.
+# Prints why a worker failed: the sentence of one of these scripts if there is one, else the last line.
 why_failed() {
   local file="$WORK/$1.err"
   if ! sed -n 's/^[a-z_]*\.sh: //p' "$file" | tail -n 1 | grep .; then
@@ -171,7 +171,7 @@ why_failed() {
   fi
 }
 
-# Prints the one commit that all workers have said, as "head <commit>", and refuses several.
+# Prints the commit that all workers have reported as "head <commit>", and fails if they differ.
 common_head() {
   local worker heads
   heads="$(for ((worker = 0; worker < WORKERS; worker++)); do
@@ -184,9 +184,9 @@ common_head() {
   cut -d ' ' -f 1 <<< "$heads" | head -n 1
 }
 
-# Asks every worker how its run is: RUN_STATES, RUN_STEPS and RUN_TEXTS, by worker. A worker that
-# does not answer is "unknown". A state is none, training, finished, saved, stopped, failed or lost;
-# see tpu_worker.sh.
+# Reads the state of the run on every worker into RUN_STATES, RUN_STEPS and RUN_TEXTS. A worker that
+# does not answer is "unknown". The other states are none, training, finished, saved, stopped, failed
+# and lost; see tpu_worker.sh.
 ask_workers() {
   local worker
   RUN_STATES=() RUN_STEPS=() RUN_TEXTS=()
@@ -196,7 +196,7 @@ ask_workers() {
     if [[ "$(< "$WORK/$worker.status")" == 0 ]]; then
       IFS=$'\t' read -r state step text < "$WORK/$worker" || true
     elif grep -q '^there is no clone' "$WORK/$worker.err"; then
-      state=none text="$(why_failed "$worker")" # it does answer
+      state=none text="$(why_failed "$worker")" # the worker does answer
     fi
     RUN_STATES+=("${state:-unknown}")
     RUN_STEPS+=("${step:-0}")
@@ -204,28 +204,28 @@ ask_workers() {
   done
 }
 
-# Takes NAME ZONE SCRIPT [flags] off the words that follow $1, the usage: RUN is the script and its
+# Reads NAME ZONE SCRIPT [flags] from the arguments after $1, the usage. RUN is the script and its
 # flags.
 take_run() {
   take_slice "$@"
-  RUN=(${WORDS[@]+"${WORDS[@]}"})
+  RUN=(${ARGUMENTS[@]+"${ARGUMENTS[@]}"})
   if [[ " ${RUN[*]-} " == *" --supervise "* ]]; then
     fail "--supervise comes first: bash launch/tpu_run.sh --supervise NAME ZONE launch/RECIPE.sh."
   fi
   if [[ ! "${RUN[0]:-}" =~ \.sh$ || ! -f "$ROOT/${RUN[0]}" ]]; then
-    fail "'${RUN[0]:-}' is no launch script of this clone: name one, such as launch/ro_t5x_base.sh."
+    fail "'${RUN[0]:-}' is not a launch script of this clone: name one, such as launch/ro_t5x_base.sh."
   fi
   check_flags "${RUN[@]:1}"
 }
 
-# Several workers need one place for what they write; so does a run whose slice may be made anew ($1:
-# "anew").
+# Requires a shared MODEL_DIR if there are several workers or if the slice may be created again ($1:
+# "recreated").
 check_model_dir() {
   local why=""
   if [[ "$WORKERS" -gt 1 ]]; then
-    why="$WORKERS workers need one place that all of them can write"
-  elif [[ "${1:-}" == anew ]]; then
-    why="a slice that is made anew has an empty disk"
+    why="$WORKERS workers need one folder that all of them can write to"
+  elif [[ "${1:-}" == recreated ]]; then
+    why="a slice that is created again has an empty disk"
   fi
   if [[ -n "$why" && "${MODEL_DIR:-}" != *://* && "${MODEL_DIR:-}" != /* &&
     "${RUN[*]}" != *--gin.MODEL_DIR=* ]]; then

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Makes a TPU slice: bash launch/tpu_create.sh NAME TYPE ZONE [--spot] [--queued] [--reserved]
+# Creates a TPU slice: bash launch/tpu_create.sh NAME TYPE ZONE [--spot] [--queued] [--reserved]
 #   bash launch/tpu_create.sh ro v4-32 us-central2-b --spot --queued
-# A queued request that is there already is waited for again. Types: v2-8, v3-32, v4-32, v5e-16
-# (v5litepod-16), v5p-8, v6e-8, … Network, project, runtime and the like: launch/env.example.
+# If a queued request exists already, the script waits for it. Types: v2-8, v3-32, v4-32, v5e-16
+# (v5litepod-16), v5p-8, v6e-8, … Network, project, runtime and other settings: launch/env.example.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/tpu.sh"
 USAGE="takes NAME TYPE ZONE, --spot, --queued, --reserved"
 
-# What is preinstalled on its workers, by generation; a slice of several hosts is a pod.
+# Prints the default runtime (the image of the workers) of a type; several hosts are a pod.
 runtime_of() {
   case "$1" in
     v2-* | v3-*) echo v2-alpha ;;
@@ -20,7 +20,7 @@ runtime_of() {
   esac
 }
 
-# Waits until the queue has given the slice, also while gcloud cannot tell.
+# Waits until the queue has granted the slice, also while gcloud does not respond.
 wait_in_queue() {
   local state before=""
   while true; do
@@ -32,7 +32,7 @@ wait_in_queue() {
     case "$state" in
       ACTIVE) return ;;
       FAILED | SUSPENDED | SUSPENDING | DELETING | MISSING)
-        fail "the request for $NAME is $state and gives no slice: bash launch/tpu_delete.sh" \
+        fail "the request for $NAME is $state and provides no slice: bash launch/tpu_delete.sh" \
           "$NAME $ZONE, then ask again."
         ;;
     esac
@@ -40,24 +40,24 @@ wait_in_queue() {
   done
 }
 
-words=()
-for word in "$@"; do
-  case "$word" in
+arguments=()
+for argument in "$@"; do
+  case "$argument" in
     --spot) TPU_SPOT=1 ;;
     --queued) TPU_QUEUED=1 ;;
     --reserved) TPU_RESERVED=1 ;;
-    -*) refuse_word "$USAGE" "$word" ;;
-    *) words+=("$word") ;;
+    -*) reject_argument "$USAGE" "$argument" ;;
+    *) arguments+=("$argument") ;;
   esac
 done
-if [[ ${#words[@]} == 1 && -n "${TPU_NAME:-}" && -n "${TPU_ZONE:-}" ]]; then
-  words=("$TPU_NAME" "${words[0]}" "$TPU_ZONE")
+if [[ ${#arguments[@]} == 1 && -n "${TPU_NAME:-}" && -n "${TPU_ZONE:-}" ]]; then
+  arguments=("$TPU_NAME" "${arguments[0]}" "$TPU_ZONE")
 fi
-if [[ ${#words[@]} != 3 ]] || ! is_zone "${words[2]}" || [[ ! "${words[1]}" =~ ^v[0-9][a-z]*-[0-9]+$ ]]; then
+if [[ ${#arguments[@]} != 3 ]] || ! is_zone "${arguments[2]}" || [[ ! "${arguments[1]}" =~ ^v[0-9][a-z]*-[0-9]+$ ]]; then
   fail "name the slice, its type and its zone: bash launch/tpu_create.sh ro v4-32 us-central2-b" \
     "[--spot] [--queued] [--reserved], or set TPU_NAME and TPU_ZONE in launch/env and name the type."
 fi
-NAME="${words[0]}" TYPE="${words[1]/#v5e-/v5litepod-}" ZONE="${words[2]}"
+NAME="${arguments[0]}" TYPE="${arguments[1]/#v5e-/v5litepod-}" ZONE="${arguments[2]}"
 need_gcloud
 wanted="$TYPE"
 runtime="${TPU_RUNTIME:-$(runtime_of "$TYPE")}"
@@ -67,7 +67,7 @@ if [[ -n "${TPU_QUEUED:-}" ]]; then
   queue="$(queue_state)"
 fi
 if [[ "$STATE" != MISSING && ("$STATE" != CREATING || "$queue" == MISSING) ]]; then
-  fail "there is a slice $NAME in $ZONE already ($TYPE, $STATE): go on with it, or" \
+  fail "the slice $NAME exists in $ZONE already ($TYPE, $STATE): use it, or" \
     "bash launch/tpu_delete.sh $NAME $ZONE."
 fi
 
@@ -76,7 +76,7 @@ options=(--zone="$ZONE" --accelerator-type="$wanted"
   ${TPU_NETWORK:+"--network=$TPU_NETWORK"} ${TPU_SUBNETWORK:+"--subnetwork=$TPU_SUBNETWORK"}
   ${TPU_SERVICE_ACCOUNT:+"--service-account=$TPU_SERVICE_ACCOUNT"})
 if [[ "$queue" != MISSING ]]; then
-  echo "There is a request for $NAME already; it is waited for."
+  echo "A request for $NAME exists already; waiting for it."
   wait_in_queue
 elif [[ -n "${TPU_QUEUED:-}" ]]; then
   tpus queued-resources create "$NAME" --node-id="$NAME" --runtime-version="$runtime" \

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Deletes a slice, its disks and its place in the queue: bash launch/tpu_delete.sh NAME ZONE [--yes]
-# MODEL_DIR in a bucket stays. Asks first, unless --yes is given. A tpu_run.sh --supervise that looks
-# after it would make it anew: end that first.
+# A MODEL_DIR in a bucket is kept. Asks first, unless --yes is given. A running tpu_run.sh --supervise
+# would create the slice again: end it first.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/tpu.sh"
 USAGE="takes NAME ZONE, --yes"
 
 take_slice "NAME ZONE [--yes]" "$@"
 sure=""
-for word in ${WORDS[@]+"${WORDS[@]}"}; do
-  case "$word" in
+for argument in ${ARGUMENTS[@]+"${ARGUMENTS[@]}"}; do
+  case "$argument" in
     --yes) sure=yes ;;
-    *) refuse_word "$USAGE" "$word" ;;
+    *) reject_argument "$USAGE" "$argument" ;;
   esac
 done
 look_at_slice
@@ -21,11 +21,11 @@ if [[ "$STATE $queue" == "MISSING MISSING" ]]; then
   exit 0
 fi
 if [[ -z "$sure" ]]; then
-  what="$NAME ($TYPE, $STATE) and what lies on its $WORKERS workers"
+  what="$NAME ($TYPE, $STATE) and the disks of its $WORKERS workers"
   if [[ "$STATE" == MISSING ]]; then
     what="the request for $NAME ($queue)"
   fi
-  hint="a --supervise of it would make it anew: end that first"
+  hint="a running --supervise would create it again: end that first"
   read -r -p "Delete $what in $ZONE ($hint)? [y/N] " sure || true
   if [[ ! "$sure" =~ ^[yY] ]]; then
     fail "nothing was deleted."
@@ -34,7 +34,7 @@ fi
 if [[ "$queue" != MISSING ]]; then
   tpus queued-resources delete "$NAME" --zone="$ZONE" --force
 fi
-look_at_slice # the queue takes its slice along
+look_at_slice # deleting the request may have deleted the slice
 if [[ "$STATE" != MISSING ]]; then
   tpus tpu-vm delete "$NAME" --zone="$ZONE"
 fi

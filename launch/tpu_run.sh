@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Pulls, and starts a launch script on all workers of a slice, in a tmux that outlives ssh:
+# Pulls the clones and starts a launch script on all workers of a slice, in tmux, so that it outlives
+# the connection:
 #   bash launch/tpu_run.sh NAME ZONE launch/ro_t5x_base.sh [flags of the trainer]
 #   bash launch/tpu_run.sh --supervise NAME ZONE launch/ro_t5x_base.sh [flags]
-# With --supervise it stays, here, and goes on with a run that died or whose slice was taken; see
+# With --supervise it keeps running here and restarts a run that failed or lost its slice; see
 # launch/tpu_supervise.sh. MODEL_DIR and other settings: launch/env.example.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/tpu.sh"
@@ -17,7 +18,7 @@ need_ready
 check_model_dir
 
 on_workers "$(worker_command check)"
-refuse_failures "nothing was started: a run cannot start"
+fail_if_any_failed "nothing was started: a run cannot start"
 head="$(common_head)"
 PASSED=""
 # shellcheck disable=SC2086
@@ -27,7 +28,7 @@ for name in MODEL_DIR STREAM_CACHE_DIR STREAM_CACHE_GB ${TPU_PASS:-}; do
   fi
 done
 on_workers "$(worker_command start "${RUN[@]}")"
-refuse_failures "${RUN[0]} could not be started everywhere (bash launch/tpu_stop.sh $NAME $ZONE ends the others)"
-echo "${RUN[*]} is started on $WORKERS workers of $NAME at commit $head. To look at it:"
+fail_if_any_failed "${RUN[0]} could not be started everywhere (bash launch/tpu_stop.sh $NAME $ZONE ends the others)"
+echo "${RUN[*]} is started on $WORKERS workers of $NAME at commit $head. To watch it:"
 echo "  bash launch/tpu_status.sh $NAME $ZONE"
 echo "  bash launch/tpu_logs.sh $NAME $ZONE -f"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Keeps a run going until it is finished: bash launch/tpu_supervise.sh NAME ZONE launch/X.sh [flags]
-# It runs here, not on the slice (tmux or nohup keeps it when you leave), and looks every
-# TPU_POLL_SECONDS. A run that died is started again; a slice that was taken is made anew, of the
-# same type and kind, and set up; each time after a longer wait, and at most TPU_RESTARTS times
-# without a new step. It ends when the run is finished, when tpu_stop.sh has stopped it, and when the
-# trainer has refused what it was given. Ended by Ctrl-C it leaves the run alone; started again it
-# takes it over.
+# Supervises a run until it has finished: bash launch/tpu_supervise.sh NAME ZONE launch/X.sh [flags]
+# It runs here, not on the slice (use tmux or nohup to keep it running), and checks every
+# TPU_POLL_SECONDS. It restarts a run that failed, and creates a preempted slice again with the same
+# type and kind. The wait before a restart doubles, and it gives up after TPU_RESTARTS restarts
+# without a new step. It ends when the run has finished, when tpu_stop.sh has stopped it, and when the
+# trainer has rejected its configuration. Ctrl-C leaves the run alone; started again, the script
+# supervises it again.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/tpu.sh"
 
@@ -16,7 +16,7 @@ say() {
   echo "$(date '+%F %T')  $*"
 }
 
-# Runs another script of ours about the slice, and says what it has said where it fails.
+# Runs another script of launch/ and prints its last line if it fails.
 call() {
   local script="$1"
   shift
@@ -26,7 +26,7 @@ call() {
   fi
 }
 
-# look_at_slice, which ends a script where gcloud gives no answer; we are more patient.
+# Like look_at_slice, but continues with STATE=UNKNOWN if gcloud does not respond.
 look() {
   STATE=UNKNOWN
   if (look_at_slice && echo "STATE=$STATE WORKERS=$WORKERS" > "$WORK/looked") 2> "$WORK/said"; then
@@ -41,10 +41,10 @@ is_gone() {
   [[ "$STATE" =~ ^(MISSING|PREEMPTED|TERMINATED|STOPPED|HIDDEN)$ ]]
 }
 
-# Makes the slice anew as it was. A request that still waits in the queue keeps its place there.
+# Creates the slice again as it was. A request that still waits in the queue keeps its place there.
 make_slice() {
   local queue=""
-  say "$NAME is made anew ($type${spot:+, spot}${reserved:+, reserved}${queued:+, queued})."
+  say "Creating $NAME again ($type${spot:+, spot}${reserved:+, reserved}${queued:+, queued})."
   if [[ "$STATE" == MISSING ]] && ! queue="$(queue_state 2> "$WORK/said")"; then
     say "$(tail -n 1 "$WORK/said")"
     return 1
@@ -54,11 +54,11 @@ make_slice() {
   fi
   TPU_RUNTIME="$runtime" TPU_SPOT="$spot" TPU_RESERVED="$reserved" TPU_QUEUED="$queued" \
     call tpu_create.sh "$NAME" "$type" "$ZONE" || return
-  say "$NAME is there again."
+  say "$NAME is available again."
 }
 
-# Starts the run, on a slice that is as it should be; $1: "remake" where it is not to be trusted.
-go_on() {
+# Starts the run on a working slice. $1: "first", "again", or "remake" to create the slice again.
+start_run() {
   if is_gone || [[ "$STATE $1" == "READY remake" ]]; then
     make_slice || return
   elif [[ "$STATE" != READY ]]; then
@@ -68,7 +68,7 @@ go_on() {
   fi
   call tpu_setup.sh "$NAME" "$ZONE" || return
   call tpu_run.sh "$NAME" "$ZONE" "${RUN[@]}" || return
-  [[ -n "$started" ]] || reached=0 # what was before it was of another run
+  [[ -n "$started" ]] || reached=0 # earlier steps belong to another run
   started=yes
   say "${RUN[0]} is started on $NAME."
 }
@@ -78,10 +78,10 @@ end_stopped() {
   exit 0
 }
 
-# Waits, longer each time, then goes on as $1 says, unless it was stopped meanwhile; $2 is why.
+# Waits, longer each time, then calls start_run $1 unless the run was stopped meanwhile; $2 is why.
 again() {
   if ((++tries > limit)); then
-    fail "$NAME was started again $limit times without a new step; the last time: $2."
+    fail "$NAME was restarted $limit times without a new step; the last time: $2."
   fi
   local wait=$((${TPU_BACKOFF_SECONDS:-30} * (1 << (tries > 6 ? 5 : tries - 1))))
   wait=$((wait < 900 ? wait : 900))
@@ -92,11 +92,11 @@ again() {
     ask_workers
     [[ " ${RUN_STATES[*]} " != *" stopped "* ]] || end_stopped
   fi
-  go_on "$1" || true
+  start_run "$1" || true
   doubtful=0 silent=0
 }
 
-# Reads what the workers say into ALL (their states), WHY (the first that does not train), REFUSED.
+# Reads the workers' states into ALL, the first that does not train into WHY, a rejection into REFUSED.
 read_run() {
   local worker state text
   ask_workers
@@ -115,14 +115,14 @@ read_run() {
   done
 }
 
-# Does what the states of the workers ask for.
+# Acts on the states of the workers.
 judge_run() {
   local how=again
   read_run
   if [[ "$ALL" == *" unknown "* ]]; then how=remake; fi
   if [[ -z "$WHY" ]]; then
     started=yes doubtful=0 silent=0
-  elif [[ "$ALL" =~ ^(\ (unknown|training))+\ $ ]]; then # nothing known asks for anything
+  elif [[ "$ALL" =~ ^(\ (unknown|training))+\ $ ]]; then # no known state requires action
     doubtful=0
     if [[ "$ALL" == *" training "* ]]; then
       started=yes
@@ -131,12 +131,12 @@ judge_run() {
     fi
     ((++silent != 4)) || say "$WHY"
   elif [[ "$ALL" =~ \ (training|unknown)\  ]] && ((++doubtful < 4)); then
-    : # one that has ended may not have been noticed yet by the others
-  elif [[ -z "$started" ]]; then # the workers tell of an earlier run
+    : # the others may not have noticed yet that one has ended
+  elif [[ -z "$started" ]]; then # the states are those of an earlier run
     if ((tries > 0)); then
       again "$how" "the first start has failed"
     else
-      go_on first || again again "the first start has failed"
+      start_run first || again again "the first start has failed"
     fi
   elif [[ "$ALL" == *" stopped "* ]]; then
     end_stopped
@@ -144,7 +144,7 @@ judge_run() {
     say "$NAME has finished: ${RUN_TEXTS[0]}"
     exit 0
   elif [[ -n "$REFUSED" ]]; then
-    fail "the trainer refuses what it was given ($REFUSED)."
+    fail "the trainer rejects its configuration ($REFUSED)."
   else
     again "$how" "$WHY"
   fi
@@ -154,20 +154,20 @@ take_run "NAME ZONE launch/RECIPE.sh [flags]" "$@"
 use_repository
 look_at_slice
 if [[ "$STATE" == MISSING ]]; then
-  fail "there is no slice $NAME in $ZONE, whose type would tell what to make anew:" \
+  fail "the slice $NAME does not exist in $ZONE, so its type is unknown:" \
     "bash launch/tpu_create.sh $NAME TYPE $ZONE."
 fi
 type="$TYPE" runtime="$RUNTIME" spot="" queued="" reserved="${TPU_RESERVED:-}"
 [[ "$KIND" != spot ]] || spot=1
 [[ "$RESERVED" == - ]] || reserved=1
 [[ "$QUEUE" == - ]] || queued=1
-check_model_dir anew
-say "${RUN[*]} on $NAME ($TYPE, $KIND) is looked after until it is finished."
+check_model_dir recreated
+say "${RUN[*]} on $NAME ($TYPE, $KIND) is supervised until it has finished."
 while true; do
   look
   if [[ "$STATE" == READY ]]; then
     judge_run
-  elif is_gone; then # else it is on its way to one or the other
+  elif is_gone; then # otherwise it is changing between the two
     again again "the slice $NAME is $STATE"
   fi
   sleep "${TPU_POLL_SECONDS:-60}"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# A worker's side of the tpu_*.sh scripts, which call it there: bash launch/tpu_worker.sh WORD …
-#   check             may a run start? then pulls, and says the commit
+# The worker's side of the tpu_*.sh scripts, which call it there: bash launch/tpu_worker.sh COMMAND …
+#   check             checks that a run can start, pulls, and prints the commit
 #   start SCRIPT …    starts a launch script in a tmux session that outlives the connection
-#   status            one line, by tabs: state, step, and words for a person
-#   stop SECONDS      asks the run to save and end, and waits for it
+#   status            prints one line, separated by tabs: state, step, description
+#   stop SECONDS      asks the run to save and exit, and waits for it
 #   kill              ends it at once
-#   log LINES [-F]    what the run has said
-# It keeps runs/.pod: what runs since when, its process, its output, how it ended.
+#   log LINES [-F]    prints the run's output
+# It keeps runs/.pod: the run's command, start time, process, output and exit status.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
@@ -16,19 +16,19 @@ session() {
   tmux -L t5x "$@"
 }
 
-is_going() {
+is_running() {
   session has-session -t run 2> /dev/null
 }
 
 check() {
   command -v tmux > /dev/null || fail "tmux is missing: run bash launch/tpu_setup.sh first."
-  if is_going; then
-    fail "$(< "$POD/command") is going on since $(date -d "@$(< "$POD/started")" '+%F %T'):" \
+  if is_running; then
+    fail "$(< "$POD/command") is running since $(date -d "@$(< "$POD/started")" '+%F %T'):" \
       "bash launch/tpu_stop.sh first."
   fi
   local said
   if ! said="$(git -C "$ROOT" pull --quiet --ff-only 2>&1)"; then
-    fail "git pull failed (${said##*$'\n'}): bring the clone in order, or delete it and run" \
+    fail "git pull failed (${said##*$'\n'}): repair the clone, or delete it and run" \
       "bash launch/tpu_setup.sh."
   fi
   echo "head $(git -C "$ROOT" rev-parse --short=12 HEAD)"
@@ -36,7 +36,7 @@ check() {
 
 start() {
   if [[ ! -f "$ROOT/$1" ]]; then
-    fail "there is no $1 in $ROOT: commit and push it, or name another."
+    fail "$1 does not exist in $ROOT: commit and push it, or name another."
   fi
   mkdir -p "$POD"
   rm -f "$POD"/{pid,ended,stop}
@@ -46,11 +46,11 @@ start() {
   echo "$*" > "$POD/command"
   date +%s > "$POD/started"
   echo "${MODEL_DIR:-$ROOT/runs/$(basename "$1" .sh)}" > "$POD/model_dir"
-  # A tmux server of our own, which has the environment that is set here.
+  # A tmux server of its own, so that it has the environment set here.
   session new-session -d -s run bash "$ROOT/launch/tpu_worker.sh" train "$@"
 }
 
-# Inside tmux. The launch scripts become the trainer, so that the process noted is the trainer's.
+# Runs inside tmux. The launch scripts exec the trainer, so that the recorded process is the trainer's.
 train() {
   local status=0
   set -m # in a process group of its own, for kill
@@ -62,15 +62,15 @@ train() {
 }
 
 stop() {
-  # Also of a run that has failed: launch/tpu_supervise.sh may be about to start it again.
+  # Also marks a run that has failed: launch/tpu_supervise.sh may be about to restart it.
   if [[ -d "$POD" && ! "$(status)" =~ ^(none|finished) ]]; then touch "$POD/stop"; fi
-  is_going || return 0
+  is_running || return 0
   kill -TERM "$(< "$POD/pid")" 2> /dev/null || true
   wait_for_end "$1" || fail "the run is still saving, or hangs."
 }
 
 kill_run() {
-  if is_going; then
+  if is_running; then
     kill -KILL -- "-$(< "$POD/pid")" 2> /dev/null || true
     wait_for_end 20 || session kill-server
   fi
@@ -78,7 +78,7 @@ kill_run() {
 
 wait_for_end() {
   local end=$((SECONDS + $1))
-  while is_going; do
+  while is_running; do
     ((SECONDS < end)) || return 1
     sleep 0.2
   done
@@ -89,7 +89,8 @@ log() {
   exec tail -n "$@" "$POD/output.txt"
 }
 
-# The libraries' log of this run: in MODEL_DIR where that is a folder, else where t5x/cli/log_capture.py begins.
+# Prints the path of the run's log: in MODEL_DIR if that is a folder, else in the temporary folder,
+# where t5x/cli/log_capture.py creates it.
 log_file() {
   local newest
   # shellcheck disable=SC2012
@@ -100,18 +101,18 @@ log_file() {
   fi
 }
 
-# The end of the log $1, from the start of this run on: "date time … step 40/60  loss 5.238 …".
+# Prints the end of the log $1, from the start of this run: "date time … step 40/60  loss 5.238 …".
 log_of_run() {
   tail -c 200000 "$1" | awk -v since="$(date -d "@$(< "$POD/started")" '+%F %T')" \
     '$1 " " $2 >= since'
 }
 
-was_told_to_leave() { # -c, as -q would end before what writes to it, which fails then
+was_asked_to_stop() { # -c, because -q would end early and break the pipe
   grep -aqs 'Stopped by .* at step' "$POD/output.txt" \
     || { [[ -n "$1" ]] && log_of_run "$1" | grep -ac 'Stopped by .* at step' > /dev/null; }
 }
 
-# Sets STEP, and SAID to words on it, from what the trainer has logged; 0 and none before the first.
+# Sets STEP and its description SAID from the trainer's log; 0 and empty before the first step.
 read_progress() {
   local file="$1" lines=()
   STEP=0 SAID=""
@@ -136,7 +137,7 @@ step_of() {
   sed -E 's/.*step ([0-9,]+)\/.*/\1/; s/,//g' <<< "$1"
 }
 
-# Steps a second between two lines of the log.
+# Prints the steps per second between two lines of the log.
 rate() {
   awk -v a="$(seconds_of "$1")" -v b="$(seconds_of "$2")" -v m="$(step_of "$1")" \
     -v n="$(step_of "$2")" 'BEGIN { if (b > a && n > m) printf "  %.3g steps/s", (n - m) / (b - a) }'
@@ -157,21 +158,21 @@ ago() {
   fi
 }
 
-# none: nothing has run. training. finished: to its end. saved: it was told to leave, by whomever.
-# stopped: by tpu_stop.sh. failed: with a status. lost: the worker was started again meanwhile.
+# none: nothing has run. training. finished: reached its last step. saved: saved and exited on a signal.
+# stopped: by tpu_stop.sh. failed: with a status. lost: the worker has rebooted meanwhile.
 status() {
   local state="" code at file text
   if [[ ! -f "$POD/started" ]]; then
     printf 'none\t0\tnothing has run here yet\n'
     return
   fi
-  if is_going; then state=training; fi # before its last words are read
+  if is_running; then state=training; fi # before its last output is read
   file="$(log_file)"
   read_progress "$file"
   if [[ "$state" == training ]]; then
-    text="${SAID:-no step yet}  heard of $(ago "$(stat -c %Y "${file:-$POD/started}")")"
+    text="${SAID:-no step yet}  last output $(ago "$(stat -c %Y "${file:-$POD/started}")")"
   elif [[ ! -f "$POD/ended" ]]; then
-    state=lost text="its run is gone: was it started again?"
+    state=lost text="its run is gone: did the worker reboot?"
     if [[ -f "$POD/stop" ]]; then state=stopped; fi
   else
     read -r code at < "$POD/ended"
@@ -180,7 +181,7 @@ status() {
       state=stopped
     elif [[ "$code" != 0 ]]; then
       state="failed" text="status $code $(ago "$at")  $(tail -n 1 "$POD/output.txt")"
-    elif was_told_to_leave "$file"; then
+    elif was_asked_to_stop "$file"; then
       state=saved
     else
       state=finished

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over its own protocol: pages are opened, pressed, looked at.
+"""A headless Chromium, driven over its DevTools protocol.
 
 with Browser() as browser:
     browser.open("file:///tmp/report.html", width=390, height=800, dark=True)
@@ -27,7 +27,7 @@ _KEYS = {"ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35, "Escape": 27,
 
 
 class Browser:
-    """One browser with one page; `messages` are what pages complained of and asked the network."""
+    """One browser with one page; `complaints` are errors of pages, `requests` their URLs."""
 
     def __init__(self):
         self._folder = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
@@ -89,7 +89,7 @@ class Browser:
             self.requests.append(details["request"]["url"])
 
     def open(self, url: str, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-        """Opens a page and waits until its script has drawn it."""
+        """Open a page and wait until its script has drawn it."""
         look = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self._call("Emulation.setEmulatedMedia", features=look)
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
@@ -100,14 +100,14 @@ class Browser:
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def wait(self, condition: str, seconds: float = 240.0) -> None:
-        """Waits until a condition of the page holds."""
+        """Wait until a condition of the page holds."""
         deadline = time.monotonic() + seconds
         while not self.run(condition):
-            assert time.monotonic() < deadline, f"in vain: {condition}"
+            assert time.monotonic() < deadline, f"timed out: {condition}"
             time.sleep(0.05)
 
     def run(self, script: str) -> Any:
-        """The value of a script in the page."""
+        """Return the value of a script in the page."""
         answer = self._call(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
@@ -115,17 +115,17 @@ class Browser:
         return answer["result"].get("value")
 
     def press(self, key: str) -> None:
-        """Presses a key that types nothing."""
+        """Press a key that types nothing."""
         code = {"key": key, "code": key, "windowsVirtualKeyCode": _KEYS[key]}
         for kind in ("rawKeyDown", "keyUp"):
             self._call("Input.dispatchKeyEvent", type=kind, **code)
 
     def point(self, x: float, y: float) -> None:
-        """Moves the mouse to a place of the window."""
+        """Move the mouse to a point of the window."""
         self._call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def picture(self, path: pathlib.Path) -> None:
-        """Keeps what is to be seen, the whole page."""
+        """Save a picture of the entire page."""
         size = self._call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
         shot = self._call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)

@@ -16,7 +16,7 @@ def mesh(data, model):
 
 
 def placed(tree, on):
-    """Arrays of `tree` cut along their last axis over `model`, where it divides them."""
+    """Return the arrays of `tree`, split along the last axis over `model` where it divides them."""
 
     def put(x):
         cut = x.ndim and x.shape[-1] % on.shape["model"] == 0

@@ -1,4 +1,4 @@
-"""Parameters of small random networks, as a checkpoint would give them."""
+"""Parameters of small random networks, as a checkpoint holds them."""
 
 import json
 import shutil
@@ -39,7 +39,7 @@ NETWORKS = FAMILIES | {
 
 
 def arrays(sizes: Sizes, seed: int = 0) -> dict[str, np.ndarray]:
-    """Random float32 parameters by T5X path."""
+    """Return random float32 parameters by T5X path."""
     rng = np.random.default_rng(seed)
     return {
         tensor.source: rng.normal(0.5, 0.3, tensor.shape).astype(np.float32)

@@ -6,13 +6,13 @@ import threading
 
 
 class FileServer:
-    """Serves a folder over loopback HTTP, with or without ranges, failing now and then."""
+    """Serves a folder over loopback HTTP, with or without ranges, with `faults`."""
 
     def __init__(self, folder, ranges=True):
         self.sent = collections.Counter()
         self.asked = []
         self.faults = []
-        self.down = False  # answers nothing but 503
+        self.down = False  # answers only 503
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):

@@ -1,14 +1,14 @@
-"""A `gcloud` for the PATH of tests, whose TPU workers are folders and processes of this machine.
+"""A fake `gcloud` for the PATH, whose TPU workers are folders and processes of this machine.
 
 with Cloud(folder, worker_environment={"MODEL_DIR": "…"}) as cloud:
     subprocess.run(["bash", "launch/tpu_create.sh", …], env=os.environ | cloud.environment)
     cloud.calls()                      # [["compute", "tpus", "tpu-vm", "create", …], …]
-    cloud.preempt("ro")                # all its processes are gone, and its state is PREEMPTED
-    cloud.silence("ro", 2)             # worker 2 lets no ssh in
+    cloud.preempt("ro")                # ends its processes and sets its state to PREEMPTED
+    cloud.silence("ro", 2)             # worker 2 rejects ssh
 
 Each worker has a home of its own and TPU_WORKER_ID. Commands, flags, printed formats and errors are
-those of gcloud 528 as far as the launch scripts need them; any other flag is refused as gcloud
-refuses it.
+those of gcloud 528 as far as the launch scripts need them; any other flag is rejected as gcloud
+rejects it.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ FLAGS = {
     "queued-resources describe": "zone format project quiet!",
     "queued-resources delete": "zone async! force! project quiet!",
 }
-# What the scripts ask `describe` for.
+# The formats that the scripts pass to `describe`.
 _SLICE_FORMAT = (
     'value[separator=" "](state,acceleratorType,runtimeVersion,'
     'schedulingConfig.spot.yesno(yes="spot",no="on-demand"),'
@@ -49,11 +49,11 @@ _QUEUE_FORMAT = "value(state.state)"
 
 
 class Refused(Exception):
-    """What gcloud complains of before it ends with 1."""
+    """The error that gcloud prints before it exits with 1."""
 
 
 class Cloud:
-    """All slices and requests, kept as files in `folder` for every `gcloud` that is called."""
+    """Slices and requests, kept as files in `folder`, which every fake `gcloud` reads."""
 
     def __init__(self, folder, worker_environment=None, workers=4):
         self.folder = pathlib.Path(folder)
@@ -81,7 +81,7 @@ class Cloud:
     # --- what tests look at and do
 
     def calls(self, command=""):
-        """The calls so far, those that begin with `command`, such as "tpu-vm create"."""
+        """Return the calls so far that begin with `command`, such as "tpu-vm create"."""
         path = self.folder / "calls.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
         calls = [json.loads(line) for line in lines]
@@ -101,7 +101,7 @@ class Cloud:
         (self.home(name, worker) / ".silent").touch()
 
     def end_processes(self, beginning):
-        """Ends the processes of all workers whose homes begin so."""
+        """End the processes of all workers whose homes begin with a path."""
         mark = f"{MARK}={beginning}".encode()
         for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError):
@@ -164,7 +164,7 @@ class Cloud:
         self.write(f"queue/{name}", {"state": "WAITING_FOR_RESOURCES", "asked": 0, **flags})
 
     def queued_resources_describe(self, flags, name):
-        """Every question moves a request on by a state, until its slice is there."""
+        """Describe a request; each call advances its state until its slice exists."""
         about = self.read(f"queue/{name}")
         if about is None:
             raise Refused(f"NOT_FOUND: Resource 'queuedResources/{name}' was not found.")
@@ -229,7 +229,7 @@ class Cloud:
 
 
 def parse(words):
-    """(command, positional words, {flag: value}); refuses as gcloud does."""
+    """Return (command, positional arguments, {flag: value}); reject what gcloud rejects."""
     words = [word for word in words if word != "--quiet" and not word.startswith("--project=")]
     command = " ".join(words[2:4])
     known = {flag.rstrip("!"): flag.endswith("!") for flag in FLAGS.get(command, "").split()}

@@ -1,18 +1,17 @@
-"""A stand-in for Google Cloud Storage on loopback: its JSON interface, objects in memory.
+"""A Google Cloud Storage emulator on loopback: the JSON API, with objects in memory.
 
     with GcsEmulator("bucket") as gcs:
         gcs.put_folder("bucket", "run/checkpoint_25", local_folder)
         subprocess.run(command, env=os.environ | gcs.environment)   # reads gs://bucket/run/…
     gcs.log                                                         # ["GET /storage/v1/b/…", …]
 
-Serves tensorstore, gcsfs (and so epath, told to leave TensorFlow aside) and google-cloud-storage:
+Serves tensorstore, gcsfs (and epath without TensorFlow) and google-cloud-storage:
 list, read (ranges too), upload (media, multipart, resumable), rewrite, move, delete, batches of
-deletes. TensorFlow's own gs:// has its address compiled in: for its sake the emulator, given a
-folder for a certificate of its own, also is the proxy through which https is spoken to Google, and
-ends the encryption itself.
+deletes. TensorFlow's own gs:// has its address compiled in. For it the emulator, given a folder
+for its certificate, is also the HTTPS proxy for Google's hosts and terminates TLS itself.
 
-`faults` are pairs of a regular expression and what becomes of the next request that it matches,
-once: a status, "reset" of the connection, or "slow", an answer after two seconds.
+`faults` are pairs of a regular expression and the outcome of the next request that it matches: a
+status, "reset" of the connection, or "slow", an answer after two seconds.
 """
 
 import base64
@@ -40,16 +39,16 @@ _UPLOAD = re.compile(r"/(?:resumable/)?upload/storage/v1/b/([^/]+)/o/?")
 
 
 class Refused(Exception):
-    """Ends a request with a status."""
+    """A request that ends with an error status."""
 
 
 class GcsEmulator:
     """The service; `objects` maps (bucket, name) to (generation, bytes).
 
     Args:
-      buckets: that there are.
-      certificates: a folder where a certificate for Google's hosts is made, by openssl; None to
-        leave TensorFlow out.
+      buckets: names of the buckets.
+      certificates: a folder in which openssl creates a certificate for Google's hosts; None to
+        serve all clients but TensorFlow.
     """
 
     def __init__(self, *buckets: str, certificates: Path | None = None):
@@ -75,7 +74,7 @@ class GcsEmulator:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What sends the clients here."""
+        """Return the variables that send the clients here."""
         clients = {
             "TENSORSTORE_GCS_HTTP_URL": self.url,
             "STORAGE_EMULATOR_HOST": self.url,
@@ -103,20 +102,20 @@ class GcsEmulator:
         return context
 
     def put(self, bucket: str, name: str, data: bytes, query: dict[str, str] | None = None) -> dict:
-        """Stores an object; gives its description."""
+        """Store an object and return its description."""
         with self.lock:
             self.check(bucket, name, query or {})
             self.objects[bucket, name] = (next(self._generations), data)
             return self.describe(bucket, name)
 
     def put_folder(self, bucket: str, prefix: str, folder: Path) -> None:
-        """Stores the files below a folder."""
+        """Store the files below a folder."""
         for path in Path(folder).rglob("*"):
             if path.is_file():
                 self.put(bucket, f"{prefix}/{path.relative_to(folder)}", path.read_bytes())
 
     def take_folder(self, bucket: str, prefix: str, folder: Path) -> None:
-        """Writes the objects below a prefix to files, as `gcloud storage cp -r` would."""
+        """Write the objects below a prefix to files, as `gcloud storage cp -r` would."""
         for owner, name in sorted(self.objects):
             if owner == bucket and name.startswith(f"{prefix}/") and not name.endswith("/"):
                 path = folder / name.removeprefix(f"{prefix}/")
@@ -124,13 +123,13 @@ class GcsEmulator:
                 path.write_bytes(self.objects[owner, name][1])
 
     def get(self, bucket: str, name: str) -> tuple[int, bytes]:
-        """Generation and bytes, or 404."""
+        """Return generation and bytes, or raise 404."""
         if (bucket, name) not in self.objects:
             raise Refused(404)
         return self.objects[bucket, name]
 
     def check(self, bucket: str, name: str, query: dict[str, str], refusal: int = 412) -> None:
-        """Holds a request to the generation that it names."""
+        """Reject a request whose generation does not match."""
         found = self.objects.get((bucket, name), (0, b""))[0]
         if bucket not in self.buckets:
             raise Refused(404)
@@ -140,7 +139,7 @@ class GcsEmulator:
             raise Refused(refusal)
 
     def describe(self, bucket: str, name: str) -> dict:
-        """An object's resource."""
+        """Return an object's resource."""
         generation, data = self.get(bucket, name)
         quoted = urllib.parse.quote(name, safe="")
         return {
@@ -162,7 +161,7 @@ class GcsEmulator:
         }
 
     def list(self, bucket: str, query: dict[str, str]) -> dict:
-        """A page of a bucket's objects and, with a delimiter, of the folders among them."""
+        """Return a page of a bucket's objects and, with a delimiter, of the folders among them."""
         if bucket not in self.buckets:
             raise Refused(404)
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter")
@@ -180,12 +179,14 @@ class GcsEmulator:
                 break
             found[key] = cut < 0
         page = {"kind": "storage#objects", "nextPageToken": last} if last else {}
-        page["items"] = [self.describe(bucket, name) for name, whole in found.items() if whole]
-        page["prefixes"] = [name for name, whole in found.items() if not whole]
+        page["items"] = [
+            self.describe(bucket, name) for name, is_object in found.items() if is_object
+        ]
+        page["prefixes"] = [name for name, is_object in found.items() if not is_object]
         return page
 
     def delete(self, bucket: str, name: str, query: dict[str, str]) -> None:
-        """Removes an object."""
+        """Remove an object."""
         with self.lock:
             self.get(bucket, name)
             self.check(bucket, name, query)
@@ -231,7 +232,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _answer
 
     def do_CONNECT(self):
-        """Becomes the end of an encrypted connection to one of Google's hosts."""
+        """Act as the server of a TLS connection to one of Google's hosts."""
         if not self.gcs.tls or not self.path.split(":")[0].endswith("googleapis.com"):
             self._send(403)
             return
@@ -242,7 +243,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.close_connection = False
 
     def finish(self):
-        """Closes what `do_CONNECT` has put in place of the connection; nobody else knows of it."""
+        """Close the TLS connection of `do_CONNECT`, which only this handler holds."""
         super().finish()
         self.connection.close()
 

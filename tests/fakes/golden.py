@@ -54,6 +54,6 @@ class Golden:
 
 
 class Vocabulary:
-    """The little that a model asks of a vocabulary."""
+    """The attributes of a vocabulary that a model reads."""
 
     eos_id = 1

@@ -1,4 +1,4 @@
-"""A stand-in on loopback for the hub's models: what an upload and a download ask of it.
+"""A fake of the hub's model repositories on loopback, for uploads and downloads.
 
 with HubStandIn() as hub:
     subprocess.run(command, env=os.environ | hub.environment(home))
@@ -120,7 +120,7 @@ class HubStandIn:
         self._server.server_close()
 
     def environment(self, home) -> dict[str, str]:
-        """What sends the hub's clients here; `home` receives what they keep."""
+        """Return the variables that send the hub's clients here; `home` is their cache."""
         return {
             "HF_ENDPOINT": self.url,
             "HF_HUB_OFFLINE": "0",

@@ -6,7 +6,7 @@
         statuses, said = pod.ends(within=60)
     pod.losses()                       # {step: bits of its loss}
 
-A pod writes in `folder`/run; a second one on the same folder goes on from there.
+A pod writes in `folder`/run; a second one on the same folder resumes it.
 """
 
 import os
@@ -52,13 +52,13 @@ class Pod:
     """Processes that train together, started when it is made.
 
     Args:
-      folder: of the run, and of a log for each process.
-      steps: where training ends.
-      processes: how many; one device each.
-      programs: folder of compiled programs.
+      folder: receives the run and a log for each process.
+      steps: the last step of training.
+      processes: the number of processes, with one device each.
+      programs: a folder for compiled programs.
       bindings: more lines of gin.
       environment: more variables.
-      model_dir: elsewhere than `folder`/run.
+      model_dir: replaces `folder`/run.
       places: the folder that each process works in, if not the repository.
     """
 
@@ -80,6 +80,7 @@ class Pod:
         self.environment = {
             **kept,
             "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compiles in a third of the time
             "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
             "JAX_COMPILATION_CACHE_DIR": str(programs or folder / "programs"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
@@ -105,7 +106,7 @@ class Pod:
                         env=self.environment,
                         stdout=subprocess.DEVNULL,
                         stderr=log,
-                        start_new_session=True,  # its log's process is not ours to interrupt
+                        start_new_session=True,  # so that Ctrl-C of the tests does not reach it
                     )
                 )
 
@@ -119,22 +120,22 @@ class Pod:
         self.kill()
 
     def kill(self) -> None:
-        """kill -9 of all."""
+        """Kill all processes with SIGKILL."""
         for process in self.processes:
             process.kill()
         for process in self.processes:
             process.wait()
 
     def said(self) -> str:
-        """What all of them have said."""
+        """Return the output of all processes."""
         return "".join(self._log(index).read_text() for index in range(len(self.processes)))
 
     def saved(self) -> list[int]:
-        """Steps of its whole checkpoints."""
+        """Return the steps of its complete checkpoints."""
         return layout.all_steps(str(self.run))
 
     def wait_for(self, condition, seconds: float = 300) -> None:
-        """Waits until `condition()`, or fails: they end, or take too long."""
+        """Wait until `condition()`; fail if a process ends or it takes too long."""
         end = time.monotonic() + seconds
         while not condition():
             assert all(process.poll() is None for process in self.processes), self.said()
@@ -142,28 +143,28 @@ class Pod:
             time.sleep(0.02)
 
     def ends(self, within: float = 600) -> list[int]:
-        """Their statuses, once all have ended."""
+        """Wait for all processes and return their statuses."""
         end = time.monotonic() + within
         try:
             return [p.wait(max(0.1, end - time.monotonic())) for p in self.processes]
         except subprocess.TimeoutExpired as error:
-            raise AssertionError(f"It goes on after {within} s: {self.said()}") from error
+            raise AssertionError(f"still running after {within} s: {self.said()}") from error
 
     def send(self, index: int, number: signal.Signals) -> None:
-        """A signal for one of them."""
+        """Send a signal to one process."""
         self.processes[index].send_signal(number)
 
     def losses(self) -> dict[int, bytes]:
-        """The loss of each step, as last written, as bits."""
+        """Return the bits of each step's loss, as last written."""
         return losses(self.run)
 
     def arrays(self) -> dict:
-        """The newest checkpoint's arrays."""
+        """Return the arrays of the newest checkpoint."""
         return arrays(self.run)
 
 
 def accumulated(run: pathlib.Path, purge: bool = True) -> EventAccumulator:
-    """The training events of a run; with `purge`, of steps computed twice the later ones alone."""
+    """Return the training events of a run; with `purge`, only the last value of each step."""
     events = EventAccumulator(
         str(run / "train"), size_guidance={"tensors": 0}, purge_orphaned_data=purge
     )
@@ -172,12 +173,12 @@ def accumulated(run: pathlib.Path, purge: bool = True) -> EventAccumulator:
 
 
 def losses(run: pathlib.Path) -> dict[int, bytes]:
-    """The loss of each step of a run, as last written, as bits."""
+    """Return the bits of the loss of each step of a run, as last written."""
     values = accumulated(run).Tensors("loss_per_nonpadding_target_token")
     return {e.step: make_ndarray(e.tensor_proto).tobytes() for e in values}
 
 
 def arrays(run: pathlib.Path) -> dict:
-    """Arrays of a run's newest checkpoint by name."""
+    """Return the arrays of a run's newest checkpoint by name."""
     stored = open_checkpoint(layout.latest_checkpoint(str(run)))
     return {name: array.read() for name, array in stored.items()}

@@ -1,4 +1,4 @@
-"""Calls of shell scripts, and interpreters that only record how they were called."""
+"""Calls of shell scripts, and fake interpreters that only record their calls."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ def executable(path, text):
 
 
 def sentence(process):
-    """The one line that a script ends with when it refuses."""
+    """Return the one line that a script prints when it fails with status 2."""
     assert process.returncode == 2, process
     lines = process.stderr.splitlines()
     assert len(lines) == 1, process.stderr

@@ -1,8 +1,8 @@
-"""A user's clone, its origin and a cloud: what the tpu_*.sh scripts are called with.
+"""A user's clone, its origin and a fake cloud, for calls of the tpu_*.sh scripts.
 
 with Pod(folder, workers=2) as pod:
     pod.make()                                             # tpu_create.sh and tpu_setup.sh
-    pod.do("run", "ro", ZONE, "launch/like_t5x.sh")        # what launch/tpu_run.sh says
+    pod.do("run", "ro", ZONE, "launch/like_t5x.sh")        # output of launch/tpu_run.sh
 """
 
 import os
@@ -16,8 +16,8 @@ from fakes.paths import ROOT
 from fakes.shell import FAKE_PYTHON, executable
 
 ZONE = "us-central2-b"
-# Behaves like the trainer: logs its steps, saves and leaves on SIGTERM, goes on where it was. May
-# be told to fail, once, by files in MODEL_DIR: fail_<worker> holds a step and a status.
+# Behaves like the trainer: logs its steps, saves and exits on SIGTERM, and resumes. A file
+# fail_<worker> in MODEL_DIR, which holds a step and a status, makes it fail once.
 TRAINER = """#!/usr/bin/env bash
 set -euo pipefail
 me="$TPU_WORKER_ID" log="$MODEL_DIR/log_$TPU_WORKER_ID.txt"
@@ -44,26 +44,26 @@ while ((step < STEPS)); do
     fi
   fi
   if [[ -n "$leaving" ]]; then
-    say "Stopped by SIGTERM at step $step; the same command goes on from here."
+    say "Stopped by SIGTERM at step $step; the same command resumes from here."
     exit 0
   fi
 done
-say "All is done."
+say "Training is finished."
 """
 
 
 class Pod:
     """A user's clone, its origin, and a cloud; scripts are called from the clone.
 
-    The origin has the launch scripts, and other `rooms` of the repository where it is asked for.
+    The origin has the launch scripts and other `packages` of the repository.
     """
 
-    def __init__(self, folder, workers=4, rooms=(), worker_environment=None, **settings):
+    def __init__(self, folder, workers=4, packages=(), worker_environment=None, **settings):
         self.folder, self.run_dir = folder, folder / "run"
         origin, self.clone = folder / "origin", folder / "clone"
-        for room in ("launch", *rooms):
+        for folder_name in ("launch", *packages):
             ignored = shutil.ignore_patterns("env", "__pycache__")
-            shutil.copytree(ROOT / room, origin / room, ignore=ignored)
+            shutil.copytree(ROOT / folder_name, origin / folder_name, ignore=ignored)
         executable(origin / "launch/like_t5x.sh", TRAINER)
         (origin / "requirements.txt").write_text("one==1\n")
         (origin / ".gitignore").write_text(".venv/\n/runs/\n/launch/env\n")
@@ -92,7 +92,7 @@ class Pod:
 
     def __exit__(self, *_):
         for process in self.started:
-            if process.poll() is None:  # of a test that has failed
+            if process.poll() is None:  # left by a failed test
                 os.killpg(process.pid, signal.SIGKILL)
         self.cloud.__exit__()
 
@@ -105,16 +105,16 @@ class Pod:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     def worker_settings(self, **environment):
-        """Changes the environment that workers have from now on."""
+        """Change the environment of the workers."""
         settings = self.cloud.read("settings")
         settings["environment"] |= environment
         self.cloud.write("settings", settings)
 
-    def start(self, script, *words, **settings):
-        """Calls launch/tpu_<script>.sh."""
+    def start(self, script, *arguments, **settings):
+        """Start launch/tpu_<script>.sh."""
         env = {"HOME": str(self.folder), "LC_ALL": "C.UTF-8"} | self.cloud.environment
         process = subprocess.Popen(
-            ["bash", str(self.clone / f"launch/tpu_{script}.sh"), *words],
+            ["bash", str(self.clone / f"launch/tpu_{script}.sh"), *arguments],
             env=env | self.settings | settings,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -125,19 +125,19 @@ class Pod:
         self.started.append(process)
         return process
 
-    def ask(self, script, *words, typed="", **settings):
-        process = self.start(script, *words, **settings)
+    def ask(self, script, *arguments, typed="", **settings):
+        process = self.start(script, *arguments, **settings)
         out, err = process.communicate(typed, timeout=240)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
-    def do(self, script, *words, **settings):
-        """What a script says that ends well."""
-        process = self.ask(script, *words, **settings)
+    def do(self, script, *arguments, **settings):
+        """Return the output of a script, which must succeed."""
+        process = self.ask(script, *arguments, **settings)
         assert process.returncode == 0, process
         return process.stdout
 
     def make(self, name="ro"):
-        """Creates and sets up a slice of v4-32."""
+        """Create and set up a v4-32 slice."""
         self.do("create", name, "v4-32", ZONE)
         self.do("setup", name, ZONE)
 
@@ -153,6 +153,6 @@ class Pod:
 
 
 def flags_of(call):
-    """{"--zone": "…", …} of a call, without --quiet, which all have."""
-    call = [word for word in call if word != "--quiet"]
-    return {word.partition("=")[0]: word.partition("=")[2] for word in call if word[:2] == "--"}
+    """Return {"--zone": "…", …} of a call, without --quiet, which all calls have."""
+    flags = [word for word in call if word[:2] == "--" and word != "--quiet"]
+    return {flag.partition("=")[0]: flag.partition("=")[2] for flag in flags}

@@ -1,4 +1,4 @@
-"""A language that a tiny network learns in a few steps, as seqio tasks, and runs on it.
+"""A copying task that a tiny network learns in a few steps, as seqio tasks, and runs on it.
 
 An example's inputs are a few letters, its targets the same letters: `abca` to `abca`.
 """
@@ -11,7 +11,7 @@ import seqio
 import tensorflow as tf
 
 from t5x import adafactor, decoding, models, schedules
-from t5x import train as door
+from t5x import train as train_module
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
 from t5x.examples.t5 import network
 from t5x.input_pipeline.config import DatasetConfig
@@ -26,7 +26,7 @@ TASK, BARE, MIXED = "toy_copy", "toy_bare", "toy_mixed"
 
 
 def texts(split: str) -> list[str]:
-    """The texts of a split, 2 to 7 letters each."""
+    """Return the texts of a split, 2 to 7 letters each."""
     random = np.random.default_rng(list(SPLITS).index(split))
     return [
         "".join(random.choice(list("abcd"), random.integers(2, 8))) for _ in range(SPLITS[split])
@@ -34,23 +34,23 @@ def texts(split: str) -> list[str]:
 
 
 def dataset(split: str, shuffle_files: bool = False, seed: int | None = None) -> tf.data.Dataset:
-    """Pairs of equal texts."""
+    """Return pairs of equal texts."""
     both = texts(split)
     return tf.data.Dataset.from_tensor_slices({"inputs": both, "targets": both})
 
 
 def same(targets, predictions):
-    """Share of predictions that are right to the last letter."""
+    """Return the share of exact predictions."""
     return {"exact": float(np.mean([t == p for t, p in zip(targets, predictions, strict=True)]))}
 
 
 def likelihood(targets, scores):
-    """Mean log-likelihood."""
+    """Return the mean log-likelihood."""
     return {"likelihood": float(np.mean(scores))}
 
 
 def add_task(name: str, **settings) -> None:
-    """Registers a task of the toy language, once."""
+    """Register a task of the toy language if it is not registered yet."""
     if name not in seqio.TaskRegistry.names():
         feature = seqio.Feature(VOCABULARY, add_eos=True)
         seqio.TaskRegistry.add(
@@ -70,7 +70,7 @@ if MIXED not in seqio.MixtureRegistry.names():
 
 
 def model(**settings) -> models.EncoderDecoderModel:
-    """A network of one layer a side."""
+    """Return a model of one encoder and one decoder layer."""
     sizes = {"vocab_size": 264, "emb_dim": 16, "num_heads": 2, "head_dim": 8, "mlp_dim": 32}
     layers = {"num_encoder_layers": 1, "num_decoder_layers": 1, "dropout_rate": 0.0}
     config = network.T5Config(**{**sizes, **layers, **settings})
@@ -85,7 +85,7 @@ def model(**settings) -> models.EncoderDecoderModel:
 
 
 def state(specs: StateSpecs, seed: int = 0, step: int = 0) -> TrainState:
-    """A state of arbitrary parameters, laid out as `specs`, made without compiling anything."""
+    """Return a state of random parameters, sharded as `specs`, without compiling anything."""
     random = np.random.default_rng(seed)
     drawn = lambda s: random.normal(0, 0.3, s.shape).astype(s.dtype)
     values = TrainState(
@@ -97,7 +97,7 @@ def state(specs: StateSpecs, seed: int = 0, step: int = 0) -> TrainState:
 
 
 def data(split: str = "train", **settings) -> DatasetConfig:
-    """What a recipe would say of the toy's examples."""
+    """Return the dataset configuration of the toy task."""
     defaults = {
         "mixture_or_task_name": TASK,
         "task_feature_lengths": LENGTHS,
@@ -111,12 +111,12 @@ def data(split: str = "train", **settings) -> DatasetConfig:
 
 
 def rate(step):
-    """The learning rate of all runs."""
+    """Return the learning rate of all runs."""
     return schedules.create_learning_rate_scheduler("constant", base_learning_rate=0.3)(step)
 
 
 def train(model_dir, save=None, restore=None, trainer=None, **changes):
-    """`train.train` with short periods; gives what it gives."""
+    """Call `train.train` with short periods and return its result."""
     save = {"period": 4, "keep": None, "save_dataset": True, **(save or {})}
     trainer = {"learning_rate_fn": rate, **(trainer or {})}
     arguments = {
@@ -135,4 +135,4 @@ def train(model_dir, save=None, restore=None, trainer=None, **changes):
         "random_seed": 0,
         "summarize_config_fn": lambda *_: None,
     }
-    return door.train(**{**arguments, **changes})
+    return train_module.train(**{**arguments, **changes})

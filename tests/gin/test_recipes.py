@@ -1,4 +1,4 @@
-"""Every gin file parses, builds what it promises, and binds only what upstream T5X knows too."""
+"""Every gin file parses, builds its objects, and binds only names that upstream T5X has too."""
 
 import inspect
 import json
@@ -98,8 +98,8 @@ def gin_files():
 
 
 @pytest.fixture(autouse=True)
-def doors(monkeypatch, tmp_path):
-    """A `__main__` that has all three mains with upstream's arguments; another working folder."""
+def mains(monkeypatch, tmp_path):
+    """A `__main__` with the three main functions and upstream's arguments, in another folder."""
     main = types.ModuleType("__main__")
     for name in ("train", "evaluate", "infer"):
         parameters = [
@@ -115,7 +115,7 @@ def doors(monkeypatch, tmp_path):
         monkeypatch.setattr(gin.config, registry, getattr(gin.config, registry).copy())
     for selector, _ in list(gin.config._REGISTRY.items()):
         if selector.split(".")[0] in ("train_script", "eval_script", "infer_script"):
-            gin.config._REGISTRY.pop(selector)  # of another test
+            gin.config._REGISTRY.pop(selector)  # registered by another test
     monkeypatch.setattr(gin.config, "_IMPORTS", set())
     monkeypatch.chdir(tmp_path)
     gin.clear_config()
@@ -129,7 +129,7 @@ def macro(name):
 
 
 class Names(config_parser.ParserDelegate):
-    """Leaves references and macros as their names."""
+    """Return references and macros as their names."""
 
     def configurable_reference(self, scoped_configurable_name, evaluate):
         return scoped_configurable_name
@@ -139,7 +139,7 @@ class Names(config_parser.ParserDelegate):
 
 
 @pytest.mark.parametrize("path", gin_files(), ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_only_what_upstream_knows_is_bound(path):
+def test_only_names_of_upstream_are_bound(path):
     for statement in config_parser.ConfigParser(path.read_text(), Names()):
         if not isinstance(statement, config_parser.BindingStatement) or not statement.arg_name:
             continue
@@ -155,7 +155,7 @@ def test_only_what_upstream_knows_is_bound(path):
         assert statement.arg_name in known, f"{statement.selector}.{statement.arg_name}"
 
 
-def test_gin_holds_recipes_alone():
+def test_gin_holds_only_recipes():
     assert {path.suffix for path in (ROOT / "gin").iterdir()} == {".gin"}
 
 
@@ -193,10 +193,10 @@ def test_every_model_file_is_counted():
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_a_run_file_gives_its_door_all_that_it_needs(run, doors):
-    """Whatever lacks is listed, and with it the door is called with objects, not gin."""
+def test_a_run_file_binds_all_required_arguments(run, mains):
+    """Missing bindings are reported; with them the function receives objects, not references."""
     files = ["t5x/examples/t5/byt5/tiny.gin", f"t5x/configs/runs/{run}.gin"]
-    door = {"eval": doors.evaluate, "infer": doors.infer}.get(run, doors.train)
+    main = {"eval": mains.evaluate, "infer": mains.infer}.get(run, mains.train)
     with pytest.raises(ValueError, match=r"not set") as caught:
         gin_utils.parse_gin_flags([], files, [])
     lacking = re.match(r"(.*?) (?:is|are) not set", str(caught.value))[1].split(", ")
@@ -207,7 +207,7 @@ def test_a_run_file_gives_its_door_all_that_it_needs(run, doors):
     if run in ("pretrain", "finetune"):
         bindings += ["TRAIN_STEPS = 10", "TASK_FEATURE_LENGTHS = {'inputs': 8, 'targets': 8}"]
     gin_utils.parse_gin_flags([], files, bindings)
-    arguments = gin.get_configurable(door)()
+    arguments = gin.get_configurable(main)()
     assert arguments["model"].module.config.vocab_size == 384
     assert arguments["partitioner"].num_partitions == 1
     folder = {"eval": "output_dir", "infer": "output_dir"}.get(run, "model_dir")
@@ -215,10 +215,10 @@ def test_a_run_file_gives_its_door_all_that_it_needs(run, doors):
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_recipe_is_what_was_agreed(name, doors):
+def test_a_recipe_has_its_documented_settings(name, mains):
     expected = dict(zip(COLUMNS, EXPECTED[name], strict=True))
     gin_utils.parse_gin_flags([], [f"gin/{name}.gin"], ["MODEL_DIR = 'runs/x'"])
-    run = gin.get_configurable(doors.train)()
+    run = gin.get_configurable(mains.train)()
     config = run["model"].module.config
     data, save = run["train_dataset_cfg"], run["checkpoint_cfg"].save
     restore = run["checkpoint_cfg"].restore
@@ -241,9 +241,9 @@ def test_a_recipe_is_what_was_agreed(name, doors):
 
 
 @pytest.mark.parametrize("name", PRETRAINS)
-def test_lengths_are_those_that_spans_fill(name, doors):
+def test_feature_lengths_are_those_that_spans_fill(name, mains):
     gin_utils.parse_gin_flags([], [f"gin/{name}.gin"], ["MODEL_DIR = 'runs/x'"])
-    run = gin.get_configurable(doors.train)()
+    run = gin.get_configurable(mains.train)()
     lengths = run["train_dataset_cfg"].task_feature_lengths
     table = json.loads((ROOT / "tests/golden/span_lengths.json").read_text())
     fills = {
@@ -255,9 +255,9 @@ def test_lengths_are_those_that_spans_fill(name, doors):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_model_and_task_read_one_vocabulary(name, doors):
+def test_model_and_task_read_one_vocabulary(name, mains):
     gin_utils.parse_gin_flags([], [f"gin/{name}.gin"], ["MODEL_DIR = 'runs/x'"])
-    run = gin.get_configurable(doors.train)()
+    run = gin.get_configurable(mains.train)()
     task = seqio.get_mixture_or_task(run["train_dataset_cfg"].mixture_or_task_name)
     own, theirs = run["model"].input_vocabulary, task.output_features["inputs"].vocabulary
     if isinstance(own, seqio.ByteVocabulary):
@@ -267,9 +267,9 @@ def test_model_and_task_read_one_vocabulary(name, doors):
 
 
 @pytest.mark.parametrize("name", FINETUNES)
-def test_a_fine_tune_is_measured_on_a_split_that_is_not_the_test_split(name, doors):
+def test_a_fine_tune_is_measured_on_a_split_that_is_not_the_test_split(name, mains):
     gin_utils.parse_gin_flags([], [f"gin/{name}.gin"], ["MODEL_DIR = 'runs/x'"])
-    run = gin.get_configurable(doors.train)()
+    run = gin.get_configurable(mains.train)()
     task = seqio.get_mixture_or_task(run["train_dataset_cfg"].mixture_or_task_name)
     assert task.metric_fns
     assert run["infer_eval_dataset_cfg"].split == "validation"
@@ -291,9 +291,9 @@ JOBS = {  # tokens of inputs and targets, learning rate
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_job_is_what_was_agreed(name, doors):
+def test_a_fine_tune_has_its_documented_settings(name, mains):
     gin_utils.parse_gin_flags([], [f"gin/{name}.gin"], ["MODEL_DIR = 'runs/x'"])
-    run = gin.get_configurable(doors.train)()
+    run = gin.get_configurable(mains.train)()
     lengths = run["train_dataset_cfg"].task_feature_lengths
     schedule = "utils.create_learning_rate_scheduler"
     rate = gin.query_parameter(f"{schedule}.base_learning_rate")
@@ -304,25 +304,25 @@ def test_a_job_is_what_was_agreed(name, doors):
 
 
 @pytest.mark.parametrize("name", ["ro_t5x_tiny", "ro_diacritics_tiny"])
-def test_another_optimizer_is_a_flag(name, doors):
+def test_another_optimizer_is_a_flag(name, mains):
     flags = ["OPTIMIZER = @optimizers.adamw()", "optimizers.adamw.weight_decay = 0.25"]
     gin_utils.parse_gin_flags([], [f"gin/{name}.gin"], [*flags, "MODEL_DIR = 'runs/x'"])
-    model = gin.get_configurable(doors.train)()["model"]
+    model = gin.get_configurable(mains.train)()["model"]
     assert "adamw" in type(model.optimizer_def).__name__.lower()
 
 
 def rate_of(run):
-    """The schedule that a run's trainer is given."""
+    """Return the learning rate schedule of a run's trainer."""
     return run["trainer_cls"](run["model"], None, None, None, None).learning_rate_fn
 
 
-def test_warm_up_and_decay_are_as_the_docs_say(doors, caplog):
+def test_warm_up_and_decay_are_as_documented(mains, caplog):
     (command,) = commands(section("docs/fine_tuning.md", "Warm-up and decay"))
     _, script, *words = shlex.split(command)
     flags = [word.removeprefix("--gin.").replace("=", " = ", 1) for word in words]
     recipe = pathlib.Path(script).stem
     gin_utils.parse_gin_flags([], [f"gin/{recipe}.gin"], [*flags, "MODEL_DIR = 'runs/x'"])
-    run = gin.get_configurable(doors.train)()
+    run = gin.get_configurable(mains.train)()
     assert type(run["model"].optimizer_def).__name__ == "AdamW"
     start = int(run["checkpoint_cfg"].restore.path.rpartition("_")[2])
     rate, end = rate_of(run), run["total_steps"]
@@ -334,7 +334,7 @@ def test_warm_up_and_decay_are_as_the_docs_say(doors, caplog):
     assert not caplog.records
 
 
-def test_a_schedule_of_the_table_lasts_as_long_as_the_run(doors, caplog):
+def test_a_schedule_of_the_table_lasts_as_long_as_the_run(mains, caplog):
     text = (ROOT / "docs/settings.md").read_text()
     (row,) = [line for line in text.splitlines() if line.startswith("| another schedule |")]
     bound = dict(pair.split(" = ") for pair in re.findall(r"`(\w+ = [^`]+)`", row))
@@ -343,14 +343,14 @@ def test_a_schedule_of_the_table_lasts_as_long_as_the_run(doors, caplog):
     flags = [f"utils.create_learning_rate_scheduler.{k} = {v}" for k, v in bound.items()]
     flags += ["TRAIN_STEPS = 500000", "MODEL_DIR = 'runs/x'"]
     gin_utils.parse_gin_flags([], ["gin/ro_t5x_base.gin"], flags)
-    rate = rate_of(gin.get_configurable(doors.train)())
+    rate = rate_of(gin.get_configurable(mains.train)())
     found = [float(rate(step)) for step in (5_000, 10_000, 255_000, 499_999)]
     assert found == pytest.approx([0.005, 0.01, 0.005, 0], abs=1e-6)
     schedules.check_start(rate, 0, 500_000)
     assert not caplog.records
 
 
-def test_early_stopping_is_a_few_flags_of_a_fine_tune(doors):
+def test_early_stopping_is_a_few_flags_of_a_fine_tune(mains):
     flags = [
         "train_script.train.actions = {'INFER_EVAL': [@trainer.EarlyStoppingAction()]}",
         "trainer.EarlyStoppingAction.metric = ('quality', 'accuracy')",
@@ -358,25 +358,25 @@ def test_early_stopping_is_a_few_flags_of_a_fine_tune(doors):
         "MODEL_DIR = 'runs/x'",
     ]
     gin_utils.parse_gin_flags([], ["gin/quality_base.gin"], flags)
-    ((action,),) = gin.get_configurable(doors.train)()["actions"].values()
+    ((action,),) = gin.get_configurable(mains.train)()["actions"].values()
     assert (action.task, action.metric, action.mode) == ("quality", "accuracy", "max")
 
 
-def test_a_fine_tune_and_the_eval_file_measure_the_best_checkpoint_on_the_test_split(doors):
-    del doors.train
+def test_a_fine_tune_and_the_eval_file_measure_the_best_checkpoint_on_the_test_split(mains):
+    del mains.train
     files = ["gin/quality_base.gin", "t5x/configs/runs/eval.gin"]
     flags = ["CHECKPOINT_PATH = 'runs/x'", "EVAL_OUTPUT_DIR = 'out'"]
     gin_utils.parse_gin_flags([], files, [*flags, "utils.RestoreCheckpointConfig.mode = 'best'"])
-    del doors.infer
-    run = gin.get_configurable(doors.evaluate)()
+    del mains.infer
+    run = gin.get_configurable(mains.evaluate)()
     assert run["restore_checkpoint_cfg"].mode == "best"
     assert run["dataset_cfg"].split == "test"
     assert run["model"].decode_fn.__qualname__.startswith("one_token")
 
 
-def test_the_tiny_recipe_is_tiny(doors):
+def test_the_tiny_recipe_is_tiny(mains):
     gin_utils.parse_gin_flags([], ["gin/ro_t5x_tiny.gin"], ["MODEL_DIR = 'runs/x'"])
-    run = gin.get_configurable(doors.train)()
+    run = gin.get_configurable(mains.train)()
     shapes = {"encoder_input_tokens": (1, 4), "decoder_input_tokens": (1, 4)}
     initial = run["model"].get_initial_variables
     params = jax.eval_shape(lambda rng: initial(rng, shapes), jax.random.key(0))["params"]
@@ -396,16 +396,16 @@ def test_a_saved_recipe_parses_to_itself(name, tmp_path):
     assert gin.config_str() == saved
 
 
-def test_a_recipe_and_the_eval_file_give_an_evaluation(doors):
-    """In this order: the recipe's model and task, the evaluation's everything else."""
-    del doors.train
+def test_a_recipe_and_the_eval_file_make_an_evaluation(mains):
+    """The recipe binds the model and the task, the eval file everything else."""
+    del mains.train
     gin_utils.parse_gin_flags(
         [],
         ["gin/ro_t5x_tiny.gin", "t5x/configs/runs/eval.gin"],
         ["CHECKPOINT_PATH = 'runs/x'", "EVAL_OUTPUT_DIR = 'out'"],
     )
-    del doors.infer
-    run = gin.get_configurable(doors.evaluate)()
+    del mains.infer
+    run = gin.get_configurable(mains.evaluate)()
     assert run["restore_checkpoint_cfg"].path == "runs/x"
     assert run["dataset_cfg"].mixture_or_task_name == "ro_mini_span_corruption"
     assert run["dataset_cfg"].task_feature_lengths is None

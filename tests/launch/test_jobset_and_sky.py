@@ -52,7 +52,7 @@ JOBSET = {
 
 
 def unknown(content, known, path=""):
-    """Fields, with their paths, that no list of `known` has where they stand."""
+    """Return the paths of fields that `known` does not list."""
     if isinstance(content, list):
         return [name for item in content for name in unknown(item, known, path)]
     if not isinstance(content, dict) or path not in known:

@@ -1,4 +1,4 @@
-"""launch/monitor.sh opens TensorBoard on what it is given."""
+"""launch/monitor.sh opens TensorBoard for a folder or a bucket."""
 
 import subprocess
 
@@ -37,7 +37,7 @@ def test_it_opens_a_folder_or_a_bucket(monitor, given, opened):
     assert called[-1] == (given[-1] if given and given[-1][0] == "-" else "--reload_interval=15")
 
 
-def test_a_folder_that_is_not_there_is_one_sentence(monitor):
+def test_a_missing_folder_is_one_sentence(monitor):
     process = monitor("nowhere")
     assert process.returncode == 2
-    assert process.stderr == "monitor.sh: nowhere is no folder: name the MODEL_DIR of a run.\n"
+    assert process.stderr == "monitor.sh: nowhere is not a folder: name the MODEL_DIR of a run.\n"

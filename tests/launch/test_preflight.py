@@ -54,4 +54,4 @@ def test_comparing_slices_needs_no_slice(started):
 def test_an_unknown_recipe_is_one_sentence(started):
     done = started("ro_t5x_huge", "v4-8")
     assert done.returncode == 2
-    assert done.stderr.startswith("preflight.sh: 'ro_t5x_huge' is no recipe of gin/")
+    assert done.stderr.startswith("preflight.sh: 'ro_t5x_huge' is not a recipe of gin/")

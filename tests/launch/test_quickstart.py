@@ -1,4 +1,4 @@
-"""The quickstart runs for real, with fewer steps, and then says that all is done."""
+"""The quickstart runs for real, with fewer steps, and reports that it is done."""
 
 import os
 import re
@@ -16,7 +16,7 @@ FEW_STEPS = [
 
 
 def quickstart(model_dir, *flags):
-    # conftest's eight devices and its platform are the tests' own.
+    # The devices and the platform that conftest sets are for the tests themselves.
     drop = ("XLA_FLAGS", "JAX_PLATFORMS", "TF_CPP_MIN_LOG_LEVEL", "HF_HUB_OFFLINE", "PYTHON")
     env = {key: value for key, value in os.environ.items() if key not in drop}
     return subprocess.run(
@@ -30,7 +30,7 @@ def quickstart(model_dir, *flags):
 
 
 @pytest.mark.slow
-def test_the_whole_road_and_once_more(tmp_path):
+def test_all_steps_run_and_a_second_run_repeats_nothing(tmp_path):
     first = quickstart(tmp_path / "run", *FEW_STEPS)
     assert first.returncode == 0, first.stderr
     assert re.findall(r"^\d\.", first.stdout, re.MULTILINE) == ["1.", "2.", "3.", "4."]

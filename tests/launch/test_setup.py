@@ -1,4 +1,4 @@
-"""Set-up run for real, with pythons that do nothing but note how they were called."""
+"""Set-up runs for real, with Python interpreters that only record how they were called."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from fakes.shell import ENV, FAKE_PYTHON, LAUNCH, bash, executable, sentence
 
 @pytest.fixture
 def fresh(tmp_path):
-    """A clone with nothing but its launch scripts, and pythons of every name that do nothing."""
+    """A clone with only its launch scripts, and an inert Python of every name."""
     shutil.copytree(LAUNCH, tmp_path / "clone/launch")
     (tmp_path / "clone/requirements.txt").write_text("one==1\ntwo==2\n")
     return Clone(tmp_path)
@@ -62,12 +62,12 @@ def test_another_lock_is_installed_over_the_old(fresh):
     assert not any("--clear" in call for call in fresh.calls("-m venv"))
 
 
-def test_what_pip_complains_of_is_shown_and_nothing_counts_as_installed(fresh):
+def test_an_error_of_pip_is_shown_and_nothing_counts_as_installed(fresh):
     failed = fresh.setup(PIP_SAYS="ERROR: no matching distribution for two==2")
-    assert failed.returncode == 1, "it may pass, whereas 2 is never tried again"
+    assert failed.returncode == 1, "another try may succeed, whereas 2 is never tried again"
     assert "ERROR: no matching distribution" in failed.stdout
     assert failed.stderr.count("\n") == 1
-    assert failed.stderr.endswith(f"what it said is in {fresh.venv}/pip.log.\n")
+    assert failed.stderr.endswith(f"its output is in {fresh.venv}/pip.log.\n")
     assert not fresh.stamp.exists()
     assert fresh.setup().returncode == 0
     assert "--clear" in fresh.calls("-m venv")[-1]
@@ -78,7 +78,7 @@ def wait_for(condition):
         if condition():
             return
         time.sleep(0.05)
-    raise AssertionError("waited 240 s in vain")
+    raise AssertionError("the condition did not hold within 240 s")
 
 
 def test_ctrl_c_half_way_leaves_nothing_that_counts_as_done(fresh):
@@ -92,7 +92,7 @@ def test_ctrl_c_half_way_leaves_nothing_that_counts_as_done(fresh):
     )
     wait_for((fresh.folder / "pip_is_running").exists)
     os.killpg(process.pid, signal.SIGINT)
-    assert "the same command begins it anew" in process.communicate(timeout=240)[0]
+    assert "the same command starts again" in process.communicate(timeout=240)[0]
     assert process.returncode == 2
     assert not fresh.stamp.exists()
     assert fresh.setup().returncode == 0

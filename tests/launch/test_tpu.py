@@ -1,4 +1,4 @@
-"""The pod scripts run for real: against a stand-in for gcloud, whose workers are processes here."""
+"""The pod scripts run for real against a fake gcloud, whose workers are local processes."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def pod(tmp_path):
 
 @pytest.fixture
 def pair(tmp_path):
-    """A pod of two workers, for what four do not show better."""
+    """A pod of two workers."""
     with Pod(tmp_path, workers=2) as pod:
         yield pod
 
@@ -32,7 +32,7 @@ def pair(tmp_path):
 # --- creating and deleting
 
 
-def test_a_slice_is_made_with_the_runtime_of_its_generation(pair):
+def test_a_slice_is_created_with_the_runtime_of_its_generation(pair):
     runtimes = {
         "v2-8": "v2-alpha",
         "v3-32": "v2-alpha",
@@ -82,7 +82,7 @@ def test_every_setting_of_the_example_is_one_that_a_script_reads():
     assert read <= set(names)
 
 
-def test_a_queued_slice_is_waited_for_and_deleted_with_its_request(pair):
+def test_creation_waits_for_a_queued_slice_and_deletion_includes_its_request(pair):
     said = pair.do("create", "ro", "v4-32", ZONE, "--queued", "--spot", TPU_QUEUE_FOR="6h")
     states = re.findall(r"the request for ro is (\w+)", said)
     assert states == ["WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE"]
@@ -98,10 +98,10 @@ def test_a_queued_slice_is_waited_for_and_deleted_with_its_request(pair):
 def test_a_request_that_fails_is_a_sentence(pair):
     pair.cloud.write("settings", pair.cloud.read("settings") | {"queue_ends": "FAILED"})
     process = pair.ask("create", "ro", "v4-32", ZONE, "--queued")
-    assert "the request for ro is FAILED and gives no slice" in sentence(process)
+    assert "the request for ro is FAILED and provides no slice" in sentence(process)
 
 
-def test_a_request_is_waited_for_again_and_while_gcloud_cannot_tell(pair):
+def test_a_second_start_waits_for_the_same_request_also_while_gcloud_fails(pair):
     settings = pair.cloud.read("settings")
     pair.cloud.write("settings", settings | {"queue_ends": "WAITING_FOR_RESOURCES"})
     create = ["create", "ro", "v4-32", ZONE, "--queued"]
@@ -111,7 +111,7 @@ def test_a_request_is_waited_for_again_and_while_gcloud_cannot_tell(pair):
     first.communicate(timeout=240)
 
     second = pair.start(*create)
-    assert "There is a request for ro already" in second.stdout.readline()
+    assert "A request for ro exists already" in second.stdout.readline()
     pair.cloud.write("faults", {"queued-resources describe": 2})
     end = time.monotonic() + 240
     while pair.cloud.read("faults")["queued-resources describe"]:
@@ -121,11 +121,11 @@ def test_a_request_is_waited_for_again_and_while_gcloud_cannot_tell(pair):
     pair.cloud.write("settings", settings)
     out, err = second.communicate(timeout=240)
     assert (second.returncode, "ro is READY" in out) == (0, True), err
-    assert err.count("gcloud cannot tell about the queued ro") == 2
+    assert err.count("gcloud cannot describe the queued ro") == 2
     assert len(pair.cloud.calls("queued-resources create")) == 1
 
 
-def test_ctrl_c_is_heard_while_gcloud_runs(pair):
+def test_ctrl_c_ends_a_script_while_gcloud_runs(pair):
     settings = pair.cloud.read("settings") | {"queue_ends": "WAITING_FOR_RESOURCES"}
     pair.cloud.write("settings", settings | {"slow": {"queued-resources describe": 30}})
     process = pair.start("create", "ro", "v4-32", ZONE, "--queued")
@@ -164,26 +164,26 @@ def test_deleting_asks_first(pair):
         (["status", "ro", "nowhere"], "name the slice and its zone"),
         (
             ["status", "ro", ZONE],
-            "there is no slice ro in us-central2-b: bash launch/tpu_c",
+            "the slice ro does not exist in us-central2-b: bash launch/tpu_c",
         ),
         *(
             ([script, "ro", ZONE, "stray"], "'stray' is not understood: bash launch/tpu_")
             for script in ("setup", "status", "logs", "stop", "delete")
         ),
-        (["run", "ro", ZONE], "'' is no launch script of this clone"),
+        (["run", "ro", ZONE], "'' is not a launch script of this clone"),
         (
             ["run", "ro", ZONE, "launch/ro_t5x_huge.sh"],
             "'launch/ro_t5x_huge.sh' is no launch ",
         ),
-        (["run", "ro", ZONE, "launch/like_t5x.sh", "stray"], "'stray' is no flag"),
+        (["run", "ro", ZONE, "launch/like_t5x.sh", "stray"], "'stray' is not a flag"),
         (["run", "ro", ZONE, "launch/like_t5x.sh", "--supervise"], "--supervise comes first: "),
         (
             ["supervise", "ro", ZONE, "launch/like_t5x.sh"],
-            "there is no slice ro in us-central2-b, ",
+            "the slice ro does not exist in us-central2-b, ",
         ),
     ],
 )
-def test_what_is_wrong_is_one_sentence(call, expected, tmp_path):
+def test_a_wrong_call_is_one_sentence(call, expected, tmp_path):
     clone = tmp_path / "clone"
     shutil.copytree(LAUNCH, clone / "launch", ignore=shutil.ignore_patterns("env"))
     (clone / "launch/like_t5x.sh").touch()
@@ -199,22 +199,26 @@ def test_what_is_wrong_is_one_sentence(call, expected, tmp_path):
 @pytest.mark.parametrize(
     ("script", "words", "expected"),
     [
-        ("train.sh", ["ro_t5x_tiny", "stray"], "'stray' is no flag: flags begin with --"),
-        ("ro_t5x_tiny.sh", ["--dry_run", "stray"], "'stray' is no flag"),
-        ("ro_t5x_tiny.sh", ["--report", "stray"], "'stray' is no flag"),
-        ("ro_t5x_tiny.sh", ["--gin.A=1", "--gin_file", "a.gin", "stray"], "'stray' is no flag"),
-        ("setup.sh", ["stray"], "'stray' is not understood: bash launch/setup.sh takes no words"),
-        ("lock.sh", ["stray"], "'stray' is not understood: bash launch/lock.sh takes no words"),
+        ("train.sh", ["ro_t5x_tiny", "stray"], "'stray' is not a flag: flags begin with --"),
+        ("ro_t5x_tiny.sh", ["--dry_run", "stray"], "'stray' is not a flag"),
+        ("ro_t5x_tiny.sh", ["--report", "stray"], "'stray' is not a flag"),
+        ("ro_t5x_tiny.sh", ["--gin.A=1", "--gin_file", "a.gin", "stray"], "'stray' is not a flag"),
+        (
+            "setup.sh",
+            ["stray"],
+            "'stray' is not understood: bash launch/setup.sh takes no arguments",
+        ),
+        ("lock.sh", ["stray"], "'stray' is not understood: bash launch/lock.sh takes no arguments"),
     ],
 )
-def test_a_stray_word_after_a_launch_script_is_one_sentence(script, words, expected):
+def test_a_stray_argument_of_a_launch_script_is_one_sentence(script, words, expected):
     command = ["bash", str(LAUNCH / script), *words]
     env = {"PATH": os.environ["PATH"], "PYTHON": "true"}
     process = subprocess.run(command, env=env, capture_output=True, text=True)
     assert expected in sentence(process)
 
 
-def test_without_gcloud_a_script_says_where_it_is_to_be_had(tmp_path):
+def test_without_gcloud_a_script_links_its_installation(tmp_path):
     for tool in ("bash", "dirname", "basename", "mktemp", "rm"):
         (tmp_path / tool).symlink_to(shutil.which(tool))
     command = [shutil.which("bash"), str(LAUNCH / "tpu_status.sh"), "ro", ZONE]
@@ -226,7 +230,7 @@ def test_without_gcloud_a_script_says_where_it_is_to_be_had(tmp_path):
 # --- setting up
 
 
-def test_set_up_gives_every_worker_the_same_and_may_be_repeated(pod):
+def test_set_up_is_the_same_on_every_worker_and_can_be_repeated(pod):
     pod.do("create", "ro", "v4-32", ZONE)
     said = pod.do("setup", "ro", ZONE, HF_TOKEN="hf_secret")
     again = pod.do("setup", "ro", ZONE, HF_TOKEN="hf_other")
@@ -240,11 +244,11 @@ def test_set_up_gives_every_worker_the_same_and_may_be_repeated(pod):
         assert stat.S_IMODE(token.stat().st_mode) == 0o600
     installs = (pod.folder / "calls").read_text().count("-m pip install")
     assert installs == 4, "the second set-up has nothing to install"
-    assert "hf_" not in json.dumps(pod.cloud.calls()), "a token stands in a command line"
+    assert "hf_" not in json.dumps(pod.cloud.calls()), "a token is in a command line"
 
 
-def test_what_a_worker_lacks_is_installed(pair):
-    """Without tmux, git and Python 3.11: apt-get and uv are asked, by stand-ins."""
+def test_missing_tools_of_a_worker_are_installed(pair):
+    """Without tmux, git and Python 3.11: fake apt-get and uv are called."""
     tools = pair.folder / "tools"
     for tool in (
         "bash",
@@ -292,7 +296,7 @@ def test_a_set_up_that_fails_names_the_worker_and_why(pair):
 # --- running
 
 
-def test_a_run_starts_everywhere_saves_when_stopped_and_goes_on(pod):
+def test_a_run_starts_everywhere_saves_when_stopped_and_resumes(pod):
     pod.make()
     flags = ["--gin.TRAIN_STEPS=7", "--gin.NAME='a \"b\" $c'"]
     said = pod.do("run", "ro", ZONE, "launch/like_t5x.sh", *flags)
@@ -305,14 +309,14 @@ def test_a_run_starts_everywhere_saves_when_stopped_and_goes_on(pod):
     assert again.returncode == 2
     first, *_, last = again.stderr.splitlines()
     assert first.startswith("worker 0: launch/like_t5x.sh --gin.TRAIN_STEPS=7")
-    assert "is going on since " in first
+    assert "is running since " in first
     assert last == "tpu_run.sh: nothing was started: a run cannot start on worker 0, 1, 2, 3 of 4."
 
     head, *lines = pod.do("status", "ro", ZONE).splitlines()
     assert head == f"ro in {ZONE} is READY: v4-32, 4 workers, on-demand"
-    told = r"training  step \d+/100000  loss 4.614  [\d.]+ steps/s  heard of \d+s ago"
+    expected = r"training  step \d+/100000  loss 4.614  [\d.]+ steps/s  last output \d+s ago"
     for worker, line in enumerate(lines):
-        assert re.fullmatch(rf"worker {worker}   {told}", line)
+        assert re.fullmatch(rf"worker {worker}   {expected}", line)
 
     assert "step 3/100000" in pod.do("logs", "ro", ZONE)
     assert pod.do("logs", "ro", ZONE, "2") == "", "only worker 0 shows progress"
@@ -346,7 +350,7 @@ def test_logs_are_followed_until_one_has_seen_enough(pair):
     assert "step 25/100000" in "".join(seen)
 
 
-def test_a_worker_that_died_or_is_silent_is_told(pair):
+def test_status_shows_a_worker_that_failed_or_is_silent(pair):
     pair.run_dir.mkdir()
     (pair.run_dir / "fail_1").write_text("2 1\n")
     pair.make()
@@ -379,8 +383,8 @@ def test_a_run_that_hangs_can_be_ended_at_once(pair):
     assert pair.do("status", "ro", ZONE).count("stopped") == 2
 
 
-def refused(pod, **settings):
-    """What tpu_run.sh says of each worker, and at last."""
+def refusal(pod, **settings):
+    """Return the errors of a tpu_run.sh that fails."""
     process = pod.ask("run", "ro", ZONE, "launch/like_t5x.sh", **settings)
     assert process.returncode == 2, process
     return process.stderr
@@ -388,12 +392,12 @@ def refused(pod, **settings):
 
 def test_a_run_that_cannot_start_everywhere_starts_nowhere(pair):
     pair.do("create", "ro", "v4-32", ZONE)
-    said = refused(pair)
+    said = refusal(pair)
     assert "worker 1: there is no clone in ~/origin: run bash launch/tpu_setup.sh ro" in said
     pair.do("setup", "ro", ZONE)
 
     for folder in ("", "run"):
-        assert "2 workers need one place that all of them can write" in refused(
+        assert "2 workers need one folder that all of them can write to" in refused(
             pair, MODEL_DIR=folder
         )
 
@@ -401,24 +405,24 @@ def test_a_run_that_cannot_start_everywhere_starts_nowhere(pair):
     (clone / "launch/like_t5x.sh").write_text("changed here")
     (pair.folder / "origin/launch/like_t5x.sh").write_text("changed there")
     pair.commit("other")
-    assert "worker 1: git pull failed (" in refused(pair)
+    assert "worker 1: git pull failed (" in refusal(pair)
     subprocess.run(["git", "-C", clone, "checkout", "-q", "."], check=True)
     own = ["git", "-C", clone, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q"]
     subprocess.run(["git", "-C", clone, "pull", "-q"], check=True)
     subprocess.run([*own, "--allow-empty", "-m", "of its own"], check=True)
     assert re.search(
-        r"different commits \(\w{12} worker 0, \w{12} worker 1\): run bash", refused(pair)
+        r"different commits \(\w{12} worker 0, \w{12} worker 1\): run bash", refusal(pair)
     )
 
     pair.cloud.silence("ro", 1)
-    assert "worker 1: ERROR: " in refused(pair)
+    assert "worker 1: ERROR: " in refusal(pair)
     assert not list(pair.cloud.folder.rglob("started"))
 
 
-def test_a_worker_without_tmux_is_told_to_be_set_up(pair):
+def test_a_worker_without_tmux_must_be_set_up_first(pair):
     pair.make()
     tools = pair.folder / "few"
     for tool in ("bash", "git", "dirname", "basename"):
         executable(tools / tool, f'#!/bin/sh\nexec {shutil.which(tool)} "$@"\n')
     pair.worker_settings(PATH=str(tools))
-    assert "worker 0: tmux is missing: run bash launch/tpu_setup.sh first." in refused(pair)
+    assert "worker 0: tmux is missing: run bash launch/tpu_setup.sh first." in refusal(pair)

@@ -1,4 +1,4 @@
-"""A run that is looked after is finished in the end; and the stand-in is like gcloud."""
+"""A supervised run finishes after failures; and the fake gcloud has the flags of the real one."""
 
 import os
 import pathlib
@@ -24,11 +24,11 @@ def pair(tmp_path):
         yield pod
 
 
-# --- looking after a run
+# --- supervising a run
 
 
-def test_a_run_that_died_is_started_again_until_it_is_finished(pair):
-    """One worker fails; the other, which does not notice, is ended, and both go on."""
+def test_a_failed_run_is_restarted_until_it_finishes(pair):
+    """One worker fails; the other, which does not notice, is ended, and both resume."""
     pair.run_dir.mkdir()
     (pair.run_dir / "fail_1").write_text("10 1\n")
     pair.make()
@@ -43,7 +43,7 @@ def test_a_run_that_died_is_started_again_until_it_is_finished(pair):
 
 
 @pytest.mark.parametrize("kind", ["--spot", "--reserved"])
-def test_a_slice_that_was_taken_is_made_anew_as_it_was_and_the_run_goes_on(kind, pair):
+def test_a_preempted_slice_is_created_again_with_its_settings_and_the_run_resumes(kind, pair):
     pair.do("create", "ro", "v4-32", ZONE, kind, "--queued", TPU_RUNTIME="special")
     process = pair.start("run", "--supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="120")
     pair.wait_for_step(20)
@@ -52,7 +52,7 @@ def test_a_slice_that_was_taken_is_made_anew_as_it_was_and_the_run_goes_on(kind,
     assert process.returncode == 0, err
     why = "(the slice ro is PREEMPTED|the first start has failed)"  # while it was still starting
     assert re.search(f"{why}; try 1 of 20", out), out
-    assert "ro is there again." in out
+    assert "ro is available again." in out
     assert "ro has finished: step 120/120" in out
     first, second = map(flags_of, pair.cloud.calls("queued-resources create"))
     assert first == second
@@ -73,7 +73,7 @@ def test_a_request_that_waits_keeps_its_place_in_the_queue(pair):
     assert not pair.cloud.calls("queued-resources delete")
 
 
-def test_a_run_that_gets_nowhere_is_given_up(pair):
+def test_a_run_without_progress_is_given_up(pair):
     trainer = "#!/usr/bin/env bash\nexit 1\n"
     (pair.folder / "origin/launch/like_t5x.sh").write_text(trainer)
     pair.commit("always fails")
@@ -81,9 +81,7 @@ def test_a_run_that_gets_nowhere_is_given_up(pair):
     process = pair.ask("supervise", "ro", ZONE, "launch/like_t5x.sh", TPU_RESTARTS="2")
     assert process.returncode == 2
     assert "try 2 of 2" in process.stdout
-    assert (
-        "ro was started again 2 times without a new step; the last time: worker" in process.stderr
-    )
+    assert "ro was restarted 2 times without a new step; the last time: worker" in process.stderr
 
 
 def test_the_wait_before_a_new_start_doubles(tmp_path):
@@ -97,7 +95,7 @@ def test_the_wait_before_a_new_start_doubles(tmp_path):
     assert waits == [30, 60, 120, 480, 900, 900, 900]
 
 
-def test_looking_after_ends_when_the_user_stops_the_run_or_the_trainer_refuses(pair):
+def test_supervision_ends_when_the_user_stops_the_run_or_the_trainer_rejects_it(pair):
     pair.make()
     process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh")
     pair.wait_for_step(5)
@@ -109,7 +107,7 @@ def test_looking_after_ends_when_the_user_stops_the_run_or_the_trainer_refuses(p
     (pair.run_dir / "fail_1").write_text("0 1\n")
     process = pair.ask("supervise", "ro", ZONE, "launch/like_t5x.sh")
     assert process.returncode == 2
-    assert "refuses what it was given (worker 0: status 2 " in process.stderr
+    assert "rejects its configuration (worker 0: status 2 " in process.stderr
 
 
 def test_a_run_stopped_before_it_is_started_again_stays_so(pair):
@@ -137,30 +135,30 @@ def test_an_earlier_run_says_nothing_about_one_that_could_not_start(pair):
     pair.commit("other")
     process = pair.ask("supervise", "ro", ZONE, "launch/like_t5x.sh", TPU_RESTARTS="2")
     assert process.returncode == 2, process.stdout
-    assert "again 2 times without a new step; the last time: the first start" in process.stderr
+    assert "restarted 2 times without a new step; the last time: the first start" in process.stderr
 
 
-def test_what_one_worker_learns_on_its_own_disk_is_not_looked_after(tmp_path):
+def test_a_run_on_a_workers_own_disk_cannot_be_supervised(tmp_path):
     with Pod(tmp_path, workers=1, MODEL_DIR="") as pod:
         pod.do("create", "ro", "v4-8", ZONE)
         said = sentence(pod.ask("supervise", "ro", ZONE, "launch/like_t5x.sh"))
-    assert "MODEL_DIR is '' and a slice that is made anew has an empty disk" in said
+    assert "MODEL_DIR is '' and a slice that is created again has an empty disk" in said
 
 
-def test_an_outage_of_the_cloud_is_waited_out(pair):
+def test_supervision_survives_an_outage_of_the_cloud(pair):
     pair.make()
     process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="100")
     pair.wait_for_step(5)
     pair.cloud.write("faults", {"tpu-vm describe": 2, "tpu-vm ssh": 3})
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
-    assert "gcloud cannot tell about ro" in out
+    assert "gcloud cannot describe ro" in out
     assert "The service is currently unavailable" in out
     assert "ro has finished: step 100/100" in out
     assert out.count("is started on ro") == 1
 
 
-def test_a_slice_is_not_made_anew_because_nobody_here_reaches_it(pair):
+def test_a_slice_that_is_unreachable_from_here_is_not_created_again(pair):
     pair.make()
     pair.do("run", "ro", ZONE, "launch/like_t5x.sh", STEPS="100")
     silent = [pair.cloud.home("ro", worker) / ".silent" for worker in (0, 1)]
@@ -177,7 +175,7 @@ def test_a_slice_is_not_made_anew_because_nobody_here_reaches_it(pair):
     assert "ro has finished: step 100/100" in out
 
 
-def test_a_slice_is_not_made_anew_because_one_worker_is_silent_while_all_others_train(pair):
+def test_a_slice_with_one_silent_worker_is_not_created_again_while_the_others_train(pair):
     pair.make()
     pair.do("run", "ro", ZONE, "launch/like_t5x.sh")
     pair.cloud.silence("ro", 1)
@@ -196,8 +194,8 @@ def test_a_slice_is_not_made_anew_because_one_worker_is_silent_while_all_others_
 
 
 @pytest.mark.slow
-def test_the_tiny_recipe_trains_on_a_pod_stops_and_goes_on(tmp_path):
-    """Two workers, whose processes are those of t5x.train, by nothing but the scripts."""
+def test_the_tiny_recipe_trains_on_a_pod_stops_and_resumes(tmp_path):
+    """Two workers run t5x.train, controlled only by the scripts."""
     with socket.create_server(("", 0)) as server:
         coordinator = f"127.0.0.1:{server.getsockname()[1]}"
     environment = {
@@ -206,8 +204,8 @@ def test_the_tiny_recipe_trains_on_a_pod_stops_and_goes_on(tmp_path):
         "JAX_PLATFORMS": "cpu",
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),
     }
-    rooms = ("t5x", "tasks", "gin", "data")
-    pod = Pod(tmp_path, workers=2, rooms=rooms, worker_environment=environment)
+    packages = ("t5x", "tasks", "gin", "data")
+    pod = Pod(tmp_path, workers=2, packages=packages, worker_environment=environment)
     which = "--process_count=2 --process_index=$TPU_WORKER_ID"
     executable(
         tmp_path / "origin/launch/pod_tiny.sh",
@@ -234,17 +232,17 @@ def test_the_tiny_recipe_trains_on_a_pod_stops_and_goes_on(tmp_path):
         assert said.count("stopped") == 2, said
         stopped_at = layout.latest_step(str(pod.run_dir))
         said = pod.do("logs", "ro", ZONE)
-        assert f"at step {stopped_at:,}; the same command goes on from here." in said
+        assert f"at step {stopped_at:,}; the same command " in said
         pod.do(*run, f"--gin.TRAIN_STEPS={stopped_at + 10}")
         status_with("finished")
-        assert f"Going on from step {stopped_at:,}." in pod.do("logs", "ro", ZONE)
+        assert f" from step {stopped_at:,}." in pod.do("logs", "ro", ZONE)
         assert layout.latest_step(str(pod.run_dir)) == stopped_at + 10
 
 
-# --- the stand-in itself
+# --- the fake itself
 
 
-def test_the_stand_in_refuses_what_gcloud_refuses(pair):
+def test_the_fake_rejects_what_gcloud_rejects(pair):
     env = os.environ | pair.cloud.environment
     for words in (["tpu-vm", "ssh", "ro"], ["tpu-vm", "ssh", "ro", f"--zone={ZONE}", "--works=0"]):
         process = subprocess.run(
@@ -254,7 +252,7 @@ def test_the_stand_in_refuses_what_gcloud_refuses(pair):
         assert process.stderr.startswith(b"ERROR: (gcloud")
 
 
-def test_the_stand_in_knows_no_flag_that_gcloud_does_not_have():
+def test_the_fake_accepts_only_flags_that_gcloud_has():
     gcloud = shutil.which("gcloud")
     tree = gcloud and os.path.join(
         os.path.dirname(os.path.realpath(gcloud)), "../data/cli/gcloud_completions.py"

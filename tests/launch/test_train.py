@@ -102,7 +102,9 @@ def test_flags_come_last_so_that_they_win(recorder):
         ('a "quoted" \\ name', '{cwd}/a "quoted" \\ name'),
     ],
 )
-def test_model_dir_starts_where_one_stands(given, expected, recorder, tmp_path):
+def test_a_relative_model_dir_starts_from_the_current_directory(
+    given, expected, recorder, tmp_path
+):
     env = {"PYTHON": str(recorder), "MODEL_DIR": given}
     call = recorded(bash(LAUNCH / "ro_t5x_base.sh", env=env, cwd=tmp_path))
     assert model_dir(call) == expected.format(cwd=tmp_path)
@@ -111,7 +113,7 @@ def test_model_dir_starts_where_one_stands(given, expected, recorder, tmp_path):
 
 def test_an_unknown_recipe_is_one_sentence():
     said = sentence(bash(LAUNCH / "train.sh", "ro_t5x_huge"))
-    assert "'ro_t5x_huge' is no recipe" in said
+    assert "'ro_t5x_huge' is not a recipe" in said
     assert all(recipe in said for recipe in RECIPES)
 
 
@@ -157,8 +159,8 @@ class config:
 def upstream(tmp_path):
     """The environment that runs a checkout whose trainer says what it sees.
 
-    TensorFlow is a noisy stub. The scripts lie in a clone, RECIPE among them, so that nothing is
-    left in the repository.
+    TensorFlow is a noisy stub. The scripts, RECIPE among them, are in a clone, so that nothing
+    is left in the repository.
     """
     shutil.copytree(LAUNCH, tmp_path / "clone/launch")
     for name in ("data", "gin", "t5x", "tasks"):
@@ -223,7 +225,7 @@ def test_a_t5x_dir_without_a_trainer_is_one_sentence(upstream, tmp_path):
     assert f"T5X_DIR is {tmp_path}" in said
 
 
-def test_notices_of_tensorflows_import_are_held_back_and_later_words_are_not(upstream):
+def test_notices_of_tensorflows_import_are_held_back_and_later_output_is_not(upstream):
     process = bash(upstream["RECIPE"], env=upstream)
     assert process.stderr == "a warning of its own\n"
 
