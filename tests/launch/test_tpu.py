@@ -173,7 +173,7 @@ def test_deleting_asks_first(pair):
         (["run", "ro", ZONE], "'' is not a launch script of this clone"),
         (
             ["run", "ro", ZONE, "launch/ro_t5x_huge.sh"],
-            "'launch/ro_t5x_huge.sh' is no launch ",
+            "'launch/ro_t5x_huge.sh' is not a launch ",
         ),
         (["run", "ro", ZONE, "launch/like_t5x.sh", "stray"], "'stray' is not a flag"),
         (["run", "ro", ZONE, "launch/like_t5x.sh", "--supervise"], "--supervise comes first: "),
