@@ -33,7 +33,7 @@ def test_the_command_refuses_an_unknown_slice_and_names_the_nearest(capsys):
         main(["--gin_file", TINY])
 
 
-def test_the_command_prints_a_table_and_tells_by_its_status(tmp_path):
+def test_the_command_prints_a_table_and_reports_by_its_status(tmp_path):
     json_file = tmp_path / "out.json"
     done = command(
         *("--gin_file", TINY, "--slice", "v4-8", "--offline", "--json", str(json_file)),

@@ -7,7 +7,7 @@ from convert.formats.preallocated_file import ByteRange, PreallocatedFile, block
 
 
 @pytest.mark.parametrize("turn", [False, True])
-def test_blocks_join_to_the_whole(turn, monkeypatch):
+def test_blocks_join_to_the_complete_array(turn, monkeypatch):
     monkeypatch.setattr("convert.formats.preallocated_file._BLOCK", 40)
     value = np.arange(7 * 5, dtype=np.float32).reshape(7, 5)
     found = list(blocks(value, turn, np.dtype(np.float32)))
