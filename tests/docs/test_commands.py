@@ -160,6 +160,8 @@ MODULES = {
     "batches": "t5x.batches",
     "adafactor": "t5x.adafactor",
     "decoding": "t5x.decoding",
+    "train_script": "t5x.train",
+    "infer_script": "t5x.infer",
 }
 
 
@@ -167,5 +169,6 @@ MODULES = {
 def test_a_setting_that_a_page_names_exists(page):
     names = re.findall(rf"\b({'|'.join(MODULES)})\.(\w+)\.(\w+)\b", page.read_text())
     for module, owner, argument in names:
-        configurable = getattr(importlib.import_module(MODULES[module]), owner)
+        main = "t5x.precompile" if owner == "precompile" else MODULES[module]
+        configurable = getattr(importlib.import_module(main), owner)
         assert argument in inspect.signature(configurable).parameters, f"{owner}.{argument}"
