@@ -7,46 +7,81 @@ import sys
 
 import pytest
 
+from fakes import fake_compiler, valid_run
 from fakes.paths import ROOT
+from preflight.__main__ import main
 from preflight.results import FAILS, NOT_CHECKED, OK
+from preflight.search import BATCH
 
 TINY = "gin/ro_t5x_tiny.gin"
 
 
-def command(*flags):
-    return subprocess.run(
-        [sys.executable, "-m", "preflight", *flags],
+@pytest.fixture(autouse=True)
+def isolated_gin():
+    with valid_run.gin_apart():
+        yield
+
+
+def test_an_unknown_slice_is_refused_and_the_nearest_named(capsys):
+    assert main(["--slice", "v4-9"]) == 2
+    printed = capsys.readouterr().err
+    assert "'v4-9' is not a known TPU slice; set --slice to one like v4-8" in printed
+    with pytest.raises(SystemExit):
+        main(["--gin_file", TINY])
+
+
+def flags(folder):
+    return [
+        *("--gin_file", TINY, "--slice", "v4-8", "--offline", "--json", f"{folder}/out.json"),
+        *("--gin.BATCH_SIZE=6", f"--gin.MODEL_DIR='{folder}/run'", f"--cache={folder}/cache"),
+    ]
+
+
+def test_checks_are_printed_and_written_and_a_failure_is_the_status(tmp_path, monkeypatch, capsys):
+    def compile_step(request, cache=None):
+        raise ValueError("the batch is 6; set it to a multiple of 4.")
+
+    monkeypatch.setattr("preflight.search.compile_step", compile_step)
+    assert main(flags(tmp_path)) == 1
+    checks = json.loads((tmp_path / "out.json").read_text())["checks"]
+    assert checks["batch"]["verdict"] == FAILS
+    assert "BATCH_SIZE to a multiple of 4" in checks["batch"]["to_set"]
+    assert checks["partitions"]["verdict"] == OK
+    assert (checks["memory"]["verdict"], checks["speed"]["verdict"]) == (FAILS, NOT_CHECKED)
+    assert "what to set" in capsys.readouterr().out
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_the_trainer_itself_refuses_a_batch_that_does_not_divide(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "preflight", *flags(tmp_path)],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
-
-
-def test_the_command_refuses_an_unknown_slice_and_names_the_nearest(capsys):
-    from preflight.__main__ import main
-
-    assert main(["--slice", "v4-9"]) == 2
-    said = capsys.readouterr().err
-    assert "'v4-9' is not a known TPU slice; set --slice to one like v4-8" in said
-    with pytest.raises(SystemExit):
-        main(["--gin_file", TINY])
-
-
-def test_the_command_prints_a_table_and_reports_by_its_status(tmp_path):
-    json_file = tmp_path / "out.json"
-    done = command(
-        *("--gin_file", TINY, "--slice", "v4-8", "--offline", "--json", str(json_file)),
-        *("--gin.BATCH_SIZE=6", f"--gin.MODEL_DIR='{tmp_path}/run'", f"--cache={tmp_path}/cache"),
-    )
     assert done.returncode == 1, done.stderr[-2000:]
-    said = json.loads(json_file.read_text())["checks"]
-    assert said["batch"]["verdict"] == FAILS
-    assert "BATCH_SIZE to a multiple of 4" in said["batch"]["to_set"]
-    assert said["partitions"]["verdict"] == OK
-    # The trainer refuses the same.
-    assert said["memory"]["verdict"] == FAILS
-    assert "multiple of 4" in said["memory"]["figure"]
-    assert said["speed"]["verdict"] == NOT_CHECKED
+    memory = json.loads((tmp_path / "out.json").read_text())["checks"]["memory"]
+    assert memory["verdict"] == FAILS
+    assert "multiple of 4" in memory["figure"]
     assert "what to set" in done.stdout
-    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("limit", "arguments", "status", "text"),
+    [
+        (10.0, ("--compare", "v4-8,v5e-8"), 0, "v5e-8"),
+        (0.1, ("--compare", "v4-8"), 1, "no settings that were tried fit"),
+        (10.0, ("--slice", "v4-8", "--sweep"), 0, "fastest with this memory"),
+    ],
+)
+def test_slices_and_settings_are_compared(
+    limit, arguments, status, text, tmp_path, monkeypatch, capsys
+):
+    fake_compiler.install(monkeypatch, limit=limit)
+    out = tmp_path / "out.json"
+    assert main(["--gin_file", TINY, *arguments, "--json", str(out)]) == status
+    assert text in capsys.readouterr().out
+    rows = json.loads(out.read_text())
+    assert [row["slice"] if "slice" in row else row[BATCH] for row in rows]
