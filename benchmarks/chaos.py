@@ -1,14 +1,14 @@
-"""Disturbs a run of real processes at random moments and holds its end to that of a quiet one.
+"""Disturbs a run of real processes at random moments and compares its end to an undisturbed run.
 
     python benchmarks/chaos.py --rounds 20 --processes 2 --folder /tmp/chaos --seed 0
 
-Each round starts the run where the one before has left it, and lets one fault happen: kill -9 of
-one process or of all, SIGTERM to one, a file of the newest checkpoint cut short, bytes of its
-arrays flipped, the disk filled. Prints a line a round, then how many steps had to be computed
-again, and whether every loss and every final array is that of the quiet run, bit for bit. Records
-count as lost or repeated where a step's loss differs. A small model: a start takes most of a round.
+Each round resumes the run and makes one fault happen: kill -9 of one process or of all, SIGTERM to
+one, a file of the newest checkpoint truncated, bytes of its arrays flipped, the disk filled. Prints
+a line per round, then how many steps had to be computed again, and whether every loss and every
+final array equals that of the undisturbed run, bit for bit. Records count as lost or repeated if a
+step's loss differs. The model is small: starting takes most of a round.
 
-The disk is a tmpfs of 64 MiB, which takes the right to mount; without it no disk is filled.
+The disk is a tmpfs of 64 MiB, which needs the right to mount; without it no disk is filled.
 """
 
 import argparse
@@ -36,7 +36,7 @@ FAULTS = ("kill one", "kill all", "SIGTERM one", "cut a file", "flip bytes", "fi
 
 
 class Chaos:
-    """One run and what happens to it."""
+    """One run and the faults that happen to it."""
 
     def __init__(self, folder: pathlib.Path, processes: int, seed: int):
         self.folder, self.processes = folder, processes
@@ -46,11 +46,11 @@ class Chaos:
         self.slowest, self.recognised = 0.0, 0
 
     def pod(self, steps: int) -> pods.Pod:
-        """The run's processes, going on."""
+        """Start or resume the run's processes."""
         return pods.Pod(self.folder, steps, self.processes, self.programs)
 
     def round(self, fault: str) -> str:
-        """Lets the fault happen; returns what came of it."""
+        """Make the fault happen; return its effect."""
         with self.pod(ENDLESS) as pod:
             first = self._first_step(pod)
             time.sleep(self.random.uniform(0.0, 3.0))
@@ -60,15 +60,15 @@ class Chaos:
             reached = self._reached(pod)
             self.recognised += "Going on from /" in pod.said()
         self.slowest = max(self.slowest, seconds)
-        whole = pod.saved()
-        assert whole, f"no checkpoint is left: {pod.said()}"
+        saved = pod.saved()
+        assert saved, f"no checkpoint is left: {pod.said()}"
         return (
             f"{fault:14} from step {first:4} to {reached:4}  ended after {seconds:4.1f} s with "
-            f"{statuses}  newest checkpoint {whole[-1]}"
+            f"{statuses}  newest checkpoint {saved[-1]}"
         )
 
     def _first_step(self, pod: pods.Pod) -> int:
-        """Waits until two checkpoints are there and a step was taken; where this start began."""
+        """Wait for two checkpoints and a step; return the step at which this start began."""
         pod.wait_for(lambda: self._reached(pod) and len(pod.saved()) > 1, 600)
         begins = re.search(r"Going on from step ([\d,]+)", pod.said())
         return int(begins[1].replace(",", "")) if begins else 0
@@ -92,7 +92,7 @@ class Chaos:
         return statuses
 
     def _files(self, pod: pods.Pod, pattern: str) -> list[pathlib.Path]:
-        """Files of the newest checkpoint."""
+        """Return the files of the newest checkpoint."""
         pod.kill()
         newest = self.run / f"checkpoint_{pod.saved()[-1]}"
         return sorted(p for p in newest.rglob(pattern) if p.is_file() and p.stat().st_size)
@@ -125,20 +125,20 @@ class Chaos:
         return statuses
 
     def finish(self) -> int:
-        """Lets it run ten steps more, to its end; returns the last step."""
+        """Let the run end after ten more steps; return the last step."""
         last = self.pod_saved()[-1] // 10 * 10 + 20
         with self.pod(last) as pod:
             assert not any(pod.ends()), pod.said()
         return last
 
     def pod_saved(self) -> list[int]:
-        """Steps of the whole checkpoints."""
+        """Return the steps of the complete checkpoints."""
         return pods.layout.all_steps(str(self.run))
 
 
 @contextlib.contextmanager
 def small_disk(folder: pathlib.Path, megabytes: int = 64) -> Iterator[bool]:
-    """Makes `folder`, of that size if this process may mount; tells whether it is."""
+    """Create `folder`, of that size if this process may mount; return whether it is."""
     folder.mkdir(parents=True, exist_ok=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
     try:
@@ -155,7 +155,7 @@ def small_disk(folder: pathlib.Path, megabytes: int = 64) -> Iterator[bool]:
 def chaos(
     folder: pathlib.Path, rounds: int, processes: int, seed: int, faults: tuple[str, ...] = FAULTS
 ) -> dict[str, float]:
-    """Runs all of it in an empty `folder`.
+    """Run everything in an empty `folder`.
 
     Returns:
       rounds, last_step, recognised_damage, slowest_end (seconds), differing_steps,
@@ -190,7 +190,7 @@ def chaos(
 
 
 def computed_steps(run: pathlib.Path) -> int:
-    """How many steps were logged in all, those computed again included."""
+    """Return how many steps were logged, repeated ones included."""
     values = pods.accumulated(run, purge=False).Tensors("loss_per_nonpadding_target_token")
     return len(values)
 
@@ -200,7 +200,7 @@ def _shuffled(faults: list[str], by: random.Random) -> list[str]:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--processes", type=int, default=2)

@@ -3,19 +3,18 @@
   .venv/bin/python benchmarks/convert.py [--size t5_1_1/large] [--folder /tmp/convert_benchmark]
   .venv/bin/python benchmarks/convert.py --size t5_1_1/xl --memory 4 --ways "ours + proof" …
 
-Makes a checkpoint with random weights (kept for the next run), then, each in a process of its own:
+Makes a checkpoint with random weights (kept for the next run), then, each in its own process:
 
-- load everything: read the whole tree, build the model, `save_pretrained`; nothing is proved;
+- load everything: read the entire tree, build the model, `save_pretrained`, without proof;
 - ours: `convert/convert.sh` writing the same model.safetensors a tensor at a time, and a tokenizer;
 - ours, with flax_model.msgpack beside it, and with the proof;
-- the way back, `from_hf`, without and with the proof;
-- with --corpus, and nothing else: `vocabulary.trim` of the checkpoint and its vocabulary, which has
-  the pieces of --model and pairs of Chinese letters up to the network's size.
+- the reverse, `from_hf`, without and with the proof;
+- with --corpus, only `vocabulary.trim` of the checkpoint and its vocabulary, which has the pieces
+  of --model and pairs of Chinese letters up to the network's size.
 
-Peak memory, looked at every 20 ms, is what a process and its children hold of their own (anonymous
-pages) and, in brackets, with the files that they map, which the system takes back at need. The
-first line says what they may hold: the largest tensor twice and 300 MB. What was measured stands in
-benchmarks/README.md.
+Peak memory, sampled every 20 ms, is the private memory of a process and its children (anonymous
+pages) and, in brackets, with the files that they map, which the system reclaims at need. The
+first line gives their limit: the largest tensor twice and 300 MB. benchmarks/README.md has results.
 """
 
 import argparse
@@ -64,7 +63,7 @@ model.save_pretrained(out, max_shard_size="5GB")
 
 
 def drawn(tensor, sizes):
-    """Random float32 values of the size that T5's initializers give (other ones are chaotic)."""
+    """Return random float32 values of the scale of T5's initializers (others are chaotic)."""
     import numpy as np
 
     if len(tensor.shape) == 1:
@@ -79,10 +78,10 @@ def drawn(tensor, sizes):
 
 
 def make_run(run: Path, size: str, model: Path = MINI) -> tuple[int, int]:
-    """Writes `run/checkpoint_1` with random weights, once; returns its parameters, and the largest.
+    """Write `run/checkpoint_1` with random weights once; return its size and its largest array's.
 
-    As the trainer writes it, or tensor by tensor where the trainer's way would not fit here. Beside
-    it lies a vocabulary of as many pieces, made from `model`, or none where bytes need none.
+    It is written as the trainer writes it, or tensor by tensor if that does not fit here, with a
+    vocabulary of as many pieces made from `model`, or none for bytes.
     """
     import numpy as np
 
@@ -123,7 +122,7 @@ def make_run(run: Path, size: str, model: Path = MINI) -> tuple[int, int]:
 
 
 def vocabulary_of(model, size: int):
-    """The model's pieces, then pairs of letters up to `size` - 100, then the sentinels."""
+    """Return the model's pieces, then pairs of letters up to `size` - 100, then the sentinels."""
     from vocabulary.sentencepiece_model import NUM_SENTINELS, append_sentinels, sentinel_ids
 
     del model.pieces[len(model.pieces) - len(sentinel_ids(model)) :]
@@ -136,7 +135,7 @@ def vocabulary_of(model, size: int):
 
 
 def held(pid: int) -> tuple[int, int]:
-    """Bytes that a process and its children hold: of their own, and with the files they map."""
+    """Return the private bytes of a process and its children, and with the files they map."""
     import psutil
 
     own = resident = 0
@@ -152,19 +151,19 @@ def held(pid: int) -> tuple[int, int]:
 
 
 def file_pages(pid: int) -> int:
-    """Resident bytes of mapped files (column 3 of statm)."""
+    """Return the resident bytes of mapped files (column 3 of statm)."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[2]) * os.sysconf("SC_PAGESIZE")
 
 
 def bytes_below(folder: Path) -> int:
-    """Of all files."""
+    """Return the size of all files."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def measure(
     command: list[str], data_limit: int | None, heard: bool
 ) -> tuple[float, float, float, float]:
-    """Runs a command; returns seconds, seconds of CPU, and peaks of its own and all memory in MB.
+    """Run a command; return seconds, seconds of CPU, and peaks of its own and all memory in MB.
 
     What it prints is shown if `heard`.
 
@@ -187,7 +186,7 @@ def measure(
 
 
 def ways(run: Path, folder: Path, corpus: str | None) -> dict[str, list[str]]:
-    """The commands to be measured, by name."""
+    """Return the commands to measure, by name."""
     if corpus:
         trim = [sys.executable, "-m", "vocabulary.trim", str(run), "--corpus", corpus]
         trim += ["--size", "32000", "--checkpoint", str(run), "--out", str(folder / "out")]

@@ -1,12 +1,12 @@
-"""Tokens a second that the data room delivers, beside the plain way, on this machine.
+"""Tokens per second of the input pipeline, beside plain `datasets` and seqio, on this machine.
 
     python benchmarks/data.py --files '/data/ro/train-*.jsonl' --vocabulary ro_32000.model
 
-Both ways end in packed batches of 128 (inputs 512, targets 114), shuffled, one epoch after the
-other. The plain way is `from_generator` over `load_dataset(streaming=True)`, seqio's tokenize,
-the same span corruption, seqio's packing. Ours is the training stream of a single host. Tokens are
-those of inputs and targets, padding left out. With --step_ms the share of time is printed that a
-training step of that length waits; with --stages, what a document costs up to each stage.
+Both ways produce packed batches of 128 (inputs 512, targets 114), shuffled, for many epochs. The
+plain way is `from_generator` over `load_dataset(streaming=True)`, seqio's tokenize, the same span
+corruption, and seqio's packing. Ours is the training stream of a single host. Tokens are those of
+inputs and targets without padding. --step_ms prints the share of time that a training step of that
+length waits; --stages prints what a document costs up to each stage.
 """
 
 import argparse
@@ -36,7 +36,7 @@ LENGTHS = {"inputs": 512, "targets": 114}
 
 
 def plain_task(files: str, vocabulary: str) -> None:
-    """Registers the task as one would write it without this project."""
+    """Register the task as one would write it without this project."""
     import datasets
 
     rows = datasets.load_dataset("json", data_files=files, streaming=True, split="train")
@@ -62,7 +62,7 @@ def plain_task(files: str, vocabulary: str) -> None:
 
 
 def hide_one_by_one(dataset, sequence_length, output_features):
-    """Span corruption a run at a time, as one writes it first."""
+    """Corrupt spans one run at a time, in plain Python."""
     sentinels = vocabularies.sentinels(output_features["targets"].vocabulary)
     length = span_corruption.lengths(sequence_length["inputs"]).tokens
 
@@ -79,13 +79,13 @@ def hide_one_by_one(dataset, sequence_length, output_features):
 
 
 def our_task(files: str, vocabulary: str) -> None:
-    """Registers the task as `tasks.corpora` makes it, Romanian normalization included."""
+    """Register the task as `tasks.corpora` makes it, with Romanian normalization."""
     source = CorpusSource(files={"train": files})
     corpora.add_span_corruption("ours", source, vocabulary, cedilla=True)
 
 
 def plain_batches(batch_size: int) -> Iterator:
-    """Batches as seqio makes them."""
+    """Return batches as seqio makes them."""
     dataset = seqio.get_dataset(
         "plain",
         LENGTHS,
@@ -100,14 +100,14 @@ def plain_batches(batch_size: int) -> Iterator:
 
 
 def our_batches(batch_size: int, num_workers: int | None) -> Iterator:
-    """Batches as the trainer reads them."""
+    """Return batches as the trainer reads them."""
     cfg = DatasetConfig("ours", LENGTHS, "train", batch_size, shuffle=True, seed=0, pack=True)
     converter = seqio.EncDecFeatureConverter
     return TrainStream(cfg, converter, (0, batch_size), seed=0, num_workers=num_workers)
 
 
 def measure(batches: Iterator, seconds: float, step_s: float) -> tuple[float, float, float]:
-    """Returns tokens/s, the share of time waited, and tokens in a second of one core."""
+    """Return tokens/s, the share of time waited, and tokens in a second of one core."""
     for _ in range(16):  # what was made ahead while the other way was measured is not counted
         next(batches)
     tokens, waited, start, busy = 0, 0.0, time.monotonic(), time.process_time()
@@ -123,7 +123,7 @@ def measure(batches: Iterator, seconds: float, step_s: float) -> tuple[float, fl
 
 
 def print_position(stream: TrainStream) -> None:
-    """Prints how large a saved position is, and how long saving it takes."""
+    """Print how large a saved position is, and how long saving it takes."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.monotonic()
         stream.save(folder)
@@ -133,7 +133,7 @@ def print_position(stream: TrainStream) -> None:
 
 
 def print_stages(seconds: float, batch_size: int) -> None:
-    """Prints what a document costs, from the source to behind each stage."""
+    """Print what a document costs, from the source to the end of each stage."""
     task = seqio.TaskRegistry.get("ours")
     dataset = task.source.get_dataset("train", seed=0).repeat()
     stages = [("source", dataset)]
@@ -148,14 +148,14 @@ def print_stages(seconds: float, batch_size: int) -> None:
     stages.append(("seqio's packing", seqio.EncDecFeatureConverter(pack=True)(dataset, LENGTHS)))
     before = 0.0
     for name, dataset in stages:
-        # Elements are counted in the runtime, so that Python's loop is not what is measured.
+        # Elements are counted in the runtime, so that Python's loop is not measured.
         cost = _cost(iter(dataset.window(200).map(_drain)), task.source, seconds)
         print(
             f"  {name:28s} {cost:6.0f} us of a core a document, {cost - before:+6.0f}", flush=True
         )
         before = cost if "packing" not in name else before
     cost = _cost(our_batches(batch_size, None), task.source, 2 * seconds)
-    print(f"  {'our stream, whole':28s} {cost:6.0f} us of a core a document, {cost - before:+6.0f}")
+    print(f"  {'our entire stream':28s} {cost:6.0f} us of a core a document, {cost - before:+6.0f}")
 
 
 def _cost(iterator: Iterator, source: CorpusSource, seconds: float) -> float:
@@ -171,7 +171,7 @@ def _drain(window):
 
 
 def main() -> None:
-    """Reads the flags, measures both ways by turns, prints."""
+    """Read the flags, measure both ways in turn, print."""
     flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     flags.add_argument("--files", required=True, help="JSONL with a column `text`")
     flags.add_argument("--vocabulary", required=True, help="a SentencePiece model with sentinels")

@@ -1,20 +1,20 @@
-"""Tokens a second of greedy decoding, beside transformers' `generate`, same model and machine.
+"""Tokens per second of greedy decoding, beside transformers' `generate`, same model and machine.
 
   .venv/bin/python benchmarks/decode.py                                 # T5 1.1 small, all cores
   .venv/bin/python benchmarks/decode.py --size t5_1_1/base --batch 8 --threads 1
 
 Transformers makes a model with random weights, `convert` turns it into a checkpoint, and both
-decode the same inputs, in turns, in one process with the same number of threads. Two jobs:
+decode the same inputs in turn, in one process with the same number of threads. There are two jobs:
 
-  steps  all outputs are equally long: what a step costs
-  file   outputs end at lengths of their own, evenly from a quarter of the longest: a file of inputs
+  steps  all outputs have the same length: measures the cost of a step
+  file   outputs end at different lengths, uniform from a quarter of the longest: a file of inputs
          as t5x.infer takes it
 
-How long an output is follows from how long its input is, as if by chance; it ends there and not
-before. Transformers is given them sorted by it, pads a batch to its longest and goes
-on to the longest output. Rates are of generated tokens, medians of the rounds; compiling and a
-first round are not counted. Torch's threads wait for each other awake: with others at work on the
-machine set OMP_WAIT_POLICY=passive and GOMP_SPINCOUNT=0, or compare core-seconds with --threads 1.
+The length of an output is a pseudo-random function of its input's length; it ends exactly there.
+Transformers takes the inputs sorted by length, pads a batch to its longest and decodes to the
+longest output. Rates count generated tokens, medians over the rounds; compilation and a first round
+are excluded. Torch's threads wait for each other by spinning: on a busy machine set
+OMP_WAIT_POLICY=passive and GOMP_SPINCOUNT=0, or compare core-seconds with --threads 1.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def ours_of(args: argparse.Namespace, sizes, arrays, rows, shortest: int):
     from t5x.checkpointing.layer_stacking import stack_layers
     from t5x.examples.t5 import network
     from t5x.generation import incremental_decoder
-    from t5x.inference import predictor as inference
+    from t5x.inference.predictor import Predictor
     from t5x.partitioning import PjitPartitioner
 
     known = {field.name for field in dataclasses.fields(network.T5Config)}
@@ -102,7 +102,7 @@ def ours_of(args: argparse.Namespace, sizes, arrays, rows, shortest: int):
     class Vocabulary:
         eos_id = 1
 
-    class Ending(incremental_decoder.DecoderSteps):
+    class Ending(incremental_decoder.IncrementalDecoder):
         def __call__(self, ids, cache):
             logits, cache = super().__call__(ids, cache)
             wanted = output_lengths(self.cross_mask_B11I.sum((1, 2, 3)), shortest, args.targets)
@@ -110,7 +110,7 @@ def ours_of(args: argparse.Namespace, sizes, arrays, rows, shortest: int):
             is_eos = jnp.arange(logits.shape[-1]) == Vocabulary.eos_id
             return jnp.where(is_eos == last, logits, decoding.NEG_INF), cache
 
-    models.DecoderSteps = Ending
+    models.IncrementalDecoder = Ending
     model = models.EncoderDecoderModel(
         network.Transformer(config), None, Vocabulary(), None, decode_fn=decoding.temperature_sample
     )
@@ -123,7 +123,7 @@ def ours_of(args: argparse.Namespace, sizes, arrays, rows, shortest: int):
         padded[: len(row)] = row
         targets = np.zeros(args.targets, np.int32)
         examples.append({"encoder_input_tokens": padded, "decoder_input_tokens": targets})
-    predictor = inference.Predictor(model, partitioner, args.batch, length_buckets=4)
+    predictor = Predictor(model, partitioner, args.batch, length_buckets=4)
     return lambda: predictor("predict", params, examples)
 
 

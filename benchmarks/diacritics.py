@@ -2,14 +2,14 @@
 
     python benchmarks/diacritics.py --corpus /data/ro --out /tmp/proof
 
-The corpus is a folder of train*.jsonl and validation*.jsonl with a column `text`. A vocabulary is
-made of a part of it, with diacritics and without; a tiny T5 (4 layers and 2, width 128) is
-pretrained on it by span corruption and fine-tuned to restore diacritics; the first records of the
-validation split are then restored: freely, with nothing but diacritics allowed, and with known
-words in their known forms only. The plain ways are the bare text as it is, and for each word its
-most frequent form in the whole training split, whence the known forms are too. What is finished in
---out is not done again. The logits are the embedding's, as in T5 1.0: most of a restored text is a
-copy, which is then learned once and not for each piece.
+The corpus is a folder of train*.jsonl and validation*.jsonl with a column `text`. The script makes
+a vocabulary from a part of it, with diacritics and without, pretrains a tiny T5 (4 and 2 layers,
+width 128) on it by span corruption, and fine-tunes it to restore diacritics. It then restores the
+first records of the validation split: freely, restricted to diacritics, and restricted to the known
+forms of known words. The ways without a model are the text without diacritics, and each word's most
+frequent form in the training split, which also defines the known forms. Finished steps in --out are
+not repeated. The embedding gives the logits, as in T5 1.0: most of a restored text is a copy, which
+is then learned once and not for each piece.
 """
 
 import argparse
@@ -53,7 +53,7 @@ SHOWN += ("sentence_accuracy", "changed_letters")
 
 
 def records(corpus: pathlib.Path, split: str):
-    """The normalized texts of a split."""
+    """Return the normalized texts of a split."""
     for path in sorted(corpus.glob(f"{split}*.jsonl")):
         with open(path, encoding="utf-8") as file:
             for line in file:
@@ -61,7 +61,7 @@ def records(corpus: pathlib.Path, split: str):
 
 
 def call(out: pathlib.Path, module: str, *flags: str) -> None:
-    """Runs a module of the project, and says how long it took."""
+    """Run a module of the project, and print how long it took."""
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{out}"}
     begin, begun = time.monotonic(), core_seconds()
     subprocess.run([sys.executable, "-m", module, *flags], check=True, cwd=ROOT, env=env)
@@ -70,13 +70,13 @@ def call(out: pathlib.Path, module: str, *flags: str) -> None:
 
 
 def core_seconds() -> float:
-    """What the processes started here and ended have computed."""
+    """Return the CPU seconds of the child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def prepare(corpus: pathlib.Path, out: pathlib.Path, held_out: int) -> None:
-    """The vocabulary, the tasks' module, and the records to be measured."""
+    """Return the vocabulary, the tasks' module, and the records to measure."""
     out.mkdir(parents=True, exist_ok=True)
     tasks = TASKS.format(corpus=str(corpus), out=str(out), lengths=LENGTHS)
     (out / "proof_tasks.py").write_text(tasks)
@@ -91,12 +91,12 @@ def prepare(corpus: pathlib.Path, out: pathlib.Path, held_out: int) -> None:
 
 
 def write_records(path: pathlib.Path, texts) -> None:
-    """Writes JSON lines with a column `text`."""
+    """Write JSON lines with a column `text`."""
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
 
 
 def known_words(texts) -> list[str]:
-    """The forms of words that texts have, small letters, misprints left out."""
+    """Return the word forms of texts in lower case, without misprints."""
     counts = collections.Counter(word.lower() for text in texts for word in WORD.findall(text))
     bare, sums = alphabet("ro").bare, collections.Counter()
     for word, count in counts.items():
@@ -105,7 +105,7 @@ def known_words(texts) -> list[str]:
 
 
 def settings(out: pathlib.Path, task: str, **macros) -> list[str]:
-    """Gin flags of all runs."""
+    """Return the gin flags of all runs."""
     values = {
         "MIXTURE_OR_TASK_MODULE": "proof_tasks",
         "MIXTURE_OR_TASK_NAME": task,
@@ -119,7 +119,7 @@ def settings(out: pathlib.Path, task: str, **macros) -> list[str]:
 
 
 def train(out: pathlib.Path, pretrain_steps: int, steps: int) -> None:
-    """Pretraining and fine-tuning, each from where it stands."""
+    """Run or resume pretraining and fine-tuning."""
     scheduler = "utils.create_learning_rate_scheduler"
     if not (out / f"pretrained/checkpoint_{pretrain_steps}").exists():
         macros = {"MODEL_DIR": str(out / "pretrained"), "TRAIN_STEPS": pretrain_steps}
@@ -140,11 +140,11 @@ def train(out: pathlib.Path, pretrain_steps: int, steps: int) -> None:
     call(out, "t5x.train", "--gin_file=gin/ro_diacritics_tiny.gin", *flags)
     # A run that was stopped by hand ends well too.
     if not (out / f"finetuned/checkpoint_{pretrain_steps + steps}").exists():
-        sys.exit("Fine-tuning was stopped: start again to go on, or say --measure_only.")
+        sys.exit("Fine-tuning was stopped: start again to resume it, or set --measure_only.")
 
 
 def restore(out: pathlib.Path, name: str, *flags: str) -> list[tuple[str, str]]:
-    """Pairs of the true text and the restored one, piece by piece."""
+    """Return pairs of the true and the restored text of each piece."""
     macros = {"CHECKPOINT_PATH": str(out / "finetuned"), "INFER_OUTPUT_DIR": str(out / name)}
     macros |= {"MIXTURE_OR_TASK_SPLIT": "validation", "BATCH_SIZE": 64}
     macros |= {"TASK_FEATURE_LENGTHS": LENGTHS}
@@ -158,7 +158,7 @@ def restore(out: pathlib.Path, name: str, *flags: str) -> list[tuple[str, str]]:
 
 
 def main() -> None:
-    """Does all of it and prints the table."""
+    """Run everything and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--corpus", type=pathlib.Path, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)

@@ -1,11 +1,11 @@
-"""Seconds until a run that stood deep inside one large file reads on, by the file's format.
+"""Seconds to resume deep inside one large file, by the file's format.
 
     python benchmarks/resume.py --gigabytes 2 --folder /tmp/resume
 
 Writes a corpus of a single file of that size as parquet, JSONL and zstd-compressed JSONL, reads
-nine tenths of it, saves the position, and lets a new process go on from there. Of parquet it reads
-a row group again, of JSONL a byte range of a mebibyte; a compressed file must be unpacked from its
-beginning, which is why large corpora are better not one compressed file.
+nine tenths of it, saves the position, and resumes in a new process. Resuming reads one row group of
+parquet again, or a byte range of one mebibyte of JSONL. A compressed file has to be decompressed
+from its start, which is why a large corpus should not be one compressed file.
 """
 
 import argparse
@@ -32,7 +32,7 @@ KINDS = ("parquet", "jsonl", "jsonl.zst")
 
 
 def documents(size: int):
-    """Yields texts of the mini corpus, each made different by a number, `size` bytes in all."""
+    """Yield texts of the mini corpus, each made different by a number, `size` bytes in all."""
     texts = CorpusSource(vocabularies.resolve("data/ro_mini"), splits=["train"]).peek("train", 500)
     written, i = 0, 0
     while written < size:
@@ -42,7 +42,7 @@ def documents(size: int):
 
 
 def write(path: pathlib.Path, kind: str, size: int) -> None:
-    """Writes one file of `size` bytes of text."""
+    """Write one file of `size` bytes of text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind == "parquet":
         writer, rows = pq.ParquetWriter(path, pa.schema([("text", pa.string())])), []
@@ -64,15 +64,15 @@ def write(path: pathlib.Path, kind: str, size: int) -> None:
 
 
 def open_iterator(folder: str):
-    """The documents of a corpus, in the order of its file, with a position to save."""
+    """Return the documents of a corpus in file order, with a position to save."""
     options = tf.data.Options()
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
     dataset = CorpusSource(folder, splits=["train"]).get_dataset("train", shuffle=False)
     return iter(dataset.batch(64).with_options(options))
 
 
-def go_on(folder: str, position: str) -> None:
-    """Restores a position and prints what comes first, and when."""
+def resume(folder: str, position: str) -> None:
+    """Restore a position, and print the next record and the time to it."""
     start = time.monotonic()
     iterator = open_iterator(folder)
     tf.train.Checkpoint(it=iterator).read(position).assert_consumed()
@@ -82,7 +82,7 @@ def go_on(folder: str, position: str) -> None:
 
 
 def measure(folder: pathlib.Path, kind: str, size: int) -> None:
-    """Prints the figures of one format."""
+    """Print the figures of one format."""
     path = folder / kind / f"train.{kind}"
     if not path.exists():
         write(path, kind, size)
@@ -93,30 +93,30 @@ def measure(folder: pathlib.Path, kind: str, size: int) -> None:
     position = tf.train.Checkpoint(it=iterator).write(str(folder / f"position-{kind}"))
     kept = sum(p.stat().st_size for p in folder.glob(f"position-{kind}.*"))
     wanted = next(iterator)["text"].numpy()[0].decode()[:40]
-    command = [sys.executable, __file__, "--go_on", str(path.parent), position]
-    told = subprocess.run(
+    command = [sys.executable, __file__, "--resume", str(path.parent), position]
+    printed = subprocess.run(
         command, capture_output=True, text=True, check=True, env=os.environ
     ).stdout
-    found = json.loads(told.strip().splitlines()[-1])
+    found = json.loads(printed.strip().splitlines()[-1])
     assert found["first"] == wanted, (found, wanted)
     print(
         f"{kind:10s} {path.stat().st_size / 1e9:5.2f} GB on disk, {read / 1e9:.2f} GB of text read "
-        f"in {passed:5.1f} s; position {kept / 1e3:.0f} kB; goes on after {found['s']:6.2f} s, "
+        f"in {passed:5.1f} s; position {kept / 1e3:.0f} kB; resumes after {found['s']:6.2f} s, "
         f"{found['mib']} MiB at most",
         flush=True,
     )
 
 
 def main() -> None:
-    """Reads the flags, measures each format."""
+    """Read the flags and measure each format."""
     flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     flags.add_argument("--gigabytes", type=float, default=2.0, help="of text in the file")
     flags.add_argument("--folder", type=pathlib.Path, help="where the files go, and stay")
     flags.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
-    flags.add_argument("--go_on", nargs=2, help=argparse.SUPPRESS)
+    flags.add_argument("--resume", nargs=2, help=argparse.SUPPRESS)
     args = flags.parse_args()
-    if args.go_on:
-        go_on(*args.go_on)
+    if args.resume:
+        resume(*args.resume)
         return
     for kind in args.kinds:
         measure(args.folder, kind, int(args.gigabytes * 1e9))

@@ -95,7 +95,7 @@ def report(
 ) -> None:
     """Compiles, runs `steps` steps after two to warm up, prints one line.
 
-    Others, by name, alternate with it, and a ratio printed for each.
+    Others, by name, run in turn with it, and a ratio is printed for each.
     """
     import jax
 

@@ -1,4 +1,4 @@
-"""The train step of transformers' T5 in PyTorch, compiled, to stand beside ours."""
+"""The compiled train step of transformers' T5 in PyTorch, to compare with ours."""
 
 import os
 
