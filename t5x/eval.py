@@ -4,9 +4,9 @@ python -m t5x.eval --gin_file=gin/ro_t5x_tiny.gin --gin_file=t5x/configs/runs/ev
   --gin.CHECKPOINT_PATH='"runs/tiny"' --gin.utils.RestoreCheckpointConfig.mode='"all"' \
   --gin.EVAL_OUTPUT_DIR='"runs/tiny_eval"'
 
-Only parameters are restored. What it leaves in EVAL_OUTPUT_DIR: `config.gin`, and under
-`inference_eval/` what the loggers of `seqio.Evaluator` write of each task; the predictions of the
-last one evaluated in `generated_predictions.jsonl`; what the libraries said in `log_<host>.txt`.
+Only parameters are restored. EVAL_OUTPUT_DIR then has `config.gin`; under `inference_eval/` the
+files of `seqio.Evaluator`'s loggers; the predictions of the last checkpoint evaluated in
+`generated_predictions.jsonl`; the libraries' output in `log_<host>.txt`.
 """
 
 import sys
@@ -28,8 +28,8 @@ import seqio
 from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.cli import log_capture, main
-from t5x.inference import predictions_file, predictor
-from t5x.input_pipeline import checks, corpora
+from t5x.inference import evaluator
+from t5x.inference.params import ParamsRestorer
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop import model_dir
 from t5x.partitioning import PjitPartitioner
@@ -50,61 +50,56 @@ def evaluate(
     length_buckets: int = 4,
     dry_run: bool = False,
 ) -> dict[int, Metrics]:
-    """Evaluates each checkpoint that `restore_checkpoint_cfg` names, one after the other.
+    """Evaluate each checkpoint that `restore_checkpoint_cfg` names, one after the other.
 
     Args:
       model: see `models.EncoderDecoderModel`.
-      dataset_cfg: what is decoded and measured.
-      restore_checkpoint_cfg: of which checkpoints.
+      dataset_cfg: the examples to decode and measure.
+      restore_checkpoint_cfg: names the checkpoints.
       partitioner: of parameters and batches over devices.
-      output_dir: where everything is written.
+      output_dir: of all files.
       inference_evaluator_cls: seqio evaluator with its gin bindings.
-      summarize_config_fn: (model_dir, writer, step), writes the configuration down.
-      fallback_init_rng: seed of the parameters that a checkpoint may lack, None for none.
-      length_buckets: lengths of inputs that programs are compiled for at most; see
-        `inference.Predictor`.
-      dry_run: builds and checks everything, then returns without decoding.
+      summarize_config_fn: (model_dir, writer, step), writes the configuration to a file.
+      fallback_init_rng: seed for parameters that a checkpoint may lack, None for none.
+      length_buckets: maximum number of input lengths to compile; see `predictor.Predictor`.
+      dry_run: build and check everything, then return without decoding.
 
     Returns:
-      Step to task to metric to value; on all hosts but the first the tasks are empty.
+      Metrics by step and task; on all hosts but the first the tasks are empty.
 
     Raises:
-      ValueError: one sentence on what does not fit, before anything is decoded.
+      ValueError: a setting is wrong; raised before anything is decoded.
     """
-    checks.verify_matching_vocabs(dataset_cfg, model)
-    corpora.check_corpora(dataset_cfg)
-    predictor.check_metrics(dataset_cfg)
-    predictor.check_decoding(model)
+    evaluator.check_metrics(dataset_cfg)
+    evaluator.check_inference(dataset_cfg, model)
     model_dir.check_writable(output_dir)
     paths = checkpoint_paths(restore_checkpoint_cfg)
-    restorer = predictor.ParamsRestorer(
-        model, partitioner, restore_checkpoint_cfg, fallback_init_rng
-    )
+    restorer = ParamsRestorer(model, partitioner, restore_checkpoint_cfg, fallback_init_rng)
     partitioner.check_batch(dataset_cfg.batch_size, None, "utils.DatasetConfig.batch_size")
     if dry_run:
         return {}
 
     log_capture.write_to(output_dir, jax.process_index())
     summarize_config_fn(output_dir, None, 0)
-    evaluator = predictor.InferenceEvaluator(
+    measure = evaluator.InferenceEvaluator(
         dataset_cfg, inference_evaluator_cls, model, partitioner, output_dir, length_buckets
     )
     results = {}
     for path in paths:
         params, step = restorer(path)
-        results[step] = evaluator.evaluate(params, step)
-        del params  # before the next ones come
+        results[step] = measure.evaluate(params, step)
+        del params  # freed before the next are restored
         if jax.process_index() == 0:
-            predictions_file.publish(output_dir, results[step], step)
-            show(path, results[step])
+            evaluator.publish_predictions(output_dir, results[step], step)
+            print_metrics(path, results[step])
     if jax.process_index() == 0:
-        for line in evaluator.data_summary():
+        for line in measure.data_summary():
             print(line, flush=True)
     return results
 
 
-def show(path: str, results: Metrics) -> None:
-    """Prints the numbers among the metrics, a line a task."""
+def print_metrics(path: str, results: Metrics) -> None:
+    """Print the numbers among the metrics, a line per task."""
     for task, values in results.items():
         shown = [f"{k} {v:.4g}" for k, v in sorted(values.items()) if isinstance(v, numbers.Real)]
         print(f"{path}  {task}:  {'  '.join(shown)}", flush=True)

@@ -1,16 +1,16 @@
-r"""Decodes or scores the examples of a task or a file into JSON lines, in their order.
+r"""Decodes or scores the examples of a task or a file into JSON lines, in order.
 
 python -m t5x.infer --gin_file=gin/ro_t5x_tiny.gin --gin_file=t5x/configs/runs/infer.gin \
   --gin.CHECKPOINT_PATH='"runs/tiny/checkpoint_300"' --gin.INFER_OUTPUT_DIR='"runs/tiny_infer"' \
   --gin.models.EncoderDecoderModel.predict_batch_with_aux.num_decodes=4
 
 With --gin.infer_script.infer.input_file='"questions.txt"' it takes the lines of that file instead
-of a task's examples; '"-"' is standard input, and .jsonl has "inputs" and, to score, "targets".
+of a task's examples; '"-"' is standard input. A .jsonl file has "inputs" and, to score, "targets".
 
-What it leaves in INFER_OUTPUT_DIR: `<task>-<mode>.jsonl-<shard>-of-<shards>`, a line an example:
-{"inputs": {"inputs_pretokenized": …, …}, "prediction": …, "score": …, "aux": {…}}, of which each
-mode has its part. Killed and started again it goes on: no line is lost or there twice. What the
-libraries said is in `log_<shard>.txt`.
+INFER_OUTPUT_DIR then has `<task>-<mode>.jsonl-<shard>-of-<shards>`, one line per example:
+{"inputs": {"inputs_pretokenized": …, …}, "prediction": …, "score": …, "aux": {…}}; the mode decides
+which of the last three. If the process is killed, the same command resumes, without missing or
+repeated lines. The libraries' output is in `log_<shard>.txt`.
 """
 
 import sys
@@ -43,16 +43,17 @@ from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.cli import log_capture, main
 from t5x.cli.gin_internals import settings_of
-from t5x.inference import constrained_decoding, text_file_task
-from t5x.inference import predictor as inference
-from t5x.inference.resumable_jsonl import ChunkedFile
-from t5x.input_pipeline import checks, corpora, record_counts
+from t5x.inference import constrained_decoding, evaluator, text_file_task
+from t5x.inference.params import ParamsRestorer
+from t5x.inference.predictor import MODES, Example, Predictor
+from t5x.inference.resumable_jsonl import ResumableFile
+from t5x.input_pipeline import checks, record_counts
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop import model_dir
 from t5x.partitioning import PjitPartitioner
 
 DECODING = "models.EncoderDecoderModel.predict_batch_with_aux"
-FINISHED = -1  # in place of the number of lines that are done
+FINISHED = -1  # instead of a number of lines
 
 
 def write_inferences_to_file(
@@ -62,37 +63,37 @@ def write_inferences_to_file(
     mode: str,
     vocabulary: seqio.Vocabulary | None = None,
 ) -> None:
-    """Writes a JSON line for each example: its `*_pretokenized` features and what came of it.
+    """Write a JSON line for each example: its `*_pretokenized` features and its result.
 
     Args:
       path: of the file.
-      inferences: results of `inference.Predictor`.
-      task_ds: the examples, as the task gives them.
-      mode: one of `inference.MODES`.
+      inferences: results of `predictor.Predictor`.
+      task_ds: the examples, as the task yields them.
+      mode: one of `predictor.MODES`.
       vocabulary: turns ids into text.
     """
     examples = task_ds.as_numpy_iterator()
     with tf.io.gfile.GFile(path, "w") as file:
         for example, result in zip(examples, inferences, strict=True):
-            shown = {k: plain(v) for k, v in example.items() if k.endswith("_pretokenized")}
-            line = {"inputs": shown, **fields(result, mode, vocabulary)}
+            shown = {k: to_json(v) for k, v in example.items() if k.endswith("_pretokenized")}
+            line = {"inputs": shown, **result_fields(result, mode, vocabulary)}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
-def fields(result: Any, mode: str, vocabulary: seqio.Vocabulary | None) -> dict[str, Any]:
-    """The fields of a line that depend on the mode."""
+def result_fields(result: Any, mode: str, vocabulary: Any) -> dict[str, Any]:
+    """Return the fields of a line that depend on the mode."""
     if mode == "score":
-        return {"score": plain(result)}
+        return {"score": to_json(result)}
     if isinstance(result, str):
         return {"prediction": result}
     ids, aux = result if mode == "predict_with_aux" else (result, None)
     decode = lambda row: vocabulary.decode(row.tolist())
     text = decode(ids) if ids.ndim == 1 else [decode(row) for row in ids]
-    return {"prediction": text} | ({} if aux is None else {"aux": jax.tree.map(plain, aux)})
+    return {"prediction": text} | ({} if aux is None else {"aux": jax.tree.map(to_json, aux)})
 
 
-def plain(value: Any) -> Any:
-    """A numpy value as JSON knows it."""
+def to_json(value: Any) -> Any:
+    """Return a numpy value as plain JSON."""
     value = np.asarray(value).tolist()
     as_text = lambda v: v.decode("utf-8", "replace") if isinstance(v, bytes) else v
     return [as_text(v) for v in value] if isinstance(value, list) else as_text(value)
@@ -120,53 +121,49 @@ def infer(
     summarize_config_fn: Callable[..., None] = gin_utils.summarize_gin_config,
     dry_run: bool = False,
 ) -> list[str]:
-    """Decodes or scores each task of `dataset_cfg`.
+    """Decode or score each task of `dataset_cfg`.
 
     Args:
       mode: 'predict', 'score', or 'predict_with_aux' for predictions with their scores.
       model: see `models.EncoderDecoderModel`.
-      dataset_cfg: which examples; each is taken once, in order.
-      restore_checkpoint_cfg: of one checkpoint.
+      dataset_cfg: which examples; each is used once, in order.
+      restore_checkpoint_cfg: names one checkpoint.
       partitioner: of parameters and batches over devices.
-      output_dir: where everything is written.
-      checkpoint_period: batches in a chunk, which is what a kill can cost.
+      output_dir: of all files.
+      checkpoint_period: batches between two saves; at most this much work is lost by a kill.
       shard_id: which share of the examples this process takes.
-      num_shards: how many shares there are.
-      merge_chunked_results: make one file of the chunks; False leaves them as they are.
-      write_fn: (path, inferences, task dataset, mode, vocabulary), writes a chunk, a line an
-        example.
-      checkpoint_ds_iter: accepted; what is done is known by counting lines.
-      fallback_init_rng: seed of the parameters that the checkpoint may lack, None for none.
-      input_file: a text or .jsonl file, or '-', whose lines are taken instead of a task's examples;
-        see `line_task`.
+      num_shards: number of shares.
+      merge_chunked_results: write one file in the end; False leaves a file per save.
+      write_fn: (path, inferences, task dataset, mode, vocabulary), writes a line per example.
+      checkpoint_ds_iter: ignored; progress is the number of lines written.
+      fallback_init_rng: seed for parameters that the checkpoint may lack, None for none.
+      input_file: a text or .jsonl file, or '-', whose lines replace a task's examples; see
+        `text_file_task.line_task`.
       input_prefix: written before each of its lines.
-      constraint: what predictions are held to: texts of some inputs to (allowed, finish), of which
-        allowed(row, ids so far) gives the ids that may come next and finish(row, ids) the text. Its
-        `identity`, if it has one, tells what it depends on, as plain JSON.
-      length_buckets: lengths of inputs that programs are compiled for at most; see
-        `inference.Predictor`.
-      summarize_config_fn: (model_dir, writer, step), writes the configuration down.
-      dry_run: builds and checks everything, then returns without decoding.
+      constraint: restricts predictions; takes the texts of some inputs and returns (allowed,
+        finish). allowed(row, ids so far) returns the ids that may come next, finish(row, ids) the
+        text. Its optional `identity()` returns what it depends on, as plain JSON.
+      length_buckets: maximum number of input lengths to compile; see `predictor.Predictor`.
+      summarize_config_fn: (model_dir, writer, step), writes the configuration to a file.
+      dry_run: build and check everything, then return without decoding.
 
     Returns:
-      The paths of the files, one a task.
+      The paths of the files, one per task.
 
     Raises:
-      ValueError: one sentence on what does not fit, before anything is decoded.
+      ValueError: a setting is wrong; raised before anything is decoded.
     """
-    check_numbers(mode, checkpoint_period, shard_id, num_shards)
-    check_constraint(constraint, mode)
+    check_settings(mode, constraint, checkpoint_period, shard_id, num_shards)
     notes = {"input_prefix": input_prefix, **decoding_notes(model, constraint)}
     if input_file is not None:
-        dataset_cfg = of_lines(input_file, input_prefix, dataset_cfg, model, mode)
+        dataset_cfg = with_lines(dataset_cfg, input_file, input_prefix, model, mode)
         notes["input_file"] = dataset_cfg.provider.source.fingerprint
-    check_data(dataset_cfg, model)
+    checks.feature_shapes(dataset_cfg)
+    evaluator.check_inference(dataset_cfg, model)
     model_dir.check_writable(output_dir)
     path = one_checkpoint(restore_checkpoint_cfg)
-    predictor = inference.Predictor(model, partitioner, dataset_cfg.batch_size, length_buckets)
-    restorer = inference.ParamsRestorer(
-        model, partitioner, restore_checkpoint_cfg, fallback_init_rng
-    )
+    predictor = Predictor(model, partitioner, dataset_cfg.batch_size, length_buckets)
+    restorer = ParamsRestorer(model, partitioner, restore_checkpoint_cfg, fallback_init_rng)
     if dry_run:
         return []
 
@@ -174,93 +171,75 @@ def infer(
     if shard_id == 0:
         summarize_config_fn(output_dir, None, 0)
     params, _ = restorer(path)
+    notes |= {"checkpoint": path, "seed": dataset_cfg.seed, "split": dataset_cfg.split}
+    notes |= {"lengths": dict(dataset_cfg.task_feature_lengths or {})}
 
-    job = InferenceJob(
-        functools.partial(decoded, predictor, mode, params, constraint),
-        mode,
-        write_fn,
-        output_dir,
-        chunk_size=checkpoint_period * dataset_cfg.batch_size,
-        shard=seqio.ShardInfo(shard_id, num_shards),
-        merge=merge_chunked_results,
-        notes=notes
-        | {"checkpoint": path, "seed": dataset_cfg.seed, "split": dataset_cfg.split}
-        | {"lengths": dict(dataset_cfg.task_feature_lengths)},
-    )
-    return all_tasks(job, dataset_cfg, model.FEATURE_CONVERTER_CLS(pack=False))
+    def compute(examples: Sequence[Example], shown: Sequence[Example]) -> list[Any]:
+        if constraint is None:
+            return predictor(mode, params, examples)
+        texts = [to_json(example["inputs_pretokenized"]) for example in shown]
+        return constrained_decoding.decode_texts(predictor, params, examples, texts, constraint)
 
-
-def all_tasks(
-    job: "InferenceJob", cfg: DatasetConfig, converter: seqio.FeatureConverter
-) -> list[str]:
-    """Does `job` for each task of `cfg`, then says what of the data was left out; the files."""
-    paths = [
-        job(task, examples_of(task, cfg, converter, job.shard))
-        for task in inference.tasks_with_split(cfg)
-    ]
-    job.close()
+    shard, merge = seqio.ShardInfo(shard_id, num_shards), merge_chunked_results
+    files = TaskFiles(mode, write_fn, output_dir, shard, merge, notes)
+    converter = model.FEATURE_CONVERTER_CLS(pack=False)
+    for task in evaluator.tasks_with_split(dataset_cfg):
+        examples = examples_of(task, dataset_cfg, converter, shard)
+        files.write(task, examples, compute, checkpoint_period * dataset_cfg.batch_size)
+    files.close()
     if jax.process_index() == 0:
-        for line in record_counts.summaries(cfg, job.decoded):
+        for line in record_counts.summaries(dataset_cfg, files.counts):
             print(line, file=sys.stderr)
-    return paths
-
-
-def decoded(
-    predictor: inference.Predictor,
-    mode: str,
-    params: Any,
-    constraint: Any,
-    examples: Sequence[inference.Example],
-    shown: Sequence[inference.Example],
-) -> list[Any]:
-    """Results for examples as the model takes them; `shown` are the same as the task gives them."""
-    if constraint is None:
-        return predictor(mode, params, examples)
-    texts = [plain(one["inputs_pretokenized"]) for one in shown]
-    return constrained_decoding.texts(predictor, params, examples, texts, constraint)
+    return files.paths
 
 
 @dataclasses.dataclass
-class InferenceJob:
-    """What is done with the examples of each task; see `infer`."""
+class TaskFiles:
+    """The files of results, one per task; for the arguments see `infer`."""
 
-    run: Callable[[Sequence[inference.Example], Sequence[inference.Example]], list[Any]]
     mode: str
     write_fn: Callable[..., None]
     output_dir: str
-    chunk_size: int
     shard: seqio.ShardInfo
     merge: bool
     notes: dict[str, Any]
-    decoded: dict[str, int] = dataclasses.field(default_factory=dict)  # examples of each task
-    _merged: list[ChunkedFile] = dataclasses.field(default_factory=list)
+    paths: list[str] = dataclasses.field(default_factory=list)
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)  # examples, by task
+    _files: list[ResumableFile] = dataclasses.field(default_factory=list)
 
-    def __call__(self, task: seqio.Task, dataset: tf.data.Dataset) -> str:
-        """Decodes or scores what of a task is not done yet; returns the path of its file.
+    def write(
+        self,
+        task: seqio.Task,
+        dataset: tf.data.Dataset,
+        compute: Callable[[Sequence[Example], Sequence[Example]], list[Any]],
+        chunk_size: int,
+    ) -> None:
+        """Compute and write the missing results of a task, in chunks.
 
         Raises:
           ValueError: there is no example.
         """
         shard = f"{self.shard.index:05}-of-{self.shard.num_shards:05}"
         path = os.path.join(self.output_dir, f"{task.name}-{self.mode}.jsonl-{shard}")
-        output, done = None, np.int64(0)
+        self.paths.append(path)
+        file, lines = None, 0
         if jax.process_index() == 0:
             folder = os.path.join(self.output_dir, f"tmp-{task.name}-{self.mode}-{shard}")
-            output = ChunkedFile(folder, path, self.notes)
-            done = np.int64(FINISHED if output.finished else output.lines)
-            self._merged += [output] * self.merge
-        done = int(multihost_utils.broadcast_one_to_all(done))
+            file = ResumableFile(folder, path, self.notes)
+            lines = FINISHED if file.finished else file.lines
+            self._files += [file] * self.merge
+        done = int(multihost_utils.broadcast_one_to_all(np.int64(lines)))
         if done == FINISHED:
-            return path
+            return
         total, started = done, time.monotonic()
         examples = dataset.skip(done).as_numpy_iterator()
-        while chunk := list(itertools.islice(examples, self.chunk_size)):
+        while chunk := list(itertools.islice(examples, chunk_size)):
             shown, features = zip(*chunk, strict=True)
-            results = self.run(features, shown)
+            results = compute(features, shown)
             total += len(chunk)
-            if output is not None:
+            if file is not None:
                 spec = dataset.element_spec[0]
-                output.add(functools.partial(self._write, task, results, shown, spec))
+                file.add(functools.partial(self._write_chunk, task, results, shown, spec))
                 rate = (total - done) / (time.monotonic() - started)
                 print(f"{task.name}: {total:,} examples, {rate:.1f}/s", file=sys.stderr)
         if not total:
@@ -269,19 +248,18 @@ class InferenceJob:
                 f"{self.notes['split']!r}; set another DatasetConfig.split or fewer "
                 "infer.num_shards."
             )
-        self.decoded[task.name] = total
-        if output is not None and self.merge:
-            output.merge()
+        self.counts[task.name] = total
+        if file is not None and self.merge:
+            file.merge()
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices(f"{task.name} is done")
-        return path
 
     def close(self) -> None:
-        """Forgets what finished files were made with: all tasks are done."""
-        for output in self._merged:
-            output.forget()
+        """Delete what was kept to resume, once all tasks are done."""
+        for file in self._files:
+            file.delete_notes()
 
-    def _write(self, task, results, shown, spec, path: str) -> None:
+    def _write_chunk(self, task, results, shown, spec, path: str) -> None:
         as_dataset = tf.data.Dataset.from_generator(lambda: shown, output_signature=spec)
         vocabulary = task.output_features["targets"].vocabulary
         self.write_fn(path, results, as_dataset, self.mode, vocabulary)
@@ -293,7 +271,7 @@ def examples_of(
     converter: seqio.FeatureConverter,
     shard: seqio.ShardInfo,
 ) -> tf.data.Dataset:
-    """Pairs of an example as the task gives it and as the model takes it, in the task's order."""
+    """Return pairs of an example of the task and its model features, in the task's order."""
     dataset = task.get_dataset(
         sequence_length=cfg.task_feature_lengths,
         split=cfg.split,
@@ -308,56 +286,42 @@ def examples_of(
     return tf.data.Dataset.zip((dataset, model_features))
 
 
-def of_lines(path: str, prefix: str, cfg: DatasetConfig, model: Any, mode: str) -> DatasetConfig:
-    """`cfg` with the lines of a file in place of its task; says how many will be cut.
+def with_lines(cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str) -> DatasetConfig:
+    """Return `cfg` with the lines of a file as its task; warn if they are cut or lack a prefix.
 
     Raises:
-      ValueError: the file is not as `line_task` wants it, or has no targets to score.
+      ValueError: the file is malformed, or has no targets to score.
     """
     vocabularies = model.input_vocabulary, model.output_vocabulary
     task = text_file_task.line_task(path, *vocabularies, cfg.split, prefix)
-    if usual := missing_prefix(cfg, task, prefix):
+    name, first = cfg.mixture_or_task_name, task.source.examples[0]
+    known = isinstance(name, str) and name in seqio.TaskRegistry.names()
+    usual = getattr(seqio.TaskRegistry.get(name), "prefix", "") if known else ""
+    if not prefix and not first["inputs"].startswith(usual):
         print(
-            f"The lines of {path} go in as they stand, but {cfg.mixture_or_task_name} writes "
-            f"{usual!r} before its inputs: set infer_script.infer.input_prefix to that.",
+            f"The lines of {path} are used unchanged, but {name} writes {usual!r} before its "
+            "inputs: set infer_script.infer.input_prefix to that.",
             file=sys.stderr,
         )
-    if mode == "score" and "targets" not in task.source.examples[0]:
+    if mode == "score" and "targets" not in first:
         raise ValueError(
             f"infer.mode is 'score', and {path} has no targets; give a .jsonl file whose lines "
             'have "inputs" and "targets".'
         )
     cfg = dataclasses.replace(cfg, mixture_or_task_name=task, module=None, use_cached=False)
     checks.feature_shapes(cfg)
-    if long := text_file_task.longer_than(task, dict(cfg.task_feature_lengths), prefix):
+    lengths = dict(cfg.task_feature_lengths or {})
+    if long := text_file_task.longer_than(task, lengths, prefix):
         print(
-            f"{len(long)} lines of {path} have more tokens than TASK_FEATURE_LENGTHS "
-            f"{dict(cfg.task_feature_lengths)} and are cut, line {long[0]} the first.",
+            f"{len(long)} lines of {path}, first line {long[0]}, have more tokens than "
+            f"TASK_FEATURE_LENGTHS {lengths} and are cut.",
             file=sys.stderr,
         )
     return cfg
 
 
-def missing_prefix(cfg: DatasetConfig, lines: seqio.Task, prefix: str) -> str:
-    """What the task of `cfg` writes before its inputs, where these lines lack it; else nothing."""
-    name = cfg.mixture_or_task_name
-    known = isinstance(name, str) and name in seqio.TaskRegistry.names()
-    usual = getattr(seqio.TaskRegistry.get(name), "prefix", "") if known else ""
-    there = prefix or lines.source.examples[0]["inputs"].startswith(usual)
-    return "" if there else usual
-
-
-def check_data(cfg: DatasetConfig, model: Any) -> None:
-    """Refuses, with a ValueError, what cannot be read or does not fit the model."""
-    checks.verify_matching_vocabs(cfg, model)
-    checks.feature_shapes(cfg)
-    inference.tasks_with_split(cfg)
-    corpora.check_corpora(cfg)
-    inference.check_decoding(model)
-
-
 def one_checkpoint(cfg: RestoreCheckpointConfig) -> str:
-    """The only checkpoint that is named, or a ValueError."""
+    """Return the path of the only checkpoint, or raise ValueError if there are several."""
     path, *more = checkpoint_paths(cfg)
     if more and cfg.mode == "all":
         raise ValueError(
@@ -367,32 +331,19 @@ def one_checkpoint(cfg: RestoreCheckpointConfig) -> str:
     return path
 
 
-def check_constraint(constraint: Any, mode: str) -> None:
-    """Refuses, with a ValueError, to hold scores, or several hosts, to a constraint."""
-    if constraint is not None and mode != "predict":
-        raise ValueError(
-            f"infer.mode is {mode!r}, and a constraint holds predictions only; set INFER_MODE to "
-            "'predict', or infer.constraint to None."
-        )
-    if constraint is not None and jax.process_count() > 1:
-        raise ValueError(
-            "Constrained decoding runs on one host, and these are "
-            f"{jax.process_count()}; set infer.constraint to None, or start it on one."
-        )
-
-
 def decoding_notes(model: Any, constraint: Any) -> dict[str, Any]:
-    """What decoding depends on beside parameters and inputs, as plain JSON.
+    """Return the settings that decoding depends on beside parameters and inputs, as plain JSON.
 
-    A constraint that has an `identity` is asked for it; of another is known that there is one.
+    A constraint without `identity` is noted as present only.
     """
-    decode_fn, given = inspect.unwrap(getattr(model, "decode_fn", None)), {}
+    decode_fn: Any = inspect.unwrap(getattr(model, "decode_fn", lambda: None))
+    given: dict[str, str] = {}
     while isinstance(decode_fn, functools.partial):
         mine = {f"decode_fn.{name}": repr(value) for name, value in decode_fn.keywords.items()}
         given = mine | given
         decode_fn = inspect.unwrap(decode_fn.func)
     if not hasattr(decode_fn, "__qualname__"):
-        decode_fn = type(decode_fn)  # what its own texts hold, an address say, tells nothing
+        decode_fn = type(decode_fn)  # the text of an object may contain its address
     module = decode_fn.__module__
 
     def decodes(function: Any) -> bool:
@@ -409,21 +360,29 @@ def decoding_notes(model: Any, constraint: Any) -> dict[str, Any]:
 
 
 def num_decodes() -> int:
-    """How many beams or samples the configuration asks for."""
+    """Return the configured number of beams or samples."""
     try:
         return gin.query_parameter(f"{DECODING}.num_decodes")
-    except ValueError:  # it does not say
+    except ValueError:  # not bound
         return 1
 
 
-def check_numbers(mode: str, checkpoint_period: int, shard_id: int, num_shards: int) -> None:
-    """Refuses a mode or a number that is none.
-
-    Raises:
-      ValueError: says which, and what it may be.
-    """
-    if mode not in inference.MODES:
-        raise ValueError(f"infer.mode is {mode!r}; set INFER_MODE to one of {inference.MODES}.")
+def check_settings(
+    mode: str, constraint: Any, checkpoint_period: int, shard_id: int, num_shards: int
+) -> None:
+    """Raise ValueError if a setting is unknown, out of range, or does not fit another."""
+    if mode not in MODES:
+        raise ValueError(f"infer.mode is {mode!r}; set INFER_MODE to one of {MODES}.")
+    if constraint is not None and mode != "predict":
+        raise ValueError(
+            f"infer.mode is {mode!r}, and a constraint applies to predictions only; set INFER_MODE "
+            "to 'predict', or infer.constraint to None."
+        )
+    if constraint is not None and jax.process_count() > 1:
+        raise ValueError(
+            f"Constrained decoding runs on one host, not on {jax.process_count()}; set "
+            "infer.constraint to None, or start it on one."
+        )
     if checkpoint_period < 1:
         raise ValueError(
             f"infer.checkpoint_period is {checkpoint_period}; set it to at least 1 batch."

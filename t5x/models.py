@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 
 from t5x import decoding, losses, metrics
-from t5x.generation.incremental_decoder import DecoderSteps, DecoderWeights
+from t5x.array_types import Batch, Params
+from t5x.generation.incremental_decoder import IncrementalDecoder, decoding_params
 from t5x.optimizers import OptimizerDef
 
-Batch = Mapping[str, jax.Array]
-_DECODER = "decoder laid out for steps"  # in place of the parameters' "decoder"
+_DECODING = ("predict_batch", "predict_batch_with_aux")
 
 
 class EncoderDecoderModel:
@@ -45,12 +45,13 @@ class EncoderDecoderModel:
         input_vocabulary: Any,
         output_vocabulary: Any,
         optimizer_def: OptimizerDef,
-        decode_fn: Callable[..., tuple[jax.Array, jax.Array]] = decoding.beam_search,
+        decode_fn: decoding.DecodeFn = decoding.beam_search,
         feature_converter_cls: Callable[..., Any] | None = None,
         label_smoothing: float = 0.0,
         z_loss: float = 0.0,
         loss_normalizing_factor: Any = None,
     ):
+        decoding.check_decode_fn(decode_fn)
         self.module = module
         self.input_vocabulary = input_vocabulary
         self.output_vocabulary = output_vocabulary
@@ -125,74 +126,75 @@ class EncoderDecoderModel:
         return_all_decodes: bool = False,
         num_decodes: int = 1,
         decode_rng: jax.Array | None = None,
-        go_on: Mapping[str, Any] | None = None,
-        until: int | jax.Array | None = None,
+        pause: decoding.Pause | None = None,
     ) -> Any:
-        """Decodes a batch of inputs.
+        """Decode a batch of inputs.
 
         Args:
           params: parameters of the network.
           batch: `encoder_input_tokens` [B, I]; `decoder_input_tokens` [B, T] gives the length.
           decoder_params: further arguments of `decode_fn` (`decode_rng`, `alpha`, …).
-          return_all_decodes: all decodes, worst first, instead of the best.
+          return_all_decodes: return all decodes, worst first, instead of the best.
           num_decodes: beams, or samples.
-          decode_rng: key to draw with, unless `decoder_params` has one. Not in T5X.
-          go_on: what a decoding that was suspended has returned; it takes the place of the inputs,
-            and of `decoder_input_tokens` the shape is looked at. Not in T5X, like `until`.
-          until: the place to suspend it at, where the model `suspends`; see `decoding.beam_search`.
+          decode_rng: key to sample with, unless `decoder_params` has one. Not in T5X.
+          pause: where to start and stop, if the model `pauses`. Its state replaces the inputs; of
+            the batch only the shape of `decoder_input_tokens` is then used. Not in T5X.
 
         Returns:
-          Ids [B, T] and {'scores': [B]}, or [B, N, T] and {'scores': [B, N]}. With `until` a triple
-          of these, were it at its end, of what to go on with, and of the rows that are unsettled.
+          Ids [B, T] and {'scores': [B]}, or [B, N, T] and {'scores': [B, N]}. With `pause` a
+          `decoding.PausedSearch` of these ids and scores.
         """
         rows, length = batch["decoder_input_tokens"].shape
-        given = {} if decode_rng is None else {"decode_rng": decode_rng}
-        if go_on is None:
-            steps = self.decoder_steps(params, batch["encoder_input_tokens"], length)
+        settings: dict[str, Any] = {} if decode_rng is None else {"decode_rng": decode_rng}
+        if pause is None or pause.state is None:
+            decoder = self.incremental_decoder(params, batch["encoder_input_tokens"], length)
+            cache = decoder.empty_cache()
         else:
-            weights, config = self._decoder_weights(params), self.module.config
-            steps = DecoderSteps.over(go_on["read"], config, weights, length)
-            given["go_on"] = go_on["state"]
+            decoder = IncrementalDecoder.resume(self.module, params, pause.state["inputs"], length)
+            cache = None
+        if pause is not None:
+            state = pause.state and pause.state["search"]
+            settings["pause"] = decoding.Pause(pause.until, state)
         found = self.decode_fn(
             inputs=jnp.zeros((rows, length), jnp.int32),
-            cache=steps.empty_cache() if go_on is None else None,
-            tokens_to_logits=lambda state: steps(state.cur_token[:, 0], state.cache),
+            cache=cache,
+            tokens_to_logits=lambda state: decoder(state.cur_token[:, 0], state.cache),
             eos_id=self.output_vocabulary.eos_id,
             num_decodes=num_decodes,
-            **given | ({} if until is None else {"until": until}) | (decoder_params or {}),
+            **{**settings, **(decoder_params or {})},
         )
-        decodes, scores = found if until is None else (found.decodes, found.scores)
+        decodes, scores = found if pause is None else (found.decodes, found.scores)
         if not return_all_decodes:
             decodes, scores = decodes[:, -1, :], scores[:, -1]
-        if until is None:
+        if pause is None:
             return decodes, {"scores": scores}
-        rest = {"read": steps.read, "state": found.state}
-        return (decodes, {"scores": scores}), rest, found.unsettled
+        state = {"inputs": decoder.inputs, "search": found.state}
+        return decoding.PausedSearch(decodes, scores, state, found.unfinished)
 
     @property
-    def suspends(self) -> bool:
-        """Whether decoding can be suspended: `predict_batch` and `decode_fn` are no others."""
-        plain = type(self).predict_batch == EncoderDecoderModel.predict_batch
-        arguments = inspect.signature(self.predict_batch_with_aux).parameters
-        return plain and "until" in arguments and getattr(self.decode_fn, "suspends", False)
-
-    def decoder_steps(self, params: Any, inputs_BI: jax.Array, length: int) -> DecoderSteps:
-        """The decoder for these inputs, encoded, one place at a time up to `length`."""
-        plain = {name: part for name, part in params.items() if name != _DECODER}
-        encoded = self.module.apply(
-            {"params": plain}, inputs_BI, enable_dropout=False, method="encode"
+    def pauses(self) -> bool:
+        """Whether `predict_batch_with_aux` accepts `pause`; subclasses and `decode_fn` may not."""
+        own = (inspect.unwrap(getattr(EncoderDecoderModel, name)) for name in _DECODING)
+        used = (inspect.unwrap(getattr(type(self), name)) for name in _DECODING)
+        return all(a is b for a, b in zip(own, used, strict=True)) and getattr(
+            self.decode_fn, "pauses", False
         )
-        weights = self._decoder_weights(params)
-        return DecoderSteps.begin(self.module.config, weights, encoded, inputs_BI, length)
 
-    def _decoder_weights(self, params: Any) -> DecoderWeights:
-        return params.get(_DECODER) or DecoderWeights.of(self.module.config, params)
+    def incremental_decoder(
+        self, params: Params, inputs_BI: jax.Array, length: int
+    ) -> IncrementalDecoder:
+        """Return the decoder for these inputs, encoded, one position at a time up to `length`."""
+        encoded_BID = self.module.apply(
+            {"params": params}, inputs_BI, enable_dropout=False, method="encode"
+        )
+        return IncrementalDecoder.start(self.module, params, encoded_BID, inputs_BI, length)
 
-    def decoding_params(self, params: Any) -> dict[str, Any]:
-        """Parameters laid out for `predict_batch`, which takes both: quicker where it is called
-        again and again."""
-        kept = {name: part for name, part in params.items() if name != "decoder"}
-        return kept | {_DECODER: DecoderWeights.of(self.module.config, params)}
+    def decoding_params(self, params: Params) -> Params:
+        """Return parameters laid out for `predict_batch`, which accepts both.
+
+        Laying them out once saves time where many batches are decoded.
+        """
+        return decoding_params(self.module.config, params)
 
     @property
     def FEATURE_CONVERTER_CLS(self) -> Callable[..., Any]:

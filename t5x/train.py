@@ -33,7 +33,7 @@ from t5x.checkpointing.config import CheckpointConfig
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.checkpointing.restore import match, restore
 from t5x.cli import log_capture, main
-from t5x.inference import predictor
+from t5x.inference import evaluator
 from t5x.input_pipeline import checks, corpora
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop import model_dir as model_folder
@@ -179,7 +179,7 @@ def train(
             train_eval_dataset_cfg, model.FEATURE_CONVERTER_CLS, eval_rows, eval_steps
         )
     if infer_eval_dataset_cfg:
-        infer_evaluator = predictor.InferenceEvaluator(
+        infer_evaluator = evaluator.InferenceEvaluator(
             infer_eval_dataset_cfg, inference_evaluator_cls, model, partitioner, model_dir
         )
     run = TrainingRun(
@@ -259,8 +259,8 @@ def check_data(
         corpora.check_corpora(cfg, required=cfg is cfgs["train"])
     if cfgs["infer_eval"]:
         selection_metric.check_split("infer_eval", cfgs["infer_eval"])
-        predictor.check_metrics(cfgs["infer_eval"])
-        predictor.check_decoding(model)
+        evaluator.check_metrics(cfgs["infer_eval"])
+        evaluator.check_decoding(model)
     if cfgs["train_eval"] and eval_steps < 1:
         raise ValueError(
             f"train.eval_steps is {eval_steps}; set EVAL_STEPS to at least 1 batch, or "

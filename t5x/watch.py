@@ -34,7 +34,7 @@ class Watch:
     def check(self, model: Any, lengths: Mapping[str, int]) -> None:
         """Refuses, with a ValueError, what cannot be done with this model."""
         metric_writers.check_names(self.writers)
-        mask_filling.check(self.infill_sentences, model.input_vocabulary, lengths)
+        mask_filling.check_sentences(self.infill_sentences, model.input_vocabulary, lengths)
         if self.infill_period is not None and self.infill_period < 1:
             raise ValueError(
                 f"watch.Watch.infill_period is {self.infill_period}; set INFILL_PERIOD to at least "

@@ -226,8 +226,6 @@ def test_a_module_has_a_docstring(path):
 
 # Modules without a test file of their own. Nothing may be added here.
 UNTESTED = {
-    "t5x/generation/incremental_decoder.py",
-    "t5x/generation/kv_cache.py",
     "t5x/input_pipeline/shard_iterator.py",
     "tasks/cache/__main__.py",
     "tasks/cache/atomic_files.py",

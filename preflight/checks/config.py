@@ -12,7 +12,7 @@ from preflight.results import CheckResult, counted, ok, warning
 from preflight.run_context import RunContext
 from t5x import schedules
 from t5x import train as train_script
-from t5x.inference import predictor
+from t5x.inference import evaluator
 from t5x.loop import selection_metric, triggers
 
 _PERIOD = "utils.SaveCheckpointConfig.period"
@@ -97,8 +97,8 @@ def task(context: RunContext) -> CheckResult:
             missing.append((fault, f"{scope}/utils.DatasetConfig.split"))
         if scope == "infer_eval":
             selection_metric.check_split(scope, cfg)
-            predictor.check_metrics(cfg)
-            predictor.check_decoding(context.run.model)
+            evaluator.check_metrics(cfg)
+            evaluator.check_decoding(context.run.model)
     save = context.run.checkpoint_cfg.save
     scopes = dict.fromkeys(selection_metric.SCOPES.values())
     actions = getattr(context.run, "actions", None)

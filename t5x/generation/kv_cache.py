@@ -1,6 +1,6 @@
-"""Rows of arrays that decoding keeps: picked, repeated for decodes, moved to the beams that go on.
+"""Beam operations on key-value caches: pick rows, repeat them for decodes, reorder them.
 
-A cache is a pytree of the model; the batch is one axis of its leaves, the same in all of them.
+A cache is a pytree of the model. The batch is the same axis of all its leaves.
 """
 
 from typing import Any
@@ -8,20 +8,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-Cache = Any
-# Leaves of upstream's caches without a batch; the first has one if rows start at various places.
+from t5x.array_types import Cache
+
+# Leaves of upstream's caches without a batch; the first has one if rows start at own positions.
 _CACHE_INDEX = "cache_index"
 _SHARED_LEAVES = (_CACHE_INDEX, "cached_bias", "position_embedder_index")
 
 
 def pick(x: jax.Array, which: jax.Array) -> jax.Array:
-    """x [B, M, ...] and which [B, N] to [B, N, ...]."""
-    # Mapped over the batch, and not indexed by it, so that a sharded batch stays where it is.
+    """Return the entries `which` [B, N] of x [B, M, ...] as [B, N, ...]."""
+    # Mapped over the batch instead of indexed by it, so that a sharded batch is not gathered.
     return jax.vmap(lambda row, index: jnp.take(row, index, axis=0, mode="clip"))(x, which)
 
 
 def _map_rows(fn, cache: Cache, offset: int, per_row_index: bool = False) -> Cache:
-    """Applies `fn` to the leaves of the cache that have a batch, at axis `offset`."""
+    """Apply `fn` to the leaves of the cache that have a batch, at axis `offset`."""
 
     def apply(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
         name = getattr(path[-1], "key", getattr(path[-1], "name", None)) if path else None
@@ -32,7 +33,7 @@ def _map_rows(fn, cache: Cache, offset: int, per_row_index: bool = False) -> Cac
 
 
 def repeat_rows(cache, rows: int, times: int, offset: int, per_row_index=False) -> Cache:
-    """A cache of `rows` rows to one of `rows * times`, the copies of a row side by side."""
+    """Return the cache with each of its `rows` repeated, the copies of a row adjacent."""
 
     def repeat(leaf: jax.Array) -> jax.Array:
         if leaf.shape[offset] != rows:
@@ -46,7 +47,7 @@ def repeat_rows(cache, rows: int, times: int, offset: int, per_row_index=False) 
 
 
 def reorder_rows(cache: Cache, parent_BN: jax.Array, offset: int) -> Cache:
-    """Moves each beam's part of the cache [..., B*N, ...] to the beams that continue it."""
+    """Copy each beam's part of the cache [..., B*N, ...] to the beams that continue it."""
     if parent_BN.shape[1] == 1:
         return cache
 

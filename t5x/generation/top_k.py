@@ -1,4 +1,4 @@
-"""The best of many: `argmax` and `top_k` for rows as long as a vocabulary.
+"""`argmax` and `top_k` for rows as long as a vocabulary.
 
 ids_B = argmax(logits_BV)
 best_BK, ids_BK = top_k(logits_BV, 8)
@@ -8,21 +8,22 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-_BLOCK = 128  # numbers gone through at once
+_BLOCK = 128
 
 
 def argmax(logits: jax.Array) -> jax.Array:
-    """The lowest of the best ids, int32 [rows]; a maximum and a minimum run in wide registers."""
+    """Return the lowest of the best ids, int32 [rows]."""
+    # A maximum and a minimum use wide registers; XLA's argmax compares pair by pair.
     ids = jnp.arange(logits.shape[-1], dtype=jnp.int32)
     best = logits == logits.max(-1, keepdims=True)
     return jnp.where(best, ids, logits.shape[-1] - 1).min(-1)
 
 
 def top_k(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    """`lax.top_k` of [..., V], the lowest of equal ids first, by way of the maxima of blocks.
+    """Return `lax.top_k` of [..., V], the lowest of equal ids first.
 
-    The k best stand in the k blocks of the best maxima, so only a few hundred numbers are sorted,
-    and passed around where the batch is sharded: XLA gathers what `lax.top_k` is given.
+    The k best are in the k blocks with the best maxima, so only a few hundred numbers are sorted,
+    and gathered if the batch is sharded: XLA gathers the operand of `lax.top_k`.
     """
     size = x.shape[-1]
     if size <= 16 * k * _BLOCK:

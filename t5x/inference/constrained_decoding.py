@@ -1,14 +1,13 @@
-"""Greedy decoding of which a function says, id by id, what may come next.
+"""Greedy decoding restricted, at each step, to ids that a callback returns.
 
   def allowed(row, prefix):                  # prefix: the row's ids so far, a list of int
       return [17, 23, EOS]                   # one of these comes next
-  ids = decode(model, params, batch, allowed)            # int32 [B, T], 0 behind the end
+  ids = decode(model, params, batch, allowed)            # int32 [B, T], 0 after the end
 
-Each place is one compiled step with keys and values kept. Only ids pass between host and device:
-what is allowed one way, what is chosen the other. So that few shapes are compiled, the number of
-allowed ids is rounded up to a power of two.
+Each position is one compiled step with cached keys and values. Only ids pass between host and
+device. The number of allowed ids is rounded up to a power of two, so that few shapes are compiled.
 
-Shapes: B batch, T target length, C allowed ids a row.
+Shapes: B batch, T target length, C allowed ids per row.
 """
 
 import functools
@@ -19,91 +18,93 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from t5x.array_types import Batch, Params
 from t5x.inference.predictor import Example, Predictor
 
 Allowed = Callable[[int, list[int]], Sequence[int]]
 
 
-def decode(model: Any, params: Any, batch: Mapping[str, jax.Array], allowed: Allowed) -> np.ndarray:
-    """The most probable of the allowed ids, one after the other, for each row.
+def decode(model: Any, params: Params, batch: Batch, allowed: Allowed) -> np.ndarray:
+    """Decode the most probable allowed id at each position.
 
     Args:
       model: see `models.EncoderDecoderModel`.
       params: parameters of its network.
       batch: `encoder_input_tokens` [B, I]; `decoder_input_tokens` [B, T] gives the length. All of
         it is on this host.
-      allowed: called with a row of the batch and its ids so far; gives the ids that may follow, the
-        end of sequence among them where the row may end. It is not asked about a row that has
-        ended; where nothing is allowed the row ends without an end of sequence.
+      allowed: takes a row number and the row's ids so far, returns the ids that may follow, the end
+        of sequence among them where the row may end. It is not called for a row that has ended. A
+        row for which it returns nothing ends without an end of sequence.
 
     Returns:
-      Int32 [B, T]; the end of sequence is written, 0 stands behind it.
+      Int32 [B, T], the end of sequence included, padded with 0.
 
     Raises:
-      ValueError: an allowed id is none of the vocabulary.
+      ValueError: an allowed id is not in the vocabulary.
     """
     rows, length = batch["decoder_input_tokens"].shape
     eos_id = model.output_vocabulary.eos_id
-    steps, cache = _begin(model)(params, batch["encoder_input_tokens"], length)
-    vocab_size = steps.weights.head_VD.shape[0]
+    decoder, cache = _start(model)(params, batch["encoder_input_tokens"], length)
+    vocab_size = decoder.module.config.vocab_size
     found: list[list[int]] = [[] for _ in range(rows)]
     last = np.zeros(rows, np.int32)
-    going = list(range(rows))
+    running = list(range(rows))
     for _ in range(length):
-        choices = {row: list(allowed(row, list(found[row]))) for row in going}
-        going = [row for row in going if choices[row]]
-        if not going:
+        choices = {row: list(allowed(row, list(found[row]))) for row in running}
+        running = [row for row in running if choices[row]]
+        if not running:
             break
-        last, cache = _step(steps, cache, last, _padded(choices, rows, vocab_size))
+        last, cache = _step(decoder, cache, last, _padded(choices, rows, vocab_size))
         last = np.asarray(last)
-        for row in going:
+        for row in running:
             found[row].append(int(last[row]))
-        going = [row for row in going if found[row][-1] != eos_id]
+        running = [row for row in running if found[row][-1] != eos_id]
     return np.array([ids + [0] * (length - len(ids)) for ids in found], np.int32)
 
 
-def texts(
+def decode_texts(
     predictor: Predictor,
-    params: Any,
+    params: Params,
     examples: Sequence[Example],
     inputs: Sequence[str],
     constraint: Callable[[Sequence[str]], tuple[Allowed, Callable[[int, list[int]], str]]],
 ) -> list[str]:
-    """What `constraint` makes of the ids decoded for each example, in their order.
+    """Return the text of each example, in order.
 
     Args:
-      predictor: gives the model and its batches.
+      predictor: provides the model and its batches.
       params: parameters of its network.
       examples: as for `predictor`.
       inputs: their texts.
-      constraint: texts of a batch to (allowed, finish); finish(row, ids) gives the text of ids.
+      constraint: takes the texts of a batch, returns (allowed, finish); finish(row, ids) returns
+        the text of decoded ids.
     """
-    params, found = predictor.laid_out(params), {}
-    for batch, places, _ in predictor.batches(examples):
-        rows = [inputs[place] for place in places]
-        rows += rows[-1:] * (predictor.batch_size - len(rows))
-        allowed, finish = constraint(rows)
+    params, found = predictor.decoding_params(params), {}
+    for batch, indices, _ in predictor.batches(examples):
+        texts = [inputs[index] for index in indices]
+        texts += texts[-1:] * (predictor.batch_size - len(texts))
+        allowed, finish = constraint(texts)
         ids = decode(predictor.model, params, batch, allowed)
-        for row, place in enumerate(places):
-            found[place] = finish(row, [i for i in ids[row].tolist() if i])
-    return [found[place] for place in range(len(found))]
+        for row, index in enumerate(indices):
+            found[index] = finish(row, [i for i in ids[row].tolist() if i])
+    return [found[index] for index in range(len(found))]
 
 
 @functools.lru_cache(maxsize=4)
-def _begin(model: Any) -> Callable:
-    """The compiled beginning of a batch: (params, inputs, length) to the steps and a cache."""
+def _start(model: Any) -> Callable:
+    """Return the compiled start of a batch: (params, inputs, length) to the decoder and a cache."""
 
-    def begin(params, inputs_BI, length):
-        steps = model.decoder_steps(params, inputs_BI, length)
-        return steps, steps.empty_cache()
+    def start(params, inputs_BI, length):
+        decoder = model.incremental_decoder(params, inputs_BI, length)
+        return decoder, decoder.empty_cache()
 
-    return jax.jit(begin, static_argnums=2)
+    return jax.jit(start, static_argnums=2)
 
 
 @functools.partial(jax.jit, donate_argnums=1)
-def _step(steps, cache, last_B, allowed_BC):
-    """The best allowed id of each row, int32 [B], and the cache; padding is -1."""
-    logits_BV, cache = steps(last_B, cache)
+def _step(decoder, cache, last_B, allowed_BC):
+    """Return the best allowed id of each row, int32 [B], and the cache; padding is -1."""
+    logits_BV, cache = decoder(last_B, cache)
     scores_BC = jnp.take_along_axis(logits_BV, jnp.maximum(allowed_BC, 0), axis=1)
     best_B = jnp.argmax(jnp.where(allowed_BC < 0, -jnp.inf, scores_BC), axis=1)
     chosen_B = jnp.take_along_axis(allowed_BC, best_B[:, None], axis=1)[:, 0]
@@ -111,15 +112,15 @@ def _step(steps, cache, last_B, allowed_BC):
 
 
 def _padded(choices: Mapping[int, list[int]], rows: int, vocab_size: int) -> np.ndarray:
-    """The choices as int32 [B, C], -1 where a row has no more."""
+    """Return the choices as int32 [B, C], padded with -1."""
     most = max(map(len, choices.values()))
     padded = np.full((rows, 1 << (most - 1).bit_length()), -1, np.int32)
     for row, ids in choices.items():
-        wrong = [i for i in ids if not 0 <= i < vocab_size]
-        if wrong:
+        unknown = [i for i in ids if not 0 <= i < vocab_size]
+        if unknown:
             raise ValueError(
-                f"The constraint allows id {wrong[0]} in row {row}, and the model knows 0 to "
-                f"{vocab_size - 1}; bind it to the model's vocabulary."
+                f"The constraint allows id {unknown[0]} in row {row}, but the model's ids are 0 to "
+                f"{vocab_size - 1}; bind the constraint to the model's vocabulary."
             )
         padded[row, : len(ids)] = ids
     return padded

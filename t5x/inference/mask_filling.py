@@ -1,9 +1,9 @@
-"""Sentences with holes, filled in by the model as it stands: is it learning?
+"""Fills in sentences with holes during training, to show what the model has learned.
 
-  infill = Infill(("Copiii merg la <extra_id_0>.",), model, partitioner, {"inputs": 512, …})
-  infill(params)             # ["Copiii merg la [școală]."], the same on every host
+  fill_masks = MaskFilling(("Copii la <extra_id_0>.",), model, partitioner, {"inputs": 512, …})
+  fill_masks(params)         # ["Copii la [școală]."], the same on every host
 
-What is decoded reads `<extra_id_0> first filling <extra_id_1> second …`; the id of <extra_id_N> is
+The decoded text is `<extra_id_0> first filling <extra_id_1> second …`. The id of <extra_id_N> is
 the N-th from the end of the vocabulary.
 """
 
@@ -17,35 +17,32 @@ from t5x.inference.predictor import Predictor
 from t5x.partitioning import PjitPartitioner
 
 _HOLE = re.compile(r"<extra_id_(\d+)>")
-_MOST_SENTINELS = 100
+_MAX_SENTINELS = 100
 _TARGETS = 32  # tokens of all fillings together
 
 
-def check(sentences: Sequence[str], vocabulary: Any, lengths: Mapping[str, int]) -> None:
-    """Refuses sentences that cannot be filled in.
+def check_sentences(sentences: Sequence[str], vocabulary: Any, lengths: Mapping[str, int]) -> None:
+    """Raise ValueError if a sentence has no hole, holes not numbered 0, 1, …, or is too long.
 
     Args:
-      sentences: as the user gives them.
+      sentences: as the user set them.
       vocabulary: seqio vocabulary of the inputs.
-      lengths: tokens of a feature, `inputs` among them.
-
-    Raises:
-      ValueError: a sentence has no hole, holes not numbered 0, 1, …, or is too long.
+      lengths: maximum tokens of each feature.
     """
     if isinstance(sentences, str):
         raise ValueError(
-            f"watch.Watch.infill_sentences is {sentences!r}, a text; set INFILL_SENTENCES to "
+            f"watch.Watch.infill_sentences is {sentences!r}, a string; set INFILL_SENTENCES to "
             "several, ('…', '…'), or to one, ('…',)."
         )
     for sentence in sentences:
         holes = [int(n) for n in _HOLE.findall(sentence)]
-        if not holes or holes != list(range(len(holes))) or len(holes) > _MOST_SENTINELS:
+        if not holes or holes != list(range(len(holes))) or len(holes) > _MAX_SENTINELS:
             raise ValueError(
                 f"INFILL_SENTENCES holds {sentence!r}, whose holes are {holes}; write <extra_id_0> "
                 "for the first, <extra_id_1> for the second, and so on."
             )
         count, most = len(encode(sentence, vocabulary)), (lengths or {}).get("inputs")
-        if isinstance(most, int) and count > most:  # other lengths are refused elsewhere
+        if isinstance(most, int) and count > most:  # missing lengths are reported elsewhere
             raise ValueError(
                 f"INFILL_SENTENCES holds a sentence of {count} tokens and the model reads "
                 f"{most}; shorten {sentence[:40]!r}."
@@ -53,7 +50,7 @@ def check(sentences: Sequence[str], vocabulary: Any, lengths: Mapping[str, int])
 
 
 def encode(sentence: str, vocabulary: Any) -> list[int]:
-    """Ids of a sentence with holes, the end of sequence last."""
+    """Return the ids of a sentence with holes, the end of sequence last."""
     parts = _HOLE.split(sentence)  # text, number, text, number, … text
     ids = []
     for i, part in enumerate(parts):
@@ -65,16 +62,16 @@ def encode(sentence: str, vocabulary: Any) -> list[int]:
 
 
 def _after_hole(part: str, vocabulary: Any) -> list[int]:
-    """Ids of a text; without the space that SentencePiece puts before it, where there is none."""
+    """Return the ids of a text, without SentencePiece's leading space if it has none."""
     ids = vocabulary.encode(part.strip())
     has_space = part[0].isspace() or vocabulary.decode(ids[:1]).strip()
     return ids if has_space else ids[1:]
 
 
 def fillings(ids: Sequence[int], vocabulary: Any) -> dict[int, str]:
-    """Text by number of the hole, from what a model has decoded.
+    """Return the decoded text of each hole.
 
-    Text before the first sentinel belongs to hole 0, where a model has not yet learned sentinels.
+    Text before the first sentinel belongs to hole 0: a young model writes no sentinels.
     """
     first = vocabulary.vocab_size - 1
     found: dict[int, list[int]] = {0: []}
@@ -82,7 +79,7 @@ def fillings(ids: Sequence[int], vocabulary: Any) -> dict[int, str]:
     for token in ids:
         if token in (0, vocabulary.eos_id):
             break
-        if first - _MOST_SENTINELS < token <= first:
+        if first - _MAX_SENTINELS < token <= first:
             hole = first - token
             found.setdefault(hole, [])
         else:
@@ -91,18 +88,18 @@ def fillings(ids: Sequence[int], vocabulary: Any) -> dict[int, str]:
 
 
 def fill(sentence: str, found: Mapping[int, str]) -> str:
-    """The sentence with each filling in brackets, nothing but brackets where there is none."""
+    """Return the sentence with each filling in brackets, empty ones where there is none."""
     return _HOLE.sub(lambda m: f"[{found.get(int(m[1]), '')}]", sentence)
 
 
-class Infill:
-    """Fills in the same sentences again and again; compiled once, one batch of fixed shape.
+class MaskFilling:
+    """Fills in the same sentences repeatedly, by one compiled program.
 
     Args:
-      sentences: as `check` wants them.
+      sentences: as `check_sentences` accepts them.
       model: see `models.EncoderDecoderModel`.
       partitioner: of parameters and batches over devices.
-      lengths: tokens of a feature.
+      lengths: maximum tokens of each feature.
     """
 
     def __init__(
@@ -123,12 +120,12 @@ class Infill:
             }
             for row in ids
         ]
-        rows = partitioner.mesh.size  # a multiple of every way to cut a batch
+        rows = partitioner.mesh.size  # divisible by every partitioning of a batch
         batch_size = -(-len(ids) // rows) * rows
         self._predict = Predictor(model, partitioner, batch_size)
 
     def __call__(self, params: Any) -> list[str]:
-        """The sentences, filled in; every host must call it."""
+        """Return the sentences, filled in; every host must call it."""
         decoded = self._predict("predict", params, self._examples)
         return [
             fill(sentence, fillings(ids.tolist(), self.vocabulary))

@@ -1,16 +1,17 @@
-"""A file of lines written chunk by chunk, so that a kill loses and doubles none.
+"""A file of lines written in chunks, so that a killed process neither loses nor repeats lines.
 
-output = ChunkedFile("out/tmp-task", "out/task-predict.jsonl-00000-of-00001", {"mode": "predict"})
-for lines in work_from(output.lines):                 # what earlier starts have done
-    output.add(write, len(lines))                     # write(path) writes them
-output.merge()                                        # chunks become the one file
-output.forget()                                       # nothing is left to go on with
+file = ResumableFile("out/tmp-task", "out/task-predict.jsonl-00000-of-00001", {"mode": "predict"})
+for lines in work_from(file.lines):                   # lines that earlier processes wrote
+    file.add(write)                                   # write(path) writes some more
+file.merge()                                          # joins the chunks in the one file
+file.delete_notes()                                   # once nothing is to be resumed
 
-A chunk is written under another name and renamed when it is whole, so what stands under its own
-name counts. `notes` are kept beside the chunks: whoever goes on must bring the same. They stay
-until `forget`: so of several files those that are whole are known as such.
+A chunk is written under another name and renamed when it is complete, so every chunk that exists
+is complete. `notes` are kept beside the chunks, and resuming requires the same notes. They stay
+until `delete_notes`, so that several files can be recognized as finished.
 """
 
+import itertools
 import json
 import os
 import shutil
@@ -22,16 +23,16 @@ import tensorflow as tf
 gfile = tf.io.gfile
 
 
-class ChunkedFile:
+class ResumableFile:
     """The chunks written so far, and the file they become.
 
     Args:
-      folder: of the chunks, made if it is not there.
-      path: of the whole file.
+      folder: of the chunks; created if missing.
+      path: of the complete file.
       notes: what the lines depend on; plain JSON.
 
     Attributes:
-      finished: whether the whole file is there, made with these notes and not forgotten.
+      finished: whether the complete file exists, written with these notes, which still exist.
 
     Raises:
       ValueError: the folder holds chunks with other notes.
@@ -44,67 +45,63 @@ class ChunkedFile:
         gfile.makedirs(folder)
         self.finished = gfile.exists(self._marker) and gfile.exists(path)
         self._check_notes(json.loads(json.dumps(notes)))
-        self._counts = [_lines_in(chunk) for chunk in self._whole()]
+        self._counts = [_lines_in(chunk) for chunk in self._chunks()]
 
     @property
     def lines(self) -> int:
-        """Lines in all whole chunks."""
+        """Number of lines in all chunks."""
         return sum(self._counts)
 
     def add(self, write: Callable[[str], None]) -> None:
-        """Lets `write` write the next chunk to the path it is given."""
+        """Call `write` with the path to write the next chunk to."""
         chunk = self._chunk(len(self._counts))
         write(f"{chunk}.tmp")
         gfile.rename(f"{chunk}.tmp", chunk, overwrite=True)
         self._counts.append(_lines_in(chunk))
 
     def merge(self) -> None:
-        """Makes the one file of the chunks, then deletes these."""
+        """Join the chunks in one file, then delete them."""
         unfinished = os.path.join(self.folder, "merged.tmp")
         with gfile.GFile(unfinished, "wb") as merged:
-            for chunk in self._whole():
+            for chunk in self._chunks():
                 with gfile.GFile(chunk, "rb") as part:
                     shutil.copyfileobj(part, merged)
         gfile.rename(unfinished, self.path, overwrite=True)
         with gfile.GFile(self._marker, "w") as file:
             file.write("")
-        # The last first: what a kill leaves of them is the beginning.
-        for chunk in reversed(self._whole()):
+        # Last chunk first: if the process is killed here, the first chunks are left.
+        for chunk in reversed(self._chunks()):
             gfile.remove(chunk)
         self.finished = True
 
-    def forget(self) -> None:
-        """Deletes all but the whole file."""
-        if gfile.exists(self._marker):  # first: without its notes it would mean nothing
+    def delete_notes(self) -> None:
+        """Delete everything but the complete file."""
+        if gfile.exists(self._marker):  # first, as it is meaningless without the notes
             gfile.remove(self._marker)
         gfile.rmtree(self.folder)
 
     def _chunk(self, number: int) -> str:
         return f"{self._stem}-chunk{number:05}"
 
-    def _whole(self) -> list[str]:
-        chunks, number = [], 0
-        while gfile.exists(self._chunk(number)):
-            chunks.append(self._chunk(number))
-            number += 1
-        return chunks
+    def _chunks(self) -> list[str]:
+        return list(itertools.takewhile(gfile.exists, map(self._chunk, itertools.count())))
 
     def _check_notes(self, notes: Mapping[str, Any]) -> None:
         path = f"{self._stem}-notes.json"
-        if self._whole() or self.finished:
-            with gfile.GFile(path) as file:
-                before = json.loads(file.read())
-            for name in sorted({*before, *notes}):
-                if before.get(name) != notes.get(name):
-                    made = repr(before[name]) if name in before else "that was not noted"
-                    raise ValueError(
-                        f"{self.folder} holds lines made with {name} {made}, and this is "
-                        f"{notes.get(name)!r}; delete that folder, or set another INFER_OUTPUT_DIR."
-                    )
+        if not self._chunks() and not self.finished:
+            with gfile.GFile(f"{path}.tmp", "w") as file:
+                file.write(json.dumps(notes))
+            gfile.rename(f"{path}.tmp", path, overwrite=True)
             return
-        with gfile.GFile(f"{path}.tmp", "w") as file:
-            file.write(json.dumps(notes))
-        gfile.rename(f"{path}.tmp", path, overwrite=True)
+        with gfile.GFile(path) as file:
+            before = json.loads(file.read())
+        for name in sorted({*before, *notes}):
+            if before.get(name) != notes.get(name):
+                made = repr(before[name]) if name in before else "that was not noted"
+                raise ValueError(
+                    f"{self.folder} holds lines made with {name} {made}, and this is "
+                    f"{notes.get(name)!r}; delete that folder, or set another INFER_OUTPUT_DIR."
+                )
 
 
 def _lines_in(path: str) -> int:

@@ -1,10 +1,10 @@
-"""Examples from a file or from standard input, as a task that needs no registration.
+"""A task of the lines of a file or of standard input, which needs no registration.
 
   task = line_task("questions.txt", vocabulary, vocabulary, "test", prefix="quality: ")
 
-A text file has an input a line. A file whose name ends in .jsonl has an object a line, {"inputs":
-…} and, to be scored, "targets"; "-" is standard input, text. Empty lines are inputs too, so that
-the n-th line out belongs to the n-th line in. An input is encoded as it stands, behind the prefix.
+A text file has an input per line. A .jsonl file has an object per line, {"inputs": …} and, to be
+scored, "targets"; "-" is standard input, text. Empty lines are inputs too, so that the n-th output
+belongs to the n-th line. Inputs are encoded unchanged, after the prefix.
 """
 
 import hashlib
@@ -23,17 +23,17 @@ class LineSource(seqio.FunctionDataSource):
     """The lines of a file.
 
     Attributes:
-      examples: a dict of texts a line.
-      fingerprint: of the whole content, hexadecimal.
+      examples: a dict of texts per line.
+      fingerprint: SHA-256 of the content, hexadecimal.
 
     Raises:
-      ValueError: the file cannot be read, is empty, or a line of it is not what it should be.
+      ValueError: the file cannot be read, is empty, or a line is malformed.
     """
 
     def __init__(self, path: str, split: str):
         content = _content(path)
         self.fingerprint = hashlib.sha256(content).hexdigest()
-        read = _of_json if path.endswith(".jsonl") else _of_text
+        read = _parse_json if path.endswith(".jsonl") else _parse_text
         lines = content.removesuffix(b"\n").split(b"\n") if content else []
         if not lines:
             raise ValueError(f"infer.input_file {path} is empty; there is nothing to decode.")
@@ -60,20 +60,13 @@ def line_task(
     split: str,
     prefix: str = "",
 ) -> seqio.Task:
-    """The task of a file, named after it.
-
-    Args:
-      path: of a text or .jsonl file, or "-".
-      input_vocabulary: of the model.
-      output_vocabulary: of the model.
-      split: name of the only split.
-      prefix: written before each input.
+    """Return the task of a text or .jsonl file, named after it; its only split is `split`.
 
     Raises:
       ValueError: see `LineSource`.
     """
 
-    def encodable(example):
+    def add_prefix(example):
         texts = {f"{name}_pretokenized": text for name, text in example.items()}
         inputs = tf.strings.join([prefix, example["inputs"]])
         return texts | {"inputs": inputs, "targets": example.get("targets", "")}
@@ -82,11 +75,11 @@ def line_task(
         "stdin" if path == "-" else os.path.basename(path).rpartition(".")[0] or "lines",
         source=LineSource(path, split),
         preprocessors=[
-            lambda dataset: dataset.map(encodable),
+            lambda dataset: dataset.map(add_prefix),
             lambda dataset, output_features: seqio.preprocessors.tokenize(
                 dataset, output_features, copy_pretokenized=False
             ),
-            seqio.preprocessors.append_eos_after_trim,  # a cut input ends as those in training
+            seqio.preprocessors.append_eos_after_trim,  # cut inputs end as in training
         ],
         output_features={
             "inputs": seqio.Feature(input_vocabulary, add_eos=True),
@@ -96,7 +89,7 @@ def line_task(
 
 
 def longer_than(task: seqio.Task, lengths: dict[str, int], prefix: str = "") -> list[int]:
-    """Numbers, from 1, of the lines whose inputs or targets have more tokens than `lengths`."""
+    """Return the numbers, from 1, of the lines with more tokens than `lengths`."""
 
     def is_long(example: dict[str, str]) -> bool:
         texts = {"inputs": prefix + example["inputs"], "targets": example.get("targets", "")}
@@ -118,26 +111,26 @@ def _content(path: str) -> bytes:
         ) from error
 
 
-def _of_text(path: str, number: int, line: bytes) -> dict[str, str]:
+def _parse_text(path: str, number: int, line: bytes) -> dict[str, str]:
     try:
         return {"inputs": line.decode("utf-8").removesuffix("\r")}
     except UnicodeDecodeError as error:
         raise ValueError(
             f"Line {number} of {path} is not UTF-8 ({error.reason} at byte {error.start}); "
-            "convert the file, by iconv, say."
+            "convert the file, for example with iconv."
         ) from error
 
 
-def _of_json(path: str, number: int, line: bytes) -> dict[str, str]:
-    text = _of_text(path, number, line)["inputs"]
+def _parse_json(path: str, number: int, line: bytes) -> dict[str, str]:
+    text = _parse_text(path, number, line)["inputs"]
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"Line {number} of {path} is no JSON: {error}.") from error
+        raise ValueError(f"Line {number} of {path} is not JSON: {error}.") from error
     wanted: Sequence[str] = [n for n in FIELDS if isinstance(found, dict) and n in found]
     if "inputs" not in wanted or not all(isinstance(found[name], str) for name in wanted):
         raise ValueError(
-            f"Line {number} of {path} is {text[:60]!r}; give it a text "
-            '"inputs" and, to be scored, a text "targets".'
+            f"Line {number} of {path} is {text[:60]!r}; it needs a string "
+            '"inputs" and, to be scored, a string "targets".'
         )
     return {name: found[name] for name in wanted}

@@ -29,8 +29,8 @@ from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.layout import latest_checkpoint
 from t5x.checkpointing.restore import restore
 from t5x.checkpoints import REMEDY, Checkpointer
-from t5x.inference import predictions_file
-from t5x.inference.mask_filling import Infill
+from t5x.inference.evaluator import publish_predictions
+from t5x.inference.mask_filling import MaskFilling
 from t5x.input_pipeline.record_counts import data_metrics, sum_over_hosts
 from t5x.loop import triggers
 from t5x.monitoring import flops
@@ -87,7 +87,7 @@ class TrainingRun:
         if self.watch.infill_sentences:
             shapes = {k: v.shape[1] for k, v in stream.global_batch.items()}
             lengths = {s: shapes[f"{f}_input_tokens"] for s, f in SIDES.items()}
-            self._infill = Infill(
+            self._infill = MaskFilling(
                 self.watch.infill_sentences, trainer.model, trainer.partitioner, lengths
             )
         self._checkpointer = Checkpointer(model_dir, save_cfg) if save_cfg else None
@@ -323,7 +323,7 @@ class TrainingRun:
                 self._save(stop.step)
         decoded = results.get("inference_eval") if jax.process_index() == 0 else None
         if decoded and (not (best and best.keep) or best.is_best_so_far(stop.step)):
-            predictions_file.publish(self.model_dir, decoded, stop.step)
+            publish_predictions(self.model_dir, decoded, stop.step)
         self._fill_in(stop.step, stop.evaluate)
         if stop.log:
             self._writers.flush()

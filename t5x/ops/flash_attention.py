@@ -1,17 +1,18 @@
-"""Flash attention for TPUs: no array of queries times keys ever lies in memory, no full-size bias.
+"""Flash attention for TPUs, experimental: compiled for TPUs, but never timed on one.
 
-  looks = Segments(decoder_segments_BQ, encoder_segments_BS)
-  out_BQHK = flash.attend(q_BQHK, k_BSHK, v_BSHK, looks, by_distance_HN)
+  segments = Segments(decoder_segments_BQ, encoder_segments_BS)
+  out_BQHK = flash_attention.attend(q_BQHK, k_BSHK, v_BSHK, segments, by_distance_HN)
 
-The kernels take one head of one example at a time (Dao et al. 2022, arXiv:2205.14135, where all
-keys of an example fit the chip's VMEM, so no softmax has to be mended). T5's bias depends on the
-distance of query and key alone: what a head adds at each distance, Q + S - 1 numbers, is spread out
-in VMEM once for all examples, and its gradient is gathered there over all examples.
+No array of queries times keys, and no bias of that size, is written to memory. The kernels process
+one head of one example at a time (Dao et al. 2022, arXiv:2205.14135). All keys of an example fit
+the chip's VMEM, so no partial softmax has to be rescaled. T5's bias depends only on the distance of
+query and key: its Q + S - 1 numbers per head are expanded in VMEM once for all examples, and their
+gradient is summed there over all examples.
 
-All stands with queries or keys last, as the products before and after leave them: rows of head_dim
-numbers would fill half of a TPU's registers.
+Queries or keys are the last axis of every array, as the products before and after leave them: rows
+of head_dim numbers would fill only half of a TPU's registers.
 
-Off a TPU the same kernels are interpreted, slowly: for tests.
+On other platforms the same kernels are interpreted, slowly, for tests.
 
 Shapes: B batch, Q queries, S keys, H heads, K head_dim, N distances.
 """
@@ -30,16 +31,16 @@ from t5x.ops.attention import KEPT
 from t5x.partitioning import per_device, platform
 
 BLOCK = 128  # queries at a time; lengths are padded to multiples of it
-LARGEST = 1 << 20  # queries times keys: two such float32 arrays and what is at work fit 16 MiB
-NEGATIVE = -1e10  # a logit that counts for nothing
-PADDING, EVERYTHING = -1, -2  # ids of keys made up here, and of queries that look at all others
+MAX_PAIRS = 1 << 20  # queries times keys; two such float32 arrays and temporaries fit 16 MiB
+NEGATIVE = -1e10  # a masked logit
+PADDING, EVERYTHING = -1, -2  # ids of keys added here, and of queries that attend to all others
 
 
 @flax.struct.dataclass
 class Segments:
-    """Which key a query may look at: those of its own segment, int32 [B, Q] and [B, S], 0 padding.
+    """Segment ids int32 [B, Q] and [B, S], 0 for padding: queries attend to their own segment.
 
-    Where `causal`, only those not behind it. A query that has none, which is padding, looks at all.
+    If `causal`, not to later keys. A query without any key, which is padding, attends to all.
     """
 
     queries: jax.Array
@@ -47,44 +48,45 @@ class Segments:
     causal: bool = flax.struct.field(pytree_node=False, default=False)
 
 
-def attend(q_BQHK, k_BSHK, v_BSHK, looks: Segments, by_distance_HN=None) -> jax.Array:
-    """Values [B, Q, H, K] weighted by the softmax over keys of q·k + bias.
+def attend(q_BQHK, k_BSHK, v_BSHK, segments: Segments, by_distance_HN=None) -> jax.Array:
+    """Return values [B, Q, H, K] weighted by the softmax over keys of q·k + bias.
 
     Args:
-      q_BQHK: queries; nothing is divided by sqrt(K).
+      q_BQHK: queries; logits are not divided by sqrt(K).
       k_BSHK: keys.
       v_BSHK: values.
-      looks: what may be looked at.
-      by_distance_HN: float32 [H, Q + S - 1], what a head adds at distances key - query from 1 - Q
-        to S - 1; None for nothing.
+      segments: which keys a query attends to.
+      by_distance_HN: float32 [H, Q + S - 1], the bias at distances key - query from 1 - Q to
+        S - 1; None for no bias.
 
     Raises:
       ValueError: a chip's VMEM cannot hold queries times keys.
     """
     queries, keys = q_BQHK.shape[1], k_BSHK.shape[1]
     more_q, more_k = -queries % BLOCK, -keys % BLOCK
-    if (queries + more_q) * (keys + more_k) > LARGEST:
+    if (queries + more_q) * (keys + more_k) > MAX_PAIRS:
         raise ValueError(
             f"T5Config.attention = 'flash' takes {queries} queries and {keys} keys at once, more "
-            f"than {LARGEST:,} pairs; set it to 'xla', or shorten TASK_FEATURE_LENGTHS."
+            f"than {MAX_PAIRS:,} pairs; set it to 'xla', or shorten TASK_FEATURE_LENGTHS."
         )
-    same = (looks.queries[:, :, None] == looks.keys[:, None]) & (looks.keys[:, None] > 0)
-    sees = jnp.where(same.any(-1), looks.queries, EVERYTHING)
+    of_query, of_key = segments.queries, segments.keys
+    same = (of_query[:, :, None] == of_key[:, None]) & (of_key[:, None] > 0)
+    of_query = jnp.where(same.any(-1), of_query, EVERYTHING)
     turned = lambda x, more: jnp.pad(x.transpose(0, 2, 3, 1), ((0, 0), (0, 0), (0, 0), (0, more)))
     args = [
-        jnp.pad(sees, ((0, 0), (0, more_q)), constant_values=EVERYTHING)[:, None],
-        jnp.pad(looks.keys, ((0, 0), (0, more_k)), constant_values=PADDING)[:, None],
+        jnp.pad(of_query, ((0, 0), (0, more_q)), constant_values=EVERYTHING)[:, None],
+        jnp.pad(of_key, ((0, 0), (0, more_k)), constant_values=PADDING)[:, None],
         turned(q_BQHK, more_q),
         turned(k_BSHK, more_k),
         turned(v_BSHK, more_k),
     ]
     axes = [("batch", None, None)] * 2 + [("batch", "heads", None, None)] * 3
     if by_distance_HN is not None:
-        # By query - key, from 1 - S of the padded keys on; one more, which is never met.
+        # By query - key, starting at 1 - S of the padded keys; the last one is never used.
         turned_HN = jnp.pad(by_distance_HN[:, ::-1], ((0, 0), (more_k, more_q + 1)))
         args.append(turned_HN[:, None])
         axes.append(("heads", None, None))
-    kernel = functools.partial(_attend, looks.causal)
+    kernel = functools.partial(_attend, segments.causal)
     out_BHKQ = per_device(kernel, axes, ("batch", "heads", None, None))(*args)
     return out_BHKQ[..., :queries].transpose(0, 3, 1, 2)
 
@@ -130,15 +132,15 @@ def _one_row(q_BHKQ) -> jax.ShapeDtypeStruct:
 
 
 def _call(kernel, args, results, scratch, products: int) -> Any:
-    """Runs a kernel over all heads, and for each over all examples."""
+    """Run a kernel over all heads, and for each over all examples."""
     (batch, heads, width, queries), keys = args[2].shape, args[3].shape[3]
 
     def block(x):
-        if len(x.shape) == 4:  # of an example and head
+        if len(x.shape) == 4:  # per example and head
             return pl.BlockSpec((None, None, *x.shape[2:]), lambda h, b: (b, h, 0, 0))
-        if x.dtype == jnp.int32:  # segments, of an example
+        if x.dtype == jnp.int32:  # segments, per example
             return pl.BlockSpec((None, *x.shape[1:]), lambda h, b: (b, 0, 0))
-        return pl.BlockSpec((None, *x.shape[1:]), lambda h, b: (h, 0, 0))  # of a head
+        return pl.BlockSpec((None, *x.shape[1:]), lambda h, b: (h, 0, 0))  # per head
 
     pairs = batch * heads * queries * keys
     moved = sum(x.size * jnp.dtype(x.dtype).itemsize for x in (*args, *results))
@@ -157,11 +159,11 @@ def _call(kernel, args, results, scratch, products: int) -> Any:
     )(*args)
 
 
-def _forward_kernel(causal, sees, seen, q, k, v, *refs):
+def _forward_kernel(causal, of_query, of_key, q, k, v, *refs):
     by_distance, out, divisors, bias = refs if len(refs) == 4 else (None, *refs, None)
     if bias is not None:
-        pl.when(pl.program_id(1) == 0)(lambda: _spread(by_distance, bias))
-    logits_of = _logits(causal, sees, seen, q, k, bias)
+        pl.when(pl.program_id(1) == 0)(lambda: _expand(by_distance, bias))
+    logits_of = _logits(causal, of_query, of_key, q, k, bias)
 
     def of_block(block):
         logits = logits_of(block)
@@ -174,20 +176,20 @@ def _forward_kernel(causal, sees, seen, q, k, v, *refs):
     _each_block(q.shape[1], of_block)
 
 
-def _backward_kernel(causal, biased, sees, seen, q, k, v, *refs):
+def _backward_kernel(causal, biased, of_query, of_key, q, k, v, *refs):
     by_distance, refs = (refs[0], refs[1:]) if biased else (None, refs)
-    divisors, means, d_out, d_q, d_k, d_v, *refs = refs
-    d_by_distance, sum_k, sum_v, bias, d_bias = refs if biased else (None, *refs, None, None)
+    divisors, means, d_out, d_q, d_k, d_v, *rest = refs
+    d_by_distance, sum_k, sum_v, bias, d_bias = rest if biased else (None, *rest, None, None)
     example, examples = pl.program_id(1), pl.num_programs(1)
     if biased:
 
         @pl.when(example == 0)
         def _():
-            _spread(by_distance, bias)
+            _expand(by_distance, bias)
             d_bias[...] = jnp.zeros_like(d_bias)
 
     sum_k[...], sum_v[...] = jnp.zeros_like(sum_k), jnp.zeros_like(sum_v)
-    logits_of, v_SK = _logits(causal, sees, seen, q, k, bias), v[...].T
+    logits_of, v_SK = _logits(causal, of_query, of_key, q, k, bias), v[...].T
 
     def of_block(block):
         weights = jnp.exp(logits_of(block) - divisors[:, block])
@@ -202,11 +204,11 @@ def _backward_kernel(causal, biased, sees, seen, q, k, v, *refs):
     _each_block(q.shape[1], of_block)
     d_k[...], d_v[...] = sum_k[...].astype(d_k.dtype), sum_v[...].astype(d_v.dtype)
     if biased:
-        pl.when(example == examples - 1)(lambda: _gather(d_bias, d_by_distance))
+        pl.when(example == examples - 1)(lambda: _sum_diagonals(d_bias, d_by_distance))
 
 
 def _each_block(length: int, fn) -> None:
-    """Calls `fn` with the place of each block."""
+    """Call `fn` with the slice of each block."""
 
     def body(i, _):
         fn(pl.ds(pl.multiple_of(i * BLOCK, BLOCK), BLOCK))
@@ -215,22 +217,22 @@ def _each_block(length: int, fn) -> None:
     jax.lax.fori_loop(0, length // BLOCK, body, 0)
 
 
-def _logits(causal, sees, seen, q, k, bias):
-    """A function from the place of a block of queries to float32 logits [S, BLOCK], masked."""
+def _logits(causal, of_query, of_key, q, k, bias):
+    """Return a function from a block of queries to its masked float32 logits [S, BLOCK]."""
     k_SK = k[...].T
-    seen_S1 = jnp.broadcast_to(seen[...], (BLOCK, seen.shape[1])).T[:, :1]
+    key_S1 = jnp.broadcast_to(of_key[...], (BLOCK, of_key.shape[1])).T[:, :1]
 
     def of_block(block):
         logits = _dot(k_SK, q[:, block])
         if bias is not None:
             logits = logits + bias[:, block]
-        sees_1Q = sees[:, block]
-        looks = sees_1Q == seen_S1
+        query_1Q = of_query[:, block]
+        mask = query_1Q == key_S1
         if causal:
             query = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) + block.start
-            looks &= jax.lax.broadcasted_iota(jnp.int32, logits.shape, 0) <= query
-        looks |= (sees_1Q == EVERYTHING) & (seen_S1 != PADDING)
-        return jnp.where(looks, logits, NEGATIVE)
+            mask &= jax.lax.broadcasted_iota(jnp.int32, logits.shape, 0) <= query
+        mask |= (query_1Q == EVERYTHING) & (key_S1 != PADDING)
+        return jnp.where(mask, logits, NEGATIVE)
 
     return of_block
 
@@ -239,8 +241,8 @@ def _dot(a, b):
     return jnp.dot(a, b, preferred_element_type=jnp.float32)
 
 
-def _spread(by_distance, bias) -> None:
-    """Fills [S, Q] from [1, N]: the number at (s, q) is that at distance q - s."""
+def _expand(by_distance, bias) -> None:
+    """Fill [S, Q] from [1, N]: entry (s, q) is the number at distance q - s."""
     keys, queries = bias.shape
 
     def of_block(rows):
@@ -252,8 +254,8 @@ def _spread(by_distance, bias) -> None:
     _each_block(keys, of_block)
 
 
-def _gather(d_bias, d_by_distance) -> None:
-    """Adds up [S, Q] along its diagonals into [1, N]."""
+def _sum_diagonals(d_bias, d_by_distance) -> None:
+    """Sum [S, Q] along its diagonals into [1, N]."""
     keys, queries = d_bias.shape
     d_by_distance[...] = jnp.zeros_like(d_by_distance)
 
@@ -267,7 +269,7 @@ def _gather(d_bias, d_by_distance) -> None:
 
 
 def _slanted(x, direction: int):
-    """Rolls row i of [BLOCK, n] by i to the right (1) or left (-1), a binary digit a time."""
+    """Roll row i of [BLOCK, n] by i to the right (1) or left (-1), one binary digit at a time."""
     row, width = jax.lax.broadcasted_iota(jnp.int32, x.shape, 0), x.shape[1]
     for digit in range(BLOCK.bit_length() - 1):
         moved = pltpu.roll(x, direction * (1 << digit) % width, 1)

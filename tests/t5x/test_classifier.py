@@ -7,7 +7,8 @@ import pytest
 
 from fakes import toy
 from t5x import classifier
-from t5x.inference import predictor as inference
+from t5x.inference.evaluator import check_decoding
+from t5x.inference.predictor import Predictor
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 
@@ -32,7 +33,7 @@ def test_the_class_is_the_best_of_its_ids_by_teacher_forcing(case):
         {"encoder_input_tokens": row, "decoder_input_tokens": np.zeros(2, np.int32)}
         for row in inputs
     ]
-    predictor = inference.Predictor(model, partitioner, 4)
+    predictor = Predictor(model, partitioner, 4)
     found = predictor("predict_with_aux", params, examples)
     batch = {
         "encoder_input_tokens": inputs,
@@ -83,11 +84,11 @@ def test_a_run_is_refused_before_it_begins():
     """By whoever knows the classes; they are asked for when needed, and once."""
     asked = []
     model = toy.model()
-    inference.check_decoding(model)
+    check_decoding(model)
     model.decode_fn = classifier.one_token(lambda: asked.append(1) or IDS)
     assert not asked
-    inference.check_decoding(model)
-    inference.check_decoding(model)
+    check_decoding(model)
+    check_decoding(model)
     assert asked == [1]
 
     def refuse():
@@ -95,4 +96,4 @@ def test_a_run_is_refused_before_it_begins():
 
     model.decode_fn = classifier.one_token(refuse)
     with pytest.raises(ValueError, match="class 'bad'"):
-        inference.check_decoding(model)
+        check_decoding(model)

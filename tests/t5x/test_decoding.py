@@ -1,7 +1,7 @@
 """Decoding a toy model whose next id depends on the row and on the two ids before.
 
 The cache of the toy carries the id before last, so a beam that gets another beam's cache goes
-wrong at once. What the searches ought to find is worked out with plain loops over lists.
+wrong at once. The expected results are computed by plain loops over lists.
 """
 
 import functools
@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 
 from t5x import decoding
-from t5x.decoding import DecodingState, beam_search, temperature_sample
+from t5x.decoding import (
+    DecodingState,
+    Pause,
+    beam_search,
+    check_decode_fn,
+    pausable,
+    temperature_sample,
+)
 
 EOS = 1
 NEG_INF = decoding.NEG_INF
@@ -186,9 +193,9 @@ def test_decoding_stops_as_soon_as_no_row_can_change():
 
 def test_max_decode_len_goes_further_than_the_inputs_or_less_far():
     toy = Toy(rows=2, vocab=6, seed=7)
-    whole, scores = beams_of(toy, 8, num_decodes=3)
+    full, scores = beams_of(toy, 8, num_decodes=3)
     further, further_scores = beams_of(toy, 2, num_decodes=3, max_decode_len=8)
-    np.testing.assert_array_equal(further, whole)
+    np.testing.assert_array_equal(further, full)
     np.testing.assert_array_equal(further_scores, scores)
     short, _ = beams_of(toy, 8, num_decodes=3, max_decode_len=3)
     np.testing.assert_array_equal(short, beams_of(toy, 3, num_decodes=3)[0])
@@ -200,7 +207,7 @@ def softmax(logits):
 
 
 def shaped(logits, temperature=1.0, topk=0, topp=0.0):
-    """What is to be drawn from: the most probable ids, as many as asked for."""
+    """Return the distribution over the most probable ids, as many as requested."""
     probs = softmax(logits / temperature)
     order = np.argsort(-probs)
     before = np.cumsum(probs[order]) - probs[order]
@@ -247,7 +254,7 @@ def test_scores_without_rescaling_are_those_of_teacher_forcing():
     assert (np.diff(log_probs, axis=1) >= 0).all()
 
 
-def test_what_follows_the_end_is_padding():
+def test_everything_after_the_end_is_padding():
     toy = Toy(rows=3, vocab=5, seed=10)
     sampled, _ = sample(toy, 12, num_decodes=50, topk=0)
     found, _ = beams_of(toy, 12, num_decodes=6)
@@ -298,10 +305,10 @@ def test_prompts_are_kept_and_not_scored_and_their_ends_end_nothing():
                 np.testing.assert_allclose(score, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_filled_cache_goes_on_where_it_stands():
+def test_decoding_continues_from_a_filled_cache():
     toy = Toy(rows=4, vocab=7, seed=14)
     greedy = {"temperature": 0.0, "rescale_log_probs": False}
-    whole, whole_scores = sample(toy, 8, PROMPTS, **greedy)
+    full, full_scores = sample(toy, 8, PROMPTS, **greedy)
     index = np.array(PROMPT_LENGTHS)
     cache = toy.cache()
     cache["own"]["before"] = PROMPTS[np.arange(4), np.maximum(index - 1, 0)]
@@ -317,8 +324,8 @@ def test_a_filled_cache_goes_on_where_it_stands():
     )
     assert set(seen) == {(8,)}
     for copy in range(2):
-        np.testing.assert_array_equal(decodes[:, copy], whole[:, 0])
-        np.testing.assert_allclose(scores[:, copy], whole_scores[:, 0], rtol=1e-5)
+        np.testing.assert_array_equal(decodes[:, copy], full[:, 0])
+        np.testing.assert_allclose(scores[:, copy], full_scores[:, 0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("limit", [{}, {"max_decode_steps_hard_limit": 2}])
@@ -434,3 +441,34 @@ def test_bad_arguments_are_named(arguments, message):
     cache = {**toy.cache(), "key": np.zeros((3, 2), np.float32)}
     with pytest.raises(ValueError, match=message):
         temperature_sample(np.zeros((3, 4), np.int32), cache, toy.step, EOS, **arguments)
+
+
+def test_a_paused_search_resumes_where_it_stopped():
+    toy = Toy(rows=3, vocab=9, seed=5)
+    inputs, given = np.zeros((3, 8), np.int32), (toy.step, EOS)
+    for decode, settings in ((beam_search, {"num_decodes": 2}), (temperature_sample, {})):
+        wanted = decode(inputs, toy.cache(), *given, **settings)
+        state = decode(inputs, toy.cache(), *given, pause=Pause(0), **settings).state
+        for until in (3, 6, 9):
+            paused = decode(inputs, None, *given, pause=Pause(until, state), **settings)
+            state = paused.state
+        assert not paused.unfinished.any()
+        np.testing.assert_array_equal(paused.decodes, wanted[0])
+        np.testing.assert_array_equal(paused.scores, wanted[1])
+
+
+def test_a_decode_function_that_does_not_fit_is_refused():
+    check_decode_fn(functools.partial(beam_search, alpha=0.9))
+
+    def misspelt(inputs, cache, tokens_to_logit, eos_id, num_decodes=1):
+        """Lacks the s."""
+
+    with pytest.raises(ValueError, match=r"misspelt .*keyword arguments inputs, .*to_logit'"):
+        check_decode_fn(misspelt)
+
+    @pausable
+    def cannot_pause(*, inputs, cache, tokens_to_logits, eos_id, num_decodes):
+        """Promises what it does not accept."""
+
+    with pytest.raises(ValueError, match=r"num_decodes, pause: got an unexpected .* 'pause'"):
+        check_decode_fn(cannot_pause)

@@ -55,7 +55,7 @@ def test_score_batch_is_upstreams(case):
 
 
 @pytest.mark.parametrize("golden", ["t5_1_1"], indirect=True)
-def test_stepwise_decoding_scores_what_teacher_forcing_scores(golden):
+def test_stepwise_decoding_has_the_scores_of_teacher_forcing(golden):
     """The cache loses nothing: drawn ids, scored as targets, have the same log-probability."""
     model, batch = golden.model(), golden.tree("decode")["batch"]
     params = stack_layers(golden.tree("init_params"))
@@ -78,7 +78,7 @@ def test_stepwise_decoding_scores_what_teacher_forcing_scores(golden):
 
 @pytest.mark.parametrize("golden", ["t5_1_1"], indirect=True)
 @pytest.mark.parametrize("decode_fn", [decoding.beam_search, decoding.temperature_sample])
-def test_a_sharded_batch_is_decoded_where_it_is(golden, decode_fn):
+def test_a_sharded_batch_is_decoded_without_gathering_it(golden, decode_fn):
     model, batch = golden.model(), golden.tree("decode")["batch"]
     params = stack_layers(golden.tree("init_params"))
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))

@@ -1,4 +1,4 @@
-"""The evaluation door: each checkpoint by its task's metrics, parameters alone."""
+"""The evaluation script measures each checkpoint by its task's metrics."""
 
 import functools
 import json
@@ -11,7 +11,7 @@ import seqio
 from fakes import toy
 from fakes.resumable import Corpus
 from t5x import checkpoints
-from t5x import eval as door
+from t5x import eval as eval_script
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
@@ -43,7 +43,7 @@ def evaluate(folder, output, mode="all", **changes):
         ),
         "summarize_config_fn": lambda *_: None,
     }
-    return door.evaluate(**{**arguments, **changes})
+    return eval_script.evaluate(**{**arguments, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_every_checkpoint_is_evaluated_in_turn(evaluated):
     assert values[0]["likelihood"] != values[1]["likelihood"]
 
 
-def test_what_is_measured_is_written(evaluated):
+def test_metrics_and_predictions_are_written(evaluated):
     output, results = evaluated
     folder = output / "inference_eval"
     read = lambda name: [json.loads(x) for x in (folder / name).read_text().splitlines()]
@@ -85,7 +85,7 @@ def test_the_latest_alone_and_another_mesh_give_the_same(folder, evaluated, tmp_
     )
 
 
-def test_it_says_what_part_of_the_data_it_has_measured(folder, tmp_path, capsys, monkeypatch):
+def test_skipped_records_are_reported(folder, tmp_path, capsys, monkeypatch):
     source = toy.data().provider.source
     found = {"read": 28, "skipped_empty": 8, "examples": 40, "cut_inputs": 4}
     Corpus(found).patch_into(monkeypatch, source)

@@ -1,4 +1,4 @@
-"""The inference door: a line an example, in order, each once, whatever ends the process."""
+"""The inference script: a line an example, in order, each once, whatever ends the process."""
 
 import functools
 import itertools
@@ -13,7 +13,7 @@ import gin
 from fakes import toy
 from fakes.resumable import Corpus
 from t5x import checkpoints, decoding
-from t5x import infer as door
+from t5x import infer as infer_script
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.inference import predictor
 from t5x.partitioning import PjitPartitioner
@@ -67,7 +67,7 @@ def infer(folder, output, mode="predict", **changes):
         "checkpoint_period": 3,
         "summarize_config_fn": lambda *_: None,
     }
-    return door.infer(**{**arguments, **changes})
+    return infer_script.infer(**{**arguments, **changes})
 
 
 def read(path):
@@ -122,7 +122,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("written", [0, 1, 2])
 @pytest.mark.parametrize("within", ["the work", "the writing"])
-def test_after_a_kill_no_line_is_lost_or_there_twice(folder, tmp_path, copying, written, within):
+def test_after_a_kill_no_line_is_lost_or_repeated(folder, tmp_path, copying, written, within):
     done = []
 
     def write(path, *args):
@@ -131,7 +131,7 @@ def test_after_a_kill_no_line_is_lost_or_there_twice(folder, tmp_path, copying, 
                 file.write('{"half": ')
             raise Killed
         done.append(path)
-        door.write_inferences_to_file(path, *args)
+        infer_script.write_inferences_to_file(path, *args)
         if within == "the work" and len(done) > written:
             raise Killed
 
@@ -141,14 +141,14 @@ def test_after_a_kill_no_line_is_lost_or_there_twice(folder, tmp_path, copying, 
     copying.clear()
     (path,) = infer(folder, tmp_path)
     assert texts_in(path) == TEXTS
-    assert sum(copying) == len(TEXTS) - 6 * written  # what was whole is not done again
+    assert sum(copying) == len(TEXTS) - 6 * written  # complete chunks are not computed again
 
 
-def test_it_goes_on_with_another_batch_size_but_not_with_other_parameters(folder, tmp_path):
+def test_it_resumes_with_another_batch_size_but_not_with_other_parameters(folder, tmp_path):
     def once(path, *args):
         if path.endswith("00001.tmp"):
             raise Killed
-        door.write_inferences_to_file(path, *args)
+        infer_script.write_inferences_to_file(path, *args)
 
     with pytest.raises(Killed):
         infer(folder, tmp_path, write_fn=once)
@@ -168,7 +168,7 @@ def test_the_lines_of_a_file_go_out_in_order_over_a_kill(folder, tmp_path, monke
     def once(path, *args):
         if path.endswith("00001.tmp"):
             raise Killed
-        door.write_inferences_to_file(path, *args)
+        infer_script.write_inferences_to_file(path, *args)
 
     with pytest.raises(Killed):
         infer(folder, out, input_file=str(path), write_fn=once)
@@ -184,10 +184,10 @@ def test_the_lines_of_a_file_go_out_in_order_over_a_kill(folder, tmp_path, monke
     ):
         with pytest.raises(ValueError, match=said):
             infer(folder, out, input_file=str(path), **changes)
-    monkeypatch.setattr(door, "num_decodes", lambda: 4)
+    monkeypatch.setattr(infer_script, "num_decodes", lambda: 4)
     with pytest.raises(ValueError, match=r"made with num_decodes 1, and this is 4"):
         infer(folder, out, input_file=str(path))
-    monkeypatch.setattr(door, "num_decodes", lambda: 1)
+    monkeypatch.setattr(infer_script, "num_decodes", lambda: 1)
     path.write_text("\n".join(lines[1:]))
     with pytest.raises(ValueError, match=r"made with input_file '.*'; delete that folder"):
         infer(folder, out, input_file=str(path))
@@ -196,7 +196,7 @@ def test_the_lines_of_a_file_go_out_in_order_over_a_kill(folder, tmp_path, monke
 def killed_at_the_second_chunk(path, *args):
     if path.endswith("00001.tmp"):
         raise Killed
-    door.write_inferences_to_file(path, *args)
+    infer_script.write_inferences_to_file(path, *args)
 
 
 BINDINGS = """
@@ -208,7 +208,7 @@ TOPK = {}
 """
 
 
-def test_it_does_not_go_on_with_other_decoding_or_another_constraint(folder, tmp_path):
+def test_it_does_not_resume_with_other_decoding_or_another_constraint(folder, tmp_path):
     def with_words(digest):
         constraint = lambda texts: None
         constraint.identity = lambda: {"words": digest}
@@ -237,18 +237,18 @@ def test_it_does_not_go_on_with_other_decoding_or_another_constraint(folder, tmp
     said = r"decode_fn 't5x.decoding.beam_search', and this is 't5x.decoding.temperature_sample'"
     with pytest.raises(ValueError, match=said):
         infer(folder, tmp_path / "b")
-    notes = [door.decoding_notes(greedy, with_words(each))["constraint"] for each in "ab"]
+    notes = [infer_script.decoding_notes(greedy, with_words(each))["constraint"] for each in "ab"]
     assert notes == [{"words": "a"}, {"words": "b"}]
 
 
-def test_what_decodes_is_noted_without_what_differs_from_start_to_start():
+def test_the_notes_on_decoding_are_the_same_in_every_process():
     class Sampler:
         """Its text holds its address."""
 
     def noted(decode_fn):
         model = toy.model()
         model.decode_fn = decode_fn
-        return door.decoding_notes(model, None)
+        return infer_script.decoding_notes(model, None)
 
     few = noted(functools.partial(decoding.temperature_sample, topk=3))
     assert few["decode_fn"] == "t5x.decoding.temperature_sample"
@@ -266,7 +266,7 @@ def test_a_mixture_killed_in_its_second_task_leaves_the_first_as_it_is(folder, t
         if second and ends:
             raise Killed
         ends.extend([path] * second)
-        door.write_inferences_to_file(path, *args)
+        infer_script.write_inferences_to_file(path, *args)
 
     with pytest.raises(Killed):
         infer(folder, tmp_path, dataset_cfg=mixed, checkpoint_period=1, write_fn=once)
@@ -280,7 +280,7 @@ def test_a_mixture_killed_in_its_second_task_leaves_the_first_as_it_is(folder, t
     assert sorted(map(str, tmp_path.iterdir())) == sorted(paths)
 
 
-def test_it_says_what_was_left_out_of_the_data(folder, tmp_path, capsys, monkeypatch):
+def test_skipped_records_are_reported(folder, tmp_path, capsys, monkeypatch):
     source = toy.data().provider.source
     found = {"read": 28, "skipped_empty": 8, "examples": 40, "cut_inputs": 4}
     Corpus(found).patch_into(monkeypatch, source)
@@ -291,7 +291,7 @@ def test_it_says_what_was_left_out_of_the_data(folder, tmp_path, capsys, monkeyp
     )
 
 
-def test_lines_without_the_prefix_of_the_models_task_are_told(
+def test_lines_without_the_prefix_of_the_models_task_are_reported(
     folder, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr(toy.data().provider, "prefix", "sum: ", raising=False)
@@ -308,7 +308,7 @@ def test_lines_that_are_cut_are_counted(folder, tmp_path, capsys):
     (tmp_path / "a.txt").write_text("abcd\n" + "abcd" * 5 + "\nabc\n")
     (found,) = infer(folder, tmp_path, input_file=f"{tmp_path}/a.txt")
     assert "1 lines of" in (said := capsys.readouterr().err)
-    assert "are cut, line 2 the first" in said
+    assert "first line 2," in said
     assert [line["prediction"] for line in read(found)] == ["abcd", ("abcd" * 5)[:15], "abc"]
 
 
@@ -331,14 +331,14 @@ def test_a_constraint_writes_the_text(folder, tmp_path, monkeypatch):
     for text, written in pairs:
         assert len(written) == len(text)
         assert all(abs(ord(a) - ord(b)) <= 1 for a, b in zip(text, written, strict=True))
-    with pytest.raises(ValueError, match=r"mode is 'score', and a constraint holds predictions"):
+    with pytest.raises(ValueError, match=r"mode is 'score', and a constraint applies"):
         infer(folder, tmp_path, "score", constraint=constraint)
     monkeypatch.setattr(jax, "process_count", lambda: 4)
-    with pytest.raises(ValueError, match=r"runs on one host, and these are 4; set infer.constr"):
+    with pytest.raises(ValueError, match=r"runs on one host, not on 4; set infer.constr"):
         infer(folder, tmp_path, constraint=constraint)
 
 
-def test_what_has_no_targets_is_not_scored(folder, tmp_path):
+def test_a_file_without_targets_is_not_scored(folder, tmp_path):
     (tmp_path / "a.txt").write_text("abc\n")
     with pytest.raises(ValueError, match=r"a.txt has no targets; give a .jsonl file"):
         infer(folder, tmp_path, "score", input_file=f"{tmp_path}/a.txt")
@@ -359,17 +359,17 @@ def test_chunks_may_stay_as_they_are(folder, tmp_path, copying):
     assert copying == []
 
 
-def test_what_is_written_is_plain_json():
-    assert door.plain(b"\xc8\x99i") == "și"
-    assert door.plain(np.float32(0.5)) == 0.5
-    assert door.plain(np.array([1, 2])) == [1, 2]
-    assert door.plain(np.array([b"a", b"b"], object)) == ["a", "b"]
+def test_results_become_plain_json():
+    assert infer_script.to_json(b"\xc8\x99i") == "și"
+    assert infer_script.to_json(np.float32(0.5)) == 0.5
+    assert infer_script.to_json(np.array([1, 2])) == [1, 2]
+    assert infer_script.to_json(np.array([b"a", b"b"], object)) == ["a", "b"]
     both = np.array([[100, 101, 1], [102, 1, 0]])
-    found = door.fields(both, "predict", toy.VOCABULARY)
+    found = infer_script.result_fields(both, "predict", toy.VOCABULARY)
     assert found == {"prediction": ["ab", "c"]}  # all decodes, where they are asked for
 
 
-def test_real_decoding_writes_what_the_predictor_says(folder, tmp_path, real):
+def test_real_decoding_writes_the_predictors_results(folder, tmp_path, real):
     (path,) = infer(
         folder,
         tmp_path,

@@ -75,7 +75,7 @@ def test_decoding_finds_all_its_programs(compiled_ahead):
         (batch, _, number), *_ = predictor.batches([example])
         assert batch["encoder_input_tokens"].shape == (6, -(-length // 8) * 8)
         for mode, given in (
-            ("predict", predictor.laid_out(params)),
+            ("predict", predictor.decoding_params(params)),
             ("score", predictor._whole(params)),
         ):
             lowered = predictor._steps[mode].lower(given, batch, number).as_text()

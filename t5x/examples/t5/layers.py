@@ -1,4 +1,4 @@
-"""The layers of T5, with upstream's parameter names and numbers.
+"""The layers of T5, with upstream's parameter names and numerics.
 
 Shapes: B batch, I input length, T target length (Q and S: query and key lengths), D emb_dim,
 H heads, K head_dim, F mlp_dim, V vocab, R relative-position buckets.
@@ -9,25 +9,37 @@ norm). Parameters are float32; arithmetic runs in `dtype`; norms and sums run in
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from t5x.ops import flash_attention
-from t5x.ops.attention import attend, attend_by_cudnn
+from t5x.ops import attention, flash_attention
 from t5x.ops.feed_forward import feed_forward
 from t5x.partitioning import constrain, whole
 
 Initializer = Callable[..., jax.Array]
+Distribution = Literal["truncated_normal", "normal", "uniform"]
+ATTENTIONS: dict[str, Callable[..., jax.Array]] = {
+    "xla": attention.attend,
+    "flash": flash_attention.attend,
+    "cudnn": attention.attend_by_cudnn,
+    "plain": attention.plain_attend,
+}
 ACTIVATIONS = {"linear": lambda x: x, "gelu": nn.gelu, "relu": nn.relu, "silu": nn.silu}
 
 
-def scaled_init(distribution: str, divisor: float = 1.0) -> Initializer:
-    """Fan-in variance scaling [D_in, D_out], divided by `divisor`."""
+def scaled_init(distribution: Distribution, divisor: float = 1.0) -> Initializer:
+    """Return fan-in variance scaling [D_in, D_out], divided by `divisor`."""
     init = nn.initializers.variance_scaling(1.0, "fan_in", distribution)
     return lambda *args: init(*args) / divisor
+
+
+def partitioned(init: Initializer, *axes: str) -> Any:
+    """Return `init` for a parameter with these logical axes."""
+    return nn.with_logical_partitioning(init, axes)
 
 
 class Dense(nn.Module):
@@ -41,8 +53,8 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Maps [..., in] to [..., features] in `output_dtype` (default `dtype`)."""
-        init = nn.with_logical_partitioning(self.kernel_init, self.axes)
+        """Map [..., in] to [..., features] in `output_dtype` (default `dtype`)."""
+        init = partitioned(self.kernel_init, *self.axes)
         kernel = self.param("kernel", init, (x.shape[-1], self.features), jnp.float32)
         return jnp.dot(
             x.astype(self.dtype),
@@ -52,7 +64,7 @@ class Dense(nn.Module):
 
 
 class Kernel(nn.Module):
-    """A kernel alone, float32 [in, features], for products made elsewhere."""
+    """Only a kernel, float32 [in, features], for products computed elsewhere."""
 
     features: int
     axes: tuple[str, str]
@@ -60,8 +72,8 @@ class Kernel(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: int) -> jax.Array:
-        """The kernel [inputs, features]."""
-        init = nn.with_logical_partitioning(self.kernel_init, self.axes)
+        """Return the kernel [inputs, features]."""
+        init = partitioned(self.kernel_init, *self.axes)
         return self.param("kernel", init, (inputs, self.features), jnp.float32)
 
 
@@ -73,8 +85,8 @@ class LayerNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Normalizes [..., D] and multiplies by `scale` [D]."""
-        init = nn.with_logical_partitioning(nn.initializers.ones, ("embed",))
+        """Normalize [..., D] and multiply by `scale` [D]."""
+        init = partitioned(nn.initializers.ones, "embed")
         scale = self.param("scale", init, (x.shape[-1],), jnp.float32)
         x = x.astype(jnp.float32)
         variance = jnp.mean(jax.lax.square(x), axis=-1, keepdims=True)
@@ -91,26 +103,26 @@ class Embed(nn.Module):
     dtype: jnp.dtype = jnp.float32
 
     def setup(self):
-        """Makes the table, normally distributed with deviation 1."""
-        init = nn.with_logical_partitioning(nn.initializers.normal(1.0), ("vocab", "embed"))
+        """Create the table, normally distributed with standard deviation 1."""
+        init = partitioned(nn.initializers.normal(1.0), "vocab", "embed")
         shape = (self.vocab_size, self.emb_dim)
         self.embedding = self.param("embedding", init, shape, jnp.float32)
 
     def __call__(self, tokens_BI: jax.Array) -> jax.Array:
-        """Looks ids int32 [B, I] up: [B, I, D]."""
+        """Return the rows [B, I, D] of ids int32 [B, I]."""
         return jnp.take(self.table(), tokens_BI, axis=0)
 
     def attend(self, x_BTD: jax.Array) -> jax.Array:
-        """Float32 logits [B, T, V] of each row of the table."""
+        """Return float32 logits [B, T, V], a product with each row of the table."""
         return jnp.einsum("BTD,VD->BTV", x_BTD, self.table(), preferred_element_type=jnp.float32)
 
     def table(self) -> jax.Array:
-        """The table in `dtype`, for use."""
+        """Return the table in `dtype`."""
         return whole(self.embedding.astype(self.dtype), "vocab", "embed")
 
 
 class MlpBlock(nn.Module):
-    """Position-wise product of one projection an activation, then back: `wi…`, `wo`."""
+    """Product of one projection `wi…` per activation, then the projection `wo`."""
 
     mlp_dim: int
     activations: Sequence[str]
@@ -119,7 +131,7 @@ class MlpBlock(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, enable_dropout: bool) -> jax.Array:
-        """Maps [B, I, D] to [B, I, D] through [B, I, F]."""
+        """Map [B, I, D] to [B, I, D] through [B, I, F]."""
         init, features = scaled_init("truncated_normal"), x.shape[-1]
         one = len(self.activations) == 1
         wi = tuple(
@@ -138,22 +150,22 @@ class MlpBlock(nn.Module):
 
 
 def dropout(rate: float, enabled: bool) -> nn.Dropout:
-    """Dropout whose mask is shared along the length axis (T5)."""
+    """Return dropout whose mask is shared along the length axis, as in T5."""
     return nn.Dropout(rate, broadcast_dims=(-2,), deterministic=not enabled)
 
 
 class Attention(nn.Module):
-    """Multi-head attention without 1/sqrt(K): the factor lives in the query's initial values."""
+    """Multi-head attention without 1/sqrt(K): the initial query kernels contain that factor."""
 
     num_heads: int
     head_dim: int
     dropout_rate: float
     dtype: jnp.dtype
     float32_logits: bool = False
-    by_cudnn: bool = False
+    kind: str = "xla"
 
     def setup(self):
-        """Makes the four projections [D, H*K] and [H*K, D]."""
+        """Create the projections [D, H*K] of queries, keys and values."""
         width = self.num_heads * self.head_dim
         axes, init = ("embed", "joined_kv"), scaled_init("normal")
         query_init = scaled_init("normal", math.sqrt(self.head_dim))
@@ -162,11 +174,11 @@ class Attention(nn.Module):
         self.value = Dense(width, axes, init, self.dtype)
 
     def heads(self, x: jax.Array) -> jax.Array:
-        """[B, S, H*K] to [B, S, H, K]."""
+        """Reshape [B, S, H*K] to [B, S, H, K]."""
         return x.reshape(*x.shape[:-1], self.num_heads, self.head_dim)
 
     def keys_values(self, x_BSD: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Keys and values [B, S, H, K] of `x_BSD`."""
+        """Return keys and values [B, S, H, K] of `x_BSD`."""
         return self.heads(self.key(x_BSD)), self.heads(self.value(x_BSD))
 
     @nn.compact
@@ -178,15 +190,15 @@ class Attention(nn.Module):
         bias: jax.Array | None = None,
         enable_dropout: bool = False,
     ) -> jax.Array:
-        """Attends from `x_BQD` to keys and values.
+        """Attend from `x_BQD` to keys and values.
 
         Args:
           x_BQD: queries before projection, [B, Q, D].
           keys_values: two arrays [B, S, H, K].
-          mask: bool, broadcastable to [B, H, Q, S]; True may be looked at. Or segments, for flash
-            attention.
-          bias: added to the logits, broadcastable to [B, H, Q, S]; with segments, by distance.
-          enable_dropout: drops attention weights, one mask for all queries.
+          mask: bool, broadcastable to [B, H, Q, S], True where a query attends; for flash attention
+            its segments.
+          bias: added to the logits, broadcastable to [B, H, Q, S]; for flash attention by distance.
+          enable_dropout: drop attention weights, by one mask for all queries.
 
         Returns:
           [B, Q, D].
@@ -194,13 +206,11 @@ class Attention(nn.Module):
         k_BSHK, v_BSHK = keys_values
         q_BQHK = self.heads(self.query(x_BQD))
         if enable_dropout and self.dropout_rate:
-            # One mask for all queries, so that dropping a weight is dropping its value.
+            # With one mask for all queries, dropping a weight is the same as dropping its value.
             v_BSHK = nn.Dropout(self.dropout_rate, broadcast_dims=(3,), deterministic=False)(v_BSHK)
         if self.float32_logits:
             q_BQHK, k_BSHK = q_BQHK.astype(jnp.float32), k_BSHK.astype(jnp.float32)
-        by_masks = attend_by_cudnn if self.by_cudnn else attend
-        give = flash_attention.attend if isinstance(mask, flash_attention.Segments) else by_masks
-        out = give(q_BQHK, k_BSHK, v_BSHK, mask, bias)
+        out = ATTENTIONS[self.kind](q_BQHK, k_BSHK, v_BSHK, mask, bias)
         out = out.reshape(*out.shape[:2], -1)
         out = constrain(out, "batch", "length", "joined_kv")
         init = scaled_init("normal")
@@ -210,13 +220,13 @@ class Attention(nn.Module):
 def relative_position_bucket(
     relative_position: np.ndarray | jax.Array, bidirectional: bool, buckets: int, max_distance: int
 ) -> jax.Array:
-    """Bucket of each relative position (key minus query), int32, same shape.
+    """Return the bucket of each relative position (key minus query), int32, same shape.
 
-    Half of the buckets hold exact distances, the rest grow logarithmically to `max_distance`;
-    bidirectional halves the buckets between the two directions (Raffel et al. 2020, 2.1).
+    Half of the buckets are exact distances, the others grow logarithmically to `max_distance`.
+    `bidirectional` divides the buckets between the directions (Raffel et al. 2020, 2.1).
     """
     distance = -relative_position
-    offset = 0
+    offset: int | jax.Array = 0
     if bidirectional:
         buckets //= 2
         offset = jnp.where(distance < 0, buckets, 0)
@@ -225,13 +235,13 @@ def relative_position_bucket(
         distance = jnp.maximum(distance, 0)
     exact = buckets // 2
     scale = (buckets - exact) / math.log(max_distance / exact)
-    epsilon = np.finfo(np.float32).eps  # keeps log off 0; those entries are not chosen
+    epsilon = np.finfo(np.float32).eps  # avoids log(0); those entries are not chosen
     far = exact + (jnp.log(distance / exact + epsilon) * scale).astype(jnp.int32)
     return offset + jnp.where(distance < exact, distance, jnp.minimum(far, buckets - 1))
 
 
 class RelativePositionBiases(nn.Module):
-    """A learned bias a head and bucket, `rel_embedding` [H, R], shared by all layers of a stack."""
+    """A learned bias per head and bucket, `rel_embedding` [H, R]."""
 
     num_heads: int
     bidirectional: bool
@@ -243,12 +253,12 @@ class RelativePositionBiases(nn.Module):
     def __call__(
         self, query_positions: jax.Array, key_length: int, by_distance: bool = False
     ) -> jax.Array:
-        """Float32 bias [1, H, Q, S] for int32 query positions [Q] and keys 0…S-1.
+        """Return float32 bias [1, H, Q, S] for int32 query positions [Q] and keys 0…S-1.
 
-        Or, `by_distance`, [H, Q + S - 1] for distances key - query from 1 - Q to S - 1.
+        With `by_distance` it is [H, Q + S - 1], for distances key - query from 1 - Q to S - 1.
         """
         init = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
-        init = nn.with_logical_partitioning(init, ("heads", "relpos_buckets"))
+        init = partitioned(init, "heads", "relpos_buckets")
         table_HR = self.param("rel_embedding", init, (self.num_heads, self.buckets), jnp.float32)
         if by_distance:
             relative = jnp.arange(1 - len(query_positions), key_length)
@@ -257,7 +267,7 @@ class RelativePositionBiases(nn.Module):
         bucket = relative_position_bucket(
             relative, self.bidirectional, self.buckets, self.max_distance
         )
-        # A product with one-hot rows: its gradient is a product too, not a scatter.
+        # A product with one-hot rows, because its gradient is a product too and not a scatter.
         one_hot = jax.nn.one_hot(bucket, self.buckets, dtype=self.dtype)
         bias = jnp.einsum(
             "HR,...R->H...",

@@ -4,9 +4,10 @@
   variables = transformer.init(rng, inputs, targets, targets, enable_dropout=False)
   logits = transformer.apply(variables, inputs, shifted_targets, targets, enable_dropout=False)
 
-In memory the layers of a stack lie on a leading axis under `layers`
+In memory the layers of a stack have a leading axis under `layers`
 (`encoder/layers/attention/query/kernel` [L, D, H*K]) and one compiled body runs L times;
-`t5x.checkpointing.layer_stacking` turns them into upstream's `layers_0 …` for the disk.
+`t5x.checkpointing.layer_stacking` converts them to upstream's `layers_0 …` in checkpoints.
+`t5x.generation.incremental_decoder` runs the same decoder one position at a time.
 
 Shapes: B batch, I input length, T target length, D emb_dim, H heads, K head_dim, V vocab, L layers.
 """
@@ -19,28 +20,30 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from t5x.array_types import Cache
 from t5x.examples.t5 import layers
 from t5x.ops.attention import KEPT
 from t5x.ops.flash_attention import Segments
 from t5x.partitioning import constrain, platform
 
 REMAT_POLICIES = ("auto", "none", "minimal", "full")
-ATTENTIONS = ("xla", "flash", "cudnn")
+ATTENTIONS = tuple(layers.ATTENTIONS)
 
 
 @flax.struct.dataclass
 class T5Config:
     """Sizes and numerics of a T5.
 
-    `remat_policy` says what the backward pass computes again: `none`; `minimal` (all but each
-    layer's input and what attention gives: an eighth of the memory); `full` (all but each layer's
-    input); `auto` is `none` on a CPU, where products cost more than memory, elsewhere `minimal`.
+    `remat_policy` is what the backward pass recomputes: `none`; `minimal` (everything but each
+    layer's input and attention's output: an eighth of the memory); `full` (everything but each
+    layer's input); `auto` is `none` on a CPU, where products cost more than memory, else `minimal`.
 
-    With `own_relative_bias` each layer has a relative position table of its own (umT5, Chung et al.
-    2023: `encoder/layers_0/relpos_bias/…`); else the layers of a stack share one, as in T5.
+    With `own_relative_bias` each layer has its own relative position table (umT5, Chung et al.
+    2023: `encoder/layers_0/relpos_bias/…`); otherwise the layers of a stack share one, as in T5.
 
-    `attention` is `xla`, left to the compiler; `flash`, by kernels for TPUs
-    (`t5x.ops.flash_attention`); or `cudnn`, by NVIDIA's for GPUs, in bfloat16 or float16.
+    `attention` is `xla`, with hand-written gradients (`t5x.ops.attention`); `flash`, kernels for
+    TPUs, experimental: never timed on one (`t5x.ops.flash_attention`); `cudnn`, NVIDIA's kernels,
+    in bfloat16 or float16; or `plain`, the reference that the others must match.
     """
 
     vocab_size: int
@@ -60,20 +63,16 @@ class T5Config:
     attention: str = "xla"
 
     def __post_init__(self):
+        object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))  # hashable
         unknown = set(self.mlp_activations) - set(layers.ACTIVATIONS)
         if unknown:
             raise ValueError(
                 f"T5Config.mlp_activations names {sorted(unknown)}; "
                 f"known are {sorted(layers.ACTIVATIONS)}."
             )
-        if self.remat_policy not in REMAT_POLICIES:
-            raise ValueError(
-                f"T5Config.remat_policy is {self.remat_policy!r}; choose one of {REMAT_POLICIES}."
-            )
-        if self.attention not in ATTENTIONS:
-            raise ValueError(
-                f"T5Config.attention is {self.attention!r}; choose one of {ATTENTIONS}."
-            )
+        for name, known in (("remat_policy", REMAT_POLICIES), ("attention", ATTENTIONS)):
+            if (value := getattr(self, name)) not in known:
+                raise ValueError(f"T5Config.{name} is {value!r}; choose one of {known}.")
         half = jnp.dtype(self.dtype).itemsize == 2 and not self.float32_attention_logits
         if self.attention == "cudnn" and not half:
             raise ValueError(
@@ -83,35 +82,35 @@ class T5Config:
             )
 
 
+def make_attention(c: T5Config, name: str | None = None) -> layers.Attention:
+    """Return an attention of these sizes."""
+    return layers.Attention(
+        c.num_heads,
+        c.head_dim,
+        c.dropout_rate,
+        c.dtype,
+        c.float32_attention_logits,
+        c.attention,
+        name=name,
+    )
+
+
 class Block(nn.Module):
-    """What encoder and decoder layers share: norm, sublayer, dropout, residual."""
+    """The common parts of encoder and decoder layers: norm, sublayers, dropout, residual."""
 
     config: T5Config
 
     def norm(self, name: str) -> nn.Module:
-        """A norm named `name`."""
+        """Return a norm named `name`."""
         return layers.LayerNorm(self.config.dtype, name=name)
 
-    def attention(self, name: str) -> layers.Attention:
-        """An attention named `name`."""
-        c = self.config
-        return layers.Attention(
-            c.num_heads,
-            c.head_dim,
-            c.dropout_rate,
-            c.dtype,
-            c.float32_attention_logits,
-            c.attention == "cudnn",
-            name=name,
-        )
-
     def residual(self, x: jax.Array, y: jax.Array, enable_dropout: bool) -> jax.Array:
-        """`x` plus `y` after dropout, laid out over the mesh."""
+        """Return `x` plus `y` after dropout, sharded over the mesh."""
         y = layers.dropout(self.config.dropout_rate, enable_dropout)(y)
         return constrain(x + y, "batch", "length", "embed")
 
     def feed_forward(self, x: jax.Array, enable_dropout: bool) -> jax.Array:
-        """The feed-forward sublayer with its norm and residual."""
+        """Apply the feed-forward sublayer with its norm and residual."""
         c = self.config
         y = self.norm("pre_mlp_layer_norm")(x)
         mlp = layers.MlpBlock(c.mlp_dim, c.mlp_activations, c.dropout_rate, c.dtype, name="mlp")
@@ -123,11 +122,11 @@ class EncoderLayer(Block):
 
     @nn.compact
     def __call__(self, x, mask, bias, enable_dropout):
-        """[B, I, D] to ([B, I, D], None): the second is what `nn.scan` stacks."""
+        """Map [B, I, D] to ([B, I, D], None); `nn.scan` wants the second."""
         if bias is None:
-            bias = relative_bias(self.config, True, x.shape[1])
+            bias = relative_bias(self.config, True, x)
         y = self.norm("pre_attention_layer_norm")(x)
-        attention = self.attention("attention")
+        attention = make_attention(self.config, "attention")
         y = attention(y, attention.keys_values(y), mask, bias, enable_dropout)
         x = self.residual(x, y, enable_dropout)
         return self.feed_forward(x, enable_dropout), None
@@ -137,26 +136,47 @@ class DecoderLayer(Block):
     """Causal self-attention, attention to the encoder, feed-forward."""
 
     @nn.compact
-    def __call__(self, x, encoded, mask, bias, cross_mask, enable_dropout):
-        """[B, T, D] to ([B, T, D], None)."""
+    def __call__(
+        self, x, encoded, mask, bias, cross_mask, enable_dropout, cache=None, position=None
+    ):
+        """Map [B, T, D] to ([B, T, D], None).
+
+        With a `cache`, keys and values [M, H, T, K] of earlier positions, map one `position`
+        [M, 1, D] to ([M, 1, D], updated cache). `encoded` is then the keys and values [B, I, H, K]
+        of the encoded inputs, and M/B adjacent rows of x attend to one row of them.
+        """
         if bias is None:
-            bias = relative_bias(self.config, False, x.shape[1])
+            bias = relative_bias(self.config, False, x, cache, position)
         y = self.norm("pre_self_attention_layer_norm")(x)
-        attention = self.attention("self_attention")
-        y = attention(y, attention.keys_values(y), mask, bias, enable_dropout)
+        attention = make_attention(self.config, "self_attention")
+        keys_values = attention.keys_values(y)
+        if cache is not None:
+            cache = tuple(map(_written, cache, keys_values, (position, position)))
+            keys_values = tuple(kept.swapaxes(1, 2) for kept in cache)
+        y = attention(y, keys_values, mask, bias, enable_dropout)
         x = self.residual(x, y, enable_dropout)
 
         y = self.norm("pre_cross_attention_layer_norm")(x)
-        attention = self.attention("encoder_decoder_attention")
-        y = attention(y, attention.keys_values(encoded), cross_mask, None, enable_dropout)
-        x = self.residual(x, y, enable_dropout)
-        return self.feed_forward(x, enable_dropout), None
+        attention = make_attention(self.config, "encoder_decoder_attention")
+        if cache is None:
+            keys_values = attention.keys_values(encoded)
+        else:
+            keys_values = tuple(kept.swapaxes(1, 2) for kept in encoded)
+        y = y.reshape(len(keys_values[0]), -1, y.shape[-1])
+        y = attention(y, keys_values, cross_mask, None, enable_dropout)
+        x = self.residual(x, y.reshape(x.shape), enable_dropout)
+        return self.feed_forward(x, enable_dropout), cache
+
+
+def _written(kept_MHTK: jax.Array, new_M1HK: jax.Array, position: jax.Array) -> jax.Array:
+    """Return keys or values with those of one more position."""
+    return jax.lax.dynamic_update_slice_in_dim(kept_MHTK, new_M1HK.swapaxes(1, 2), position, axis=2)
 
 
 def stack(layer: type[Block], config: T5Config, length: int, broadcast: int) -> nn.Module:
-    """`length` layers run one after the other by one body; `broadcast` arguments are shared.
+    """Return `length` layers run by one scanned body; they share `broadcast` arguments.
 
-    The last one of them, a flag, is static for rematerialization.
+    The last of these, a flag, is static for rematerialization.
     """
     policy = config.remat_policy
     if policy == "auto":
@@ -175,12 +195,18 @@ def stack(layer: type[Block], config: T5Config, length: int, broadcast: int) -> 
     return scanned(config, name="layers")
 
 
-def relative_bias(c: T5Config, bidirectional: bool, length: int) -> jax.Array:
-    """Bias from a table `relpos_bias` of the stack or the layer that calls this.
+def relative_bias(
+    c: T5Config, bidirectional: bool, x: jax.Array, cache: Cache = None, position: Any = None
+) -> jax.Array:
+    """Return the bias from the table `relpos_bias` of the calling stack or layer.
 
-    [1, H, Q, S], or what flash attention wants: [H, Q + S - 1] by distance.
+    It is [1, H, Q, S] for all positions of x, or for one `position` and those of a cache. For flash
+    attention it is [H, Q + S - 1], by distance.
     """
     table = layers.RelativePositionBiases(c.num_heads, bidirectional, c.dtype, name="relpos_bias")
+    if cache is not None:
+        return table(position[None], cache[0].shape[2])
+    length = x.shape[1]
     return table(jnp.arange(length), length, by_distance=c.attention == "flash")
 
 
@@ -191,11 +217,11 @@ class Encoder(nn.Module):
 
     @nn.compact
     def __call__(self, x_BID, mask, enable_dropout):
-        """[B, I, D] to [B, I, D], normalized."""
+        """Map [B, I, D] to [B, I, D], normalized."""
         c = self.config
         bias = None
         if not c.own_relative_bias:
-            bias = relative_bias(c, True, x_BID.shape[1])
+            bias = relative_bias(c, True, x_BID)
         x = layers.dropout(c.dropout_rate, enable_dropout)(x_BID)
         x = constrain(x, "batch", "length", "embed")
         x, _ = stack(EncoderLayer, c, c.num_encoder_layers, 3)(x, mask, bias, enable_dropout)
@@ -209,25 +235,41 @@ class Decoder(nn.Module):
     config: T5Config
 
     @nn.compact
-    def __call__(self, x_BTD, encoded, mask, cross_mask, enable_dropout):
-        """[B, T, D] to logits [B, T, V], or to [B, T, D] when the embedding gives the logits."""
+    def __call__(
+        self, x_BTD, encoded, mask, cross_mask, enable_dropout, caches=None, position=None
+    ):
+        """Map [B, T, D] to (logits [B, T, V], None); tied embeddings: to ([B, T, D], None).
+
+        With `caches`, these, `encoded` and the second result have an entry per layer; see
+        `DecoderLayer`.
+        """
         c = self.config
         bias = None
         if not c.own_relative_bias:
-            bias = relative_bias(c, False, x_BTD.shape[1])
+            bias = relative_bias(c, False, x_BTD, caches and caches[0], position)
         x = layers.dropout(c.dropout_rate, enable_dropout)(x_BTD)
         x = constrain(x, "batch", "length", "embed")
-        decoder_layers = stack(DecoderLayer, c, c.num_decoder_layers, 5)
-        x, _ = decoder_layers(x, encoded, mask, bias, cross_mask, enable_dropout)
+        if caches is None:
+            decoder_layers = stack(DecoderLayer, c, c.num_decoder_layers, 5)
+            x, _ = decoder_layers(x, encoded, mask, bias, cross_mask, enable_dropout)
+        else:
+            # Not scanned: a scan would copy each layer's kernels and cache out of the stack and
+            # back at every step (74 for 37 ms, benchmarks/README.md).
+            caches = list(caches)
+            for i, layer_cache in enumerate(caches):
+                layer = DecoderLayer(c, name=f"layers_{i}")
+                x, caches[i] = layer(
+                    x, encoded[i], mask, bias, cross_mask, False, layer_cache, position
+                )
         x = layers.LayerNorm(c.dtype, name="decoder_norm")(x)
         x = layers.dropout(c.dropout_rate, enable_dropout)(x)
         if c.logits_via_embedding:
-            return x
+            return x, caches
         init = layers.scaled_init("truncated_normal")
         logits = layers.Dense(
             c.vocab_size, ("embed", "vocab"), init, c.dtype, jnp.float32, name="logits_dense"
         )(x)
-        return constrain(logits, "batch", "length", "vocab")
+        return constrain(logits, "batch", "length", "vocab"), caches
 
 
 class Transformer(nn.Module):
@@ -236,7 +278,7 @@ class Transformer(nn.Module):
     config: T5Config
 
     def setup(self):
-        """Makes the three parts."""
+        """Create the three parts."""
         c = self.config
         self.token_embedder = layers.Embed(c.vocab_size, c.emb_dim, c.dtype)
         self.encoder = Encoder(c)
@@ -245,11 +287,11 @@ class Transformer(nn.Module):
     def encode(
         self, encoder_input_tokens, encoder_segment_ids=None, *, enable_dropout: bool = True
     ) -> jax.Array:
-        """Encodes int32 [B, I] to [B, I, D]; id 0 is padding and is never looked at."""
+        """Encode int32 [B, I] to [B, I, D]; id 0 is padding and is masked."""
         segments = segments_of(encoder_input_tokens, encoder_segment_ids)
-        looks = may_look(self.config, segments, segments)
+        mask = attention_mask(self.config, segments, segments)
         x = self.token_embedder(encoder_input_tokens)
-        return self.encoder(x, looks, enable_dropout)
+        return self.encoder(x, mask, enable_dropout)
 
     def decode(
         self,
@@ -262,16 +304,32 @@ class Transformer(nn.Module):
         *,
         enable_dropout: bool = True,
     ) -> jax.Array:
-        """Float32 logits [B, T, V] of all targets at once (teacher forcing)."""
+        """Return float32 logits [B, T, V] of all targets at once (teacher forcing)."""
         c = self.config
         inputs = segments_of(encoder_input_tokens, encoder_segment_ids)
         targets = segments_of(decoder_target_tokens, decoder_segment_ids)
-        looks = may_look(c, targets, targets, causal=True), may_look(c, targets, inputs)
+        masks = attention_mask(c, targets, targets, causal=True), attention_mask(c, targets, inputs)
         x = self.token_embedder(decoder_input_tokens)
-        return self.logits(self.decoder(x, encoded, *looks, enable_dropout))
+        y, _ = self.decoder(x, encoded, *masks, enable_dropout)
+        return self.logits(y)
+
+    def decode_step(
+        self, ids_M: jax.Array, cross: Cache, cross_mask: jax.Array, cache: Cache
+    ) -> tuple[jax.Array, Cache]:
+        """Return float32 logits [M, V] after one more id per row, and the updated cache.
+
+        For `generation.incremental_decoder`; the decoder's parameters are not stacked.
+        """
+        position, length = cache["position"], cache["keys_values"][0][0].shape[2]
+        mask = (jnp.arange(length) <= position)[None, None, None]
+        x = self.token_embedder(ids_M[:, None])
+        y, keys_values = self.decoder(
+            x, cross, mask, cross_mask, False, cache["keys_values"], position
+        )
+        return self.logits(y)[:, 0], {"position": position + 1, "keys_values": keys_values}
 
     def logits(self, y: jax.Array) -> jax.Array:
-        """Scores of the vocabulary: those of the decoder, or of the tied table over sqrt(D)."""
+        """Return the decoder's logits; for a tied table its product over sqrt(D)."""
         if not self.config.logits_via_embedding:
             return y
         logits = self.token_embedder.attend(y) / jnp.sqrt(self.config.emb_dim)
@@ -289,10 +347,10 @@ class Transformer(nn.Module):
         *,
         enable_dropout: bool = True,
     ) -> jax.Array:
-        """Float32 logits [B, T, V] from int32 ids and segment ids [B, I], [B, T].
+        """Return float32 logits [B, T, V] from int32 ids and segment ids [B, I], [B, T].
 
-        Positions are accepted and not needed: biases depend on distances only, and tokens of one
-        segment stand side by side.
+        Positions are ignored: biases depend on distances only, and the tokens of a segment are
+        adjacent.
         """
         encoded = self.encode(
             encoder_input_tokens, encoder_segment_ids, enable_dropout=enable_dropout
@@ -309,26 +367,25 @@ class Transformer(nn.Module):
 
 
 def segments_of(tokens: jax.Array, segment_ids: jax.Array | None) -> jax.Array:
-    """Segment ids int32 [B, L] of tokens: 0 where there is padding, all 1 if nothing is packed."""
+    """Return segment ids int32 [B, L] of tokens: 0 for padding, all 1 if nothing is packed."""
     return jnp.where(tokens > 0, 1 if segment_ids is None else segment_ids, 0)
 
 
-def may_look(
+def attention_mask(
     config: T5Config, queries: jax.Array, keys: jax.Array, causal: bool = False
 ) -> jax.Array | Segments:
-    """Which keys a query may look at: those of its segment, where `causal` none behind it.
+    """Return which keys a query attends to: those of its segment, if `causal` none after it.
 
-    A query that may look at nothing looks at everything: it is padding, nobody looks at it, and no
-    softmax has to be without a term.
+    Padding queries attend to every key, so that no softmax row is empty; their output is unused.
 
     Args:
-      config: says how attention is computed.
+      config: its `attention` says which kind of mask is wanted.
       queries: segments [B, Q], 0 for padding.
       keys: segments [B, S].
-      causal: queries and keys are the same tokens, and none looks ahead.
+      causal: queries and keys are the same tokens, and none attends to later ones.
 
     Returns:
-      A mask [B, 1, Q, S], made once for all layers; or what a kernel makes masks of.
+      A mask [B, 1, Q, S], made once for all layers, or `Segments` for flash attention.
     """
     if config.attention == "flash":
         return Segments(queries, keys, causal)

@@ -1,4 +1,4 @@
-"""The best by blocks and by maxima are the best of all, the lowest of equal ones first."""
+"""`top_k` by blocks is `lax.top_k`, the lowest of equal ids first."""
 
 import jax
 import numpy as np

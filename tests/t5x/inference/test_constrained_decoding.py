@@ -1,4 +1,4 @@
-"""Constrained decoding: what is not allowed never comes, and what is freely allowed is greedy."""
+"""Constrained decoding yields allowed ids only, and with all ids allowed it is greedy."""
 
 import itertools
 
@@ -38,7 +38,7 @@ def likelihoods(case):
 
 
 def test_each_id_is_the_best_of_those_allowed(case, likelihoods):
-    """Two ids a place, other ones in each row; what is chosen is what teacher forcing prefers."""
+    """Two ids a place, different in each row; decoding chooses what teacher forcing prefers."""
     model, params, batch = case
     pair = lambda row, place: [10 + 40 * row + 5 * place, 12 + 40 * row + 5 * place]
     asked = []
@@ -70,7 +70,7 @@ def test_with_all_allowed_it_is_greedy(case):
         assert ids[row, t] == np.argmax(logits[row, t]), i
 
 
-def test_rows_end_by_themselves_and_one_that_may_not_go_on_ends(case):
+def test_rows_end_by_themselves_and_where_nothing_is_allowed(case):
     model, params, batch = case
     ends = {0: [EOS], 1: [], 2: [7]}
     ids = constrained_decoding.decode(
@@ -81,5 +81,7 @@ def test_rows_end_by_themselves_and_one_that_may_not_go_on_ends(case):
 
 def test_an_id_of_another_vocabulary_is_refused(case):
     model, params, batch = case
-    with pytest.raises(ValueError, match=r"allows id 512 in row 0, and the model knows 0 to 511"):
+    with pytest.raises(
+        ValueError, match=r"allows id 512 in row 0, but the model's ids are 0 to 511"
+    ):
         constrained_decoding.decode(model, params, batch, lambda row, prefix: [512])

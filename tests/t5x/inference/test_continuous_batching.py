@@ -1,4 +1,4 @@
-"""Rows decode among those of other batches what they would have in their own, in fewer steps."""
+"""A row's result does not depend on the batches it is decoded with, and there are fewer steps."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import pytest
 from fakes import toy
 from t5x import decoding
 from t5x.inference import continuous_batching
-from t5x.inference import predictor as inference
+from t5x.inference.predictor import Predictor
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 
@@ -16,7 +16,7 @@ ANY = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
 
 
 def ending(decode_fn, **settings):
-    """`decode_fn` with an end behind ids and at places that look random, and nowhere else."""
+    """`decode_fn` with an end after ids and at positions that look random, and nowhere else."""
 
     def decode(tokens_to_logits, **arguments):
         def more_ends(state):
@@ -26,7 +26,7 @@ def ending(decode_fn, **settings):
 
         return decode_fn(tokens_to_logits=more_ends, **settings, **arguments)
 
-    decode.suspends = True
+    decode.pauses = True
     return decode
 
 
@@ -43,18 +43,18 @@ def params():
     return toy.state(state_specs(toy.model(), partitioner, ANY)).params
 
 
-def examples(count, length=24):
+def examples(count, longest=24):
     random = np.random.default_rng(0)
-    rows = np.zeros((count, length), np.int32)
+    rows = np.zeros((count, 24), np.int32)
     for row in rows:
-        n = random.integers(2, length + 1)
+        n = random.integers(2, longest + 1)
         row[:n] = random.integers(3, 259, n)
     targets = np.zeros(24, np.int32)
     return [{"encoder_input_tokens": row, "decoder_input_tokens": targets} for row in rows]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_row_decodes_the_same_in_any_company(params, case, monkeypatch):
+def test_a_row_decodes_the_same_beside_any_others(params, case, monkeypatch):
     model = toy.model()
     model.decode_fn = CASES[case]
     if case == "beams":
@@ -63,20 +63,20 @@ def test_a_row_decodes_the_same_in_any_company(params, case, monkeypatch):
         monkeypatch.setattr(
             type(model),
             "predict_batch_with_aux",
-            lambda self, params, batch, decode_rng=None, go_on=None, until=None: plain(
-                params, batch, decode_rng=decode_rng, go_on=go_on, until=until, **arguments
+            lambda self, params, batch, decode_rng=None, pause=None: plain(
+                params, batch, decode_rng=decode_rng, pause=pause, **arguments
             ),
         )
-    assert model.suspends
+    assert model.pauses
     partitioner = PjitPartitioner(devices=jax.devices()[:1])
-    given = examples(23)
-    together, sizes = inference.Predictor(model, partitioner, 4, length_buckets=2), []
-    go_on = together._pool._go_on
-    noting = lambda *passed: sizes.append(len(passed[2])) or go_on(*passed)
-    monkeypatch.setattr(together._pool, "_go_on", noting)
+    given = examples(23) if case == "greedy" else examples(15, longest=16)  # two buckets, one
+    together, sizes = Predictor(model, partitioner, 4, length_buckets=2), []
+    resume = together._batcher._resume
+    noting = lambda *passed: sizes.append(len(passed[2])) or resume(*passed)
+    monkeypatch.setattr(together._batcher, "_resume", noting)
     found = together("predict_with_aux", params, given)
-    alone = inference.Predictor(model, partitioner, 4, length_buckets=2)
-    alone._pool = None
+    alone = Predictor(model, partitioner, 4, length_buckets=2)
+    alone._batcher = None
     for (ids, aux), (wanted, wanted_aux) in zip(
         found, alone("predict_with_aux", params, given), strict=True
     ):
@@ -84,24 +84,24 @@ def test_a_row_decodes_the_same_in_any_company(params, case, monkeypatch):
         np.testing.assert_allclose(aux["scores"], wanted_aux["scores"], rtol=1e-4, atol=1e-5)
     lengths = {int((ids > 0).sum()) for ids, _ in found}
     assert len(lengths) > 1
-    if case != "samples":  # which are never suspended
+    if case != "samples":  # which never pause
         assert (sizes[0], sizes[-1]) == (16, 4)  # four batches together, then fewer rows
-        assert len(sizes) < 3 * continuous_batching.PARTS  # six batches by themselves: six times
+        assert len(sizes) < 3 * continuous_batching.PAUSES  # six batches by themselves: six times
     assert [ids.tolist() for ids in together("predict", params, given)] == [
         ids.tolist() for ids, _ in found
     ]
 
 
-def test_only_a_single_device_and_several_lengths_are_pooled():
+def test_only_a_single_device_and_several_lengths_are_joined():
     model, one = toy.model(), PjitPartitioner(devices=jax.devices()[:1])
-    pools = lambda model, partitioner, buckets: (
-        inference.Predictor(model, partitioner, 4, buckets)._pool is not None
+    joins = lambda model, partitioner, buckets: (
+        Predictor(model, partitioner, 4, buckets)._batcher is not None
     )
-    assert pools(model, one, 4)
-    assert not pools(model, one, 1)
-    assert not pools(model, PjitPartitioner(devices=jax.devices()[:2]), 4)
+    assert joins(model, one, 4)
+    assert not joins(model, one, 1)
+    assert not joins(model, PjitPartitioner(devices=jax.devices()[:2]), 4)
     model.decode_fn = lambda **arguments: None
-    assert not pools(model, one, 4)
+    assert not joins(model, one, 4)
 
 
 def test_sizes_are_those_of_a_batch_doubled():
@@ -113,43 +113,44 @@ def test_sizes_are_those_of_a_batch_doubled():
         24,
         24,
     ]
-    assert continuous_batching._kept([3, 1, 8, 7], 3).tolist() == [3, 1, 8, 7, 7, 7]
+    assert continuous_batching._padded_rows([3, 1, 8, 7], 3).tolist() == [3, 1, 8, 7, 7, 7]
 
 
-def test_rows_take_the_decodes_of_each_along():
+def test_gathered_rows_keep_all_their_decodes():
     rests = [{"decodes": np.arange(6).reshape(6, 1) + start, "at": 3} for start in (0, 10)]
-    found = continuous_batching._gathered(
+    found = continuous_batching._gather(
         rests, np.array([0, 2, 3, 3]), 6
     )  # two decodes a row, three rows each
     assert found["decodes"][:, 0].tolist() == [0, 1, 4, 5, 10, 11, 10, 11]
     assert found["at"] == 3
 
 
-def test_a_pool_keeps_no_more_than_its_memory_allows(monkeypatch):
+def test_a_batcher_keeps_no_more_than_its_memory_allows(monkeypatch):
     rest = {"keys": np.zeros((4, 100), np.float32), "at": np.int32(0)}
     sizes = {10_000: 4, 5_000: 2, 3_100: 1, 100: 1}
     for limit, batches in sizes.items():
-        monkeypatch.setattr(continuous_batching, "MOST_BYTES", limit)
-        assert continuous_batching._most(rest) == batches
+        monkeypatch.setattr(continuous_batching, "MAX_BYTES", limit)
+        assert continuous_batching._max_batches(rest) == batches
 
 
-def test_what_is_compiled_ahead_is_what_is_asked_for(params):
+def test_the_programs_compiled_ahead_are_those_that_decoding_uses(params, monkeypatch):
+    monkeypatch.setattr(continuous_batching, "MAX_BATCHES", 2)
     model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:1])
-    predictor = inference.Predictor(model, partitioner, 4, length_buckets=2)
+    predictor = Predictor(model, partitioner, 4, length_buckets=2)
     shapes = state_specs(model, partitioner, ANY).state.params
     example = {k: jax.ShapeDtypeStruct(x.shape, x.dtype) for k, x in examples(1)[0].items()}
     ahead = {program.as_text() for program in predictor.lower("predict", shapes, example)}
-    # For two lengths: to begin, put 2 to 8 batches together, go on with 1, 2, 4 or 8, and thin.
-    assert len(ahead) == 2 * (1 + 7 + 4 + 6)
-    asked, pool = set(), predictor._pool
-    for name in ("_begin", "_gather", "_go_on"):
-        program = getattr(pool, name)
+    # For two lengths: start, join 2 batches, resume with 1 or 2, drop rows.
+    assert len(ahead) == 2 * (1 + 1 + 2 + 1)
+    asked, batcher = set(), predictor._batcher
+    for name in ("_start", "_gather", "_resume"):
+        program = getattr(batcher, name)
 
         def noting(*passed, program=program):
             asked.add(program.lower(*passed).as_text())
             return program(*passed)
 
-        setattr(pool, name, noting)
-    predictor("predict", params, examples(23))
+        setattr(batcher, name, noting)
+    predictor("predict", params, examples(15))
     assert len(asked) > 5
     assert asked <= ahead

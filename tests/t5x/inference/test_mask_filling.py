@@ -6,7 +6,7 @@ import pytest
 
 from fakes import toy
 from t5x.inference import mask_filling
-from t5x.inference.mask_filling import Infill, encode, fill, fillings
+from t5x.inference.mask_filling import MaskFilling, encode, fill, fillings
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 
@@ -30,7 +30,7 @@ def test_the_vocabulary_of_the_mini_corpus_knows_its_sentinels():
     assert "▁" not in pieces  # the full stop follows its hole at once
 
 
-def test_what_is_decoded_goes_into_its_holes():
+def test_decoded_fillings_go_into_their_holes():
     letters = lambda text: [ord(letter) + 3 for letter in text]
     ids = [FIRST, *letters("xy"), FIRST - 1, *letters("z"), FIRST - 2, 1, *letters("late"), 0]
     found = fillings(ids, VOCABULARY)
@@ -38,7 +38,7 @@ def test_what_is_decoded_goes_into_its_holes():
     assert fill("a <extra_id_0> b <extra_id_1>.", found) == "a [xy] b [z]."
 
 
-def test_a_model_that_knows_no_sentinels_yet_is_shown_too():
+def test_text_without_sentinels_fills_the_first_hole():
     found = fillings([ord("x") + 3, 0, 0], VOCABULARY)
     assert fill("a <extra_id_0> b <extra_id_1>", found) == "a [x] b []"
 
@@ -46,15 +46,15 @@ def test_a_model_that_knows_no_sentinels_yet_is_shown_too():
 @pytest.mark.parametrize(
     ("sentences", "says"),
     [
-        ("one <extra_id_0> text", "a text; set INFILL_SENTENCES to several"),
+        ("one <extra_id_0> text", "a string; set INFILL_SENTENCES to several"),
         (["none"], r"whose holes are \[\]"),
         (["<extra_id_1> <extra_id_0>"], r"whose holes are \[1, 0\]"),
         (["a <extra_id_0>" + "b" * 20], "a sentence of 23 tokens and the model reads 16"),
     ],
 )
-def test_what_cannot_be_filled_in_is_one_sentence(sentences, says):
+def test_bad_sentences_are_refused(sentences, says):
     with pytest.raises(ValueError, match=says):
-        mask_filling.check(sentences, VOCABULARY, toy.LENGTHS)
+        mask_filling.check_sentences(sentences, VOCABULARY, toy.LENGTHS)
 
 
 def test_a_network_fills_them_in_alike_each_time():
@@ -64,7 +64,7 @@ def test_a_network_fills_them_in_alike_each_time():
     specs = state_specs(model, partitioner, shapes)
     params = toy.state(specs).params
     sentences = ("ab <extra_id_0>", "<extra_id_0> c <extra_id_1>", "a <extra_id_0> d")
-    fill_in = Infill(sentences, model, partitioner, toy.LENGTHS)
+    fill_in = MaskFilling(sentences, model, partitioner, toy.LENGTHS)
     with jax.log_compiles(False):
         first, second = fill_in(params), fill_in(params)
     assert first == second

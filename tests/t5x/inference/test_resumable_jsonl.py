@@ -6,13 +6,13 @@ import pathlib
 import pytest
 
 from t5x.inference import resumable_jsonl
-from t5x.inference.resumable_jsonl import ChunkedFile
+from t5x.inference.resumable_jsonl import ResumableFile
 
 NOTES = {"checkpoint": "runs/a/checkpoint_5", "lengths": {"inputs": 8}}
 
 
 def opened(tmp_path, notes=NOTES):
-    return ChunkedFile(str(tmp_path / "tmp"), str(tmp_path / "out.jsonl"), notes)
+    return ResumableFile(str(tmp_path / "tmp"), str(tmp_path / "out.jsonl"), notes)
 
 
 def lines(*texts):
@@ -27,7 +27,7 @@ def test_chunks_become_one_file_in_order(tmp_path):
     assert output.lines == 3
     output.merge()
     assert (tmp_path / "out.jsonl").read_text() == "a\nb\nc\n"
-    output.forget()
+    output.delete_notes()
     assert [p.name for p in tmp_path.iterdir()] == ["out.jsonl"]
 
 
@@ -56,7 +56,7 @@ def test_a_merge_cut_short_is_made_again(tmp_path):
 
 
 @pytest.mark.parametrize("removed", range(4))
-def test_a_merge_cut_short_while_it_tidies_up_is_gone_on_with(tmp_path, monkeypatch, removed):
+def test_a_merge_killed_while_it_deletes_chunks_is_resumed(tmp_path, monkeypatch, removed):
     output, left = opened(tmp_path), [removed]
     for text in "abc":
         output.add(lines(text))
@@ -75,7 +75,7 @@ def test_a_merge_cut_short_while_it_tidies_up_is_gone_on_with(tmp_path, monkeypa
     assert again.finished
     assert again.lines == (3 - removed)
     assert (tmp_path / "out.jsonl").read_text() == "a\nb\nc\n"
-    (tmp_path / "out.jsonl").unlink()  # then what is left of the chunks is gone on with
+    (tmp_path / "out.jsonl").unlink()  # then the remaining chunks are resumed
     again = opened(tmp_path)
     assert not again.finished
     for text in "abc"[again.lines :]:
@@ -92,7 +92,7 @@ def test_the_tenth_chunk_comes_after_the_ninth(tmp_path):
     assert (tmp_path / "out.jsonl").read_text().split() == [str(i) for i in range(12)]
 
 
-def test_lines_of_something_else_are_not_gone_on_with(tmp_path):
+def test_lines_with_other_notes_are_not_resumed(tmp_path):
     opened(tmp_path).add(lines("a"))
     other = {**NOTES, "checkpoint": "runs/a/checkpoint_9"}
     with pytest.raises(ValueError, match=r"checkpoint 'runs/a/checkpoint_5', and this is .*_9'"):
@@ -105,7 +105,7 @@ def test_without_a_line_anything_may_begin(tmp_path):
     assert opened(tmp_path, {"checkpoint": "other"}).lines == 0
 
 
-def test_a_whole_file_is_known_until_it_is_forgotten(tmp_path):
+def test_a_finished_file_is_recognized_until_its_notes_are_deleted(tmp_path):
     output = opened(tmp_path)
     output.add(lines("a"))
     assert not output.finished
@@ -113,12 +113,12 @@ def test_a_whole_file_is_known_until_it_is_forgotten(tmp_path):
     assert opened(tmp_path).finished
     with pytest.raises(ValueError, match="made with checkpoint"):
         opened(tmp_path, {**NOTES, "checkpoint": "other"})
-    output.forget()
+    output.delete_notes()
     assert not opened(tmp_path, {"checkpoint": "other"}).finished
 
 
 @pytest.mark.parametrize("removed", range(3))
-def test_forgetting_cut_short_leaves_what_can_begin_anew(tmp_path, monkeypatch, removed):
+def test_deleting_notes_can_be_killed_at_any_moment(tmp_path, monkeypatch, removed):
     output = opened(tmp_path)
     output.add(lines("a"))
     output.merge()
@@ -130,11 +130,11 @@ def test_forgetting_cut_short_leaves_what_can_begin_anew(tmp_path, monkeypatch, 
 
     with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
         patched.setattr(resumable_jsonl.gfile, "rmtree", cut)
-        output.forget()
+        output.delete_notes()
     assert not opened(tmp_path, {"checkpoint": "other"}).finished
 
 
-def test_notes_are_written_whole_and_once(tmp_path, monkeypatch):
+def test_notes_are_written_atomically_and_once(tmp_path, monkeypatch):
     def cut(*_, **__):
         raise KeyboardInterrupt
 
@@ -149,7 +149,7 @@ def test_notes_are_written_whole_and_once(tmp_path, monkeypatch):
         assert opened(tmp_path).lines == 1
 
 
-def test_lines_of_an_earlier_version_are_told_as_such(tmp_path):
+def test_a_setting_that_was_not_noted_is_reported(tmp_path):
     opened(tmp_path).add(lines("a"))
     with pytest.raises(ValueError, match=r"with decode_fn that was not noted, and this is 'b'"):
         opened(tmp_path, {**NOTES, "decode_fn": "b"})

@@ -1,4 +1,4 @@
-"""Lines of a file as examples: each one, in order, as it stands."""
+"""Every line of a file is an example, in order and unchanged."""
 
 import io
 import json
@@ -34,7 +34,7 @@ def test_a_line_is_an_input_and_an_empty_one_too(tmp_path, content):
     assert "targets_pretokenized" not in found[0]
 
 
-def test_a_prefix_is_read_and_not_shown(tmp_path):
+def test_a_prefix_is_encoded_and_not_shown(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("x\ny\n")
     task, found = examples(path, prefix="q: ")
@@ -78,10 +78,10 @@ def test_the_fingerprint_is_of_the_content(tmp_path):
     [
         ("a.txt", b"", r"a.txt is empty; there is nothing to decode"),
         ("a.txt", b"fine\n\xff\xfe", r"Line 2 of .*a.txt is not UTF-8 \(invalid start byte at by"),
-        ("a.jsonl", b'{"inputs": "a"}\nb', r"Line 2 of .*a.jsonl is no JSON"),
-        ("a.jsonl", b'{"input": "a"}', r"Line 1 of .* give it a text \"inputs\""),
-        ("a.jsonl", b'["a"]', r"Line 1 of .* give it a text \"inputs\""),
-        ("a.jsonl", b'{"inputs": "a", "targets": 3}', r"Line 1 of .* a text \"targets\""),
+        ("a.jsonl", b'{"inputs": "a"}\nb', r"Line 2 of .*a.jsonl is not JSON"),
+        ("a.jsonl", b'{"input": "a"}', r"Line 1 of .* it needs a string \"inputs\""),
+        ("a.jsonl", b'["a"]', r"Line 1 of .* it needs a string \"inputs\""),
+        ("a.jsonl", b'{"inputs": "a", "targets": 3}', r"Line 1 of .* a string \"targets\""),
         (
             "a.jsonl",
             b'{"inputs": "a"}\n{"inputs": "b", "targets": "c"}',
@@ -89,13 +89,13 @@ def test_the_fingerprint_is_of_the_content(tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_read_is_refused(tmp_path, name, content, said):
+def test_malformed_files_are_refused(tmp_path, name, content, said):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=said) as caught:
         examples(tmp_path / name)
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_named():
+def test_a_missing_file_is_named():
     with pytest.raises(ValueError, match=r"infer.input_file /nowhere.txt cannot be read"):
         examples("/nowhere.txt")

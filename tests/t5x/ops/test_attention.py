@@ -1,4 +1,4 @@
-"""Attention written by hand is the softmax of its definition, and so is its gradient."""
+"""Hand-written attention and its gradient are those of the plain reference."""
 
 import jax
 import jax.numpy as jnp
@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 
 from t5x.ops import attention
-from t5x.ops.attention import NEGATIVE, attend, attend_by_cudnn, sum_rows
+from t5x.ops.attention import attend, attend_by_cudnn, plain_attend, sum_rows
 from t5x.partitioning import PjitPartitioner
-
-
-def plain(q, k, v, mask, bias):
-    logits = jnp.einsum("BQHK,BSHK->BHQS", q, k)
-    logits = logits if bias is None else logits + bias
-    logits = logits if mask is None else jnp.where(mask, logits, NEGATIVE)
-    return jnp.einsum("BHQS,BSHK->BQHK", jax.nn.softmax(logits), v)
 
 
 def arrays(scale=1.0):
@@ -28,26 +21,26 @@ def arrays(scale=1.0):
 # A scale of 100 gives logits beyond what float32's exp can hold.
 @pytest.mark.parametrize("scale", [1.0, 100.0])
 @pytest.mark.parametrize("parts", [(True, True), (True, False), (False, True), (False, False)])
-@pytest.mark.parametrize("filled", [False, True])  # a row that may look at nothing, or none
-def test_values_and_gradients_are_the_definitions(scale, parts, filled):
+@pytest.mark.parametrize("filled", [False, True])  # with a fully masked row, or without
+def test_values_and_gradients_are_the_references(scale, parts, filled):
     q, k, v, mask, bias = arrays(scale)
     mask = mask | ~mask.any(-1, keepdims=True) if filled else mask
     mask, bias = mask if parts[0] else None, bias if parts[1] else None
     weights = jnp.sin(jnp.arange(q.size, dtype=jnp.float32)).reshape(q.shape)
-    weights = weights.at[1, 2].set(0)  # all is masked there: no loss ever comes from such a row
+    weights = weights.at[1, 2].set(0)  # fully masked: no loss depends on such a row
 
     def scalar(attention):
         chosen = (0, 1, 2, 4) if parts[1] else (0, 1, 2)
         loss = lambda *xs: (attention(*xs) * weights).sum()
         return jax.value_and_grad(loss, argnums=chosen)(q, k, v, mask, bias)
 
-    (found, found_grads), (wanted, wanted_grads) = scalar(attend), scalar(plain)
+    (found, found_grads), (wanted, wanted_grads) = scalar(attend), scalar(plain_attend)
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
     for got, want in zip(found_grads, wanted_grads, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * scale)
 
 
-def test_a_row_that_may_look_at_nothing_attends_evenly():
+def test_a_fully_masked_row_attends_evenly():
     q, k, v, mask, bias = arrays()
     even = attend(q, k, v, mask, bias)[1, 2]
     np.testing.assert_allclose(even, v[1].mean(0), rtol=1e-5)
@@ -66,16 +59,16 @@ def test_heads_may_take_turns_in_the_gradient(monkeypatch, near, partitions):
         lambda q, k, v, bias: (f(q, k, v, mask, bias) * weights).sum(), argnums=(0, 1, 2, 3)
     )
     monkeypatch.setattr(attention, "platform", lambda: "tpu")
-    monkeypatch.setattr(attention, "NEAR", near)
+    monkeypatch.setattr(attention, "CMEM_BYTES", near)
     with PjitPartitioner(num_partitions=partitions, devices=jax.devices()[:8]).activations():
         found = jax.jit(gradients(attend))(q, k, v, bias)
-    for got, want in zip(found, gradients(plain)(q, k, v, bias), strict=True):
+    for got, want in zip(found, gradients(plain_attend)(q, k, v, bias), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
-# 8 rows lie over 4 devices, 6 do not; 520 are 130 for each, more than are added one by one.
+# 8 rows are sharded over 4 devices, 6 are not; 520 are more than are added one by one.
 @pytest.mark.parametrize("shape", [(8, 3), (6, 2), (520, 2)])
-def test_rows_are_summed_wherever_they_lie(shape):
+def test_rows_are_summed_in_any_sharding(shape):
     x = jnp.arange(np.prod(shape), dtype=jnp.bfloat16).reshape(shape)
     partitioner = PjitPartitioner(devices=jax.devices()[:4])
     with partitioner.activations():
@@ -86,7 +79,7 @@ def test_rows_are_summed_wherever_they_lie(shape):
 
 
 @pytest.mark.parametrize("biased", [True, False])
-def test_cudnn_is_asked_for_the_same_attention(monkeypatch, biased):
+def test_cudnn_computes_the_same_attention(monkeypatch, biased):
     q, k, v, mask, bias = arrays()
     k, v, mask, bias = k[:, :4], v[:, :4], mask[..., :4].at[..., 0].set(True), bias[..., :4]
     given, asked = (q, k, v, bias) if biased else (q, k, v), []
@@ -103,7 +96,7 @@ def test_cudnn_is_asked_for_the_same_attention(monkeypatch, biased):
         loss = lambda q, k, v, bias=None: jnp.sin(attend(q, k, v, mask, bias)).sum()
         return jax.value_and_grad(loss, argnums=range(len(given)))(*given)
 
-    (found, found_grads), (wanted, wanted_grads) = both(attend_by_cudnn), both(plain)
+    (found, found_grads), (wanted, wanted_grads) = both(attend_by_cudnn), both(plain_attend)
     assert asked == ["cudnn"]
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
     for got, want in zip(found_grads, wanted_grads, strict=True):

@@ -1,4 +1,4 @@
-"""The kernels compute what attention written with masks and a whole bias does, gradients too."""
+"""The kernels compute the same as plain attention with a mask and a bias, gradients too."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.synthetic_step import SyntheticRequest
 from preflight.aot.compiler import compile_step
-from t5x.ops.attention import attend as plain
+from t5x.ops.attention import plain_attend
 from t5x.ops.flash_attention import Segments, attend
 from t5x.partitioning import PjitPartitioner
 
@@ -19,8 +19,8 @@ def case(queries, keys, causal):
     normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
     q, k, v = (normal(BATCH, n, HEADS, WIDTH) for n in (queries, keys, keys))
     segments = lambda n: np.repeat([[1, 2, 3, 0], [1, 1, 4, 4]], -(-n // 4), 1)[:, :n]
-    looks = Segments(jnp.asarray(segments(queries)), jnp.asarray(segments(keys)), causal)
-    return q, k, v, looks, normal(HEADS, queries + keys - 1)
+    where = Segments(jnp.asarray(segments(queries)), jnp.asarray(segments(keys)), causal)
+    return q, k, v, where, normal(HEADS, queries + keys - 1)
 
 
 def whole_bias(by_distance, queries, keys):
@@ -28,11 +28,11 @@ def whole_bias(by_distance, queries, keys):
     return by_distance[:, distance + queries - 1][None]
 
 
-def mask_of(looks):
-    mask = (looks.queries[:, None, :, None] == looks.keys[:, None, None]) & (looks.queries > 0)[
+def mask_of(where):
+    mask = (where.queries[:, None, :, None] == where.keys[:, None, None]) & (where.queries > 0)[
         :, None, :, None
     ]
-    if looks.causal:
+    if where.causal:
         mask &= np.tril(np.ones(mask.shape[-2:], bool))
     return mask | ~mask.any(-1, keepdims=True)
 
@@ -45,17 +45,17 @@ def mask_of(looks):
         (114, 200, False, False),
     ],
 )
-def test_values_and_gradients_are_those_of_masks_and_a_whole_bias(queries, keys, biased, causal):
-    q, k, v, looks, by_distance = case(queries, keys, causal)
+def test_values_and_gradients_are_the_references(queries, keys, biased, causal):
+    q, k, v, where, by_distance = case(queries, keys, causal)
     weights = jnp.sin(jnp.arange(q.size, dtype=jnp.float32)).reshape(q.shape)
     given = (q, k, v, by_distance)[: 3 + biased]
 
     def flashed(q, k, v, by_distance=None):
-        return (attend(q, k, v, looks, by_distance) * weights).sum()
+        return (attend(q, k, v, where, by_distance) * weights).sum()
 
     def wanted(q, k, v, by_distance=None):
         bias = None if by_distance is None else whole_bias(by_distance, queries, keys)
-        return (plain(q, k, v, mask_of(looks), bias) * weights).sum()
+        return (plain_attend(q, k, v, mask_of(where), bias) * weights).sum()
 
     argnums = tuple(range(len(given)))
     found, found_grads = jax.jit(jax.value_and_grad(flashed, argnums))(*given)
@@ -65,9 +65,9 @@ def test_values_and_gradients_are_those_of_masks_and_a_whole_bias(queries, keys,
         np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
 
 
-def test_devices_take_their_own_examples_and_heads():
-    q, k, v, looks, by_distance = case(128, 128, False)
-    loss = lambda *xs: jnp.sin(attend(*xs[:3], looks, xs[3])).sum()
+def test_each_device_computes_its_examples_and_heads():
+    q, k, v, where, by_distance = case(128, 128, False)
+    loss = lambda *xs: jnp.sin(attend(*xs[:3], where, xs[3])).sum()
     gradient = jax.grad(loss, argnums=(0, 3))
     alone = jax.jit(gradient)(q, k, v, by_distance)
     with PjitPartitioner(num_partitions=2, devices=jax.devices()[:4]).activations():
@@ -76,10 +76,10 @@ def test_devices_take_their_own_examples_and_heads():
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
-def test_more_than_a_chip_holds_is_refused():
-    q, k, v, looks, by_distance = jax.eval_shape(lambda: case(2048, 1024, False))
+def test_lengths_beyond_a_chips_memory_are_refused():
+    q, k, v, where, by_distance = jax.eval_shape(lambda: case(2048, 1024, False))
     with pytest.raises(ValueError, match=r"2048 queries and 1024 keys .* set it to 'xla'"):
-        jax.eval_shape(attend, q, k, v, looks, by_distance)
+        jax.eval_shape(attend, q, k, v, where, by_distance)
 
 
 @pytest.mark.slow

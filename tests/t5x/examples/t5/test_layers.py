@@ -25,7 +25,7 @@ def test_the_norm_divides_by_the_root_mean_square():
     assert half.dtype == jnp.bfloat16
 
 
-def test_dense_multiplies_in_its_dtype_and_gives_what_is_asked_for():
+def test_dense_multiplies_in_its_dtype_and_returns_its_output_dtype():
     x, kernel = normal(2, 4), normal(4, 6, seed=1)
     dense = layers.Dense(6, ("embed", "mlp"), layers.scaled_init("normal"))
     np.testing.assert_allclose(apply(dense, {"kernel": kernel}, x), x @ kernel, rtol=1e-5)
@@ -61,7 +61,7 @@ def attend(mask=None, bias=None, params=None):
     return apply(attention, params, x, keys_values, mask, bias), x, y, params
 
 
-def test_attention_is_a_mean_of_values_by_softmax_without_a_factor():
+def test_attention_is_a_softmax_mean_of_values_without_scaling():
     bias = normal(1, 2, 3, 5, seed=5)
     mask = np.array([[[[True, True, False, True, True]]]])
     found, x, y, params = attend(mask, bias)
@@ -73,9 +73,10 @@ def test_attention_is_a_mean_of_values_by_softmax_without_a_factor():
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_a_row_without_anything_to_look_at_is_finite():
-    found, *_ = attend(np.zeros((1, 1, 3, 5), bool))
-    assert np.isfinite(found).all()
+def test_a_fully_masked_row_attends_evenly():
+    found, _, y, params = attend(np.zeros((1, 1, 3, 5), bool))
+    wanted = (y @ params["value"]["kernel"]).mean(1) @ params["out"]["kernel"]
+    np.testing.assert_allclose(found[0], np.repeat(wanted, 3, 0), rtol=1e-4, atol=1e-5)
 
 
 def test_dropout_is_shared_along_the_length():

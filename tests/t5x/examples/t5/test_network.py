@@ -1,4 +1,4 @@
-"""The network: upstream's numbers, and what must not change them."""
+"""The network computes upstream's numbers, whatever is padded, packed or sharded."""
 
 import jax
 import jax.numpy as jnp
@@ -66,7 +66,7 @@ def test_padding_changes_nothing(one, logits):
     close(wide[:, :8], short)
 
 
-def test_rows_do_not_know_of_each_other(one, logits):
+def test_rows_are_independent(one, logits):
     inputs, targets = ids(0, 2, 12), ids(1, 2, 8)
     before = logits(one[1], example(inputs, targets))
     inputs[1], targets[1] = ids(2, 1, 12), ids(3, 1, 8)
@@ -75,8 +75,8 @@ def test_rows_do_not_know_of_each_other(one, logits):
     assert np.abs(after[1] - before[1]).max() > 1e-2
 
 
-def test_packed_is_unpacked(one, logits):
-    """Two examples in a row, each with segments of its own, are the examples alone."""
+def test_packed_examples_have_the_logits_of_unpacked_ones(one, logits):
+    """Two examples packed in a row have the same logits as alone."""
     inputs, targets = ids(0, 2, 12), ids(2, 2, 8)
     alone = example(inputs, targets)
 
@@ -93,7 +93,7 @@ def test_packed_is_unpacked(one, logits):
     close(packed[0, :16].reshape(2, 8, -1), logits(one[1], alone))
 
 
-def test_a_target_is_seen_by_later_places_only(one, logits):
+def test_a_target_changes_later_positions_only(one, logits):
     inputs, targets = ids(0, 2, 12), ids(1, 2, 8)
     before = logits(one[1], example(inputs, targets))
     targets[:, 4] += 1  # becomes the decoder's input at place 5
@@ -102,7 +102,7 @@ def test_a_target_is_seen_by_later_places_only(one, logits):
     assert (np.abs(after - before).max(-1)[:, 5:] > 1e-4).all()
 
 
-def test_every_input_is_seen_from_every_place(one, logits):
+def test_every_input_changes_every_position(one, logits):
     inputs, targets = ids(0, 2, 12), ids(1, 2, 8)
     before = logits(one[1], example(inputs, targets))
     for place in (0, 11):
@@ -125,7 +125,7 @@ def umt5():
     return golden.model(own_relative_bias=True), stack_layers(params)
 
 
-def test_a_bias_of_their_own_that_is_the_same_in_all_layers_is_the_shared_one(one, logits, umt5):
+def test_equal_biases_in_all_layers_are_the_same_as_a_shared_one(one, logits, umt5):
     batch = example(ids(0, 2, 12), ids(1, 2, 8))
     model, params = umt5
     shared = jax.tree.map(lambda x: x, one[1])
@@ -147,7 +147,7 @@ def test_umt5_is_initialized_as_it_is_used(umt5):
 
 
 @pytest.mark.parametrize("name", ["t5_1_1", "t5_1_0", "umt5"])
-def test_step_by_step_is_all_at_once(name, umt5):
+def test_stepwise_decoding_has_the_logits_of_teacher_forcing(name, umt5):
     if name == "umt5":
         model, params = umt5
     else:
@@ -159,7 +159,7 @@ def test_step_by_step_is_all_at_once(name, umt5):
 
     @jax.jit
     def stepwise(params, inputs, ids_TB):
-        steps = model.decoder_steps(params, inputs, 8)
+        steps = model.incremental_decoder(params, inputs, 8)
         step = lambda cache, ids: steps(ids, cache)[::-1]
         return jax.lax.scan(step, steps.empty_cache(), ids_TB)[1]
 
@@ -167,7 +167,7 @@ def test_step_by_step_is_all_at_once(name, umt5):
     close(found.swapaxes(0, 1), wanted)
 
 
-def test_bfloat16_is_near_and_its_logits_are_float32(one, logits):
+def test_bfloat16_is_close_and_its_logits_are_float32(one, logits):
     batch = example(ids(0, 2, 12), ids(1, 2, 8))
     model = Golden("t5_1_1").model(dtype=jnp.bfloat16)
     found, wanted = jax.jit(model.logits)(one[1], batch), logits(one[1], batch)
@@ -250,7 +250,8 @@ def test_an_unknown_setting_is_refused(setting, said):
         network.T5Config(vocab_size=8, **setting)
 
 
-def test_flash_attention_gives_the_same_loss_and_gradients():
+@pytest.mark.parametrize("attention", ["flash", "plain"])
+def test_other_attentions_have_the_same_loss_and_gradients(attention):
     golden = Golden("t5_1_1")
     params, batch = stack_layers(golden.tree("init_params")), golden.batch(0)
 
@@ -258,6 +259,6 @@ def test_flash_attention_gives_the_same_loss_and_gradients():
         loss = lambda params: golden.model(**config).loss_fn(params, batch, None)[0]
         return jax.jit(jax.value_and_grad(loss))(params)
 
-    (found, found_grads), (loss, grads) = both(attention="flash"), both()
+    (found, found_grads), (loss, grads) = both(attention=attention), both()
     np.testing.assert_allclose(found, loss, rtol=RTOL)
     jax.tree.map(lambda a, b: close(a, b, 1e-4), found_grads, grads)

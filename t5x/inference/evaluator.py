@@ -1,0 +1,162 @@
+"""Measures a task by its own metrics, through seqio's evaluator.
+
+evaluator = InferenceEvaluator(cfg, seqio.Evaluator, model, partitioner, model_dir)
+evaluator.evaluate(params, step)                       # {task: {metric: value}}
+publish_predictions("runs/summarize_base", ["cnn_dailymail"], step)
+"""
+
+import functools
+import json
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import seqio
+import tensorflow as tf
+from absl import logging
+
+from t5x.array_types import Params
+from t5x.inference.predictor import Predictor
+from t5x.input_pipeline import checks, corpora, record_counts
+from t5x.input_pipeline.config import DatasetConfig
+from t5x.partitioning import PjitPartitioner
+
+PREDICTIONS_FILE = "generated_predictions.jsonl"
+
+
+class InferenceEvaluator:
+    """Decodes and scores the tasks of `cfg` that have metrics.
+
+    Raises:
+      ValueError: no task of the mixture has metric functions.
+    """
+
+    def __init__(
+        self,
+        cfg: DatasetConfig,
+        evaluator_cls: Callable[..., seqio.Evaluator],
+        model: Any,
+        partitioner: PjitPartitioner,
+        log_dir: str,
+        length_buckets: int = 1,
+    ):
+        self.cfg = cfg
+        self.predictor = Predictor(model, partitioner, cfg.batch_size, length_buckets)
+        check_metrics(cfg)
+        logs: dict[str, Any] = {"log_dir": None, "logger_cls": ()}
+        if jax.process_index() == 0:
+            logs = {"log_dir": os.path.join(log_dir, "inference_eval")}
+            tf.io.gfile.makedirs(logs["log_dir"])  # some of seqio's loggers do not
+        self.evaluator = evaluator_cls(
+            mixture_or_task_name=cfg.mixture_or_task_name,
+            feature_converter=model.FEATURE_CONVERTER_CLS(pack=False),
+            eval_split=cfg.split,
+            use_cached=cfg.use_cached,
+            seed=cfg.seed,
+            sequence_length=cfg.task_feature_lengths,
+            use_memory_cache=cfg.use_memory_cache,
+            **logs,
+        )
+
+    def data_summary(self) -> list[str]:
+        """Return a line per task that skipped or cut some data."""
+        datasets = self.evaluator.cached_task_datasets
+        examples = {name: int(dataset.cardinality()) for name, dataset in datasets.items()}
+        return record_counts.summaries(self.cfg, examples)
+
+    def evaluate(
+        self, params: Params, step: int, passing: Callable[[Iterable], Iterable] = iter
+    ) -> dict[str, dict[str, Any]]:
+        """Return metrics by task; seqio's loggers write them and the predictions.
+
+        Batches pass through `passing`, which may raise.
+        """
+        self.predictor.passing = passing
+
+        def run(mode: str, dataset: tf.data.Dataset, *_) -> list[tuple[int, Any]]:
+            indices, examples = [], []
+            for index, example in dataset.as_numpy_iterator():
+                indices.append(int(index))
+                examples.append(example)
+            outputs = self.predictor(mode, params, examples)
+            return list(zip(indices, outputs, strict=True))
+
+        def predict_with_aux(dataset, *_):
+            pairs = run("predict_with_aux", dataset)
+            ids = [(index, output[0].tolist()) for index, output in pairs]
+            names = pairs[0][1][1] if pairs else {}
+            return ids, {name: [output[1][name] for _, output in pairs] for name in names}
+
+        def predict(dataset, *_):
+            return [(index, ids.tolist()) for index, ids in run("predict", dataset)]
+
+        future, _ = self.evaluator.evaluate(
+            compute_metrics=jax.process_index() == 0,
+            step=step,
+            predict_fn=predict,
+            score_fn=functools.partial(run, "score"),
+            predict_with_aux_fn=predict_with_aux,
+        )
+        results = future.result() if jax.process_index() == 0 else {}
+        logging.info("Inference metrics at step %d: %s", step, results)
+        return {task: dict(values) for task, values in results.items()}
+
+
+def publish_predictions(folder: str, tasks: Iterable[str], step: int) -> None:
+    """Join the predictions that `seqio.JSONLogger` wrote at `step` in one file of the folder.
+
+    A line is {"task": …, "step": 1001000, "input": {…}, "target": …, "prediction": …}. If none were
+    logged, the file stays as it is.
+    """
+    logged = [(task, f"{folder}/inference_eval/{task}-{step:06}.jsonl") for task in tasks]
+    logged = [(task, path) for task, path in logged if tf.io.gfile.exists(path)]
+    if not logged:
+        return
+    path = os.path.join(folder, PREDICTIONS_FILE)
+    with tf.io.gfile.GFile(f"{path}.tmp", "w") as file:
+        for task, source in logged:
+            with tf.io.gfile.GFile(source) as lines:
+                for line in lines:
+                    found = {"task": task, "step": step, **json.loads(line)}
+                    file.write(json.dumps(found, ensure_ascii=False) + "\n")
+    tf.io.gfile.rename(f"{path}.tmp", path, overwrite=True)
+
+
+def tasks_with_split(cfg: DatasetConfig) -> list[seqio.Task]:
+    """Return the tasks of a mixture that have the configured split.
+
+    Raises:
+      ValueError: none has it.
+    """
+    tasks = seqio.get_subtasks(cfg.provider)
+    found = [task for task in tasks if cfg.split in (task.splits or ())]
+    if not found:
+        splits = sorted({split for task in tasks for split in task.splits or ()})
+        raise ValueError(
+            f"DatasetConfig.split is {cfg.split!r}, which {cfg.mixture_or_task_name} does not "
+            f"have; set it to one of {splits}."
+        )
+    return found
+
+
+def check_metrics(cfg: DatasetConfig) -> None:
+    """Raise ValueError if seqio's evaluator would have nothing to measure."""
+    if not any(task.metric_objs for task in tasks_with_split(cfg)):
+        raise ValueError(
+            f"{cfg.mixture_or_task_name} has no metric_fns, so decoding it would measure nothing; "
+            "name another MIXTURE_OR_TASK_NAME, or leave train.infer_eval_dataset_cfg at None."
+        )
+
+
+def check_decoding(model: Any) -> None:
+    """Run the optional `check` of the model's `decode_fn`; see `decoding.DecodeFn`."""
+    getattr(getattr(model, "decode_fn", None), "check", lambda: None)()
+
+
+def check_inference(cfg: DatasetConfig, model: Any) -> None:
+    """Raise ValueError if the data cannot be read or does not fit the model."""
+    checks.verify_matching_vocabs(cfg, model)
+    tasks_with_split(cfg)
+    corpora.check_corpora(cfg)
+    check_decoding(model)

@@ -1,0 +1,107 @@
+"""A task is measured by its own metrics, and the predictions are joined in one file."""
+
+import functools
+import json
+
+import jax
+import pytest
+import seqio
+
+from fakes import toy
+from t5x.inference.evaluator import (
+    PREDICTIONS_FILE,
+    InferenceEvaluator,
+    check_metrics,
+    publish_predictions,
+    tasks_with_split,
+)
+from t5x.partitioning import PjitPartitioner
+from t5x.train_state import state_specs
+
+ANY = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
+
+
+@pytest.fixture(scope="module")
+def case():
+    """A model and its state over two devices."""
+    model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:2])
+    return model, partitioner, toy.state(state_specs(model, partitioner, ANY))
+
+
+def test_metrics_are_computed_in_the_examples_order(case, monkeypatch, tmp_path):
+    """A predictor that copies its inputs is right everywhere; one that shifts them, nowhere."""
+    model, partitioner, state = case
+    cfg = toy.data("validation", batch_size=6)
+    evaluator = InferenceEvaluator(cfg, seqio.Evaluator, model, partitioner, str(tmp_path))
+
+    def copy(mode, params, examples):
+        examples = list(examples)
+        if mode == "score":
+            return [float(i) for i in range(len(examples))]
+        return [example["encoder_input_tokens"] for example in examples]
+
+    monkeypatch.setattr(evaluator, "predictor", copy)
+    results = evaluator.evaluate(state.params, 0)
+    assert results == {toy.TASK: {"exact": 1.0, "likelihood": 9.5}}
+    shifted = lambda mode, *args: copy(mode, *args)[1:] + copy(mode, *args)[:1]
+    monkeypatch.setattr(evaluator, "predictor", shifted)
+    assert evaluator.evaluate(state.params, 0)[toy.TASK]["exact"] < 0.5
+
+
+@pytest.mark.parametrize("host", [0, 1])
+def test_only_the_first_host_writes_predictions(case, tmp_path, monkeypatch, host):
+    model, partitioner, _ = case
+    monkeypatch.setattr(jax, "process_index", lambda: host)
+    writing = functools.partial(seqio.Evaluator, logger_cls=[seqio.JSONLogger])
+    cfg = toy.data("validation", batch_size=6)
+    evaluator = InferenceEvaluator(cfg, writing, model, partitioner, str(tmp_path))
+    assert len(evaluator.evaluator.loggers) == 1 - host
+    assert [path.name for path in tmp_path.iterdir()] == ["inference_eval"][host:]
+
+
+def test_all_evaluations_share_one_program_over_all_devices(case, tmp_path):
+    model, partitioner, state = case
+    cfg = toy.data("validation", batch_size=6)
+    evaluator = InferenceEvaluator(cfg, seqio.Evaluator, model, partitioner, str(tmp_path))
+    for step in (0, 1):
+        params = jax.tree.map(lambda x, step=step: x + step, state.params)
+        assert set(evaluator.evaluate(params, step)) == {toy.TASK}
+    steps = evaluator.predictor._steps
+    compiled = {mode: step._cache_size() for mode, step in steps.items()}
+    assert compiled == {"decoding_params": 1, "predict": 1, "score": 1, "predict_with_aux": 0}
+
+
+def test_what_cannot_be_measured_is_refused():
+    with pytest.raises(ValueError, match=r"toy_bare has no metric_fns"):
+        check_metrics(toy.data("validation", mixture_or_task_name=toy.BARE))
+    with pytest.raises(
+        ValueError, match=r"split is 'test', which toy_copy does not have; .*'train"
+    ):
+        check_metrics(toy.data("test"))
+    check_metrics(toy.data("validation", mixture_or_task_name=toy.MIXED))
+    tasks = tasks_with_split(toy.data("validation", mixture_or_task_name=toy.MIXED))
+    assert {task.name for task in tasks} == {toy.TASK, toy.BARE}
+
+
+def logged(folder, task, step, predictions):
+    (folder / "inference_eval").mkdir(exist_ok=True)
+    lines = (json.dumps({"input": {}, "prediction": each}) + "\n" for each in predictions)
+    (folder / "inference_eval" / f"{task}-{step:06}.jsonl").write_text("".join(lines))
+
+
+def read(folder):
+    lines = (folder / PREDICTIONS_FILE).read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    return [(one["task"], one["step"], one["prediction"]) for one in found]
+
+
+def test_the_predictions_of_an_evaluation_are_joined_in_one_file(tmp_path):
+    logged(tmp_path, "a", 10, ["unu", "ș\n"])
+    logged(tmp_path, "b", 10, ["doi"])
+    logged(tmp_path, "b", 2000000, ["trei"])
+    publish_predictions(str(tmp_path), ["a", "b"], 10)
+    assert read(tmp_path) == [("a", 10, "unu"), ("a", 10, "ș\n"), ("b", 10, "doi")]
+    publish_predictions(str(tmp_path), ["a", "b"], 2000000)
+    assert read(tmp_path) == [("b", 2000000, "trei")]
+    publish_predictions(str(tmp_path), ["a", "b"], 7)  # whose loggers wrote no predictions
+    assert read(tmp_path) == [("b", 2000000, "trei")]
