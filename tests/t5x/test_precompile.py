@@ -76,7 +76,7 @@ def test_decoding_finds_all_its_programs(compiled_ahead):
         assert batch["encoder_input_tokens"].shape == (6, -(-length // 8) * 8)
         for mode, given in (
             ("predict", predictor.decoding_params(params)),
-            ("score", predictor._whole(params)),
+            ("score", predictor._gathered(params)),
         ):
             lowered = predictor._steps[mode].lower(given, batch, number).as_text()
             assert lowered in programs
