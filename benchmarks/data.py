@@ -30,7 +30,7 @@ from t5x.input_pipeline.config import DatasetConfig  # noqa: E402
 from tasks import corpora, vocabularies  # noqa: E402
 from tasks.objectives import span_corruption  # noqa: E402
 from tasks.sources import CorpusSource  # noqa: E402
-from tasks.text.token_chunks import split_runs  # noqa: E402
+from tasks.text.token_chunks import split_tokens  # noqa: E402
 
 LENGTHS = {"inputs": 512, "targets": 114}
 
@@ -64,18 +64,16 @@ def plain_task(files: str, vocabulary: str) -> None:
 def hide_one_by_one(dataset, sequence_length, output_features):
     """Corrupt spans one run at a time, in plain Python."""
     sentinels = vocabularies.sentinels(output_features["targets"].vocabulary)
-    length = span_corruption.lengths(sequence_length["inputs"]).tokens
+    length = span_corruption.T5_NOISE.lengths(sequence_length["inputs"]).tokens
 
     @seqio.map_over_dataset(num_seeds=1)
     def hide(example, seed):
         tokens = example["targets"]
-        (mask,) = tf.unstack(
-            span_corruption.noise_mask(tf.size(tokens), tf.stack(seed), span_corruption.T5_NOISE), 1
-        )
-        inputs, targets = span_corruption.corrupt(tokens, mask, sentinels)
-        return {"inputs": inputs, "targets": targets}
+        mask = span_corruption.noise_mask(tf.size(tokens), tf.stack(seed), span_corruption.T5_NOISE)
+        inputs, targets = span_corruption.corrupt(tokens[tf.newaxis], mask, sentinels)
+        return {"inputs": inputs[0], "targets": targets[0]}
 
-    return hide(split_runs(dataset, length))
+    return hide(split_tokens(dataset, length))
 
 
 def our_task(files: str, vocabulary: str) -> None:

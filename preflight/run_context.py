@@ -26,6 +26,7 @@ from t5x.checkpointing import layout
 from t5x.checkpointing.config import checkpoint_paths
 from t5x.input_pipeline.config import DatasetConfig
 from tasks.objectives import registry
+from tasks.objectives.base import Objective
 from tasks.sources import CorpusSource
 
 T = TypeVar("T")
@@ -116,9 +117,9 @@ class RunContext:
         return self.tasks(self.data)[0]
 
     @property
-    def objective(self) -> registry.Objective | None:
+    def objective(self) -> Objective | None:
         """The task's objective, None if it has none of `tasks.objectives`."""
-        return registry.of_task(self.task)
+        return registry.objective_of(self.task)
 
     def require_corpus(self, source: Any) -> None:
         """Raise NotChecked if `source` is remote and must not, or cannot, be read."""

@@ -193,9 +193,12 @@ class TrainStream(Iterator[Batch]):
         )
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return what this process has read since its start: {corpus: {name: count}}."""
-        sources = filter(None, map(resumable_source, seqio.get_subtasks(self.cfg.provider)))
-        counts = {source.name: source.record_counts(self.cfg.split) for source in sources}
+        """Return what this process has read since its start: {task: {name: count}}."""
+        counts = {
+            task.name: source.record_counts(self.cfg.split)
+            for task in seqio.get_subtasks(self.cfg.provider)
+            if (source := resumable_source(task))
+        }
         if counts:
             counts.setdefault(self.cfg.provider.name, {})[TRUNCATED] = self._truncated
         return counts

@@ -1,21 +1,21 @@
-"""Reading caches: which folders hold them, and tasks whose examples are made once and for all.
+"""Offline caches: their folders, and tasks that read finished examples.
 
-There are two kinds, after where in a task's column `seqio.CacheDatasetPlaceholder` stands:
+There are two kinds, by the position of `seqio.CacheDatasetPlaceholder` among the preprocessors:
 
-- Behind the tokens, as `corpora.add` puts it. The cache holds the documents' ids; training hides
-  new places in each epoch. USE_CACHED_TASKS = True with the task's own name.
-- At the end, as `add_pregenerated` puts it. The cache holds finished examples, hidden at fixed
-  places, of as many epochs as were made; training reads the same bytes everywhere. The lengths are
-  part of the task's name, as in `seqio.experimental.add_fully_cached_task`.
+- After tokenization, as in `corpora.add`. The cache holds the documents' ids; corruption is redrawn
+  every epoch. Set USE_CACHED_TASKS = True with the task's own name.
+- At the end, as in `add_pregenerated`. The cache holds finished examples of a number of epochs;
+  training reads the same bytes everywhere. The lengths are part of the task's name, as in
+  `seqio.experimental.add_fully_cached_task`.
 
       caches.add_pregenerated("ro_mini_span_corruption", {"inputs": 128, "targets": 29})
       # MIXTURE_OR_TASK_NAME = 'ro_mini_span_corruption_i128_t29', USE_CACHED_TASKS = True
 
-seqio keeps a cache of fewer than 10,000 examples a shard in memory, in the order of its first
+seqio keeps a cache of fewer than 10,000 examples per shard in memory, in the order of its first
 reading; then only the shuffle buffer varies the epochs.
 
-Both are made by `python -m tasks.cache` and looked for in `tasks.caches.folders.paths` (gin), and
-where `seqio.add_global_cache_dirs` says.
+Both are made by `python -m tasks.cache`, and are found in `tasks.caches.folders.paths` (gin) and
+the folders of `seqio.add_global_cache_dirs`.
 """
 
 import functools
@@ -28,7 +28,7 @@ import gin
 
 @gin.configurable
 def folders(paths: str | Sequence[str] = ()) -> list[str]:
-    """The folders that hold caches, local or gs://."""
+    """Return the folders that hold caches, local or gs://."""
     return [paths] if isinstance(paths, str) else list(paths)
 
 
@@ -42,16 +42,16 @@ class Task(seqio.Task):
         return super().cache_dir
 
     def get_dataset(self, sequence_length=None, split="train", *args, **kwargs):
-        """As seqio.Task has it; what preprocessors count is counted for the split."""
+        """Return seqio.Task's dataset; its preprocessors count for the split."""
         if counter := getattr(self.source, "counter", None):
             counter.split = split
         return super().get_dataset(sequence_length, split, *args, **kwargs)
 
     def assert_cached(self) -> None:
-        """Refuses to go on without a finished cache.
+        """Check that a finished cache exists.
 
         Raises:
-          ValueError: says where it was looked for and how to make it.
+          ValueError: says which folders were searched and how to make it.
         """
         if not self.cache_dir:
             task, lengths = getattr(self, "made_from", (self.name, {}))
@@ -65,16 +65,14 @@ class Task(seqio.Task):
 
 
 def pregenerated_name(task: str, lengths: Mapping[str, int]) -> str:
-    """Returns the name of a task whose finished examples have these lengths."""
+    """Return the name of a task whose finished examples have these lengths."""
     return seqio.experimental._get_fully_cached_name(task, lengths)
 
 
 def add_pregenerated(task: str, lengths: Mapping[str, int]) -> seqio.Task:
-    """Registers the task whose examples, cut and hidden for `lengths`, come from a cache only.
+    """Register a task whose finished examples are read from a cache only.
 
-    Args:
-      task: a registered task's name.
-      lengths: of its features, EOS counted; a run must set the same TASK_FEATURE_LENGTHS.
+    A run must set the same lengths (EOS included) as TASK_FEATURE_LENGTHS.
     """
     name = pregenerated_name(task, lengths)
     if name in seqio.TaskRegistry.names():
@@ -86,7 +84,7 @@ def add_pregenerated(task: str, lengths: Mapping[str, int]) -> seqio.Task:
         source=made_from.source,
         preprocessors=[
             *(_with_lengths(step, lengths) for step in steps),
-            functools.partial(_trim, lengths=lengths),
+            _with_lengths(seqio.utils.trim_dataset, lengths),
             seqio.CacheDatasetPlaceholder(required=True),
             functools.partial(_check_lengths, lengths=lengths, task=name),
         ],
@@ -101,17 +99,13 @@ def add_pregenerated(task: str, lengths: Mapping[str, int]) -> seqio.Task:
 
 
 def _with_lengths(step: Callable, lengths: Mapping[str, int]) -> Callable:
-    """Binds `sequence_length`, which seqio does not give to what stands before a cache."""
+    """Bind `sequence_length`, which seqio does not pass to preprocessors before a cache."""
 
     def bound(dataset, output_features):
         given = {"sequence_length": dict(lengths), "output_features": output_features}
         return seqio.utils.add_kwargs_to_transform(step, **given)(dataset)
 
     return bound
-
-
-def _trim(dataset, output_features, lengths):
-    return seqio.utils.trim_dataset(dataset, lengths, output_features)
 
 
 def _check_lengths(dataset, sequence_length, lengths, task):

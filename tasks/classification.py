@@ -1,4 +1,4 @@
-"""Classification as one token: the model writes the name of the class, a single piece.
+"""Classification by one token: the model predicts the name of the class, a single piece.
 
     source = Rows("user/name", columns={"inputs": "text", "targets": "label"},
                   labels={"targets": {"0": "no", "1": "yes"}})
@@ -9,7 +9,7 @@
 | quality | Stack Overflow, CSV: `quality_files` | T5's | none, low, high |
 | quality_tiny | the same | data/ro_mini's | n, l, h |
 
-A text that is too long keeps its beginning and its end (`pairs.keep_both_ends`).
+Long texts keep their beginning and end (`pairs.keep_both_ends`).
 """
 
 import collections
@@ -22,13 +22,12 @@ import seqio
 
 import gin
 from tasks import pairs, vocabularies
-from tasks.record_counts import RecordCounter
+from tasks.documents import Columns
 from tasks.rows import Rows
-from tasks.streaming import tf_callbacks
 from tasks.text import html_text
 
 LENGTHS = {"inputs": 512, "targets": 2}
-OTHER = "(no class)"  # in place of what is none: never a single token, so no class is called so
+OTHER = "(no class)"  # of any other prediction; more than one token, so never a class's name
 PREFIX = "quality: "
 _classes: dict[str, tuple[str, ...]] = {}  # by task
 
@@ -42,18 +41,19 @@ def add(
     lengths: Mapping[str, int] = LENGTHS,
     **settings,
 ) -> seqio.Task:
-    """Registers a task whose target is one of `classes`; settings as `tasks.pairs.add` has them.
+    """Register a task whose target is one of `classes`; settings are those of `tasks.pairs.add`.
 
-    A row with another target is left out and counted. A run refuses classes that are not one token
-    each, see `class_ids`.
+    Rows with other targets are skipped and counted. A run checks that each class is one token, see
+    `class_ids`.
 
     Raises:
-      ValueError: a label of the source is called what is no class.
+      ValueError: the name of a label is not one of the classes.
     """
-    source = copy.copy(source)  # for other tasks it stays as it was
-    source.column = source.column.only("targets", classes)
-    source.counter = RecordCounter(source.name)
-    tf_callbacks.report_at_exit(source.counter)
+    if not isinstance(columns := source.column, Columns):
+        raise ValueError(f"task {name} classifies rows: give its source `columns`")
+    source = copy.copy(source)  # other tasks may use it unchanged
+    source.column = columns.only("targets", classes)
+    source.reset_counter()
     _classes[name] = tuple(classes)
     return pairs.add(
         name,
@@ -69,13 +69,13 @@ def add(
 
 
 def ids_of(task: str) -> Callable[[], tuple[int, ...]]:
-    """Returns what gives the ids of a task's classes, for `t5x.classifier`.
+    """Return a function that returns the ids of a task's classes, for `t5x.classifier`.
 
         classifier.one_token.ids = @tasks.classification.ids_of()
         tasks.classification.ids_of.task = %MIXTURE_OR_TASK_NAME
 
     Args:
-      task: the name of one that `add` registers before it is asked.
+      task: a name that `add` has registered when the function is called.
     """
 
     def ids():
@@ -91,10 +91,10 @@ def ids_of(task: str) -> Callable[[], tuple[int, ...]]:
 
 
 def class_ids(vocabulary: seqio.Vocabulary, classes: Sequence[str]) -> tuple[int, ...]:
-    """Returns the id of each class's only token.
+    """Return the id of each class, which must be a single token.
 
     Raises:
-      ValueError: a class is more than one token; says which name would be one.
+      ValueError: a class is more than one token; suggests a name that is one.
     """
     if isinstance(classes, str) or len(classes) < 2:
         raise ValueError(f"classes are {classes!r}, but must be two names or more")
@@ -108,7 +108,7 @@ def class_ids(vocabulary: seqio.Vocabulary, classes: Sequence[str]) -> tuple[int
                 "the task's classes and labels"
             )
     if len({found[0] for found in ids}) < len(ids):
-        raise ValueError(f"classes {list(classes)} are to be told apart, but two are one token")
+        raise ValueError(f"classes {list(classes)} must be distinct, but two are the same token")
     return tuple(found[0] for found in ids)
 
 
@@ -124,14 +124,14 @@ def _one_token(name: str, vocabulary: seqio.Vocabulary, taken: set[str]) -> str:
 def scores(
     targets: Sequence[str], predictions: Sequence[str], classes: Sequence[str]
 ) -> dict[str, float]:
-    """Returns accuracy, f1 of each class and their mean, 0..1, and the confusion matrix.
+    """Return accuracy, f1 of each class and their mean, 0..1, and the confusion matrix.
 
-    f1/<class>; confusion/<class>/<class predicted>, examples, where what is no class is `OTHER`.
+    f1/<class>; confusion/<class>/<class predicted>, in examples; other predictions are `OTHER`.
     """
     known = set(classes)
-    of = lambda text: text.strip() if text.strip() in known else OTHER
+    class_of = lambda text: text.strip() if text.strip() in known else OTHER
     counts = collections.Counter(
-        (target.strip(), of(text)) for target, text in zip(targets, predictions, strict=True)
+        (target.strip(), class_of(text)) for target, text in zip(targets, predictions, strict=True)
     )
     total = sum(counts.values())
     found = {"accuracy": sum(counts[c, c] for c in classes) / total if total else 0.0}
@@ -147,7 +147,7 @@ def scores(
 
 
 def metric(classes: Sequence[str]) -> Callable[..., dict[str, float]]:
-    """Returns `scores` as a seqio metric function."""
+    """Return `scores` as a seqio metric function."""
 
     def classification(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
         return scores(targets, predictions, classes)
@@ -159,12 +159,12 @@ def metric(classes: Sequence[str]) -> Callable[..., dict[str, float]]:
 def quality_files(
     train: str = "data/quality/train.csv", test: str = "data/quality/valid.csv"
 ) -> dict[str, str]:
-    """The CSV files of the question-quality set, with columns Title, Body and Y."""
+    """Return the CSV files of the question-quality set, with columns Title, Body and Y."""
     return {"train": vocabularies.resolve(train), "test": vocabularies.resolve(test)}
 
 
 def quality(labels: Mapping[str, str]) -> Rows:
-    """The question-quality set; the split that checkpoints are chosen by is held out of train."""
+    """Return the question-quality set; `validation`, which selects checkpoints, is held out."""
     return Rows(
         files=quality_files,
         splits=("train", "test"),

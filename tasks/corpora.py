@@ -1,4 +1,4 @@
-"""One line a corpus: what turns a corpus into a task.
+"""Pretraining tasks: one line turns a corpus into a task.
 
     corpora.add("my_corpus", CorpusSource("user/name"), vocabularies.ro_model)
     corpora.add("my_folder", CorpusSource("/data/ro"), "ro.model", objective="ul2", cedilla=True)
@@ -8,46 +8,52 @@ The task is then MIXTURE_OR_TASK_NAME = 'my_corpus' of any recipe. Nothing is re
 
 import functools
 from collections.abc import Callable
+from typing import TypeAlias
 
 import seqio
 import tensorflow as tf
 
 from tasks import caches, vocabularies
 from tasks.objectives import registry, span_corruption
+from tasks.objectives.base import Objective
 from tasks.sources import CorpusSource
 from tasks.text import normalize, token_chunks, tokenize
 
-# A shard shuffles its own runs of tokens, after its source has permuted files, parts and records.
-# What waits in the buffers is saved with every checkpoint, so they are small.
-SHUFFLED_RUNS = 128
+# Each shard shuffles its chunks of tokens, after its source has permuted files, parts and records.
+# The buffers are saved with every checkpoint, so they are small.
+SHUFFLED_CHUNKS = 128
 
-Vocabulary = str | Callable[[], str] | seqio.Vocabulary
+Vocabulary: TypeAlias = str | Callable[[], str] | seqio.Vocabulary
+
+
+def token_feature(vocabulary: Vocabulary) -> seqio.Feature:
+    """Return a feature of ids and EOS of a SentencePiece file (or function), or a vocabulary."""
+    if not isinstance(vocabulary, seqio.Vocabulary):
+        vocabulary = vocabularies.sentencepiece(vocabulary)
+    return seqio.Feature(vocabulary=vocabulary, add_eos=True, dtype=tf.int32)
 
 
 def add(
     name: str,
     source: CorpusSource,
     vocabulary: Vocabulary,
-    objective: str | registry.Objective = "span_corruption",
+    objective: str | Objective = "span_corruption",
     **normalization,
 ) -> seqio.Task:
-    """Registers a task that hides parts of a corpus.
+    """Register a pretraining task.
 
     Args:
-      name: the task's name.
-      source: where the documents come from.
-      vocabulary: a SentencePiece file, a function that returns one's path, or a vocabulary.
-      objective: how text is hidden: a name that `tasks.objectives` lists, or an object such as
-        spans.SpanNoise(0.5, 8).
-      **normalization: cedilla, nfc, whitespace, spaces, as `tasks.text.normalize.preprocess` has
-      them.
+      name: of the task.
+      source: of the documents.
+      vocabulary: see `token_feature`.
+      objective: a name in `tasks.objectives.registry`, or an object such as
+        `span_corruption.SpanNoise(0.5, 8)`.
+      **normalization: arguments of `tasks.text.normalize.preprocess`.
 
     Raises:
-      ValueError: there is no objective of that name.
+      ValueError: no objective has that name.
     """
-    if not isinstance(vocabulary, seqio.Vocabulary):
-        vocabulary = vocabularies.sentencepiece(vocabulary)
-    feature = seqio.Feature(vocabulary=vocabulary, add_eos=True, dtype=tf.int32)
+    feature = token_feature(vocabulary)
     return seqio.TaskRegistry.add(
         name,
         source=source,
@@ -55,12 +61,12 @@ def add(
             functools.partial(normalize.preprocess, **normalization),
             tokenize.tokenize,
             seqio.CacheDatasetPlaceholder(),
-            functools.partial(registry.find(objective).preprocess, task=name),
+            functools.partial(registry.get_objective(objective).preprocess, task=name),
             token_chunks.append_eos,
         ],
         output_features={"inputs": feature, "targets": feature},
         metric_fns=[],
-        shuffle_buffer_size=SHUFFLED_RUNS,
+        shuffle_buffer_size=SHUFFLED_CHUNKS,
         task_cls=caches.Task,
     )
 
@@ -72,12 +78,5 @@ def add_span_corruption(
     noise: span_corruption.SpanNoise = span_corruption.T5_NOISE,
     **normalization,
 ) -> seqio.Task:
-    """`add` with span corruption; see `tasks.objectives.span_corruption`."""
+    """Call `add` with span corruption; see `tasks.objectives.span_corruption`."""
     return add(name, source, vocabulary, noise, **normalization)
-
-
-def add_prefix_lm(
-    name: str, source: CorpusSource, vocabulary: Vocabulary, **normalization
-) -> seqio.Task:
-    """`add` with prefix language modelling; see `tasks.objectives.prefix_lm`."""
-    return add(name, source, vocabulary, "prefix_lm", **normalization)

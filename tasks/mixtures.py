@@ -1,10 +1,10 @@
-"""Several corpora as one stream: how often each is drawn from, and how many times over.
+"""Mixtures: several corpora as one stream, with rates and a maximum of epochs.
 
     add("ro_mix", {"ro_web": 120e9, "ro_books": 4e9, "ro_wiki": 0.5e9}, temperature=3.0,
         epochs={"ro_wiki": 4})
 
-The mixture is then MIXTURE_OR_TASK_NAME = 'ro_mix'. Which corpus comes next is drawn from the run's
-seed and kept with its position, as is the place in each corpus.
+The mixture is then MIXTURE_OR_TASK_NAME = 'ro_mix'. The corpus of each example is drawn from the
+run's seed; the data position includes that draw and the position in each corpus.
 """
 
 import functools
@@ -15,11 +15,9 @@ import tensorflow as tf
 
 
 class BoundedTask(seqio.Task):
-    """A task whose training split ends after some epochs, also where it would be repeated.
+    """A task whose training split ends after `epochs` epochs, also where it would be repeated.
 
-    Args:
-      epochs: how many.
-      *args: as seqio.Task has them, like **kwargs.
+    Other arguments are those of seqio.Task.
     """
 
     def __init__(self, *args, epochs: int, **kwargs):
@@ -27,17 +25,17 @@ class BoundedTask(seqio.Task):
         self._epochs = epochs
 
     def get_dataset(self, *args, split: str = "train", num_epochs: int | None = 1, **kwargs):
-        """As seqio.Task has it, but of `epochs` epochs where it would have no end."""
+        """Return seqio.Task's dataset, but with `epochs` epochs instead of infinitely many."""
         if split == "train" and num_epochs is None:
             num_epochs = self._epochs
         return super().get_dataset(*args, split=split, num_epochs=num_epochs, **kwargs)
 
 
 def rates_of(sizes: Mapping[str, float], temperature: float = 1.0) -> dict[str, float]:
-    """Returns the share of each corpus, in proportion to size ** (1 / temperature).
+    """Return the share of each corpus, in proportion to size ** (1 / temperature).
 
-    At temperature 1 corpora are drawn from as they are large, at high ones all alike, as in
-    Raffel et al. 2020, section 3.5.2, arXiv:1910.10683.
+    At temperature 1 shares are proportional to sizes, at high temperatures equal; see Raffel et al.
+    2020, section 3.5.2, arXiv:1910.10683.
 
     Raises:
       ValueError: a size or the temperature is not positive, or there is no corpus.
@@ -59,21 +57,21 @@ def add(
     temperature: float = 1.0,
     epochs: Mapping[str, int] | None = None,
 ) -> seqio.Mixture:
-    """Registers a mixture of registered tasks.
+    """Register a mixture of registered tasks.
 
     Args:
-      name: the mixture's name.
+      name: of the mixture.
       sizes: of each task, or rates: documents, tokens or bytes, all in one unit.
       temperature: evens out the shares, see `rates_of`.
-      epochs: how many times at most a task's corpus is read; the others then share what it had.
+      epochs: how many times at most a task's corpus is read; the others then take over its share.
         When all have ended, so does the stream.
 
     Raises:
-      ValueError: a task, size, temperature or number of epochs that cannot be.
+      ValueError: an unknown task, or an impossible size, temperature or number of epochs.
     """
     epochs, entries = epochs or {}, []
     for unknown in epochs.keys() - sizes.keys():
-        raise ValueError(f"mixture {name!r} bounds the epochs of {unknown!r}, which is none of it")
+        raise ValueError(f"mixture {name!r} bounds the epochs of {unknown!r}, which it lacks")
     for task, rate in rates_of(sizes, temperature).items():
         if task in epochs:
             task = _bounded(task, epochs[task])
@@ -89,17 +87,19 @@ def add(
 
 def _bounded(name: str, epochs: int) -> str:
     if not (isinstance(epochs, int) and epochs >= 1):
-        raise ValueError(f"task {name!r} is to be read {epochs} times, but must be at least once")
+        raise ValueError(f"epochs of task {name!r} is {epochs!r}, but must be an integer above 0")
     bounded = f"{name}_{epochs}_epochs"
     if bounded not in seqio.TaskRegistry.names():
         task = seqio.TaskRegistry.get(name)
-        settings = {
-            "source": task.source,
-            "output_features": task.output_features,
-            "preprocessors": list(task.preprocessors),
-            "postprocess_fn": task.postprocessor,
-            "metric_fns": task.metric_fns,
-            "shuffle_buffer_size": task.shuffle_buffer_size,
-        }
-        seqio.TaskRegistry.add_provider(bounded, BoundedTask(bounded, epochs=epochs, **settings))
+        provider = BoundedTask(
+            bounded,
+            epochs=epochs,
+            source=task.source,
+            output_features=task.output_features,
+            preprocessors=list(task.preprocessors),
+            postprocess_fn=task.postprocessor,
+            metric_fns=task.metric_fns,
+            shuffle_buffer_size=task.shuffle_buffer_size,
+        )
+        seqio.TaskRegistry.add_provider(bounded, provider)
     return bounded

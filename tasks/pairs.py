@@ -1,11 +1,10 @@
-"""Tasks from pairs of texts, a source and its target: prefix, tokens, and what is too long.
+"""Text-to-text tasks: prefix, tokens, and truncation of long texts.
 
     add("summaries", Rows("user/name", columns={"inputs": "article", "targets": "highlights"}),
         vocabularies.t5_model, prefix="summarize: ", metric_fns=[summarization.rouge])
 
-What is longer than TASK_FEATURE_LENGTHS is cut, and counted as `cut_inputs` and `cut_targets`. A
-target that has lost its end has no EOS, which would teach to end there. Metrics compare with the
-whole text.
+Texts longer than TASK_FEATURE_LENGTHS are truncated, and counted as `cut_inputs` and `cut_targets`.
+A truncated target has no EOS, which would teach to end there. Metrics compare with the full text.
 """
 
 import functools
@@ -21,9 +20,9 @@ from tasks.sources import CorpusSource
 from tasks.streaming import tf_callbacks
 from tasks.text import normalize
 
-LENGTHS = {"inputs": 512, "targets": 128}  # where a run sets none, as evaluation does
+LENGTHS = {"inputs": 512, "targets": 128}  # if a run sets none, as in evaluation
 SHUFFLED = 1024  # examples
-Cut = Callable[[tf.Tensor, int, seqio.Vocabulary], tf.Tensor]
+Truncate = Callable[[tf.Tensor, int, seqio.Vocabulary], tf.Tensor]
 
 
 def add(
@@ -33,26 +32,24 @@ def add(
     prefix: str = "",
     metric_fns: Sequence[Callable] = (),
     lengths: Mapping[str, int] = LENGTHS,
-    cut: Cut | None = None,
+    cut: Truncate | None = None,
     checks: Callable[[seqio.Vocabulary], object] | None = None,
     **normalization,
 ) -> seqio.Task:
-    """Registers a task whose source gives {"inputs", "targets"}, such as `tasks.rows.Rows` does.
+    """Register a task whose source gives {"inputs", "targets"}, such as `tasks.rows.Rows`.
 
     Args:
-      name: the task's name.
+      name: of the task.
       source: of pairs of texts.
-      vocabulary: as `tasks.corpora.add` has it.
-      prefix: stands before every input.
+      vocabulary: see `tasks.corpora.token_feature`.
+      prefix: precedes every input.
       metric_fns: seqio's metric functions.
-      lengths: tokens, EOS counted, where a run sets none.
-      cut: shortens inputs, (ids, how many may stay, vocabulary); by default their end is cut off.
-      checks: is called with the vocabulary before anything is read, and may refuse it.
-      **normalization: cedilla, nfc, whitespace, as `tasks.text.normalize.preprocess` has them.
+      lengths: in tokens, EOS included, if a run sets none.
+      cut: truncates inputs, (ids, number to keep, vocabulary); by default it keeps the beginning.
+      checks: called with the vocabulary before anything is read; raises if it is unsuitable.
+      **normalization: arguments of `tasks.text.normalize.preprocess`.
     """
-    if not isinstance(vocabulary, seqio.Vocabulary):
-        vocabulary = vocabularies.sentencepiece(vocabulary)
-    feature = seqio.Feature(vocabulary=vocabulary, add_eos=True, dtype=tf.int32)
+    feature = corpora.token_feature(vocabulary)
     counter = getattr(source, "counter", None) or RecordCounter(name)
     task = seqio.TaskRegistry.add(
         name,
@@ -62,7 +59,7 @@ def add(
             seqio.preprocessors.tokenize,
             seqio.CacheDatasetPlaceholder(),
             functools.partial(
-                fit, lengths=dict(lengths), cut=cut or keep_beginning, counter=counter
+                truncate, lengths=dict(lengths), cut=cut or keep_beginning, counter=counter
             ),
         ],
         output_features={"inputs": feature, "targets": feature},
@@ -70,7 +67,7 @@ def add(
         shuffle_buffer_size=SHUFFLED,
         task_cls=caches.Task,
     )
-    task.prefix = prefix  # for whoever has texts of their own for the same model
+    task.prefix = prefix  # for programs that feed their own texts to the model
     return task
 
 
@@ -82,62 +79,61 @@ def _texts(dataset, output_features, prefix: str, checks, normalization):
     return dataset.map(lambda x: {**x, "inputs": tf.strings.join([prefix, x["inputs"]])})
 
 
-def fit(
+def truncate(
     dataset: tf.data.Dataset,
     output_features: Mapping[str, seqio.Feature],
     lengths: Mapping[str, int],
-    cut: Cut,
+    cut: Truncate,
     counter: RecordCounter,
     sequence_length: Mapping[str, int] | None = None,
 ) -> tf.data.Dataset:
-    """Makes {"inputs", "targets"}, int32 [n], fit their lengths and puts EOS behind them.
+    """Truncate {"inputs", "targets"}, int32 [n], to their lengths and append EOS.
 
-    `lengths` holds where there is no `sequence_length`; see the top of this file.
+    `lengths` applies if there is no `sequence_length`.
     """
-    inputs, targets = (
-        ((sequence_length or lengths)[side], output_features[side].vocabulary)
-        for side in ("inputs", "targets")
-    )
-    split = counter.split  # which this dataset is of
+    most = sequence_length or lengths
+    vocabulary = {side: output_features[side].vocabulary for side in ("inputs", "targets")}
+    split = counter.split  # of this dataset: the counter's changes with every dataset made
 
-    def count(*cut):
-        names = [MADE, *(note for note, is_cut in zip(NOTES, cut, strict=True) if is_cut)]
+    def count(*are_cut):
+        names = [MADE, *(note for note, is_cut in zip(NOTES, are_cut, strict=True) if is_cut)]
         counter.add(dict.fromkeys(names, 1), split=split)
         return np.int64(0)
 
-    guarded = tf_callbacks.guard(count, np.int64(0))
+    guarded_count = tf_callbacks.guard(count, np.int64(0))
 
-    def fitted(ids, most, vocabulary, shorter):
-        """The ids with EOS, or what `shorter` gives in their place, and whether it does."""
-        whole = tf.concat([ids, [vocabulary.eos_id]], 0)
-        is_cut = tf.size(whole) > most
-        return tf.cond(is_cut, shorter, lambda: whole), is_cut
+    def fit(side, ids, shorten):
+        """Return the ids with EOS, or `shorten()` if these are too many, and whether they are."""
+        complete = tf.concat([ids, [vocabulary[side].eos_id]], 0)
+        is_cut = tf.size(complete) > most[side]
+        return tf.cond(is_cut, shorten, lambda: complete), is_cut
 
     def fn(example):
         source, target = example["inputs"], example["targets"]
-        most, vocabulary = inputs
-        shorter = lambda: tf.concat([cut(source, most - 1, vocabulary), [vocabulary.eos_id]], 0)
-        fitting_source, source_is_cut = fitted(source, *inputs, shorter)
-        fitting_target, target_is_cut = fitted(target, *targets, lambda: target[: targets[0]])
-        noted = tf.numpy_function(guarded, [source_is_cut, target_is_cut], tf.int64)
-        with tf.control_dependencies([noted]):
-            fitting = {"inputs": fitting_source, "targets": fitting_target}
-            return example | {side: tf.identity(ids) for side, ids in fitting.items()}
+        n, source_vocabulary = most["inputs"] - 1, vocabulary["inputs"]
+        shorten = lambda: tf.concat(
+            [cut(source, n, source_vocabulary), [source_vocabulary.eos_id]], 0
+        )
+        inputs, is_cut_source = fit("inputs", source, shorten)
+        targets, is_cut_target = fit("targets", target, lambda: target[: most["targets"]])
+        counted = tf.numpy_function(guarded_count, [is_cut_source, is_cut_target], tf.int64)
+        with tf.control_dependencies([counted]):
+            return example | {"inputs": tf.identity(inputs), "targets": tf.identity(targets)}
 
     return dataset.map(fn, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def keep_beginning(ids: tf.Tensor, most: int, vocabulary: seqio.Vocabulary) -> tf.Tensor:
-    """Returns the first `most` ids."""
+    """Return the first `most` ids."""
     del vocabulary
     return ids[:most]
 
 
 def keep_both_ends(ids: tf.Tensor, most: int, vocabulary: seqio.Vocabulary) -> tf.Tensor:
-    """Returns the beginning, a separator and the end of ids, `most` in all.
+    """Return the beginning, a separator and the end of ids, `most` in total.
 
-    Of 512 with EOS those are the first 255, the separator, and the last 256, EOS among them. The
-    separator is the first sentinel, which says in pretraining too that something is missing.
+    Of 512 with EOS these are the first 255, the separator, and the last 256 including EOS. The
+    separator is the first sentinel, which means in pretraining too that something is missing.
     """
     separator = (vocabularies.sentinels_if_any(vocabulary) or (vocabulary.unk_id,))[0]
     first = most // 2

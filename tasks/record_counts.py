@@ -120,7 +120,7 @@ class RecordCounter:
         )
 
     def splits(self) -> list[str]:
-        """Return the splits of which something was read."""
+        """Return the splits with any record read."""
         with self._lock:
             return [split for split, counts in self._counts.items() if split and counts["read"]]
 

@@ -12,10 +12,10 @@
 | ro_mini_ul2 | data/ro_mini | the same | 124 |
 | ro_mini_byt5_span_corruption | data/ro_mini | bytes | 24 |
 
-ro_mini_span_corruption_i128_t29 has examples that `tasks.cache` made of ro_mini_span_corruption.
-Where targets are not 29, set TASK_FEATURE_LENGTHS = {'inputs': 128, 'targets': ...} beside
+ro_mini_span_corruption_i128_t29 reads examples that `tasks.cache` made of ro_mini_span_corruption.
+For targets other than 29, set TASK_FEATURE_LENGTHS = {'inputs': 128, 'targets': ...} together with
 MIXTURE_OR_TASK_NAME. Another corpus is one `add` line. The rlm corpus is read with the token in
-HF_TOKEN or the one that `hf auth login` saved.
+HF_TOKEN or that saved by `hf auth login`.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Corpora whose documents have several columns, and splits made of the training split.
+"""Corpora whose documents have several columns, and splits held out of the training split.
 
     Rows("cnn_dailymail", "3.0.0", columns={"inputs": "article", "targets": "highlights"})
     Rows(files={"train": "train.csv", "test": "test.csv"}, held_out={"validation": 0.05},
@@ -6,9 +6,9 @@
          labels={"targets": {"LQ_CLOSE": "none", "LQ_EDIT": "low", "HQ": "high"}})
     Rows(parallel={"train": ("train.ro", "train.en")})     # line by line, source and target
 
-All is as `tasks.sources.CorpusSource` has it: streamed, shuffled, shared by any number of hosts,
-resumed where it was. What cannot be used (a side that is empty or missing, a label that is not
-listed, bytes that are no UTF-8) is left out and counted by reason.
+Rows are streamed, shuffled, sharded and resumed as `tasks.sources.CorpusSource` does it. Unusable
+ones (a column that is empty or missing, an unknown label, bytes that are not UTF-8) are skipped and
+counted by reason.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,34 +17,34 @@ import seqio
 import tensorflow as tf
 
 from tasks.documents import SEPARATOR, Columns
-from tasks.io.files import File, find, side_by_side
+from tasks.io.files import CorpusFile, join_parallel, match_files
+from tasks.io.formats import PARALLEL_COLUMNS
 from tasks.sources import CorpusSource
 
-SHARES = 10_000  # a document's hash is one of so many
-SIDES = {"inputs": "source", "targets": "target"}  # the columns of parallel files
+BUCKETS = 10_000  # of the documents' hashes, by which splits are held out
 
 
 class Rows(CorpusSource):
     """A corpus source whose documents are {name: string scalar} of several columns.
 
     Args:
-      corpus: as CorpusSource has it; None for `parallel` and `files`.
-      config: as CorpusSource has it.
-      columns: by feature, the column or template of several that holds it; None gives documents
-        {"text"} of the column `column`.
-      labels: by feature, what the values of its column are to be called; a row with another value
-        is left out. Numbers are named as they are written, {"0": "low"}.
-      clean: by column, what is done to its text first, {"Body": html_text.text_of}.
+      corpus: as in CorpusSource; None with `parallel` or `files`.
+      config: as in CorpusSource.
+      columns: by feature, a column or template; None gives documents {"text"} of the column
+        `column`.
+      labels: by feature, the name of each value of its column; rows with other values are skipped.
+        Numbers are given as they are written, {"0": "low"}.
+      clean: by column, a function applied to its text first, {"Body": html_text.text_of}.
       parallel: by split, two files or patterns, sources and targets line by line.
-      files: as CorpusSource has it, or a function that returns it, asked when reading begins; its
-        splits are then those of `splits`.
-      held_out: shares of the training split, below 1 in all, that are splits of their own and no
-        longer trained on. Which documents those are follows from their text alone.
-      max_examples: so many rows of the training split at most, its first usable ones.
-      **settings: as CorpusSource has them.
+      files: as in CorpusSource, or a function that returns it, called when reading begins; then
+        `splits` names the splits.
+      held_out: shares of the training split, together below 1, that become splits of their own and
+        are no longer trained on. The text of a document alone decides its split.
+      max_examples: use only so many rows of the training split, its first usable ones.
+      **settings: other arguments of CorpusSource.
 
     Raises:
-      ValueError: settings that cannot be.
+      ValueError: impossible settings.
     """
 
     def __init__(
@@ -60,25 +60,16 @@ class Rows(CorpusSource):
         max_examples: int | None = None,
         **settings,
     ):
-        self._parallel, self._held_out = dict(parallel or {}), dict(held_out or {})
-        self._ask = files if callable(files) else None
+        self._parallel, self._held_out = parallel, dict(held_out or {})
+        self._files_fn = files if callable(files) else None
         if parallel:
-            columns = columns or SIDES
+            columns = columns or dict(zip(("inputs", "targets"), PARALLEL_COLUMNS, strict=True))
             files = {split: " and ".join(pair) for split, pair in parallel.items()}
-        elif self._ask:
+        elif callable(files):
             files = dict.fromkeys(settings.pop("splits", ("train",)), files.__name__)
         elif held_out and not files:
             settings.setdefault("splits", ("train",))
         super().__init__(corpus, config, files=files, **settings)
-        self._check(max_examples)
-        self.max_examples = max_examples
-        if held_out:
-            self._split_names |= dict.fromkeys(self._held_out, self._split_names["train"])
-        self.names = tuple(columns or ())
-        if columns:
-            self.column = Columns(columns, labels, clean)
-
-    def _check(self, max_examples: int | None) -> None:
         shares = self._held_out.values()
         if shares and not (min(shares) > 0 and sum(shares) < 1 and "train" in self._split_names):
             raise ValueError(
@@ -87,32 +78,36 @@ class Rows(CorpusSource):
             )
         if max_examples is not None and max_examples < 1:
             raise ValueError(f"max_examples is {max_examples}, but must be at least 1")
+        self.max_examples = max_examples
+        if held_out:
+            self._split_names |= dict.fromkeys(held_out, self._split_names["train"])
+        self.names = tuple(columns or ("text",))
+        if columns:
+            self.column = Columns(columns, labels, clean)
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The names of all splits, held out ones too."""
+        """The names of all splits, including those held out."""
         return tuple(self._split_names)
 
-    def _find(self, split: str) -> list[File]:
+    def _find_files(self, split: str) -> list[CorpusFile]:
         split = "train" if split in self._held_out else split
-        if self._ask:
-            self._patterns = self._ask()
-            try:
-                return super()._find(split)
-            except ValueError as error:
-                setting = f"{self._ask.__module__}.{self._ask.__name__}"
+        if self._parallel:
+            sources, targets = (match_files([p], "text") for p in self._parallel[split])
+            if len(sources) != len(targets):
                 raise ValueError(
-                    f"{error}: put it there, or set an argument of {setting}"
-                ) from error
-        if not self._parallel:
-            return super()._find(split)
-        sources, targets = (find([p], "text") for p in self._parallel[split])
-        if len(sources) != len(targets):
-            raise ValueError(
-                f"split {split!r} has {len(sources)} files of sources and {len(targets)} of "
-                "targets, but each source file needs its target file"
-            )
-        return [side_by_side(*pair) for pair in zip(sources, targets, strict=True)]
+                    f"split {split!r} has {len(sources)} files of sources and {len(targets)} of "
+                    "targets, but each source file needs its target file"
+                )
+            return [join_parallel(*pair) for pair in zip(sources, targets, strict=True)]
+        if not self._files_fn:
+            return super()._find_files(split)
+        self._patterns = self._files_fn()
+        try:
+            return super()._find_files(split)
+        except ValueError as error:
+            setting = f"{self._files_fn.__module__}.{self._files_fn.__name__}"
+            raise ValueError(f"{error}: put it there, or set an argument of {setting}") from error
 
     def get_dataset(
         self,
@@ -122,12 +117,12 @@ class Rows(CorpusSource):
         shard_info: seqio.ShardInfo | None = None,
         **others,
     ) -> tf.data.Dataset:
-        """As CorpusSource has it, with the features that `columns` names."""
+        """Return one epoch, as CorpusSource does, with the features that `columns` names."""
         few = self.max_examples if split == "train" else None
         if few is None:
             dataset = super().get_dataset(split, shuffle, seed, shard_info, **others)
             return self._named(self._of_split(dataset, split))
-        # The first rows of the corpus are the same for every shard, which takes some of them.
+        # Every shard reads the first rows of the corpus, and takes some of them.
         dataset = super().get_dataset(split, False, seed, None, **others)
         dataset = self._of_split(dataset, split).take(few)
         if shard_info:
@@ -136,23 +131,25 @@ class Rows(CorpusSource):
         return self._named(dataset.shuffle(few, seed) if shuffle else dataset)
 
     def _of_split(self, dataset: tf.data.Dataset, split: str) -> tf.data.Dataset:
-        """Keeps the documents whose hash is the split's."""
+        """Keep the documents whose hash belongs to the split."""
         if not self._held_out or (split != "train" and split not in self._held_out):
             return dataset
-        bounds, begin = {}, 0
+        first, end = 0, 0
         for name, share in self._held_out.items():
-            bounds[name] = begin, begin + max(round(share * SHARES), 1)
-            begin = bounds[name][1]
-        first, end = bounds.get(split, (begin, SHARES))
+            first, end = end, end + max(round(share * BUCKETS), 1)
+            if name == split:
+                break
+        else:
+            first, end = end, BUCKETS
 
-        def kept(example):
-            share = tf.strings.to_hash_bucket_fast(example["text"], SHARES)
-            return (first <= share) & (share < end)
+        def belongs(example):
+            bucket = tf.strings.to_hash_bucket_fast(example["text"], BUCKETS)
+            return (first <= bucket) & (bucket < end)
 
-        return dataset.filter(kept)
+        return dataset.filter(belongs)
 
     def _named(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        if not self.names:
+        if not isinstance(self.column, Columns):
             return dataset
 
         def fn(example):
@@ -162,15 +159,15 @@ class Rows(CorpusSource):
         return dataset.map(fn, num_parallel_calls=tf.data.AUTOTUNE)
 
     def peek(self, split: str = "train", n: int = 1, limit_s: float = 30.0) -> list[str]:
-        """As CorpusSource has it; columns stand line by line."""
+        """Return the first `n` texts, as CorpusSource does, with a line for each column."""
         return [text.replace(SEPARATOR, "\n") for text in super().peek(split, n, limit_s)]
 
     def peek_features(
         self, split: str = "train", n: int = 1, limit_s: float = 30.0
     ) -> dict[str, list[str]]:
-        """Returns what `peek` does as features, by name."""
+        """Return the first `n` documents as features, by name."""
         found = super().peek(split, n, limit_s)
-        if not self.names:
+        if not isinstance(self.column, Columns):
             return {"text": found}
         rows = [[part.strip() for part in text.split(SEPARATOR)] for text in found]
         return {name: [row[i] for row in rows] for i, name in enumerate(self.names)}

@@ -1,13 +1,13 @@
-"""Summarization: a text to its summary, measured by ROUGE.
+"""Summarization, measured by ROUGE.
 
     add("my_summaries", Rows("user/name", columns={"inputs": "text", "targets": "summary"}),
-        vocabularies.t5_model)              # of a text that is not English: english=False
+        vocabularies.t5_model)              # for other languages: english=False
 
 | task | text | vocabulary |
 |---|---|---|
 | cnn_dailymail | hub, abisee/cnn_dailymail 3.0.0 | T5's |
 
-Texts of any hub set, CSV or JSONL by columns, or of two files line by line: `tasks.rows.Rows`.
+Texts are columns of a hub set, CSV or JSONL, or the lines of two files: `tasks.rows.Rows`.
 """
 
 import re
@@ -21,27 +21,26 @@ PREFIX = "summarize: "
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
-class Words:
-    """Words of any script for the rouge-score library, whose own has a to z and digits only."""
+class UnicodeTokenizer:
+    """Words of any script for the rouge-score library, whose own are of a to z and digits only."""
 
     def tokenize(self, text: str) -> list[str]:
-        """Returns the words of a text, in small letters."""
+        """Return the words of a text, in lower case."""
         return re.findall(r"\w+", text.lower())
 
 
 def rouge(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
-    """Returns mean F-measures of the rouge-score library, 0..100, with stemming; and mean lengths.
+    """Return mean F-measures of the rouge-score library, 0..100, with stemming; and mean lengths.
 
-    It is for English: of other texts see `rouge_of_words`. rougeLsum compares sentence by sentence,
-    cut as `tasks.text.sentence_split` does; mean_words and mean_target_words count words between
-    blanks.
+    For English; for other languages see `rouge_of_words`. rougeLsum compares sentence by sentence
+    (`tasks.text.sentence_split`); mean_words and mean_target_words count words between blanks.
     """
     return _rouge(targets, predictions, use_stemmer=True)
 
 
 def rouge_of_words(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
-    """Returns what `rouge` does, of words as they are written, in any language."""
-    return _rouge(targets, predictions, use_stemmer=False, tokenizer=Words())
+    """Return what `rouge` does, for any language, without stemming."""
+    return _rouge(targets, predictions, use_stemmer=False, tokenizer=UnicodeTokenizer())
 
 
 def _rouge(targets, predictions, **settings) -> dict[str, float]:
@@ -64,9 +63,9 @@ def _rouge(targets, predictions, **settings) -> dict[str, float]:
 def add(
     name: str, source: Rows, vocabulary, prefix: str = PREFIX, english: bool = True, **settings
 ):
-    """Registers a task that summarizes; settings as `tasks.pairs.add` has them.
+    """Register a summarization task; settings are those of `tasks.pairs.add`.
 
-    Where the text is not `english`, ROUGE compares whole words of any letters and stems none.
+    If the text is not `english`, ROUGE compares words of any script without stemming.
     """
     metric = rouge if english else rouge_of_words
     return pairs.add(name, source, vocabulary, prefix, metric_fns=[metric], **settings)

@@ -227,23 +227,7 @@ def test_a_module_has_a_docstring(path):
 # Modules without a test file of their own. Nothing may be added here.
 UNTESTED = {
     "t5x/input_pipeline/shard_iterator.py",
-    "tasks/cache/__main__.py",
-    "tasks/cache/atomic_files.py",
-    "tasks/cache/deduplicate.py",
-    "tasks/cache/plan.py",
-    "tasks/caches.py",
-    "tasks/corpora.py",
-    "tasks/io/files.py",
-    "tasks/io/formats.py",
-    "tasks/objectives/prefix_lm.py",
-    "tasks/objectives/single_tokens.py",
-    "tasks/objectives/ul2.py",
-    "tasks/objectives/whole_words.py",
     "tasks/record_counts.py",
-    "tasks/streaming/shard_reader.py",
-    "tasks/streaming/tf_callbacks.py",
-    "tasks/text/token_chunks.py",
-    "tasks/text/tokenize.py",
 }
 
 # Folders of tests/ that mirror no package.

@@ -17,12 +17,13 @@ from t5x.input_pipeline.checks import feature_shapes
 from t5x.input_pipeline.config import DatasetConfig
 from tasks.documents import screen
 from tasks.io import files, formats
-from tasks.io.retry import Patience
+from tasks.io.retry import RetryPolicy
 from tasks.objectives import prefix_lm, span_corruption
+from tasks.objectives.base import check_targets
 from tasks.sources import CorpusSource
 from tasks.vocabularies import sentinels_if_any
 
-_PATIENCE = Patience(limit_s=30.0)
+_RETRY_POLICY = RetryPolicy(limit_s=30.0)
 _SAMPLE_BYTES = 1 << 20
 _FULL = 0.9
 # Beyond four epochs a token teaches less and less (Muennighoff et al. 2023, arXiv:2305.16264).
@@ -54,7 +55,7 @@ def _files(context: RunContext) -> list[files.File]:
     context.require_corpus(source)
     if not isinstance(source, CorpusSource):
         raise NotChecked(f"{type(source).__name__} does not list its files")
-    return context.read(source, lambda: source.list_files(context.data.split, _PATIENCE))
+    return context.read(source, lambda: source.list_files(context.data.split, _RETRY_POLICY))
 
 
 def shards(context: RunContext) -> CheckResult:
@@ -64,7 +65,7 @@ def shards(context: RunContext) -> CheckResult:
     figure = f"{counted(len(found), 'file')} for {context.shards} shards on {hosts}"
     if len(found) >= context.shards:
         return ok(f"{figure}: each reads files of its own")
-    if all(source.layout(file).divisible(file) for file in found):
+    if all(source.layout.divisible(file) for file in found):
         return ok(f"{figure}: each reads parts of its own")
     return warning(
         f"{figure}, and they cannot be divided: every shard reads all and keeps its share",
@@ -87,7 +88,7 @@ def fill(context: RunContext) -> CheckResult:
         if objective:
             needed = objective.lengths(inputs, context.require_vocabulary())
     if needed and not isinstance(objective, prefix_lm.PrefixLM):
-        span_corruption.check_targets(lengths, needed, "its objective", context.task.name)
+        check_targets(lengths, needed, "its objective", context.task.name)
     numbers = {"encoder": shares[0], "decoder": shares[1]}
     figure = f"encoder {int(100 * shares[0])} %, decoder {int(100 * shares[1])} % full, {how}"
     if min(shares) >= _FULL:
@@ -168,16 +169,16 @@ def corpus_tokens(context: RunContext) -> float:
     """Return the tokens of the split trained on, from file sizes and its first million bytes."""
     vocabulary, found = context.require_vocabulary(), _files(context)
     source = context.task.source
-    if not all(file.kind in ("jsonl", "text") and not file.packing for file in found):
+    if not all(file.kind in ("jsonl", "text") and not file.compression for file in found):
         raise NotChecked("the number of tokens in compressed and binary files is unknown")
     if any(file.remote for file in found) and len(found) > 100:
         raise NotChecked(f"the sizes of {len(found)} remote files would have to be requested")
     sizes = [size for file in found if (size := files.size(file)) is not None]
     if len(sizes) < len(found):
         raise NotChecked("the server does not report the files' sizes")
-    layout = formats.Layout(source.column.fields, source.documents, _SAMPLE_BYTES)
+    layout = formats.PartLayout(source.column.fields, source.documents, _SAMPLE_BYTES)
     tokens = 0
-    for batch in source.batches(found[0], 0, layout):
+    for batch in layout.batches(found[0], 0):
         for text in screen(batch, source.column, source.max_chars, None):
             tokens += len(vocabulary.encode(normalized(context.task, text.decode())))
     if not tokens:

@@ -1,18 +1,18 @@
-"""Making a cache: from a task's documents to shuffled, sharded examples, by small resumable steps.
+"""Making a cache: from documents to shuffled, sharded examples, in small resumable steps.
 
-    write_part(job, Part("train", epoch=0, index=3))     # from documents to a part; all parts first
-    write_shard(job, Shard("train", index=0))            # from parts to a shard
-    finish(job)                                          # info, statistics, COMPLETED
+    write_part(job, CachePart("train", epoch=0, number=3))   # documents to a part; all parts first
+    write_shard(job, CacheShard("train", number=0))          # parts to a shard
+    finish(job)                                             # info, statistics, COMPLETED
 
-The examples of a part are dealt to the shards of its group at random; then a shard collects what
-it was dealt, shuffles it and becomes one TFRecord file. What a part or a shard holds follows from
-the job alone, never from who writes it or when. Both are written under another name and renamed,
-and what is there is not written again: so any number of workers give the same bytes, and a job
-that was killed goes on. In memory are at most one shard, or CHUNK_BYTES of a part.
+The examples of a part are dealt at random to the shards of its group; a shard then collects its
+examples, shuffles them and becomes one TFRecord file. The content of a part or shard depends on the
+job alone, not on who writes it or when. Both are written under another name and renamed, and
+existing ones are not written again: any number of workers give the same bytes, and a killed job
+resumes. Memory holds at most one shard, or CHUNK_BYTES of a part.
 
     FOLDER/task_i128_t29/train.tfrecord-00000-of-00016, info.train.json, stats.train.json, COMPLETED
 
-That is what `seqio` reads. Shards of epoch 0 come first, then those of epoch 1, and so on.
+This is the layout that `seqio` reads. Shards of epoch 0 come first, then those of epoch 1, etc.
 """
 
 import dataclasses
@@ -27,39 +27,40 @@ import seqio
 import tensorflow as tf
 
 from tasks.cache import deduplicate
-from tasks.cache.atomic_files import finished, read_json, renamed, write_json
-from tasks.cache.plan import Job, Part, Shard, parts_of, plan_of, task_of
+from tasks.cache.atomic_files import exists, read_json, renamed, write_json
+from tasks.cache.plan import CacheJob, CachePart, CacheShard, parts_of, plan_of, task_of
+from tasks.sources import CorpusSource
 
 CHUNK_BYTES = 64 << 20
-_HEAD = struct.Struct("<I")  # in front of each example of a part: its bytes
-_one_at_a_time = threading.Lock()  # so that what a source counts is one part's
+_HEADER = struct.Struct("<I")  # precedes each example of a part: its bytes
+_one_at_a_time = threading.Lock()  # so that a source's counts are those of one part
 
 
-def _part_path(job: Job, part: Part) -> str:
-    return f"{job.scratch}/{part.split}-{part.epoch}-{part.index:05d}"
+def _part_path(job: CacheJob, part: CachePart) -> str:
+    return f"{job.scratch}/{part.split}-{part.epoch}-{part.number:05d}"
 
 
-def _shard_path(job: Job, shard: Shard) -> str:
+def _shard_path(job: CacheJob, shard: CacheShard) -> str:
     prefix = seqio.get_cached_tfrecord_prefix(job.folder, shard.split)
-    return f"{prefix}-{shard.index:05d}-of-{plan_of(job, shard.split).shards * job.epochs:05d}"
+    return f"{prefix}-{shard.number:05d}-of-{plan_of(job, shard.split).shards * job.epochs:05d}"
 
 
-def _rng(job: Job, *place) -> np.random.Generator:
-    return np.random.default_rng([zlib.crc32(str(key).encode()) for key in (job.seed, *place)])
+def _rng(job: CacheJob, *key) -> np.random.Generator:
+    return np.random.default_rng([zlib.crc32(str(part).encode()) for part in (job.seed, *key)])
 
 
 def examples_of(
-    job: Job, part: Part, counts: dict[str, int] | None = None
+    job: CacheJob, part: CachePart, counts: dict[str, int] | None = None
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the examples of a part, always the same in the same order.
+    """Yield the examples of a part, always the same in the same order.
 
-    `counts` takes the number of documents left out as repetitions, if the job asks for that.
+    `counts` receives the number of duplicate documents, if the job drops them.
     """
     task = task_of(job)
-    # The order of documents follows from the epoch, the noise from the place.
+    # The order of documents depends on the epoch, the noise on the part.
     order = zlib.crc32(f"{job.seed} {part.epoch}".encode())
-    noise = zlib.crc32(f"{job.seed} {part.epoch} {part.split} {part.index}".encode())
-    info = seqio.ShardInfo(part.index, plan_of(job, part.split).parts)
+    noise = zlib.crc32(f"{job.seed} {part.epoch} {part.split} {part.number}".encode())
+    info = seqio.ShardInfo(part.number, plan_of(job, part.split).parts)
     documents = task.source.get_dataset(part.split, shuffle=True, seed=order, shard_info=info)
     if job.unique:
         documents = deduplicate.keep_first(job, part, documents, {} if counts is None else counts)
@@ -69,11 +70,11 @@ def examples_of(
     return dataset.with_options(options).prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
 
 
-def check(job: Job) -> None:
-    """Builds the task's column for each split, reading nothing, so that what is wrong is said now.
+def check_pipelines(job: CacheJob) -> None:
+    """Build the task's pipeline for each split, without reading, to raise its errors early.
 
     Raises:
-      ValueError: what the source or a preprocessor refuses, such as targets that are too short.
+      ValueError: the source or a preprocessor refuses, for example targets that are too short.
     """
     task = task_of(job)
     for split in job.splits:
@@ -82,78 +83,78 @@ def check(job: Job) -> None:
         task.preprocess_precache(documents, seed=0)
 
 
-def write_part(job: Job, part: Part) -> Part:
-    """Writes a part and its index, if they are not there: examples by the shard they go to."""
+def write_part(job: CacheJob, part: CachePart) -> None:
+    """Write a part's examples, grouped by shard, and its index, unless they exist."""
     path = _part_path(job, part)
-    if finished(f"{path}.json"):
-        return part
+    if exists(f"{path}.json"):
+        return
     tf.io.gfile.makedirs(job.scratch)
-    plan, rng = plan_of(job, part.split), _rng(job, *part)
-    counter, bounds, records, size, written = Counter(task_of(job)), [], [], 0, 0
+    n_shards, rng = plan_of(job, part.split).dealt, _rng(job, *part)
+    stats, repeated = ExampleStats(task_of(job)), dict[str, int]()
+    bounds: list[list[int]] = []
+    records: list[bytes] = []
+    size = written = 0
+
     with _one_at_a_time, renamed(job, f"{path}.records") as file:
-        before, repeated = _records_read(job), {}
+        before = _records_read(job)
 
         def deal() -> int:
-            """Writes what was gathered in the order of shards."""
-            to = rng.integers(plan.dealt, size=len(records))
+            """Write the collected records shard by shard; return the end of the file."""
+            shard_of = rng.integers(n_shards, size=len(records))
             ends = [written]
-            for shard in range(plan.dealt):
-                lot = b"".join(records[i] for i in np.flatnonzero(to == shard))
-                file.write(lot)
-                ends.append(ends[-1] + len(lot))
+            for shard in range(n_shards):
+                dealt = b"".join(records[i] for i in np.flatnonzero(shard_of == shard))
+                file.write(dealt)
+                ends.append(ends[-1] + len(dealt))
             bounds.append(ends)
             records.clear()
             return ends[-1]
 
         for example in examples_of(job, part, repeated):
-            counter.add(example)
+            stats.add(example)
             data = seqio.dict_to_tfexample(example).SerializeToString(deterministic=True)
-            records.append(_HEAD.pack(len(data)) + data)
+            records.append(_HEADER.pack(len(data)) + data)
             size += len(records[-1])
             if size >= CHUNK_BYTES:
                 written, size = deal(), 0
         written = deal()
-        after = _records_read(job)
-    read = {name: after[name] - before.get(name, 0) for name in after}
-    found = {"bounds": bounds, "records": {**read, **repeated}, **dataclasses.asdict(counter)}
-    write_json(job, f"{path}.json", found)
-    return part
+        read = {name: n - before.get(name, 0) for name, n in _records_read(job).items()}
+    index = {"bounds": bounds, "records": {**read, **repeated}, **dataclasses.asdict(stats)}
+    write_json(job, f"{path}.json", index)
 
 
-def write_shard(job: Job, shard: Shard) -> Shard:
-    """Writes a shard, if it is not there, from the parts of its group."""
+def write_shard(job: CacheJob, shard: CacheShard) -> None:
+    """Write a shard from the parts of its group, unless it exists."""
     path = _shard_path(job, shard)
-    if finished(path):
-        return shard
+    if exists(path):
+        return
     plan = plan_of(job, shard.split)
-    epoch, index = divmod(shard.index, plan.shards)
+    epoch, index = divmod(shard.number, plan.shards)
     group, column = index % plan.groups, index // plan.groups
-    records = []
+    records: list[bytes] = []
     for i in range(group, plan.parts, plan.groups):
-        part = _part_path(job, Part(shard.split, epoch, i))
+        part = _part_path(job, CachePart(shard.split, epoch, i))
         with tf.io.gfile.GFile(f"{part}.records", "rb") as file:
             for bounds in read_json(f"{part}.json")["bounds"]:
                 file.seek(bounds[column])
-                records += _split(file.read(bounds[column + 1] - bounds[column]))
+                records += _split_records(file.read(bounds[column + 1] - bounds[column]))
     order = _rng(job, "order", *shard).permutation(len(records))
     with renamed(job, path, tf.io.TFRecordWriter) as file:
         for i in order:
             file.write(records[i])
-    return shard
 
 
-def _split(lot: bytes) -> list[bytes]:
-    records, at = [], 0
-    while at < len(lot):
-        (size,) = _HEAD.unpack_from(lot, at)
-        records.append(lot[at + _HEAD.size : at + _HEAD.size + size])
-        at += _HEAD.size + size
-    return records
+def _split_records(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        (size,) = _HEADER.unpack_from(data, at)
+        at += _HEADER.size + size
+        yield data[at - size : at]
 
 
 @dataclasses.dataclass
-class Counter:
-    """What the examples of a part come to, in the words of seqio's info and statistics."""
+class ExampleStats:
+    """The features and counts of a part's examples, named as in seqio's info and statistics."""
 
     task: dataclasses.InitVar[seqio.Task]
     stats: dict[str, int] = dataclasses.field(default_factory=lambda: {"examples": 0})
@@ -166,7 +167,7 @@ class Counter:
         }
 
     def add(self, example: dict[str, np.ndarray]) -> None:
-        """Counts an example, and its tokens other than padding and EOS."""
+        """Count an example, and its tokens other than padding and EOS."""
         if not self.features:
             self.features = {name: _feature(value) for name, value in example.items()}
         self.stats["examples"] += 1
@@ -184,31 +185,32 @@ def _feature(value) -> dict[str, Any]:
     return {"shape": shape, "dtype": "string" if value.dtype.kind in "OSU" else value.dtype.name}
 
 
-def _records_read(job: Job) -> dict[str, int]:
-    """What this process has read of the job's corpus so far, {} if its source does not count."""
-    counts = getattr(task_of(job).source, "record_counts", dict)()
+def _records_read(job: CacheJob) -> dict[str, int]:
+    """Return what this process has read of the corpus, {} if its source does not count."""
+    source = task_of(job).source
+    counts = source.record_counts() if isinstance(source, CorpusSource) else {}
     return {name: n for name, n in counts.items() if name != "epochs"}
 
 
-def finish(job: Job) -> dict[str, dict[str, Any]]:
-    """Writes info and statistics of each split and COMPLETED, removes the parts; {split: stats}.
+def finish(job: CacheJob) -> dict[str, dict[str, Any]]:
+    """Write info, statistics and COMPLETED, delete the parts; return {split: statistics}.
 
-    Beside seqio's numbers the statistics have what the corpus was read for: records read and
-    skipped by reason, and the examples of each epoch.
+    Besides seqio's numbers the statistics have the records read and skipped by reason, and the
+    examples of each epoch.
     """
     found = {}
     for split in job.splits:
         parts = [part for part in parts_of(job) if part.split == split]
-        read = [read_json(f"{_part_path(job, part)}.json") for part in parts]
-        stats = _merged([each["stats"] for each in read])
-        stats["records"] = _merged([each["records"] for each in read])
+        indices = [read_json(f"{_part_path(job, part)}.json") for part in parts]
+        stats: dict[str, Any] = _merge([index["stats"] for index in indices])
+        stats["records"] = _merge([index["records"] for index in indices])
         stats["epochs"] = [
-            sum(e["stats"]["examples"] for e, p in zip(read, parts, strict=True) if p.epoch == n)
+            sum(i["stats"]["examples"] for i, p in zip(indices, parts, strict=True) if p.epoch == n)
             for n in range(job.epochs)
         ]
         info = {
             "num_shards": plan_of(job, split).shards * job.epochs,
-            "features": next((each["features"] for each in read if each["features"]), {}),
+            "features": next((i["features"] for i in indices if i["features"]), {}),
             "seqio_version": seqio.__version__,
         }
         write_json(job, seqio.get_cached_info_path(job.folder, split), info)
@@ -220,8 +222,8 @@ def finish(job: Job) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _merged(counts: Sequence[dict[str, int]]) -> dict[str, int]:
-    """Sums by name, but the greatest of what is named so."""
+def _merge(counts: Sequence[dict[str, int]]) -> dict[str, int]:
+    """Return the sum of each name, and the maximum of <name>_max_tokens."""
     names = {name: None for each in counts for name in each}
     merge = lambda name: max if name.endswith("_max_tokens") else sum
     return {name: merge(name)(each.get(name, 0) for each in counts) for name in names}

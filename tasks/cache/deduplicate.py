@@ -1,12 +1,12 @@
-"""Documents that a split holds several times, found by hash, in little memory.
+"""Duplicate documents of a split, found by hash, in little memory.
 
-    note(job, "train", 3)            # the hashes of part 3's documents; all parts first
-    compare(job, "train", 7)         # bucket 7 of all hashes: which parts share one
-    keep_first(job, Part("train", 0, 3), documents, counts)   # a dataset without repetitions
+    write_hashes(job, "train", 3)       # the hashes of part 3's documents; all parts first
+    write_duplicates(job, "train", 7)   # bucket 7 of all hashes: those that several parts have
+    keep_first(job, CachePart("train", 0, 3), documents, counts)   # a dataset without repetitions
 
-Of equal texts, letter by letter before any normalization, that of the first part stays, and within
-it the first that is read. Hashes have 64 bits: that any two of a hundred million documents are
-mistaken for equal has a chance of 1 in 3,700. In memory is one part's hashes, or a 64th of all.
+Of equal texts, letter by letter before any normalization, that of the first part is kept, and
+within it the first. Hashes have 64 bits: the chance that any two of a hundred million documents
+collide is 1 in 3,700. Memory holds one part's hashes, or a 64th of all.
 """
 
 import hashlib
@@ -16,21 +16,21 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from tasks.cache.atomic_files import finished, renamed
-from tasks.cache.plan import Job, Part, plan_of, task_of
+from tasks.cache.atomic_files import exists, renamed
+from tasks.cache.plan import CacheJob, CachePart, plan_of, task_of
 
 BUCKETS = 64
 
 
 def hash_of(text: bytes) -> int:
-    """Returns the text's 64-bit hash."""
+    """Return the text's 64-bit hash."""
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
-def note(job: Job, split: str, index: int) -> None:
-    """Writes the sorted hashes of a part's documents, if they are not there."""
-    path = f"{job.scratch}/{split}-hashes-{index:05d}"
-    if finished(path):
+def write_hashes(job: CacheJob, split: str, index: int) -> None:
+    """Write the sorted hashes of a part's documents, unless the file exists."""
+    path = _hashes_path(job, split, index)
+    if exists(path):
         return
     info = seqio.ShardInfo(index, plan_of(job, split).parts)
     documents = task_of(job).source.get_dataset(split, shuffle=False, seed=0, shard_info=info)
@@ -38,35 +38,31 @@ def note(job: Job, split: str, index: int) -> None:
     _save(job, path, np.sort(np.array(list(hashes), np.uint64)))
 
 
-def compare(job: Job, split: str, bucket: int) -> None:
-    """Writes a bucket's hashes that later parts repeat, with the first part of each."""
-    path = f"{job.scratch}/{split}-shared-{bucket:02d}"
-    if finished(path):
+def write_duplicates(job: CacheJob, split: str, bucket: int) -> None:
+    """Write a bucket's hashes that later parts repeat, with the first part of each."""
+    path = _duplicates_path(job, split, bucket)
+    if exists(path):
         return
-    hashes, parts = [], []
-    for index in range(plan_of(job, split).parts):
-        found = _load(f"{job.scratch}/{split}-hashes-{index:05d}")
-        found = found[found % BUCKETS == bucket]
-        hashes.append(found)
-        parts.append(np.full(found.shape, index, np.uint64))
-    hashes, parts = np.concatenate(hashes), np.concatenate(parts)
+    found = [_load(_hashes_path(job, split, i)) for i in range(plan_of(job, split).parts)]
+    found = [each[each % BUCKETS == bucket] for each in found]
+    hashes = np.concatenate(found)
+    parts = np.repeat(np.arange(len(found), dtype=np.uint64), [len(each) for each in found])
     order = np.lexsort((parts, hashes))
     hashes, parts = hashes[order], parts[order]
-    first = np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)]
-    shared = first & np.append(hashes[1:] == hashes[:-1], False)[: len(hashes)]
-    _save(job, path, np.stack([hashes[shared], parts[shared]]))
+    repeats = hashes[1:] == hashes[:-1]
+    first = np.append(True, ~repeats)[: len(hashes)] & np.append(repeats, False)[: len(hashes)]
+    _save(job, path, np.stack([hashes[first], parts[first]]))
 
 
 def keep_first(
-    job: Job, part: Part, documents: tf.data.Dataset, counts: dict[str, int]
+    job: CacheJob, part: CachePart, documents: tf.data.Dataset, counts: dict[str, int]
 ) -> tf.data.Dataset:
-    """Leaves out documents that an earlier part has, or this one before, and counts them."""
-    own = _load(f"{job.scratch}/{part.split}-hashes-{part.index:05d}")
-    others: set[int] = set()
+    """Drop and count documents that an earlier part has, or this part before."""
+    own = _load(_hashes_path(job, part.split, part.number))
+    seen: set[int] = set()
     for bucket in range(BUCKETS):
-        hashes, parts = _load(f"{job.scratch}/{part.split}-shared-{bucket:02d}")
-        others |= set(hashes[(parts < part.index) & np.isin(hashes, own)].tolist())
-    seen = others
+        hashes, parts = _load(_duplicates_path(job, part.split, bucket))
+        seen |= set(hashes[(parts < part.number) & np.isin(hashes, own)].tolist())
 
     def is_first(text) -> np.bool_:
         found = hash_of(text)
@@ -81,7 +77,15 @@ def keep_first(
     )
 
 
-def _save(job: Job, path: str, array: np.ndarray) -> None:
+def _hashes_path(job: CacheJob, split: str, index: int) -> str:
+    return f"{job.scratch}/{split}-hashes-{index:05d}"
+
+
+def _duplicates_path(job: CacheJob, split: str, bucket: int) -> str:
+    return f"{job.scratch}/{split}-shared-{bucket:02d}"
+
+
+def _save(job: CacheJob, path: str, array: np.ndarray) -> None:
     data = io.BytesIO()
     np.save(data, array)
     with renamed(job, path) as file:

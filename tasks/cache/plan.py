@@ -1,13 +1,13 @@
-"""What a cache is to hold, and how the work on it is cut: the same for any number of workers.
+"""The contents of a cache and the division of the work, the same for any number of workers.
 
-    job = Job(task="ro_mini_span_corruption", out="/data/caches", lengths=(("inputs", 128), ...))
+    job = CacheJob(task="ro_mini_ul2", out="/data/caches", lengths=(("inputs", 128), ...))
     task_of(job)                    # the seqio task, registered
-    plan_of(job, "train")           # Plan(parts=64, groups=1, dealt=16)
-    parts_of(job), shards_of(job)   # all there is to do, see `tasks.cache.build`
+    plan_of(job, "train")           # SplitPlan(parts=64, groups=1, dealt=16)
+    parts_of(job), shards_of(job)   # all work items, see `tasks.cache.build`
 
-A split is read in *parts*, shares of the corpus, 64 of them or as many as have 64 MiB of text. At
-most 64 parts are a *group*, which shares its shards with no other: so the work grows with the
-corpus and no faster.
+A split is read in *parts*, shares of the corpus: 64, or as many as have 64 MiB of text. Up to 64
+parts are a *group*, which shares its shards with no other group, so the work grows linearly with
+the corpus.
 """
 
 import dataclasses
@@ -20,44 +20,45 @@ import seqio
 import gin
 from tasks import caches
 from tasks.io import files
+from tasks.sources import CorpusSource
 
-PART_BYTES = (1 << 20, 64 << 20)  # of text, least and most; between them, a 64th of the split
-LEAST_BYTES = 4 << 10  # of a part of a file of lines
+PART_BYTES = (1 << 20, 64 << 20)  # of text, minimum and maximum; in between, a 64th of the split
+MIN_LINES_BYTES = 4 << 10  # per part of a file of lines
 GROUP_PARTS = 64
 SHARD_BYTES = 64 << 20
-LEAST_SHARDS = 16
+MIN_SHARDS = 16
 
 
-class Part(NamedTuple):
+class CachePart(NamedTuple):
     """A share of a split in one epoch."""
 
     split: str
     epoch: int
-    index: int
+    number: int
 
 
-class Shard(NamedTuple):
-    """A file of a finished split; `index` counts through all epochs."""
+class CacheShard(NamedTuple):
+    """A file of a finished split; `number` counts through all epochs."""
 
     split: str
-    index: int
+    number: int
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
-    """What is made; equal jobs make equal bytes.
+class CacheJob:
+    """What to make; equal jobs make equal bytes.
 
     Attributes:
       task: a registered task.
       out: the folder of caches, local or gs://.
-      lengths: (feature, tokens) pairs of finished examples; () caches what stands before the
-        task's own placeholder, its documents' tokens.
-      epochs: how many times the corpus is hidden, each time elsewhere.
+      lengths: (feature, tokens) pairs of finished examples; () caches the documents' tokens, at
+        the task's own placeholder.
+      epochs: how many times the corpus is corrupted, each time differently.
       splits: of the task.
       seed: of order and noise.
-      shards: files an epoch and split; 0 for as many as the corpus's size asks for.
-      part_bytes: text a part; 0 for what the corpus's size asks for.
-      unique: leave out documents that repeat another of the split, see `tasks.cache.deduplicate`.
+      shards: files per epoch and split; 0 chooses by the corpus's size.
+      part_bytes: text per part; 0 chooses by the corpus's size.
+      unique: skip documents that repeat another of the split, see `tasks.cache.deduplicate`.
       modules: imported first, for their registrations.
       bindings: gin bindings, 'tasks.vocabularies.ro_model.path = "..."'.
     """
@@ -76,25 +77,24 @@ class Job:
 
     @property
     def folder(self) -> str:
-        """Where the cache lies."""
-        name = (
-            caches.pregenerated_name(self.task, dict(self.lengths)) if self.lengths else self.task
-        )
+        """The folder of the cache."""
+        lengths = dict(self.lengths)
+        name = caches.pregenerated_name(self.task, lengths) if lengths else self.task
         return f"{self.out.rstrip('/')}/{seqio.get_task_dir_from_name(name)}"
 
     @property
     def scratch(self) -> str:
-        """Where parts and unfinished files lie, until `finish`."""
+        """The folder of parts and unfinished files, until `finish`."""
         return f"{self.folder}/unfinished"
 
 
 @functools.lru_cache(maxsize=4)
-def task_of(job: Job) -> seqio.Task:
-    """Returns the task whose cache `job` is, registered in this process.
+def task_of(job: CacheJob) -> seqio.Task:
+    """Return the job's task, registered in this process.
 
     Raises:
-      ValueError: there is no such task or split, it has no place for a cache, or several epochs are
-        asked for of tokens, which are the same in each.
+      ValueError: the task or a split does not exist, the task has no placeholder for a cache, or
+        several epochs are asked for of tokens, which are the same in every epoch.
     """
     for module in job.modules:
         importlib.import_module(module)
@@ -116,8 +116,9 @@ def task_of(job: Job) -> seqio.Task:
     if job.epochs != 1 and not (job.lengths or task.requires_caching):
         raise ValueError(
             f"--epochs is {job.epochs}, but task {job.task} is cached before its tokens are "
-            "hidden, so that all epochs are one; give --lengths (such as inputs=512,targets=114) "
-            "to hide them before, or leave --epochs out: training hides them anew in each epoch"
+            "corrupted, so that all epochs are equal; give --lengths (such as "
+            "inputs=512,targets=114) to corrupt them first, or leave --epochs out: training "
+            "redraws the corruption every epoch"
         )
     unknown = set(job.splits) - set(task.splits)
     if unknown:
@@ -128,7 +129,7 @@ def task_of(job: Job) -> seqio.Task:
     return task
 
 
-class Plan(NamedTuple):
+class SplitPlan(NamedTuple):
     """How one epoch of a split is cut: `parts`, in `groups`, each dealt to `dealt` shards."""
 
     parts: int
@@ -142,61 +143,59 @@ class Plan(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def plan_of(job: Job, split: str) -> Plan:
-    """Cuts a split by the size of its corpus; nothing else decides.
+def plan_of(job: CacheJob, split: str) -> SplitPlan:
+    """Return how a split is cut, which depends on the size of its corpus alone.
 
     Raises:
-      ValueError: `job.shards` is no multiple of the groups.
+      ValueError: `job.shards` is not a multiple of the groups.
     """
     source = task_of(job).source
-    parts, size = _parts_of(source, split, job.part_bytes)
+    parts, size = _count_parts(source, split, job.part_bytes)
     groups = -(-parts // GROUP_PARTS)
-    wanted = max(LEAST_SHARDS, size // SHARD_BYTES)
+    wanted = max(MIN_SHARDS, size // SHARD_BYTES)
     dealt = -(-(job.shards or 1 << (wanted - 1).bit_length()) // groups)
     if job.shards and groups * dealt != job.shards:
         raise ValueError(
             f"--shards is {job.shards}, but split {split} is read in {groups} groups of parts that "
             f"share no shard: set it to a multiple of {groups}"
         )
-    return Plan(parts, groups, dealt)
+    return SplitPlan(parts, groups, dealt)
 
 
-def _parts_of(source: seqio.DataSource, split: str, part_bytes: int) -> tuple[int, int]:
-    """Returns into how many parts a split is best cut, and its bytes (0 where none knows)."""
+def _count_parts(source: seqio.DataSource, split: str, part_bytes: int) -> tuple[int, int]:
+    """Return how many parts to cut a split into, and its bytes (0 if unknown)."""
     if not source.supports_arbitrary_sharding:
         return len(source.list_shards(split)), 0
-    if not hasattr(source, "layout"):
+    if not isinstance(source, CorpusSource):
         return 1, 0
-    found = source.list_files(split)
-    sizes = [files.size(file) for file in found]
-    if None in sizes:
+    found, layout = source.list_files(split), source.layout
+    sizes = [size for file in found if (size := files.size(file)) is not None]
+    if len(sizes) < len(found):
         return len(found), 0
-    least, most = PART_BYTES
-    wanted = -(-sum(sizes) // (part_bytes or min(max(sum(sizes) // GROUP_PARTS, least), most)))
-    if wanted > len(found) and not all(source.layout(f).divisible(f) for f in found):
-        wanted = len(found)
-    elif wanted > len(found):
-        rows = [source.layout(f).parts(f) for f in found if f.kind == "parquet"]
-        lines = [
-            max(n // LEAST_BYTES, 1)
-            for f, n in zip(found, sizes, strict=True)
-            if f.kind != "parquet"
-        ]
-        wanted = min(wanted, sum(rows) + sum(lines))
+    low, high = PART_BYTES
+    wanted = -(-sum(sizes) // (part_bytes or min(max(sum(sizes) // GROUP_PARTS, low), high)))
+    if wanted > len(found):
+        most = len(found)
+        if all(layout.divisible(file) for file in found):
+            most = sum(
+                layout.count(file) if file.kind == "parquet" else max(size // MIN_LINES_BYTES, 1)
+                for file, size in zip(found, sizes, strict=True)
+            )
+        wanted = min(wanted, most)
     return max(wanted, 1), sum(sizes)
 
 
-def parts_of(job: Job) -> list[Part]:
-    """Returns all parts of a job."""
+def parts_of(job: CacheJob) -> list[CachePart]:
+    """Return all parts of a job."""
     return [
-        Part(split, epoch, index)
+        CachePart(split, epoch, index)
         for split in job.splits
         for epoch in range(job.epochs)
         for index in range(plan_of(job, split).parts)
     ]
 
 
-def shards_of(job: Job) -> list[Shard]:
-    """Returns all shards of a job."""
+def shards_of(job: CacheJob) -> list[CacheShard]:
+    """Return all shards of a job."""
     counts = {split: plan_of(job, split).shards * job.epochs for split in job.splits}
-    return [Shard(split, index) for split, count in counts.items() for index in range(count)]
+    return [CacheShard(split, index) for split, count in counts.items() for index in range(count)]

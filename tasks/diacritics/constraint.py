@@ -1,19 +1,18 @@
-"""Decoding that can only add diacritics: which pieces may come next, given the bare text.
+"""Constrained decoding for diacritics: the pieces that may come next, given the bare text.
 
-    constraint = Diacritics(vocabulary, "ro")
+    constraint = DiacriticsConstraint(vocabulary, "ro")
     allowed, finish = constraint(["Fata vine"])
     allowed(0, [])          # ids of ▁F, ▁Fa, ▁Fă, ▁Fața, … whose bare text begins the input
-    finish(0, ids)          # "Fața vine": never other letters than the input's, whatever the ids
+    finish(0, ids)          # "Fața vine": always the input's letters, whatever the ids
 
-A letter of the input that has diacritics already keeps them. What the vocabulary cannot spell is
-the unknown piece, one a character, and comes out as it went in. The input is one line, blanks
-single (`sentences.split` gives such).
+A letter of the input with diacritics keeps them. A character that the vocabulary cannot spell is
+the unknown piece, and is copied to the output. The input is one line with single blanks, as
+`tasks.text.sentence_split` returns.
 
-    constraint = Diacritics(vocabulary, "ro", words=["fată", "fața"])
+    constraint = DiacriticsConstraint(vocabulary, "ro", words=["fată", "fața"])
 
-then the model chooses between these two for every "fata", in capitals too; of a word that the list
-lacks, as of "vine", all spellings stay possible. So a model need not have learned all words: it
-chooses between those that are known.
+With words, the model chooses between these two for every "fata", in capitals too; words that are
+not listed, such as "vine", may have any spelling. So a model need not have learned all words.
 """
 
 import collections
@@ -27,18 +26,18 @@ from tasks.diacritics.letters import alphabet
 
 Allowed = Callable[[int, Sequence[int]], list[int]]
 Finish = Callable[[int, Sequence[int]], str]
-Spans = list[tuple[int, int, list[str]]]  # begin and end of a word in a text, what it may be
+Spans = list[tuple[int, int, list[str]]]  # begin and end of a word in a text, its spellings
 Fits = Callable[[str, str], bool]
 WORD = re.compile(r"[^\W\d_]+")
 
 
-class Diacritics:
-    """What output may be, for `t5x.inference.constrained_decoding`.
+class DiacriticsConstraint:
+    """The possible outputs, for `t5x.inference.constrained_decoding`.
 
     Args:
       vocabulary: of the model.
-      language: of `tasks.diacritics.letters.LETTERS`.
-      words: known ones. A word with the letters of some of them, but for diacritics and capitals,
+      language: a key of `tasks.diacritics.letters.LETTERS`.
+      words: known words. A word that equals some of them except for diacritics and capitals
         becomes one of these; other words are free.
     """
 
@@ -53,11 +52,11 @@ class Diacritics:
         self._known = known(vocabulary, self._letters)
 
     def __call__(self, texts: Sequence[str]) -> tuple[Allowed, Finish]:
-        """Returns `allowed` and `finish` for a batch with these inputs, row by row.
+        """Return `allowed` and `finish` for a batch with these inputs.
 
-        allowed(row, prefix) gives the ids that may follow a prefix it has allowed: EOS alone at the
-        end, and nothing behind EOS. finish(row, ids) is the text of such ids; what they do not
-        reach stays as in the input.
+        allowed(row, prefix) returns the ids that may follow an allowed prefix: only EOS at the end,
+        nothing after EOS. finish(row, ids) returns the text of such ids, followed by the rest of
+        the input.
         """
         known = self._known
         choices = [[self._letters.forms[letter] for letter in text] for text in texts]
@@ -76,7 +75,7 @@ class Diacritics:
         return allowed, finish
 
     def _spans(self, text: str) -> Spans:
-        """The words of a text that are known."""
+        """Return the known words in a text."""
         if not self._words:
             return []
         found = ((w, self._letters.bare(w[0]).lower()) for w in WORD.finditer(text))
@@ -84,7 +83,7 @@ class Diacritics:
 
 
 def _fits(spans: Spans, written: str, more: str) -> bool:
-    """Whether no word that `more` is part of becomes one that is not known."""
+    """Return whether every known word that `more` is part of can still be one of its spellings."""
     at, written = len(written), written + more
     return all(
         any(word.startswith(written[begin:end].lower()) for word in words)
@@ -94,7 +93,7 @@ def _fits(spans: Spans, written: str, more: str) -> bool:
 
 
 class _Pieces:
-    """A SentencePiece vocabulary, by the bare text of its pieces."""
+    """The next ids in a SentencePiece vocabulary, by the bare text of its pieces."""
 
     def __init__(self, vocabulary: seqio.SentencePieceVocabulary, letters):
         model, self._bare = vocabulary.tokenizer, letters.bare
@@ -102,7 +101,7 @@ class _Pieces:
         self._texts: dict[int, str] = {}
         self._by_bare: dict[str, list[int]] = collections.defaultdict(list)
         for i in range(model.GetPieceSize()):
-            # Sentinels are pieces as others are, but no text is spelled with them.
+            # Sentinels are ordinary pieces, but never part of a text.
             piece = model.IdToPiece(i)
             special = model.IsControl(i) or model.IsUnknown(i) or model.IsByte(i)
             if not special and "<extra_id_" not in piece:
@@ -113,7 +112,7 @@ class _Pieces:
     def following(
         self, text: str, choices: list[str], prefix: Sequence[int], fits: Fits
     ) -> list[int]:
-        # SentencePiece writes a blank in front of a text's first word.
+        # SentencePiece puts a blank before a text's first word.
         text, choices = " " + text, [" ", *choices]
         at = sum(len(self._texts.get(i, "?")) for i in prefix)
         if at >= len(text):
@@ -125,7 +124,7 @@ class _Pieces:
                 pairs = zip(self._texts[i], choices[at : at + n], strict=True)
                 if all(letter in forms for letter, forms in pairs):
                     found.append(i)
-        # No word fits where the input's own diacritics are in none, say.
+        # No word fits if, for example, none has the input's own diacritics.
         written = self.text(text[1:], prefix)
         kept = [i for i in found if fits(written, self._texts[i][not prefix :])]
         return kept or found or [self._unk_id]
@@ -140,7 +139,7 @@ class _Pieces:
 
 
 class _Bytes:
-    """UTF-8 bytes, of which a letter may have several."""
+    """The next ids among UTF-8 bytes; a letter may have several."""
 
     def __init__(self, vocabulary: seqio.ByteVocabulary, letters):
         del letters
@@ -148,7 +147,7 @@ class _Bytes:
         self._first = vocabulary.vocab_size - vocabulary.extra_ids - 256
 
     def _written(self, ids: Sequence[int]) -> tuple[str, bytes]:
-        """The whole letters, and the bytes of one begun."""
+        """Return the complete letters, and the bytes of an incomplete one."""
         data = bytes(i - self._first for i in ids if 0 <= i - self._first < 256)
         text = data.decode("utf-8", "ignore")
         return text, data[len(text.encode()) :]
@@ -159,8 +158,9 @@ class _Bytes:
         written, begun = self._written(prefix)
         if len(written) == len(text):
             return [self.eos_id]
-        forms = choices[len(written)]
-        forms = [form.encode() for form in forms if fits(written, form)] or map(str.encode, forms)
+        letters = choices[len(written)]
+        fitting = [letter for letter in letters if fits(written, letter)] or letters
+        forms = [letter.encode() for letter in fitting]
         return sorted({f[len(begun)] + self._first for f in forms if f.startswith(begun)})
 
     def text(self, text: str, ids: Sequence[int]) -> str:

@@ -1,17 +1,17 @@
-"""Letters with and without diacritics, language by language, and nothing else of the text.
+"""Letters with and without diacritics, by language.
 
     ro = alphabet("ro")
     ro.bare("Fața vine mâine: 5 €, „café”")   -> "Fata vine maine: 5 €, „café”"
     ro.forms["a"], ro.forms["Ș"]               -> "aăâ", "Ș"
 
-Only what `LETTERS` lists is changed, one letter for one, so a text and its stripped form have the
-same length. Texts are in Unicode NFC, Romanian ones without cedillas (`tasks.text.normalize`).
+Only the letters in `LETTERS` change, one for one, so a text and its bare form have the same length.
+Texts are in Unicode NFC, Romanian ones without cedillas (`tasks.text.normalize`).
 """
 
 import dataclasses
 import functools
 
-# What each letter may be once its diacritics are back. Capitals follow, unless they are listed.
+# The forms with diacritics of each letter. Capitals follow, unless they are listed.
 LETTERS = {
     "ro": {"a": "ăâ", "i": "î", "s": "ș", "t": "ț"},
     "cs": {"a": "á", "c": "č", "d": "ď", "e": "éě", "i": "í", "n": "ň", "o": "ó", "r": "ř"}
@@ -24,29 +24,23 @@ LETTERS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Alphabet:
-    """The letters of a language that differ by diacritics alone.
+    """The letters of a language that differ only in diacritics; `bases` are those without."""
 
-    Attributes:
-      language: a key of `LETTERS`.
-      bases: of each letter with diacritics the one without.
-    """
-
-    language: str
-    bases: dict[str, str] = dataclasses.field(hash=False, compare=False)
+    bases: dict[str, str]
 
     @functools.cached_property
-    def forms(self) -> "Forms":
-        """What each letter may become: itself first, then its forms with diacritics."""
-        forms = Forms()
+    def forms(self) -> "LetterForms":
+        """The possible forms of each letter: itself first, then those with diacritics."""
+        forms = LetterForms()
         for letter, base in self.bases.items():
             forms[base] = forms[base] + letter
         return forms
 
     @functools.cached_property
     def ambiguous(self) -> frozenset[str]:
-        """The bare letters that may stand for others."""
+        """The bare letters that have forms with diacritics."""
         return frozenset(self.bases.values())
 
     @functools.cached_property
@@ -54,12 +48,12 @@ class Alphabet:
         return str.maketrans(self.bases)
 
     def bare(self, text: str) -> str:
-        """Returns `text` without the language's diacritics, letter for letter."""
+        """Return `text` without the language's diacritics, letter for letter."""
         return text.translate(self._table)
 
 
-class Forms(dict):
-    """A letter that is not listed may only be itself."""
+class LetterForms(dict):
+    """Forms by letter; a letter that is not listed has only itself."""
 
     def __missing__(self, letter: str) -> str:
         return letter
@@ -67,7 +61,7 @@ class Forms(dict):
 
 @functools.cache
 def alphabet(language: str) -> Alphabet:
-    """Returns the letters of a language.
+    """Return the letters of a language.
 
     Raises:
       ValueError: `LETTERS` does not have it.
@@ -82,4 +76,4 @@ def alphabet(language: str) -> Alphabet:
     for base, letters in table.items():
         if base.upper() not in table:
             bases |= {letter.upper(): base.upper() for letter in letters if letter != "ı"}
-    return Alphabet(language, bases)
+    return Alphabet(bases)

@@ -1,13 +1,13 @@
-"""How well diacritics are restored, beside two ways that need no model.
+"""Metrics of diacritics restoration, with two baselines that need no model.
 
     scores(["mâine"], ["maine"], "ro")   # word_accuracy 0.0, letter_accuracy 0.8, recall 0.0, …
     table = frequent_forms(texts, "ro")  # {"Fata": "Fata", "fata": "fața", …}
     frequent(["fata"], table)            -> ["fața"]
 
-A target's words (runs of letters) are held against those of the output that have the same bare
-letters at the same place. A word that the output lacks is wrong, with all its letters; what the
-output has beside them counts against precision. Sentence accuracy and changed letters see digits,
-punctuation and blanks too. All values lie in 0..1; what has nothing to count is 0.
+A target's words (runs of letters) are compared with the output's words of the same bare letters at
+the same place. A word missing from the output is wrong, with all its letters; surplus words count
+against precision. Sentence accuracy and changed letters consider digits, punctuation and blanks
+too. All values are in 0..1, and 0 if there is nothing to count.
 """
 
 import collections
@@ -21,25 +21,26 @@ from absl import logging
 from tasks.diacritics.letters import Alphabet, alphabet
 
 _WORD = re.compile(r"[^\W\d_]+")
-Forms = Mapping[str, str]
+WordForms = Mapping[str, str]
 
 
 def scores(targets: Sequence[str], predictions: Sequence[str], language: str) -> dict[str, float]:
-    """Returns the metrics of outputs, each in 0..1.
+    """Return the metrics of outputs, each in 0..1.
 
-    word_accuracy; letter_accuracy, over all letters; ambiguous_accuracy, over those that may have
-    diacritics; precision, recall and f1 of letters with diacritics; sentence_accuracy, texts that
-    are right from end to end, of those that have a word; changed_letters, texts that without
-    diacritics are not the input, be it by a letter, a digit, a mark or a blank.
+    word_accuracy; letter_accuracy, over all letters; ambiguous_accuracy, over letters that have
+    forms with diacritics; precision, recall and f1 of letters with diacritics; sentence_accuracy,
+    the entirely correct texts among those with a word; changed_letters, the texts that differ from
+    the input in more than diacritics, be it a letter, a digit, a mark or a blank.
     """
-    letters, count = alphabet(language), collections.Counter()
+    letters = alphabet(language)
+    count: collections.Counter[str] = collections.Counter()
     for target, prediction in zip(targets, predictions, strict=True):
         wanted, given = _WORD.findall(target), _WORD.findall(prediction)
-        whole = _spelled(target), _spelled(prediction)
+        texts = _spelled(target), _spelled(prediction)
         count["texts"] += 1
-        count["changed"] += letters.bare(whole[0]) != letters.bare(whole[1])
+        count["changed"] += letters.bare(texts[0]) != letters.bare(texts[1])
         count["sentences"] += bool(wanted)
-        count["right_sentences"] += bool(wanted) and whole[0] == whole[1]
+        count["right_sentences"] += bool(wanted) and texts[0] == texts[1]
         _count(wanted, given, letters, count)
     share = lambda a, b: count[a] / count[b] if count[b] else 0.0
     precision, recall = share("found", "marked"), share("found", "to_find")
@@ -57,12 +58,12 @@ def scores(targets: Sequence[str], predictions: Sequence[str], language: str) ->
 
 
 def _spelled(text: str) -> str:
-    """A text with runs of blanks as one, in NFKC: SentencePiece knows "…" as three dots."""
+    """Return a text with single blanks, in NFKC: SentencePiece decodes "…" as three dots."""
     return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
 def _count(target: list[str], output: list[str], letters: Alphabet, count) -> None:
-    """Adds a text's words and letters to `count`."""
+    """Add a text's words and letters to `count`."""
     count["words"] += len(target)
     for word in target:
         count["letters"] += len(word)
@@ -80,7 +81,7 @@ def _count(target: list[str], output: list[str], letters: Alphabet, count) -> No
 
 
 def _same_words(target: list[str], output: list[str], letters: Alphabet) -> Iterable:
-    """Pairs of words whose bare letters are the same, in order."""
+    """Return pairs of words with the same bare letters, in order."""
     bare = [letters.bare(word) for word in target], [letters.bare(word) for word in output]
     if bare[0] == bare[1]:
         return zip(target, output, strict=True)
@@ -89,7 +90,7 @@ def _same_words(target: list[str], output: list[str], letters: Alphabet) -> Iter
 
 
 def frequent_forms(texts: Iterable[str], language: str) -> dict[str, str]:
-    """Returns what each bare word of `texts` mostly is; of equally many the first in the alphabet.
+    """Return the most frequent form of each bare word; of ties the first in the alphabet.
 
     A word is also listed in small letters, with all its spellings counted together.
     """
@@ -102,10 +103,10 @@ def frequent_forms(texts: Iterable[str], language: str) -> dict[str, str]:
     return {word: min(found, key=lambda f: (-found[f], f)) for word, found in counts.items()}
 
 
-def frequent(texts: Sequence[str], forms: Forms) -> list[str]:
-    """Returns bare texts with each word in its most frequent form, unknown ones as they are.
+def frequent(texts: Sequence[str], forms: WordForms) -> list[str]:
+    """Return bare texts with each word in its most frequent form, unknown words unchanged.
 
-    A word that is known in small letters only keeps its capitals.
+    A word that is known in lower case only keeps its capitals.
     """
 
     def form(match: re.Match) -> str:
@@ -121,18 +122,18 @@ def frequent(texts: Sequence[str], forms: Forms) -> list[str]:
     return [_WORD.sub(form, text) for text in texts]
 
 
-def metric(language: str, forms: Callable[[], Forms] | None = None) -> Callable:
-    """Returns a seqio metric function: `scores`, and word accuracies of the two plain ways.
+def metric(language: str, forms: Callable[[], WordForms] | None = None) -> Callable:
+    """Return a seqio metric function: `scores`, and the word accuracies of two baselines.
 
-    copy_word_accuracy is that of the input as it is; frequent_word_accuracy that of each word's
-    most frequent form, which `forms` is called for; where that raises ValueError it is left out.
+    copy_word_accuracy is that of the unchanged input; frequent_word_accuracy that of each word's
+    most frequent form, as returned by `forms`; if that raises ValueError it is omitted.
     """
 
     def diacritics(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
         bare = [alphabet(language).bare(target) for target in targets]
         plain = {"copy": bare}
         try:
-            # Asked of no texts, as a run asks for the names of metrics, nothing is read.
+            # A run calls metrics without texts to learn their names; then nothing is read.
             plain |= {"frequent": frequent(bare, forms() if bare else {})} if forms else {}
         except ValueError as error:
             logging.warning("frequent_word_accuracy is not measured: %s", error)

@@ -1,11 +1,11 @@
-"""Text in, text out: what stands before and behind a model that restores diacritics.
+"""Text before and after the model that restores diacritics.
 
     python -m tasks.diacritics.restore read < text > lines.txt
     … t5x.infer on the task <task>_lines …
     python -m tasks.diacritics.restore write lines.txt predictions.jsonl > restored
 
-`launch/restore_diacritics.sh` is all three. A line, which is what ends with a line feed, comes out
-as one line, its blanks as they were if the model has kept the letters.
+`launch/restore_diacritics.sh` runs all three. Each line of the input becomes one line of the
+output, with its own blanks if the model has kept the letters.
 """
 
 import json
@@ -20,9 +20,9 @@ def _letters(text: str) -> int:
 
 
 def onto(original: str, restored: str) -> str:
-    """Returns `original` with the letters of `restored`.
+    """Return `original` with the letters of `restored`.
 
-    If that has more or fewer, it is returned alone, blanks single.
+    If that has more or fewer letters, it is returned itself, with single blanks.
     """
     letters = "".join(restored.split())
     if len(letters) != _letters(original):
@@ -32,37 +32,35 @@ def onto(original: str, restored: str) -> str:
 
 
 def lines(texts: Sequence[str], predictions: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yields each line restored.
+    """Yield each line restored.
 
-    Args:
-      texts: the lines.
-      predictions: pairs of a piece of a line, its diacritics stripped or not, and what the model
-        made of it; pieces of all lines in order, together all of their letters.
+    `predictions` are pairs of a piece of a line and the model's output, in order.
 
     Raises:
       ValueError: the pieces are not those of the lines.
     """
     rest = iter(predictions)
     for text in texts:
-        length, found = _letters(text), []
+        length = _letters(text)
+        found: list[str] = []
         while length > 0:
-            piece, restored = next(rest, (None, None))
-            length -= _letters(piece or "")
-            if piece is None or length < 0:
+            piece, restored = next(rest, ("", ""))
+            length -= _letters(piece)
+            if not piece or length < 0:
                 raise ValueError(f"the predictions are not those of the line {text[:80]!r}")
             found.append(restored)
         yield onto(text, " ".join(found))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Does what the command line says; returns the exit status."""
+    """Run `read` or `write`; return the exit status."""
     try:
         if list(arguments) == ["read"]:
             text = sys.stdin.buffer.read().decode().removesuffix("\n")
-            # Without the encoding's mark, which the task takes off the beginning of any line.
+            # Without byte order marks, which the task would remove too.
             texts = [line.removesuffix("\r").lstrip("\ufeff") for line in text.split("\n")]
             if not "".join(texts).strip():
-                raise ValueError("there is no text to restore: pipe some in")
+                raise ValueError("the input has no text to restore: pipe some in")
             for text in texts:
                 print(normalize(text, whitespace=False))  # the task normalizes the rest
         elif len(arguments) == 3 and arguments[0] == "write":
@@ -74,22 +72,20 @@ def main(arguments: Sequence[str]) -> int:
             restored = list(lines(texts, pairs))
             for line in restored:
                 print(line)
-            pairs = zip(texts, restored, strict=True)
-            if short := sum(_letters(line) < _letters(text) for text, line in pairs):
+            lines_of = zip(texts, restored, strict=True)
+            if short := sum(_letters(line) < _letters(text) for text, line in lines_of):
                 print(
-                    f"{short} of {len(texts)} lines came back with fewer letters than went in: the "
-                    "model has left some out; --constrained keeps all of them",
+                    f"{short} of {len(texts)} lines have fewer letters than the input: the model "
+                    "dropped some; --constrained keeps all of them",
                     file=sys.stderr,
                 )
         else:
-            raise ValueError("say `read`, or `write LINES PREDICTIONS`")
-    except UnicodeDecodeError as error:
-        print(
-            f"Error: the text is no UTF-8 (byte {error.start}): convert it first", file=sys.stderr
-        )
-        return 2
+            raise ValueError("the command must be `read`, or `write LINES PREDICTIONS`")
     except ValueError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        reason = str(error)
+        if isinstance(error, UnicodeDecodeError):
+            reason = f"the text is not UTF-8 (byte {error.start}): convert it first"
+        print(f"Error: {reason}", file=sys.stderr)
         return 2
     return 0
 

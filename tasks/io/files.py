@@ -1,11 +1,11 @@
-"""Where a corpus's bytes lie: local paths, http(s), gs:// and the hub's hf://, by name or pattern.
+"""Corpus files on local paths, http(s), gs:// and the hub's hf://, by name or pattern.
 
-    files = find(["/data/ro/*.jsonl.zst", "https://example.org/ro.parquet"])
-    read_range(files[0], 0, 1000)            # bytes 0..999
+    files = match_files(["/data/ro/*.jsonl.zst", "https://example.org/ro.parquet"])
+    read_range(files[0], 0, 1000)              # bytes 0..999
     with open_stream(files[1]) as stream: ...  # decompressed
 
-Where there is a spool (`tasks.io.stream_cache`), remote files are read through it. Nothing here
-retries; `patience.patiently` goes around the callers.
+Remote files are read through the stream cache if it is enabled (`tasks.io.stream_cache`). Nothing
+here retries: callers use `tasks.io.retry`.
 """
 
 import contextlib
@@ -16,8 +16,11 @@ import gzip
 import io
 import os
 import urllib.request
-from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, cast
+
+import fsspec
+from fsspec.spec import AbstractBufferedFile
 
 from tasks.io import stream_cache
 
@@ -31,22 +34,22 @@ KINDS = {
     "text": "text",
     "parquet": "parquet",
 }
-PACKINGS = ("gz", "zst")
-PARALLEL = "parallel"  # the kind of files side by side, their addresses joined
-_BESIDE = "\t"
+COMPRESSIONS = ("gz", "zst")
+PARALLEL = "parallel"  # the kind of several text files read line by line together
+_JOINT = "\t"  # between their addresses
 TIMEOUT_S = 60.0
 
 
 @dataclasses.dataclass(frozen=True)
-class File:
-    """One file of a corpus: its address, its kind (a value of KINDS), its compression or ''.
+class CorpusFile:
+    """One file: its address, its kind (a value of KINDS), its compression or ''.
 
-    `length`: its bytes, where a listing has told them.
+    `length`: its size in bytes, if a listing has reported it.
     """
 
     url: str
     kind: str
-    packing: str = ""
+    compression: str = ""
     length: int | None = dataclasses.field(default=None, compare=False)
 
     @property
@@ -55,23 +58,23 @@ class File:
         return "://" in self.url
 
 
-def classify(url: str, kind: str | None = None) -> File | None:
-    """Returns the file that `url` names by its endings, or None if it is no corpus file.
+def classify(url: str, kind: str | None = None) -> CorpusFile | None:
+    """Return the file that `url` names, by its suffixes; None if it is no corpus file.
 
-    With a `kind` only the ending of a compressed one is looked at.
+    With a `kind`, only the suffix of a compression is looked at.
     """
     name = url.split("?")[0].rsplit("/", 1)[-1].lower()
-    stem, _, packing = name.rpartition(".")
-    if packing in PACKINGS:
+    stem, _, compression = name.rpartition(".")
+    if compression in COMPRESSIONS:
         name = stem
     else:
-        packing = ""
+        compression = ""
     kind = kind or KINDS.get(name.rpartition(".")[2])
-    return File(url, kind, packing) if kind else None
+    return CorpusFile(url, kind, compression) if kind else None
 
 
-def side_by_side(*sides: File) -> File:
-    """Returns one file for several whose lines belong together.
+def join_parallel(*sides: CorpusFile) -> CorpusFile:
+    """Return one file that stands for several text files with corresponding lines.
 
     Raises:
       ValueError: they are local and have different numbers of lines.
@@ -79,32 +82,28 @@ def side_by_side(*sides: File) -> File:
     if not any(side.remote for side in sides):
         counts = [_count_lines(side) for side in sides]
         if len(set(counts)) > 1:
-            told = " and ".join(f"{s.url} {n}" for s, n in zip(sides, counts, strict=True))
-            raise ValueError(f"lines that belong together stand at one place, but {told} lines")
+            found = " and ".join(f"{s.url} has {n}" for s, n in zip(sides, counts, strict=True))
+            raise ValueError(f"parallel files must have the same number of lines, but {found}")
     lengths = [size(side) for side in sides]
-    length = None if None in lengths else sum(lengths)
-    return File(_BESIDE.join(side.url for side in sides), PARALLEL, "", length)
+    length = None if None in lengths else sum(n or 0 for n in lengths)
+    return CorpusFile(_JOINT.join(side.url for side in sides), PARALLEL, "", length)
 
 
-def sides_of(file: File) -> list[File]:
-    """Returns the files that `side_by_side` made one of."""
-    return [classify(url, "text") for url in file.url.split(_BESIDE)]
+def split_parallel(file: CorpusFile) -> list[CorpusFile]:
+    """Return the files that `join_parallel` has joined."""
+    return [cast(CorpusFile, classify(url, "text")) for url in file.url.split(_JOINT)]
 
 
-def _count_lines(file: File) -> int:
+def _count_lines(file: CorpusFile) -> int:
     with open_stream(file) as stream:
         return sum(1 for _ in stream)
 
 
-def find(patterns: Iterable[str], kind: str | None = None) -> list[File]:
-    """Returns the files that match, sorted by address, each once.
-
-    Args:
-      patterns: paths or addresses.
-      kind: what all of them are, whatever their names say.
+def match_files(patterns: Iterable[str], kind: str | None = None) -> list[CorpusFile]:
+    """Return the files that match, sorted by address; all of `kind`, if it is given.
 
     Raises:
-      ValueError: a pattern matches nothing, or something whose format its name does not tell.
+      ValueError: a pattern matches nothing, or a file whose name has no known suffix.
     """
     found = {}
     for pattern in patterns:
@@ -112,12 +111,13 @@ def find(patterns: Iterable[str], kind: str | None = None) -> list[File]:
         if not urls:
             raise ValueError(f"no file matches {pattern!r}")
         for url in urls:
-            found[url] = classify(url, kind)
-            if found[url] is None:
+            file = classify(url, kind)
+            if file is None:
                 raise ValueError(
                     f"{url!r} is of no known format: its name must end in one of "
-                    f"{', '.join('.' + k for k in KINDS)}, with .gz or .zst behind it if compressed"
+                    f"{', '.join('.' + k for k in KINDS)}, plus .gz or .zst if compressed"
                 )
+            found[url] = file
     return [found[url] for url in sorted(found)]
 
 
@@ -130,21 +130,17 @@ def _expand(pattern: str) -> list[str]:
     return [fs.unstrip_protocol(p) for p in fs.glob(path)]
 
 
-@functools.cache
-def _protocol_filesystem(protocol: str):
-    import fsspec
-
-    return fsspec.filesystem(protocol)
+_protocol_filesystem = functools.cache(fsspec.filesystem)
 
 
-def _filesystem(url: str):
+def _filesystem(url: str) -> tuple[Any, str]:
     fs = _protocol_filesystem(url.split("://", 1)[0])
     return fs, fs._strip_protocol(url)
 
 
 @functools.lru_cache(maxsize=100_000)
-def _probe(file: File) -> tuple[int | None, bool]:
-    """Asks for a remote file's bytes and whether ranges of them can be had, in one request."""
+def _probe(file: CorpusFile) -> tuple[int | None, bool]:
+    """Return a remote file's size, and whether its server serves ranges, by one request."""
     if not file.url.startswith("http"):
         fs, path = _filesystem(file.url)
         return fs.info(path).get("size"), True
@@ -155,60 +151,63 @@ def _probe(file: File) -> tuple[int | None, bool]:
         return response.length, False
 
 
-def size(file: File) -> int | None:
-    """Returns the bytes of `file` as it lies, or None where its server does not tell."""
-    if file.length is not None:
+def size(file: CorpusFile) -> int | None:
+    """Return the size of `file` in bytes, or None if its server does not report it."""
+    if file.length is not None or file.kind == PARALLEL:
         return file.length
     return _probe(file)[0] if file.remote else os.path.getsize(file.url)
 
 
-def listed_lengths(some: list[File]) -> list[File]:
-    """Returns the files with their lengths, where one question tells those of a whole folder."""
-    lengths = {}
-    for folder in {f.url.rpartition("/")[0] for f in some if f.url.startswith("hf://")}:
+def with_lengths(listed: Sequence[CorpusFile]) -> list[CorpusFile]:
+    """Return the files with their lengths, by one request for each folder on the hub."""
+    lengths: dict[str, int | None] = {}
+    for folder in {f.url.rpartition("/")[0] for f in listed if f.url.startswith("hf://")}:
         fs, path = _filesystem(folder)
         lengths |= {entry["name"]: entry.get("size") for entry in fs.ls(path, detail=True)}
-    told = lambda f: lengths.get(f.url.removeprefix("hf://"), f.length)
-    return [dataclasses.replace(f, length=told(f)) for f in some]
+    length = lambda f: lengths.get(f.url.removeprefix("hf://"), f.length)
+    return [dataclasses.replace(f, length=length(f)) for f in listed]
 
 
-def know(some: list[File]) -> None:
-    """Spares the hub's client to list the folders of these files, which another host has listed."""
-    for file in some:
+def prime_hub_listing(listed: Iterable[CorpusFile]) -> None:
+    """Enter files that another host has listed into the hub client's directory cache.
+
+    The client would otherwise list their folders before the first read: once on every host.
+    """
+    for file in listed:
         if file.url.startswith("hf://") and file.length is not None:
             fs, path = _filesystem(file.url)
             folder = fs.dircache.setdefault(path.rpartition("/")[0], [])
             if all(entry["name"] != path for entry in folder):
-                about = {"blob_id": None, "lfs": None, "last_commit": None, "security": None}
-                folder.append({"name": path, "size": file.length, "type": "file", **about})
+                unknown = dict.fromkeys(("blob_id", "lfs", "last_commit", "security"))
+                folder.append({"name": path, "size": file.length, "type": "file", **unknown})
 
 
-def has_ranges(file: File) -> bool:
-    """Says whether any range of bytes can be read without those before it."""
+def has_ranges(file: CorpusFile) -> bool:
+    """Return whether byte ranges of `file` can be read."""
     return _probe(file)[1] if file.url.startswith("http") else True
 
 
-def told_sha256(file: File) -> str | None:
-    """Returns the SHA-256 that the hub notes for a large file, None where nothing is noted."""
+def published_sha256(file: CorpusFile) -> str | None:
+    """Return the SHA-256 that the hub publishes for a large file, None elsewhere."""
     if not file.url.startswith("hf://"):
         return None
     fs, path = _filesystem(file.url)
     return (fs.info(path).get("lfs") or {}).get("sha256")
 
 
-def read_range(file: File, start: int, stop: int) -> bytes:
-    """Returns bytes `start`..`stop`-1 of `file`, fetching these alone.
+def read_range(file: CorpusFile, start: int, stop: int) -> bytes:
+    """Return bytes `start`..`stop`-1 of `file`, fetching only these.
 
     Raises:
-      ConnectionError: fewer came.
+      ConnectionError: fewer bytes arrived.
     """
+    fetch = lambda: _read_range(file, start, stop)
     if file.remote and stream_cache.current:
-        fetch = lambda: _read_range(file, start, stop)
         return stream_cache.current.read(file.url, start, stop, fetch)
-    return _read_range(file, start, stop)
+    return fetch()
 
 
-def _read_range(file: File, start: int, stop: int) -> bytes:
+def _read_range(file: CorpusFile, start: int, stop: int) -> bytes:
     if not file.remote:
         with open(file.url, "rb") as f:
             f.seek(start)
@@ -218,76 +217,58 @@ def _read_range(file: File, start: int, stop: int) -> bytes:
             data = response.read() if response.status == 206 else b""
     else:
         fs, path = _filesystem(file.url)
+        # The hub's files would read ahead, beyond the range.
         exact = {"cache_type": "none"} if file.url.startswith("hf://") else {}
         data = fs.cat_file(path, start=start, end=stop, **exact)
     if len(data) != stop - start:
-        raise ConnectionError(f"{file.url}: {len(data)} bytes came of {stop - start}")
+        raise ConnectionError(f"{file.url}: {len(data)} bytes arrived of {stop - start}")
     return data
 
 
-def fits_spool(file: File) -> bool:
-    """Says whether there is a spool that can hold all of `file`, fetched by ranges."""
-    room = stream_cache.current.limit / 4 if stream_cache.current else 0
-    if not room or file.kind == PARALLEL:
+def fits_in_cache(file: CorpusFile) -> bool:
+    """Return whether the stream cache is enabled and can hold all of `file`, read by ranges."""
+    most = stream_cache.current.limit / 4 if stream_cache.current else 0
+    if not most or file.kind == PARALLEL or not file.remote or not has_ranges(file):
         return False
-    return file.remote and has_ranges(file) and (size(file) or room + 1) <= room
+    return (size(file) or most + 1) <= most
 
 
-def spooled(file: File) -> str:
-    """Returns where a whole copy of `file` lies, fetched now if need be; see `fits_spool`."""
+def cached_copy(file: CorpusFile) -> str:
+    """Return the path of a complete copy in the stream cache, fetching it if necessary."""
+    assert stream_cache.current  # see `fits_in_cache`
     fetch = functools.partial(_read_range, file)
-    return str(stream_cache.current.whole(file.url, size(file), fetch))
+    return str(stream_cache.current.copy_of(file.url, size(file) or 0, fetch))
 
 
 def _get(url: str, start: int = 0, stop: int | None = None):
-    ranged = {} if stop is None else {"Range": f"bytes={start}-{stop - 1}"}
-    return urllib.request.urlopen(urllib.request.Request(url, headers=ranged), timeout=TIMEOUT_S)
+    headers = {} if stop is None else {"Range": f"bytes={start}-{stop - 1}"}
+    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S)
 
 
-class _Ranges(io.RawIOBase):
-    """A remote file whose every read is one request for just the bytes asked for.
+class _RangedFile(AbstractBufferedFile):
+    """A remote file in which every read is one request, for exactly the bytes asked for.
 
-    Args:
-      file: it.
-      ranges: (start, stop) of bytes that are fetched first, each by one request.
+    `ranges`: (start, stop) of bytes to fetch at once, by one request each.
     """
 
-    def __init__(self, file: File, ranges: Iterable[tuple[int, int]] = ()):
+    def __init__(self, file: CorpusFile, ranges: Iterable[tuple[int, int]] = ()):
         self._file = file
         self._fetched = [(a, b, read_range(file, a, b)) for a, b in ranges]
-        self._end = size(file)
-        self._at = 0
+        super().__init__(None, file.url, cache_type="none", size=size(file))
 
-    def readable(self):
-        return True
-
-    def seekable(self):
-        return True
-
-    def tell(self):
-        return self._at
-
-    def seek(self, offset, whence=io.SEEK_SET):
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._end}[whence]
-        self._at = base + offset
-        return self._at
-
-    def readinto(self, buffer):
-        stop = min(self._at + len(buffer), self._end)
-        data = self._read(self._at, stop) if stop > self._at else b""
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-    def _read(self, start: int, stop: int) -> bytes:
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        end = min(end, self.size)
         for a, b, data in self._fetched:
-            if a <= start and stop <= b:
-                return data[start - a : stop - a]
-        return read_range(self._file, start, stop)
+            if a <= start and end <= b:
+                return data[start - a : end - a]
+        return read_range(self._file, start, end)
 
 
-class _Whole(io.RawIOBase):
-    """An HTTP body that does not pass off a broken connection as its end."""
+class _CompleteBody(io.RawIOBase):
+    """An HTTP body that raises ConnectionError if it ends early.
+
+    `http.client` reports a lost connection as the end of the file where it is read in pieces.
+    """
 
     def __init__(self, response):
         self._response = response
@@ -301,7 +282,7 @@ class _Whole(io.RawIOBase):
         if self._missing is not None:
             self._missing -= n
             if n == 0 and self._missing > 0:
-                raise ConnectionError(f"{self._response.url}: {self._missing} bytes did not come")
+                raise ConnectionError(f"{self._response.url}: {self._missing} bytes are missing")
         return n
 
     def close(self):
@@ -309,45 +290,40 @@ class _Whole(io.RawIOBase):
         super().close()
 
 
-def open_random(file: File, ranges: Iterable[tuple[int, int]] = ()) -> BinaryIO:
-    """Opens `file` for reads here and there, with no read-ahead.
-
-    Args:
-      file: it.
-      ranges: (start, stop) of bytes that will be needed; of a remote file they are fetched now.
-    """
+def open_random(file: CorpusFile, ranges: Iterable[tuple[int, int]] = ()) -> BinaryIO:
+    """Open `file` for random access without read-ahead; of a remote file, fetch `ranges` now."""
     if not file.remote:
         return open(file.url, "rb")
     if has_ranges(file):
-        return _Ranges(file, ranges)
+        return cast(BinaryIO, _RangedFile(file, ranges))
     with open_stream(file) as stream:
         return io.BytesIO(stream.read())
 
 
 @contextlib.contextmanager
-def open_stream(file: File) -> Iterator[BinaryIO]:
-    """Opens `file` for reading from its beginning, decompressed."""
+def open_stream(file: CorpusFile) -> Iterator[BinaryIO]:
+    """Open `file` for sequential reading, decompressed."""
     with open_raw(file) as raw:
-        if file.packing == "gz":
+        if file.compression == "gz":
             with gzip.open(raw) as stream:
-                yield stream
-        elif file.packing == "zst":
+                yield cast(BinaryIO, stream)
+        elif file.compression == "zst":
             import zstandard
 
             reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-            with io.BufferedReader(reader) as stream:
+            with io.BufferedReader(cast(io.RawIOBase, reader)) as stream:
                 yield stream
         else:
             yield raw
 
 
-def open_raw(file: File) -> BinaryIO:
-    """Opens `file` for reading from its beginning, as it lies."""
+def open_raw(file: CorpusFile) -> BinaryIO:
+    """Open `file` for sequential reading, still compressed."""
     if not file.remote:
         return open(file.url, "rb")
-    if fits_spool(file):
-        return open(spooled(file), "rb")
+    if fits_in_cache(file):
+        return open(cached_copy(file), "rb")
     if file.url.startswith("http"):
-        return io.BufferedReader(_Whole(_get(file.url)), 1 << 20)
+        return io.BufferedReader(_CompleteBody(_get(file.url)), 1 << 20)
     fs, path = _filesystem(file.url)
     return fs.open(path, "rb")

@@ -1,12 +1,11 @@
-"""From files to records: formats, and the parts into which a file can be cut.
+"""File formats: how files are cut into parts, and the records of a part.
 
-A *part* is what can be read without reading what stands before it: a byte range of an uncompressed
-JSONL or text file (the lines that begin in it), a row group of a parquet file, or a whole file of
-any other kind. A part is read in *batches* of records; a record is a dict, or MALFORMED,
-or NOT_UTF8.
+A *part* can be read independently: a byte range of an uncompressed JSONL or text file (the lines
+that begin in it), a row group of a parquet file, or an entire file of any other kind. It is read
+in *batches* of records; a record is a dict, or MALFORMED, or NOT_UTF8.
 
-    layout = Layout(column.fields, documents="lines", part_bytes=1 << 20)
-    for part in range(layout.parts(file)):
+    layout = PartLayout(column.fields, documents="lines")
+    for part in range(layout.count(file)):
         for records in layout.batches(file, part): ...
 """
 
@@ -17,119 +16,141 @@ import functools
 import io
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from tasks.io import files
-from tasks.io.files import File
+from tasks.io.files import CorpusFile
 
 MALFORMED, NOT_UTF8 = object(), object()
 BATCH_RECORDS = 512
-PAIR = ("source", "target")  # the columns of two files side by side
+LOCAL_PART_BYTES = 1 << 20
+REMOTE_PART_BYTES = 8 << 20
+PARALLEL_COLUMNS = ("source", "target")
 
 csv.field_size_limit(1 << 30)
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
-    """How the files of a corpus are cut and read.
+class PartLayout:
+    """How the files of a corpus are cut into parts and read.
 
-    `fields`: the columns wanted. `documents`: what a document is in plain text, "lines" or
-    "paragraphs" (lines up to an empty one, joined by spaces). `part_bytes`: size of a byte range.
+    `fields`: the columns to read. `documents`: what a document is in plain text, "lines" or
+    "paragraphs" (lines up to an empty one, joined by spaces). `part_bytes`: size of a byte range;
+    by default LOCAL_PART_BYTES or REMOTE_PART_BYTES.
     """
 
     fields: tuple[str, ...] = ("text",)
     documents: str = "lines"
-    part_bytes: int = 1 << 20
+    part_bytes: int | None = None
 
-    def divisible(self, file: File) -> bool:
-        """Says whether `file` may have more than one part."""
+    def divisible(self, file: CorpusFile) -> bool:
+        """Return whether `file` can have more than one part."""
         return file.kind == "parquet" or self._by_bytes(file)
 
-    def parts(self, file: File) -> int:
-        """Returns the number of parts of `file`, at least 1; costs at most one small read."""
+    def count(self, file: CorpusFile) -> int:
+        """Return the number of parts of `file`, at least 1; costs at most one small read."""
         if file.kind == "parquet":
             return max(_footer(file).num_row_groups, 1)
         if self._by_bytes(file):
-            return max(-(-files.size(file) // self.part_bytes), 1)
+            return max(-(-_size(file) // self.bytes_per_part(file)), 1)
         return 1
 
-    def length(self, file: File, part: int) -> int:
-        """Returns how many bytes one part is read from, those of a neighbour left out."""
+    def bytes_per_part(self, file: CorpusFile) -> int:
+        """Return the size of the byte ranges that `file` is cut into."""
+        return self.part_bytes or (REMOTE_PART_BYTES if file.remote else LOCAL_PART_BYTES)
+
+    def length(self, file: CorpusFile, part: int) -> int:
+        """Return the size of one part in bytes."""
         if file.kind == "parquet":
-            return sum(stop - start for start, stop in _columns(file, part, self.fields))
+            return sum(stop - start for start, stop in _column_ranges(file, part, self.fields))
         if self._by_bytes(file):
             start, stop = self._bounds(file, part)
             return stop - start
         return files.size(file) or 0
 
-    def fetch(self, file: File, part: int) -> None:
-        """Asks for the bytes of one part, so that a spool has them."""
+    def fetch(self, file: CorpusFile, part: int) -> None:
+        """Read the bytes of one part, so that the stream cache has them."""
         if file.kind == "parquet":
-            for start, stop in _columns(file, part, self.fields):
+            for start, stop in _column_ranges(file, part, self.fields):
                 files.read_range(file, start, stop)
         elif self._by_bytes(file):
             lines_between(file, *self._bounds(file, part))
-        elif files.fits_spool(file):
-            files.spooled(file)
+        elif files.fits_in_cache(file):
+            files.cached_copy(file)
 
-    def _bounds(self, file: File, part: int) -> tuple[int, int]:
-        start = part * self.part_bytes
-        return start, min(start + self.part_bytes, files.size(file))
+    def _bounds(self, file: CorpusFile, part: int) -> tuple[int, int]:
+        size = self.bytes_per_part(file)
+        return part * size, min((part + 1) * size, _size(file))
 
-    def batches(self, file: File, part: int) -> Iterator[list]:
-        """Yields the records of one part in batches, always in the same order."""
+    def batches(self, file: CorpusFile, part: int) -> Iterator[list]:
+        """Yield the records of one part in batches, always in the same order.
+
+        Raises:
+          ValueError: a column is missing.
+        """
         if file.kind == "parquet":
-            return self._row_group(file, part)
-        if self._by_bytes(file):
-            start, stop = self._bounds(file, part)
+            found = self._row_group(file, part)
+        elif self._by_bytes(file):
             parse = _parse_json if file.kind == "jsonl" else _parse_line
-            return iter([[parse(line) for line in lines_between(file, start, stop)]])
-        return in_batches(self._stream(file))
+            found = iter([[parse(line) for line in lines_between(file, *self._bounds(file, part))]])
+        else:
+            found = in_batches(self._stream(file))
+        return check_columns(self.fields, found, file)
 
-    def _by_bytes(self, file: File) -> bool:
-        whole_lines = file.kind == "jsonl" or (file.kind == "text" and self.documents == "lines")
-        return whole_lines and not file.packing and files.has_ranges(file)
+    def _by_bytes(self, file: CorpusFile) -> bool:
+        is_lines = file.kind == "jsonl" or (file.kind == "text" and self.documents == "lines")
+        return is_lines and not file.compression and files.has_ranges(file)
 
-    def _row_group(self, file: File, part: int) -> Iterator[list]:
+    def _row_group(self, file: CorpusFile, part: int) -> Iterator[list]:
         import pyarrow.parquet as pq
 
-        # pyarrow would coalesce what it reads; asked for so, it is the same pieces every time.
-        with files.open_random(file, _columns(file, part, self.fields)) as f:
+        # Of its own, pyarrow coalesces reads as it sees fit. The stream cache finds only ranges
+        # that are the same every time, so they are requested here.
+        with files.open_random(file, _column_ranges(file, part, self.fields)) as f:
             table = pq.ParquetFile(f, metadata=_footer(file), pre_buffer=not file.remote)
             missing = [c for c in self.fields if c not in table.schema_arrow.names]
             if missing:
                 raise _missing_column(missing[0], table.schema_arrow.names, file)
             if table.num_row_groups:
-                wanted = list(self.fields)
-                for batch in table.iter_batches(BATCH_RECORDS, [part], columns=wanted):
+                columns = list(self.fields)
+                for batch in table.iter_batches(BATCH_RECORDS, [part], columns=columns):
                     yield batch.to_pylist()
 
-    def _stream(self, file: File) -> Iterator:
+    def _stream(self, file: CorpusFile) -> Iterator:
         if file.kind == files.PARALLEL:
-            yield from _line_pairs(file)
+            yield from _parallel_lines(file)
             return
         with files.open_stream(file) as raw:
             if file.kind in ("csv", "tsv"):
                 text = io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="")
                 rows = csv.DictReader(text, delimiter="\t" if file.kind == "tsv" else ",")
-                yield from (_whole_row(row) for row in rows)
+                yield from map(_check_row, rows)
             elif file.kind == "text":
-                lines = (_parse_line(line) for line in raw)
+                lines = map(_parse_line, raw)
                 yield from _paragraphs(lines) if self.documents == "paragraphs" else lines
             else:
                 yield from _json_stream(raw)
 
 
+def _size(file: CorpusFile) -> int:
+    """Return the size of a file that is read by byte ranges, which every such server reports."""
+    size = files.size(file)
+    if size is None:
+        raise ConnectionError(f"{file.url}: the server did not report the size")
+    return size
+
+
 @functools.lru_cache(maxsize=256)
-def _footer(file: File):
+def _footer(file: CorpusFile):
     import pyarrow.parquet as pq
 
     with files.open_random(file) as f:
         return pq.ParquetFile(f).metadata
 
 
-def _columns(file: File, part: int, fields: tuple[str, ...]) -> list[tuple[int, int]]:
-    """Where the wanted columns of a row group lie, those side by side as one."""
+def _column_ranges(file: CorpusFile, part: int, fields: tuple[str, ...]) -> list[tuple[int, int]]:
+    """Return the byte ranges of the wanted columns of a row group, adjacent ones merged."""
     found = []
     if part < _footer(file).num_row_groups:
         group = _footer(file).row_group(part)
@@ -150,7 +171,7 @@ def _columns(file: File, part: int, fields: tuple[str, ...]) -> list[tuple[int, 
 
 
 def _json_stream(raw) -> Iterator:
-    """Records of a JSON file that holds one array, or one record a line."""
+    """Yield the records of a JSON file that holds one array, or one record a line."""
     first = raw.readline()
     while first and not first.strip():
         first = raw.readline()
@@ -164,35 +185,28 @@ def _json_stream(raw) -> Iterator:
 
 
 def in_batches(records: Iterator) -> Iterator[list]:
-    """Yields lists of BATCH_RECORDS records, the last one shorter."""
+    """Yield lists of BATCH_RECORDS records, the last one shorter."""
     while batch := list(itertools.islice(records, BATCH_RECORDS)):
         yield batch
 
 
-def _reach(file: File, start: int, stop: int) -> tuple[int, int]:
-    """Which bytes to read for the lines that begin at `start`..`stop`-1.
-
-    The last of them ends behind `stop`: mostly within some slack, read along.
-    """
+def lines_between(file: CorpusFile, start: int, stop: int) -> list[bytes]:
+    """Return the non-empty lines that begin at bytes `start`..`stop`-1, each complete."""
+    end = _size(file)
+    # The last line ends behind `stop`: mostly within some slack, which the same read covers.
     slack = max((stop - start) // 64, 64)
-    return max(start - 1, 0), min(stop + slack, files.size(file))
-
-
-def lines_between(file: File, start: int, stop: int) -> list[bytes]:
-    """Returns the non-empty lines that begin at bytes `start`..`stop`-1, each whole."""
-    end = files.size(file)
-    behind, reach = _reach(file, start, stop)
+    first_byte, reach = max(start - 1, 0), min(stop + slack, end)
     slack = reach - stop
-    data = files.read_range(file, behind, reach)
-    while b"\n" not in data[max(stop - 1 - behind, 0) :] and reach < end:
+    data = files.read_range(file, first_byte, reach)
+    while b"\n" not in data[max(stop - 1 - first_byte, 0) :] and reach < end:
         slack = max(4 * slack, 64)
         more = min(reach + slack, end)
         data += files.read_range(file, reach, more)
         reach = more
     first = 0 if start == 0 else data.find(b"\n") + 1
-    if (start and not first) or behind + first >= stop:
+    if (start and not first) or first_byte + first >= stop:
         return []
-    last = data.find(b"\n", max(stop - 1 - behind, 0))
+    last = data.find(b"\n", max(stop - 1 - first_byte, 0))
     lines = data[first : len(data) if last < 0 else last].split(b"\n")
     return [line for line in lines if line.strip()]
 
@@ -214,54 +228,58 @@ def _parse_line(line: bytes):
         return NOT_UTF8
 
 
-def _whole_row(row: dict):
-    """A row of a CSV file, unless it has more values than columns or bytes that are no UTF-8."""
+def _check_row(row: dict):
+    """Return a CSV row; NOT_UTF8, or MALFORMED if it has more values than there are columns."""
     try:
         "".join(value for value in row.values() if value).encode()
     except UnicodeEncodeError:
         return NOT_UTF8
-    except TypeError:  # further values are a list under None
+    except TypeError:  # csv puts the surplus values into a list under None
         return MALFORMED
     return row
 
 
-def _line_pairs(file: File) -> Iterator:
-    """Records {"source", "target"} of two files, line by line."""
+def _parallel_lines(file: CorpusFile) -> Iterator:
+    """Yield {"source", "target"} of two files, line by line."""
+    sides = files.split_parallel(file)
     with contextlib.ExitStack() as stack:
-        sides = [stack.enter_context(files.open_stream(side)) for side in files.sides_of(file)]
+        streams = [stack.enter_context(files.open_stream(side)) for side in sides]
         try:
-            for pair in zip(*sides, strict=True):
-                both = [_parse_line(line) for line in pair]
-                texts = dict(zip(PAIR, both, strict=True))
-                bad = NOT_UTF8 in both
-                yield NOT_UTF8 if bad else {name: side["text"] for name, side in texts.items()}
+            for lines in zip(*streams, strict=True):
+                rows = [_parse_line(line) for line in lines]
+                texts = zip(PARALLEL_COLUMNS, rows, strict=True)
+                yield NOT_UTF8 if NOT_UTF8 in rows else {k: row["text"] for k, row in texts}
         except ValueError as error:
-            told = " and ".join(side.url for side in files.sides_of(file))
-            raise ValueError(f"{told} have different numbers of lines") from error
+            urls = " and ".join(side.url for side in sides)
+            raise ValueError(f"{urls} have different numbers of lines") from error
 
 
 def _paragraphs(lines: Iterator) -> Iterator[dict]:
-    """One document for the lines up to each empty one, joined by spaces."""
+    """Yield one document for the lines up to each empty one, joined by spaces."""
     texts = ("\ufffd" if line is NOT_UTF8 else line["text"].strip() for line in lines)
-    for filled, group in itertools.groupby(texts, bool):
-        if filled:
+    for is_text, group in itertools.groupby(texts, bool):
+        if is_text:
             yield {"text": " ".join(group)}
 
 
-def _missing_column(column: str, names, file: File) -> ValueError:
+def _missing_column(column: str, names: Iterable[Any], file: CorpusFile) -> ValueError:
     return ValueError(
         f"no column {column!r} in {file.url}: it has {', '.join(sorted(map(str, names)))}; set the "
         "task's column to one of them"
     )
 
 
-def check_column(fields: tuple[str, ...], records: list, file: File) -> None:
-    """Refuses a batch in which no record has one of the columns wanted.
+def check_columns(
+    fields: tuple[str, ...], batches: Iterator[list], file: CorpusFile
+) -> Iterator[list]:
+    """Yield batches of records; the first must have all columns.
 
     Raises:
-      ValueError: names the column and those that exist.
+      ValueError: names the missing column and those that exist.
     """
-    rows = [r for r in records if r not in (MALFORMED, NOT_UTF8)]
-    for field in fields:
-        if rows and not any(field in row for row in rows):
-            raise _missing_column(field, {name for row in rows for name in row}, file)
+    for i, batch in enumerate(batches):
+        rows = [r for r in batch if r not in (MALFORMED, NOT_UTF8)] if i == 0 else []
+        for field in fields:
+            if rows and not any(field in row for row in rows):
+                raise _missing_column(field, {name for row in rows for name in row}, file)
+        yield batch

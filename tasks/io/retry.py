@@ -1,10 +1,10 @@
-"""Waiting out a network that fails for a while.
+"""Retries of network operations, with exponential backoff.
 
-    data = patiently(lambda: fs.cat_file(path), "reading " + path, Patience(limit_s=3600))
+    data = retry(lambda: fs.cat_file(path), "reading " + path, RetryPolicy(limit_s=3600))
 
-Time-outs, resets, unknown hosts, truncated bodies, 408, 429 and 5xx pass; everything else
-(missing, forbidden, malformed) is raised at once. Pauses double from `first_s` up to `longest_s`,
-each drawn between half and all of it so that many hosts do not return together; a server's
+Time-outs, resets, unknown hosts, truncated bodies and the statuses 408, 425, 429 and 5xx are
+transient; every other error (missing, forbidden, malformed) is raised at once. Pauses double from
+`first_s` to `longest_s`, with jitter so that many hosts do not return together. A server's
 Retry-After is obeyed.
 """
 
@@ -26,10 +26,10 @@ import gin
 
 T = TypeVar("T")
 
-# Set when the process ends: whoever waits stops waiting.
-closing = threading.Event()
+# Set when the process ends, so that pending retries give up at once.
+shutting_down = threading.Event()
 
-_PASSING = (
+_TRANSIENT = (
     ConnectionError,
     TimeoutError,
     EOFError,
@@ -37,22 +37,23 @@ _PASSING = (
     ssl.SSLError,
     http.client.HTTPException,
 )
-# Clients that raise classes of their own for a lost connection, none of them imported here.
+# Clients that raise their own classes for a lost connection. Recognized by module name, so that
+# none of them has to be imported here.
 _CLIENTS = ("aiohttp", "gcsfs", "httpx", "httpx2", "httpcore", "requests", "urllib3")
 
 
 @gin.configurable
 @dataclasses.dataclass(frozen=True)
-class Patience:
-    """How long to try again: `limit_s` seconds in all, pauses from `first_s` to `longest_s`."""
+class RetryPolicy:
+    """Retry for `limit_s` seconds in total, with pauses from `first_s` to `longest_s`."""
 
     limit_s: float = 4 * 3600.0
     first_s: float = 1.0
     longest_s: float = 120.0
 
 
-def passes(error: BaseException) -> bool:
-    """Says whether the same request may succeed later."""
+def is_transient(error: BaseException) -> bool:
+    """Return whether the same request may succeed later."""
     if isinstance(error, FileNotFoundError | PermissionError):
         return False
     status = _status(error)
@@ -60,19 +61,18 @@ def passes(error: BaseException) -> bool:
         return status in (408, 425, 429) or status >= 500
     if isinstance(error, ssl.SSLCertVerificationError):
         return False
-    if isinstance(error, _PASSING):
+    if isinstance(error, _TRANSIENT):
         return True
     if type(error).__module__.split(".")[0] in _CLIENTS and not isinstance(error, ValueError):
         return True
-    cause = getattr(error, "reason", None)  # of urllib's
+    cause = getattr(error, "reason", None)  # set by urllib
     if not isinstance(cause, BaseException):
         cause = error.__cause__ or error.__context__
-    return cause is not None and cause is not error and passes(cause)
+    return cause is not None and cause is not error and is_transient(cause)
 
 
 def _status(error: BaseException) -> int | None:
-    response = getattr(error, "response", None)
-    for holder in (response, error):
+    for holder in (getattr(error, "response", None), error):
         for name in ("status_code", "status", "code"):
             value = getattr(holder, name, None)
             if isinstance(value, int):
@@ -81,52 +81,50 @@ def _status(error: BaseException) -> int | None:
 
 
 def _retry_after(error: BaseException) -> float:
+    """Return the seconds that the server asks to wait, given as a number or a date; else 0."""
     headers = getattr(getattr(error, "response", None), "headers", None)
     headers = headers or getattr(error, "headers", None) or {}
-    told = headers.get("Retry-After") if hasattr(headers, "get") else None
+    value = headers.get("Retry-After") if hasattr(headers, "get") else None
     try:
-        return float(told or 0)
+        return float(value or 0)
     except (TypeError, ValueError):
         pass
-    try:  # a date
-        until = email.utils.parsedate_to_datetime(told)
+    try:
+        until = email.utils.parsedate_to_datetime(str(value))
         return max((until - datetime.datetime.now(datetime.UTC)).total_seconds(), 0.0)
     except (TypeError, ValueError):
         return 0.0
 
 
-def patiently(
+def retry(
     fn: Callable[[], T],
-    what: str,
-    patience: Patience,
+    operation: str,
+    policy: RetryPolicy,
     clock: Callable[[], float] = time.monotonic,
-    pause: Callable[[float], object] = closing.wait,
+    pause: Callable[[float], object] = shutting_down.wait,
 ) -> T:
-    """Calls `fn` until it succeeds, fails for good, or `patience.limit_s` seconds are over.
+    """Call `fn` until it succeeds, fails permanently, or `policy.limit_s` seconds have passed.
 
     Args:
-      fn: does the work from its beginning each time it is called.
-      what: names the work in the log.
-      patience: how long to try.
-      clock: the time in seconds.
-      pause: waits some seconds.
+      fn: restarts its work from the beginning at every call.
+      operation: its name in the log.
+      policy: how long to retry.
+      clock: returns the time in seconds.
+      pause: waits a number of seconds.
 
     Raises:
-      what `fn` raised last.
+      Exception: the last error of `fn`.
     """
-    start, delay = clock(), patience.first_s
+    start, delay = clock(), policy.first_s
     while True:
         try:
             return fn()
         except Exception as error:
             wait = max(delay * random.uniform(0.5, 1.0), _retry_after(error))
-            over = clock() + wait - start > patience.limit_s
-            if over or closing.is_set() or not passes(error):
+            expired = clock() + wait - start > policy.limit_s
+            if expired or shutting_down.is_set() or not is_transient(error):
                 raise
-            logging.warning("%s failed (%s); again in %.1f s", what, _short(error), wait)
+            reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+            logging.warning("%s failed (%s); retrying in %.1f s", operation, reason, wait)
         pause(wait)
-        delay = min(2 * delay, patience.longest_s)
-
-
-def _short(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        delay = min(2 * delay, policy.longest_s)

@@ -1,16 +1,15 @@
-"""Bytes of remote files kept on this machine: what was read is there, and what will be read.
+"""A size-bounded disk cache of remote byte ranges, with read-ahead.
 
-    keep("/ssd/stream", gigabytes=50.0)       # from then on `files` reads through the spool
+    enable("/ssd/stream", gigabytes=50.0)     # from then on `files` reads through the cache
 
-A *piece* is the range of bytes that one read asks for, or a whole file where only that can be read.
-Reads of one part of a corpus ask for the same ranges every time, so a piece is found again by its
-address and range. Readers fetch pieces ahead (`Runner`) until these fill half of the bound; the
-hub may then be away for as long as they last. Beyond the bound the oldest pieces go first.
+An entry is the byte range of one read, or an entire file where only that can be read. Reads of one
+part of a corpus always request the same ranges, so an entry is found by its address and range.
+Readers fetch entries ahead (`Prefetcher`) until these fill half of the bound; training continues
+through an outage for as long as they last. Beyond the bound the oldest entries are deleted.
 Several processes may share a folder.
 """
 
 import contextlib
-import dataclasses
 import fcntl
 import hashlib
 import json
@@ -25,203 +24,188 @@ from typing import Any
 
 from absl import logging
 
-from tasks.io.retry import closing
+from tasks.io.retry import shutting_down
 
-PIECE_BYTES = 8 << 20  # of a whole file, fetched at once
+CHUNK_BYTES = 8 << 20  # fetched at once of an entire file
 
 
-class Spool:
-    """A folder of pieces.
+class StreamCache:
+    """A folder of cached byte ranges.
 
     Args:
-      folder: made if it is not there; on a disk of this machine.
-      limit: bytes it may hold.
+      folder: on a local disk; created if it does not exist.
+      limit: maximum bytes.
 
     Raises:
-      ValueError: nothing can be written there, or the limit is no positive number.
+      ValueError: the folder is not writable, or the limit is not positive.
     """
 
     def __init__(self, folder: str, limit: int):
         if limit <= 0:
             raise ValueError(f"STREAM_CACHE_GB must be above 0 to bound {folder}: set it to 50")
         self.limit = limit
-        self.runners: weakref.WeakSet[Runner] = weakref.WeakSet()
+        self.prefetchers: weakref.WeakSet[Prefetcher] = weakref.WeakSet()
         self._folder = pathlib.Path(folder)
         self._lock = threading.Lock()
-        self._busy: dict[pathlib.Path, threading.Lock] = {}
+        self._entry_locks: dict[pathlib.Path, threading.Lock] = {}
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            probe = self._folder / f".probe-{uuid.uuid4().hex}"
-            probe.write_bytes(b"")
-            probe.unlink()
+            self._write_temporary(b"").unlink()
         except OSError as error:
             raise ValueError(
-                f"STREAM_CACHE_DIR is {folder}, which cannot be written ({error}): set it to a "
-                "folder on a disk of this machine"
+                f"STREAM_CACHE_DIR is {folder}, which is not writable ({error}): set it to a "
+                "folder on a local disk"
             ) from error
-        for left in self._folder.glob(".*"):  # by a process that was killed while writing
-            if time.time() - left.stat().st_mtime > 3600:
-                left.unlink(missing_ok=True)
-        self._size = sum(size for _, size, _ in self._pieces())
+        for leftover in self._folder.glob(".*"):  # of a process killed while writing
+            if time.time() - leftover.stat().st_mtime > 3600:
+                leftover.unlink(missing_ok=True)
+        self._size = sum(size for _, size, _ in self._entries())
 
-    def _pieces(self) -> list[tuple[float, int, pathlib.Path]]:
+    def _write_temporary(self, data: bytes) -> pathlib.Path:
+        path = self._folder / f".{uuid.uuid4().hex}"
+        try:
+            path.write_bytes(data)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        return path
+
+    def _entries(self) -> list[tuple[float, int, pathlib.Path]]:
         found = []
         for path in self._folder.glob("*.piece"):
-            try:
+            with contextlib.suppress(FileNotFoundError):  # deleted by another process
                 stat = path.stat()
-            except FileNotFoundError:  # another process has thrown it away
-                continue
-            found.append((stat.st_mtime, stat.st_size, path))
+                found.append((stat.st_mtime, stat.st_size, path))
         return found
 
-    def _path(self, url: str, start: int, stop: int | None) -> pathlib.Path:
-        name = hashlib.sha256(url.encode()).hexdigest()[:32]
-        return self._folder / f"{name}-{start}-{'end' if stop is None else stop}.piece"
-
-    def has(self, url: str, start: int, stop: int | None) -> bool:
-        """Says whether bytes `start`..`stop`-1 are here (None: to the end)."""
-        return self._path(url, start, stop).exists()
+    def _path(self, key: str, suffix: str) -> pathlib.Path:
+        return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{suffix}"
 
     @contextlib.contextmanager
-    def _alone(self, path: pathlib.Path) -> Iterator[None]:
-        """Lets one thread at a time see to a piece, so that no two fetch the same."""
+    def _locked(self, path: pathlib.Path) -> Iterator[None]:
+        """Admit one thread at a time to an entry, so that it is fetched once."""
         with self._lock:
-            lock = self._busy.setdefault(path, threading.Lock())
+            lock = self._entry_locks.setdefault(path, threading.Lock())
         with lock:
             yield
         with self._lock:
-            self._busy.pop(path, None)
+            self._entry_locks.pop(path, None)
 
     def read(self, url: str, start: int, stop: int, fetch: Callable[[], bytes]) -> bytes:
-        """Returns bytes `start`..`stop`-1: from here, or `fetch`ed and kept."""
-        path = self._path(url, start, stop)
-        with self._alone(path):
-            try:
+        """Return bytes `start`..`stop`-1 from the cache, or from `fetch`, which are then cached."""
+        path = self._path(url, f"-{start}-{stop}.piece")
+        with self._locked(path):
+            with contextlib.suppress(FileNotFoundError):
                 data = path.read_bytes()
                 if len(data) == stop - start:
                     return data
-            except FileNotFoundError:
-                pass
             data = fetch()
-            temporary = self._folder / f".{uuid.uuid4().hex}"
             try:
-                temporary.write_bytes(data)
-                self._keep(temporary, path)
-            except OSError as error:  # a full disk does not end a run
-                temporary.unlink(missing_ok=True)
-                logging.warning("STREAM_CACHE_DIR cannot keep a piece (%s)", error)
+                self._add(self._write_temporary(data), path)
+            except OSError as error:  # a full disk does not stop a run
+                logging.warning("STREAM_CACHE_DIR: writing an entry failed (%s)", error)
             return data
 
-    def whole(self, url: str, size: int, fetch: Callable[[int, int], bytes]) -> pathlib.Path:
-        """Returns where a copy of a file of `size` bytes lies, having `fetch`ed what was missing.
+    def copy_of(self, url: str, size: int, fetch: Callable[[int, int], bytes]) -> pathlib.Path:
+        """Return the path of a local copy of a file of `size` bytes, `fetch`ing missing bytes.
 
-        What has come stays, so that after a failure, or in the next process, it goes on behind it.
+        A partial copy is kept, so the next attempt or process continues it.
         """
-        path = self._path(url, 0, None)
+        path = self._path(url, "-0-end.piece")
         temporary = path.with_suffix(".part")
-        with self._alone(path):
+        with self._locked(path):
             while not path.exists():
                 with open(temporary, "ab") as file:
-                    fcntl.flock(file, fcntl.LOCK_EX)  # another process may be at it
+                    fcntl.flock(file, fcntl.LOCK_EX)  # another process may be writing it
                     if not temporary.exists() or path.exists():
                         continue
                     while (at := file.tell()) < size:
-                        file.write(fetch(at, min(at + PIECE_BYTES, size)))
+                        file.write(fetch(at, min(at + CHUNK_BYTES, size)))
                         file.flush()
-                    self._keep(temporary, path)
+                    self._add(temporary, path)
         return path
 
-    def _keep(self, temporary: pathlib.Path, path: pathlib.Path) -> None:
-        self._make_room(temporary.stat().st_size)
+    def _add(self, temporary: pathlib.Path, path: pathlib.Path) -> None:
+        self._evict_for(temporary.stat().st_size)
         os.replace(temporary, path)
 
-    def _make_room(self, size: int) -> None:
+    def _evict_for(self, size: int) -> None:
         with self._lock:
             self._size += size
             if self._size <= self.limit:
                 return
-            pieces = sorted(self._pieces())
-            self._size = size + sum(piece[1] for piece in pieces)
-            for _, bytes_, path in pieces:
+            entries = sorted(self._entries())
+            self._size = size + sum(entry[1] for entry in entries)
+            for _, bytes_, path in entries:
                 if self._size <= self.limit:
                     return
                 path.unlink(missing_ok=True)
                 self._size -= bytes_
 
-    def remember(self, what: str, value: Any) -> None:
-        """Keeps `value` (of what JSON can hold) under the name `what`."""
-        temporary = self._folder / f".{uuid.uuid4().hex}"
-        temporary.write_text(json.dumps(value))
-        os.replace(temporary, self._note(what))
+    def save_note(self, name: str, value: Any) -> None:
+        """Store a JSON value under a name."""
+        os.replace(self._write_temporary(json.dumps(value).encode()), self._path(name, ".json"))
 
-    def remembered(self, what: str) -> Any | None:
-        """Returns what was kept under the name `what`."""
-        path = self._note(what)
+    def load_note(self, name: str) -> Any | None:
+        """Return the value stored under a name, or None."""
+        path = self._path(name, ".json")
         return json.loads(path.read_text()) if path.exists() else None
 
-    def _note(self, what: str) -> pathlib.Path:
-        return self._folder / f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.json"
+
+current: StreamCache | None = None
 
 
-current: Spool | None = None
-
-
-def keep(folder: str | None, gigabytes: float = 50.0) -> None:
-    """Lets this process read remote files through a spool, or, with None, through none."""
+def enable(folder: str | None, gigabytes: float = 50.0) -> None:
+    """Make this process read remote files through a cache, or, with None, directly."""
     global current
-    current = Spool(folder, int(gigabytes * 1e9)) if folder else None
+    current = StreamCache(folder, int(gigabytes * 1e9)) if folder else None
 
 
-@dataclasses.dataclass(frozen=True)
-class Piece:
-    """What a reader will ask for: (epoch, file, part), how many bytes, and how to have them."""
-
-    key: tuple[int, int, int]
-    size: int
-    fetch: Callable[[], object]
+# A read to come: (epoch, file, part), its size in bytes, and the function that does it.
+Prefetch = tuple[tuple[int, int, int], int, Callable[[], object]]
 
 
-class Runner:
-    """Fetches what a reader will ask for, in its order.
+class Prefetcher:
+    """Fetches the next reads of one reader, in order.
 
-    All runners together fetch at most half of the bound ahead of their readers.
+    All prefetchers together fetch at most half of the cache's bound ahead of their readers.
     """
 
     def __init__(self):
-        self._moved = threading.Condition()
-        self._coming: Iterator[Piece] | None = None
+        self._changed = threading.Condition()
+        self._queue: Iterator[Prefetch] | None = None
         self._thread: threading.Thread | None = None
-        self._fetched: set[tuple] = set()
+        self._fetched: set[tuple[int, int, int]] = set()
         if current:
-            current.runners.add(self)
+            current.prefetchers.add(self)
 
-    def move(self, coming: Iterator[Piece]) -> None:
-        """Says what comes from now on."""
-        with self._moved:
-            self._coming = coming
-            self._moved.notify()
+    def replace_queue(self, queue: Iterator[Prefetch]) -> None:
+        """Replace the reads to prefetch."""
+        with self._changed:
+            self._queue = queue
+            self._changed.notify()
         if self._thread is None:
-            # A daemon, since a request that hangs must not keep the process alive.
+            # A daemon, since a hanging request must not keep the process alive.
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
 
     def _run(self) -> None:
-        while not closing.is_set():
-            with self._moved:
-                while self._coming is None:
-                    self._moved.wait()
-                coming, self._coming = self._coming, None
+        while not shutting_down.is_set():
+            with self._changed:
+                while self._queue is None:
+                    self._changed.wait()
+                queue, self._queue = self._queue, None
             try:
-                self._fetch(coming)
-            except Exception:  # whoever needs the piece meets the error again, and waits it out
-                logging.info("reading ahead failed", exc_info=True)
+                self._fetch(queue)
+            except Exception:  # the reader meets the error again, and retries
+                logging.info("prefetching failed", exc_info=True)
 
-    def _fetch(self, coming: Iterator[Piece]) -> None:
-        budget = current.limit / 2 / max(len(current.runners), 1) if current else 0
-        for piece in coming:
-            budget -= piece.size
-            if budget < 0 or self._coming is not None or closing.is_set():
+    def _fetch(self, queue: Iterator[Prefetch]) -> None:
+        budget = current.limit / 2 / max(len(current.prefetchers), 1) if current else 0
+        for key, size, fetch in queue:
+            budget -= size
+            if budget < 0 or self._queue is not None or shutting_down.is_set():
                 return
-            if piece.key not in self._fetched:
-                piece.fetch()
-                self._fetched = {k for k in self._fetched if k[0] == piece.key[0]} | {piece.key}
+            if key not in self._fetched:
+                fetch()
+                self._fetched = {k for k in self._fetched if k[0] == key[0]} | {key}

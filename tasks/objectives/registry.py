@@ -1,4 +1,4 @@
-"""The objectives by name, and the lengths they need.
+"""The objectives by name.
 
 | name | hides | targets for 512 inputs |
 |---|---|---|
@@ -9,32 +9,17 @@
 | prefix_lm | the second part of the text (`tasks.objectives.prefix_lm`) | 512 |
 | ul2 | by seven denoisers with prefixes (`tasks.objectives.ul2`) | 511 |
 
-    lengths("span_corruption", 512)               -> Lengths(tokens=568, targets=114)
-    lengths("ul2", 512, vocabulary)               # what prefixes cost depends on the vocabulary
-    lengths_of_task("ro_mini_ul2", 128)
-    find(words.WholeWords(spans.SpanNoise(0.2, 5)))   # an objective of one's own
+    get_objective("span_corruption").lengths(512)    -> Lengths(tokens=568, targets=114)
+    get_objective("ul2").lengths(512, vocabulary)    # the cost of prefixes depends on it
+    objective_of("ro_mini_ul2")                      # of a registered task
 """
 
 import functools
-from typing import Protocol, runtime_checkable
 
 import seqio
 
 from tasks.objectives import prefix_lm, single_tokens, span_corruption, ul2, whole_words
-
-
-@runtime_checkable
-class Objective(Protocol):
-    """What turns documents into examples."""
-
-    def lengths(
-        self, inputs_length: int, vocabulary: seqio.Vocabulary | None = None
-    ) -> span_corruption.Lengths:
-        """Returns the longest run of text that fills the inputs, and the targets' length."""
-
-    def preprocess(self, dataset, sequence_length, output_features, task: str):
-        """The seqio preprocessor; its examples lack EOS. `task` is for error messages."""
-
+from tasks.objectives.base import Objective
 
 OBJECTIVES: dict[str, Objective] = {
     "span_corruption": span_corruption.T5_NOISE,
@@ -46,11 +31,11 @@ OBJECTIVES: dict[str, Objective] = {
 }
 
 
-def find(objective: str | Objective) -> Objective:
-    """Returns the objective of that name, or the one given.
+def get_objective(objective: str | Objective) -> Objective:
+    """Return the objective of that name, or the one given.
 
     Raises:
-      ValueError: there is none of that name.
+      ValueError: no objective has that name.
     """
     if not isinstance(objective, str):
         return objective
@@ -62,34 +47,14 @@ def find(objective: str | Objective) -> Objective:
     return OBJECTIVES[objective]
 
 
-def lengths(
-    objective: str | Objective, inputs_length: int, vocabulary: seqio.Vocabulary | None = None
-) -> span_corruption.Lengths:
-    """Returns the longest run and the targets' length for inputs of a length, EOS counted.
-
-    Raises:
-      ValueError: the objective is unknown, or the inputs are too short.
-    """
-    return find(objective).lengths(inputs_length, vocabulary)
-
-
-def of_task(task: str | seqio.Task) -> Objective | None:
-    """Returns the objective of a task that `tasks.corpora` has registered, else None."""
+def objective_of(task: str | seqio.Task) -> Objective | None:
+    """Return the objective of a task that `tasks.corpora` has registered, else None."""
     task = seqio.TaskRegistry.get(task) if isinstance(task, str) else task
     if hasattr(task, "made_from"):
-        return of_task(task.made_from[0])
+        return objective_of(task.made_from[0])
     for step in task.preprocessors:
         function = step.func if isinstance(step, functools.partial) else step
         owner = getattr(function, "__self__", None)
         if isinstance(owner, Objective):
             return owner
     return None
-
-
-def lengths_of_task(task: str | seqio.Task, inputs_length: int) -> span_corruption.Lengths | None:
-    """Returns `lengths` of a task's objective with its vocabulary, None if it has none of ours."""
-    task = seqio.TaskRegistry.get(task) if isinstance(task, str) else task
-    objective = of_task(task)
-    if objective is None:
-        return None
-    return objective.lengths(inputs_length, task.output_features["targets"].vocabulary)

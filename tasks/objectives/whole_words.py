@@ -11,13 +11,12 @@ words of 13 / 9 tokens each, so 2 spans):
     inputs    11    12  999  15      16   14  17  18   998    19   20     1
     targets  999    13   14 998      19   12   1
 
-Words differ in length, so no fixed run fills an example. Text is therefore hidden first, thousands
-of words at a time, and cut then: each example ends at the last word with which its inputs, its
-targets and the sentinels still fit. So the lengths are those of `SpanNoise.fill` (512 and 114),
+Words differ in length, so no fixed chunk fills an example. Text is therefore hidden first,
+thousands of words at a time, and then cut: each example ends at the last word for which its inputs,
+its targets and the sentinels suffice. So the lengths are those of the `SpanNoise` (512 and 114),
 every example is nearly full, and no text is lost.
 
     WholeWords().lengths(512)                  -> Lengths(tokens=568, targets=114)
-    seqio.Task(preprocessors=[..., WholeWords().preprocess, seqio.preprocessors.append_eos])
 """
 
 import dataclasses
@@ -27,71 +26,52 @@ import seqio
 import tensorflow as tf
 
 from tasks import vocabularies
-from tasks.objectives import span_corruption
-from tasks.text.token_chunks import RUNS_A_CALL, seed_of, split_runs, unbatch
+from tasks.objectives.base import Corrupt, Lengths, Objective
+from tasks.objectives.span_corruption import T5_NOISE, SpanNoise, corrupt_rows, random_mask
+from tasks.text.token_chunks import CHUNKS_A_CALL
 
 # A longer "word" is text without blanks, and counts as several.
 LONGEST_WORD = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class WholeWords:
-    """Hides `noise.density` of all words, in spans of `noise.mean_span` tokens on average.
+class WholeWords(Objective):
+    """Hide a share `noise.density` of all words, in spans of `noise.mean_span` tokens on average.
 
-    Where words have more tokens than that on average, each span is one word.
+    Where the average word has more tokens than that, each span is one word.
     """
 
-    noise: span_corruption.SpanNoise = span_corruption.T5_NOISE
+    noise: SpanNoise = T5_NOISE
 
-    def lengths(
-        self, inputs_length: int, vocabulary: seqio.Vocabulary | None = None
-    ) -> span_corruption.Lengths:
-        """Returns `SpanNoise.fill`: the mean length of text, and the targets' length."""
+    def lengths(self, inputs_length: int, vocabulary: seqio.Vocabulary | None = None) -> Lengths:
+        """Return the mean length of text, and the targets' length."""
         return self.noise.lengths(inputs_length, vocabulary)
 
-    def preprocess(
-        self,
-        dataset: tf.data.Dataset,
-        sequence_length: Mapping[str, int],
-        output_features: Mapping[str, seqio.Feature],
-        task: str = "whole words",
-    ) -> tf.data.Dataset:
-        """Turns {"targets": int32 [any]} a document into {"inputs", "targets"}, both before EOS.
-
-        Raises:
-          ValueError: see `spans.SpanNoise.check` and `vocabularies.sentinels`.
-        """
-        vocabulary = output_features["targets"].vocabulary
+    def corruption(
+        self, sequence_length: Mapping[str, int], vocabulary: seqio.Vocabulary, task: str
+    ) -> tuple[int, Corrupt]:
+        """Return a function that hides words of a block and cuts it into examples."""
         sentinels = vocabularies.sentinels(vocabulary)
         length = self.noise.check(sequence_length, len(sentinels), task).tokens
         starts = vocabularies.word_starts(vocabulary)
         limits = (sequence_length["inputs"] - 1, sequence_length["targets"] - 1, len(sentinels))
-
         longest = min(LONGEST_WORD, limits[0], limits[1] - 1)
 
-        @seqio.map_over_dataset(num_seeds=1)
-        def hide(example, seed):
-            tokens = example["targets"]
-            seed = seed_of(tokens, seed)
+        def corrupt_block(tokens, seed):
             words = number_words(tf.gather(starts, tokens), longest)
             mask = word_mask(words, self.noise, seed, longest_span=limits[1] - 1)
-            ends = cut(words, mask, limits)
+            ends = example_ends(words, mask, limits)
             rows = tf.searchsorted(ends, tf.range(tf.size(tokens)), side="right")
             mask |= _last_word_of_bare_rows(words, mask, rows, ends)
-            inputs, targets = span_corruption.corrupt_rows(
-                tokens, mask, rows, tf.size(ends), sentinels
-            )
-            return {"inputs": inputs, "targets": targets}
+            return corrupt_rows(tokens, mask, rows, tf.size(ends), sentinels)
 
-        return unbatch(hide(split_runs(dataset, length * RUNS_A_CALL)))
+        return length * CHUNKS_A_CALL, corrupt_block
 
 
 def number_words(starts: tf.Tensor, longest: int) -> tf.Tensor:
-    """Returns which word each token belongs to, int32 [L], from 0.
+    """Return the number of the word of each token, int32 [L], from 0.
 
-    Args:
-      starts: bool [L], True where a word begins; the first token begins one anyway.
-      longest: tokens; a word of more is cut into several.
+    `starts`: bool [L], True where a word begins. Words of more than `longest` tokens are cut.
     """
     starts = tf.concat([tf.ones_like(starts[:1]), starts[1:]], 0)
     place = tf.range(tf.size(starts))
@@ -100,18 +80,12 @@ def number_words(starts: tf.Tensor, longest: int) -> tf.Tensor:
     return tf.cumsum(tf.cast(starts, tf.int32)) - 1
 
 
-def word_mask(
-    words: tf.Tensor, noise: span_corruption.SpanNoise, seed: tf.Tensor, longest_span: int
-) -> tf.Tensor:
-    """Returns a random mask, bool [L], that hides whole words, of three or more not the outer ones.
+def word_mask(words: tf.Tensor, noise: SpanNoise, seed: tf.Tensor, longest_span: int) -> tf.Tensor:
+    """Return a random mask, bool [L], that hides whole words.
 
-    Those two may be parts of words that go on beyond what is seen here.
-
-    Args:
-      words: int32 [L], as `number_words` gives them.
-      noise: density of words, and mean span in tokens.
-      seed: integers [2].
-      longest_span: longer spans, which could not be written, stay visible.
+    Of three words or more, the first and last stay visible: they may be parts of longer words that
+    begin or end outside of this block.
+    So do spans of more than `longest_span` tokens, which no targets could hold.
     """
     count = words[-1] + 1
     among = tf.maximum(count - 1, 2)
@@ -120,7 +94,7 @@ def word_mask(
     size = tf.cast(tf.size(words) / count, tf.float64)  # mean tokens of a word
     n = tf.cast(tf.round(tf.cast(hidden, tf.float64) * size / noise.mean_span), tf.int32)
     n = tf.clip_by_value(n, 1, tf.minimum(hidden, among - hidden))
-    of_words = tf.concat([span_corruption.random_mask(among, hidden, n, seed)[0], [False]], 0)
+    of_words = tf.concat([random_mask(among, hidden, n, seed)[0], [False]], 0)
     mask = tf.gather(of_words, words)
     first = mask & ~tf.concat([[False], mask[:-1]], 0)
     span = tf.maximum(tf.cumsum(tf.cast(first, tf.int32)) - 1, 0)
@@ -128,23 +102,19 @@ def word_mask(
     return mask & (tf.gather(lengths, span) <= longest_span)
 
 
-def cut(words: tf.Tensor, mask: tf.Tensor, limits: tuple[int, int, int]) -> tf.Tensor:
-    """Returns where examples end, int32 [n], each as late as it fits, between words.
+def example_ends(words: tf.Tensor, mask: tf.Tensor, limits: tuple[int, int, int]) -> tf.Tensor:
+    """Return where examples end, int32 [n], each as late as possible, between words.
 
-    Neither a span nor a word is cut, unless nothing else fits; and the last word, which the next
-    block may go on with, does not stand alone.
-
-    Args:
-      words: int32 [L].
-      mask: bool [L].
-      limits: of the inputs, of the targets (both before EOS) and of the spans.
+    A span or word is cut only if nothing else fits. The last word, which may continue in the next
+    block, is never an example of its own.
+    `limits`: tokens of the inputs and of the targets (both before EOS), and number of spans.
     """
     size = tf.size(words)
     first = tf.cast(mask & ~tf.concat([[False], mask[:-1]], 0), tf.int32)
     hidden = tf.cast(mask, tf.int32)
     costs = [tf.cumsum(cost) for cost in (1 - hidden + first, hidden + first, first)]
     inside = (words[1:] == words[:-1]) | (mask[1:] & mask[:-1]) | (words[1:] == words[-1])
-    places = tf.boolean_mask(tf.range(1, size + 1), tf.concat([~inside, [True]], 0))
+    positions = tf.boolean_mask(tf.range(1, size + 1), tf.concat([~inside, [True]], 0))
 
     def body(begin, i, ends):
         spent = [tf.where(begin > 0, c[tf.maximum(begin - 1, 0)], 0) for c in costs]
@@ -153,8 +123,8 @@ def cut(words: tf.Tensor, mask: tf.Tensor, limits: tuple[int, int, int]) -> tf.T
             for cost, before, limit in zip(costs, spent, limits, strict=True)
         ]
         end = tf.reduce_min(fits)
-        k = tf.searchsorted(places, [end], side="right")[0]
-        between = places[tf.maximum(k - 1, 0)]
+        k = tf.searchsorted(positions, [end], side="right")[0]
+        between = positions[tf.maximum(k - 1, 0)]
         end = tf.where((k > 0) & (between > begin), between, end)
         return end, i + 1, ends.write(i, end)
 
@@ -164,7 +134,7 @@ def cut(words: tf.Tensor, mask: tf.Tensor, limits: tuple[int, int, int]) -> tf.T
 
 
 def _last_word_of_bare_rows(words, mask, rows, ends) -> tf.Tensor:
-    """The last word of each example in which no word is hidden, bool [L]."""
+    """Return the tokens of the last word of each example in which no word is hidden, bool [L]."""
     bare = ~tf.cast(tf.math.segment_max(tf.cast(mask, tf.int32), rows), tf.bool)
     last = tf.gather(words, ends - 1)
     return tf.gather(bare, rows) & (words == tf.gather(last, rows))

@@ -1,83 +1,123 @@
-"""Whose share of a corpus is what: files to shards, else parts of files, else single records.
+"""The files, parts and records of a split that one shard reads.
 
-share = Share.of(source, "train", index=3, num_shards=16)
-[(file, part) for file in share.files for part in share.parts(file)]
+    share = assign(corpus_split, index=3, num_shards=16)
+    [(file, part) for file in share.files for part in share.parts(file)]
+
+A shard has its own files; if there are fewer files than shards, its own parts of all files; if
+these cannot be cut, it reads all records and keeps its own.
 """
 
 import dataclasses
+import functools
+from collections.abc import Callable, Iterator
 
 from absl import logging
 
-from tasks.io import files
-from tasks.io.files import File
-from tasks.io.retry import patiently
+from tasks.documents import Column
+from tasks.io import files, formats, hub
+from tasks.io.files import CorpusFile
+from tasks.io.formats import PartLayout
+from tasks.io.retry import RetryPolicy, retry
 
 
+@dataclasses.dataclass(frozen=True)
+class CorpusSplit:
+    """The files of one split of a corpus, and how they are read.
+
+    A source makes it; it holds data only, so that readers depend on no source.
+
+    `max_chars`: longer documents are skipped. `repository`: the arguments of
+    `hub.load_repository`, for files that only `datasets` reads.
+    """
+
+    corpus: str
+    name: str
+    files: tuple[CorpusFile, ...]
+    layout: PartLayout
+    column: Column
+    max_chars: int
+    retry_policy: RetryPolicy
+    repository: tuple[str, str | None, str | None] | None = None
+
+    def batches(self, file: CorpusFile, part: int) -> Iterator[list]:
+        """Yield the records of one part of `file` in batches.
+
+        Raises:
+          ValueError: a column is missing.
+        """
+        if file.kind == hub.STREAMED and self.repository:
+            rows = hub.read_shard(hub.load_repository(*self.repository), file)
+            return formats.check_columns(self.column.fields, formats.in_batches(rows), file)
+        return self.layout.batches(file, part)
+
+    def retry(self, fn: Callable, file: CorpusFile):
+        """Call `fn`, which reads `file`, until it succeeds."""
+        return retry(fn, f"reading {file.url}", self.retry_policy)
+
+
+@dataclasses.dataclass(frozen=True)
 class Share:
-    """Which files, parts and records of a split are one shard's."""
+    """What one shard reads of a split.
 
-    def __init__(self, source, every: list[File], index: int, num_shards: int):
-        self.all = every
-        self.by_records = False
-        self._source = source
-        self._part_bytes: int | None = None
-        self._index = index
-        self._num_shards = num_shards
-        self._parts_before: list[int] | None = None
-        self.files = list(range(index, len(every), num_shards))
+    `files`: numbers in `split.files`. `by_records`: the shard keeps only its own records.
+    `parts_before`: for each file, the number of parts in the files before it, if parts are shared.
+    """
 
-    @classmethod
-    def of(cls, source, split: str, index: int, num_shards: int) -> "Share":
-        """Cuts a split: by files if there are enough, else by parts, else by records."""
-        share = cls(source, source.list_files(split), index, num_shards)
-        if len(share.all) < num_shards:
-            patiently(share._cut_files, f"cutting {source.name}", source.patience)
-        if share.by_records and (split, num_shards) not in source.warned:
-            source.warned.add((split, num_shards))  # every shard finds the same
-            share._warn(split)
-        return share
+    split: CorpusSplit
+    index: int
+    num_shards: int
+    files: tuple[int, ...]
+    by_records: bool = False
+    parts_before: tuple[int, ...] | None = None
 
-    def _cut_files(self) -> None:
-        self.files = list(range(len(self.all)))
-        layouts = [self.layout(file) for file in self.all]
-        divisible = all(lay.divisible(f) for lay, f in zip(layouts, self.all, strict=True))
-        if divisible:
-            self._part_bytes = self._small_parts()
-            counts = [self.layout(file).parts(file) for file in self.all]
-            if sum(counts) >= self._num_shards:
-                self._parts_before = [sum(counts[:i]) for i in range(len(counts))]
-                return
-        self.by_records = True
+    def file(self, number: int) -> CorpusFile:
+        """Return a file by its number."""
+        return self.split.files[number]
 
-    def _warn(self, split: str) -> None:
-        n, files_there = self._num_shards, len(self.all)
-        logging.warning(
-            "corpus %s has %d %s in split %r, which cannot be cut into %d shards: each shard reads "
-            "all of it and keeps every %dth record, so all of it is read, parsed and, without "
-            "STREAM_CACHE_DIR, fetched %d times; cut it into %d files or more, or write it as "
-            "parquet or uncompressed JSONL",
-            *(self._source.name, files_there, "file" if files_there == 1 else "files", split),
-            *(n, n, n, n),
-        )
-
-    def _small_parts(self) -> int:
-        """Byte ranges so small that every shard has several."""
-        total = sum(files.size(f) for f in self.all if f.kind != "parquet")
-        usual = min(self._source.layout(f).part_bytes for f in self.all)
-        return max(min(usual, total // (4 * self._num_shards)), 1 << 10)
-
-    def layout(self, file: File):
-        """Returns how `file` is cut, the same for all shards."""
-        layout = self._source.layout(file)
-        if self._part_bytes is not None:
-            layout = dataclasses.replace(layout, part_bytes=self._part_bytes)
-        return layout
-
-    def parts(self, file: int) -> list[int]:
-        """Returns the parts of a file that are this shard's."""
-        which = self.all[file]
-        parts = range(self.layout(which).parts(which))
-        if self._parts_before is None:
+    def parts(self, number: int) -> list[int]:
+        """Return the parts of a file that are this shard's."""
+        parts = range(self.split.layout.count(self.file(number)))
+        if self.parts_before is None:
             return list(parts)
-        before = self._parts_before[file]
-        return [p for p in parts if (before + p) % self._num_shards == self._index]
+        before = self.parts_before[number]
+        return [p for p in parts if (before + p) % self.num_shards == self.index]
+
+
+def assign(split: CorpusSplit, index: int, num_shards: int) -> Share:
+    """Return the share of shard `index`."""
+    n = len(split.files)
+    if n >= num_shards:
+        return Share(split, index, num_shards, tuple(range(index, n, num_shards)))
+    cut = lambda: _share_parts(split, index, num_shards)
+    share = retry(cut, f"cutting {split.corpus}", split.retry_policy)
+    if share.by_records:
+        _warn_uncut(split.corpus, split.name, n, num_shards)
+    return share
+
+
+def _share_parts(split: CorpusSplit, index: int, num_shards: int) -> Share:
+    every = tuple(range(len(split.files)))
+    if all(split.layout.divisible(file) for file in split.files):
+        # Byte ranges so small that every shard has several.
+        total = sum(files.size(f) or 0 for f in split.files if f.kind != "parquet")
+        usual = min(split.layout.bytes_per_part(f) for f in split.files)
+        part_bytes = max(min(usual, total // (4 * num_shards)), 1 << 10)
+        layout = dataclasses.replace(split.layout, part_bytes=part_bytes)
+        split = dataclasses.replace(split, layout=layout)
+        counts = [layout.count(file) for file in split.files]
+        if sum(counts) >= num_shards:
+            before = tuple(sum(counts[:i]) for i in every)
+            return Share(split, index, num_shards, every, parts_before=before)
+    return Share(split, index, num_shards, every, by_records=True)
+
+
+@functools.cache  # every shard finds the same
+def _warn_uncut(corpus: str, split: str, n_files: int, num_shards: int) -> None:
+    logging.warning(
+        "corpus %s has %d %s in split %r, which cannot be cut into %d shards: each shard reads "
+        "all records and keeps every %dth, so the corpus is read, parsed and, without "
+        "STREAM_CACHE_DIR, fetched %d times; cut it into %d files or more, or write it as "
+        "parquet or uncompressed JSONL",
+        *(corpus, n_files, "file" if n_files == 1 else "files", split),
+        *(num_shards, num_shards, num_shards, num_shards),
+    )

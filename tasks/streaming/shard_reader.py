@@ -1,75 +1,74 @@
-"""Reading one shard of a corpus through tf.data so that its iterator state is the position.
+"""One shard as a tf.data pipeline whose iterator state is the data position.
 
-The dataset is four nested ranges, each a function of what stands left of it:
+The dataset is five nested ranges, each a function of those to its left:
 
     epoch (a random number, redrawn by every repetition) -> file -> part -> batch -> record
 
-Python only answers "which files", "which parts", "is there a batch" and "its texts"; it keeps the
-open file and the last batch for speed, and can answer for any place at any time. So a restored
-iterator asks for the batch it stood in and goes on.
+Python only answers "which files", "which parts", "has the part another batch" and "its texts". It
+keeps the open file and the last batch for speed, but answers for any position at any time: a
+restored iterator asks for its current batch, and reading continues there.
 """
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from tasks.documents import screen
-from tasks.io import files, stream_cache
-from tasks.io.retry import patiently
+from tasks.io import stream_cache
+from tasks.record_counts import RecordCounter
 from tasks.streaming import tf_callbacks
 from tasks.streaming.shard_assignment import Share
 
-_END = -1  # the place behind an epoch's last file
+_END = -1  # follows an epoch's last file
+PartKey = tuple[int, int, int]  # epoch, file, part
 
 
-class _Place:
-    """Where one part is being read: the generator, and the batch it gave last."""
+class _Cursor:
+    """A position within one part: its current batch, None after the last."""
 
-    def __init__(self, batches):
-        self._batches = batches
+    def __init__(self, key: PartKey, batches: Iterator[list]):
+        self.key = key
         self.step = -1
         self.batch: list | None = []
+        self._batches = batches
 
     def advance(self) -> None:
-        """Moves to the next batch; `batch` is None behind the last."""
+        """Move to the next batch."""
         self.batch = next(self._batches, None)
         self.step += 1
 
 
-class Reader:
-    """One shard of one split of a source."""
+class ShardReader:
+    """Reads one shard of a split, with files, parts and records permuted if `shuffle` is set."""
 
-    def __init__(self, source, split: str, shuffle: bool, index: int, num_shards: int):
-        self._source = source
+    def __init__(self, share: Share, shuffle: bool, counter: RecordCounter):
+        self._share = share
+        self._split = share.split
         self._shuffle = shuffle
-        self._index = index
-        self._num_shards = num_shards
+        self._counter = counter
+        self._shard = (share.index, share.num_shards)
+        self._epochs_read = 0
         self._lock = threading.RLock()
-        self._place: _Place | None = None
-        self._place_key: tuple | None = None
-        self._ahead: _Ahead | None = None
-        self._runner = stream_cache.Runner() if stream_cache.current else None
-        self._orders: dict[tuple, list[int]] = {}
-        # What cannot be listed fails here, before the first step.
-        self._share = Share.of(source, split, index, num_shards)
-        self._split = split
-        self._shard, self._epochs_read = (index, num_shards), 0
-        source.counter.start_shard(split, self._shard)
+        self._cursor: _Cursor | None = None
+        self._next_part: _NextPart | None = None
+        self._prefetcher = stream_cache.Prefetcher() if stream_cache.current else None
+        self._orders: dict[tuple[int, int], list[int]] = {}
+        counter.start_shard(self._split.name, self._shard)
 
     def dataset(self, seed: int | None) -> tf.data.Dataset:
-        """Returns one epoch as {"text": string scalar}; see the top of this file."""
+        """Return one epoch as {"text": string scalar}."""
 
-        def call(fn, at_end, dtype, shape, *args):
-            fn = tf_callbacks.guard(fn, at_end)
+        def call(fn, at_exit, dtype, shape, *args):
+            fn = tf_callbacks.guard(fn, at_exit)
             out = tf.numpy_function(fn, args, dtype, stateful=False)
             return tf.ensure_shape(out, shape)
 
         none = np.zeros([0], np.int64)
-        # These are graphs already; looking through them for Python's `if` takes seconds a shard.
+        # These functions are graphs already; converting them takes autograph seconds per shard.
         as_is = tf.autograph.experimental.do_not_convert
 
         @as_is
@@ -83,16 +82,16 @@ class Reader:
             return tf.data.Dataset.from_tensor_slices(parts).map(as_is(lambda p: (epoch, file, p)))
 
         @as_is
-        def of_part(*place):
+        def of_part(*key):
             steps = tf.data.Dataset.range(1 << 60)
             steps = steps.take_while(
-                as_is(lambda s: call(self._has, np.bool_(False), tf.bool, [], *place, s))
+                as_is(lambda s: call(self._has, np.bool_(False), tf.bool, [], *key, s))
             )
-            return steps.map(as_is(lambda s: (*place, s)))
+            return steps.map(as_is(lambda s: (*key, s)))
 
         @as_is
-        def of_batch(*place):
-            texts = call(self._texts, np.array([], object), tf.string, [None], *place)
+        def of_batch(*position):
+            texts = call(self._texts, np.array([], object), tf.string, [None], *position)
             return tf.data.Dataset.from_tensor_slices({"text": texts})
 
         if self._shuffle:
@@ -107,18 +106,22 @@ class Reader:
 
     def _parts(self, epoch, file) -> np.ndarray:
         if file == _END:
-            with self._lock:
-                self._epochs_read += 1
-                is_news = self._source.counter.end_epoch(
-                    self._split, self._shard, self._epochs_read
-                )
-            if is_news:
-                logging.info("%s", self._source.counter.sentence(self._split))
+            self._end_epoch()
             return np.zeros([0], np.int64)
-        parts = self._parts_of(int(file))
-        order = self._permute(np.array(parts, np.int64), epoch, file)
+        order = self._ordered_parts(int(epoch), int(file))
         self._orders = {(int(epoch), int(file)): order.tolist()}
         return order
+
+    def _end_epoch(self) -> None:
+        with self._lock:
+            self._epochs_read += 1
+            split = self._split.name
+            if self._counter.end_epoch(split, self._shard, self._epochs_read):
+                logging.info("%s", self._counter.sentence(split))
+
+    def _ordered_parts(self, epoch: int, file: int) -> np.ndarray:
+        parts = self._retry(lambda: self._share.parts(file), file)
+        return self._permute(np.array(parts, np.int64), epoch, file)
 
     def _permute(self, items: np.ndarray, *key) -> np.ndarray:
         if not self._shuffle:
@@ -126,108 +129,97 @@ class Reader:
         return np.random.default_rng([int(k) for k in key]).permutation(items)
 
     def _has(self, epoch, file, part, step) -> np.bool_:
-        return np.bool_(self._at(int(epoch), int(file), int(part), int(step)).batch is not None)
+        cursor = self._cursor_at((int(epoch), int(file), int(part)), int(step))
+        return np.bool_(cursor.batch is not None)
 
-    def _texts(self, epoch, file, part, step) -> np.ndarray:
-        key = tuple(int(k) for k in (epoch, file, part, step))
+    def _texts(self, *position) -> np.ndarray:
+        epoch, file, part, step = map(int, position)
         with self._lock:
-            place = self._at(*key)
-            batch = place.batch or []
-            share = self._share
-            if share.by_records:
-                batch = batch[self._index :: self._num_shards]
+            batch = self._cursor_at((epoch, file, part), step).batch or []
+            if self._share.by_records:
+                batch = batch[self._share.index :: self._share.num_shards]
         add = functools.partial(
-            self._source.counter.add, split=self._split, shard=self._shard, batch=key[1:]
+            self._counter.add, split=self._split.name, shard=self._shard, batch=(file, part, step)
         )
-        texts = screen(batch, self._source.column, self._source.max_chars, add)
+        texts = screen(batch, self._split.column, self._split.max_chars, add)
         out = np.empty([len(texts)], object)
         out[:] = texts
-        return self._permute(out, *key)
+        return self._permute(out, *position)
 
-    def _at(self, epoch: int, file: int, part: int, step: int) -> _Place:
-        """Returns the place that stands at a batch, going there if need be."""
+    def _retry(self, fn: Callable, file: int):
+        return self._split.retry(fn, self._share.file(file))
+
+    def _cursor_at(self, key: PartKey, step: int) -> _Cursor:
+        """Return the cursor of a part, moved to a batch."""
+
+        def move() -> _Cursor:
+            cursor, self._cursor = self._cursor, None  # dropped if reading fails
+            if cursor is None or cursor.key != key or cursor.step > step:
+                cursor = self._open(key)
+            while cursor.step < step and cursor.batch is not None:
+                cursor.advance()
+            self._cursor = cursor
+            return cursor
+
         with self._lock:
-            key = (epoch, file, part)
+            return self._retry(move, key[1])
 
-            def go():
-                if self._place_key != key or self._place.step > step:
-                    self._place_key = None
-                    self._place = self._open(key)
-                    self._place_key = key
-                try:
-                    while self._place.step < step and self._place.batch is not None:
-                        self._place.advance()
-                except BaseException:
-                    self._place_key = None
-                    raise
-                return self._place
-
-            return self._patiently(go, self._share.all[file])
-
-    def _open(self, key: tuple[int, int, int]) -> _Place:
-        """Returns the beginning of a part, and fetches that of the next over the network."""
-        ahead, self._ahead = self._ahead, None
-        place = ahead.place() if ahead and ahead.key == key else None
+    def _open(self, key: PartKey) -> _Cursor:
+        """Return the beginning of a part, and start reading the next part from the network."""
+        prefetched, self._next_part = self._next_part, None
+        cursor = prefetched.wait() if prefetched and prefetched.key == key else None
         epoch, file, part = key
         order = self._orders.get((epoch, file), [])
-        behind = order[order.index(part) + 1 :] if part in order else []
-        if behind and self._share.all[file].remote:
-            self._ahead = _Ahead((epoch, file, behind[0]), self._begin)
-        if self._runner:
-            self._runner.move(self._coming(epoch, file, behind))
-        return place or self._begin(key)
+        following = order[order.index(part) + 1 :] if part in order else []
+        if following and self._share.file(file).remote:
+            self._next_part = _NextPart((epoch, file, following[0]), self._begin)
+        if self._prefetcher:
+            self._prefetcher.replace_queue(self._upcoming(epoch, file, following))
+        return cursor or self._begin(key)
 
-    def _coming(self, epoch: int, file: int, parts: list[int]) -> Iterator[stream_cache.Piece]:
-        """Yields what this epoch will read: these parts of a file, then the files behind it."""
-        order = self._files(epoch).tolist()[:-1]
-        for which in order[order.index(file) :]:
-            if which != file:
-                parts = self._permute(np.array(self._parts_of(which), np.int64), epoch, which)
-            if self._share.all[which].remote:
-                for part in parts:
-                    yield self._piece(epoch, which, int(part))
-
-    def _piece(self, epoch: int, file: int, part: int) -> stream_cache.Piece:
-        which = self._share.all[file]
-        layout = self._share.layout(which)
-        length = self._patiently(lambda: layout.length(which, part), which)
-        fetch = functools.partial(layout.fetch, which, part)
-        return stream_cache.Piece(
-            (epoch, file, part), length, functools.partial(self._patiently, fetch, which)
-        )
-
-    def _parts_of(self, file: int) -> list[int]:
-        return self._patiently(lambda: self._share.parts(file), self._share.all[file])
-
-    def _patiently(self, fn: Callable, file: files.File):
-        return patiently(fn, f"reading {file.url}", self._source.patience)
-
-    def _begin(self, key: tuple[int, int, int]) -> _Place:
+    def _begin(self, key: PartKey) -> _Cursor:
         _, file, part = key
-        which = self._share.all[file]
-        return _Place(self._source.batches(which, part, self._share.layout(which)))
+        return _Cursor(key, self._split.batches(self._share.file(file), part))
+
+    def _upcoming(
+        self, epoch: int, file: int, parts: Sequence[int]
+    ) -> Iterator[stream_cache.Prefetch]:
+        """Yield the next reads of this epoch: these parts of a file, then the files after it."""
+        order = self._files(epoch).tolist()[:-1]
+        for number in order[order.index(file) :]:
+            if number != file:
+                parts = self._ordered_parts(epoch, number).tolist()
+            if self._share.file(number).remote:
+                for part in parts:
+                    yield self._prefetch((epoch, number, part))
+
+    def _prefetch(self, key: PartKey) -> stream_cache.Prefetch:
+        _, number, part = key
+        layout, file = self._split.layout, self._share.file(number)
+        length = self._retry(lambda: layout.length(file, part), number)
+        return key, length, lambda: self._retry(lambda: layout.fetch(file, part), number)
 
 
-class _Ahead:
-    """The beginning of a part, being read by a thread of its own."""
+class _NextPart:
+    """A part whose first batch is being read by a thread."""
 
-    def __init__(self, key: tuple[int, int, int], begin: Callable[[tuple], _Place]):
+    def __init__(self, key: PartKey, begin: Callable[[PartKey], _Cursor]):
         self.key = key
-        self._found: _Place | None = None
+        self._cursor: _Cursor | None = None
 
         def read():
             try:
-                place = begin(key)
-                place.advance()
-                self._found = place
-            except Exception:  # whoever needs the part meets the error again, and waits it out
+                cursor = begin(key)
+                cursor.advance()
+                self._cursor = cursor
+            except Exception:  # the reader of the part meets the error again, and retries
                 logging.info("reading ahead failed", exc_info=True)
 
-        # A daemon, since a request that hangs must not keep the process alive.
+        # A daemon, since a hanging request must not keep the process alive.
         self._thread = threading.Thread(target=tf_callbacks.guard(read, None), daemon=True)
         self._thread.start()
 
-    def place(self) -> _Place | None:
-        """Returns the part at its first batch, None if it could not be read."""
+    def wait(self) -> _Cursor | None:
+        """Return the part's cursor at its first batch, None if reading failed."""
         self._thread.join()
-        return self._found
+        return self._cursor

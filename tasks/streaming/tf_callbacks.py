@@ -1,10 +1,10 @@
-"""Calls from tf.data's threads into Python, and the end of the process amid them.
+"""Python callbacks from tf.data threads that are safe at interpreter shutdown.
 
-    texts = tf.numpy_function(calls.guard(read, at_end=nothing), [place], tf.string)
+    texts = tf.numpy_function(tf_callbacks.guard(read, at_exit=nothing), [key], tf.string)
 
-tf.data runs ahead of whoever reads it. Were the interpreter taken down under such a call, the
-process would hang or abort, as it does with `from_generator`. So at exit every guarded call
-answers that there is no more, and the interpreter waits until the calls have ceased.
+tf.data reads ahead in its own threads. If the interpreter shuts down while such a thread is in a
+Python callback, the process hangs or aborts, as it does with `from_generator`. So at exit every
+guarded callback answers that the data has ended, and the interpreter waits until no more come.
 """
 
 import atexit
@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from absl import logging
 
-from tasks.io.retry import closing
+from tasks.io.retry import shutting_down
 from tasks.record_counts import RecordCounter
 
 _lock = threading.Lock()
@@ -24,15 +24,15 @@ _last = 0.0
 _counters: "weakref.WeakSet[RecordCounter]" = weakref.WeakSet()
 
 
-def guard(fn: Callable, at_end=None) -> Callable:
-    """Returns `fn`, answering `at_end` once the process is closing."""
+def guard(fn: Callable, at_exit=None) -> Callable:
+    """Return `fn`, which returns `at_exit` once the process is shutting down."""
 
     def guarded(*args):
         global _running, _last
         with _lock:
             _running += 1
         try:
-            return at_end if closing.is_set() else fn(*args)
+            return at_exit if shutting_down.is_set() else fn(*args)
         finally:
             with _lock:
                 _running -= 1
@@ -41,9 +41,9 @@ def guard(fn: Callable, at_end=None) -> Callable:
     return guarded
 
 
-def settle(quiet_s: float = 0.1, limit_s: float = 5.0) -> None:
-    """Lets every dataset run dry: waits until no call has come for `quiet_s`."""
-    closing.set()
+def drain(quiet_s: float = 0.1, limit_s: float = 5.0) -> None:
+    """End every dataset: wait until no callback has come for `quiet_s`."""
+    shutting_down.set()
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         with _lock:
@@ -59,7 +59,7 @@ def report_at_exit(counter: RecordCounter) -> None:
 
 @atexit.register
 def _close() -> None:
-    settle()
+    drain()
     for counter in _counters:
         for split in counter.splits():
             logging.info("%s", counter.sentence(split))

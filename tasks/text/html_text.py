@@ -1,4 +1,4 @@
-"""Text of HTML, as a reader sees it: blocks on lines of their own, no tags, entities as letters.
+"""The visible text of HTML: blocks on lines of their own, no tags, entities as letters.
 
 text_of("<p>Hi &amp; <b>bye</b></p><pre>x = 1</pre>")   -> "Hi & bye\\nx = 1"
 """
@@ -8,7 +8,7 @@ import html
 import html.parser
 import re
 
-# All elements of the HTML standard, then those it calls obsolete.
+# All elements of the HTML standard, then the obsolete ones.
 _NAMES = """
 a abbr address area article aside audio b base bdi bdo blockquote body br button canvas caption cite
 code col colgroup data datalist dd del details dfn dialog div dl dt em embed fieldset figcaption
@@ -21,14 +21,14 @@ acronym applet basefont bgsound big blink center dir font frame frameset isindex
 marquee menuitem multicol nextid nobr noembed noframes param plaintext rb rtc spacer strike tt xmp
 """
 _ELEMENTS = frozenset(_NAMES.split())
-# Names, with the quotes and commas that careless pages leave there; signs such as && are none.
+# Names, with the stray quotes and commas of careless pages; operators such as && do not match.
 _ATTRIBUTE = re.compile(r"[\w:@\"',;][\w:@\"',;.-]*")
-# What stands on a line of its own.
-_BLOCKS = frozenset(
-    ("address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "figure", "footer")
-    + ("form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "nav", "ol", "p")
-    + ("pre", "section", "table", "td", "th", "tr", "ul")
-)
+# Elements on lines of their own.
+_BLOCK_NAMES = """
+address article aside blockquote br dd div dl dt figure footer form h1 h2 h3 h4 h5 h6 header hr li
+main nav ol p pre section table td th tr ul
+"""
+_BLOCKS = frozenset(_BLOCK_NAMES.split())
 _UNSEEN = frozenset(("script", "style", "head", "template"))
 
 
@@ -36,17 +36,17 @@ class _Reader(html.parser.HTMLParser):
     def __init__(self):
         super().__init__(convert_charrefs=True)
         self._seen: list[str] = []
-        # Unseen elements that are open, with their text: it is seen if they are never closed.
+        # Open invisible elements with their text, which is visible if they are never closed.
         self._unseen: list[tuple[str, list[str]]] = []
-        self._open = collections.Counter()  # how many of each name
+        self._open: collections.Counter[str] = collections.Counter()  # by name
 
     def text(self) -> str:
-        """What is seen of all that was fed, lines and blanks as they came."""
+        """Return the visible text of all input, with its lines and blanks."""
         return "".join([*self._seen, *("\n" + "".join(held) for _, held in self._unseen)])
 
     def handle_starttag(self, tag, attrs):
         if not _is_html(tag, attrs):
-            self._keep(self.get_starttag_text())
+            self._keep(self.get_starttag_text() or "")
             return
         if tag in _UNSEEN:
             self._unseen.append((tag, []))
@@ -79,7 +79,7 @@ class _Reader(html.parser.HTMLParser):
         self._keep(f"<?{data}>")
 
     def _keep(self, source: str) -> None:
-        """Takes for text what looks like a tag."""
+        """Treat something that looks like a tag as text."""
         self.handle_data(html.unescape(source))
 
     def handle_data(self, data):
@@ -87,27 +87,27 @@ class _Reader(html.parser.HTMLParser):
 
 
 def _is_html(tag: str, attrs: list[tuple[str, str | None]]) -> bool:
-    """Whether a start tag is one, and not code such as `List<String>` or `a<b && c>d`."""
-    # A name of one letter is that of a variable too, which words follow: `a<b and c>d`.
+    """Return whether a start tag is HTML, not code such as `List<String>` or `a<b && c>d`."""
+    # One letter may be a variable too, followed by words: `a<b and c>d`.
     words = len(tag) == 1 and attrs and all(value is None for _, value in attrs)
     return tag in _ELEMENTS and not words and all(_ATTRIBUTE.fullmatch(name) for name, _ in attrs)
 
 
 def text_of(source: str) -> str:
-    """Returns the text of an HTML fragment, blanks made single; plain text stays as it is.
+    """Return the text of an HTML fragment with single blanks; plain text is unchanged.
 
-    What only looks like HTML ("if a < b", "#include <stdio.h>") is kept: a tag is what has the name
-    of an HTML element and the attributes of one. What stands behind a <script> or <head> that is
-    never closed comes last. What cannot be parsed stays as it is too.
+    Text that only looks like HTML ("if a < b", "#include <stdio.h>") is kept: a tag must have the
+    name of an HTML element and well-formed attributes. The text of a <script> or <head> that is
+    never closed comes last. A fragment that cannot be parsed is returned unchanged.
     """
     reader, end = _Reader(), source.rfind(">") + 1
     try:
-        reader.feed(source[:end])  # behind it there is no tag, for which the parser looks long
+        reader.feed(source[:end])  # without tags after it, which the parser would search for
         reader.close()
-        reader.handle_data(reader.rawdata)  # which close() leaves in an open <script>
+        reader.handle_data(reader.rawdata)  # the rest, which close() leaves in an open <script>
         reader.handle_data(html.unescape(source[end:]))
         text = reader.text()
-    except AssertionError:  # of Python's parser, at "<![foo"
+    except AssertionError:  # raised by Python's parser for "<![foo"
         text = source
     lines = (" ".join(line.split()) for line in text.split("\n"))
     return "\n".join(line for line in lines if line)

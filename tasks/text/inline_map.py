@@ -1,10 +1,10 @@
-"""Small functions of a tf.data column, run where they are called and not by a pool of threads.
+"""tf.data maps that run in the calling thread instead of a thread pool.
 
-    examples = inline.map_each(dataset, fn)       # instead of dataset.map(fn)
+    examples = inline_map.map_each(dataset, fn)       # instead of dataset.map(fn)
 
-TensorFlow hands every call of a mapped function, and most operations in it, to a pool of threads
-and waits until one of them takes it up. For a few operations on a few hundred ids this costs many
-times the operations. What is worth a thread is a batch of documents.
+TensorFlow schedules every call of a mapped function, and most operations in it, on a thread pool
+and waits for a thread to take it. For a few operations on a few hundred ids this costs many times
+the operations themselves. Only a batch of documents is worth a thread.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,9 @@ from tensorflow.python.data.ops import map_op
 
 
 def map_each(dataset: tf.data.Dataset, fn: Callable) -> tf.data.Dataset:
-    """As `dataset.map(fn)`, one element after the other in the thread that asks for them.
+    """Return `dataset.map(fn)`, computed one element at a time in the thread that asks for it.
 
-    Args:
-      dataset: any elements.
-      fn: of one element; has no branches or loops that depend on values.
+    `fn` must have no branches or loops that depend on values.
     """
-    # What Dataset.map makes of it, but for a setting that it does not offer.
+    # Dataset.map makes the same object, but does not expose use_inter_op_parallelism.
     return map_op._MapDataset(dataset, fn, force_synchronous=True, use_inter_op_parallelism=False)

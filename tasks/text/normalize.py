@@ -1,20 +1,20 @@
-"""One spelling for one letter: what is done to a text before it meets a vocabulary.
+"""Text normalization before tokenization.
 
     normalize("Bunǎ  ziua,\\tţară")          -> "Bunǎ ziua, ţară"
     normalize("ţară, s\\u0326i", cedilla=True) -> "țară, și"
 
-In this order: Unicode NFC (a letter and its combining sign become one letter), Romanian cedilla
-letters to comma-below ones (old fonts had only the former; Turkish means them, hence the switch),
-runs of blanks to one space, line ends bare, at most one empty line, nothing at either end.
-`normalize` is for strings (training a vocabulary), `preprocess` for a task's tf.data column.
+In this order: Unicode NFC (a letter and its combining sign become one letter); Romanian cedilla
+letters to comma-below ones (old fonts had only the former; Turkish needs them, hence the switch);
+runs of blanks to one space, bare line ends, at most one empty line, no blanks at either end.
+`normalize` is for strings (training a vocabulary), `preprocess` for a tf.data pipeline.
 """
 
 import re
 import unicodedata
 
-CEDILLA = {"ş": "ș", "ţ": "ț", "Ş": "Ș", "Ţ": "Ț"}
+_COMMA_BELOW = str.maketrans("şţŞŢ", "șțȘȚ")
 
-# Blanks that are no line ends.
+# White space other than line feeds.
 _BLANKS = "\t\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\u0085"
 _RULES = tuple(
     (re.compile(pattern), replacement)
@@ -29,7 +29,7 @@ _DOCUMENTS_A_CALL = 64
 
 
 def normalize(text: str, cedilla: bool = False, nfc: bool = True, whitespace: bool = True) -> str:
-    """Returns `text` in the spelling that the vocabulary knows.
+    """Return `text` in the spelling of the vocabulary.
 
     Args:
       text: any Unicode string.
@@ -40,8 +40,7 @@ def normalize(text: str, cedilla: bool = False, nfc: bool = True, whitespace: bo
     if nfc:
         text = unicodedata.normalize("NFC", text)
     if cedilla:
-        for old, new in CEDILLA.items():
-            text = text.replace(old, new)
+        text = text.translate(_COMMA_BELOW)
     if whitespace and not _is_tidy(text):
         for pattern, replacement in _RULES:
             text = pattern.sub(replacement, text)
@@ -49,12 +48,12 @@ def normalize(text: str, cedilla: bool = False, nfc: bool = True, whitespace: bo
 
 
 def _is_tidy(text: str) -> bool:
-    """Says of most one-line texts, at a glance, that there is no blank to change in them."""
+    """Return quickly whether a text has no blanks to change; True of most one-line texts."""
     return text.isprintable() and "  " not in text and text[:1] != " " and text[-1:] != " "
 
 
 def remove_spaces(text: str) -> str:
-    """Returns `text` without any white space, as the "no spaces" variants train on it."""
+    """Return `text` without white space, as the "no spaces" tasks train on it."""
     return "".join(text.split())
 
 
@@ -66,33 +65,32 @@ def preprocess(
     whitespace: bool = True,
     spaces: bool = True,
 ):
-    """Normalizes feature `key` (a string scalar) of a tf.data.Dataset.
+    """Normalize feature `key` (a string scalar) of a tf.data.Dataset.
 
-    `spaces=False` takes every blank out afterwards. Other features pass unchanged.
+    `spaces=False` removes all white space afterwards. Other features are unchanged.
     """
+    # Imported here so that training a vocabulary needs no TensorFlow.
     import numpy as np
     import tensorflow as tf
 
     from tasks.streaming import tf_callbacks
     from tasks.text import inline_map
 
-    def each(text: bytes) -> bytes:
-        text = normalize(text.decode("utf-8", "replace"), cedilla, nfc, whitespace)
-        return (text if spaces else remove_spaces(text)).encode("utf-8", "replace")
+    def normalize_one(text: bytes) -> bytes:
+        found = normalize(text.decode("utf-8", "replace"), cedilla, nfc, whitespace)
+        return (found if spaces else remove_spaces(found)).encode("utf-8", "replace")
 
-    nothing = np.array([], object)
-
-    def all_of(texts):
+    def normalize_all(texts):
         out = np.empty(texts.shape, object)
-        out[:] = [each(text) for text in texts]
+        out[:] = [normalize_one(text) for text in texts]
         return out
 
-    call = tf_callbacks.guard(all_of, nothing)
+    call = tf_callbacks.guard(normalize_all, np.array([], object))
 
     def fn(example):
         texts = tf.numpy_function(call, [example[key]], tf.string, stateful=False)
         return {**example, key: tf.ensure_shape(texts, [None])}
 
-    # Batches, because a call into Python costs more than the work on one document; and one after
-    # the other, since Python does no two at a time.
+    # In batches, because a call into Python costs more than normalizing one document; not in
+    # parallel, because of Python's lock.
     return inline_map.map_each(dataset.batch(_DOCUMENTS_A_CALL), fn).unbatch()

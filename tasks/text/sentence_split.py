@@ -1,10 +1,10 @@
-"""Long texts in pieces that fit a number of tokens, cut at sentence ends where that is possible.
+"""Long texts cut at sentence ends into pieces of a limited number of tokens.
 
-    split("Plouă. „Vii?” Nu, mâine.")      -> ["Plouă.", "„Vii?”", "Nu, mâine."]
-    pieces(text, count=len_of, limit=255)  -> as many sentences together as fit
+    split("Plouă. „Vii?” Nu, mâine.")            -> ["Plouă.", "„Vii?”", "Nu, mâine."]
+    split_to_fit(text, count=len_of, limit=255)  -> as many sentences together as fit
 
-A sentence that does not fit alone is cut between words, a word that does not between letters; so
-nothing is left out. Blanks and line ends become single spaces.
+A sentence that is too long is cut between words, a word that is too long between letters, so
+nothing is dropped. Blanks and line ends become single spaces.
 """
 
 import re
@@ -15,36 +15,36 @@ Count = Callable[[Sequence[str]], Sequence[int]]
 
 
 def split(text: str) -> list[str]:
-    """Returns the sentences of a text, blanks at their ends taken off, none empty."""
+    """Return the sentences of a text, stripped, without empty ones."""
     begins = [0, *(found.end() for found in _END.finditer(text))]
-    ends = [*begins[1:], len(text)]
-    sentences = (" ".join(text[a:b].split()) for a, b in zip(begins, ends, strict=True))
+    sentences = (
+        " ".join(text[a:b].split()) for a, b in zip(begins, [*begins[1:], None], strict=True)
+    )
     return [sentence for sentence in sentences if sentence]
 
 
-def pieces(text: str, count: Count, limit: int) -> list[str]:
-    """Returns `text` in pieces of at most `limit` tokens.
+def split_to_fit(text: str, count: Count, limit: int) -> list[str]:
+    """Return `text` in pieces of at most `limit` tokens.
 
-    Args:
-      text: any.
-      count: tokens of each of several texts; of two texts joined by a space it must be at most
-        one more than of both alone.
-      limit: tokens, at least 1.
+    `count` returns the tokens of each of several texts; two texts joined by a space must have at
+    most one more than both alone.
     """
-    return list(_packed(split(text), count, limit, [str.split, list]))
+    return list(_pack(split(text), count, limit, [str.split, list]))
 
 
-def _packed(units: Sequence[str], count: Count, limit: int, finer: list[Callable]) -> Iterator[str]:
+def _pack(units: Sequence[str], count: Count, limit: int, finer: list[Callable]) -> Iterator[str]:
+    """Yield as many units together as fit; cut longer ones by the first of `finer`."""
     glue = " " if finer else ""
-    held, room = [], limit
+    held: list[str] = []
+    left = limit
     for unit, size in zip(units, count(units), strict=True):
-        if size > room and held:
+        if size > left and held:
             yield glue.join(held)
-            held, room = [], limit
+            held, left = [], limit
         if size > limit and finer:
-            yield from _packed(finer[0](unit), count, limit, finer[1:])
+            yield from _pack(finer[0](unit), count, limit, finer[1:])
             continue
         held.append(unit)
-        room -= size + 1
+        left -= size + 1
     if held:
         yield glue.join(held)

@@ -1,12 +1,14 @@
-"""From documents to token ids, in batches and off the interpreter.
+"""Tokenization of documents, in batches and without Python.
 
     ids = tokenize(dataset, output_features)      # {"text": string} -> {"targets": int32 [n]}
 
-seqio's own `tokenize` makes one small call a document. Here documents are tokenized in batches by
-tensorflow_text's FastSentencepieceTokenizer where it gives the ids that SentencePiece gives on a
-sample of the vocabulary's own pieces, else by the vocabulary's `encode_tf`. (Where two ways to cut
-a word score the same, as in long runs of dots, the two may choose differently.)
+seqio's own `tokenize` makes one small call for each document. Here batches of documents are
+tokenized by tensorflow_text's FastSentencepieceTokenizer if it agrees with SentencePiece on a
+sample of the vocabulary's own pieces, else by the vocabulary's `encode_tf`. (If two ways to cut a
+word have the same score, as in long runs of dots, the two may choose differently.)
 """
+
+from collections.abc import Callable
 
 import numpy as np
 import seqio
@@ -18,7 +20,6 @@ from tasks.text import inline_map
 from tasks.text.token_chunks import unbatch
 
 DOCUMENTS_A_CALL = 64
-_FAST: dict[bytes, object] = {}  # fast tokenizers by their model's bytes
 
 
 def tokenize(
@@ -26,15 +27,10 @@ def tokenize(
     output_features: dict[str, seqio.Feature],
     key: str = "text",
 ) -> tf.data.Dataset:
-    """Replaces the text `key` of every document by its ids, without EOS, under "targets".
+    """Replace the text `key` of every document by its ids, without EOS, under "targets".
 
     Text that spells a sentinel ("<extra_id_0>") becomes the unknown id, so that sentinels in the
-    inputs are always masks. A vocabulary without sentinels will do.
-
-    Args:
-      dataset: elements with `key`, a string scalar; other features are dropped.
-      output_features: the task's; "targets" has the vocabulary.
-      key: the feature to read.
+    inputs always are masks. A vocabulary without sentinels is accepted. Other features are dropped.
     """
     vocabulary = output_features["targets"].vocabulary
     encode = batch_encoder(vocabulary)
@@ -50,41 +46,40 @@ def tokenize(
 
 
 def batch_encoder(vocabulary: seqio.Vocabulary):
-    """Returns a function from string [n] to ragged int32 [n, None]."""
+    """Return a function from string [n] to ragged int32 [n, None]."""
     if isinstance(vocabulary, seqio.ByteVocabulary):
-        return lambda texts: (
-            tf.cast(
-                tf.strings.bytes_split(texts).with_flat_values(
-                    tf.io.decode_raw(tf.strings.bytes_split(texts).flat_values, tf.uint8)[:, 0]
-                ),
-                tf.int32,
-            )
-            + (vocabulary.vocab_size - vocabulary.extra_ids - 256)
-        )
-    fast = _fast_tokenizer(vocabulary)
-    if fast is not None:
-        return fast.tokenize
-    return vocabulary.encode_tf
+        first = vocabulary.vocab_size - vocabulary.extra_ids - 256
+
+        def encode_bytes(texts):
+            letters = tf.strings.bytes_split(texts)
+            ids = tf.cast(tf.io.decode_raw(letters.flat_values, tf.uint8)[:, 0], tf.int32)
+            return letters.with_flat_values(ids + first)
+
+        return encode_bytes
+    return _fast_encoder(vocabulary.sp_model, vocabulary.tokenizer) or vocabulary.encode_tf
 
 
-def _fast_tokenizer(vocabulary: seqio.SentencePieceVocabulary):
-    """As `_agreeing_tokenizer`, one for all pipelines: the processor's cache holds no more."""
-    model = vocabulary.sp_model
-    if model not in _FAST:
-        _FAST[model] = _agreeing_tokenizer(vocabulary)
-    return _FAST[model]
+_fast_encoders: dict[bytes, Callable | None] = {}
 
 
-def _agreeing_tokenizer(vocabulary: seqio.SentencePieceVocabulary):
-    """Returns tensorflow_text's fast tokenizer if it agrees with SentencePiece, else None."""
+def _fast_encoder(model: bytes, tokenizer) -> Callable | None:
+    """Return tensorflow_text's fast tokenizer if it agrees with SentencePiece, else None.
+
+    One instance per model serves all pipelines of the process, so that they share its tables.
+    """
+    if model not in _fast_encoders:
+        _fast_encoders[model] = _agreeing_encoder(model, tokenizer)
+    return _fast_encoders[model]
+
+
+def _agreeing_encoder(model: bytes, tokenizer) -> Callable | None:
     import tensorflow_text as tf_text
 
-    sample = _sample(vocabulary.tokenizer)
-    expected = vocabulary.tokenizer.EncodeAsIds(sample)
+    sample = _sample(tokenizer)
     try:
-        fast = tf_text.FastSentencepieceTokenizer(model=vocabulary.sp_model)
-        if fast.tokenize(sample).to_list() == expected:
-            return fast
+        fast = tf_text.FastSentencepieceTokenizer(model=model)
+        if fast.tokenize(sample).to_list() == tokenizer.EncodeAsIds(sample):
+            return fast.tokenize
         reason = "gives other ids"
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
@@ -93,7 +88,7 @@ def _agreeing_tokenizer(vocabulary: seqio.SentencePieceVocabulary):
 
 
 def _sample(tokenizer) -> list[str]:
-    """Texts that meet many pieces, blanks, unknown letters, and letters given as bytes."""
+    """Return texts with many pieces, blanks, unknown letters, and letters encoded as bytes."""
     n = tokenizer.GetPieceSize()
     step = max(n // 2000, 1)
     pieces = [tokenizer.IdToPiece(i) for i in range(3, n, step)]

@@ -31,7 +31,7 @@ def test_metrics_by_hand():
     }
 
 
-def test_a_class_called_other_is_not_what_is_no_class():
+def test_a_class_called_other_differs_from_no_class():
     found = scores(["spam", "other"], ["nonsense", "other"], ("spam", "other"))
     assert found["accuracy"] == 0.5
     assert (found["f1/spam"], found["f1/other"]) == (0, 1)
@@ -62,9 +62,13 @@ def test_a_class_of_several_tokens_is_refused_with_another_name():
 
 @pytest.mark.parametrize(
     ("classes", "said"),
-    [(("mare", "mare"), "told apart"), (("a",), "two names or more"), ("abc", "'abc', but must")],
+    [
+        (("mare", "mare"), "must be distinct"),
+        (("a",), "two names or more"),
+        ("abc", "'abc', but must"),
+    ],
 )
-def test_classes_that_cannot_be_told_apart_are_refused(classes, said):
+def test_classes_that_are_the_same_token_are_refused(classes, said):
     with pytest.raises(ValueError, match=said):
         class_ids(MINI, classes)
 
@@ -116,8 +120,7 @@ def test_questions_become_text_and_a_class(questions):
     text = row["inputs_pretokenized"].decode()
     assert text == "quality: Why List<String> 0?\nbody 0 <x>\nList"
     assert row["targets"].tolist() == [class_ids(MINI, CLASSES)[2], 1]
-    counts = task.source.record_counts()
-    assert counts["skipped_unknown_label"] >= 10
+    assert task.source.record_counts()["skipped_unknown_label"] >= 10
 
 
 def mails(tmp_path, **settings):
@@ -127,7 +130,7 @@ def mails(tmp_path, **settings):
     return Rows(files={"train": str(tmp_path / "train.jsonl")}, columns=columns, **settings)
 
 
-def test_what_is_no_class_is_left_out_and_counted(tmp_path):
+def test_rows_of_no_class_are_skipped_and_counted(tmp_path):
     source = mails(tmp_path)
     lengths = {"inputs": 4, "targets": 2}
     task = classification.add(
@@ -141,12 +144,12 @@ def test_what_is_no_class_is_left_out_and_counted(tmp_path):
     assert {len(row["inputs"]) for row in rows} == {4}  # evaluation's lengths are those given
     assert task.source.counter.counts()["skipped_unknown_label"] == 10
     assert source.counter.counts()["read"] == 0  # another task's columns may keep other rows
-    assert source.column.of({"t": "a", "y": "2"}) == "a\x1f2"  # for others it is as it was
+    assert source.column.extract({"t": "a", "y": "2"}) == "a\x1f2"  # for others it is as it was
 
 
 def test_a_file_of_other_labels_is_refused_with_those_met_and_those_known(tmp_path):
     source = mails(tmp_path, labels={"targets": {"good": "yes", "bad": "no"}})
-    said = r"skipped 30 unknown label \(met '0', '1', '2'; known are 'good', 'bad'\): list them"
+    said = r"skipped 30 unknown label \(found '0', '1', '2'; known are 'good', 'bad'\): list them"
     with pytest.raises(ValueError, match=said):
         source.peek()
 

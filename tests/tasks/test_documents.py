@@ -1,4 +1,4 @@
-"""Which records become documents, and what is counted of the others."""
+"""Records become documents or are counted by reason."""
 
 import json
 
@@ -25,7 +25,7 @@ def texts(column, max_chars=1_000):
     return kept, {k: n for k, n in counter.counts().items() if n and k != "read"}
 
 
-def test_a_template_joins_columns_and_skips_what_lacks_one():
+def test_a_template_joins_columns_and_skips_records_without_one():
     kept, counts = texts(Column("{title}\n{text}"))
     assert kept[0] == "Unu\nAna are mere."
     assert len(kept) == 6
@@ -53,7 +53,7 @@ def test_a_text_that_came_before_is_skipped():
     assert texts(Column("text", unique=True)) == (kept, counts), "nothing is remembered"
 
 
-def test_a_counter_says_what_was_skipped():
+def test_a_counter_reports_skipped_records():
     counter = RecordCounter("c")
     screen(RECORDS, Column("text", min_chars=13, where={"language": "ro"}), 1_000, counter.add)
     assert "7 records read, skipped 1 too short, 3 other value, 0 epochs" in counter.sentence()

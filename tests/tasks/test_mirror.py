@@ -1,4 +1,4 @@
-"""A copy is whole, verified, goes on where it was stopped, and streams as the corpus did."""
+"""A copy is complete, verified, continues after an interruption, and streams as the corpus did."""
 
 import json
 
@@ -9,12 +9,12 @@ from tasks import mirror, sources
 from tasks.io import files, retry
 from tasks.sources import CorpusSource
 
-QUICK = retry.Patience(limit_s=20, first_s=0.01, longest_s=0.02)
+QUICK = retry.RetryPolicy(limit_s=20, first_s=0.01, longest_s=0.02)
 TEXTS = [f"documentul {i}" for i in range(300)]
 
 
 class Killed(BaseException):
-    """The process was taken away."""
+    """The process was killed."""
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def served(tmp_path):
 
 
 def source(served):
-    return CorpusSource(files=served.patterns, patience=QUICK)
+    return CorpusSource(files=served.patterns, retry_policy=QUICK)
 
 
 def texts(corpus, split="train"):
@@ -53,11 +53,11 @@ def test_a_copy_streams_what_the_corpus_streams(served, tmp_path):
     names = sorted(p.name for p in (tmp_path / "copy").iterdir())
     assert names[:2] == ["mirror.json", "train-00000-of-00003.jsonl"]
     assert len(names) == 5
-    assert said[0] == "4 files, 0 of them are here already"
+    assert said[0] == "4 files, 0 of them already copied"
 
 
-def test_the_same_command_goes_on_and_fetches_nothing_twice(served, tmp_path, monkeypatch):
-    monkeypatch.setattr(mirror, "PIECE_BYTES", 500)
+def test_the_same_command_continues_and_fetches_nothing_twice(served, tmp_path, monkeypatch):
+    monkeypatch.setattr(mirror, "CHUNK_BYTES", 500)
     stopped = mirror.Mirror(source(served), str(tmp_path / "copy"), lambda _: None)
     read_range, count = files.read_range, []
 
@@ -80,11 +80,11 @@ def test_the_same_command_goes_on_and_fetches_nothing_twice(served, tmp_path, mo
     assert texts(CorpusSource(str(tmp_path / "copy"))) == TEXTS
 
 
-def test_damage_is_found_and_mended(served, tmp_path, capsys):
+def test_damage_is_found_and_repaired(served, tmp_path, capsys):
     to = tmp_path / "copy"
     arguments = ["--to", str(to), *(f"--files=train={u}" for u in served.patterns["train"])]
     assert mirror.main(arguments) == 0
-    assert "is whole. Read it as CorpusSource(" in capsys.readouterr().out
+    assert "is complete. Read it as CorpusSource(" in capsys.readouterr().out
     victim = to / "train-00001-of-00003.jsonl"
     victim.write_bytes(victim.read_bytes().replace(b"documentul 150", b"documentul 151"))
     assert mirror.main([*arguments, "--check"]) == 1
@@ -94,9 +94,9 @@ def test_damage_is_found_and_mended(served, tmp_path, capsys):
     assert texts(CorpusSource(str(to), splits=["train"])) == TEXTS
 
 
-def test_what_is_not_what_the_hub_notes_is_refused(served, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "told_sha256", lambda file: "0" * 64)
-    with pytest.raises(ValueError, match=r"SHA-256 .* is not what its server holds"):
+def test_a_file_that_differs_from_the_hubs_checksum_is_refused(served, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "published_sha256", lambda file: "0" * 64)
+    with pytest.raises(ValueError, match=r"SHA-256 .* does not match its server"):
         mirror.Mirror(source(served), str(tmp_path / "copy"), lambda _: None).copy(workers=1)
     assert not list((tmp_path / "copy").glob("train*"))
 
@@ -109,7 +109,7 @@ def test_a_folder_holds_one_commit(served, tmp_path, monkeypatch):
         mirror.Mirror(source(served), str(tmp_path)).copy()
 
 
-def test_what_a_server_refuses_is_one_sentence(served, tmp_path, capsys):
+def test_a_servers_refusal_is_one_sentence(served, tmp_path, capsys):
     (served.folder / "0.jsonl").unlink()
     arguments = [f"--files=train={served.url}/0.jsonl", "--to", str(tmp_path)]
     assert mirror.main(arguments) == 2

@@ -1,4 +1,4 @@
-"""Corpora are drawn from as often as asked, for as many epochs as asked, and resumed amid them."""
+"""Mixtures have the rates and epochs they are given, and resume exactly within an epoch."""
 
 import collections
 import json
@@ -40,7 +40,7 @@ def letters(batch):
     return ["".join(chr(t - 3) for t in row if t > 1)[:1] for row in batch["encoder_input_tokens"]]
 
 
-def test_temperature_evens_out_what_sizes_say():
+def test_temperature_evens_out_the_shares():
     assert mixtures.rates_of({"a": 90, "b": 10}) == pytest.approx({"a": 0.9, "b": 0.1})
     assert mixtures.rates_of({"a": 90, "b": 10}, 2) == pytest.approx({"a": 0.75, "b": 0.25})
     for sizes, temperature in (({}, 1), ({"a": 0}, 1), ({"a": 1}, 0)):
@@ -48,7 +48,7 @@ def test_temperature_evens_out_what_sizes_say():
             mixtures.rates_of(sizes, temperature)
 
 
-def test_a_mixture_is_drawn_by_its_rates_and_goes_on_where_it_was(tasks, tmp_path):
+def test_a_mixture_is_drawn_by_its_rates_and_resumes_exactly(tasks, tmp_path):
     mixtures.add("mix_rates", {tasks["a"]: 3, tasks["b"]: 1})
     undisturbed = stream("mix_rates")
     wanted = [next(undisturbed) for _ in range(60)]
@@ -65,7 +65,7 @@ def test_a_mixture_is_drawn_by_its_rates_and_goes_on_where_it_was(tasks, tmp_pat
             np.testing.assert_array_equal(value, batch[name])
 
 
-def test_resumed_twice_amid_its_epochs_a_mixture_is_the_undisturbed_one(tasks, tmp_path):
+def test_a_mixture_resumed_twice_within_its_epochs_equals_an_undisturbed_one(tasks, tmp_path):
     sizes = {tasks["a"]: 400, tasks["b"]: 40}
     mixtures.add("mix_resumed", sizes, temperature=2.0, epochs={tasks["b"]: 3})
     start = lambda: stream("mix_resumed", shards=2)
@@ -79,7 +79,7 @@ def test_resumed_twice_amid_its_epochs_a_mixture_is_the_undisturbed_one(tasks, t
         found += [next(resumed) for _ in range(end - len(found))]
         place = str(tmp_path / str(end))
         resumed.save(place)
-        next(resumed)  # what is read after the last save is lost
+        next(resumed)  # reading after the last save is lost
     for batch, other in zip(found, wanted, strict=True):
         for name in batch:
             np.testing.assert_array_equal(batch[name], other[name])
@@ -111,10 +111,10 @@ def test_a_mixture_of_bounded_corpora_ends(tasks):
     assert 390 <= 16 * len(taken) <= 440 * 30 // 31
 
 
-def test_what_cannot_be_mixed_is_refused(tasks):
-    with pytest.raises(ValueError, match="bounds the epochs of 'mix_other', which is none of it"):
+def test_impossible_mixtures_are_refused(tasks):
+    with pytest.raises(ValueError, match="bounds the epochs of 'mix_other', which it lacks"):
         mixtures.add("mix_x", {tasks["a"]: 1}, epochs={"mix_other": 1})
-    with pytest.raises(ValueError, match="is to be read 0 times"):
+    with pytest.raises(ValueError, match="is 0, but must be an integer above 0"):
         mixtures.add("mix_y", {tasks["a"]: 1}, epochs={tasks["a"]: 0})
 
 

@@ -1,4 +1,4 @@
-"""Pairs become ids that fit; what is cut is counted, and nothing is cut unseen."""
+"""Pairs become ids that fit their lengths, and truncation is counted."""
 
 import json
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tasks import pairs, vocabularies
 from tasks.cache import build
-from tasks.cache.plan import Job, parts_of, shards_of
+from tasks.cache.plan import CacheJob, parts_of, shards_of
 from tasks.rows import Rows
 
 LENGTHS = {"inputs": 12, "targets": 6}
@@ -37,7 +37,7 @@ def test_a_pair_gets_its_prefix_and_ends_with_eos(tmp_path):
     assert example["targets_pretokenized"] == b"c"
 
 
-def test_what_is_too_long_is_cut_and_counted(tmp_path):
+def test_long_texts_are_truncated_and_counted(tmp_path):
     texts = [("a" * 11, "b" * 5), ("a" * 12, "b" * 6), ("a" * 40, "c")]
     task = task_of("pair_long", tmp_path, texts)
     rows = read(task)
@@ -45,7 +45,7 @@ def test_what_is_too_long_is_cut_and_counted(tmp_path):
     assert [row["inputs"][-1] for row in rows] == [1, 1, 1]
     assert [row["targets"][-1] == 1 for row in rows] == [True, False, True]  # no false end
     assert [len(row["targets"]) for row in rows] == [6, 6, 2]
-    assert rows[1]["targets_pretokenized"] == b"b" * 6  # metrics see the whole
+    assert rows[1]["targets_pretokenized"] == b"b" * 6  # metrics see the full text
     found = task.source.record_counts()
     assert (found["cut_inputs"], found["cut_targets"]) == (2, 1)
     assert task.source.record_counts("train", distinct=True)["examples"] == 3
@@ -93,8 +93,10 @@ def test_positions_of_a_task_that_counts_can_be_saved(tmp_path):
 
 def test_its_tokens_can_be_cached_ahead_of_time(tmp_path):
     task = task_of("pair_cached", tmp_path, [(f"text {i}", f"t {i}") for i in range(30)])
-    job = Job("pair_cached", str(tmp_path / "cache"), splits=("train",), modules=("tasks.pairs",))
-    build.check(job)
+    job = CacheJob(
+        "pair_cached", str(tmp_path / "cache"), splits=("train",), modules=("tasks.pairs",)
+    )
+    build.check_pipelines(job)
     for part in parts_of(job):
         build.write_part(job, part)
     for shard in shards_of(job):

@@ -16,7 +16,7 @@ from tasks.sources import CorpusSource
 
 # Those that hide text; one is read from a cache only.
 MINI = [name for name in seqio.TaskRegistry.names() if name.startswith("ro_mini")]
-MINI = [name for name in MINI if registry.of_task(name)]
+MINI = [name for name in MINI if registry.objective_of(name)]
 MINI.remove("ro_mini_span_corruption_i128_t29")
 LENGTHS = {"inputs": 128, "targets": 29}
 BYTE_LENGTHS = {"inputs": 256, "targets": 48}
@@ -24,7 +24,9 @@ BYTE_LENGTHS = {"inputs": 256, "targets": 48}
 
 def _dataset(name, split="validation", lengths=None, **kwargs):
     if lengths is None:
-        lengths = {"inputs": 128, "targets": registry.lengths_of_task(name, 128).targets}
+        vocabulary = seqio.TaskRegistry.get(name).output_features["targets"].vocabulary
+        targets = registry.objective_of(name).lengths(128, vocabulary).targets
+        lengths = {"inputs": 128, "targets": targets}
         lengths = BYTE_LENGTHS if "byt5" in name else lengths
     kwargs = {"shuffle": False, "seed": 0, **kwargs}
     return seqio.TaskRegistry.get(name).get_dataset(lengths, split, **kwargs), lengths

@@ -1,4 +1,4 @@
-"""Rows of columns: what is kept, counted, held out, shared and resumed."""
+"""Rows are skipped, counted, held out, sharded and resumed."""
 
 import csv
 import json
@@ -54,7 +54,7 @@ def test_columns_become_features_and_bad_rows_are_counted(tmp_path):
     assert counts(source) == {"read": 6, **skipped}
 
 
-def test_bytes_that_are_no_utf8_are_left_out_and_counted(tmp_path):
+def test_bytes_that_are_not_utf8_are_skipped_and_counted(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(b"article,summary\nbun,da\nr\xe3u,nu\nbun,\xff\n")
     source = Rows(files={"train": str(path)}, columns=PAIR)
@@ -88,7 +88,7 @@ def test_a_column_is_cleaned_before_it_is_used(tmp_path):
     assert [row["inputs"] for row in read(source)] == ["x<y:  CUR", "a:"]
 
 
-def test_a_missing_column_is_named_with_those_there_are(tmp_path):
+def test_a_missing_column_is_named_with_those_that_exist(tmp_path):
     path = write_csv(tmp_path / "a.csv", [("a", "b")], names=("Title", "Y"))
     source = Rows(files={"train": path}, columns=PAIR)
     with pytest.raises(ValueError, match=r"no column 'article'.*Title, Y"):
@@ -100,7 +100,7 @@ def test_labels_without_a_column_are_refused():
         Rows(files={"train": "x.csv"}, columns=PAIR, labels={"classes": {}})
 
 
-@pytest.mark.parametrize("n", [1, 3, 8])
+@pytest.mark.parametrize("n", [1, 3])
 def test_hosts_share_rows_each_once(many, n):
     parts = shares(Rows(files={"train": many}, columns=PAIR), n)
     found = [row["inputs"] for part in parts for row in part]
@@ -130,7 +130,7 @@ def test_a_few_examples_are_the_same_for_all_shards_and_epochs(many):
     files = {"train": many, "validation": many}
     source = Rows(files=files, columns=PAIR, max_examples=10)
     wanted = {f"text {i}" for i in range(10)}
-    for n in (1, 4, 16):
+    for n in (1, 3, 12):
         parts = shares(source, n)
         assert {row["inputs"] for part in parts for row in part} == wanted
         assert all(parts)
@@ -161,11 +161,11 @@ def test_parallel_files_of_different_lengths_are_refused(tmp_path):
     for name, n in (("a", 3), ("b", 2)):
         (tmp_path / name).write_text("x\n" * n)
     source = Rows(parallel={"train": (str(tmp_path / "a"), str(tmp_path / "b"))})
-    with pytest.raises(ValueError, match=r"a 3 and .*b 2 lines"):
+    with pytest.raises(ValueError, match=r"same number of lines, but .*a has 3 and .*b has 2"):
         source.peek()
 
 
-def test_files_may_be_asked_for_when_reading_begins(many):
+def test_files_may_be_a_function_called_when_reading_begins(many):
     asked = []
 
     def my_files():
@@ -206,16 +206,16 @@ def test_each_record_counts_once_in_its_split_however_far_a_run_reads_ahead(tmp_
     assert once("validation") == once("train")
 
 
-def test_few_examples_are_not_counted_once_a_shard(many):
+def test_few_examples_are_not_counted_in_every_shard(many):
     source = Rows(files={"train": many}, columns=PAIR, max_examples=3)
-    shares(source, 8)
+    shares(source, 3)
     assert source.record_counts("train", distinct=True)["read"] == 400
-    whole = Rows(files={"train": many}, columns=PAIR, max_examples=1000)
-    shares(whole, 4)
-    assert whole.record_counts("train", distinct=True)["epochs"] == 1
+    complete = Rows(files={"train": many}, columns=PAIR, max_examples=1000)
+    shares(complete, 2)
+    assert complete.record_counts("train", distinct=True)["epochs"] == 1
 
 
-def test_what_is_wrong_with_a_whole_file_is_told_by_reason(many):
+def test_a_file_without_a_usable_row_is_reported_by_reason(many):
     labels = {"targets": {"good": "yes"}}
     source = Rows(
         files=lambda: {"train": many}, splits=("train", "test"), columns=PAIR, labels=labels
@@ -227,7 +227,7 @@ def test_what_is_wrong_with_a_whole_file_is_told_by_reason(many):
         source.peek()
 
 
-def test_files_that_are_not_there_are_told_with_what_to_set():
+def test_missing_files_are_reported_with_the_setting():
     def my_files():
         return {"train": "/nowhere/train.csv"}
 
@@ -239,7 +239,7 @@ def test_files_that_are_not_there_are_told_with_what_to_set():
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_examples": 60}, {"held_out": {"test": 0.5}}])
-def test_reading_goes_on_where_it_was(many, tmp_path, settings):
+def test_reading_resumes_exactly(many, tmp_path, settings):
     source = Rows(files={"train": many}, columns=PAIR, **settings)
     iterator = iter(source.get_dataset("train", shuffle=True, seed=0).repeat(2))
     before = [next(iterator)["inputs"].numpy() for _ in range(25)]

@@ -1,4 +1,4 @@
-"""A bucket takes copies and caches of a corpus and gives them back: real clients, a false store."""
+"""A bucket takes copies and caches of a corpus and gives them back: real clients, a fake store."""
 
 import json
 import os
@@ -24,10 +24,10 @@ _MIRROR = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from tasks import mirror
-mirror.PIECE_BYTES = 8192
+mirror.CHUNK_BYTES = 8192
 """
 _KILLED = f"{_MIRROR}sys.exit(mirror.main(sys.argv[2:]))"
-_GOES_ON = f"""{_MIRROR}
+_RESUMED = f"""{_MIRROR}
 import json
 import tensorflow as tf
 from tasks.sources import CorpusSource
@@ -89,7 +89,7 @@ def test_a_copy_in_a_bucket_outlives_a_kill_and_faults_and_is_read_from_there(gc
         gcs.sessions.clear()
         gcs.faults = [(f".*train-0000{i}", fault) for i in (1, 2) for fault in (503, "reset")]
         gcs.faults += [("POST .*refused.*train", 403)] * 100
-        second = run(_GOES_ON, gcs, "gs://bucket/ro", "gs://bucket/refused", *files)
+        second = run(_RESUMED, gcs, "gs://bucket/ro", "gs://bucket/refused", *files)
         out, said = second.communicate(timeout=500)
     assert second.returncode == 0, said
     assert json.loads(out.rpartition("TEXTS")[2]) == TEXTS
@@ -116,7 +116,8 @@ import numpy as np, seqio, tensorflow as tf
 import gin
 from t5x import batches
 from t5x.input_pipeline.config import DatasetConfig
-from tasks import cache, caches
+from tasks import caches
+from tasks.cache import __main__ as cache
 
 bucket, here, *flags = sys.argv[2:]
 one_worker = ["--direct_running_mode", "in_memory", "--direct_num_workers", "1"]
@@ -132,10 +133,10 @@ cfg = DatasetConfig(
     task.name, lengths, "validation", 2, shuffle=True, seed=0, use_cached=True, pack=True
 )
 start = lambda: batches.TrainStream(cfg, seqio.EncDecFeatureConverter, (0, 2), seed=0)
-whole = start()
-next(whole)
-whole.save(f"{bucket}/position")
-wanted = [next(whole) for _ in range(5)]
+undisturbed = start()
+next(undisturbed)
+undisturbed.save(f"{bucket}/position")
+wanted = [next(undisturbed) for _ in range(5)]
 again = start()
 again.restore(f"{bucket}/position")
 for batch in wanted:
@@ -145,7 +146,7 @@ print("SAME")
 """
 
 
-def test_a_cache_made_in_a_bucket_is_that_which_all_cores_make_on_disk_and_trains(gcs, tmp_path):
+def test_a_cache_in_a_bucket_equals_one_on_disk_and_trains(gcs, tmp_path):
     here = str(tmp_path / "caches")
     made = subprocess.run(
         [sys.executable, "-m", "tasks.cache", *_FLAGS, "--out", here],

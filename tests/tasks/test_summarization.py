@@ -10,7 +10,7 @@ TARGETS = ["The cat sat on the mat. It slept.", "Prices rose by 3 %."]
 PREDICTIONS = ["It slept. A cat was sitting on the mat.", "Nothing at all"]
 
 
-def test_it_equals_the_library_called_directly():
+def test_rouge_equals_the_library_called_directly():
     scorer = rouge_scorer.RougeScorer(list(ROUGE), use_stemmer=True)
     lines = lambda text: "\n".join(sentence_split.split(text))
     pairs = zip(TARGETS, PREDICTIONS, strict=True)
@@ -31,7 +31,7 @@ def test_a_pair_by_hand():
 @pytest.mark.parametrize(
     ("target", "other"), [("Мама мыла раму.", "Кот спит дома."), ("Țară, șa, în.", "Vară, ca, un.")]
 )
-def test_words_of_any_script_are_whole(target, other):
+def test_words_of_any_script_are_kept_together(target, other):
     same, none = rouge_of_words([target], [target]), rouge_of_words([target], [other])
     assert [same[name] for name in ROUGE] == [100] * 4
     assert [none[name] for name in ROUGE] == [0] * 4

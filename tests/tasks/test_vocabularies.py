@@ -1,45 +1,15 @@
 """A vocabulary is found late, loaded once, and refused if its sentinels are not where they must."""
 
 import copy
-import json
-import pathlib
 import pickle
 
 import numpy as np
 import pytest
-import sentencepiece
 import seqio
-import tensorflow as tf
-from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 import gin
+from fakes.small_vocabulary import TEXTS, train
 from tasks import vocabularies
-from tasks.text import tokenize
-
-MINI = vocabularies.resolve("data/ro_mini/validation.jsonl")
-TEXTS = [json.loads(line)["text"] for line in pathlib.Path(MINI).read_text().splitlines()]
-
-
-def train(folder, sentinels="<extra_id_{}>", count=100, first=False, **settings):
-    """Writes a SentencePiece model of 300 pieces with sentinels behind (or before) the others."""
-    prefix = str(folder / "small")
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS),
-        model_prefix=prefix,
-        **{"vocab_size": 300, "pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, **settings},
-        minloglevel=2,
-    )
-    model = model_pb2.ModelProto.FromString((folder / "small.model").read_bytes())
-    user_defined = model_pb2.ModelProto.SentencePiece.USER_DEFINED
-    pieces = [
-        model_pb2.ModelProto.SentencePiece(piece=sentinels.format(i), type=user_defined)
-        for i in reversed(range(count))
-    ]
-    old = list(model.pieces)
-    del model.pieces[:]
-    model.pieces.extend([*old[:3], *pieces, *old[3:]] if first else [*old, *pieces])
-    (folder / "small.model").write_bytes(model.SerializeToString())
-    return prefix + ".model"
 
 
 @pytest.fixture(scope="module")
@@ -101,33 +71,6 @@ def test_it_is_equal_to_seqios_and_survives_copies(small):
     for twin in (copy.deepcopy(vocabulary), pickle.loads(pickle.dumps(vocabulary))):
         assert twin == vocabulary
         assert twin.encode(TEXTS[0]) == vocabulary.encode(TEXTS[0])
-
-
-ODD = ["", "  două  blancuri ", "한국어 ☃ 𝔘", "a\nb\tc", "s\u0326i", "x" * 3000]
-
-
-@pytest.mark.parametrize(
-    "settings", [{}, {"byte_fallback": True, "vocab_size": 500}, {"model_type": "bpe"}], ids=str
-)
-def test_batches_are_encoded_as_sentencepiece_encodes(tmp_path, settings):
-    vocabulary = vocabularies.sentencepiece(train(tmp_path, **settings))
-    found = tokenize.batch_encoder(vocabulary)(tf.constant(TEXTS[:4] + ODD))
-    assert found.to_list() == [vocabulary.tokenizer.EncodeAsIds(t) for t in TEXTS[:4] + ODD]
-
-
-def test_batches_of_bytes_are_encoded_as_seqio_encodes():
-    vocabulary = vocabularies.byt5()
-    found = tokenize.batch_encoder(vocabulary)(tf.constant(TEXTS[:4] + ODD))
-    assert found.dtype == tf.int32
-    assert found.to_list() == [vocabulary.encode(t) for t in TEXTS[:4] + ODD]
-
-
-def test_a_text_that_spells_a_sentinel_makes_none(small):
-    feature = seqio.Feature(vocabularies.sentencepiece(small))
-    dataset = tf.data.Dataset.from_tensors({"text": "Ana <extra_id_7> mere"})
-    (example,) = tokenize.tokenize(dataset, {"targets": feature}).as_numpy_iterator()
-    assert example["targets"].max() < 300
-    assert 2 in example["targets"]
 
 
 def test_words_begin_at_blanks():

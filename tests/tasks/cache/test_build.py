@@ -12,44 +12,21 @@ import seqio
 import tensorflow as tf
 
 import gin
+from fakes.cache_jobs import LENGTHS, files, finished, job, make
 from t5x import batches
 from t5x.input_pipeline.config import DatasetConfig
-from tasks import caches, corpora, romanian, vocabularies
+from tasks import caches, romanian, vocabularies
 from tasks.cache import __main__ as cache
 from tasks.cache import build, plan
-from tasks.cache.plan import Job
-from tasks.sources import CorpusSource
+from tasks.cache.plan import CacheJob
 
-LENGTHS = {"inputs": 64, "targets": 14}
 DOCUMENTS = len(
     pathlib.Path(romanian.RO_MINI.list_shards("validation")[0]).read_text().splitlines()
 )
 
 
-def job(out, **settings) -> Job:
-    settings = {"splits": ("validation",), "shards": 4, "part_bytes": 10 << 10, **settings}
-    return Job("ro_mini_span_corruption", str(out), **settings)
-
-
-def finished(out, **settings) -> Job:
-    return job(out, lengths=tuple(LENGTHS.items()), epochs=2, **settings)
-
-
-def make(made: Job, order=lambda items: items) -> dict:
-    assert cache._begin(made)
-    for part in order(plan.parts_of(made)):
-        build.write_part(made, part)
-    for shard in order(plan.shards_of(made)):
-        build.write_shard(made, shard)
-    return build.finish(made)
-
-
-def files(made: Job) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in sorted(pathlib.Path(made.folder).iterdir())}
-
-
-def records(made: Job, shards) -> list[bytes]:
-    paths = [build._shard_path(made, plan.Shard("validation", i)) for i in shards]
+def records(made: CacheJob, shards) -> list[bytes]:
+    paths = [build._shard_path(made, plan.CacheShard("validation", i)) for i in shards]
     return [record.numpy() for record in tf.data.TFRecordDataset(paths)]
 
 
@@ -90,15 +67,15 @@ def bag(examples, feature="targets") -> collections.Counter:
 
 def test_any_order_and_interruptions_give_the_same_bytes(two_epochs, tmp_path, monkeypatch):
     made = finished(tmp_path)
-    assert cache._begin(made)
+    assert cache.start(made)
     parts, shards = plan.parts_of(made), plan.shards_of(made)
     assert len(parts) == 2 * 2
     assert len(shards) == 2 * 4
     with monkeypatch.context() as patch:
         count = itertools.count()
-        add = build.Counter.add
+        add = build.ExampleStats.add
         broken = lambda self, x: add(self, x) if next(count) < 50 else 1 / 0
-        patch.setattr(build.Counter, "add", broken)
+        patch.setattr(build.ExampleStats, "add", broken)
         for part in parts[::-1]:  # the first is written, the others break off
             try:
                 build.write_part(made, part)
@@ -122,7 +99,7 @@ def test_each_epoch_holds_all_tokens_hidden_elsewhere(two_epochs, of_tokens):
 
 
 def test_a_seed_is_a_seed(two_epochs, tmp_path):
-    part = plan.Part("validation", 0, 0)
+    part = plan.CachePart("validation", 0, 0)
     first, other = (
         next(build.examples_of(made, part))["inputs"].tolist()
         for made in (two_epochs[0], finished(tmp_path, seed=1))
@@ -136,7 +113,7 @@ def test_examples_are_mixed_over_the_shards(of_tokens):
     assert min(sizes) >= 1
 
 
-def test_seqio_reads_what_was_counted(two_epochs, reading):
+def test_seqio_reads_the_examples_counted(two_epochs, reading):
     made, stats = two_epochs
     task = caches.add_pregenerated("ro_mini_span_corruption", LENGTHS)
     assert task.name == "ro_mini_span_corruption_i64_t14"
@@ -180,7 +157,7 @@ def test_seqio_deals_finished_examples_to_hosts_always_alike(hosts, two_epochs, 
     assert sum(map(len, shares)) == two_epochs[1]["validation"]["examples"]
 
 
-def test_a_cache_of_tokens_is_hidden_anew_in_each_epoch(of_tokens, reading):
+def test_a_cache_of_tokens_is_corrupted_differently_in_each_epoch(of_tokens, reading):
     task = seqio.TaskRegistry.get("ro_mini_span_corruption")
     kwargs = {"use_cached": True, "shuffle": False, "seed": 0}
     once = list(task.get_dataset(LENGTHS, "validation", **kwargs).as_numpy_iterator())
@@ -199,10 +176,10 @@ def test_training_reads_it_and_resumes_exactly(pregenerated, reading, tmp_path):
         name, LENGTHS, "validation", batch_size=2, shuffle=True, seed=0, use_cached=True, pack=True
     )
     stream = lambda: batches.TrainStream(cfg, seqio.EncDecFeatureConverter, (0, 2), seed=0)
-    whole = stream()
-    next(whole)
-    whole.save(str(tmp_path))
-    expected = [next(whole) for _ in range(30)]  # more than the epoch's rest
+    undisturbed = stream()
+    next(undisturbed)
+    undisturbed.save(str(tmp_path))
+    expected = [next(undisturbed) for _ in range(30)]  # more than the epoch's rest
     assert expected[0]["encoder_input_tokens"].shape == (2, 64)
     again = stream()
     again.restore(str(tmp_path))
@@ -211,96 +188,12 @@ def test_training_reads_it_and_resumes_exactly(pregenerated, reading, tmp_path):
             np.testing.assert_array_equal(batch[key], other[key])
 
 
-def test_what_cannot_be_done_is_refused_in_one_sentence(two_epochs, reading, tmp_path):
-    refused = lambda text: pytest.raises(ValueError, match=text)
-    with refused(r"--epochs is 2, but task ro_mini_span_corruption is cached before"):
-        plan.task_of(job(tmp_path, epochs=2))
-    with refused(r"--task is 'ro', which tasks.romanian does not register"):
-        plan.task_of(Job("ro", str(tmp_path)))
-    with refused(r"--splits names test, but task ro_mini_span_corruption has train, validation"):
-        plan.task_of(job(tmp_path, splits=("test",)))
-    with refused(r"made with another seed \(0, not 5\): give another --out"):
-        cache._begin(finished(two_epochs[0].out, seed=5))
-    with refused(r"inputs 64 .* give 14 target tokens, .*: set it to 14"):
-        build.check(job(tmp_path, lengths=(("inputs", 64), ("targets", 9))))
-    with refused(r"--lengths is 'inputs', but must look like inputs=512,targets=114"):
-        cache.job_of(["--task", "t", "--out", "o", "--lengths", "inputs"])
+def test_a_pipeline_that_refuses_is_found_before_anything_is_made(tmp_path):
+    with pytest.raises(ValueError, match=r"inputs 64 .* give 14 target tokens, .*: set it to 14"):
+        build.check_pipelines(job(tmp_path, lengths=(("inputs", 64), ("targets", 9))))
+
+
+def test_other_lengths_than_the_caches_are_refused(two_epochs, reading):
     task = caches.add_pregenerated("ro_mini_span_corruption", LENGTHS)
-    with refused(r"made for .*, but TASK_FEATURE_LENGTHS is"):
+    with pytest.raises(ValueError, match=r"made for .*, but TASK_FEATURE_LENGTHS is"):
         task.get_dataset({"inputs": 32, "targets": 14}, "validation", use_cached=True)
-    with refused(r"requires caching"):
-        task.get_dataset(LENGTHS, "validation", use_cached=False)
-    absent = seqio.TaskRegistry.get("ro_mini_span_corruption_i128_t29")
-    with refused(r"no finished cache in .*--lengths inputs=128,targets=29 --out FOLDER"):
-        absent.get_dataset({"inputs": 128, "targets": 29}, "validation", use_cached=True)
-    assert not cache._begin(two_epochs[0]), "it is complete"
-
-
-def test_unique_keeps_each_text_once(tmp_path):
-    lines = [json.dumps({"text": f"Rândul {n % 30} al unui text oarecare."}) for n in range(70)]
-    for i, some in enumerate((lines[:35], lines[35:])):
-        (tmp_path / f"train-{i}.jsonl").write_text("\n".join(some))
-    corpora.add(
-        "twice",
-        CorpusSource(files={"train": str(tmp_path / "*.jsonl")}),
-        "data/ro_mini/ro_mini.model",
-    )
-    try:
-        made = Job(
-            "twice", str(tmp_path / "out"), splits=("train",), part_bytes=1 << 10, unique=True
-        )
-        assert cache._begin(made)
-        for _, items, function in cache.stages(made):
-            for item in reversed(items):
-                function(item)
-        stats = build.finish(made)["train"]
-        assert plan.plan_of(made, "train").parts == 2
-        assert (stats["examples"], stats["records"]["skipped_duplicate"]) == (30, 40)
-    finally:
-        seqio.TaskRegistry.remove("twice")
-
-
-def test_how_a_split_is_cut_follows_its_size(monkeypatch):
-    class Corpus(seqio.DataSource):
-        supports_arbitrary_sharding = True
-        divides = True
-
-        def __init__(self, sizes):
-            self.sizes = sizes
-            super().__init__(["train"])
-
-        def list_files(self, split):
-            return [type("File", (), {"kind": "jsonl", "size": n}) for n in self.sizes]
-
-        def layout(self, file):
-            return type("Layout", (), {"divisible": lambda _, f: self.divides})()
-
-        def list_shards(self, split):
-            raise NotImplementedError
-
-        def get_dataset(self, *args, **kwargs):
-            raise NotImplementedError
-
-    monkeypatch.setattr(plan.files, "size", lambda file: file.size)
-    parts = lambda sizes, part=0: plan._parts_of(Corpus(sizes), "train", part)
-    assert parts([200_000]) == (1, 200_000)
-    assert parts([10 << 20]) == (10, 10 << 20)
-    assert parts([1 << 30])[0] == 64
-    assert parts([1 << 40])[0] == 1 << 14
-    assert parts([1 << 30], 1 << 20)[0] == 1 << 10
-    assert parts([None, 5]) == (2, 0)
-    Corpus.divides = False
-    assert parts([1 << 30, 1 << 30])[0] == 2
-
-
-def test_beam_makes_the_same(of_tokens, tmp_path):
-    pytest.importorskip("apache_beam", reason="the offline cache is made through Apache Beam")
-    flags = ["--task", "ro_mini_span_corruption", "--out=o", "--splits=validation", "--shards=4"]
-    here = ["--direct_running_mode", "in_memory", "--direct_num_workers", "1"]
-    made, others, runner = cache.job_of([*flags, *here])
-    assert (others, runner) == (here, "")
-    assert made == Job("ro_mini_span_corruption", "o", splits=("validation",), shards=4)
-    made = job(tmp_path)
-    assert cache.make(made, others, runner) == of_tokens[1]
-    assert cache.make(made, others, runner) == of_tokens[1], "it is there already"
-    assert files(made) == files(of_tokens[0])

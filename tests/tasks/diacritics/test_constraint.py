@@ -24,7 +24,7 @@ def vocabulary(request):
 @pytest.mark.parametrize("seed", range(5))
 def test_any_choice_ends_in_the_same_letters(vocabulary, seed):
     draw = random.Random(seed)
-    allowed, finish = constraint.Diacritics(vocabulary)(TEXTS)
+    allowed, finish = constraint.DiacriticsConstraint(vocabulary)(TEXTS)
     for row, text in enumerate(TEXTS):
         ids = []
         while choices := allowed(row, ids):
@@ -39,15 +39,15 @@ def test_any_choice_ends_in_the_same_letters(vocabulary, seed):
 
 @pytest.mark.parametrize("text", ["Fața vine mâine.", "ȘTIINȚĂ și țânțari", "fara nimic"])
 def test_the_true_text_is_always_possible(vocabulary, text):
-    allowed, finish = constraint.Diacritics(vocabulary)([RO.bare(text)])
+    allowed, finish = constraint.DiacriticsConstraint(vocabulary)([RO.bare(text)])
     ids = [*vocabulary.encode(text), vocabulary.eos_id]
     for n, wanted in enumerate(ids):
         assert wanted in allowed(0, ids[:n])
     assert finish(0, ids) == text
 
 
-def test_what_was_cut_short_ends_as_the_input_does(vocabulary):
-    _, finish = constraint.Diacritics(vocabulary)(["Fata vine maine"])
+def test_a_truncated_output_ends_as_the_input_does(vocabulary):
+    _, finish = constraint.DiacriticsConstraint(vocabulary)(["Fata vine maine"])
     assert finish(0, vocabulary.encode("Fața")) == "Fața vine maine"
     assert finish(0, []) == "Fata vine maine"
 
@@ -55,7 +55,7 @@ def test_what_was_cut_short_ends_as_the_input_does(vocabulary):
 def test_sentinels_are_never_written():
     vocabulary = VOCABULARIES["pieces"]()
     sentinels = set(vocabularies.sentinels(vocabulary))
-    allowed, _ = constraint.Diacritics(vocabulary)(["<extra_id_0> da"])
+    allowed, _ = constraint.DiacriticsConstraint(vocabulary)(["<extra_id_0> da"])
     ids = []
     while choices := allowed(0, ids):
         assert not sentinels & set(choices)
@@ -64,7 +64,7 @@ def test_sentinels_are_never_written():
 
 def spellings(vocabulary, text, words):
     """All texts that are found when every choice is tried in turn."""
-    allowed, finish = constraint.Diacritics(vocabulary, "ro", words)([text])
+    allowed, finish = constraint.DiacriticsConstraint(vocabulary, "ro", words)([text])
     open_, found = [[]], set()
     while open_:
         ids = open_.pop()

@@ -1,4 +1,4 @@
-"""Only listed letters change, each for one, and what is put back is what was taken away."""
+"""Only listed letters change, one for one, and their forms are the inverse of stripping."""
 
 import pytest
 

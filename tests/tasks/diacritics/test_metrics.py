@@ -24,7 +24,7 @@ def test_a_wrong_diacritic_is_neither_found_nor_precise():
     assert found["letter_accuracy"] == pytest.approx(2 / 3)
 
 
-def test_what_is_right_is_right_in_all():
+def test_a_correct_output_is_correct_in_all_metrics():
     found = scores(["Da, știu…", "Așa."], ["Da, știu...", "Așa."], "ro")
     assert found.pop("changed_letters") == 0  # vocabularies know dots one by one
     assert set(found.values()) == {1.0}
@@ -40,7 +40,7 @@ def test_what_is_right_is_right_in_all():
         ("și așa", "și, așa"),
     ],
 )
-def test_what_is_no_word_counts_in_the_text(target, output):
+def test_characters_outside_of_words_count_in_the_text(target, output):
     found = scores([target], [output], "ro")
     assert (found["word_accuracy"], found["f1"]) == (1, 1)  # which are of words
     assert (found["sentence_accuracy"], found["changed_letters"]) == (0, 1)
@@ -84,7 +84,7 @@ def test_the_most_frequent_form_wins_and_keeps_capitals():
     assert frequent(["Si Tie, ba tie 5"], table) == ["Și Ție, ba ție 5"]
 
 
-def test_a_draw_goes_to_the_first_in_the_alphabet():
+def test_a_tie_goes_to_the_first_in_the_alphabet():
     assert frequent_forms(["ca că"], "ro")["ca"] == frequent_forms(["că ca"], "ro")["ca"] == "ca"
 
 

@@ -9,25 +9,25 @@ import sys
 import pytest
 
 from fakes.paths import ROOT
-from tasks.diacritics import restore as restoring
+from tasks.diacritics import restore
 
 
 def test_blanks_are_those_of_the_original():
-    assert restoring.onto("  fata\tvine ", "fața vine") == "  fața\tvine "
-    assert restoring.onto("fata", "fața mea") == "fața mea"  # not its letters: as it was written
-    assert restoring.onto("fata", "fața\nmea ") == "fața mea"  # but one line
+    assert restore.onto("  fata\tvine ", "fața vine") == "  fața\tvine "
+    assert restore.onto("fata", "fața mea") == "fața mea"  # not its letters: as it was written
+    assert restore.onto("fata", "fața\nmea ") == "fața mea"  # but one line
 
 
 def test_pieces_are_put_together_line_by_line():
     texts = ["una doua", "", "  tata.", " "]
     pieces = [("una", "una"), ("doua", "două"), ("tata.", "tată.")]
-    assert list(restoring.lines(texts, pieces)) == ["una două", "", "  tată.", " "]
+    assert list(restore.lines(texts, pieces)) == ["una două", "", "  tată.", " "]
 
 
 @pytest.mark.parametrize("pieces", [[], [("unadoua trei", "x")]])
 def test_pieces_of_another_text_are_refused(pieces):
     with pytest.raises(ValueError, match="not those of the line 'una'"):
-        list(restoring.lines(["una"], pieces))
+        list(restore.lines(["una"], pieces))
 
 
 class Stdin:
@@ -37,14 +37,14 @@ class Stdin:
 
 def test_the_way_there_and_back(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(sys, "stdin", Stdin("Fata  şi\n\ntata".encode("utf-8-sig")))
-    assert restoring.main(["read"]) == 0
+    assert restore.main(["read"]) == 0
     lines = capsys.readouterr().out
     assert lines == "Fata  şi\n\ntata\n"  # cedillas are letters of other languages
     (tmp_path / "lines").write_text(lines)
     pairs = [("Fata si", "Fața și"), ("tata", "tată")]
     made = [{"inputs": {"inputs_pretokenized": a}, "prediction": b} for a, b in pairs]
     (tmp_path / "made").write_text("\n".join(map(json.dumps, made)))
-    assert restoring.main(["write", str(tmp_path / "lines"), str(tmp_path / "made")]) == 0
+    assert restore.main(["write", str(tmp_path / "lines"), str(tmp_path / "made")]) == 0
     assert capsys.readouterr() == ("Fața  și\n\ntată\n", "")
 
 
@@ -53,26 +53,26 @@ def test_lines_that_lost_letters_are_counted(capsys, tmp_path):
     pairs = [("una doua", "una do"), ("tata", "tată")]
     made = [{"inputs": {"inputs_pretokenized": a}, "prediction": b} for a, b in pairs]
     (tmp_path / "made").write_text("\n".join(map(json.dumps, made)))
-    assert restoring.main(["write", str(tmp_path / "lines"), str(tmp_path / "made")]) == 0
+    assert restore.main(["write", str(tmp_path / "lines"), str(tmp_path / "made")]) == 0
     out, err = capsys.readouterr()
     assert out == "una do\ntată\n"
-    assert err.startswith("1 of 2 lines came back with fewer letters than went in")
+    assert err.startswith("1 of 2 lines have fewer letters than the input")
 
 
 @pytest.mark.parametrize(
-    ("data", "said"), [(b"r\xe3u", "no UTF-8"), (b"\xef\xbb\xbf \n", "no text")]
+    ("data", "said"), [(b"r\xe3u", "is not UTF-8"), (b"\xef\xbb\xbf \n", "no text")]
 )
 def test_bad_input_is_one_sentence(monkeypatch, capsys, data, said):
     monkeypatch.setattr(sys, "stdin", Stdin(data))
-    assert restoring.main(["read"]) == 2
+    assert restore.main(["read"]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
 
 
-def test_a_call_of_another_form_says_which_there_are(capsys):
-    assert restoring.main(["sing"]) == 2
-    assert "say `read`" in capsys.readouterr().err
+def test_an_unknown_command_is_refused_with_the_known_ones(capsys):
+    assert restore.main(["sing"]) == 2
+    assert "must be `read`" in capsys.readouterr().err
 
 
 # --- launch/restore_diacritics.sh
@@ -88,7 +88,7 @@ if [[ "$2" == tasks.diacritics.restore && "$3" == write ]]; then echo restored; 
 """
 
 
-def restore(tmp_path, *flags):
+def run_script(tmp_path, *flags):
     """Runs the script with an interpreter that writes down how it was called."""
     python, calls = tmp_path / "python", tmp_path / "calls"
     python.write_text(RECORDER.format(calls=calls))
@@ -109,7 +109,7 @@ def run_folder(tmp_path):
 
 
 def test_the_script_asks_the_runs_own_task_for_its_lines(tmp_path, run_folder):
-    done, calls = restore(tmp_path, run_folder, "--gin.BATCH_SIZE=2")
+    done, calls = run_script(tmp_path, run_folder, "--gin.BATCH_SIZE=2")
     assert (done.returncode, done.stdout) == (0, "restored\n"), done.stderr
     assert f"--gin_file={run_folder}/config.gin" in calls
     assert '--gin.MIXTURE_OR_TASK_NAME="my_diacritics_lines"' in calls
@@ -125,12 +125,12 @@ def test_the_best_checkpoint_is_taken_where_one_was_noted(tmp_path, run_folder):
     best, specific = (
         f'--gin.utils.RestoreCheckpointConfig.mode="{m}"' for m in ("best", "specific")
     )
-    assert best in restore(tmp_path, run_folder)[1]
-    assert restore(tmp_path, run_folder / "checkpoint_7")[1].count(specific) == 1
+    assert best in run_script(tmp_path, run_folder)[1]
+    assert run_script(tmp_path, run_folder / "checkpoint_7")[1].count(specific) == 1
 
 
 def test_a_checkpoint_may_be_named_and_output_be_held_to_the_letters(tmp_path, run_folder):
-    _, calls = restore(tmp_path, run_folder / "checkpoint_7", "--constrained")
+    _, calls = run_script(tmp_path, run_folder / "checkpoint_7", "--constrained")
     assert f'--gin.CHECKPOINT_PATH="{run_folder}/checkpoint_7"' in calls
     assert '--gin.utils.RestoreCheckpointConfig.mode="specific"' in calls
     assert "--gin.infer_script.infer.constraint=@tasks.diacritics.only_diacritics()" in calls
@@ -138,15 +138,15 @@ def test_a_checkpoint_may_be_named_and_output_be_held_to_the_letters(tmp_path, r
 
 @pytest.mark.parametrize("name", ["gs://bucket/my run", "gs://bucket/my run/checkpoint_7/"])
 def test_a_run_in_a_bucket_is_to_be_copied_and_the_sentence_says_how(tmp_path, name):
-    done, calls = restore(tmp_path, name)
+    done, calls = run_script(tmp_path, name)
     assert (done.returncode, calls) == (2, [])
     assert done.stderr.count("\n") == 1
     assert "gcloud storage cp -r 'gs://bucket/my run' runs/" in done.stderr
     assert "config.gin" not in done.stderr
 
 
-def test_what_is_no_run_is_one_sentence(tmp_path):
-    done, calls = restore(tmp_path, tmp_path)
+def test_a_folder_that_is_no_run_is_refused_in_one_sentence(tmp_path):
+    done, calls = run_script(tmp_path, tmp_path)
     assert (done.returncode, calls) == (2, [])
     assert done.stderr.count("\n") == 1
     assert "has no config.gin" in done.stderr

@@ -1,4 +1,4 @@
-"""Diacritics tasks give the whole text, bare and as it was, in pieces that fit."""
+"""Diacritics tasks give all of the text, bare and original, in pieces that fit."""
 
 import io
 import itertools
@@ -129,7 +129,7 @@ def test_lines_of_a_file_are_read_by_the_task_beside(rows_of):
 
 @pytest.mark.parametrize("task", ["ro_mini_diacritics", "ro_mini_diacritics_byt5"])
 @pytest.mark.parametrize("line", ["Fața vine mîine cu é, ü și İ", "Fața vine. " * 20 + "țața" * 9])
-def test_what_a_line_has_of_diacritics_stays_whatever_a_model_wants(rows_of, task, line):
+def test_diacritics_of_the_input_are_kept_whatever_a_model_predicts(rows_of, task, line):
     rows = rows_of(f"{task}_lines", line)
     assert len(rows) > 1 or len(line) < 50
     allowed, finish = diacritics.only_diacritics(f"{task}_lines")(shown(rows))
@@ -192,13 +192,13 @@ def test_the_tiny_recipe_is_measured_on_pieces_as_long_as_it_learns():
 def test_known_words_come_from_a_file(tmp_path):
     path = tmp_path / "words.txt"
     path.write_text("fată\n\n fața\n", encoding="utf-8")
-    assert diacritics.listed(str(path)) == ["fată", "fața"]
+    assert diacritics.read_words(str(path)) == ["fată", "fața"]
     identity = lambda words: diacritics.only_diacritics("ro_diacritics", words).identity()
     assert identity(None) == {"task": "ro_diacritics", "words": None}
     before = identity(str(path))
     path.write_text("fată\n", encoding="utf-8")
-    assert identity(str(path)) != before  # inference does not go on with other words
+    assert identity(str(path)) != before  # inference does not resume with other words
     path.write_bytes("fată".encode("iso8859-2"))
     for wrong in (str(path), str(tmp_path / "none.txt")):
         with pytest.raises(ValueError, match=r"only_diacritics.words is .*cannot be read as UTF-8"):
-            diacritics.listed(wrong)
+            diacritics.read_words(wrong)

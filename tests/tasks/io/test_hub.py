@@ -30,15 +30,15 @@ def copied(monkeypatch):
 
         monkeypatch.setattr(datasets, "load_dataset_builder", load)
         monkeypatch.setattr(hub, "_shards", lambda builder, corpus, split, urls: urls)
-        hub.find.cache_clear()
+        hub.load_repository.cache_clear()
 
     yield with_files
-    hub.find.cache_clear()
+    hub.load_repository.cache_clear()
 
 
 def test_the_copy_is_read_in_place_of_the_script(copied):
     copied("v1/train/0000.parquet", "v1/train/0001.parquet", "v1/validation/0000.parquet")
-    found = hub.find("user/made", None, None).splits
+    found = hub.load_repository("user/made", None, None).splits
     assert {split: len(files) for split, files in found.items()} == {"train": 2, "validation": 1}
 
 
@@ -53,10 +53,10 @@ def test_the_copy_is_read_in_place_of_the_script(copied):
 def test_a_copy_that_does_not_do_is_refused_in_a_sentence(copied, files, said):
     copied(*files)
     with pytest.raises(ValueError, match=f"'user/made' is made by a script.*{said}"):
-        hub.find("user/made", None, None)
+        hub.load_repository("user/made", None, None)
 
 
 def test_one_of_several_configurations_is_taken(copied):
     copied("a/train/0000.parquet", "b/train/0000.parquet")
-    (url,) = hub.find("user/made", "b", None).splits["train"]
+    (url,) = hub.load_repository("user/made", "b", None).splits["train"]
     assert url == f"{WHERE}/b/train/0000.parquet"

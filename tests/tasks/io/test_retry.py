@@ -1,4 +1,4 @@
-"""A network that fails for a while is waited out; what fails for good is raised at once."""
+"""Transient errors are retried, permanent ones are raised at once."""
 
 import datetime
 import email.utils
@@ -12,10 +12,10 @@ import pytest
 
 from tasks.io import retry
 
-QUICK = retry.Patience(limit_s=20, first_s=0.01, longest_s=0.02)
+QUICK = retry.RetryPolicy(limit_s=20, first_s=0.01, longest_s=0.02)
 
 
-def test_patience_doubles_its_pauses_obeys_the_server_and_ends():
+def test_pauses_double_obey_the_server_and_end():
     now, pauses = [0.0], []
 
     def pause(seconds):
@@ -25,24 +25,24 @@ def test_patience_doubles_its_pauses_obeys_the_server_and_ends():
     def fail():
         raise urllib.error.HTTPError("u", 429, "slow down", {"Retry-After": "50"}, None)
 
-    limits = retry.Patience(limit_s=1000, first_s=1, longest_s=100)
+    limits = retry.RetryPolicy(limit_s=1000, first_s=1, longest_s=100)
     with pytest.raises(urllib.error.HTTPError):
-        retry.patiently(fail, "x", limits, lambda: now[0], pause)
+        retry.retry(fail, "x", limits, lambda: now[0], pause)
     assert 900 < now[0] <= 1000
     assert min(pauses) == 50
     assert max(pauses) > 50
 
 
-def test_a_server_may_name_a_date_to_return_at():
+def test_a_server_may_name_a_date_to_retry_at():
     until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=90)
-    told, pauses = {"Retry-After": email.utils.format_datetime(until, usegmt=True)}, []
+    headers, pauses = {"Retry-After": email.utils.format_datetime(until, usegmt=True)}, []
 
     def fail():
         if not pauses:
-            raise urllib.error.HTTPError("u", 503, "back soon", told, None)
+            raise urllib.error.HTTPError("u", 503, "back soon", headers, None)
         return "read"
 
-    assert retry.patiently(fail, "x", retry.Patience(), pause=pauses.append) == "read"
+    assert retry.retry(fail, "x", retry.RetryPolicy(), pause=pauses.append) == "read"
     assert 80 < pauses[0] <= 90
 
 
@@ -62,7 +62,7 @@ def test_a_server_may_name_a_date_to_return_at():
     ],
     ids=repr,
 )
-def test_what_passes_is_waited_for(error):
+def test_a_transient_error_is_retried(error):
     outcomes = [error, error, "read"]
 
     def attempt():
@@ -71,7 +71,7 @@ def test_what_passes_is_waited_for(error):
             raise outcome
         return outcome
 
-    assert retry.patiently(attempt, "x", QUICK, pause=lambda _: None) == "read"
+    assert retry.retry(attempt, "x", QUICK, pause=lambda _: None) == "read"
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_what_passes_is_waited_for(error):
         lambda: gcsfs.retry.HttpError({"code": 401, "message": "no such account"}),
     ],
 )
-def test_what_will_not_pass_is_raised_at_once(error):
+def test_a_permanent_error_is_raised_at_once(error):
     def fail():
         raise error()
 
     with pytest.raises(type(error())):
-        retry.patiently(fail, "x", QUICK, pause=lambda _: pytest.fail("waited"))
+        retry.retry(fail, "x", QUICK, pause=lambda _: pytest.fail("waited"))

@@ -1,4 +1,4 @@
-"""What has been read is kept within its bound, what will be read is there before it is needed."""
+"""Ranges that were read are cached within the bound; the next ones are fetched ahead."""
 
 import os
 import signal
@@ -16,35 +16,34 @@ from fakes.paths import ROOT
 from fakes.pods import Pod
 from t5x import batches, train
 from t5x.input_pipeline.config import DatasetConfig
-from tasks import corpora, sources, vocabularies
-from tasks.io import retry, stream_cache
-from tasks.io.stream_cache import Spool
+from tasks import corpora, vocabularies
+from tasks.io import formats, retry, stream_cache
+from tasks.io.stream_cache import StreamCache
 from tasks.sources import CorpusSource
 
-QUICK = retry.Patience(limit_s=20, first_s=0.01, longest_s=0.02)
+QUICK = retry.RetryPolicy(limit_s=20, first_s=0.01, longest_s=0.02)
 TEXTS = [f"documentul {i} " + "x" * (i * 7 % 300) for i in range(800)]
 
 
 @pytest.fixture
 def kept(tmp_path):
-    stream_cache.keep(str(tmp_path / "spool"), gigabytes=1.0)
+    stream_cache.enable(str(tmp_path / "spool"), gigabytes=1.0)
     yield stream_cache.current
-    stream_cache.keep(None)
+    stream_cache.enable(None)
 
 
-def test_a_range_is_fetched_once_and_found_again_by_the_next_process(tmp_path):
+def test_a_range_is_fetched_once_and_found_by_the_next_process(tmp_path):
     fetched = []
     fetch = lambda: fetched.append(1) or b"abc"
     for _ in range(2):
-        kept = Spool(str(tmp_path), 100)
+        kept = StreamCache(str(tmp_path), 100)
         assert kept.read("http://a/b", 3, 6, fetch) == b"abc"
     assert len(fetched) == 1
-    assert kept.has("http://a/b", 3, 6)
-    assert not kept.has("http://a/b", 0, 6)
+    assert kept.read("http://a/b", 0, 6, lambda: b"012345") == b"012345"  # another range
 
 
-def test_a_damaged_piece_is_fetched_again(tmp_path):
-    kept = Spool(str(tmp_path), 100)
+def test_a_damaged_entry_is_fetched_again(tmp_path):
+    kept = StreamCache(str(tmp_path), 100)
     kept.read("u", 0, 3, lambda: b"abc")
     (piece,) = tmp_path.glob("*.piece")
     piece.write_bytes(b"a")
@@ -52,27 +51,22 @@ def test_a_damaged_piece_is_fetched_again(tmp_path):
     assert piece.read_bytes() == b"abc"
 
 
-def test_the_oldest_pieces_go_when_the_bound_is_reached(tmp_path):
-    kept = Spool(str(tmp_path), 100)
+def test_the_oldest_entries_are_deleted_at_the_bound(tmp_path):
+    kept = StreamCache(str(tmp_path), 100)
     for i in range(5):
         kept.read("u", i * 30, i * 30 + 30, lambda: bytes(30))
         for path in tmp_path.glob(f"*-{i * 30}-*.piece"):
             os.utime(path, (i, i))
-    assert [kept.has("u", i * 30, i * 30 + 30) for i in range(5)] == [
-        False,
-        False,
-        True,
-        True,
-        True,
-    ]
+    starts = sorted(int(path.name.split("-")[1]) for path in tmp_path.glob("*.piece"))
+    assert starts == [60, 90, 120]
     assert sum(p.stat().st_size for p in tmp_path.glob("*.piece")) <= 100
-    reopened = Spool(str(tmp_path), 100)
+    reopened = StreamCache(str(tmp_path), 100)
     reopened.read("u", 500, 530, lambda: bytes(30))
-    assert not reopened.has("u", 60, 90)
+    assert not list(tmp_path.glob("*-60-90.piece"))
 
 
-def test_a_whole_file_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
-    monkeypatch.setattr(stream_cache, "PIECE_BYTES", 4)
+def test_a_copy_of_a_file_continues_where_it_was_cut_off(tmp_path, monkeypatch):
+    monkeypatch.setattr(stream_cache, "CHUNK_BYTES", 4)
     asked = []
 
     def fetch(start, stop):
@@ -81,16 +75,16 @@ def test_a_whole_file_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
             raise ConnectionError
         return b"0123456789"[start:stop]
 
-    kept = Spool(str(tmp_path), 100)
+    kept = StreamCache(str(tmp_path), 100)
     with pytest.raises(ConnectionError):
-        kept.whole("u", 10, fetch)
-    again = Spool(str(tmp_path), 100)
-    assert again.whole("u", 10, fetch).read_bytes() == b"0123456789"
+        kept.copy_of("u", 10, fetch)
+    again = StreamCache(str(tmp_path), 100)
+    assert again.copy_of("u", 10, fetch).read_bytes() == b"0123456789"
     assert asked == [(0, 4), (4, 8), (4, 8), (8, 10)]
 
 
-def test_two_readers_of_one_piece_fetch_it_once(tmp_path):
-    kept, fetched = Spool(str(tmp_path), 100), []
+def test_concurrent_readers_of_one_entry_fetch_it_once(tmp_path):
+    kept, fetched = StreamCache(str(tmp_path), 100), []
 
     def fetch():
         fetched.append(1)
@@ -107,10 +101,10 @@ def test_two_readers_of_one_piece_fetch_it_once(tmp_path):
 
 def test_an_unusable_folder_or_bound_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=r"STREAM_CACHE_DIR is .*file/a, which cannot be written"):
-        Spool(str(tmp_path / "file/a"), 100)
+    with pytest.raises(ValueError, match=r"STREAM_CACHE_DIR is .*file/a, which is not writable"):
+        StreamCache(str(tmp_path / "file/a"), 100)
     with pytest.raises(ValueError, match="STREAM_CACHE_GB must be above 0"):
-        Spool(str(tmp_path), 0)
+        StreamCache(str(tmp_path), 0)
 
 
 def _corpus(folder, kind):
@@ -127,19 +121,19 @@ def _wait_until_quiet(server, seconds=30.0):
     while asked != len(server.asked):
         assert time.monotonic() < end
         asked = len(server.asked)
-        time.sleep(1.0)
+        time.sleep(0.3)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "jsonl.zst"])
-def test_reading_goes_on_while_the_server_is_away(tmp_path, kept, monkeypatch, kind):
-    monkeypatch.setattr(sources, "REMOTE_PART_BYTES", 16384)
+def test_reading_continues_while_the_server_is_down(tmp_path, kept, monkeypatch, kind):
+    monkeypatch.setattr(formats, "REMOTE_PART_BYTES", 16384)
     _corpus(tmp_path, kind)
     size = (tmp_path / f"a.{kind}").stat().st_size
     with FileServer(tmp_path) as server:
         files = {"train": f"{server.url}/a.{kind}"}
 
         def start():
-            return iter(CorpusSource(files=files, patience=QUICK).get_dataset("train", seed=1))
+            return iter(CorpusSource(files=files, retry_policy=QUICK).get_dataset("train", seed=1))
 
         texts = start()
         read = [next(texts)["text"].numpy()]
@@ -148,35 +142,35 @@ def test_reading_goes_on_while_the_server_is_away(tmp_path, kept, monkeypatch, k
         read += [x["text"].numpy() for x in texts]
         assert sorted(read) == sorted(t.encode() for t in TEXTS)
         assert [x["text"].numpy() for x in start()][:1] == read[:1]  # from its beginning again
-    if kind != "parquet":  # of which the end is read first, here nearly all of it
+    if kind != "parquet":  # whose end is read first, here nearly all of it
         assert sum(server.sent.values()) <= 1.1 * size
 
 
 def test_reading_ahead_stays_within_half_of_the_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "REMOTE_PART_BYTES", 4096)
+    monkeypatch.setattr(formats, "REMOTE_PART_BYTES", 4096)
     _corpus(tmp_path, "jsonl")
-    stream_cache.keep(str(tmp_path / "spool"), gigabytes=60e-6)
+    stream_cache.enable(str(tmp_path / "spool"), gigabytes=60e-6)
     with FileServer(tmp_path) as server:
-        source = CorpusSource(files={"train": f"{server.url}/a.jsonl"}, patience=QUICK)
+        source = CorpusSource(files={"train": f"{server.url}/a.jsonl"}, retry_policy=QUICK)
         texts = iter(source.get_dataset("train", seed=1))
         next(texts)
         _wait_until_quiet(server)
         assert 20_000 < sum(server.sent.values()) < 45_000
         assert len(list(texts)) == len(TEXTS) - 1
     assert sum(p.stat().st_size for p in (tmp_path / "spool").glob("*.piece")) <= 60_000
-    stream_cache.keep(None)
+    stream_cache.enable(None)
 
 
-def test_a_training_stream_goes_on_through_an_outage_where_the_environment_names_a_spool(
+def test_a_training_stream_survives_an_outage_if_the_environment_names_a_cache(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(sources, "REMOTE_PART_BYTES", 16384)
+    monkeypatch.setattr(formats, "REMOTE_PART_BYTES", 16384)
     monkeypatch.setenv("STREAM_CACHE_DIR", str(tmp_path / "spool"))
     monkeypatch.setenv("STREAM_CACHE_GB", "0.1")
     (tmp_path / "served").mkdir()
     _corpus(tmp_path / "served", "jsonl")
     with FileServer(tmp_path / "served") as server:
-        source = CorpusSource(files={"train": f"{server.url}/a.jsonl"}, patience=QUICK)
+        source = CorpusSource(files={"train": f"{server.url}/a.jsonl"}, retry_policy=QUICK)
         corpora.add("spooled", source, vocabularies.ro_mini_model)
         lengths = {"inputs": 64, "targets": 64}
         cfg = DatasetConfig("spooled", lengths, "train", 8, True, 0, pack=True)
@@ -187,10 +181,10 @@ def test_a_training_stream_goes_on_through_an_outage_where_the_environment_names
             next(stream)
             _wait_until_quiet(server)
             server.down = True
-            while stream.counts()["spooled"]["epochs"] < 2:  # from the spool alone
+            while stream.counts()["spooled"]["epochs"] < 2:  # from the cache alone
                 next(stream)
         finally:
-            stream_cache.keep(None)
+            stream_cache.enable(None)
     assert any((tmp_path / "spool").rglob("*"))
 
 
@@ -206,7 +200,7 @@ MIXTURE_OR_TASK_NAME = 'far_away'
 
 
 @pytest.mark.slow
-def test_a_run_trains_on_through_an_outage_and_reads_all_over_the_network_once(tmp_path):
+def test_a_run_survives_an_outage_and_reads_everything_over_the_network_once(tmp_path):
     (tmp_path / "served").mkdir()
     _corpus(tmp_path / "served", "jsonl")
     size = (tmp_path / "served/a.jsonl").stat().st_size

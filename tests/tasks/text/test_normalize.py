@@ -27,7 +27,7 @@ def _random_texts(n=200):
 
 @pytest.mark.parametrize("cedilla", [True, False])
 @pytest.mark.parametrize("whitespace", [True, False])
-def test_a_column_gives_what_the_function_gives(cedilla, whitespace):
+def test_the_pipeline_equals_the_function(cedilla, whitespace):
     texts = TEXTS + _random_texts()
     dataset = tf.data.Dataset.from_tensor_slices({"text": texts, "id": range(len(texts))})
     dataset = normalize.preprocess(dataset, cedilla=cedilla, whitespace=whitespace)

@@ -1,4 +1,4 @@
-"""Pieces are whole sentences where they can be, never too long, and together all of the text."""
+"""Pieces are complete sentences if possible, never too long, and together all of the text."""
 
 import random
 
@@ -21,25 +21,25 @@ def test_sentences_end_where_a_reader_ends_them():
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("limit", [4, 7, 12, 40, 1000])
 def test_pieces_fit_and_nothing_is_lost(text, limit):
-    found = sentence_split.pieces(text, sizes, limit)
+    found = sentence_split.split_to_fit(text, sizes, limit)
     assert all(0 < size <= limit for size in sizes(found))
     assert "".join("".join(found).split()) == "".join(text.split())
 
 
 def test_as_many_sentences_together_as_fit():
-    assert sentence_split.pieces("Aa. Bb. Cc.", sizes, 7) == ["Aa. Bb.", "Cc."]
-    assert sentence_split.pieces("Aa. Bb. Cc.", sizes, 6) == ["Aa.", "Bb.", "Cc."]
+    assert sentence_split.split_to_fit("Aa. Bb. Cc.", sizes, 7) == ["Aa. Bb.", "Cc."]
+    assert sentence_split.split_to_fit("Aa. Bb. Cc.", sizes, 6) == ["Aa.", "Bb.", "Cc."]
 
 
 def test_a_long_sentence_is_cut_between_words_and_a_long_word_between_letters():
-    assert sentence_split.pieces("unu doi trei. Da.", sizes, 8) == ["unu doi", "trei.", "Da."]
-    assert sentence_split.pieces("abcdefghij", sizes, 6) == ["abc", "def", "ghi", "j"]
+    assert sentence_split.split_to_fit("unu doi trei. Da.", sizes, 8) == ["unu doi", "trei.", "Da."]
+    assert sentence_split.split_to_fit("abcdefghij", sizes, 6) == ["abc", "def", "ghi", "j"]
 
 
 def test_any_text_comes_through():
     draw = random.Random(0)
     for _ in range(50):
         text = "".join(draw.choices("aăț .!\n", k=draw.randint(0, 200)))
-        found = sentence_split.pieces(text, sizes, 9)
+        found = sentence_split.split_to_fit(text, sizes, 9)
         assert " ".join("".join(found).split()).replace(" ", "") == "".join(text.split())
         assert all(size <= 9 for size in sizes(found))

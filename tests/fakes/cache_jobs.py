@@ -1,0 +1,31 @@
+"""Small jobs of tasks.cache, done in any order."""
+
+import pathlib
+
+from tasks.cache import __main__ as cache
+from tasks.cache import build, plan
+from tasks.cache.plan import CacheJob
+
+LENGTHS = {"inputs": 64, "targets": 14}
+
+
+def job(out, **settings) -> CacheJob:
+    settings = {"splits": ("validation",), "shards": 4, "part_bytes": 10 << 10, **settings}
+    return CacheJob("ro_mini_span_corruption", str(out), **settings)
+
+
+def finished(out, **settings) -> CacheJob:
+    return job(out, lengths=tuple(LENGTHS.items()), epochs=2, **settings)
+
+
+def make(made: CacheJob, order=lambda items: items) -> dict:
+    assert cache.start(made)
+    for part in order(plan.parts_of(made)):
+        build.write_part(made, part)
+    for shard in order(plan.shards_of(made)):
+        build.write_shard(made, shard)
+    return build.finish(made)
+
+
+def files(made: CacheJob) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in sorted(pathlib.Path(made.folder).iterdir())}

@@ -1,0 +1,67 @@
+"""The command makes a cache through Beam, once, and refuses impossible jobs."""
+
+import pytest
+
+from fakes.cache_jobs import LENGTHS, files, finished, job, make
+from tasks.cache import __main__ as cache
+from tasks.cache.plan import CacheJob
+
+
+@pytest.fixture(scope="module")
+def of_tokens(tmp_path_factory):
+    made = job(tmp_path_factory.mktemp("tokens"))
+    return made, make(made)
+
+
+def test_beam_makes_the_same(of_tokens, tmp_path):
+    pytest.importorskip("apache_beam", reason="the offline cache is made through Apache Beam")
+    flags = ["--task", "ro_mini_span_corruption", "--out=o", "--splits=validation", "--shards=4"]
+    here = ["--direct_running_mode", "in_memory", "--direct_num_workers", "1"]
+    made, others, runner = cache.parse_flags([*flags, *here])
+    assert (others, runner) == (here, "")
+    assert made == CacheJob("ro_mini_span_corruption", "o", splits=("validation",), shards=4)
+    made = job(tmp_path)
+    assert cache.make(made, others, runner) == of_tokens[1]
+    assert cache.make(made, others, runner) == of_tokens[1], "it already exists"
+    assert files(made) == files(of_tokens[0])
+
+
+def test_all_flags_are_fields_of_the_job():
+    flags = ["--task=t", "--out=o", "--lengths=inputs=8,targets=4", "--epochs=2", "--part_mb=3"]
+    flags += [
+        "--module=a",
+        "--module=b",
+        "--gin_bindings=x = 1",
+        "--unique",
+        "--runner=R",
+        "--zone=z",
+    ]
+    made, others, runner = cache.parse_flags(flags)
+    assert (others, runner) == (["--zone=z"], "R")
+    assert made == CacheJob(
+        "t",
+        "o",
+        (("inputs", 8), ("targets", 4)),
+        epochs=2,
+        part_bytes=3 << 20,
+        unique=True,
+        modules=("a", "b"),
+        bindings=("x = 1",),
+    )
+
+
+def test_a_complete_cache_is_not_made_again_and_another_is_refused(of_tokens):
+    assert not cache.start(of_tokens[0])
+    with pytest.raises(ValueError, match=r"another seed \(0, not 5\): give another --out"):
+        cache.start(job(of_tokens[0].out, seed=5))
+
+
+def test_malformed_lengths_are_refused():
+    with pytest.raises(ValueError, match="--lengths is 'inputs', but must look like inputs=512"):
+        cache.parse_flags(["--task", "t", "--out", "o", "--lengths", "inputs"])
+
+
+def test_an_error_is_one_sentence(tmp_path):
+    with pytest.raises(SystemExit, match=r"python -m tasks.cache: --task is 'ro', which"):
+        cache.main(["--task", "ro", "--out", str(tmp_path)])
+    assert dict(finished(tmp_path).lengths) == LENGTHS

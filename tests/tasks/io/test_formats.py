@@ -1,0 +1,64 @@
+"""Files are cut into parts without losing a record, and read into records of one shape."""
+
+import json
+
+import pytest
+
+from fakes.corpora import LINES, write
+from tasks.io import files, formats
+from tasks.io.formats import MALFORMED, NOT_UTF8, PartLayout
+from tasks.sources import CorpusSource
+
+
+def _read(source):
+    dataset = source.get_dataset("train", shuffle=False)
+    return [x["text"].decode() for x in dataset.as_numpy_iterator()]
+
+
+def records(path, layout):
+    file = files.classify(str(path))
+    batches = [b for part in range(layout.count(file)) for b in layout.batches(file, part)]
+    return [record for batch in batches for record in batch]
+
+
+@pytest.mark.parametrize("part_bytes", [1, 7, 64, 1000])
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_byte_ranges_neither_lose_nor_double_a_line(tmp_path, monkeypatch, part_bytes, end):
+    lines = ["", "a", "bb" * 40, "ș" * 9, "", "c", "d" * 300, "e"]
+    (tmp_path / "train.txt").write_text("\n".join(lines) + end)
+    monkeypatch.setattr(formats, "LOCAL_PART_BYTES", part_bytes)
+    assert _read(CorpusSource(str(tmp_path))) == [x for x in lines if x]
+
+
+def test_a_paragraph_can_be_a_document(tmp_path):
+    (tmp_path / "train.txt").write_text("Una.\nDouă.\n\n\nTrei.\n \nPatru.\nCinci.")
+    source = CorpusSource(str(tmp_path), documents="paragraphs")
+    assert _read(source) == ["Una. Două.", "Trei.", "Patru. Cinci."]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_parts_together_are_the_file_and_their_bytes_are_known(tmp_path, kind):
+    write(tmp_path, kind, LINES)
+    path = tmp_path / f"train-0.{kind}"
+    layout = PartLayout(("text",), part_bytes=4096)
+    file = files.classify(str(path))
+    assert layout.divisible(file)
+    assert layout.count(file) > 5
+    assert [record["text"] for record in records(path, layout)] == LINES
+    lengths = sum(layout.length(file, part) for part in range(layout.count(file)))
+    assert 0 < lengths <= path.stat().st_size
+
+
+def test_bad_records_are_marked_in_every_format(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n[1]\n{"text": \n{"text": "\xff"}\n')
+    assert records(tmp_path / "a.jsonl", PartLayout())[1:] == [MALFORMED, MALFORMED, NOT_UTF8]
+    (tmp_path / "b.csv").write_bytes(b"text\na\nb,c\n\xff\n")
+    assert records(tmp_path / "b.csv", PartLayout())[1:] == [MALFORMED, NOT_UTF8]
+    (tmp_path / "c.json").write_text(json.dumps([{"text": "a"}, 5]))
+    assert records(tmp_path / "c.json", PartLayout()) == [{"text": "a"}, MALFORMED]
+
+
+def test_a_missing_column_is_named_with_those_that_exist(tmp_path):
+    write(tmp_path, "csv", LINES[:3])
+    with pytest.raises(ValueError, match=r"no column 'body' in .*: it has id, text"):
+        records(tmp_path / "train-0.csv", PartLayout(("body",)))

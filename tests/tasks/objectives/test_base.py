@@ -1,0 +1,80 @@
+"""What all objectives share: a seed decides everything, the rest counts, lengths are checked."""
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+
+from fakes.objectives import HIDING, MINI, NAMES, rebuild, run, text
+from tasks import vocabularies
+from tasks.objectives import registry
+from tasks.objectives.base import Lengths, Objective, by_chunks
+
+
+class Copy(Objective):
+    """Predicts the text that it reads."""
+
+    def lengths(self, inputs_length, vocabulary=None):
+        return Lengths(inputs_length - 1, inputs_length)
+
+    def corruption(self, sequence_length, vocabulary, task):
+        ragged = tf.RaggedTensor.from_tensor
+        return by_chunks(sequence_length["inputs"] - 1, lambda x, seed: (ragged(x), ragged(x)))
+
+
+def test_an_objective_is_its_lengths_and_a_corruption_of_chunks():
+    examples = run(Copy(), text(200), {"inputs": 64, "targets": 64})
+    assert [len(e["inputs"]) for e in examples] == [63, 63, 63, 11]
+    np.testing.assert_array_equal(np.concatenate([e["targets"] for e in examples]), text(200))
+
+
+def test_a_single_last_token_is_dropped():
+    assert [len(e["inputs"]) for e in run(Copy(), text(64), {"inputs": 64})] == [63]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_seed_decides_everything(name):
+    lengths = {"inputs": 256, "targets": 256}  # at which bytes have more than one span
+    same = lambda x, y: [a["inputs"].tolist() for a in x] == [b["inputs"].tolist() for b in y]
+    a, b, c = (run(name, text(6_000), lengths, seed) for seed in (0, 0, 1))
+    assert same(a, b)
+    assert not same(a, c)
+
+
+def test_shards_with_one_seed_are_corrupted_at_different_places():
+    shards = [
+        run("span_corruption", text(2_000, seed=i), {"inputs": 64, "targets": 14}) for i in (1, 2)
+    ]
+    first = vocabularies.sentinels(MINI)[0]
+    places = [[e["inputs"].tolist().index(first) for e in shard[:16]] for shard in shards]
+    assert places[0] != places[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_rest_at_the_end_is_hidden_too(name):
+    lengths = {"inputs": 64, "targets": 64}
+    for size in (2, 2_111):
+        tokens = text(size, seed=size)
+        examples = run(name, tokens, lengths)
+        if name == "prefix_lm":
+            parts = [part for e in examples for part in (e["inputs"], e["targets"])]
+        else:
+            parts = [part for e in examples for part in rebuild(e, name == "ul2").text]
+        rebuilt = np.concatenate(parts)
+        missing = size - len(rebuilt)
+        assert missing <= (name != "whole_words"), "only a single token cannot be hidden in part"
+        np.testing.assert_array_equal(rebuilt, tokens[: size - missing])
+
+
+@pytest.mark.parametrize("name", HIDING)
+def test_targets_too_short_are_refused_with_the_length_to_set(name):
+    needed = registry.get_objective(name).lengths(128, MINI).targets
+    with pytest.raises(ValueError, match=rf"task t: inputs 128 .*: set it to {needed}$"):
+        run(name, text(10), {"inputs": 128, "targets": needed - 1})
+
+
+def test_an_unnamed_task_is_refused_in_the_same_words():
+    features = dict.fromkeys(("inputs", "targets"), seqio.Feature(MINI))
+    dataset = tf.data.Dataset.from_tensors({"targets": tf.constant([5])})
+    with pytest.raises(ValueError, match=r"task \(unnamed\): inputs 128"):
+        registry.get_objective("byt5").preprocess(dataset, {"inputs": 128, "targets": 2}, features)

@@ -1,0 +1,42 @@
+"""I.i.d. masking hides a fixed number of tokens anywhere."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from fakes.objectives import examples_of, rebuild, run, text
+from tasks.objectives.single_tokens import SingleTokens, token_mask
+from tasks.objectives.span_corruption import corrupt
+
+
+def test_the_number_of_hidden_tokens_is_bounded():
+    for example in examples_of("single_tokens")[0][:-1]:
+        assert sum(map(len, rebuild(example).spans)) == 77
+    few = SingleTokens(density=0.4, max_predictions=9)
+    examples = run(few, text(20_000), {"inputs": 64, "targets": 19})
+    assert {sum(map(len, rebuild(e).spans)) for e in examples[:-1]} == {9}
+    assert few.lengths(64).targets == 19
+
+
+def test_every_position_is_hidden_equally_often():
+    masks = token_mask(8, 2, tf.constant([1, 2]), 4000).numpy()
+    assert (masks.sum(1) == 2).all()
+    np.testing.assert_allclose(masks.mean(0), 0.25, atol=0.03)
+
+
+def test_the_docstrings_example():
+    tokens = np.array([[11, 12, 13, 14, 15, 16, 17, 18, 12, 19]])
+    mask = np.isin(np.arange(10), [1, 6, 7])[np.newaxis]
+    inputs, targets = corrupt(tf.constant(tokens), tf.constant(mask), tuple(range(999, 899, -1)))
+    assert inputs.to_list() == [[11, 999, 13, 14, 15, 16, 998, 12, 19]]
+    assert targets.to_list() == [[999, 12, 998, 17, 18]]
+    assert SingleTokens(density=0.3).count(10) == 3
+
+
+def test_impossible_settings_are_refused():
+    with pytest.raises(ValueError, match=r"max_predictions is 0"):
+        SingleTokens(max_predictions=0)
+    with pytest.raises(ValueError, match=r"density is 1"):
+        SingleTokens(density=1.0)
+    with pytest.raises(ValueError, match=r"102 hidden tokens.*set max_predictions to 100"):
+        run(SingleTokens(max_predictions=200), text(10), {"inputs": 682, "targets": 682})

@@ -1,0 +1,29 @@
+"""Tasks find their caches in gin's folders, and refuse other lengths."""
+
+import pytest
+import seqio
+
+from tasks import caches
+from tasks import romanian as romanian  # registers the tasks
+
+LENGTHS = {"inputs": 64, "targets": 14}
+
+
+def test_a_folder_may_be_one_path_or_several():
+    assert caches.folders() == []
+    assert caches.folders("gs://bucket/caches") == ["gs://bucket/caches"]
+    assert caches.folders(("a", "b")) == ["a", "b"]
+
+
+def test_a_pregenerated_task_is_read_from_its_cache_alone():
+    task = caches.add_pregenerated("ro_mini_span_corruption", LENGTHS)
+    assert task.name == "ro_mini_span_corruption_i64_t14"
+    assert caches.add_pregenerated("ro_mini_span_corruption", LENGTHS) is task
+    with pytest.raises(ValueError, match="requires caching"):
+        task.get_dataset(LENGTHS, "validation", use_cached=False)
+
+
+def test_a_missing_cache_is_refused_with_the_command_that_makes_it():
+    absent = seqio.TaskRegistry.get("ro_mini_span_corruption_i128_t29")
+    with pytest.raises(ValueError, match=r"no finished cache .*--lengths inputs=128,targets=29"):
+        absent.get_dataset({"inputs": 128, "targets": 29}, "validation", use_cached=True)

@@ -1,0 +1,50 @@
+"""One line turns a corpus into a task, without reading it."""
+
+import numpy as np
+import pytest
+import seqio
+
+from tasks import corpora, vocabularies
+from tasks.objectives import span_corruption
+from tasks.sources import CorpusSource
+
+
+@pytest.fixture
+def source(tmp_path):
+    (tmp_path / "train.txt").write_text("Ana are mere şi pere.\n" * 40)
+    return CorpusSource(str(tmp_path), splits=["train"])
+
+
+@pytest.fixture
+def name():
+    yield "one_line"
+    seqio.TaskRegistry.remove("one_line")
+
+
+def test_registration_reads_nothing(name):
+    corpora.add(name, CorpusSource("/nowhere"), lambda: pytest.fail("the vocabulary was loaded"))
+
+
+def test_documents_become_examples_with_eos(source, name):
+    task = corpora.add(name, source, vocabularies.ro_mini_model, "prefix_lm", cedilla=True)
+    rows = task.get_dataset({"inputs": 32, "targets": 32}, "train", shuffle=False, seed=0)
+    rows = list(rows.as_numpy_iterator())
+    assert all(row[side][-1] == 1 for row in rows for side in ("inputs", "targets"))
+    ids = np.concatenate([part[:-1] for row in rows for part in (row["inputs"], row["targets"])])
+    text = vocabularies.sentencepiece(vocabularies.ro_mini_model).decode(ids.tolist())
+    assert text.startswith("Ana are mere și pere.")
+
+
+def test_span_corruption_takes_its_noise(source, name):
+    noise = span_corruption.SpanNoise(0.5, 2.0)
+    task = corpora.add_span_corruption(name, source, vocabularies.byt5(), noise)
+    lengths = {"inputs": 32, "targets": noise.lengths(32).targets}
+    row = next(task.get_dataset(lengths, "train", shuffle=False, seed=0).as_numpy_iterator())
+    sentinels = vocabularies.sentinels(vocabularies.byt5())
+    assert np.isin(row["inputs"], sentinels).sum() == noise.counts(noise.lengths(32).tokens)[1]
+
+
+@pytest.mark.parametrize("vocabulary", ["ro.model", lambda: "ro.model", vocabularies.byt5()])
+def test_a_vocabulary_is_a_path_a_function_or_an_object(vocabulary):
+    feature = corpora.token_feature(vocabulary)
+    assert (feature.add_eos, feature.dtype.name) == (True, "int32")
