@@ -49,7 +49,7 @@ def _first(task: seqio.Task, cfg: DatasetConfig) -> str:
     return task.source.peek(cfg.split, 1)[0]
 
 
-def _files(context: RunContext) -> list[files.File]:
+def _files(context: RunContext) -> list[files.CorpusFile]:
     """Return the files of the split trained on."""
     source = context.task.source
     context.require_corpus(source)
