@@ -232,7 +232,7 @@ def test_hub_corpora_are_read_with_a_token_and_refused_in_sentences(tmp_path):
     root = ROOT
     args = [root, root / "tests", tmp_path]
     command = [sys.executable, "-c", _ON_THE_HUB, *map(str, args)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr[-2000:]
     found = json.loads(result.stdout.split("FOUND")[1])
     assert found["open"] is found["right token"] is found["faults"] is True
