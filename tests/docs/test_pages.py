@@ -108,7 +108,7 @@ def is_module(name: str) -> bool:
 
 
 def arguments(function) -> set[str]:
-    return set(inspect.signature(function).parameters)
+    return set(inspect.signature(function).parameters) if callable(function) else set()
 
 
 def test_every_promise_names_tests_that_exist():
