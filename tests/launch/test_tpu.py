@@ -397,7 +397,7 @@ def test_a_run_that_cannot_start_everywhere_starts_nowhere(pair):
     pair.do("setup", "ro", ZONE)
 
     for folder in ("", "run"):
-        assert "2 workers need one folder that all of them can write to" in refused(
+        assert "2 workers need one folder that all of them can write to" in refusal(
             pair, MODEL_DIR=folder
         )
 
