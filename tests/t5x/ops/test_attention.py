@@ -105,7 +105,7 @@ def test_cudnn_computes_the_same_attention(monkeypatch, biased):
 
 def test_cudnn_is_refused_where_it_cannot_work(monkeypatch):
     q, k, v, mask, bias = arrays()
-    with pytest.raises(ValueError, match=r"'cudnn', which works on GPUs alone, not on a cpu; set"):
+    with pytest.raises(ValueError, match=r"'cudnn', which works on GPUs only, not on a cpu; set"):
         attend_by_cudnn(q, k, v, mask, bias)
     monkeypatch.setattr(attention, "platform", lambda: "gpu")
     with pytest.raises(ValueError, match=r"even lengths, not 6 queries and 5 keys; change TASK_"):
