@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 
 MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
 TRIM = "trim to 32,000"
-LARGEST_SAVED_WHOLE = 2e9  # parameters
+LARGEST_SAVED_AT_ONCE = 2e9  # parameters
 EVERYTHING_NAME = "load everything"
 EVERYTHING = """
 import sys
@@ -102,7 +102,7 @@ def make_run(run: Path, size: str, model: Path = MINI) -> tuple[int, int]:
     if (run / "config.gin").exists():
         return parameters, largest
     step = np.asarray(1, np.int32)
-    if parameters < LARGEST_SAVED_WHOLE:
+    if parameters < LARGEST_SAVED_AT_ONCE:
         flat = {tensor.source: drawn(tensor, sizes) for tensor in wanted}
         with Checkpointer(str(run)) as checkpointer:
             target = t5x_params.nested(flat)

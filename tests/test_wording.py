@@ -23,7 +23,7 @@ BANNED = {
     r"one's": "your, its",
     r"the like of": "such as",
     r"lies?(?! (between|within)\b)": "is",
-    r"pass(ed|es)? over": "skip",
+    r"pass(ed|es) over": "skip",
     r"(take|takes|taken|took) along": "include",
     r"(is|are) asked of": "call, request",
     r"in vain": "without success",
@@ -36,7 +36,7 @@ ALLOWED = re.compile(r"whole[ _-]words?|\bgo_on\b", re.IGNORECASE)
 PATTERN = re.compile(rf"(?<![a-z])({'|'.join(BANNED)})(?![a-z])", re.IGNORECASE)
 
 # Not yet rewritten.
-PENDING = ("t5x/", "tests/t5x/", "tasks/", "tests/tasks/", "benchmarks/")
+PENDING = ("t5x/", "tests/t5x/", "benchmarks/chaos.py")
 
 ENDINGS = ("*.py", "*.sh", "*.md", "*.gin", "*.yaml", "*.yml", "*.toml")
 

@@ -24,7 +24,7 @@ def test_sentinels_descend_from_the_last_id(tmp_path, spelling):
     assert vocabulary.vocab_size == 400
 
 
-def test_byte_sentinels_lie_behind_the_bytes():
+def test_byte_sentinels_follow_the_bytes():
     assert vocabularies.sentinels(vocabularies.byt5()) == tuple(range(358, 258, -1))
 
 
@@ -53,7 +53,7 @@ def test_a_file_is_asked_for_when_first_needed_and_missed_in_one_sentence():
         vocabulary.encode("x")
 
 
-def test_gin_says_where_the_file_lies(small):
+def test_gin_sets_the_path_of_the_file(small):
     vocabulary = vocabularies.sentencepiece(vocabularies.ro_model)
     with gin.unlock_config():
         gin.bind_parameter("tasks.vocabularies.ro_model.path", small)

@@ -98,7 +98,7 @@ def test_a_corpus_that_cannot_be_read_costs_one_metric_alone():
     assert "frequent_word_accuracy" not in found
 
 
-def test_the_metric_stands_beside_its_baselines():
+def test_the_metric_is_reported_with_its_baselines():
     asked = []
     forms = lambda: asked.append(1) or {"si": "și"}
     diacritics = metric("ro", forms)
