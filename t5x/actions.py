@@ -1,4 +1,4 @@
-"""Ends a run whose metric gets no better, as an action of the training loop.
+"""Actions: objects that `train.actions` asks after each evaluation whether to end the run.
 
   from t5x import trainer
   train.actions = {'INFER_EVAL': [@trainer.EarlyStoppingAction()]}
@@ -6,34 +6,34 @@
   trainer.EarlyStoppingAction.mode = 'max'
   trainer.EarlyStoppingAction.patience = 3
 
-Under 'TRAIN_EVAL' it looks at losses and accuracies of `training_eval/`, under 'INFER_EVAL' at the
-tasks' own metrics. Name and arguments are T5X's. A run that starts again tells it what was measured
-before, so that it ends where it would have ended without the pause.
+Under 'TRAIN_EVAL' an action sees losses and accuracies of `training_eval/`, under 'INFER_EVAL' the
+tasks' own metrics. Names and arguments are T5X's. A resumed run replays earlier measurements to
+its actions, so that it ends where it would have ended without the interruption.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from absl import logging
 
-MODES = ("TRAIN", "TRAIN_EVAL", "INFER_EVAL")
-EVENTS = {"TRAIN_EVAL": "evaluate", "INFER_EVAL": "infer"}  # of the run's log, see `run_log`
-Metrics = Mapping[str, Mapping[str, Any]]  # by task
+EVENTS = {"TRAIN_EVAL": "evaluate", "INFER_EVAL": "infer"}  # mode to event of `events.jsonl`
+MODES = ("TRAIN", *EVENTS)
+Metrics: TypeAlias = Mapping[str, Mapping[str, Any]]  # by task
 
 
 class EarlyStoppingAction:
-    """Stops training after `patience` evaluations in a row that were no better than the best.
+    """Stops training after `patience` evaluations in a row that did not improve on the best.
 
     Args:
       metric: task and name of the metric, ('quality', 'accuracy').
-      mode: 'max' or 'min', what is better.
-      patience: evaluations to wait for a better one.
-      atol: a value must be better than the best by more than this,
-      rtol: and by more than this share of the best.
+      mode: 'max' or 'min', which is better.
+      patience: evaluations to wait for an improvement.
+      atol: an improvement must be greater than this,
+      rtol: and greater than this share of the best value.
 
     Raises:
-      ValueError: a setting that names nothing.
+      ValueError: an invalid setting.
     """
 
     def __init__(
@@ -57,14 +57,11 @@ class EarlyStoppingAction:
                 raise ValueError(f"{gin_name}.{name} is {value}; set it to {least} or more.")
         self.task, self.metric = metric
         self.mode, self.patience, self.atol, self.rtol = mode, patience, atol, rtol
-        self._best, self._since = None, 0
+        self._best: float | None = None
+        self._since = 0
 
     def run(self, train_state: Any, metrics_by_task: Metrics) -> bool:
-        """True to stop.
-
-        Raises:
-          ValueError: there is no such task or metric.
-        """
+        """Return True to stop; raise a ValueError if the metric is not measured."""
         value = metrics_by_task.get(self.task, {}).get(self.metric)
         if value is None:
             known = [(t, name) for t, values in metrics_by_task.items() for name in values]
@@ -75,7 +72,7 @@ class EarlyStoppingAction:
         return self._ends_with(float(value))
 
     def recall(self, past: Iterable[Metrics]) -> bool:
-        """Begins anew with what was measured before, oldest first; True to stop."""
+        """Start over with earlier measurements, oldest first; return True to stop."""
         self._best, self._since = None, 0
         values = (metrics_by_task.get(self.task, {}).get(self.metric) for metrics_by_task in past)
         ends = [self._ends_with(float(value)) for value in values if value is not None]
@@ -89,7 +86,7 @@ class EarlyStoppingAction:
         if self._since < self.patience:
             return False
         logging.warning(
-            "%s of %s has been no better than %s for %d evaluations: training stops.",
+            "%s of %s has not improved on %s for %d evaluations: training stops.",
             self.metric, self.task, self._best, self._since,
         )  # fmt: skip
         return True
@@ -103,27 +100,53 @@ class EarlyStoppingAction:
         return gain > self.atol + self.rtol * abs(self._best)
 
 
-def check_actions(actions: Mapping[Any, Sequence[Any]] | None, evaluates: Sequence[str]) -> None:
-    """Refuses actions that would never be asked.
+class TerminateOnNanAction:
+    """Stops training when a metric is not a finite number.
 
     Args:
-      actions: `train.actions`; keys are names of modes, or enum members so named.
-      evaluates: the modes that the run has.
+      task: key of the metrics to look at, 'train' for training itself.
+      metric: name of the metric.
+    """
+
+    def __init__(self, task: str, metric: str = "loss"):
+        self.task, self.metric = task, metric
+
+    def run(self, train_state: Any, metrics_by_task: Metrics) -> bool:
+        """Return True to stop; raise a ValueError if the task or metric is unknown."""
+        if self.task not in metrics_by_task or self.metric not in metrics_by_task[self.task]:
+            known = {task: sorted(values) for task, values in metrics_by_task.items()}
+            raise ValueError(
+                f"TerminateOnNanAction looks for {self.metric!r} of {self.task!r}, but there are "
+                f"only {known}; set its task and metric to some of these."
+            )
+        value = metrics_by_task[self.task][self.metric]
+        if math.isfinite(value):
+            return False
+        logging.warning("%s of %s is %s: training stops.", self.metric, self.task, value)
+        return True
+
+
+def mode_name(mode: Any) -> str:
+    """Return the name of a key of `train.actions`: a string, or an enum member."""
+    return getattr(mode, "name", mode)
+
+
+def check_actions(actions: Mapping[Any, Sequence[Any]] | None, evaluates: Sequence[str]) -> None:
+    """Check that every action will be asked; `evaluates` are the modes that the run has.
 
     Raises:
       ValueError: a mode that is unknown, or for which nothing is evaluated.
     """
-    for mode in actions or {}:
-        name = getattr(mode, "name", mode)
+    for name in map(mode_name, actions or {}):
         if name not in MODES:
             raise ValueError(
-                f"train.actions has {name!r}, which is no time to act; set it to one of "
+                f"train.actions has the unknown mode {name!r}; set it to one of "
                 f"{', '.join(map(repr, MODES))}."
             )
         if name not in evaluates:
             cfg = {"TRAIN_EVAL": "train_eval", "INFER_EVAL": "infer_eval"}[name]
             raise ValueError(
-                f"train.actions has {name!r}, but nothing is evaluated so; set "
+                f"train.actions has {name!r}, but nothing is evaluated in that mode; set "
                 f"train.{cfg}_dataset_cfg, or leave these actions out."
             )
 
@@ -133,15 +156,15 @@ def recall(
     measured: Callable[[str], Mapping[int, Metrics]],
     step: int,
 ) -> bool:
-    """Tells the actions that want to know what was measured up to a step.
+    """Replay measurements up to `step` to the actions that have a method `recall`.
 
     Args:
       actions: by mode.
-      measured: name of an event of the run's log to what was measured, by step.
-      step: what was measured later is forgotten.
+      measured: from an event of `events.jsonl` to its metrics, by step.
+      step: later measurements are ignored.
 
     Returns:
-      Whether one of them had ended the run.
+      Whether an action had ended the run.
     """
     ended = False
     for mode, event in EVENTS.items():

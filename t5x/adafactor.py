@@ -1,27 +1,30 @@
 """Adafactor (Shazeer and Stern 2018) as T5X runs it: relative updates, factored second moments.
 
-Each parameter keeps {m, v, v_row, v_col} in float32; what is not used is a placeholder of shape
-(1,). Where the logical axes begin with `layers`, every layer is treated as a parameter of its own:
-same factoring, same clipping, same scale as if the layers were not stacked.
+Each parameter keeps {m, v, v_row, v_col} in float32; unused ones are placeholders of shape (1,).
+Where the logical axes begin with `layers`, every layer is treated as a separate parameter: same
+factoring, same clipping, same scale as if the layers were not stacked.
 """
 
 import dataclasses
 import enum
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import logging
 
+from t5x.array_types import PyTree
 from t5x.optimizers import OptimizerDef
 
-Tree = Any
-Dims = tuple[int, ...]
+Dims: TypeAlias = tuple[int, ...]
+Axes: TypeAlias = tuple[str | None, ...]
+Moments: TypeAlias = dict[str, jax.Array]
 
 
 class FactorDim(enum.Enum):
-    """What a dimension is to the factored second moment."""
+    """Role of a dimension in the factored second moment."""
 
     NONE = "none"
     BATCH = "batch"
@@ -30,7 +33,7 @@ class FactorDim(enum.Enum):
 
 
 def standard_logical_factor_rules() -> Mapping[str, FactorDim]:
-    """Logical axis to its part in factoring, for parameters of more than two dimensions."""
+    """Return the role of each logical axis, for parameters of more than two dimensions."""
     column = ("vocab", "mlp", "heads", "kv", "joined_kv", "length", "mlp_activations")
     return {
         **dict.fromkeys(column, FactorDim.COLUMN),
@@ -44,10 +47,10 @@ def standard_logical_factor_rules() -> Mapping[str, FactorDim]:
 
 @dataclasses.dataclass(frozen=True)
 class Factoring:
-    """How one parameter is averaged and factored."""
+    """Dimensions over which one parameter is averaged and factored."""
 
-    averaged: Dims  # all but the batch dimensions: root mean squares run over these
-    factored: tuple[Dims, Dims] | None  # averaged away in (v_col, v_row)
+    averaged: Dims  # all but the batch dimensions; root mean squares are over these
+    factored: tuple[Dims, Dims] | None  # averaged over in (v_col, v_row)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,14 +58,14 @@ class Adafactor(OptimizerDef):
     """Adafactor; the learning rate comes from `trainer.Trainer.learning_rate_fn`.
 
     Args:
-      learning_rate: accepted as upstream does; the trainer's schedule takes its place.
-      factored: keep row and column means of the squared gradient instead of the whole.
+      learning_rate: ignored, with a warning; accepted for compatibility with T5X.
+      factored: keep row and column means of the squared gradient instead of all its entries.
       multiply_by_parameter_scale: updates are relative to the parameter's root mean square.
       beta1: momentum, None for none.
       decay_rate: the second moment decays by 1 - (step + 1 - step_offset)^-decay_rate.
       step_offset: step at which fine-tuning began.
       clipping_threshold: limit of an update's root mean square, None for none.
-      weight_decay_rate: share of a parameter lost a step.
+      weight_decay_rate: share of a parameter lost per step.
       min_dim_size_to_factor: both dimensions must be at least this large.
       epsilon1: added to squared gradients.
       epsilon2: least parameter scale.
@@ -71,8 +74,8 @@ class Adafactor(OptimizerDef):
       weight_decay_rate_lr_exponent: multiplies the decay by learning_rate to this power.
       global_norm_clip_threshold: clips gradients together before anything else.
       max_parameter_scale: greatest parameter scale.
-      skip_nan_updates: keeps the old value where the new one is NaN or infinite; a run then goes
-        on, see `trainer.Trainer.bad_steps`.
+      skip_nan_updates: makes 'skip' the default of `trainer.Trainer.bad_steps`, which drops steps
+        whose loss or gradients are NaN or infinite.
     """
 
     learning_rate: float | None = None
@@ -100,12 +103,20 @@ class Adafactor(OptimizerDef):
                 "adafactor.Adafactor takes no HParamMap (factor_map, multiply_by_parameter_scale); "
                 "use logical_factor_rules and True or False."
             )
+        if self.learning_rate is not None:
+            logging.log_first_n(
+                logging.WARNING,
+                "adafactor.Adafactor.learning_rate = %s is ignored; the rate is that of "
+                "trainer.Trainer.learning_rate_fn.",
+                1,
+                self.learning_rate,
+            )
 
-    def dims(self, shape: Dims, axes: tuple[str | None, ...]) -> Factoring:
-        """Dimensions of one parameter to average over and to factor."""
+    def dims(self, shape: Dims, axes: Axes) -> Factoring:
+        """Return the dimensions of one parameter to average over and to factor."""
         rules = self.logical_factor_rules or {"layers": FactorDim.BATCH}
-        parts = [FactorDim(getattr(rule, "value", rule)) for rule in
-                 (rules.get(a, FactorDim.NONE) for a in axes)]  # fmt: skip
+        named = [rules.get(axis, FactorDim.NONE) for axis in axes]
+        parts = [FactorDim(getattr(rule, "value", rule)) for rule in named]
         own = tuple(i for i, part in enumerate(parts) if part is not FactorDim.BATCH)
         if not self.factored or len(own) < 2:
             return Factoring(own, None)
@@ -123,12 +134,12 @@ class Adafactor(OptimizerDef):
             )
         return Factoring(own, (row, column) if row and column else None)
 
-    def init(self, params: Tree, axes: Tree) -> Tree:
-        """Zeros: {m, v, v_row, v_col} for each parameter."""
+    def init(self, params: PyTree, axes: PyTree) -> PyTree:
+        """Return zeros: {m, v, v_row, v_col} for each parameter."""
         return jax.tree.map(self.init_one, params, axes)
 
-    def init_one(self, param: jax.Array, axes: tuple[str | None, ...]) -> dict[str, jax.Array]:
-        """The state of one parameter."""
+    def init_one(self, param: jax.Array, axes: Axes) -> Moments:
+        """Return the initial state of one parameter."""
         batch = tuple(
             n for i, n in enumerate(param.shape) if i not in self.dims(param.shape, axes).averaged
         )
@@ -142,8 +153,8 @@ class Adafactor(OptimizerDef):
             state["m"] = jnp.zeros(param.shape, self.dtype_momentum)
         return state
 
-    def state_axes(self, params: Tree, axes: Tree) -> Tree:
-        """Full moments lie as their parameter, means as its remaining dimensions."""
+    def state_axes(self, params: PyTree, axes: PyTree) -> PyTree:
+        """Return axes: full moments have those of their parameter, means the remaining ones."""
 
         def one(param, axes):
             factored = self.dims(param.shape, axes).factored or ((), ())
@@ -158,7 +169,7 @@ class Adafactor(OptimizerDef):
         return jax.tree.map(one, params, axes)
 
     def update(self, grads, param_states, params, axes, step, learning_rate):
-        """One step for all parameters."""
+        """Apply one step to all parameters."""
         if limit := self.global_norm_clip_threshold:
             squares = [jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)]
             scale = jnp.minimum(1.0, limit / jnp.sqrt(sum(squares)))
@@ -175,7 +186,7 @@ class Adafactor(OptimizerDef):
         return new_params, jax.tree.map(lambda r: r[1], results, is_leaf=is_pair)
 
     def update_one(self, grad, state, param, axes, step, learning_rate):
-        """One step for one parameter: (new parameter, new state)."""
+        """Apply one step to one parameter; return (new parameter, new state)."""
         dims = self.dims(param.shape, axes)
         rms = lambda x: jnp.sqrt(jnp.mean(x * x, axis=dims.averaged, keepdims=True))
         t = (step - self.step_offset).astype(jnp.float32) + 1.0
@@ -206,13 +217,10 @@ class Adafactor(OptimizerDef):
             update = self.beta1 * state["m"] + (1.0 - self.beta1) * update
             new["m"] = update.astype(self.dtype_momentum)
         new_param = (1.0 - self.weight_decay(learning_rate)) * param - update
-        if self.skip_nan_updates:
-            keep = lambda new, old: jnp.where(jnp.isfinite(new), new, old)
-            new_param, new = jax.tree.map(keep, (new_param, new), (param, dict(state)))
         return new_param.astype(param.dtype), new
 
     def weight_decay(self, learning_rate: jax.Array) -> jax.Array | float:
-        """Share of a parameter lost this step."""
+        """Return the share of a parameter lost in this step."""
         if self.weight_decay_rate_lr_exponent:
             rate = 1.0 if self.weight_decay_rate is None else self.weight_decay_rate
             return rate * learning_rate**self.weight_decay_rate_lr_exponent

@@ -1,20 +1,32 @@
 """The train step: one pure function from (state, batch) to (state, sums).
 
-B batch rows are cut into `num_microbatches` equal parts whose gradients are added before the one
-update. Metrics are sums (see `t5x.metrics`). Nothing here knows of jit, shardings or data.
+The B rows of a batch are cut into `num_microbatches` equal parts whose gradients are added before
+the one update. Metrics are sums (see `t5x.metrics`). This module knows nothing of jit, shardings
+or data.
+
+Bad steps, those with NaN, infinity or an outlier in loss or gradients, are handled as
+`trainer.Trainer.bad_steps` says: `skipping_step` drops them on the device, or the training loop
+reads their sums and ends the run or goes back. No checkpoint is written of a state with NaN.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TypeAlias
 
+import flax.struct
 import jax
 import jax.numpy as jnp
 
+from t5x.array_types import Batch, Params, PyTree
 from t5x.optimizers import OptimizerDef
 from t5x.train_state import TrainState
 
-Batch = Mapping[str, jax.Array]
-LossFn = Callable[[Any, Batch, jax.Array | None], tuple[jax.Array, tuple[jax.Array, dict]]]
+Sums: TypeAlias = dict[str, jax.Array]
+LossFn: TypeAlias = Callable[
+    [Params, Batch, jax.Array | None], tuple[jax.Array, tuple[jax.Array, Sums]]
+]
+
+SKIPPED = "skipped"  # sum that is 1 for a step that was skipped
+_WINDOW, _DEVIATIONS = 128, 6.0
 
 
 def train_step(
@@ -24,11 +36,11 @@ def train_step(
     *,
     loss_fn: LossFn,
     optimizer: OptimizerDef,
-    axes: Any,
+    axes: PyTree,
     learning_rate_fn: Callable[[jax.Array], jax.Array],
     num_microbatches: int = 1,
-) -> tuple[TrainState, dict[str, jax.Array]]:
-    """Applies one update.
+) -> tuple[TrainState, Sums]:
+    """Apply one update.
 
     Args:
       state: before the update; `state.step` chooses learning rate and dropout.
@@ -38,7 +50,7 @@ def train_step(
       optimizer: see `optimizers.OptimizerDef`.
       axes: logical axes of the parameters.
       learning_rate_fn: step to float32 rate.
-      num_microbatches: equal parts of the batch, one after the other.
+      num_microbatches: equal parts of the batch, computed one after the other.
 
     Returns:
       The state after the update and the sums of the step.
@@ -56,36 +68,97 @@ def train_step(
     return TrainState(state.step + 1, params, param_states), sums
 
 
-def eval_step(params: Any, batch: Batch, *, loss_fn: LossFn) -> dict[str, jax.Array]:
-    """Sums of one batch, without dropout."""
+def eval_step(params: Params, batch: Batch, *, loss_fn: LossFn) -> Sums:
+    """Return the sums of one batch, without dropout."""
     loss, (_, sums) = loss_fn(params, batch, None)
     return {**sums, "loss": loss, "steps": jnp.ones((), jnp.float32)}
 
 
 def gradients(
-    loss_fn: LossFn, params: Any, batch: Batch, rng: jax.Array, num_microbatches: int
-) -> tuple[Any, dict[str, jax.Array]]:
-    """Gradients and sums of a batch, computed part by part and added."""
+    loss_fn: LossFn, params: Params, batch: Batch, rng: jax.Array, num_microbatches: int
+) -> tuple[PyTree, Sums]:
+    """Return gradients and sums of a batch, added up over its parts."""
 
-    def one(part: Batch, rng: jax.Array):
+    def gradients_of(part: Batch, rng: jax.Array):
         value_and_grad = jax.value_and_grad(loss_fn, has_aux=True)
         (loss, (_, sums)), grads = value_and_grad(params, part, rng)
         return grads, {**sums, "loss": loss}
 
     if num_microbatches == 1:
-        return one(batch, rng)
+        return gradients_of(batch, rng)
     parts = jax.tree.map(lambda x: interleaved(x, num_microbatches), batch)
-    shapes = jax.eval_shape(one, jax.tree.map(lambda x: x[0], parts), rng)
+    shapes = jax.eval_shape(gradients_of, jax.tree.map(lambda x: x[0], parts), rng)
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
 
-    def body(total, numbered):
+    def add(total, numbered):
         index, part = numbered
-        return jax.tree.map(jnp.add, total, one(part, jax.random.fold_in(rng, index))), None
+        found = gradients_of(part, jax.random.fold_in(rng, index))
+        return jax.tree.map(jnp.add, total, found), None
 
-    total, _ = jax.lax.scan(body, zeros, (jnp.arange(num_microbatches), parts))
+    total, _ = jax.lax.scan(add, zeros, (jnp.arange(num_microbatches), parts))
     return total
 
 
 def interleaved(x: jax.Array, parts: int) -> jax.Array:
-    """[B, …] to [parts, B / parts, …], every part taking rows from every device's share."""
+    """Reshape [B, …] to [parts, B / parts, …]; every part has rows of every device."""
     return jnp.swapaxes(x.reshape(x.shape[0] // parts, parts, *x.shape[1:]), 0, 1)
+
+
+@flax.struct.dataclass
+class StepStatistics:
+    """Loss per token and gradient norm of the last steps taken, [2, 128], and their number."""
+
+    values_2N: jax.Array
+    count: jax.Array
+
+    @classmethod
+    def initial(cls) -> "StepStatistics":
+        """Return the statistics before the first step."""
+        return cls(jnp.zeros((2, _WINDOW), jnp.float32), jnp.zeros((), jnp.int32))
+
+    def accepts(self, values_2: jax.Array) -> jax.Array:
+        """Return whether a step with these values is no bad step, bool []."""
+        limit_2 = self.values_2N.mean(-1) + _DEVIATIONS * self.values_2N.std(-1)
+        usual = (self.count < _WINDOW) | (values_2 <= limit_2).all()
+        return jnp.isfinite(values_2).all() & usual
+
+    def add(self, values_2: jax.Array, taken: jax.Array) -> "StepStatistics":
+        """Return the statistics with one step more, if it was taken."""
+        values_2N = self.values_2N.at[:, self.count % _WINDOW].set(values_2)
+        return StepStatistics(
+            jnp.where(taken, values_2N, self.values_2N), self.count + taken.astype(jnp.int32)
+        )
+
+
+Carried: TypeAlias = tuple[TrainState, StepStatistics | None]
+
+
+def skipping_step(
+    carried: Carried,
+    batch: Batch,
+    rng: jax.Array,
+    *,
+    step: Callable[..., tuple[TrainState, Sums]],
+) -> tuple[Carried, Sums]:
+    """Apply `step`, or only count it if it is bad; always apply it without statistics.
+
+    A step is bad if its loss or gradient norm is not finite, or exceeds the mean of the last 128
+    steps taken by more than 6 standard deviations (never, before there are 128). Skipped steps
+    are not in the mean, so that an outlier does not make the next one usual. The decision is made
+    on the device, since asking the host would stop the devices after every step.
+
+    Returns:
+      State and statistics, and the sums, all 0 but `skipped` for a skipped step.
+    """
+    state, statistics = carried
+    new, sums = step(state, batch, rng)
+    if statistics is None:
+        return (new, None), sums
+    tokens = jnp.maximum(sums["target_tokens"], 1.0)
+    loss = (sums["cross_ent_loss"] + sums["z_loss"]) / tokens
+    values_2 = jnp.stack([loss, sums["gradient_norm"]])
+    taken = statistics.accepts(values_2) & jnp.isfinite(sums["loss"])
+    kept = jax.tree.map(lambda x, old: jnp.where(taken, x, old), new, state)
+    sums = {name: jnp.where(taken, value, 0.0) for name, value in sums.items()}
+    sums[SKIPPED] = 1.0 - taken.astype(jnp.float32)
+    return (kept.replace(step=new.step), statistics.add(values_2, taken)), sums

@@ -18,10 +18,6 @@ from t5x.multihost.broadcast import broadcast_from_first
 class ResumableSource(Protocol):
     """Methods that a data source has in addition to those of `seqio.DataSource`: all or none."""
 
-    @property
-    def name(self) -> str:
-        """Name of the corpus in messages and metrics."""
-
     def peek(self, split: str, n: int) -> list[str]:
         """Return the first `n` texts of a split; raise a ValueError if it cannot be read."""
 
@@ -68,7 +64,7 @@ def resumable_source(task: seqio.Task) -> ResumableSource | None:
     own = sorted(offered - set(METHODS) - set(dir(seqio.DataSource)))
     similar = {name: difflib.get_close_matches(name, own, 1, cutoff=0.75) for name in missing}
     hints = [f"; its {found[0]!r} looks like {name!r}" for name, found in similar.items() if found]
-    if not hints and offered.isdisjoint(set(METHODS) - {"name"}):
+    if not hints and offered.isdisjoint(METHODS):
         return None
     raise ValueError(
         f"The source of task {task.name}, {type(task.source).__name__}, lacks "

@@ -1,6 +1,6 @@
-"""What was read of each corpus: as metrics over all hosts, and in a sentence per task.
+"""What was read of each task: as metrics over all hosts, and in a sentence per task.
 
-data_metrics(sum_over_hosts(stream.counts()))   # {"data/records/my_corpus": 1200.0, …}
+data_metrics(sum_over_hosts(stream.counts()))   # {"data/records/my_task": 1200.0, …}
 summary("spam", "test", source.record_counts("test", distinct=True))
 # "Data of spam, split 'test': 18 of 78 records skipped (23.1 %): 13 empty, 5 malformed"
 """
@@ -21,23 +21,23 @@ _METRICS = {"read": "records", "epochs": "epoch"}
 def sum_over_hosts(counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
     """Return the counts of all hosts together; every host must call this at the same time."""
     if jax.process_count() == 1 or not any(counts.values()):
-        return {corpus: dict(values) for corpus, values in counts.items()}
-    names = [(corpus, name) for corpus in sorted(counts) for name in sorted(counts[corpus])]
-    mine = np.array([counts[corpus][name] for corpus, name in names], np.float32)
+        return {task: dict(values) for task, values in counts.items()}
+    names = [(task, name) for task in sorted(counts) for name in sorted(counts[task])]
+    mine = np.array([counts[task][name] for task, name in names], np.float32)
     hosts = np.asarray(multihost_utils.process_allgather(mine))
     total: dict[str, dict[str, int]] = {}
-    for (corpus, name), values in zip(names, hosts.T, strict=True):
+    for (task, name), values in zip(names, hosts.T, strict=True):
         # An epoch is complete when it is complete on every host.
         number = values.min() if name == "epochs" else values.sum()
-        total.setdefault(corpus, {})[name] = int(number)
+        total.setdefault(task, {})[name] = int(number)
     return total
 
 
 def data_metrics(counts: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
-    """Return metrics: `data/records/<corpus>`, `data/epoch/<corpus>`, `data/skipped_…`."""
+    """Return metrics: `data/records/<task>`, `data/epoch/<task>`, `data/skipped_…`."""
     return {
-        f"data/{_METRICS.get(name, name)}/{corpus}": float(count)
-        for corpus, values in counts.items()
+        f"data/{_METRICS.get(name, name)}/{task}": float(count)
+        for task, values in counts.items()
         for name, count in values.items()
     }
 

@@ -15,7 +15,7 @@ import numpy as np
 import seqio
 
 from t5x import metrics
-from t5x.actions import EarlyStoppingAction, check_actions
+from t5x.actions import EarlyStoppingAction, check_actions, mode_name
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.gin_utils import nearest
 from t5x.input_pipeline.config import DatasetConfig
@@ -69,7 +69,7 @@ def choices(
     if save and save.metric:
         yield Choice("SaveCheckpointConfig.metric", save.metric, *save.metric.split("/", 2))
     for mode, several in (actions or {}).items():
-        kind = KINDS.get(getattr(mode, "name", mode))
+        kind = KINDS.get(mode_name(mode))
         for action in several:
             if kind and isinstance(action, EarlyStoppingAction):
                 value = (action.task, action.metric)

@@ -5,6 +5,7 @@ What is written: metrics under `train/` and `training_eval/<task>/`, checkpoints
 leaves, out of an evaluation too.
 """
 
+import collections
 import contextlib
 import dataclasses
 import math
@@ -22,8 +23,7 @@ from clu import metric_writers
 from jax.experimental import multihost_utils
 
 from t5x import metrics
-from t5x.actions import recall
-from t5x.bad_steps import SKIPPED
+from t5x.actions import mode_name, recall
 from t5x.batches import TrainStream
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.layout import latest_checkpoint
@@ -41,7 +41,8 @@ from t5x.monitoring.throughput import StallDetector
 from t5x.multihost.broadcast import broadcast_from_first
 from t5x.multihost.preemption import Interrupted, Interruption
 from t5x.train_state import from_disk, to_disk
-from t5x.trainer import Totals, Trainer
+from t5x.train_step import SKIPPED
+from t5x.trainer import Trainer
 from t5x.watch import Watch
 
 SIDES = {"inputs": "encoder", "targets": "decoder"}
@@ -79,7 +80,7 @@ class TrainingRun:
         self.trainer, self.stream, self.plan = trainer, stream, plan
         self.model_dir, self.save_cfg = model_dir, save_cfg
         self.eval_sets, self.infer_evaluator = eval_sets, infer_evaluator
-        self.actions = {getattr(k, "name", k): list(v) for k, v in actions.items()}
+        self.actions = {mode_name(k): list(v) for k, v in actions.items()}
         self.watch, self.log = watch or Watch(), EventLog(model_dir)
         self._writers = MetricWriters(self.watch.writers, model_dir)
         self._stalls = StallDetector()
@@ -257,14 +258,14 @@ class TrainingRun:
 
     def _train_until(self, step: int, until: int):
         """Trains; returns the step reached and its metrics since the last stop."""
-        started, self.trainer.wait_seconds, totals = time.monotonic(), 0.0, Totals()
+        started, self.trainer.wait_seconds, totals = time.monotonic(), 0.0, collections.Counter()
         before, waited, judged = started, 0.0, step
         for reached, sums in self.trainer.training_steps(self.stream, until):
             step, now = reached, time.monotonic()
             if sums is not None:
                 judged += 1
                 self._judge(judged, sums)
-            totals.add(sums)
+            totals.update({name: float(value) for name, value in (sums or {}).items()})
             seconds, wait = now - before, self.trainer.wait_seconds - waited
             before, waited = now, self.trainer.wait_seconds
             self.progress.step(step, sums, wait)
@@ -273,11 +274,11 @@ class TrainingRun:
             if self._checkpointer:
                 self._checkpointer.check()
                 self._note_save()
-            self.trainer.leaves = self._interruption.requested()
+            self.trainer.stop_requested = self._interruption.requested()
         seconds = time.monotonic() - started
         if not totals.get("steps"):  # none, or all of them were skipped
             return step, None
-        figures = metrics.summarize(totals.data, seconds, self.trainer.partitioner.mesh.size)
+        figures = metrics.summarize(totals, seconds, self.trainer.partitioner.mesh.size)
         figures["data/wait_share"] = self.trainer.wait_seconds / seconds
         if self.progress.peak_share:
             rate = figures["timing/steps_per_second"]

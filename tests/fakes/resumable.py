@@ -6,8 +6,6 @@ from t5x.input_pipeline.corpora import METHODS
 class Corpus:
     """Methods of a resumable source; `patch_into` adds them to a plain one."""
 
-    name = "letters"
-
     def __init__(self, counts=None, identity=None):
         self.peeked, self.pinned, self.listings = [], [], []
         self._counts, self._identity = counts or {}, identity or {}

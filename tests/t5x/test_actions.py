@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from fakes import toy
@@ -23,7 +24,7 @@ def steps_until_the_end(values, **settings):
     [
         ([1, 2, 3, 4], {"mode": "max", "patience": 1}, None),
         ([1, 2, 2, 2, 2], {"mode": "max", "patience": 3}, 5),
-        ([1, 2, 1, 1, 3, 1, 1, 1], {"mode": "max", "patience": 3}, 8),  # counted anew
+        ([1, 2, 1, 1, 3, 1, 1, 1], {"mode": "max", "patience": 3}, 8),  # counted again
         ([3, 2, 2.5], {"mode": "min", "patience": 1}, 3),
         ([1.0, 1.05, 1.2], {"mode": "max", "patience": 1, "atol": 0.1}, 2),
         ([1.0, 1.11, 1.12], {"mode": "max", "patience": 1, "atol": 0.1}, 3),
@@ -110,7 +111,21 @@ def test_bad_settings_are_refused(settings, said):
 def test_actions_that_would_never_be_asked_are_refused():
     actions.check_actions(None, ["TRAIN"])
     actions.check_actions({"TRAIN": []}, ["TRAIN"])
-    with pytest.raises(ValueError, match=r"has 'EVAL', which is no time to act; set it to one of"):
+    with pytest.raises(ValueError, match=r"has the unknown mode 'EVAL'; set it to one of"):
         actions.check_actions({"EVAL": []}, ["TRAIN"])
-    with pytest.raises(ValueError, match=r"'INFER_EVAL', but nothing is evaluated so; set train.i"):
+    with pytest.raises(
+        ValueError, match=r"'INFER_EVAL', but nothing is evaluated in that mode; set"
+    ):
         actions.check_actions({"INFER_EVAL": []}, ["TRAIN", "TRAIN_EVAL"])
+
+
+@pytest.mark.parametrize(("value", "ends"), [(1.0, False), (np.nan, True), (np.inf, True)])
+def test_a_metric_that_is_no_number_ends_training(value, ends):
+    action = trainer.TerminateOnNanAction(task="toy", metric="loss")
+    assert action.run(None, metrics_by_task={"toy": {"loss": value}}) is ends
+
+
+def test_an_unknown_metric_is_refused_with_the_known():
+    action = trainer.TerminateOnNanAction(task="toy", metric="los")
+    with pytest.raises(ValueError, match=r"'los' of 'toy', but there are only \{'toy': \['loss'\]"):
+        action.run(None, metrics_by_task={"toy": {"loss": 1.0}})

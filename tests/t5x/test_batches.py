@@ -252,9 +252,9 @@ def test_what_is_cut_off_is_counted_or_refused(monkeypatch):
         for row in b["encoder_input_tokens"]
     )
     assert long > 0
-    counts = cut.counts()
-    assert counts[Corpus.name]["read"] == 96
-    assert long <= counts[toy.TASK]["truncated"] <= long + 200  # what comes next is made ahead
+    counts = cut.counts()[toy.TASK]
+    assert counts["read"] == 96
+    assert long <= counts["truncated"] <= long + 200  # what comes next is made ahead
     first, last = cut.data_summary()
     assert first == f"Data of {toy.TASK}, split 'train': 96 records read, none skipped"
     assert "of the examples made cut to TASK_FEATURE_LENGTHS" in last

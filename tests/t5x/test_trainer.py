@@ -10,7 +10,7 @@ from fakes import toy
 from t5x import adafactor
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
-from t5x.trainer import TerminateOnNanAction, Totals, Trainer
+from t5x.trainer import Trainer
 
 SHAPES = {"encoder_input_tokens": (8, 12), "decoder_input_tokens": (8, 10)}
 
@@ -53,12 +53,12 @@ def test_sums_come_a_step_late_and_all_of_them(trained):
     assert all(sums["steps"] == 1 for _, sums in given[1:])
 
 
-def test_it_goes_on_from_where_it_stands_and_not_past_the_end(trained):
+def test_training_resumes_from_its_step_and_not_past_the_end(trained):
     trainer, _ = trained
     assert list(trainer.training_steps(iter(()), until=3)) == []
 
 
-def test_eight_devices_in_four_parts_are_two_devices(trained):
+def test_eight_devices_with_four_partitions_compute_what_two_devices_do(trained):
     _, given = trained
     many = trainer_over(PjitPartitioner(num_partitions=4))
     many.compile({k: jax.ShapeDtypeStruct(v.shape, v.dtype) for k, v in batch(0).items()})
@@ -88,7 +88,7 @@ def test_a_batch_that_does_not_fit_names_what_to_set():
     trainer.check_batch(48)
 
 
-def test_what_becomes_of_bad_steps_is_one_of_three():
+def test_bad_steps_is_one_of_three_and_follows_the_optimizer():
     settings = {"learning_rate_fn": None, "train_state_axes": None, "rng": None}
     trainer = lambda model=None, **more: Trainer(model, None, None, **settings, **more)
     assert trainer().bad_steps == "stop"
@@ -97,24 +97,3 @@ def test_what_becomes_of_bad_steps_is_one_of_three():
     assert trainer(skips, bad_steps="go_back").bad_steps == "go_back"
     with pytest.raises(ValueError, match="bad_steps is 'pass'; set it to 'stop', 'skip' or"):
         trainer(bad_steps="pass")
-
-
-def test_totals_add_up_on_the_host():
-    totals = Totals()
-    totals.add(None)
-    assert not totals
-    for value in (1.0, 2.5):
-        totals.add({"loss": np.float32(value), "steps": np.float32(1)})
-    assert dict(totals) == {"loss": 3.5, "steps": 2.0}
-
-
-@pytest.mark.parametrize(("value", "ends"), [(1.0, False), (np.nan, True), (np.inf, True)])
-def test_a_metric_that_is_no_number_ends_training(value, ends):
-    action = TerminateOnNanAction(task="toy", metric="loss")
-    assert action.run(None, metrics_by_task={"toy": {"loss": value}}) is ends
-
-
-def test_an_unknown_metric_is_refused_with_the_known():
-    action = TerminateOnNanAction(task="toy", metric="los")
-    with pytest.raises(ValueError, match=r"'los' of 'toy', but there are only \{'toy': \['loss'\]"):
-        action.run(None, metrics_by_task={"toy": {"loss": 1.0}})
