@@ -58,7 +58,7 @@ class Chaos:
             statuses = getattr(self, "_" + fault.replace(" ", "_").lower())(pod)
             seconds = time.monotonic() - begun
             reached = self._reached(pod)
-            self.recognised += "Going on from /" in pod.said()
+            self.recognised += "Resuming from /" in pod.said()
         self.slowest = max(self.slowest, seconds)
         saved = pod.saved()
         assert saved, f"no checkpoint is left: {pod.said()}"
@@ -70,7 +70,7 @@ class Chaos:
     def _first_step(self, pod: pods.Pod) -> int:
         """Wait for two checkpoints and a step; return the step at which this start began."""
         pod.wait_for(lambda: self._reached(pod) and len(pod.saved()) > 1, 600)
-        begins = re.search(r"Going on from step ([\d,]+)", pod.said())
+        begins = re.search(r"Resuming from step ([\d,]+)", pod.said())
         return int(begins[1].replace(",", "")) if begins else 0
 
     def _reached(self, pod: pods.Pod) -> int:

@@ -3,8 +3,6 @@
 result = run_check("periods", periods, context)
 """
 
-import dataclasses
-
 import seqio
 
 from preflight.aot import recipe_step
@@ -21,11 +19,11 @@ _PERIOD = "utils.SaveCheckpointConfig.period"
 def periods(context: RunContext) -> CheckResult:
     """Check that periods and learning rate fit the steps, and that steps and saves are left."""
     run = context.run
-    plan = train_script.plan_of(
-        run.checkpoint_cfg, run.total_steps, run.eval_period, run.stats_period
+    cfgs = {"train_eval": run.train_eval_dataset_cfg, "infer_eval": run.infer_eval_dataset_cfg}
+    save = run.checkpoint_cfg.save
+    plan = train_script.training_plan(
+        cfgs, save, run.total_steps, run.eval_period, run.stats_period
     )
-    if not (run.train_eval_dataset_cfg or run.infer_eval_dataset_cfg):
-        plan = dataclasses.replace(plan, eval_period=None)
     triggers.check_periods(plan, context.first_step)
     if context.own_step is None:
         rate = recipe_step.bare_trainer(run).learning_rate_fn

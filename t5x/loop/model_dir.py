@@ -1,4 +1,4 @@
-"""MODEL_DIR: may it be written, where does the run go on, and what is noted about the run."""
+"""MODEL_DIR: is it writable, which checkpoint does the run start from, what describes the run."""
 
 import contextlib
 import dataclasses
@@ -22,28 +22,31 @@ from t5x.train_state import StateSpecs
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """The checkpoint a run starts from; `path` None for none, `config` None for its own.
+    """The checkpoint a run starts from.
 
-    `keeps_place`: its own also say where in the data to go on.
+    Attributes:
+      path: None to start from scratch.
+      config: of another run's checkpoint; None for the run's own.
+      has_position: whether the run's own checkpoints hold a data position.
     """
 
     path: str | None
     config: RestoreCheckpointConfig | None
-    keeps_place: bool = True
+    has_position: bool = True
 
     @property
     def is_own(self) -> bool:
-        """True for a checkpoint that this run has saved itself."""
+        """Whether this run saved the checkpoint itself."""
         return self.path is not None and self.config is None
 
     @property
     def known_step(self) -> int | None:
-        """The step at which training starts, None where the checkpoint's name tells none."""
+        """The step at which training starts, None if the checkpoint's name does not show it."""
         return layout.step_of(self.path) if self.path else 0
 
     @property
     def step(self) -> int:
-        """The step that the checkpoint's name tells, 0 without one."""
+        """The step in the checkpoint's name, else 0."""
         return self.known_step or 0
 
     @property
@@ -53,47 +56,47 @@ class Start:
 
     @property
     def dataset_folder(self) -> str | None:
-        """Where the position of the training stream lies, None to begin the corpus."""
-        wanted = self.config.restore_dataset if self.config else self.keeps_place
+        """The folder of the data position, None to start the corpus over."""
+        wanted = self.config.restore_dataset if self.config else self.has_position
         return layout.dataset_folder(self.path) if self.path and wanted else None
 
-    def check_place(self) -> None:
-        """Raises DamagedCheckpoint, on all hosts, if the place in the data is not as saved."""
-        if damage := broadcast.broadcast_from_first(self._damage_of_place):
-            raise DamagedCheckpoint(damage)
+    def check_data_position(self) -> None:
+        """Raise DamagedCheckpoint, on all hosts, if the data position is not as saved."""
 
-    def _damage_of_place(self) -> str | None:
-        try:
-            if self.dataset_folder:
-                layout.check_checksums(self.dataset_folder)
-        except DamagedCheckpoint as damage:
-            return str(damage)
-        return None
+        def damage() -> str | None:
+            try:
+                if self.dataset_folder:
+                    layout.check_checksums(self.dataset_folder)
+            except DamagedCheckpoint as error:
+                return str(error)
+            return None
+
+        if found := broadcast.broadcast_from_first(damage):
+            raise DamagedCheckpoint(found)
 
 
 def check_writable(model_dir: str, seconds: float = 30.0) -> None:
-    """Makes MODEL_DIR.
+    """Make MODEL_DIR, and check that all hosts can write it.
 
     Args:
       model_dir: local or under gs://; in a pod the same for all hosts.
-      seconds: how long a file system may take to show one host what another has written.
+      seconds: how long a file system may take to show one host what another wrote.
 
     Raises:
       ValueError: nothing can be written there, or the hosts of a pod do not share it.
     """
-    probe = (
-        f"{model_dir.rstrip('/')}/.probe-{broadcast.broadcast_from_first(lambda: uuid.uuid4().hex)}"
-    )
+    name = broadcast.broadcast_from_first(lambda: uuid.uuid4().hex)
+    probe = f"{model_dir.rstrip('/')}/.probe-{name}"
     try:
-        broadcast.broadcast_from_first(lambda: _make(model_dir, probe))
-        broadcast.raise_together(lambda: _look_for(model_dir, probe, seconds), ValueError)
+        broadcast.broadcast_from_first(lambda: _write_probe(model_dir, probe))
+        broadcast.raise_together(lambda: _await_probe(model_dir, probe, seconds), ValueError)
     finally:
         if jax.process_index() == 0:
-            with contextlib.suppress(tf.errors.OpError, OSError):  # what matters has been raised
+            with contextlib.suppress(tf.errors.OpError, OSError):  # the cause was raised above
                 tf.io.gfile.remove(probe)
 
 
-def _make(model_dir: str, probe: str) -> None:
+def _write_probe(model_dir: str, probe: str) -> None:
     try:
         tf.io.gfile.makedirs(model_dir)
         with tf.io.gfile.GFile(probe, "w") as file:
@@ -106,44 +109,40 @@ def _make(model_dir: str, probe: str) -> None:
         ) from error
 
 
-def _look_for(model_dir: str, probe: str, seconds: float) -> None:
-    end = time.monotonic() + seconds
-
-    def is_there() -> bool:
-        try:
-            return tf.io.gfile.exists(probe)
-        except tf.errors.OpError as error:
-            reason = str(error).splitlines()[0]
-            raise ValueError(
-                f"MODEL_DIR is {model_dir}, which host {jax.process_index()} cannot read "
-                f"({reason}); give it the rights that host 0 has."
-            ) from error
-
-    while not is_there():
-        if time.monotonic() > end:
-            raise ValueError(
-                f"MODEL_DIR is {model_dir}, which host {jax.process_index()} does not share with "
-                "host 0, though all hosts of a pod write one checkpoint; set it to a gs:// bucket "
-                "or a folder that all of them mount."
-            )
-        time.sleep(0.2)
+def _await_probe(model_dir: str, probe: str, seconds: float) -> None:
+    host, end = jax.process_index(), time.monotonic() + seconds
+    try:
+        while not tf.io.gfile.exists(probe):
+            if time.monotonic() > end:
+                raise ValueError(
+                    f"MODEL_DIR is {model_dir}, which host {host} does not share with host 0, "
+                    "though all hosts of a pod write one checkpoint; set it to a gs:// bucket or "
+                    "a folder that all of them mount."
+                )
+            time.sleep(0.2)
+    except tf.errors.OpError as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"MODEL_DIR is {model_dir}, which host {host} cannot read ({reason}); give it the "
+            "rights that host 0 has."
+        ) from error
 
 
 def find_start(
-    model_dir: str, restore: RestoreCheckpointConfig | None, keeps_place: bool = True
+    model_dir: str, restore: RestoreCheckpointConfig | None, has_position: bool = True
 ) -> Start:
-    """Where a run begins.
+    """Return where a run starts.
 
-    1. From the newest whole checkpoint in `model_dir`, which is this run's own.
+    1. From the newest complete checkpoint in `model_dir`, which is this run's own.
     2. From the checkpoint that `restore` names.
     3. From scratch.
 
     Raises:
-      ValueError: what `restore` names is not there, or names several.
+      ValueError: the checkpoint that `restore` names does not exist, or it names several.
     """
     own = broadcast.broadcast_from_first(lambda: layout.latest_checkpoint(model_dir))
     if own:
-        return Start(own, None, keeps_place)
+        return Start(own, None, has_position)
     if restore is not None and restore.path:
         if restore.mode == "all":
             raise ValueError(
@@ -154,31 +153,31 @@ def find_start(
     return Start(None, None)
 
 
-def before(start: Start, damage: DamagedCheckpoint) -> Start:
-    """Where a run begins if its own checkpoint is damaged: at the one before.
+def earlier_start(start: Start, damage: DamagedCheckpoint) -> Start:
+    """Return the start from the checkpoint before a damaged one.
 
     Raises:
-      DamagedCheckpoint: `damage`, where there is none, or the checkpoint is another run's.
+      DamagedCheckpoint: `damage`, if there is none, or the checkpoint is another run's.
     """
     if not start.is_own:
         raise damage
     folder, name = os.path.split(start.path)
-    step = layout.step_of(name)
     steps = broadcast.broadcast_from_first(lambda: layout.all_steps(folder))
-    steps = [other for other in steps if other < step]
+    steps = [step for step in steps if step < layout.step_of(name)]
     if not steps:
         raise DamagedCheckpoint(
-            f"{damage} It is the only one of this run: remove it, and the same command begins anew."
+            f"{damage} It is the only one of this run: remove it, and the same command starts over."
         ) from damage
     earlier = layout.step_folder(folder, steps[-1])
-    logging.warning("%s Going on from %s instead.", damage, earlier)
+    logging.warning("%s Resuming from %s instead.", damage, earlier)
     return dataclasses.replace(start, path=earlier)
 
 
-def drop_after(start: Start) -> None:
-    """Deletes the run's checkpoints behind the one it goes on from: they were found damaged.
+def delete_damaged_after(start: Start) -> None:
+    """Delete the run's checkpoints after `start`, which were found damaged.
 
-    Only once that one has been read whole, so what seemed damage was not the storage being away.
+    Call it only when `start` was read completely: then the storage was reachable, so what seemed
+    damage was damage.
     """
     if not start.is_own or jax.process_index():
         return
@@ -190,8 +189,8 @@ def drop_after(start: Start) -> None:
             layout.remove(folder)
 
 
-def describe(model_dir: str, model: Any, specs: StateSpecs) -> None:
-    """Writes `model-info.txt` and a copy of the vocabulary, on one host."""
+def write_description(model_dir: str, model: Any, specs: StateSpecs) -> None:
+    """Write `model-info.txt` and a copy of the vocabulary, on one host."""
     if jax.process_index():
         return
     flat = flatten_dict(specs.on_disk["target"], sep="/")
@@ -202,6 +201,6 @@ def describe(model_dir: str, model: Any, specs: StateSpecs) -> None:
     source = getattr(model.output_vocabulary, "sentencepiece_model_file", None)
     if source:
         with tf.io.gfile.GFile(source, "rb") as original:
-            content = original.read()  # whole, since the copy may be the source
+            content = original.read()  # completely, since the copy may be the source
         with tf.io.gfile.GFile(os.path.join(model_dir, "vocabulary.model"), "wb") as copy:
             copy.write(content)

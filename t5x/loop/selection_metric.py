@@ -1,9 +1,8 @@
-"""What the evaluations of a run will measure, known before it begins, and what is chosen by it.
+"""Checks of the metric that chooses the best checkpoint or ends training early.
 
-  check({"train": …, "train_eval": None, "infer_eval": cfg}, save_cfg, actions)    # one sentence
+  check({"train": …, "train_eval": None, "infer_eval": cfg}, save_cfg, actions)
 
-A checkpoint is chosen as the best, or training ended early, by a metric of an evaluation. Its task
-must be evaluated, its name measured, and its split not the one kept for the final figure.
+Its task must be evaluated, its name measured, and its split not the one of the final result.
 """
 
 import warnings
@@ -27,7 +26,7 @@ HOLD_OUT = "hold a split out of 'train': tasks.rows.Rows(…, held_out={'validat
 
 
 class Choice(NamedTuple):
-    """What is chosen by `name` of `task`, at the gin name `setting`, whose value is `value`."""
+    """A choice by metric `name` of `task`, made by the gin name `setting` with its `value`."""
 
     setting: str
     value: Any
@@ -41,15 +40,15 @@ def check(
     save: SaveCheckpointConfig | None,
     actions: Mapping[Any, Sequence[Any]] | None,
 ) -> None:
-    """Refuses to choose or act by what is never measured, and to choose by the test split.
+    """Check that choices and actions use metrics that are measured, and not of the test split.
 
     Args:
-      cfgs: what is read, by gin scope.
+      cfgs: datasets by gin scope.
       save: names the metric that checkpoints are kept by.
       actions: `train.actions`.
 
     Raises:
-      ValueError: one sentence with what to set.
+      ValueError: a metric is not; says what to set.
     """
     check_actions(actions, ["TRAIN", *(m for m, kind in KINDS.items() if cfgs[SCOPES[kind]])])
     for choice in choices(save, actions):
@@ -57,7 +56,7 @@ def check(
         if cfgs[scope] is None:
             raise ValueError(
                 f"{choice.setting} is {choice.value!r}, but train.{scope}_dataset_cfg is None, so "
-                "it is never measured; set that one, or another metric."
+                "it is never measured; set that config, or another metric."
             )
         broadcast_from_first(lambda choice=choice, scope=scope: _check(choice, scope, cfgs[scope]))
 
@@ -65,7 +64,7 @@ def check(
 def choices(
     save: SaveCheckpointConfig | None, actions: Mapping[Any, Sequence[Any]] | None
 ) -> Iterable[Choice]:
-    """By what a run chooses its best checkpoint and its end."""
+    """Yield the choices of a run: of its best checkpoint and of its end."""
     if save and save.metric:
         yield Choice("SaveCheckpointConfig.metric", save.metric, *save.metric.split("/", 2))
     for mode, several in (actions or {}).items():
@@ -77,31 +76,31 @@ def choices(
 
 
 def _check(choice: Choice, scope: str, cfg: DatasetConfig) -> None:
-    said = f"{choice.setting} is {choice.value!r}, but"
+    setting = f"{choice.setting} is {choice.value!r}, but"
     tasks = {task.name: task for task in _evaluated(choice.kind, cfg)}
     if choice.task not in tasks:
         raise ValueError(
-            f"{said} {choice.task!r} is not evaluated; the tasks that are: {', '.join(tasks)}."
+            f"{setting} {choice.task!r} is not evaluated; evaluated are {', '.join(tasks)}."
         )
     if cfg.split.startswith("test"):
         raise ValueError(
-            f"{said} {scope}/utils.DatasetConfig.split is {cfg.split!r}, and a choice made by the "
-            "test split cannot be measured on it any more; set 'validation' there, and where there "
-            f"is none {HOLD_OUT}."
+            f"{setting} {scope}/utils.DatasetConfig.split is {cfg.split!r}, and a result on the "
+            "split that made a choice is biased; set 'validation' there, and if there is none "
+            f"{HOLD_OUT}."
         )
     known = names(choice.kind, tasks[choice.task], choice.name, cfg)
     if known is not None and choice.name not in known:
         raise ValueError(
-            f"{said} {choice.task} is measured by no {choice.name!r}"
+            f"{setting} {choice.task} is measured by no {choice.name!r}"
             f"{nearest(choice.name, known)}; set it to one of {', '.join(sorted(known))}."
         )
 
 
 def check_split(scope: str, cfg: DatasetConfig) -> None:
-    """Refuses a split that no task has.
+    """Check that a task has the split.
 
     Raises:
-      ValueError: one sentence, which names no split that training or the final figure needs.
+      ValueError: none has; suggests splits other than those of training and the final result.
     """
     splits = {split for task in seqio.get_subtasks(cfg.provider) for split in task.splits or ()}
     if cfg.split not in splits:
@@ -119,20 +118,20 @@ def _evaluated(kind: str, cfg: DatasetConfig) -> list[seqio.Task]:
 
 
 def names(kind: str, task: seqio.Task, wanted: str, cfg: DatasetConfig) -> set[str] | None:
-    """The metrics of a task, None where they are not known before there are predictions.
+    """Return the metric names of a task, None if they depend on the predictions.
 
-    Metric functions are asked of no examples. Where `wanted` is not among the names that they give,
-    they are asked of one too: what then are others may be `wanted` when it comes to that.
+    Metric functions are called with zero examples to learn their keys. If `wanted` is not among
+    them, they are called with one example too: names that differ then may become `wanted`.
     """
     if kind == "training_eval":
-        return _of_losses(cfg.pack)
-    known = _of_functions(task, 0)
+        return _loss_metrics(cfg.pack)
+    known = _function_metrics(task, 0)
     if wanted in known or not known:
         return known or None
-    return known if known == _of_functions(task, 1) else None
+    return known if known == _function_metrics(task, 1) else None
 
 
-def _of_losses(packed: bool) -> set[str]:
+def _loss_metrics(packed: bool) -> set[str]:
     ids = jax.ShapeDtypeStruct((1, 1), np.int32)
     sides = ("encoder_segment_ids", "decoder_segment_ids") if packed else ()
     batch = dict.fromkeys(("encoder_input_tokens", "decoder_target_tokens", *sides), ids)
@@ -143,21 +142,21 @@ def _of_losses(packed: bool) -> set[str]:
     return set(metrics.summarize(ones, None, 1))
 
 
-def _of_functions(task: seqio.Task, examples: int) -> set[str]:
+def _function_metrics(task: seqio.Task, examples: int) -> set[str]:
     predicted, scored = list(task.predict_metric_fns), list(task.score_metric_fns)
     if len(predicted) + len(scored) < len(task.metric_objs):
-        return set()  # others cannot be asked without a model
+        return set()  # other kinds of metrics need a model
     texts, scores = ["a"] * examples, [0.0] * examples
-    asked = [(fn, (texts, texts)) for fn in predicted] + [(fn, (texts, scores)) for fn in scored]
-    found = [_keys(fn, arguments) for fn, arguments in asked]
+    calls = [(fn, (texts, texts)) for fn in predicted] + [(fn, (texts, scores)) for fn in scored]
+    found = [_keys(fn, arguments) for fn, arguments in calls]
     return set().union(*found) if all(found) else set()
 
 
 def _keys(fn: Callable[..., Mapping[str, Any]], arguments: tuple[Any, ...]) -> set[str]:
-    """Names of what a metric function gives; none where it cannot say."""
+    """Return the names that a metric function returns, none if it fails."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the mean of nothing is no number
+            warnings.simplefilter("ignore")  # the mean of no examples is NaN
             return set(fn(*arguments))
-    except Exception:  # it is the user's own and was not asked for this
+    except Exception:  # the user's function may not expect such a call
         return set()

@@ -1,8 +1,8 @@
-"""The course of a run: train to the next stop, do what is due there, until the end.
+"""The training loop: train to the next trigger, do what is due there, until the end.
 
-What is written: metrics under `train/` and `training_eval/<task>/`, checkpoints, what happened when
-(`events.jsonl`), and lines for the person who watches. Ctrl-C or a preemption notice saves and
-leaves, out of an evaluation too.
+It writes metrics under `train/` and `training_eval/<task>/`, checkpoints, events with their times
+(`events.jsonl`), and progress lines for the user. Ctrl-C or a preemption notice saves and exits,
+also during an evaluation.
 """
 
 import collections
@@ -46,30 +46,30 @@ from t5x.trainer import Trainer
 from t5x.watch import Watch
 
 SIDES = {"inputs": "encoder", "targets": "decoder"}
-# So many skipped steps in a row, or returns to one checkpoint, and it will not get better.
+# After so many skipped steps in a row, or returns to one checkpoint, the run is given up.
 MOST_SKIPPED, MOST_RETURNS = 50, 3
 
 
 class TrainingRun:
-    """One run from where its trainer stands to the end of its plan.
+    """A run from the state of its trainer to the end of its plan.
 
     Args:
       trainer: holds the state.
       stream: training batches of this host.
-      plan: when things happen.
-      model_dir: where they are written.
-      save_cfg: how checkpoints are saved, None for not at all.
+      plan: when to log, evaluate and save.
+      model_dir: folder to write to.
+      save_cfg: how checkpoints are saved; None for no checkpoints.
       eval_sets: batches to evaluate, by task.
-      infer_evaluator: decodes and measures at evaluations, None for not at all.
+      infer_evaluator: decodes and measures at evaluations, or None.
       actions: may end the run; by mode 'TRAIN', 'TRAIN_EVAL', 'INFER_EVAL'.
-      watch: where metrics go, and what else shows whether it learns.
+      watch: where metrics go, and what else shows whether the model learns.
     """
 
     def __init__(
         self,
         trainer: Trainer,
         stream: TrainStream,
-        plan: triggers.Plan,
+        plan: triggers.TrainingPlan,
         model_dir: str,
         save_cfg: SaveCheckpointConfig | None,
         eval_sets: Mapping[str, Sequence[Mapping]],
@@ -92,12 +92,13 @@ class TrainingRun:
                 self.watch.infill_sentences, trainer.model, trainer.partitioner, lengths
             )
         self._checkpointer = Checkpointer(model_dir, save_cfg) if save_cfg else None
-        self._saving: int | None = None  # the step of the checkpoint on its way
+        self._saving: int | None = None  # step of the checkpoint being written
         self._interruption = Interruption()
-        self._skipped, self._returns = 0, []  # steps in a row; checkpoints gone back to
+        self._skipped = 0  # steps in a row
+        self._returns: list[str | None] = []  # checkpoints that the run went back to
 
-    def go(self, evaluate_first: bool) -> int:
-        """Runs to the end; returns the last step.
+    def run(self, evaluate_first: bool) -> int:
+        """Run to the end and return the last step.
 
         Raises:
           FloatingPointError: the loss or its gradients are not finite; see `Trainer.bad_steps`.
@@ -115,16 +116,16 @@ class TrainingRun:
         if step >= self.plan.total_steps:
             self.progress.note(nothing_left(self.model_dir, step))
         elif step:
-            self.progress.note(f"Going on from step {step:,}.")
+            self.progress.note(f"Resuming from step {step:,}.")
             if self._checkpointer and (saved := self._checkpointer.latest_step()) is not None:
                 self.progress.saved(saved)
         try:
-            with self._interruption:  # to the very end: a notice must not cut the last save short
+            with self._interruption:  # to the end: a notice must not cut the last save short
                 return self._run(step, evaluate_first)
-        except tf.errors.OpError as error:  # of metrics: the data tells of its own in other words
+        except tf.errors.OpError as error:  # from writing metrics; reading data has its own errors
             raise RuntimeError(
-                f"{self.model_dir} cannot be written ({_reason(error)}). Once that is mended, the "
-                "same command goes on from the last checkpoint."
+                f"{self.model_dir} cannot be written ({_reason(error)}). Once that is fixed, the "
+                "same command resumes from the last checkpoint."
             ) from error
 
     def _run(self, step: int, evaluate_first: bool) -> int:
@@ -137,17 +138,17 @@ class TrainingRun:
                     self.log.write("end", step=step)
         except BaseException as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            with contextlib.suppress(Exception):  # where another host is gone, so is the state
+            with contextlib.suppress(Exception):  # the state is lost if another host is gone
                 step = int(self.trainer.state.step)
             self.log.write("failed", step=step, reason=reason)
-            # All hosts see a loss alike; of anything else the others may not know.
+            # All hosts see the same loss; the others may not know of any other error.
             self._close(hurry=not isinstance(error, FloatingPointError))
             raise
         self._close()
         return step
 
     def _start(self, step: int) -> None:
-        """Notes the start, with the configuration that `config.gin` holds."""
+        """Log the start, with the configuration in `config.gin`."""
         config, path = None, os.path.join(self.model_dir, "config.gin")
         if jax.process_index() == 0 and tf.io.gfile.exists(path):
             with tf.io.gfile.GFile(path) as file:
@@ -163,56 +164,53 @@ class TrainingRun:
         )
 
     def _train(self, step: int, evaluate_first: bool) -> int:
-        """Goes from stop to stop; returns the step at which it ends."""
-        try:
+        """Train from trigger to trigger; return the step at which the run ends."""
+        with contextlib.suppress(Interrupted):
             ended = self._recall(step)
             if evaluate_first:
                 ended |= self._measure(step, evaluate=True, infer=True)[1]
                 self._fill_in(step, evaluates=True)
-            elif stop := self._missed(step):
-                ended |= self._arrive(stop, None)
-            while not ended and (stop := triggers.next_stop(step, self.plan)):
+            elif trigger := self._missed(step):
+                ended |= self._handle(trigger, None)
+            while not ended and (trigger := triggers.next_trigger(step, self.plan)):
                 try:
-                    step, figures = self._train_until(step, stop.step)
+                    step, figures = self._train_until(step, trigger.step)
                     if self._interruption.ending:
                         self._report(step, figures)
                         break
-                    if self._arrive(stop, figures):
-                        break
+                    ended = self._handle(trigger, figures)
                 except FloatingPointError as error:
                     step = self._go_back(error)
-        except Interrupted:
-            pass
         if self._interruption.ending:
             self._save(step)
             reason = self._interruption.reason
             self.log.write("interrupted", step=step, reason=reason)
-            said = f"Stopped by {reason} at step {step:,}; the same command goes on from here."
-            self.progress.note(said)
-            if jax.process_index():  # whose progress is silent
-                print(said, file=sys.stderr)
+            message = f"Stopped by {reason} at step {step:,}; the same command resumes from here."
+            self.progress.note(message)
+            if jax.process_index():  # the progress of other hosts is silent
+                print(message, file=sys.stderr)
         return step
 
     def _recall(self, step: int) -> bool:
-        """Tells actions what was measured up to `step`; True if that had ended the run."""
+        """Replay measurements up to `step` to the actions; True if one had ended the run."""
         return broadcast_from_first(lambda: recall(self.actions, self.log.metrics_by_step, step))
 
-    def _missed(self, step: int) -> triggers.Stop | None:
-        """The evaluation at `step`, where a kill or a notice has cut it short after the save."""
-        stop = triggers.next_stop(step - 1, self.plan) if step else None
-        if stop is None or stop.step != step:
+    def _missed(self, step: int) -> triggers.Trigger | None:
+        """Return the evaluation at `step` if the run was stopped in it, after the save."""
+        trigger = triggers.next_trigger(step - 1, self.plan) if step else None
+        if trigger is None or trigger.step != step:
             return None
-        due = {"evaluate": stop.evaluate and self.eval_sets}
-        due |= {"infer": stop.infer and self.infer_evaluator}
-        kinds = [kind for kind, wanted in due.items() if wanted]
+        due = {"evaluate": trigger.evaluate and self.eval_sets}
+        due |= {"infer": trigger.infer and self.infer_evaluator}
+        kinds = [kind for kind, is_due in due.items() if is_due]
         missed = broadcast_from_first(lambda: self.log.saved_without(step, kinds))
-        return dataclasses.replace(stop, log=False, save=False) if missed else None
+        return dataclasses.replace(trigger, log=False, save=False) if missed else None
 
     def _go_back(self, error: FloatingPointError) -> int:
-        """Takes up the newest checkpoint again; the data goes on from where it stands.
+        """Restore the newest checkpoint, and continue with the data that comes next.
 
         Raises:
-          FloatingPointError: `error`, where that is not asked for, not possible or of no use.
+          FloatingPointError: `error`, if that is not asked for, not possible or no use.
         """
         if self.trainer.bad_steps != "go_back" or not self._checkpointer:
             raise error
@@ -222,8 +220,8 @@ class TrainingRun:
         self._returns.append(path)
         if path is None or self._returns.count(path) > MOST_RETURNS:
             raise error
-        self.progress.note(f"Going back to {path}, and on with the data that comes next: {error}")
-        self.trainer.state, specs = None, self.trainer.specs  # its memory is needed
+        self.progress.note(f"Going back to {path}, with the data that comes next: {error}")
+        self.trainer.state, specs = None, self.trainer.specs  # frees its memory
         self.trainer.state = from_disk(restore(path, specs.on_disk).state, specs)
         step = int(self.trainer.state.step)
         self.log.write("returned", step=step, reason=str(error))
@@ -245,7 +243,7 @@ class TrainingRun:
         self._writers.close()
 
     def writer(self, name: str) -> metric_writers.MetricWriter:
-        """Where the metrics of `<model_dir>/<name>` go; silent on all hosts but the first."""
+        """Return the writer of `<model_dir>/<name>`, silent on all hosts but the first."""
         return self._writers(name)
 
     def _compile(self) -> None:
@@ -257,15 +255,15 @@ class TrainingRun:
         self.progress.note(f"The train step is compiled ({seconds:.0f} s).")
 
     def _train_until(self, step: int, until: int):
-        """Trains; returns the step reached and its metrics since the last stop."""
+        """Train; return the step reached, and metrics since the last trigger if there are any."""
         started, self.trainer.wait_seconds, totals = time.monotonic(), 0.0, collections.Counter()
-        before, waited, judged = started, 0.0, step
+        before, waited, checked = started, 0.0, step
         for reached, sums in self.trainer.training_steps(self.stream, until):
             step, now = reached, time.monotonic()
             if sums is not None:
-                judged += 1
-                self._judge(judged, sums)
-            totals.update({name: float(value) for name, value in (sums or {}).items()})
+                checked += 1
+                self._check_sums(checked, sums)
+                totals.update({name: float(value) for name, value in sums.items()})
             seconds, wait = now - before, self.trainer.wait_seconds - waited
             before, waited = now, self.trainer.wait_seconds
             self.progress.step(step, sums, wait)
@@ -276,7 +274,7 @@ class TrainingRun:
                 self._note_save()
             self.trainer.stop_requested = self._interruption.requested()
         seconds = time.monotonic() - started
-        if not totals.get("steps"):  # none, or all of them were skipped
+        if not totals["steps"]:  # none, or all of them were skipped
             return step, None
         figures = metrics.summarize(totals, seconds, self.trainer.partitioner.mesh.size)
         figures["data/wait_share"] = self.trainer.wait_seconds / seconds
@@ -287,8 +285,8 @@ class TrainingRun:
             figures["device/peak_bytes"] = float(held)
         return step, figures
 
-    def _judge(self, step: int, sums: Mapping[str, np.ndarray]) -> None:
-        """Raises a FloatingPointError where the sums of a step say that the run has gone wrong."""
+    def _check_sums(self, step: int, sums: Mapping[str, np.ndarray]) -> None:
+        """Raise a FloatingPointError if a step's sums are not finite, or too many were skipped."""
         loss, norm = float(sums["loss"]), float(sums.get("gradient_norm", 0.0))
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise FloatingPointError(
@@ -303,35 +301,34 @@ class TrainingRun:
         if self._skipped >= MOST_SKIPPED:
             raise FloatingPointError(
                 f"The last {self._skipped} steps, to step {step}, were skipped: loss or gradients "
-                f"are not finite, or far from what they were. {REMEDY}"
+                f"are not finite, or outliers. {REMEDY}"
             )
 
-    def _arrive(self, stop: triggers.Stop, figures: dict[str, float] | None) -> bool:
-        """Does what is due at a stop; True if an action ends the run."""
-        ended = False
+    def _handle(self, trigger: triggers.Trigger, figures: dict[str, float] | None) -> bool:
+        """Do what is due at a trigger; return True if an action ends the run."""
+        step, ended = trigger.step, False
         if figures:
-            if stop.log:
-                self._report(stop.step, figures)
+            if trigger.log:
+                self._report(step, figures)
             ended = self._act("TRAIN", {"train": figures})
-        if stop.save:
-            self._save(stop.step)
-        results, over = self._measure(stop.step, stop.evaluate, stop.infer)
+        if trigger.save:
+            self._save(step)
+        results, over = self._measure(step, trigger.evaluate, trigger.infer)
         best = self._checkpointer.best if self._checkpointer else None
-        is_best = bool(best) and best.record(stop.step, results)
-        if is_best:
-            self.progress.note(f"step {stop.step:,}  the best so far by {self.save_cfg.metric}")
-            if not stop.save:
-                self._save(stop.step)
+        if best and best.record(step, results):
+            self.progress.note(f"step {step:,}  the best so far by {self.save_cfg.metric}")
+            if not trigger.save:
+                self._save(step)
         decoded = results.get("inference_eval") if jax.process_index() == 0 else None
-        if decoded and (not (best and best.keep) or best.is_best_so_far(stop.step)):
-            publish_predictions(self.model_dir, decoded, stop.step)
-        self._fill_in(stop.step, stop.evaluate)
-        if stop.log:
+        if decoded and (not (best and best.keep) or best.is_best_so_far(step)):
+            publish_predictions(self.model_dir, decoded, step)
+        self._fill_in(step, trigger.evaluate)
+        if trigger.log:
             self._writers.flush()
         return ended or over
 
     def _report(self, step: int, figures: dict[str, float] | None) -> None:
-        """Writes the metrics since the last stop down, before a checkpoint can be whole."""
+        """Write the metrics since the last trigger, before a checkpoint can be complete."""
         if figures:
             data = data_metrics(sum_over_hosts(self.stream.counts()))
             self.writer("train").write_scalars(step, {**figures, **data})
@@ -339,7 +336,7 @@ class TrainingRun:
             self.progress.report(step, figures)
 
     def _measure(self, step: int, evaluate: bool, infer: bool) -> tuple[dict[str, dict], bool]:
-        """What evaluations find, by kind, and whether an action ends the run for it."""
+        """Return the results of evaluations, by kind, and whether an action ends the run."""
         results, ended = {}, False
         if evaluate:
             results["training_eval"] = self._evaluate(step)
@@ -355,7 +352,7 @@ class TrainingRun:
         state = to_disk(self.trainer.state, self.trainer.specs)
         with self.progress.busy(f"saving checkpoint_{step}"):
             started = time.monotonic()
-            self._checkpointer.wait()  # for the one before it
+            self._checkpointer.wait()  # for the previous one
             self._note_save()
             saves = self._checkpointer.save(step, state, self.stream.save)
             seconds = time.monotonic() - started
@@ -365,7 +362,7 @@ class TrainingRun:
             self.progress.note(f"step {step:,}  saving checkpoint_{step}")
 
     def _note_save(self) -> None:
-        """Says that the checkpoint on its way is whole, once it is."""
+        """Report the checkpoint being written once it is complete."""
         if self._saving is not None and not self._checkpointer.saving:
             step, self._saving = self._saving, None
             if step == self._checkpointer.last_complete:
@@ -379,7 +376,7 @@ class TrainingRun:
                 self.progress.busy(f"evaluating {task}"),
                 self.log.timed("evaluate", step=step, task=task) as noted,
             ):
-                results[task] = values = self.trainer.evaluate(self._asking(batches))
+                results[task] = values = self.trainer.evaluate(self._interruptible(batches))
                 noted["metrics"] = numeric_metrics({task: values})
             self.writer(f"training_eval/{task}").write_scalars(step, values)
             self.progress.note(
@@ -388,14 +385,14 @@ class TrainingRun:
             )
         return results
 
-    def _asking(self, items: Iterable[Any]) -> Iterator[Any]:
-        """The items; Interrupted behind any of them at which all hosts are to leave."""
+    def _interruptible(self, items: Iterable[Any]) -> Iterator[Any]:
+        """Yield the items; raise Interrupted after one if all hosts are to exit."""
         for item in items:
             yield item
             self._interruption.ask()
 
     def _fill_in(self, step: int, evaluates: bool) -> None:
-        """Has the user's sentences filled in, where that is due."""
+        """Fill in the user's sentences, if that is due."""
         if not self.watch.fills_in(step, self._infilled, evaluates):
             return
         self._infilled, started = step, time.monotonic()
@@ -411,26 +408,30 @@ class TrainingRun:
 
     def _infer(self, step: int) -> dict[str, dict[str, Any]]:
         with self.progress.busy("decoding"), self.log.timed("infer", step=step) as noted:
-            results = self.infer_evaluator.evaluate(self.trainer.state.params, step, self._asking)
+            results = self.infer_evaluator.evaluate(
+                self.trainer.state.params, step, self._interruptible
+            )
             noted["metrics"] = numeric_metrics(results)
         for task, values in results.items():
             self.progress.note(f"step {step:,}  {task}: {_listed(values)}")
         return results
 
     def _act(self, mode: str, results: Mapping[str, Mapping[str, float]]) -> bool:
-        """Whether an action ends the run: asked on the first host, which alone has all results."""
+        """Return whether an action ends the run; the first host asks, as it has all results."""
         actions = self.actions.get(mode, ())
         if not actions:
             return False
         ended = False
         if jax.process_index() == 0:
-            for action in actions:
-                ended |= action.run(self.trainer.state, metrics_by_task=results)
+            state = self.trainer.state
+            # A list: each action must see the results, also after one that ends the run.
+            asked = [action.run(state, metrics_by_task=results) for action in actions]
+            ended = any(asked)
         return bool(multihost_utils.broadcast_one_to_all(np.int32(ended)))
 
 
 def nothing_left(model_dir: str, step: int) -> str:
-    """What a run says that is at its end."""
+    """Return the message of a run that is at its end."""
     return (
         f"{model_dir} is at step {step:,}: nothing is left to do. Raise TRAIN_STEPS above {step} "
         "to train on."

@@ -1,20 +1,20 @@
-"""When things happen during training, said in one place.
+"""When to log, evaluate and save during training.
 
-    plan = Plan(total_steps=2_500, eval_period=1_000, save_period=2_000)
+    plan = TrainingPlan(total_steps=2_500, eval_period=1_000, save_period=2_000)
     check_periods(plan)
     step = state.step
-    while stop := next_stop(step, plan):
-        ...                                  # train until `stop.step`
-        step = stop.step                     # then do what is due there
+    while trigger := next_trigger(step, plan):
+        ...                                  # train until `trigger.step`
+        step = trigger.step                  # then do what is due there
 
-A step is a count of updates already applied: step 0 is before the first one, and the last stop
-is at `total_steps`. Periods count from step 0, not from where a run resumed, so a run that was
-interrupted stops where an uninterrupted one does. For the plan above:
+A step is a count of updates already applied: step 0 is before the first one, and the last trigger
+is at `total_steps`. Periods count from step 0, not from where a run resumed, so that a resumed run
+triggers at the steps of an uninterrupted one. For the plan above:
 
     step    log   evaluate  infer  save  end
     1000    yes   yes       yes
     2000    yes   yes       yes    yes
-    2500    yes   yes       yes    yes   yes     the end does whatever is done at all
+    2500    yes   yes       yes    yes   yes     the end does everything that is done at all
 """
 
 import dataclasses
@@ -31,17 +31,17 @@ GIN_NAMES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
-    """What is to happen every how many steps; None means never.
+class TrainingPlan:
+    """Periods of a run in steps; None means never.
 
     Attributes:
         total_steps: the step to train to.
-        eval_period: steps between evaluations on the training loss.
+        eval_period: steps between evaluations of the training loss.
         save_period: steps between checkpoints.
         stats_period: steps between log entries; None means at every evaluation, or at every
             checkpoint if there are no evaluations.
         infer_period: steps between evaluations by decoding; None means at every evaluation.
-        checkpoint_steps: steps at which to save besides; those past `total_steps` are ignored.
+        checkpoint_steps: further steps at which to save; those past `total_steps` are ignored.
     """
 
     total_steps: int
@@ -53,7 +53,7 @@ class Plan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Stop:
+class Trigger:
     """The next step at which anything is due, and what is."""
 
     step: int
@@ -64,8 +64,8 @@ class Stop:
     end: bool
 
 
-def next_stop(step: int, plan: Plan) -> Stop | None:
-    """Returns the first stop after `step`, or None when `step` is at the end or past it."""
+def next_trigger(step: int, plan: TrainingPlan) -> Trigger | None:
+    """Return the first trigger after `step`, or None if `step` is the end or past it."""
     if step >= plan.total_steps:
         return None
     log_period = plan.stats_period or plan.eval_period or plan.save_period
@@ -77,10 +77,10 @@ def next_stop(step: int, plan: Plan) -> Stop | None:
     end = at == plan.total_steps
 
     def due(period: int | None) -> bool:
-        return bool(period) and (end or at % period == 0)
+        return period is not None and period > 0 and (end or at % period == 0)
 
     saves = bool(plan.save_period or plan.checkpoint_steps)
-    return Stop(
+    return Trigger(
         step=at,
         log=end or due(log_period),
         evaluate=due(plan.eval_period),
@@ -90,23 +90,22 @@ def next_stop(step: int, plan: Plan) -> Stop | None:
     )
 
 
-def check_periods(plan: Plan, first_step: int = 0) -> None:
-    """Raises ValueError, one sentence with the gin name to set, if the plan does not fit.
+def check_periods(plan: TrainingPlan, first_step: int = 0) -> None:
+    """Check that a plan's periods fit each other and the step the run starts or resumes at.
 
-    Upstream runs in rounds of the shorter of the evaluation and the checkpoint period, so each of
-    the two must be a multiple of the shorter; the same is asked here, so that one gin file runs
-    in both.
+    Upstream trains in rounds of the shorter of the evaluation and the checkpoint period, so each
+    of the two must be a multiple of the shorter. The same is required here, so that one gin file
+    runs in both.
 
-    Args:
-        plan: what the user asked for.
-        first_step: the step the run starts or resumes at.
+    Raises:
+        ValueError: they do not fit; says which gin name to set.
     """
-    _check_whole("total_steps", plan.total_steps, 0)
+    _check_count("total_steps", plan.total_steps, 0)
     for name in ("eval_period", "save_period", "stats_period", "infer_period"):
         if getattr(plan, name) is not None:
-            _check_whole(name, getattr(plan, name), 1)
+            _check_count(name, getattr(plan, name), 1)
     for at in plan.checkpoint_steps:
-        _check_whole("checkpoint_steps", at, 0)
+        _check_count("checkpoint_steps", at, 0)
 
     if plan.total_steps < first_step:
         raise ValueError(
@@ -129,9 +128,9 @@ def check_periods(plan: Plan, first_step: int = 0) -> None:
         )
 
 
-def _check_whole(name: str, value: object, least: int) -> None:
+def _check_count(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(
-            f"{name} holds {value!r}, but it must be a whole number of steps of at least {least}: "
+            f"{name} is {value!r}, but must be an integer number of steps of at least {least}: "
             f"set {GIN_NAMES[name]}."
         )

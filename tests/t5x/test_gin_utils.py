@@ -76,7 +76,7 @@ def test_the_command_line_may_name_imports_of_files(entry_point, name):
 def test_the_command_line_may_name_unbound_imports_of_files(entry_point):
     parse(
         GOOD + "from t5x.loop import triggers\n",
-        [*BOTH, "train_script.train.actions = @triggers.next_stop"],
+        [*BOTH, "train_script.train.actions = @triggers.next_trigger"],
     )
 
 

@@ -234,7 +234,7 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(undisturbed, tmp_
     place.write_bytes(place.read_bytes()[:-9])
     step, _, later = run(tmp_path / "run", total_steps=9)
     (damage,) = [text for text in said if "rows.npz is missing or damaged" in text]
-    assert f"Going on from {tmp_path}/run/checkpoint_4 instead" in damage
+    assert f"Resuming from {tmp_path}/run/checkpoint_4 instead" in damage
     assert (step, list(later)) == (9, [5, 6, 7, 8, 9])
     assert {**losses, **later} == {**later, **losses}
     assert layout.all_steps(str(tmp_path / "run")) == [4, 8, 9]
@@ -275,7 +275,7 @@ def test_a_bad_batch_is_left_behind_if_asked(tmp_path, capsys, bad_steps, steps,
         assert '"event": "skipped", "step": 6' in events
     else:
         assert '"event": "returned", "step": 4' in events
-        assert "and on with the data that comes next: The loss at step 6" in capsys.readouterr().err
+        assert "with the data that comes next: The loss at step 6" in capsys.readouterr().err
 
 
 # What is refused, and the words that say why; nothing is left behind and nothing compiled.

@@ -47,13 +47,13 @@ def test_a_run_in_a_bucket_outlives_faults_and_its_checkpoints_travel(gcs, tmp_p
     gcs.take_folder("bucket", "run", tmp_path / "b" / "run")
     status, said = train(tmp_path / "b", programs, 20)
     assert status == 0, said
-    assert "Going on from step 10" in said
+    assert "Resuming from step 10" in said
     # And from disk to bucket.
     gcs.put_folder("bucket", "other", tmp_path / "b" / "run")
     elsewhere = {"environment": gcs.environment, "model_dir": "gs://bucket/other"}
     status, said = train(tmp_path / "c", programs, 30, **elsewhere)
     assert status == 0, said
-    assert "Going on from step 20" in said
+    assert "Resuming from step 20" in said
     gcs.take_folder("bucket", "other", tmp_path / "d" / "run")
     assert arrays(tmp_path / "d" / "run")["state/step"] == 30
     found = losses(tmp_path / "d" / "run")
@@ -74,4 +74,4 @@ def test_a_bucket_that_refuses_a_save_ends_the_run_in_one_sentence(gcs, tmp_path
     gcs.faults.clear()
     status, said = train(tmp_path / "a", programs, 30, **in_bucket)
     assert status == 0, said
-    assert "Going on from step 10" in said
+    assert "Resuming from step 10" in said

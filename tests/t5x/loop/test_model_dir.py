@@ -10,7 +10,6 @@ import pytest
 
 from fakes import toy
 from t5x import checkpoints
-from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.loop import model_dir
@@ -59,33 +58,33 @@ def test_a_damaged_checkpoint_of_the_run_is_passed_over_for_the_one_before(tmp_p
     own = checkpoint(tmp_path / "own", 2, 5, 9)
     damage = DamagedCheckpoint("It is damaged.")
     start = model_dir.find_start(own, None)
-    earlier = model_dir.before(start, damage)
+    earlier = model_dir.earlier_start(start, damage)
     assert earlier == dataclasses.replace(start, path=f"{own}/checkpoint_5")
-    earliest = model_dir.before(earlier, damage)
-    with pytest.raises(DamagedCheckpoint, match=r"damaged. It is the only .* remove"):
-        model_dir.before(earliest, damage)
-    assert layout.all_steps(own) == [2, 5, 9]  # nothing goes before something was read
-    model_dir.drop_after(earliest)
-    assert layout.all_steps(own) == [2]
+    earliest = model_dir.earlier_start(earlier, damage)
+    with pytest.raises(checkpoints.DamagedCheckpoint, match=r"damaged. It is the only .* remove"):
+        model_dir.earlier_start(earliest, damage)
+    assert checkpoints.all_steps(own) == [2, 5, 9]  # nothing goes before something was read
+    model_dir.delete_damaged_after(earliest)
+    assert checkpoints.all_steps(own) == [2]
     foreign = model_dir.find_start(str(tmp_path / "new"), RestoreCheckpointConfig(own))
-    with pytest.raises(DamagedCheckpoint, match=r"It is damaged\.$"):
-        model_dir.before(foreign, damage)
-    model_dir.drop_after(foreign)
-    model_dir.drop_after(model_dir.find_start(str(tmp_path / "new"), None))
+    with pytest.raises(checkpoints.DamagedCheckpoint, match=r"It is damaged\.$"):
+        model_dir.earlier_start(foreign, damage)
+    model_dir.delete_damaged_after(foreign)
+    model_dir.delete_damaged_after(model_dir.find_start(str(tmp_path / "new"), None))
 
 
 @pytest.mark.parametrize("how", ["cut", "flipped", "gone"])
 def test_a_damaged_place_in_the_data_is_known(tmp_path, how):
     own = checkpoint(tmp_path / "own", 2, dataset=True)
     start = model_dir.find_start(own, None)
-    start.check_place()
+    start.check_data_position()
     path = pathlib.Path(start.dataset_folder) / "place"
     if how == "gone":
         path.unlink()
     else:
         path.write_text("her" if how == "cut" else "hare")
-    with pytest.raises(DamagedCheckpoint, match="dataset/place is missing or damaged"):
-        start.check_place()
+    with pytest.raises(checkpoints.DamagedCheckpoint, match="dataset/place is missing or damaged"):
+        start.check_data_position()
 
 
 def test_the_runs_own_checkpoint_comes_before_the_one_it_began_with(tmp_path):
@@ -121,7 +120,7 @@ def test_the_place_in_the_data_is_the_runs_own_unless_asked_for(tmp_path):
         config = RestoreCheckpointConfig(path, restore_dataset=wanted)
         assert model_dir.Start(start.path, config).dataset_folder == found
     assert model_dir.find_start(path, None).dataset_folder == folder
-    assert model_dir.find_start(path, None, keeps_place=False).dataset_folder is None
+    assert model_dir.find_start(path, None, has_position=False).dataset_folder is None
 
 
 def test_steps_of_another_run_count_on(tmp_path):
@@ -142,7 +141,7 @@ def test_a_vocabulary_that_is_the_copy_itself_survives(tmp_path):
     shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
     specs = state_specs(model, PjitPartitioner(2), shapes)
     model.output_vocabulary = types.SimpleNamespace(sentencepiece_model_file=str(copy))
-    model_dir.describe(str(tmp_path), model, specs)
+    model_dir.write_description(str(tmp_path), model, specs)
     assert copy.read_bytes() == b"pieces" * 200_000
 
 
@@ -150,7 +149,7 @@ def test_a_run_is_described_by_its_parameters(tmp_path):
     model = toy.model()
     shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
     specs = state_specs(model, PjitPartitioner(2), shapes)
-    model_dir.describe(str(tmp_path), model, specs)
+    model_dir.write_description(str(tmp_path), model, specs)
     lines = (tmp_path / "model-info.txt").read_text().splitlines()
     count = sum(x.size for x in jax.tree.leaves(specs.state.params))
     assert lines[-1] == f"parameters: {count:,}"

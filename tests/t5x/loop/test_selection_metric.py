@@ -73,13 +73,13 @@ TYPOS = {
     ),
     "task": (
         {"metric": "inference_eval/joy/exact"},
-        r"'joy' is not evaluated; the tasks that are: toy_copy\.$",
+        r"'joy' is not evaluated; evaluated are toy_copy\.$",
     ),
-    "task that stops": ({"stop_by": ("joy", "exact")}, r"'joy' is not evaluated; the tasks"),
+    "task that stops": ({"stop_by": ("joy", "exact")}, r"'joy' is not evaluated; evaluated are"),
     "task without metrics": (
         {"metric": "inference_eval/toy_bare/exact"}
         | {"infer_eval": toy.data("validation", mixture_or_task_name=toy.MIXED)},
-        r"'toy_bare' is not evaluated; the tasks that are: toy_copy\.$",
+        r"'toy_bare' is not evaluated; evaluated are toy_copy\.$",
     ),
     "kind": (
         {"metric": "training_eval/toy_copy/loss"},

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from t5x.actions import EarlyStoppingAction
 from t5x.loop.training_loop import TrainingRun
-from t5x.loop.triggers import Plan
+from t5x.loop.triggers import TrainingPlan
 from t5x.monitoring.event_log import EventLog
 from t5x.watch import Watch
 
@@ -112,13 +112,13 @@ def run(tmp_path, plan, actions=None, infer=False, trainer=None, first=False, wa
         watch=watch,
     )
     try:
-        return run.go(evaluate_first=first), trainer.events
+        return run.run(evaluate_first=first), trainer.events
     finally:
         assert stream.closed
 
 
 def test_things_happen_when_the_plan_says(tmp_path):
-    plan = Plan(total_steps=5, eval_period=2, stats_period=1)
+    plan = TrainingPlan(total_steps=5, eval_period=2, stats_period=1)
     step, events = run(tmp_path, plan, infer=True)
     assert step == 5
     expected = ["compile"]
@@ -129,13 +129,13 @@ def test_things_happen_when_the_plan_says(tmp_path):
 
 def test_a_figure_is_the_mean_since_the_last_stop(tmp_path):
     note = Note()
-    run(tmp_path, Plan(total_steps=6, stats_period=3), {"TRAIN": [note]})
+    run(tmp_path, TrainingPlan(total_steps=6, stats_period=3), {"TRAIN": [note]})
     means = [(step, seen["train"]["loss"]) for step, seen in note.seen]
     assert means == [(3, 2.0), (6, 5.0)]  # (1+2+3)/3 and (4+5+6)/3
 
 
 def test_evaluation_may_come_before_training(tmp_path):
-    _, events = run(tmp_path, Plan(total_steps=2, eval_period=2), first=True)
+    _, events = run(tmp_path, TrainingPlan(total_steps=2, eval_period=2), first=True)
     assert events == ["compile", ("evaluate", 0), ("evaluate", 2)]
 
 
@@ -147,7 +147,7 @@ Mode = enum.Enum("Mode", ["TRAIN", "TRAIN_EVAL", "INFER_EVAL"])
 def test_an_action_ends_the_run_at_its_stop(tmp_path, mode, by):
     note = Note(end_at=4)
     actions = {mode.name if by == "name" else mode: [note]}
-    step, events = run(tmp_path, Plan(total_steps=9, eval_period=2), actions, infer=True)
+    step, events = run(tmp_path, TrainingPlan(total_steps=9, eval_period=2), actions, infer=True)
     assert step == 4
     assert events[-1][:2] == ("infer", 4)  # what is due at the stop is still done
     key, metric = ("train", "loss") if mode is Mode.TRAIN else ("toy", LOSS)
@@ -171,7 +171,7 @@ def test_an_evaluation_that_was_cut_short_is_made_up_for(tmp_path, killed, resum
 
     scores, log = Scores(), EventLog(str(tmp_path))
     action = lambda: {"INFER_EVAL": [EarlyStoppingAction(("toy", "exact"), "max", patience=3)]}
-    plan = Plan(total_steps=30, eval_period=2)
+    plan = TrainingPlan(total_steps=30, eval_period=2)
     with pytest.raises(MemoryError):
         run(tmp_path, plan, action(), infer=scores)
     log.write("save", step=resumed)
@@ -184,13 +184,13 @@ def test_an_evaluation_that_was_cut_short_is_made_up_for(tmp_path, killed, resum
 
 def test_all_actions_are_asked(tmp_path):
     notes = [Note(end_at=1), Note()]
-    run(tmp_path, Plan(total_steps=3, stats_period=1), {"TRAIN": notes})
+    run(tmp_path, TrainingPlan(total_steps=3, stats_period=1), {"TRAIN": notes})
     assert [len(note.seen) for note in notes] == [1, 1]
 
 
 @pytest.mark.parametrize("loss", [np.nan, np.inf])
 def test_a_loss_that_is_no_number_is_no_result(tmp_path, loss):
-    plan = Plan(total_steps=6, eval_period=3)
+    plan = TrainingPlan(total_steps=6, eval_period=3)
     with pytest.raises(FloatingPointError, match=r"loss at step 2 is (nan|inf) .*learning_rate"):
         run(tmp_path, plan, trainer=FakeTrainer(losses={2: loss}))
 
@@ -201,7 +201,7 @@ def test_a_notice_in_an_evaluation_ends_it_there(tmp_path, capsys):
             os.kill(os.getpid(), signal.SIGTERM)
             return self.events.append(list(batches))  # which is not reached
 
-    step, events = run(tmp_path, Plan(total_steps=9, eval_period=2), trainer=Interrupted())
+    step, events = run(tmp_path, TrainingPlan(total_steps=9, eval_period=2), trainer=Interrupted())
     assert (step, events) == (2, ["compile"])
     assert "Stopped by SIGTERM at step 2" in capsys.readouterr().err
     assert [e["event"] for e in lines(tmp_path / "events.jsonl")][-1:] == ["interrupted"]
@@ -213,7 +213,7 @@ def test_gradients_that_are_no_numbers_end_the_run_though_the_loss_is_one(tmp_pa
             return super().sums(step) | {"gradient_norm": np.float32(np.nan if step == 3 else 1)}
 
     with pytest.raises(FloatingPointError, match=r"step 3 is 3.0 and its gradients' norm nan"):
-        run(tmp_path, Plan(total_steps=6), trainer=Bad())
+        run(tmp_path, TrainingPlan(total_steps=6), trainer=Bad())
 
 
 def test_a_run_that_skips_every_step_ends(tmp_path):
@@ -222,7 +222,7 @@ def test_a_run_that_skips_every_step_ends(tmp_path):
             return dict.fromkeys(super().sums(step), np.float32(0)) | {"skipped": np.float32(1)}
 
     with pytest.raises(FloatingPointError, match=r"The last 50 steps, to step 50, were skipped"):
-        run(tmp_path, Plan(total_steps=99, stats_period=10), trainer=Skips())
+        run(tmp_path, TrainingPlan(total_steps=99, stats_period=10), trainer=Skips())
 
 
 def test_metrics_that_cannot_be_written_end_the_run_in_one_sentence(tmp_path):
@@ -235,26 +235,26 @@ def test_metrics_that_cannot_be_written_end_the_run_in_one_sentence(tmp_path):
 
         close = flush = write_scalars
 
-    with pytest.raises(RuntimeError, match=r"cannot be written \(x; No space left .*goes on from"):
-        run(tmp_path, Plan(total_steps=6, stats_period=2), watch=Watch(writers=(Full,)))
+    with pytest.raises(RuntimeError, match=r"cannot be written \(x; No space left .*resumes from"):
+        run(tmp_path, TrainingPlan(total_steps=6, stats_period=2), watch=Watch(writers=(Full,)))
 
 
 def test_there_is_no_going_back_without_checkpoints(tmp_path):
     trainer = FakeTrainer(losses={2: np.nan})
     trainer.bad_steps = "go_back"
     with pytest.raises(FloatingPointError, match="loss at step 2"):
-        run(tmp_path, Plan(total_steps=6), trainer=trainer)
+        run(tmp_path, TrainingPlan(total_steps=6), trainer=trainer)
 
 
 def test_it_says_what_it_read_and_where_it_goes_on(tmp_path, capsys):
-    run(tmp_path, Plan(total_steps=4, stats_period=2), trainer=FakeTrainer(step=2))
+    run(tmp_path, TrainingPlan(total_steps=4, stats_period=2), trainer=FakeTrainer(step=2))
     said = capsys.readouterr().err
-    assert "Going on from" in said
+    assert "Resuming from" in said
     assert "Data of toy, split 'train': 10 records read, none skipped" in said
 
 
 def test_at_the_end_nothing_is_compiled(tmp_path, capsys):
-    step, events = run(tmp_path, Plan(total_steps=4), trainer=FakeTrainer(step=4))
+    step, events = run(tmp_path, TrainingPlan(total_steps=4), trainer=FakeTrainer(step=4))
     assert (step, events) == (4, [])
     assert "nothing is left to do. Raise TRAIN_STEPS above 4" in capsys.readouterr().err
 
@@ -264,7 +264,7 @@ def lines(path):
 
 
 def test_metrics_have_their_names(tmp_path):
-    run(tmp_path, Plan(total_steps=4, eval_period=2), watch=Watch(writers=("jsonl",)))
+    run(tmp_path, TrainingPlan(total_steps=4, eval_period=2), watch=Watch(writers=("jsonl",)))
     compiled, *rest = lines(tmp_path / "metrics.jsonl")
     assert compiled["timing/compilation_seconds"] >= 0
     train, validation = rest[:2]
@@ -276,7 +276,7 @@ def test_metrics_have_their_names(tmp_path):
 
 def test_it_notes_what_happened_when(tmp_path):
     (tmp_path / "config.gin").write_text("TRAIN_STEPS = 4")
-    plan = Plan(total_steps=4, eval_period=2)
+    plan = TrainingPlan(total_steps=4, eval_period=2)
     run(tmp_path, plan, infer=True, watch=Watch(expected_loss={4: 1.5}))
     events = lines(tmp_path / "events.jsonl")
     kinds = [event["event"] for event in events]
@@ -289,7 +289,7 @@ def test_it_notes_what_happened_when(tmp_path):
 
 
 def test_a_run_that_fails_says_so(tmp_path):
-    plan = Plan(total_steps=6, eval_period=3)
+    plan = TrainingPlan(total_steps=6, eval_period=3)
     with pytest.raises(FloatingPointError):
         run(tmp_path, plan, trainer=FakeTrainer(losses={2: np.nan}))
     last = lines(tmp_path / "events.jsonl")[-1]
@@ -309,12 +309,12 @@ def test_a_step_that_stood_still_is_noted(tmp_path, monkeypatch):
                 yield step, sums
 
     monkeypatch.setattr("t5x.loop.training_loop.time.monotonic", lambda: Slow.now)
-    run(tmp_path, Plan(total_steps=20), trainer=Slow())
+    run(tmp_path, TrainingPlan(total_steps=20), trainer=Slow())
     (stall,) = [e for e in lines(tmp_path / "events.jsonl") if e["event"] == "stall"]
     assert (stall["step"], stall["reason"]) == (15, "data")
     assert stall["seconds"] == pytest.approx(30.0)
 
 
 def test_the_loss_stands_beside_what_is_expected(tmp_path, capsys):
-    run(tmp_path, Plan(total_steps=2, eval_period=2), watch=Watch(expected_loss={2: 1.25}))
+    run(tmp_path, TrainingPlan(total_steps=2, eval_period=2), watch=Watch(expected_loss={2: 1.25}))
     assert "loss 1.000  accuracy 0.500  (expected 1.250 at step 2)" in capsys.readouterr().err

@@ -1,25 +1,26 @@
-"""Stops against the plain definition: every step asked one by one whether it is due."""
+"""Triggers against the plain definition, which asks of every step whether it is due."""
 
 import itertools
 
 import pytest
 
-from t5x.loop.triggers import Plan, Stop, check_periods, next_stop
+from t5x.loop.triggers import TrainingPlan as Plan
+from t5x.loop.triggers import Trigger, check_periods, next_trigger
 
 
 def walk(plan, step=0):
-    while stop := next_stop(step, plan):
-        yield stop
-        step = stop.step
+    while trigger := next_trigger(step, plan):
+        yield trigger
+        step = trigger.step
 
 
 def test_the_table_of_the_module():
     plan = Plan(total_steps=2_500, eval_period=1_000, save_period=2_000)
     check_periods(plan)
     assert list(walk(plan)) == [
-        Stop(1_000, log=True, evaluate=True, infer=True, save=False, end=False),
-        Stop(2_000, log=True, evaluate=True, infer=True, save=True, end=False),
-        Stop(2_500, log=True, evaluate=True, infer=True, save=True, end=True),
+        Trigger(1_000, log=True, evaluate=True, infer=True, save=False, end=False),
+        Trigger(2_000, log=True, evaluate=True, infer=True, save=True, end=False),
+        Trigger(2_500, log=True, evaluate=True, infer=True, save=True, end=True),
     ]
 
 
@@ -33,12 +34,12 @@ PLANS = [
 ]
 
 
-def test_stops_are_the_due_steps_and_no_others():
+def test_triggers_are_the_due_steps_and_no_others():
     for plan in PLANS:
-        assert list(walk(plan)) == due_stops(plan), plan
+        assert list(walk(plan)) == due_triggers(plan), plan
 
 
-def due_stops(plan):
+def due_triggers(plan):
     log_period = plan.stats_period or plan.eval_period or plan.save_period
 
     def due(step, period):
@@ -47,7 +48,7 @@ def due_stops(plan):
     expected = []
     for step in range(1, plan.total_steps + 1):
         end = step == plan.total_steps
-        stop = Stop(
+        trigger = Trigger(
             step,
             log=end or due(step, log_period),
             evaluate=due(step, plan.eval_period),
@@ -57,8 +58,8 @@ def due_stops(plan):
             or (end and bool(plan.checkpoint_steps)),
             end=end,
         )
-        if any((stop.log, stop.evaluate, stop.infer, stop.save, stop.end)):
-            expected.append(stop)
+        if any((trigger.log, trigger.evaluate, trigger.infer, trigger.save, trigger.end)):
+            expected.append(trigger)
     return expected
 
 
@@ -66,37 +67,46 @@ def test_a_resumed_run_stops_where_an_uninterrupted_one_does():
     plan = Plan(total_steps=100, eval_period=20, save_period=40, stats_period=5)
     whole = list(walk(plan))
     for first in range(100):
-        assert list(walk(plan, first)) == [stop for stop in whole if stop.step > first]
+        assert list(walk(plan, first)) == [trigger for trigger in whole if trigger.step > first]
 
 
 def test_nothing_is_left_at_the_end_or_past_it():
     plan = Plan(total_steps=10, eval_period=5)
-    assert next_stop(10, plan) is None
-    assert next_stop(11, plan) is None
+    assert next_trigger(10, plan) is None
+    assert next_trigger(11, plan) is None
 
 
 def test_without_periods_there_is_only_the_end():
     assert list(walk(Plan(total_steps=7))) == [
-        Stop(7, log=True, evaluate=False, infer=False, save=False, end=True)
+        Trigger(7, log=True, evaluate=False, infer=False, save=False, end=True)
     ]
 
 
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (Plan(-1), "total_steps holds -1.*train.total_steps"),
-        (Plan(1e4), r"total_steps holds 10000\.0.*whole number"),
-        (Plan(10, eval_period=0), "eval_period holds 0.*at least 1.*train.eval_period"),
-        (Plan(10, eval_period=-5), "eval_period holds -5"),
-        (Plan(10, save_period=0), "save_period holds 0.*utils.SaveCheckpointConfig.period"),
-        (Plan(10, save_period=2.5), r"save_period holds 2\.5"),
-        (Plan(10, stats_period=0), "stats_period holds 0.*train.stats_period"),
-        (Plan(10, infer_period=True), "infer_period holds True"),
-        (Plan(10, checkpoint_steps=(3, -1)), "checkpoint_steps holds -1"),
-        (Plan(10, eval_period=1000, save_period=1500), "1500 and the eval period 1000 do not fit"),
-        (Plan(10, eval_period=1500, save_period=1000), "1000 and the eval period 1500 do not fit"),
+        (Plan(-1), "total_steps is -1.*train.total_steps"),
+        (Plan(1e4), r"total_steps is 10000\.0.*integer number"),
+        (Plan(10, eval_period=0), "eval_period is 0.*at least 1.*train.eval_period"),
+        (Plan(10, eval_period=-5), "eval_period is -5"),
+        (Plan(10, save_period=0), "save_period is 0.*utils.SaveCheckpointConfig.period"),
+        (Plan(10, save_period=2.5), r"save_period is 2\.5"),
+        (Plan(10, stats_period=0), "stats_period is 0.*train.stats_period"),
+        (Plan(10, infer_period=True), "infer_period is True"),
+        (Plan(10, checkpoint_steps=(3, -1)), "checkpoint_steps is -1"),
+        (
+            Plan(10, eval_period=1000, save_period=1500),
+            "1500 and the eval period 1000 do not fit",
+        ),
+        (
+            Plan(10, eval_period=1500, save_period=1000),
+            "1000 and the eval period 1500 do not fit",
+        ),
         (Plan(10, eval_period=100, stats_period=30), "30 does not divide eval_period 100"),
-        (Plan(10, eval_period=100, stats_period=200), "200 does not divide eval_period 100"),
+        (
+            Plan(10, eval_period=100, stats_period=200),
+            "200 does not divide eval_period 100",
+        ),
     ],
 )
 def test_what_does_not_fit_is_said_in_one_sentence(plan, message):
