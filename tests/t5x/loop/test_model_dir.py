@@ -47,7 +47,7 @@ def test_a_folder_that_cannot_be_is_refused(tmp_path):
 
 def test_a_folder_that_hosts_do_not_share_is_refused(tmp_path, monkeypatch):
     """Host 1 of a pod, whose host 0 writes elsewhere."""
-    monkeypatch.setattr(model_dir, "_make", lambda *_: None)
+    monkeypatch.setattr(model_dir, "_write_probe", lambda *_: None)
     monkeypatch.setattr(jax, "process_index", lambda: 1)
     with pytest.raises(ValueError, match=r"host 1 does not share with host 0.* gs:// bucket") as e:
         model_dir.check_writable(str(tmp_path), seconds=0.0)

@@ -140,7 +140,7 @@ def test_nothing_is_chosen_by_the_test_split(task):
     choices += [{"metric": f"training_eval/{name}/loss", "train_eval": cfg}]
     for choice in choices:
         said = (
-            r"but (infer|train)_eval/utils.DatasetConfig.split is 'test', and a choice .*held_out"
+            r"but (infer|train)_eval/utils.DatasetConfig.split is 'test', and a result .*held_out"
         )
         with pytest.raises(ValueError, match=said):
             check(**{"infer_eval": cfg, **choice})
