@@ -10,6 +10,7 @@ import pytest
 
 from fakes import toy
 from t5x import checkpoints
+from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.loop import model_dir
@@ -61,13 +62,13 @@ def test_a_damaged_checkpoint_of_the_run_is_passed_over_for_the_one_before(tmp_p
     earlier = model_dir.earlier_start(start, damage)
     assert earlier == dataclasses.replace(start, path=f"{own}/checkpoint_5")
     earliest = model_dir.earlier_start(earlier, damage)
-    with pytest.raises(checkpoints.DamagedCheckpoint, match=r"damaged. It is the only .* remove"):
+    with pytest.raises(DamagedCheckpoint, match=r"damaged. It is the only .* remove"):
         model_dir.earlier_start(earliest, damage)
-    assert checkpoints.all_steps(own) == [2, 5, 9]  # nothing goes before something was read
+    assert layout.all_steps(own) == [2, 5, 9]  # nothing goes before something was read
     model_dir.delete_damaged_after(earliest)
-    assert checkpoints.all_steps(own) == [2]
+    assert layout.all_steps(own) == [2]
     foreign = model_dir.find_start(str(tmp_path / "new"), RestoreCheckpointConfig(own))
-    with pytest.raises(checkpoints.DamagedCheckpoint, match=r"It is damaged\.$"):
+    with pytest.raises(DamagedCheckpoint, match=r"It is damaged\.$"):
         model_dir.earlier_start(foreign, damage)
     model_dir.delete_damaged_after(foreign)
     model_dir.delete_damaged_after(model_dir.find_start(str(tmp_path / "new"), None))
@@ -83,7 +84,7 @@ def test_a_damaged_place_in_the_data_is_known(tmp_path, how):
         path.unlink()
     else:
         path.write_text("her" if how == "cut" else "hare")
-    with pytest.raises(checkpoints.DamagedCheckpoint, match="dataset/place is missing or damaged"):
+    with pytest.raises(DamagedCheckpoint, match="dataset/place is missing or damaged"):
         start.check_data_position()
 
 
