@@ -17,7 +17,7 @@ from fakes import toy
 from fakes.paths import ROOT
 from t5x import batches, checkpoints, optimizers, schedules, train
 from t5x.checkpointing import layout
-from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig, SaveCheckpointConfig
+from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.loop import model_dir
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
@@ -383,12 +383,15 @@ def test_a_dry_run_makes_nothing(tmp_path, monkeypatch):
 
 
 def test_periods_become_a_plan():
-    config = CheckpointConfig(SaveCheckpointConfig(period=10, checkpoint_steps=[3]))
-    plan = train.plan_of(config, 100, 5, None)
+    cfgs = {"train_eval": toy.data("validation"), "infer_eval": None}
+    save = SaveCheckpointConfig(period=10, checkpoint_steps=[3])
+    plan = train.training_plan(cfgs, save, 100, 5, None)
     assert (plan.total_steps, plan.eval_period, plan.save_period) == (100, 5, 10)
     assert plan.checkpoint_steps == (3,)
-    never = train.plan_of(CheckpointConfig(), 100, 0, 0)
+    never = train.training_plan(cfgs, None, 100, 0, 0)
     assert (never.eval_period, never.save_period, never.stats_period) == (None, None, None)
+    bare = train.training_plan(dict.fromkeys(cfgs), save, 100, 5, None)
+    assert (bare.eval_period, bare.stats_period) == (None, 5)
 
 
 def test_a_drawn_seed_differs_and_a_given_one_stays():

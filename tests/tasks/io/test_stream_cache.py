@@ -175,7 +175,7 @@ def test_a_training_stream_survives_an_outage_if_the_environment_names_a_cache(
         lengths = {"inputs": 64, "targets": 64}
         cfg = DatasetConfig("spooled", lengths, "train", 8, True, 0, pack=True)
         try:
-            train.spool_streams({"train": cfg, "train_eval": None})
+            train.enable_stream_cache({"train": cfg, "train_eval": None})
             assert stream_cache.current is not None
             stream = batches.TrainStream(cfg, seqio.EncDecFeatureConverter, (0, 8), 0, shards=1)
             next(stream)
