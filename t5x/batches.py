@@ -45,7 +45,7 @@ def host_rows(partitioner: PjitPartitioner, batch_size: int) -> tuple[int, int]:
 
 
 def shard_count(batch_size: int, rows: tuple[int, int]) -> int:
-    """Virtual shards: as many of `SHARDS` as divide the batch, and a whole number a host."""
+    """Return the number of virtual shards, a divisor of the batch and multiple of the hosts."""
     hosts = max(1, batch_size // (rows[1] - rows[0]))
     return math.lcm(math.gcd(batch_size, SHARDS), hosts)
 
@@ -237,23 +237,23 @@ class TrainStream(Iterator[Batch]):
             another pipeline, or by another trainer.
         """
         saved = saved_stream(folder)
-        anew = (
+        restart = (
             "set SaveCheckpointConfig.save_dataset=False (for another run's checkpoint, "
             "RestoreCheckpointConfig.restore_dataset=False) to begin the corpus again."
         )
         if saved is None:
-            raise ValueError(f"{folder} holds no position that this trainer has saved; {anew}")
+            raise ValueError(f"{folder} holds no position that this trainer has saved; {restart}")
         if saved["shards"] != self.count:
             raise ValueError(
                 f"{folder} holds the position of {saved['shards']} virtual shards and this run has "
-                f"{self.count}; keep DatasetConfig.batch_size and the number of hosts, or {anew}"
+                f"{self.count}; keep DatasetConfig.batch_size and the number of hosts, or {restart}"
             )
         for name, now in identities(self.cfg).items():
             before = saved.get("corpora", {}).get(name, now)
             if before != now:
                 raise ValueError(
                     f"{folder} holds a position in the corpus of {name} as it was, {before}, and "
-                    f"now it is {now}; bring its files back, or {anew}"
+                    f"now it is {now}; bring its files back, or {restart}"
                 )
         for index, shard in zip(self.indices, self._shards, strict=True):
             try:
@@ -262,7 +262,7 @@ class TrainStream(Iterator[Batch]):
                 raise ValueError(
                     f"{folder} holds the position of another pipeline than that of "
                     f"{self.cfg.provider.name} ({str(error).splitlines()[0][:200]}); run the code "
-                    f"and the task that have saved it, or {anew}"
+                    f"and the task that have saved it, or {restart}"
                 ) from error
 
     def _path(self, folder: str, index: int) -> str:
@@ -306,8 +306,8 @@ def eval_sets(
         # One shard, read by every host: the split is small, and cutting it would repeat its parts.
         seed = 0 if cfg.seed is None else cfg.seed
         stream = TrainStream(one, converter_cls, (0, cfg.batch_size), seed, shards=1)
-        whole = [next(stream) for _ in range(eval_steps)]
-        sets[task.name] = [{k: v[slice(*rows)] for k, v in batch.items()} for batch in whole]
+        batches = [next(stream) for _ in range(eval_steps)]
+        sets[task.name] = [{k: v[slice(*rows)] for k, v in batch.items()} for batch in batches]
         stream.close()
         logging.info("Read %s in %.1f s.", task.name, time.monotonic() - started)
     return sets

@@ -67,7 +67,7 @@ class OptaxOptimizer(OptimizerDef):
         return optax.apply_updates(params, updates), param_states
 
     def state_axes(self, params: Tree, axes: Tree) -> Tree:
-        """Moments lie as their parameters do, everything else is replicated."""
+        """Shard moments like their parameters and replicate everything else."""
         structure = jax.tree.structure(params)
         is_params = lambda x: jax.tree.structure(x) == structure
         return jax.tree.map(

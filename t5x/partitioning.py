@@ -1,4 +1,4 @@
-"""How arrays lie over devices: one rule a logical axis, one mesh of `data` × `model`.
+"""How arrays are sharded over devices: one rule a logical axis, one mesh of `data` × `model`.
 
   partitioner = PjitPartitioner(num_partitions=2)
   partitioner.mesh                                  # 8 devices: {'data': 4, 'model': 2}
@@ -186,7 +186,7 @@ class PjitPartitioner:
             )
 
     def sharding(self, logical_axes: Sequence[str | None], shape: Sequence[int]) -> NamedSharding:
-        """Where an array of `shape` with these logical axes lies."""
+        """Return the sharding of an array of `shape` with these logical axes."""
         return NamedSharding(self.mesh, mesh_axes(logical_axes, self.rules, self.mesh, shape))
 
     @property
@@ -239,7 +239,7 @@ def side_by_side(grid: np.ndarray) -> np.ndarray:
 
 
 def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
-    """Asks that `x` lie as its logical axes say; returns `x` untouched outside `activations`."""
+    """Shard `x` as its logical axes say; return `x` unchanged outside `activations`."""
     partitioner = _active.get()
     if partitioner is None or partitioner.mesh.size == 1:
         return x
@@ -247,16 +247,16 @@ def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
 
 
 def gathered(sharding: NamedSharding) -> NamedSharding:
-    """The same place, but whole along `data`."""
+    """Return the same sharding, but replicated along `data`."""
     axes = (axis if axis != "data" else None for axis in sharding.spec)
     return NamedSharding(sharding.mesh, PartitionSpec(*axes))
 
 
-def whole(kernel: jax.Array, *logical_axes: str | None) -> jax.Array:
-    """Asks that a parameter be whole along `data` while it is used, its gradient spread again.
+def gather_parameter(kernel: jax.Array, *logical_axes: str | None) -> jax.Array:
+    """Replicate a parameter along `data` while it is used, and shard its gradient again.
 
-    Where parameters lie spread over `data` this is one gather before their use, in their dtype of
-    use, and one reduction of their gradient. Left to itself, the compiler cuts the products into
+    If parameters are sharded over `data` this is one all-gather before their use, in the dtype of
+    use, and one reduction of their gradient. Left to itself, the compiler splits the products into
     windows, which costs a v4-32 three times the cycles of a step.
     """
     partitioner = _active.get()
@@ -272,7 +272,7 @@ def _gather(here: NamedSharding, spread: NamedSharding, kernel: jax.Array) -> ja
 
 
 def _spread_gradient(here, spread, _, gradient):
-    # Reduced whole and then cut, which compilers know as one operation.
+    # Compilers turn an all-reduce with a slice into one reduce-scatter.
     gradient = jax.lax.with_sharding_constraint(gradient, here)
     return (jax.lax.with_sharding_constraint(gradient, spread),)
 

@@ -60,7 +60,7 @@ _DIVISORS = {
 }
 
 
-# Those that never come to an end: pretraining goes on by them.
+# Factors that never reach zero: pretraining can continue with them.
 _LASTING = ("constant", "rsqrt_decay", "rsqrt_normalized_decay")
 _GIN_NAME = "utils.create_learning_rate_scheduler"
 _IDLE = 0.01  # below this share of the base next to nothing is learned
@@ -184,10 +184,10 @@ def create_learning_rate_scheduler(
 
 
 def check_start(rate: Any, start: int | None, total_steps: int) -> None:
-    """Refuses a schedule that counts from another step than training does, and so has no rate left.
+    """Raise ValueError for a schedule that has ended when training starts, at another first step.
 
-    One that is under way when training starts, be it that of a pretraining that goes on, or that
-    ends long before the run, is told in a warning.
+    A schedule that has begun before training starts, as in continued pretraining, or that ends long
+    before the run, is reported by a warning.
 
     Args:
         rate: the run's; one that is no `Schedule` passes.
@@ -222,7 +222,7 @@ def check_start(rate: Any, start: int | None, total_steps: int) -> None:
     if over.mean() > 0.5 or over[: max(len(over) // 10, 1) + 1].all():
         raise ValueError(f"{said}; set {_GIN_NAME}.step_offset to {start}")
     if rate.passing == ("linear_warmup",) and any("rsqrt" in name for name in rate.names):
-        return  # pretraining goes on
+        return  # continued pretraining
     logging.warning("%s; with %s.step_offset = %d it begins there.", said, _GIN_NAME, start)
 
 

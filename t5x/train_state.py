@@ -1,4 +1,4 @@
-"""What training changes: step, parameters, optimizer state; how they start and where they lie.
+"""What training changes: step, parameters, optimizer state; their start and their shardings.
 
   specs = state_specs(model, partitioner, input_shapes)     # shapes, axes, shardings; no arrays
   state = initial_state(model, specs, jax.random.key(0))    # made in place, shard by shard
@@ -52,7 +52,7 @@ class StateSpecs:
 
     @property
     def shardings(self) -> TrainState:
-        """Where each array lies."""
+        """Return the sharding of each array."""
         return jax.tree.map(lambda x: x.sharding, self.state)
 
     @property
@@ -83,7 +83,7 @@ def state_specs(model: Any, partitioner: PjitPartitioner, input_shapes: Mapping)
 
 
 def initial_state(model: Any, specs: StateSpecs, rng: jax.Array) -> TrainState:
-    """A fresh state, every shard computed where it lies."""
+    """Return a fresh state, with each shard computed on its device."""
 
     def init(rng):
         shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}

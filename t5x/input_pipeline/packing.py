@@ -122,7 +122,7 @@ class ConvertedRows:
     """Rows that a feature converter has made, with the methods of `Rows`.
 
     Args:
-      like: arrays [any, …], of which shapes and dtypes are taken.
+      like: arrays [any, …] with the shapes and dtypes of rows.
     """
 
     def __init__(self, like: Mapping[str, np.ndarray]):

@@ -45,7 +45,7 @@ def data_metrics(counts: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
 def summaries(
     cfg: DatasetConfig, examples: Mapping[str, int] | None = None, truncated: int | None = None
 ) -> list[str]:
-    """Return a summary of each task of which this process skipped or cut something.
+    """Return a summary of each task whose records this process skipped or cut.
 
     Args:
       cfg: which examples were read.

@@ -2,7 +2,7 @@
 
     shard = Shard(dataset, Rows(lengths, pack=True), size=16)    # dataset: batches of examples
     shard.begin()                # a thread makes the next 16 rows
-    rows = shard.take()          # {"encoder_input_tokens": int32 [16, I], …}; the thread goes on
+    rows = shard.take()          # {"encoder_input_tokens": int32 [16, I], …}; the thread continues
     shard.write("…/train_ds-000-of-008"); shard.read("…/train_ds-000-of-008")
 
 The position is that behind the rows taken: what has been made ahead is saved along.
@@ -40,12 +40,12 @@ class Shard:
         options.deterministic = True
         # Steps of one example each cost more to start than to do: neighbours become one.
         options.experimental_optimization.map_fusion = True
-        # The state of a source lies in what it counts, so it needs no saving of its own.
+        # A source is stateless but for what it counts, so its state need not be saved.
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
         self._iterator = iter(dataset.with_options(options))
-        _keep_for_ever(self._iterator)
+        _never_destroy(self._iterator)
         self._rows, self._size = rows, size
-        self.truncated = 0  # examples of which something was cut off
+        self.truncated = 0  # examples that were cut
         self._ahead = _Ahead()
         self._closed = False
 
@@ -82,8 +82,8 @@ class Shard:
         except tf.errors.OpError as error:
             kind = ValueError if isinstance(error, tf.errors.InvalidArgumentError) else RuntimeError
             raise kind(
-                f"The data cannot be read on: {_reason(error)}. Once that is mended, the same "
-                "command goes on from the last checkpoint."
+                f"Reading the data failed: {_reason(error)}. Once that is fixed, the same command "
+                "resumes from the last checkpoint."
             ) from error
         if rows is not None:
             self._rows.drop(self._size)
@@ -108,7 +108,7 @@ class Shard:
         """Goes to the position at `path`.
 
         Raises:
-          tf.errors.OpError, AssertionError: it is that of another pipeline, or not whole.
+          tf.errors.OpError, AssertionError: it is that of another pipeline, or incomplete.
         """
         self._settle()
         tf.train.Checkpoint(iterator=self._iterator).read(path).assert_consumed()
@@ -121,7 +121,7 @@ class Shard:
         self._closed = True
 
 
-def _keep_for_ever(iterator: Iterator) -> None:
+def _never_destroy(iterator: Iterator) -> None:
     """Lets nothing destroy an iterator, not even the end of the interpreter.
 
     Destroying one joins its threads while Python's lock is held: for good, if one of them is about

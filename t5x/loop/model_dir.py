@@ -105,7 +105,7 @@ def _write_probe(model_dir: str, probe: str) -> None:
         reason = str(error).splitlines()[0]
         raise ValueError(
             f"MODEL_DIR is {model_dir}, which cannot be written ({reason}); set it to a folder "
-            "or bucket of yours."
+            "or bucket that you can write to."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Attention with a hand-written gradient: few passes over [B, H, Q, S], little kept in memory.
+"""Attention with a hand-written gradient: few reads of [B, H, Q, S], little kept in memory.
 
   out_BQHK = attend(q_BQHK, k_BSHK, v_BSHK, mask, bias)       # the same as plain_attend
 

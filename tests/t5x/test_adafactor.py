@@ -63,10 +63,10 @@ def test_factored_is_exact_where_squares_have_rank_one():
     grads = jnp.asarray(scales * signs * np.outer(a, b), jnp.float32)
     param = normal(*shape)
     factored, state = steps(Adafactor(), param, grads, ("embed", "mlp"))
-    whole, whole_state = steps(Adafactor(factored=False), param, grads, ("embed", "mlp"))
+    full, full_state = steps(Adafactor(factored=False), param, grads, ("embed", "mlp"))
     assert state["v"].shape == (1,)
-    assert whole_state["v"].shape == shape
-    np.testing.assert_allclose(factored, whole, rtol=1e-4, atol=1e-5)
+    assert full_state["v"].shape == shape
+    np.testing.assert_allclose(factored, full, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(127, 4000), (4000, 127)])

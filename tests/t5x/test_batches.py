@@ -36,7 +36,7 @@ def equal(found, wanted):
 
 
 @pytest.fixture(scope="module")
-def whole():
+def global_batches():
     """The stream of a single host: 4 batches of 8 unpacked examples."""
     return take(stream(pack=False), 4)
 
@@ -46,9 +46,9 @@ def letters(batch):
 
 
 @pytest.mark.parametrize("rows", [(4, 8), (2, 4), (7, 8)])
-def test_a_host_gets_its_rows_of_the_global_batch(whole, rows):
+def test_a_host_gets_its_rows_of_the_global_batch(global_batches, rows):
     part = take(stream(rows, pack=False), 4)
-    equal(part, [{k: v[slice(*rows)] for k, v in batch.items()} for batch in whole])
+    equal(part, [{k: v[slice(*rows)] for k, v in batch.items()} for batch in global_batches])
 
 
 def test_an_epoch_in_order_holds_every_record_once():
@@ -81,7 +81,7 @@ def test_a_batch_has_upstreams_features_and_shapes():
     assert batch["encoder_segment_ids"].max() > 1  # several examples share a row
 
 
-def test_after_a_kill_the_stream_goes_on_exactly_and_again(tmp_path):
+def test_after_a_kill_the_stream_resumes_exactly_twice(tmp_path):
     undisturbed = stream(batch_size=6)
     wanted = take(undisturbed, 3)
     undisturbed.save(str(tmp_path / "a"))
@@ -139,7 +139,7 @@ def test_a_corpus_too_small_for_its_shards_is_named():
     ("batch", "hosts", "count"),
     [(128, 1, 8), (128, 8, 8), (128, 16, 16), (6, 1, 2), (6, 2, 2), (7, 1, 1), (12, 3, 12)],
 )
-def test_every_host_has_whole_shards(batch, hosts, count):
+def test_every_host_has_an_equal_number_of_shards(batch, hosts, count):
     size = batch // hosts
     for host in range(hosts):
         assert batches.shard_count(batch, (host * size, host * size + size)) == count
@@ -258,7 +258,9 @@ def test_what_is_cut_off_is_counted_or_refused(monkeypatch):
     first, last = cut.data_summary()
     assert first == f"Data of {toy.TASK}, split 'train': 96 records read, none skipped"
     assert "of the examples made cut to TASK_FEATURE_LENGTHS" in last
-    with pytest.raises(ValueError, match=r"cannot be read on: .*longer than TASK_FEATURE_LENGTHS"):
+    with pytest.raises(
+        ValueError, match=r"Reading the data failed: .*longer than TASK_FEATURE_LENGTHS"
+    ):
         take(stream(**short, trim_output_features=False), 40)
 
 
@@ -280,7 +282,7 @@ def test_a_corpus_that_fails_for_good_is_one_sentence():
     )
     failing = stream(mixture_or_task_name=task, batch_size=6)
     with pytest.raises(
-        RuntimeError, match=r"read on: .*no route to the hub\. Once .* goes on from"
+        RuntimeError, match=r"data failed: .*no route to the hub\. Once .* resumes from"
     ):
         next(failing)
 

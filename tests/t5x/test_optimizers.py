@@ -31,7 +31,7 @@ def test_an_update_is_optaxs():
     same(found, optax.apply_updates(PARAMS, updates))
 
 
-def test_moments_lie_as_their_parameters():
+def test_moments_are_sharded_like_their_parameters():
     optimizer = chained()
     axes = optimizer.state_axes(PARAMS, AXES)
     state = optimizer.init(PARAMS, AXES)

@@ -11,11 +11,11 @@ from jax.sharding import NamedSharding, PartitionSpec
 from t5x.partitioning import (
     PjitPartitioner,
     constrain,
+    gather_parameter,
     mesh_axes,
     side_by_side,
     standard_logical_axis_rules,
     submesh_grid,
-    whole,
 )
 
 
@@ -170,7 +170,7 @@ def test_constrain_lays_out_inside_a_step_and_nowhere_else():
     assert constrain(x, "batch", "length", "mlp") is x
 
 
-def test_a_batch_lies_over_the_data_axis():
+def test_a_batch_is_sharded_over_the_data_axis():
     partitioner = PjitPartitioner(2)
     batch = jax.device_put(np.arange(8), partitioner.batch_sharding)
     assert {tuple(s.data.tolist()) for s in batch.addressable_shards} == {
@@ -182,7 +182,7 @@ def test_a_batch_lies_over_the_data_axis():
     assert partitioner.replicated.spec == PartitionSpec()
 
 
-def test_a_parameter_is_whole_in_use_and_its_gradient_spread():
+def test_a_parameter_is_gathered_in_use_and_its_gradient_sharded():
     partitioner = PjitPartitioner(2)
     kernel = jax.device_put(
         jnp.arange(64.0).reshape(8, 8), partitioner.sharding(("embed", "mlp"), (8, 8))
@@ -191,7 +191,7 @@ def test_a_parameter_is_whole_in_use_and_its_gradient_spread():
 
     def used(kernel):
         with partitioner.activations():
-            return whole(kernel, "embed", "mlp")
+            return gather_parameter(kernel, "embed", "mlp")
 
     in_use, gradient = jax.jit(used)(kernel), jax.jit(jax.grad(lambda k: (used(k) ** 2).sum()))
     assert in_use.sharding.is_equivalent_to(
@@ -200,4 +200,4 @@ def test_a_parameter_is_whole_in_use_and_its_gradient_spread():
     np.testing.assert_array_equal(in_use, kernel)
     assert gradient(kernel).sharding.is_equivalent_to(kernel.sharding, 2)
     np.testing.assert_array_equal(gradient(kernel), 2 * kernel)
-    assert whole(kernel, "embed", "mlp") is kernel
+    assert gather_parameter(kernel, "embed", "mlp") is kernel

@@ -151,12 +151,12 @@ def test_a_schedule_that_counts_from_elsewhere_and_leaves_no_rate_is_refused(nam
     [
         {"factors": "constant"},
         {"factors": "constant * rsqrt_decay", "warmup_steps": 1},  # 0.001 of the base
-        {"factors": "constant * linear_warmup * rsqrt_normalized_decay"},  # pretraining goes on
+        {"factors": "constant * linear_warmup * rsqrt_normalized_decay"},  # continued pretraining
         {"factors": COSINE, "step_offset": START, "steps_per_cycle": 1900},
         {"factors": TO_ZERO, "step_offset": START, "total_steps": 2000},
         {"factors": TO_ZERO, "step_offset": START, "total_steps": 8, "total": START + 8}
         | {"warmup_steps": 7},
-        {"factors": TO_ZERO, "total_steps": 2000, "at": None},  # no name tells the step
+        {"factors": TO_ZERO, "total_steps": 2000, "at": None},  # no name holds the step
         {"factors": "constant * linear_decay_to_zero", "base_learning_rate": 0.0}
         | {"step_offset": START, "total_steps": 2000},
     ],
@@ -195,7 +195,7 @@ def test_a_rate_of_ones_own_making_and_a_run_with_nothing_left_pass():
         ),
     ],
 )
-def test_a_schedule_that_is_under_way_when_training_starts_is_told(settings, course, caplog):
+def test_a_schedule_that_has_begun_before_training_is_reported(settings, course, caplog):
     rate, start, total = scheduled(**settings)
     check_start(rate, start, total)
     (record,) = caplog.records
@@ -203,7 +203,7 @@ def test_a_schedule_that_is_under_way_when_training_starts_is_told(settings, cou
     assert f"step_offset = {start} " in record.getMessage()
 
 
-def test_a_schedule_that_ends_long_before_the_run_is_told(caplog):
+def test_a_schedule_that_ends_long_before_the_run_is_reported(caplog):
     check_start(*scheduled("linear_decay", at=0, total=2000))  # its slope is 0.5 a step
     (record,) = caplog.records
     assert "stays below 1 % of its base for 1,89" in record.getMessage()

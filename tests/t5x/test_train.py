@@ -1,4 +1,4 @@
-"""A whole run: it learns, it goes on after any end as if there had been none, it refuses early."""
+"""Complete runs: they learn, resume exactly after any end, and reject bad settings early."""
 
 import dataclasses
 import os
@@ -119,7 +119,7 @@ def same_states(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
-def test_a_killed_run_goes_on_as_if_it_had_not_been(undisturbed, tmp_path):
+def test_a_killed_run_resumes_exactly(undisturbed, tmp_path):
     _, state, losses = undisturbed
     watch = Watch(at=6, then=kill)
     with pytest.raises(Killed):
@@ -132,12 +132,12 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(undisturbed, tmp_path):
     same_states(again, state)
 
 
-def test_ctrl_c_saves_where_it_stands_and_goes_on_from_there(undisturbed, tmp_path, capsys):
+def test_ctrl_c_saves_at_once_and_the_run_resumes_there(undisturbed, tmp_path, capsys):
     _, state, losses = undisturbed
     step, _, first = run(tmp_path, Watch(at=5, then=interrupt))
     assert step == 6
     assert layout.all_steps(str(tmp_path)) == [4, 6]
-    assert "Stopped by SIGINT at step 6; the same command goes on" in capsys.readouterr().err
+    assert "Stopped by SIGINT at step 6; the same command resumes" in capsys.readouterr().err
     step, again, later = run(tmp_path)
     assert (step, list(later)) == (8, [7, 8])
     logged = scalars(tmp_path / "train")["loss_per_nonpadding_target_token"]
@@ -346,7 +346,7 @@ def test_a_schedule_that_does_not_count_from_the_checkpoint_is_refused(
     monkeypatch.setattr(train, "initial_state", kill)
     with pytest.raises(ValueError, match=r"training starts at 8, .*step_offset to 8"):
         run(tmp_path / "new", **settings)
-    run(own, **settings)  # a run that goes on is under way by right
+    run(own, **settings)  # a resumed run has begun its schedule before
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -401,7 +401,7 @@ def test_a_drawn_seed_differs_and_a_given_one_stays():
     assert all(0 <= seed < 2**31 for seed in drawn)
 
 
-def door(*arguments):
+def train_script(*arguments):
     environment = {**os.environ, "PYTHONPATH": "", "XLA_FLAGS": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
     return subprocess.run(
         [sys.executable, "t5x/train.py", *arguments],
@@ -417,7 +417,7 @@ RECIPE = "--gin_file=gin/ro_t5x_tiny.gin"
 
 
 def test_as_a_script_a_bad_value_is_a_sentence_and_status_2(tmp_path):
-    done = door(RECIPE, f'--gin.MODEL_DIR="{tmp_path}/run"', "--gin.EVAL_PERIOD=70")
+    done = train_script(RECIPE, f'--gin.MODEL_DIR="{tmp_path}/run"', "--gin.EVAL_PERIOD=70")
     assert done.returncode == 2
     lines = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
     assert "and the eval period 70 do not fit" in lines[0]

@@ -1,4 +1,4 @@
-"""A run whose MODEL_DIR is a bucket: its faults are outlived, or told; its checkpoints travel."""
+"""A run whose MODEL_DIR is a bucket: it survives or reports faults, and can be copied."""
 
 import shutil
 
@@ -43,7 +43,7 @@ def test_a_run_in_a_bucket_outlives_faults_and_its_checkpoints_travel(gcs, tmp_p
     assert status == 0, said
     assert not [fault for fault in gcs.faults if "GET" not in fault[0]]  # each has happened
     assert {"checkpoint_10", "train", "config.gin", "events.jsonl"} <= names(gcs, "run")
-    # From bucket to disk, by hand; it goes on there, as the one in the bucket does.
+    # Copied from bucket to disk, it resumes there like the one in the bucket.
     gcs.take_folder("bucket", "run", tmp_path / "b" / "run")
     status, said = train(tmp_path / "b", programs, 20)
     assert status == 0, said

@@ -15,7 +15,7 @@ import transformers
 from rouge_score import rouge_scorer
 from safetensors.numpy import load_file
 
-from convert import __main__ as door
+from convert import __main__ as convert_main
 from fakes.paths import ROOT
 from report import misclassified
 from t5x.checkpointing.reader import open_checkpoint
@@ -54,7 +54,7 @@ def train(folder, gin_files, settings):
 def test_the_classification_recipe_learns_what_can_be_learned(tmp_path, learnable):
     draw = random.Random(0)
     words = ["casa", "masa", "apa", "foc", "drum", "pom", "cer", "mare"]
-    labels = {"LQ_CLOSE": "unu", "LQ_EDIT": "doi", "HQ": "trei"}  # a word tells the class
+    labels = {"LQ_CLOSE": "unu", "LQ_EDIT": "doi", "HQ": "trei"}  # a word marks the class
     for name, n in (("train", 3000), ("valid", 30)):
         with open(tmp_path / f"{name}.csv", "w", newline="") as file:
             rows = csv.writer(file)
@@ -152,10 +152,10 @@ def test_a_model_of_hugging_face_is_where_a_fine_tune_starts(tmp_path):
     written |= {"tie_word_embeddings": False, "scale_decoder_outputs": False}
     (published / "config.json").write_text(json.dumps(written))
     convert = ["from_hf", str(published), str(tmp_path / "start")]
-    assert door.main(convert) == 0
+    assert convert_main.main(convert) == 0
     own = {"num_heads": 4, "head_dim": 16}
     fine_tune_without_a_rate(tmp_path, tmp_path / "start/checkpoint_0", own)
-    assert door.main([str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
+    assert convert_main.main([str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
     (out,) = (tmp_path / "out").glob("checkpoint_*")
     found, wanted = (load_file(f / "model.safetensors") for f in (out, published))
     assert "lm_head.weight" in found

@@ -39,9 +39,9 @@ def test_an_interrupted_process_saves_and_ends_soon(tmp_path, programs):
 
 @pytest.mark.slow
 def test_a_process_killed_twice_at_any_step_loses_nothing(tmp_path, programs):
-    with Pod(tmp_path / "whole", STEPS, programs=programs) as whole:
-        assert whole.ends() == [0], whole.said()
-    wanted = whole.losses()
+    with Pod(tmp_path / "undisturbed", STEPS, programs=programs) as undisturbed:
+        assert undisturbed.ends() == [0], undisturbed.said()
+    wanted = undisturbed.losses()
     assert list(wanted) == list(range(1, STEPS + 1))
     for trial in range(2):
         folder, seconds = tmp_path / str(trial), random.Random(trial)
@@ -55,7 +55,7 @@ def test_a_process_killed_twice_at_any_step_loses_nothing(tmp_path, programs):
             assert pod.ends() == [0], pod.said()
         found = pod.losses()
         assert {s: found[s] for s in wanted} == wanted
-        for name, value in whole.arrays().items():
+        for name, value in undisturbed.arrays().items():
             np.testing.assert_array_equal(pod.arrays()[name], value, err_msg=name)
 
 

@@ -40,7 +40,7 @@ def test_the_disk_layout_is_upstreams_and_spread_over_both_axes(golden, partitio
     assert shard == (512 // partitions, 64 // (8 // partitions))
 
 
-def test_in_memory_layers_lie_on_a_leading_axis_of_their_own(golden):
+def test_in_memory_layers_have_a_leading_axis_of_their_own(golden):
     specs = specs_of(golden.model(), 2)
     kernel = specs.state.params["decoder"]["layers"]["self_attention"]["query"]["kernel"]
     assert kernel.shape == (3, 64, 64)

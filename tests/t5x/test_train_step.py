@@ -1,4 +1,4 @@
-"""The step reproduces upstream's 25 losses and final state, and parts add up to the whole."""
+"""The step reproduces upstream's 25 losses and final state, and microbatches add up."""
 
 import functools
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from t5x.ops import attention, flash_attention
 from t5x.ops.feed_forward import feed_forward
-from t5x.partitioning import constrain, whole
+from t5x.partitioning import constrain, gather_parameter
 
 Initializer = Callable[..., jax.Array]
 Distribution = Literal["truncated_normal", "normal", "uniform"]
@@ -58,7 +58,7 @@ class Dense(nn.Module):
         kernel = self.param("kernel", init, (x.shape[-1], self.features), jnp.float32)
         return jnp.dot(
             x.astype(self.dtype),
-            whole(kernel.astype(self.dtype), *self.axes),
+            gather_parameter(kernel.astype(self.dtype), *self.axes),
             preferred_element_type=self.output_dtype or self.dtype,
         )
 
@@ -118,7 +118,7 @@ class Embed(nn.Module):
 
     def table(self) -> jax.Array:
         """Return the table in `dtype`."""
-        return whole(self.embedding.astype(self.dtype), "vocab", "embed")
+        return gather_parameter(self.embedding.astype(self.dtype), "vocab", "embed")
 
 
 class MlpBlock(nn.Module):
@@ -143,8 +143,8 @@ class MlpBlock(nn.Module):
         if enable_dropout and self.dropout_rate:
             ones = jnp.ones((x.shape[0], 1, self.mlp_dim), self.dtype)
             keep = nn.Dropout(self.dropout_rate, deterministic=False)(ones)
-        wi = tuple(whole(kernel.astype(self.dtype), "embed", "mlp") for kernel in wi)
-        wo = whole(wo.astype(self.dtype), "mlp", "embed")
+        wi = tuple(gather_parameter(kernel.astype(self.dtype), "embed", "mlp") for kernel in wi)
+        wo = gather_parameter(wo.astype(self.dtype), "mlp", "embed")
         activations = tuple(ACTIVATIONS[name] for name in self.activations)
         return feed_forward(activations, x.astype(self.dtype), keep, wi, wo)
 

@@ -6,7 +6,7 @@ from fakes.checkpoints import saved
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig, checkpoint_paths
 
 
-def test_paths_are_resolved_by_mode_and_passed_over_where_nothing_is(golden, tmp_path):
+def test_paths_are_resolved_by_mode_and_skipped_if_missing(golden, tmp_path):
     run = str(tmp_path / "run")
     saved(run, 1, 2)
     legacy = str(golden.folder / "legacy/checkpoint_25")

@@ -48,7 +48,7 @@ def assert_same(found, wanted):
 @pytest.mark.parametrize("pack", [True, False])
 @pytest.mark.parametrize("shortest", [0, 1, 6])
 def test_rows_are_seqios(pack, shortest):
-    some = examples(50, shortest=shortest)  # several groups of 9, after each of which a row ends
+    some = examples(50, shortest=shortest)  # several groups of 9; a row ends after each
     assert_same(laid(some, pack, 7), converted(some, pack))
 
 
@@ -63,7 +63,7 @@ def test_an_example_in_the_docstring():
 @pytest.mark.parametrize("pack", [True, False])
 def test_rows_taken_one_by_one_and_carried_over_are_the_same(pack):
     some = examples(40)
-    whole = laid(some, pack, 40)
+    complete = laid(some, pack, 40)
     rows, found = Rows(LENGTHS, pack), []
     for i in range(0, 40, 5):
         rows.add(padded(some[i : i + 5]))
@@ -75,7 +75,7 @@ def test_rows_taken_one_by_one_and_carried_over_are_the_same(pack):
         rows = again
     rows.end()
     found.append(rows.first(rows.complete))
-    assert_same({k: np.concatenate([x[k] for x in found]) for k in whole}, whole)
+    assert_same({k: np.concatenate([x[k] for x in found]) for k in complete}, complete)
 
 
 def test_no_rows_have_the_shapes_of_rows():

@@ -43,7 +43,7 @@ def test_a_source_that_counts_nothing_asks_no_host(monkeypatch):
     assert sum_over_hosts({"a": {}}) == {"a": {}}
 
 
-def test_it_tells_how_many_of_how_many_were_left_out_and_why():
+def test_skipped_records_are_counted_by_reason():
     counts = {"read": 1518, "skipped_empty": 3, "skipped_not_UTF-8": 5, "skipped_unknown_label": 10}
     wanted = (
         "Data of q, split 'test': 18 of 1,518 records skipped (1.2 %): "
@@ -60,7 +60,7 @@ def test_it_tells_how_many_of_how_many_were_left_out_and_why():
     )
 
 
-def test_what_was_cut_is_told_of_the_examples():
+def test_cut_examples_are_reported():
     counts = {"read": 60, "examples": 120, "cut_inputs": 12, "cut_targets": 0}
     assert summary("q", "test", counts).endswith("of 120 examples made cut: 12 inputs (10.0 %)")
     # Made twice over.

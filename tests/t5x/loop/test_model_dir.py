@@ -1,4 +1,4 @@
-"""MODEL_DIR: where a run goes on, in the order that is promised."""
+"""MODEL_DIR: where a run resumes, in the documented order."""
 
 import dataclasses
 import pathlib
@@ -55,7 +55,7 @@ def test_a_folder_that_hosts_do_not_share_is_refused(tmp_path, monkeypatch):
     assert "\n" not in str(e.value)
 
 
-def test_a_damaged_checkpoint_of_the_run_is_passed_over_for_the_one_before(tmp_path):
+def test_a_damaged_checkpoint_of_the_run_is_skipped_for_the_previous_one(tmp_path):
     own = checkpoint(tmp_path / "own", 2, 5, 9)
     damage = DamagedCheckpoint("It is damaged.")
     start = model_dir.find_start(own, None)

@@ -146,7 +146,7 @@ def test_nothing_is_chosen_by_the_test_split(task):
             check(**{"infer_eval": cfg, **choice})
 
 
-def test_a_run_without_a_validation_split_is_told_to_hold_one_out(task):
+def test_a_run_without_a_validation_split_must_hold_one_out(task):
     name = task(toy.same)
     said = (
         rf"^infer_eval/utils.DatasetConfig.split is 'validation', which {name} does not have; hold "

@@ -246,7 +246,7 @@ def test_there_is_no_going_back_without_checkpoints(tmp_path):
         run(tmp_path, TrainingPlan(total_steps=6), trainer=trainer)
 
 
-def test_it_says_what_it_read_and_where_it_goes_on(tmp_path, capsys):
+def test_it_reports_its_data_and_the_step_it_resumes_from(tmp_path, capsys):
     run(tmp_path, TrainingPlan(total_steps=4, stats_period=2), trainer=FakeTrainer(step=2))
     said = capsys.readouterr().err
     assert "Resuming from" in said
@@ -270,7 +270,7 @@ def test_metrics_have_their_names(tmp_path):
     train, validation = rest[:2]
     assert (train["folder"], train["step"]) == ("train", 2)
     assert {"data/records/toy", "data/skipped/toy", "data/wait_share", "accuracy"} <= set(train)
-    assert not [name for name in train if name.startswith("device/")]  # a CPU tells of none
+    assert not [name for name in train if name.startswith("device/")]  # a CPU reports none
     assert validation["folder"] == "training_eval/toy"
 
 
@@ -315,6 +315,6 @@ def test_a_step_that_stood_still_is_noted(tmp_path, monkeypatch):
     assert stall["seconds"] == pytest.approx(30.0)
 
 
-def test_the_loss_stands_beside_what_is_expected(tmp_path, capsys):
+def test_the_loss_is_shown_with_its_expected_value(tmp_path, capsys):
     run(tmp_path, TrainingPlan(total_steps=2, eval_period=2), watch=Watch(expected_loss={2: 1.25}))
     assert "loss 1.000  accuracy 0.500  (expected 1.250 at step 2)" in capsys.readouterr().err

@@ -65,9 +65,11 @@ def due_triggers(plan):
 
 def test_a_resumed_run_stops_where_an_uninterrupted_one_does():
     plan = Plan(total_steps=100, eval_period=20, save_period=40, stats_period=5)
-    whole = list(walk(plan))
+    everything = list(walk(plan))
     for first in range(100):
-        assert list(walk(plan, first)) == [trigger for trigger in whole if trigger.step > first]
+        assert list(walk(plan, first)) == [
+            trigger for trigger in everything if trigger.step > first
+        ]
 
 
 def test_nothing_is_left_at_the_end_or_past_it():

@@ -23,7 +23,7 @@ def case(queries, keys, causal):
     return q, k, v, where, normal(HEADS, queries + keys - 1)
 
 
-def whole_bias(by_distance, queries, keys):
+def full_bias(by_distance, queries, keys):
     distance = jnp.arange(keys)[None] - jnp.arange(queries)[:, None]
     return by_distance[:, distance + queries - 1][None]
 
@@ -54,7 +54,7 @@ def test_values_and_gradients_are_the_references(queries, keys, biased, causal):
         return (attend(q, k, v, where, by_distance) * weights).sum()
 
     def wanted(q, k, v, by_distance=None):
-        bias = None if by_distance is None else whole_bias(by_distance, queries, keys)
+        bias = None if by_distance is None else full_bias(by_distance, queries, keys)
         return (plain_attend(q, k, v, mask_of(where), bias) * weights).sum()
 
     argnums = tuple(range(len(given)))
