@@ -1,0 +1,45 @@
+"""Records are counted by split and reason, on request each one once; epochs by shard."""
+
+from tasks.record_counts import MOST_LABELS, RecordCounter
+
+
+def test_a_batch_that_is_read_twice_is_distinct_once():
+    counter = RecordCounter("corpus")
+    for _ in range(2):
+        counter.add({"read": 8, "skipped_empty": 1}, split="train", shard=(0, 2), batch=0)
+    counter.add({"read": 4}, split="train", shard=(1, 2), batch=0)
+    assert counter.counts("train")["read"] == 20
+    found = counter.counts("train", distinct=True)
+    assert (found["read"], found["skipped_empty"]) == (12, 1)
+
+
+def test_splits_are_counted_apart_and_together():
+    counter = RecordCounter("corpus")
+    counter.add({"read": 3}, split="train")
+    counter.add({"read": 2, "cut_inputs": 1}, split="validation")
+    assert counter.counts("validation")["read"] == 2
+    assert counter.counts()["read"] == 5
+    assert counter.splits() == ["train", "validation"]
+
+
+def test_an_epoch_is_complete_when_every_shard_is():
+    counter = RecordCounter("corpus")
+    for index in range(2):
+        counter.start_shard("train", (index, 2))
+    assert not counter.end_epoch("train", (0, 2), 1)
+    assert counter.counts("train")["epochs"] == 0
+    assert counter.end_epoch("train", (1, 2), 1)
+    assert counter.counts("train")["epochs"] == 1
+
+
+def test_the_sentence_names_the_reasons_of_skips():
+    counter = RecordCounter("corpus")
+    assert "0 records read, skipped none" in counter.sentence()
+    counter.add({"read": 9, "skipped_too_long": 2, "skipped_null": 1}, split="train")
+    assert "split train: 9 records read, skipped 1 null, 2 too long" in counter.sentence("train")
+
+
+def test_only_some_unknown_labels_are_remembered():
+    counter = RecordCounter("corpus")
+    counter.add({}, labels=["a", "b", "a", "c", "d"])
+    assert counter.labels == ["a", "b", "c"][:MOST_LABELS]
