@@ -1,13 +1,13 @@
-"""Batches of ids from seqio: the training stream, whose position is kept, and evaluation sets.
+"""Batches of ids from seqio: the training stream, whose position is saved, and evaluation sets.
 
   stream = TrainStream(cfg, model.FEATURE_CONVERTER_CLS, rows=host_rows(partitioner, 128), seed=0)
   batch = next(stream)                # {'encoder_input_tokens': int32 [rows, I], …} of this host
   stream.save(folder); stream.restore(folder)
 
-A global batch is made of `SHARDS` virtual shards: shard v has its own pipeline over its own share
-of the corpus and fills its own rows. A host runs the shards whose rows its devices need, so the
-batch at step n does not depend on how many hosts there are, as long as their number divides the
-shards'.
+A global batch consists of `SHARDS` virtual shards: each has its own pipeline over its own share of
+the corpus and fills its own rows. A host runs the shards whose rows its devices need. So the batch
+at step n, and a saved position, do not depend on the number of hosts, as long as it divides the
+number of shards.
 """
 
 import dataclasses
@@ -23,29 +23,29 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
+from t5x.array_types import HostBatch
 from t5x.input_pipeline import record_counts
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import identities, resumable_source
-from t5x.input_pipeline.packing import ConvertedRows, Rows
-from t5x.input_pipeline.shard_iterator import ENDINGS, TRUNCATED, Shard
+from t5x.input_pipeline.packing import ConvertedRows, RowBuilder
+from t5x.input_pipeline.shard_iterator import ENDINGS, TRUNCATED, ShardIterator
 from t5x.partitioning import PjitPartitioner
 
-SHARDS = 8  # virtual shards when the batch divides so; a power of two
-CHUNK = 16  # examples that leave a pipeline at once
-AHEAD = 8  # such chunks ready, so that no shard waits while another reads; all are saved
-FORM = 2  # of a saved position
-Batch = dict[str, np.ndarray]
+SHARDS = 8  # virtual shards if they divide the batch; a power of two
+CHUNK = 16  # examples that a pipeline yields at once
+AHEAD = 8  # chunks prefetched, so that no shard waits while another reads; the position has them
+FORM = 2  # format version of a saved position
 
 
 def host_rows(partitioner: PjitPartitioner, batch_size: int) -> tuple[int, int]:
-    """First row and end of the rows of a global batch that this host's devices need."""
+    """Return the first row and the end of the rows of a global batch on this host's devices."""
     indices = partitioner.batch_sharding.addressable_devices_indices_map((batch_size,)).values()
     bounds = [index[0].indices(batch_size) for index in indices]
     return min(b[0] for b in bounds), max(b[1] for b in bounds)
 
 
 def shard_count(batch_size: int, rows: tuple[int, int]) -> int:
-    """Return the number of virtual shards, a divisor of the batch and multiple of the hosts."""
+    """Return the number of virtual shards, which divides the batch and is a multiple of hosts."""
     hosts = max(1, batch_size // (rows[1] - rows[0]))
     return math.lcm(math.gcd(batch_size, SHARDS), hosts)
 
@@ -57,8 +57,8 @@ def shard_of(
     seed: int | None,
     size: int,
     num_workers: int | None = None,
-) -> Shard:
-    """The endless stream of one virtual shard, `size` rows a take."""
+) -> ShardIterator:
+    """Return the endless stream of one virtual shard, `size` rows per take."""
     settings = {
         "use_cached": cfg.use_cached,
         "shuffle": cfg.shuffle,
@@ -71,7 +71,7 @@ def shard_of(
         settings["trim_output_features"] = False  # `_padded` trims, and counts
         dataset = cfg.provider.get_dataset(lengths, split=cfg.split, **settings)
         dataset = _padded(cfg, dataset)
-        rows = Rows(lengths, cfg.pack)
+        rows = RowBuilder(lengths, cfg.pack)
     else:
         converted = {
             "feature_converter": converter,
@@ -89,11 +89,11 @@ def shard_of(
     options = tf.data.Options()
     if num_workers is not None:
         options.threading.private_threadpool_size = num_workers
-    return Shard(dataset.prefetch(AHEAD).with_options(options), rows, size)
+    return ShardIterator(dataset.prefetch(AHEAD).with_options(options), rows, size)
 
 
 def _is_standard(converter: seqio.FeatureConverter) -> bool:
-    """Whether `Rows` does what this converter does."""
+    """Return whether `RowBuilder` makes the same rows as this converter."""
     return (
         type(converter) is seqio.EncDecFeatureConverter
         and converter.bos_id == 0
@@ -102,10 +102,10 @@ def _is_standard(converter: seqio.FeatureConverter) -> bool:
 
 
 def _padded(cfg: DatasetConfig, dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Examples in batches of `CHUNK`, {"inputs": int32 [n, I], "targets": int32 [n, T]}.
+    """Return examples in batches of `CHUNK`: {"inputs": int32 [n, I], "targets": int32 [n, T]}.
 
     Raises:
-      ValueError: the task has no such features.
+      ValueError: the task lacks a feature.
     """
     spec = dataset.element_spec
     lengths = {name: cfg.task_feature_lengths[name] for name in ("inputs", "targets")}
@@ -113,33 +113,35 @@ def _padded(cfg: DatasetConfig, dataset: tf.data.Dataset) -> tf.data.Dataset:
         if name not in spec or spec[name].dtype != tf.int32 or spec[name].shape.rank != 1:
             raise ValueError(
                 f"{cfg.provider.name} gives {name!r} as {spec.get(name)}, but the model reads "
-                "int32 [n]; let the last of the task's preprocessors give it so."
+                "int32 [n]; the last of the task's preprocessors must return it so."
             )
 
     def trimmed(batch):
         cut = [tf.reduce_any(batch[k][:, n:] != 0, 1) for k, n in lengths.items()]
         if not cfg.trim_output_features:
-            what = f"an example of {cfg.provider.name} is longer than TASK_FEATURE_LENGTHS allows"
-            tf.debugging.assert_equal(tf.reduce_any(cut), False, message=what)
+            message = (
+                f"an example of {cfg.provider.name} is longer than TASK_FEATURE_LENGTHS allows"
+            )
+            tf.debugging.assert_equal(tf.reduce_any(cut), False, message=message)
         short = {k: tf.pad(batch[k], [[0, 0], [0, n]])[:, :n] for k, n in lengths.items()}
         return {**short, TRUNCATED: tf.reduce_any(cut, 0)}
 
-    # Once a batch: a call for every example would cost more than making it.
+    # Once per batch: a call per example would cost more than making the example.
     dataset = dataset.map(lambda x: {k: x[k] for k in lengths}, synchronous=True)
     dataset = dataset.padded_batch(CHUNK, {k: [None] for k in lengths})
     return dataset.map(trimmed, synchronous=True)
 
 
-class TrainStream(Iterator[Batch]):
-    """The rows of one host, batch after batch without end, with a position to save.
+class TrainStream(Iterator[HostBatch]):
+    """The endless batches of one host, with a position to save.
 
     Args:
-      cfg: which examples.
+      cfg: the examples.
       converter_cls: seqio feature converter of the model.
       rows: first and end row of this host, see `host_rows`.
       seed: of this run.
       shards: virtual shards, default as many as `shard_count` says.
-      num_workers: threads that prepare data, at least one a virtual shard; default all cores.
+      num_workers: threads that prepare data, at least one per virtual shard; default all cores.
     """
 
     def __init__(
@@ -168,9 +170,9 @@ class TrainStream(Iterator[Batch]):
         }
         self._given = 0
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> HostBatch:
         for shard in self._shards:
-            shard.begin()
+            shard.start()
         parts = [shard.take() for shard in self._shards]
         empty = [i for i, part in zip(self.indices, parts, strict=True) if part is None]
         if empty:
@@ -183,13 +185,13 @@ class TrainStream(Iterator[Batch]):
         if self._given:
             return ValueError(
                 f"{name} ends after {self._given} batches (of split {self.cfg.split!r}, shard "
-                f"{shard} of {self.count}), since its corpora are not repeated; lower TRAIN_STEPS "
-                "or let them be read for more epochs."
+                f"{shard} of {self.count}), because its corpora are not repeated; lower "
+                "TRAIN_STEPS or repeat them for more epochs."
             )
         return ValueError(
             f"{name} has no example of split {self.cfg.split!r} in shard {shard} of "
-            f"{self.count}, since its corpus is too small to be cut so or its documents are "
-            "skipped; give DatasetConfig.mixture_or_task_name a larger one."
+            f"{self.count}: the corpus is too small for so many shards, or its documents are "
+            "skipped; set DatasetConfig.mixture_or_task_name to a larger one."
         )
 
     def counts(self) -> dict[str, dict[str, int]]:
@@ -212,10 +214,10 @@ class TrainStream(Iterator[Batch]):
         return record_counts.summaries(self.cfg, truncated=self._truncated)
 
     def save(self, folder: str) -> None:
-        """Writes the position of every shard of this host into `folder`.
+        """Write the position of every shard of this host into `folder`.
 
-        Hosts that share a replica of the model share its shards and write the same at one time,
-        so each writes under a name of its own first.
+        Hosts that share a replica of the model share its shards and write the same files at the
+        same time, so each writes under its own name first and then renames.
         """
         tf.io.gfile.makedirs(folder)
         for index, shard in zip(self.indices, self._shards, strict=True):
@@ -230,30 +232,30 @@ class TrainStream(Iterator[Batch]):
                 file.write(json.dumps({**about, "corpora": identities(self.cfg)}))
 
     def restore(self, folder: str) -> None:
-        """Goes to the position saved in `folder`.
+        """Move to the position saved in `folder`.
 
         Raises:
-          ValueError: it was saved with another number of virtual shards, of another corpus, by
+          ValueError: it was saved with another number of virtual shards, for another corpus, by
             another pipeline, or by another trainer.
         """
         saved = saved_stream(folder)
-        restart = (
+        remedy = (
             "set SaveCheckpointConfig.save_dataset=False (for another run's checkpoint, "
-            "RestoreCheckpointConfig.restore_dataset=False) to begin the corpus again."
+            "RestoreCheckpointConfig.restore_dataset=False) to start the corpus over."
         )
         if saved is None:
-            raise ValueError(f"{folder} holds no position that this trainer has saved; {restart}")
+            raise ValueError(f"{folder} holds no position that this trainer saved; {remedy}")
         if saved["shards"] != self.count:
             raise ValueError(
                 f"{folder} holds the position of {saved['shards']} virtual shards and this run has "
-                f"{self.count}; keep DatasetConfig.batch_size and the number of hosts, or {restart}"
+                f"{self.count}; keep DatasetConfig.batch_size and the number of hosts, or {remedy}"
             )
         for name, now in identities(self.cfg).items():
             before = saved.get("corpora", {}).get(name, now)
             if before != now:
                 raise ValueError(
                     f"{folder} holds a position in the corpus of {name} as it was, {before}, and "
-                    f"now it is {now}; bring its files back, or {restart}"
+                    f"now it is {now}; bring its files back, or {remedy}"
                 )
         for index, shard in zip(self.indices, self._shards, strict=True):
             try:
@@ -262,20 +264,20 @@ class TrainStream(Iterator[Batch]):
                 raise ValueError(
                     f"{folder} holds the position of another pipeline than that of "
                     f"{self.cfg.provider.name} ({str(error).splitlines()[0][:200]}); run the code "
-                    f"and the task that have saved it, or {restart}"
+                    f"and the task that saved it, or {remedy}"
                 ) from error
 
     def _path(self, folder: str, index: int) -> str:
         return f"{folder}/train_ds-{index:03d}-of-{self.count:03d}"
 
     def close(self) -> None:
-        """Makes no more batches; the pipelines rest until the process ends."""
+        """Make no more batches; the pipelines stay idle until the process ends."""
         for shard in self._shards:
             shard.close()
 
 
 def saved_stream(folder: str | None) -> dict[str, Any] | None:
-    """Seed, shards and corpora saved in a checkpoint's dataset folder, None without one."""
+    """Return seed, shards and corpora saved in a checkpoint's dataset folder, None without one."""
     path = f"{folder}/stream.json"
     if folder is None or not tf.io.gfile.exists(path):
         return None
@@ -288,8 +290,8 @@ def eval_sets(
     converter_cls: Callable[..., seqio.FeatureConverter],
     rows: tuple[int, int],
     eval_steps: int,
-) -> dict[str, list[Batch]]:
-    """`eval_steps` batches of each task, the same every time; a small split is repeated.
+) -> dict[str, list[HostBatch]]:
+    """Return `eval_steps` batches of each task, always the same; a small split is repeated.
 
     Returns:
       Task name to this host's rows, batch after batch.
@@ -303,11 +305,11 @@ def eval_sets(
             logging.warning("Task %s has no split %r; it is not evaluated.", task.name, cfg.split)
             continue
         started = time.monotonic()
-        # One shard, read by every host: the split is small, and cutting it would repeat its parts.
+        # One shard, read by every host: the split is small, and its shards would be repeated.
         seed = 0 if cfg.seed is None else cfg.seed
         stream = TrainStream(one, converter_cls, (0, cfg.batch_size), seed, shards=1)
-        batches = [next(stream) for _ in range(eval_steps)]
-        sets[task.name] = [{k: v[slice(*rows)] for k, v in batch.items()} for batch in batches]
+        complete = [next(stream) for _ in range(eval_steps)]
+        sets[task.name] = [{k: v[slice(*rows)] for k, v in batch.items()} for batch in complete]
         stream.close()
         logging.info("Read %s in %.1f s.", task.name, time.monotonic() - started)
     return sets

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-SAFE_LOG = 60.0  # e^60 and e^-60 are far inside of float32's e^±87
-FALLBACK = "fallback"  # scope of work that is done only when the usual way fails
+SAFE_LOG = 60.0  # e^±60 are far inside float32's range, e^±87
+FALLBACK = "fallback"  # scope of work that is done only if the fast path fails
 
 
 class SpecialLossNormalizingFactor(enum.Enum):
@@ -28,7 +28,7 @@ def cross_entropy(
     z_loss: float = 0.0,
     label_smoothing: float = 0.0,
 ) -> tuple[jax.Array, jax.Array]:
-    """Cross entropy and z-loss of each target.
+    """Return cross entropy and z-loss of each target.
 
     Args:
       logits_BTV: float32.
@@ -38,7 +38,7 @@ def cross_entropy(
         target's entropy is subtracted, so that a perfect model has loss 0.
 
     Returns:
-      Two float32 arrays [B, T]: the loss with z-loss in it, and the z-loss alone.
+      Two float32 arrays [B, T]: the loss including z-loss, and the z-loss alone.
     """
     logits_BTV = logits_BTV.astype(jnp.float32)
     log_z = log_normalizer(logits_BTV)
@@ -56,11 +56,11 @@ def cross_entropy(
 
 @jax.custom_vjp
 def log_normalizer(logits_BTV: jax.Array) -> jax.Array:
-    """log of the sum of exponentials [B, T] of float32 [B, T, V].
+    """Return the log of the sum of exponentials [B, T] of float32 [B, T, V].
 
-    The sum is taken as it is, while the logits are made, where a maximum to subtract would have to
-    be known before. Should a sum have left float32's safe range (a normalizer near 1 is what z-loss
-    is for), all are taken again the careful way.
+    The usual maximum to subtract would need a second pass over the logits; without it the sum is
+    fused with the product that makes them. z-loss keeps the normalizer near 1, so sums normally
+    stay in float32's range. If one leaves it, all are computed again with the maximum.
     """
     log_z = jnp.log(jnp.exp(logits_BTV).sum(-1))
 
@@ -88,11 +88,11 @@ def normalizing_factor_and_weights(
     factor: float | int | str | SpecialLossNormalizingFactor | None,
     batch: Mapping[str, jax.Array],
 ) -> tuple[jax.Array | float | None, jax.Array]:
-    """What the summed loss is divided by, and the weight of each target.
+    """Return the divisor of the summed loss, and the weight of each target.
 
     Args:
       factor: None (keep the sum), a number, or a `SpecialLossNormalizingFactor` or its name.
-      batch: `decoder_target_tokens` [B, T], and where there are any `decoder_loss_weights` and
+      batch: `decoder_target_tokens` [B, T], and if they exist `decoder_loss_weights` and
         `decoder_segment_ids`.
 
     Returns:

@@ -20,11 +20,11 @@ def step_sums(
     z_losses_BT: jax.Array,
     weights_BT: jax.Array,
 ) -> dict[str, jax.Array]:
-    """Sums over one batch; losses are natural logarithms (nats)."""
+    """Return sums over one batch; losses are natural logarithms (nats)."""
     targets = batch["decoder_target_tokens"]
     real = (weights_BT > 0).astype(jnp.float32)
-    # The target has the highest score. Both scores are known to the loss already; an argmax would
-    # read all logits once more.
+    # Correct if the target has the highest score. The loss needs both scores anyway, while an
+    # argmax would read all logits once more.
     chosen = jnp.take_along_axis(logits_BTV, targets[..., None], axis=-1)[..., 0]
     correct = (chosen >= logits_BTV.max(-1)) * real
     count = lambda x: jnp.asarray(x, jnp.float32)
@@ -47,21 +47,21 @@ def step_sums(
 
 
 def add(a: Sums | None, b: Sums) -> Sums:
-    """Sum of two dicts of sums."""
+    """Return the sum of two dicts of sums."""
     return b if a is None else jax.tree.map(jnp.add, a, b)
 
 
 def summarize(sums: Mapping[str, float], seconds: float | None, devices: int) -> dict[str, float]:
-    """Upstream's metric names from the sums of `sums['steps']` steps.
+    """Return upstream's metrics from the sums of `sums['steps']` steps.
 
     Args:
-      sums: what `step_sums` gives, added up, with `steps`, `loss` (as optimized) and, in training,
+      sums: of `step_sums`, added up, with `steps`, `loss` (as optimized) and, in training,
         `learning_rate` added up too.
-      seconds: their duration, None where time means nothing.
+      seconds: their duration, None for evaluations.
       devices: number of devices.
 
     Returns:
-      Floats; losses in nats, `timing/…` a second.
+      Floats; losses in nats, `timing/…` per second.
     """
     sums = {k: float(np.asarray(v)) for k, v in sums.items()}
     steps, tokens = max(sums["steps"], 1.0), max(sums["target_tokens"], 1.0)

@@ -1,4 +1,4 @@
-"""What an optimizer is to the trainer, and optax behind it.
+"""The optimizer interface of the trainer, and optax optimizers behind it.
 
 An optimizer definition holds no arrays. `axes` is the tree of logical axis names of the
 parameters (tuples of str), `"layers"` first where layers are stacked.
@@ -15,59 +15,58 @@ parameters (tuples of str), `"layers"` first where layers are stacked.
 import abc
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import flax.serialization
 import jax
 import optax
 
-Tree = Any
+from t5x.array_types import PyTree
 
 
 class OptimizerDef(abc.ABC):
-    """Turns gradients into new parameters."""
+    """Computes new parameters from gradients."""
 
     @abc.abstractmethod
-    def init(self, params: Tree, axes: Tree) -> Tree:
-        """The state before step 0, one subtree a parameter or an optax state."""
+    def init(self, params: PyTree, axes: PyTree) -> PyTree:
+        """Return the state before step 0, one subtree per parameter or an optax state."""
 
     @abc.abstractmethod
     def update(
         self,
-        grads: Tree,
-        param_states: Tree,
-        params: Tree,
-        axes: Tree,
+        grads: PyTree,
+        param_states: PyTree,
+        params: PyTree,
+        axes: PyTree,
         step: jax.Array,
         learning_rate: jax.Array,
-    ) -> tuple[Tree, Tree]:
-        """New parameters and new state; `step` counts the updates applied before this one."""
+    ) -> tuple[PyTree, PyTree]:
+        """Return new parameters and state; `step` counts the updates before this one."""
 
     @abc.abstractmethod
-    def state_axes(self, params: Tree, axes: Tree) -> Tree:
-        """Logical axes (tuples, None for unsharded dimensions) of every array of the state.
+    def state_axes(self, params: PyTree, axes: PyTree) -> PyTree:
+        """Return logical axes (tuples, None for unsharded dimensions) of every array of the state.
 
         `params` need only have shapes.
         """
 
 
 class OptaxOptimizer(OptimizerDef):
-    """An optax transformation; its learning rate is its own, `learning_rate_fn` is not used."""
+    """An optax transformation with its own learning rate; `learning_rate_fn` is not used."""
 
     def __init__(self, transformation: optax.GradientTransformation):
         self.transformation = transformation
 
-    def init(self, params: Tree, axes: Tree) -> Tree:
-        """The optax state."""
+    def init(self, params: PyTree, axes: PyTree) -> PyTree:
+        """Return the initial optax state."""
         return self.transformation.init(params)
 
     def update(self, grads, param_states, params, axes, step, learning_rate):
-        """Applies the transformation."""
+        """Apply the transformation."""
         updates, param_states = self.transformation.update(grads, param_states, params)
         return optax.apply_updates(params, updates), param_states
 
-    def state_axes(self, params: Tree, axes: Tree) -> Tree:
-        """Shard moments like their parameters and replicate everything else."""
+    def state_axes(self, params: PyTree, axes: PyTree) -> PyTree:
+        """Return axes: moments have those of their parameters, all else is replicated."""
         structure = jax.tree.structure(params)
         is_params = lambda x: jax.tree.structure(x) == structure
         return jax.tree.map(
@@ -78,19 +77,19 @@ class OptaxOptimizer(OptimizerDef):
 
 
 def chain(transformations: Sequence[optax.GradientTransformation]) -> OptimizerDef:
-    """Applies optax transformations in order."""
+    """Return an optimizer that applies optax transformations in order."""
     return OptaxOptimizer(optax.chain(*transformations))
 
 
 class AdamW(OptaxOptimizer):
-    """Adam with decay beside it, at the trainer's rate; see `adamw`. Its state is Adam's."""
+    """Adam with decoupled decay at the trainer's rate; see `adamw`. Its state is Adam's."""
 
-    def __init__(self, adam, decays: Callable[[Tree], Tree], decay: float, clip: float | None):
+    def __init__(self, adam, decays: Callable[[PyTree], PyTree], decay: float, clip: float | None):
         super().__init__(adam)
         self.decays, self.decay, self.clip = decays, decay, clip
 
     def update(self, grads, param_states, params, axes, step, learning_rate):
-        """Clips, averages, decays and applies."""
+        """Apply one step."""
         if self.clip is not None:
             grads, _ = optax.clip_by_global_norm(self.clip).update(grads, optax.EmptyState())
         updates, param_states = self.transformation.update(grads, param_states, params)
@@ -110,19 +109,19 @@ def adamw(
     no_decay: Sequence[str] = ("scale", "rel_embedding"),
     clip_global_norm: float | None = 1.0,
 ) -> OptimizerDef:
-    """AdamW (Loshchilov and Hutter 2019); the rate is `trainer.Trainer.learning_rate_fn`.
+    """Return AdamW (Loshchilov and Hutter 2019) at the rate `trainer.Trainer.learning_rate_fn`.
 
     Args:
       beta1: decay of the gradient's mean.
       beta2: decay of the squared gradient's mean.
       epsilon: added to the root of the latter.
-      weight_decay: share of a parameter lost a step, times the rate.
-      no_decay: regular expressions; parameters in whose path one is found do not decay. By default
+      weight_decay: share of a parameter lost per step, times the rate.
+      no_decay: regular expressions; parameters whose path matches one do not decay, by default
         norms and position biases.
-      clip_global_norm: gradients together are cut to this norm before; None for not.
+      clip_global_norm: limit of the norm of all gradients together, None for none.
 
     Raises:
-      ValueError: a number out of its range, or no regular expression.
+      ValueError: a number out of range, or an invalid regular expression.
     """
     for name, value, fits in (
         ("beta1", beta1, 0 <= beta1 < 1),
@@ -141,11 +140,11 @@ def adamw(
     return AdamW(adam, decay_mask(no_decay), weight_decay, clip_global_norm)
 
 
-def decay_mask(no_decay: Sequence[str]) -> Callable[[Tree], Tree]:
-    """Makes the function from parameters to True where they decay.
+def decay_mask(no_decay: Sequence[str]) -> Callable[[PyTree], PyTree]:
+    """Return the function from parameters to True where they decay.
 
     Raises:
-      ValueError: one of `no_decay` is no regular expression.
+      ValueError: a regular expression is invalid.
     """
     try:
         patterns = [re.compile(pattern) for pattern in no_decay]
@@ -162,11 +161,11 @@ def decay_mask(no_decay: Sequence[str]) -> Callable[[Tree], Tree]:
     return lambda params: jax.tree_util.tree_map_with_path(decays, params)
 
 
-def to_dict(param_states: Tree) -> dict:
-    """Optimizer state as nested dicts with string keys, for the disk."""
+def to_dict(param_states: PyTree) -> dict:
+    """Return optimizer state as nested dicts with string keys, for checkpoints."""
     return flax.serialization.to_state_dict(param_states)
 
 
-def from_dict(like: Tree, state: dict) -> Tree:
-    """The inverse of `to_dict`, with the structure of `like`."""
+def from_dict(like: PyTree, state: dict) -> PyTree:
+    """Return the state of a `to_dict` result, with the structure of `like`."""
     return flax.serialization.from_state_dict(like, state)

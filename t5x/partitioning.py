@@ -1,4 +1,4 @@
-"""How arrays are sharded over devices: one rule a logical axis, one mesh of `data` × `model`.
+"""Layout of arrays over devices: one rule per logical axis, one mesh of `data` × `model`.
 
   partitioner = PjitPartitioner(num_partitions=2)
   partitioner.mesh                                  # 8 devices: {'data': 4, 'model': 2}
@@ -32,14 +32,14 @@ def standard_logical_axis_rules(
     parameter_partitioning_dims: int = 2,
     additional_rules: Rules | None = None,
 ) -> Rules:
-    """Logical axis to mesh axis, first match first, as in T5X.
+    """Return rules from logical axis to mesh axis, of which the first match is used, as in T5X.
 
     Args:
-      activation_partitioning_dims: 2 spreads activations over `model` along `embed` too.
-      parameter_partitioning_dims: 2 spreads parameters and optimizer state over `data` too: each
-        device holds and updates its part of them (ZeRO, Rajbhandari et al. 2020); with 1,
-        upstream's default, every replica holds and updates all.
-      additional_rules: appended, so they name only axes that have no rule.
+      activation_partitioning_dims: 2 shards activations over `model` along `embed` too.
+      parameter_partitioning_dims: 2 shards parameters and optimizer state over `data` too: each
+        device holds and updates its part (ZeRO, Rajbhandari et al. 2020); with 1, upstream's
+        default, every replica holds and updates all.
+      additional_rules: appended, so they only matter for axes without a rule.
 
     Raises:
       ValueError: one of the numbers is neither 1 nor 2.
@@ -74,9 +74,9 @@ def standard_logical_axis_rules(
 def mesh_axes(
     logical_axes: Sequence[str | None], rules: Rules, mesh: Mesh, shape: Sequence[int]
 ) -> PartitionSpec:
-    """The mesh axis of each dimension of an array of `shape`.
+    """Return the mesh axis of each dimension of an array of `shape`.
 
-    A mesh axis serves one dimension only, and only one that it divides.
+    A mesh axis shards one dimension only, and only one that it divides.
 
     Raises:
       ValueError: an axis has no rule.
@@ -100,16 +100,16 @@ def mesh_axes(
 
 
 class PjitPartitioner:
-    """Lays parameters and batches over all devices as `data` × `model`.
+    """Shards parameters and batches over all devices as `data` × `model`.
 
     Args:
       num_partitions: devices that share one copy of the model; divides the number of devices.
-      model_parallel_submesh: or that many as TPU coordinates (x, y, z, core); its product counts.
+      model_parallel_submesh: the same as TPU coordinates (x, y, z, core); their product counts.
       params_on_devices: only True.
       backend: JAX backend, default the best one.
       logical_axis_rules: see `standard_logical_axis_rules`.
-      use_cpu_pjit: accepted; CPU needs no special case.
-      devices: instead of all devices of the backend (a described slice, say).
+      use_cpu_pjit: ignored; accepted for compatibility.
+      devices: instead of all devices of the backend, such as those of a described slice.
     """
 
     def __init__(
@@ -163,14 +163,14 @@ class PjitPartitioner:
         return Mesh(side_by_side(grid), ("data", "model"))
 
     def over(self, devices: Sequence[jax.Device]) -> "PjitPartitioner":
-        """The same layout over other devices, those of a described slice, say."""
+        """Return the same layout over other devices, such as those of a described slice."""
         other = copy.copy(self)
         other._devices = devices
-        other.__dict__.pop("mesh", None)  # of the devices before
+        other.__dict__.pop("mesh", None)  # of the previous devices
         return other
 
     def check_batch(self, batch_size: int, num_microbatches: int | None, name: str) -> None:
-        """Refuses a batch that cannot be cut into equal parts.
+        """Check that a batch can be split into equal parts.
 
         Raises:
           ValueError: batch_size is not a multiple of data-parallel devices × microbatches.
@@ -191,17 +191,17 @@ class PjitPartitioner:
 
     @property
     def replicated(self) -> NamedSharding:
-        """The same on every device."""
+        """The sharding of a full copy on every device."""
         return NamedSharding(self.mesh, PartitionSpec())
 
     @property
     def batch_sharding(self) -> NamedSharding:
-        """Rows over `data`, whatever the rank."""
+        """The sharding of rows over `data`, for any rank."""
         return NamedSharding(self.mesh, PartitionSpec("data"))
 
     @contextlib.contextmanager
     def activations(self) -> Iterator[None]:
-        """Makes `constrain` follow these rules while a function is traced."""
+        """Make `constrain` follow these rules while a function is traced."""
         token = _active.set(self)
         try:
             yield
@@ -210,7 +210,7 @@ class PjitPartitioner:
 
 
 def submesh_grid(devices: Sequence[jax.Device], submesh: Sequence[int]) -> np.ndarray:
-    """Devices as [data, model], each row one block of `submesh` (x, y, z, core) of the slice.
+    """Return devices [data, model], each row one block of `submesh` (x, y, z, core) of the slice.
 
     Raises:
       ValueError: the blocks do not tile the slice.
@@ -229,17 +229,16 @@ def submesh_grid(devices: Sequence[jax.Device], submesh: Sequence[int]) -> np.nd
 
 
 def side_by_side(grid: np.ndarray) -> np.ndarray:
-    """[data, model] devices with the rows of each host together, so that it feeds one stretch.
+    """Return [data, model] devices with the rows of each host adjacent, so it feeds one range.
 
-    Which devices share a replica, and which reduce together, stays as it was; only the order of
-    replicas changes.
+    Only the order of replicas changes, not which devices share one or reduce together.
     """
     hosts = [sorted({device.process_index for device in row}) for row in grid]
     return grid[sorted(range(len(grid)), key=hosts.__getitem__)]
 
 
 def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
-    """Shard `x` as its logical axes say; return `x` unchanged outside `activations`."""
+    """Constrain `x` to the sharding of its logical axes; return it as is outside `activations`."""
     partitioner = _active.get()
     if partitioner is None or partitioner.mesh.size == 1:
         return x
@@ -247,17 +246,17 @@ def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
 
 
 def gathered(sharding: NamedSharding) -> NamedSharding:
-    """Return the same sharding, but replicated along `data`."""
+    """Return the same sharding, but not split along `data`."""
     axes = (axis if axis != "data" else None for axis in sharding.spec)
     return NamedSharding(sharding.mesh, PartitionSpec(*axes))
 
 
-def gather_parameter(kernel: jax.Array, *logical_axes: str | None) -> jax.Array:
-    """Replicate a parameter along `data` while it is used, and shard its gradient again.
+def whole(kernel: jax.Array, *logical_axes: str | None) -> jax.Array:
+    """Gather a parameter along `data` for its use, and shard its gradient again.
 
-    If parameters are sharded over `data` this is one all-gather before their use, in the dtype of
-    use, and one reduction of their gradient. Left to itself, the compiler splits the products into
-    windows, which costs a v4-32 three times the cycles of a step.
+    For parameters sharded over `data` this is one gather before their use, in their dtype of use,
+    and one reduction of their gradient. Left alone, the compiler splits the products into windows,
+    which makes a step on a v4-32 three times as long in the compiler's cycle counts.
     """
     partitioner = _active.get()
     if partitioner is None or partitioner.mesh.size == 1:
@@ -272,7 +271,7 @@ def _gather(here: NamedSharding, spread: NamedSharding, kernel: jax.Array) -> ja
 
 
 def _spread_gradient(here, spread, _, gradient):
-    # Compilers turn an all-reduce with a slice into one reduce-scatter.
+    # A full reduction and then a split: compilers fuse them into one reduce-scatter.
     gradient = jax.lax.with_sharding_constraint(gradient, here)
     return (jax.lax.with_sharding_constraint(gradient, spread),)
 
@@ -283,14 +282,14 @@ _gather.defvjp(lambda here, spread, kernel: (_gather(here, spread, kernel), None
 def per_device(
     fn: Callable, given: Sequence[Sequence[str | None]], made: Sequence[str | None]
 ) -> Callable:
-    """`fn`, called by each device with the parts of its arguments that it holds.
+    """Return `fn` called on each device with the parts of the arguments that it holds.
 
-    For what the compiler cannot cut, such as a kernel. `fn` itself outside `activations`.
+    For functions that the compiler cannot shard, such as kernels; `fn` outside `activations`.
 
     Args:
       fn: from arrays to one array.
       given: logical axes of each argument.
-      made: those of the result.
+      made: logical axes of the result.
     """
     partitioner = _active.get()
     if partitioner is None or partitioner.mesh.size == 1:
@@ -313,10 +312,7 @@ def per_device(
 
 
 def cuts(axis: str, size: int) -> int:
-    """Into how many parts devices cut an activation's logical axis of this size.
-
-    1 outside `activations`.
-    """
+    """Return the number of parts of an activation's logical axis; 1 outside `activations`."""
     partitioner = _active.get()
     if partitioner is None or partitioner.mesh.size == 1:
         return 1
@@ -325,6 +321,6 @@ def cuts(axis: str, size: int) -> int:
 
 
 def platform() -> str:
-    """What the program is traced for: `cpu`, `gpu` or `tpu`."""
+    """Return the platform that the program is traced for: `cpu`, `gpu` or `tpu`."""
     partitioner = _active.get()
     return partitioner.mesh.devices.flat[0].platform if partitioner else jax.default_backend()

@@ -1,11 +1,11 @@
-"""Learning rates, spelled as a product of named factors.
+"""Learning rates as a product of named factors.
 
     rate = create_learning_rate_scheduler(
         factors='constant * rsqrt_decay', base_learning_rate=1.0, warmup_steps=10_000)
     rate(0)        # 0.01
     rate(40_000)   # 0.005
 
-A run that starts from another's checkpoint counts on from its step, and so do these factors. For
+A run that starts from another's checkpoint continues its step count, and so do these factors. For
 warm-up and decay of a fine-tune from checkpoint_999900 to TRAIN_STEPS 1,001,900:
 
     create_learning_rate_scheduler(
@@ -18,13 +18,13 @@ The factors, with `s = max(0, step - step_offset)`:
     linear_warmup            min(1, s / warmup_steps)
     linear_decay             base_learning_rate * min(s / warmup_steps,
                                                       1 + decay_factor * (warmup_steps - s)):
-                             constant and linear_warmup are already in it
+                             includes constant and linear_warmup
     linear_decay_to_zero     1 at warmup_steps, falling in a straight line to 0 at total_steps
     rsqrt_decay              1 / sqrt(max(s, warmup_steps))
     rsqrt_normalized_decay   sqrt(warmup_steps / max(s, warmup_steps))
     decay_every              decay_factor ** floor(s / steps_per_decay)
-    cosine_decay             (1 + cos(pi * p)) / 2, where p is the part of the present cycle that
-                             has passed: frac(max(0, s - warmup_steps) / steps_per_cycle)
+    cosine_decay             (1 + cos(pi * p)) / 2, where p is the elapsed part of the cycle:
+                             frac(max(0, s - warmup_steps) / steps_per_cycle)
 
 The rsqrt schedule is that of the T5 paper (Raffel et al. 2020, section 3.1.2).
 """
@@ -48,7 +48,7 @@ FACTORS = (
     "decay_every",
     "cosine_decay",
 )
-# What each factor divides by; it must not be zero.
+# The divisor of each factor, which must not be zero.
 _DIVISORS = {
     "linear_warmup": "warmup_steps",
     "linear_decay": "warmup_steps",
@@ -59,11 +59,10 @@ _DIVISORS = {
     "cosine_decay": "steps_per_cycle",
 }
 
-
-# Factors that never reach zero: pretraining can continue with them.
+# Factors that never end; pretraining uses them.
 _LASTING = ("constant", "rsqrt_decay", "rsqrt_normalized_decay")
 _GIN_NAME = "utils.create_learning_rate_scheduler"
-_IDLE = 0.01  # below this share of the base next to nothing is learned
+_IDLE = 0.01  # below this share of the base almost nothing is learned
 _LOOKS = 10_000
 
 
@@ -82,17 +81,17 @@ class Schedule:
     total_steps: int
 
     def __call__(self, step: jax.Array | int) -> jax.Array:
-        """The rate, float32; `step` is an integer, or int32 of any shape, traced or not."""
+        """Return the float32 rate; `step` is an integer, or int32 of any shape, traced or not."""
         rate = self._product(self.names, step)
         return jnp.maximum(rate, self.min_learning_rate).astype(jnp.float32)
 
     @property
     def passing(self) -> tuple[str, ...]:
-        """The factors that come to an end."""
+        """The factors that end."""
         return tuple(name for name in self.names if name not in _LASTING)
 
     def share(self, step: jax.Array | int) -> jax.Array:
-        """What these leave of the base: 1 for all of it, 0 and less for nothing."""
+        """Return the product of the ending factors: 1 for the full base, 0 or less for nothing."""
         return dataclasses.replace(self, base_learning_rate=1.0)._product(self.passing, step)
 
     def _product(self, names: tuple[str, ...], step: jax.Array | int) -> jax.Array:
@@ -137,18 +136,18 @@ def create_learning_rate_scheduler(
     min_learning_rate: float = 1e-8,
     total_steps: int = 0,
 ) -> Schedule:
-    """Makes the function from a step to its learning rate.
+    """Return the function from a step to its learning rate.
 
     Args:
-        factors: names of the module's table, joined by '*'.
+        factors: names from the module's table, joined by '*'.
         base_learning_rate: the value of `constant`.
-        warmup_steps: steps of warm-up, and until when the rsqrt factors stay flat.
+        warmup_steps: steps of warm-up, during which the rsqrt factors stay flat.
         decay_factor: base of `decay_every`, slope of `linear_decay`.
         steps_per_decay: steps between two decays of `decay_every`.
         steps_per_cycle: steps of one cycle of `cosine_decay`.
-        step_offset: the step that counts as 0, for a run continued from another.
+        step_offset: the step that counts as 0, for a run that continues another.
         min_learning_rate: floor of the product.
-        total_steps: where `linear_decay_to_zero` ends, counted as `step_offset` says. Not in T5X.
+        total_steps: end of `linear_decay_to_zero`, counted from `step_offset`. Not in T5X.
 
     Returns:
         f(step) -> float32 scalar; `step` is an integer or an int32 scalar, traced or not.
@@ -184,20 +183,18 @@ def create_learning_rate_scheduler(
 
 
 def check_start(rate: Any, start: int | None, total_steps: int) -> None:
-    """Raise ValueError for a schedule that has ended when training starts, at another first step.
+    """Check that a schedule has not ended when training starts, for lack of a `step_offset`.
 
-    A schedule that has begun before training starts, as in continued pretraining, or that ends long
-    before the run, is reported by a warning.
+    Warns if it has already started (unless pretraining continues), or ends long before the run.
 
     Args:
-        rate: the run's; one that is no `Schedule` passes.
-        start: the step at which a run begins, that of the checkpoint it starts from; None if it is
-            not known, which passes too.
-        total_steps: the step at which it ends.
+        rate: of the run; anything but a `Schedule` passes.
+        start: the step of the checkpoint that training starts from; None, unknown, passes.
+        total_steps: the step at which training ends.
 
     Raises:
-        ValueError: it is at `min_learning_rate`, and that next to nothing, for more than half of
-            the run or for the first tenth of it.
+        ValueError: the rate is at a `min_learning_rate` near 0 for more than half of the run or
+            for its first tenth.
     """
     n = total_steps - (start or 0)
     if start is None or not isinstance(rate, Schedule) or not rate.passing or n < 1:
@@ -212,18 +209,18 @@ def check_start(rate: Any, start: int | None, total_steps: int) -> None:
             )  # fmt: skip
         return
     first, middle, last = (float(rate(s)) for s in (start, start + n // 2, total_steps - 1))
-    said = (
+    described = (
         f"The learning rate {' * '.join(rate.names)} counts from step {rate.step_offset:,} and "
-        f"training starts at {start:,}, so it is {first:.1e} at first, {middle:.1e} half way and "
-        f"{last:.1e} in the end"
+        f"training starts at {start:,}, so it is {first:.1e} at first, {middle:.1e} halfway and "
+        f"{last:.1e} at the end"
     )
     over = np.asarray(rate(steps)) <= np.float32(rate.min_learning_rate)
     over &= rate.min_learning_rate < _IDLE * rate.base_learning_rate
     if over.mean() > 0.5 or over[: max(len(over) // 10, 1) + 1].all():
-        raise ValueError(f"{said}; set {_GIN_NAME}.step_offset to {start}")
+        raise ValueError(f"{described}; set {_GIN_NAME}.step_offset to {start}")
     if rate.passing == ("linear_warmup",) and any("rsqrt" in name for name in rate.names):
-        return  # continued pretraining
-    logging.warning("%s; with %s.step_offset = %d it begins there.", said, _GIN_NAME, start)
+        return  # pretraining continues
+    logging.warning("%s; with %s.step_offset = %d it starts there.", described, _GIN_NAME, start)
 
 
 def _check_factors(names: tuple[str, ...], **steps: int) -> None:
@@ -232,7 +229,7 @@ def _check_factors(names: tuple[str, ...], **steps: int) -> None:
             nearest = difflib.get_close_matches(name, FACTORS, n=1, cutoff=0.0)[0]
             raise ValueError(
                 f"Learning rate factor {name!r} is unknown, the nearest known one is {nearest!r}: "
-                f"set {_GIN_NAME}.factors to names out of {', '.join(FACTORS)}, joined by '*'."
+                f"set {_GIN_NAME}.factors to names from {', '.join(FACTORS)}, joined by '*'."
             )
         divisor = _DIVISORS.get(name)
         if divisor and steps[divisor] < 1:

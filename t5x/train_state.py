@@ -1,7 +1,7 @@
-"""What training changes: step, parameters, optimizer state; their start and their shardings.
+"""The state that training changes: step, parameters, optimizer state, and their shardings.
 
   specs = state_specs(model, partitioner, input_shapes)     # shapes, axes, shardings; no arrays
-  state = initial_state(model, specs, jax.random.key(0))    # made in place, shard by shard
+  state = initial_state(model, specs, jax.random.key(0))    # initialized on its devices
 
 In memory the layers of a stack are one array; `to_disk` and `from_disk` go to and from upstream's
 state dict, layer by layer: {'target': params, 'state': {'step', 'param_states'}}.
@@ -17,10 +17,9 @@ import jax
 import jax.numpy as jnp
 
 from t5x import optimizers
+from t5x.array_types import PyTree
 from t5x.checkpointing import layer_stacking
 from t5x.partitioning import PjitPartitioner
-
-Tree = Any
 
 
 @flax.struct.dataclass
@@ -28,16 +27,16 @@ class TrainState:
     """Step (int32, updates applied so far), float32 parameters, optimizer state."""
 
     step: jax.Array
-    params: Tree
-    param_states: Tree
+    params: PyTree
+    param_states: PyTree
 
     def state_dict(self) -> dict:
-        """Nested dicts in upstream's layout, layers still stacked."""
+        """Return nested dicts in upstream's layout, layers still stacked."""
         param_states = optimizers.to_dict(self.param_states)
         return {"target": self.params, "state": {"step": self.step, "param_states": param_states}}
 
     def restore_state(self, state_dict: Mapping) -> "TrainState":
-        """The inverse of `state_dict`, with this state's structure."""
+        """Return the state of a `state_dict`, with this state's structure."""
         state = state_dict["state"]
         param_states = optimizers.from_dict(self.param_states, state["param_states"])
         return TrainState(state["step"], state_dict["target"], param_states)
@@ -48,11 +47,11 @@ class StateSpecs:
     """A train state without arrays: `state` of ShapeDtypeStructs with shardings, `axes` names."""
 
     state: TrainState
-    axes: Tree
+    axes: PyTree
 
     @property
     def shardings(self) -> TrainState:
-        """Return the sharding of each array."""
+        """The sharding of each array."""
         return jax.tree.map(lambda x: x.sharding, self.state)
 
     @property
@@ -62,7 +61,7 @@ class StateSpecs:
 
 
 def state_specs(model: Any, partitioner: PjitPartitioner, input_shapes: Mapping) -> StateSpecs:
-    """Shapes, dtypes and shardings of the state of `model` for batches of `input_shapes`."""
+    """Return shapes, dtypes and shardings of the state for batches of `input_shapes`."""
     boxed = jax.eval_shape(
         lambda: model.get_initial_variables(jax.random.key(0), input_shapes)["params"]
     )
@@ -83,7 +82,7 @@ def state_specs(model: Any, partitioner: PjitPartitioner, input_shapes: Mapping)
 
 
 def initial_state(model: Any, specs: StateSpecs, rng: jax.Array) -> TrainState:
-    """Return a fresh state, with each shard computed on its device."""
+    """Return an initial state, each shard computed on its device."""
 
     def init(rng):
         shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
@@ -95,13 +94,13 @@ def initial_state(model: Any, specs: StateSpecs, rng: jax.Array) -> TrainState:
 
 
 def to_disk(state: TrainState, specs: StateSpecs) -> dict:
-    """Upstream's state dict of arrays, layer by layer, laid out as `specs.on_disk`."""
+    """Return upstream's state dict of arrays, layer by layer, sharded as `specs.on_disk`."""
     shardings = jax.tree.map(lambda x: x.sharding, specs.on_disk)
     return jax.jit(layer_stacking.unstack_layers, out_shardings=shardings)(state.state_dict())
 
 
 def from_disk(state_dict: Mapping, specs: StateSpecs) -> TrainState:
-    """The state whose `to_disk` is `state_dict`, laid out as `specs` say."""
+    """Return the state of a `to_disk` dict, sharded as `specs` say."""
 
     def stacked(tree):
         return specs.state.restore_state(layer_stacking.stack_layers(tree))

@@ -1,4 +1,4 @@
-"""Names that gin files look for under `utils` (upstream's drawer); nothing is defined here."""
+"""Names that gin files expect under `utils`, as in T5X; nothing is defined here."""
 
 from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.input_pipeline.config import DatasetConfig

@@ -1,4 +1,4 @@
-"""How a run is watched: where its metrics go, and what shows whether it learns.
+"""Monitoring settings: where metrics go, and what shows whether the model learns.
 
 watch.Watch:                                             # in a gin file
   writers = ('tensorboard', 'jsonl')
@@ -17,13 +17,13 @@ from t5x.monitoring import metric_writers
 
 @dataclasses.dataclass(frozen=True)
 class Watch:
-    """What a user sees of a run beside its progress.
+    """What a user sees of a run in addition to its progress.
 
     Attributes:
-      writers: of 'tensorboard', 'jsonl', 'wandb', or what makes a writer; see `writers`.
-      infill_sentences: of the user's own, with <extra_id_0>, … for holes; see `infill`.
-      infill_period: steps between fillings, at the next stop; None: at every evaluation.
-      expected_loss: validation loss, in nats a token, by step, of a run known to be good.
+      writers: 'tensorboard', 'jsonl', 'wandb', or a factory; see `monitoring.metric_writers`.
+      infill_sentences: with <extra_id_0>, … for gaps to fill; see `inference.mask_filling`.
+      infill_period: steps between fillings, at the next trigger; None: at every evaluation.
+      expected_loss: validation loss of a good run, in nats per token, by step.
     """
 
     writers: Sequence[Any] = ("tensorboard",)
@@ -32,7 +32,7 @@ class Watch:
     expected_loss: Mapping[int, float] | None = None
 
     def check(self, model: Any, lengths: Mapping[str, int]) -> None:
-        """Refuses, with a ValueError, what cannot be done with this model."""
+        """Check the settings for this model; raise a ValueError if they do not fit."""
         metric_writers.check_names(self.writers)
         mask_filling.check_sentences(self.infill_sentences, model.input_vocabulary, lengths)
         if self.infill_period is not None and self.infill_period < 1:
@@ -42,14 +42,14 @@ class Watch:
             )
 
     def reference(self, step: int) -> str:
-        """What a good run's loss is nearest to `step`, as a note; empty where nothing is known."""
+        """Return the expected loss nearest to `step` as a note, empty if none is known."""
         if not self.expected_loss:
             return ""
         at = min(self.expected_loss, key=lambda known: (abs(known - step), known))
         return f"  (expected {self.expected_loss[at]:.3f} at step {at:,})"
 
     def fills_in(self, step: int, before: int, evaluates: bool) -> bool:
-        """Whether sentences are due at a stop at `step`, the last time being at `before`."""
+        """Return whether sentences are due at a trigger at `step`, after the last at `before`."""
         if not self.infill_sentences:
             return False
         if self.infill_period is None:

@@ -1,4 +1,4 @@
-"""Which examples a run reads, as a gin file says it, and the task or mixture that this names."""
+"""DatasetConfig: the examples that a run reads, as set in a gin file."""
 
 import dataclasses
 import importlib
@@ -11,11 +11,11 @@ import gin
 
 @dataclasses.dataclass
 class DatasetConfig:
-    """Which examples, in which form (upstream's names).
+    """Which examples to read, and how (upstream's names).
 
     Attributes:
       mixture_or_task_name: registered with seqio.
-      task_feature_lengths: tokens a feature, {'inputs': 512, 'targets': 114}; None: the longest.
+      task_feature_lengths: tokens per feature, {'inputs': 512, 'targets': 114}; None: the longest.
       split: of the task.
       batch_size: rows of a global batch.
       shuffle: a new order each epoch.
@@ -23,9 +23,9 @@ class DatasetConfig:
       use_cached: read the task's offline cache.
       pack: put several examples into a row.
       use_custom_packing_ops: only False, since rows are packed quickly without them.
-      module: imported first, for its registrations.
+      module: to import first, because it registers the task.
       use_memory_cache: keep evaluation examples in memory.
-      trim_output_features: cut what is longer than its length.
+      trim_output_features: cut features to their lengths; if False, longer ones are an error.
     """
 
     mixture_or_task_name: str | seqio.Task | seqio.Mixture
@@ -52,11 +52,7 @@ class DatasetConfig:
 
     @property
     def provider(self) -> seqio.Task | seqio.Mixture:
-        """The task or mixture itself.
-
-        Raises:
-          ValueError: nothing of that name is registered.
-        """
+        """The task or mixture; raises a ValueError if none of that name is registered."""
         name = self.mixture_or_task_name
         if not isinstance(name, str):
             return name
@@ -73,13 +69,13 @@ class DatasetConfig:
 
 def _import(module: str) -> None:
     try:
-        with gin.unlock_config():  # what it makes configurable comes after all gin files
+        with gin.unlock_config():  # its configurables are registered after gin files were parsed
             importlib.import_module(module)
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):
             raise ValueError(
                 f"DatasetConfig.module is {module!r}, which needs the module {error.name!r}: "
-                "install that one."
+                "install it."
             ) from error
         raise ValueError(
             f"DatasetConfig.module is {module!r}, but there is no module {error.name!r}; set "

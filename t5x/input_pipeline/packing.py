@@ -1,8 +1,8 @@
 """Rows from examples: packed or padded as seqio's EncDecFeatureConverter does it, many at a time.
 
-A *row* holds examples end to end. An example goes into the last row as long as each of its
-features fits behind what is there, else it begins the next; and after every max(lengths) examples
-a row is closed, full or not, since seqio packs groups of so many. With inputs 6 and targets 6:
+A *row* holds examples end to end. An example goes into the last row if each of its features fits
+into the space left, else into a new row. After every max(lengths) examples a row is closed, full
+or not, because seqio packs groups of so many. With inputs 6 and targets 6:
 
     inputs   [7 8 1] [5 1]        encoder_input_tokens   7 8 1 5 1 0
     targets  [3 1] [9 4 1]        encoder_segment_ids    1 1 1 2 2 0
@@ -10,10 +10,10 @@ a row is closed, full or not, since seqio packs groups of so many. With inputs 6
                                   decoder_target_tokens  3 1 9 4 1 0
                                   decoder_input_tokens   0 3 0 9 4 0
 
-seqio does this in a TensorFlow loop of some 30 operations an example, which takes longer than all
-that comes before it. Here a batch of rows takes a few operations of numpy.
+seqio does this in a TensorFlow loop of some 30 operations per example, which takes longer than the
+rest of the pipeline. Here a batch of rows takes a few numpy operations.
 
-    rows = Rows({"inputs": 512, "targets": 114}, pack=True)
+    rows = RowBuilder({"inputs": 512, "targets": 114}, pack=True)
     while rows.complete < 16:
         rows.add({"inputs": …, "targets": …})    # int32 [n, 512] and [n, 114], padded with 0
     batch = rows.first(16)                       # {"encoder_input_tokens": int32 [16, 512], …}
@@ -28,12 +28,12 @@ Arrays = dict[str, np.ndarray]
 SIDES = {"inputs": "encoder", "targets": "decoder"}
 
 
-class Rows:
-    """The rows that have been begun and not been dropped.
+class RowBuilder:
+    """The rows that were started and not dropped.
 
     Args:
-      lengths: tokens a row, of "inputs" and "targets".
-      pack: put several examples into a row; else every example is a row of its own.
+      lengths: tokens per row, of "inputs" and "targets".
+      pack: put several examples into a row; otherwise one.
     """
 
     def __init__(self, lengths: Mapping[str, int], pack: bool):
@@ -44,28 +44,28 @@ class Rows:
         self.load({**empty, "row": np.zeros([0], np.int64), "opened": 0, "in_group": 0})
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes over what `state` has returned."""
+        """Restore what `state` returned."""
         self._examples = {feature: state[feature] for feature in SIDES}
         self._row = state["row"]  # of each example, counted from the first row here
         self._opened = int(state["opened"])
         self._in_group = int(state["in_group"])
         open_row = self._row == self._opened - 1
-        self._room = [
+        self._space = [
             self._lengths[k] - int(np.count_nonzero(x[open_row])) for k, x in self._examples.items()
         ]
 
     def state(self) -> Arrays:
-        """All there is to know of these rows, as arrays."""
+        """Return the complete state as arrays, for `load`."""
         counts = {"opened": np.int64(self._opened), "in_group": np.int64(self._in_group)}
         return {**self._examples, "row": self._row, **counts}
 
     @property
     def complete(self) -> int:
-        """How many rows nothing can be added to."""
+        """Number of rows to which nothing can be added."""
         return self._opened - (self._pack and self._in_group > 0)
 
     def add(self, examples: Mapping[str, np.ndarray]) -> None:
-        """Puts `n` more examples in.
+        """Add `n` examples.
 
         Args:
           examples: int32 [n, length] of each feature, padded with 0 to its length.
@@ -74,13 +74,13 @@ class Rows:
         places = []
         for size in zip(*sizes, strict=True):
             if self._pack and self._in_group:
-                fits = all(n <= room for n, room in zip(size, self._room, strict=True))
+                fits = all(n <= space for n, space in zip(size, self._space, strict=True))
             else:
                 fits = False
             if not fits:
                 self._opened += 1
-                self._room = list(self._lengths.values())
-            self._room = [room - taken for room, taken in zip(self._room, size, strict=True)]
+                self._space = list(self._lengths.values())
+            self._space = [space - taken for space, taken in zip(self._space, size, strict=True)]
             self._in_group = (self._in_group + 1) % self._group
             places.append(self._opened - 1)
         self._row = np.concatenate([self._row, np.array(places, np.int64)])
@@ -88,17 +88,17 @@ class Rows:
             self._examples[feature] = np.concatenate([values, examples[feature]])
 
     def end(self) -> None:
-        """Closes the last row: no example will follow."""
+        """Close the last row: no example will follow."""
         self._in_group = 0
 
     def first(self, n: int) -> Arrays:
-        """Returns the first `n` complete rows as a model reads them, int32 [n, length]."""
+        """Return the first `n` complete rows as a model reads them, int32 [n, length]."""
         chosen = slice(np.searchsorted(self._row, n))
         if not self._pack:
             return unpacked(*(x[chosen] for x in self._examples.values()))
         batch = {}
         for feature, side in SIDES.items():
-            laid = _lay(self._examples[feature][chosen], self._row[chosen], n)
+            laid = _concatenate(self._examples[feature][chosen], self._row[chosen], n)
             name = "encoder_input_tokens" if side == "encoder" else "decoder_target_tokens"
             for key, value in zip(
                 (name, f"{side}_segment_ids", f"{side}_positions"), laid, strict=True
@@ -111,7 +111,7 @@ class Rows:
         return batch
 
     def drop(self, n: int) -> None:
-        """Forgets the first `n` complete rows."""
+        """Drop the first `n` complete rows."""
         kept = slice(np.searchsorted(self._row, n), None)
         self._examples = {k: x[kept] for k, x in self._examples.items()}
         self._row = self._row[kept] - n
@@ -119,46 +119,46 @@ class Rows:
 
 
 class ConvertedRows:
-    """Rows that a feature converter has made, with the methods of `Rows`.
+    """Rows made by a feature converter, with the methods of `RowBuilder`.
 
     Args:
-      like: arrays [any, …] with the shapes and dtypes of rows.
+      like: arrays [any, …] with the shapes and dtypes of the rows.
     """
 
     def __init__(self, like: Mapping[str, np.ndarray]):
         self._rows = {k: v[:0] for k, v in like.items()}
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes over what `state` has returned."""
+        """Restore what `state` returned."""
         self._rows = dict(state)
 
     def state(self) -> Arrays:
-        """The rows."""
+        """Return the rows."""
         return self._rows
 
     @property
     def complete(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return len(next(iter(self._rows.values())))
 
     def add(self, rows: Mapping[str, np.ndarray]) -> None:
-        """Puts more rows in."""
+        """Add rows."""
         self._rows = {k: np.concatenate([v, rows[k]]) for k, v in self._rows.items()}
 
     def end(self) -> None:
-        """Does nothing: all rows are complete."""
+        """Do nothing: all rows are complete."""
 
     def first(self, n: int) -> Arrays:
-        """Returns the first `n` rows."""
+        """Return the first `n` rows."""
         return {k: v[:n] for k, v in self._rows.items()}
 
     def drop(self, n: int) -> None:
-        """Forgets the first `n` rows."""
+        """Drop the first `n` rows."""
         self._rows = {k: v[n:] for k, v in self._rows.items()}
 
 
 def unpacked(inputs: np.ndarray, targets: np.ndarray) -> Arrays:
-    """Rows of one example each: int32 [n, I] and [n, T], padded with 0, as a model reads them."""
+    """Return rows of one example each, from int32 [n, I] and [n, T] padded with 0."""
     return {
         "encoder_input_tokens": inputs,
         "decoder_target_tokens": targets,
@@ -168,12 +168,12 @@ def unpacked(inputs: np.ndarray, targets: np.ndarray) -> Arrays:
 
 
 def _shifted(rows: np.ndarray) -> np.ndarray:
-    """Each row moved one to the right, with 0 before it."""
+    """Return each row shifted one to the right, with 0 in front."""
     return np.pad(rows[:, :-1], [(0, 0), (1, 0)])
 
 
-def _lay(tokens: np.ndarray, row: np.ndarray, n: int) -> tuple[np.ndarray, ...]:
-    """Lays examples end to end into their rows.
+def _concatenate(tokens: np.ndarray, row: np.ndarray, n: int) -> tuple[np.ndarray, ...]:
+    """Put examples end to end into their rows.
 
     Args:
       tokens: int32 [k, L], padded with 0.
@@ -187,7 +187,7 @@ def _lay(tokens: np.ndarray, row: np.ndarray, n: int) -> tuple[np.ndarray, ...]:
     ids, segments, positions = np.zeros([3, n, length], np.int32)
     counted = np.arange(length, dtype=np.int32)
     last, start, rank = -1, 0, 0
-    # One example after the other: slices are cheaper than index arrays as long as rows are.
+    # One example at a time: for rows of this length slices are cheaper than index arrays.
     for example, at, size in zip(
         tokens, row.tolist(), np.count_nonzero(tokens, axis=1).tolist(), strict=True
     ):

@@ -1,11 +1,12 @@
-"""One virtual shard of a stream: its pipeline, the rows made of it ahead of time, its position.
+"""One virtual shard of a stream: its pipeline, the rows prepared ahead, its position.
 
-    shard = Shard(dataset, Rows(lengths, pack=True), size=16)    # dataset: batches of examples
-    shard.begin()                # a thread makes the next 16 rows
+    shard = ShardIterator(dataset, RowBuilder(lengths, pack=True), size=16)
+    shard.start()                # a thread makes the next 16 rows
     rows = shard.take()          # {"encoder_input_tokens": int32 [16, I], …}; the thread continues
     shard.write("…/train_ds-000-of-008"); shard.read("…/train_ds-000-of-008")
 
-The position is that behind the rows taken: what has been made ahead is saved along.
+A position is tf.data's own iterator state plus the rows that were made but not taken, so it is
+exactly behind the last row taken.
 """
 
 import ctypes
@@ -19,44 +20,44 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from t5x.input_pipeline.packing import Arrays, ConvertedRows, Rows
+from t5x.input_pipeline.packing import Arrays, ConvertedRows, RowBuilder
 
 TRUNCATED = "truncated"  # feature of examples: bool [n], whether something was cut off
 # Files of a position, behind its path.
 ENDINGS = (".data-00000-of-00001", ".index", ".rows.npz")
 
 
-class Shard:
-    """One virtual shard; see the top of this file.
+class ShardIterator:
+    """One virtual shard; see the module docstring.
 
     Args:
       dataset: examples for `rows.add`, in batches.
-      rows: what they are laid into, empty.
-      size: rows a take.
+      rows: an empty builder.
+      size: rows per take.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, rows: Rows | ConvertedRows, size: int):
+    def __init__(self, dataset: tf.data.Dataset, rows: RowBuilder | ConvertedRows, size: int):
         options = tf.data.Options()
         options.deterministic = True
-        # Steps of one example each cost more to start than to do: neighbours become one.
+        # Starting a step costs more than its work on one example, so neighbours are fused.
         options.experimental_optimization.map_fusion = True
-        # A source is stateless but for what it counts, so its state need not be saved.
+        # A source is a function of the position, so it has no state that must be saved.
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
         self._iterator = iter(dataset.with_options(options))
         _never_destroy(self._iterator)
         self._rows, self._size = rows, size
-        self.truncated = 0  # examples that were cut
-        self._ahead = _Ahead()
+        self.truncated = 0  # examples of which something was cut off
+        self._worker = _Worker()
         self._closed = False
 
     @property
     def nothing(self) -> Arrays:
-        """What a take gives, of no rows."""
+        """A take of no rows."""
         return self._rows.first(0)
 
-    def begin(self) -> None:
-        """Lets the thread make the rows of the next take, if it does not yet."""
-        self._ahead.begin(self._make)
+    def start(self) -> None:
+        """Start the thread on the rows of the next take, unless it already is."""
+        self._worker.start(self._make)
 
     def _make(self) -> Arrays | None:
         while self._rows.complete < self._size and not self._closed:
@@ -70,34 +71,34 @@ class Shard:
         return self._rows.first(self._size) if self._rows.complete >= self._size else None
 
     def take(self) -> Arrays | None:
-        """Returns the next rows, None if there are not as many any more; begins those behind them.
+        """Return the next rows, None if too few are left, and start on the rows after them.
 
         Raises:
-          ValueError: a document, or what was asked of it, is not as it must be.
-          RuntimeError: reading failed for good.
+          ValueError: a document or a setting is invalid.
+          RuntimeError: reading failed finally.
         """
-        self.begin()
+        self.start()
         try:
-            rows = self._ahead.wait()
+            rows = self._worker.wait()
         except tf.errors.OpError as error:
             kind = ValueError if isinstance(error, tf.errors.InvalidArgumentError) else RuntimeError
             raise kind(
-                f"Reading the data failed: {_reason(error)}. Once that is fixed, the same command "
-                "resumes from the last checkpoint."
+                f"Reading the data failed: {_reason(error)}. Once that is fixed, the same "
+                "command resumes from the last checkpoint."
             ) from error
         if rows is not None:
             self._rows.drop(self._size)
-            self.begin()
+            self.start()
         return rows
 
-    def _settle(self) -> None:
-        """Lets the thread end what it does. Its rows are laid again at the next take."""
-        if self._ahead.begun:
-            self._ahead.wait()
+    def _wait(self) -> None:
+        """Wait for the thread. Its rows are made again from the builder at the next take."""
+        if self._worker.busy:
+            self._worker.wait()
 
     def write(self, path: str) -> None:
-        """Writes the position to `path` and the endings of `ENDINGS`."""
-        self._settle()
+        """Write the position to `path` plus each of `ENDINGS`."""
+        self._wait()
         tf.train.Checkpoint(iterator=self._iterator).write(path)
         content = io.BytesIO()
         np.savez(content, **self._rows.state())
@@ -105,73 +106,74 @@ class Shard:
             file.write(content.getvalue())
 
     def read(self, path: str) -> None:
-        """Goes to the position at `path`.
+        """Move to the position at `path`.
 
         Raises:
-          tf.errors.OpError, AssertionError: it is that of another pipeline, or incomplete.
+          tf.errors.OpError, AssertionError: it is of another pipeline, or incomplete.
         """
-        self._settle()
+        self._wait()
         tf.train.Checkpoint(iterator=self._iterator).read(path).assert_consumed()
         with tf.io.gfile.GFile(f"{path}.rows.npz", "rb") as file:
             with np.load(io.BytesIO(file.read())) as state:
                 self._rows.load(dict(state))
 
     def close(self) -> None:
-        """Makes no more rows; the pipeline rests until the process ends."""
+        """Make no more rows; the pipeline stays idle until the process ends."""
         self._closed = True
 
 
 def _never_destroy(iterator: Iterator) -> None:
-    """Lets nothing destroy an iterator, not even the end of the interpreter.
+    """Keep an iterator alive even when the interpreter exits.
 
-    Destroying one joins its threads while Python's lock is held: for good, if one of them is about
-    to call into Python, as it may still be when the interpreter clears its modules. The process's
-    end takes the threads along without asking them.
+    Its destructor joins tf.data's threads while holding the GIL. That deadlocks if one of them is
+    about to call into Python, which still happens while the interpreter clears its modules. With
+    one reference too many the process exits without running the destructor.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(iterator))
 
 
 def _reason(error: tf.errors.OpError) -> str:
-    """What was raised inside of a pipeline, without where in its graph."""
+    """Return the message of an error in a pipeline, without its place in the graph."""
     first = error.message.strip().splitlines()[0]
     return re.sub(r"\{\{.*?\}\}|\[Op:.*|\[\[.*", "", first).strip(" .")[:400]
 
 
-class _Ahead:
-    """A thread that does one thing after another, and is asked for each.
+class _Worker:
+    """A thread that computes one result at a time.
 
-    A daemon, since a read that waits for a network must not keep the process from ending. One for
-    all takes: to start a thread is to wait until it runs, which takes long where many do.
+    A daemon, because a read that waits for a network must not keep the process from exiting. One
+    thread for all takes, because starting one waits until it runs, which is slow on a busy machine.
     """
 
     def __init__(self):
-        self.begun = False  # something that has not been waited for
-        self._asked, self._found = queue.SimpleQueue(), queue.SimpleQueue()
-        queues = self._asked, self._found
-        threading.Thread(target=_answer, args=queues, daemon=True).start()
-        weakref.finalize(self, self._asked.put, None).atexit = False
+        self.busy = False  # until the result was waited for
+        self._calls: queue.SimpleQueue = queue.SimpleQueue()
+        self._results: queue.SimpleQueue = queue.SimpleQueue()
+        queues = self._calls, self._results
+        threading.Thread(target=_work, args=queues, daemon=True).start()
+        weakref.finalize(self, self._calls.put, None).atexit = False
 
-    def begin(self, fn: Callable[[], Arrays | None]) -> None:
-        """Lets the thread find what `fn` returns, if nothing is begun."""
-        if not self.begun:
-            self.begun = True
-            self._asked.put(fn)
+    def start(self, fn: Callable[[], Arrays | None]) -> None:
+        """Start computing `fn()`, unless the thread is busy."""
+        if not self.busy:
+            self.busy = True
+            self._calls.put(fn)
 
     def wait(self) -> Arrays | None:
-        """Returns it, or raises what `fn` has raised."""
-        found, error = self._found.get()
-        self.begun = False  # and not if the waiting was interrupted
+        """Return the result, or raise the error of `fn`."""
+        result, error = self._results.get()
+        self.busy = False  # not reached if an interrupt cuts the waiting short
         if error is not None:
             raise error
-        return found
+        return result
 
 
-def _answer(asked: queue.SimpleQueue, found: queue.SimpleQueue) -> None:
-    while (fn := asked.get()) is not None:
+def _work(calls: queue.SimpleQueue, results: queue.SimpleQueue) -> None:
+    while (fn := calls.get()) is not None:
         try:
-            answer = fn(), None
-        except BaseException as error:  # raised again where it is waited for
-            answer = None, error
-        del fn  # of a shard that else would live as long as its thread
-        found.put(answer)
-        del answer
+            result = fn(), None
+        except BaseException as error:  # raised again by `wait`
+            result = None, error
+        del fn  # it holds the shard, which must not live as long as this thread
+        results.put(result)
+        del result

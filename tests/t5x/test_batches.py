@@ -114,7 +114,7 @@ def test_a_position_of_another_shape_is_refused(tmp_path):
     (tmp_path / "stream.json").write_text(json.dumps({"seed": 0, "shards": 5}))
     with pytest.raises(ValueError, match=r"5 virtual shards and this run has 2; keep .*batch_size"):
         stream(batch_size=6).restore(str(tmp_path))
-    with pytest.raises(ValueError, match=r"no position that .* set .*save_dataset=False .* again"):
+    with pytest.raises(ValueError, match=r"no position that .* set .*save_dataset=False .* over"):
         stream(batch_size=6).restore(str(tmp_path / "nowhere"))
     assert batches.saved_stream(str(tmp_path))["seed"] == 0
     assert batches.saved_stream(str(tmp_path / "nowhere")) is None
@@ -300,7 +300,7 @@ def test_a_take_that_was_interrupted_is_made_up_for(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(shard._ahead, "_found", types.SimpleNamespace(get=interrupt))
+        patch.setattr(shard._worker, "_results", types.SimpleNamespace(get=interrupt))
         with pytest.raises(KeyboardInterrupt):
             shard.take()
     equal([shard.take() for _ in range(3)], [other.take() for _ in range(3)])

@@ -175,15 +175,15 @@ def test_a_rate_of_ones_own_making_and_a_run_with_nothing_left_pass():
 @pytest.mark.parametrize(
     ("settings", "course"),
     [
-        ({"factors": "constant * linear_warmup"}, "1.0e-03 at first, 1.0e-03 half way and 1.0e-03"),
+        ({"factors": "constant * linear_warmup"}, "1.0e-03 at first, 1.0e-03 halfway and 1.0e-03"),
         ({"factors": COSINE, "warmup_steps": 1000}, "3.0e-07 at first, "),  # between two waves
         (
             {"factors": TO_ZERO, "total_steps": END},
-            "2.0e-06 at first, 1.0e-06 half way",
+            "2.0e-06 at first, 1.0e-06 halfway",
         ),
         (
             {"factors": TO_ZERO, "total_steps": 2000, "min_learning_rate": 1e-4},
-            "1.0e-04 at first, 1.0e-04 half way and 1.0e-04",
+            "1.0e-04 at first, 1.0e-04 halfway and 1.0e-04",
         ),
         (
             {"factors": "constant * decay_every", "at": 140_000, "total": 200_000},
@@ -191,7 +191,7 @@ def test_a_rate_of_ones_own_making_and_a_run_with_nothing_left_pass():
         ),
         (
             {"factors": TO_ZERO, "at": 300, "total": 700, "total_steps": 700},
-            "6.7e-04 at first, 3.3e-04 half way and 1.7e-06",
+            "6.7e-04 at first, 3.3e-04 halfway and 1.7e-06",
         ),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from t5x.input_pipeline.packing import ConvertedRows, Rows
+from t5x.input_pipeline.packing import ConvertedRows, RowBuilder
 
 LENGTHS = {"inputs": 9, "targets": 6}
 
@@ -31,7 +31,7 @@ def converted(some, pack):
 
 
 def laid(some, pack, chunk):
-    rows = Rows(LENGTHS, pack)
+    rows = RowBuilder(LENGTHS, pack)
     for i in range(0, len(some), chunk):
         rows.add(padded(some[i : i + chunk]))
     rows.end()
@@ -64,13 +64,13 @@ def test_an_example_in_the_docstring():
 def test_rows_taken_one_by_one_and_carried_over_are_the_same(pack):
     some = examples(40)
     complete = laid(some, pack, 40)
-    rows, found = Rows(LENGTHS, pack), []
+    rows, found = RowBuilder(LENGTHS, pack), []
     for i in range(0, 40, 5):
         rows.add(padded(some[i : i + 5]))
         while rows.complete:
             found.append(rows.first(1))
             rows.drop(1)
-        again = Rows(LENGTHS, pack)
+        again = RowBuilder(LENGTHS, pack)
         again.load({k: np.array(v) for k, v in rows.state().items()})
         rows = again
     rows.end()
@@ -79,11 +79,11 @@ def test_rows_taken_one_by_one_and_carried_over_are_the_same(pack):
 
 
 def test_no_rows_have_the_shapes_of_rows():
-    assert {k: v.shape for k, v in Rows(LENGTHS, False).first(0).items()} == {
+    assert {k: v.shape for k, v in RowBuilder(LENGTHS, False).first(0).items()} == {
         "encoder_input_tokens": (0, 9),
         **{f"decoder_{k}": (0, 6) for k in ("target_tokens", "input_tokens", "loss_weights")},
     }
-    assert len(Rows(LENGTHS, True).first(0)) == 8
+    assert len(RowBuilder(LENGTHS, True).first(0)) == 8
 
 
 def test_rows_made_elsewhere_are_handed_on():
