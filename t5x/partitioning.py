@@ -251,7 +251,7 @@ def gathered(sharding: NamedSharding) -> NamedSharding:
     return NamedSharding(sharding.mesh, PartitionSpec(*axes))
 
 
-def whole(kernel: jax.Array, *logical_axes: str | None) -> jax.Array:
+def gather_parameter(kernel: jax.Array, *logical_axes: str | None) -> jax.Array:
     """Gather a parameter along `data` for its use, and shard its gradient again.
 
     For parameters sharded over `data` this is one gather before their use, in their dtype of use,
