@@ -32,7 +32,7 @@ def standard_logical_axis_rules(
     parameter_partitioning_dims: int = 2,
     additional_rules: Rules | None = None,
 ) -> Rules:
-    """Return rules from logical axis to mesh axis, of which the first match is used, as in T5X.
+    """Return rules from logical axis to mesh axis; the first match is used, as in T5X.
 
     Args:
       activation_partitioning_dims: 2 shards activations over `model` along `embed` too.

@@ -46,7 +46,7 @@ class ShardIterator:
         self._iterator = iter(dataset.with_options(options))
         _never_destroy(self._iterator)
         self._rows, self._size = rows, size
-        self.truncated = 0  # examples of which something was cut off
+        self.truncated = 0  # examples that were truncated
         self._worker = _Worker()
         self._closed = False
 
