@@ -25,8 +25,8 @@ from absl import app, logging
 from etils import epath
 
 import gin
-from gin import config_parser
-from t5x.cli import gin_internals
+from gin import config as gin_config
+from gin import config_parser, resource_reader
 
 ROOT = Path(__file__).resolve().parent.parent
 MAINS = {  # as gin files call them: the function of `__main__`, and the file that sets it
@@ -151,7 +151,7 @@ def parse_gin_flags(
     Raises:
       ValueError: a file, an import, a name or a value is bad, or values are missing (all named).
     """
-    gin_internals.add_search_paths([*gin_search_paths, str(ROOT)])
+    add_search_paths([*gin_search_paths, str(ROOT)])
     if skip_unknown is False:
         others = (selector for selector, (name, _) in MAINS.items() if not _main_has(name))
         skip_unknown = _SettingsOfOthers(others)
@@ -192,7 +192,7 @@ def summarize_gin_config(model_dir: str, summary_writer: Any, step: int) -> None
 
 def _with_imports(binding: str) -> str:
     """Put the files' imports before a binding, unless its name begins with none of them."""
-    imports = gin_internals.import_lines()
+    imports = import_lines()
     with contextlib.suppress(SyntaxError, ValueError):
         key = binding.partition("=")[0].strip()
         _, selector, argument = config_parser.parse_binding_key(key)
@@ -203,8 +203,8 @@ def _with_imports(binding: str) -> str:
 
 def _check_macros(bindings: Sequence[str]) -> None:
     """Reject missing values, and macros of the command line that nothing uses."""
-    used = gin_internals.macros_used()
-    unused = sorted(gin_internals.macros_bound() - used)
+    used = macros_used()
+    unused = sorted(macros_bound() - used)
     for name in unused:
         if any(re.match(rf"{re.escape(name)}\s*=", binding) for binding in bindings):
             raise ValueError(
@@ -212,10 +212,10 @@ def _check_macros(bindings: Sequence[str]) -> None:
                 f"{nearest(name, used)}."
             )
         # A required value that nothing uses (of another entry point) need not be given.
-        dropped = gin_internals.drop_required_macro(name)
+        dropped = drop_required_macro(name)
         if not dropped and difflib.get_close_matches(name, used, n=1, cutoff=0.8):
             logging.warning("%s is set but nothing uses it%s.", name, nearest(name, used))
-    if names := gin_internals.missing_values():
+    if names := missing_values():
         macros = [name for name in names if "." not in name]
         hints = [f"--gin.{name}=…" for name in names if name != "MODEL"]
         todo = f"pass {' '.join(hints)}, or set it in a gin file" if hints else ""
@@ -230,7 +230,7 @@ def _check_macros(bindings: Sequence[str]) -> None:
 
 def _check_main() -> None:
     """Reject a configuration that lacks parameters of the function about to be run."""
-    bound = gin_internals.bound_parameters()
+    bound = bound_parameters()
     for name, file in MAINS.values():
         if _main_has(name):
             function = getattr(sys.modules["__main__"], name)
@@ -307,7 +307,7 @@ def _not_supported(path: str) -> str | None:
 
 
 def _unknown_parameter(_file: str | None, _source: str, selector: str, parameter: str) -> str:
-    known = gin_internals.parameters_of(selector)
+    known = parameters_of(selector)
     hint = nearest(parameter, known)
     return _not_supported(parameter) or f"{selector} has no parameter {parameter!r}{hint}"
 
@@ -333,7 +333,7 @@ def _not_imported(file: str | None, _source: str, name: str) -> str:
 
 
 def _unknown_configurable(_file: str | None, _source: str, selector: str) -> str:
-    known = gin_internals.configurable_names()
+    known = configurable_names()
     if "." not in selector:
         known = [name.rpartition(".")[2] for name in known]
     return _not_supported(selector) or (
@@ -354,7 +354,7 @@ def _no_module(_file: str | None, source: str, module: str) -> str:
 
 
 def _no_file(_file: str | None, _source: str, file: str) -> str:
-    folders = [Path(file).parent, *map(Path, gin_internals.search_paths())]
+    folders = [Path(file).parent, *map(Path, search_paths())]
     found = [path.as_posix() for folder in folders for path in folder.glob("*.gin")]
     for folder in ("gin", "t5x"):
         found += [path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.gin")]
@@ -373,3 +373,120 @@ _EXPLANATIONS: dict[str, Callable[..., str]] = {
     r"No module named '(.+?)'.*": _no_module,
     r"Unable to open file: (.+)\. Searched config paths.*": _no_file,
 }
+
+
+# gin has no public way to look at what it has parsed. These functions are the only ones that touch
+# its private names; gin-config is pinned to 0.5.0.
+
+# In `_CONFIG` the macro STEPS is the parameter `value` of `gin.macro` in the scope "STEPS".
+_MACRO = "gin.macro"
+
+
+def add_search_paths(paths: Sequence[str]) -> None:
+    """Add folders in which gin looks for files.
+
+    gin's reader of packaged files is removed: it raises TypeError on folders that are no package.
+    """
+    readers = gin_config._FILE_READERS
+    readers[:] = [r for r in readers if r[0] is not resource_reader.system_path_reader]
+    new = [path for path in paths if path not in gin_config._LOCATION_PREFIXES]
+    gin_config._LOCATION_PREFIXES.extend(new)
+
+
+def search_paths() -> list[str]:
+    """Return the folders in which gin looks for files, the current one left out."""
+    return [path for path in gin_config._LOCATION_PREFIXES if path]
+
+
+def import_lines() -> dict[str, str]:
+    """Return the imports of all parsed files as {bound name: line}, `__gin__` first."""
+    imports = {i.bound_name(): i.format() for i in gin_config._IMPORTS}
+    return dict(sorted(imports.items(), key=lambda item: ("__gin__" not in item[1], item[1])))
+
+
+def configurable_names() -> list[str]:
+    """Return all registered names as `module.name`, the module without its package."""
+    found = [configurable for _, configurable in gin_config._REGISTRY.items()]
+    return [f"{c.module.rpartition('.')[2]}.{c.name}" for c in found]
+
+
+def parameters_of(selector: str) -> list[str]:
+    """Return the parameters of a configurable; none for an unknown one."""
+    configurable = gin_config._REGISTRY.get_match(selector)
+    return list(inspect.signature(configurable.wrapped).parameters) if configurable else []
+
+
+def bound_parameters() -> dict[Any, set[str]]:
+    """Return which parameters of each function or class are bound, in any scope."""
+    bound: dict[Any, set[str]] = {}
+    for (_, selector), values in gin_config._CONFIG.items():
+        bound.setdefault(_function(selector), set()).update(values)
+    return bound
+
+
+def macros_bound() -> set[str]:
+    """Return the macros that are set, `%gin.REQUIRED` included."""
+    return {scope for scope, selector in gin_config._CONFIG if selector == _MACRO}
+
+
+def macros_used() -> set[str]:
+    """Return the macros that something refers to."""
+    references = gin_config.iterate_references(gin_config._CONFIG)
+    used = (r for r in references if r.configurable.wrapped is gin_config.macro)
+    return {"/".join(reference.scopes) for reference in used}
+
+
+def drop_required_macro(name: str) -> bool:
+    """Remove a macro that is `%gin.REQUIRED`; return whether it was."""
+    required = _is_required(gin_config._CONFIG[name, _MACRO]["value"])
+    if required:
+        del gin_config._CONFIG[name, _MACRO]
+    return required
+
+
+def missing_values() -> list[str]:
+    """Return used macros without a value and parameters still `%gin.REQUIRED`, sorted."""
+    used, bound, required = macros_used(), macros_bound(), set()
+    for (scope, selector), values in gin_config._CONFIG.items():
+        for parameter, value in values.items():
+            if _is_required(value):
+                required.add(scope if selector == _MACRO else f"{selector}.{parameter}")
+    return sorted((required - bound) | (required & used) | (used - bound))
+
+
+def settings_of(wanted: Callable[[Any], bool]) -> dict[str, str]:
+    """Return the bindings of each configurable `wanted` accepts, macros and references followed.
+
+      settings_of(lambda function: function.__module__ == "t5x.decoding")
+      # {"t5x.decoding.temperature_sample.topk": "40", …}
+
+    Returns:
+      By scope, selector and parameter, or macro, the value as gin writes it.
+    """
+    found: dict[str, str] = {}
+    todo = [key for key in gin_config._CONFIG if wanted(_function(key[1]))]
+    while todo:
+        scope, selector = todo.pop()
+        for parameter, value in gin_config._CONFIG[scope, selector].items():
+            name = f"{scope}/{selector}.{parameter}" if scope else f"{selector}.{parameter}"
+            name = scope if selector == _MACRO else name
+            if name not in found:
+                found[name] = repr(value)
+                for reference in gin_config.iterate_references(value):
+                    todo += _bindings_of(reference)
+    return found
+
+
+def _bindings_of(reference: gin_config.ConfigurableReference) -> list[tuple[str, str]]:
+    """Return where a reference is bound: in its scopes, and in the scopes around them."""
+    scopes, selector = reference.scopes, reference.configurable.selector
+    around = ["/".join(scopes[:n]) for n in range(len(scopes) + 1)]
+    return [(scope, selector) for scope in around if (scope, selector) in gin_config._CONFIG]
+
+
+def _function(selector: str) -> Any:
+    return gin_config._REGISTRY[selector].wrapped
+
+
+def _is_required(value: Any) -> bool:
+    return isinstance(value, gin_config.ConfigurableReference) and value.scopes == ["gin.REQUIRED"]

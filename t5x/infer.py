@@ -42,7 +42,6 @@ import gin
 from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.cli import log_capture, main
-from t5x.cli.gin_internals import settings_of
 from t5x.inference import constrained_decoding, evaluator, text_file_task
 from t5x.inference.params import ParamsRestorer
 from t5x.inference.predictor import MODES, Example, Predictor
@@ -351,7 +350,7 @@ def decoding_notes(model: Any, constraint: Any) -> dict[str, Any]:
         return function.__module__ == module or name.endswith("predict_batch_with_aux")
 
     identity = getattr(constraint, "identity", lambda: constraint is not None)
-    return settings_of(decodes) | {
+    return gin_utils.settings_of(decodes) | {
         "num_decodes": num_decodes(),
         "decode_fn": f"{module}.{decode_fn.__qualname__}",
         **given,

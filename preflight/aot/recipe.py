@@ -21,7 +21,6 @@ from typing import Any
 import gin
 from t5x import gin_utils
 from t5x import train as train_script
-from t5x.cli import gin_internals
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +88,7 @@ def finalize(recipe: Recipe) -> None:
       ValueError: names without a value, or a binding that nothing uses.
     """
     bindings = list(recipe.bindings)
-    if "MODEL_DIR" in gin_internals.missing_values():
+    if "MODEL_DIR" in gin_utils.missing_values():
         bindings.append(f"MODEL_DIR = 'runs/{recipe.name}'")
     with _as_main(_main_module()):
         gin_utils.parse_gin_flags(recipe.search_paths, (), bindings)

@@ -3,7 +3,7 @@
 import pytest
 
 import gin
-from t5x.cli import gin_internals
+from t5x import gin_utils
 
 
 @gin.configurable(module="test_gin_internals")
@@ -28,7 +28,7 @@ def test_settings_follow_macros_and_scoped_references():
         "LENGTH = 7\ndecode.length = %LENGTH\ndecode.search = @wide/beam()\n"
         "wide/beam.width = 5\nbeam.width = 2\nother/beam.width = 3\nUNRELATED = 1\n"
     )
-    found = gin_internals.settings_of(lambda function: function.__name__ == "decode")
+    found = gin_utils.settings_of(lambda function: function.__name__ == "decode")
     assert found == {
         "test_gin_internals.decode.length": "%LENGTH",
         "LENGTH": "7",
@@ -43,17 +43,17 @@ def test_missing_values_are_used_macros_and_required_parameters():
         "GIVEN = 1\nWANTED = %gin.REQUIRED\nUNUSED = %gin.REQUIRED\ndecode.length = %WANTED\n"
         "decode.search = (%GIVEN, %NEVER_SET)\nbeam.width = %gin.REQUIRED\n"
     )
-    assert gin_internals.macros_bound() == {"GIVEN", "WANTED", "UNUSED"}
-    assert {"GIVEN", "WANTED", "NEVER_SET"} <= gin_internals.macros_used()
-    assert gin_internals.drop_required_macro("UNUSED")
-    assert not gin_internals.drop_required_macro("GIVEN")
-    missing = gin_internals.missing_values()
+    assert gin_utils.macros_bound() == {"GIVEN", "WANTED", "UNUSED"}
+    assert {"GIVEN", "WANTED", "NEVER_SET"} <= gin_utils.macros_used()
+    assert gin_utils.drop_required_macro("UNUSED")
+    assert not gin_utils.drop_required_macro("GIVEN")
+    missing = gin_utils.missing_values()
     assert missing == ["NEVER_SET", "WANTED", "test_gin_internals.beam.width"]
 
 
 def test_parameters_are_those_of_a_signature_and_none_of_an_unknown_name():
-    assert gin_internals.parameters_of("decode") == ["length", "search"]
-    assert gin_internals.parameters_of("no_such_name") == []
-    assert "test_gin_internals.beam" in gin_internals.configurable_names()
+    assert gin_utils.parameters_of("decode") == ["length", "search"]
+    assert gin_utils.parameters_of("no_such_name") == []
+    assert "test_gin_internals.beam" in gin_utils.configurable_names()
     gin.parse_config("decode.length = 2\nscope/decode.search = 3")
-    assert gin_internals.bound_parameters()[decode.__wrapped__] == {"length", "search"}
+    assert gin_utils.bound_parameters()[decode.__wrapped__] == {"length", "search"}
