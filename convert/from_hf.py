@@ -61,7 +61,7 @@ def _check_equal(path: str, wanted: dict[str, LazyArray]) -> None:
     for name, array in wanted.items():
         read, written = array.read(), found[f"target/{name}"].read()
         if not all(np.array_equal(read[rows], written[rows]) for rows in row_blocks(read.shape)):
-            raise ValueError(f"{path}: {name} was not written as it was read.")
+            raise ValueError(f"{path}: {name} was written with different values than were read.")
 
 
 def _write(folder: Path, run_folder: Path, step: int) -> Sizes:
@@ -113,7 +113,7 @@ def _download(name: str) -> Path:
     except (HfHubHTTPError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ValueError(
-            f"{name} is no folder, and cannot be downloaded from the hub: {reason}"
+            f"{name} is not a folder, and cannot be downloaded from the hub: {reason}"
         ) from error
 
 

@@ -45,7 +45,7 @@ def answer(call: BinaryIO, result: BinaryIO) -> None:
 
 
 def call_isolated(isolate: bool, function: Callable, *args) -> Any:
-    """Return `function(*args)`; with `isolate`, computed in a process of its own.
+    """Return `function(*args)`; with `isolate`, computed in a separate process.
 
     Raises ValueError and OSError as the function does, and ChildProcessError if the process ended
     without a result, after printing why unless it was killed.

@@ -85,7 +85,7 @@ def write_weights(
 
 
 def _request(run: TrainedRun, steps: list[int], options: ConversionOptions) -> dict[str, Any]:
-    """Return what the record of a folder must say for its conversion to be skipped."""
+    """Return the record that a folder must have for its conversion to be skipped."""
     saved = [int((run.local / f"checkpoint_{step}").stat().st_mtime) for step in steps if run.local]
     return {
         "source": run.folder,

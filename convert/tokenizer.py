@@ -148,7 +148,7 @@ def write_byte_tokenizer(folder: str, *, extra_ids: int = NUM_SENTINELS) -> None
 def assert_same_ids(vocabulary, tokenizer, texts: Iterable[str]) -> int:
     """Raise ValueError at the first text or sentinel whose ids differ; return the number of ties.
 
-    A tie is no difference: "...." is "..." and "." in either order, with the same score, and the
+    A tie is not a difference: "...." is "..." and "." in either order, with the same score, and the
     last bit of a float decides. SentencePiece's own Python and TensorFlow encoders differ there.
 
     `vocabulary` is a `TrainedVocabulary` or seqio's, sentinels included in its `vocab_size`. The

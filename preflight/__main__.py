@@ -65,7 +65,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Do what the command line asks for, print it, and return the status."""
+    """Run the requested command, print its result, and return the exit status."""
     absl_logging.set_verbosity(absl_logging.ERROR)
     for name in ("jax", "orbax", "huggingface_hub"):  # the results report what they warn of
         logging.getLogger(name).setLevel(logging.ERROR)

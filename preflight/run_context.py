@@ -211,7 +211,7 @@ class RunContext:
 
 
 def source_name(source: Any) -> str:
-    """Return what a data source is called in messages."""
+    """Return the name of a data source for messages."""
     return getattr(source, "name", type(source).__name__)
 
 

@@ -99,7 +99,7 @@ def compile_trial(
 
 
 class _Search:
-    """Trials of a recipe on a slice, compiled one after the other."""
+    """Trials of a recipe on a slice, compiled sequentially."""
 
     def __init__(self, recipe: Recipe, context: RunContext, say: Say):
         self._compile = functools.partial(compile_trial, recipe, context)

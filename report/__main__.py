@@ -16,7 +16,7 @@ from report.run_data import Cache, Folder, RunData, load
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line asks for, and return the exit status."""
+    """Run the requested command, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m report", description=__doc__.split("\n")[0])
     parser.add_argument("model_dirs", nargs="*", metavar="MODEL_DIR", help="a folder or gs://…")
     parser.add_argument("-o", "--out", metavar="HTML", help="default report.html")

@@ -91,7 +91,7 @@ def _matrix(counts: collections.Counter[tuple[str, str]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line asks for, and return the exit status."""
+    """Run the requested command, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m report.misclassified", description=__doc__.split("\n")[0]
     )

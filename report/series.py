@@ -51,7 +51,7 @@ def join(parts: Iterable[Points]) -> Series:
 
 
 def without_repeated(series: Series) -> Series:
-    """Drop points that a restart went back behind: the last value of a repeated step counts."""
+    """Drop points that a restart repeated; the last value of a repeated step is kept."""
     if not len(series):
         return series
     least_after = np.minimum.accumulate(series.steps[::-1])[::-1]

@@ -1,4 +1,4 @@
-"""Actions: objects that `train.actions` asks after each evaluation whether to end the run.
+"""Actions: objects in `train.actions` that may end the run after an evaluation.
 
   from t5x import trainer
   train.actions = {'INFER_EVAL': [@trainer.EarlyStoppingAction()]}
@@ -47,7 +47,7 @@ class EarlyStoppingAction:
         gin_name = "trainer.EarlyStoppingAction"
         if isinstance(metric, str) or len(metric) != 2:
             raise ValueError(
-                f"{gin_name}.metric is {metric!r}; set it to a task and a metric of it, "
+                f"{gin_name}.metric is {metric!r}; set it to a task and one of its metrics, "
                 "('<task>', '<name>')."
             )
         if mode not in ("max", "min"):
@@ -61,7 +61,7 @@ class EarlyStoppingAction:
         self._since = 0
 
     def run(self, train_state: Any, metrics_by_task: Metrics) -> bool:
-        """Return True to stop; raise a ValueError if the metric is not measured."""
+        """Return True to stop; raise a ValueError if the metric does not exist."""
         value = metrics_by_task.get(self.task, {}).get(self.metric)
         if value is None:
             known = [(t, name) for t, values in metrics_by_task.items() for name in values]
@@ -132,10 +132,10 @@ def mode_name(mode: Any) -> str:
 
 
 def check_actions(actions: Mapping[Any, Sequence[Any]] | None, evaluates: Sequence[str]) -> None:
-    """Check that every action will be asked; `evaluates` are the modes that the run has.
+    """Check that every action will run; `evaluates` are the modes that the run evaluates.
 
     Raises:
-      ValueError: a mode that is unknown, or for which nothing is evaluated.
+      ValueError: a mode is unknown, or nothing is evaluated in it.
     """
     for name in map(mode_name, actions or {}):
         if name not in MODES:

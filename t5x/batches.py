@@ -195,7 +195,7 @@ class TrainStream(Iterator[HostBatch]):
         )
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return what this process has read since its start: {task: {name: count}}."""
+        """Return this process's record counts since its start: {task: {name: count}}."""
         counts = {
             task.name: source.record_counts(self.cfg.split)
             for task in seqio.get_subtasks(self.cfg.provider)
@@ -254,17 +254,17 @@ class TrainStream(Iterator[HostBatch]):
             before = saved.get("corpora", {}).get(name, now)
             if before != now:
                 raise ValueError(
-                    f"{folder} holds a position in the corpus of {name} as it was, {before}, and "
-                    f"now it is {now}; bring its files back, or {remedy}"
+                    f"{folder} holds a data position in the corpus of {name}, which has changed "
+                    f"from {before} to {now}; restore its files, or {remedy}"
                 )
         for index, shard in zip(self.indices, self._shards, strict=True):
             try:
                 shard.read(self._path(folder, index))
             except (tf.errors.OpError, AssertionError, KeyError) as error:
                 raise ValueError(
-                    f"{folder} holds the position of another pipeline than that of "
-                    f"{self.cfg.provider.name} ({str(error).splitlines()[0][:200]}); run the code "
-                    f"and the task that saved it, or {remedy}"
+                    f"{folder} holds the data position of a different pipeline than "
+                    f"{self.cfg.provider.name} has ({str(error).splitlines()[0][:200]}); run the "
+                    f"code and the task that saved it, or {remedy}"
                 ) from error
 
     def _path(self, folder: str, index: int) -> str:

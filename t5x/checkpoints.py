@@ -48,7 +48,7 @@ from t5x.multihost.broadcast import broadcast_from_first
 #    first undoes the commit, so that a half-deleted checkpoint is an incomplete one.
 # 7. A save that raises or exceeds `timeout` has failed: the run stops, or with
 #    `when_failed='go_on'` continues to the next save. What a failed, killed or incomplete save or
-#    deletion leaves is removed at once or at the next start.
+#    deletion leaves is removed immediately or at the next start.
 
 REMEDY = (
     "Lower utils.create_learning_rate_scheduler.base_learning_rate, or set "
@@ -209,7 +209,7 @@ class Checkpointer:
         return {**state_dict, "target": jax.tree.map(rounded, state_dict["target"])}
 
     def _succeeds(self, pending: AsyncSave, wait: Callable[[], None]) -> bool:
-        """Wait; return False for a failed save after which the run continues, else SaveError."""
+        """Wait; return False if the save failed and the run may continue, else raise SaveError."""
         try:
             wait()
             return True

@@ -1,12 +1,12 @@
-"""Classification as one token: one step of the decoder, the best of the classes' ids.
+"""Classification by one decoder step, which chooses the best class token.
 
   from t5x import classifier
   models.EncoderDecoderModel.decode_fn = @classifier.one_token()
-  classifier.one_token.ids = @tasks.classification.ids_of()  # whoever knows the classes' tokens
+  classifier.one_token.ids = @tasks.classification.ids_of()  # the class tokens
 
-Training, `infer_eval`, `eval` and `infer` then predict by one step; ids alone leave the device. A
-prediction is the class's token and, where the length leaves room, the end of sequence: decoded, it
-is the class's name.
+Training, `infer_eval`, `eval` and `infer` then predict with one decoder step, and only ids leave
+the device. A prediction is the token of a class, followed by the end of sequence if the length
+allows it. Its text is the name of the class.
 
 Shapes: B batch, N decodes a row, T target length, V vocab, C classes.
 """
@@ -23,16 +23,16 @@ from t5x.decoding import DecodingState
 
 
 def one_token(ids: Callable[[], Sequence[int]]) -> Callable[..., Any]:
-    """Makes the `decode_fn` that chooses among classes.
+    """Return the `decode_fn` that chooses among classes.
 
     Args:
-      ids: gives the id of each class's one token. It is asked when first needed: a run is described
-        where its vocabulary is not at hand.
+      ids: returns the token id of each class. It is called when the ids are first needed, since a
+        run may be configured where its vocabulary does not exist.
 
     Returns:
-      A function as `decoding.beam_search`. Its scores are log-probabilities among the classes;
-      with `num_decodes` N it gives the N best classes, worst first. Its `check` asks for the ids
-      before anything is decoded, so that they are refused there, if they are.
+      A function like `decoding.beam_search`. Its scores are log-probabilities among the classes;
+      with `num_decodes` N it returns the N best classes, worst first. Its `check` computes the
+      ids, so that invalid ones raise an error before anything is decoded.
     """
     known = functools.cache(lambda: np.array(ids(), np.int32))
 

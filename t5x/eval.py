@@ -50,7 +50,7 @@ def evaluate(
     length_buckets: int = 4,
     dry_run: bool = False,
 ) -> dict[int, Metrics]:
-    """Evaluate each checkpoint that `restore_checkpoint_cfg` names, one after the other.
+    """Evaluate each checkpoint that `restore_checkpoint_cfg` names, in order.
 
     Args:
       model: see `models.EncoderDecoderModel`.

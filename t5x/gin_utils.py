@@ -290,7 +290,7 @@ def _bad_syntax(error: SyntaxError) -> str:
         # On the command line the shell removes the outer quotes.
         right = f"{name} = {quoted}" if error.filename else f'--gin.{name}="{quoted}"'
         return (
-            f"{text!r} is no gin binding: a string needs quotes, as in {right}, and a name "
+            f"{text!r} is not a gin binding: a string needs quotes, as in {right}, and a name "
             "needs @ or %"
         )
     return f"{text!r} cannot be read: {' '.join(error.msg.split()).rstrip('.')}"

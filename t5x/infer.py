@@ -132,7 +132,7 @@ def infer(
       checkpoint_period: batches between two saves; at most this much work is lost by a kill.
       shard_id: which share of the examples this process takes.
       num_shards: number of shares.
-      merge_chunked_results: write one file in the end; False leaves a file per save.
+      merge_chunked_results: write one file at the end; False leaves a file per save.
       write_fn: (path, inferences, task dataset, mode, vocabulary), writes a line per example.
       checkpoint_ds_iter: ignored; progress is the number of lines written.
       fallback_init_rng: seed for parameters that the checkpoint may lack, None for none.

@@ -1,4 +1,4 @@
-"""Cross entropy with z-loss and label smoothing, and how a sum of losses is normalized.
+"""Cross entropy with z-loss and label smoothing, and its normalization.
 
 Shapes: B batch, T target length, V vocab.
 """

@@ -63,7 +63,7 @@ class EncoderDecoderModel:
         self.loss_normalizing_factor = loss_normalizing_factor
 
     def get_initial_variables(self, rng: jax.Array, input_shapes: Mapping, input_types=None):
-        """Variables of the network as Flax boxes them; lengths do not matter."""
+        """Return the network's variables in Flax's boxes; lengths do not matter."""
         ids = {
             name: jnp.ones(input_shapes[name], jnp.int32)
             for name in ("encoder_input_tokens", "decoder_input_tokens")
@@ -72,7 +72,7 @@ class EncoderDecoderModel:
         return self.module.init(rng, inputs, targets, targets, enable_dropout=False)
 
     def logits(self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None) -> jax.Array:
-        """Float32 logits [B, T, V]; dropout only with a key."""
+        """Return float32 logits [B, T, V], with dropout if there is a key."""
         return self.module.apply(
             {"params": params},
             batch["encoder_input_tokens"],
@@ -87,7 +87,7 @@ class EncoderDecoderModel:
     def loss_fn(
         self, params: Any, batch: Batch, dropout_rng: jax.Array | None
     ) -> tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array]]]:
-        """Loss (summed, then normalized), and (sum of weights, sums of `metrics.step_sums`)."""
+        """Return the normalized loss, and (sum of weights, sums of `metrics.step_sums`)."""
         logits = self.logits(params, batch, dropout_rng)
         factor, weights = losses.normalizing_factor_and_weights(self.loss_normalizing_factor, batch)
         token_losses, z_losses = losses.cross_entropy(
@@ -100,11 +100,11 @@ class EncoderDecoderModel:
         return loss, (weights.sum(), sums)
 
     def eval_fn(self, params: Any, batch: Batch, dropout_rng: None = None):
-        """The loss without dropout; subclasses may evaluate something else."""
+        """Return `loss_fn` without dropout; subclasses may evaluate something else."""
         return self.loss_fn(params, batch, None)
 
     def score_batch(self, params: Any, batch: Batch, return_intermediates: bool = False):
-        """Log-likelihood [B] of each row's targets, padding left out."""
+        """Return the log-likelihood [B] of each row's targets, without padding."""
         if return_intermediates:
             raise NotImplementedError(
                 "score_batch(return_intermediates=True) is not supported; set it to False."
@@ -115,7 +115,7 @@ class EncoderDecoderModel:
         return -(token_losses * weights).sum(-1)
 
     def predict_batch(self, params: Any, batch: Batch, rng: jax.Array | None = None) -> jax.Array:
-        """The best ids [B, T] for each row."""
+        """Return the best ids [B, T] for each row."""
         return self.predict_batch_with_aux(params, batch, decode_rng=rng)[0]
 
     def predict_batch_with_aux(
@@ -137,8 +137,8 @@ class EncoderDecoderModel:
           return_all_decodes: return all decodes, worst first, instead of the best.
           num_decodes: beams, or samples.
           decode_rng: key to sample with, unless `decoder_params` has one. Not in T5X.
-          pause: where to start and stop, if the model `pauses`. Its state replaces the inputs; of
-            the batch only the shape of `decoder_input_tokens` is then used. Not in T5X.
+          pause: where to start and stop, if the model `pauses`. Its state replaces the inputs; the
+            batch then gives only the shape of `decoder_input_tokens`. Not in T5X.
 
         Returns:
           Ids [B, T] and {'scores': [B]}, or [B, N, T] and {'scores': [B, N]}. With `pause` a
@@ -183,7 +183,7 @@ class EncoderDecoderModel:
     def incremental_decoder(
         self, params: Params, inputs_BI: jax.Array, length: int
     ) -> IncrementalDecoder:
-        """Return the decoder for these inputs, encoded, one position at a time up to `length`."""
+        """Encode the inputs, and return a decoder of one position at a time up to `length`."""
         encoded_BID = self.module.apply(
             {"params": params}, inputs_BI, enable_dropout=False, method="encode"
         )
@@ -192,7 +192,7 @@ class EncoderDecoderModel:
     def decoding_params(self, params: Params) -> Params:
         """Return parameters laid out for `predict_batch`, which accepts both.
 
-        Laying them out once saves time where many batches are decoded.
+        Do this once to save time when many batches are decoded.
         """
         return decoding_params(self.module.config, params)
 
@@ -201,6 +201,6 @@ class EncoderDecoderModel:
         """The seqio converter of this model's features (upstream's name)."""
         if self.feature_converter_cls is not None:
             return self.feature_converter_cls
-        import seqio  # the arithmetic above runs where seqio is not installed
+        import seqio  # imported here, so that the model also runs without seqio
 
         return seqio.EncDecFeatureConverter

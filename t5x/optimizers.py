@@ -150,7 +150,7 @@ def decay_mask(no_decay: Sequence[str]) -> Callable[[PyTree], PyTree]:
         patterns = [re.compile(pattern) for pattern in no_decay]
     except re.error as error:
         raise ValueError(
-            f"optimizers.adamw.no_decay has {error.pattern!r}, which is no regular expression: "
+            f"optimizers.adamw.no_decay has {error.pattern!r}, which is not a regular expression: "
             f"{error}."
         ) from error
 

@@ -246,7 +246,7 @@ def enable_stream_cache(cfgs: Mapping[str, DatasetConfig | None]) -> None:
         limit = float(gigabytes)
     except ValueError:
         raise ValueError(
-            f"STREAM_CACHE_GB is {gigabytes!r}, which is no number; set it to the gigabytes "
+            f"STREAM_CACHE_GB is {gigabytes!r}, which is not a number; set it to the gigabytes "
             f"that {folder} may hold, such as 50."
         ) from None
     for cfg in filter(None, cfgs.values()):

@@ -1,7 +1,7 @@
 """The train step: one pure function from (state, batch) to (state, sums).
 
-The B rows of a batch are cut into `num_microbatches` equal parts whose gradients are added before
-the one update. Metrics are sums (see `t5x.metrics`). This module knows nothing of jit, shardings
+The B rows of a batch are cut into `num_microbatches` equal parts, whose gradients are added up
+before the update. Metrics are sums (see `t5x.metrics`). This module knows nothing of jit, shardings
 or data.
 
 Bad steps, those with NaN, infinity or an outlier in loss or gradients, are handled as
@@ -50,7 +50,7 @@ def train_step(
       optimizer: see `optimizers.OptimizerDef`.
       axes: logical axes of the parameters.
       learning_rate_fn: step to float32 rate.
-      num_microbatches: equal parts of the batch, computed one after the other.
+      num_microbatches: equal parts of the batch, computed sequentially.
 
     Returns:
       The state after the update and the sums of the step.
@@ -77,7 +77,7 @@ def eval_step(params: Params, batch: Batch, *, loss_fn: LossFn) -> Sums:
 def gradients(
     loss_fn: LossFn, params: Params, batch: Batch, rng: jax.Array, num_microbatches: int
 ) -> tuple[PyTree, Sums]:
-    """Return gradients and sums of a batch, added up over its parts."""
+    """Return gradients and sums of a batch, added up over its microbatches."""
 
     def gradients_of(part: Batch, rng: jax.Array):
         value_and_grad = jax.value_and_grad(loss_fn, has_aux=True)
@@ -117,13 +117,13 @@ class StepStatistics:
         return cls(jnp.zeros((2, _WINDOW), jnp.float32), jnp.zeros((), jnp.int32))
 
     def accepts(self, values_2: jax.Array) -> jax.Array:
-        """Return whether a step with these values is no bad step, bool []."""
+        """Return whether a step with these values is good, bool []."""
         limit_2 = self.values_2N.mean(-1) + _DEVIATIONS * self.values_2N.std(-1)
         usual = (self.count < _WINDOW) | (values_2 <= limit_2).all()
         return jnp.isfinite(values_2).all() & usual
 
     def add(self, values_2: jax.Array, taken: jax.Array) -> "StepStatistics":
-        """Return the statistics with one step more, if it was taken."""
+        """Return the statistics including this step, if it was taken."""
         values_2N = self.values_2N.at[:, self.count % _WINDOW].set(values_2)
         return StepStatistics(
             jnp.where(taken, values_2N, self.values_2N), self.count + taken.astype(jnp.int32)
@@ -145,7 +145,7 @@ def skipping_step(
     A step is bad if its loss or gradient norm is not finite, or exceeds the mean of the last 128
     steps taken by more than 6 standard deviations (never, before there are 128). Skipped steps
     are not in the mean, so that an outlier does not make the next one usual. The decision is made
-    on the device, since asking the host would stop the devices after every step.
+    on the device, since the devices would have to wait for the host after every step.
 
     Returns:
       State and statistics, and the sums, all 0 but `skipped` for a skipped step.

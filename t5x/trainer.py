@@ -1,4 +1,4 @@
-"""Steps over a mesh: compiled once, fed with the rows of this host, never waited for.
+"""Compiled train and evaluation steps over a mesh, which run ahead of the host.
 
 trainer = Trainer(model, state, partitioner, specs, rng, learning_rate_fn=rate)
 for step, sums in trainer.training_steps(stream, until=1000):
@@ -28,7 +28,7 @@ class Trainer:
 
     Args:
       model: see `models.EncoderDecoderModel`.
-      train_state: to start from; may be set later, as `state`.
+      train_state: the initial state; may be set later, as `state`.
       partitioner: of parameters and batches.
       train_state_axes: `train_state.StateSpecs` of the state.
       rng: key of dropout, the same at every start of a run.
@@ -148,8 +148,8 @@ class Trainer:
         """Train to step `until`, or until `stop_requested` is set, yielding after each step.
 
         Yields:
-          The step now reached (its arithmetic may still run) and the sums of the step before it,
-          None for the first.
+          The current step (which may still be running) and the sums of the step before it, None for
+          the first.
         """
         pending = None
         for step in range(int(self.state.step) + 1, until + 1):
@@ -168,14 +168,14 @@ class Trainer:
             yield until, jax.device_get(pending)
 
     def evaluate(self, batches: Sequence[HostBatch]) -> dict[str, float]:
-        """Return metrics over evaluation batches, this host's rows of each."""
+        """Return metrics over evaluation batches; `batches` are this host's rows."""
         total = None
         for batch in batches:
             total = metrics.add(total, self._eval_step(self.state.params, self.put(batch)))
         return metrics.summarize(jax.device_get(total), None, self.partitioner.mesh.size)
 
     def put(self, batch: HostBatch) -> dict[str, jax.Array]:
-        """Return this host's rows as parts of global arrays."""
+        """Return global arrays that contain this host's rows."""
         sharding = self.partitioner.batch_sharding
         return {
             name: jax.make_array_from_process_local_data(sharding, rows)

@@ -1,4 +1,4 @@
-"""Monitoring settings: where metrics go, and what shows whether the model learns.
+"""Monitoring settings: metric writers, sentences to fill in, and an expected loss.
 
 watch.Watch:                                             # in a gin file
   writers = ('tensorboard', 'jsonl')
@@ -17,11 +17,11 @@ from t5x.monitoring import metric_writers
 
 @dataclasses.dataclass(frozen=True)
 class Watch:
-    """What a user sees of a run in addition to its progress.
+    """Settings of the output of a run in addition to its progress.
 
     Attributes:
       writers: 'tensorboard', 'jsonl', 'wandb', or a factory; see `monitoring.metric_writers`.
-      infill_sentences: with <extra_id_0>, … for gaps to fill; see `inference.mask_filling`.
+      infill_sentences: have gaps to fill, <extra_id_0>, …; see `inference.mask_filling`.
       infill_period: steps between fillings, at the next trigger; None: at every evaluation.
       expected_loss: validation loss of a good run, in nats per token, by step.
     """

@@ -81,8 +81,8 @@ def ids_of(task: str) -> Callable[[], tuple[int, ...]]:
     def ids():
         if task not in _classes:
             raise ValueError(
-                f"tasks.classification.ids_of.task is {task!r}, which is no task that classifies: "
-                "set it to the name given to tasks.classification.add"
+                f"tasks.classification.ids_of.task is {task!r}, which is not a classification "
+                "task: set it to the name given to tasks.classification.add"
             )
         vocabulary = seqio.TaskRegistry.get(task).output_features["targets"].vocabulary
         return class_ids(vocabulary, _classes[task])

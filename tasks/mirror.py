@@ -96,7 +96,7 @@ class Mirror:
         commit = hub.commit_of(next(iter(wanted.values())).url)
         if self._manifest["commit"] not in (None, commit):
             raise ValueError(
-                f"{self._folder} holds {self._source.name} as it was at commit "
+                f"{self._folder} holds {self._source.name} at commit "
                 f"{self._manifest['commit']}, not at {commit}: set --to to another folder, or "
                 "leave --revision out to continue that copy"
             )

@@ -131,7 +131,7 @@ class CorpusSource(seqio.DataSource):
         return PartLayout(self.column.fields, self.documents)
 
     def record_counts(self, split: str | None = None, distinct: bool = False) -> dict[str, int]:
-        """Return what this process has read of a split; see `RecordCounter.counts`."""
+        """Return this process's record counts of a split; see `RecordCounter.counts`."""
         return self.counter.counts(split, distinct)
 
     def list_files(self, split: str, retry_policy: RetryPolicy | None = None) -> list[CorpusFile]:
@@ -191,7 +191,7 @@ class CorpusSource(seqio.DataSource):
             self._listed = {}
 
     def identity(self, split: str) -> dict[str, Any]:
-        """Return what a data position depends on: the hub's commit, the files and their sizes."""
+        """Return the state of the corpus: the hub's commit, the files and their sizes."""
         found = self.list_files(split)
         names = [f"{f.url.rsplit('/', 1)[-1]} {'' if f.remote else files.size(f)}" for f in found]
         return {
@@ -274,7 +274,7 @@ class CorpusSource(seqio.DataSource):
         return [text.decode() for text in texts[:n]]
 
     def _remedy(self, counter: RecordCounter) -> str:
-        """Return what to do about a file without usable text, as the end of a sentence."""
+        """Return advice about a file without usable text, as the end of a sentence."""
         quoted = lambda labels: ", ".join(map(repr, labels))
         if counter.labels:
             known = quoted(self.column.known_labels)

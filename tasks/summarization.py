@@ -39,7 +39,7 @@ def rouge(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float
 
 
 def rouge_of_words(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
-    """Return what `rouge` does, for any language, without stemming."""
+    """Return the scores of `rouge` for any language, without stemming."""
     return _rouge(targets, predictions, use_stemmer=False, tokenizer=UnicodeTokenizer())
 
 

@@ -4,8 +4,8 @@ A key is how pytest's reason begins, its value why a machine may lack what the t
 """
 
 ALLOWED = {
-    "there is no chromium on PATH": "a browser is no package of PyPI; the pages are also parsed",
-    "gcloud is not installed": "its SDK is no package of PyPI; it only checks the stand-in's flags",
+    "there is no chromium on PATH": "a browser is not on PyPI; the pages are also parsed",
+    "gcloud is not installed": "its SDK is not on PyPI; it only checks the stand-in's flags",
     "mounting a tmpfs is not allowed here": "needs root; RLIMIT_FSIZE tests the same above",
     "openssl makes the certificate": "a program of the system, used by the slow tests of buckets",
     "no flock here": "a program of the system; launch/setup.sh also runs without it",

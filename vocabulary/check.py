@@ -28,7 +28,7 @@ def check_vocabulary(
 
     `path` is local or on `gs://`; `vocab_size` is `T5Config.vocab_size`, the rows of the embedding;
     `extra_ids` is 0 if the sentinels are pieces of the model, 100 if seqio adds them behind it.
-    Raises ValueError if `path` is no SentencePiece model.
+    Raises ValueError if `path` is not a SentencePiece model.
     """
     model = spm.read_model(path)
     return [
@@ -52,7 +52,7 @@ def _special_ids(model: spm.ModelProto) -> list[VocabularyCheck]:
         kind = spm.SentencePiece.UNKNOWN if name == "unk" else spm.SentencePiece.CONTROL
         found = getattr(spec, f"{name}_id")
         ok = found == wanted and model.pieces[wanted].type == kind
-        reason = "" if ok else f", must be {wanted} and of its own type (--{name}_id={wanted})"
+        reason = "" if ok else f", must be {wanted} and have its own type (--{name}_id={wanted})"
         checks.append(VocabularyCheck.of(f"{name} id", ok, f"{found}{reason}"))
     note = "none" if spec.bos_id < 0 else f"{spec.bos_id}, a piece that T5 never uses"
     return [*checks, VocabularyCheck.of("no bos", spec.bos_id < 0, note, otherwise="warn")]
@@ -109,13 +109,13 @@ def _size(size: int, vocab_size: int | None, extra_ids: int) -> VocabularyCheck:
     detail = f"{size:,}" + (f" with {extra_ids} extra ids" if extra_ids else "")
     if vocab_size is None:
         if size != padded:
-            detail += f" is no multiple of {spm.SIZE_MULTIPLE}: give --vocab_size {padded}"
+            detail += f" is not a multiple of {spm.SIZE_MULTIPLE}: give --vocab_size {padded}"
         return VocabularyCheck.of("size", size == padded, detail)
     detail += f" of vocab_size {vocab_size:,}"
     if size > vocab_size:
         detail += f": set vocab_size to {padded}, or ids above it have no embedding"
     elif vocab_size % spm.SIZE_MULTIPLE:
-        detail += f", which is no multiple of {spm.SIZE_MULTIPLE}: set vocab_size to {padded}"
+        detail += f", which is not a multiple of {spm.SIZE_MULTIPLE}: set vocab_size to {padded}"
     elif vocab_size - size >= spm.SIZE_MULTIPLE:
         detail += f": {vocab_size - size:,} rows are never used; is it the right vocabulary?"
         return VocabularyCheck("size", "warn", detail)

@@ -29,7 +29,7 @@ SentencePiece = ModelProto.SentencePiece
 Sources = Sequence[tuple[int, ...]]
 
 NUM_SENTINELS = 100
-# Embeddings have a multiple of 128 rows, which accelerators and model parallelism ask for.
+# Embeddings have a multiple of 128 rows, which accelerators and model parallelism need.
 SIZE_MULTIPLE = 128
 WORD_START = "▁"
 _SENTINEL = re.compile(r"▁?<extra_id_(\d+)>")
@@ -56,7 +56,7 @@ def read_model(path: str) -> ModelProto:
         model = ModelProto()
     if not model.pieces:
         raise ValueError(
-            f"{path} ({len(content):,} bytes) is no SentencePiece model: "
+            f"{path} ({len(content):,} bytes) is not a SentencePiece model: "
             "make one with python -m vocabulary.train"
         )
     return model

@@ -42,8 +42,8 @@ def trim(
     spelled, then the most used pieces. None keeps all used pieces and fills up to the next multiple
     of 128. `extra_ids` is 100 if seqio added the sentinels behind the model; they become pieces.
 
-    Raises ValueError for a size that is no multiple of 128, too small for the pieces that must be
-    kept, or larger than the model.
+    Raises ValueError for a size that is not a multiple of 128, too small for the required pieces,
+    or larger than the model.
     """
     required, optional = _required_pieces(model, usage)
     fixed = len(required) + spm.NUM_SENTINELS

@@ -44,7 +44,7 @@ def _safetensors(path: Path) -> dict[str, MappedArray]:
         try:
             header = json.loads(file.read(length))
         except ValueError as error:
-            raise ValueError(f"{path} is no safetensors file, or cut off.") from error
+            raise ValueError(f"{path} is not a safetensors file, or is truncated.") from error
     header.pop("__metadata__", None)
     first = 8 + length
     end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
@@ -72,7 +72,9 @@ def _bin(path: Path) -> dict[str, MappedArray]:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except (RuntimeError, ValueError, OSError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"{path} is no torch file of weights, or cut off ({reason}).") from error
+        raise ValueError(
+            f"{path} is not a torch weights file, or is truncated ({reason})."
+        ) from error
 
     def mapped(tensor):
         if tensor.dtype == torch.bfloat16:  # which torch cannot give to numpy

@@ -35,7 +35,7 @@ def _transposed(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def blocks(array: np.ndarray, transpose: bool, dtype: np.dtype) -> Iterator[np.ndarray]:
-    """Yield the array, transposed if asked, cast to `dtype`, as consecutive blocks in C order."""
+    """Yield the array, optionally transposed, cast to `dtype`, as consecutive blocks in C order."""
     view = array.T if transpose else array
     rows = max(1, _BLOCK // (view[0].size * dtype.itemsize))
     for start in range(0, len(view), rows):
@@ -86,7 +86,7 @@ class PreallocatedFile:
             offset, data = offset + written, data[written:]
 
     def write(self, name: str, array: np.ndarray, transpose: bool) -> None:
-        """Write one tensor, transposed if asked.
+        """Write one tensor, optionally transposed.
 
         Raises ValueError for an unknown name, one written before, or another size than announced,
         and OSError if the disk is full.

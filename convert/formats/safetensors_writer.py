@@ -67,7 +67,7 @@ class SafetensorsWriter(contextlib.ExitStack):
         dtype: str,
         shard_bytes: int = 5 * 10**9,
     ):
-        """`shapes` are those of the file, by name; `dtype` is "float32" or "bfloat16"."""
+        """Create a file of these shapes, by name; `dtype` is "float32" or "bfloat16"."""
         super().__init__()
         self._files: dict[str, PreallocatedFile] = {}
         files = _split(shapes, dtype, shard_bytes)
@@ -85,7 +85,7 @@ class SafetensorsWriter(contextlib.ExitStack):
             write_json(folder / "model.safetensors.index.json", index)
 
     def write(self, name: str, array: np.ndarray, transpose: bool) -> None:
-        """Write one tensor, transposed if asked."""
+        """Write one tensor, optionally transposed."""
         if name not in self._files:
             raise ValueError(f"model.safetensors has no place for {name}.")
         self._files[name].write(name, array, transpose)

@@ -4,7 +4,7 @@
 
 The format is T5X's own of 2022 (`t5x.checkpointing.reader` reads it, and so does every T5X), since
 it needs only one array in memory at a time: one folder with a zarr array for each, and at the end
-the msgpack file `checkpoint` that lists them, without which the folder is no checkpoint.
+the msgpack file `checkpoint` that lists them, without which the folder is not a checkpoint.
 """
 
 import errno

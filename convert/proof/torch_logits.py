@@ -1,7 +1,7 @@
 """The logits of a folder by transformers, and its tokenizer's ids.
 
     theirs = torch_logits(folder, sizes, batch)                       # float32 [B, T, V]
-    theirs = torch_logits_isolated(folder, sizes, batch, True)        # in a process of its own
+    theirs = torch_logits_isolated(folder, sizes, batch, True)        # in a separate process
 
 A small model is loaded as users load it, a large one block by block.
 """

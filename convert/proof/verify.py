@@ -61,7 +61,7 @@ def trainer_logits(
 
 
 def checkpoint_logits(path: str, sizes: Sizes, batch: dict[str, np.ndarray]) -> np.ndarray:
-    """Return the trainer's logits [B, T, V]; those of a large network from a process of its own."""
+    """Return the trainer's logits [B, T, V]; a large network runs in a separate process."""
     return call_isolated(is_large(sizes), trainer_logits, [path], sizes, "float32", batch)
 
 

@@ -54,7 +54,7 @@ class TrainedRun(NamedTuple):
 
 
 def open_run(folder: str) -> TrainedRun:
-    """Open a run's folder or that of one `checkpoint_<step>`; raise ValueError for another one."""
+    """Open a run's folder or a `checkpoint_<step>`; raise ValueError for any other folder."""
     path = epath.Path(folder.rstrip("/"))
     if not path.is_dir():
         raise ValueError(f"{folder} is not a folder: give a run's MODEL_DIR or a checkpoint.")
@@ -94,7 +94,7 @@ def network(run: TrainedRun, config: str | None = None) -> tuple[Sizes, Bindings
         path = _SIZES / f"{config}.gin"
     if not path.is_file():
         known = sorted(f"{p.parent.name}/{p.stem}" for p in _SIZES.glob("*/*.gin"))
-        raise ValueError(f"--config {config} is no file, and no size of {', '.join(known)}.")
+        raise ValueError(f"--config {config} is neither a file nor a size of {', '.join(known)}.")
     named = Bindings.follow(path, [path.parent, Path.cwd(), ROOT])
     return Sizes.from_fields(named.of("T5Config")), bindings or named
 

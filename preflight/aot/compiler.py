@@ -75,7 +75,7 @@ class OutOfMemory(CompileError):
         return None
 
 
-# --- in the process that asks
+# --- in the requesting process
 
 
 def compile_step(
@@ -107,7 +107,7 @@ def compile_step(
 
 
 def compile_decoding(request: Request, limit_s: float = 1800.0) -> Mapping[str, float]:
-    """Compile the decoding of a batch at an evaluation, for a request that asks for it.
+    """Compile the decoding of a batch at an evaluation, for a request that includes it.
 
     Returns:
       `used_gib` of a device, `held_gib` of it by the training state, and `compile_seconds`.

@@ -33,7 +33,7 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        """The recipe's name: that of the last file."""
+        """The recipe's name: the name of the last file."""
         return Path(self.gin_files[-1]).stem if self.gin_files else "run"
 
     def with_bindings(self, *bindings: str) -> "Recipe":
@@ -57,7 +57,7 @@ def _main_module() -> types.ModuleType:
 
 @contextlib.contextmanager
 def _as_main(module: types.ModuleType) -> Iterator[None]:
-    """Gin files write `import __main__ as train_script`."""
+    """Use `module` as `__main__`, which gin files import as `train_script`."""
     real = sys.modules["__main__"]
     sys.modules["__main__"] = module
     try:

@@ -20,7 +20,7 @@ _NETWORK = {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collect
 
 
 def memory(trial: Trial, tpu: Slice, cheapest: Trial | None = None) -> CheckResult:
-    """Check that the step fits a device, and list what takes how much.
+    """Check that the step fits a device, and list its largest uses of memory.
 
     Args:
       trial: of the recipe as it is.

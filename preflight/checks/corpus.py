@@ -59,14 +59,14 @@ def _files(context: RunContext) -> list[files.CorpusFile]:
 
 
 def shards(context: RunContext) -> CheckResult:
-    """Check that each host reads files of its own, or parts of files."""
+    """Check that each host reads separate files, or separate parts of files."""
     found, source = _files(context), context.task.source
     hosts = counted(context.tpu.hosts, "host")
     figure = f"{counted(len(found), 'file')} for {context.shards} shards on {hosts}"
     if len(found) >= context.shards:
-        return ok(f"{figure}: each reads files of its own")
+        return ok(f"{figure}: each reads separate files")
     if all(source.layout.divisible(file) for file in found):
-        return ok(f"{figure}: each reads parts of its own")
+        return ok(f"{figure}: each reads separate parts")
     return warning(
         f"{figure}, and they cannot be divided: every shard reads all and keeps its share",
         f"the corpus as at least {context.shards} files, or uncompressed",

@@ -76,7 +76,7 @@ def start(context: RunContext) -> CheckResult:
     if saved and saved["shards"] != context.shards:
         raise ValueError(
             f"{found.path} holds the data position of {saved['shards']} virtual shards and this "
-            f"run on {context.tpu.name} has {context.shards}; set BATCH_SIZE as it was, or "
+            f"run on {context.tpu.name} has {context.shards}; restore the previous BATCH_SIZE, or "
             "utils.SaveCheckpointConfig.save_dataset = False to read the corpus from its start."
         )
     figure = f"{found.path}: {len(matched.sources)} arrays fit the model"
@@ -84,7 +84,8 @@ def start(context: RunContext) -> CheckResult:
     parameters = [name for name in absent if name.startswith("target/")]
     if parameters or matched.ignored:
         left = [f"{len(parameters)} start from scratch"] if parameters else []
-        left += [f"{len(matched.ignored)} of its own are ignored"] if matched.ignored else []
+        ignored = f"{len(matched.ignored)} unknown to the model are ignored"
+        left += [ignored] if matched.ignored else []
         return warning(f"{figure}, {' and '.join(left)}")
     if matched.why_no_optimizer:
         return warning(f"{figure}; the optimizer state is new: {matched.why_no_optimizer}")

@@ -19,7 +19,7 @@ from absl import logging
 
 
 class AsyncSave:
-    """Two phases, one after the other.
+    """Two phases in sequence.
 
     Args:
       name: for messages.
@@ -65,7 +65,7 @@ class AsyncSave:
         self._wait(self._written)
 
     def shorten_deadline(self, seconds: float) -> None:
-        """Move the deadline to at most so many seconds from now."""
+        """Move the deadline to at most this many seconds from now."""
         self._deadline = min(self._deadline, time.monotonic() + seconds)
 
     def _wait(self, future: concurrent.futures.Future[None]) -> None:

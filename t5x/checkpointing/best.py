@@ -50,7 +50,7 @@ class BestCheckpoints:
             decides for all.
 
         Raises:
-          ValueError: the evaluation has no such metric, or it is no number.
+          ValueError: the evaluation has no such metric, or it is not a number.
         """
         if not self.keep or self.metric.partition("/")[0] not in results:
             return False

@@ -130,8 +130,8 @@ class RestoreCheckpointConfig:
                 re.compile(pattern)
             except re.error as error:
                 raise ValueError(
-                    f"RestoreCheckpointConfig.assignment_map has {pattern!r}, which is no regular "
-                    f"expression: {error}."
+                    f"RestoreCheckpointConfig.assignment_map has {pattern!r}, which is not a "
+                    f"regular expression: {error}."
                 ) from error
         _check_unset(self, "checkpointer_cls", "checkpoint_manager_cls", "state_transformation_fns")
         _check_unset(self, "is_tensorflow")
@@ -170,7 +170,7 @@ def checkpoint_paths(config: RestoreCheckpointConfig) -> list[str]:
     if config.mode == "specific":
         for path in paths:
             if path not in found:
-                logging.warning("Skipping %s: it does not exist or is no checkpoint.", path)
+                logging.warning("Skipping %s: it does not exist or is not a checkpoint.", path)
     return found
 
 

@@ -113,7 +113,9 @@ def _read_legacy(folder: str) -> dict[str, LazyArray]:
     """
     state = _read_msgpack(os.path.join(folder, "checkpoint"))
     if "optimizer" not in state:
-        raise DamagedCheckpoint(f"{folder}/checkpoint is no T5X checkpoint: it has no `optimizer`.")
+        raise DamagedCheckpoint(
+            f"{folder}/checkpoint is not a T5X checkpoint: it has no `optimizer`."
+        )
     context = ts.Context({"cache_pool": {"total_bytes_limit": 0}})
     arrays = {}
     for name, leaf in _flatten(state["optimizer"], is_leaf=_is_stored).items():

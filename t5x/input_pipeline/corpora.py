@@ -1,4 +1,4 @@
-"""What a corpus offers to a run beside its examples, and what a run asks of its corpora at start.
+"""The methods of a corpus besides its examples, and the checks of corpora at the start of a run.
 
 A task may read from any `seqio.DataSource`; tf.data restores its position. A source that is also a
 `ResumableSource` is checked before the run, listed by one host for all, kept at one revision over
@@ -22,7 +22,7 @@ class ResumableSource(Protocol):
         """Return the first `n` texts of a split; raise a ValueError if it cannot be read."""
 
     def identity(self, split: str) -> dict[str, Any]:
-        """Return what a data position in a split depends on, as JSON; it must not change.
+        """Return the state that a data position in a split depends on, as JSON; it must not change.
 
         `revision`, if it has one, is given to `pin_revision` when the run resumes.
         """
@@ -34,10 +34,10 @@ class ResumableSource(Protocol):
         """Return the files of a split as JSON, for `use_listing` on other hosts."""
 
     def use_listing(self, split: str, listing: list) -> None:
-        """Use these files, so that only one host asks a remote storage for them."""
+        """Use these files, so that only one host lists the remote storage."""
 
     def record_counts(self, split: str, distinct: bool = False) -> dict[str, int]:
-        """Return what this process has read of a split.
+        """Return this process's record counts of a split.
 
         `read` records, of these `skipped_<reason>`, and complete `epochs`. With `distinct` each
         record counts once however often it was read, and of the `examples` made from them
@@ -45,7 +45,7 @@ class ResumableSource(Protocol):
         """
 
     def enable_stream_cache(self, folder: str, gigabytes: float) -> None:
-        """Keep up to so many bytes of remote files in a local folder."""
+        """Keep up to this many bytes of remote files in a local folder."""
 
 
 METHODS = tuple(name for name in vars(ResumableSource) if not name.startswith("_"))
@@ -90,7 +90,7 @@ def check_corpora(cfg: DatasetConfig, required: bool = True) -> None:
       required: some task must have the split; otherwise tasks without it are skipped later.
 
     Raises:
-      ValueError: the split, the column or the corpus does not exist; says which exist.
+      ValueError: the split, the column or the corpus does not exist; lists those that exist.
     """
     tasks = seqio.get_subtasks(cfg.provider)
     splits = sorted({split for task in tasks for split in task.splits or ()})

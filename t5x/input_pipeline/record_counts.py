@@ -73,7 +73,7 @@ def summary(
     examples: int | None = None,
     is_complete: bool = False,
 ) -> str | None:
-    """Return what was skipped and cut of a split in one line, None if nothing was.
+    """Return skipped and cut records of a split in one line, None if there are none.
 
     Args:
       task: its name.

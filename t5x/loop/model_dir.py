@@ -131,7 +131,7 @@ def _await_probe(model_dir: str, probe: str, seconds: float) -> None:
 def find_start(
     model_dir: str, restore: RestoreCheckpointConfig | None, has_position: bool = True
 ) -> Start:
-    """Return where a run starts.
+    """Return the start of a run: a checkpoint or step 0.
 
     1. From the newest complete checkpoint in `model_dir`, which is this run's own.
     2. From the checkpoint that `restore` names.

@@ -210,7 +210,7 @@ class TrainingRun:
         """Restore the newest checkpoint, and continue with the data that comes next.
 
         Raises:
-          FloatingPointError: `error`, if that is not asked for, not possible or no use.
+          FloatingPointError: `error`, if `bad_steps` is not 'go_back' or going back cannot help.
         """
         if self.trainer.bad_steps != "go_back" or not self._checkpointer:
             raise error

@@ -98,7 +98,7 @@ def check_periods(plan: TrainingPlan, first_step: int = 0) -> None:
     runs in both.
 
     Raises:
-        ValueError: they do not fit; says which gin name to set.
+        ValueError: they do not fit; names the gin setting to change.
     """
     _check_count("total_steps", plan.total_steps, 0)
     for name in ("eval_period", "save_period", "stats_period", "infer_period"):

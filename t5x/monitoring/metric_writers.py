@@ -110,14 +110,14 @@ def check_names(names: Sequence[str | MakeWriter]) -> None:
     """Reject unknown writers.
 
     Raises:
-      ValueError: names the known ones, or what to install.
+      ValueError: a name is unknown, or its package is not installed.
     """
     if isinstance(names, str):
         raise ValueError(f"watch.Watch.writers is {names!r}; set WRITERS to ({names!r},).")
     for name in names:
         if isinstance(name, str) and name not in WRITERS:
             raise ValueError(
-                f"watch.Watch.writers has {name!r}, which is no writer; set WRITERS to some of "
+                f"watch.Watch.writers has {name!r}, which is not a writer; set WRITERS to some of "
                 f"{sorted(WRITERS)}."
             )
         is_wandb = name == "wandb" or getattr(name, "__name__", None) == "WandbWriter"

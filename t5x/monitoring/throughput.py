@@ -39,7 +39,7 @@ class Throughput:
         self._steps: collections.deque[tuple[float, float, float]] = collections.deque()
 
     def step(self, tokens: float, waited: float) -> None:
-        """Add a step of `tokens` positions that waited so many seconds for its data."""
+        """Add a step of `tokens` positions that waited this many seconds for its data."""
         now = self.clock()
         self._steps.append((now, tokens, waited))
         while len(self._steps) > 2 and now - self._steps[0][0] > self.window:

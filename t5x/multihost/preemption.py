@@ -6,7 +6,7 @@
           if interruption.requested():
               break              # save, then leave
 
-A second Ctrl-C ends the process at once.
+A second Ctrl-C ends the process immediately.
 """
 
 import os
@@ -57,7 +57,7 @@ class Interruption:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def requested(self) -> bool:
-        """Return whether the run is to end here; all hosts must ask equally often."""
+        """Return whether the run should end here; all hosts must call it equally often."""
         if self.ending:
             return True
         self._questions += 1

@@ -88,7 +88,7 @@ def find_worker(
 
 
 def facts(config: str) -> dict[str, str]:
-    """Return what must be the same before JAX starts: commit, Python, packages, gin bindings.
+    """Return the facts that must agree before JAX starts: commit, Python, packages, gin bindings.
 
     Args:
       config: the text of `gin.config_str`.
@@ -114,7 +114,7 @@ def _commit() -> str:
         mark = f" with changes {hashlib.sha256(changes).hexdigest()[:8]}" if changes else ""
         return git("rev-parse", "--short=12", "HEAD").decode().strip() + mark
     except (OSError, subprocess.CalledProcessError):
-        return "none, the code is no git clone"
+        return "none, the code is not a git clone"
 
 
 def _bindings(config: str) -> dict[str, str]:
@@ -249,7 +249,7 @@ def _names(workers: Collection[int]) -> str:
 
 
 def data_facts(corpora: Callable[[], Mapping[str, object]]) -> dict[str, str]:
-    """Return what each task reads on this worker, or why its files cannot be read."""
+    """Return the files of each task on this worker, or the reason why they cannot be read."""
     try:
         return {f"data of {name}": json.dumps(about) for name, about in corpora().items()}
     except OSError as error:

@@ -186,7 +186,7 @@ def _feature(value) -> dict[str, Any]:
 
 
 def _records_read(job: CacheJob) -> dict[str, int]:
-    """Return what this process has read of the corpus, {} if its source does not count."""
+    """Return this process's record counts of the corpus, {} if its source does not count."""
     source = task_of(job).source
     counts = source.record_counts() if isinstance(source, CorpusSource) else {}
     return {name: n for name, n in counts.items() if name != "epochs"}

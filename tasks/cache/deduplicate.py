@@ -57,7 +57,7 @@ def write_duplicates(job: CacheJob, split: str, bucket: int) -> None:
 def keep_first(
     job: CacheJob, part: CachePart, documents: tf.data.Dataset, counts: dict[str, int]
 ) -> tf.data.Dataset:
-    """Drop and count documents that an earlier part has, or this part before."""
+    """Drop and count documents that occur earlier in this part or in an earlier part."""
     own = _load(_hashes_path(job, part.split, part.number))
     seen: set[int] = set()
     for bucket in range(BUCKETS):

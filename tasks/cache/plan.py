@@ -94,7 +94,7 @@ def task_of(job: CacheJob) -> seqio.Task:
 
     Raises:
       ValueError: the task or a split does not exist, the task has no placeholder for a cache, or
-        several epochs are asked for of tokens, which are the same in every epoch.
+        several epochs are requested for tokens, which are the same in every epoch.
     """
     for module in job.modules:
         importlib.import_module(module)
@@ -144,7 +144,7 @@ class SplitPlan(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def plan_of(job: CacheJob, split: str) -> SplitPlan:
-    """Return how a split is cut, which depends on the size of its corpus alone.
+    """Return the parts of a split, which depend only on the size of its corpus.
 
     Raises:
       ValueError: `job.shards` is not a multiple of the groups.

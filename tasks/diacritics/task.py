@@ -67,7 +67,7 @@ def only_diacritics(task: str, words: str | None = None) -> Callable:
     def load() -> constraint.DiacriticsConstraint:
         if task not in _languages:
             raise ValueError(
-                f"tasks.diacritics.only_diacritics.task is {task!r}, which is no task that "
+                f"tasks.diacritics.only_diacritics.task is {task!r}, which is not a task that "
                 "restores diacritics: set it to the name given to tasks.diacritics.add"
             )
         vocabulary = seqio.TaskRegistry.get(task).output_features["targets"].vocabulary

@@ -59,7 +59,7 @@ class CorpusFile:
 
 
 def classify(url: str, kind: str | None = None) -> CorpusFile | None:
-    """Return the file that `url` names, by its suffixes; None if it is no corpus file.
+    """Return the file that `url` names, by its suffixes; None if it is not a corpus file.
 
     With a `kind`, only the suffix of a compression is looked at.
     """
@@ -246,7 +246,7 @@ def _get(url: str, start: int = 0, stop: int | None = None):
 
 
 class _RangedFile(AbstractBufferedFile):
-    """A remote file in which every read is one request, for exactly the bytes asked for.
+    """A remote file in which every read is one request, for exactly the requested bytes.
 
     `ranges`: (start, stop) of bytes to fetch at once, by one request each.
     """

@@ -3,8 +3,8 @@
     data = retry(lambda: fs.cat_file(path), "reading " + path, RetryPolicy(limit_s=3600))
 
 Time-outs, resets, unknown hosts, truncated bodies and the statuses 408, 425, 429 and 5xx are
-transient; every other error (missing, forbidden, malformed) is raised at once. Pauses double from
-`first_s` to `longest_s`, with jitter so that many hosts do not return together. A server's
+transient; every other error (missing, forbidden, malformed) is raised immediately. Pauses double
+from `first_s` to `longest_s`, with jitter so that many hosts do not return together. A server's
 Retry-After is obeyed.
 """
 
@@ -26,7 +26,7 @@ import gin
 
 T = TypeVar("T")
 
-# Set when the process ends, so that pending retries give up at once.
+# Set when the process ends, so that pending retries stop immediately.
 shutting_down = threading.Event()
 
 _TRANSIENT = (

@@ -28,7 +28,9 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(run_folder, capsys, tmp_pa
     quick = ("--vocabulary", "none", "--out", out)
     assert "is not a folder" in wrong(capsys, tmp_path / "absent", *quick)
     assert "holds no complete checkpoint" in wrong(capsys, tmp_path, *quick)
-    assert "is no file, and no size of" in wrong(capsys, run_folder, *quick, "--config", "t5/huge")
+    assert "is neither a file nor a size of" in wrong(
+        capsys, run_folder, *quick, "--config", "t5/huge"
+    )
     assert "needs that many" in wrong(capsys, run_folder, *quick, "--average", 3)
     gin = run_folder / "config.gin"
     gin.write_text(golden_gin("t5_1_0"))

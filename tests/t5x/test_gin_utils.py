@@ -82,7 +82,7 @@ def test_the_command_line_may_name_unbound_imports_of_files(entry_point):
 
 NEAREST = "(the nearest known name is {!r})"
 EVAL_PERIOD, TRAIN = NEAREST.format("eval_period"), NEAREST.format("train")
-QUOTES = "is no gin binding: a string needs quotes, as in {}, and a name needs @ or %."
+QUOTES = "is not a gin binding: a string needs quotes, as in {}, and a name needs @ or %."
 
 
 @pytest.mark.parametrize(

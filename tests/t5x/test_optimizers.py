@@ -128,7 +128,7 @@ def test_a_state_comes_back_from_disk_layer_by_layer(tmp_path, which):
         ({"epsilon": 0}, r"adamw.epsilon is 0; set it to more than 0"),
         ({"weight_decay": -1}, r"adamw.weight_decay is -1; set it to 0 or more"),
         ({"clip_global_norm": 0}, r"adamw.clip_global_norm is 0; set it to more than 0"),
-        ({"no_decay": ["("]}, r"no_decay has '\(', which is no regular expression"),
+        ({"no_decay": ["("]}, r"no_decay has '\(', which is not a regular expression"),
     ],
 )
 def test_bad_numbers_are_refused(settings, said):

@@ -166,10 +166,13 @@ def test_a_schedule_that_counts_from_the_start_passes_in_silence(settings, caplo
     assert not caplog.records
 
 
-def test_a_rate_of_ones_own_making_and_a_run_with_nothing_left_pass():
+def test_a_custom_rate_and_a_run_without_remaining_steps_pass_in_silence(caplog):
     check_start(lambda step: 0.0, START, END)
     rate, *_ = scheduled(TO_ZERO, total_steps=2000)
     check_start(rate, END, END)
+    assert not caplog.records
+    with pytest.raises(ValueError, match="counts from step"):  # with one step left
+        check_start(rate, END - 1, END)
 
 
 @pytest.mark.parametrize(

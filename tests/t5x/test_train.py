@@ -242,7 +242,7 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(undisturbed, tmp_
 
 
 class Spoiled(batches.TrainStream):
-    """Whose sixth batch has targets that no vocabulary has, so that its loss is no number."""
+    """Whose sixth batch has targets that no vocabulary has, so that its loss is not a number."""
 
     taken = 0
 

@@ -46,7 +46,7 @@ def test_the_nearest_step_of_a_good_run_is_named(step, note):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"writers": ("tb",)}, "'tb', which is no writer"),
+        ({"writers": ("tb",)}, "'tb', which is not a writer"),
         ({"infill_sentences": ("no hole",)}, r"'no hole', whose holes are \[\]"),
         ({"infill_period": 0}, "set INFILL_PERIOD to at least 1"),
     ],

@@ -76,7 +76,9 @@ def test_classes_that_are_the_same_token_are_refused(classes, said):
 def test_the_decoder_is_given_the_tasks_own_classes():
     ids = classification.ids_of("quality_tiny")
     assert ids() == class_ids(MINI, CLASSES)
-    with pytest.raises(ValueError, match=r"ids_of.task is 'ro_mini', which is no task that"):
+    with pytest.raises(
+        ValueError, match=r"ids_of.task is 'ro_mini', which is not a classification task"
+    ):
         classification.ids_of("ro_mini")()
 
 

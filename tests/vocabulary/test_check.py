@@ -132,7 +132,7 @@ def test_bpe_fails(edited):
         (2048, "ok", "2,048 of vocab_size 2,048"),
         (2176, "warn", "128 rows are never used"),
         (1920, "fail", "set vocab_size to 2048"),
-        (2100, "fail", "no multiple of 128"),
+        (2100, "fail", "not a multiple of 128"),
     ],
 )
 def test_size_against_the_embedding(vocab_size, verdict, words):

@@ -1,4 +1,4 @@
-"""A model is found, read, edited and written; what is no model is refused."""
+"""A model is found, read, edited and written; other files are refused."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_a_model_is_found_in_a_run_or_a_converted_folder(tmp_path):
 def test_no_model(tmp_path, content):
     path = tmp_path / "a.model"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="is no SentencePiece model"):
+    with pytest.raises(ValueError, match="is not a SentencePiece model"):
         spm.read_model(str(path))
     with pytest.raises(ValueError, match="cannot be read"):
         spm.read_model(str(tmp_path / "b.model"))

@@ -376,8 +376,6 @@ def attention_mask(
 ) -> jax.Array | Segments:
     """Return which keys a query attends to: those of its segment, if `causal` none after it.
 
-    Padding queries attend to every key, so that no softmax row is empty; their output is unused.
-
     Args:
       config: its `attention` says which kind of mask is wanted.
       queries: segments [B, Q], 0 for padding.
@@ -393,4 +391,6 @@ def attention_mask(
     mask = (queries == keys[:, None, None, :]) & (queries > 0)
     if causal:
         mask &= jnp.tril(jnp.ones(mask.shape[-2:], bool))
+    # Padding queries attend to all keys, so that no softmax row is empty. Their output is never
+    # used.
     return jax.lax.optimization_barrier(mask | ~mask.any(-1, keepdims=True))

@@ -136,3 +136,4 @@ def test_a_run_cannot_start_past_its_end():
 )
 def test_plans_that_fit_pass(plan):
     check_periods(plan)
+    assert list(walk(plan)) == due_triggers(plan)

@@ -104,7 +104,10 @@ def test_without_wandb_one_sentence_says_what_to_install():
 
 @pytest.mark.parametrize(
     ("names", "says"),
-    [(["tensorbord"], "'tensorbord', which is no writer; set WRITERS"), ("jsonl", r"\('jsonl',\)")],
+    [
+        (["tensorbord"], "'tensorbord', which is not a writer; set WRITERS"),
+        ("jsonl", r"\('jsonl',\)"),
+    ],
 )
 def test_an_unknown_writer_is_refused(names, says):
     with pytest.raises(ValueError, match=says):

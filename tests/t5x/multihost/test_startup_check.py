@@ -137,8 +137,12 @@ def test_a_port_in_use_is_a_clear_error():
             wait_for_all(worker, {}, 1)
 
 
-def test_a_single_worker_does_not_wait():
+def test_a_single_worker_opens_no_connection(monkeypatch):
+    opened = []
+    for name in ("create_server", "create_connection"):
+        monkeypatch.setattr(socket, name, lambda *args, **kwargs: opened.append(args))
     wait_for_all(Worker("nowhere:1", 1, 0), {}, 0)
+    assert opened == []
 
 
 def test_a_worker_is_given_by_flags_or_detected(monkeypatch):
@@ -188,7 +192,7 @@ def test_a_worker_that_cannot_read_its_files_says_so():
 
 def test_code_outside_a_git_clone_is_no_error(monkeypatch, tmp_path):
     monkeypatch.setattr(startup_check, "ROOT", tmp_path)
-    assert facts("")["commit"] == "none, the code is no git clone"
+    assert facts("")["commit"] == "none, the code is not a git clone"
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_inference_is_held_to_the_letters_by_the_tasks_own_vocabulary_and_langua
 
 
 def test_a_task_that_restores_no_diacritics_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"only_diacritics.task is 'quality', which is no task"):
+    with pytest.raises(ValueError, match=r"only_diacritics.task is 'quality', which is not a task"):
         diacritics.only_diacritics("quality")(["sa"])
 
 
