@@ -76,8 +76,9 @@ def start(context: RunContext) -> CheckResult:
     if saved and saved["shards"] != context.shards:
         raise ValueError(
             f"{found.path} holds the data position of {saved['shards']} virtual shards and this "
-            f"run on {context.tpu.name} has {context.shards}; restore the previous BATCH_SIZE, or "
-            "utils.SaveCheckpointConfig.save_dataset = False to read the corpus from its start."
+            f"run on {context.tpu.name} has {context.shards}; set BATCH_SIZE to its previous "
+            "value, or utils.SaveCheckpointConfig.save_dataset = False to read the corpus "
+            "from its start."
         )
     figure = f"{found.path}: {len(matched.sources)} arrays fit the model"
     absent = [name for name in matched.wanted if name not in matched.sources]

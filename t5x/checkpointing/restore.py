@@ -151,8 +151,8 @@ def match(
     reason = _why_no_optimizer(arrays, sources, wanted, kept.union(missing))
     if reason and config is None:
         raise ValueError(
-            f"{path} does not fit this run's optimizer: {reason}; restore the previous OPTIMIZER, "
-            "or start a new MODEL_DIR with RestoreCheckpointConfig.path on this checkpoint."
+            f"{path} does not fit this run's optimizer: {reason}; set OPTIMIZER to its previous "
+            "value, or start a new MODEL_DIR with RestoreCheckpointConfig.path on this checkpoint."
         )
     if reason:
         sources = {n: s for n, s in sources.items() if not n.startswith(_OPTIMIZER)}

@@ -49,7 +49,7 @@ def test_a_path_without_a_checkpoint_is_refused_with_the_reason(tmp_path, name, 
         (lambda: RestoreCheckpointConfig("x", mode="newest"), "mode is 'newest'"),
         (lambda: RestoreCheckpointConfig("x", is_tensorflow=True), "is_tensorflow is not support"),
         (lambda: RestoreCheckpointConfig("x", state_transformation_fns=[len]), "not supported"),
-        (lambda: RestoreCheckpointConfig("x", assignment_map=[("(", None)]), "no regular expr"),
+        (lambda: RestoreCheckpointConfig("x", assignment_map=[("(", None)]), "not a regular expr"),
     ],
 )
 def test_a_configuration_that_means_nothing_is_refused(make, message):
