@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 import seqio
-import tensorflow as tf
 
 from fakes import toy
 from fakes.resumable import Corpus
@@ -266,43 +265,7 @@ def test_what_is_cut_off_is_counted_or_refused(monkeypatch):
         take(stream(**short, trim_output_features=False), 40)
 
 
-def test_a_corpus_that_fails_for_good_is_one_sentence():
-    def texts(split, shuffle_files, seed=None):
-        def fail(_):
-            raise ConnectionError("no route to the hub")
-
-        dataset = toy.dataset(split)
-        fails = lambda x: tf.numpy_function(fail, [x], tf.string, stateful=False)
-        return dataset.map(lambda x: {k: tf.ensure_shape(fails(v), []) for k, v in x.items()})
-
-    task = seqio.Task(
-        "toy_away",
-        source=seqio.FunctionDataSource(texts, ["train"]),
-        preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos],
-        output_features=toy.data().provider.output_features,
-        shuffle_buffer_size=2,
-    )
-    failing = stream(mixture_or_task_name=task, batch_size=6)
-    with pytest.raises(
-        RuntimeError, match=r"data failed: .*no route to the hub\. Once .* resumes from"
-    ):
-        next(failing)
-
-
 def test_more_threads_make_the_same_batches():
     cfg = toy.data(batch_size=6)
     few = batches.TrainStream(cfg, CONVERTER, (0, 6), 0, num_workers=2)
     equal(take(few, 3), take(stream(batch_size=6), 3))
-
-
-def test_a_take_that_was_interrupted_is_made_up_for(monkeypatch):
-    shard, other = (stream(batch_size=6)._shards[0] for _ in range(2))
-
-    def interrupt():
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(shard._worker, "_results", types.SimpleNamespace(get=interrupt))
-        with pytest.raises(KeyboardInterrupt):
-            shard.take()
-    equal([shard.take() for _ in range(3)], [other.take() for _ in range(3)])

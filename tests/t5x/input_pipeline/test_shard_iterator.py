@@ -1,0 +1,175 @@
+"""A shard gives its rows in order, the same after a restore, and its errors in one sentence."""
+
+import gc
+import re
+import threading
+import types
+import weakref
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t5x.input_pipeline.packing import ConvertedRows, RowBuilder
+from t5x.input_pipeline.shard_iterator import ENDINGS, TRUNCATED, ShardIterator
+
+LENGTHS = {"inputs": 6, "targets": 4}
+
+
+def examples(count=60):
+    """Return arrays [count, length] of examples without padding 0 before their last id."""
+    random = np.random.default_rng(0)
+    found = {}
+    for name, length in LENGTHS.items():
+        sizes = random.integers(1, length + 1, [count, 1])
+        found[name] = np.where(
+            np.arange(length) < sizes, random.integers(1, 50, [count, length]), 0
+        ).astype(np.int32)
+    return found
+
+
+def dataset(count=60):
+    return tf.data.Dataset.from_tensor_slices(examples(count)).batch(5)
+
+
+BUILDERS = {
+    "packed": lambda: RowBuilder(LENGTHS, pack=True),
+    "unpacked": lambda: RowBuilder(LENGTHS, pack=False),
+    "converted": lambda: ConvertedRows(examples(1)),
+}
+
+
+def shard(kind="packed", data=None, size=4):
+    return ShardIterator(data or dataset(), BUILDERS[kind](), size)
+
+
+def remaining(iterator):
+    return list(iter(iterator.take, None))
+
+
+def equal(found, wanted):
+    assert len(found) == len(wanted)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+@pytest.mark.parametrize("kind", BUILDERS)
+@pytest.mark.parametrize("taken", [0, 1, 3])
+def test_a_restored_shard_yields_what_the_uninterrupted_one_does(tmp_path, kind, taken):
+    path = str(tmp_path / "position")
+    wanted = remaining(shard(kind))
+    assert len(wanted) > 4
+    first = shard(kind)
+    equal([first.take() for _ in range(taken)], wanted[:taken])
+    first.write(path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(f"position{e}" for e in ENDINGS)
+    equal(remaining(first), wanted[taken:])  # writing changes nothing
+
+    second = shard(kind)
+    second.take()  # the position before the restore has no effect
+    second.read(path)
+    equal(remaining(second), wanted[taken:])
+
+
+def test_unpacked_rows_are_the_examples_in_their_order():
+    rows = remaining(shard("unpacked", dataset(22)))
+    found = np.concatenate([batch["encoder_input_tokens"] for batch in rows])
+    # The last two do not fill a take.
+    np.testing.assert_array_equal(found, examples(22)["inputs"][:20])
+
+
+def test_a_shard_at_its_end_keeps_returning_none():
+    ending = shard("unpacked", dataset(7))
+    assert ending.take() is not None
+    assert [ending.take(), ending.take()] == [None, None]
+
+
+@pytest.mark.parametrize("kind", BUILDERS)
+def test_nothing_has_the_features_and_dtypes_of_a_take(kind):
+    iterator = shard(kind)
+    nothing, rows = iterator.nothing, iterator.take()
+    assert {k: (0, *v.shape[1:]) for k, v in rows.items()} == {
+        k: v.shape for k, v in nothing.items()
+    }
+    assert {k: v.dtype for k, v in rows.items()} == {k: v.dtype for k, v in nothing.items()}
+
+
+def test_truncated_examples_are_counted_and_their_flag_is_no_feature():
+    flagged = dataset(20).map(lambda x: {**x, TRUNCATED: x["inputs"][:, 0] % 2 == 0})
+    iterator = shard("unpacked", flagged)
+    rows = remaining(iterator)
+    assert all(TRUNCATED not in batch for batch in rows)
+    assert iterator.truncated == np.sum(examples(20)["inputs"][:, 0] % 2 == 0) > 0
+
+
+def test_a_source_that_fails_raises_one_sentence():
+    def fail(_):
+        raise ConnectionError("no route to the hub")
+
+    away = lambda x: tf.ensure_shape(tf.numpy_function(fail, [x], tf.int32), x.shape)
+    failing = shard(data=dataset().map(lambda x: {k: away(v) for k, v in x.items()}))
+    with pytest.raises(RuntimeError) as caught:
+        failing.take()
+    assert re.fullmatch(
+        r"Reading the data failed: [^\n]*no route to the hub\. Once that is fixed, the same "
+        r"command resumes from the last checkpoint\.",
+        str(caught.value),
+    )
+    assert isinstance(caught.value.__cause__, tf.errors.OpError)
+
+
+def test_an_invalid_example_raises_a_value_error_without_names_of_the_graph():
+    def checked(example):
+        tf.debugging.assert_less(example["inputs"], 0, message="an id is too large")
+        return example
+
+    with pytest.raises(ValueError, match=r"data failed: .*an id is too large") as caught:
+        shard(data=dataset().map(checked)).take()
+    assert "{{" not in str(caught.value)
+    assert "[Op:" not in str(caught.value)
+
+
+def test_a_position_of_another_pipeline_or_without_a_file_is_refused(tmp_path):
+    path = str(tmp_path / "position")
+    shard().write(path)
+    with pytest.raises((tf.errors.OpError, AssertionError)):
+        shard(data=dataset().shuffle(4, seed=0)).read(path)
+    (tmp_path / "position.rows.npz").unlink()
+    with pytest.raises(tf.errors.NotFoundError):
+        shard().read(path)
+
+
+def test_an_interrupted_take_loses_no_rows(monkeypatch):
+    iterator, other = shard(), shard()
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(iterator._worker, "_results", types.SimpleNamespace(get=interrupt))
+        with pytest.raises(KeyboardInterrupt):
+            iterator.take()
+    equal(remaining(iterator), remaining(other))
+
+
+def test_a_closed_shard_stops_reading_an_endless_source():
+    endless = shard(data=dataset().repeat(), size=10**9)
+    endless.start()
+    endless.close()
+    assert endless.take() is None
+
+
+def test_a_dropped_shard_is_freed_and_its_thread_ends():
+    before = set(threading.enumerate())
+    iterator = shard()
+    (thread,) = set(threading.enumerate()) - before
+    iterator.take()
+    iterator._wait()
+    dropped = weakref.ref(iterator)
+    del iterator
+    gc.collect()
+    assert dropped() is None
+    thread.join(10)
+    assert not thread.is_alive()
