@@ -115,7 +115,7 @@ class Adafactor(OptimizerDef):
     def dims(self, shape: Dims, axes: Axes) -> Factoring:
         """Return the dimensions of one parameter to average over and to factor."""
         rules = self.logical_factor_rules or {"layers": FactorDim.BATCH}
-        named = [rules.get(axis, FactorDim.NONE) for axis in axes]
+        named = [FactorDim.NONE if a is None else rules.get(a, FactorDim.NONE) for a in axes]
         parts = [FactorDim(getattr(rule, "value", rule)) for rule in named]
         own = tuple(i for i, part in enumerate(parts) if part is not FactorDim.BATCH)
         if not self.factored or len(own) < 2:

@@ -14,7 +14,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -40,7 +40,7 @@ FORM = 2  # format version of a saved position
 def host_rows(partitioner: PjitPartitioner, batch_size: int) -> tuple[int, int]:
     """Return the first row and the end of the rows of a global batch on this host's devices."""
     indices = partitioner.batch_sharding.addressable_devices_indices_map((batch_size,)).values()
-    bounds = [index[0].indices(batch_size) for index in indices]
+    bounds = [index[0].indices(batch_size) for index in indices if index is not None]
     return min(b[0] for b in bounds), max(b[1] for b in bounds)
 
 
@@ -67,10 +67,11 @@ def shard_of(
         "seed": seed,
     }
     lengths = cfg.task_feature_lengths
+    rows: RowBuilder | ConvertedRows
     if _is_standard(converter) and lengths is not None:
         settings["trim_output_features"] = False  # `_padded` trims, and counts
         dataset = cfg.provider.get_dataset(lengths, split=cfg.split, **settings)
-        dataset = _padded(cfg, dataset)
+        dataset = _padded(cfg, dataset, lengths)
         rows = RowBuilder(lengths, cfg.pack)
     else:
         converted = {
@@ -101,14 +102,16 @@ def _is_standard(converter: seqio.FeatureConverter) -> bool:
     )
 
 
-def _padded(cfg: DatasetConfig, dataset: tf.data.Dataset) -> tf.data.Dataset:
+def _padded(
+    cfg: DatasetConfig, dataset: tf.data.Dataset, lengths: Mapping[str, int]
+) -> tf.data.Dataset:
     """Return examples in batches of `CHUNK`: {"inputs": int32 [n, I], "targets": int32 [n, T]}.
 
     Raises:
       ValueError: the task lacks a feature.
     """
     spec = dataset.element_spec
-    lengths = {name: cfg.task_feature_lengths[name] for name in ("inputs", "targets")}
+    lengths = {name: lengths[name] for name in ("inputs", "targets")}
     for name in lengths:
         if name not in spec or spec[name].dtype != tf.int32 or spec[name].shape.rank != 1:
             raise ValueError(
@@ -173,10 +176,10 @@ class TrainStream(Iterator[HostBatch]):
     def __next__(self) -> HostBatch:
         for shard in self._shards:
             shard.start()
-        parts = [shard.take() for shard in self._shards]
-        empty = [i for i, part in zip(self.indices, parts, strict=True) if part is None]
-        if empty:
-            raise self._at_end(empty[0])
+        taken = [shard.take() for shard in self._shards]
+        parts = [part for part in taken if part is not None]
+        if len(parts) < len(taken):
+            raise self._at_end(self.indices[taken.index(None)])
         self._given += 1
         return {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
 

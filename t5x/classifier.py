@@ -53,5 +53,6 @@ def one_token(ids: Callable[[], Sequence[int]]) -> Callable[..., Any]:
             ids_BNT = ids_BNT.at[:, :, 1].set(eos_id)
         return ids_BNT, scores_BN[:, ::-1]
 
-    choose.check = known
-    return choose
+    decode_fn: Any = choose
+    decode_fn.check = known
+    return decode_fn

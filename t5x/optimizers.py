@@ -68,7 +68,8 @@ class OptaxOptimizer(OptimizerDef):
     def state_axes(self, params: PyTree, axes: PyTree) -> PyTree:
         """Return axes: moments have those of their parameters, all else is replicated."""
         structure = jax.tree.structure(params)
-        is_params = lambda x: jax.tree.structure(x) == structure
+        # jaxlib ships no type of PyTreeDef.
+        is_params = lambda x: jax.tree.structure(x) == structure  # type: ignore[operator]
         return jax.tree.map(
             lambda x: axes if is_params(x) else (None,) * x.ndim,
             jax.eval_shape(self.transformation.init, params),

@@ -126,14 +126,14 @@ class PjitPartitioner:
             raise ValueError(
                 "PjitPartitioner.params_on_devices=False is not supported; leave it True."
             )
-        submesh = math.prod(model_parallel_submesh) if model_parallel_submesh else None
+        self.submesh = tuple(model_parallel_submesh or ())
+        submesh = math.prod(self.submesh) if self.submesh else None
         if num_partitions and submesh and num_partitions not in (1, submesh):
             raise ValueError(
                 f"PjitPartitioner.num_partitions is {num_partitions} but model_parallel_submesh "
-                f"{tuple(model_parallel_submesh)} has {submesh} devices; set one of them."
+                f"{self.submesh} has {submesh} devices; set one of them."
             )
         self.num_partitions = submesh or num_partitions or 1
-        self.submesh = tuple(model_parallel_submesh or ())
         self.backend = backend
         self.rules = list(logical_axis_rules or standard_logical_axis_rules())
         self._devices = devices

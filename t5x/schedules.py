@@ -31,7 +31,7 @@ The rsqrt schedule is that of the T5 paper (Raffel et al. 2020, section 3.1.2).
 
 import dataclasses
 import difflib
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -62,6 +62,7 @@ _DIVISORS = {
 # Factors that never end; pretraining uses them.
 _LASTING = ("constant", "rsqrt_decay", "rsqrt_normalized_decay")
 _GIN_NAME = "utils.create_learning_rate_scheduler"
+Step: TypeAlias = jax.Array | np.ndarray | int
 _IDLE = 0.01  # below this share of the base almost nothing is learned
 _LOOKS = 10_000
 
@@ -80,7 +81,7 @@ class Schedule:
     min_learning_rate: float
     total_steps: int
 
-    def __call__(self, step: jax.Array | int) -> jax.Array:
+    def __call__(self, step: Step) -> jax.Array:
         """Return the float32 rate; `step` is an integer, or int32 of any shape, traced or not."""
         rate = self._product(self.names, step)
         return jnp.maximum(rate, self.min_learning_rate).astype(jnp.float32)
@@ -90,15 +91,15 @@ class Schedule:
         """The factors that end."""
         return tuple(name for name in self.names if name not in _LASTING)
 
-    def share(self, step: jax.Array | int) -> jax.Array:
+    def share(self, step: Step) -> jax.Array:
         """Return the product of the ending factors: 1 for the full base, 0 or less for nothing."""
         return dataclasses.replace(self, base_learning_rate=1.0)._product(self.passing, step)
 
-    def _product(self, names: tuple[str, ...], step: jax.Array | int) -> jax.Array:
-        step = jnp.maximum(0, step - self.step_offset)
+    def _product(self, names: tuple[str, ...], step: Step) -> jax.Array:
+        counted = jnp.maximum(0, step - self.step_offset)
         rate = jnp.float32(1.0)
         for name in names:
-            rate = self._times(name, rate, step)
+            rate = self._times(name, rate, counted)
         return rate
 
     def _times(self, name: str, rate: jax.Array, step: jax.Array) -> jax.Array:
@@ -123,6 +124,8 @@ class Schedule:
             case "cosine_decay":
                 cycles = jnp.maximum(0.0, (step - warmup_steps) / self.steps_per_cycle)
                 return rate * 0.5 * (1.0 + jnp.cos(jnp.pi * (cycles % 1.0)))
+            case _:
+                raise AssertionError(f"factor {name!r} passed the check but has no formula")
 
 
 def create_learning_rate_scheduler(

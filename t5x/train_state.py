@@ -69,12 +69,12 @@ def state_specs(model: Any, partitioner: PjitPartitioner, input_shapes: Mapping)
     axes = jax.tree.map(lambda x: x.names if is_box(x) else (None,) * x.ndim, boxed, is_leaf=is_box)
     params = nn.unbox(boxed)
     optimizer = model.optimizer_def
-    shapes = TrainState(
-        step=jax.ShapeDtypeStruct((), jnp.int32),
-        params=params,
-        param_states=jax.eval_shape(lambda p: optimizer.init(p, axes), params),
+    shapes = jax.eval_shape(
+        lambda p: TrainState(jnp.zeros((), jnp.int32), p, optimizer.init(p, axes)), params
     )
-    state_axes = TrainState(step=(), params=axes, param_states=optimizer.state_axes(params, axes))
+    state_axes = shapes.replace(
+        step=(), params=axes, param_states=optimizer.state_axes(params, axes)
+    )
     place = lambda s, a: jax.ShapeDtypeStruct(
         s.shape, s.dtype, sharding=partitioner.sharding(a, s.shape)
     )

@@ -7,8 +7,8 @@ counter.counts("train")                  # {'read': 512, 'skipped_empty': 2, …
 counter.counts("train", distinct=True)   # the same, with each record counted once
 """
 
-import collections
 import threading
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 
 REASONS = ("empty", "null", "not_text", "not_UTF-8", "malformed", "too_long")
@@ -28,12 +28,11 @@ class RecordCounter:
         self.split: str | None = None  # of the dataset that was made last
         self.labels: list[str] = []  # some labels that no class lists
         self._lock = threading.RLock()
-        counter = collections.Counter
-        self._counts = collections.defaultdict[str | None, counter](counter)
+        self._counts: defaultdict[str | None, Counter[str]] = defaultdict(Counter)
         # By split and number of shards, since the number of shards decides what a batch holds.
-        self._distinct = collections.defaultdict[tuple[str | None, int], counter](counter)
-        self._seen = collections.defaultdict[tuple[str | None, int], set](set)
-        self._epochs = collections.defaultdict[str, dict[tuple[int, int], int]](dict)
+        self._distinct: defaultdict[tuple[str | None, int], Counter[str]] = defaultdict(Counter)
+        self._seen: defaultdict[tuple[str | None, int], set] = defaultdict(set)
+        self._epochs: defaultdict[str, dict[tuple[int, int], int]] = defaultdict(dict)
 
     def start_shard(self, split: str, shard: tuple[int, int]) -> None:
         """Note that this process reads a shard (index, number of shards) of a split."""
@@ -89,9 +88,9 @@ class RecordCounter:
           distinct: count each record of `split` once; adds the number of `examples` made.
         """
         with self._lock:
-            total: collections.Counter = sum(
+            total: Counter[str] = sum(
                 (counts for of, counts in self._counts.items() if split in (None, of)),
-                collections.Counter(),
+                Counter(),
             )
             epochs = [
                 min(shards.values())
@@ -101,7 +100,7 @@ class RecordCounter:
             found = {name: total[name] for name in ("read", *SKIPS, *NOTES)}
             if distinct:
                 cuts = [counts for (of, _), counts in self._distinct.items() if of == split]
-                once = max(cuts, key=lambda counts: counts["read"], default=collections.Counter())
+                once = max(cuts, key=lambda counts: counts["read"], default=Counter())
                 found |= {name: once[name] for name in ("read", *SKIPS)} | {MADE: total[MADE]}
             return {**found, "epochs": max(epochs, default=0)}
 

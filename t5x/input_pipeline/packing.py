@@ -41,7 +41,8 @@ class RowBuilder:
         self._pack = pack
         self._group = max(self._lengths.values())
         empty = {k: np.zeros([0, n], np.int32) for k, n in self._lengths.items()}
-        self.load({**empty, "row": np.zeros([0], np.int64), "opened": 0, "in_group": 0})
+        zero = np.zeros([], np.int64)
+        self.load({**empty, "row": np.zeros([0], np.int64), "opened": zero, "in_group": zero})
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore what `state` returned."""
@@ -56,8 +57,9 @@ class RowBuilder:
 
     def state(self) -> Arrays:
         """Return the complete state as arrays, for `load`."""
-        counts = {"opened": np.int64(self._opened), "in_group": np.int64(self._in_group)}
-        return {**self._examples, "row": self._row, **counts}
+        counts = {"opened": self._opened, "in_group": self._in_group}
+        arrays = {name: np.array(count, np.int64) for name, count in counts.items()}
+        return {**self._examples, "row": self._row, **arrays}
 
     @property
     def complete(self) -> int:

@@ -101,7 +101,7 @@ class ShardIterator:
         self._wait()
         tf.train.Checkpoint(iterator=self._iterator).write(path)
         content = io.BytesIO()
-        np.savez(content, **self._rows.state())
+        np.savez(content, **self._rows.state())  # type: ignore[arg-type]  # taken for allow_pickle
         with tf.io.gfile.GFile(f"{path}.rows.npz", "wb") as file:
             file.write(content.getvalue())
 
@@ -171,7 +171,7 @@ class _Worker:
 def _work(calls: queue.SimpleQueue, results: queue.SimpleQueue) -> None:
     while (fn := calls.get()) is not None:
         try:
-            result = fn(), None
+            result: tuple[Arrays | None, BaseException | None] = fn(), None
         except BaseException as error:  # raised again by `wait`
             result = None, error
         del fn  # it holds the shard, which must not live as long as this thread
