@@ -16,6 +16,7 @@ if __name__ == "__main__":  # before any library is imported
 
     log_capture.start()
 
+import functools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ from absl import logging
 from jax.experimental import multihost_utils
 
 from t5x import batches, gin_utils, schedules
+from t5x.array_types import HostBatch
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.checkpointing.restore import match, restore
@@ -175,7 +177,8 @@ def train(
     step = int(trainer.state.step)
     if not start.is_own and step != start.known_step:
         schedules.check_start(trainer.learning_rate_fn, step, total_steps)
-    eval_sets, infer_evaluator = {}, None
+    eval_sets: Mapping[str, Sequence[HostBatch]] = {}
+    infer_evaluator = None
     if train_eval_dataset_cfg:
         eval_rows = batches.host_rows(partitioner, train_eval_dataset_cfg.batch_size)
         eval_sets = train_eval_get_dataset_fn(
@@ -186,11 +189,11 @@ def train(
             infer_eval_dataset_cfg, inference_evaluator_cls, model, partitioner, model_dir
         )
     run = TrainingRun(
-        trainer,
-        stream,
-        plan,
-        model_dir,
-        save,
+        trainer=trainer,
+        stream=stream,
+        plan=plan,
+        model_dir=model_dir,
+        save_cfg=save,
         eval_sets=eval_sets,
         infer_evaluator=infer_evaluator,
         actions=actions or {},
@@ -314,7 +317,7 @@ def open_stream(
     rows = batches.host_rows(trainer.partitioner, cfg.batch_size)
     stream = get_dataset_fn(cfg, trainer.model.FEATURE_CONVERTER_CLS, rows, seed)
     if jax.process_count() > 1:
-        facts = startup_check.data_facts(lambda: corpora.identities(cfg))
+        facts = startup_check.data_facts(functools.partial(corpora.identities, cfg))
         startup_check.assert_same("data", facts)
     if start.dataset_folder:
         stream.restore(start.dataset_folder)

@@ -7,7 +7,7 @@ for step, sums in trainer.training_steps(stream, until=1000):
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -55,7 +55,9 @@ class Trainer:
         num_microbatches: int | None = None,
         bad_steps: str | None = None,
     ):
-        self.model, self.state = model, train_state
+        self.model = model
+        if train_state is not None:
+            self.state = train_state
         self.partitioner, self.specs = partitioner, train_state_axes
         self.learning_rate_fn = learning_rate_fn
         self.num_microbatches = num_microbatches or 1
@@ -103,9 +105,8 @@ class Trainer:
 
     def compile(self, batch: Shapes) -> None:
         """Compile the train step for global batches of these shapes, unless jit is off."""
-        if jax.config.jax_disable_jit:
-            return
-        self._train_step = self.lower(batch).compile()
+        if not jax.config.jax_disable_jit:  # type: ignore[attr-defined]  # jax adds flags at import
+            self._train_step = self.lower(batch).compile()
 
     @functools.cached_property
     def _eval_step(self):
@@ -167,7 +168,7 @@ class Trainer:
         if pending is not None:
             yield until, jax.device_get(pending)
 
-    def evaluate(self, batches: Sequence[HostBatch]) -> dict[str, float]:
+    def evaluate(self, batches: Iterable[HostBatch]) -> dict[str, float]:
         """Return metrics over evaluation batches; `batches` are this host's rows."""
         total = None
         for batch in batches:

@@ -31,7 +31,7 @@ class Watch:
     infill_period: int | None = None
     expected_loss: Mapping[int, float] | None = None
 
-    def check(self, model: Any, lengths: Mapping[str, int]) -> None:
+    def check(self, model: Any, lengths: Mapping[str, int] | None) -> None:
         """Check the settings for this model; raise a ValueError if they do not fit."""
         metric_writers.check_names(self.writers)
         mask_filling.check_sentences(self.infill_sentences, model.input_vocabulary, lengths)

@@ -21,7 +21,9 @@ _MAX_SENTINELS = 100
 _TARGETS = 32  # tokens of all fillings together
 
 
-def check_sentences(sentences: Sequence[str], vocabulary: Any, lengths: Mapping[str, int]) -> None:
+def check_sentences(
+    sentences: Sequence[str], vocabulary: Any, lengths: Mapping[str, int] | None
+) -> None:
     """Raise ValueError if a sentence has no hole, holes not numbered 0, 1, …, or is too long.
 
     Args:

@@ -161,9 +161,9 @@ def earlier_start(start: Start, damage: DamagedCheckpoint) -> Start:
     """
     if not start.is_own:
         raise damage
-    folder, name = os.path.split(start.path)
+    folder, damaged = _own_checkpoint(start)
     steps = broadcast.broadcast_from_first(lambda: layout.all_steps(folder))
-    steps = [step for step in steps if step < layout.step_of(name)]
+    steps = [step for step in steps if step < damaged]
     if not steps:
         raise DamagedCheckpoint(
             f"{damage} It is the only one of this run: remove it, and the same command starts over."
@@ -181,12 +181,19 @@ def delete_damaged_after(start: Start) -> None:
     """
     if not start.is_own or jax.process_index():
         return
-    model_dir, name = os.path.split(start.path)
+    model_dir, intact = _own_checkpoint(start)
     for step in layout.all_steps(model_dir):
-        if step > layout.step_of(name):
+        if step > intact:
             folder = layout.step_folder(model_dir, step)
             logging.warning("Deleting %s, which is damaged.", folder)
             layout.remove(folder)
+
+
+def _own_checkpoint(start: Start) -> tuple[str, int]:
+    """Return folder and step of a checkpoint that the run saved, and therefore named, itself."""
+    assert start.path is not None
+    assert start.known_step is not None
+    return os.path.dirname(start.path), start.known_step
 
 
 def write_description(model_dir: str, model: Any, specs: StateSpecs) -> None:

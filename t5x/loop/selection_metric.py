@@ -5,6 +5,7 @@
 Its task must be evaluated, its name measured, and its split not the one of the final result.
 """
 
+import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -53,12 +54,13 @@ def check(
     check_actions(actions, ["TRAIN", *(m for m, kind in KINDS.items() if cfgs[SCOPES[kind]])])
     for choice in choices(save, actions):
         scope = SCOPES[choice.kind]
-        if cfgs[scope] is None:
+        cfg = cfgs[scope]
+        if cfg is None:
             raise ValueError(
                 f"{choice.setting} is {choice.value!r}, but train.{scope}_dataset_cfg is None, so "
                 "it is never measured; set that config, or another metric."
             )
-        broadcast_from_first(lambda choice=choice, scope=scope: _check(choice, scope, cfgs[scope]))
+        broadcast_from_first(functools.partial(_check, choice, scope, cfg))
 
 
 def choices(

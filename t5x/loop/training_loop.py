@@ -24,12 +24,13 @@ from jax.experimental import multihost_utils
 
 from t5x import metrics
 from t5x.actions import mode_name, recall
+from t5x.array_types import HostBatch
 from t5x.batches import TrainStream
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.layout import latest_checkpoint
 from t5x.checkpointing.restore import restore
 from t5x.checkpoints import REMEDY, Checkpointer
-from t5x.inference.evaluator import publish_predictions
+from t5x.inference.evaluator import InferenceEvaluator, publish_predictions
 from t5x.inference.mask_filling import MaskFilling
 from t5x.input_pipeline.record_counts import data_metrics, sum_over_hosts
 from t5x.loop import triggers
@@ -72,8 +73,8 @@ class TrainingRun:
         plan: triggers.TrainingPlan,
         model_dir: str,
         save_cfg: SaveCheckpointConfig | None,
-        eval_sets: Mapping[str, Sequence[Mapping]],
-        infer_evaluator: Any | None,
+        eval_sets: Mapping[str, Sequence[HostBatch]],
+        infer_evaluator: InferenceEvaluator | None,
         actions: Mapping[Any, Sequence[Any]],
         watch: Watch | None = None,
     ):
@@ -84,7 +85,8 @@ class TrainingRun:
         self.watch, self.log = watch or Watch(), EventLog(model_dir)
         self._writers = MetricWriters(self.watch.writers, model_dir)
         self._stalls = StallDetector()
-        self._infill, self._infilled = None, int(trainer.state.step)
+        self._infilled = int(trainer.state.step)
+        self._infill: MaskFilling | None = None
         if self.watch.infill_sentences:
             shapes = {k: v.shape[1] for k, v in stream.global_batch.items()}
             lengths = {s: shapes[f"{f}_input_tokens"] for s, f in SIDES.items()}
@@ -200,9 +202,9 @@ class TrainingRun:
         trigger = triggers.next_trigger(step - 1, self.plan) if step else None
         if trigger is None or trigger.step != step:
             return None
-        due = {"evaluate": trigger.evaluate and self.eval_sets}
-        due |= {"infer": trigger.infer and self.infer_evaluator}
-        kinds = [kind for kind, is_due in due.items() if is_due]
+        kinds = ["evaluate"] if trigger.evaluate and self.eval_sets else []
+        if trigger.infer and self.infer_evaluator:
+            kinds.append("infer")
         missed = broadcast_from_first(lambda: self.log.saved_without(step, kinds))
         return dataclasses.replace(trigger, log=False, save=False) if missed else None
 
@@ -221,7 +223,8 @@ class TrainingRun:
         if path is None or self._returns.count(path) > MOST_RETURNS:
             raise error
         self.progress.note(f"Going back to {path}, with the data that comes next: {error}")
-        self.trainer.state, specs = None, self.trainer.specs  # frees its memory
+        del self.trainer.state  # frees its memory
+        specs = self.trainer.specs
         self.trainer.state = from_disk(restore(path, specs.on_disk).state, specs)
         step = int(self.trainer.state.step)
         self.log.write("returned", step=step, reason=str(error))
@@ -254,16 +257,19 @@ class TrainingRun:
         self.writer("train").write_scalars(step, {"timing/compilation_seconds": seconds})
         self.progress.note(f"The train step is compiled ({seconds:.0f} s).")
 
-    def _train_until(self, step: int, until: int):
+    def _train_until(self, step: int, until: int) -> tuple[int, dict[str, float] | None]:
         """Train; return the step reached, and metrics since the last trigger if there are any."""
-        started, self.trainer.wait_seconds, totals = time.monotonic(), 0.0, collections.Counter()
-        before, waited, checked = started, 0.0, step
+        totals: dict[str, float] = collections.defaultdict(float)
+        self.trainer.wait_seconds = 0.0
+        started = before = time.monotonic()
+        waited, checked = 0.0, step
         for reached, sums in self.trainer.training_steps(self.stream, until):
             step, now = reached, time.monotonic()
             if sums is not None:
                 checked += 1
                 self._check_sums(checked, sums)
-                totals.update({name: float(value) for name, value in sums.items()})
+                for name, value in sums.items():
+                    totals[name] += float(value)
             seconds, wait = now - before, self.trainer.wait_seconds - waited
             before, waited = now, self.trainer.wait_seconds
             self.progress.step(step, sums, wait)
@@ -316,7 +322,7 @@ class TrainingRun:
         results, over = self._measure(step, trigger.evaluate, trigger.infer)
         best = self._checkpointer.best if self._checkpointer else None
         if best and best.record(step, results):
-            self.progress.note(f"step {step:,}  the best so far by {self.save_cfg.metric}")
+            self.progress.note(f"step {step:,}  the best so far by {best.metric}")
             if not trigger.save:
                 self._save(step)
         decoded = results.get("inference_eval") if jax.process_index() == 0 else None
@@ -337,12 +343,13 @@ class TrainingRun:
 
     def _measure(self, step: int, evaluate: bool, infer: bool) -> tuple[dict[str, dict], bool]:
         """Return the results of evaluations, by kind, and whether an action ends the run."""
-        results, ended = {}, False
+        results: dict[str, dict] = {}
+        ended = False
         if evaluate:
             results["training_eval"] = self._evaluate(step)
             ended |= self._act("TRAIN_EVAL", results["training_eval"])
         if infer and self.infer_evaluator:
-            results["inference_eval"] = self._infer(step)
+            results["inference_eval"] = self._infer(self.infer_evaluator, step)
             ended |= self._act("INFER_EVAL", results["inference_eval"])
         return results, ended
 
@@ -363,9 +370,10 @@ class TrainingRun:
 
     def _note_save(self) -> None:
         """Report the checkpoint being written once it is complete."""
-        if self._saving is not None and not self._checkpointer.saving:
+        checkpointer = self._checkpointer
+        if checkpointer and self._saving is not None and not checkpointer.saving:
             step, self._saving = self._saving, None
-            if step == self._checkpointer.last_complete:
+            if step == checkpointer.last_complete:
                 self.progress.saved(step)
                 self.log.write("saved", step=step)
 
@@ -393,7 +401,7 @@ class TrainingRun:
 
     def _fill_in(self, step: int, evaluates: bool) -> None:
         """Fill in the user's sentences, if that is due."""
-        if not self.watch.fills_in(step, self._infilled, evaluates):
+        if self._infill is None or not self.watch.fills_in(step, self._infilled, evaluates):
             return
         self._infilled, started = step, time.monotonic()
         with self.progress.busy("filling in sentences"):
@@ -406,11 +414,9 @@ class TrainingRun:
         for text in filled:
             self.progress.note(f"step {step:,}  {text}")
 
-    def _infer(self, step: int) -> dict[str, dict[str, Any]]:
+    def _infer(self, evaluator: InferenceEvaluator, step: int) -> dict[str, dict[str, Any]]:
         with self.progress.busy("decoding"), self.log.timed("infer", step=step) as noted:
-            results = self.infer_evaluator.evaluate(
-                self.trainer.state.params, step, self._interruptible
-            )
+            results = evaluator.evaluate(self.trainer.state.params, step, self._interruptible)
             noted["metrics"] = numeric_metrics(results)
         for task, values in results.items():
             self.progress.note(f"step {step:,}  {task}: {_listed(values)}")
@@ -418,7 +424,7 @@ class TrainingRun:
 
     def _act(self, mode: str, results: Mapping[str, Mapping[str, float]]) -> bool:
         """Return whether an action ends the run; the first host asks, as it has all results."""
-        actions = self.actions.get(mode, ())
+        actions = self.actions.get(mode)
         if not actions:
             return False
         ended = False
