@@ -79,7 +79,7 @@ class TrainingRun:
         watch: Watch | None = None,
     ):
         self.trainer, self.stream, self.plan = trainer, stream, plan
-        self.model_dir, self.save_cfg = model_dir, save_cfg
+        self.model_dir = model_dir
         self.eval_sets, self.infer_evaluator = eval_sets, infer_evaluator
         self.actions = {mode_name(k): list(v) for k, v in actions.items()}
         self.watch, self.log = watch or Watch(), EventLog(model_dir)
