@@ -137,7 +137,8 @@ def measure(root: Path) -> Iterator[tuple[str, object]]:
     yield "most entries in a folder", f"{entries} in {folder}/"
     for package in SHEETS:
         boxes = sheet(graph, package)
-        floors, arrows = longest_chain(boxes) or "cyclic", sum(map(len, boxes.values()))
+        floors = longest_chain(boxes) or ("cyclic" if boxes else 0)
+        arrows = sum(map(len, boxes.values()))
         yield f"{package}/", f"{len(boxes)} boxes, {floors} floors, {arrows} arrows"
 
 

@@ -16,7 +16,7 @@ STARTS = vocabularies.word_starts(MINI)
 PREFIXES = [list(vocabularies.ids_of(MINI, p)) for p in ("[R]", "[S]", "[X]")]
 NAMES = sorted(registry.OBJECTIVES)
 HIDING = [name for name in NAMES if name != "prefix_lm"]
-MANY = 300_000  # tokens
+MANY = 1_000_000  # tokens
 
 
 @functools.cache
