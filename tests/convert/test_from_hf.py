@@ -142,7 +142,7 @@ def test_bad_folders_are_one_sentence(tmp_path, capsys):
     (folder / "config.json").write_text(json.dumps(config))
     data = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(data[:-10])
-    assert "truncated" in wrong(folder)
+    assert "cut off" in wrong(folder)
     (folder / "model.safetensors").unlink()
     assert "neither model.safetensors nor" in wrong(folder)
     assert not (tmp_path / "run").exists()
