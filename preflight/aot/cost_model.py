@@ -31,7 +31,7 @@ class Figures:
       rows: sequences a step on all devices.
       tokens: inputs and targets a step on all devices.
       compile_seconds: of XLA.
-      trace_seconds: of Python: building the step and lowering it.
+      trace_seconds: of Python, to lower the step.
       collectives: bytes of results by kind.
       costliest: instructions by cycles, see `hlo.Program.costliest`.
       cached: files that were added to the compilation cache.
