@@ -1,5 +1,6 @@
 """Every gin file parses, builds its objects, and binds only names that upstream T5X has too."""
 
+import importlib
 import inspect
 import json
 import pathlib
@@ -95,6 +96,16 @@ EXPECTED = {
 
 def gin_files():
     return [*(ROOT / "gin").rglob("*.gin"), *(ROOT / "t5x").rglob("*.gin")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def vocabularies_found():
+    """Find the vocabularies from the repository's folder, since a task keeps the first path."""
+    for module in ("classification", "diacritics", "romanian", "summarization"):
+        importlib.import_module(f"tasks.{module}")
+    for name in seqio.TaskRegistry.names():
+        for feature in seqio.TaskRegistry.get(name).output_features.values():
+            getattr(feature.vocabulary, "sentencepiece_model_file", None)
 
 
 @pytest.fixture(autouse=True)
