@@ -134,6 +134,7 @@ def test_bad_folders_are_one_sentence(tmp_path, capsys):
 
     assert "no config.json" in wrong(tmp_path)
     folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    capsys.readouterr()  # transformers' progress bar, which a first save shows
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "bart"}))
     assert "model_type 'bart'" in wrong(folder)
