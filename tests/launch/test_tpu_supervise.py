@@ -160,11 +160,12 @@ def test_supervision_survives_an_outage_of_the_cloud(pair):
 
 def test_a_slice_that_is_unreachable_from_here_is_not_created_again(pair):
     pair.make()
-    pair.do("run", "ro", ZONE, "launch/like_t5x.sh", STEPS="100")
+    # Long enough to be still running when the supervisor first reaches it, on a busy machine too.
+    pair.do("run", "ro", ZONE, "launch/like_t5x.sh", STEPS="200")
     silent = [pair.cloud.home("ro", worker) / ".silent" for worker in (0, 1)]
     for path in silent:
         path.touch()
-    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="100")
+    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="200")
     said = [process.stdout.readline() for _ in range(2)]
     assert "no worker of ro answers: its network, or yours?" in said[1]
     for path in silent:
@@ -172,8 +173,7 @@ def test_a_slice_that_is_unreachable_from_here_is_not_created_again(pair):
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert not pair.cloud.calls("tpu-vm delete")
-    # On a busy machine the run may have finished before it is looked at; then it is started again.
-    assert "ro has finished: " in out
+    assert "ro has finished: step 200/200" in out
 
 
 def test_a_slice_with_one_silent_worker_is_not_created_again_while_the_others_train(pair):
