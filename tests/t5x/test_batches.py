@@ -10,6 +10,7 @@ import pytest
 import seqio
 
 from fakes import toy
+from fakes.arrays import assert_equal_batches
 from fakes.resumable import Corpus
 from t5x import batches
 from t5x.partitioning import PjitPartitioner
@@ -26,14 +27,6 @@ def take(iterator, count):
     return [next(iterator) for _ in range(count)]
 
 
-def equal(found, wanted):
-    assert len(found) == len(wanted)
-    for a, b in zip(found, wanted, strict=True):
-        assert a.keys() == b.keys()
-        for name in a:
-            np.testing.assert_array_equal(a[name], b[name], err_msg=name)
-
-
 @pytest.fixture(scope="module")
 def global_batches():
     """The stream of a single host: 4 batches of 8 unpacked examples."""
@@ -47,7 +40,9 @@ def letters(batch):
 @pytest.mark.parametrize("rows", [(4, 8), (2, 4), (7, 8)])
 def test_a_host_gets_its_rows_of_the_global_batch(global_batches, rows):
     part = take(stream(rows, pack=False), 4)
-    equal(part, [{k: v[slice(*rows)] for k, v in batch.items()} for batch in global_batches])
+    assert_equal_batches(
+        part, [{k: v[slice(*rows)] for k, v in batch.items()} for batch in global_batches]
+    )
 
 
 def test_an_epoch_in_order_holds_every_record_once():
@@ -58,7 +53,7 @@ def test_an_epoch_in_order_holds_every_record_once():
 
 def test_the_seed_decides_the_order():
     one, again, other = (take(stream(pack=False, batch_size=6, seed=s), 2) for s in (0, 0, 1))
-    equal(again, one)
+    assert_equal_batches(again, one)
     assert list(map(letters, other)) != list(map(letters, one))
 
 
@@ -88,14 +83,14 @@ def test_after_a_kill_the_stream_resumes_exactly_twice(tmp_path):
 
     second = stream(batch_size=6)
     second.restore(str(tmp_path / "a"))
-    equal(take(second, 2), wanted[3:5])
+    assert_equal_batches(take(second, 2), wanted[3:5])
     second.save(str(tmp_path / "b"))
     take(second, 1)
 
     third = stream(batch_size=6)
     take(third, 1)  # where it stood before does not matter
     third.restore(str(tmp_path / "b"))
-    equal(take(third, 20), wanted[5:25])
+    assert_equal_batches(take(third, 20), wanted[5:25])
 
 
 def test_what_was_saved_on_one_host_is_restored_on_two(tmp_path):
@@ -106,7 +101,9 @@ def test_what_was_saved_on_one_host_is_restored_on_two(tmp_path):
     for rows in ((0, 3), (3, 6)):
         part = stream(rows, batch_size=6, pack=False)
         part.restore(str(tmp_path))
-        equal(take(part, 2), [{k: v[slice(*rows)] for k, v in b.items()} for b in wanted])
+        assert_equal_batches(
+            take(part, 2), [{k: v[slice(*rows)] for k, v in b.items()} for b in wanted]
+        )
 
 
 def test_a_position_of_another_shape_is_refused(tmp_path):
@@ -157,9 +154,9 @@ def test_evaluation_batches_are_the_same_every_time_and_go_round():
     read = lambda rows, steps: batches.eval_sets(cfg, CONVERTER, rows, steps)
     sets = read((0, 8), 6)
     assert set(sets) == {toy.TASK, toy.BARE}
-    equal(read((0, 8), 6)[toy.TASK], sets[toy.TASK])
+    assert_equal_batches(read((0, 8), 6)[toy.TASK], sets[toy.TASK])
     half = [{k: v[4:8] for k, v in batch.items()} for batch in sets[toy.TASK]]
-    equal(read((4, 8), 6)[toy.TASK], half)
+    assert_equal_batches(read((4, 8), 6)[toy.TASK], half)
     seen = collections.Counter(text for batch in sets[toy.TASK] for text in letters(batch))
     assert set(seen) == set(toy.texts("validation"))
     # 48 rows of a split of 20: twice through, and 8 once more.
@@ -206,7 +203,7 @@ def test_batches_are_those_of_seqios_converter():
         batch_size=4,
         verbose=False,
     )
-    equal(found, list(dataset.take(6).as_numpy_iterator()))
+    assert_equal_batches(found, list(dataset.take(6).as_numpy_iterator()))
 
 
 def test_another_converter_is_asked_for_its_rows(tmp_path):
@@ -216,11 +213,11 @@ def test_another_converter_is_asked_for_its_rows(tmp_path):
     cfg = toy.data(batch_size=6)
     wanted = take(stream(batch_size=6), 4)
     other = batches.TrainStream(cfg, Other, (0, 6), 0)
-    equal(take(other, 2), wanted[:2])
+    assert_equal_batches(take(other, 2), wanted[:2])
     other.save(str(tmp_path))
     again = batches.TrainStream(cfg, Other, (0, 6), 0)
     again.restore(str(tmp_path))
-    equal(take(again, 2), wanted[2:])
+    assert_equal_batches(take(again, 2), wanted[2:])
 
 
 def test_a_stream_that_ends_says_after_how_much():
@@ -268,4 +265,4 @@ def test_what_is_cut_off_is_counted_or_refused(monkeypatch):
 def test_more_threads_make_the_same_batches():
     cfg = toy.data(batch_size=6)
     few = batches.TrainStream(cfg, CONVERTER, (0, 6), 0, num_workers=2)
-    equal(take(few, 3), take(stream(batch_size=6), 3))
+    assert_equal_batches(take(few, 3), take(stream(batch_size=6), 3))

@@ -6,25 +6,14 @@ import sentencepiece
 
 from convert import tokenizer as hugging_face
 from fakes.paths import ROOT
-from vocabulary import checkpoint, corpus, extend
+from vocabulary import checkpoint, extend
 from vocabulary.check import check_vocabulary
 from vocabulary.check_results import passed, table
-from vocabulary.sentencepiece_model import ModelProto, read_model, sentinel_ids, write_model
+from vocabulary.sentencepiece_model import ModelProto, sentinel_ids, write_model
 
 DATA = ROOT / "data" / "ro_mini"
 MINI = str(DATA / "ro_mini.model")
 WORDS = ["▁constituțională", "▁constituțional", "escu"]
-
-
-@pytest.fixture(scope="module")
-def model():
-    return read_model(MINI)
-
-
-@pytest.fixture(scope="module")
-def lines():
-    documents = corpus.read_documents(str(DATA / "validation.jsonl"))
-    return list(corpus.read_lines(documents, corpus.TextCounts()))
 
 
 def processor(model):

@@ -7,24 +7,13 @@ import pytest
 import sentencepiece
 
 from fakes.paths import ROOT
-from vocabulary import checkpoint, corpus, trim
+from vocabulary import checkpoint, trim
 from vocabulary.check import check_vocabulary
 from vocabulary.check_results import passed, table
-from vocabulary.sentencepiece_model import ModelProto, read_model, sentinel_ids, write_model
+from vocabulary.sentencepiece_model import ModelProto, sentinel_ids, write_model
 
 DATA = ROOT / "data" / "ro_mini"
 MINI = str(DATA / "ro_mini.model")
-
-
-@pytest.fixture(scope="module")
-def model():
-    return read_model(MINI)
-
-
-@pytest.fixture(scope="module")
-def lines():
-    documents = corpus.read_documents(str(DATA / "validation.jsonl"))
-    return list(corpus.read_lines(documents, corpus.TextCounts()))
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from fakes.arrays import assert_equal_batches
 from t5x.input_pipeline.packing import ConvertedRows, RowBuilder
 from t5x.input_pipeline.shard_iterator import ENDINGS, TRUNCATED, ShardIterator
 
@@ -47,14 +48,6 @@ def remaining(iterator):
     return list(iter(iterator.take, None))
 
 
-def equal(found, wanted):
-    assert len(found) == len(wanted)
-    for a, b in zip(found, wanted, strict=True):
-        assert a.keys() == b.keys()
-        for name in a:
-            np.testing.assert_array_equal(a[name], b[name], err_msg=name)
-
-
 @pytest.mark.parametrize("kind", BUILDERS)
 @pytest.mark.parametrize("taken", [0, 1, 3])
 def test_a_restored_shard_yields_what_the_uninterrupted_one_does(tmp_path, kind, taken):
@@ -62,15 +55,15 @@ def test_a_restored_shard_yields_what_the_uninterrupted_one_does(tmp_path, kind,
     wanted = remaining(shard(kind))
     assert len(wanted) > 4
     first = shard(kind)
-    equal([first.take() for _ in range(taken)], wanted[:taken])
+    assert_equal_batches([first.take() for _ in range(taken)], wanted[:taken])
     first.write(path)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(f"position{e}" for e in ENDINGS)
-    equal(remaining(first), wanted[taken:])  # writing changes nothing
+    assert_equal_batches(remaining(first), wanted[taken:])  # writing changes nothing
 
     second = shard(kind)
     second.take()  # the position before the restore has no effect
     second.read(path)
-    equal(remaining(second), wanted[taken:])
+    assert_equal_batches(remaining(second), wanted[taken:])
 
 
 def test_unpacked_rows_are_the_examples_in_their_order():
@@ -151,7 +144,7 @@ def test_an_interrupted_take_loses_no_rows(monkeypatch):
         patch.setattr(iterator._worker, "_results", types.SimpleNamespace(get=interrupt))
         with pytest.raises(KeyboardInterrupt):
             iterator.take()
-    equal(remaining(iterator), remaining(other))
+    assert_equal_batches(remaining(iterator), remaining(other))
 
 
 def test_a_closed_shard_stops_reading_an_endless_source():

@@ -1,0 +1,20 @@
+"""The bundled vocabulary and held-out text, which the tests of trim and extend change and read."""
+
+import pytest
+
+from fakes.paths import ROOT
+from vocabulary import corpus
+from vocabulary.sentencepiece_model import read_model
+
+DATA = ROOT / "data" / "ro_mini"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return read_model(str(DATA / "ro_mini.model"))
+
+
+@pytest.fixture(scope="module")
+def lines():
+    documents = corpus.read_documents(str(DATA / "validation.jsonl"))
+    return list(corpus.read_lines(documents, corpus.TextCounts()))
