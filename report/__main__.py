@@ -11,16 +11,28 @@ import sys
 import time
 from collections.abc import Sequence
 
+from command_line import arguments
+from command_line.guard import guarded
 from report import page, picture
 from report.run_data import Cache, Folder, RunData, load
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@guarded
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the requested command, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m report", description=__doc__.split("\n")[0])
-    parser.add_argument("model_dirs", nargs="*", metavar="MODEL_DIR", help="a folder or gs://…")
-    parser.add_argument("-o", "--out", metavar="HTML", help="default report.html")
-    parser.add_argument("--png", metavar="PNG", help="draw the loss; -o writes the page as well")
+    parser.add_argument(
+        "model_dirs", nargs="*", type=arguments.text, metavar="MODEL_DIR", help="a folder or gs://…"
+    )
+    parser.add_argument(
+        "-o", "--out", type=arguments.text, metavar="HTML", help="default report.html"
+    )
+    parser.add_argument(
+        "--png",
+        type=arguments.text,
+        metavar="PNG",
+        help="draw the loss; -o writes the page as well",
+    )
     parser.add_argument(
         "--watch",
         nargs="?",
@@ -29,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="SECONDS",
         help="write it again every minute, or SECONDS; the open page reloads itself",
     )
-    values = parser.parse_args(arguments)
+    values = parser.parse_args(argv)
     try:
         return _report(values)
     except ValueError as error:
@@ -40,8 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _report(values: argparse.Namespace) -> int:
     cache: Cache = {}
     out = values.out or (None if values.png else "report.html")
-    if values.watch is not None and values.watch <= 0:
+    if values.watch is not None and not 0 < values.watch < float("inf"):
         raise ValueError(f"--watch is {values.watch:g}; give it a positive number of seconds.")
+    if out:
+        arguments.check_output_file("--out", out)
+    if values.png:
+        arguments.check_output_folder("--png", str(pathlib.Path(values.png).parent))
+        if pathlib.Path(values.png).parent.is_dir():
+            arguments.check_output_file("--png", values.png)
     if values.watch is None:
         for path in values.model_dirs:
             if not Folder(path).exists():
@@ -64,10 +82,7 @@ def _write(runs: Sequence[RunData], out: str | None, png: str | None, reload: fl
     if out:
         page.write(page.html(runs, time.time(), reload), out)
         size = pathlib.Path(out).stat().st_size
-        print(
-            f"{out}: {len(runs)} runs, {size / 2**20:.1f} MiB",
-            file=sys.stderr,
-        )
+        print(f"{out}: {len(runs)} runs, {size / 2**20:.1f} MiB", file=sys.stderr)
     for run in runs:
         for note in run.notes:
             print(f"{run.name}: {note}", file=sys.stderr)

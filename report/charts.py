@@ -1,8 +1,4 @@
-"""The charts of a page: which metrics are drawn together, and their names.
-
-charts = charts_of([run, other])
-charts[0].title, charts[0].lines[0].label, charts[0].lines[0].series
-"""
+"""The charts of a page: which metrics are drawn together, and their names."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -36,8 +32,14 @@ class Chart:
     is_main: bool = True
 
 
-# Title, unit, tags (the first that a run has is drawn), and whether validation is drawn too.
-_LOSS = ("loss_per_nonpadding_target_token", "cross_ent_loss_per_all_target_tokens", "loss")
+# Title, unit, tags (drawn is the one with most points, else the first), and whether validation is
+# drawn too.
+_LOSS = (
+    "unnormalized_loss_per_target_token",
+    "loss_per_nonpadding_target_token",
+    "cross_ent_loss_per_all_target_tokens",
+    "loss",
+)
 _TOKENS = ("timing/tokens_per_second", "timing/target_tokens_per_second", "timing/seqs_per_second")
 _CHARTS = (
     ("Loss, nats a token", "", _LOSS, True),
@@ -61,13 +63,8 @@ def charts_of(runs: Sequence[RunData]) -> list[Chart]:
     charts[0] = dataclasses.replace(charts[0], lines=(*charts[0].lines, *_expected(runs)))
     charts.append(Chart("Records read", "", tuple(_records(runs))))
     shown = {tag for _, _, tags, _ in _CHARTS for tag in tags}
-    rest = {
-        tag
-        for run in runs
-        for folder, tags in run.series.items()
-        for tag in tags
-        if tag not in shown and not tag.startswith(_RECORDS) and not _is_of_a_task(folder)
-    }
+    tags_of = [tags for run in runs for f, tags in run.series.items() if not _is_of_a_task(f)]
+    rest = {tag for tags in tags_of for tag in tags if not tag.startswith(_RECORDS)} - shown
     charts += [Chart(tag, "", tuple(_metric(runs, (tag,), True)), False) for tag in sorted(rest)]
     charts += _of_tasks(runs)
     lines = sum(len(chart.lines) for chart in charts)
@@ -92,7 +89,8 @@ def _metric(runs: Sequence[RunData], wanted: tuple[str, ...], validation: bool) 
             is_validation = folder.startswith(_VALIDATION)
             if _is_of_a_task(folder) or (is_validation and not validation):
                 continue
-            if tag := next((t for t in wanted if t in tags), None):
+            known = [tag for tag in wanted if tag in tags]
+            if tag := max(known, key=lambda tag: len(tags[tag]), default=None):
                 yield Line(index, _label(folder), tags[tag], dashed=is_validation)
 
 

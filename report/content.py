@@ -1,7 +1,4 @@
-"""The content of a page as plain JSON; the page's script only draws it.
-
-content([run, other], now=time.time())      # {"runs": […], "charts": […], "made": …}
-"""
+"""The content of a page as plain JSON; the page's script only draws it."""
 
 import itertools
 import math
@@ -18,13 +15,7 @@ _KEPT_SPANS = (RUNNING, "stall", "failed", "interrupted")
 
 
 def content(runs: Sequence[RunData], now: float, reload: float | None = None) -> dict[str, Any]:
-    """Return the content of a page.
-
-    Args:
-      runs: to be drawn over each other.
-      now: seconds since 1970.
-      reload: seconds after which the page reloads itself, None for never.
-    """
+    """Return a page's content at `now`, since 1970, to reload after `reload` seconds if given."""
     begins = [_begin(run) for run in runs]
     names = [run.name for run in runs]
     names = [n if names.count(n) == 1 else run.path for n, run in zip(names, runs, strict=True)]
@@ -67,9 +58,7 @@ def _run(run: RunData, name: str, begin: float, now: float) -> dict[str, Any]:
             for (_, _, before), (step, time, after) in itertools.pairwise(configs)
         ],
         "corpora": _corpora(run),
-        "infills": {
-            sentence: _spread(rows, _MOST_INFILLS) for sentence, rows in history.infills.items()
-        },
+        "infills": {key: _spread(rows, _MOST_INFILLS) for key, rows in history.infills.items()},
         "tables": _tables(run),
         "notes": run.notes,
     }
@@ -81,9 +70,8 @@ def _spans(run: RunData, begin: float) -> list[list[Any]]:
     if len(spans) > _MOST_SPANS:
         by_importance = sorted(spans, key=lambda s: (s.kind in _KEPT_SPANS, s.seconds))
         spans = sorted(by_importance[-_MOST_SPANS:], key=lambda s: s.time)
-    return [
-        [s.kind, round(s.time - begin, 1), round(s.seconds, 2), s.step, s.detail] for s in spans
-    ]
+    after = lambda time: round(time - begin, 1)
+    return [[s.kind, after(s.time), round(s.seconds, 2), s.step, s.detail] for s in spans]
 
 
 def _corpora(run: RunData) -> list[dict[str, Any]]:
@@ -119,12 +107,8 @@ def _spread(rows: list, most: int) -> list:
 
 def _chart(chart: Chart, begins: Sequence[float]) -> dict[str, Any]:
     lines = [
-        {
-            "run": line.run,
-            "label": line.label,
-            "dashed": line.dashed,
-            **_points(line.series, begins[line.run]),
-        }
+        {"run": line.run, "label": line.label, "dashed": line.dashed}
+        | _points(line.series, begins[line.run])
         for line in chart.lines
     ]
     return {"title": chart.title, "unit": chart.unit, "main": chart.is_main, "lines": lines}

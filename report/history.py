@@ -14,6 +14,7 @@ from typing import Any
 RUNNING = "running"  # a kind of span
 _ENDS = {"interrupted": "interrupted", "end": "ended", "failed": "failed"}  # states by event
 _INSTANTS = {"saved", *_ENDS}
+_NUMBERS = ("step", "seconds", "total_steps")
 _SILENT_S = 900.0  # a run without any output for so long is not called running
 
 
@@ -31,10 +32,8 @@ class Span:
 class History:
     """The events in the lines of `events.jsonl`; damaged and unknown lines are skipped.
 
-    Args:
-      text: of the file.
-      last_seen: the time of the last output of any kind, seconds since 1970. A run that did not
-        report its end ran until then.
+    `last_seen` is the time of the last output of any kind, seconds since 1970. A run that did not
+    report its end ran until then.
     """
 
     def __init__(self, text: str, last_seen: float = 0.0):
@@ -98,16 +97,21 @@ class History:
         """(step, loss) of a known good run, as of the last start."""
         known = self.starts[-1].get("expected_loss") if self.starts else None
         known = known if isinstance(known, dict) else {}
-        return sorted((int(step), float(loss)) for step, loss in known.items())
+        return sorted(
+            (int(s), float(x)) for s, x in known.items() if s.isdecimal() and _is_number(x)
+        )
 
 
 def _event(line: str) -> dict[str, Any] | None:
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     is_event = isinstance(event, dict) and isinstance(event.get("event"), str)
-    return event if is_event and isinstance(event.get("time"), int | float) else None
+    if not is_event or not _is_number(event.get("time")):
+        return None
+    wrong = [n for n in _NUMBERS if n in event and not _is_number(event[n])]
+    return {name: value for name, value in event.items() if name not in wrong}
 
 
 def _running(start: dict[str, Any], end: float) -> Span:
@@ -116,7 +120,12 @@ def _running(start: dict[str, Any], end: float) -> Span:
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
+    return float(value) if _is_number(value) else 0.0
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value of JSON is a number that fits 64 bits; NaN and infinity do not."""
+    return type(value) in (int, float) and abs(value) < 2**63
 
 
 # --- changes between configurations
@@ -126,10 +135,7 @@ _BLOCK = re.compile(r"^([\w./@-]+):\s*$")
 
 
 def bindings(text: str) -> dict[str, str]:
-    """Return values by name of `Name.argument = value` and of blocks, `Name:` and indented lines.
-
-    A value may continue on indented lines, as gin writes it.
-    """
+    """Return values by name of `Name.argument = value` and of blocks, with continued lines."""
     found: dict[str, str] = {}
     key, block = None, ""
     for line in text.splitlines():

@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from command_line import arguments
+from command_line.guard import guarded
 from report.page import write
 
 _STYLE = (
@@ -35,11 +37,7 @@ class Example(NamedTuple):
 
 
 def read(lines: Iterable[str]) -> Iterator[Example]:
-    """Yield the examples of a file of predictions.
-
-    Raises:
-      ValueError: a line is not a prediction with its input and target.
-    """
+    """Yield the examples of a file of predictions, or raise ValueError for a line that is none."""
     for number, line in enumerate(lines, 1):
         try:
             found = json.loads(line)
@@ -90,21 +88,26 @@ def _matrix(counts: collections.Counter[tuple[str, str]]) -> str:
     return f"<table><tr><th>class \\ predicted</th>{head}</tr>{rows}</table>"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@guarded
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the requested command, and return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m report.misclassified", description=__doc__.split("\n")[0]
-    )
+    about = __doc__.split("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m report.misclassified", description=about)
     parser.add_argument("predictions", metavar="JSONL", help="predictions of an evaluation")
-    parser.add_argument("-o", "--out", metavar="HTML", default="misclassified.html")
-    parser.add_argument("--most", type=int, default=50, help="texts of each confusion")
-    values = parser.parse_args(arguments)
+    parser.add_argument(
+        "-o", "--out", type=arguments.text, metavar="HTML", default="misclassified.html"
+    )
+    parser.add_argument(
+        "--most", type=arguments.integer(0), default=50, help="texts of each confusion"
+    )
+    values = parser.parse_args(argv)
+    arguments.check_output_file("--out", values.out)
     try:
         with open(values.predictions, encoding="utf-8") as file:
             examples = list(read(file))
         write(page(examples, values.predictions, values.most), values.out)
     except (ValueError, OSError) as error:
-        print(f"Error: {error}", file=sys.stderr)
+        print(f"Error: {values.predictions}: {error}", file=sys.stderr)
         return 2
     print(f"{values.out}: {len(examples):,} examples")
     return 0

@@ -1,7 +1,4 @@
-"""The page: one HTML file that holds its style, script and data, and needs no network.
-
-write(html([run], now=time.time()), "report.html")
-"""
+"""The page: one HTML file that holds its style, script and data, and needs no network."""
 
 import json
 import os

@@ -1,7 +1,4 @@
-"""The loss of runs as a picture, for model cards and READMEs.
-
-draw([run], pathlib.Path("docs/quickstart.png"))
-"""
+"""The loss of runs as a picture, for model cards and READMEs."""
 
 import pathlib
 from collections.abc import Sequence
@@ -11,11 +8,7 @@ from report.run_data import RunData
 
 
 def draw(runs: Sequence[RunData], path: pathlib.Path) -> None:
-    """Write a PNG of training and validation loss, in nats a token.
-
-    Raises:
-      ValueError: no run has a loss.
-    """
+    """Write a PNG of training and validation loss, nats a token; without, raise ValueError."""
     import matplotlib  # takes longer to import than a page to write
 
     matplotlib.use("Agg")

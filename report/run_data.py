@@ -1,13 +1,9 @@
-"""The files of a MODEL_DIR, on disk or in a bucket, read as the data of one run.
-
-run = load(Folder("gs://bucket/run"))
-run.series["train"]                 # {"loss": Series, …}
-run.history.configs
-"""
+"""The files of a MODEL_DIR, on disk or in a bucket, read as the data of one run."""
 
 import dataclasses
 import json
 import re
+import sys
 
 import fsspec
 
@@ -30,11 +26,7 @@ class FileInfo:
 
 
 class Folder:
-    """A folder without its checkpoints, at any path that fsspec reads.
-
-    folder.files("events.out.tfevents.")  # [FileInfo("train/events.out.tfevents.1…", 812, "176…")]
-    folder.read("events.jsonl")           # bytes, None if it does not exist
-    """
+    """A folder without its checkpoints, at any path that fsspec reads."""
 
     def __init__(self, path: str):
         self.path = path.rstrip("/") or "/"
@@ -74,23 +66,14 @@ class Folder:
 
 @dataclasses.dataclass
 class RunData:
-    """All data of a run.
-
-    Attributes:
-      name: of its folder.
-      path: of its folder.
-      series: by folder below MODEL_DIR ('train', 'training_eval/<task>'), then by metric.
-      history: its events.
-      config: the last `config.gin`, empty if there is none.
-      notes: what could not be read, in sentences.
-    """
+    """All data of a run, and the name and path of its folder."""
 
     name: str
     path: str
-    series: dict[str, dict[str, Series]]
+    series: dict[str, dict[str, Series]]  # by folder ('train', 'training_eval/<task>') and metric
     history: History
-    config: str
-    notes: list[str]
+    config: str  # the last `config.gin`, empty if there is none
+    notes: list[str]  # what could not be read, in sentences
 
     @property
     def last_step(self) -> int:
@@ -111,7 +94,11 @@ def load(folder: Folder, cache: Cache | None = None) -> RunData:
     for file in folder.files(_EVENTS):
         key = (folder.path, file)
         if key not in cache:
-            cache[key] = read_events(folder.read(file.path) or b"")
+            try:
+                cache[key] = read_events(folder.read(file.path) or b"")
+            except OSError as error:
+                notes.append(f"{file.path}: it cannot be read ({error.strerror or error}).")
+                continue
         events = cache[key]
         tags = points.setdefault(file.path.rpartition("/")[0] or "train", {})
         for tag, found in events.scalars.items():
@@ -122,7 +109,8 @@ def load(folder: Folder, cache: Cache | None = None) -> RunData:
     for name, logged in _json_lines(folder, notes).items():
         for tag, found in logged.items():  # an event file of the same metric says the same
             points.setdefault(name, {}).setdefault(tag, [found])
-    series = {n: {tag: join(parts) for tag, parts in tags.items()} for n, tags in points.items()}
+    joined = {n: {tag: join(parts) for tag, parts in tags.items()} for n, tags in points.items()}
+    series = {n: {tag: s for tag, s in tags.items() if len(s)} for n, tags in joined.items()}
     last = max((s.times[-1] for tags in series.values() for s in tags.values()), default=0.0)
     history = History(folder.read_text(_HISTORY), float(last))
     return RunData(folder.name, folder.path, series, history, folder.read_text("config.gin"), notes)
@@ -141,13 +129,14 @@ def _json_lines(folder: Folder, notes: list[str]) -> dict[str, dict[str, Points]
             try:
                 values = json.loads(line)
                 step, time = int(values.pop("step")), float(values.pop("time", 0.0))
-            except (ValueError, KeyError, TypeError, AttributeError):
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                 damaged += 1
                 continue
             tags = found.setdefault(name or str(values.pop("folder", "train")), {})
             for tag, value in values.items():
                 if isinstance(value, int | float) or value is None:
-                    number = float("nan") if value is None else float(value)
+                    is_finite = value is not None and abs(value) <= sys.float_info.max
+                    number = float(value or 0) if is_finite else float("nan")
                     tags.setdefault(tag, Points()).append(step, number, time)
         if damaged:
             notes.append(f"{path}: {damaged} lines are damaged.")

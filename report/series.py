@@ -1,8 +1,4 @@
-"""One metric over a run: without steps that a restart repeated, and thinned for a page.
-
-series = join([points_of_first_file, points_of_second_file])
-thin(series, most=2000)             # keeps extremes, so no spike is lost
-"""
+"""One metric over a run: without steps that a restart repeated, and thinned for a page."""
 
 import dataclasses
 import itertools
@@ -79,7 +75,8 @@ def thin(series: Series, most: int) -> Series:
 
 def accumulate(series: Series) -> Series:
     """Turn a count that starts at 0 with every start of a run into one over all starts."""
-    falls = np.append(False, np.diff(series.values) < 0)
-    before = np.append(0.0, series.values[:-1])
-    offset = np.cumsum(np.where(falls, before, 0.0))
-    return Series(series.steps, series.values + offset, series.times)
+    with np.errstate(invalid="ignore", over="ignore"):  # a damaged count may be infinite
+        falls = np.append(False, np.diff(series.values) < 0)
+        before = np.append(0.0, series.values[:-1])
+        offset = np.cumsum(np.where(falls, before, 0.0))
+        return Series(series.steps, series.values + offset, series.times)

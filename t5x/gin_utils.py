@@ -15,7 +15,6 @@ import pkgutil
 import pydoc
 import re
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,10 @@ from absl import app, logging
 from etils import epath
 
 import gin
+from command_line import guard
 from gin import config as gin_config
 from gin import config_parser, resource_reader
+from t5x.cli import gin_values
 
 ROOT = Path(__file__).resolve().parent.parent
 MAINS = {  # as gin files call them: the function of `__main__`, and the file that sets it
@@ -47,7 +48,8 @@ _NOT_SUPPORTED = {  # what to do instead, and the modules and classes of upstrea
     "use trainer.Trainer with a dense model": "MoeTrainer",
     "use a dense model": "moe",
     "use t5x.examples.t5.network": "calm mesh_tensorflow",
-    "use t5x.examples.t5.network, which scans its layers; see T5Config.remat_policy": "scalable_t5",
+    "use t5x.examples.t5.network with T5Config.own_relative_bias = True, which scans its layers "
+    "(see T5Config.remat_policy) and restores the checkpoints of scalable_t5": "scalable_t5",
     "use what t5x itself has, or run T5X with T5X_DIR": "contrib",
     "write the configuration in gin": "fiddle config_utils",
     "use a seqio task or mixture": "airio",
@@ -71,35 +73,19 @@ class _SettingsOfOthers(set):
         return False
 
 
-def run(main: Callable[[list[str]], Any]) -> None:
+def run(
+    main: Callable[[list[str]], Any],
+    parse: Callable[[list[str]], list[str]] = app.parse_flags_with_usage,
+) -> None:
     """Call `absl.app.run` with `--gin.NAME=value` flags.
 
-    A ValueError (bad input, status 2), or a RuntimeError or FloatingPointError (a failed run,
-    status 1), that this repository raised is printed as one sentence, without a traceback. Any
-    other exception keeps its traceback.
+    Errors of `parse`, which gets the rewritten flags, and of `main` end as `command_line.guard`
+    says.
     """
-
-    def guarded(function: Callable[[list[str]], Any], argv: list[str]) -> Any:
-        try:
-            return function(argv)
-        except (ValueError, RuntimeError, FloatingPointError) as error:
-            if not _is_ours(error):
-                raise
-            logging.debug("%s", traceback.format_exc())
-            # gin appends the configurables through which an exception passed.
-            print("Error:", str(error).split("\n  In call to configurable")[0], file=sys.stderr)
-            # An OSError may pass, and a restart succeed.
-            refused = isinstance(error, ValueError) and not isinstance(error, OSError)
-            sys.exit(2 if refused else 1)
-
-    parse = lambda argv: app.parse_flags_with_usage(guarded(rewrite_gin_args, argv))
-    app.run(lambda argv: guarded(main, argv), flags_parser=parse)
-
-
-def _is_ours(error: BaseException) -> bool:
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    file = Path(frame.f_code.co_filename).resolve()
-    return file.is_relative_to(ROOT) and "site-packages" not in file.parts
+    app.run(
+        guard.guarded(main),
+        flags_parser=guard.guarded(lambda argv: parse(rewrite_gin_args(argv))),
+    )
 
 
 def rewrite_gin_args(args: Sequence[str]) -> list[str]:
@@ -150,6 +136,7 @@ def parse_gin_flags(
 
     Raises:
       ValueError: a file, an import, a name or a value is bad, or values are missing (all named).
+        Types and limits of values are checked where `finalize` is set.
     """
     add_search_paths([*gin_search_paths, str(ROOT)])
     if skip_unknown is False:
@@ -164,6 +151,8 @@ def parse_gin_flags(
     if finalize:
         _check_macros(gin_bindings)
         _check_main()
+        for name, value, function, parameter in bound_values():
+            gin_values.check(name, value, function, parameter)
         gin.finalize()
 
 
@@ -263,6 +252,10 @@ def one_sentence(flag: str) -> Iterator[None]:
     except SyntaxError as error:
         place = f"{error.filename}:{error.lineno}" if error.filename else flag
         raise ValueError(f"{place}: {_bad_syntax(error)}.") from error
+    except RecursionError as error:
+        raise ValueError(
+            f"{flag}: the file includes itself, or a file that includes it: remove that include."
+        ) from error
     except Exception as error:
         message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
         found = re.search(r'\n  In (?:file "([^"]*)",|bindings string) line (\d+)\n *(.*)', message)
@@ -354,6 +347,9 @@ def _no_module(_file: str | None, source: str, module: str) -> str:
 
 
 def _no_file(_file: str | None, _source: str, file: str) -> str:
+    module = file.removesuffix(".gin").replace("/", ".")
+    if file.startswith("t5x/") and (sentence := _not_supported(module)):
+        return sentence
     folders = [Path(file).parent, *map(Path, search_paths())]
     found = [path.as_posix() for folder in folders for path in folder.glob("*.gin")]
     for folder in ("gin", "t5x"):
@@ -424,6 +420,44 @@ def bound_parameters() -> dict[Any, set[str]]:
     return bound
 
 
+def bound_values() -> Iterator[tuple[str, Any, Any, str]]:
+    """Yield (what the user sets, value, configurable, parameter) for each parameter.
+
+    Macros are replaced by their values.
+
+    Raises:
+      ValueError: a macro refers to itself.
+    """
+    for (scope, selector), values in gin_config._CONFIG.items():
+        for parameter, value in values.items():
+            if selector == _MACRO:
+                _followed(scope, value)  # one that nothing uses, too
+            else:
+                name = f"{scope}/{selector}.{parameter}" if scope else f"{selector}.{parameter}"
+                yield (*_followed(name, value), _function(selector), parameter)
+
+
+def _followed(name: str, value: Any, seen: tuple[str, ...] = ()) -> tuple[str, Any]:
+    """Return the macro that has the value, if any, and the value; inner macros are followed."""
+    if isinstance(value, list | tuple):
+        return name, type(value)(_followed(name, each, seen)[1] for each in value)
+    if isinstance(value, dict):
+        return name, {key: _followed(name, each, seen)[1] for key, each in value.items()}
+    is_reference = isinstance(value, gin_config.ConfigurableReference)
+    if not is_reference or value.configurable.wrapped is not gin_config.macro:
+        return name, value
+    macro_name = "/".join(value.scopes)
+    if macro_name in seen:
+        raise ValueError(
+            f"{macro_name} refers to itself ({' = %'.join((*seen, macro_name))}): set it to a "
+            "value."
+        )
+    bound = gin_config._CONFIG.get((macro_name, _MACRO), {})
+    if "value" not in bound:
+        return name, value
+    return _followed(macro_name, bound["value"], (*seen, macro_name))
+
+
 def macros_bound() -> set[str]:
     """Return the macros that are set, `%gin.REQUIRED` included."""
     return {scope for scope, selector in gin_config._CONFIG if selector == _MACRO}
@@ -490,3 +524,30 @@ def _function(selector: str) -> Any:
 
 def _is_required(value: Any) -> bool:
     return isinstance(value, gin_config.ConfigurableReference) and value.scopes == ["gin.REQUIRED"]
+
+
+def check_names(
+    check_import: Callable[[str, str | None], None], check_object: Callable[[str, Any], None]
+) -> None:
+    """Call `check_import` before each import of a gin file and `check_object` before each binding.
+
+    Args:
+      check_import: takes the module's name and the gin file, None for the command line.
+      check_object: takes the name as the file writes it, and the class or function.
+    """
+
+    class _CheckedContext(gin_config.ParseContext):
+        def process_import(self, statement: config_parser.ImportStatement) -> None:
+            if not (statement.is_from and statement.module.startswith("__gin__.")):
+                check_import(statement.module, statement.location.filename)
+            super().process_import(statement)
+
+        def get_configurable(self, selector: str) -> Any:
+            if self._dynamic_registration:
+                check_object(selector, self._resolve_selector(selector)[1][-1])
+            found = super().get_configurable(selector)
+            if found:
+                check_object(selector, found.wrapped)
+            return found
+
+    gin_config.ParseContext = _CheckedContext

@@ -9,7 +9,10 @@ log_capture.write_to("runs/tiny", host=0)     # all output, earlier and later: r
 """
 
 import atexit
+import collections
 import contextlib
+import datetime
+import faulthandler
 import logging
 import os
 import pathlib
@@ -22,6 +25,9 @@ import time
 import traceback
 from types import TracebackType
 
+from command_line import guard
+from t5x.multihost import lost_workers
+
 # How it works. TensorFlow, XLA and libtpu write to file descriptor 2 from C++, which replacing
 # sys.stderr does not catch.
 # 1. `start` keeps a duplicate of the descriptor as sys.stderr, the terminal, and points
@@ -30,7 +36,8 @@ from types import TracebackType
 #    the temporary file stays the log, and a thread uploads its new part every minute.
 # 3. Python's loggers write to descriptor 2, and through a filter to the terminal.
 # 4. A failed C++ check aborts the process, its reason only in the log. So a forked child waits on
-#    a pipe for the end of this process; without an orderly end it prints the log's fatal lines.
+#    a pipe for the end of this process; without an orderly end it prints the log's fatal lines, or
+#    one sentence if JAX has ended it because another worker is gone.
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _FATAL = re.compile(
@@ -44,16 +51,22 @@ _ACTIONABLE = re.compile(
 )
 # asyncio reports every unretrieved error of a failed save, which we report once ourselves.
 _REPORTED_ELSEWHERE = ("asyncio",)
+# A process that sends no heartbeat for so long is dead, and the others end. Heartbeats come from a
+# thread of their own, also while a process computes or compiles.
+HEARTBEAT_SECONDS = 30
 _UPLOAD_SECONDS = 60.0
 _LAST_UPLOAD_SECONDS = 10.0
+_NAMED_SECONDS = 15.0  # after the heartbeats
 
 
 class _State:
     """Of this process, which has one descriptor 2."""
 
     process: int | None = None  # the one that called `start`, not a fork of it
+    is_kept = False  # at the end, although no folder has been named
     pipe = -1
     temporary = log = ""
+    published: str | None = None  # the log as others find it
     upload: "_Upload | None" = None
 
 
@@ -77,6 +90,7 @@ def start() -> None:
     logging.setLoggerClass(_PropagatingLogger)
     logging.captureWarnings(True)
     redirect_loggers()
+    guard.write_log = keep
 
 
 def redirect_loggers() -> None:
@@ -84,33 +98,47 @@ def redirect_loggers() -> None:
     if _State.process is None:
         return
     root = logging.getLogger()
+    faulthandler.enable(file=2)  # absl's writes the stacks of a crash to the terminal
     root.handlers[:] = [_LogHandler(), _TerminalHandler()]
     root.setLevel(logging.INFO)
 
 
 def write_to(folder: str, host: int) -> None:
-    """Move the log to `<folder>/log_<host>.txt`, after what an earlier start wrote there.
+    """Make the folder, and move the log to `log_<host>.txt` in it, after an earlier start's.
 
     Args:
       folder: local, or gs://, where the log is uploaded every minute.
       host: index of this process.
     """
+    if "://" not in folder:
+        with contextlib.suppress(OSError):  # what writes there next says so
+            os.makedirs(folder, exist_ok=True)
     if _State.process is None:
         return
     redirect_loggers()
     path = f"{folder.rstrip('/')}/log_{host}.txt"
     if "://" in path:
         _State.upload = _Upload(_State.log, path)
+        _State.published = path
+        os.write(_State.pipe, f"0 {_State.log}\t{path}\n".encode())
         atexit.register(_State.upload.now)
         return
     with contextlib.suppress(OSError):  # a full disk stops no run
         with open(path, "ab") as log:
             earlier = log.tell()
             os.dup2(log.fileno(), 2)
-            _State.log = os.path.abspath(path)
+            _State.log = _State.published = os.path.abspath(path)
             os.write(_State.pipe, f"{earlier} {_State.log}\n".encode())
             log.write(pathlib.Path(_State.temporary).read_bytes())
         os.remove(_State.temporary)
+
+
+def keep(text: str) -> str:
+    """Write a traceback to the log, which is then kept, and return the log's path."""
+    with contextlib.suppress(OSError):
+        os.write(2, text.encode(errors="backslashreplace"))
+    _State.is_kept = True
+    return _State.log
 
 
 def exit_now(status: int) -> None:
@@ -126,11 +154,24 @@ def exit_now(status: int) -> None:
         os._exit(status)
 
 
+def wait_for_loss(error: BaseException) -> None:
+    """Keep an exception of JAX in the log, and wait until JAX names who is gone and ends this.
+
+    If it does not in time, print that some worker is.
+    """
+    trace = "".join(traceback.format_exception(error))
+    with contextlib.suppress(OSError):
+        os.write(2, f"{trace}{lost_workers.note(datetime.datetime.now())}\n".encode())
+    time.sleep(HEARTBEAT_SECONDS + _NAMED_SECONDS)
+    print(lost_workers.unnamed(str(error), _State.published), file=sys.stderr)
+
+
 def _end() -> None:
     if os.getpid() != _State.process:
         return
     os.write(_State.pipe, b"orderly end\n")
-    pathlib.Path(_State.temporary).unlink(missing_ok=True)
+    if not _State.is_kept or _State.log != _State.temporary:
+        pathlib.Path(_State.temporary).unlink(missing_ok=True)
 
 
 def _report_crash(pipe: int) -> None:
@@ -142,11 +183,26 @@ def _report_crash(pipe: int) -> None:
     if last == "orderly end":
         return
     earlier, _, path = last.partition(" ")
+    path, _, published = path.partition("\t")
     with open(path, "rb") as log:
         log.seek(int(earlier))
-        fatal = [line for line in log if _FATAL.search(line)]
+        end: collections.deque[bytes] = collections.deque(maxlen=20_000)
+        fatal: collections.deque[bytes] = collections.deque(maxlen=20)
+        for line in log:
+            end.append(line)
+            if _FATAL.search(line):
+                fatal.append(line)
+    found = lost_workers.sentence(
+        b"".join(end).decode(errors="replace"),
+        datetime.datetime.now(),
+        HEARTBEAT_SECONDS,
+        published or (path if path != _State.temporary else None),
+    )
+    if found:
+        os.write(2, f"{found}\n".encode())
+        return
     message = f"The process crashed or was killed; the output of its libraries is in {path}.\n"
-    os.write(2, b"".join(fatal[-20:]) + message.encode())
+    os.write(2, b"".join(fatal) + message.encode())
 
 
 def _show_exception(

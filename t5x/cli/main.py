@@ -3,11 +3,14 @@
 python -m t5x.train --gin_file=gin/ro_t5x_tiny.gin --gin.TRAIN_STEPS=500 --dry_run
 """
 
+import contextlib
+import dataclasses
 import glob
 import os
 import pathlib
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -16,14 +19,11 @@ from absl import flags, logging
 
 import gin
 from t5x import gin_utils
-from t5x.cli import log_capture
+from t5x.cli import log_capture, trusted_modules
 from t5x.monitoring import compile_stats
-from t5x.multihost import startup_check
+from t5x.multihost import lost_workers, startup_check
 from t5x.multihost.preemption import Interruption
-
-# A process that sends no heartbeat for so long is dead, and the others end. Heartbeats come from a
-# thread of their own, also while a process computes or compiles.
-HEARTBEAT_SECONDS = 30
+from t5x.multihost.signed_lines import read_secret
 
 flags.DEFINE_multi_string("gin_file", [], "Gin files, in order; later bindings win.")
 flags.DEFINE_multi_string("gin_bindings", [], "Single bindings, 'NAME = value'.")
@@ -33,16 +33,23 @@ flags.DEFINE_bool("report", False, "At the end print what XLA has compiled, and 
 flags.DEFINE_integer(
     "interrupted_status", 0, "Exit status of a run that was preempted, once it is saved."
 )
+flags.DEFINE_list(
+    "trusted_modules", [], "Modules of others that the gin files of eval and infer may import."
+)
 flags.DEFINE_string("coordinator_address", None, "host:port of process 0, outside TPU pods.")
 flags.DEFINE_integer("process_count", None, "Number of processes, outside TPU pods.")
 flags.DEFINE_integer("process_index", None, "This process, from 0, outside TPU pods.")
 flags.DEFINE_float("roll_call_seconds", 300, "How long to wait for the other processes.")
 
 
-def run(main: Callable[..., Any], keeps_programs: bool = False) -> None:
+def run(main: Callable[..., Any], keeps_programs: bool = False, reads_models: bool = False) -> None:
     """Parse flags and gin, join the other processes, and call `main` with its bindings.
 
-    With `keeps_programs` compiled programs are kept in MODEL_DIR/compiled for the next start.
+    Args:
+      main: the function that gin configures.
+      keeps_programs: whether `main` has an argument `keep_programs`, which is then True.
+      reads_models: gin files may be those of a model that others have trained, so they import and
+        bind only what `trusted_modules` allows.
     """
 
     def guarded(_: list[str]) -> None:
@@ -51,23 +58,25 @@ def run(main: Callable[..., Any], keeps_programs: bool = False) -> None:
         tf.config.set_visible_devices([], "GPU")  # it only reads the data
         configured = gin.external_configurable(main, module="__main__")
         values = flags.FLAGS
+        if reads_models:
+            trusted_modules.restrict(values.trusted_modules)
+            gin_utils.check_names(trusted_modules.check_import, trusted_modules.check_object)
         gin_utils.parse_gin_flags(values.gin_search_paths, values.gin_file, values.gin_bindings)
         join_others(values)
         if values.dry_run:
             configured(dry_run=True)
             print(gin.operative_config_str())
             sys.exit(0)
-        if keeps_programs and (model_dir := gin_utils.macro("MODEL_DIR")):
-            compile_stats.keep_programs(os.path.join(model_dir, "compiled"))
         stats = compile_stats.CompileStats()
-        configured()
+        with ending_with_others():
+            configured(**({"keep_programs": True} if keeps_programs else {}))
         if values.report:
             print(stats.text(), flush=True)
         if Interruption.ended_one and values.interrupted_status:
             sys.exit(values.interrupted_status)
 
     try:
-        gin_utils.run(guarded)
+        gin_utils.run(guarded, parse_flags)
     except BaseException as error:
         status = error.code if isinstance(error, SystemExit) else 1
         if status and jax.distributed.is_initialized():
@@ -80,6 +89,37 @@ def run(main: Callable[..., Any], keeps_programs: bool = False) -> None:
         raise
 
 
+@contextlib.contextmanager
+def ending_with_others() -> Iterator[None]:
+    """End this process with one sentence if JAX raises because another worker is gone."""
+    try:
+        yield
+    except Exception as error:
+        if jax.distributed.is_initialized() and lost_workers.may_be_loss(error):
+            try:
+                log_capture.wait_for_loss(error)
+            finally:
+                log_capture.exit_now(1)
+        raise
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parse the command line, and return what is left: the program's name.
+
+    Raises:
+      ValueError: a flag is unknown or has a wrong value, or an argument is no flag.
+    """
+    try:
+        program, *others = flags.FLAGS(argv)
+    except flags.Error as error:
+        raise ValueError(f"{' '.join(str(error).split())} (--help lists all flags)") from error
+    if others:
+        raise ValueError(
+            f"{others[0]!r} is not a flag: flags begin with --, such as --gin.TRAIN_STEPS=1000."
+        )
+    return [program]
+
+
 def join_others(values: flags.FlagValues) -> None:
     """Start JAX with the other processes, if any, once all have started with the same facts."""
     given = (values.coordinator_address, values.process_count, values.process_index)
@@ -88,13 +128,23 @@ def join_others(values: flags.FlagValues) -> None:
             f"--process_count={values.process_count} --process_index={values.process_index} need "
             "--coordinator_address=HOST:PORT of process 0; without it this process trains alone."
         )
+    if values.coordinator_address and not re.fullmatch(r".+:\d{1,5}", values.coordinator_address):
+        raise ValueError(
+            f"--coordinator_address={values.coordinator_address} has no port; write HOST:PORT of "
+            "process 0."
+        )
     if not (values.coordinator_address or on_tpu_machine()):
         return
     seconds = values.roll_call_seconds
+    secret = read_secret(
+        os.environ.get("T5X_POD_SECRET"), pathlib.Path(os.path.expanduser("~/.t5x_pod_secret"))
+    )
     worker = startup_check.find_worker(*given, seconds)
+    worker = dataclasses.replace(worker, secret=secret)
     startup_check.wait_for_all(worker, startup_check.facts(gin.config_str()), seconds)
     address, count, index = given if values.coordinator_address else (None, None, None)
-    jax.distributed.initialize(address, count, index, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
+    seconds = log_capture.HEARTBEAT_SECONDS
+    jax.distributed.initialize(address, count, index, heartbeat_timeout_seconds=seconds)
 
 
 def on_tpu_machine() -> bool:

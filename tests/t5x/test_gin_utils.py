@@ -80,6 +80,40 @@ def test_the_command_line_may_name_unbound_imports_of_files(entry_point):
     )
 
 
+def test_a_file_that_includes_itself_is_refused():
+    assert sentence(f"{GOOD}include 'a.gin'\n", BOTH).startswith(
+        "--gin_file=a.gin: the file includes"
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "chain"),
+    [
+        ("A = %A", "A refers to itself (A = %A)"),
+        ("A = [1, %A]", "A refers to itself (A = %A)"),
+        ("A = %B\nB = {'x': %A}", "B refers to itself (B = %A = %B)"),
+    ],
+)
+def test_a_macro_that_refers_to_itself_is_refused(lines, chain):
+    assert sentence(f"{GOOD}{lines}\n", BOTH) == f"{chain}: set it to a value."
+
+
+@pytest.mark.parametrize(
+    ("bindings", "says"),
+    [
+        ([BOTH[0], "TRAIN_STEPS = '5'"], "TRAIN_STEPS is '5', but train.total_steps must be of "),
+        (["MODEL_DIR = ''", BOTH[1]], "MODEL_DIR is '', but train.model_dir must not be empty."),
+    ],
+)
+def test_values_are_checked_under_the_name_that_was_set(entry_point, bindings, says):
+    def train(model_dir: str, total_steps: int, eval_period: int = 1000, actions=None):
+        return None
+
+    train.__module__ = "__main__"
+    entry_point.train = train
+    assert sentence(GOOD, bindings).startswith(says)
+
+
 NEAREST = "(the nearest known name is {!r})"
 EVAL_PERIOD, TRAIN = NEAREST.format("eval_period"), NEAREST.format("train")
 QUOTES = "is not a gin binding: a string needs quotes, as in {}, and a name needs @ or %."
@@ -206,6 +240,8 @@ def test_unsupported_parts_of_upstream_are_refused_by_name():
     for line, name in [
         ("from t5x import models\nM = @models.DecoderOnlyModel()", "DecoderOnlyModel"),
         ("from t5x.contrib.moe import models", "t5x.contrib.moe.models"),
+        ("from t5x.examples.scalable_t5 import network", "restores the checkpoints of scalable_t5"),
+        ("include 't5x/examples/scalable_t5/umt5/pretrain_base.gin'", "own_relative_bias = True"),
         ("import t5.data.mixtures", "t5.data.mixtures"),
         ("from t5x import adafactor\nM = @adafactor.HParamMap()", "HParamMap"),
     ]:

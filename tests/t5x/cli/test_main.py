@@ -36,7 +36,7 @@ def entry_point(monkeypatch, tmp_path):
     monkeypatch.setattr("gin.config._IMPORTS", set())
     for registry in ("_REGISTRY", "_INVERSE_REGISTRY"):
         monkeypatch.setattr(gin.config, registry, getattr(gin.config, registry).copy())
-    monkeypatch.setattr(gin_utils, "run", lambda guarded: guarded([]))
+    monkeypatch.setattr(gin_utils, "run", lambda guarded, _: guarded([]))
     joined = lambda *args, heartbeat_timeout_seconds: calls.append(args)
     monkeypatch.setattr(jax.distributed, "initialize", joined)
     monkeypatch.setattr(command_line.startup_check, "wait_for_all", lambda *held: None)
@@ -111,6 +111,23 @@ def test_processes_join_after_all_have_reported_the_same(entry_point, monkeypatc
     assert entry_point[1] == []
 
 
+def test_the_secret_of_the_pod_comes_from_the_environment_or_the_home(
+    entry_point, monkeypatch, tmp_path
+):
+    held = []
+    monkeypatch.setattr(command_line.startup_check, "wait_for_all", lambda w, *_: held.append(w))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, text in (("T5X_POD_SECRET", "a" * 32), (None, "b" * 32)):
+        (tmp_path / ".t5x_pod_secret").write_text("b" * 32)
+        (tmp_path / ".t5x_pod_secret").chmod(0o600)
+        if name:
+            monkeypatch.setenv(name, text)
+        gin.clear_config()
+        run(entry_point, "--gin_file=a.gin", "--coordinator_address=host:12")
+        assert held.pop().secret == text.encode()
+        monkeypatch.delenv("T5X_POD_SECRET", raising=False)
+
+
 def test_in_a_pod_a_process_that_fails_exits_at_once(entry_point, monkeypatch):
     left = []
     monkeypatch.setattr(command_line.log_capture, "exit_now", left.append)
@@ -122,7 +139,7 @@ def test_in_a_pod_a_process_that_fails_exits_at_once(entry_point, monkeypatch):
     for pod, wanted in ((False, []), (True, [2, 1])):
         monkeypatch.setattr(jax.distributed, "is_initialized", lambda pod=pod: pod)
         for end in (SystemExit(2), OSError("disk"), SystemExit(0), SystemExit(None)):
-            monkeypatch.setattr(gin_utils, "run", lambda _, end=end: (_ for _ in ()).throw(end))
+            monkeypatch.setattr(gin_utils, "run", lambda *_, end=end: (_ for _ in ()).throw(end))
             with pytest.raises(type(end)):
                 run(entry_point, "--gin_file=a.gin")
         assert left == wanted

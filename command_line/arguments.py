@@ -1,0 +1,102 @@
+"""Types of flags for argparse, and checks of output paths before any work is done.
+
+add("--epochs", type=arguments.integer(1), default=1)
+add("--character_coverage", type=arguments.number(above=0, most=1))
+arguments.check_output_file("--json", flags.json)
+"""
+
+import argparse
+import math
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+
+def integer(least: int) -> Callable[[str], int]:
+    """Return the argparse type of integers of at least `least`."""
+
+    def parsed(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text} is below {least}, the least value")
+        return value
+
+    parsed.__name__ = "integer"  # for argparse's message
+    return parsed
+
+
+def number(above: float = -math.inf, most: float = math.inf) -> Callable[[str], float]:
+    """Return the argparse type of finite numbers above `above`, and of at most `most`."""
+
+    def real(text: str) -> float:
+        value = float(text)
+        if not (above < value <= most and math.isfinite(value)):
+            limits = [f"above {above:g}"] * math.isfinite(above)
+            limits += [f"at most {most:g}"] * math.isfinite(most)
+            raise argparse.ArgumentTypeError(
+                f"{text} must be a number {' and '.join(limits)}".rstrip()
+            )
+        return value
+
+    return real
+
+
+def text(value: str) -> str:
+    """Return a text, as an argparse type that refuses an empty one."""
+    if not value.strip():
+        raise argparse.ArgumentTypeError("it is empty")
+    return value
+
+
+def check_output_file(flag: str, path: str) -> None:
+    """Check that a file can be written at `path`, in a folder that exists; leave nothing there.
+
+    Raises:
+      ValueError: it cannot be.
+    """
+    file = Path(path)
+    try:
+        if file.is_dir():
+            raise ValueError(f"{flag} is {path!r}, which is a folder; name a file in it.")
+        if not file.parent.is_dir():
+            raise ValueError(
+                f"{flag} is {path!r}, but there is no folder {file.parent}; create it."
+            )
+        if file.exists():
+            with open(path, "ab"):
+                pass
+        _try_to_write(file.parent)
+    except OSError as error:
+        raise ValueError(_unwritable(flag, path, error)) from error
+
+
+def check_output_folder(flag: str, path: str) -> None:
+    """Check that the folder `path` can be created and written; leave nothing there.
+
+    An address such as gs://… passes: only writing to it would show whether it can be written.
+
+    Raises:
+      ValueError: it cannot be.
+    """
+    if not path:
+        raise ValueError(f"{flag} is '', which names nothing; name a folder.")
+    if "://" in path:
+        return
+    try:
+        folder = Path(path).absolute()
+        while not folder.exists():
+            folder = folder.parent
+        if not folder.is_dir():
+            raise ValueError(f"{flag} is {path!r}, but {folder} is not a folder; name another.")
+        _try_to_write(folder)
+    except OSError as error:
+        raise ValueError(_unwritable(flag, path, error)) from error
+
+
+def _try_to_write(folder: Path) -> None:
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+def _unwritable(flag: str, path: str, error: OSError) -> str:
+    return f"{flag} is {path!r}, which cannot be written ({error.strerror}); name another place."

@@ -1,0 +1,271 @@
+"""Check the type and the limits of every value that gin binds, before anything is built.
+
+check("DROPOUT_RATE", 2.0, network.T5Config, "dropout_rate")
+# ValueError: DROPOUT_RATE is 2.0, but T5Config.dropout_rate must be at least 0 and below 1.
+
+Types are those of the signatures: an int is a float, a list is a tuple, and None is accepted where
+it is the default. `LIMITS` has the limits. What a call (`@name()`) returns is not known yet.
+"""
+
+import collections.abc
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import gin
+
+OUR_PACKAGES = ("t5x", "tasks", "preflight", "__main__")
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """A range: of a number, of each number in a list or dict, or of the length of a text."""
+
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    below: float | None = None
+
+    def allow(self, value: float) -> bool:
+        """Return whether a number is in the range; NaN is in none."""
+        return (
+            value == value
+            and (self.least is None or value >= self.least)
+            and (self.above is None or value > self.above)
+            and (self.most is None or value <= self.most)
+            and (self.below is None or value < self.below)
+        )
+
+    def __str__(self) -> str:
+        words = {"least": "at least", "above": "above", "most": "at most", "below": "below"}
+        given = {name: getattr(self, name) for name in words}
+        return " and ".join(f"{words[k]} {v:,}" for k, v in given.items() if v is not None)
+
+
+COUNT = Limits(least=1)  # None, where the type has it, means the default or no limit
+COUNT_OR_NONE = Limits(least=0)  # 0 as well means the default or never
+POSITIVE = Limits(above=0, below=float("inf"))
+NOT_NEGATIVE = Limits(least=0, below=float("inf"))
+SHARE = Limits(least=0, below=1)
+PROBABILITY = Limits(least=0, most=1)
+SEED = Limits(least=0, below=2**63)
+NOT_EMPTY = Limits(least=1)
+
+LIMITS: dict[str, dict[str, Limits]] = {
+    "train": {
+        "model_dir": NOT_EMPTY,
+        "total_steps": COUNT_OR_NONE,
+        "eval_steps": COUNT_OR_NONE,
+        "eval_period": COUNT_OR_NONE,
+        "stats_period": COUNT_OR_NONE,
+        "gc_period": COUNT_OR_NONE,
+        "random_seed": SEED,
+    },
+    "evaluate": {"output_dir": NOT_EMPTY, "length_buckets": COUNT, "fallback_init_rng": SEED},
+    "infer": {
+        "output_dir": NOT_EMPTY,
+        "length_buckets": COUNT,
+        "fallback_init_rng": SEED,
+        "checkpoint_period": COUNT,
+        "num_shards": COUNT,
+        "shard_id": NOT_NEGATIVE,
+        "input_file": NOT_EMPTY,
+    },
+    "precompile": {"model_dir": NOT_EMPTY, "length_buckets": COUNT, "random_seed": SEED},
+    "DatasetConfig": {
+        "mixture_or_task_name": NOT_EMPTY,
+        "task_feature_lengths": COUNT,
+        "split": NOT_EMPTY,
+        "batch_size": COUNT,
+        "seed": SEED,
+    },
+    "SaveCheckpointConfig": dict.fromkeys(
+        ("period", "keep", "keep_dataset_checkpoints", "timeout", "keep_best"), COUNT
+    )
+    | {"checkpoint_steps": COUNT_OR_NONE},
+    "T5Config": dict.fromkeys(
+        ("vocab_size", "emb_dim", "num_heads", "head_dim", "mlp_dim", "mlp_activations"), COUNT
+    )
+    | {"num_encoder_layers": COUNT, "num_decoder_layers": COUNT, "dropout_rate": SHARE},
+    "EncoderDecoderModel": {"label_smoothing": SHARE, "z_loss": NOT_NEGATIVE},
+    "EncoderDecoderModel.predict_batch_with_aux": {"num_decodes": COUNT},
+    "beam_search": {"num_decodes": COUNT, "max_decode_len": COUNT, "alpha": NOT_NEGATIVE},
+    "temperature_sample": {
+        "num_decodes": COUNT,
+        "temperature": NOT_NEGATIVE,
+        "topk": COUNT_OR_NONE,
+        "topp": PROBABILITY,
+        "max_decode_steps": COUNT,
+        "max_decode_steps_hard_limit": COUNT,
+    },
+    "PjitPartitioner": {"num_partitions": COUNT, "model_parallel_submesh": COUNT},
+    "standard_logical_axis_rules": dict.fromkeys(
+        ("activation_partitioning_dims", "parameter_partitioning_dims"), Limits(least=1, most=2)
+    ),
+    "Trainer": {"num_microbatches": COUNT_OR_NONE},
+    "Watch": {"infill_period": COUNT, "expected_loss": NOT_NEGATIVE},
+    "create_learning_rate_scheduler": {
+        "base_learning_rate": NOT_NEGATIVE,
+        "min_learning_rate": NOT_NEGATIVE,
+        "decay_factor": NOT_NEGATIVE,
+        "warmup_steps": COUNT_OR_NONE,
+        "steps_per_decay": COUNT_OR_NONE,
+        "steps_per_cycle": COUNT_OR_NONE,
+        "step_offset": COUNT_OR_NONE,
+        "total_steps": COUNT_OR_NONE,
+        "cooldown_steps": COUNT_OR_NONE,
+    },
+    "Adafactor": {
+        "beta1": SHARE,
+        "decay_rate": POSITIVE,
+        "step_offset": COUNT_OR_NONE,
+        "clipping_threshold": POSITIVE,
+        "weight_decay_rate": NOT_NEGATIVE,
+        "min_dim_size_to_factor": COUNT_OR_NONE,
+        "epsilon1": NOT_NEGATIVE,
+        "epsilon2": NOT_NEGATIVE,
+        "global_norm_clip_threshold": POSITIVE,
+        "max_parameter_scale": POSITIVE,
+    },
+    "adamw": {
+        "beta1": SHARE,
+        "beta2": SHARE,
+        "epsilon": POSITIVE,
+        "weight_decay": NOT_NEGATIVE,
+        "clip_global_norm": POSITIVE,
+    },
+    "EarlyStoppingAction": {"patience": COUNT, "atol": NOT_NEGATIVE, "rtol": NOT_NEGATIVE},
+}
+
+
+def check(name: str, value: Any, function: Any, parameter: str) -> None:
+    """Check one bound value, its macros replaced by their values.
+
+    Args:
+      name: what the user has set, such as a macro, for the message.
+      value: as gin has read it; references remain references.
+      function: the configurable. Those of other packages pass.
+      parameter: of the function.
+
+    Raises:
+      ValueError: the value is of another type, or beyond its limits.
+    """
+    if (getattr(function, "__module__", None) or "").partition(".")[0] not in OUR_PACKAGES:
+        return
+    known = inspect.signature(function).parameters.get(parameter)
+    if known is None or (value is None and known.default is None):
+        return
+    owner = function.__qualname__.rpartition("<locals>.")[2]
+    setting = f"{owner}.{parameter}"
+    but = f"{name} is {value!r}, but " + ("" if name.endswith(setting) else f"{setting} ")
+    if not fits(value, known.annotation):
+        hint = f"; write {value!r}() for what it returns" if _is_uncalled(value) else ""
+        raise ValueError(f"{but}must be of type {described(known.annotation)}{hint}.")
+    limits = LIMITS.get(owner, {}).get(parameter)
+    if limits and not all(map(limits.allow, _numbers(value))):
+        raise ValueError(f"{but}must {_phrase(value, limits)}.")
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Return whether a value that gin has read may be passed where `hint` is the annotation."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint in (Any, inspect.Parameter.empty, object) or isinstance(hint, str | typing.TypeVar):
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, each) for each in arguments)
+    if origin is typing.Literal:
+        return value in arguments
+    if isinstance(value, gin.config.ConfigurableReference):
+        return not _is_uncalled(value) or _takes_functions(hint)
+    if value is None or hint in (None, type(None)):
+        return value is None and hint in (None, type(None))
+    if hint in (bool, int, float):
+        numbers: dict[Any, Any] = {bool: bool, int: int, float: (int, float)}
+        return isinstance(value, numbers[hint]) and isinstance(value, bool) == (hint is bool)
+    if hint is np.dtype:
+        return _is_dtype(value)
+    return _fits_class(value, origin or hint, arguments)
+
+
+def _fits_class(value: Any, kind: Any, arguments: tuple[Any, ...]) -> bool:
+    """Return whether a literal may be passed where a class, `kind[arguments]`, is expected."""
+    if not isinstance(kind, type) or kind is type:
+        return True
+    if getattr(kind, "_is_protocol", False):
+        return False
+    if kind is collections.abc.Callable:
+        return callable(value)
+    if issubclass(dict, kind):
+        key, item = arguments or (Any, Any)
+        return isinstance(value, dict) and all(
+            fits(k, key) and fits(v, item) for k, v in value.items()
+        )
+    if issubclass(kind, tuple) or issubclass(list, kind):
+        if not isinstance(value, list | tuple):
+            return False
+        if kind is tuple and arguments and arguments[-1] is not Ellipsis:
+            return len(value) == len(arguments) and all(map(fits, value, arguments))
+        return all(fits(each, arguments[0]) for each in value) if arguments else True
+    return isinstance(value, kind)
+
+
+def described(hint: Any) -> str:
+    """Return an annotation in the words of a message: "int or None"."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(described, arguments))
+    if hint in (None, type(None)):
+        return "None"
+    if origin is collections.abc.Callable:
+        return "function"
+    if origin is None or not arguments:
+        return getattr(hint, "__name__", str(hint))
+    inner = ", ".join("…" if each is Ellipsis else described(each) for each in arguments)
+    return f"{getattr(origin, '__name__', origin)}[{inner}]"
+
+
+def _is_uncalled(value: Any) -> bool:
+    return isinstance(value, gin.config.ConfigurableReference) and not value.evaluate
+
+
+def _takes_functions(hint: Any) -> bool:
+    kind = typing.get_origin(hint) or hint
+    simple = (None, type(None), bool, int, float, str, bytes, dict, list, tuple, set)
+    if kind in simple or kind in (collections.abc.Sequence, collections.abc.Mapping):
+        return False
+    ours = getattr(kind, "__module__", "").partition(".")[0] in OUR_PACKAGES
+    return not (ours and isinstance(kind, type)) or getattr(kind, "_is_protocol", False)
+
+
+def _is_dtype(value: Any) -> bool:
+    try:
+        return bool(jnp.dtype(value))
+    except TypeError:
+        return False
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """Yield the numbers of a value: itself, its elements, or a text's length."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for each in value:
+            if not isinstance(each, str):
+                yield from _numbers(each)
+    elif isinstance(value, str):
+        yield len(value)
+    elif isinstance(value, int | float):
+        yield value
+
+
+def _phrase(value: Any, limits: Limits) -> str:
+    if isinstance(value, str):
+        return "not be empty"
+    each = "have numbers " if isinstance(value, dict | list | tuple) else "be "
+    return f"{each}{limits}"

@@ -1,0 +1,75 @@
+"""Flags have limits, and output paths are refused before anything is written."""
+
+import argparse
+
+import pytest
+
+from command_line import arguments
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (arguments.integer(1), {"1": 1, "20": 20}, ("0", "-1", "1.5", "a", "")),
+        (arguments.number(above=0, most=1), {"1": 1.0, "1e-3": 0.001}, ("0", "2", "nan", "x")),
+        (arguments.number(above=0), {"60": 60.0}, ("inf", "-1")),
+        (arguments.number(), {"-2.5": -2.5}, ("inf", "nan")),
+        (arguments.text, {"a": "a"}, ("", " ")),
+    ],
+)
+def test_a_flag_has_limits(kind, good, bad, capsys):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--x", type=kind)
+    for text, value in good.items():
+        assert parser.parse_args([f"--x={text}"]).x == value
+    for text in bad:
+        with pytest.raises(SystemExit) as caught:
+            parser.parse_args([f"--x={text}"])
+        assert caught.value.code == 2
+        assert "argument --x: " in capsys.readouterr().err
+
+
+def test_a_place_that_can_be_written_is_left_as_it_was(tmp_path):
+    (tmp_path / "old.html").write_text("old")
+    for name in ("new.html", "old.html"):
+        arguments.check_output_file("--out", str(tmp_path / name))
+    for path in (tmp_path / "a" / "b", "gs://bucket/folder"):
+        arguments.check_output_folder("--out", str(path))
+    assert [path.name for path in tmp_path.iterdir()] == ["old.html"]
+    assert (tmp_path / "old.html").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("", "folder"),
+        ("folder", "which is a folder"),
+        ("absent/x.json", "there is no folder"),
+        ("file/x.json", "there is no folder|Not a directory"),
+        ("/proc/x.json", "cannot be written"),
+        (f"{'n' * 300}.json", "too long"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused(path, reason, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=rf"^--out is '.*{reason}"):
+        arguments.check_output_file("--out", path)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("", "names nothing"),
+        ("file", "is not a folder"),
+        ("file/inner", "is not a folder|Not a directory"),
+        ("/proc/inner", "cannot be written"),
+        ("n" * 300, "too long"),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_refused(path, reason, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=rf"^--out is .*{reason}"):
+        arguments.check_output_folder("--out", path)

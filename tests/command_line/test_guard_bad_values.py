@@ -1,0 +1,24 @@
+"""Every bad value is refused by every command: no traceback, no status 0, nothing written."""
+
+import tempfile
+
+import pytest
+
+from fakes import bad_values, refusals
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return refusals.write_files(tmp_path_factory.mktemp("files"))
+
+
+def test_the_table_is_large_and_has_no_value_twice():
+    rows = [(row.command, row.arguments) for row in bad_values.BAD_VALUES]
+    assert len(rows) == len(set(rows)) >= 250
+
+
+@pytest.mark.parametrize("row", bad_values.BAD_VALUES, ids=lambda row: f"{row.command} {row.value}")
+def test_a_bad_value_is_refused(row, files, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    outcome = refusals.in_process(row, tmp_path / "folder", files)
+    assert not outcome.fault, outcome

@@ -1,0 +1,155 @@
+"""How commands end that are given a bad value, in this process or in their own.
+
+files = write_files(tmp_path / "files")
+outcome = in_process(bad_values.BAD_VALUES[0], tmp_path / "folder", files)
+outcome.fault           # "" if the value is refused as it should be
+"""
+
+import contextlib
+import dataclasses
+import importlib
+import io
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import time
+from unittest import mock
+
+from fakes.bad_values import BadValue
+from fakes.paths import ROOT
+
+# The function of each command that gin configures.
+TRAINING_COMMANDS = {
+    "t5x.train": "train",
+    "t5x.eval": "evaluate",
+    "t5x.infer": "infer",
+    "t5x.precompile": "precompile",
+}
+SECONDS = 30  # of processor time, within which a value is refused
+_LONGEST = 300  # seconds of a process of its own, on a machine that does other things too
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a command ended, its processor seconds, and what it left in its folder."""
+
+    status: int
+    said: str
+    seconds: float
+    written: tuple[str, ...]
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with it; '' if the value was refused well."""
+        if self.seconds > SECONDS:
+            return f"not within {SECONDS} s"
+        if self.status == 0:
+            return "accepted"
+        if "Traceback (most recent call last)" in self.said:
+            return "traceback"
+        if self.status < 0:
+            return f"signal {-self.status}"
+        if self.written:
+            return f"wrote {', '.join(self.written)}"
+        if "The traceback is in" in self.said:
+            return "unexpected"
+        return "" if self.said.strip() else "silent"
+
+
+def write_files(folder: pathlib.Path) -> pathlib.Path:
+    """Write the files that rows name, and return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "text.txt").write_text("Un text scurt.\n")
+    (folder / "empty.txt").write_text("")
+    (folder / "random.jsonl").write_bytes(bytes(range(256)) * 4)
+    (folder / "self.gin").write_text(f"include '{folder}/self.gin'\n")
+    (folder / "a.gin").write_text(f"include '{folder}/b.gin'\n")
+    (folder / "b.gin").write_text(f"include '{folder}/a.gin'\n")
+    (folder / "broken.gin").write_text("TRAIN_STEPS = (5\n")
+    return folder
+
+
+def in_process(row: BadValue, folder: pathlib.Path, files: pathlib.Path) -> Outcome:
+    """Run a command's main function in this process; a training command gets --dry_run.
+
+    Shell scripts run in a process of their own, which ends before Python starts.
+    """
+    if row.command.startswith("launch/"):
+        return in_own_process(row, folder, files)
+    from fakes import valid_run
+
+    folder.mkdir(parents=True)
+    said, begun, arguments = io.StringIO(), time.monotonic(), row.filled(folder, files)
+    quiet = contextlib.redirect_stdout(said), contextlib.redirect_stderr(said)
+    with quiet[0], quiet[1], valid_run.gin_apart():
+        try:
+            status = _call(row.command, arguments)
+        except SystemExit as end:
+            status = end.code
+            if isinstance(status, str):
+                print(status)
+                status = 1
+    return Outcome(status or 0, said.getvalue(), time.monotonic() - begun, _written(folder))
+
+
+def _call(command: str, arguments: list[str]) -> int | None:
+    if command in TRAINING_COMMANDS:
+        return _train(command, [*arguments, "--dry_run"])
+    name = f"{command}.__main__" if (ROOT / command.replace(".", "/")).is_dir() else command
+    return importlib.import_module(name).main(arguments)
+
+
+def _train(command: str, arguments: list[str]) -> None:
+    """Run a training command as if it had been started by its name."""
+    from absl.testing import flagsaver
+
+    from t5x.cli import main
+
+    module = importlib.import_module(command)
+    with (
+        flagsaver.flagsaver(),
+        mock.patch.dict(sys.modules, {"__main__": module}),
+        mock.patch.object(sys, "argv", [command, *arguments]),
+    ):
+        main.run(getattr(module, TRAINING_COMMANDS[command]))
+
+
+def arguments_of(row: BadValue, folder: pathlib.Path, files: pathlib.Path) -> list[str]:
+    """Return the command line of a row."""
+    arguments = row.filled(folder, files)
+    if row.command.startswith("launch/"):
+        return ["bash", str(ROOT / row.command), *arguments]
+    return [sys.executable, "-m", row.command, *arguments]
+
+
+def in_own_process(row: BadValue, folder: pathlib.Path, files: pathlib.Path) -> Outcome:
+    """Run a command as a user does. No other process may be run meanwhile by this one."""
+    folder.mkdir(parents=True)
+    environment = os.environ | {"PYTHON": sys.executable, "JAX_PLATFORMS": "cpu"}
+    begun = _seconds_of_processes()
+    try:
+        done = subprocess.run(
+            arguments_of(row, folder, files),
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_LONGEST,
+        )
+        status, said = done.returncode, done.stdout + done.stderr
+    except subprocess.TimeoutExpired:
+        return Outcome(0, "", float(_LONGEST), _written(folder))
+    return Outcome(status, said, _seconds_of_processes() - begun, _written(folder))
+
+
+def _seconds_of_processes() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _written(folder: pathlib.Path) -> tuple[str, ...]:
+    return tuple(sorted(str(path.relative_to(folder)) for path in folder.rglob("*")))

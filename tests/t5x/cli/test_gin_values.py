@@ -1,0 +1,154 @@
+"""Values that gin binds have the types of the signatures and lie within their limits."""
+
+import collections.abc
+import inspect
+import typing
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+import gin
+from t5x import adafactor, decoding, models, optimizers, schedules, trainer, watch
+from t5x.actions import EarlyStoppingAction
+from t5x.array_types import PyTree
+from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
+from t5x.cli import gin_values
+from t5x.eval import evaluate
+from t5x.examples.t5 import network
+from t5x.infer import infer
+from t5x.input_pipeline.config import DatasetConfig
+from t5x.partitioning import PjitPartitioner, standard_logical_axis_rules
+from t5x.precompile import precompile
+from t5x.train import train
+
+OWNERS = (train, evaluate, infer, precompile, DatasetConfig, SaveCheckpointConfig)
+OWNERS += (network.T5Config, models.EncoderDecoderModel, PjitPartitioner, trainer.Trainer)
+OWNERS += (models.EncoderDecoderModel.predict_batch_with_aux, decoding.beam_search)
+OWNERS += (decoding.temperature_sample, standard_logical_axis_rules, watch.Watch)
+OWNERS += (schedules.create_learning_rate_scheduler, adafactor.Adafactor, optimizers.adamw)
+OWNERS += (EarlyStoppingAction,)
+
+
+def reference(name: str, evaluate: bool) -> gin.config.ConfigurableReference:
+    return gin.config.ConfigurableReference(name, evaluate)
+
+
+def test_every_limit_is_of_an_existing_parameter():
+    owners = {owner.__qualname__: owner for owner in OWNERS}
+    assert gin_values.LIMITS.keys() == owners.keys()
+    for name, limits in gin_values.LIMITS.items():
+        assert limits.keys() <= inspect.signature(owners[name]).parameters.keys()
+
+
+def test_defaults_are_valid():
+    for owner in (*OWNERS, RestoreCheckpointConfig):
+        for name, parameter in inspect.signature(owner).parameters.items():
+            if parameter.default is not parameter.empty and not callable(parameter.default):
+                gin_values.check(name, parameter.default, owner, name)
+
+
+VALID = [
+    (1, float),
+    (1.5, float | None),
+    (None, int | None),
+    ([1, 2], tuple[int, ...]),
+    ((1, 2), list[int]),
+    ([1, 2], collections.abc.Sequence[int]),
+    ((), collections.abc.Sequence[str]),
+    (["a", "b"], tuple[str, str]),
+    ("runs/x", str | collections.abc.Sequence[str]),
+    ({0: 8.15, 100: 4}, collections.abc.Mapping[int, float]),
+    ({}, dict),
+    ("bfloat16", jnp.dtype),
+    ("int32", jnp.dtype),
+    ("anything", Any),
+    (3, PyTree),
+    (3, "a name that is not resolved"),
+    ("max", typing.Literal["max", "min"]),
+    (max, collections.abc.Callable[..., Any]),
+]
+INVALID = [
+    ("1", int),
+    (1.0, int),
+    (True, int),
+    (1, bool),
+    (True, float),
+    ("a", float | None),
+    (None, int),
+    (1, str),
+    ("ab", collections.abc.Sequence[int]),
+    ("ab", tuple[str, str]),
+    (["a"], tuple[str, str]),
+    ([1, "2"], collections.abc.Sequence[int]),
+    ({"a": 1}, collections.abc.Mapping[int, float]),
+    ({0: "a"}, collections.abc.Mapping[int, float]),
+    ([], dict),
+    ("float99", jnp.dtype),
+    (5, jnp.dtype),
+    ("other", typing.Literal["max", "min"]),
+    (5, collections.abc.Callable[..., Any]),
+    (5, optimizers.OptimizerDef),
+    ("text", DatasetConfig | None),
+    (5, decoding.DecodeFn),
+]
+
+
+@pytest.mark.parametrize(("value", "hint"), VALID)
+def test_a_value_of_the_type_fits(value, hint):
+    assert gin_values.fits(value, hint)
+
+
+@pytest.mark.parametrize(("value", "hint"), INVALID)
+def test_a_value_of_another_type_does_not(value, hint):
+    assert not gin_values.fits(value, hint)
+
+
+def test_a_reference_fits_by_what_is_known_of_it():
+    """What a call returns is not known; a function that is not called is no number or object."""
+    gin.external_configurable(lambda: 1, "made_for_gin_values", module="tests")
+    for hint in (int, str | None, DatasetConfig, collections.abc.Sequence[int], Any):
+        assert gin_values.fits(reference("made_for_gin_values", True), hint)
+    given = reference("made_for_gin_values", False)
+    assert gin_values.fits(given, collections.abc.Callable[..., Any])
+    assert gin_values.fits(given, Any)
+    assert gin_values.fits([given], collections.abc.Sequence[Any])
+    for hint in (int, str | None, DatasetConfig, DatasetConfig | None, bool):
+        assert not gin_values.fits(given, hint)
+
+
+def test_functions_of_other_packages_are_not_checked():
+    gin_values.check("f", "text", inspect.getsource, "object")
+
+
+SENTENCES = [
+    ("BATCH_SIZE", "16", DatasetConfig, "batch_size", "must be of type int."),
+    ("RANDOM_SEED", "a", train, "random_seed", "must be of type int or None."),
+    ("DROPOUT_RATE", 2.0, network.T5Config, "dropout_rate", "must be at least 0 and below 1."),
+    ("MODEL_DIR", "", train, "model_dir", "must not be empty."),
+    ("EXPECTED_LOSS", {0: -1.0}, watch.Watch, "expected_loss", "must have numbers at least 0 "),
+    ("X", 0, PjitPartitioner, "num_partitions", "must be at least 1."),
+    ("X", 5, models.EncoderDecoderModel, "optimizer_def", "must be of type OptimizerDef."),
+    ("X", float("nan"), network.T5Config, "dropout_rate", "must be at least 0 and below 1."),
+    ("X", float("inf"), optimizers.adamw, "clip_global_norm", "must be above 0 and below inf."),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "function", "parameter", "says"), SENTENCES)
+def test_what_is_wrong_is_one_sentence(name, value, function, parameter, says):
+    with pytest.raises(ValueError, match=r".") as caught:
+        gin_values.check(name, value, function, parameter)
+    setting = f"{function.__qualname__}.{parameter}"
+    assert str(caught.value).startswith(f"{name} is {value!r}, but {setting} {says}"[:200])
+
+
+def test_a_setting_without_a_macro_is_named_once():
+    with pytest.raises(ValueError, match=r"^utils\.DatasetConfig\.batch_size is 0, but must be"):
+        gin_values.check("utils.DatasetConfig.batch_size", 0, DatasetConfig, "batch_size")
+
+
+def test_a_function_that_is_not_called_asks_for_its_call():
+    gin.external_configurable(DatasetConfig, module="utils_of_gin_values")
+    given = reference("utils_of_gin_values.DatasetConfig", False)
+    with pytest.raises(ValueError, match=r"write @utils_of_gin_values.DatasetConfig\(\) for what"):
+        gin_values.check("X", given, train, "train_dataset_cfg")
