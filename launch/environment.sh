@@ -12,6 +12,19 @@ fail() {
   exit 2
 }
 
+# True for an integer without a sign. Text from another machine or from a file must pass this
+# before it is compared or computed with: bash evaluates the text of an arithmetic expression, and
+# a[$(command)] there runs the command.
+is_number() {
+  [[ "$1" =~ ^(0|[1-9][0-9]{0,17})$ ]]
+}
+
+# Copies text without control characters other than line ends and tabs: what another machine has
+# written must not move the cursor or write to the clipboard of this terminal.
+printable() {
+  LC_ALL=C sed -u -e $'s/\302[\200-\237]//g' -e $'s/[\001-\010\013-\037\177]//g'
+}
+
 # Rejects an unknown recipe; the second argument says what follows a recipe on the command line.
 check_recipe() {
   if [[ -z "$1" || ! -f "$ROOT/gin/$1.gin" ]]; then
@@ -96,14 +109,15 @@ choose_device() {
 # Runs a Python module. This repository's modules write their libraries' output to a log
 # (t5x/cli/log_capture.py). Before upstream's trainer, TensorFlow is imported with stderr held back:
 # it prints notices of CPU instructions and CUDA drivers before it reads any setting. They are shown
-# if the import fails. TensorFlow only reads the data, so that the GPUs are left to jax.
+# if the import fails. TensorFlow only reads the data, so that the GPUs are left to jax. A package
+# that upstream needs and .venv does not have is named.
 run_module() {
   if [[ -z "${T5X_DIR:-}" ]]; then
     exec "$PYTHON" -m "$@"
   fi
-  export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-2}"
+  export T5X_DIR TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-2}"
   exec "$PYTHON" -c '
-import os, runpy, sys, tempfile
+import os, re, runpy, sys, tempfile
 terminal, held = os.dup(2), tempfile.TemporaryFile()
 os.dup2(held.fileno(), 2)
 try:
@@ -116,6 +130,16 @@ finally:
     sys.stderr.write(held.read().decode())
     os.close(terminal), held.close()
 module = sys.argv.pop(1)
-runpy.run_module(module, run_name="__main__", alter_sys=True)
+try:
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+except ModuleNotFoundError as error:
+    (package,) = re.search("No module named .([a-zA-Z0-9_]+)", str(error)).groups()
+    if os.path.isdir(package): # of the checkout or of this repository
+        raise
+    upstream, python = os.environ["T5X_DIR"], sys.executable
+    print(f"upstream T5X in {upstream} needs the package {package}, which {python} does not have: "
+          "bash launch/upstream.sh DIR makes a checkout with its packages, for T5X_DIR=DIR/t5x.",
+          file=sys.stderr)
+    sys.exit(2)
 ' "$@"
 }

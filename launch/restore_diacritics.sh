@@ -29,8 +29,12 @@ config="$model/config.gin"
 if [[ ! -f "$config" ]]; then
   fail "$model is not a run's folder: it has no config.gin. Train one (bash launch/ro_diacritics_tiny.sh) or name another."
 fi
-task="$(sed -n "s/^MIXTURE_OR_TASK_NAME = '\(.*\)'$/\1/p" "$config")"
-module="$(sed -n "s/^MIXTURE_OR_TASK_MODULE = //p" "$config")"
+# The model may be another's: its text is neither used as a path nor as gin unless it is a name.
+task="$(sed -nE "s/^MIXTURE_OR_TASK_NAME = '([A-Za-z0-9_.:]+)'$/\1/p" "$config" | tail -n 1)"
+module="$(sed -nE "s/^MIXTURE_OR_TASK_MODULE = ('[A-Za-z0-9_.]+')$/\1/p" "$config" | tail -n 1)"
+if [[ -z "$task" ]]; then
+  fail "$config names no task: it has no line MIXTURE_OR_TASK_NAME = '…' with a name of letters and digits."
+fi
 flags=()
 for flag in "$@"; do
   if [[ "$flag" == --constrained ]]; then

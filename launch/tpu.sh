@@ -16,6 +16,12 @@ fi
 WORK="$(mktemp -d)"
 trap 'rm -rf "$WORK"' EXIT
 trap 'exit 130' INT  # gcloud handles Ctrl-C itself; without this the script would continue
+# Settings that are computed with, or given to a worker.
+for setting in TPU_SSH_SECONDS TPU_STOP_SECONDS TPU_BACKOFF_SECONDS TPU_RESTARTS; do
+  if [[ -n "${!setting:-}" ]] && ! is_number "${!setting}"; then
+    fail "$setting is '${!setting}', not an integer: set it to one, or leave it out."
+  fi
+done
 # Properties of the slice, set by look_at_slice.
 STATE="" TYPE="" RUNTIME="" KIND="" RESERVED="" QUEUE="" WORKERS=0
 
@@ -58,7 +64,7 @@ reject_argument() {
 
 # Prints the error of gcloud in the file $1.
 gcloud_error() {
-  grep -m 1 ERROR "$1" || tail -n 1 "$1"
+  { grep -m 1 ERROR "$1" || tail -n 1 "$1"; } | printable
 }
 
 was_not_found() {
@@ -74,6 +80,10 @@ look_at_slice() {
   format+='queuedResource.basename().yesno(no="-"),networkEndpoints.len())'
   if tpus tpu-vm describe "$NAME" --zone="$ZONE" --format="$format" \
     > "$WORK/slice" 2> "$WORK/gcloud_errors"; then
+    if ! grep -qxE '[A-Z_]+( [A-Za-z0-9.:_/-]+){5} (0|[1-9][0-9]{0,4})' "$WORK/slice"; then
+      fail "gcloud describes $NAME in $ZONE as '$(head -n 1 "$WORK/slice" | printable)', not by" \
+        "state, type, runtime, kind, reservation, queue and number of workers."
+    fi
     read -r STATE TYPE RUNTIME KIND RESERVED QUEUE WORKERS < "$WORK/slice"
   elif was_not_found "$WORK/gcloud_errors"; then
     STATE=MISSING
@@ -85,7 +95,7 @@ look_at_slice() {
 # Prints the state of the queued resource with the slice's name, MISSING if it does not exist.
 queue_state() {
   if tpus queued-resources describe "$NAME" --zone="$ZONE" --format='value(state.state)' \
-    2> "$WORK/gcloud_errors"; then
+    2> "$WORK/gcloud_errors" | printable; then
     return
   elif was_not_found "$WORK/gcloud_errors"; then
     echo MISSING
@@ -126,7 +136,8 @@ on_worker() {
 }
 
 # Runs the command line $1 on all workers at the same time, each with its number in WORKER. Their
-# output is in $WORK/<worker>, their errors in $WORK/<worker>.err, their status in .status.
+# output is in $WORK/<worker>, their errors in $WORK/<worker>.err, their status in .status. A worker
+# writes both files: what is read there is checked before it is used, and printed by `printable`.
 on_workers() {
   local worker
   for ((worker = 0; worker < WORKERS; worker++)); do
@@ -148,6 +159,15 @@ worker_command() {
     "$FOLDER" "$missing" "${PASSED:-}" "$(printf '%q ' "$@")"
 }
 
+# Gives all workers a new secret for the start-up check. Copied as a file, because every list of
+# processes shows the arguments of commands; scp creates it with the mode that it has here.
+share_secret() {
+  (umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \n' > "$WORK/secret")
+  tpus tpu-vm scp "$WORK/secret" "$NAME:.t5x_pod_secret" --zone="$ZONE" --worker=all \
+    ${TPU_INTERNAL_IPS:+--internal-ip} > /dev/null 2> "$WORK/gcloud_errors" \
+    || fail "the pod's secret could not be copied to the workers: $(gcloud_error "$WORK/gcloud_errors")"
+}
+
 # If a worker failed, prints one line for each that did and fails with the message $1.
 fail_if_any_failed() {
   local worker failed=""
@@ -165,18 +185,21 @@ fail_if_any_failed() {
 # Prints why a worker failed: the sentence of one of these scripts if there is one, else the last line.
 why_failed() {
   local file="$WORK/$1.err"
-  if ! sed -n 's/^[a-z_]*\.sh: //p' "$file" | tail -n 1 | grep .; then
-    grep -vE '^(SSH: |Using ssh|#####)' "$file" | tail -n 1 | grep . \
-      || echo "no answer (status $(< "$WORK/$1.status"))"
-  fi
+  {
+    if ! sed -n 's/^[a-z_]*\.sh: //p' "$file" | tail -n 1 | grep -a .; then
+      grep -avE '^(SSH: |Using ssh|#####)' "$file" | tail -n 1 | grep -a . \
+        || echo "no answer (status $(< "$WORK/$1.status"))"
+    fi
+  } | printable
 }
 
 # Prints the commit that all workers have reported as "head <commit>", and fails if they differ.
 common_head() {
-  local worker heads
-  heads="$(for ((worker = 0; worker < WORKERS; worker++)); do
-    sed -n "s/^head \(.*\)/\1 worker $worker/p" "$WORK/$worker"
-  done)"
+  local worker head heads=""
+  for ((worker = 0; worker < WORKERS; worker++)); do
+    head="$(sed -nE 's/^head ([0-9a-f]{7,40})$/\1/p' "$WORK/$worker" | tail -n 1)"
+    heads+="${heads:+$'\n'}${head:-none} worker $worker"
+  done
   if [[ "$(cut -d ' ' -f 1 <<< "$heads" | sort -u | wc -l)" != 1 ]]; then
     fail "the workers have different commits ($(paste -sd , <<< "$heads" | sed 's/,/, /g')):" \
       "run bash launch/tpu_setup.sh $NAME $ZONE."
@@ -194,7 +217,11 @@ ask_workers() {
   for ((worker = 0; worker < WORKERS; worker++)); do
     local state="" step="" text=""
     if [[ "$(< "$WORK/$worker.status")" == 0 ]]; then
-      IFS=$'\t' read -r state step text < "$WORK/$worker" || true
+      IFS=$'\t' read -r state step text < <(head -c 10000 "$WORK/$worker" | printable) || true
+      if [[ ! "$state" =~ ^(none|training|finished|saved|stopped|failed|lost)$ ]] || ! is_number "$step"; then
+        text="answers '$state' and '$step', not a state and a step: bash launch/tpu_setup.sh $NAME $ZONE"
+        state="" step=""
+      fi
     elif grep -q '^there is no clone' "$WORK/$worker.err"; then
       state=none text="$(why_failed "$worker")" # the worker does answer
     fi

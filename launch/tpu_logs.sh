@@ -10,8 +10,11 @@ worker=0
 for argument in ${ARGUMENTS[@]+"${ARGUMENTS[@]}"}; do
   case "$argument" in
     -f) tail_flags=(20 -F) ;;
-    *[!0-9]*) reject_argument "takes NAME ZONE, -f, the number of a worker" "$argument" ;;
-    *) worker="$argument" ;;
+    *)
+      is_number "$argument" \
+        || reject_argument "takes NAME ZONE, -f, the number of a worker" "$argument"
+      worker="$argument"
+      ;;
   esac
 done
 use_repository
@@ -19,7 +22,7 @@ need_ready
 if ((worker >= WORKERS)); then
   fail "worker $worker does not exist: $NAME has $WORKERS, counted from 0."
 fi
-on_worker "$worker" "$(worker_command log "${tail_flags[@]}")" 2> "$WORK/$worker.err" || {
+on_worker "$worker" "$(worker_command log "${tail_flags[@]}")" 2> "$WORK/$worker.err" | printable || {
   echo "$?" > "$WORK/$worker.status"
   fail "worker $worker shows no log: $(why_failed "$worker")"
 }

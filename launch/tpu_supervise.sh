@@ -29,9 +29,8 @@ call() {
 # Like look_at_slice, but continues with STATE=UNKNOWN if gcloud does not respond.
 look() {
   STATE=UNKNOWN
-  if (look_at_slice && echo "STATE=$STATE WORKERS=$WORKERS" > "$WORK/looked") 2> "$WORK/said"; then
-    # shellcheck source=/dev/null
-    source "$WORK/looked"
+  if (look_at_slice && echo "$STATE $WORKERS" > "$WORK/looked") 2> "$WORK/said"; then
+    read -r STATE WORKERS < "$WORK/looked"
   else
     say "$(tail -n 1 "$WORK/said")"
   fi

@@ -16,6 +16,18 @@ session() {
   tmux -L t5x "$@"
 }
 
+# Rejects a file of runs/.pod whose numbers are none; one that is just being written is empty.
+check_numbers() {
+  local file number numbers
+  for file in started pid ended; do
+    numbers=()
+    if [[ -f "$POD/$file" ]]; then read -ra numbers < "$POD/$file" || true; fi
+    for number in ${numbers[@]+"${numbers[@]}"}; do
+      is_number "$number" || fail "$POD/$file does not hold numbers: delete $POD, then start the run again."
+    done
+  done
+}
+
 is_running() {
   session has-session -t run 2> /dev/null
 }
@@ -125,6 +137,7 @@ read_progress() {
   if [[ ${#lines[@]} -gt 0 ]]; then
     local last="${lines[-1]}" loss=""
     STEP="$(step_of "$last")"
+    is_number "$STEP" || STEP=0
     [[ "$last" =~ loss\ ([0-9.a-z]+) ]] && loss="  loss ${BASH_REMATCH[1]}"
     SAID="step $(sed -E 's/.*step ([0-9,]+\/[0-9,]+).*/\1/' <<< "$last")$loss"
     if [[ ${#lines[@]} == 2 ]]; then
@@ -191,7 +204,14 @@ status() {
 }
 
 case "${1:-}" in
-  check | start | train | status | stop | log) "$@" ;;
-  kill) kill_run ;;
+  start | train) "$@" ;;
+  check | status | stop | log)
+    check_numbers
+    "$@"
+    ;;
+  kill)
+    check_numbers
+    kill_run
+    ;;
   *) fail "'${1:-}' is not understood: check, start, status, stop, kill or log." ;;
 esac

@@ -9,6 +9,7 @@ Facts are a dict of strings, such as {"commit": "3d166c2", "package jax": "0.10.
 from 0, as `gcloud … --worker=N` does.
 """
 
+import asyncio
 import contextlib
 import dataclasses
 import hashlib
@@ -21,20 +22,35 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import cast
+
+from t5x.multihost.signed_lines import is_nonce, new_nonce, printable, sign, verify
 
 # jax.distributed.initialize waits for all workers, then aborts without naming the missing ones. So
 # before it starts its coordinator:
-# 1. Worker 0 listens on the coordinator's own port, which every firewall lets through already.
-# 2. Each other worker connects and sends a line of JSON: [index, facts].
+# 1. Worker 0 listens on the coordinator's own port, which every firewall lets through already. To
+#    whoever connects it sends a nonce.
+# 2. Each other worker connects and sends a nonce of its own and a signed line: [index, facts].
 # 3. When all have reported, or the time is up, worker 0 compares the facts and sends the same
-#    verdict to all: ["", ""], or the kind of error and its message.
-# Later `assert_same` compares over JAX's key-value store, since that port is then JAX's.
+#    signed verdict to all: the kind of error and its message, '' where all is well.
+# Lines are signed with the pod's secret over both nonces (signed_lines.py), so that a stranger can
+# neither report nor send a verdict. Later `assert_same` compares over JAX's key-value store, since
+# that port is then JAX's.
 
 Facts = Mapping[str, str]
 Verdict = tuple[str, str]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+_KINDS = {"ValueError": ValueError, "RuntimeError": RuntimeError}
 _SPARE_SECONDS = 20.0  # for an answer on its way
-_REPORT_SECONDS = 30.0
+_LOG_SECONDS = 30.0
+_REPORT_SECONDS = 10.0  # from the connection to the last byte of its report
+_MAX_REPORT = 2**20  # bytes
+_MAX_UNKNOWN = 128  # connections that have not reported
+_REFUSED = b"another secret\n"
+_SHARE_SECRET = (
+    "start all workers with the same T5X_POD_SECRET or ~/.t5x_pod_secret, which "
+    "bash launch/tpu_setup.sh NAME ZONE writes"
+)
 # What to do about a difference, by the first word of the fact's name.
 _ADVICE = {
     "commit": "run `git pull` on all of them, or bash launch/tpu_setup.sh NAME ZONE",
@@ -52,12 +68,18 @@ class Worker:
     address: str
     count: int
     index: int
+    secret: bytes = dataclasses.field(default=b"", repr=False)  # of the pod; b"" for none
 
     @property
     def host_and_port(self) -> tuple[str, int]:
         """The address as sockets take it."""
         host, _, port = self.address.rpartition(":")
         return host.strip("[]"), int(port)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all workers run on one machine and reach the first by its loopback."""
+        return self.host_and_port[0] in ("localhost", "127.0.0.1")
 
 
 def find_worker(
@@ -129,46 +151,143 @@ def wait_for_all(worker: Worker, mine: Facts, seconds: float) -> None:
 
     Raises:
       RuntimeError: some have not reported within `seconds`; names them.
-      ValueError: facts differ; names the first, with all its values.
+      ValueError: facts differ; names the first, with all its values. Or they take too many bytes.
     """
     if worker.count == 1:
         return
-    meet = _collect_reports if worker.index == 0 else _report
-    kind, message = meet(worker, mine, seconds)
+    if (size := len(json.dumps(dict(mine)))) > _MAX_REPORT - 1000:
+        raise ValueError(
+            f"Packages and gin bindings of worker {worker.index} take {size:,} bytes, and a report "
+            f"holds {_MAX_REPORT:,}; bind shorter values, such as a pattern instead of a list."
+        )
+    if not worker.secret and not worker.is_local:
+        logging.getLogger(__name__).warning(
+            "This pod has no secret, so any machine that reaches port %d of worker 0 can report to "
+            "its start-up check: run bash launch/tpu_setup.sh NAME ZONE, or write one secret to "
+            "~/.t5x_pod_secret on all workers (docs/pods.md).",
+            worker.host_and_port[1],
+        )
+    if worker.index == 0:
+        kind, message = asyncio.run(_RollCall(worker, mine).collect(seconds))
+    else:
+        kind, message = asyncio.run(_report(worker, mine, seconds))
     if message:
-        raise {"ValueError": ValueError, "RuntimeError": RuntimeError}[kind](message)
+        raise _KINDS[kind](printable(message, _MAX_REPORT))
     logging.getLogger(__name__).info("All %d workers have started.", worker.count)
 
 
-def _collect_reports(worker: Worker, mine: Facts, seconds: float) -> Verdict:
-    """On worker 0: collect the reports, and answer all with the verdict that is returned."""
-    logged, end = time.monotonic(), time.monotonic() + seconds
-    reports, connections = {0: mine}, {}
-    with _server(worker) as server:
-        while len(reports) < worker.count and (left := end - time.monotonic()) > 0:
-            server.settimeout(min(left, 1.0))
-            try:
-                connection, _ = server.accept()
-            except TimeoutError:
-                if time.monotonic() - logged > _REPORT_SECONDS:
-                    logged = time.monotonic()
-                    missing = _names(set(range(worker.count)) - set(reports))
-                    logging.getLogger(__name__).warning("Waiting for %s.", missing)
-                continue
-            if report := _read_report(connection, worker.count):
-                index, theirs = report  # a worker that was restarted reports again
-                reports[index], connections[index] = theirs, connection
-        verdict = _verdict(reports, worker.count, seconds)
-        for connection in connections.values():
-            with contextlib.suppress(OSError):  # the worker has left
-                _send(connection, verdict)
-    return verdict
+class _RollCall:
+    """On worker 0: collects the reports, and answers all of them with one verdict.
+
+    Each connection has `_REPORT_SECONDS` for its report, however it arrives, and waits for no
+    other. When there are too many without a report the oldest is closed: a worker needs
+    milliseconds.
+    """
+
+    def __init__(self, worker: Worker, mine: Facts):
+        self._worker = worker
+        self._reports: dict[int, Facts] = {0: mine}
+        self._reporters: dict[int, tuple[asyncio.StreamWriter, tuple[str, str]]] = {}
+        self._unknown: dict[asyncio.Task, asyncio.StreamWriter] = {}  # oldest first
+        self._unsigned = 0
+        self._complete = asyncio.Event()
+
+    async def collect(self, seconds: float) -> Verdict:
+        """Listen until all have reported, for at most `seconds`, and return the verdict."""
+        server = await asyncio.start_server(
+            self._accept, sock=_listening(self._worker), limit=_MAX_REPORT
+        )
+        try:
+            await self._wait(seconds)
+            verdict = _verdict(self._reports, self._worker.count, seconds, self._unsigned)
+            await self._answer(verdict)
+        finally:
+            server.close()
+            for _ in range(10):  # connections just accepted are known, and closed, a moment later
+                for task in list(self._unknown):
+                    self._drop(task)
+                await asyncio.sleep(0)
+        return verdict
+
+    async def _wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not self._complete.is_set() and (left := end - time.monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._complete.wait(), min(left, _LOG_SECONDS))
+                return
+            missing = _names(set(range(self._worker.count)) - set(self._reports))
+            logging.getLogger(__name__).warning("Waiting for %s.", missing)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._unknown) >= _MAX_UNKNOWN:
+            self._drop(next(iter(self._unknown)))
+        task = asyncio.create_task(self._meet(reader, writer))
+        self._unknown[task] = writer
+        task.add_done_callback(lambda task: self._unknown.pop(task, None))
+
+    def _drop(self, task: asyncio.Task) -> None:
+        self._unknown.pop(task).transport.abort()
+        task.cancel()
+
+    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Receive the report of one connection, or close it."""
+        try:
+            async with asyncio.timeout(_REPORT_SECONDS):
+                index, theirs, nonces = await self._receive(reader, writer)
+            self._unknown.pop(cast(asyncio.Task, asyncio.current_task()), None)
+            if index in self._reporters:  # a worker that was restarted reports again
+                self._reporters[index][0].transport.abort()
+            self._reports[index], self._reporters[index] = theirs, (writer, nonces)
+            if len(self._reports) == self._worker.count:
+                self._complete.set()
+        except (OSError, ValueError, EOFError) as error:
+            logging.getLogger(__name__).debug("A connection was refused: %s", error)
+            writer.transport.abort()
+
+    async def _receive(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> tuple[int, Facts, tuple[str, str]]:
+        nonce = new_nonce()
+        writer.write(nonce.encode() + b"\n")
+        line = await _line_of(reader)
+        theirs = line[:32].decode("ascii")
+        nonces = (nonce, theirs)
+        if not is_nonce(theirs) or line[32:33] != b" ":
+            raise ValueError("it is no worker of this version")
+        try:
+            content = verify(self._worker.secret, "report", nonces, line[33:])
+        except PermissionError:
+            self._unsigned += 1
+            writer.write(_REFUSED)
+            await writer.drain()
+            raise
+        return *parse_report(content, self._worker.count), nonces
+
+    async def _answer(self, verdict: Verdict) -> None:
+        """Send the verdict to all that have reported; one that has left does not matter."""
+        for writer, nonces in self._reporters.values():
+            writer.write(sign(self._worker.secret, "verdict", nonces, verdict))
+            writer.close()
+        closed = [writer.wait_closed() for writer, _ in self._reporters.values()]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_REPORT_SECONDS):
+                await asyncio.gather(*closed, return_exceptions=True)
 
 
-def _server(worker: Worker) -> socket.socket:
-    port = worker.host_and_port[1]
+async def _line_of(reader: asyncio.StreamReader) -> bytes:
+    """Return the next line; raise EOFError if there is none, ValueError if it is too long."""
+    line = await reader.readline()
+    if not line.endswith(b"\n"):
+        raise EOFError("the other side has left")
+    return line
+
+
+def _listening(worker: Worker) -> socket.socket:
+    """Return a socket on the coordinator's port, on this machine's loopback if that is its host."""
+    host, port = worker.host_and_port
     try:
-        return socket.create_server(("", port), backlog=worker.count)
+        backlog = _MAX_UNKNOWN + worker.count
+        return socket.create_server((host if worker.is_local else "", port), backlog=backlog)
     except OSError as error:
         raise RuntimeError(
             f"Worker 0 cannot listen on port {port} ({error.strerror}): another run may "
@@ -176,48 +295,79 @@ def _server(worker: Worker) -> socket.socket:
         ) from error
 
 
-def _read_report(connection: socket.socket, count: int) -> tuple[int, Facts] | None:
-    """Return the index and facts that a worker has sent; None for any other client."""
-    connection.settimeout(_SPARE_SECONDS)
-    try:
-        index, theirs = json.loads(connection.makefile().readline())
-        if index in range(1, count):
-            return index, dict(theirs)
-    except (OSError, ValueError, TypeError):
-        pass
-    connection.close()
-    return None
+def parse_report(content: object, count: int) -> tuple[int, Facts]:
+    """Return the index and the facts of a worker's report, parsed JSON.
+
+    Raises:
+      ValueError: it is anything else than [index from 1 to count - 1, {name: text, …}].
+    """
+    match content:
+        case [int(index), dict(theirs)] if type(index) is int and 0 < index < count:
+            for name, value in theirs.items():
+                if not name.strip() or not isinstance(value, str):
+                    raise ValueError("a fact is no text or has no name")
+            return index, theirs
+    raise ValueError("it is no index of a worker with its facts")
 
 
-def _report(worker: Worker, mine: Facts, seconds: float) -> Verdict:
+async def _report(worker: Worker, mine: Facts, seconds: float) -> Verdict:
     """On the other workers: send the facts once worker 0 listens, and return its verdict."""
-    end = time.monotonic() + seconds
+    end, refused = time.monotonic() + seconds, False
     while (left := end - time.monotonic()) > 0:
         try:
-            with socket.create_connection(worker.host_and_port, min(left, 5.0)) as connection:
-                connection.settimeout(seconds + _SPARE_SECONDS)
-                _send(connection, (worker.index, dict(mine)))
-                kind, message = json.loads(connection.makefile().readline())
-                return kind, message
-        except (OSError, ValueError):  # it has not started yet, or was restarted
-            time.sleep(min(0.5, max(left, 0)))
+            return await _report_once(worker, mine, left, seconds + _SPARE_SECONDS)
+        except PermissionError:
+            refused = True
+        except (OSError, ValueError, EOFError):  # it has not started yet, or was restarted
+            pass
+        await asyncio.sleep(min(0.5, max(left, 0)))
+    if refused:
+        return "RuntimeError", f"Worker 0 at {worker.address} has another secret: {_SHARE_SECRET}."
     return "RuntimeError", (
         f"Worker 0 of {worker.count} has not answered at {worker.address} within {seconds:.0f} s; "
         f"{_how_to_start(0)}"
     )
 
 
-def _send(connection: socket.socket, content: object) -> None:
-    connection.sendall(json.dumps(content).encode() + b"\n")
+async def _report_once(worker: Worker, mine: Facts, left: float, patience: float) -> Verdict:
+    """Send the facts, and return the verdict.
+
+    Raises:
+      PermissionError: worker 0 has another secret.
+      OSError, ValueError, EOFError: what listens there is no worker 0, or has left.
+    """
+    async with asyncio.timeout(min(left, 5.0)):
+        reader, writer = await asyncio.open_connection(*worker.host_and_port, limit=_MAX_REPORT)
+    try:
+        async with asyncio.timeout(min(left, 5.0)):
+            nonces = ((await _line_of(reader))[:32].decode("ascii"), new_nonce())
+        if not is_nonce(nonces[0]):
+            raise ValueError("it sends no nonce")
+        report = sign(worker.secret, "report", nonces, [worker.index, dict(mine)])
+        writer.write(nonces[1].encode() + b" " + report)
+        async with asyncio.timeout(patience):
+            line = await _line_of(reader)
+        if line == _REFUSED:
+            raise PermissionError
+        with contextlib.suppress(PermissionError):  # a stranger's
+            match verify(worker.secret, "verdict", nonces, line):
+                case [str(kind), str(message)] if kind in _KINDS:
+                    return kind, message
+        raise ValueError("it sends no verdict")
+    finally:
+        writer.transport.abort()
 
 
-def _verdict(reports: Mapping[int, Facts], count: int, seconds: float) -> Verdict:
-    """Return ('', '') where all is well, else the kind of error and its message."""
+def _verdict(
+    reports: Mapping[int, Facts], count: int, seconds: float, unsigned: int = 0
+) -> Verdict:
+    """Return ('ValueError', '') where all is well, else the kind of error and its message."""
     if missing := sorted(set(range(count)) - set(reports)):
         verb = "has" if len(missing) == 1 else "have"
+        strangers = f" ({unsigned} reports had another secret: {_SHARE_SECRET})" if unsigned else ""
         return "RuntimeError", (
-            f"{_names(missing).capitalize()} of {count} {verb} not started within {seconds:.0f} s; "
-            f"{_how_to_start(missing[0])}"
+            f"{_names(missing).capitalize()} of {count} {verb} not started within {seconds:.0f} s"
+            f"{strangers}; {_how_to_start(missing[0])}"
         )
     return "ValueError", difference([reports[i] for i in range(count)])
 
@@ -239,9 +389,10 @@ def difference(reports: Sequence[Facts]) -> str:
     by_value: dict[str | None, list[int]] = {}
     for index, report in enumerate(reports):
         by_value.setdefault(report.get(name), []).append(index)
-    values = [f"{value or 'missing'} on {_names(found)}" for value, found in by_value.items()]
+    values = [f"{printable(v or 'missing')} on {_names(found)}" for v, found in by_value.items()]
     more = f" (and {len(others)} more differ)" if others else ""
-    return f"{name} is {' and '.join(values)}{more}; {_ADVICE[name.split()[0]]}."
+    advice = _ADVICE.get(name.split()[0], _ADVICE["commit"])
+    return f"{printable(name)} is {' and '.join(values)}{more}; {advice}."
 
 
 def _names(workers: Collection[int]) -> str:

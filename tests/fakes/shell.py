@@ -9,14 +9,14 @@ LAUNCH = ROOT / "launch"
 ENV = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
 
 
-def bash(*command, env=None, cwd=None):
+def bash(*command, env=None, cwd=None, seconds=120):
     return subprocess.run(
         ["bash", *map(str, command)],
         env=ENV | (env or {}),
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=seconds,
     )
 
 

@@ -225,6 +225,28 @@ def test_a_t5x_dir_without_a_trainer_is_one_sentence(upstream, tmp_path):
     assert f"T5X_DIR is {tmp_path}" in said
 
 
+def test_a_package_that_the_checkout_lacks_is_named_with_the_script_that_installs_it(upstream):
+    trainer = pathlib.Path(upstream["T5X_DIR"]) / "t5x/train.py"
+    trainer.write_text("import fiddle_of_nowhere.printing\n")
+    said = sentence(bash(upstream["RECIPE"], env=upstream))
+    assert "needs the package fiddle_of_nowhere" in said
+    assert "bash launch/upstream.sh DIR" in said
+    trainer.write_text("import t5x.lost\n")  # a broken checkout, which no package completes
+    process = bash(upstream["RECIPE"], env=upstream)
+    assert process.returncode == 1
+    assert "No module named 't5x.lost'" in process.stderr
+
+
+def test_the_interpreter_beside_the_checkout_is_taken(upstream, tmp_path):
+    script = f'#!/usr/bin/env bash\nMINE=1 exec {sys.executable} "$@"\n'
+    executable(tmp_path / "venv/bin/python", script)
+    trainer = pathlib.Path(upstream["T5X_DIR"]) / "t5x/train.py"
+    trainer.write_text("import os\nprint('MINE' in os.environ)\n")
+    without = {name: value for name, value in upstream.items() if name != "PYTHON"}
+    assert bash(upstream["RECIPE"], env=without).stdout == "True\n"
+    assert bash(upstream["RECIPE"], env=upstream).stdout == "False\n"
+
+
 def test_notices_of_tensorflows_import_are_held_back_and_later_output_is_not(upstream):
     process = bash(upstream["RECIPE"], env=upstream)
     assert process.stderr == "a warning of its own\n"

@@ -1,14 +1,14 @@
 """Workers as real processes: all name the one that is missing or differs, then JAX starts."""
 
-import contextlib
 import socket
 import subprocess
 import sys
-import time
+import threading
 
 import pytest
 
 from fakes.paths import ROOT
+from fakes.strangers import Port, line, signs
 from t5x.multihost import startup_check
 from t5x.multihost.startup_check import (
     Worker,
@@ -108,26 +108,18 @@ def test_jax_then_starts_on_the_same_port_and_compares_the_data():
     assert said[0].startswith(expected)
 
 
-def test_other_clients_and_restarted_workers_do_no_harm():
-    """Anything may connect to the port, and a restarted worker reports again."""
+def test_a_restarted_worker_reports_again():
+    """Its second report replaces the first."""
     worker = Worker(f"127.0.0.1:{free_port()}", 3, 2)
     words = (ROOT, worker.host_and_port[1], 3, 0, "abc", 60)
     command = [sys.executable, "-c", _WORKER, *map(str, words)]
-    first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    with contextlib.ExitStack() as opened:
-        strangers = ("GET / HTTP/1.1", '[7, {"commit": "abc"}]', '"all"')
-        for line in (*strangers, '[1, {"commit": "old"}]', '[1, {"commit": "abc"}]'):
-            opened.enter_context(connected(worker)).sendall(line.encode() + b"\n")
-        wait_for_all(worker, {"commit": "abc"}, 60)
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
+    first = subprocess.Popen(command, text=True, **pipes)
+    port = Port(worker.host_and_port, threading.Event(), b"")
+    for commit in ("old", "abc"):
+        signs(line(1, {"commit": commit}))(port)
+    wait_for_all(worker, {"commit": "abc"}, 60)
     assert first.communicate(timeout=240)[0] == "started\nall have started\n"
-
-
-def connected(worker):
-    end = time.monotonic() + 240
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError):
-            return socket.create_connection(worker.host_and_port)
-        time.sleep(0.02)
 
 
 def test_a_port_in_use_is_a_clear_error():
