@@ -4,10 +4,11 @@
   batch = next(stream)                # {'encoder_input_tokens': int32 [rows, I], …} of this host
   stream.save(folder); stream.restore(folder)
 
-A global batch consists of `SHARDS` virtual shards: each has its own pipeline over its own share of
-the corpus and fills its own rows. A host runs the shards whose rows its devices need. So the batch
-at step n, and a saved position, do not depend on the number of hosts, as long as it divides the
-number of shards.
+A global batch consists of virtual shards: each has its own pipeline over its own share of the
+corpus and fills its own rows. Their number is chosen when a run begins (`SHARDS`, or one a host if
+there are more hosts) and saved with its position. A host runs the shards whose rows its devices
+need; if hosts outnumber shards, several run the same shard and each takes its own rows of it. So
+the batch at step n, and a saved position, do not depend on the number of hosts.
 """
 
 import dataclasses
@@ -26,7 +27,7 @@ from absl import logging
 from t5x.array_types import HostBatch
 from t5x.input_pipeline import record_counts
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.input_pipeline.corpora import identities, resumable_source
+from t5x.input_pipeline.corpora import identities, orders, pin_orders, resumable_source
 from t5x.input_pipeline.packing import ConvertedRows, RowBuilder
 from t5x.input_pipeline.shard_iterator import ENDINGS, TRUNCATED, ShardIterator
 from t5x.partitioning import PjitPartitioner
@@ -34,7 +35,7 @@ from t5x.partitioning import PjitPartitioner
 SHARDS = 8  # virtual shards if they divide the batch; a power of two
 CHUNK = 16  # examples that a pipeline yields at once
 AHEAD = 8  # chunks prefetched, so that no shard waits while another reads; the position has them
-FORM = 2  # format version of a saved position
+FORM = 3  # format version of a saved position
 
 
 def host_rows(partitioner: PjitPartitioner, batch_size: int) -> tuple[int, int]:
@@ -45,7 +46,10 @@ def host_rows(partitioner: PjitPartitioner, batch_size: int) -> tuple[int, int]:
 
 
 def shard_count(batch_size: int, rows: tuple[int, int]) -> int:
-    """Return the number of virtual shards, which divides the batch and is a multiple of hosts."""
+    """Return the number of virtual shards of a new run.
+
+    It divides the batch and is a multiple of hosts, so that no host makes rows for another.
+    """
     hosts = max(1, batch_size // (rows[1] - rows[0]))
     return math.lcm(math.gcd(batch_size, SHARDS), hosts)
 
@@ -59,13 +63,8 @@ def shard_of(
     num_workers: int | None = None,
 ) -> ShardIterator:
     """Return the endless stream of one virtual shard, `size` rows per take."""
-    settings = {
-        "use_cached": cfg.use_cached,
-        "shuffle": cfg.shuffle,
-        "num_epochs": None,
-        "shard_info": info,
-        "seed": seed,
-    }
+    settings: dict[str, Any] = {"use_cached": cfg.use_cached, "shuffle": cfg.shuffle}
+    settings |= {"num_epochs": None, "shard_info": info, "seed": seed}
     lengths = cfg.task_feature_lengths
     rows: RowBuilder | ConvertedRows
     if _is_standard(converter) and lengths is not None:
@@ -74,19 +73,11 @@ def shard_of(
         dataset = _padded(cfg, dataset, lengths)
         rows = RowBuilder(lengths, cfg.pack)
     else:
-        converted = {
-            "feature_converter": converter,
-            "dataset_split": cfg.split,
-            "trim_output_features": cfg.trim_output_features,
-            "verbose": False,
-        }
-        dataset = seqio.get_dataset(cfg.provider, lengths, **converted, **settings).batch(size)
-        rows = ConvertedRows(
-            {
-                name: np.zeros([0, *spec.shape[1:]], spec.dtype.as_numpy_dtype)
-                for name, spec in dataset.element_spec.items()
-            }
-        )
+        settings |= {"dataset_split": cfg.split, "feature_converter": converter, "verbose": False}
+        settings["trim_output_features"] = cfg.trim_output_features
+        dataset = seqio.get_dataset(cfg.provider, lengths, **settings).batch(size)
+        none = lambda spec: np.zeros([0, *spec.shape[1:]], spec.dtype.as_numpy_dtype)
+        rows = ConvertedRows({name: none(spec) for name, spec in dataset.element_spec.items()})
     options = tf.data.Options()
     if num_workers is not None:
         options.threading.private_threadpool_size = num_workers
@@ -105,11 +96,7 @@ def _is_standard(converter: seqio.FeatureConverter) -> bool:
 def _padded(
     cfg: DatasetConfig, dataset: tf.data.Dataset, lengths: Mapping[str, int]
 ) -> tf.data.Dataset:
-    """Return examples in batches of `CHUNK`: {"inputs": int32 [n, I], "targets": int32 [n, T]}.
-
-    Raises:
-      ValueError: the task lacks a feature.
-    """
+    """Return batches {"inputs": int32 [n, I], "targets": int32 [n, T]} of `CHUNK` examples."""
     spec = dataset.element_spec
     lengths = {name: lengths[name] for name in ("inputs", "targets")}
     for name in lengths:
@@ -143,7 +130,8 @@ class TrainStream(Iterator[HostBatch]):
       converter_cls: seqio feature converter of the model.
       rows: first and end row of this host, see `host_rows`.
       seed: of this run.
-      shards: virtual shards, default as many as `shard_count` says.
+      shards: virtual shards of a new run, default as many as `shard_count` says; `restore` replaces
+        it by the number that was saved.
       num_workers: threads that prepare data, at least one per virtual shard; default all cores.
     """
 
@@ -156,22 +144,33 @@ class TrainStream(Iterator[HostBatch]):
         shards: int | None = None,
         num_workers: int | None = None,
     ):
-        self.cfg, self.seed = cfg, seed
-        self.count = shards or shard_count(cfg.batch_size, rows)
-        size = cfg.batch_size // self.count
-        self.indices = range(rows[0] // size, -(-rows[1] // size))
-        converter = converter_cls(pack=cfg.pack)
-        if num_workers is not None:
-            num_workers = max(1, num_workers // len(self.indices))
-        self._shards = [
-            shard_of(cfg, converter, seqio.ShardInfo(i, self.count), seed, size, num_workers)
-            for i in self.indices
-        ]
+        self.cfg, self.seed, self._rows = cfg, seed, rows
+        self._converter = converter_cls(pack=cfg.pack)
+        self._num_workers = num_workers
+        self._make_shards(shards or shard_count(cfg.batch_size, rows))
         self.global_batch = {
             name: jax.ShapeDtypeStruct((cfg.batch_size, *none.shape[1:]), none.dtype)
             for name, none in self._shards[0].nothing.items()
         }
         self._given = 0
+
+    def _make_shards(self, count: int) -> None:
+        """Make those of `count` virtual shards that have rows of this host."""
+        size, (first, end) = self.cfg.batch_size // count, self._rows
+        self.count, self.indices = count, range(first // size, -(-end // size))
+        start = self.indices[0] * size
+        self._mine = slice(first - start, end - start)  # of the rows of these shards
+        # The host with a shard's first row counts its records and saves its position.
+        self._owned = [index * size >= first for index in self.indices]
+        num_workers = self._num_workers
+        if num_workers is not None:
+            num_workers = max(1, num_workers // len(self.indices))
+        self._orders = orders(self.cfg)
+        infos = [seqio.ShardInfo(index, count) for index in self.indices]
+        self._shards = [
+            shard_of(self.cfg, self._converter, info, self.seed, size, num_workers)
+            for info in infos
+        ]
 
     def __next__(self) -> HostBatch:
         for shard in self._shards:
@@ -181,7 +180,7 @@ class TrainStream(Iterator[HostBatch]):
         if len(parts) < len(taken):
             raise self._at_end(self.indices[taken.index(None)])
         self._given += 1
-        return {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
+        return {k: np.concatenate([p[k] for p in parts])[self._mine] for k in parts[0]}
 
     def _at_end(self, shard: int) -> ValueError:
         name = self.cfg.provider.name
@@ -198,7 +197,11 @@ class TrainStream(Iterator[HostBatch]):
         )
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return this process's record counts since its start: {task: {name: count}}."""
+        """Return this process's record counts since its start: {task: {name: count}}.
+
+        A host that only takes rows of shards that others save counts none, so that the sum over
+        hosts is right.
+        """
         counts = {
             task.name: source.record_counts(self.cfg.split)
             for task in seqio.get_subtasks(self.cfg.provider)
@@ -206,6 +209,9 @@ class TrainStream(Iterator[HostBatch]):
         }
         if counts:
             counts.setdefault(self.cfg.provider.name, {})[TRUNCATED] = self._truncated
+        if not any(self._owned):
+            none = lambda name, n: n if name == "epochs" else 0
+            counts = {t: {k: none(k, n) for k, n in found.items()} for t, found in counts.items()}
         return counts
 
     @property
@@ -217,29 +223,32 @@ class TrainStream(Iterator[HostBatch]):
         return record_counts.summaries(self.cfg, truncated=self._truncated)
 
     def save(self, folder: str) -> None:
-        """Write the position of every shard of this host into `folder`.
+        """Write the position of every shard whose first row is this host's into `folder`.
 
-        Hosts that share a replica of the model share its shards and write the same files at the
+        Hosts that share a replica of the model share its rows and write the same files at the
         same time, so each writes under its own name first and then renames.
         """
         tf.io.gfile.makedirs(folder)
-        for index, shard in zip(self.indices, self._shards, strict=True):
+        for index, shard, owned in zip(self.indices, self._shards, self._owned, strict=True):
+            if not owned:
+                continue
             path = self._path(folder, index)
             mine = f"{path}-by-{jax.process_index()}"
             shard.write(mine)
             for ending in ENDINGS:
                 tf.io.gfile.rename(f"{mine}{ending}", f"{path}{ending}", overwrite=True)
-        if self.indices[0] == 0:
-            about = {"form": FORM, "seed": self.seed, "shards": self.count}
+        if self._rows[0] == 0:
+            about: dict[str, Any] = {"form": FORM, "seed": self.seed, "shards": self.count}
+            about |= {"batch_size": self.cfg.batch_size, "orders": self._orders}
             with tf.io.gfile.GFile(f"{folder}/stream.json", "w") as file:
                 file.write(json.dumps({**about, "corpora": identities(self.cfg)}))
 
     def restore(self, folder: str) -> None:
-        """Move to the position saved in `folder`.
+        """Move to the position saved in `folder`, on any number of hosts.
 
         Raises:
-          ValueError: it was saved with another number of virtual shards, for another corpus, by
-            another pipeline, or by another trainer.
+          ValueError: its shards do not divide this batch size, or it was saved for another corpus,
+            by another pipeline, or by another trainer.
         """
         saved = saved_stream(folder)
         remedy = (
@@ -248,18 +257,21 @@ class TrainStream(Iterator[HostBatch]):
         )
         if saved is None:
             raise ValueError(f"{folder} holds no position that this trainer saved; {remedy}")
-        if saved["shards"] != self.count:
-            raise ValueError(
-                f"{folder} holds the position of {saved['shards']} virtual shards and this run has "
-                f"{self.count}; keep DatasetConfig.batch_size and the number of hosts, or {remedy}"
-            )
+        if unfit := misfit(saved, self.cfg.batch_size):
+            raise ValueError(f"{folder} {unfit}, or {remedy}")
         for name, now in identities(self.cfg).items():
-            before = saved.get("corpora", {}).get(name, now)
+            # Positions of earlier versions hold less: what they lack is not compared.
+            before = now | saved.get("corpora", {}).get(name, {})
             if before != now:
                 raise ValueError(
                     f"{folder} holds a data position in the corpus of {name}, which has changed "
                     f"from {before} to {now}; restore its files, or {remedy}"
                 )
+        pin_orders(self.cfg, saved)
+        if saved["shards"] != self.count or orders(self.cfg) != self._orders:
+            self.close()
+            self._make_shards(saved["shards"])
+        self._report_change(saved)
         for index, shard in zip(self.indices, self._shards, strict=True):
             try:
                 shard.read(self._path(folder, index))
@@ -269,6 +281,24 @@ class TrainStream(Iterator[HostBatch]):
                     f"{self.cfg.provider.name} has ({str(error).splitlines()[0][:200]}); run the "
                     f"code and the task that saved it, or {remedy}"
                 ) from error
+
+    def _report_change(self, saved: Mapping[str, Any]) -> None:
+        """Log what differs from the run that saved the position, and what it costs."""
+        now, before = self.cfg.batch_size, saved.get("batch_size", self.cfg.batch_size)
+        if now != before:
+            logging.info(
+                "The batch size has changed from %d to %d rows: the data continues where it was, "
+                "with %d rows of each of its %d virtual shards in a batch.",
+                *(before, now, now // self.count, self.count),
+            )
+        if not all(self._owned):
+            hosts = now // (self._rows[1] - self._rows[0])
+            logging.warning(
+                "The %d virtual shards of this run are read by %d hosts, so several hosts make "
+                "the rows of the same shard and each takes its own: preparing data is no faster "
+                "than on %d hosts.",
+                *(self.count, hosts, self.count),
+            )
 
     def _path(self, folder: str, index: int) -> str:
         return f"{folder}/train_ds-{index:03d}-of-{self.count:03d}"
@@ -288,21 +318,27 @@ def saved_stream(folder: str | None) -> dict[str, Any] | None:
         return json.loads(file.read())
 
 
+def misfit(saved: Mapping[str, Any], batch_size: int) -> str | None:
+    """Return why the position in `saved` cannot fill batches, as a predicate; None if it can."""
+    shards = saved["shards"]
+    if batch_size % shards == 0:
+        return None
+    before = f" (it was {saved['batch_size']})" if "batch_size" in saved else ""
+    return (
+        f"holds the position of {shards} virtual shards, which cannot fill a batch of {batch_size} "
+        f"rows in equal parts; set BATCH_SIZE to a multiple of {shards}{before}"
+    )
+
+
 def eval_sets(
     cfg: DatasetConfig,
     converter_cls: Callable[..., seqio.FeatureConverter],
     rows: tuple[int, int],
     eval_steps: int,
 ) -> dict[str, list[HostBatch]]:
-    """Return `eval_steps` batches of each task, always the same; a small split is repeated.
-
-    Returns:
-      Task name to this host's rows, batch after batch.
-    """
-    provider = cfg.provider
-    tasks = seqio.get_subtasks(provider)
+    """Return `eval_steps` batches of each task, this host's rows; a small split is repeated."""
     sets = {}
-    for task in tasks:
+    for task in seqio.get_subtasks(cfg.provider):
         one = dataclasses.replace(cfg, mixture_or_task_name=task, module=None)
         if cfg.split not in (task.splits or ()):
             logging.warning("Task %s has no split %r; it is not evaluated.", task.name, cfg.split)

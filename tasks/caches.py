@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 import seqio
 
 import gin
+from tasks.sources import RECORDS
 
 
 @gin.configurable
@@ -42,17 +43,23 @@ class Task(seqio.Task):
         return super().cache_dir
 
     def get_dataset(self, sequence_length=None, split="train", *args, **kwargs):
-        """Return seqio.Task's dataset; its preprocessors count for the split."""
+        """Return seqio.Task's dataset; its preprocessors count for the split.
+
+        A source that can repeat itself exactly does so, instead of its dataset being repeated.
+        """
         if counter := getattr(self.source, "counter", None):
             counter.split = split
-        return super().get_dataset(sequence_length, split, *args, **kwargs)
+        make = functools.partial(super().get_dataset, sequence_length, split, *args)
+        epochs, seed = kwargs.get("num_epochs", 1), kwargs.get("seed")
+        is_shuffled = kwargs.get("shuffle", not args) and not kwargs.get("use_cached", False)
+        order = getattr(self.source, "order", None)
+        if epochs == 1 or seed is None or not is_shuffled or not order or order(split) != RECORDS:
+            return make(**kwargs)
+        with self.source.repeated(epochs):
+            return make(**kwargs | {"num_epochs": 1})
 
     def assert_cached(self) -> None:
-        """Check that a finished cache exists.
-
-        Raises:
-          ValueError: says which folders were searched and how to make it.
-        """
+        """Raise ValueError, with the folders searched and how to make it, without a cache."""
         if not self.cache_dir:
             task, lengths = getattr(self, "made_from", (self.name, {}))
             pairs = ",".join(f"{feature}={n}" for feature, n in lengths.items())
@@ -70,10 +77,7 @@ def pregenerated_name(task: str, lengths: Mapping[str, int]) -> str:
 
 
 def add_pregenerated(task: str, lengths: Mapping[str, int]) -> seqio.Task:
-    """Register a task whose finished examples are read from a cache only.
-
-    A run must set the same lengths (EOS included) as TASK_FEATURE_LENGTHS.
-    """
+    """Register a task whose finished examples, of exactly these lengths, are read from a cache."""
     name = pregenerated_name(task, lengths)
     if name in seqio.TaskRegistry.names():
         return seqio.TaskRegistry.get(name)

@@ -44,10 +44,7 @@ def add(
     """Register a task whose target is one of `classes`; settings are those of `tasks.pairs.add`.
 
     Rows with other targets are skipped and counted. A run checks that each class is one token, see
-    `class_ids`.
-
-    Raises:
-      ValueError: the name of a label is not one of the classes.
+    `class_ids`; ValueError is raised here if the name of a label is not one of the classes.
     """
     if not isinstance(columns := source.column, Columns):
         raise ValueError(f"task {name} classifies rows: give its source `columns`")
@@ -74,8 +71,7 @@ def ids_of(task: str) -> Callable[[], tuple[int, ...]]:
         classifier.one_token.ids = @tasks.classification.ids_of()
         tasks.classification.ids_of.task = %MIXTURE_OR_TASK_NAME
 
-    Args:
-      task: a name that `add` has registered when the function is called.
+    `add` must have registered the task when the function is called.
     """
 
     def ids():
@@ -91,11 +87,7 @@ def ids_of(task: str) -> Callable[[], tuple[int, ...]]:
 
 
 def class_ids(vocabulary: seqio.Vocabulary, classes: Sequence[str]) -> tuple[int, ...]:
-    """Return the id of each class, which must be a single token.
-
-    Raises:
-      ValueError: a class is more than one token; suggests a name that is one.
-    """
+    """Return the ids of classes, or raise ValueError, with a better name, for several tokens."""
     if isinstance(classes, str) or len(classes) < 2:
         raise ValueError(f"classes are {classes!r}, but must be two names or more")
     ids = [vocabulary.encode(name) for name in classes]
@@ -179,10 +171,4 @@ NAMES = {"LQ_CLOSE": "none", "LQ_EDIT": "low", "HQ": "high"}
 INITIALS = {label: name[0] for label, name in NAMES.items()}
 
 add("quality", quality(NAMES), vocabularies.t5_model, tuple(NAMES.values()), PREFIX)
-add(
-    "quality_tiny",
-    quality(INITIALS),
-    vocabularies.ro_mini_model,
-    tuple(INITIALS.values()),
-    PREFIX,
-)
+add("quality_tiny", quality(INITIALS), vocabularies.ro_mini_model, tuple(INITIALS.values()), PREFIX)

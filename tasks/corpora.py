@@ -42,16 +42,9 @@ def add(
 ) -> seqio.Task:
     """Register a pretraining task.
 
-    Args:
-      name: of the task.
-      source: of the documents.
-      vocabulary: see `token_feature`.
-      objective: a name in `tasks.objectives.registry`, or an object such as
-        `span_corruption.SpanNoise(0.5, 8)`.
-      **normalization: arguments of `tasks.text.normalize.preprocess`.
-
-    Raises:
-      ValueError: no objective has that name.
+    `vocabulary` is as for `token_feature`; `objective` is a name in `tasks.objectives.registry`, or
+    an object such as `span_corruption.SpanNoise(0.5, 8)`; `normalization` are arguments of
+    `tasks.text.normalize.preprocess`. Raise ValueError if no objective has that name.
     """
     feature = token_feature(vocabulary)
     return seqio.TaskRegistry.add(

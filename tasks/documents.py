@@ -11,12 +11,13 @@ import collections
 import copy
 import dataclasses
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from tasks.io.formats import MALFORMED, NOT_UTF8
+from tasks.io.formats import MALFORMED, NOT_UTF8, UNREADABLE
 from tasks.record_counts import MOST_LABELS
 
+_CONTAINERS = (list, dict, bytes)
 SEPARATOR = "\x1f"  # between the texts of `Columns`; removed from the texts themselves
 
 
@@ -32,12 +33,15 @@ class Column:
 
     Every source takes it: CorpusSource("user/name", column=Column("text", min_chars=200)).
 
+    A template accepts numbers, and their records are counted. A list or an object in one of its
+    columns is no text, and the record is skipped.
+
     Args:
       name: the name or template.
       min_chars: shorter texts are skipped.
       max_chars: longer texts are skipped; the source's own limit applies too.
       where: required values of other columns, {"language": "ro"} or {"language": ["ro", "mo"]};
-        records with other values, or none, are skipped.
+        records with other values (lists and objects too), or none, are skipped.
       unique: skip a text that repeats another, letter by letter, of the same batch of records (up
         to 512 records, or a megabyte of JSON lines). A stream cannot do more: its shards are read
         at the same time and resume anywhere, so they do not know each other's texts. Which texts
@@ -61,7 +65,7 @@ class Column:
         self.name = name
         self.min_chars, self.max_chars, self.unique = min_chars, max_chars, unique
         self._where = {
-            key: {value} if isinstance(value, str) else set(value)
+            key: [value] if isinstance(value, str) else list(value)
             for key, value in (where or {}).items()
         }
         named = [field for _, field, _, _ in string.Formatter().parse(name) if field is not None]
@@ -77,16 +81,27 @@ class Column:
 
     def matches(self, record: Mapping) -> bool:
         """Return whether the record's other columns have the required values."""
+        # Lists are searched by equality, since a record's value may be a list or an object itself.
         return all(record.get(key) in values for key, values in self._where.items())
 
     def extract(self, record: Mapping) -> Any:
-        """Return the record's text, None if a column is null or absent, or another value of it."""
+        """Return the record's text, None if a column is null or absent, or a value that is none."""
         values = [record.get(field) for field in self._of]
         if not self._is_template:
             return values[0]
         if any(value is None for value in values):
             return None
-        return self.name.format(**dict(zip(self._of, values, strict=True)))
+        for value in values:
+            if isinstance(value, _CONTAINERS):
+                return value
+        try:
+            return self.name.format(**dict(zip(self._of, values, strict=True)))
+        except (TypeError, ValueError):  # a format such as {year:04d} does not suit the value
+            return values
+
+    def has_numbers(self, record: Mapping) -> bool:
+        """Return whether a template's columns hold other values than texts."""
+        return self._is_template and not all(isinstance(record[f], str) for f in self._of)
 
 
 class Columns(Column):
@@ -149,7 +164,7 @@ class Columns(Column):
         found = []
         for feature, column in self._columns.items():
             value = column.extract(record)
-            if value is not None and feature in self._labels:
+            if feature in self._labels and not (value is None or isinstance(value, _CONTAINERS)):
                 label = str(value).strip()
                 value = self._labels[feature].get(label, UnknownLabel(label) if label else "")
             if not isinstance(value, str) or not value.strip():
@@ -157,29 +172,62 @@ class Columns(Column):
             found.append(value.replace(SEPARATOR, " "))
         return SEPARATOR.join(found)
 
+    def has_numbers(self, record: Mapping) -> bool:
+        """Return whether a template's columns hold other values than texts."""
+        return any(column.has_numbers(record) for column in self._columns.values())
 
-def screen(records: Iterable, column: Column, max_chars: int, add: Callable | None) -> list[bytes]:
-    """Return the usable texts of some records, in UTF-8, and count all records.
+
+class Judged(NamedTuple):
+    """A record's text in UTF-8, None if it is skipped, and the names under which it is counted.
+
+    `label`: the value, where it is skipped as an unknown label.
+    """
+
+    text: bytes | None
+    names: tuple[str, ...] = ()
+    label: str | None = None
+
+
+def judge(records: Iterable, column: Column, max_chars: int) -> Iterator[Judged]:
+    """Yield each record's usable text, or why it is skipped.
 
     Skipped are records that are malformed, whose text is null, no string, blank, or longer than
-    `max_chars`, and those that `column` filters out. `add` receives the counts by name and some
-    unknown labels, as `RecordCounter.add` takes them.
+    `max_chars`, and those that `column` filters out. Lone surrogates, which UTF-8 cannot encode,
+    become question marks.
+    """
+    seen: set[str] = set()
+    longest = max_chars if column.max_chars is None else min(max_chars, column.max_chars)
+    for record in records:
+        text = record if record in (MALFORMED, NOT_UTF8) else column.extract(record)
+        if reason := _fault(text, longest) or _filtered(record, text, column, seen):
+            label = text.label if isinstance(text, UnknownLabel) else None
+            yield Judged(None, (f"skipped_{reason}",), label)
+            continue
+        names: tuple[str, ...] = ("kept_with_numbers",) if column.has_numbers(record) else ()
+        try:
+            encoded = text.encode()
+        except UnicodeEncodeError:
+            names += ("kept_with_replaced_characters",)
+            encoded = text.replace(UNREADABLE, "\ufffd").encode("utf-8", "replace")
+        yield Judged(encoded, names)
+
+
+def screen(records: Iterable, column: Column, max_chars: int, add: Callable | None) -> list[bytes]:
+    """Return the usable texts of some records, as `judge` makes them, and count all records.
+
+    `add` receives the counts by name and some unknown labels, as `RecordCounter.add` takes them.
     """
     counts: collections.Counter[str] = collections.Counter()
     kept: list[bytes] = []
     labels: dict[str, None] = {}
-    seen: set[str] = set()
-    longest = max_chars if column.max_chars is None else min(max_chars, column.max_chars)
-    for record in records:
+    for text, names, label in judge(records, column, max_chars):
         counts["read"] += 1
-        text = record if record in (MALFORMED, NOT_UTF8) else column.extract(record)
-        reason = _fault(text, longest) or _filtered(record, text, column, seen)
-        if reason:
-            counts[f"skipped_{reason}"] += 1
-        else:
-            kept.append(text.encode("utf-8", "replace"))
-        if isinstance(text, UnknownLabel) and len(labels) < MOST_LABELS:
-            labels[text.label] = None
+        for name in names:
+            counts[name] += 1
+        if text is not None:
+            kept.append(text)
+        if label is not None and len(labels) < MOST_LABELS:
+            labels[label] = None
     if add:
         add(counts, labels)
     return kept

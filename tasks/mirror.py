@@ -1,7 +1,7 @@
 r"""Copies a corpus to a folder or bucket, from which it then streams.
 
 python -m tasks.mirror --corpus dumitrescustefan/rlm --to /data/rlm
-python -m tasks.mirror --files 'train=https://example.org/ro-*.jsonl.zst' --to gs://bucket/ro
+python -m tasks.mirror --files 'train=@https://example.org/ro.map' --to gs://bucket/ro
 
 The copy holds `<split>-00000-of-00012.<ending>` and `mirror.json`: the commit, and each file's
 address, bytes and SHA-256. After an interruption the same command continues at the commit it began
@@ -15,12 +15,15 @@ import argparse
 import hashlib
 import json
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
 
 import tensorflow as tf
 
+from command_line import arguments
+from command_line.guard import guarded
 from tasks.io import files, hub
 from tasks.io.files import CorpusFile
 from tasks.io.retry import retry, shutting_down
@@ -32,20 +35,10 @@ _SUFFIXES = {"text": "txt"}
 
 
 class Mirror:
-    """A copy of `source` in `folder`.
-
-    Args:
-      source: the corpus.
-      folder: on a disk, or gs://.
-      report: receives one line for each file.
-
-    Raises:
-      ValueError: the folder holds a copy of another corpus.
-    """
+    """A copy of `source` in `folder`, on a disk or gs://; a ValueError if of another corpus."""
 
     def __init__(self, source: CorpusSource, folder: str, report: Callable[[str], None] = print):
         self._source, self._folder, self._report = source, folder.rstrip("/"), report
-        tf.io.gfile.makedirs(self._folder)
         path = f"{self._folder}/{MANIFEST}"
         self._manifest: dict[str, Any] = {"corpus": source.name, "commit": None, "files": {}}
         if tf.io.gfile.exists(path):
@@ -60,17 +53,14 @@ class Mirror:
             source.pin_revision(self._manifest["commit"])
 
     def _write_manifest(self) -> None:
+        tf.io.gfile.makedirs(self._folder)
         path = f"{self._folder}/{MANIFEST}"
         with tf.io.gfile.GFile(f"{path}.new", "w") as file:
             file.write(json.dumps(self._manifest, indent=1))
         tf.io.gfile.rename(f"{path}.new", path, overwrite=True)
 
     def wanted(self) -> dict[str, CorpusFile]:
-        """Return the files that a complete copy has, by name.
-
-        Raises:
-          ValueError: the corpus cannot be listed, or only the `datasets` library can read it.
-        """
+        """Return the files that a complete copy has, by name, or raise ValueError."""
         found = {}
         for split in self._source.splits:
             listed = self._source.list_files(split)
@@ -86,12 +76,7 @@ class Mirror:
         return found
 
     def copy(self, workers: int = 4) -> None:
-        """Fetch the missing files, `workers` at a time.
-
-        Raises:
-          ValueError: a file differs from the hub's checksum.
-          Exception: a permanent error of a server.
-        """
+        """Fetch missing files, `workers` at a time; check checksums, or raise ValueError."""
         wanted = self.wanted()
         commit = hub.commit_of(next(iter(wanted.values())).url)
         if self._manifest["commit"] not in (None, commit):
@@ -125,8 +110,11 @@ class Mirror:
         return bool(entry) and tf.io.gfile.exists(path) and _length(path) == entry["bytes"]
 
     def _fetch(self, name: str, file: CorpusFile) -> tuple[int, str]:
-        path, part = f"{self._folder}/{name}", f"{self._folder}/.{name}.part"
-        policy = self._source.retry_policy
+        path, policy = f"{self._folder}/{name}", self._source.retry_policy
+        version = retry(lambda: files.version(file), f"looking up {file.url}", policy)
+        # A part of another version of the file is not continued.
+        mark = f"-{zlib.crc32(version.encode()):08x}" if version else ""
+        part = f"{self._folder}/.{name}{mark}.part"
         length, digest = retry(lambda: _download(file, part), f"copying {file.url}", policy)
         published = retry(lambda: files.published_sha256(file), f"looking up {file.url}", policy)
         if published not in (None, digest) or _length(part) != length:
@@ -139,10 +127,7 @@ class Mirror:
         return length, digest
 
     def check(self) -> list[str]:
-        """Read the entire copy; return the names of missing and damaged files.
-
-        The next `copy` fetches them again.
-        """
+        """Read the copy; return missing and damaged files, which the next `copy` fetches again."""
         wrong = []
         for name, entry in sorted(self._manifest["files"].items()):
             path = f"{self._folder}/{name}"
@@ -203,29 +188,41 @@ def _fetch_chunks(file: CorpusFile, start: int, size: int | None) -> Iterator[by
             yield files.read_range(file, at, min(at + CHUNK_BYTES, size))
 
 
-def main(arguments: list[str]) -> int:
+@guarded
+def main(argv: list[str]) -> int:
     """Copy or check; return the exit status."""
     flags = argparse.ArgumentParser(
         prog="python -m tasks.mirror", description=__doc__.split("\n")[0]
     )
-    flags.add_argument("--corpus", help="a hub name, or the address of a folder")
+    flags.add_argument(
+        "--corpus", type=arguments.text, help="a hub name, or the address of a folder"
+    )
     flags.add_argument("--config", help="configuration of a hub corpus")
     flags.add_argument("--revision", help="its branch, tag or commit; default the current main")
     flags.add_argument("--files", action="append", default=[], help="SPLIT=PATTERN, repeatable")
-    flags.add_argument("--splits", nargs="+", default=["train", "validation"])
-    flags.add_argument("--to", required=True, help="a folder, or gs://…")
-    flags.add_argument("--workers", type=int, default=4, help="files fetched at a time")
+    flags.add_argument("--splits", nargs="+", help="of --corpus; default train validation")
+    flags.add_argument("--to", type=arguments.text, required=True, help="a folder, or gs://…")
+    flags.add_argument(
+        "--workers", type=arguments.integer(1), default=4, help="files fetched at a time"
+    )
     flags.add_argument("--check", action="store_true", help="compare the copy with its checksums")
-    args = flags.parse_args(arguments)
+    args = flags.parse_args(argv)
     try:
+        arguments.check_output_folder("--to", args.to)
         patterns: dict[str, list[str]] = {}
         for entry in args.files:
             split, found, pattern = entry.partition("=")
             if not found:
                 raise ValueError(f"--files {entry!r} names no split: write --files train={entry}")
             patterns.setdefault(split, []).append(pattern)
+        if unknown := set(args.splits or ()) - patterns.keys() if patterns else None:
+            raise ValueError(
+                f"--splits names {', '.join(sorted(unknown))}, for which --files has no pattern: "
+                "leave --splits out, or add --files SPLIT=PATTERN"
+            )
+        splits = args.splits or list(patterns) or ["train", "validation"]
         source = CorpusSource(
-            args.corpus, args.config, args.revision, files=patterns or None, splits=args.splits
+            args.corpus, args.config, args.revision, files=patterns or None, splits=splits
         )
         mirror = Mirror(source, args.to)
         if not args.check:
@@ -239,9 +236,8 @@ def main(arguments: list[str]) -> int:
         print("Stopped: the same command continues from here.", file=sys.stderr)
         return 130
     for name in wrong:
-        print(
-            f"{name} is missing or damaged: run the same command without --check", file=sys.stderr
-        )
+        remedy = "run the same command without --check"
+        print(f"{name} is missing or damaged: {remedy}", file=sys.stderr)
     if not wrong:
         print(f'{args.to} is complete. Read it as CorpusSource("{args.to}").')
     return 1 if wrong else 0

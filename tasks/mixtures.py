@@ -13,22 +13,23 @@ from collections.abc import Mapping
 import seqio
 import tensorflow as tf
 
+from tasks import caches
 
-class BoundedTask(seqio.Task):
-    """A task whose training split ends after `epochs` epochs, also where it would be repeated.
 
-    Other arguments are those of seqio.Task.
-    """
+class BoundedTask(caches.Task):
+    """A task whose training split ends after `epochs` epochs, also where it is repeated."""
 
     def __init__(self, *args, epochs: int, **kwargs):
         super().__init__(*args, **kwargs)
         self._epochs = epochs
 
-    def get_dataset(self, *args, split: str = "train", num_epochs: int | None = 1, **kwargs):
-        """Return seqio.Task's dataset, but with `epochs` epochs instead of infinitely many."""
+    def get_dataset(
+        self, sequence_length=None, split="train", *args, num_epochs: int | None = 1, **kwargs
+    ):
+        """Return caches.Task's dataset, but with `epochs` epochs instead of infinitely many."""
         if split == "train" and num_epochs is None:
             num_epochs = self._epochs
-        return super().get_dataset(*args, split=split, num_epochs=num_epochs, **kwargs)
+        return super().get_dataset(sequence_length, split, *args, num_epochs=num_epochs, **kwargs)
 
 
 def rates_of(sizes: Mapping[str, float], temperature: float = 1.0) -> dict[str, float]:
@@ -36,9 +37,6 @@ def rates_of(sizes: Mapping[str, float], temperature: float = 1.0) -> dict[str, 
 
     At temperature 1 shares are proportional to sizes, at high temperatures equal; see Raffel et al.
     2020, section 3.5.2, arXiv:1910.10683.
-
-    Raises:
-      ValueError: a size or the temperature is not positive, or there is no corpus.
     """
     if not temperature > 0:
         raise ValueError(f"temperature is {temperature}, but must be above 0")
@@ -59,15 +57,10 @@ def add(
 ) -> seqio.Mixture:
     """Register a mixture of registered tasks.
 
-    Args:
-      name: of the mixture.
-      sizes: of each task, or rates: documents, tokens or bytes, all in one unit.
-      temperature: evens out the shares, see `rates_of`.
-      epochs: how many times at most a task's corpus is read; the others then take over its share.
-        When all have ended, so does the stream.
-
-    Raises:
-      ValueError: an unknown task, or an impossible size, temperature or number of epochs.
+    `sizes` are documents, tokens or bytes of each task, all in one unit, or rates; `temperature`
+    evens out the shares, see `rates_of`. `epochs` is how many times at most a task's corpus is
+    read; the others then take over its share. When all have ended, so does the stream. Raise
+    ValueError for an unknown task, or an impossible size, temperature or number of epochs.
     """
     epochs, entries = epochs or {}, []
     for unknown in epochs.keys() - sizes.keys():
@@ -76,13 +69,10 @@ def add(
         if task in epochs:
             task = _bounded(task, epochs[task])
         entries.append((task, rate))
-    return seqio.MixtureRegistry.add(
-        name,
-        entries,
-        sample_fn=functools.partial(
-            tf.data.Dataset.sample_from_datasets, stop_on_empty_dataset=not epochs
-        ),
+    sample = functools.partial(
+        tf.data.Dataset.sample_from_datasets, stop_on_empty_dataset=not epochs
     )
+    return seqio.MixtureRegistry.add(name, entries, sample_fn=sample)
 
 
 def _bounded(name: str, epochs: int) -> str:

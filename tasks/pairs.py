@@ -38,16 +38,11 @@ def add(
 ) -> seqio.Task:
     """Register a task whose source gives {"inputs", "targets"}, such as `tasks.rows.Rows`.
 
-    Args:
-      name: of the task.
-      source: of pairs of texts.
-      vocabulary: see `tasks.corpora.token_feature`.
-      prefix: precedes every input.
-      metric_fns: seqio's metric functions.
-      lengths: in tokens, EOS included, if a run sets none.
-      cut: truncates inputs, (ids, number to keep, vocabulary); by default it keeps the beginning.
-      checks: called with the vocabulary before anything is read; raises if it is unsuitable.
-      **normalization: arguments of `tasks.text.normalize.preprocess`.
+    `vocabulary` is as for `tasks.corpora.token_feature`; `prefix` precedes every input; `lengths`,
+    in tokens with EOS, apply if a run sets none. `cut` truncates inputs, from (ids, number to keep,
+    vocabulary); by default it keeps the beginning. `checks` is called with the vocabulary before
+    anything is read, and raises if it is unsuitable. `normalization` are arguments of
+    `tasks.text.normalize.preprocess`.
     """
     feature = corpora.token_feature(vocabulary)
     counter = getattr(source, "counter", None) or RecordCounter(name)
@@ -58,9 +53,7 @@ def add(
             functools.partial(_texts, prefix=prefix, checks=checks, normalization=normalization),
             seqio.preprocessors.tokenize,
             seqio.CacheDatasetPlaceholder(),
-            functools.partial(
-                truncate, lengths=dict(lengths), cut=cut or keep_beginning, counter=counter
-            ),
+            functools.partial(truncate, lengths=dict(lengths), cut=cut, counter=counter),
         ],
         output_features={"inputs": feature, "targets": feature},
         metric_fns=list(metric_fns),
@@ -83,14 +76,11 @@ def truncate(
     dataset: tf.data.Dataset,
     output_features: Mapping[str, seqio.Feature],
     lengths: Mapping[str, int],
-    cut: Truncate,
+    cut: Truncate | None,
     counter: RecordCounter,
     sequence_length: Mapping[str, int] | None = None,
 ) -> tf.data.Dataset:
-    """Truncate {"inputs", "targets"}, int32 [n], to their lengths and append EOS.
-
-    `lengths` applies if there is no `sequence_length`.
-    """
+    """Truncate {"inputs", "targets"}, int32 [n], to `sequence_length` or `lengths`; append EOS."""
     most = sequence_length or lengths
     vocabulary = {side: output_features[side].vocabulary for side in ("inputs", "targets")}
     split = counter.split  # of this dataset: the counter's changes with every dataset made
@@ -110,10 +100,9 @@ def truncate(
 
     def fn(example):
         source, target = example["inputs"], example["targets"]
-        n, source_vocabulary = most["inputs"] - 1, vocabulary["inputs"]
-        shorten = lambda: tf.concat(
-            [cut(source, n, source_vocabulary), [source_vocabulary.eos_id]], 0
-        )
+        n, words = most["inputs"] - 1, vocabulary["inputs"]
+        kept = lambda: cut(source, n, words) if cut else source[:n]
+        shorten = lambda: tf.concat([kept(), [words.eos_id]], 0)
         inputs, is_cut_source = fit("inputs", source, shorten)
         targets, is_cut_target = fit("targets", target, lambda: target[: most["targets"]])
         counted = tf.numpy_function(guarded_count, [is_cut_source, is_cut_target], tf.int64)
@@ -121,12 +110,6 @@ def truncate(
             return example | {"inputs": tf.identity(inputs), "targets": tf.identity(targets)}
 
     return dataset.map(fn, num_parallel_calls=tf.data.AUTOTUNE)
-
-
-def keep_beginning(ids: tf.Tensor, most: int, vocabulary: seqio.Vocabulary) -> tf.Tensor:
-    """Return the first `most` ids."""
-    del vocabulary
-    return ids[:most]
 
 
 def keep_both_ends(ids: tf.Tensor, most: int, vocabulary: seqio.Vocabulary) -> tf.Tensor:

@@ -1,20 +1,19 @@
-"""Counts of the records that this process reads of a corpus, by split.
-
-counter = RecordCounter("my corpus")
-counter.start_shard("train", shard=(0, 8))           # this process reads shard 0 of 8
-counter.add({"read": 512, "skipped_empty": 2}, split="train", shard=(0, 8), batch=(0, 3, 1))
-counter.counts("train")                  # {'read': 512, 'skipped_empty': 2, …}, over all epochs
-counter.counts("train", distinct=True)   # the same, with each record counted once
-"""
+"""Counts of the records that this process reads of a corpus, by split."""
 
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 
+import numpy as np
+from absl import logging
+
 REASONS = ("empty", "null", "not_text", "not_UTF-8", "malformed", "too_long")
 # Where a column asks for them.
 FILTERS = ("too_short", "other_value", "duplicate", "unknown_label")
 SKIPS = tuple(f"skipped_{reason}" for reason in (*REASONS, *FILTERS))
+# Of records that are used, but not as they are written.
+CHANGES = ("kept_with_numbers", "kept_with_replaced_characters")
+CODED = (*SKIPS, *CHANGES)  # what is counted of a record: bit i of its code is of CODED[i]
 NOTES = ("cut_inputs", "cut_targets")  # counted per example made
 MADE = "examples"
 MOST_LABELS = 3  # unknown labels to remember
@@ -29,8 +28,12 @@ class RecordCounter:
         self.labels: list[str] = []  # some labels that no class lists
         self._lock = threading.RLock()
         self._counts: defaultdict[str | None, Counter[str]] = defaultdict(Counter)
-        # By split and number of shards, since the number of shards decides what a batch holds.
-        self._distinct: defaultdict[tuple[str | None, int], Counter[str]] = defaultdict(Counter)
+        # By split and number of shards, since the number of shards decides what a batch holds; None
+        # where records are known by number.
+        self._distinct: defaultdict[tuple[str | None, int | None], Counter[str]] = defaultdict(
+            Counter
+        )
+        self._records: dict[tuple[str, int], np.ndarray] = {}  # which were read, by number
         self._seen: defaultdict[tuple[str | None, int], set] = defaultdict(set)
         self._epochs: defaultdict[str, dict[tuple[int, int], int]] = defaultdict(dict)
 
@@ -48,15 +51,11 @@ class RecordCounter:
         shard: tuple[int, int] | None = None,
         batch: Hashable = None,
     ) -> None:
-        """Add the counts of some records.
+        """Add the counts of some records of a split, and unknown labels in these records.
 
-        Args:
-          counts: number by name.
-          labels: unknown labels in these records.
-          split: of the corpus.
-          shard: the shard that was read, where `counts` is of all records of a batch.
-          batch: names the batch within its shard. Epochs, restarts and evaluations read a batch
-            several times; what it holds is always the same, so it is distinct once.
+        `shard` was read if `counts` are of all records of a batch, and `batch` is its name within
+        the shard. Epochs, restarts and evaluations read a batch several times; what it holds is
+        always the same, so it is distinct once.
         """
         with self._lock:
             self._counts[split].update(counts)
@@ -69,6 +68,25 @@ class RecordCounter:
                 seen.add((index, batch))
                 self._distinct[split, num_shards].update(counts)
 
+    def add_records(
+        self, split: str, codes: np.ndarray, numbers: np.ndarray, total: int, labels: Iterable[str]
+    ) -> None:
+        """Add records that are known by their numbers in the split.
+
+        Args:
+          split: of the corpus.
+          codes: int [k], see `code`.
+          numbers: int [k]; a record is distinct once.
+          total: number of records in the split.
+          labels: unknown labels in the split.
+        """
+        with self._lock:
+            seen = self._records.setdefault((split, total), np.zeros(total, bool))
+            self._counts[split].update(_by_name(codes))
+            self._distinct[split, None].update(_by_name(codes[~seen[numbers]]))
+            seen[numbers] = True
+            self.labels = list(dict.fromkeys([*self.labels, *labels]))[:MOST_LABELS]
+
     def end_epoch(self, split: str, shard: tuple[int, int], epochs: int) -> bool:
         """Note that a reader completed `epochs` of a shard; True if now all shards have."""
         with self._lock:
@@ -77,31 +95,29 @@ class RecordCounter:
             shards[shard] = max(shards.get(shard, 0), epochs)
             return min(shards.values()) > before
 
+    def log_epoch(self, split: str, shard: tuple[int, int], epochs: int) -> None:
+        """Call `end_epoch`, and log the counts if all shards have completed the epoch."""
+        if self.end_epoch(split, shard, epochs):
+            logging.info("%s", self.sentence(split))
+
     def counts(self, split: str | None = None, distinct: bool = False) -> dict[str, int]:
-        """Return the records read and skipped by reason, examples cut, and epochs completed.
+        """Return the records read, skipped and changed, examples cut, and epochs completed.
 
         An epoch is complete when every shard that this process reads is. All names are present,
-        also with 0, because hosts add up their counts name by name.
-
-        Args:
-          split: None for the sum of all splits.
-          distinct: count each record of `split` once; adds the number of `examples` made.
+        also with 0, because hosts add up their counts name by name. Without `split` it is the sum
+        of all; `distinct` counts each record of a split once, and adds the `examples` made.
         """
         with self._lock:
-            total: Counter[str] = sum(
-                (counts for of, counts in self._counts.items() if split in (None, of)),
-                Counter(),
-            )
-            epochs = [
-                min(shards.values())
-                for of, shards in self._epochs.items()
-                if shards and split in (None, of)
-            ]
-            found = {name: total[name] for name in ("read", *SKIPS, *NOTES)}
+            mine = (counts for of, counts in self._counts.items() if split in (None, of))
+            total: Counter[str] = sum(mine, Counter())
+            of_split = (shards for of, shards in self._epochs.items() if split in (None, of))
+            epochs = [min(shards.values()) for shards in of_split if shards]
+            found = {name: total[name] for name in ("read", *SKIPS, *CHANGES, *NOTES)}
             if distinct:
                 cuts = [counts for (of, _), counts in self._distinct.items() if of == split]
                 once = max(cuts, key=lambda counts: counts["read"], default=Counter())
-                found |= {name: once[name] for name in ("read", *SKIPS)} | {MADE: total[MADE]}
+                found |= {name: once[name] for name in ("read", *SKIPS, *CHANGES)}
+                found[MADE] = total[MADE]
             return {**found, "epochs": max(epochs, default=0)}
 
     def skipped(self) -> str:
@@ -111,17 +127,32 @@ class RecordCounter:
     def sentence(self, split: str | None = None) -> str:
         """Return the counts as one line for the log."""
         counts = self.counts(split)
-        cut = [f"{counts[note]} {note.replace('_', ' ')}, " for note in NOTES if counts[note]]
+        shown = [name for name in (*CHANGES, *NOTES) if counts[name]]
+        notes = [f"{counts[name]} {name.replace('_', ' ')}, " for name in shown]
         return (
             f"corpus {self.corpus}{f', split {split}' if split else ''}: "
             f"{counts['read']} records read, skipped {_reasons(counts)}, "
-            f"{''.join(cut)}{counts['epochs']} epochs completed"
+            f"{''.join(notes)}{counts['epochs']} epochs completed"
         )
 
     def splits(self) -> list[str]:
         """Return the splits with any record read."""
         with self._lock:
             return [split for split, counts in self._counts.items() if split and counts["read"]]
+
+
+def code(names: Iterable[str]) -> int:
+    """Return the names under which a record is counted as one number; see `CODED`."""
+    return sum(1 << CODED.index(name) for name in names)
+
+
+def _by_name(codes: np.ndarray) -> Counter[str]:
+    """Return the counts of records by name, from their codes."""
+    counts = Counter({"read": len(codes)})
+    for found, n in zip(*np.unique(codes, return_counts=True), strict=True):
+        for i, name in enumerate(CODED):
+            counts[name] += int(n) if found >> i & 1 else 0
+    return counts
 
 
 def _reasons(counts: Mapping[str, int]) -> str:

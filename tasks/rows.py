@@ -19,7 +19,7 @@ import tensorflow as tf
 from tasks.documents import SEPARATOR, Columns
 from tasks.io.files import CorpusFile, join_parallel, match_files
 from tasks.io.formats import PARALLEL_COLUMNS
-from tasks.sources import CorpusSource
+from tasks.sources import PARTS, CorpusSource
 
 BUCKETS = 10_000  # of the documents' hashes, by which splits are held out
 
@@ -129,6 +129,17 @@ class Rows(CorpusSource):
             n = min(shard_info.num_shards, few)
             dataset = dataset.shard(n, shard_info.index % n)
         return self._named(dataset.shuffle(few, seed) if shuffle else dataset)
+
+    def order(self, split: str) -> str:
+        """Return what a shuffled epoch permutes, as CorpusSource does."""
+        few = split == "train" and self.max_examples
+        return PARTS if few else super().order(split)
+
+    def mixing(self, split: str, num_shards: int) -> str:
+        """Return how far a shuffled epoch mixes the rows, as CorpusSource does."""
+        if split == "train" and self.max_examples:
+            return f"every epoch is a permutation of the first {self.max_examples:,} usable rows"
+        return super().mixing(split, num_shards)
 
     def _of_split(self, dataset: tf.data.Dataset, split: str) -> tf.data.Dataset:
         """Keep the documents whose hash belongs to the split."""

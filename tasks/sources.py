@@ -2,22 +2,29 @@
 
     source = CorpusSource("dumitrescustefan/rlm")                      # the hub
     source = CorpusSource("/data/ro", column="body")                   # /data/ro/train*.jsonl ...
-    source = CorpusSource(files={"train": "https://example.org/ro-*.jsonl.zst"})
+    source = CorpusSource(files={"train": "https://example.org/ro.jsonl.zst"})
+    source = CorpusSource(files={"train": "@https://example.org/ro.map"})  # a list of addresses
     source.peek("train", 2)                                            # the first two texts
 
-The order of an epoch follows from (seed, epoch): files, parts of files (`tasks.io.formats`) and
-records within a batch are permuted; 0 is a valid seed. The records at a position of that order are
-a function of the position, so tf.data's own iterator state (a few kilobytes) is the data position:
-`tf.train.Checkpoint(iterator)` restores it exactly, and resuming reads at most one part (of a
-compressed or CSV file: one file) again.
+The order of an epoch follows from (seed, epoch); 0 is a valid seed. There are two orders:
 
-Shards read different files; if there are fewer files than shards, different parts; if these cannot
-be cut, every shard reads all records and keeps its own (`tasks.streaming.shard_assignment`).
+- RECORDS, of a split up to `full_shuffle` gigabytes: a permutation of all records. They are read
+  once and kept in a temporary file (`tasks.streaming.permuted_reader`).
+- PARTS, of a larger one: files, parts of files (`tasks.io.formats`) and the records within a batch
+  are permuted. Shards read different files; if there are fewer files than shards, different parts;
+  if these cannot be cut, every shard reads all records and keeps its own
+  (`tasks.streaming.shard_assignment`). `mixing` says how far this mixes.
+
+The records at a position of an order are a function of the position, so tf.data's own iterator
+state (a few kilobytes) is the data position: `tf.train.Checkpoint(iterator)` restores it exactly.
+Resuming reads the records once again, or of PARTS at most one part (of a compressed or CSV file:
+one file).
 """
 
+import contextlib
 import dataclasses
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import seqio
@@ -28,15 +35,39 @@ import gin
 from tasks.documents import Column, screen
 from tasks.io import files, hub, stream_cache
 from tasks.io.files import CorpusFile
-from tasks.io.formats import PartLayout
+from tasks.io.formats import BATCH_RECORDS, PartLayout
 from tasks.io.retry import RetryPolicy, is_transient, retry
 from tasks.record_counts import RecordCounter
 from tasks.streaming import tf_callbacks
+from tasks.streaming.permuted_reader import PermutedReader
+from tasks.streaming.record_store import RecordStore
 from tasks.streaming.shard_assignment import CorpusSplit, assign
 from tasks.streaming.shard_reader import ShardReader
 
 PEEK_BYTES = 1 << 16
+RECORDS, PARTS = "records", "parts"  # what is permuted
+# Bytes of text in a byte of a file, roughly.
+EXPANSION = {"gz": 4.0, "zst": 4.0, "parquet": 2.0}
+MOST_PROBES = 64  # remote files whose sizes are requested to choose the order
 _FOLDER = ("/", ".", "~")
+
+
+@gin.configurable
+def full_shuffle(gigabytes: float = 2.0) -> float:
+    """Return up to how many gigabytes of text all records of a split are permuted.
+
+    Every host reads such a split once when it starts, and keeps its text in the folder for
+    temporary files. 0 streams every split. A run that resumes keeps its order.
+
+    Raises:
+      ValueError: it is negative.
+    """
+    if not gigabytes >= 0:
+        raise ValueError(
+            f"tasks.sources.full_shuffle.gigabytes is {gigabytes}, but must be 0, to stream every "
+            "corpus, or above"
+        )
+    return gigabytes
 
 
 @gin.configurable
@@ -53,15 +84,16 @@ class CorpusSource(seqio.DataSource):
     """Documents of a corpus as {"text": string scalar}.
 
     Args:
-      corpus: "user/name" on the hub; or a folder (a path that begins with / . or ~, or any
-        address with ://) of files named <split>*; None if `files` is given.
+      corpus: "user/name" on the hub; or a folder (a path that begins with / . or ~, or the address
+        of a bucket) of files named <split>*; None if `files` is given.
       config: the hub data set's configuration.
       revision: the hub data set's branch, tag or commit.
       column: the column that holds the text, a template of several, "{title}\\n{body}", or a
         `documents.Column`, which filters too.
-      files: file patterns by split, instead of `corpus`: local paths (** is allowed), http(s)
-        addresses, gs://. The suffix names the format: .jsonl .json .csv .tsv .txt .parquet, plus
-        .gz or .zst if compressed.
+      files: file patterns by split, instead of `corpus`: local paths (** is allowed), gs://, and
+        http(s) addresses, which cannot be patterns. "@" and the address of a text file stand for
+        the addresses in it, one a line. The suffix names the format: .jsonl .json .csv .tsv .txt
+        .parquet, plus .gz or .zst if compressed.
       splits: the splits, or a mapping from ours to the corpus's, {"validation": "dev"}.
       documents: what a document is in plain text: "lines" or "paragraphs" (up to an empty line).
       max_chars: longer documents are skipped and counted.
@@ -90,6 +122,10 @@ class CorpusSource(seqio.DataSource):
         self._patterns = files
         self._corpus, self._config, self._revision = corpus, config, revision
         self._listed: dict[str, list[CorpusFile]] = {}
+        self._contents: dict[str, int] = {}
+        self._orders: dict[str, str] = {}  # by split, where a data position has decided it
+        self._stores: dict[CorpusSplit, RecordStore] = {}
+        self._epochs: int | None = 1  # of the datasets of RECORDS that are made
         self.column = column if isinstance(column, Column) else Column(column)
         self.documents = documents
         self.max_chars = max_chars
@@ -114,7 +150,8 @@ class CorpusSource(seqio.DataSource):
         if self._patterns is None:
             corpus = self._corpus or ""
             return "://" not in corpus and corpus.startswith(_FOLDER)
-        return not any("://" in p for split in self._patterns for p in self._patterns_of(split))
+        patterns = [p for split in self._patterns for p in self._patterns_of(split)]
+        return not any("://" in p or p.startswith(files.LIST) for p in patterns)
 
     def _patterns_of(self, split: str) -> Sequence[str]:
         patterns = (self._patterns or {})[split]
@@ -188,30 +225,117 @@ class CorpusSource(seqio.DataSource):
         """Read the hub's data set at a commit, unless a revision is already set."""
         if self._revision is None and self._corpus is not None:
             self._revision = revision
-            self._listed = {}
+            self._listed, self._contents = {}, {}
 
     def identity(self, split: str) -> dict[str, Any]:
-        """Return the state of the corpus: the hub's commit, the files and their sizes."""
-        found = self.list_files(split)
+        """Return the state of the corpus: the hub's commit, the files, their sizes and contents.
+
+        `contents` is that of the files when they were listed first: see `files.contents`.
+        """
+        found = self._complete_listing(split)
+        if split not in self._contents:
+            self._contents[split] = files.contents(found)
         names = [f"{f.url.rsplit('/', 1)[-1]} {'' if f.remote else files.size(f)}" for f in found]
         return {
             "revision": hub.commit_of(found[0].url),
             "files": len(found),
             "names": zlib.crc32("\n".join(names).encode()),
             "remote": found[0].remote,
+            "contents": self._contents[split],
         }
+
+    def _complete_listing(self, split: str) -> list[CorpusFile]:
+        """Return the split's files with what their servers report of each."""
+        found = self.list_files(split)
+        complete = lambda: files.with_facts(found)
+        self._listed[split] = retry(complete, f"looking up {self.name}", self.retry_policy)
+        return self._listed[split]
+
+    def order(self, split: str) -> str:
+        """Return what a shuffled epoch permutes, RECORDS or PARTS."""
+        if split not in self._orders:
+            size = self._text_bytes(split)
+            fits = size is not None and size <= full_shuffle() * 1e9
+            return RECORDS if fits else PARTS
+        return self._orders[split]
+
+    def pin_order(self, split: str, order: str | None) -> None:
+        """Keep the order of a saved data position; None, of earlier releases, is PARTS."""
+        self._orders[split] = order or PARTS
+
+    @contextlib.contextmanager
+    def repeated(self, epochs: int | None) -> Iterator[None]:
+        """Let shuffled datasets made meanwhile have `epochs` epochs, None for endlessly many.
+
+        A dataset of RECORDS that repeats itself numbers its epochs. One that `Dataset.repeat`
+        repeats after `Dataset.map` in parallel may lose the number of the next epoch if its
+        position is saved near the end of one. In other orders datasets have one epoch.
+        """
+        before, self._epochs = self._epochs, epochs
+        try:
+            yield
+        finally:
+            self._epochs = before
+
+    def _text_bytes(self, split: str) -> int | None:
+        """Return roughly how many bytes of text a split has, None if it is unknown."""
+        found = self.list_files(split)
+        if any(f.kind == hub.STREAMED for f in found):
+            return None
+        if sum(f.remote and f.length is None for f in found) > MOST_PROBES:
+            return None
+        measure = lambda: [self._size_on_disk(f) for f in found]
+        sizes = retry(measure, f"measuring {self.name}", self.retry_policy)
+        total = 0.0
+        for file, size in zip(found, sizes, strict=True):
+            if size is None:
+                return None
+            total += size * EXPANSION.get(file.compression or file.kind, 1.0)
+        return int(total)
+
+    def _size_on_disk(self, file: CorpusFile) -> int | None:
+        if file.kind != files.PARALLEL:
+            return files.size(file)
+        sizes = [files.size(side) for side in files.split_parallel(file)]
+        return None if None in sizes else sum(size or 0 for size in sizes)
+
+    def mixing(self, split: str, num_shards: int) -> str:
+        """Return how far a shuffled epoch mixes the records, as a predicate for the log."""
+        if self.order(split) == RECORDS:
+            return "every epoch is a permutation of all records"
+        corpus = self.corpus_split(split)
+        share, first = assign(corpus, 0, num_shards), corpus.files[0]
+        in_parts = not share.by_records and share.split.layout.divisible(first)
+        reach = f"{BATCH_RECORDS} consecutive records"
+        if in_parts and first.kind != "parquet":
+            reach = f"{share.split.layout.bytes_per_part(first) / 2**20:.2g} MiB of records"
+        size = self._text_bytes(split)
+        if size is None:
+            remedy = "shuffle its files beforehand, since their size is unknown"
+        elif size <= full_shuffle() * 1e9:
+            remedy = "this run keeps the order of its saved data position"
+        else:
+            remedy = (
+                f"set tasks.sources.full_shuffle.gigabytes above {size / 1e9:.3g} to permute it"
+            )
+        return (
+            f"{'files and their parts' if in_parts else 'files'} are read in random order, by "
+            f"{num_shards} shards at the same time, and records are mixed within {reach} (a sorted "
+            f"corpus no further: {remedy})"
+        )
 
     def listing(self, split: str) -> list[list]:
         """Return a split's files as JSON, for `use_listing`."""
-        return [list(dataclasses.astuple(file)) for file in self.list_files(split)]
+        return [list(dataclasses.astuple(file)) for file in self._complete_listing(split)]
 
     def use_listing(self, split: str, listing: list[list]) -> None:
         """Use the files that another host has listed, so that not every host asks the hub."""
-        found = [CorpusFile(*fields) for fields in listing]
+        found = [files.of_this_host(CorpusFile(*fields)) for fields in listing]
         if commit := hub.commit_of(found[0].url):
             self.pin_revision(commit)
         files.prime_hub_listing(found)
         self._listed[split] = found
+        self._contents.pop(split, None)
 
     def enable_stream_cache(self, folder: str | None, gigabytes: float) -> None:
         """Make this process read through a cache in `folder`; see `tasks.io.stream_cache`."""
@@ -298,15 +422,22 @@ class CorpusSource(seqio.DataSource):
         sequence_length=None,
         use_cached: bool = False,
         num_epochs: int | None = 1,
+        order: str | None = None,
     ) -> tf.data.Dataset:
         """Return one epoch of documents; each repetition of it (`.repeat()`) has a new order.
 
         Without `shuffle` it is the order of the files. A `seed` decides the orders of all epochs;
-        None draws one. `sequence_length`, `use_cached` and `num_epochs` are unused.
+        None draws one. `order` is what is permuted, by default as the method `order` says.
+        `sequence_length`, `use_cached` and `num_epochs` are unused.
         """
         shard = shard_info or seqio.ShardInfo(0, 1)
-        # The files are listed here, so that a missing corpus fails before the first step.
-        share = assign(self.corpus_split(split), shard.index, shard.num_shards)
         if seed is not None:
             seed = zlib.crc32(str(seed).encode())
+        # The files are listed here, so that a missing corpus fails before the first step.
+        corpus = self.corpus_split(split)
+        if shuffle and (order or self.order(split)) == RECORDS:
+            store = self._stores.setdefault(corpus, RecordStore(corpus))
+            place = (shard.index, shard.num_shards)
+            return PermutedReader(store, split, place, self.counter).dataset(seed, self._epochs)
+        share = assign(corpus, shard.index, shard.num_shards)
         return ShardReader(share, shuffle, self.counter).dataset(seed)

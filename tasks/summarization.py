@@ -63,10 +63,7 @@ def _rouge(targets, predictions, **settings) -> dict[str, float]:
 def add(
     name: str, source: Rows, vocabulary, prefix: str = PREFIX, english: bool = True, **settings
 ):
-    """Register a summarization task; settings are those of `tasks.pairs.add`.
-
-    If the text is not `english`, ROUGE compares words of any script without stemming.
-    """
+    """Register a summarization task, see `tasks.pairs.add`; ROUGE stems words if `english`."""
     metric = rouge if english else rouge_of_words
     return pairs.add(name, source, vocabulary, prefix, metric_fns=[metric], **settings)
 

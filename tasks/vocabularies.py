@@ -58,10 +58,7 @@ def ro_mini_model(path: str = "data/ro_mini/ro_mini.model") -> str:
 
 
 class SentencePieceVocabulary(seqio.SentencePieceVocabulary):
-    """A seqio.SentencePieceVocabulary that calls `model_file` for its path when first needed.
-
-    Equal to `seqio.SentencePieceVocabulary(path)` and picklable like it.
-    """
+    """A seqio.SentencePieceVocabulary, equal and picklable alike, that finds its path late."""
 
     def __init__(self, model_file: Callable[[], str]):
         super().__init__("", extra_ids=0)
@@ -97,11 +94,9 @@ def _check_exists(path: str, find_file: Callable[[], str] | None) -> None:
 
 
 def sentencepiece(model_file: str | Callable[[], str]) -> SentencePieceVocabulary:
-    """Return a SentencePiece vocabulary with its sentinels inside the model.
+    """Return a vocabulary with its sentinels inside the model, of a path or a function to one.
 
-    Args:
-      model_file: a path (local or gs://; a relative one starts at the repository's root), or a
-        function that returns one, called at first use.
+    A path is local or gs://, or relative to the repository; a function is called at first use.
     """
     if callable(model_file):
         return SentencePieceVocabulary(model_file)
@@ -122,9 +117,8 @@ def name_of(vocabulary: seqio.Vocabulary) -> str:
 def sentinels(vocabulary: seqio.Vocabulary) -> tuple[int, ...]:
     """Return the ids of <extra_id_0>, <extra_id_1>, ... in `vocabulary`.
 
-    Raises:
-      ValueError: it has none, or they do not descend one by one from its last id; training would
-        then silently use ordinary pieces as sentinels.
+    Raise ValueError if it has none, or they do not descend one by one from its last id; training
+    would then silently use ordinary pieces as sentinels.
     """
     found, name = sentinels_if_any(vocabulary), name_of(vocabulary)
     if not found:
@@ -174,11 +168,7 @@ def word_starts(vocabulary: seqio.Vocabulary) -> np.ndarray:
 
 
 def ids_of(vocabulary: seqio.Vocabulary, text: str) -> tuple[int, ...]:
-    """Return the ids of a word that a vocabulary may have as one piece, such as "[R]".
-
-    Raises:
-      ValueError: the vocabulary cannot spell it.
-    """
+    """Return the ids of a word that may be one piece, such as "[R]", or raise ValueError."""
     if isinstance(vocabulary, seqio.SentencePieceVocabulary):
         piece = vocabulary.tokenizer.PieceToId(text)
         ids = [piece] if piece != vocabulary.unk_id else vocabulary.encode(text)

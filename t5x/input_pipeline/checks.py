@@ -4,16 +4,13 @@ from typing import Any
 
 import seqio
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from t5x.input_pipeline.config import DatasetConfig
 
 
 def verify_matching_vocabs(cfg: DatasetConfig, model: Any) -> None:
-    """Check that a task's vocabularies are the model's and fit its embedding.
-
-    Raises:
-      ValueError: they do not; with the number of ids on both sides.
-    """
+    """Raise ValueError unless a task's vocabularies are the model's and fit its embedding."""
     features = cfg.provider.output_features
     for feature, vocabulary, side in (
         ("inputs", model.input_vocabulary, "input_vocabulary"),
@@ -38,11 +35,16 @@ def vocabulary_size(vocabulary: seqio.Vocabulary) -> int:
     """Load the vocabulary and return its number of ids.
 
     Raises:
-      ValueError: its file cannot be read.
+      ValueError: it is no vocabulary, or its file cannot be read.
     """
     try:
         return vocabulary.vocab_size
-    except (tf.errors.OpError, OSError) as error:
+    except AttributeError as error:
+        raise ValueError(
+            f"The model's vocabulary is {vocabulary!r}; set VOCABULARY to one of seqio, such as "
+            "@seqio.SentencePieceVocabulary()."
+        ) from error
+    except (tf.errors.OpError, OSError, DecodeError) as error:
         raise ValueError(
             f"The vocabulary file {vocabulary.sentencepiece_model_file} cannot be read "
             f"({str(error).splitlines()[0]}); set "
@@ -51,11 +53,7 @@ def vocabulary_size(vocabulary: seqio.Vocabulary) -> int:
 
 
 def feature_shapes(cfg: DatasetConfig) -> dict[str, tuple[int, int]]:
-    """Return the shapes of a global batch's ids.
-
-    Raises:
-      ValueError: a feature length is missing or not positive.
-    """
+    """Return the shapes of a global batch's ids; raise ValueError for a length below 1."""
     shapes = {}
     for feature, side in (("inputs", "encoder"), ("targets", "decoder")):
         length = (cfg.task_feature_lengths or {}).get(feature)

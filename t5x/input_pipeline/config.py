@@ -7,39 +7,25 @@ from collections.abc import Mapping
 import seqio
 
 import gin
+from t5x.cli import trusted_modules
 
 
 @dataclasses.dataclass
 class DatasetConfig:
-    """Which examples to read, and how (upstream's names).
-
-    Attributes:
-      mixture_or_task_name: registered with seqio.
-      task_feature_lengths: tokens per feature, {'inputs': 512, 'targets': 114}; None: the longest.
-      split: of the task.
-      batch_size: rows of a global batch.
-      shuffle: a new order each epoch.
-      seed: of order and noise; None: drawn at the start of a run and kept with its checkpoints.
-      use_cached: read the task's offline cache.
-      pack: put several examples into a row.
-      use_custom_packing_ops: only False, since rows are packed quickly without them.
-      module: to import first, because it registers the task.
-      use_memory_cache: keep evaluation examples in memory.
-      trim_output_features: cut features to their lengths; if False, longer ones are an error.
-    """
+    """Which examples to read, and how (upstream's names)."""
 
     mixture_or_task_name: str | seqio.Task | seqio.Mixture
-    task_feature_lengths: Mapping[str, int] | None
+    task_feature_lengths: Mapping[str, int] | None  # tokens of each; None: those of the longest
     split: str
-    batch_size: int
-    shuffle: bool
-    seed: int | None
-    use_cached: bool = False
-    pack: bool = False
-    use_custom_packing_ops: bool = False
-    module: str | None = None
-    use_memory_cache: bool = True
-    trim_output_features: bool = True
+    batch_size: int  # rows of a global batch
+    shuffle: bool  # a new order each epoch
+    seed: int | None  # of order and noise; None: drawn at the start, kept with the checkpoints
+    use_cached: bool = False  # read the task's offline cache
+    pack: bool = False  # put several examples into a row
+    use_custom_packing_ops: bool = False  # only False: rows are packed quickly without them
+    module: str | None = None  # to import first, because it registers the task
+    use_memory_cache: bool = True  # keep evaluation examples in memory
+    trim_output_features: bool = True  # to their lengths; if False, longer ones are an error
 
     def __post_init__(self):
         if self.use_custom_packing_ops:
@@ -68,6 +54,12 @@ class DatasetConfig:
 
 
 def _import(module: str) -> None:
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise ValueError(
+            f"DatasetConfig.module is {module!r}, which is no module's name; set "
+            "MIXTURE_OR_TASK_MODULE to one such as 'tasks.romanian'."
+        )
+    trusted_modules.check_import(module, None)
     try:
         with gin.unlock_config():  # its configurables are registered after gin files were parsed
             importlib.import_module(module)

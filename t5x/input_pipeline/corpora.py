@@ -7,7 +7,7 @@ restarts, and reports what it skipped.
 
 import difflib
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import seqio
 
@@ -48,15 +48,25 @@ class ResumableSource(Protocol):
         """Keep up to this many bytes of remote files in a local folder."""
 
 
+@runtime_checkable
+class OrderedSource(Protocol):
+    """Methods of a `ResumableSource` whose shuffled epochs can have several orders."""
+
+    def order(self, split: str) -> str:
+        """Return the name of the order in which shuffled epochs of a split are read."""
+
+    def pin_order(self, split: str, order: str | None) -> None:
+        """Use the order of a saved data position; None if it was saved before orders had names."""
+
+    def mixing(self, split: str, num_shards: int) -> str:
+        """Return how far a shuffled epoch mixes the records, as a predicate for the log."""
+
+
 METHODS = tuple(name for name in vars(ResumableSource) if not name.startswith("_"))
 
 
 def resumable_source(task: seqio.Task) -> ResumableSource | None:
-    """Return the task's source if it is a `ResumableSource`, None for a plain one.
-
-    Raises:
-      ValueError: it has some of the methods but not all, or a misspelt one.
-    """
+    """Return the task's source if it is a `ResumableSource`, ValueError if only in part."""
     offered = {name for name in dir(task.source) if not name.startswith("_")}
     missing = [name for name in METHODS if name not in offered]
     if not missing:
@@ -85,12 +95,8 @@ def resumable_sources(cfg: DatasetConfig) -> Iterator[tuple[str, ResumableSource
 def check_corpora(cfg: DatasetConfig, required: bool = True) -> None:
     """Read the first record of each corpus that has the split, on one host.
 
-    Args:
-      cfg: the examples.
-      required: some task must have the split; otherwise tasks without it are skipped later.
-
-    Raises:
-      ValueError: the split, the column or the corpus does not exist; lists those that exist.
+    Raise ValueError, with what exists, for a missing column or corpus, and if the split is
+    `required` and no task has it; tasks without it are skipped later.
     """
     tasks = seqio.get_subtasks(cfg.provider)
     splits = sorted({split for task in tasks for split in task.splits or ()})
@@ -111,9 +117,7 @@ def check_corpora(cfg: DatasetConfig, required: bool = True) -> None:
 def _share_listings(cfg: DatasetConfig) -> None:
     """List each corpus on the first host and use its files on all hosts."""
     sources = dict(resumable_sources(cfg))
-    listings = broadcast_from_first(
-        lambda: {name: s.listing(cfg.split) for name, s in sources.items()}
-    )
+    listings = broadcast_from_first(lambda: {n: s.listing(cfg.split) for n, s in sources.items()})
     for name, source in sources.items():
         source.use_listing(cfg.split, listings[name])
 
@@ -124,7 +128,7 @@ def identities(cfg: DatasetConfig) -> dict[str, dict[str, Any]]:
 
 
 def pin_revisions(cfg: DatasetConfig, saved: Mapping[str, Any]) -> None:
-    """Read each corpus at the revision in `saved`, the `stream.json` of a checkpoint.
+    """Read each corpus at the revision and in the order of `saved`, a checkpoint's `stream.json`.
 
     Must precede making the stream.
     """
@@ -133,3 +137,35 @@ def pin_revisions(cfg: DatasetConfig, saved: Mapping[str, Any]) -> None:
         if revision:
             source.pin_revision(revision)
     _share_listings(cfg)
+    pin_orders(cfg, saved)
+
+
+def orders(cfg: DatasetConfig) -> dict[str, str]:
+    """Return the order of the shuffled epochs of each corpus that has several, by task name."""
+    found = resumable_sources(cfg) if cfg.shuffle else ()
+    return {name: s.order(cfg.split) for name, s in found if isinstance(s, OrderedSource)}
+
+
+def pin_orders(cfg: DatasetConfig, saved: Mapping[str, Any]) -> None:
+    """Read each corpus in the order of `saved`."""
+    for name, source in resumable_sources(cfg):
+        if isinstance(source, OrderedSource):
+            source.pin_order(cfg.split, saved.get("orders", {}).get(name))
+
+
+def mixing(cfg: DatasetConfig, num_shards: int) -> list[str]:
+    """Return a line per task on how far its records are mixed, none if they are not shuffled."""
+    if not cfg.shuffle:
+        return []
+    sources, lines = dict(resumable_sources(cfg)), []
+    for task in seqio.get_subtasks(cfg.provider):
+        source = sources.get(task.name)
+        reach = "records are read in the order of their source"
+        if isinstance(source, OrderedSource):
+            reach = source.mixing(cfg.split, num_shards)
+        elif cfg.use_cached:
+            reach = "the files of its cache are read in random order"
+        if buffer := task.shuffle_buffer_size:
+            reach += f"; then each of {num_shards} shards mixes {buffer:,} examples"
+        lines.append(f"Order of {task.name}, split {cfg.split!r}: {reach}.")
+    return lines

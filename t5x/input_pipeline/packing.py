@@ -12,12 +12,6 @@ or not, because seqio packs groups of so many. With inputs 6 and targets 6:
 
 seqio does this in a TensorFlow loop of some 30 operations per example, which takes longer than the
 rest of the pipeline. Here a batch of rows takes a few numpy operations.
-
-    rows = RowBuilder({"inputs": 512, "targets": 114}, pack=True)
-    while rows.complete < 16:
-        rows.add({"inputs": …, "targets": …})    # int32 [n, 512] and [n, 114], padded with 0
-    batch = rows.first(16)                       # {"encoder_input_tokens": int32 [16, 512], …}
-    rows.drop(16)
 """
 
 from collections.abc import Mapping
@@ -29,12 +23,7 @@ SIDES = {"inputs": "encoder", "targets": "decoder"}
 
 
 class RowBuilder:
-    """The rows that were started and not dropped.
-
-    Args:
-      lengths: tokens per row, of "inputs" and "targets".
-      pack: put several examples into a row; otherwise one.
-    """
+    """The rows that were started and not dropped: of several examples with `pack`, else of one."""
 
     def __init__(self, lengths: Mapping[str, int], pack: bool):
         self._lengths = {feature: lengths[feature] for feature in SIDES}
@@ -51,9 +40,8 @@ class RowBuilder:
         self._opened = int(state["opened"])
         self._in_group = int(state["in_group"])
         open_row = self._row == self._opened - 1
-        self._space = [
-            self._lengths[k] - int(np.count_nonzero(x[open_row])) for k, x in self._examples.items()
-        ]
+        taken = [int(np.count_nonzero(x[open_row])) for x in self._examples.values()]
+        self._space = [n - m for n, m in zip(self._lengths.values(), taken, strict=True)]
 
     def state(self) -> Arrays:
         """Return the complete state as arrays, for `load`."""
@@ -67,18 +55,12 @@ class RowBuilder:
         return self._opened - (self._pack and self._in_group > 0)
 
     def add(self, examples: Mapping[str, np.ndarray]) -> None:
-        """Add `n` examples.
-
-        Args:
-          examples: int32 [n, length] of each feature, padded with 0 to its length.
-        """
+        """Add `n` examples: int32 [n, length] of each feature, padded with 0 to its length."""
         sizes = [np.count_nonzero(examples[k], axis=1).tolist() for k in SIDES]
         places = []
         for size in zip(*sizes, strict=True):
-            if self._pack and self._in_group:
-                fits = all(n <= space for n, space in zip(size, self._space, strict=True))
-            else:
-                fits = False
+            fits = self._pack and self._in_group > 0
+            fits = fits and all(n <= space for n, space in zip(size, self._space, strict=True))
             if not fits:
                 self._opened += 1
                 self._space = list(self._lengths.values())
@@ -98,14 +80,12 @@ class RowBuilder:
         chosen = slice(np.searchsorted(self._row, n))
         if not self._pack:
             return unpacked(*(x[chosen] for x in self._examples.values()))
-        batch = {}
+        batch: Arrays = {}
         for feature, side in SIDES.items():
             laid = _concatenate(self._examples[feature][chosen], self._row[chosen], n)
             name = "encoder_input_tokens" if side == "encoder" else "decoder_target_tokens"
-            for key, value in zip(
-                (name, f"{side}_segment_ids", f"{side}_positions"), laid, strict=True
-            ):
-                batch[key] = value
+            names = (name, f"{side}_segment_ids", f"{side}_positions")
+            batch |= zip(names, laid, strict=True)
         segments = batch["decoder_segment_ids"]
         shown = _shifted(batch["decoder_target_tokens"])
         batch["decoder_input_tokens"] = np.where(segments == _shifted(segments), shown, 0)
@@ -121,11 +101,7 @@ class RowBuilder:
 
 
 class ConvertedRows:
-    """Rows made by a feature converter, with the methods of `RowBuilder`.
-
-    Args:
-      like: arrays [any, …] with the shapes and dtypes of the rows.
-    """
+    """Rows made by a feature converter, with the methods of `RowBuilder`; shaped as `like`."""
 
     def __init__(self, like: Mapping[str, np.ndarray]):
         self._rows = {k: v[:0] for k, v in like.items()}
@@ -175,24 +151,17 @@ def _shifted(rows: np.ndarray) -> np.ndarray:
 
 
 def _concatenate(tokens: np.ndarray, row: np.ndarray, n: int) -> tuple[np.ndarray, ...]:
-    """Put examples end to end into their rows.
+    """Put examples, int32 [k, L] padded with 0, end to end into `n` rows, ascending by example.
 
-    Args:
-      tokens: int32 [k, L], padded with 0.
-      row: the row of each of the k examples, ascending.
-      n: rows.
-
-    Returns:
-      Ids, segment ids (from 1) and positions (from 0), int32 [n, L].
+    Return ids, segment ids (from 1) and positions (from 0), int32 [n, L].
     """
     length = tokens.shape[1]
     ids, segments, positions = np.zeros([3, n, length], np.int32)
     counted = np.arange(length, dtype=np.int32)
     last, start, rank = -1, 0, 0
     # One example at a time: for rows of this length slices are cheaper than index arrays.
-    for example, at, size in zip(
-        tokens, row.tolist(), np.count_nonzero(tokens, axis=1).tolist(), strict=True
-    ):
+    sizes = np.count_nonzero(tokens, axis=1).tolist()
+    for example, at, size in zip(tokens, row.tolist(), sizes, strict=True):
         if at != last:
             last, start, rank = at, 0, 0
         rank += size > 0

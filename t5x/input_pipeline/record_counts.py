@@ -47,11 +47,9 @@ def summaries(
 ) -> list[str]:
     """Return a summary of each task whose records this process skipped or cut.
 
-    Args:
-      cfg: which examples were read.
-      examples: number of examples of each task, where it is known.
-      truncated: for a training stream, examples that were cut to the lengths of `cfg`; its
-        summaries are complete, also where nothing was skipped.
+    `examples` is the number of examples of each task, where it is known. For a training stream
+    `truncated` is the number of examples that were cut to the lengths of `cfg`; its summaries are
+    complete, also where nothing was skipped.
     """
     found, is_training = [], truncated is not None
     for task in seqio.get_subtasks(cfg.provider):
@@ -73,14 +71,11 @@ def summary(
     examples: int | None = None,
     is_complete: bool = False,
 ) -> str | None:
-    """Return skipped and cut records of a split in one line, None if there are none.
+    """Return skipped, changed and cut records of a split in one line, None if there are none.
 
-    Args:
-      task: its name.
-      split: of the task.
-      counts: distinct `ResumableSource.record_counts`.
-      examples: how many there are, if known; those made may be several times as many.
-      is_complete: also report records if none was skipped, and epochs.
+    `counts` are distinct `ResumableSource.record_counts`; `examples` is how many there are, if
+    known, since those made may be several times as many. With `is_complete` also report records if
+    none was skipped, and epochs.
     """
     parts, read = [], counts.get("read", 0)
     if reasons := _with_prefix("skipped_", counts):
@@ -89,14 +84,14 @@ def summary(
         parts.append(f"{n:,} of {read:,} records skipped ({100 * n / read:.1f} %): {why}")
     elif read and is_complete:
         parts.append(f"{read:,} records read, none skipped")
+    parts += [f"{n:,} kept {reason}" for reason, n in _with_prefix("kept_", counts).items()]
     if cut := _with_prefix("cut_", counts):
         made = counts["examples"]
         if examples and made % examples:  # another reader made some of them
             examples = None
         times = made / examples if examples else 1
-        why = ", ".join(
-            f"{round(n / times):,} {name} ({100 * n / made:.1f} %)" for name, n in cut.items()
-        )
+        share = lambda n: f"{100 * n / made:.1f} %"
+        why = ", ".join(f"{round(n / times):,} {name} ({share(n)})" for name, n in cut.items())
         parts.append(f"of {examples or made:,} examples{'' if examples else ' made'} cut: {why}")
     if is_complete and counts.get("epochs"):
         parts.append(f"{counts['epochs']:,} epochs, read ahead")

@@ -1,10 +1,5 @@
 """One virtual shard of a stream: its pipeline, the rows prepared ahead, its position.
 
-    shard = ShardIterator(dataset, RowBuilder(lengths, pack=True), size=16)
-    shard.start()                # a thread makes the next 16 rows
-    rows = shard.take()          # {"encoder_input_tokens": int32 [16, I], …}; the thread continues
-    shard.write("…/train_ds-000-of-008"); shard.read("…/train_ds-000-of-008")
-
 A position is tf.data's own iterator state plus the rows that were made but not taken, so it is
 exactly behind the last row taken.
 """
@@ -28,13 +23,7 @@ ENDINGS = (".data-00000-of-00001", ".index", ".rows.npz")
 
 
 class ShardIterator:
-    """One virtual shard; see the module docstring.
-
-    Args:
-      dataset: examples for `rows.add`, in batches.
-      rows: an empty builder.
-      size: rows per take.
-    """
+    """One virtual shard, see the module docstring; `size` is the number of rows per take."""
 
     def __init__(self, dataset: tf.data.Dataset, rows: RowBuilder | ConvertedRows, size: int):
         options = tf.data.Options()
@@ -71,12 +60,7 @@ class ShardIterator:
         return self._rows.first(self._size) if self._rows.complete >= self._size else None
 
     def take(self) -> Arrays | None:
-        """Return the next rows, None if too few are left, and start on the rows after them.
-
-        Raises:
-          ValueError: a document or a setting is invalid.
-          RuntimeError: reading failed finally.
-        """
+        """Return the next rows, None if too few are left, or raise ValueError or RuntimeError."""
         self.start()
         try:
             rows = self._worker.wait()
@@ -106,11 +90,7 @@ class ShardIterator:
             file.write(content.getvalue())
 
     def read(self, path: str) -> None:
-        """Move to the position at `path`.
-
-        Raises:
-          tf.errors.OpError, AssertionError: it is of another pipeline, or incomplete.
-        """
+        """Move to the position at `path`; raise OpError, AssertionError if of another pipeline."""
         self._wait()
         tf.train.Checkpoint(iterator=self._iterator).read(path).assert_consumed()
         with tf.io.gfile.GFile(f"{path}.rows.npz", "rb") as file:

@@ -24,6 +24,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from command_line import arguments
+from command_line.guard import guarded
 from tasks.cache import build, deduplicate
 from tasks.cache.atomic_files import exists, read_json
 from tasks.cache.plan import CacheJob, parts_of, shards_of, task_of
@@ -34,11 +36,7 @@ LOCAL_OPTIONS = ("--direct_running_mode=multi_processing", "--direct_num_workers
 
 
 def make(job: CacheJob, beam_options: Sequence[str] = (), runner: str = "") -> dict[str, dict]:
-    """Make the cache, or the rest of it, and return its statistics by split.
-
-    Raises:
-      ValueError: the job is impossible, or the folder holds the cache of another job.
-    """
+    """Make the cache, or the rest of it; return its statistics by split, or raise ValueError."""
     build.check_pipelines(job)
     if not start(job):
         print(f"{job.folder} is already complete")
@@ -90,11 +88,7 @@ def _call(item, function, *previous) -> None:
 
 
 def start(job: CacheJob) -> bool:
-    """Write the job's description into its folder; return False if the cache is complete.
-
-    Raises:
-      ValueError: the folder holds another cache.
-    """
+    """Write the job's description; return if work is left, or raise ValueError."""
     path, source = f"{job.folder}/job.json", task_of(job).source
     corpus = {split: list(source.list_shards(split)) for split in job.splits}
     wanted = json.loads(json.dumps({**dataclasses.asdict(job), "corpus": corpus}))
@@ -113,6 +107,26 @@ def start(job: CacheJob) -> bool:
     return not exists(f"{job.folder}/COMPLETED")
 
 
+def check_beam_options(options: Sequence[str], runner: str) -> None:
+    """Raise ValueError if Beam knows no such flag or runner, or an option is no flag at all."""
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.runners import create_runner
+
+    before = ""
+    for option in options:
+        if not option.startswith("-") and (not before.startswith("--") or "=" in before):
+            raise ValueError(f"{option!r} is not a flag: flags begin with --, such as --task")
+        before = option
+    given = PipelineOptions(list(options))
+    create_runner(runner or LOCAL_RUNNER)
+    known = given.get_all_options()
+    unknown = sorted(given.get_all_options(retain_unknown_options=True).keys() - known.keys())
+    if unknown:
+        raise ValueError(
+            f"--{unknown[0]} is a flag neither of tasks.cache nor of Beam: leave it out"
+        )
+
+
 def parse_flags(argv: Sequence[str]) -> tuple[CacheJob, list[str], str]:
     """Return the job, the flags left for Beam, and the runner.
 
@@ -122,14 +136,30 @@ def parse_flags(argv: Sequence[str]) -> tuple[CacheJob, list[str], str]:
     flags = argparse.ArgumentParser(
         prog="python -m tasks.cache", description=__doc__.splitlines()[0], allow_abbrev=False
     )
-    flags.add_argument("--task", required=True, help="a registered task's name")
-    flags.add_argument("--out", required=True, help="the folder of caches, local or gs://")
+    flags.add_argument(
+        "--task", type=arguments.text, required=True, help="a registered task's name"
+    )
+    flags.add_argument(
+        "--out", type=arguments.text, required=True, help="the folder of caches, local or gs://"
+    )
     flags.add_argument("--lengths", default="", help="inputs=512,targets=114: finished examples")
-    flags.add_argument("--epochs", type=int, default=1, help="how often the corpus is corrupted")
-    flags.add_argument("--splits", default="train,validation")
-    flags.add_argument("--seed", type=int, default=0, help="of order and noise")
-    flags.add_argument("--shards", type=int, default=0, help="files an epoch; default by size")
-    flags.add_argument("--part_mb", type=int, default=0, help="text a step; default by size")
+    flags.add_argument(
+        "--epochs",
+        type=arguments.integer(1),
+        default=1,
+        help="how often the corpus is corrupted",
+    )
+    flags.add_argument("--splits", type=arguments.text, default="train,validation")
+    flags.add_argument("--seed", type=arguments.integer(0), default=0, help="of order and noise")
+    flags.add_argument(
+        "--shards",
+        type=arguments.integer(0),
+        default=0,
+        help="files an epoch; default by size",
+    )
+    flags.add_argument(
+        "--part_mb", type=arguments.integer(0), default=0, help="text a step; default by size"
+    )
     flags.add_argument("--unique", action="store_true", help="skip repeated documents")
     flags.add_argument(
         "--module", action="append", dest="modules", help="imported first (tasks.romanian)"
@@ -140,7 +170,7 @@ def parse_flags(argv: Sequence[str]) -> tuple[CacheJob, list[str], str]:
     flags.add_argument("--runner", default="", help="Beam's; default all cores of this machine")
     args, others = flags.parse_known_args(argv)
     lengths = [pair.partition("=") for pair in args.lengths.split(",") if pair]
-    if not all(n.isdigit() for _, _, n in lengths):
+    if not all(feature and n.isdigit() and int(n) for feature, _, n in lengths):
         raise ValueError(
             f"--lengths is {args.lengths!r}, but must look like inputs=512,targets=114"
         )
@@ -154,11 +184,14 @@ def parse_flags(argv: Sequence[str]) -> tuple[CacheJob, list[str], str]:
     return CacheJob(**fields), others, runner
 
 
+@guarded
 def main(argv: Sequence[str]) -> None:
     """Make the cache and print its statistics."""
     python_logging.getLogger("apache_beam").setLevel(python_logging.WARNING)
     try:
         job, others, runner = parse_flags(argv)
+        arguments.check_output_folder("--out", job.out)
+        check_beam_options(others, runner)
         stats = make(job, others, runner)
     except ValueError as error:
         sys.exit(f"python -m tasks.cache: {error}")

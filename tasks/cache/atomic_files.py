@@ -1,8 +1,4 @@
-"""Files of a job, local or gs://, that get their names only once they are complete.
-
-with renamed(job, path) as file: file.write(b"...")
-write_json(job, path, value); read_json(path)
-"""
+"""Files of a job, local or gs://, that get their names only once they are complete."""
 
 import contextlib
 import json

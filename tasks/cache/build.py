@@ -29,7 +29,7 @@ import tensorflow as tf
 from tasks.cache import deduplicate
 from tasks.cache.atomic_files import exists, read_json, renamed, write_json
 from tasks.cache.plan import CacheJob, CachePart, CacheShard, parts_of, plan_of, task_of
-from tasks.sources import CorpusSource
+from tasks.sources import PARTS, CorpusSource
 
 CHUNK_BYTES = 64 << 20
 _HEADER = struct.Struct("<I")  # precedes each example of a part: its bytes
@@ -52,16 +52,17 @@ def _rng(job: CacheJob, *key) -> np.random.Generator:
 def examples_of(
     job: CacheJob, part: CachePart, counts: dict[str, int] | None = None
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yield the examples of a part, always the same in the same order.
-
-    `counts` receives the number of duplicate documents, if the job drops them.
-    """
+    """Yield the examples of a part, always the same in order; `counts` receives duplicates."""
     task = task_of(job)
     # The order of documents depends on the epoch, the noise on the part.
     order = zlib.crc32(f"{job.seed} {part.epoch}".encode())
     noise = zlib.crc32(f"{job.seed} {part.epoch} {part.split} {part.number}".encode())
     info = seqio.ShardInfo(part.number, plan_of(job, part.split).parts)
-    documents = task.source.get_dataset(part.split, shuffle=True, seed=order, shard_info=info)
+    # A part is read by itself; its examples are then dealt to shards and shuffled there.
+    by_parts = {"order": PARTS} if isinstance(task.source, CorpusSource) else {}
+    documents = task.source.get_dataset(
+        part.split, shuffle=True, seed=order, shard_info=info, **by_parts
+    )
     if job.unique:
         documents = deduplicate.keep_first(job, part, documents, {} if counts is None else counts)
     dataset = task.preprocess_precache(documents, seed=noise)
@@ -71,11 +72,7 @@ def examples_of(
 
 
 def check_pipelines(job: CacheJob) -> None:
-    """Build the task's pipeline for each split, without reading, to raise its errors early.
-
-    Raises:
-      ValueError: the source or a preprocessor refuses, for example targets that are too short.
-    """
+    """Build the task's pipeline for each split, without reading, to raise its errors early."""
     task = task_of(job)
     for split in job.splits:
         info = seqio.ShardInfo(0, plan_of(job, split).parts)

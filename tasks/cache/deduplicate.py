@@ -1,9 +1,5 @@
 """Duplicate documents of a split, found by hash, in little memory.
 
-    write_hashes(job, "train", 3)       # the hashes of part 3's documents; all parts first
-    write_duplicates(job, "train", 7)   # bucket 7 of all hashes: those that several parts have
-    keep_first(job, CachePart("train", 0, 3), documents, counts)   # a dataset without repetitions
-
 Of equal texts, letter by letter before any normalization, that of the first part is kept, and
 within it the first. Hashes have 64 bits: the chance that any two of a hundred million documents
 collide is 1 in 3,700. Memory holds one part's hashes, or a 64th of all.
@@ -72,9 +68,8 @@ def keep_first(
         seen.add(found)
         return np.True_
 
-    return documents.filter(
-        lambda x: tf.ensure_shape(tf.numpy_function(is_first, [x["text"]], tf.bool), [])
-    )
+    keeps = lambda x: tf.numpy_function(is_first, [x["text"]], tf.bool)
+    return documents.filter(lambda x: tf.ensure_shape(keeps(x), []))
 
 
 def _hashes_path(job: CacheJob, split: str, index: int) -> str:

@@ -1,13 +1,8 @@
 """The contents of a cache and the division of the work, the same for any number of workers.
 
-    job = CacheJob(task="ro_mini_ul2", out="/data/caches", lengths=(("inputs", 128), ...))
-    task_of(job)                    # the seqio task, registered
-    plan_of(job, "train")           # SplitPlan(parts=64, groups=1, dealt=16)
-    parts_of(job), shards_of(job)   # all work items, see `tasks.cache.build`
-
 A split is read in *parts*, shares of the corpus: 64, or as many as have 64 MiB of text. Up to 64
 parts are a *group*, which shares its shards with no other group, so the work grows linearly with
-the corpus.
+the corpus. `tasks.cache.build` has the work items, parts and shards.
 """
 
 import dataclasses
@@ -46,34 +41,21 @@ class CacheShard(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class CacheJob:
-    """What to make; equal jobs make equal bytes.
+    """What to make; equal jobs make equal bytes."""
 
-    Attributes:
-      task: a registered task.
-      out: the folder of caches, local or gs://.
-      lengths: (feature, tokens) pairs of finished examples; () caches the documents' tokens, at
-        the task's own placeholder.
-      epochs: how many times the corpus is corrupted, each time differently.
-      splits: of the task.
-      seed: of order and noise.
-      shards: files per epoch and split; 0 chooses by the corpus's size.
-      part_bytes: text per part; 0 chooses by the corpus's size.
-      unique: skip documents that repeat another of the split, see `tasks.cache.deduplicate`.
-      modules: imported first, for their registrations.
-      bindings: gin bindings, 'tasks.vocabularies.ro_model.path = "..."'.
-    """
-
-    task: str
-    out: str
+    task: str  # a registered one
+    out: str  # the folder of caches, local or gs://
+    # (feature, tokens) pairs of finished examples; () caches the documents' tokens, at the task's
+    # own placeholder.
     lengths: tuple[tuple[str, int], ...] = ()
-    epochs: int = 1
+    epochs: int = 1  # how many times the corpus is corrupted, each time differently
     splits: tuple[str, ...] = ("train", "validation")
-    seed: int = 0
-    shards: int = 0
-    part_bytes: int = 0
-    unique: bool = False
-    modules: tuple[str, ...] = ("tasks.romanian",)
-    bindings: tuple[str, ...] = ()
+    seed: int = 0  # of order and noise
+    shards: int = 0  # files per epoch and split; 0 chooses by the corpus's size
+    part_bytes: int = 0  # text per part; 0 chooses by the corpus's size
+    unique: bool = False  # skip documents that repeat another of the split, see `deduplicate`
+    modules: tuple[str, ...] = ("tasks.romanian",)  # imported first, for their registrations
+    bindings: tuple[str, ...] = ()  # of gin, 'tasks.vocabularies.ro_model.path = "..."'
 
     @property
     def folder(self) -> str:
@@ -90,21 +72,34 @@ class CacheJob:
 
 @functools.lru_cache(maxsize=4)
 def task_of(job: CacheJob) -> seqio.Task:
-    """Return the job's task, registered in this process.
-
-    Raises:
-      ValueError: the task or a split does not exist, the task has no placeholder for a cache, or
-        several epochs are requested for tokens, which are the same in every epoch.
-    """
+    """Return the job's task, registered in this process, or raise ValueError if it is unfit."""
     for module in job.modules:
-        importlib.import_module(module)
-    gin.parse_config(job.bindings, skip_unknown=False)
+        try:
+            importlib.import_module(module)
+        except (ImportError, ValueError) as error:  # an empty name is a ValueError
+            raise ValueError(
+                f"--module is {module!r}, which cannot be imported: {error}"
+            ) from error
+    for binding in job.bindings:
+        try:
+            gin.parse_config(binding, skip_unknown=False)
+        except Exception as error:  # gin raises many kinds
+            reason = str(error).strip().partition("\n")[0]
+            raise ValueError(
+                f"--gin_bindings has {binding!r}, which gin refuses: {reason}"
+            ) from error
     if job.task not in seqio.TaskRegistry.names():
         raise ValueError(
             f"--task is {job.task!r}, which {', '.join(job.modules)} does not register; give the "
             "module that does by --module"
         )
     if job.lengths:
+        features, given = seqio.TaskRegistry.get(job.task).output_features, dict(job.lengths)
+        if features.keys() != given.keys():
+            raise ValueError(
+                f"--lengths has {', '.join(given)}, but task {job.task} has the features "
+                f"{', '.join(features)}: give the length of each"
+            )
         task = caches.add_pregenerated(job.task, dict(job.lengths))
     else:
         task = seqio.TaskRegistry.get(job.task)
@@ -144,11 +139,7 @@ class SplitPlan(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def plan_of(job: CacheJob, split: str) -> SplitPlan:
-    """Return the parts of a split, which depend only on the size of its corpus.
-
-    Raises:
-      ValueError: `job.shards` is not a multiple of the groups.
-    """
+    """Return the parts of a split by its corpus's size; raise ValueError for unfit `job.shards`."""
     source = task_of(job).source
     parts, size = _count_parts(source, split, job.part_bytes)
     groups = -(-parts // GROUP_PARTS)

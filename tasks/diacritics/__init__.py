@@ -1,7 +1,4 @@
-"""Diacritics restoration: tasks, metrics, constrained decoding.
-
-diacritics.add("cs_diacritics", CorpusSource("user/name"), "cs.model", language="cs")
-"""
+"""Diacritics restoration: tasks, metrics, constrained decoding."""
 
 from tasks.diacritics.task import add, lines, only_diacritics
 

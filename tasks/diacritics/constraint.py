@@ -34,11 +34,8 @@ WORD = re.compile(r"[^\W\d_]+")
 class DiacriticsConstraint:
     """The possible outputs, for `t5x.inference.constrained_decoding`.
 
-    Args:
-      vocabulary: of the model.
-      language: a key of `tasks.diacritics.letters.LETTERS`.
-      words: known words. A word that equals some of them except for diacritics and capitals
-        becomes one of these; other words are free.
+    A word that equals some of the known `words` except for diacritics and capitals becomes one of
+    these; other words are free. `language` is a key of `tasks.diacritics.letters.LETTERS`.
     """
 
     def __init__(

@@ -61,11 +61,7 @@ class LetterForms(dict):
 
 @functools.cache
 def alphabet(language: str) -> Alphabet:
-    """Return the letters of a language.
-
-    Raises:
-      ValueError: `LETTERS` does not have it.
-    """
+    """Return the letters of a language, or raise ValueError if `LETTERS` does not have it."""
     if language not in LETTERS:
         raise ValueError(
             f"language is {language!r}, but letters are known for {', '.join(sorted(LETTERS))}: "

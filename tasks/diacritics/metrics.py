@@ -104,10 +104,7 @@ def frequent_forms(texts: Iterable[str], language: str) -> dict[str, str]:
 
 
 def frequent(texts: Sequence[str], forms: WordForms) -> list[str]:
-    """Return bare texts with each word in its most frequent form, unknown words unchanged.
-
-    A word that is known in lower case only keeps its capitals.
-    """
+    """Return bare texts with each word in its most frequent form, with the word's capitals."""
 
     def form(match: re.Match) -> str:
         word = match[0]

@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
+from command_line.guard import guarded
 from tasks.text.normalize import normalize
 
 
@@ -32,13 +33,7 @@ def onto(original: str, restored: str) -> str:
 
 
 def lines(texts: Sequence[str], predictions: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield each line restored.
-
-    `predictions` are pairs of a piece of a line and the model's output, in order.
-
-    Raises:
-      ValueError: the pieces are not those of the lines.
-    """
+    """Yield each line restored, from pairs of its pieces and the model's outputs, in order."""
     rest = iter(predictions)
     for text in texts:
         length = _letters(text)
@@ -52,6 +47,7 @@ def lines(texts: Sequence[str], predictions: Iterable[tuple[str, str]]) -> Itera
         yield onto(text, " ".join(found))
 
 
+@guarded
 def main(arguments: Sequence[str]) -> int:
     """Run `read` or `write`; return the exit status."""
     try:
@@ -74,14 +70,12 @@ def main(arguments: Sequence[str]) -> int:
                 print(line)
             lines_of = zip(texts, restored, strict=True)
             if short := sum(_letters(line) < _letters(text) for text, line in lines_of):
-                print(
-                    f"{short} of {len(texts)} lines have fewer letters than the input: the model "
-                    "dropped some; --constrained keeps all of them",
-                    file=sys.stderr,
-                )
+                lost = f"{short} of {len(texts)} lines have fewer letters than the input"
+                remedy = "the model dropped some; --constrained keeps all of them"
+                print(f"{lost}: {remedy}", file=sys.stderr)
         else:
             raise ValueError("the command must be `read`, or `write LINES PREDICTIONS`")
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         reason = str(error)
         if isinstance(error, UnicodeDecodeError):
             reason = f"the text is not UTF-8 (byte {error.start}): convert it first"

@@ -58,9 +58,8 @@ def only_diacritics(task: str, words: str | None = None) -> Callable:
         infer_script.infer.constraint = @tasks.diacritics.only_diacritics()
         tasks.diacritics.only_diacritics.task = %MIXTURE_OR_TASK_NAME
 
-    Args:
-      task: a name that `add` has registered when the first text is decoded.
-      words: a text file of known words, one a line; see `constraint.DiacriticsConstraint`.
+    `add` must have registered the task when the first text is decoded. `words` is a text file of
+    known words, one a line; see `constraint.DiacriticsConstraint`.
     """
 
     @functools.cache
@@ -86,11 +85,7 @@ def only_diacritics(task: str, words: str | None = None) -> Callable:
 
 
 def read_words(path: str) -> list[str]:
-    """Return the words of a text file, one a line.
-
-    Raises:
-      ValueError: the file does not exist, or is not UTF-8.
-    """
+    """Return the words of a UTF-8 text file, one a line, or raise ValueError."""
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             text = file.read().decode("utf-8-sig")
@@ -111,15 +106,8 @@ def add(
 ) -> seqio.Task:
     """Register a task that restores the diacritics of a corpus, and its twin `<name>_lines`.
 
-    Args:
-      name: of the task.
-      source: of the documents.
-      vocabulary: see `tasks.corpora.token_feature`.
-      language: a key of `tasks.diacritics.letters.LETTERS`.
-      lengths: of examples, if a run sets none.
-
-    Raises:
-      ValueError: the language's letters are not known.
+    `vocabulary` is as for `tasks.corpora.token_feature`, `language` a key of
+    `tasks.diacritics.letters.LETTERS`, or ValueError is raised. `lengths` apply if a run sets none.
     """
     feature = corpora.token_feature(vocabulary)
     alphabet(language)
@@ -152,10 +140,7 @@ def make_examples(
     lengths: Mapping[str, int] = LENGTHS,
     sequence_length: Mapping[str, int] | None = None,
 ) -> tf.data.Dataset:
-    """Turn documents {"text"} into pieces {"inputs", "targets"}, string scalars.
-
-    A piece with EOS fits `sequence_length`, or `lengths` without it.
-    """
+    """Turn documents {"text"} into string scalars {"inputs", "targets"} that fit with EOS."""
     limit = min((sequence_length or lengths)[side] for side in ("inputs", "targets")) - 1
     count = token_count(output_features["targets"].vocabulary, language)
     bare = alphabet(language).bare
@@ -189,10 +174,8 @@ def token_count(vocabulary: seqio.Vocabulary, language: str) -> Callable:
     and is not known when a text is cut.
     """
     letters = alphabet(language)
-    longest = {
-        bare: max(forms, key=lambda form: len(form.encode()))
-        for bare, forms in letters.forms.items()
-    }
+    size = lambda form: len(form.encode())
+    longest = {bare: max(forms, key=size) for bare, forms in letters.forms.items()}
     longest_spelling = str.maketrans(longest)
 
     def count(texts):

@@ -16,6 +16,7 @@ import functools
 import io
 import itertools
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -23,12 +24,15 @@ from tasks.io import files
 from tasks.io.files import CorpusFile
 
 MALFORMED, NOT_UTF8 = object(), object()
+UNREADABLE = "\udcff"  # in place of a line of a paragraph that is not UTF-8
 BATCH_RECORDS = 512
 LOCAL_PART_BYTES = 1 << 20
 REMOTE_PART_BYTES = 8 << 20
 PARALLEL_COLUMNS = ("source", "target")
 
 csv.field_size_limit(1 << 30)
+_ITEM = re.compile(r"[^\s,]")
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +100,7 @@ class PartLayout:
             found = iter([[parse(line) for line in lines_between(file, *self._bounds(file, part))]])
         else:
             found = in_batches(self._stream(file))
-        return check_columns(self.fields, found, file)
+        return check_columns(self.fields, _undamaged(found, file), file)
 
     def _by_bytes(self, file: CorpusFile) -> bool:
         is_lines = file.kind == "jsonl" or (file.kind == "text" and self.documents == "lines")
@@ -115,7 +119,7 @@ class PartLayout:
             if table.num_row_groups:
                 columns = list(self.fields)
                 for batch in table.iter_batches(BATCH_RECORDS, [part], columns=columns):
-                    yield batch.to_pylist()
+                    yield _rows_of(batch)
 
     def _stream(self, file: CorpusFile) -> Iterator:
         if file.kind == files.PARALLEL:
@@ -137,7 +141,7 @@ def _size(file: CorpusFile) -> int:
     """Return the size of a file that is read by byte ranges, which every such server reports."""
     size = files.size(file)
     if size is None:
-        raise ConnectionError(f"{file.url}: the server did not report the size")
+        raise ValueError(f"{file.url} is stored without its size, so copy it to a disk or bucket")
     return size
 
 
@@ -145,8 +149,28 @@ def _size(file: CorpusFile) -> int:
 def _footer(file: CorpusFile):
     import pyarrow.parquet as pq
 
-    with files.open_random(file) as f:
+    with _naming_damage(file), files.open_random(file) as f:
         return pq.ParquetFile(f).metadata
+
+
+@contextlib.contextmanager
+def _naming_damage(file: CorpusFile) -> Iterator[None]:
+    """Raise a parser's complaint about a file as a ValueError that names the file."""
+    try:
+        yield
+    except (OSError, ValueError, csv.Error) as error:
+        by_parser = isinstance(error, json.JSONDecodeError | UnicodeDecodeError | csv.Error)
+        if file.kind == "parquet":  # Arrow raises plain OSErrors too
+            plain = type(error) is OSError and error.errno is None
+            by_parser = plain or type(error).__name__ == "ArrowInvalid"
+        if not by_parser:
+            raise
+        raise files.damaged(file, error) from error
+
+
+def _undamaged(batches: Iterator[list], file: CorpusFile) -> Iterator[list]:
+    with _naming_damage(file):
+        yield from batches
 
 
 def _column_ranges(file: CorpusFile, part: int, fields: tuple[str, ...]) -> list[tuple[int, int]]:
@@ -176,12 +200,48 @@ def _json_stream(raw) -> Iterator:
     while first and not first.strip():
         first = raw.readline()
     if first.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
-        for record in json.loads((first + raw.read()).decode("utf-8-sig")):
+        for record in _array_items((first + raw.read()).decode("utf-8-sig")):
             yield record if isinstance(record, dict) else MALFORMED
     else:
         for line in itertools.chain([first] if first else [], raw):
             if line.strip():
                 yield _parse_json(line)
+
+
+def _array_items(text: str) -> Iterator:
+    """Yield the items of a JSON array, MALFORMED for each that is nested too deeply."""
+    try:
+        items = json.loads(text)
+    except RecursionError:
+        items = _items_one_by_one(text)
+    yield from items
+
+
+def _items_one_by_one(text: str) -> Iterator:
+    decoder, at = json.JSONDecoder(), _next_item(text, text.index("[") + 1)
+    while text[at] != "]":
+        try:
+            item, end = decoder.raw_decode(text, at)
+        except RecursionError:
+            item, end = MALFORMED, _end_of_item(text, at)
+        yield item
+        at = _next_item(text, end)
+
+
+def _next_item(text: str, start: int) -> int:
+    if found := _ITEM.search(text, start):
+        return found.start()
+    raise json.JSONDecodeError("the array does not end", text, start)
+
+
+def _end_of_item(text: str, start: int) -> int:
+    """Return where the JSON array or object that begins at `start` ends."""
+    depth = 0
+    for token in _STRING_OR_BRACKET.finditer(text, start):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
+        if not depth:
+            return token.end()
+    raise json.JSONDecodeError("the array does not end", text, start)
 
 
 def in_batches(records: Iterator) -> Iterator[list]:
@@ -216,7 +276,7 @@ def _parse_json(line: bytes):
         record = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError:
         return NOT_UTF8
-    except ValueError:
+    except (ValueError, RecursionError):  # which deep nesting raises
         return MALFORMED
     return record if isinstance(record, dict) else MALFORMED
 
@@ -226,6 +286,16 @@ def _parse_line(line: bytes):
         return {"text": line.rstrip(b"\r\n").decode("utf-8-sig")}
     except UnicodeDecodeError:
         return NOT_UTF8
+
+
+def _rows_of(batch) -> list:
+    """Return the rows of an Arrow batch, NOT_UTF8 for those that cannot be decoded."""
+    try:
+        return batch.to_pylist()
+    except UnicodeDecodeError:
+        if batch.num_rows == 1:
+            return [NOT_UTF8]
+        return [row for i in range(batch.num_rows) for row in _rows_of(batch.slice(i, 1))]
 
 
 def _check_row(row: dict):
@@ -256,7 +326,7 @@ def _parallel_lines(file: CorpusFile) -> Iterator:
 
 def _paragraphs(lines: Iterator) -> Iterator[dict]:
     """Yield one document for the lines up to each empty one, joined by spaces."""
-    texts = ("\ufffd" if line is NOT_UTF8 else line["text"].strip() for line in lines)
+    texts = (UNREADABLE if line is NOT_UTF8 else line["text"].strip() for line in lines)
     for is_text, group in itertools.groupby(texts, bool):
         if is_text:
             yield {"text": " ".join(group)}

@@ -2,10 +2,11 @@
 
     data = retry(lambda: fs.cat_file(path), "reading " + path, RetryPolicy(limit_s=3600))
 
-Time-outs, resets, unknown hosts, truncated bodies and the statuses 408, 425, 429 and 5xx are
-transient; every other error (missing, forbidden, malformed) is raised immediately. Pauses double
-from `first_s` to `longest_s`, with jitter so that many hosts do not return together. A server's
-Retry-After is obeyed.
+Time-outs, resets, unknown hosts, truncated bodies and the statuses 408, 425, 429 and 5xx (but not
+501 and 505, "not supported") are transient. Every other error (missing, forbidden, malformed,
+offline by choice) is raised immediately, and so is a ValueError whatever has caused it, since a
+user must correct it. Pauses double from `first_s` to `longest_s`, with jitter so that many hosts
+do not return together. A server's Retry-After is obeyed.
 """
 
 import dataclasses
@@ -32,13 +33,13 @@ shutting_down = threading.Event()
 _TRANSIENT = (
     ConnectionError,
     TimeoutError,
-    EOFError,
     socket.gaierror,
     ssl.SSLError,
     http.client.HTTPException,
 )
 # Clients that raise their own classes for a lost connection. Recognized by module name, so that
 # none of them has to be imported here.
+_PERMANENT = (FileNotFoundError, PermissionError, http.client.InvalidURL)
 _CLIENTS = ("aiohttp", "gcsfs", "httpx", "httpx2", "httpcore", "requests", "urllib3")
 
 
@@ -54,21 +55,36 @@ class RetryPolicy:
 
 def is_transient(error: BaseException) -> bool:
     """Return whether the same request may succeed later."""
-    if isinstance(error, FileNotFoundError | PermissionError):
+    is_value = isinstance(error, ValueError) and not isinstance(error, ConnectionError)
+    if is_value or isinstance(error, _PERMANENT):
         return False
     status = _status(error)
     if status is not None:
-        return status in (408, 425, 429) or status >= 500
-    if isinstance(error, ssl.SSLCertVerificationError):
+        return status in (408, 425, 429) or (status >= 500 and status not in (501, 505))
+    causes = _causes(error)
+    if any(isinstance(e, ssl.SSLCertVerificationError) or _is_offline(e) for e in [error, *causes]):
         return False
-    if isinstance(error, _TRANSIENT):
+    if isinstance(error, _TRANSIENT) or type(error).__module__.split(".")[0] in _CLIENTS:
         return True
-    if type(error).__module__.split(".")[0] in _CLIENTS and not isinstance(error, ValueError):
-        return True
-    cause = getattr(error, "reason", None)  # set by urllib
-    if not isinstance(cause, BaseException):
-        cause = error.__cause__ or error.__context__
-    return cause is not None and cause is not error and is_transient(cause)
+    return bool(causes) and is_transient(causes[0])
+
+
+def _is_offline(error: BaseException) -> bool:
+    """Return whether HF_HUB_OFFLINE is the reason; huggingface_hub calls it a ConnectionError."""
+    return type(error).__name__ == "OfflineModeIsEnabled"
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """Return the errors that have caused `error`, the nearest first."""
+    found: list[BaseException] = []
+    while True:
+        cause = getattr(error, "reason", None)  # set by urllib
+        if not isinstance(cause, BaseException):
+            cause = error.__cause__ or error.__context__
+        if cause is None or any(cause is e for e in found):
+            return found
+        found.append(cause)
+        error = cause
 
 
 def _status(error: BaseException) -> int | None:

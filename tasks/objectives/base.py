@@ -22,13 +22,10 @@ from tasks.text.token_chunks import CHUNKS_A_CALL, split_tokens, unbatch
 
 
 class Lengths(NamedTuple):
-    """How much text fills an example.
+    """How much text fills an example."""
 
-    `tokens`: length of the text before corruption. `targets`: length of the targets, EOS included.
-    """
-
-    tokens: int
-    targets: int
+    tokens: int  # of the text before corruption
+    targets: int  # of the targets, EOS included
 
 
 # (tokens int32 [n], seed [2]) -> ragged inputs and targets before EOS.
@@ -39,21 +36,13 @@ class Objective:
     """Turns documents into examples; subclasses define `lengths` and `corruption`."""
 
     def lengths(self, inputs_length: int, vocabulary: seqio.Vocabulary | None = None) -> Lengths:
-        """Return the longest text that fills the inputs, and the length of its targets.
-
-        Raises:
-          ValueError: the inputs are too short.
-        """
+        """Return the longest text for these inputs and its targets' length, or raise ValueError."""
         raise NotImplementedError
 
     def corruption(
         self, sequence_length: Mapping[str, int], vocabulary: seqio.Vocabulary, task: str
     ) -> tuple[int, Corrupt]:
-        """Return how many tokens to corrupt in one call, and the function that does it.
-
-        Raises:
-          ValueError: the lengths or the vocabulary do not suit the objective.
-        """
+        """Return how many tokens a call corrupts, and the function for it, or raise ValueError."""
         raise NotImplementedError
 
     def preprocess(
@@ -104,11 +93,7 @@ def by_chunks(length: int, corrupt_chunks: Corrupt) -> tuple[int, Corrupt]:
 def check_targets(
     sequence_length: Mapping[str, int], needed: Lengths, objective: str, task: str
 ) -> str:
-    """Check the length of the targets; return the beginning of an error message.
-
-    Raises:
-      ValueError: the targets are too short; says the length to set.
-    """
+    """Return the beginning of an error message, or raise ValueError with the length to set."""
     setting = f"task {task}: inputs {sequence_length['inputs']} with {objective} give"
     if sequence_length["targets"] < needed.targets:
         raise ValueError(

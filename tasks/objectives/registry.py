@@ -32,11 +32,7 @@ OBJECTIVES: dict[str, Objective] = {
 
 
 def get_objective(objective: str | Objective) -> Objective:
-    """Return the objective of that name, or the one given.
-
-    Raises:
-      ValueError: no objective has that name.
-    """
+    """Return the objective of that name, or the one given; raise ValueError for an unknown name."""
     if not isinstance(objective, str):
         return objective
     if objective not in OBJECTIVES:

@@ -64,7 +64,6 @@ class SpanNoise(Objective):
         """Return the longest chunk whose inputs fit `inputs_length`, and its targets' length.
 
         At density 0.5 the chunk is one shorter if the targets would otherwise exceed the inputs.
-
         T5's own count has no span at all if there is less noise than half a mean span, though its
         masks then have one, and it trims the two surplus tokens. Here that span counts; all other
         settings give T5's numbers.
@@ -83,11 +82,7 @@ class SpanNoise(Objective):
         return Lengths(length, targets)
 
     def check(self, sequence_length: Mapping[str, int], n_sentinels: int, task: str) -> Lengths:
-        """Return `lengths` after checking the feature lengths and the vocabulary.
-
-        Raises:
-          ValueError: the targets are too short, or there are more spans than sentinels.
-        """
+        """Return `lengths`, or raise ValueError for short targets or more spans than sentinels."""
         found = self.lengths(sequence_length["inputs"])
         noise = f"noise density {self.density:g} and mean span {self.mean_span:g}"
         setting = check_targets(sequence_length, found, noise, task)
@@ -163,11 +158,7 @@ def corrupt(
 
 
 def corrupt_rows(
-    tokens: tf.Tensor,
-    mask: tf.Tensor,
-    rows: tf.Tensor,
-    n: Number,
-    sentinels: Sequence[int],
+    tokens: tf.Tensor, mask: tf.Tensor, rows: tf.Tensor, n: Number, sentinels: Sequence[int]
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Return `corrupt` of `n` rows of any lengths, concatenated; `rows` has each token's row.
 

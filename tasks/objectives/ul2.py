@@ -73,12 +73,7 @@ class DenoiserMixture(Objective):
         return Lengths(max(e.tokens for e in each), max(e.targets for e in each))
 
     def lengths_of_each(self, inputs_length: int, vocabulary: seqio.Vocabulary) -> list[Lengths]:
-        """Return the lengths for each denoiser, including prefix, sentinels and EOS.
-
-        Raises:
-          ValueError: the vocabulary has no sentinels, cannot spell a prefix, or the inputs are too
-            short for one.
-        """
+        """Return each denoiser's lengths with prefix, sentinels and EOS, or raise ValueError."""
         n_sentinels = len(vocabularies.sentinels(vocabulary))
         found = []
         for denoiser in self.denoisers:
@@ -97,9 +92,8 @@ class DenoiserMixture(Objective):
         each = self.lengths_of_each(sequence_length["inputs"], vocabulary)
         longest = self.lengths(sequence_length["inputs"], vocabulary)
         check_targets(sequence_length, longest, "a mixture of denoisers", task)
-        prefixes = tf.ragged.constant(
-            [d.prefix_ids(vocabulary) for d in self.denoisers], tf.int32, inner_shape=()
-        )
+        ids = [denoiser.prefix_ids(vocabulary) for denoiser in self.denoisers]
+        prefixes = tf.ragged.constant(ids, tf.int32, inner_shape=())
         kinds = [i for i, denoiser in enumerate(self.denoisers) for _ in range(denoiser.weight)]
         kinds = sorted(kinds * max(round(CHUNKS_A_CALL / len(kinds)), 1))
         lengths = [each[kind].tokens for kind in kinds]
@@ -109,9 +103,8 @@ class DenoiserMixture(Objective):
             order = tf.argsort(tf.random.stateless_uniform([len(kinds)], seeds[0]))
             block = _cut_block(kinds, lengths, order, tf.size(tokens))
             mask = self._mask(block, [found.tokens for found in each], seeds[1])
-            inputs, targets = corrupt_rows(
-                tokens[: block.end], mask[: block.end], block.rows, block.n, sentinels
-            )
+            cut = (tokens[: block.end], mask[: block.end], block.rows, block.n)
+            inputs, targets = corrupt_rows(*cut, sentinels)
             prefix = tf.gather(prefixes, block.kinds[: block.n])
             return tf.concat([prefix, inputs], 1), targets
 
@@ -126,9 +119,8 @@ class DenoiserMixture(Objective):
             begins = tf.boolean_mask(block.begins, complete)
             hidden = noise_mask(length, seeds[kind], denoiser.noise, tf.size(begins))
             positions = begins[:, tf.newaxis] + tf.range(length)
-            mask = tf.tensor_scatter_nd_update(
-                mask, tf.reshape(positions, [-1, 1]), tf.reshape(hidden, [-1])
-            )
+            where = tf.reshape(positions, [-1, 1])
+            mask = tf.tensor_scatter_nd_update(mask, where, tf.reshape(hidden, [-1]))
         return tf.concat([mask[: block.rest], self._mask_of_rest(block, seeds[-1])], 0)
 
     def _mask_of_rest(self, block: "_Block", seed: tf.Tensor) -> tf.Tensor:

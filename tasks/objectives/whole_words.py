@@ -84,8 +84,8 @@ def word_mask(words: tf.Tensor, noise: SpanNoise, seed: tf.Tensor, longest_span:
     """Return a random mask, bool [L], that hides whole words.
 
     Of three words or more, the first and last stay visible: they may be parts of longer words that
-    begin or end outside of this block.
-    So do spans of more than `longest_span` tokens, which no targets could hold.
+    begin or end outside of this block. So do spans of more than `longest_span` tokens, which no
+    targets could hold.
     """
     count = words[-1] + 1
     among = tf.maximum(count - 1, 2)
@@ -106,8 +106,8 @@ def example_ends(words: tf.Tensor, mask: tf.Tensor, limits: tuple[int, int, int]
     """Return where examples end, int32 [n], each as late as possible, between words.
 
     A span or word is cut only if nothing else fits. The last word, which may continue in the next
-    block, is never an example of its own.
-    `limits`: tokens of the inputs and of the targets (both before EOS), and number of spans.
+    block, is never an example of its own. `limits`: tokens of the inputs and of the targets (both
+    before EOS), and number of spans.
     """
     size = tf.size(words)
     first = tf.cast(mask & ~tf.concat([[False], mask[:-1]], 0), tf.int32)

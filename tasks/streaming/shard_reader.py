@@ -27,6 +27,11 @@ _END = -1  # follows an epoch's last file
 PartKey = tuple[int, int, int]  # epoch, file, part
 
 
+def random_epoch(seed: int | None) -> tf.data.Dataset:
+    """Return one random number, int64 [], that every repetition of the dataset draws again."""
+    return tf.data.Dataset.random(seed, rerandomize_each_iteration=True).take(1)
+
+
 class _Cursor:
     """A position within one part: its current batch, None after the last."""
 
@@ -62,40 +67,33 @@ class ShardReader:
     def dataset(self, seed: int | None) -> tf.data.Dataset:
         """Return one epoch as {"text": string scalar}."""
 
-        def call(fn, at_exit, dtype, shape, *args):
-            fn = tf_callbacks.guard(fn, at_exit)
-            out = tf.numpy_function(fn, args, dtype, stateful=False)
-            return tf.ensure_shape(out, shape)
-
-        none = np.zeros([0], np.int64)
+        call, none = tf_callbacks.call, np.zeros([0], np.int64)
         # These functions are graphs already; converting them takes autograph seconds per shard.
         as_is = tf.autograph.experimental.do_not_convert
 
         @as_is
         def of_epoch(epoch):
-            chosen = call(self._files, none, tf.int64, [None], epoch)
+            chosen = call(self._files, none, [None], epoch)
             return tf.data.Dataset.from_tensor_slices(chosen).map(as_is(lambda f: (epoch, f)))
 
         @as_is
         def of_file(epoch, file):
-            parts = call(self._parts, none, tf.int64, [None], epoch, file)
+            parts = call(self._parts, none, [None], epoch, file)
             return tf.data.Dataset.from_tensor_slices(parts).map(as_is(lambda p: (epoch, file, p)))
 
         @as_is
         def of_part(*key):
             steps = tf.data.Dataset.range(1 << 60)
-            steps = steps.take_while(
-                as_is(lambda s: call(self._has, np.bool_(False), tf.bool, [], *key, s))
-            )
+            steps = steps.take_while(as_is(lambda s: call(self._has, np.bool_(False), [], *key, s)))
             return steps.map(as_is(lambda s: (*key, s)))
 
         @as_is
         def of_batch(*position):
-            texts = call(self._texts, np.array([], object), tf.string, [None], *position)
+            texts = call(self._texts, np.array([], object), [None], *position)
             return tf.data.Dataset.from_tensor_slices({"text": texts})
 
         if self._shuffle:
-            epochs = tf.data.Dataset.random(seed, rerandomize_each_iteration=True).take(1)
+            epochs = random_epoch(seed)
         else:
             epochs = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
         return epochs.flat_map(of_epoch).flat_map(of_file).flat_map(of_part).flat_map(of_batch)
@@ -115,9 +113,7 @@ class ShardReader:
     def _end_epoch(self) -> None:
         with self._lock:
             self._epochs_read += 1
-            split = self._split.name
-            if self._counter.end_epoch(split, self._shard, self._epochs_read):
-                logging.info("%s", self._counter.sentence(split))
+        self._counter.log_epoch(self._split.name, self._shard, self._epochs_read)
 
     def _ordered_parts(self, epoch: int, file: int) -> np.ndarray:
         parts = self._retry(lambda: self._share.parts(file), file)

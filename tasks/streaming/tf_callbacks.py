@@ -13,6 +13,8 @@ import time
 import weakref
 from collections.abc import Callable
 
+import numpy as np
+import tensorflow as tf
 from absl import logging
 
 from tasks.io.retry import shutting_down
@@ -39,6 +41,20 @@ def guard(fn: Callable, at_exit=None) -> Callable:
                 _last = time.monotonic()
 
     return guarded
+
+
+def call(fn: Callable, at_exit: np.ndarray | np.generic, shape: list, *args) -> tf.Tensor:
+    """Return the result of a Python function of tensors in a graph.
+
+    Args:
+      fn: a function of numpy values, without state.
+      at_exit: what it returns once the process is shutting down; gives the dtype (object: string).
+      shape: of the result.
+      *args: tensors.
+    """
+    dtype = tf.string if at_exit.dtype == object else tf.as_dtype(at_exit.dtype)
+    out = tf.numpy_function(guard(fn, at_exit), args, dtype, stateful=False)
+    return tf.ensure_shape(out, shape)
 
 
 def drain(quiet_s: float = 0.1, limit_s: float = 5.0) -> None:

@@ -1,7 +1,5 @@
 """tf.data maps that run in the calling thread instead of a thread pool.
 
-    examples = inline_map.map_each(dataset, fn)       # instead of dataset.map(fn)
-
 TensorFlow schedules every call of a mapped function, and most operations in it, on a thread pool
 and waits for a thread to take it. For a few operations on a few hundred ids this costs many times
 the operations themselves. Only a batch of documents is worth a thread.

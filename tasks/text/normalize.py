@@ -31,11 +31,8 @@ _DOCUMENTS_A_CALL = 64
 def normalize(text: str, cedilla: bool = False, nfc: bool = True, whitespace: bool = True) -> str:
     """Return `text` in the spelling of the vocabulary.
 
-    Args:
-      text: any Unicode string.
-      cedilla: write Romanian ş ţ Ş Ţ with comma below.
-      nfc: compose letters and combining signs.
-      whitespace: one space for a run of blanks, at most one empty line, none at the ends.
+    `cedilla` writes Romanian ş ţ Ş Ţ with comma below, `nfc` composes letters and combining signs,
+    `whitespace` leaves one space of a run of blanks, at most one empty line, none at the ends.
     """
     if nfc:
         text = unicodedata.normalize("NFC", text)
@@ -65,10 +62,7 @@ def preprocess(
     whitespace: bool = True,
     spaces: bool = True,
 ):
-    """Normalize feature `key` (a string scalar) of a tf.data.Dataset.
-
-    `spaces=False` removes all white space afterwards. Other features are unchanged.
-    """
+    """Normalize feature `key`, strings; without `spaces` remove all white space afterwards."""
     # Imported here so that training a vocabulary needs no TensorFlow.
     import numpy as np
     import tensorflow as tf

@@ -17,9 +17,8 @@ Count = Callable[[Sequence[str]], Sequence[int]]
 def split(text: str) -> list[str]:
     """Return the sentences of a text, stripped, without empty ones."""
     begins = [0, *(found.end() for found in _END.finditer(text))]
-    sentences = (
-        " ".join(text[a:b].split()) for a, b in zip(begins, [*begins[1:], None], strict=True)
-    )
+    ends = [*begins[1:], None]
+    sentences = (" ".join(text[a:b].split()) for a, b in zip(begins, ends, strict=True))
     return [sentence for sentence in sentences if sentence]
 
 

@@ -1,8 +1,4 @@
-"""Chunks of tokens: the documents' ids concatenated and cut, and steps between them and examples.
-
-chunks = split_tokens(dataset, 568)            # {"targets": int32 [568]}
-examples = append_eos(unbatch(rows), output_features)
-"""
+"""Chunks of tokens, the documents' ids concatenated and cut, and steps from them to examples."""
 
 from collections.abc import Mapping
 

@@ -1,16 +1,16 @@
 """Tokenization of documents, in batches and without Python.
 
-    ids = tokenize(dataset, output_features)      # {"text": string} -> {"targets": int32 [n]}
-
 seqio's own `tokenize` makes one small call for each document. Here batches of documents are
 tokenized by tensorflow_text's FastSentencepieceTokenizer if it agrees with SentencePiece on a
 sample of the vocabulary's own pieces, else by the vocabulary's `encode_tf`. (If two ways to cut a
 word have the same score, as in long runs of dots, the two may choose differently.)
 """
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
+import sentencepiece
 import seqio
 import tensorflow as tf
 from absl import logging
@@ -23,9 +23,7 @@ DOCUMENTS_A_CALL = 64
 
 
 def tokenize(
-    dataset: tf.data.Dataset,
-    output_features: dict[str, seqio.Feature],
-    key: str = "text",
+    dataset: tf.data.Dataset, output_features: dict[str, seqio.Feature], key: str = "text"
 ) -> tf.data.Dataset:
     """Replace the text `key` of every document by its ids, without EOS, under "targets".
 
@@ -56,25 +54,15 @@ def batch_encoder(vocabulary: seqio.Vocabulary):
             return letters.with_flat_values(ids + first)
 
         return encode_bytes
-    return _fast_encoder(vocabulary.sp_model, vocabulary.tokenizer) or vocabulary.encode_tf
+    return _fast_encoder(vocabulary.sp_model) or vocabulary.encode_tf
 
 
-_fast_encoders: dict[bytes, Callable | None] = {}
-
-
-def _fast_encoder(model: bytes, tokenizer) -> Callable | None:
-    """Return tensorflow_text's fast tokenizer if it agrees with SentencePiece, else None.
-
-    One instance per model serves all pipelines of the process, so that they share its tables.
-    """
-    if model not in _fast_encoders:
-        _fast_encoders[model] = _agreeing_encoder(model, tokenizer)
-    return _fast_encoders[model]
-
-
-def _agreeing_encoder(model: bytes, tokenizer) -> Callable | None:
+@functools.cache  # one per model, so that all pipelines of the process share its tables
+def _fast_encoder(model: bytes) -> Callable | None:
+    """Return tensorflow_text's tokenizer, or None if SentencePiece disagrees."""
     import tensorflow_text as tf_text
 
+    tokenizer = sentencepiece.SentencePieceProcessor(model_proto=model)
     sample = _sample(tokenizer)
     try:
         fast = tf_text.FastSentencepieceTokenizer(model=model)

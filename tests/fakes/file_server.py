@@ -3,12 +3,19 @@
 import collections
 import http.server
 import threading
+import zlib
 
 
 class FileServer:
-    """Serves a folder over loopback HTTP, with or without ranges, with `faults`."""
+    """Serves a folder over loopback HTTP, with or without ranges, with `faults`.
 
-    def __init__(self, folder, ranges=True):
+    `ends`: what marks the end of a body, "length", "chunks" or "nothing". `version`: the header
+    that changes with a file's content, "ETag", "weak ETag", "Last-Modified" or None. A fault is a
+    status; or "cut", half the body; "other range", one byte further on; "half size", a wrong size
+    of the file. With `obeys` False, If-Range is ignored.
+    """
+
+    def __init__(self, folder, ranges=True, ends="length", version="ETag", obeys=True):
         self.sent = collections.Counter()
         self.asked = []
         self.faults = []
@@ -16,6 +23,8 @@ class FileServer:
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1" if ends == "chunks" else "HTTP/1.0"
+
             def do_GET(self):
                 path = folder / self.path.lstrip("/")
                 data = path.read_bytes() if path.exists() else b""
@@ -27,25 +36,40 @@ class FileServer:
                     self.send_header("Content-Length", "0")
                     self.end_headers()
                     return
-                asked = self.headers.get("Range") if ranges else None
-                start, stop = 0, len(data)
+                mark = _mark(version, data)
+                same = self.headers.get("If-Range", mark) == mark or not obeys
+                asked = self.headers.get("Range") if ranges and same else None
+                start, stop, size = 0, len(data), len(data)
+                if asked and not data:
+                    self.send_response(416)
+                    self.send_header("Content-Range", "bytes */0")
+                    self.end_headers()
+                    return
                 if asked:
                     first, last = asked.removeprefix("bytes=").split("-")
-                    start, stop = int(first), min(int(last) + 1, len(data))
-                self.send_response(206 if asked else 200)
-                if asked:
-                    self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
-                self.send_header("Content-Length", str(stop - start))
-                self.end_headers()
+                    moved = fault == "other range"
+                    start, stop = int(first) + moved, min(int(last) + 1 + moved, len(data))
+                    size = len(data) // 2 if fault == "half size" else len(data)
                 body = data[start:stop]
-                outer.sent[self.path] += len(body)
-                self.wfile.write(body[: len(body) // 2] if fault == "cut" else body)
+                outer.sent[self.path] += len(body)  # before a client can look
+                self.send_response(206 if asked else 200)
+                if version:
+                    self.send_header(version.removeprefix("weak "), mark)
+                if asked:
+                    self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{size}")
+                if ends == "length" or asked:
+                    self.send_header("Content-Length", str(stop - start))
+                elif ends == "chunks":
+                    self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                self.wfile.write(_sent(body, fault == "cut", ends == "chunks" and not asked))
+                self.close_connection = True
 
             def log_message(self, *args):
                 pass
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self):
@@ -54,3 +78,20 @@ class FileServer:
     def __exit__(self, *_):
         self._server.shutdown()
         self._server.server_close()
+
+
+def _sent(body, is_cut, in_chunks):
+    """Return the bytes of an answer's body, or its first half."""
+    if is_cut:
+        body = body[: len(body) // 2]
+    if not in_chunks:
+        return body
+    return b"%x\r\n%b\r\n" % (len(body), body) + (b"" if is_cut else b"0\r\n\r\n")
+
+
+def _mark(version, data):
+    """Return the value of the header that changes with a file's content."""
+    checksum = zlib.crc32(data)
+    if version == "Last-Modified":
+        return f"Sun, 22 Nov 2026 {checksum % 24:02}:{checksum // 24 % 60:02}:00 GMT"
+    return f'W/"{checksum}"' if version == "weak ETag" else f'"{checksum}"'

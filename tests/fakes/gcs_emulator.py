@@ -296,7 +296,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._send(204)
         elif media or query.get("alt") == "media":
             gcs.check(bucket, name, query, 304)
-            self._send_media(*gcs.get(bucket, name))
+            generation, data = gcs.get(bucket, name)
+            if query.get("generation", str(generation)) != str(generation):
+                raise Refused(404)
+            self._send_media(generation, data)
         else:
             self._send_json(gcs.describe(bucket, name))
 

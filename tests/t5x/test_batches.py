@@ -18,9 +18,9 @@ from t5x.partitioning import PjitPartitioner
 CONVERTER = seqio.EncDecFeatureConverter
 
 
-def stream(rows=None, seed=0, **settings):
+def stream(rows=None, seed=0, shards=None, **settings):
     cfg = toy.data(**settings)
-    return batches.TrainStream(cfg, CONVERTER, rows or (0, cfg.batch_size), seed)
+    return batches.TrainStream(cfg, CONVERTER, rows or (0, cfg.batch_size), seed, shards)
 
 
 def take(iterator, count):
@@ -106,10 +106,96 @@ def test_what_was_saved_on_one_host_is_restored_on_two(tmp_path):
         )
 
 
-def test_a_position_of_another_shape_is_refused(tmp_path):
-    (tmp_path / "stream.json").write_text(json.dumps({"seed": 0, "shards": 5}))
-    with pytest.raises(ValueError, match=r"5 virtual shards and this run has 2; keep .*batch_size"):
-        stream(batch_size=6).restore(str(tmp_path))
+def rows_of(host, hosts, batch_size=128):
+    size = batch_size // hosts
+    return host * size, (host + 1) * size
+
+
+def assert_host_rows(found, wanted, rows):
+    assert_equal_batches(
+        found, [{k: v[slice(*rows)] for k, v in batch.items()} for batch in wanted]
+    )
+
+
+@pytest.mark.parametrize("hosts", [8, 16, 32, 128])
+def test_a_position_of_one_host_is_resumed_by_any_number(tmp_path, hosts):
+    one = stream(batch_size=128, pack=False)
+    take(one, 1)
+    one.save(str(tmp_path))
+    wanted = take(one, 2)
+    for host in (0, hosts // 2 + 1, hosts - 1):
+        part = stream(rows_of(host, hosts), batch_size=128, pack=False)
+        part.restore(str(tmp_path))
+        assert_host_rows(take(part, 2), wanted, rows_of(host, hosts))
+
+
+@pytest.mark.slow
+def test_runs_of_1_to_128_hosts_take_over_from_each_other(tmp_path):
+    """Every host of every number of hosts, one after the other; the run begins on 16."""
+    undisturbed = stream(batch_size=128, shards=16)
+    before = None
+    for hosts in (16, 128, 8, 32, 1, 12, 16):
+        batch_size = 96 if hosts == 12 else 128
+        if hosts == 12:  # 16 shards on 12 hosts: a host has rows of two, and may own one or two
+            undisturbed = stream(batch_size=96)
+            undisturbed.restore(before)
+        elif undisturbed.cfg.batch_size == 96:
+            undisturbed = stream(batch_size=128)
+            undisturbed.restore(before)
+        wanted, after = take(undisturbed, 3), str(tmp_path / f"{len(list(tmp_path.iterdir()))}")
+        for host in range(hosts):
+            rows = rows_of(host, hosts, batch_size)
+            part = stream(rows, batch_size=batch_size)
+            if before:
+                part.restore(before)
+            assert_host_rows(take(part, 3), wanted, rows)
+            part.save(after)
+        before = after
+
+
+def test_a_shard_that_hosts_share_is_saved_and_counted_by_one(tmp_path, monkeypatch):
+    Corpus({"read": 96, "epochs": 2}).patch_into(monkeypatch, toy.data().provider.source)
+    for host in range(4):
+        part = stream(rows_of(host, 4, 8), batch_size=8, shards=2)
+        take(part, 1)
+        part.save(str(tmp_path))
+        saved = len(list(tmp_path.glob("*.index")))
+        assert saved == host // 2 + 1
+        counts = part.counts()[toy.TASK]
+        assert (counts["read"], counts["epochs"]) == (0 if host % 2 else 96, 2)
+    assert (tmp_path / "stream.json").exists()
+
+
+@pytest.mark.parametrize("pack", [True, False])
+def test_a_larger_or_smaller_batch_continues_where_the_last_one_ended(tmp_path, pack):
+    """The rows of each shard follow each other, whatever number of them a batch takes."""
+    undisturbed = stream(batch_size=6, pack=pack)
+    rows = [batch["encoder_input_tokens"].reshape(2, 3, -1) for batch in take(undisturbed, 8)]
+    wanted = np.concatenate(rows, 1)  # by shard
+    first = stream(batch_size=6, pack=pack)
+    take(first, 2)
+    first.save(str(tmp_path / "six"))
+    second = stream(batch_size=10, pack=pack)
+    second.restore(str(tmp_path / "six"))
+    taken = take(second, 2)
+    found = np.concatenate([b["encoder_input_tokens"].reshape(2, 5, -1) for b in taken], 1)
+    np.testing.assert_array_equal(found, wanted[:, 6:16])
+    second.save(str(tmp_path / "ten"))
+    third = stream(batch_size=4, pack=pack)
+    third.restore(str(tmp_path / "ten"))
+    found = next(third)["encoder_input_tokens"].reshape(2, 2, -1)
+    np.testing.assert_array_equal(found, wanted[:, 16:18])
+
+
+def test_a_position_that_cannot_fill_the_batch_is_refused(tmp_path):
+    saved = {"seed": 0, "shards": 5}
+    for more, was in (({}, ""), ({"batch_size": 10}, r" \(it was 10\)")):
+        (tmp_path / "stream.json").write_text(json.dumps(saved | more))
+        with pytest.raises(
+            ValueError,
+            match=rf"5 virtual shards, which cannot fill a batch of 6 .*multiple of 5{was}, or set",
+        ):
+            stream(batch_size=6).restore(str(tmp_path))
     with pytest.raises(ValueError, match=r"no position that .* set .*save_dataset=False .* over"):
         stream(batch_size=6).restore(str(tmp_path / "nowhere"))
     assert batches.saved_stream(str(tmp_path))["seed"] == 0
@@ -186,6 +272,11 @@ def test_a_position_in_another_corpus_or_pipeline_is_refused(tmp_path):
             ValueError, match=r"corpus of toy_copy, .* changed from .*restore its files"
         ):
             other.restore(str(tmp_path))
+        # A position of an earlier version, which knows less of the corpus.
+        about["corpora"] = {toy.TASK: {"files": 3}}
+        (tmp_path / "stream.json").write_text(json.dumps(about))
+        task.source = Corpus(identity={"files": 3, "contents": 5})
+        other.restore(str(tmp_path))
 
 
 def test_batches_are_those_of_seqios_converter():

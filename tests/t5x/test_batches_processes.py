@@ -24,13 +24,14 @@ from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline import corpora
 import tasks.romanian
 
-host, hosts, count, before, after, out = sys.argv[3:]
+host, hosts, shards, count, before, after, out = sys.argv[3:]
 size = 8 // int(hosts)
 rows = (int(host) * size, int(host) * size + size)
 cfg = DatasetConfig(
     "ro_mini_span_corruption", {"inputs": 64, "targets": 64}, "train", 8, True, 0, pack=True
 )
-stream = batches.TrainStream(cfg, seqio.EncDecFeatureConverter, rows, seed=0)
+converter, shards = seqio.EncDecFeatureConverter, int(shards) or None
+stream = batches.TrainStream(cfg, converter, rows, seed=0, shards=shards)
 if before:
     stream.restore(before)
 taken = [next(stream) for _ in range(int(count))]
@@ -40,14 +41,14 @@ np.savez(out, **{f"{i}/{k}": v for i, b in enumerate(taken) for k, v in b.items(
 """
 
 
-def take(folder, hosts, count, before="", after=""):
+def take(folder, hosts, count, before="", after="", shards=0):
     """Global batches, put together from what each of the processes took."""
     outs = [str(folder / f"{hosts}-{i}-{bool(before)}{bool(after)}.npz") for i in range(hosts)]
     places = [str(folder / p) if p else "" for p in (before, after)]
     running = [
         subprocess.Popen(
             [sys.executable, "-c", _HOST, str(ROOT), str(ROOT / "tests")]
-            + [str(i), str(hosts), str(count), *places, out],
+            + [str(i), str(hosts), str(shards), str(count), *places, out],
             env=os.environ | {"XLA_FLAGS": ""},
             stderr=open(f"{out}.log", "wb"),  # noqa: SIM115
         )
@@ -73,6 +74,14 @@ def test_one_to_eight_processes_make_the_same_batches_and_take_over_from_each_ot
     assert_same(take(tmp_path, 4, 10, before="two", after="four"), wanted, skip=10)
     assert_same(take(tmp_path, 8, 10, before="four", after="eight"), wanted, skip=20)
     assert_same(take(tmp_path, 1, 10, before="eight"), wanted, skip=30)
+
+
+@pytest.mark.slow
+def test_processes_that_share_a_shard_make_the_batches_of_one(tmp_path):
+    wanted = take(tmp_path, 1, 30, shards=2)
+    assert_same(take(tmp_path, 4, 10, after="four", shards=2), wanted)
+    assert_same(take(tmp_path, 8, 10, before="four", after="eight"), wanted, skip=10)
+    assert_same(take(tmp_path, 1, 10, before="eight"), wanted, skip=20)
 
 
 # A worker of a pod: all of them need a corpus of the hub.

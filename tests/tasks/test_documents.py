@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tasks.documents import Column, screen
+from tasks.documents import Column, Columns, screen
 from tasks.record_counts import RecordCounter
 from tasks.sources import CorpusSource
 
@@ -57,6 +57,53 @@ def test_a_counter_reports_skipped_records():
     counter = RecordCounter("c")
     screen(RECORDS, Column("text", min_chars=13, where={"language": "ro"}), 1_000, counter.add)
     assert "7 records read, skipped 1 too short, 3 other value, 0 epochs" in counter.sentence()
+
+
+def counted(records, column):
+    counter = RecordCounter("c")
+    kept = [text.decode() for text in screen(records, column, 1_000, counter.add)]
+    return kept, {k: n for k, n in counter.counts().items() if n and k != "read"}
+
+
+@pytest.mark.parametrize("value", [["ro"], {"code": "ro"}, 5, None])
+def test_a_record_with_another_type_where_a_value_is_required_is_skipped(value):
+    records = [{"text": "a", "language": value}, {"text": "b", "language": "ro"}]
+    kept, counts = counted(records, Column("text", where={"language": ["ro", "mo"]}))
+    assert (kept, counts) == (["b"], {"skipped_other_value": 1})
+
+
+def test_what_a_template_is_given_besides_texts_is_counted():
+    values = ["text", 5, 2.5, ["a"], {"a": 1}, b"bytes", "last"]
+    kept, counts = counted([{"a": "A", "b": v} for v in values], Column("{a} {b}"))
+    assert kept == ["A text", "A 5", "A 2.5", "A last"]
+    assert counts == {"kept_with_numbers": 2, "skipped_not_text": 3}
+    both = Columns({"inputs": "{a} {b}", "targets": "a"})
+    assert counted([{"a": "A", "b": v} for v in values], both)[1] == counts
+
+
+def test_a_value_that_the_format_of_a_template_refuses_is_no_text():
+    kept, counts = counted([{"a": 5}, {"a": "five"}], Column("{a:03d}"))
+    assert (kept, counts) == (["005"], {"kept_with_numbers": 1, "skipped_not_text": 1})
+
+
+def test_a_list_or_an_object_is_no_label():
+    column = Columns({"inputs": "a", "targets": "b"}, {"targets": {"1": "yes"}})
+    deep = json.loads("[" * 900 + "]" * 900)
+    kept, counts = counted([{"a": "A", "b": b} for b in (1, "1", [1], deep)], column)
+    assert (len(kept), counts) == (2, {"skipped_not_text": 2})
+
+
+def test_characters_that_are_replaced_are_counted(tmp_path):
+    records = [json.loads(line) for line in ('{"text": "a\\ud83d"}', '{"text": "b"}')]
+    kept, counts = counted(records, Column("text"))
+    assert (kept, counts) == (["a?", "b"], {"kept_with_replaced_characters": 1})
+    (tmp_path / "train.txt").write_bytes(b"a\n\xff\n\nb\n")
+    source = CorpusSource(str(tmp_path), documents="paragraphs")
+    assert [x["text"] for x in source.get_dataset("train", shuffle=False).as_numpy_iterator()] == [
+        "a \ufffd".encode(),
+        b"b",
+    ]
+    assert "1 kept with replaced characters" in source.counter.sentence()
 
 
 def test_limits_that_leave_nothing_are_refused():

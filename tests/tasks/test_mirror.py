@@ -6,7 +6,7 @@ import pytest
 
 from fakes.file_server import FileServer
 from tasks import mirror, sources
-from tasks.io import files, retry
+from tasks.io import files, http_files, retry
 from tasks.sources import CorpusSource
 
 QUICK = retry.RetryPolicy(limit_s=20, first_s=0.01, longest_s=0.02)
@@ -77,6 +77,28 @@ def test_the_same_command_continues_and_fetches_nothing_twice(served, tmp_path, 
     before = len(served.asked)
     mirror.Mirror(source(served), str(tmp_path / "copy"), lambda _: None).copy()
     assert len(served.asked) == before
+    assert texts(CorpusSource(str(tmp_path / "copy"))) == TEXTS
+
+
+def test_a_part_of_a_file_that_has_changed_is_not_continued(served, tmp_path, monkeypatch):
+    monkeypatch.setattr(mirror, "CHUNK_BYTES", 500)
+    path = served.folder / "0.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"documentul", b"DOCUMENTUL"))
+    read_range, count = files.read_range, []
+
+    def killed(*args):
+        count.append(args)
+        if len(count) > 3:
+            raise Killed
+        return read_range(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "read_range", killed)
+        with pytest.raises(Killed):
+            mirror.Mirror(source(served), str(tmp_path / "copy"), lambda _: None).copy(workers=1)
+    path.write_bytes(path.read_bytes().replace(b"DOCUMENTUL", b"documentul"))
+    http_files.probe.cache_clear()  # as in a new process
+    mirror.Mirror(source(served), str(tmp_path / "copy"), lambda _: None).copy()
     assert texts(CorpusSource(str(tmp_path / "copy"))) == TEXTS
 
 

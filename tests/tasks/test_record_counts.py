@@ -1,6 +1,8 @@
 """Records are counted by split and reason, on request each one once; epochs by shard."""
 
-from tasks.record_counts import MOST_LABELS, RecordCounter
+import numpy as np
+
+from tasks.record_counts import MOST_LABELS, RecordCounter, code
 
 
 def test_a_batch_that_is_read_twice_is_distinct_once():
@@ -43,3 +45,17 @@ def test_only_some_unknown_labels_are_remembered():
     counter = RecordCounter("corpus")
     counter.add({}, labels=["a", "b", "a", "c", "d"])
     assert counter.labels == ["a", "b", "c"][:MOST_LABELS]
+
+
+def test_records_known_by_number_are_distinct_once_and_may_have_several_names():
+    counter = RecordCounter("corpus")
+    both = code(["kept_with_numbers", "kept_with_replaced_characters"])
+    codes = np.array([0, both, code(["skipped_empty"]), 0])
+    for numbers in ([0, 1, 2, 3], [3, 1, 2, 9]):
+        counter.add_records("train", codes, np.array(numbers), 10, ["a"])
+    counts = counter.counts("train")
+    assert (counts["read"], counts["skipped_empty"], counts["kept_with_numbers"]) == (8, 2, 2)
+    once = counter.counts("train", distinct=True)
+    assert (once["read"], once["skipped_empty"]) == (5, 1)
+    assert once["kept_with_replaced_characters"] == 1
+    assert counter.labels == ["a"]

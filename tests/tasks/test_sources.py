@@ -13,7 +13,7 @@ from fakes.corpora import LINES, jsonl, write
 from fakes.file_server import FileServer
 from fakes.paths import ROOT
 from tasks.io import formats, retry
-from tasks.sources import CorpusSource
+from tasks.sources import PARTS, RECORDS, CorpusSource
 
 KINDS = ["jsonl", "jsonl.gz", "jsonl.zst", "json", "csv", "txt", "parquet"]
 
@@ -32,9 +32,11 @@ def test_every_format_gives_every_document_in_order(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", [2, 5])
-def test_shards_of_one_file_are_disjoint_and_complete(tmp_path, kind, n, monkeypatch):
+@pytest.mark.parametrize("order", [RECORDS, PARTS])
+def test_shards_of_one_file_are_disjoint_and_complete(tmp_path, kind, n, order):
     source = CorpusSource(str(write(tmp_path, kind, LINES)))
-    shards = [_read(source, seed=0, shard_info=seqio.ShardInfo(i, n)) for i in range(n)]
+    infos = [seqio.ShardInfo(i, n) for i in range(n)]
+    shards = [_read(source, seed=0, shard_info=info, order=order) for info in infos]
     assert all(shards)
     assert sorted(sum(shards, start=[])) == sorted(LINES)  # noqa: RUF017
 
@@ -43,7 +45,7 @@ def test_shards_have_their_own_files_if_there_are_enough(tmp_path):
     for i in range(5):
         write(tmp_path, "jsonl", LINES[i * 100 : (i + 1) * 100], f"train-{i}")
     source = CorpusSource(str(tmp_path))
-    shard = _read(source, seed=0, shard_info=seqio.ShardInfo(1, 2))
+    shard = _read(source, seed=0, shard_info=seqio.ShardInfo(1, 2), order=PARTS)
     assert sorted(shard) == sorted(LINES[100:200] + LINES[300:400])
     assert source.record_counts() == source.counter.counts()
     assert source.counter.counts()["read"] == 200
@@ -118,11 +120,45 @@ def test_http_files_are_read_through_faults(tmp_path, kind, ranges):
     with FileServer(tmp_path, ranges) as server:
         files = {"train": f"{server.url}/train-0.{kind}"}
         source = CorpusSource(files=files, retry_policy=QUICK)
-        server.faults = ["cut", 503, 429, "cut"]
+        server.faults = ["cut", 503, "other range", 429, "other range", "cut"]
         assert _read(source, shuffle=False) == LINES
 
 
-def test_shards_together_fetch_a_remote_corpus_once(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["jsonl.gz", "jsonl.zst", "json", "parquet"])
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.9])
+def test_a_damaged_archive_is_refused_at_once(tmp_path, kind, share):
+    path = write(tmp_path, kind, LINES) / f"train-0.{kind}"
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    with pytest.raises(ValueError, match=rf"train-0.{kind} is damaged or cut short"):
+        CorpusSource(str(tmp_path)).peek("train", 1000, limit_s=3600.0)
+
+
+def test_a_file_that_is_replaced_in_the_middle_of_an_epoch_ends_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "REMOTE_PART_BYTES", 8192)
+    write(tmp_path, "jsonl", LINES)
+    with FileServer(tmp_path) as server:
+        source = CorpusSource(files={"train": f"{server.url}/train-0.jsonl"}, retry_policy=QUICK)
+        texts = iter(source.get_dataset("train", shuffle=False).as_numpy_iterator())
+        next(texts)
+        write(tmp_path, "jsonl", [line[::-1] for line in LINES])
+        with pytest.raises(Exception, match=r"train-0.jsonl changed while it was read"):
+            list(texts)
+
+
+def test_a_list_of_addresses_is_a_corpus(tmp_path):
+    for i in range(2):
+        write(tmp_path, "jsonl.zst", LINES[i * 300 : i * 300 + 300], f"part-{i}")
+    (tmp_path / "ro.map").write_text("part-0.jsonl.zst\npart-1.jsonl.zst\n")
+    with FileServer(tmp_path) as server:
+        source = CorpusSource(files={"train": f"@{server.url}/ro.map"}, retry_policy=QUICK)
+        assert _read(source, shuffle=False) == LINES
+        assert not source.is_local
+    with pytest.raises(ValueError, match=r"train\*' is a pattern, and web servers do not list"):
+        CorpusSource("https://example.org/ro").peek("train")
+
+
+@pytest.mark.parametrize("order", [RECORDS, PARTS])
+def test_shards_together_fetch_a_remote_corpus_once(tmp_path, monkeypatch, order):
     monkeypatch.setattr(formats, "REMOTE_PART_BYTES", 8192)
     for i in range(2):
         (tmp_path / f"{i}.jsonl").write_bytes(jsonl(LINES * 5))
@@ -131,12 +167,13 @@ def test_shards_together_fetch_a_remote_corpus_once(tmp_path, monkeypatch):
         files = {"train": [f"{server.url}/{i}.jsonl" for i in range(2)]}
         source = CorpusSource(files=files, retry_policy=QUICK)
         for i in range(4):
-            _read(source, seed=0, shard_info=seqio.ShardInfo(i, 4))
+            _read(source, seed=0, shard_info=seqio.ShardInfo(i, 4), order=order)
         assert source.counter.counts()["read"] == 10 * len(LINES)
         assert total <= sum(server.sent.values()) <= 1.1 * total
 
 
-def test_buckets_are_read_by_glob_and_range(monkeypatch):
+@pytest.mark.parametrize("order", [RECORDS, PARTS])
+def test_buckets_are_read_by_glob_and_range(monkeypatch, order):
     """By way of fsspec, as gs:// is, here with its store in memory."""
     monkeypatch.setattr(formats, "REMOTE_PART_BYTES", 8192)
     store = fsspec.filesystem("memory")
@@ -144,7 +181,8 @@ def test_buckets_are_read_by_glob_and_range(monkeypatch):
         store.pipe(f"/bucket/train-{i}.jsonl", jsonl(LINES[i * 300 : i * 300 + 300]))
     source = CorpusSource("memory://bucket", splits=["train"])
     assert len(source.list_shards("train")) == 2
-    shards = [_read(source, seed=0, shard_info=seqio.ShardInfo(i, 3)) for i in range(3)]
+    infos = [seqio.ShardInfo(i, 3) for i in range(3)]
+    shards = [_read(source, seed=0, shard_info=info, order=order) for info in infos]
     assert sorted(x for shard in shards for x in shard) == sorted(LINES)
 
 
@@ -160,6 +198,30 @@ def test_a_position_is_valid_for_these_files_alone(tmp_path):
     assert CorpusSource(str(tmp_path), splits=["train"]).identity("train") != before
 
 
+def test_a_position_is_not_valid_for_other_contents_of_the_same_size(tmp_path):
+    path = write(tmp_path, "jsonl", LINES) / "train-0.jsonl"
+    identity = lambda: CorpusSource(str(tmp_path), splits=["train"]).identity("train")
+    before, data = identity(), path.read_bytes()
+    path.write_bytes(data.replace(b"documentul 300", b"documentul 999"))
+    assert {k for k, v in identity().items() if v != before[k]} == {"contents"}
+    path.write_bytes(data)  # as a copy, at another time
+    assert identity() == before
+
+
+def test_a_position_is_not_valid_for_what_a_server_gives_now(tmp_path):
+    found = []
+    for lines in (LINES, LINES, [line[::-1] for line in LINES]):
+        write(tmp_path, "jsonl", lines)
+        with FileServer(tmp_path) as server:
+            source = CorpusSource(files={"train": f"{server.url}/train-0.jsonl"})
+            listing = json.loads(json.dumps(source.listing("train")))
+            other = CorpusSource(files={"train": f"{server.url}/train-0.jsonl"})
+            other.use_listing("train", listing)
+            assert other.identity("train") == source.identity("train")
+            found.append(source.identity("train"))
+    assert found[0] == found[1] != found[2]
+
+
 def test_an_unreachable_corpus_is_one_sentence():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -170,8 +232,10 @@ def test_an_unreachable_corpus_is_one_sentence():
 
 
 _ON_THE_HUB = """
-import json, os, sys
+import json, os, sys, time
 sys.path[:0] = sys.argv[1:3]
+pause = time.sleep  # the hub's client waits for up to 8 s before it asks again
+time.sleep = lambda seconds: pause(min(seconds, 0.01))
 from fakes import loopback_hub
 
 texts = [f"document {i}" for i in range(300)]
@@ -187,7 +251,7 @@ for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
     os.environ.pop(name, None)
 os.environ.update(HF_ENDPOINT=hub.url, HF_HOME=sys.argv[3])
 from tasks.io.retry import RetryPolicy
-from tasks.sources import CorpusSource
+from tasks.sources import PARTS, RECORDS, CorpusSource
 
 def attempt(corpus, limit=5, **kwargs):
     source = CorpusSource(corpus, retry_policy=RetryPolicy(limit, 0.01, 0.02), **kwargs)

@@ -60,6 +60,13 @@ def test_skipped_records_are_counted_by_reason():
     )
 
 
+def test_records_that_are_kept_but_changed_are_reported():
+    counts = {"read": 9, "kept_with_numbers": 2, "kept_with_replaced_characters": 1}
+    assert summary("q", "test", counts).endswith(
+        "'test': 2 kept with numbers; 1 kept with replaced characters"
+    )
+
+
 def test_cut_examples_are_reported():
     counts = {"read": 60, "examples": 120, "cut_inputs": 12, "cut_targets": 0}
     assert summary("q", "test", counts).endswith("of 120 examples made cut: 12 inputs (10.0 %)")

@@ -1,11 +1,14 @@
 """Files are found by patterns and read by ranges or streams, locally and over HTTP."""
 
 import gzip
+import os
+import shutil
 
 import pytest
+import zstandard
 
 from fakes.file_server import FileServer
-from tasks.io import files
+from tasks.io import files, http_files
 from tasks.io.files import CorpusFile
 
 
@@ -47,6 +50,11 @@ def test_parallel_files_are_joined_and_split(tmp_path):
         files.join_parallel(a, c)
 
 
+@pytest.fixture(autouse=True)
+def nothing_known():
+    http_files.probe.cache_clear()
+
+
 @pytest.fixture
 def served(tmp_path):
     (tmp_path / "a.txt").write_bytes(bytes(range(200)))
@@ -82,3 +90,195 @@ def test_a_stream_is_decompressed_and_an_early_end_is_an_error(served):
     served.faults = ["cut"]
     with pytest.raises(ConnectionError, match="bytes are missing"), files.open_raw(file) as raw:
         raw.read()
+
+
+@pytest.mark.parametrize("pattern", ["*.txt", "[ab].txt", "**/a.txt?x=1"])
+def test_a_pattern_over_http_is_refused_with_what_to_write(pattern):
+    with pytest.raises(ValueError, match=r"is a pattern, and web servers do not list .*'@https://"):
+        files.match_files([f"https://example.org/{pattern}"])
+    (found,) = files.match_files(["https://example.org/a.txt?key=*"])
+    assert found.url.endswith("key=*")
+
+
+def test_a_list_names_files_by_address_path_or_pattern(tmp_path, served):
+    (tmp_path / "corpus").mkdir()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / "corpus" / name).write_text("x\n")
+    lines = ["# two files here", "", "corpus/[ab].txt", f"{served.url}/a.txt.gz", "/nowhere/*.txt"]
+    (tmp_path / "all.map").write_text("\n".join(lines[:-1]))
+    found = [file.url for file in files.match_files([f"@{tmp_path}/all.map"])]
+    folder = f"{tmp_path}/corpus"
+    assert found == [f"{folder}/a.txt", f"{folder}/b.txt", f"{served.url}/a.txt.gz"]
+    (tmp_path / "all.map").write_text("\n".join(lines))
+    with pytest.raises(
+        ValueError, match=r"no file matches '/nowhere/\*.txt', which .*all.map names"
+    ):
+        files.match_files([f"@{tmp_path}/all.map"])
+    (tmp_path / "all.map").write_text("# nothing\n")
+    with pytest.raises(ValueError, match=r"all.map names no file: write one address a line"):
+        files.match_files([f"@{tmp_path}/all.map"])
+    with pytest.raises(ValueError, match=r"no known format.*of a list of addresses write '@"):
+        files.match_files([f"{tmp_path}/all.map"])
+
+
+@pytest.mark.parametrize("name", ["ro.map", "ro.txt", "ro.txt.gz"])
+def test_a_list_may_be_on_a_server_and_name_files_beside_it(tmp_path, name):
+    (tmp_path / "ro").mkdir()
+    lines = b"1.txt\n/ro/2.txt\nhttps://example.org/3.txt\n"
+    (tmp_path / "ro" / name).write_bytes(gzip.compress(lines) if name.endswith("gz") else lines)
+    with FileServer(tmp_path) as server:
+        found = files.match_files([f"@{server.url}/ro/{name}"])
+        near = f"{server.url}/ro"
+        wanted = [f"{near}/1.txt", f"{near}/2.txt", "https://example.org/3.txt"]
+        assert [file.url for file in found] == sorted(wanted)
+        server.faults = ["cut"] * 9
+        with pytest.raises(ConnectionError):
+            files.match_files([f"@{server.url}/ro/{name}"])
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_an_archive_that_is_cut_short_is_refused_for_good(tmp_path, kind):
+    data = {"gz": gzip.compress, "zst": zstandard.compress}[kind](b"x\n" * 9999)
+    for n in (0, 1, len(data) // 2, len(data) - 1):
+        (tmp_path / f"a.txt.{kind}").write_bytes(data[:n])
+        (file,) = files.match_files([f"{tmp_path}/a.txt.{kind}"])
+        damaged = pytest.raises(
+            ValueError, match=rf"a.txt.{kind} is damaged or cut short \(its {kind}"
+        )
+        with damaged, files.open_stream(file) as stream:
+            stream.read()
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_where_a_server_marks_no_end_the_compressed_data_do(tmp_path, kind):
+    data = {"gz": gzip.compress, "zst": zstandard.compress}[kind](b"x\n" * 9999)
+    (tmp_path / f"a.txt.{kind}").write_bytes(data)
+    with FileServer(tmp_path, ranges=False, ends="nothing") as server:
+        file = files.classify(f"{server.url}/a.txt.{kind}")
+        with files.open_stream(file) as stream:
+            assert stream.read() == b"x\n" * 9999
+        server.faults = ["cut"]
+        lost = pytest.raises(ConnectionError, match="the connection ended early")
+        with lost, files.open_stream(file) as stream:
+            stream.read()
+        with pytest.raises(ValueError, match="sent without its length"):
+            files.open_raw(file)
+
+
+def test_text_without_length_or_chunks_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"x\n" * 9999)
+    with FileServer(tmp_path, ranges=False, ends="nothing") as server:
+        file = files.classify(f"{server.url}/a.txt")
+        refused = pytest.raises(
+            ValueError, match=r"a.txt is sent without its length, so a lost conn"
+        )
+        with refused, files.open_stream(file):
+            pass
+    with FileServer(tmp_path, ranges=False, ends="chunks") as server:
+        with files.open_stream(files.classify(f"{server.url}/a.txt")) as stream:
+            assert stream.read() == b"x\n" * 9999
+
+
+def test_a_local_file_that_changes_in_place_is_noticed(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"a" * 100)
+    os.utime(path, ns=(1, 1))
+    (file,) = files.match_files([str(path)])
+    assert files.read_range(file, 0, 10) == b"a" * 10
+    path.write_bytes(b"b" * 100)
+    for read in (lambda: files.read_range(file, 0, 10), lambda: files.open_raw(file)):
+        with pytest.raises(ValueError, match=r"a.txt changed after it was listed"):
+            read()
+
+
+@pytest.mark.parametrize("compression", ["", "gz"])
+def test_a_local_file_that_changes_during_a_stream_is_noticed_at_its_end(tmp_path, compression):
+    path = tmp_path / f"a.csv{'.gz' if compression else ''}"
+    path.write_bytes(gzip.compress(b"x\n" * 99) if compression else b"x\n" * 99)
+    (file,) = files.match_files([str(path)])
+    with files.open_stream(file) as stream:
+        assert len(stream.read()) == 198
+    with pytest.raises(ValueError, match="changed after it was listed"), files.open_stream(file):
+        os.utime(path, ns=(1, 1))
+
+
+def test_contents_are_those_of_a_copy_but_not_of_another_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "SAMPLED_BYTES", 1 << 16)
+    contents = lambda folder: files.contents(files.match_files([f"{folder}/*.txt"]))
+    for name, size in (("a.txt", 500), ("b.txt", 500_000)):
+        (tmp_path / name).write_bytes(os.urandom(size))
+    before = contents(tmp_path)
+    copy = shutil.copytree(tmp_path, tmp_path / "copy", copy_function=shutil.copyfile)
+    assert contents(copy) == before
+    for name, place in (("a.txt", 250), ("b.txt", 0), ("b.txt", 499_999)):
+        data = bytearray((tmp_path / name).read_bytes())
+        data[place] ^= 1
+        (tmp_path / name).write_bytes(data)
+        assert contents(tmp_path) != before
+        data[place] ^= 1
+        (tmp_path / name).write_bytes(data)
+        assert contents(tmp_path) == before
+
+
+def test_contents_over_http_are_what_the_server_says(tmp_path):
+    found = []
+    for text in (b"one", b"one", b"two"):
+        (tmp_path / "a.txt").write_bytes(text)
+        with FileServer(tmp_path) as server:
+            listed = files.with_facts(files.match_files([f"{server.url}/a.txt"]))
+            assert (listed[0].length, bool(listed[0].version)) == (3, True)
+            found.append(files.contents(listed))
+            assert len(server.asked) == 1
+    assert found[0] == found[1] != found[2]
+
+
+class Bucket:
+    """A Google bucket, as gcsfs gives it, with one file and no old versions."""
+
+    def __init__(self):
+        self.data, self.generation = b"abc", "1"
+
+    def glob(self, path, detail):
+        return {"b/a.txt": {"size": 3, "generation": self.generation, "md5Hash": "same"}}
+
+    def unstrip_protocol(self, path):
+        return f"gs://{path}"
+
+    def cat_file(self, path, start, end, generation):
+        if generation != self.generation:
+            raise FileNotFoundError(path)
+        return self.data[start:end]
+
+
+def test_a_bucket_gives_the_generation_that_was_listed(monkeypatch):
+    bucket = Bucket()
+    monkeypatch.setattr(files, "_filesystem", lambda url: (bucket, url.removeprefix("gs://")))
+    (file,) = files.match_files(["gs://b/*.txt"])
+    before = files.contents([file])
+    assert files.read_range(file, 1, 3) == b"bc"
+    bucket.generation = "2"
+    with pytest.raises(ValueError, match="was replaced or deleted after it was listed"):
+        files.read_range(file, 1, 3)
+    (copied,) = files.match_files(["gs://b/*.txt"])
+    assert files.contents([copied]) == before  # the same bytes under a new generation
+
+
+def test_parallel_files_keep_what_is_known_of_both(tmp_path, served):
+    for name in ("a.ro", "a.en"):
+        (tmp_path / name).write_text("x\n")
+    local = [files.match_files([f"{tmp_path}/{name}"], "text")[0] for name in ("a.ro", "a.en")]
+    joint = files.join_parallel(*local)
+    assert files.split_parallel(joint) == local
+    assert files.of_this_host(joint) == joint
+    remote = files.join_parallel(*[CorpusFile(f"{served.url}/a.txt", "text")] * 2)
+    (complete,) = files.with_facts([remote])
+    assert [bool(side.version) for side in files.split_parallel(complete)] == [True, True]
+
+
+def test_what_another_host_listed_is_looked_at_here(tmp_path):
+    (tmp_path / "a.txt").write_text("x\n")
+    (listed,) = files.match_files([f"{tmp_path}/a.txt"])
+    os.utime(tmp_path / "a.txt", ns=(5, 5))
+    with pytest.raises(ValueError, match="changed after it was listed"):
+        files.read_range(listed, 0, 2)
+    assert files.read_range(files.of_this_host(listed), 0, 2) == b"x\n"

@@ -2,6 +2,8 @@
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fakes.corpora import LINES, write
@@ -56,6 +58,25 @@ def test_bad_records_are_marked_in_every_format(tmp_path):
     assert records(tmp_path / "b.csv", PartLayout())[1:] == [MALFORMED, NOT_UTF8]
     (tmp_path / "c.json").write_text(json.dumps([{"text": "a"}, 5]))
     assert records(tmp_path / "c.json", PartLayout()) == [{"text": "a"}, MALFORMED]
+
+
+DEEP = '{"text": "b", "meta": ' + "[" * 100_000 + "]" * 100_000 + "}"
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json"])
+def test_a_record_that_is_nested_too_deeply_is_malformed_and_alone(tmp_path, kind):
+    texts = ['{"text": "a"}', DEEP, '{"text": "]}\\" c"}']
+    text = "\n".join(texts) if kind == "jsonl" else f"[{', '.join(texts)}]"
+    (tmp_path / f"a.{kind}").write_text(text)
+    found = records(tmp_path / f"a.{kind}", PartLayout())
+    assert found == [{"text": "a"}, MALFORMED, {"text": ']}" c'}]
+
+
+def test_a_row_of_parquet_that_is_not_utf8_is_marked_alone(tmp_path):
+    texts = pa.array([b"a", b"\xff", b"c"]).cast(pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
+    found = records(tmp_path / "a.parquet", PartLayout())
+    assert found == [{"text": "a"}, NOT_UTF8, {"text": "c"}]
 
 
 def test_a_missing_column_is_named_with_those_that_exist(tmp_path):

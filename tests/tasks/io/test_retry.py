@@ -9,8 +9,15 @@ import urllib.error
 
 import gcsfs
 import pytest
+from huggingface_hub.errors import OfflineModeIsEnabled
 
 from tasks.io import retry
+
+
+def caused(error, cause):
+    error.__cause__ = cause
+    return error
+
 
 QUICK = retry.RetryPolicy(limit_s=20, first_s=0.01, longest_s=0.02)
 
@@ -51,7 +58,6 @@ def test_a_server_may_name_a_date_to_retry_at():
     [
         TimeoutError(),
         ConnectionResetError(),
-        EOFError("Compressed file ended before the end-of-stream marker was reached"),
         http.client.IncompleteRead(b""),
         urllib.error.URLError(socket.gaierror(-3, "Temporary failure in name resolution")),
         ssl.SSLEOFError(8, "EOF occurred in violation of protocol"),
@@ -82,6 +88,14 @@ def test_a_transient_error_is_retried(error):
         ValueError,
         OSError,
         lambda: gcsfs.retry.HttpError({"code": 401, "message": "no such account"}),
+        lambda: EOFError("Compressed file ended before the end-of-stream marker was reached"),
+        lambda: urllib.error.HTTPError("u", 501, "", {}, None),
+        lambda: http.client.InvalidURL("URL can't contain control characters"),
+        lambda: OfflineModeIsEnabled("HF_HUB_OFFLINE is set"),
+        lambda: urllib.error.URLError(ssl.SSLCertVerificationError("expired")),
+        lambda: caused(ConnectionError("no answer"), ssl.SSLCertVerificationError("expired")),
+        lambda: caused(ValueError("unset HF_HUB_OFFLINE"), ConnectionError("offline")),
+        lambda: caused(RuntimeError("no data"), OfflineModeIsEnabled("HF_HUB_OFFLINE is set")),
     ],
 )
 def test_a_permanent_error_is_raised_at_once(error):

@@ -17,9 +17,9 @@ from fakes.pods import Pod
 from t5x import batches, train
 from t5x.input_pipeline.config import DatasetConfig
 from tasks import corpora, vocabularies
-from tasks.io import formats, retry, stream_cache
+from tasks.io import formats, http_files, retry, stream_cache
 from tasks.io.stream_cache import StreamCache
-from tasks.sources import CorpusSource
+from tasks.sources import PARTS, CorpusSource
 
 QUICK = retry.RetryPolicy(limit_s=20, first_s=0.01, longest_s=0.02)
 TEXTS = [f"documentul {i} " + "x" * (i * 7 % 300) for i in range(800)]
@@ -133,7 +133,8 @@ def test_reading_continues_while_the_server_is_down(tmp_path, kept, monkeypatch,
         files = {"train": f"{server.url}/a.{kind}"}
 
         def start():
-            return iter(CorpusSource(files=files, retry_policy=QUICK).get_dataset("train", seed=1))
+            source = CorpusSource(files=files, retry_policy=QUICK)
+            return iter(source.get_dataset("train", seed=1, order=PARTS))
 
         texts = start()
         read = [next(texts)["text"].numpy()]
@@ -146,13 +147,27 @@ def test_reading_continues_while_the_server_is_down(tmp_path, kept, monkeypatch,
         assert sum(server.sent.values()) <= 1.1 * size
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.zst"])
+def test_entries_are_those_of_one_version_of_a_file(tmp_path, kept, kind):
+    found = []
+    with FileServer(tmp_path) as server:
+        for text in ("a" * 50, "b" * 50):
+            lines = f'{{"text": "{text}"}}\n'.encode()
+            data = zstandard.compress(lines) if kind == "jsonl.zst" else lines
+            (tmp_path / f"a.{kind}").write_bytes(data)
+            http_files.probe.cache_clear()  # as in a new process
+            files = {"train": f"{server.url}/a.{kind}"}
+            found.append(CorpusSource(files=files, retry_policy=QUICK).peek("train", 1))
+    assert found == [["a" * 50], ["b" * 50]]
+
+
 def test_reading_ahead_stays_within_half_of_the_bound(tmp_path, monkeypatch):
     monkeypatch.setattr(formats, "REMOTE_PART_BYTES", 4096)
     _corpus(tmp_path, "jsonl")
     stream_cache.enable(str(tmp_path / "spool"), gigabytes=60e-6)
     with FileServer(tmp_path) as server:
         source = CorpusSource(files={"train": f"{server.url}/a.jsonl"}, retry_policy=QUICK)
-        texts = iter(source.get_dataset("train", seed=1))
+        texts = iter(source.get_dataset("train", seed=1, order=PARTS))
         next(texts)
         _wait_until_quiet(server)
         assert 20_000 < sum(server.sent.values()) < 45_000

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from fakes.corpora import LINES, write
 from tasks.io import formats
-from tasks.sources import CorpusSource
+from tasks.sources import PARTS, RECORDS, CorpusSource
 
 
 def test_each_epoch_has_its_own_order_and_every_document_once(tmp_path, monkeypatch):
@@ -14,7 +14,7 @@ def test_each_epoch_has_its_own_order_and_every_document_once(tmp_path, monkeypa
     source = CorpusSource(str(write(tmp_path, "jsonl", LINES)))
 
     def three_epochs(seed):
-        dataset = source.get_dataset("train", seed=seed).repeat(3)
+        dataset = source.get_dataset("train", seed=seed, order=PARTS).repeat(3)
         texts = [x["text"].decode() for x in dataset.as_numpy_iterator()]
         return [texts[i * len(LINES) : (i + 1) * len(LINES)] for i in range(3)]
 
@@ -34,7 +34,8 @@ def test_a_run_killed_twice_reads_what_an_undisturbed_one_reads(tmp_path, monkey
 
     def start():
         source = CorpusSource(str(tmp_path))  # as a new process would
-        dataset = source.get_dataset("train", seed=5, shard_info=seqio.ShardInfo(0, 2)).repeat()
+        info = seqio.ShardInfo(0, 2)
+        dataset = source.get_dataset("train", seed=5, shard_info=info, order=PARTS).repeat()
         dataset = dataset.map(lambda x: x["text"]).shuffle(20, seed=1).batch(7).prefetch(2)
         options = tf.data.Options()
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
@@ -68,9 +69,11 @@ def test_a_restore_reads_no_file_that_was_finished(tmp_path, monkeypatch):
     assert source.counter.counts()["read"] <= 100
 
 
-def test_an_epoch_has_ended_when_all_shards_have(tmp_path):
+@pytest.mark.parametrize("order", [RECORDS, PARTS])
+def test_an_epoch_has_ended_when_all_shards_have(tmp_path, order):
     source = CorpusSource(str(write(tmp_path, "jsonl", LINES)))
-    datasets = [source.get_dataset("train", shard_info=seqio.ShardInfo(i, 3)) for i in range(3)]
+    infos = [seqio.ShardInfo(i, 3) for i in range(3)]
+    datasets = [source.get_dataset("train", shard_info=info, order=order) for info in infos]
     epochs = []
     for dataset in datasets:
         list(dataset.as_numpy_iterator())

@@ -1,0 +1,162 @@
+"""Files on web servers: ranges and bodies that are complete and of one version, or an error.
+
+    known = probe("https://example.org/a.jsonl")     # Facts(length=5120, version='"5f2"')
+    read_range("https://example.org/a.jsonl", 0, 1000, known)
+    with open_body("https://example.org/a.jsonl", known) as body: ...
+
+A file that is replaced on its server would otherwise be read half old and half new. So every answer
+is compared with the first: its length, and its ETag or else Last-Modified. What may pass (a lost
+connection, a wrong range) is a ConnectionError, a changed file a ValueError.
+"""
+
+import dataclasses
+import email.message
+import functools
+import io
+import re
+import urllib.error
+import urllib.request
+from typing import BinaryIO
+
+TIMEOUT_S = 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What is known of a file.
+
+    `length`: in bytes, if its server reports it. `version`: its ETag, else its Last-Modified, if
+    its server sends one. `has_ranges`: whether byte ranges can be read.
+    """
+
+    length: int | None
+    version: str | None
+    has_ranges: bool = True
+
+
+@functools.lru_cache(maxsize=100_000)
+def probe(url: str) -> Facts:
+    """Return the facts of a file, by one request."""
+    try:
+        response = _get(url, 0, 1)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and error.headers.get("Content-Range") == "bytes */0":  # it is empty
+            return Facts(0, _version(error.headers))
+        raise
+    with response:
+        length, version = _length(response), _version(response.headers)
+        has_ranges = response.status == 206 and length is not None
+        return Facts(length, version, has_ranges)
+
+
+def read_range(url: str, start: int, stop: int, known: Facts) -> bytes:
+    """Return bytes `start`..`stop`-1, or fewer where the connection is lost.
+
+    Raises:
+      ValueError: the file is not the one that is known.
+      ConnectionError: the server answers with another range.
+    """
+    try:
+        response = _get(url, start, stop, known.version)
+    except urllib.error.HTTPError as error:
+        if error.code == 416:
+            raise _changed(url, "length", f"{known.length} bytes", "less") from error
+        raise
+    with response:
+        _assert_unchanged(url, response, known)
+        if response.status != 206:
+            return b""
+        answered = response.headers.get("Content-Range", "")
+        if not answered.startswith(f"bytes {start}-{stop - 1}/"):
+            raise ConnectionError(
+                f"{url}: the server was asked for bytes {start}-{stop - 1} and answered with "
+                f"{answered!r}"
+            )
+        return response.read()
+
+
+def open_body(url: str, known: Facts) -> io.BufferedReader:
+    """Open a file for reading from its beginning.
+
+    Raises:
+      ValueError: the file is not the one that is known.
+    """
+    response = _get(url)
+    try:
+        _assert_unchanged(url, response, known)
+    except ValueError:
+        response.close()
+        raise
+    return io.BufferedReader(_Body(response), 1 << 20)
+
+
+def has_end(body: BinaryIO) -> bool:
+    """Return whether the server marks the end of a body, by its length or by chunks.
+
+    Without it, a connection that is lost looks like the end.
+    """
+    return getattr(getattr(body, "raw", None), "has_end", True)
+
+
+class _Body(io.RawIOBase):
+    """The body of an answer, which raises ConnectionError if it ends early.
+
+    `http.client` reports a lost connection as the end of the file where it is read in pieces.
+    """
+
+    def __init__(self, response):
+        self._response = response
+        self._missing = response.length
+        self.has_end = self._missing is not None or response.chunked
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        n = self._response.readinto(buffer)
+        if self._missing is not None:
+            self._missing -= n
+            if n == 0 and self._missing > 0:
+                raise ConnectionError(f"{self._response.url}: {self._missing} bytes are missing")
+        return n
+
+    def close(self):
+        self._response.close()
+        super().close()
+
+
+def _get(url: str, start: int = 0, stop: int | None = None, version: str | None = None):
+    headers = {}
+    if stop is not None:
+        headers["Range"] = f"bytes={start}-{stop - 1}"
+        if version and not version.startswith("W/"):  # a weak ETag is not allowed here
+            headers["If-Range"] = version
+    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S)
+
+
+def _length(response) -> int | None:
+    """Return the length of the file, also if the response is a range of it."""
+    if response.status != 206:
+        return response.length
+    total = re.fullmatch(r"bytes \d+-\d+/(\d+)", response.headers.get("Content-Range", ""))
+    return int(total[1]) if total else None
+
+
+def _version(headers: email.message.Message) -> str | None:
+    return headers.get("ETag") or headers.get("Last-Modified")
+
+
+def _assert_unchanged(url: str, response, known: Facts) -> None:
+    length, version = _length(response), _version(response.headers)
+    if None not in (length, known.length) and length != known.length:
+        raise _changed(url, "length", f"{known.length} bytes", f"{length} bytes")
+    same = lambda a, b: a.removeprefix("W/") == b.removeprefix("W/")
+    if version and known.version and not same(version, known.version):
+        raise _changed(url, "ETag or Last-Modified", known.version, version)
+
+
+def _changed(url: str, what: str, before: str, now: str) -> ValueError:
+    return ValueError(
+        f"{url} changed while it was read (its {what} was {before} and is {now}), so a part of the "
+        "old and a part of the new file would be mixed: restore it, or start the corpus over"
+    )

@@ -1,0 +1,91 @@
+"""One shard of a split whose records are all permuted, as a tf.data pipeline.
+
+The records of a split are divided among its shards by a fixed permutation. In every epoch each
+shard has its records in another order, which is a function of the epoch's random number. The
+dataset is three nested ranges, each a function of those to its left:
+
+    epoch -> block of positions -> record
+
+So tf.data's iterator state is the position: an epoch and a place in its order. An epoch is known by
+its number. A dataset of a single epoch, which others may repeat, does not know its number, so it
+draws a random one, as often as it is repeated.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from tasks.record_counts import RecordCounter
+from tasks.streaming import tf_callbacks
+from tasks.streaming.permutation import permute
+from tasks.streaming.record_store import RecordStore
+from tasks.streaming.shard_reader import random_epoch
+
+BLOCK_RECORDS, BLOCK_BYTES = 512, 1 << 20  # the most of a block, whose texts are read at once
+_SHARDS_KEY = (0, 0, 0, 1)  # of the permutation that divides the records among shards
+
+
+class PermutedReader:
+    """Reads one shard of the records in a store; `shard` is (index, number of shards)."""
+
+    def __init__(
+        self, store: RecordStore, split: str, shard: tuple[int, int], counter: RecordCounter
+    ):
+        self._store, self._split, self._shard, self._counter = store, split, shard, counter
+        self._epochs_read = self._seed = 0
+        counter.start_shard(split, shard)
+
+    def dataset(self, seed: int | None, epochs: int | None = 1) -> tf.data.Dataset:
+        """Return some epochs, None for endlessly many, as {"text": string scalar}."""
+        as_is = tf.autograph.experimental.do_not_convert  # these functions are graphs already
+
+        @as_is
+        def of_epoch(epoch):
+            count = tf_callbacks.call(self._blocks, np.int64(0), [])
+            return tf.data.Dataset.range(count).map(as_is(lambda block: (epoch, block)))
+
+        @as_is
+        def of_block(epoch, block):
+            none = np.array([], object)
+            texts = tf_callbacks.call(self._texts, none, [None], epoch, block)
+            return tf.data.Dataset.from_tensor_slices({"text": texts})
+
+        self._seed = seed or 0
+        drawn = random_epoch(seed) if epochs == 1 else tf.data.Dataset.range(epochs or 1 << 60)
+        return drawn.flat_map(of_epoch).flat_map(of_block)
+
+    @property
+    def _size(self) -> int:
+        """The number of this shard's records."""
+        index, num_shards = self._shard
+        return len(range(index, len(self._store), num_shards))
+
+    @property
+    def _block(self) -> int:
+        """The number of records in a block."""
+        return min(BLOCK_RECORDS, max(int(BLOCK_BYTES / self._store.mean_bytes), 1))
+
+    def _blocks(self) -> np.int64:
+        return np.int64(-(-self._size // self._block) + 1)  # the last one ends the epoch
+
+    def numbers(self, epoch: int, start: int, stop: int) -> np.ndarray:
+        """Return the numbers of the records at positions `start`..`stop`-1 of an epoch."""
+        (index, num_shards), size = self._shard, self._size
+        positions = np.arange(start, min(stop, size))
+        if not len(positions):
+            return positions
+        chosen = index + num_shards * permute(positions, size, (self._seed, epoch, index))
+        return permute(chosen, len(self._store), _SHARDS_KEY)
+
+    def _texts(self, epoch, block) -> np.ndarray:
+        start = int(block) * self._block
+        numbers = self.numbers(int(epoch), start, start + self._block)
+        if not len(numbers):
+            self._epochs_read += 1
+            self._counter.log_epoch(self._split, self._shard, self._epochs_read)
+            return np.array([], object)
+        texts, codes = self._store.read(numbers)
+        labels = self._store.labels
+        self._counter.add_records(self._split, codes, numbers, len(self._store), labels)
+        out = np.empty([len(texts)], object)
+        out[:] = texts
+        return out

@@ -1,0 +1,123 @@
+"""Batches of a sorted corpus are mixed, and positions of earlier releases keep their order."""
+
+import csv
+import json
+
+import pytest
+import scipy.stats
+import seqio
+
+from fakes import toy
+from fakes.arrays import assert_equal_batches
+from t5x import batches
+from t5x.input_pipeline import corpora
+from t5x.input_pipeline.config import DatasetConfig
+from tasks import pairs
+from tasks.rows import Rows
+from tasks.sources import PARTS, RECORDS
+
+COUNTS = {"a": 2000, "b": 1000, "c": 1000}
+LENGTHS = {"inputs": 16, "targets": 4}
+COLUMNS = {"inputs": "text", "targets": "label"}
+
+
+def write(path, times=1):
+    """Write rows sorted by label, `times` as many as COUNTS says."""
+    with open(path, "w", newline="") as file:
+        rows = [[f"text {i}", name] for name, n in COUNTS.items() for i in range(times * n)]
+        csv.writer(file).writerows([["text", "label"], *rows])
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("sorted") / "train.csv")
+
+
+_names = iter(range(1000))
+
+
+def start(corpus, **settings):
+    """A stream over the corpus, as a new process would make it."""
+    name = f"sorted_{next(_names)}"
+    task = pairs.add(name, Rows(files={"train": corpus}, columns=COLUMNS), toy.VOCABULARY)
+    defaults = {"split": "train", "batch_size": 32, "shuffle": True, "seed": 0, "pack": False}
+    cfg = DatasetConfig(task, LENGTHS, **{**defaults, **settings})
+    return batches.TrainStream(cfg, seqio.EncDecFeatureConverter, (0, cfg.batch_size), seed=0)
+
+
+def take(stream, n):
+    return [next(stream) for _ in range(n)]
+
+
+def labels(batch):
+    return [toy.VOCABULARY.decode(row.tolist()) for row in batch["decoder_target_tokens"]]
+
+
+def test_a_batch_of_a_sorted_corpus_has_the_shares_of_its_classes(corpus):
+    found = take(start(corpus), 100)
+    for name, n in COUNTS.items():
+        law = scipy.stats.binom(32, n / 4000)
+        risk = 1e-3 / (2 * len(COUNTS) * len(found))
+        counts = [labels(batch).count(name) for batch in found]
+        assert law.ppf(risk) <= min(counts) <= max(counts) <= law.isf(risk)
+
+
+def rename(folder, stream, **changes):
+    """Let a saved position be that of the same task under another name, and change its notes."""
+    about = json.loads((folder / "stream.json").read_text())
+    name = stream.cfg.provider.name
+    for key in ("corpora", "orders"):
+        about[key] = dict.fromkeys([name], next(iter(about[key].values())))
+    about |= changes
+    notes = {key: value for key, value in about.items() if value is not None}
+    (folder / "stream.json").write_text(json.dumps(notes))
+
+
+def test_a_position_resumes_in_the_order_of_all_records(corpus, tmp_path):
+    first = start(corpus)
+    take(first, 5)
+    first.save(str(tmp_path))
+    wanted = take(first, 130)  # into the second epoch
+    again = start(corpus)
+    rename(tmp_path, again)
+    assert json.loads((tmp_path / "stream.json").read_text())["orders"] == {
+        again.cfg.provider.name: RECORDS
+    }
+    again.restore(str(tmp_path))
+    assert_equal_batches(take(again, 130), wanted)
+
+
+def test_a_position_of_an_earlier_release_keeps_the_order_by_parts(tmp_path):
+    corpus = write(tmp_path / "train.csv", 4)  # so that the position is within the first epoch
+    old = start(corpus)
+    corpora.pin_orders(old.cfg, {})
+    old._make_shards(old.count)
+    take(old, 5)
+    old.save(str(tmp_path))
+    wanted = take(old, 130)
+    again = start(corpus)
+    # As earlier releases wrote it.
+    rename(tmp_path, again, form=2, orders=None, batch_size=None)
+    again.restore(str(tmp_path))
+    assert_equal_batches(take(again, 130), wanted)
+    again.save(str(tmp_path))
+    orders = json.loads((tmp_path / "stream.json").read_text())["orders"]
+    assert orders == {again.cfg.provider.name: PARTS}
+    assert "keeps the order of its saved data position" in corpora.mixing(again.cfg, 8)[0]
+
+
+def test_the_log_says_how_far_each_task_is_mixed(corpus):
+    stream = start(corpus)
+    (line,) = corpora.mixing(stream.cfg, 8)
+    assert line.startswith(
+        f"Order of {stream.cfg.provider.name}, split 'train': every epoch is a p"
+    )
+    assert line.endswith("of all records; then each of 8 shards mixes 1,024 examples.")
+    plain = corpora.mixing(toy.data(), 8)
+    assert plain == [
+        "Order of toy_copy, split 'train': records are read in the order of their source; then "
+        "each of 8 shards mixes 32 examples."
+    ]
+    assert corpora.mixing(toy.data(shuffle=False), 8) == []
+    assert corpora.orders(toy.data()) == {}
