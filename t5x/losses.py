@@ -6,6 +6,7 @@ Shapes: B batch, T target length, V vocab.
 import enum
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,22 +24,13 @@ class SpecialLossNormalizingFactor(enum.Enum):
 
 
 def cross_entropy(
-    logits_BTV: jax.Array,
-    targets_BT: jax.Array,
-    z_loss: float = 0.0,
-    label_smoothing: float = 0.0,
+    logits_BTV: jax.Array, targets_BT: jax.Array, z_loss: float = 0.0, label_smoothing: float = 0.0
 ) -> tuple[jax.Array, jax.Array]:
-    """Return cross entropy and z-loss of each target.
+    """Return cross entropy with z-loss of int32 targets, and the z-loss alone, float32 [B, T].
 
-    Args:
-      logits_BTV: float32.
-      targets_BT: int32 ids.
-      z_loss: weight of log(Z)², which keeps the logits' normalizer near 1 (Mesh TensorFlow).
-      label_smoothing: share of probability spread evenly over the other ids. The smoothed
-        target's entropy is subtracted, so that a perfect model has loss 0.
-
-    Returns:
-      Two float32 arrays [B, T]: the loss including z-loss, and the z-loss alone.
+    `z_loss` is the weight of log(Z)², which keeps the logits' normalizer near 1 (Mesh TensorFlow).
+    `label_smoothing` is the share of probability spread evenly over the other ids. The smoothed
+    target's entropy is subtracted, so that a perfect model has loss 0.
     """
     logits_BTV = logits_BTV.astype(jnp.float32)
     log_z = log_normalizer(logits_BTV)
@@ -84,37 +76,49 @@ def _log_normalizer_gradient(kept, d_log_z):
 log_normalizer.defvjp(_log_normalizer_keeping, _log_normalizer_gradient)
 
 
+def check_normalizing_factor(factor: Any) -> None:
+    """Raise ValueError unless `normalizing_factor_and_weights` knows the factor."""
+    names = [f.name for f in SpecialLossNormalizingFactor]
+    if isinstance(factor, str):
+        is_known = factor.rsplit(".", 1)[-1].upper() in names
+    elif isinstance(factor, int | float):
+        is_known = 0 < factor < math.inf
+    else:
+        is_known = factor is None or isinstance(factor, SpecialLossNormalizingFactor)
+    if not is_known:
+        raise ValueError(
+            f"EncoderDecoderModel.loss_normalizing_factor is {factor!r}; set it to None, a number "
+            f"above 0 or one of {names}."
+        )
+
+
 def normalizing_factor_and_weights(
-    factor: float | int | str | SpecialLossNormalizingFactor | None,
-    batch: Mapping[str, jax.Array],
+    factor: float | int | str | SpecialLossNormalizingFactor | None, batch: Mapping[str, jax.Array]
 ) -> tuple[jax.Array | float | None, jax.Array]:
-    """Return the divisor of the summed loss, and the weight of each target.
+    """Return the divisor of the summed loss (None: 1), and the weights of targets, float32 [B, T].
 
     Args:
       factor: None (keep the sum), a number, or a `SpecialLossNormalizingFactor` or its name.
       batch: `decoder_target_tokens` [B, T], and if they exist `decoder_loss_weights` and
-        `decoder_segment_ids`.
+        `decoder_segment_ids`. Without weights a special factor leaves padding out and any other
+        counts it, as upstream's do.
 
     Returns:
       The divisor (None: 1) and float32 weights [B, T].
 
     Raises:
-      ValueError: an unknown name.
+      ValueError: an unknown factor.
     """
     targets = batch["decoder_target_tokens"]
     weights = batch.get("decoder_loss_weights")
-    weights = (targets > 0 if weights is None else weights).astype(jnp.float32)
+    check_normalizing_factor(factor)
     if isinstance(factor, str):
-        names = [f.name for f in SpecialLossNormalizingFactor]
-        name = factor.rsplit(".", 1)[-1].upper()
-        if name not in names:
-            raise ValueError(
-                f"EncoderDecoderModel.loss_normalizing_factor is {factor!r}; set it to None, a "
-                f"number or one of {names}."
-            )
-        factor = SpecialLossNormalizingFactor[name]
+        factor = SpecialLossNormalizingFactor[factor.rsplit(".", 1)[-1].upper()]
     if not isinstance(factor, SpecialLossNormalizingFactor):
-        return factor, weights
+        weights = jnp.ones_like(targets) if weights is None else weights
+        return factor, weights.astype(jnp.float32)
+    weights = targets > 0 if weights is None else weights
+    weights = weights.astype(jnp.float32)
     match factor:
         case SpecialLossNormalizingFactor.NUM_REAL_TARGET_TOKENS:
             return weights.sum(), weights

@@ -5,12 +5,17 @@ A step returns a dict of float32 scalars that add up over microbatches and steps
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 Sums = Mapping[str, jax.Array]
+
+# Upstream's loss_per_nonpadding_target_token divides what LOSS_NORMALIZING_FACTOR has divided, so
+# that runs with another factor cannot be compared by it.
+UNNORMALIZED_LOSS = "unnormalized_loss_per_target_token"
 
 
 def step_sums(
@@ -19,31 +24,56 @@ def step_sums(
     losses_BT: jax.Array,
     z_losses_BT: jax.Array,
     weights_BT: jax.Array,
+    factor: jax.Array | float | None = None,
 ) -> dict[str, jax.Array]:
-    """Return sums over one batch; losses are natural logarithms (nats)."""
+    """Return sums over one batch; losses are natural logarithms (nats).
+
+    `cross_ent_loss` and `correct` are of the targets with a weight, each counted once. `z_loss` is
+    weighted and divided by the loss's normalizing factor, as the optimized loss is.
+    """
     targets = batch["decoder_target_tokens"]
     real = (weights_BT > 0).astype(jnp.float32)
     # Correct if the target has the highest score. The loss needs both scores anyway, while an
     # argmax would read all logits once more.
     chosen = jnp.take_along_axis(logits_BTV, targets[..., None], axis=-1)[..., 0]
     correct = (chosen >= logits_BTV.max(-1)) * real
+    z_loss = (z_losses_BT * weights_BT).sum()
     count = lambda x: jnp.asarray(x, jnp.float32)
     sums = {
         "cross_ent_loss": ((losses_BT - z_losses_BT) * real).sum(),
-        "z_loss": (z_losses_BT * real).sum(),
+        "unnormalized_z_loss": (z_losses_BT * real).sum(),
+        "z_loss": z_loss if factor is None else z_loss / factor,
         "correct": correct.sum(),
+        "weights": weights_BT.sum(),
         "target_tokens": real.sum(),
         "target_positions": count(targets.size),
         "sequences": count(targets.shape[0]),
     }
     if (inputs := batch.get("encoder_input_tokens")) is not None:
-        sums["input_tokens"] = count((inputs > 0).sum())
         sums["input_positions"] = count(inputs.size)
-    for side in ("encoder", "decoder"):
-        # Packed examples are numbered from 1 in each row.
-        if (segments := batch.get(f"{side}_segment_ids")) is not None:
-            sums[f"{side}_examples"] = count(segments.max(-1).sum())
+    for side, ids in segments(batch).items():
+        starts = (ids != jnp.pad(ids[:, :-1], ((0, 0), (1, 0)))) & (ids != 0)
+        sums[f"examples/{side}"] = count(starts.sum())
+        sums[f"non_padding/{side}"] = count((ids != 0).sum())
+        sums[f"positions/{side}"] = count(ids.size)
     return sums
+
+
+def segments(batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Return int32 [B, L] that number the examples of each row, 0 for padding, by upstream's names.
+
+    The names are those of the sides in packed batches, of the features in others.
+    """
+    suffix = "_segment_ids"
+    packed = {k.removesuffix(suffix): ids for k, ids in batch.items() if k.endswith(suffix)}
+    features = ("encoder_input_tokens", "decoder_target_tokens")
+    return packed or {k: (batch[k] != 0).astype(jnp.int32) for k in features if k in batch}
+
+
+def unnormalized_loss(sums: Mapping[str, Any]) -> Any:
+    """Return cross entropy and z-loss in nats per target with a weight, whatever normalizes."""
+    total = sums["cross_ent_loss"] + sums["unnormalized_z_loss"]
+    return total / jnp.maximum(sums["target_tokens"], 1.0)
 
 
 def add(a: Sums | None, b: Sums) -> Sums:
@@ -52,37 +82,36 @@ def add(a: Sums | None, b: Sums) -> Sums:
 
 
 def summarize(sums: Mapping[str, float], seconds: float | None, devices: int) -> dict[str, float]:
-    """Return upstream's metrics from the sums of `sums['steps']` steps.
+    """Return upstream's metrics, and UNNORMALIZED_LOSS, of `sums['steps']` steps; losses in nats.
 
-    Args:
-      sums: of `step_sums`, added up, with `steps`, `loss` (as optimized) and, in training,
-        `learning_rate` added up too.
-      seconds: their duration, None for evaluations.
-      devices: number of devices.
-
-    Returns:
-      Floats; losses in nats, `timing/…` per second.
+    `sums` are those of `step_sums`, added up, with `steps`, `loss` (as optimized) and, in training,
+    `learning_rate` added up too. `seconds` is their duration, None for evaluations; `timing/…` are
+    per second.
     """
     sums = {k: float(np.asarray(v)) for k, v in sums.items()}
-    steps, tokens = max(sums["steps"], 1.0), max(sums["target_tokens"], 1.0)
-    loss_sum = sums["cross_ent_loss"] + sums["z_loss"]
+    steps, weights = max(sums["steps"], 1.0), sums["weights"] or 1.0
+    positions, cross_entropy = sums["target_positions"], sums["loss"] - sums["z_loss"]
     out = {
-        "accuracy": sums["correct"] / tokens,
+        "accuracy": sums["correct"] / max(sums["target_tokens"], 1.0),
         "loss": sums["loss"] / steps,
-        "loss_per_nonpadding_target_token": loss_sum / tokens,
-        "loss_per_all_target_tokens": loss_sum / sums["target_positions"],
-        "cross_ent_loss": sums["cross_ent_loss"] / steps,
-        "cross_ent_loss_per_all_target_tokens": sums["cross_ent_loss"] / sums["target_positions"],
+        "loss_per_nonpadding_target_token": sums["loss"] / weights,
+        "loss_per_all_target_tokens": sums["loss"] / positions,
+        "cross_ent_loss": cross_entropy / steps,
+        "cross_ent_loss_per_all_target_tokens": cross_entropy / positions,
         "z_loss": sums["z_loss"] / steps,
-        "z_loss_per_all_target_tokens": sums["z_loss"] / sums["target_positions"],
-        "non_padding_fraction/loss_weights": sums["target_tokens"] / sums["target_positions"],
+        "z_loss_per_all_target_tokens": sums["z_loss"] / positions,
+        "non_padding_fraction/loss_weights": sums["weights"] / positions,
+        UNNORMALIZED_LOSS: float(unnormalized_loss(sums)),
     }
-    if "input_positions" in sums:
-        fraction = sums["input_tokens"] / sums["input_positions"]
-        out["non_padding_fraction/encoder"] = fraction
-    for side in ("encoder", "decoder"):
-        if f"{side}_examples" in sums:
-            out[f"effective_batch_size/{side}"] = sums[f"{side}_examples"] / steps
+    sides = [name.removeprefix("examples/") for name in sums if name.startswith("examples/")]
+    for side in sides:
+        out[f"effective_batch_size/{side}"] = sums[f"examples/{side}"] / steps
+        out[f"non_padding_fraction/{side}"] = (
+            sums[f"non_padding/{side}"] / sums[f"positions/{side}"]
+        )
+    if sides:
+        filled, all_ = (sum(sums[f"{k}/{s}"] for s in sides) for k in ("non_padding", "positions"))
+        out["non_padding_fraction/overall"] = filled / all_
     if "learning_rate" in sums:
         out["learning_rate"] = sums["learning_rate"] / steps
         out["gradient_norm"] = sums["gradient_norm"] / steps

@@ -1,14 +1,11 @@
 """Models: a network with its loss, its scores and its decoding, under upstream's names.
 
-  model = EncoderDecoderModel(network.Transformer(config), vocabulary, vocabulary, Adafactor())
-  loss, (weight_sum, sums) = model.loss_fn(params, batch, dropout_rng)
-  ids, aux = model.predict_batch_with_aux(params, batch, num_decodes=4)
-
 A batch holds `encoder_input_tokens` [B, I], `decoder_input_tokens` and `decoder_target_tokens`
 [B, T], and where they are known `decoder_loss_weights`, `{encoder,decoder}_segment_ids`.
 B batch, I input length, T target length, V vocab, N decodes.
 """
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,51 +21,28 @@ from t5x.optimizers import OptimizerDef
 _DECODING = ("predict_batch", "predict_batch_with_aux")
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class EncoderDecoderModel:
-    """An encoder-decoder network trained on cross entropy.
+    """An encoder-decoder network trained on cross entropy."""
 
-    Args:
-      module: `network.Transformer` or a Flax module with its methods.
-      input_vocabulary: seqio vocabulary of the inputs; only checked, never called.
-      output_vocabulary: seqio vocabulary of the targets; gives the end-of-sequence id.
-      optimizer_def: see `optimizers.OptimizerDef`.
-      decode_fn: `decoding.beam_search` or `decoding.temperature_sample`.
-      feature_converter_cls: seqio converter, default `seqio.EncDecFeatureConverter`.
-      label_smoothing: see `losses.cross_entropy`.
-      z_loss: see `losses.cross_entropy`.
-      loss_normalizing_factor: see `losses.normalizing_factor_and_weights`.
-    """
+    module: Any  # `network.Transformer` or a Flax module with its methods
+    input_vocabulary: Any  # of seqio; only checked, never called
+    output_vocabulary: Any  # of seqio; gives the end-of-sequence id
+    optimizer_def: OptimizerDef
+    decode_fn: decoding.DecodeFn = decoding.beam_search  # or `decoding.temperature_sample`
+    feature_converter_cls: Callable[..., Any] | None = None  # `EncDecFeatureConverter` of seqio
+    label_smoothing: float = 0.0  # see `losses.cross_entropy`
+    z_loss: float = 0.0  # see `losses.cross_entropy`
+    loss_normalizing_factor: Any = None  # see `losses.normalizing_factor_and_weights`
 
-    def __init__(
-        self,
-        module: Any,
-        input_vocabulary: Any,
-        output_vocabulary: Any,
-        optimizer_def: OptimizerDef,
-        decode_fn: decoding.DecodeFn = decoding.beam_search,
-        feature_converter_cls: Callable[..., Any] | None = None,
-        label_smoothing: float = 0.0,
-        z_loss: float = 0.0,
-        loss_normalizing_factor: Any = None,
-    ):
-        decoding.check_decode_fn(decode_fn)
-        self.module = module
-        self.input_vocabulary = input_vocabulary
-        self.output_vocabulary = output_vocabulary
-        self.optimizer_def = optimizer_def
-        self.decode_fn = decode_fn
-        self.feature_converter_cls = feature_converter_cls
-        self.label_smoothing = label_smoothing
-        self.z_loss = z_loss
-        self.loss_normalizing_factor = loss_normalizing_factor
+    def __post_init__(self):
+        decoding.check_decode_fn(self.decode_fn)
+        losses.check_normalizing_factor(self.loss_normalizing_factor)
 
     def get_initial_variables(self, rng: jax.Array, input_shapes: Mapping, input_types=None):
         """Return the network's variables in Flax's boxes; lengths do not matter."""
-        ids = {
-            name: jnp.ones(input_shapes[name], jnp.int32)
-            for name in ("encoder_input_tokens", "decoder_input_tokens")
-        }
-        inputs, targets = ids["encoder_input_tokens"], ids["decoder_input_tokens"]
+        names = ("encoder_input_tokens", "decoder_input_tokens")
+        inputs, targets = (jnp.ones(input_shapes[name], jnp.int32) for name in names)
         return self.module.init(rng, inputs, targets, targets, enable_dropout=False)
 
     def logits(self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None) -> jax.Array:
@@ -96,7 +70,7 @@ class EncoderDecoderModel:
         loss = (token_losses * weights).sum()
         if factor is not None:
             loss = loss / factor
-        sums = metrics.step_sums(logits, batch, token_losses, z_losses, weights)
+        sums = metrics.step_sums(logits, batch, token_losses, z_losses, weights, factor)
         return loss, (weights.sum(), sums)
 
     def eval_fn(self, params: Any, batch: Batch, dropout_rng: None = None):
@@ -110,8 +84,9 @@ class EncoderDecoderModel:
                 "score_batch(return_intermediates=True) is not supported; set it to False."
             )
         logits = self.logits(params, batch)
-        token_losses, _ = losses.cross_entropy(logits, batch["decoder_target_tokens"])
-        _, weights = losses.normalizing_factor_and_weights(None, batch)
+        targets = batch["decoder_target_tokens"]
+        token_losses, _ = losses.cross_entropy(logits, targets)
+        weights = batch.get("decoder_loss_weights", targets > 0)
         return -(token_losses * weights).sum(-1)
 
     def predict_batch(self, params: Any, batch: Batch, rng: jax.Array | None = None) -> jax.Array:
@@ -141,8 +116,8 @@ class EncoderDecoderModel:
             batch then gives only the shape of `decoder_input_tokens`. Not in T5X.
 
         Returns:
-          Ids [B, T] and {'scores': [B]}, or [B, N, T] and {'scores': [B, N]}. With `pause` a
-          `decoding.PausedSearch` of these ids and scores.
+          Ids [B, T] and {'scores': [B]}, or [B, N, T] and {'scores': [B, N]}; with `pause` these in
+          a `decoding.PausedSearch`.
         """
         rows, length = batch["decoder_input_tokens"].shape
         settings: dict[str, Any] = {} if decode_rng is None else {"decode_rng": decode_rng}
@@ -176,9 +151,8 @@ class EncoderDecoderModel:
         """Whether `predict_batch_with_aux` accepts `pause`; subclasses and `decode_fn` may not."""
         own = (inspect.unwrap(getattr(EncoderDecoderModel, name)) for name in _DECODING)
         used = (inspect.unwrap(getattr(type(self), name)) for name in _DECODING)
-        return all(a is b for a, b in zip(own, used, strict=True)) and getattr(
-            self.decode_fn, "pauses", False
-        )
+        same = all(a is b for a, b in zip(own, used, strict=True))
+        return same and getattr(self.decode_fn, "pauses", False)
 
     def incremental_decoder(
         self, params: Params, inputs_BI: jax.Array, length: int
@@ -190,10 +164,7 @@ class EncoderDecoderModel:
         return IncrementalDecoder.start(self.module, params, encoded_BID, inputs_BI, length)
 
     def decoding_params(self, params: Params) -> Params:
-        """Return parameters laid out for `predict_batch`, which accepts both.
-
-        Do this once to save time when many batches are decoded.
-        """
+        """Return parameters laid out for `predict_batch`, which accepts both; for many batches."""
         return decoding_params(self.module.config, params)
 
     @property

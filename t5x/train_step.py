@@ -17,7 +17,9 @@ import jax
 import jax.numpy as jnp
 
 from t5x.array_types import Batch, Params, PyTree
+from t5x.metrics import unnormalized_loss
 from t5x.optimizers import OptimizerDef
+from t5x.partitioning import constrain
 from t5x.train_state import TrainState
 
 Sums: TypeAlias = dict[str, jax.Array]
@@ -40,20 +42,12 @@ def train_step(
     learning_rate_fn: Callable[[jax.Array], jax.Array],
     num_microbatches: int = 1,
 ) -> tuple[TrainState, Sums]:
-    """Apply one update.
+    """Apply one update; return the state after it and the sums of the step.
 
-    Args:
-      state: before the update; `state.step` chooses learning rate and dropout.
-      batch: arrays [B, …] of one global batch.
-      rng: key of the run, the same every step.
-      loss_fn: (params, batch, rng) to (loss, (weight sum, sums)); see `models`.
-      optimizer: see `optimizers.OptimizerDef`.
-      axes: logical axes of the parameters.
-      learning_rate_fn: step to float32 rate.
-      num_microbatches: equal parts of the batch, computed sequentially.
-
-    Returns:
-      The state after the update and the sums of the step.
+    `state.step` chooses learning rate and dropout; `rng` is the key of the run, the same every
+    step. `batch` has arrays [B, …] of one global batch, computed in `num_microbatches` equal parts
+    sequentially. `loss_fn` maps (params, batch, rng) to (loss, (weight sum, sums)), see `models`;
+    `axes` are the logical axes of the parameters.
     """
     rng = jax.random.fold_in(rng, state.step)
     grads, sums = gradients(loss_fn, state.params, batch, rng, num_microbatches)
@@ -86,7 +80,7 @@ def gradients(
 
     if num_microbatches == 1:
         return gradients_of(batch, rng)
-    parts = jax.tree.map(lambda x: interleaved(x, num_microbatches), batch)
+    parts = jax.tree.map(lambda x: contiguous(x, num_microbatches), batch)
     shapes = jax.eval_shape(gradients_of, jax.tree.map(lambda x: x[0], parts), rng)
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
 
@@ -99,9 +93,13 @@ def gradients(
     return total
 
 
-def interleaved(x: jax.Array, parts: int) -> jax.Array:
-    """Reshape [B, …] to [parts, B / parts, …]; every part has rows of every device."""
-    return jnp.swapaxes(x.reshape(x.shape[0] // parts, parts, *x.shape[1:]), 0, 1)
+def contiguous(x: jax.Array, parts: int) -> jax.Array:
+    """Reshape [B, …] to [parts, B / parts, …], each part spread over all devices.
+
+    A normalizing factor of the batch is one of each part, so the parts have upstream's rows.
+    """
+    x = x.reshape(parts, x.shape[0] // parts, *x.shape[1:])
+    return constrain(x, None, "batch", *(None,) * (x.ndim - 2))
 
 
 @flax.struct.dataclass
@@ -125,38 +123,29 @@ class StepStatistics:
     def add(self, values_2: jax.Array, taken: jax.Array) -> "StepStatistics":
         """Return the statistics including this step, if it was taken."""
         values_2N = self.values_2N.at[:, self.count % _WINDOW].set(values_2)
-        return StepStatistics(
-            jnp.where(taken, values_2N, self.values_2N), self.count + taken.astype(jnp.int32)
-        )
+        count = self.count + taken.astype(jnp.int32)
+        return StepStatistics(jnp.where(taken, values_2N, self.values_2N), count)
 
 
 Carried: TypeAlias = tuple[TrainState, StepStatistics | None]
 
 
 def skipping_step(
-    carried: Carried,
-    batch: Batch,
-    rng: jax.Array,
-    *,
-    step: Callable[..., tuple[TrainState, Sums]],
+    carried: Carried, batch: Batch, rng: jax.Array, *, step: Callable[..., tuple[TrainState, Sums]]
 ) -> tuple[Carried, Sums]:
     """Apply `step`, or only count it if it is bad; always apply it without statistics.
 
     A step is bad if its loss or gradient norm is not finite, or exceeds the mean of the last 128
     steps taken by more than 6 standard deviations (never, before there are 128). Skipped steps
     are not in the mean, so that an outlier does not make the next one usual. The decision is made
-    on the device, since the devices would have to wait for the host after every step.
-
-    Returns:
-      State and statistics, and the sums, all 0 but `skipped` for a skipped step.
+    on the device, since the devices would have to wait for the host after every step. The sums of a
+    skipped step are all 0 but `skipped`.
     """
     state, statistics = carried
     new, sums = step(state, batch, rng)
     if statistics is None:
         return (new, None), sums
-    tokens = jnp.maximum(sums["target_tokens"], 1.0)
-    loss = (sums["cross_ent_loss"] + sums["z_loss"]) / tokens
-    values_2 = jnp.stack([loss, sums["gradient_norm"]])
+    values_2 = jnp.stack([unnormalized_loss(sums), sums["gradient_norm"]])
     taken = statistics.accepts(values_2) & jnp.isfinite(sums["loss"])
     kept = jax.tree.map(lambda x, old: jnp.where(taken, x, old), new, state)
     sums = {name: jnp.where(taken, value, 0.0) for name, value in sums.items()}

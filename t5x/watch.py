@@ -17,19 +17,12 @@ from t5x.monitoring import metric_writers
 
 @dataclasses.dataclass(frozen=True)
 class Watch:
-    """Settings of the output of a run in addition to its progress.
+    """Settings of the output of a run in addition to its progress."""
 
-    Attributes:
-      writers: 'tensorboard', 'jsonl', 'wandb', or a factory; see `monitoring.metric_writers`.
-      infill_sentences: have gaps to fill, <extra_id_0>, …; see `inference.mask_filling`.
-      infill_period: steps between fillings, at the next trigger; None: at every evaluation.
-      expected_loss: validation loss of a good run, in nats per token, by step.
-    """
-
-    writers: Sequence[Any] = ("tensorboard",)
-    infill_sentences: Sequence[str] = ()
-    infill_period: int | None = None
-    expected_loss: Mapping[int, float] | None = None
+    writers: Sequence[Any] = ("tensorboard",)  # names or factories, see `metric_writers`
+    infill_sentences: Sequence[str] = ()  # with gaps, <extra_id_0>, …; see `mask_filling`
+    infill_period: int | None = None  # in steps, at the next trigger; None: at every evaluation
+    expected_loss: Mapping[int, float] | None = None  # of a good run, nats per token, by step
 
     def check(self, model: Any, lengths: Mapping[str, int] | None) -> None:
         """Check the settings for this model; raise a ValueError if they do not fit."""

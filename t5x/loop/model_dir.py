@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import pathlib
 import time
 import uuid
 from typing import Any
@@ -76,7 +77,7 @@ class Start:
 
 
 def check_writable(model_dir: str, seconds: float = 30.0) -> None:
-    """Make MODEL_DIR, and check that all hosts can write it.
+    """Check that all hosts can make and write MODEL_DIR, and leave nothing there.
 
     Args:
       model_dir: local or under gs://; in a pod the same for all hosts.
@@ -87,6 +88,7 @@ def check_writable(model_dir: str, seconds: float = 30.0) -> None:
     """
     name = broadcast.broadcast_from_first(lambda: uuid.uuid4().hex)
     probe = f"{model_dir.rstrip('/')}/.probe-{name}"
+    absent = _absent_folders(model_dir) if jax.process_index() == 0 else []
     try:
         broadcast.broadcast_from_first(lambda: _write_probe(model_dir, probe))
         broadcast.raise_together(lambda: _await_probe(model_dir, probe, seconds), ValueError)
@@ -94,6 +96,17 @@ def check_writable(model_dir: str, seconds: float = 30.0) -> None:
         if jax.process_index() == 0:
             with contextlib.suppress(tf.errors.OpError, OSError):  # the cause was raised above
                 tf.io.gfile.remove(probe)
+            with contextlib.suppress(OSError):  # another run may have begun to write there
+                for folder in absent:
+                    os.rmdir(folder)
+
+
+def _absent_folders(path: str) -> list[str]:
+    """Return the folders that making `path` on a disk makes, the innermost first."""
+    if "://" in path:
+        return []
+    folder = pathlib.Path(path).absolute()
+    return [str(each) for each in (folder, *folder.parents) if not os.path.lexists(each)]
 
 
 def _write_probe(model_dir: str, probe: str) -> None:

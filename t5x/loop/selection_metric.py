@@ -1,7 +1,5 @@
 """Checks of the metric that chooses the best checkpoint or ends training early.
 
-  check({"train": …, "train_eval": None, "infer_eval": cfg}, save_cfg, actions)
-
 Its task must be evaluated, its name measured, and its split not the one of the final result.
 """
 
@@ -43,13 +41,7 @@ def check(
 ) -> None:
     """Check that choices and actions use metrics that are measured, and not of the test split.
 
-    Args:
-      cfgs: datasets by gin scope.
-      save: names the metric that checkpoints are kept by.
-      actions: `train.actions`.
-
-    Raises:
-      ValueError: a metric is not; says what to set.
+    `cfgs` are datasets by gin scope, `actions` those of `train`. Raise ValueError with what to set.
     """
     check_actions(actions, ["TRAIN", *(m for m, kind in KINDS.items() if cfgs[SCOPES[kind]])])
     for choice in choices(save, actions):
@@ -99,11 +91,7 @@ def _check(choice: Choice, scope: str, cfg: DatasetConfig) -> None:
 
 
 def check_split(scope: str, cfg: DatasetConfig) -> None:
-    """Check that a task has the split.
-
-    Raises:
-      ValueError: none has; suggests splits other than those of training and the final result.
-    """
+    """Raise ValueError, with splits that may choose, if no task has this split."""
     splits = {split for task in seqio.get_subtasks(cfg.provider) for split in task.splits or ()}
     if cfg.split not in splits:
         others = sorted(s for s in splits if s != "train" and not s.startswith("test"))

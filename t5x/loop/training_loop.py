@@ -37,7 +37,7 @@ from t5x.loop import triggers
 from t5x.monitoring import flops
 from t5x.monitoring.event_log import EventLog, numeric_metrics
 from t5x.monitoring.metric_writers import MetricWriters
-from t5x.monitoring.progress_bar import LOSS, Progress
+from t5x.monitoring.progress_bar import Progress
 from t5x.monitoring.throughput import StallDetector
 from t5x.multihost.broadcast import broadcast_from_first
 from t5x.multihost.preemption import Interrupted, Interruption
@@ -387,8 +387,9 @@ class TrainingRun:
                 results[task] = values = self.trainer.evaluate(self._interruptible(batches))
                 noted["metrics"] = numeric_metrics({task: values})
             self.writer(f"training_eval/{task}").write_scalars(step, values)
+            loss = values[metrics.UNNORMALIZED_LOSS]
             self.progress.note(
-                f"step {step:,}  validation of {task}: loss {values[LOSS]:.3f}  "
+                f"step {step:,}  validation of {task}: loss {loss:.3f}  "
                 f"accuracy {values['accuracy']:.3f}{self.watch.reference(step)}"
             )
         return results

@@ -32,24 +32,15 @@ GIN_NAMES = {
 
 @dataclasses.dataclass(frozen=True)
 class TrainingPlan:
-    """Periods of a run in steps; None means never.
+    """Periods of a run in steps; None means never."""
 
-    Attributes:
-        total_steps: the step to train to.
-        eval_period: steps between evaluations of the training loss.
-        save_period: steps between checkpoints.
-        stats_period: steps between log entries; None means at every evaluation, or at every
-            checkpoint if there are no evaluations.
-        infer_period: steps between evaluations by decoding; None means at every evaluation.
-        checkpoint_steps: further steps at which to save; those past `total_steps` are ignored.
-    """
-
-    total_steps: int
-    eval_period: int | None = None
-    save_period: int | None = None
+    total_steps: int  # to train to
+    eval_period: int | None = None  # between evaluations of the training loss
+    save_period: int | None = None  # between checkpoints
+    # Between log entries; None: at every evaluation, or without any at every checkpoint.
     stats_period: int | None = None
-    infer_period: int | None = None
-    checkpoint_steps: tuple[int, ...] = ()
+    infer_period: int | None = None  # between evaluations by decoding; None: at every evaluation
+    checkpoint_steps: tuple[int, ...] = ()  # further ones to save at; ignored past `total_steps`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,10 +86,7 @@ def check_periods(plan: TrainingPlan, first_step: int = 0) -> None:
 
     Upstream trains in rounds of the shorter of the evaluation and the checkpoint period, so each
     of the two must be a multiple of the shorter. The same is required here, so that one gin file
-    runs in both.
-
-    Raises:
-        ValueError: they do not fit; names the gin setting to change.
+    runs in both. Raise ValueError with the gin setting to change.
     """
     _check_count("total_steps", plan.total_steps, 0)
     for name in ("eval_period", "save_period", "stats_period", "infer_period"):

@@ -1,8 +1,5 @@
 """Count the FLOP of a model's train step, and know the peak FLOP/s of devices, for the MFU.
 
-  step = step_flops(config, batch=128, inputs=512, targets=114)
-  mfu = step / seconds / (devices * peak_flops("TPU v4"))
-
 Counted: products with parameters, attention's two products, logits; the backward pass twice as much
 as the forward pass. Not counted: lookups, norms, softmax, rematerialization.
 """
@@ -58,14 +55,8 @@ def peak_share(
 ) -> float | None:
     """Return the model FLOP utilization at one step a second, to be multiplied by steps a second.
 
-    Args:
-      model: see `models.EncoderDecoderModel`.
-      batch: shapes of a global batch.
-      devices: their number.
-      device_kind: JAX's name for them.
-
-    Returns:
-      None where the devices' peak or the model's sizes are unknown.
+    `batch` has the shapes of a global batch, `device_kind` is JAX's name for the devices. Return
+    None where the devices' peak or the model's sizes are unknown.
     """
     config = getattr(getattr(model, "module", None), "config", None)
     peak = peak_flops(device_kind)

@@ -1,9 +1,5 @@
 """Write metrics to TensorBoard, JSON lines or Weights & Biases, by name or as gin makes them.
 
-  writers = MetricWriters(("tensorboard", "jsonl"), "runs/tiny")
-  writers("train").write_scalars(100, {"loss": 5.1})
-  writers.close()
-
   watch.Watch.writers = ('tensorboard', @metric_writers.WandbWriter)       # in a gin file
   metric_writers.WandbWriter.project = 'my project'
 
@@ -58,14 +54,7 @@ class JsonlWriter(_ScalarsAndTexts):
 
 
 class WandbWriter(_ScalarsAndTexts):
-    """Weights & Biases: one run per MODEL_DIR, resumed after a restart.
-
-    Args:
-      model_dir: gives the run its name and id.
-      folder: prefix of the metrics' names.
-      project: its name there.
-      mode: 'online', or 'offline' to send it later.
-    """
+    """Weights & Biases: one run per MODEL_DIR, resumed; with mode 'offline' to be sent later."""
 
     def __init__(self, model_dir: str, folder: str, project: str = "t5", mode: str = "online"):
         import wandb
@@ -107,11 +96,7 @@ MakeWriter = Callable[[str, str], metric_writers.MetricWriter]
 
 
 def check_names(names: Sequence[str | MakeWriter]) -> None:
-    """Reject unknown writers.
-
-    Raises:
-      ValueError: a name is unknown, or its package is not installed.
-    """
+    """Raise ValueError if a writer's name is unknown, or its package is not installed."""
     if isinstance(names, str):
         raise ValueError(f"watch.Watch.writers is {names!r}; set WRITERS to ({names!r},).")
     for name in names:
@@ -129,12 +114,7 @@ def check_names(names: Sequence[str | MakeWriter]) -> None:
 
 
 class MetricWriters:
-    """The writers of one run, made when a folder is first written to.
-
-    Args:
-      names: keys of `WRITERS`, or functions from (model_dir, folder) to a writer.
-      model_dir: MODEL_DIR.
-    """
+    """The writers of one run, by name or factory, made when a folder is first written to."""
 
     def __init__(self, names: Sequence[str | MakeWriter], model_dir: str):
         makers = [WRITERS[name] if isinstance(name, str) else name for name in names]

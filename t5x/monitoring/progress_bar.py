@@ -3,14 +3,6 @@
 On a terminal a bar is redrawn, with loss, accuracy, tokens a second, MFU, share of the time spent
 waiting for data and the last checkpoint below it. Elsewhere (a log file, a pod) such a line is
 printed at every report, and once a minute between two.
-
-  with Progress(total_steps=300, first_step=0) as progress:
-      progress.step(1, sums, waited=0.01)
-      progress.report(100, {"loss_per_nonpadding_target_token": 5.1, ...})
-      with progress.busy("evaluating my_task"):
-          ...
-      progress.saved(100)
-      progress.note("checkpoint_100 saved")
 """
 
 import contextlib
@@ -24,21 +16,15 @@ import rich.console
 import rich.progress
 import rich.text
 
+from t5x.metrics import UNNORMALIZED_LOSS, unnormalized_loss
 from t5x.monitoring.throughput import Rates, Throughput
-
-LOSS = "loss_per_nonpadding_target_token"
 
 
 class Progress:
-    """Progress of one run; silent on all processes but the first.
+    """Progress of one run on stderr or another console; silent on all processes but the first.
 
-    Args:
-      total_steps: last step of the run.
-      first_step: where it started or resumed.
-      console: where to write, default standard error.
-      peak_share: MFU at one step a second, None where unknown; see `flops.peak_share`.
-      interval: seconds between two lines where there is no terminal.
-      clock: returns seconds.
+    `peak_share` is the MFU at one step a second, None where unknown; see `flops.peak_share`.
+    Without a terminal there are at most `interval` seconds between two lines.
     """
 
     def __init__(
@@ -76,13 +62,7 @@ class Progress:
         self._bar.stop()
 
     def step(self, step: int, sums: Mapping[str, float] | None = None, waited: float = 0.0) -> None:
-        """Show a finished step.
-
-        Args:
-          step: its number.
-          sums: of the step before it.
-          waited: seconds spent waiting for its data.
-        """
+        """Show a finished step, which waited for its data; `sums` are those of the step before."""
         if not sums:
             self._bar.update(self._task, completed=step)
             return
@@ -90,9 +70,9 @@ class Progress:
         due = self._clock() - self._printed >= self.interval
         if not (self.console.is_terminal or due):
             return
-        tokens, rates = max(float(sums["target_tokens"]), 1.0), self.throughput.rates()
-        loss = (float(sums["cross_ent_loss"]) + float(sums["z_loss"])) / tokens
-        figures = self._figures(loss, float(sums["correct"]) / tokens, rates)
+        rates = self.throughput.rates()
+        accuracy = float(sums["correct"]) / max(float(sums["target_tokens"]), 1.0)
+        figures = self._figures(float(unnormalized_loss(sums)), accuracy, rates)
         if not self.console.is_terminal:
             self._print_step(step, figures, rates)
         self._bar.figures = "  ".join(figures)
@@ -100,12 +80,11 @@ class Progress:
 
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print the metrics of the steps since the last report."""
-        rates = Rates(
-            metrics["timing/steps_per_second"],
-            metrics["timing/tokens_per_second"],
-            metrics["data/wait_share"],
+        names = ("timing/steps_per_second", "timing/tokens_per_second", "data/wait_share")
+        rates = Rates(*(metrics[name] for name in names))
+        self._print_step(
+            step, self._figures(metrics[UNNORMALIZED_LOSS], metrics["accuracy"], rates), rates
         )
-        self._print_step(step, self._figures(metrics[LOSS], metrics["accuracy"], rates), rates)
 
     def _figures(self, loss: float, accuracy: float, rates: Rates | None) -> list[str]:
         figures = [f"loss {loss:.3f}", f"accuracy {accuracy:.3f}"]

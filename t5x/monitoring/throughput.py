@@ -1,11 +1,4 @@
-"""Measure the speed of the last steps, and detect steps that took far longer than the others.
-
-throughput = Throughput()
-throughput.step(tokens=80128, waited=0.01)       # after each step
-throughput.rates()                               # Rates(steps_per_second=1.6, …), or None
-stalls = StallDetector()
-stalls.step(seconds=12.0, waited=11.5)           # "data", "step", or None
-"""
+"""Measure the speed of the last steps, and detect steps that took far longer than the others."""
 
 import collections
 import statistics
@@ -23,12 +16,7 @@ class Rates(NamedTuple):
 
 
 class Throughput:
-    """Rates over the last `window` seconds.
-
-    Args:
-      window: in seconds.
-      clock: returns seconds.
-    """
+    """Rates over the last `window` seconds."""
 
     def __init__(self, window: float = 30.0, clock: Callable[[], float] = time.monotonic):
         self.window, self.clock = window, clock
@@ -56,13 +44,7 @@ class Throughput:
 
 
 class StallDetector:
-    """Detects stalls among the steps of a run.
-
-    Args:
-      factor: a stall takes this many times the median of the steps before it.
-      least: and at least so many seconds.
-      memory: number of steps of the median.
-    """
+    """Detects steps of `factor` times the median of the last `memory` steps, at least `least` s."""
 
     def __init__(self, factor: float = 5.0, least: float = 1.0, memory: int = 100):
         self.factor, self.least = factor, least

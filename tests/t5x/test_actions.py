@@ -8,7 +8,7 @@ import pytest
 from fakes import toy
 from t5x import actions, trainer
 
-LOSS = "loss_per_nonpadding_target_token"
+LOSS = "unnormalized_loss_per_target_token"
 
 
 def steps_until_the_end(values, **settings):

@@ -128,7 +128,7 @@ def fake_step(state, batch, rng):
     sums = {
         "loss": batch["loss"],
         "cross_ent_loss": batch["loss"] * 10.0,
-        "z_loss": jnp.float32(0),
+        "unnormalized_z_loss": jnp.float32(0),
         "target_tokens": jnp.float32(10),
         "gradient_norm": batch["norm"],
         "steps": jnp.float32(1),

@@ -115,10 +115,10 @@ def test_a_run_saves_its_best_evaluation_beside_its_newest(tmp_path, monkeypatch
     def evaluate(self, batches):
         seen.append(int(self.state.step))
         loss = values[seen[-1]]
-        return {"loss_per_nonpadding_target_token": loss, "accuracy": 0.0}
+        return {"unnormalized_loss_per_target_token": loss, "accuracy": 0.0}
 
     monkeypatch.setattr("t5x.trainer.Trainer.evaluate", evaluate)
-    metric = f"training_eval/{toy.TASK}/loss_per_nonpadding_target_token"
+    metric = f"training_eval/{toy.TASK}/unnormalized_loss_per_target_token"
     save = {"period": 8, "keep": 1, "keep_best": 1, "metric": metric, "mode": "min"}
     toy.train(
         tmp_path, save, train_eval_dataset_cfg=toy.data("validation"), eval_period=2, stats_period=2

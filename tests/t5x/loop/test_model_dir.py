@@ -32,9 +32,11 @@ def checkpoint(folder, *steps, dataset=False):
     return str(folder)
 
 
-def test_a_folder_is_made_and_left_empty(tmp_path):
-    model_dir.check_writable(str(tmp_path / "new" / "run"))
-    assert list((tmp_path / "new" / "run").iterdir()) == []
+@pytest.mark.parametrize("folder", ["new/run", "old/run", "old"])
+def test_a_check_leaves_nothing(folder, tmp_path):
+    (tmp_path / "old").mkdir()
+    model_dir.check_writable(str(tmp_path / folder))
+    assert list(tmp_path.rglob("*")) == [tmp_path / "old"]
 
 
 def test_a_folder_that_cannot_be_is_refused(tmp_path):

@@ -16,7 +16,7 @@ from t5x.loop.triggers import TrainingPlan
 from t5x.monitoring.event_log import EventLog
 from t5x.watch import Watch
 
-LOSS = "loss_per_nonpadding_target_token"
+LOSS = "unnormalized_loss_per_target_token"
 
 
 class FakeTrainer:
@@ -38,13 +38,14 @@ class FakeTrainer:
                 "loss": loss,
                 "cross_ent_loss": loss,
                 "z_loss": np.float32(0),
+                "unnormalized_z_loss": np.float32(0),
                 "steps": np.float32(1),
             }
-            | dict.fromkeys(("target_tokens", "target_positions", "correct", "sequences"), 1.0)
-            | {
-                "input_positions": 1.0,
-                "input_tokens": 1.0,
-            }
+            | dict.fromkeys(
+                ("target_tokens", "target_positions", "weights", "correct", "sequences"),
+                1.0,
+            )
+            | {"input_positions": 1.0}
         )
 
     def training_steps(self, batches, until):

@@ -136,6 +136,12 @@ def test_a_host_killed_takes_the_others_along_within_a_minute(tmp_path, programs
             statuses = pod.ends(within=60)
         assert all(statuses), pod.said()
         assert pod.saved()
+        said = (tmp_path / f"said_{1 - index}.txt").read_text()
+        assert "Traceback" not in said
+        last = said.splitlines()[-1]
+        assert last.startswith(f"Worker {index} is gone since 2"), said
+        assert f"look why in {pod.run}/log_{index}.txt or with bash launch/tpu_logs.sh" in last
+        assert "start the same command on all workers, which resumes" in last
 
 
 @pytest.mark.slow

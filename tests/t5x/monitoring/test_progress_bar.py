@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import rich.console
 
-from t5x.monitoring.progress_bar import LOSS, Progress, duration
+from t5x.metrics import UNNORMALIZED_LOSS
+from t5x.monitoring.progress_bar import Progress, duration
 
 
 def console(terminal):
@@ -25,11 +26,12 @@ class Clock:
         return self.now
 
 
-SUMS = {"cross_ent_loss": 30.0, "z_loss": 2.0, "target_tokens": 10.0, "correct": 5.0}
+SUMS = {"cross_ent_loss": 30.0, "unnormalized_z_loss": 2.0, "target_tokens": 10.0}
+SUMS |= {"correct": 5.0}
 SUMS |= {"target_positions": 20.0, "input_positions": 40.0}
 SUMS = {key: np.float32(value) for key, value in SUMS.items()}
 FIGURES = {
-    LOSS: 5.1234,
+    UNNORMALIZED_LOSS: 5.1234,
     "accuracy": 0.25,
     "timing/tokens_per_second": 12345.6,
     "timing/steps_per_second": 0.5,
