@@ -1,4 +1,1 @@
-"""Checkpoints of the trainer to Hugging Face models, and back.
-
-bash convert/convert.sh runs/ro_t5x_tiny
-"""
+"""Checkpoints of the trainer to Hugging Face models, and back."""

@@ -2,6 +2,7 @@
 
     python -m convert [FOLDER] [--out OUT] [--dtype bfloat16] [--average 3] …
     python -m convert from_hf FOLDER OUT
+    python -m convert to_scalable_t5 FOLDER OUT      # a checkpoint for upstream's scalable_t5
 
 FOLDER is a run's MODEL_DIR or one checkpoint; by default the newest run under runs/.
 """
@@ -11,7 +12,9 @@ import os
 import sys
 from pathlib import Path
 
-from convert import hub_upload, to_hf
+from command_line import arguments
+from command_line.guard import guarded
+from convert import hub_upload, to_hf, to_scalable_t5
 from convert.model_card import CardMetadata
 from convert.model_config import MODEL_TYPES
 from convert.run import model_dir
@@ -23,22 +26,58 @@ ROOT = model_dir.ROOT
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="convert", description="T5X checkpoints to Hugging Face.")
     add = parser.add_argument
-    add("folder", nargs="?", help="a run's MODEL_DIR or one checkpoint (default: newest of runs/)")
-    add("--out", type=Path, help="receives checkpoint_<step>/ (default: <run>_hf)")
-    add("--config", help="network if there is no gin: t5_1_1/base, a .gin, or a .json")
-    add("--vocabulary", help="SentencePiece model, 'bytes' (ByT5), or 'none' for weights alone")
+    add(
+        "folder",
+        nargs="?",
+        type=arguments.text,
+        help="a run's MODEL_DIR or one checkpoint (default: newest of runs/)",
+    )
+    add("--out", type=arguments.text, help="receives checkpoint_<step>/ (default: <run>_hf)")
+    add(
+        "--config",
+        type=arguments.text,
+        help="network if there is no gin: t5_1_1/base, a .gin, or a .json",
+    )
+    add(
+        "--vocabulary",
+        type=arguments.text,
+        help="SentencePiece model, 'bytes' (ByT5), or 'none' for weights alone",
+    )
     add("--model_type", choices=sorted(MODEL_TYPES), help="default: the network's")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
     add("--formats", nargs="+", choices=to_hf.FORMATS, default=to_hf.FORMATS)
     add("--all", action="store_true", help="every checkpoint of the run, even if one was named")
-    add("--average", type=int, default=1, metavar="N", help="one mean of the last N checkpoints")
+    add(
+        "--average",
+        type=arguments.integer(1),
+        default=1,
+        metavar="N",
+        help="one mean of the last N checkpoints",
+    )
     add("--no_verify", action="store_true", help="skip the verification, and say so in the card")
-    add("--language", nargs="+", default=(), help="for the model card, e.g. ro")
-    add("--license", help="for the model card, e.g. apache-2.0")
-    add("--datasets", nargs="+", default=(), help="for the model card, hub names")
-    add("--push_to_hub", metavar="USER/NAME", help="upload the last one; token from HF_TOKEN")
+    add(
+        "--language", nargs="+", type=arguments.text, default=(), help="for the model card, e.g. ro"
+    )
+    add("--license", type=arguments.text, help="for the model card, e.g. apache-2.0")
+    add(
+        "--datasets",
+        nargs="+",
+        type=arguments.text,
+        default=(),
+        help="for the model card, hub names",
+    )
+    add(
+        "--push_to_hub",
+        type=arguments.text,
+        metavar="USER/NAME",
+        help="upload the last one; token from HF_TOKEN",
+    )
     add("--private", action="store_true", help="make a new repository of --push_to_hub private")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.out:
+        arguments.check_output_folder("--out", args.out)
+        args.out = Path(args.out)
+    return args
 
 
 def _options(
@@ -63,6 +102,7 @@ def _options(
     )
 
 
+@guarded
 def main(argv: list[str] | None = None, isolate: bool = False) -> int:
     """Run one command; return 0 when all is converted, 1 after an error in one sentence.
 
@@ -82,6 +122,8 @@ def main(argv: list[str] | None = None, isolate: bool = False) -> int:
             from convert import from_hf
 
             return from_hf.main(argv[1:], isolate)
+        if argv[:1] == ["to_scalable_t5"]:
+            return to_scalable_t5.main(argv[1:])
         args = _arguments(argv)
         run = model_dir.open_run(args.folder or model_dir.newest_run(ROOT / "runs"))
         options = _options(run, args, isolate)

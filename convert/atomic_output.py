@@ -1,10 +1,4 @@
-"""An output folder that appears complete or not at all, with a record of its conversion.
-
-with staged(folder) as temporary:
-    ...                                     # write into `temporary`
-    write_record(temporary, {"step": 1000})
-read_record(folder)["step"]
-"""
+"""An output folder that appears complete or not at all, with a record of its conversion."""
 
 import contextlib
 import errno
@@ -62,10 +56,7 @@ def check_disk_space(folder: Path, needed: int) -> None:
 
 @contextlib.contextmanager
 def staged(folder: Path) -> Iterator[Path]:
-    """Yield a temporary sibling that replaces `folder` if the block ends without an error.
-
-    Raises ValueError if `folder` cannot be replaced, or the disk is full.
-    """
+    """Yield a sibling that replaces `folder` unless an error is raised, or raise ValueError."""
     check_replaceable(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))

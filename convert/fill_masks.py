@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
+from command_line.guard import guarded
 from convert.proof.torch_logits import load_torch
 
 MASK = "<extra_id_0>"
@@ -61,6 +62,7 @@ class MaskFiller:
         return self._tokenizer.decode(found[:length]).strip()
 
 
+@guarded
 def main(argv: list[str]) -> int:
     """Print each sentence with its mask filled in; return 1 after an error in one sentence."""
     parser = argparse.ArgumentParser(prog="convert.fill_masks", description="Fill in masks.")

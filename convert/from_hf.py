@@ -15,28 +15,22 @@ from pathlib import Path
 
 import numpy as np
 
+from command_line import arguments
 from convert import weight_map
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.model_config import Sizes, sizes_of_hugging_face
 from convert.proof.verify import verify
 from convert.run import model_dir
-from convert.run.rewrite import staged_run, write_run
+from convert.run.rewrite import check_written, staged_run, write_run
 from convert.subprocesses import call_isolated
-from convert.t5x_params import row_blocks
 from t5x.checkpointing.lazy_array import LazyArray, from_numpy
-from t5x.checkpointing.reader import open_checkpoint
 
-_FILES = (
-    *("config.json", "*.safetensors", "*.index.json", "pytorch_model*.bin"),
-    *("spiece.model", "tokenizer_config.json"),
-)
+_FILES = ["config.json", "*.safetensors", "*.index.json", "pytorch_model*.bin"]
+_FILES += ["spiece.model", "tokenizer_config.json"]
 
 
 def parameters(model: HfCheckpoint, sizes: Sizes) -> dict[str, LazyArray]:
-    """Return a model's tensors under T5X's paths, float32 in T5X's order, each read on request.
-
-    Raises ValueError if tensors are missing, superfluous or of another shape.
-    """
+    """Return lazy float32 tensors under T5X's paths, or raise ValueError if they do not fit."""
     arrays = dict(model.arrays)
     if sizes.tied:
         arrays.pop("lm_head.weight", None)
@@ -56,14 +50,6 @@ def parameters(model: HfCheckpoint, sizes: Sizes) -> dict[str, LazyArray]:
     return {tensor.source: lazy(tensor) for tensor in wanted}
 
 
-def _check_equal(path: str, wanted: dict[str, LazyArray]) -> None:
-    found = open_checkpoint(path)
-    for name, array in wanted.items():
-        read, written = array.read(), found[f"target/{name}"].read()
-        if not all(np.array_equal(read[rows], written[rows]) for rows in row_blocks(read.shape)):
-            raise ValueError(f"{path}: {name} was written with different values than were read.")
-
-
 def _write(folder: Path, run_folder: Path, step: int) -> Sizes:
     """Write a run from a Hugging Face folder, without verifying its logits; return its network."""
     model = HfCheckpoint.open(folder)
@@ -72,26 +58,19 @@ def _write(folder: Path, run_folder: Path, step: int) -> Sizes:
     tree = parameters(model, sizes)
     arrays = {f"target/{name}": array for name, array in tree.items()}
     arrays["state/step"] = from_numpy(np.asarray(step, np.int32))
-    _check_equal(write_run(run_folder, step, arrays, sizes, model.byte_sentinels()), tree)
+    check_written(write_run(run_folder, step, arrays, sizes, model.byte_sentinels()), arrays)
     if (folder / "spiece.model").is_file():
         shutil.copyfile(folder / "spiece.model", run_folder / model_dir.VOCABULARY)
     return sizes
 
 
 def write_checkpoint(
-    folder: Path,
-    run_folder: Path,
-    step: int = 0,
-    verify_logits: bool = True,
-    isolate: bool = False,
+    folder: Path, run_folder: Path, step: int = 0, verify_logits: bool = True, isolate: bool = False
 ) -> str:
     """Write `run_folder/checkpoint_<step>` from a Hugging Face folder; return its path.
 
     With `isolate` PyTorch, which reads a .bin, runs in a process that ends before the verification
-    starts (and see `convert.proof.verify.verify`).
-
-    Raises ValueError for another kind of model, damaged weights, a folder with a run already,
-    logits that differ, or a full disk; nothing is left then.
+    starts (and see `convert.proof.verify.verify`). A ValueError leaves nothing behind.
     """
     with staged_run(run_folder) as temporary:
         sizes = call_isolated(isolate, _write, folder, temporary, step)
@@ -109,7 +88,7 @@ def _download(name: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        return Path(snapshot_download(name, allow_patterns=list(_FILES)))
+        return Path(snapshot_download(name, allow_patterns=_FILES))
     except (HfHubHTTPError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ValueError(
@@ -122,11 +101,19 @@ def main(argv: list[str], isolate: bool = False) -> int:
     parser = argparse.ArgumentParser(
         prog="convert from_hf", description="A Hugging Face T5 to a T5X checkpoint."
     )
-    parser.add_argument("folder", help="a folder, or the hub's user/name")
-    parser.add_argument("out", type=Path, help="receives checkpoint_<step> and config.gin")
-    parser.add_argument("--step", type=int, default=0, help="the step number it is saved under")
+    parser.add_argument("folder", type=arguments.text, help="a folder, or the hub's user/name")
+    parser.add_argument(
+        "out", type=arguments.text, help="receives checkpoint_<step> and config.gin"
+    )
+    parser.add_argument(
+        "--step",
+        type=arguments.integer(0),
+        default=0,
+        help="the step number it is saved under",
+    )
     parser.add_argument("--no_verify", action="store_true", help="skip the comparison of logits")
     args = parser.parse_args(argv)
+    arguments.check_output_folder("OUT", args.out)
     folder, verify_logits = _download(args.folder), not args.no_verify
-    print(write_checkpoint(folder, args.out, args.step, verify_logits, isolate))
+    print(write_checkpoint(folder, Path(args.out), args.step, verify_logits, isolate))
     return 0

@@ -1,7 +1,4 @@
-"""Upload a converted folder to the Hugging Face hub.
-
-upload(Path("runs/ro_hf/checkpoint_1000"), "user/name")        # the page's address
-"""
+"""Upload a converted folder to the Hugging Face hub."""
 
 from pathlib import Path
 
@@ -12,9 +9,7 @@ def upload(folder: Path, name: str, private: bool = False) -> str:
     """Upload a finished conversion, creating the repository if needed; return its address.
 
     The hub is HF_ENDPOINT's or the public one, the token HF_TOKEN or the saved login. `private`
-    hides a new repository.
-
-    Raises ValueError without a token, without the right to write, or if the hub cannot be reached.
+    hides a new repository. Raise ValueError if the hub refuses or cannot be reached.
     """
     from huggingface_hub import HfApi, get_token
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError

@@ -1,10 +1,10 @@
-"""README.md of a converted folder: the model card, with the hub's metadata.
-
-text = ModelCard("ro_t5x_tiny", sizes, record, files=("model.safetensors",)).text()
-"""
+"""README.md of a converted folder: the model card, with the hub's metadata."""
 
 import dataclasses
+import math
 from typing import Any
+
+import yaml
 
 from convert.model_config import Sizes
 from convert.run.loss_curve import thinned
@@ -44,24 +44,31 @@ class ModelCard:
 
     def _metadata(self) -> list[str]:
         family, given = self.record["family"], self.record["metadata"]
-        lines = ["---", "library_name: transformers", "pipeline_tag: text2text-generation"]
-        lines += ["tags:", "- t5", "- t5x", *([f"- {family}"] if family != "t5" else [])]
-        if given["language"]:
-            lines += ["language:", *(f"- {name}" for name in given["language"])]
-        if given["license"]:
-            lines.append(f"license: {given['license']}")
-        if given["datasets"]:
-            lines += ["datasets:", *(f"- {name}" for name in given["datasets"])]
+        found: dict[str, Any] = {
+            "library_name": "transformers",
+            "pipeline_tag": "text2text-generation",
+            "tags": ["t5", "t5x", *([family] if family != "t5" else [])],
+            "language": list(given["language"]),
+            "license": given["license"],
+            "datasets": list(given["datasets"]),
+        }
         last = {name: points[-1] for name, points in self.curves.items() if points}
-        if last:
-            lines += ["model-index:", f"- name: {self.name}", "  results:"]
-        for name, (step, loss) in last.items():
-            lines += [
-                "  - task: {type: text2text-generation}",
-                f"    dataset: {{name: {name}, type: {name}}}",
-                f"    metrics: [{{name: loss at step {step}, type: loss, value: {loss:.4f}}}]",
-            ]
-        return [*lines, "---", ""]
+        results = [
+            {
+                "task": {"type": "text2text-generation"},
+                "dataset": {"name": name, "type": name},
+                "metrics": [
+                    {"name": f"loss at step {step}", "type": "loss", "value": round(loss, 4)}
+                ],
+            }
+            for name, (step, loss) in last.items()
+            if math.isfinite(loss)
+        ]
+        if results:
+            found["model-index"] = [{"name": self.name, "results": results}]
+        known = {name: value for name, value in found.items() if value}
+        text = yaml.safe_dump(known, sort_keys=False, allow_unicode=True)
+        return ["---", *text.splitlines(), "---", ""]
 
     def _facts(self) -> dict[str, str]:
         record, sizes = self.record, self.sizes
@@ -102,7 +109,7 @@ class ModelCard:
             "```python",
             "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer",
             "",
-            f'name = "{self.name}"',
+            f"name = {self.name!r}",
         ]
         if self.record["tokenizer"]:
             lines.append("tokenizer = AutoTokenizer.from_pretrained(name)")

@@ -1,8 +1,5 @@
 """A network's sizes, as its gin file binds them, and the Hugging Face configuration of it.
 
-    sizes = Sizes.from_fields({"vocab_size": 64000, "mlp_activations": ("gelu", "linear")})
-    config = hugging_face_config(sizes, model_type(sizes))
-
 Field names and defaults are those of `network.T5Config`, which importing would load jax.
 """
 
@@ -73,10 +70,7 @@ class Sizes:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "Sizes":
-        """Return the sizes among T5Config's fields; ignore others (dtype, …).
-
-        Raises ValueError if vocab_size is missing or a size is not an integer.
-        """
+        """Return the sizes among T5Config's fields, or raise ValueError; ignore the others."""
         known = {field.name for field in dataclasses.fields(cls)}
         if "vocab_size" not in fields:
             raise ValueError("No network.T5Config.vocab_size is given: every model needs one.")

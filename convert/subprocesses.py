@@ -1,7 +1,5 @@
 """Calls in a process of their own, so that the memory of several libraries never adds up.
 
-    logits = call_isolated(True, verify.trainer_logits, paths, sizes, "float32", batch)
-
 Importing jax takes 70 MB, importing transformers 250, and a process may keep freed memory of large
 tensors. `multiprocessing` would import the main module in the child, and with it what the
 child must not load; here it imports only what the function's module imports.
@@ -47,7 +45,7 @@ def answer(call: BinaryIO, result: BinaryIO) -> None:
 def call_isolated(isolate: bool, function: Callable, *args) -> Any:
     """Return `function(*args)`; with `isolate`, computed in a separate process.
 
-    Raises ValueError and OSError as the function does, and ChildProcessError if the process ended
+    Raise ValueError and OSError as the function does, and ChildProcessError if the process ended
     without a result, after printing why unless it was killed.
     """
     if not isolate:

@@ -1,13 +1,4 @@
-"""A checkpoint's parameters as one flat mapping, layer by layer, however they were saved.
-
-    tree = open_tree([path])
-    tree["encoder/layers_0/attention/query/kernel"].read()        # numpy [D, H*K]
-    tree = average([tree_a, tree_b])
-
-Two kinds of tree exist: `encoder/layers_0/…`, one array a layer, and the scanned
-`encoder/encoder/…` or `encoder/layers/…` (T5X's scalable_t5), where axis 1 of each array counts
-layers and attention kernels keep heads and head_dim apart ([D, L, H, K] and [H, L, K, D]).
-"""
+"""A checkpoint's parameters as one flat mapping, layer by layer, however they were saved."""
 
 import dataclasses
 import math
@@ -24,13 +15,12 @@ from t5x.checkpointing.reader import open_checkpoint
 
 Tree: TypeAlias = Mapping[str, LazyArray]
 _BLOCK = 32 << 20  # bytes read or written at once
-_SCANNED = re.compile(r"^(encoder|decoder)/(?:\1|layers)/(.+)$")
 _OWN_BIAS = re.compile(r"/layers_\d+/relpos_bias/")
 
 
 def open_tree(paths: list[str]) -> Tree:
     """Return the parameters of a checkpoint, or the mean of several, layer by layer."""
-    return average([per_layer(parameters(open_checkpoint(path))) for path in paths])
+    return average([parameters(open_checkpoint(path)) for path in paths])
 
 
 def parameters(checkpoint: Tree) -> dict[str, LazyArray]:
@@ -42,57 +32,6 @@ def parameters(checkpoint: Tree) -> dict[str, LazyArray]:
     }
     if not found:
         raise ValueError("The checkpoint has no `target`: it holds no parameters.")
-    return found
-
-
-class _LastRead:
-    """Keeps the array read last, since the layers of a scanned array read it one after another."""
-
-    def __init__(self):
-        self._array: LazyArray | None = None
-        self._values = np.empty(0)
-
-    def read(self, array: LazyArray) -> np.ndarray:
-        if self._array is not array:
-            self._values = np.empty(0)  # free it before the next one is read
-            self._values = array.read()
-            self._array = array
-        return self._values
-
-
-def _layer(stacked: LazyArray, layer: int, shape: tuple[int, ...], last: _LastRead) -> LazyArray:
-    def fetch(index):
-        if index == ():
-            return last.read(stacked)[:, layer].reshape(shape)
-        return stacked.read((slice(None), layer)).reshape(shape)[index]
-
-    return LazyArray(shape, stacked.dtype, fetch)
-
-
-def _layer_shape(name: str, scanned: tuple[int, ...]) -> tuple[int, ...]:
-    shape = (scanned[0], *scanned[2:])
-    if len(shape) < 3:
-        return shape
-    a, b, c = shape  # heads and head_dim become one axis
-    return (a * b, c) if "/out/" in name else (a, b * c)
-
-
-def per_layer(tree: Tree) -> dict[str, LazyArray]:
-    """Return the tree with each layer's arrays under `layers_<i>`; read in order, each array once.
-
-    A tree that is layer by layer already is returned unchanged.
-    """
-    last = _LastRead()
-    found: dict[str, LazyArray] = {}
-    for name, array in tree.items():
-        scanned = _SCANNED.match(name)
-        if not scanned or len(array.shape) < 2:
-            found[name] = array
-            continue
-        stack, rest = scanned.groups()
-        shape = _layer_shape(name, tuple(array.shape))
-        for layer in range(array.shape[1]):
-            found[f"{stack}/layers_{layer}/{rest}"] = _layer(array, layer, shape, last)
     return found
 
 

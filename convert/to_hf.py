@@ -16,15 +16,7 @@ from typing import Any
 
 from etils import epath
 
-from convert import model_card, t5x_params, weight_map
-from convert.atomic_output import (
-    check_disk_space,
-    check_replaceable,
-    read_record,
-    staged,
-    write_json,
-    write_record,
-)
+from convert import atomic_output, model_card, t5x_params, weight_map
 from convert.formats.flax_msgpack_writer import open_flax
 from convert.formats.safetensors_writer import DTYPES, SafetensorsWriter
 from convert.model_config import GENERATION_CONFIG, Sizes, hugging_face_config, model_type
@@ -60,10 +52,7 @@ def write_weights(
     wanted: list[weight_map.MappedTensor],
     options: ConversionOptions,
 ) -> None:
-    """Write each tensor of the tree into the files of `options.formats`, reading it once.
-
-    Raises ValueError for NaN, an array that cannot be read, or a full disk.
-    """
+    """Write each tensor into the files of `options.formats`; read it once, or raise ValueError."""
     by_source = {tensor.source: tensor for tensor in wanted}
     with contextlib.ExitStack() as files:
         torch = flax = None
@@ -100,7 +89,7 @@ def _request(run: TrainedRun, steps: list[int], options: ConversionOptions) -> d
 
 
 def _is_done(folder: Path, request: dict[str, Any], verified: bool) -> bool:
-    done = read_record(folder)
+    done = atomic_output.read_record(folder)
     if done is None or any(done.get(key) != value for key, value in request.items()):
         return False
     return not verified or done["proof"] is not None
@@ -131,10 +120,7 @@ def _folder(steps: list[int], options: ConversionOptions) -> Path:
 
 
 def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -> Path:
-    """Convert one checkpoint, or the mean of several, into `options.out/checkpoint_<last step>…`.
-
-    Raises ValueError, one sentence, for any error; nothing that looks complete is left behind.
-    """
+    """Convert one checkpoint, or the mean of several; a ValueError leaves nothing behind."""
     folder, request = _folder(steps, options), _request(run, steps, options)
     paths = [run.checkpoints[step] for step in steps]
     # The tree is opened again for writing: what it keeps of the files would add to the proof's.
@@ -149,12 +135,12 @@ def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -
         check_size(options.vocabulary, sizes.vocab_size)
     parameters = sum(math.prod(tensor.shape) for tensor in wanted)
     needed = parameters * DTYPES[options.dtype].itemsize * len(options.formats)
-    check_replaceable(folder)
-    check_disk_space(options.out, needed + 2**24)
-    with staged(folder) as temporary:
+    atomic_output.check_replaceable(folder)
+    atomic_output.check_disk_space(options.out, needed + 2**24)
+    with atomic_output.staged(folder) as temporary:
         write_weights(temporary, t5x_params.open_tree(paths), wanted, options)
-        write_json(temporary / "config.json", config | {"torch_dtype": options.dtype})
-        write_json(temporary / "generation_config.json", GENERATION_CONFIG)
+        atomic_output.write_json(temporary / "config.json", config | {"torch_dtype": options.dtype})
+        atomic_output.write_json(temporary / "generation_config.json", GENERATION_CONFIG)
         if options.vocabulary:
             options.vocabulary.write(temporary)
         proof = None
@@ -163,7 +149,7 @@ def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -
             proof = verify(temporary, paths, sizes, *given)
         record = request | {"family": family, "parameters": parameters, "proof": proof}
         _write_card(temporary, run, record, sizes)
-        write_record(temporary, record)
+        atomic_output.write_record(temporary, record)
     return folder
 
 
@@ -175,9 +161,7 @@ def convert(run: TrainedRun, options: ConversionOptions) -> list[Path]:
             f"--average {options.average} needs that many checkpoints; {run.folder} holds "
             f"{len(steps)}."
         )
-    groups = [[step] for step in steps]
-    if options.average > 1:
-        groups = [steps[-options.average :]]
+    groups = [steps[-options.average :]] if options.average > 1 else [[step] for step in steps]
     folders = []
     for group in groups:
         folder = _folder(group, options)

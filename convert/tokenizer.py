@@ -31,7 +31,6 @@ NUM_BYTE_IDS = NUM_SPECIAL + 256
 _SENTINEL_IN_TEXT = re.compile(r"(<extra_id_\d+>)")
 _SENTINEL = re.compile(r"▁?(<extra_id_\d+>)")
 
-
 SAMPLE = (
     "Ana are mere, iar țăranii și-au strâns grânele înainte de furtună.",
     "Copiii se joacă <extra_id_0> în curtea <extra_id_1> școlii .",
@@ -46,10 +45,7 @@ BYTES = "bytes"
 
 
 class TrainedVocabulary(NamedTuple):
-    """A SentencePiece model (a local path), or `BYTES`, and the ids that seqio adds behind it.
-
-    It encodes as seqio's vocabulary, but without TensorFlow, for which seqio needs 300 MB.
-    """
+    """A SentencePiece model's path, or `BYTES`, and seqio's extra ids; loads no TensorFlow."""
 
     path: str
     extra_ids: int
@@ -104,9 +100,8 @@ def write_tokenizer(sentencepiece_path: str, folder: str, *, extra_ids: int = 0)
 
     The trainer's model, local or on `gs://`, is copied to spiece.model. `extra_ids` is that of
     `seqio.SentencePieceVocabulary`: 0 if the sentinels are pieces of the model (mT5's and our own),
-    100 if seqio adds them (T5's own).
-
-    Raises ValueError for a model that is not unigram, or whose pad, eos and unk are not 0, 1, 2.
+    100 if seqio adds them (T5's own). Raise ValueError for a model that is not unigram, or whose
+    pad, eos and unk are not 0, 1, 2.
     """
     import fsspec
     from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
@@ -150,10 +145,8 @@ def assert_same_ids(vocabulary, tokenizer, texts: Iterable[str]) -> int:
 
     A tie is not a difference: "...." is "..." and "." in either order, with the same score, and the
     last bit of a float decides. SentencePiece's own Python and TensorFlow encoders differ there.
-
-    `vocabulary` is a `TrainedVocabulary` or seqio's, sentinels included in its `vocab_size`. The
-    `tokenizer` is one of transformers; it must end every text in eos, as the trainer does.
-    Sentinels in `texts` count if they are between spaces.
+    `vocabulary` is a `TrainedVocabulary` or seqio's; the transformers `tokenizer` must end every
+    text in eos, as the trainer does. Sentinels in `texts` count if they are between spaces.
     """
     highest = vocabulary.vocab_size - 1
     numbers = range(vocabulary.extra_ids) if _is_bytes(vocabulary) else range(NUM_SENTINELS)
@@ -263,9 +256,8 @@ def _build(model, pieces: list[tuple[str, float]], added: list[tuple[int, Any]])
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     spec = model.trainer_spec
-    tokenizer = Tokenizer(
-        models.Unigram(pieces, unk_id=spec.unk_id, byte_fallback=spec.byte_fallback)
-    )
+    unigram = models.Unigram(pieces, unk_id=spec.unk_id, byte_fallback=spec.byte_fallback)
+    tokenizer = Tokenizer(unigram)
     if model.normalizer_spec.precompiled_charsmap:
         tokenizer.normalizer = normalizers.Precompiled(model.normalizer_spec.precompiled_charsmap)
     words: dict[str, Any] = {"replacement": "▁", "prepend_scheme": "always", "split": True}
@@ -274,14 +266,8 @@ def _build(model, pieces: list[tuple[str, float]], added: list[tuple[int, Any]])
     )
     tokenizer.decoder = decoders.Metaspace(**words)
     if spec.byte_fallback:
-        tokenizer.decoder = decoders.Sequence(
-            [
-                decoders.Replace("▁", " "),
-                decoders.ByteFallback(),
-                decoders.Fuse(),
-                decoders.Strip(" ", 1, 0),
-            ]
-        )
+        parts = [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), *parts])
     eos = model.pieces[spec.eos_id].piece
     tokenizer.post_processor = processors.TemplateProcessing(
         single=["$A", eos], pair=["$A", eos, "$B", eos], special_tokens=[(eos, spec.eos_id)]

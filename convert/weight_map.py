@@ -1,8 +1,5 @@
 """Which T5X tensor becomes which Hugging Face tensor: one table, four guards.
 
-    wanted = tensors(sizes)               # every tensor of the network, in file order
-    guard(wanted, sizes, shapes)          # ValueError unless the checkpoint is this network
-
 Letters of shapes: V vocab_size, D emb_dim, A num_heads x head_dim, F mlp_dim, H num_heads,
 R relative position buckets. PyTorch's Linear keeps its weight as [out, in] where T5X keeps
 [in, out]; Flax keeps T5X's order. The relative position table is [H, R] in T5X and [R, H] in
@@ -103,10 +100,9 @@ def _layer_rows(stack: str, i: int, sizes: Sizes):
 def tensors(sizes: Sizes) -> list[MappedTensor]:
     """Return every tensor of a network of these sizes, each target once."""
     rows = [*_FIXED, *(() if sizes.tied else _UNTIED)]
-    for i in range(sizes.num_encoder_layers):
-        rows.extend(_layer_rows("encoder", i, sizes))
-    for i in range(sizes.num_decoder_layers):
-        rows.extend(_layer_rows("decoder", i, sizes))
+    depths = {"encoder": sizes.num_encoder_layers, "decoder": sizes.num_decoder_layers}
+    for stack, depth in depths.items():
+        rows += [row for i in range(depth) for row in _layer_rows(stack, i, sizes)]
     found: dict[str, MappedTensor] = {}
     for source, target, kind, letters in rows:
         if target in found:
@@ -122,10 +118,7 @@ def _some(names: list[str]) -> str:
 
 
 def guard(wanted: list[MappedTensor], sizes: Sizes, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Check a checkpoint's tensors, `shapes` by T5X path, against the table.
-
-    Raises ValueError for tensors without a rule, missing tensors, or another shape.
-    """
+    """Raise ValueError unless a checkpoint's `shapes`, by T5X path, are those of the table."""
     sources = {tensor.source for tensor in wanted}
     unknown = sorted(set(shapes) - sources)
     missing = sorted(sources - set(shapes))
@@ -146,10 +139,7 @@ def guard(wanted: list[MappedTensor], sizes: Sizes, shapes: Mapping[str, tuple[i
 
 
 def guard_targets(wanted: list[MappedTensor], names: Mapping[str, tuple[int, ...]]) -> None:
-    """Check the table against a model's tensors, `names` to shapes by Hugging Face name.
-
-    Raises ValueError for tensors that the model lacks, or that would stay random.
-    """
+    """Raise ValueError unless a model's shapes, `names` by Hugging Face name, are the table's."""
     targets = {tensor.target: tensor.torch_shape for tensor in wanted}
     unknown = sorted(set(targets) - set(names))
     unset = sorted(set(names) - set(targets))

@@ -1,8 +1,5 @@
 """flax_model.msgpack, written tensor by tensor, as `flax.serialization.to_bytes` would write it.
 
-    with open_flax(path, {"shared/embedding": (512, 64)}, "float32") as out:
-        out.write("shared/embedding", array, transpose=False)
-
 A tree is nested msgpack maps. An array is extension 1 around (shape, dtype name, bytes); one of
 more than 2**30 bytes is a map of flat chunks, since msgpack's lengths end at 2**32.
 """
@@ -80,10 +77,7 @@ class _MsgpackLayout:
 def open_flax(
     path: Path, shapes: Mapping[str, tuple[int, ...]], dtype: str, chunk: int = _CHUNK
 ) -> PreallocatedFile:
-    """Open a msgpack file for tensors of these `shapes`, by path in the tree.
-
-    Arrays of more than `chunk` bytes are split.
-    """
+    """Open a msgpack file for tensors of `shapes`, by path; split those of over `chunk` bytes."""
     layout = _MsgpackLayout(dtype, chunk)
     layout.add(nested({name: (tuple(shape), name) for name, shape in shapes.items()}))
     return PreallocatedFile(path, layout.fixed, layout.ranges, layout.end, DTYPES[dtype])

@@ -1,9 +1,5 @@
 """The weights of a Hugging Face folder by name, each read on request.
 
-  model = HfCheckpoint.open(Path("mt5-small"))          # safetensors, sharded or not, or .bin
-  model.config["d_model"]
-  model.arrays["shared.weight"].read()               # numpy, as saved
-
 Published files repeat the embedding under other names, and the oldest hold a table that no model
 uses; `arrays` leaves out what a T5 does not need.
 """
@@ -28,10 +24,7 @@ _UNUSED = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class MappedArray:
-    """An array in a memory-mapped file.
-
-    Not `lazy_array.LazyArray`: importing tensorstore would cost the PyTorch process 25 MB.
-    """
+    """An array in a memory-mapped file; a `LazyArray` would import tensorstore, 25 MB."""
 
     shape: tuple[int, ...]
     read: Callable[[], np.ndarray] = dataclasses.field(repr=False)
@@ -141,9 +134,8 @@ class HfCheckpoint:
         """Return whether logits are read with the embedding, scaled as in T5 1.0.
 
         transformers 5 saves "tie_word_embeddings: true" for every T5. Whether it scales is in
-        scale_decoder_outputs, and whether there is another head, in the weights.
-
-        Raises ValueError for a scaled separate head, which T5X's network does not have.
+        scale_decoder_outputs, and whether there is another head, in the weights. Raise ValueError
+        for a scaled separate head, which T5X's network does not have.
         """
         family = self.config.get("model_type")
         key = "scale_decoder_outputs"

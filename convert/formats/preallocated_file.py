@@ -1,8 +1,5 @@
 """A file in which every tensor's byte range is known before the first tensor is read.
 
-    with PreallocatedFile(path, fixed, ranges, size, np.dtype("float32")) as file:
-        file.write("shared.weight", array, transpose=False)
-
 Tensors come in any order, are cast and transposed block by block, and are written at their offsets,
 so that there is never a second copy of a tensor in memory.
 """
@@ -86,11 +83,7 @@ class PreallocatedFile:
             offset, data = offset + written, data[written:]
 
     def write(self, name: str, array: np.ndarray, transpose: bool) -> None:
-        """Write one tensor, optionally transposed.
-
-        Raises ValueError for an unknown name, one written before, or another size than announced,
-        and OSError if the disk is full.
-        """
+        """Write one tensor, optionally transposed, or raise ValueError or OSError."""
         if name not in self._ranges:
             raise ValueError(f"{self._path.name} has no place for {name}.")
         if name not in self._missing:

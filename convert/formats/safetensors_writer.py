@@ -1,8 +1,5 @@
 """model.safetensors, written tensor by tensor.
 
-    with SafetensorsWriter(folder, {"shared.weight": (512, 64)}, "float32") as out:
-        out.write("shared.weight", array, transpose=False)
-
 The format is a length (8 bytes), a JSON header and the tensors' bytes, back to back
 (https://huggingface.co/docs/safetensors). Above `shard_bytes` the tensors are split over
 `model-00001-of-0000N.safetensors`, with `model.safetensors.index.json` beside them.

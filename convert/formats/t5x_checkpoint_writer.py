@@ -25,10 +25,7 @@ _COMPRESSOR = {"id": "blosc", "cname": "lz4", "clevel": 1, "shuffle": 1}
 
 
 def write(folder: Path, arrays: Tree) -> None:
-    """Write `arrays`, by state dict path, into a new folder, with one in memory at a time.
-
-    Raises OSError if the disk is full, or the folder cannot be made.
-    """
+    """Write `arrays`, by state dict path, into a new folder, with one in memory at a time."""
     folder.mkdir(parents=True)
     leaves = {name: _leaf(folder, name, array) for name, array in arrays.items()}
     index = {"version": _VERSION, "optimizer": nested(leaves)}
@@ -38,9 +35,8 @@ def write(folder: Path, arrays: Tree) -> None:
 def _leaf(folder: Path, name: str, array: LazyArray) -> Any:
     """Return the array's entry in the index: where it is stored, or its value if it has one."""
     values = array.read()
-    if values.ndim == 0:
-        return values.item()
-    if values.size == 1:
+    # T5X keeps what it does not partition in the index, and reads it from nowhere else.
+    if values.size == 1 or name.endswith(("/v_row", "/v_col")):
         packed = msgpack.packb((values.shape, values.dtype.name, values.tobytes()))
         return msgpack.ExtType(1, packed)
     return _stored(folder, name.replace("/", "."), values)

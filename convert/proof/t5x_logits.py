@@ -1,7 +1,5 @@
 """The logits of the trainer's network, layer by layer.
 
-    ours = trainer_logits(tree, sizes, batch)         # float32 [B, T, V]
-
 Layers are read, run and dropped one at a time, and arrays as large as the vocabulary are read in
 blocks of rows, so that a model larger than memory can be compared.
 """

@@ -1,8 +1,5 @@
 """The logits of a folder by transformers, and its tokenizer's ids.
 
-    theirs = torch_logits(folder, sizes, batch)                       # float32 [B, T, V]
-    theirs = torch_logits_isolated(folder, sizes, batch, True)        # in a separate process
-
 A small model is loaded as users load it, a large one block by block.
 """
 
@@ -22,11 +19,9 @@ from convert.model_config import Sizes
 def load_torch(folder: Path, layerwise: bool = False):
     """Return the converted model as transformers loads it, in float32.
 
-    With `layerwise` its weights are read block by block while it runs.
-
-    transformers 5 treats every umT5 as tied, and so scales its logits by emb_dim**-0.5, whatever
-    its config.json says. It helps to set the field after loading; at loading it would leave the
-    embeddings of encoder and decoder at random.
+    With `layerwise` its weights are read block by block while it runs. transformers 5 treats every
+    umT5 as tied, and so scales its logits by emb_dim**-0.5, whatever its config.json says. It helps
+    to set the field after loading; at loading it would leave the embeddings at random.
     """
     import torch
     from transformers import AutoModelForSeq2SeqLM
@@ -104,8 +99,7 @@ def torch_logits(
 ) -> np.ndarray:
     """Return float32 logits [B, T, V] of a folder by PyTorch.
 
-    Raises ValueError if its model has other tensors than the table, or its tokenizer gives other
-    ids than the `vocabulary`.
+    Raise ValueError for other tensors than the table's, or other ids than the `vocabulary`'s.
     """
     import torch
 

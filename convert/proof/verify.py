@@ -1,8 +1,5 @@
 """Verify that a converted folder is the trained network: same names, same logits.
 
-    facts = verify(folder, paths, sizes, "float32")     # ValueError unless it is
-    facts["largest_difference"]                         # 3e-06
-
 Logits must agree within 1e-4, or within 1e-4 of the largest logit if that is above 1 (float32 keeps
 seven digits, and deep networks have logits of hundreds).
 """
@@ -97,9 +94,7 @@ def verify(
     `paths` are the checkpoint, or those whose mean the folder is; `vocabulary` is that of the
     folder's tokenizer, if it has one. A bfloat16 folder is compared with the trainer's weights
     rounded alike, and its difference from the unrounded ones is reported. With `isolate` small
-    networks too run in processes of their own.
-
-    Raises ValueError if names, shapes, logits or ids differ.
+    networks too run in own processes. Raise ValueError if names, shapes, logits or ids differ.
     """
     large = is_large(sizes)
     isolate = isolate or large

@@ -4,12 +4,19 @@ curves = loss_curve(Path("runs/ro_t5x_tiny"))      # {"train": [(100, 5.9), …]
 python -m convert.run.loss_curve runs/ro_t5x_tiny  # 8.12 at step 100, 5.90 at step 1,000: …
 """
 
+import argparse
 import sys
 from pathlib import Path
 
+from command_line.guard import guarded
 from t5x.monitoring.event_files import read_events
 
-_TAGS = ("loss", "cross_ent_loss", "loss_per_nonpadding_target_token")
+_TAGS = (
+    "unnormalized_loss_per_target_token",
+    "loss_per_nonpadding_target_token",
+    "cross_ent_loss",
+    "loss",
+)
 
 
 def event_files(run: Path) -> list[Path]:
@@ -28,7 +35,8 @@ def loss_curve(run: Path, up_to: int | None = None) -> dict[str, list[tuple[int,
     curves: dict[str, dict[int, float]] = {}
     for path in event_files(run):
         scalars = read_events(path.read_bytes()).scalars
-        tag = next((tag for tag in reversed(_TAGS) if tag in scalars), None)
+        known = [tag for tag in _TAGS if tag in scalars]
+        tag = max(known, key=lambda tag: len(scalars[tag].steps), default=None)
         if tag:
             curve = zip(scalars[tag].steps, scalars[tag].values, strict=True)
             curves.setdefault(str(path.parent.relative_to(run)), {}).update(curve)
@@ -45,9 +53,15 @@ def thinned(points: list[tuple[int, float]], most: int = 12) -> list[tuple[int, 
     return [points[round(i * (len(points) - 1) / (most - 1))] for i in range(most)]
 
 
-def main(run: str) -> None:
+@guarded
+def main(argv: list[str]) -> None:
     """Print the first and last loss, in nats a token, of each validation split of the run."""
-    for name, points in loss_curve(Path(run)).items():
+    parser = argparse.ArgumentParser("python -m convert.run.loss_curve", description=main.__doc__)
+    parser.add_argument("run", type=Path, help="a run's MODEL_DIR")
+    run = parser.parse_args(argv).run
+    if not run.is_dir():
+        raise ValueError(f"{run} is not a folder; name the MODEL_DIR of a run.")
+    for name, points in loss_curve(run).items():
         if name.startswith("training_eval/") and points:
             (first, before), (last, after) = points[0], points[-1]
             change = f"{before:.2f} at step {first:,}, {after:.2f} at step {last:,}"
@@ -55,4 +69,4 @@ def main(run: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1:])

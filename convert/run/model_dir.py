@@ -75,8 +75,7 @@ def network(run: TrainedRun, config: str | None = None) -> tuple[Sizes, Bindings
     """Return the network's sizes, from --config or else from the run's gin, and that gin.
 
     `config` is a size such as "t5_1_1/base", a .gin file, or a .json (T5Config's fields, or a
-    Hugging Face configuration). Raises ValueError if it is nothing of the kind, or there is
-    neither.
+    Hugging Face configuration). Raise ValueError for anything else, or if there is neither.
     """
     gin = run.gin()
     bindings = None if gin is None else Bindings.read(gin)

@@ -1,9 +1,4 @@
-"""Read a run's last checkpoint and write a new run: for from_hf and tools that edit checkpoints.
-
-old = last_checkpoint("runs/mt5_base")
-with staged_run(Path("runs/ro_mt5_base")) as temporary:
-    write_run(temporary, old.step, changed_arrays, changed_sizes)
-"""
+"""Read a run's last checkpoint and write a new run: for from_hf and tools that edit checkpoints."""
 
 import contextlib
 import dataclasses
@@ -12,11 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from convert import atomic_output
 from convert.formats import t5x_checkpoint_writer
 from convert.model_config import Sizes
 from convert.run import model_dir
-from convert.t5x_params import Tree, check_network, check_values, open_tree
+from convert.t5x_params import Tree, check_network, check_values, open_tree, row_blocks
 from t5x.checkpointing.lazy_array import LazyArray
 from t5x.checkpointing.reader import open_checkpoint
 
@@ -31,10 +28,7 @@ class RunCheckpoint(NamedTuple):
 
 
 def last_checkpoint(folder: str, config: str | None = None) -> RunCheckpoint:
-    """Open the last checkpoint of a run, or one checkpoint; `config` as `convert --config` has it.
-
-    Raises ValueError if there is none, or it is not of the named network.
-    """
+    """Open a run's last checkpoint, or one, of the network `config`, or raise ValueError."""
     run = model_dir.open_run(folder)
     step = max(run.checkpoints)
     path = run.checkpoints[step]
@@ -45,10 +39,7 @@ def last_checkpoint(folder: str, config: str | None = None) -> RunCheckpoint:
 
 @contextlib.contextmanager
 def staged_run(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes the new run if the block ends without an error.
-
-    Raises ValueError if `folder` holds a run already, or other files, or the disk is full.
-    """
+    """Yield a temporary folder that becomes the new run at the end, or raise ValueError."""
     if model_dir.holds_run(folder):
         raise ValueError(f"{folder} holds a run already: name an empty folder.")
     with atomic_output.staged(folder) as temporary:
@@ -56,18 +47,20 @@ def staged_run(folder: Path) -> Iterator[Path]:
 
 
 def write_run(
-    folder: Path, step: int, arrays: Tree, sizes: Sizes, byte_sentinels: int | None = None
+    folder: Path,
+    step: int,
+    arrays: Tree,
+    sizes: Sizes,
+    byte_sentinels: int | None = None,
+    network: str = "t5",
 ) -> str:
-    """Write `checkpoint_<step>` and `config.gin` into a folder; return the checkpoint's path.
-
-    Raises ValueError for too small a disk, or a parameter that is NaN, infinite or all zeros.
-    """
+    """Write `checkpoint_<step>` and `config.gin`; return the former's path, or raise ValueError."""
     needed = sum(math.prod(a.shape) * a.dtype.itemsize for a in arrays.values())
     atomic_output.check_disk_space(folder.parent, needed)
     checkpoint = folder / f"checkpoint_{step}"
     checked = {name: _checked(name, array) for name, array in arrays.items()}
     t5x_checkpoint_writer.write(checkpoint, checked)
-    (folder / model_dir.GIN_FILES[0]).write_text(gin_of(sizes, byte_sentinels))
+    (folder / model_dir.GIN_FILES[0]).write_text(gin_of(sizes, byte_sentinels, network))
     return str(checkpoint)
 
 
@@ -84,18 +77,30 @@ def _checked(name: str, array: LazyArray) -> LazyArray:
     return LazyArray(array.shape, array.dtype, fetch)
 
 
-def gin_of(sizes: Sizes, byte_sentinels: int | None = None) -> str:
-    """Return the gin bindings from which the trainer and the converter know this network.
+def check_written(path: str, wanted: Tree) -> None:
+    """Raise ValueError unless a checkpoint holds these arrays, bit by bit."""
+    found = open_checkpoint(path)
+    if lost := sorted(wanted.keys() - found.keys()):
+        raise ValueError(f"{path} was written without {lost[0]}.")
+    for name, array in found.items():  # in this order, stored arrays are read once
+        read, written = wanted[name].read(), array.read()
+        blocks = row_blocks(read.shape) if read.ndim else [...]
+        if not all(np.array_equal(read[rows], written[rows]) for rows in blocks):
+            raise ValueError(f"{path}: {name} was written with different values than were read.")
 
-    `byte_sentinels`: number of sentinels of a byte vocabulary, which needs no file.
+
+def gin_of(sizes: Sizes, byte_sentinels: int | None = None, network: str = "t5") -> str:
+    """Return gin bindings of this network, and of the `byte_sentinels` of a byte vocabulary.
+
+    `network` is its package in `t5x.examples`: t5, or upstream's scalable_t5.
     """
     fields = dataclasses.asdict(sizes)
     for constant in ("relative_attention_num_buckets", "relative_attention_max_distance"):
         del fields[constant]  # T5X has no field for them
-    if not sizes.own_relative_bias:
+    if network == "scalable_t5" or not sizes.own_relative_bias:
         del fields["own_relative_bias"]  # a field that upstream's T5Config lacks
     lines = [f"network.T5Config.{name} = {value!r}" for name, value in fields.items()]
-    imports = ["from t5x.examples.t5 import network"]
+    imports = [f"from t5x.examples.{network} import network"]
     if byte_sentinels is not None:
         imports.insert(0, "import seqio")
         lines.append(f"seqio.ByteVocabulary.extra_ids = {byte_sentinels}")

@@ -1,8 +1,4 @@
-"""The vocabulary that a run was trained with.
-
-vocabulary = vocabulary_of(run, bindings)          # TrainedVocabulary("…/vocabulary.model", 0)
-check_size(vocabulary, vocab_size=64000)
-"""
+"""The vocabulary that a run was trained with."""
 
 import os
 import tempfile
@@ -64,9 +60,7 @@ def vocabulary_of(
     """Return the vocabulary beside the run, or the given one, or the one that its gin names.
 
     `given` is a path that the user named, or "bytes" (ByT5); relative paths in the gin are looked
-    for in `folders`.
-
-    Raises ValueError if there is none, or the given one is not the trainer's.
+    for in `folders`. Raise ValueError if there is none, or the given one is not the trainer's.
     """
     bytes_bound = bindings.of("ByteVocabulary").get("extra_ids") if bindings else None
     if given == BYTES or (not given and bindings and _binds_bytes(bindings)):

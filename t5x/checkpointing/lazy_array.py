@@ -21,7 +21,7 @@ _TRANSIENT = re.compile(
     "UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED|PERMISSION_DENIED|UNAUTHENTICATED|ABORTED"
     "|CANCELLED"
 )
-Index = tuple[slice | int, ...]
+Index = tuple[slice, ...]
 
 
 class DamagedCheckpoint(ValueError):

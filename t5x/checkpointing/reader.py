@@ -3,9 +3,9 @@
   arrays = open_checkpoint("runs/tiny/checkpoint_2000")
   arrays["target/encoder/layers_0/attention/query/kernel"].read()     # np.ndarray [D, H*K]
 
-Names are the state dict's paths: `target/…`, `state/step`, `state/param_states/…/{m,v,…}`. A model
-trained with scanned layers (T5X's `scalable_t5`) has `encoder/layers/…` with the layers on axis 1.
-Needs no jax, so a converter runs on a machine without it.
+Names are the state dict's paths: `target/…`, `state/step`, `state/param_states/…/{m,v,…}`. Arrays
+of T5X's `scalable_t5` get these names and shapes by `t5x.checkpointing.scalable_t5`. Needs no jax,
+so a converter runs on a machine without it.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ import numpy as np
 import tensorstore as ts
 from etils import epath
 
-from t5x.checkpointing import layout, lazy_array
+from t5x.checkpointing import layout, lazy_array, scalable_t5
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, LazyArray
 
 # The legacy format is T5X's own of 2021-2023, in which its public models are published. A folder
@@ -34,11 +34,12 @@ _PLACEHOLDER = "PLACEHOLDER://"
 _ARRAY, _SCALAR = 1, 3  # msgpack extension types of flax.serialization
 
 
-def open_checkpoint(path: str) -> dict[str, LazyArray]:
+def open_checkpoint(path: str, together: bool = False) -> dict[str, LazyArray]:
     """Return all arrays of one checkpoint, on disk or under gs://.
 
     Args:
       path: the checkpoint's own folder, `…/checkpoint_<step>`.
+      together: see `scalable_t5.layer_by_layer`.
 
     Raises:
       ValueError: there is no such folder, or it holds no complete checkpoint.
@@ -46,7 +47,7 @@ def open_checkpoint(path: str) -> dict[str, LazyArray]:
     """
     kind = layout.kind(path)
     if kind == "legacy":
-        return _read_legacy(path)
+        return scalable_t5.layer_by_layer(_read_legacy(path), together)
     if kind is None:
         raise ValueError(layout.why_no_checkpoint(path))
     arrays = _read_orbax(os.path.join(path, "state"))
@@ -55,7 +56,8 @@ def open_checkpoint(path: str) -> dict[str, LazyArray]:
         raise DamagedCheckpoint(
             f"{path} has lost {lost[0]}, so the checkpoint is damaged; restore another one."
         )
-    return {n: dataclasses.replace(a, digest=digests.get(n)) for n, a in arrays.items()}
+    arrays = {n: dataclasses.replace(a, digest=digests.get(n)) for n, a in arrays.items()}
+    return scalable_t5.layer_by_layer(arrays, together)
 
 
 def _read_orbax(folder: str) -> dict[str, LazyArray]:

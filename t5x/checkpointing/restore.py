@@ -28,6 +28,7 @@ Arrays = Mapping[str, LazyArray]
 _OPTIMIZER = "state/param_states/"
 # Arrays in flight at once: enough to keep a bucket busy, few enough for the host's memory.
 _READERS = 8
+_TABLES = ("one relative position table for a stack", "a relative position table in each layer")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,12 +127,18 @@ def match(
     Raises:
       ValueError, DamagedCheckpoint: as `restore`.
     """
-    arrays, wanted = reader.open_checkpoint(path), by_name(like)
+    arrays, wanted = reader.open_checkpoint(path, together=True), by_name(like)
     # 1. A wanted name is looked up under the name of the assignment map, else its own.
     sources, kept = _assign(wanted, arrays, (config.assignment_map if config else None) or ())
     # 2. Parameters that the checkpoint lacks keep their initial values, if that is allowed.
     missing = [n for n in wanted if _is_parameter(n) and n not in sources and n not in kept]
     if missing and (config is None or (config.strict and not config.fallback_to_scratch)):
+        own_table = "target/encoder/layers_0/relpos_bias/rel_embedding"
+        if (own_table in arrays) != (own_table in wanted):
+            raise ValueError(
+                f"{path} lacks {missing[0]}, since it has {_TABLES[own_table in arrays]}; set "
+                f"network.T5Config.own_relative_bias = {own_table in arrays}."
+            )
         raise ValueError(
             f"{path} lacks {_several(missing)}; check the MODEL include in the gin file, or set "
             "RestoreCheckpointConfig.fallback_to_scratch = True to start these from scratch."
@@ -245,12 +252,16 @@ def _read_all(found: Match, dtype: str | None) -> dict[str, Any]:
         own = dtype_of(name) if array.digest is None else array.dtype
         return _place(array, found.wanted[name], own)
 
+    # In the checkpoint's order the layers that are stored in one array follow each other.
+    order = {source: i for i, source in enumerate(found.arrays)}
+    names = sorted(found.sources, key=lambda name: order[found.sources[name]])
+
     def read_mine() -> list[Any]:
         with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
-            return list(pool.map(read, found.sources))
+            return list(pool.map(read, names))
 
     values = raise_together(read_mine, DamagedCheckpoint)
-    flat = dict(zip(found.sources, values, strict=True))
+    flat = dict(zip(names, values, strict=True))
     for name, value in flat.items():
         stored = found.arrays[found.sources[name]]
         if isinstance(value, jax.Array) and stored.digest is not None:

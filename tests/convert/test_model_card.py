@@ -1,3 +1,6 @@
+import math
+
+import pytest
 import yaml
 
 from convert import model_card
@@ -23,7 +26,7 @@ def page(gin=None, curves=None, **changes):
 
 
 def metadata(text):
-    _, front, _ = text.split("---\n", 2)
+    front = text.removeprefix("---\n").partition("\n---\n")[0]
     return yaml.safe_load(front)
 
 
@@ -36,6 +39,22 @@ def test_metadata_hold_the_given_and_measured_facts():
     (result,) = found["model-index"][0]["results"]
     assert result["metrics"][0]["value"] == 4.25
     assert "step 300" in result["metrics"][0]["name"]
+
+
+@pytest.mark.parametrize(
+    "text", ["no", "1.0", "a: b", "- x", '"', "'", "#x", "{a}", "ă\n---\n", "&"]
+)
+def test_every_text_of_the_metadata_is_quoted(text):
+    given = {"language": (text,), "license": text, "datasets": (text, "user/corpus")}
+    curves = {text: [(100, 5.5)], "broken": [(100, math.nan)]}
+    found = metadata(page(metadata=given, curves=curves, family=text))
+    assert found["language"] == [text]
+    assert found["license"] == text
+    assert found["datasets"] == [text, "user/corpus"]
+    assert found["tags"] == ["t5", "t5x", text]
+    (result,) = found["model-index"][0]["results"]
+    assert result["dataset"] == {"name": text, "type": text}
+    assert result["metrics"] == [{"name": "loss at step 100", "type": "loss", "value": 5.5}]
 
 
 def test_unknown_metadata_are_left_out():

@@ -26,6 +26,7 @@ from fakes.convert_fakes import (
     write_run,
 )
 from fakes.paths import GOLDEN
+from t5x.checkpointing import scalable_t5
 
 ARCHITECTURES = ("t5_1_0", "t5_1_1")
 
@@ -167,7 +168,8 @@ def test_a_scanned_umt5_checkpoint_is_recognized(tmp_path, monkeypatch):
     values = arrays(sizes)
     state = {f"target/{name}": value for name, value in scanned(values, sizes).items()}
     state["state/step"] = np.array(7)
-    monkeypatch.setattr(t5x_params, "open_checkpoint", lambda _: tree(state))
+    opened = scalable_t5.layer_by_layer(tree(state))
+    monkeypatch.setattr(t5x_params, "open_checkpoint", lambda _: opened)
     run = model_dir.TrainedRun(str(tmp_path), {7: str(tmp_path)})
     (tmp_path / "checkpoint_7").mkdir()
     options = ConversionOptions(

@@ -90,9 +90,8 @@ class LayerNorm(nn.Module):
         scale = self.param("scale", init, (x.shape[-1],), jnp.float32)
         x = x.astype(jnp.float32)
         variance = jnp.mean(jax.lax.square(x), axis=-1, keepdims=True)
-        return (x * jax.lax.rsqrt(variance + self.epsilon)).astype(self.dtype) * scale.astype(
-            self.dtype
-        )
+        normed = (x * jax.lax.rsqrt(variance + self.epsilon)).astype(self.dtype)
+        return normed * scale.astype(self.dtype)
 
 
 class Embed(nn.Module):
@@ -190,18 +189,11 @@ class Attention(nn.Module):
         bias: jax.Array | None = None,
         enable_dropout: bool = False,
     ) -> jax.Array:
-        """Attend from `x_BQD` to keys and values.
+        """Attend from queries [B, Q, D] to keys and values [B, S, H, K]; return [B, Q, D].
 
-        Args:
-          x_BQD: queries before projection, [B, Q, D].
-          keys_values: two arrays [B, S, H, K].
-          mask: bool, broadcastable to [B, H, Q, S], True where a query attends; for flash attention
-            its segments.
-          bias: added to the logits, broadcastable to [B, H, Q, S]; for flash attention by distance.
-          enable_dropout: drop attention weights, by one mask for all queries.
-
-        Returns:
-          [B, Q, D].
+        `mask` is bool, broadcastable to [B, H, Q, S], True where a query attends; for flash
+        attention its segments. `bias` is added to the logits, broadcastable to [B, H, Q, S]; for
+        flash attention by distance. One mask for all queries drops attention weights.
         """
         k_BSHK, v_BSHK = keys_values
         q_BQHK = self.heads(self.query(x_BQD))
@@ -269,10 +261,6 @@ class RelativePositionBiases(nn.Module):
         )
         # A product with one-hot rows, because its gradient is a product too and not a scatter.
         one_hot = jax.nn.one_hot(bucket, self.buckets, dtype=self.dtype)
-        bias = jnp.einsum(
-            "HR,...R->H...",
-            table_HR.astype(self.dtype),
-            one_hot,
-            preferred_element_type=jnp.float32,
-        )
+        table = table_HR.astype(self.dtype)
+        bias = jnp.einsum("HR,...R->H...", table, one_hot, preferred_element_type=jnp.float32)
         return bias if by_distance else bias[None]

@@ -1,9 +1,5 @@
 """T5 as a Flax module: `Transformer(config=T5Config(...))`, upstream's names and parameter paths.
 
-  transformer = Transformer(config=T5Config(vocab_size=64000))
-  variables = transformer.init(rng, inputs, targets, targets, enable_dropout=False)
-  logits = transformer.apply(variables, inputs, shifted_targets, targets, enable_dropout=False)
-
 In memory the layers of a stack have a leading axis under `layers`
 (`encoder/layers/attention/query/kernel` [L, D, H*K]) and one compiled body runs L times;
 `t5x.checkpointing.layer_stacking` converts them to upstream's `layers_0 …` in checkpoints.
@@ -47,7 +43,7 @@ class T5Config:
     """
 
     vocab_size: int
-    dtype: Any = jnp.float32
+    dtype: jnp.dtype = jnp.float32
     emb_dim: int = 512
     num_heads: int = 8
     num_encoder_layers: int = 6
@@ -69,6 +65,15 @@ class T5Config:
             raise ValueError(
                 f"T5Config.mlp_activations names {sorted(unknown)}; "
                 f"known are {sorted(layers.ACTIVATIONS)}."
+            )
+        if not self.mlp_activations:
+            raise ValueError(
+                f"T5Config.mlp_activations is empty; known are {sorted(layers.ACTIVATIONS)}."
+            )
+        if not jnp.issubdtype(self.dtype, jnp.floating):
+            raise ValueError(
+                f"T5Config.dtype is {jnp.dtype(self.dtype).name}, which holds no fractions; set it "
+                "to 'bfloat16' or 'float32'."
             )
         for name, known in (("remat_policy", REMAT_POLICIES), ("attention", ATTENTIONS)):
             if (value := getattr(self, name)) not in known:
@@ -240,8 +245,7 @@ class Decoder(nn.Module):
     ):
         """Map [B, T, D] to (logits [B, T, V], None); tied embeddings: to ([B, T, D], None).
 
-        With `caches`, these, `encoded` and the second result have an entry per layer; see
-        `DecoderLayer`.
+        With `caches`, these, `encoded` and the second result have an entry per layer.
         """
         c = self.config
         bias = None
@@ -316,17 +320,13 @@ class Transformer(nn.Module):
     def decode_step(
         self, ids_M: jax.Array, cross: Cache, cross_mask: jax.Array, cache: Cache
     ) -> tuple[jax.Array, Cache]:
-        """Return float32 logits [M, V] after one more id per row, and the updated cache.
-
-        For `generation.incremental_decoder`; the decoder's parameters are not stacked.
-        """
+        """Return float32 logits [M, V] after one more id per row, and the updated cache."""
         position, length = cache["position"], cache["keys_values"][0][0].shape[2]
         mask = (jnp.arange(length) <= position)[None, None, None]
         x = self.token_embedder(ids_M[:, None])
-        y, keys_values = self.decoder(
-            x, cross, mask, cross_mask, False, cache["keys_values"], position
-        )
-        return self.logits(y)[:, 0], {"position": position + 1, "keys_values": keys_values}
+        kept = cache["keys_values"]
+        y, kept = self.decoder(x, cross, mask, cross_mask, False, kept, position)
+        return self.logits(y)[:, 0], {"position": position + 1, "keys_values": kept}
 
     def logits(self, y: jax.Array) -> jax.Array:
         """Return the decoder's logits; for a tied table its product over sqrt(D)."""
@@ -349,8 +349,7 @@ class Transformer(nn.Module):
     ) -> jax.Array:
         """Return float32 logits [B, T, V] from int32 ids and segment ids [B, I], [B, T].
 
-        Positions are ignored: biases depend on distances only, and the tokens of a segment are
-        adjacent.
+        Positions are ignored: biases depend on distances, and a segment's tokens are adjacent.
         """
         encoded = self.encode(
             encoder_input_tokens, encoder_segment_ids, enable_dropout=enable_dropout
@@ -376,14 +375,8 @@ def attention_mask(
 ) -> jax.Array | Segments:
     """Return which keys a query attends to: those of its segment, if `causal` none after it.
 
-    Args:
-      config: its `attention` says which kind of mask is wanted.
-      queries: segments [B, Q], 0 for padding.
-      keys: segments [B, S].
-      causal: queries and keys are the same tokens, and none attends to later ones.
-
-    Returns:
-      A mask [B, 1, Q, S], made once for all layers, or `Segments` for flash attention.
+    From segments [B, Q] and [B, S], 0 for padding, make a mask [B, 1, Q, S], once for all layers,
+    or `Segments` for flash attention.
     """
     if config.attention == "flash":
         return Segments(queries, keys, causal)

@@ -1,4 +1,5 @@
 import ml_dtypes
+import msgpack
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ VALUES = {
     "target/a/kernel": np.arange(35, dtype=np.float32).reshape(7, 5),
     "target/b/scale": np.arange(11).astype(ml_dtypes.bfloat16),
     "state/param_states/a/kernel/v": np.full(1, 0.5, np.float32),
+    "state/param_states/a/kernel/v_row": np.arange(7, dtype=np.float32),
     "state/step": np.int32(9),
 }
 
@@ -27,9 +29,16 @@ def test_what_was_written_is_read_whatever_the_chunks(tmp_path, monkeypatch, blo
     assert found.keys() == VALUES.keys()
     for name, value in VALUES.items():
         read = found[name].read()
-        assert read.shape == value.shape
+        assert (read.shape, read.dtype) == (value.shape, value.dtype)
         np.testing.assert_array_equal(read, value)
-    assert found["target/b/scale"].dtype == ml_dtypes.bfloat16
+
+
+def test_what_t5x_does_not_partition_is_in_the_index(tmp_path):
+    write(tmp_path / "checkpoint_9")
+    folders = {path.name for path in (tmp_path / "checkpoint_9").iterdir() if path.is_dir()}
+    assert folders == {"target.a.kernel", "target.b.scale"}
+    index = msgpack.unpackb((tmp_path / "checkpoint_9" / "checkpoint").read_bytes())
+    assert isinstance(index["optimizer"]["state"]["step"], msgpack.ExtType)
 
 
 def test_a_checkpoint_is_one_only_when_all_is_written(tmp_path, monkeypatch):

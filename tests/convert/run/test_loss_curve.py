@@ -53,6 +53,6 @@ def test_long_curves_are_thinned_and_keep_their_ends(count):
 def test_the_command_prints_each_validation_split(tmp_path, capsys):
     write_events(tmp_path / "train", [(1, "loss", 8.0), (3, "loss", 7.5)])
     write_events(tmp_path / "training_eval" / "mini", [(2, "loss", 7.75), (1000, "loss", 5.5)])
-    loss_curve.main(str(tmp_path))
+    loss_curve.main([str(tmp_path)])
     line = "  7.75 at step 2, 5.50 at step 1,000: 2.25 less\n"
     assert capsys.readouterr().out == line

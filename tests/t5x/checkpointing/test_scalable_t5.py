@@ -1,0 +1,191 @@
+"""Upstream's scalable_t5, the network of the public umT5, is restored, trained on and written."""
+
+import functools
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from fakes.convert_fakes import FAMILIES, arrays, scanned, tree
+from fakes.golden import Golden
+from t5x import schedules
+from t5x.checkpointing import lazy_array, reader, scalable_t5
+from t5x.checkpointing.restore import restore
+from t5x.partitioning import PjitPartitioner
+from t5x.train_state import from_disk, state_specs
+from t5x.train_step import train_step
+
+CHECKPOINTS = ["umt5/legacy", "umt5/orbax", "t5_1_1/orbax", "tied/orbax"]
+
+
+def golden_of(name):
+    return Golden(f"scalable_t5/{name.split('/')[0]}")
+
+
+def path_of(name):
+    return str(golden_of(name).folder.parent / name / "checkpoint_3")
+
+
+def as_stored(monkeypatch, name):
+    with monkeypatch.context() as patch:
+        patch.setattr(scalable_t5, "layer_by_layer", lambda found, together: found)
+        return reader.open_checkpoint(path_of(name))
+
+
+def batches(golden):
+    found = golden.arrays("continued")
+    steps = range(len(found["loss"]))
+    return [{k.split("/")[0]: v for k, v in found.items() if k.endswith(f"/{i}")} for i in steps]
+
+
+def specs_of(golden, model, devices=1):
+    shapes = {name: value.shape for name, value in batches(golden)[0].items()}
+    devices = jax.devices()[:devices]
+    partitioner = PjitPartitioner(num_partitions=len(devices), devices=devices)
+    return state_specs(model, partitioner, shapes)
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_upstreams_run_is_continued(name):
+    golden = golden_of(name)
+    model = golden.model(own_relative_bias=True)
+    specs = specs_of(golden, model)
+    restored = restore(path_of(name), specs.on_disk)
+    assert (restored.step, restored.optimizer_restored, restored.initial) == (3, True, ())
+    state, expected = from_disk(restored.state, specs), golden.arrays("continued")
+    steps = batches(golden)
+    logits = np.asarray(model.logits(state.params, steps[0]))
+    real = steps[0]["decoder_target_tokens"] > 0  # padding has arbitrary logits, in both
+    np.testing.assert_allclose(logits[real], expected["logits"][real], rtol=0, atol=1e-4)
+    rate = schedules.create_learning_rate_scheduler(
+        factors="constant", base_learning_rate=golden.settings["learning_rate"]
+    )
+    step = functools.partial(
+        train_step,
+        loss_fn=model.loss_fn,
+        optimizer=model.optimizer_def,
+        axes=specs.axes,
+        learning_rate_fn=rate,
+    )
+    losses = []
+    for batch in steps:
+        state, sums = jax.jit(step)(state, batch, jax.random.key(0))
+        losses.append(float(sums["loss"]))
+    np.testing.assert_allclose(losses, expected["loss"], rtol=1e-5)
+
+
+def test_devices_that_split_heads_and_layers_restore_the_same():
+    golden = golden_of("umt5")
+    model = golden.model(own_relative_bias=True)
+    one, many = (specs_of(golden, model, devices).on_disk for devices in (1, 8))
+    split = many["target"]["encoder"]["layers_0"]["attention"]["query"]["kernel"]
+    assert split.sharding.shard_shape(split.shape) == (16, 1)  # of heads of 2
+    expected, found = (restore(path_of("umt5/orbax"), specs).state for specs in (one, many))
+    jax.tree.map(np.testing.assert_array_equal, expected, found)
+
+
+def test_a_network_with_one_table_learns_which_setting_it_needs():
+    golden = golden_of("umt5")
+    specs = specs_of(golden, golden.model())
+    with pytest.raises(ValueError, match=r"a relative position table in each layer; set .* = True"):
+        restore(path_of("umt5/orbax"), specs.on_disk)
+
+
+def test_so_does_a_network_with_own_tables():
+    golden = Golden("t5_1_1")
+    specs = specs_of(golden_of("umt5"), golden.model(own_relative_bias=True))
+    with pytest.raises(ValueError, match=r"one relative position table for a stack; .* = False"):
+        restore(str(golden.folder / "orbax/checkpoint_25"), specs.on_disk)
+
+
+def same(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert (a[name].shape, a[name].dtype) == (b[name].shape, b[name].dtype), name
+        np.testing.assert_array_equal(a[name].read(), b[name].read(), name)
+
+
+def test_what_is_written_is_what_upstream_wrote(monkeypatch):
+    same(
+        scalable_t5.scanned(reader.open_checkpoint(path_of("umt5/legacy"))),
+        as_stored(monkeypatch, "umt5/legacy"),
+    )
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_what_is_written_is_read_back(name):
+    ours = reader.open_checkpoint(path_of(name))
+    same(scalable_t5.layer_by_layer(scalable_t5.scanned(ours)), ours)
+
+
+def test_each_layer_gets_a_shared_table():
+    ours = reader.open_checkpoint(str(Golden("t5_1_1").folder / "orbax/checkpoint_25"))
+    found = scalable_t5.layer_by_layer(scalable_t5.scanned(ours))
+    same(found, scalable_t5.with_own_tables(ours))
+    table = ours["target/decoder/relpos_bias/rel_embedding"].read()
+    own = [array for name, array in found.items() if "target/decoder/layers" in name
+           and name.endswith("rel_embedding")]  # fmt: skip
+    assert len(own) == Golden("t5_1_1").settings["config"]["num_decoder_layers"]
+    assert all(np.array_equal(array.read(), table) for array in own)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_scanned_tree_is_the_same_network(family):
+    sizes = FAMILIES[family]
+    values = {f"target/{name}": value for name, value in arrays(sizes).items()}
+    stored = {f"target/{k}": v for k, v in scanned(arrays(sizes), sizes).items()}
+    found = scalable_t5.layer_by_layer(tree(stored))
+    same(found, tree(values))
+
+
+def test_our_own_layout_passes_unchanged():
+    ours = tree({f"target/{k}": v for k, v in arrays(FAMILIES["umt5"]).items()})
+    found = scalable_t5.layer_by_layer(ours)
+    assert all(found[name] is array for name, array in ours.items())
+    assert list(found) == list(ours)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_part_is_cut_from_the_complete_array(together):
+    stored = reader.open_checkpoint(path_of("umt5/legacy"))
+    rng = np.random.default_rng(0)
+    complete = {name: array.read() for name, array in stored.items()}
+    for name, array in reader.open_checkpoint(path_of("umt5/legacy"), together).items():
+        starts = [int(rng.integers(0, n)) for n in array.shape]
+        part = tuple(
+            slice(a, int(rng.integers(a, n)) + 1) for a, n in zip(starts, array.shape, strict=True)
+        )
+        for index in (part, part[:1], (slice(None),) * len(part)):
+            np.testing.assert_array_equal(array.read(index), complete[name][index], name)
+
+
+def counted(shape, reads):
+    def fetch(index):
+        reads.append(threading.current_thread().name)
+        return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)[index]
+
+    return lazy_array.LazyArray(shape, np.dtype(np.float32), fetch)
+
+
+@pytest.mark.parametrize(("together", "index"), [(False, ()), (True, (slice(0, 3),))])
+def test_layers_of_one_stored_array_read_it_once(together, index):
+    reads = []
+    stored = {"target/encoder/encoder/mlp/wi_0/kernel": counted((4, 3, 5), reads)}
+    layers = scalable_t5.layer_by_layer(stored, together)
+    assert len(layers) == 3
+    for layer in layers.values():
+        layer.read(index)
+    assert len(reads) == 1
+
+
+def test_a_stack_has_one_number_of_layers():
+    shapes = {"pre_mlp_layer_norm/scale": (4, 3), "mlp/wi/kernel": (4, 2, 5)}
+    stored = {f"target/encoder/encoder/{k}": np.zeros(v) for k, v in shapes.items()}
+    with pytest.raises(ValueError, match=r"wi/kernel has 2 layers and .*scale has 3"):
+        scalable_t5.layer_by_layer(tree(stored))
+
+
+def test_a_checkpoint_without_tables_is_refused():
+    with pytest.raises(ValueError, match="no rel_embedding"):
+        scalable_t5.scanned(tree({"target/w": np.zeros(2)}))
