@@ -55,47 +55,26 @@ class Factoring:
 
 @dataclasses.dataclass(frozen=True)
 class Adafactor(OptimizerDef):
-    """Adafactor; the learning rate comes from `trainer.Trainer.learning_rate_fn`.
+    """Adafactor; the learning rate comes from `trainer.Trainer.learning_rate_fn`."""
 
-    Args:
-      learning_rate: ignored, with a warning; accepted for compatibility with T5X.
-      factored: keep row and column means of the squared gradient instead of all its entries.
-      multiply_by_parameter_scale: updates are relative to the parameter's root mean square.
-      beta1: momentum, None for none.
-      decay_rate: the second moment decays by 1 - (step + 1 - step_offset)^-decay_rate.
-      step_offset: step at which fine-tuning began.
-      clipping_threshold: limit of an update's root mean square, None for none.
-      weight_decay_rate: share of a parameter lost per step.
-      min_dim_size_to_factor: both dimensions must be at least this large.
-      epsilon1: added to squared gradients.
-      epsilon2: least parameter scale.
-      dtype_momentum: dtype of m.
-      logical_factor_rules: axis name to FactorDim, used above two dimensions.
-      weight_decay_rate_lr_exponent: multiplies the decay by learning_rate to this power.
-      global_norm_clip_threshold: clips gradients together before anything else.
-      max_parameter_scale: greatest parameter scale.
-      skip_nan_updates: makes 'skip' the default of `trainer.Trainer.bad_steps`, which drops steps
-        whose loss or gradients are NaN or infinite.
-    """
-
-    learning_rate: float | None = None
-    factored: bool = True
-    multiply_by_parameter_scale: bool = True
-    beta1: float | None = None
-    decay_rate: float = 0.8
-    step_offset: int = 0
-    clipping_threshold: float | None = 1.0
-    weight_decay_rate: float | None = None
-    min_dim_size_to_factor: int = 128
-    epsilon1: float = 1e-30
-    epsilon2: float = 1e-3
-    dtype_momentum: Any = jnp.float32
+    learning_rate: float | None = None  # ignored, with a warning; accepted as in T5X
+    factored: bool = True  # keep row and column means of the squared gradient, not all its entries
+    multiply_by_parameter_scale: bool = True  # updates relative to the parameter's root mean square
+    beta1: float | None = None  # momentum, None for none
+    decay_rate: float = 0.8  # the second moment decays by 1 - (step + 1 - step_offset)^-decay_rate
+    step_offset: int = 0  # step at which fine-tuning began
+    clipping_threshold: float | None = 1.0  # of an update's root mean square, None for none
+    weight_decay_rate: float | None = None  # share of a parameter lost per step
+    min_dim_size_to_factor: int = 128  # for both dimensions
+    epsilon1: float = 1e-30  # added to squared gradients
+    epsilon2: float = 1e-3  # least parameter scale
+    dtype_momentum: jnp.dtype = jnp.float32
     factor_map: None = None
-    logical_factor_rules: Mapping[str, Any] | None = None
-    weight_decay_rate_lr_exponent: float | None = None
-    global_norm_clip_threshold: float | None = None
-    max_parameter_scale: float | None = None
-    skip_nan_updates: bool = False
+    logical_factor_rules: Mapping[str, Any] | None = None  # by axis name, above two dimensions
+    weight_decay_rate_lr_exponent: float | None = None  # decay times learning_rate to this power
+    global_norm_clip_threshold: float | None = None  # of all gradients, before anything else
+    max_parameter_scale: float | None = None  # greatest parameter scale
+    skip_nan_updates: bool = False  # makes 'skip' the default of `trainer.Trainer.bad_steps`
 
     def __post_init__(self):
         if self.factor_map is not None or not isinstance(self.multiply_by_parameter_scale, bool):
@@ -140,9 +119,8 @@ class Adafactor(OptimizerDef):
 
     def init_one(self, param: jax.Array, axes: Axes) -> Moments:
         """Return the initial state of one parameter."""
-        batch = tuple(
-            n for i, n in enumerate(param.shape) if i not in self.dims(param.shape, axes).averaged
-        )
+        averaged = self.dims(param.shape, axes).averaged
+        batch = tuple(n for i, n in enumerate(param.shape) if i not in averaged)
         state = {k: jnp.zeros((*batch, 1), jnp.float32) for k in ("m", "v", "v_row", "v_col")}
         if factored := self.dims(param.shape, axes).factored:
             for key, gone in zip(("v_col", "v_row"), factored, strict=True):
@@ -174,13 +152,8 @@ class Adafactor(OptimizerDef):
             squares = [jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)]
             scale = jnp.minimum(1.0, limit / jnp.sqrt(sum(squares)))
             grads = jax.tree.map(lambda g: g * scale, grads)
-        results = jax.tree.map(
-            lambda p, g, s, a: self.update_one(g, s, p, a, step, learning_rate),
-            params,
-            grads,
-            param_states,
-            axes,
-        )
+        update = lambda p, g, s, a: self.update_one(g, s, p, a, step, learning_rate)
+        results = jax.tree.map(update, params, grads, param_states, axes)
         is_pair = lambda x: isinstance(x, tuple)
         new_params = jax.tree.map(lambda r: r[0], results, is_leaf=is_pair)
         return new_params, jax.tree.map(lambda r: r[1], results, is_leaf=is_pair)

@@ -8,6 +8,9 @@ parameters (tuples of str), `"layers"` first where layers are stacked.
     weight_decay = 0.01
     clip_global_norm = 1.0
 
+  OPTIMIZER = @optimizers.muon()                     # steps relative to each parameter's size
+  optimizers.muon.weight_decay = 0.0
+
   OPTIMIZER = @optimizers.chain()                    # its rate: its own
   optimizers.chain.transformations = [@optax.clip_by_global_norm(), @optax.adamw()]
 """
@@ -16,9 +19,10 @@ import abc
 import re
 from collections.abc import Callable, Sequence
 
-import flax.serialization
 import jax
+import jax.numpy as jnp
 import optax
+import optax.contrib
 
 from t5x.array_types import PyTree
 
@@ -44,10 +48,7 @@ class OptimizerDef(abc.ABC):
 
     @abc.abstractmethod
     def state_axes(self, params: PyTree, axes: PyTree) -> PyTree:
-        """Return logical axes (tuples, None for unsharded dimensions) of every array of the state.
-
-        `params` need only have shapes.
-        """
+        """Return logical axes, None where unsharded, of the state's arrays; `params` are shapes."""
 
 
 class OptaxOptimizer(OptimizerDef):
@@ -67,14 +68,7 @@ class OptaxOptimizer(OptimizerDef):
 
     def state_axes(self, params: PyTree, axes: PyTree) -> PyTree:
         """Return axes: moments have those of their parameters, all else is replicated."""
-        structure = jax.tree.structure(params)
-        # jaxlib ships no type of PyTreeDef.
-        is_params = lambda x: jax.tree.structure(x) == structure  # type: ignore[operator]
-        return jax.tree.map(
-            lambda x: axes if is_params(x) else (None,) * x.ndim,
-            jax.eval_shape(self.transformation.init, params),
-            is_leaf=is_params,
-        )
+        return moment_axes(self.transformation, params, axes)
 
 
 def chain(transformations: Sequence[optax.GradientTransformation]) -> OptimizerDef:
@@ -82,24 +76,53 @@ def chain(transformations: Sequence[optax.GradientTransformation]) -> OptimizerD
     return OptaxOptimizer(optax.chain(*transformations))
 
 
-class AdamW(OptaxOptimizer):
-    """Adam with decoupled decay at the trainer's rate; see `adamw`. Its state is Adam's."""
+class DecoupledOptimizer(OptaxOptimizer):
+    """Unscaled steps from optax, times the trainer's rate, with decoupled weight decay.
 
-    def __init__(self, adam, decays: Callable[[PyTree], PyTree], decay: float, clip: float | None):
-        super().__init__(adam)
-        self.decays, self.decay, self.clip = decays, decay, clip
+    Args:
+      direction: axes of the parameters to the optax transformation, whose updates are to be
+        subtracted.
+      decays: parameters to a tree of True where they decay.
+      decay: share of a parameter lost per step, times the rate.
+      clip: limit of the norm of all gradients together, None for none.
+      least_scale: None for steps of absolute size; a number for steps relative to each parameter's
+        root mean square (of each layer's, where layers are stacked), which counts as at least this.
+    """
+
+    def __init__(
+        self,
+        direction: Callable[[PyTree], optax.GradientTransformation],
+        decays: Callable[[PyTree], PyTree],
+        decay: float,
+        clip: float | None,
+        least_scale: float | None = None,
+    ):
+        self.direction, self.decays, self.decay = direction, decays, decay
+        self.clip, self.least_scale = clip, least_scale
+
+    def init(self, params: PyTree, axes: PyTree) -> PyTree:
+        """Return the initial optax state."""
+        return self.direction(axes).init(params)
 
     def update(self, grads, param_states, params, axes, step, learning_rate):
         """Apply one step."""
         if self.clip is not None:
             grads, _ = optax.clip_by_global_norm(self.clip).update(grads, optax.EmptyState())
-        updates, param_states = self.transformation.update(grads, param_states, params)
+        updates, param_states = self.direction(axes).update(grads, param_states, params)
 
-        def applied(param, update, decays):
+        def applied(param, update, decays, axes):
+            if self.least_scale is not None:
+                own = tuple(i for i, axis in enumerate(axes) if axis != "layers")
+                rms = jnp.sqrt(jnp.mean(jnp.square(param), axis=own, keepdims=True))
+                update = update * jnp.maximum(rms, self.least_scale)
             change = update + self.decay * param if decays else update
             return (param - learning_rate * change).astype(param.dtype)
 
-        return jax.tree.map(applied, params, updates, self.decays(params)), param_states
+        return jax.tree.map(applied, params, updates, self.decays(params), axes), param_states
+
+    def state_axes(self, params: PyTree, axes: PyTree) -> PyTree:
+        """Return axes: moments have those of their parameters, all else is replicated."""
+        return moment_axes(self.direction(axes), params, axes)
 
 
 def adamw(
@@ -112,61 +135,152 @@ def adamw(
 ) -> OptimizerDef:
     """Return AdamW (Loshchilov and Hutter 2019) at the rate `trainer.Trainer.learning_rate_fn`.
 
-    Args:
-      beta1: decay of the gradient's mean.
-      beta2: decay of the squared gradient's mean.
-      epsilon: added to the root of the latter.
-      weight_decay: share of a parameter lost per step, times the rate.
-      no_decay: regular expressions; parameters whose path matches one do not decay, by default
-        norms and position biases.
-      clip_global_norm: limit of the norm of all gradients together, None for none.
-
-    Raises:
-      ValueError: a number out of range, or an invalid regular expression.
+    `beta1` and `beta2` are the decay of the gradient's mean and of its square's; `epsilon` is added
+    to the root of the latter. `weight_decay` is the share of a parameter lost per step, times the
+    rate; parameters whose path matches a regular expression of `no_decay` do not decay, by default
+    norms and position biases. `clip_global_norm` limits the norm of all gradients together. Raise
+    ValueError for a number out of range, or an invalid regular expression.
     """
-    for name, value, fits in (
-        ("beta1", beta1, 0 <= beta1 < 1),
-        ("beta2", beta2, 0 <= beta2 < 1),
-        ("epsilon", epsilon, epsilon > 0),
-        ("weight_decay", weight_decay, weight_decay >= 0),
-        ("clip_global_norm", clip_global_norm, clip_global_norm is None or clip_global_norm > 0),
-    ):
-        if not fits:
-            limits = {"beta1": "0 or more and below 1", "beta2": "0 or more and below 1"}
-            least = "0 or more" if name == "weight_decay" else "more than 0"
-            raise ValueError(
-                f"optimizers.adamw.{name} is {value}; set it to {limits.get(name, least)}."
-            )
+    _check_range("adamw", beta1=beta1, beta2=beta2, epsilon=epsilon, weight_decay=weight_decay,
+                 clip_global_norm=clip_global_norm)  # fmt: skip
     adam = optax.scale_by_adam(beta1, beta2, epsilon)
-    return AdamW(adam, decay_mask(no_decay), weight_decay, clip_global_norm)
+    decays = decay_mask(no_decay)
+    return DecoupledOptimizer(lambda axes: adam, decays, weight_decay, clip_global_norm)
 
 
-def decay_mask(no_decay: Sequence[str]) -> Callable[[PyTree], PyTree]:
-    """Return the function from parameters to True where they decay.
+def adamw_scaled(
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-6,
+    weight_decay: float = 0.0,
+    no_decay: Sequence[str] = ("scale", "rel_embedding"),
+    clip_global_norm: float | None = 1.0,
+    least_scale: float = 1e-3,
+) -> OptimizerDef:
+    """Return AdamW with steps relative to each parameter's size, as nanoT5 and FAT5 train T5.
 
-    Raises:
-      ValueError: a regular expression is invalid.
+    T5's embeddings begin with deviation 1 and its kernels far below, so that no absolute step fits
+    both. Nawrot 2023 (nanoT5, arXiv 2309.02373, section 3) multiplies the step by the root mean
+    square of the parameter, which counts as `least_scale` at least, as Adafactor does. The other
+    settings and errors are those of `adamw`.
     """
+    _check_range("adamw_scaled", beta1=beta1, beta2=beta2, epsilon=epsilon, least_scale=least_scale,
+                 weight_decay=weight_decay, clip_global_norm=clip_global_norm)  # fmt: skip
+    adam = optax.scale_by_adam(beta1, beta2, epsilon)
+    decays = decay_mask(no_decay, "adamw_scaled")
+    return DecoupledOptimizer(
+        lambda axes: adam, decays, weight_decay, clip_global_norm, least_scale
+    )
+
+
+def muon(
+    beta: float = 0.95,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+    weight_decay: float = 0.0,
+    no_decay: Sequence[str] = ("scale", "rel_embedding"),
+    clip_global_norm: float | None = 1.0,
+    least_scale: float = 1e-3,
+    newton_schulz_steps: int = 5,
+) -> OptimizerDef:
+    """Return Muon (Jordan 2024) with steps relative to each parameter's size.
+
+    The momentum of a matrix is orthogonalized by Newton-Schulz iterations (`optax.contrib.muon`),
+    each layer of a stack by itself, and brought to a root mean square of 1 (Liu et al. 2025, arXiv
+    2502.16982, section 2.2). Embeddings, logits, norms and position biases take the step of Adam
+    with Nesterov momentum. Both are multiplied by the root mean square of the parameter and by the
+    rate. `beta` is the decay of the momentum of matrices, `epsilon` is also added to the norm that
+    a matrix is divided by, and the root mean square of a parameter counts as `least_scale` at
+    least. The other settings and errors are those of `adamw`.
+    """
+    _check_range("muon", beta1=beta1, beta2=beta2, epsilon=epsilon, least_scale=least_scale,
+                 beta=beta, newton_schulz_steps=newton_schulz_steps, weight_decay=weight_decay,
+                 clip_global_norm=clip_global_norm)  # fmt: skip
+
+    def direction(axes: PyTree) -> optax.GradientTransformation:
+        # A rate of -1 gives what is to be subtracted.
+        return optax.contrib.muon(
+            -1.0,
+            ns_steps=newton_schulz_steps,
+            beta=beta,
+            eps=epsilon,
+            adam_b1=beta1,
+            adam_b2=beta2,
+            consistent_rms=1.0,
+            muon_weight_dimension_numbers=jax.tree.map(
+                matrix_dimensions, axes, is_leaf=lambda x: isinstance(x, tuple)
+            ),
+        )
+
+    decays = decay_mask(no_decay, "muon")
+    return DecoupledOptimizer(direction, decays, weight_decay, clip_global_norm, least_scale)
+
+
+def matrix_dimensions(axes: tuple[str | None, ...]) -> optax.contrib.MuonDimensionNumbers | None:
+    """Return which dimensions of a parameter are a matrix's rows and columns, None if it has none.
+
+    A kernel maps the dimension `embed` to all others or back, and `layers` counts kernels. A table
+    with one row a token or a position is not a matrix in this sense: each row is its own map.
+    """
+    own = [i for i, axis in enumerate(axes) if axis != "layers"]
+    if len(own) < 2 or {axes[i] for i in own} & {"vocab", "relpos_buckets", "length"}:
+        return None
+    embed = [i for i in own if axes[i] == "embed"] or own[:1]
+    rows, columns = tuple(embed), tuple(i for i in own if i not in embed)
+    if not columns:
+        rows, columns = rows[:1], rows[1:]
+    # Orthogonalization is the same for the transposed matrix, so rows and columns may change sides.
+    return optax.contrib.MuonDimensionNumbers(rows, columns)
+
+
+def moment_axes(transformation: optax.GradientTransformation, params: PyTree, axes: PyTree):
+    """Return the axes of an optax state: those of their parameters for moments, else none.
+
+    A moment is an array whose path ends with that of a parameter and that has as many dimensions:
+    a transformation of a part of the parameters keeps a part of the tree.
+    """
+    is_axes = lambda x: isinstance(x, tuple)
+    names = dict(jax.tree_util.tree_flatten_with_path(axes, is_leaf=is_axes)[0])
+
+    def one(path, array):
+        found = next((names[path[i:]] for i in range(len(path)) if path[i:] in names), ())
+        return found if len(found) == array.ndim else (None,) * array.ndim
+
+    state = jax.eval_shape(transformation.init, params)
+    return jax.tree_util.tree_map_with_path(one, state)
+
+
+# Argument to (its condition, the same in words).
+_RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
+    **dict.fromkeys(("beta", "beta1", "beta2"), (lambda x: 0 <= x < 1, "0 or more and below 1")),
+    "weight_decay": (lambda x: x >= 0, "0 or more"),
+    "newton_schulz_steps": (lambda x: x >= 1, "1 or more"),
+    **dict.fromkeys(
+        ("epsilon", "least_scale", "clip_global_norm"), (lambda x: x > 0, "more than 0")
+    ),
+}
+
+
+def _check_range(name: str, **numbers: float | None) -> None:
+    for argument, value in numbers.items():
+        fits, words = _RANGES[argument]
+        if value is not None and not fits(value):
+            raise ValueError(f"optimizers.{name}.{argument} is {value}; set it to {words}.")
+
+
+def decay_mask(no_decay: Sequence[str], name: str = "adamw") -> Callable[[PyTree], PyTree]:
+    """Return the function from parameters to True where they decay; errors have the `name`."""
     try:
         patterns = [re.compile(pattern) for pattern in no_decay]
     except re.error as error:
         raise ValueError(
-            f"optimizers.adamw.no_decay has {error.pattern!r}, which is not a regular expression: "
+            f"optimizers.{name}.no_decay has {error.pattern!r}, which is not a regular expression: "
             f"{error}."
         ) from error
 
     def decays(path, _) -> bool:
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        return not any(pattern.search(name) for pattern in patterns)
+        path_name = jax.tree_util.keystr(path, simple=True, separator="/")
+        return not any(pattern.search(path_name) for pattern in patterns)
 
     return lambda params: jax.tree_util.tree_map_with_path(decays, params)
-
-
-def to_dict(param_states: PyTree) -> dict:
-    """Return optimizer state as nested dicts with string keys, for checkpoints."""
-    return flax.serialization.to_state_dict(param_states)
-
-
-def from_dict(like: PyTree, state: dict) -> PyTree:
-    """Return the state of a `to_dict` result, with the structure of `like`."""
-    return flax.serialization.from_state_dict(like, state)

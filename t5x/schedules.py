@@ -20,13 +20,19 @@ The factors, with `s = max(0, step - step_offset)`:
                                                       1 + decay_factor * (warmup_steps - s)):
                              includes constant and linear_warmup
     linear_decay_to_zero     1 at warmup_steps, falling in a straight line to 0 at total_steps
+    cosine_decay_to_zero     1 at warmup_steps, falling in half a cosine to 0 at total_steps
+    linear_cooldown          1, falling in a straight line to 0 over the last cooldown_steps before
+                             total_steps
     rsqrt_decay              1 / sqrt(max(s, warmup_steps))
     rsqrt_normalized_decay   sqrt(warmup_steps / max(s, warmup_steps))
     decay_every              decay_factor ** floor(s / steps_per_decay)
     cosine_decay             (1 + cos(pi * p)) / 2, where p is the elapsed part of the cycle:
                              frac(max(0, s - warmup_steps) / steps_per_cycle)
 
-The rsqrt schedule is that of the T5 paper (Raffel et al. 2020, section 3.1.2).
+The rsqrt schedule is that of the T5 paper (Raffel et al. 2020, section 3.1.2). `linear_cooldown`
+ends any other product: `constant * linear_warmup * linear_cooldown` is warm-up, stable, decay
+(Hägele et al. 2024, arXiv 2405.18392), which a checkpoint before the decay and a later total_steps
+extend.
 """
 
 import dataclasses
@@ -38,26 +44,20 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-FACTORS = (
-    "constant",
-    "linear_warmup",
-    "linear_decay",
-    "linear_decay_to_zero",
-    "rsqrt_decay",
-    "rsqrt_normalized_decay",
-    "decay_every",
-    "cosine_decay",
-)
-# The divisor of each factor, which must not be zero.
+# The factors, and the divisor of each, which must not be zero.
 _DIVISORS = {
+    "constant": None,
     "linear_warmup": "warmup_steps",
     "linear_decay": "warmup_steps",
     "linear_decay_to_zero": "total_steps",
+    "cosine_decay_to_zero": "total_steps",
+    "linear_cooldown": "cooldown_steps",
     "rsqrt_decay": "warmup_steps",
     "rsqrt_normalized_decay": "warmup_steps",
     "decay_every": "steps_per_decay",
     "cosine_decay": "steps_per_cycle",
 }
+FACTORS = tuple(_DIVISORS)
 
 # Factors that never end; pretraining uses them.
 _LASTING = ("constant", "rsqrt_decay", "rsqrt_normalized_decay")
@@ -73,13 +73,14 @@ class Schedule:
 
     names: tuple[str, ...]
     base_learning_rate: float
-    warmup_steps: int
+    warmup_steps: float
     decay_factor: float
-    steps_per_decay: int
-    steps_per_cycle: int
-    step_offset: int
+    steps_per_decay: float
+    steps_per_cycle: float
+    step_offset: float
     min_learning_rate: float
-    total_steps: int
+    total_steps: float
+    cooldown_steps: float = 0
 
     def __call__(self, step: Step) -> jax.Array:
         """Return the float32 rate; `step` is an integer, or int32 of any shape, traced or not."""
@@ -115,6 +116,12 @@ class Schedule:
             case "linear_decay_to_zero":
                 left = (self.total_steps - step) / (self.total_steps - warmup_steps)
                 return rate * jnp.clip(left, 0.0, 1.0)
+            case "cosine_decay_to_zero":
+                part = (step - warmup_steps) / (self.total_steps - warmup_steps)
+                return rate * 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(part, 0.0, 1.0)))
+            case "linear_cooldown":
+                left = (self.total_steps - step) / self.cooldown_steps
+                return rate * jnp.clip(left, 0.0, 1.0)
             case "rsqrt_decay":
                 return rate / jnp.sqrt(jnp.maximum(step, warmup_steps))
             case "rsqrt_normalized_decay":
@@ -131,73 +138,35 @@ class Schedule:
 def create_learning_rate_scheduler(
     factors: str = "constant * linear_warmup * rsqrt_decay",
     base_learning_rate: float = 0.5,
-    warmup_steps: int = 1000,
+    warmup_steps: float = 1000,
     decay_factor: float = 0.5,
-    steps_per_decay: int = 20000,
-    steps_per_cycle: int = 100000,
-    step_offset: int = 0,
+    steps_per_decay: float = 20000,
+    steps_per_cycle: float = 100000,
+    step_offset: float = 0,
     min_learning_rate: float = 1e-8,
-    total_steps: int = 0,
+    total_steps: float = 0,
+    cooldown_steps: float = 0,
 ) -> Schedule:
-    """Return the function from a step to its learning rate.
+    """Return the function from a step to its learning rate; the module's table has the factors.
 
-    Args:
-        factors: names from the module's table, joined by '*'.
-        base_learning_rate: the value of `constant`.
-        warmup_steps: steps of warm-up, during which the rsqrt factors stay flat.
-        decay_factor: base of `decay_every`, slope of `linear_decay`.
-        steps_per_decay: steps between two decays of `decay_every`.
-        steps_per_cycle: steps of one cycle of `cosine_decay`.
-        step_offset: the step that counts as 0, for a run that continues another.
-        min_learning_rate: floor of the product.
-        total_steps: end of `linear_decay_to_zero`, counted from `step_offset`. Not in T5X.
-
-    Returns:
-        f(step) -> float32 scalar; `step` is an integer or an int32 scalar, traced or not.
-
-    Raises:
-        ValueError: a factor is unknown, or divides by a number of steps below 1.
+    They are joined by '*'; `min_learning_rate` is the floor of their product. `step_offset` is the
+    step that counts as 0, for a run that continues another; `total_steps`, which T5X lacks like
+    `cooldown_steps`, counts from there. Raise ValueError for an unknown factor, or one that divides
+    by steps below 1 or has no steps to fall in.
     """
+    settings = {name: value for name, value in locals().items() if name != "factors"}
     names = tuple(name.strip() for name in factors.split("*"))
-    _check_factors(
-        names,
-        warmup_steps=warmup_steps,
-        steps_per_decay=steps_per_decay,
-        steps_per_cycle=steps_per_cycle,
-        total_steps=total_steps,
-    )
-    if "linear_decay_to_zero" in names and total_steps <= warmup_steps:
-        raise ValueError(
-            f"total_steps is {total_steps} and warmup_steps {warmup_steps}, so the rate has no "
-            f"steps to fall in: set {_GIN_NAME}.total_steps to more, to TRAIN_STEPS less "
-            "step_offset, say."
-        )
-    return Schedule(
-        names=names,
-        base_learning_rate=base_learning_rate,
-        warmup_steps=warmup_steps,
-        decay_factor=decay_factor,
-        steps_per_decay=steps_per_decay,
-        steps_per_cycle=steps_per_cycle,
-        step_offset=step_offset,
-        min_learning_rate=min_learning_rate,
-        total_steps=total_steps,
-    )
+    _check_factors(names, settings)
+    _check_end(names, total_steps, warmup_steps=warmup_steps, cooldown_steps=cooldown_steps)
+    return Schedule(names, **settings)
 
 
 def check_start(rate: Any, start: int | None, total_steps: int) -> None:
     """Check that a schedule has not ended when training starts, for lack of a `step_offset`.
 
-    Warns if it has already started (unless pretraining continues), or ends long before the run.
-
-    Args:
-        rate: of the run; anything but a `Schedule` passes.
-        start: the step of the checkpoint that training starts from; None, unknown, passes.
-        total_steps: the step at which training ends.
-
-    Raises:
-        ValueError: the rate is at a `min_learning_rate` near 0 for more than half of the run or
-            for its first tenth.
+    Warn if it has already started (unless pretraining continues), or ends long before the run. A
+    `rate` that is no `Schedule` passes, and so does an unknown `start`, None. Raise ValueError if
+    the rate is at a `min_learning_rate` near 0 for more than half of the run or its first tenth.
     """
     n = total_steps - (start or 0)
     if start is None or not isinstance(rate, Schedule) or not rate.passing or n < 1:
@@ -223,10 +192,15 @@ def check_start(rate: Any, start: int | None, total_steps: int) -> None:
         raise ValueError(f"{described}; set {_GIN_NAME}.step_offset to {start}")
     if rate.passing == ("linear_warmup",) and any("rsqrt" in name for name in rate.names):
         return  # pretraining continues
+    if "linear_cooldown" in rate.passing and {*rate.passing} <= {
+        "linear_warmup",
+        "linear_cooldown",
+    }:
+        return  # so it does, to an end that is counted from step 0
     logging.warning("%s; with %s.step_offset = %d it starts there.", described, _GIN_NAME, start)
 
 
-def _check_factors(names: tuple[str, ...], **steps: int) -> None:
+def _check_factors(names: tuple[str, ...], settings: dict[str, float]) -> None:
     for name in names:
         if name not in FACTORS:
             nearest = difflib.get_close_matches(name, FACTORS, n=1, cutoff=0.0)[0]
@@ -235,8 +209,24 @@ def _check_factors(names: tuple[str, ...], **steps: int) -> None:
                 f"set {_GIN_NAME}.factors to names from {', '.join(FACTORS)}, joined by '*'."
             )
         divisor = _DIVISORS.get(name)
-        if divisor and steps[divisor] < 1:
+        if divisor and settings[divisor] < 1:
             raise ValueError(
-                f"{divisor} is {steps[divisor]} but must be at least 1, because the factor "
+                f"{divisor} is {settings[divisor]} but must be at least 1, because the factor "
                 f"{name!r} divides by it: set {_GIN_NAME}.{divisor}."
+            )
+
+
+def _check_end(names: tuple[str, ...], total_steps: float, **begins: float) -> None:
+    falling = {
+        "linear_decay_to_zero": ("warmup_steps", 1),
+        "cosine_decay_to_zero": ("warmup_steps", 1),
+        "linear_cooldown": ("cooldown_steps", 0),
+    }
+    for name in falling.keys() & {*names}:
+        argument, more = falling[name]
+        if total_steps < begins[argument] + more:
+            raise ValueError(
+                f"total_steps is {total_steps} and {argument} {begins[argument]}, so the rate has "
+                f"no steps to fall in: set {_GIN_NAME}.total_steps to more, to TRAIN_STEPS less "
+                "step_offset, say."
             )

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import serialization
 
 from t5x import checkpoints, optimizers
 from t5x.checkpointing.layer_stacking import stack_layers, unstack_layers
@@ -48,7 +49,7 @@ def test_a_state_goes_to_dicts_and_back():
     grads = jax.tree.map(jnp.ones_like, PARAMS)
     state = optimizer.init(PARAMS, AXES)
     _, state = optimizer.update(grads, state, PARAMS, AXES, jnp.int32(0), jnp.float32(1.0))
-    plain = optimizers.to_dict(state)
+    plain = serialization.to_state_dict(state)
 
     def keys(tree):
         return (
@@ -58,7 +59,7 @@ def test_a_state_goes_to_dicts_and_back():
         )
 
     assert keys(plain)
-    back = optimizers.from_dict(optimizer.init(PARAMS, AXES), plain)
+    back = serialization.from_state_dict(optimizer.init(PARAMS, AXES), plain)
     assert jax.tree.structure(back) == jax.tree.structure(state)
     same(back, state)
 
@@ -111,14 +112,16 @@ def test_a_state_comes_back_from_disk_layer_by_layer(tmp_path, which):
     params, made = states()
     optimizer, state = made[which]
     state = jax.tree.map(lambda x: np.asarray(x) + 3, state)
-    on_disk = unstack_layers({"param_states": optimizers.to_dict(state), "step": np.int32(3)})
+    on_disk = unstack_layers(
+        {"param_states": serialization.to_state_dict(state), "step": np.int32(3)}
+    )
     tree = {"target": unstack_layers(params), "state": on_disk}
     with checkpoints.Checkpointer(str(tmp_path)) as checkpointer:
         checkpointer.save(3, tree)
     like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype), tree)
     restored = restore(f"{tmp_path}/checkpoint_3", like).state
     back = stack_layers(restored)["state"]["param_states"]
-    same(optimizers.from_dict(optimizer.init(params, None), back), state)
+    same(serialization.from_state_dict(optimizer.init(params, None), back), state)
 
 
 @pytest.mark.parametrize(
@@ -134,3 +137,139 @@ def test_a_state_comes_back_from_disk_layer_by_layer(tmp_path, which):
 def test_bad_numbers_are_refused(settings, said):
     with pytest.raises(ValueError, match=said):
         optimizers.adamw(**settings)
+
+
+RANDOM = np.random.default_rng(0)
+STACKED = {"wi": {"kernel": jnp.asarray(RANDOM.normal(0, 0.2, (8, 3, 12)), jnp.float32)}}
+STACKED_AXES = {"wi": {"kernel": ("embed", "layers", "mlp")}}
+
+
+def gradient(params, seed=1):
+    random = np.random.default_rng(seed)
+    return jax.tree.map(lambda p: jnp.asarray(random.normal(size=p.shape), p.dtype), params)
+
+
+def trained(optimizer, params, axes, steps=3, rate=0.1):
+    state = optimizer.init(params, axes)
+    for step in range(steps):
+        grads = gradient(params, seed=step)
+        params, state = optimizer.update(
+            grads, state, params, axes, jnp.int32(step), jnp.float32(rate)
+        )
+    return params, state
+
+
+def rms(x, axis=None):
+    return np.sqrt(np.mean(np.square(x), axis=axis))
+
+
+def test_adamw_scaled_multiplies_adams_step_by_the_size_of_the_parameter():
+    params = {"a": jnp.full((4, 5), 3.0), "b": {"scale": jnp.zeros(3)}}
+    axes = {"a": ("embed", "mlp"), "b": {"scale": ("embed",)}}
+    optimizer = optimizers.adamw_scaled(weight_decay=0.5, clip_global_norm=None, epsilon=1e-12)
+    found, _ = trained(optimizer, params, axes, steps=1)
+    sign = jax.tree.map(jnp.sign, gradient(params, seed=0))
+    # Adam's first step is the gradient's sign; a parameter of zeros counts as least_scale.
+    np.testing.assert_allclose(found["a"], 3.0 - 0.1 * (3.0 * sign["a"] + 0.5 * 3.0), rtol=1e-5)
+    np.testing.assert_allclose(found["b"]["scale"], -0.1 * 1e-3 * sign["b"]["scale"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["adamw_scaled", "muon"])
+def test_stacked_layers_are_trained_as_if_each_were_alone(name):
+    optimizer = getattr(optimizers, name)(clip_global_norm=None)
+    sizes = jnp.asarray([1.0, 10.0, 0.01])[None, :, None]
+    params = {"wi": {"kernel": STACKED["wi"]["kernel"] * sizes}}
+    together, _ = trained(optimizer, params, STACKED_AXES)
+    grads = [gradient(params, seed=step)["wi"]["kernel"] for step in range(3)]
+    for layer in range(3):
+        alone = {"wi": {"kernel": params["wi"]["kernel"][:, layer]}}
+        axes = {"wi": {"kernel": ("embed", "mlp")}}
+        state = optimizer.init(alone, axes)
+        for step in range(3):
+            alone, state = optimizer.update(
+                {"wi": {"kernel": grads[step][:, layer]}}, state, alone, axes,
+                jnp.int32(step), jnp.float32(0.1),
+            )  # fmt: skip
+        np.testing.assert_allclose(
+            together["wi"]["kernel"][:, layer], alone["wi"]["kernel"], rtol=2e-4, atol=1e-6
+        )
+
+
+def test_a_step_of_muon_is_orthogonal_and_relative_to_the_matrix():
+    params, axes = {"kernel": STACKED["wi"]["kernel"][:, 0]}, {"kernel": ("embed", "mlp")}
+    optimizer = optimizers.muon(newton_schulz_steps=5)
+    found, _ = trained(optimizer, params, axes, steps=1, rate=0.1)
+    step = np.asarray(params["kernel"] - found["kernel"]) / (0.1 * rms(params["kernel"]))
+    singular = np.linalg.svd(step, compute_uv=False) / np.sqrt(12)
+    # Five iterations leave singular values between 0.5 and 1.5 of an orthogonal matrix's.
+    assert singular.min() > 0.5
+    assert singular.max() < 1.5
+    # Its direction is the polar factor of the gradient.
+    u, _, v = np.linalg.svd(gradient(params, seed=0)["kernel"], full_matrices=False)
+    assert np.sum(step * (u @ v)) / np.linalg.norm(step) / np.linalg.norm(u @ v) > 0.95
+
+
+def test_what_is_no_matrix_takes_adams_step_in_muon():
+    params = {
+        "token_embedder": {"embedding": jnp.asarray(RANDOM.normal(size=(6, 4)), jnp.float32)},
+        "logits_dense": {"kernel": jnp.asarray(RANDOM.normal(size=(4, 6)), jnp.float32)},
+        "relpos_bias": {"rel_embedding": jnp.ones((2, 8))},
+        "norm": {"scale": jnp.ones((4, 3))},
+    }
+    axes = {
+        "token_embedder": {"embedding": ("vocab", "embed")},
+        "logits_dense": {"kernel": ("embed", "vocab")},
+        "relpos_bias": {"rel_embedding": ("heads", "relpos_buckets")},
+        "norm": {"scale": ("embed", "layers")},
+    }
+    found, _ = trained(optimizers.muon(clip_global_norm=None), params, axes, steps=1)
+    adam = optax.scale_by_adam(nesterov=True)
+    updates, _ = adam.update(gradient(params, seed=0), adam.init(params))
+    for param, update, after in zip(*map(jax.tree.leaves, (params, updates, found)), strict=True):
+        np.testing.assert_allclose(after, param - 0.1 * rms(param) * update, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("axes", "expected"),
+    [
+        (("embed", "layers", "mlp"), ((0,), (2,))),
+        (("mlp", "embed"), ((1,), (0,))),
+        (("embed", "heads", "kv"), ((0,), (1, 2))),
+        (("vocab", "embed"), None),
+        (("heads", "relpos_buckets"), None),
+        (("embed", "layers"), None),
+    ],
+)
+def test_the_matrix_of_a_parameter_is_found_by_its_axes(axes, expected):
+    assert optimizers.matrix_dimensions(axes) == expected
+
+
+@pytest.mark.parametrize("name", ["adamw_scaled", "muon"])
+def test_the_state_has_axes_and_goes_to_dicts_and_back(name):
+    params, axes = {**PARAMS, **STACKED}, {**AXES, **STACKED_AXES}
+    optimizer = getattr(optimizers, name)()
+    _, state = trained(optimizer, params, axes)
+    named = optimizer.state_axes(params, axes)
+    ranks = jax.tree.map(lambda array, names: array.ndim == len(names), state, named)
+    assert all(jax.tree.leaves(ranks))
+    assert ("embed", "layers", "mlp") in jax.tree.leaves(
+        named, is_leaf=lambda x: isinstance(x, tuple) and x[:1] == ("embed",)
+    )
+    initial = optimizer.init(params, axes)
+    back = serialization.from_state_dict(initial, serialization.to_state_dict(state))
+    assert jax.tree.structure(back) == jax.tree.structure(state)
+    same(back, state)
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "value", "limit"),
+    [
+        ("adamw_scaled", "least_scale", 0, "more than 0"),
+        ("muon", "beta", 1.0, "0 or more and below 1"),
+        ("muon", "newton_schulz_steps", 0, "1 or more"),
+    ],
+)
+def test_a_number_out_of_range_is_named(name, argument, value, limit):
+    message = f"optimizers.{name}.{argument} is {value}; set it to {limit}."
+    with pytest.raises(ValueError, match=message):
+        getattr(optimizers, name)(**{argument: value})

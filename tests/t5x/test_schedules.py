@@ -48,6 +48,12 @@ FORMULAS = [
     ("linear_decay_to_zero", 15, 0.75),
     ("linear_decay_to_zero", 30, 1e-8),
     ("linear_decay_to_zero", 40, 1e-8),
+    ("cosine_decay_to_zero", 4, 1.0),
+    ("cosine_decay_to_zero", 15, 0.5 * (1 + math.cos(math.pi / 4))),
+    ("cosine_decay_to_zero", 40, 1e-8),
+    ("linear_cooldown", 22, 1.0),
+    ("linear_cooldown", 28, 0.25),
+    ("linear_cooldown", 40, 1e-8),
     ("rsqrt_decay", 3, 1 / math.sqrt(10)),
     ("rsqrt_decay", 90, 1 / math.sqrt(90)),
     ("rsqrt_normalized_decay", 3, 1.0),
@@ -72,6 +78,7 @@ def test_each_factor_is_its_formula(name, step, expected):
         steps_per_decay=7,
         steps_per_cycle=20,
         total_steps=30,
+        cooldown_steps=8,
     )
     np.testing.assert_allclose(rate(step), expected, rtol=1e-6)
 
@@ -108,6 +115,11 @@ def test_spaces_around_the_factors_do_not_matter():
             {"factors": "linear_decay_to_zero", "total_steps": 1000},
             "total_steps is 1000 and warmup_steps 1000, so the rate has no steps to fall in",
         ),
+        ({"factors": "linear_cooldown"}, "cooldown_steps is 0 but must be at least 1"),
+        (
+            {"factors": "linear_cooldown", "total_steps": 99, "cooldown_steps": 100},
+            "total_steps is 99 and cooldown_steps 100, so the rate has no steps to fall in",
+        ),
     ],
 )
 def test_bad_arguments_are_named_before_the_first_step(arguments, message):
@@ -127,6 +139,8 @@ LOST = {
     "behind the end": {"factors": TO_ZERO, "total_steps": 2000},
     "halved away": {"factors": "constant * decay_every"},
     "before its own start": {"factors": TO_ZERO, "total_steps": 2000, "step_offset": START + 1000},
+    "behind the cooldown": {"factors": "constant * linear_cooldown", "total_steps": 2000}
+    | {"cooldown_steps": 100},
     "far before its start": {"factors": "constant * linear_warmup", "step_offset": START, "at": 0},
 }
 
@@ -156,6 +170,8 @@ def test_a_schedule_that_counts_from_elsewhere_and_leaves_no_rate_is_refused(nam
         {"factors": TO_ZERO, "step_offset": START, "total_steps": 2000},
         {"factors": TO_ZERO, "step_offset": START, "total_steps": 8, "total": START + 8}
         | {"warmup_steps": 7},
+        {"factors": "constant * linear_warmup * linear_cooldown", "total_steps": END}
+        | {"cooldown_steps": END - START},  # ends where the run does
         {"factors": TO_ZERO, "total_steps": 2000, "at": None},  # no name holds the step
         {"factors": "constant * linear_decay_to_zero", "base_learning_rate": 0.0}
         | {"step_offset": START, "total_steps": 2000},
@@ -210,3 +226,15 @@ def test_a_schedule_that_ends_long_before_the_run_is_reported(caplog):
     check_start(*scheduled("linear_decay", at=0, total=2000))  # its slope is 0.5 a step
     (record,) = caplog.records
     assert "stays below 1 % of its base for 1,89" in record.getMessage()
+
+
+def test_a_cooldown_ends_any_product_and_leaves_what_is_before_it():
+    settings = {"base_learning_rate": 1.0, "warmup_steps": 100}
+    plain = create_learning_rate_scheduler("constant * rsqrt_decay", **settings)
+    ended = create_learning_rate_scheduler(
+        "constant * rsqrt_decay * linear_cooldown", **settings, total_steps=1000, cooldown_steps=200
+    )
+    steps = np.arange(801)
+    np.testing.assert_array_equal(ended(steps), plain(steps))
+    np.testing.assert_allclose(ended(900), plain(900) / 2, rtol=1e-6)
+    assert float(ended(1000)) == np.float32(1e-8)

@@ -1,0 +1,348 @@
+"""Steps that each optimizer needs for the same loss: span corruption on real text, tuned rates.
+
+    python benchmarks/optimizers.py run --corpus /data/ro --work /tmp/optimizers
+    python benchmarks/optimizers.py table
+
+The corpus is a folder of train*.jsonl and validation*.jsonl with a column `text`. `run` makes a
+vocabulary of 2,048 pieces and a fixed list of examples (128 input tokens, 29 target tokens), then
+trains a T5 1.1 of 2.1 million parameters on batches of 64: for each optimizer a sweep of learning
+rates at the shortest budget, then the best rate with three seeds at every budget. All optimizers
+see the same examples in the same order; a seed sets the initial parameters and that order. Rates
+warm up over the first tenth and fall to zero in a straight line, but for `adafactor_rsqrt`, the
+recipe of T5X: it stays flat for a tenth and then falls with 1 / sqrt(step). Losses are compared at
+the end of each schedule only.
+
+Each finished trial is a line of --results, and is not repeated; an interrupted trial is. `table`
+reads these lines alone.
+"""
+
+import argparse
+import dataclasses
+import itertools
+import json
+import math
+import pathlib
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+RESULTS = ROOT / "benchmarks" / "results" / "optimizers.jsonl"
+VOCABULARY_SIZE = 2048
+LENGTHS = {"inputs": 128, "targets": 29}  # 145 tokens of text: density 0.15, spans of 3
+BATCH = 64
+VALIDATION_BATCHES = 16
+MODEL = {
+    "emb_dim": 128, "num_heads": 4, "head_dim": 32, "mlp_dim": 256,
+    "num_encoder_layers": 4, "num_decoder_layers": 4,
+}  # fmt: skip
+BUDGETS = (250, 500, 1000)
+SEEDS = (0, 1, 2)
+LOGGED = 10  # steps between two points of the curve
+# The first rates of each sweep; it is extended until the best rate is not the first or last.
+RATES = {
+    "adafactor_rsqrt": (0.0125, 0.025, 0.05, 0.1, 0.2),
+    "adafactor": (0.0125, 0.025, 0.05, 0.1, 0.2),
+    "adamw_scaled": (0.0125, 0.025, 0.05, 0.1, 0.2),
+    "muon": (0.00375, 0.0075, 0.015, 0.03, 0.06),
+}
+TASKS = """
+from tasks import corpora
+from tasks.sources import CorpusSource
+
+corpora.add("optimizers", CorpusSource({corpus!r}), {vocabulary!r}, cedilla=True)
+"""
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Trial:
+    """One training run: rate is the peak."""
+
+    optimizer: str
+    rate: float
+    steps: int
+    seed: int
+
+
+# The data: made once, the same for all trials.
+
+
+def prepare(corpus: pathlib.Path, work: pathlib.Path) -> dict:
+    """Return arrays `train` and `validation` of examples [N, 157] uint16, inputs then targets."""
+    import numpy as np
+
+    work.mkdir(parents=True, exist_ok=True)
+    examples = work / "examples.npz"
+    if not examples.exists():
+        vocabulary = train_vocabulary(corpus, work)
+        rows = {"train": max(BUDGETS) * BATCH, "validation": VALIDATION_BATCHES * BATCH}
+        exec(TASKS.format(corpus=str(corpus), vocabulary=str(vocabulary)), {})
+        arrays = {split: first_examples(split, number) for split, number in rows.items()}
+        np.savez(work / "partial.npz", **arrays)
+        (work / "partial.npz").rename(examples)
+    with np.load(examples) as file:
+        return dict(file)
+
+
+def train_vocabulary(corpus: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
+    """Return the file of a vocabulary trained on every fourth record of the corpus."""
+    import subprocess
+
+    model, text = work / "vocabulary.model", work / "text.jsonl"
+    if not model.exists():
+        lines = (line for path in sorted(corpus.glob("train*.jsonl")) for line in path.open())
+        text.write_text("".join(itertools.islice(lines, 0, None, 4)))
+        flags = ["--corpus", str(text), "--size", str(VOCABULARY_SIZE), "--out", str(model)]
+        subprocess.run([sys.executable, "-m", "vocabulary.train", *flags], check=True, cwd=ROOT)
+    return model
+
+
+def first_examples(split: str, number: int):
+    """Return the first examples of a split, [number, 157] uint16."""
+    import numpy as np
+    import seqio
+
+    dataset = seqio.get_mixture_or_task("optimizers").get_dataset(
+        LENGTHS, split, shuffle=split == "train", seed=0, num_epochs=None
+    )
+    found = np.zeros((number, sum(LENGTHS.values())), np.uint16)
+    rows = (each for each in dataset.as_numpy_iterator() if len(each["targets"]) == 29)
+    for row, example in zip(found, rows, strict=False):
+        row[:] = np.concatenate([example["inputs"], example["targets"]])
+    return found
+
+
+def batches(examples, seed: int) -> Iterator[dict]:
+    """Return the batches of an epoch in the order of `seed`."""
+    import numpy as np
+
+    order = np.random.default_rng(seed).permutation(len(examples))
+    for start in range(0, len(order) - BATCH + 1, BATCH):
+        rows = examples[order[start : start + BATCH]].astype(np.int32)
+        inputs, targets = np.split(rows, [LENGTHS["inputs"]], axis=1)
+        shifted = np.pad(targets[:, :-1], ((0, 0), (1, 0)))
+        yield {
+            "encoder_input_tokens": inputs,
+            "decoder_input_tokens": shifted,
+            "decoder_target_tokens": targets,
+            "decoder_loss_weights": np.ones_like(targets),
+        }
+
+
+# One trial.
+
+
+def optimizer_of(name: str):
+    """Return the optimizer definition of a name in RATES."""
+    from t5x import adafactor, optimizers
+
+    if name.startswith("adafactor"):
+        rules = adafactor.standard_logical_factor_rules()
+        return adafactor.Adafactor(decay_rate=0.8, logical_factor_rules=rules)
+    return getattr(optimizers, name)()
+
+
+def rate_of(trial: Trial):
+    """Return the schedule of a trial."""
+    from t5x.schedules import create_learning_rate_scheduler
+
+    warmup = max(trial.steps // 10, 1)
+    if trial.optimizer == "adafactor_rsqrt":
+        return create_learning_rate_scheduler(
+            "constant * rsqrt_normalized_decay", trial.rate, warmup_steps=warmup
+        )
+    return create_learning_rate_scheduler(
+        "constant * linear_warmup * linear_decay_to_zero", trial.rate, warmup_steps=warmup,
+        total_steps=trial.steps,
+    )  # fmt: skip
+
+
+def run(trial: Trial, data: dict) -> dict:
+    """Return the result of a trial: loss in nats a target token, CPU seconds, the curve."""
+    import functools
+
+    import jax
+    import seqio
+
+    from t5x import models, train_step
+    from t5x.examples.t5 import network
+    from t5x.partitioning import PjitPartitioner
+    from t5x.train_state import initial_state, state_specs
+
+    config = network.T5Config(vocab_size=VOCABULARY_SIZE, **MODEL)
+    vocabulary = seqio.PassThroughVocabulary(VOCABULARY_SIZE, eos_id=1)
+    model = models.EncoderDecoderModel(
+        network.Transformer(config), vocabulary, vocabulary, optimizer_of(trial.optimizer),
+        z_loss=1e-4, loss_normalizing_factor=BATCH * LENGTHS["targets"],
+    )  # fmt: skip
+    shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
+    specs = state_specs(model, PjitPartitioner(num_partitions=1), shapes)
+    state = initial_state(model, specs, jax.random.key(trial.seed))
+    step = functools.partial(
+        train_step.train_step, loss_fn=model.loss_fn, optimizer=model.optimizer_def,
+        axes=specs.axes, learning_rate_fn=rate_of(trial),
+    )  # fmt: skip
+    compiled = jax.jit(step, donate_argnums=0)
+    evaluate = jax.jit(functools.partial(train_step.eval_step, loss_fn=model.loss_fn))
+    nats = lambda sums: float(sums["cross_ent_loss"] / sums["target_tokens"])
+
+    curve, recent, used, started = [], [], 0.0, time.monotonic()
+    examples = itertools.islice(batches(data["train"], trial.seed), trial.steps)
+    for number, batch in enumerate(examples, 1):
+        begun = time.process_time()
+        state, sums = compiled(state, batch, jax.random.key(0))
+        recent.append(nats(sums))
+        if number > 1:  # the first compiles
+            used += time.process_time() - begun
+        if number % LOGGED == 0:
+            curve.append(round(statistics.mean(recent), 4))
+            recent = []
+    losses = [nats(evaluate(state.params, batch)) for batch in batches(data["validation"], 0)]
+    return {
+        **dataclasses.asdict(trial),
+        "loss": statistics.mean(losses),
+        "core_seconds_a_step": used / max(trial.steps - 1, 1),
+        "seconds": time.monotonic() - started,
+        "parameters": sum(x.size for x in jax.tree.leaves(state.params)),
+        "curve": curve,
+    }
+
+
+# Which trials, and what they say.
+
+
+def read(path: pathlib.Path) -> dict[Trial, dict]:
+    """Return the results by trial."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    fields = [field.name for field in dataclasses.fields(Trial)]
+    results = map(json.loads, lines)
+    return {Trial(*(result[name] for name in fields)): result for result in results}
+
+
+def finite(result: dict) -> float:
+    """Return the loss, infinity for a trial that diverged."""
+    return result["loss"] if math.isfinite(result["loss"]) else math.inf
+
+
+def best_rate(optimizer: str, results: dict[Trial, dict]) -> float | None:
+    """Return the best rate of a complete sweep, None if a rate of it is to be tried."""
+    return None if next_rate(optimizer, results) else min(sweep(optimizer, results))[1]
+
+
+def sweep(optimizer: str, results: dict[Trial, dict]) -> list[tuple[float, float]]:
+    """Return pairs (loss, rate) at the shortest budget with the first seed."""
+    return [
+        (finite(result), trial.rate)
+        for trial, result in results.items()
+        if (trial.optimizer, trial.steps, trial.seed) == (optimizer, BUDGETS[0], SEEDS[0])
+    ]
+
+
+def next_rate(optimizer: str, results: dict[Trial, dict]) -> float | None:
+    """Return the next rate to try, None when the best one has neighbours on both sides."""
+    tried = {rate: loss for loss, rate in sweep(optimizer, results)}
+    for rate in RATES[optimizer]:
+        if rate not in tried:
+            return rate
+    best = min(tried, key=tried.__getitem__)
+    if best == min(tried):
+        return best / 2
+    return best * 2 if best == max(tried) else None
+
+
+def next_trial(results: dict[Trial, dict]) -> Trial | None:
+    """Return the next trial: all sweeps, then the best rates from short budgets to long ones."""
+    for optimizer in RATES:
+        rate = next_rate(optimizer, results)
+        if rate:
+            return Trial(optimizer, rate, BUDGETS[0], SEEDS[0])
+    for steps in BUDGETS:
+        for seed in SEEDS:
+            for optimizer in RATES:
+                trial = Trial(optimizer, best_rate(optimizer, results), steps, seed)
+                if trial not in results:
+                    return trial
+    return None
+
+
+def at_best(optimizer: str, steps: int, results: dict[Trial, dict]) -> list[dict]:
+    """Return the results of all seeds at the best rate."""
+    rate = best_rate(optimizer, results)
+    wanted = (Trial(optimizer, rate, steps, seed) for seed in SEEDS) if rate else ()
+    return [results[trial] for trial in wanted if trial in results]
+
+
+def steps_needed(loss: float, losses: dict[int, float]) -> float | None:
+    """Return the steps for a loss, on straight lines in log(steps); None outside of what was run.
+
+    Args:
+      loss: to reach.
+      losses: mean loss at the end of each budget, by its steps.
+    """
+    points = sorted(losses.items())
+    for (low, high_loss), (high, low_loss) in itertools.pairwise(points):
+        if low_loss <= loss <= high_loss:
+            part = (high_loss - loss) / (high_loss - low_loss)
+            return math.exp(math.log(low) + part * math.log(high / low))
+    return None
+
+
+def table(results: dict[Trial, dict]) -> Iterator[str]:
+    """Return the lines of the table."""
+    means = {}
+    yield f"| | rate | {' | '.join(f'{steps:,} steps' for steps in BUDGETS)} | core-s a step |"
+    yield "|---" * (len(BUDGETS) + 3) + "|"
+    for optimizer in RATES:
+        cells, seconds, means[optimizer] = [], [], {}
+        for steps in BUDGETS:
+            found = at_best(optimizer, steps, results)
+            losses = [finite(result) for result in found]
+            if not losses:
+                cells.append("")
+                continue
+            means[optimizer][steps] = statistics.mean(losses)
+            spread = f" ± {statistics.stdev(losses):.3f}" if len(losses) > 1 else ""
+            cells.append(f"{statistics.mean(losses):.3f}{spread} ({len(losses)})")
+            seconds += [result["core_seconds_a_step"] for result in found]
+        rate = best_rate(optimizer, results)
+        cost = f"{statistics.median(seconds):.2f}" if seconds else ""
+        yield f"| {optimizer} | {rate or 'open'} | {' | '.join(cells)} | {cost} |"
+    yield ""
+    for optimizer, losses in means.items():
+        for steps, loss in losses.items():
+            for other in ("adafactor_rsqrt", "adafactor"):
+                needed = steps_needed(loss, means[other]) if other != optimizer else None
+                if needed:
+                    yield (
+                        f"{other} needs {needed:,.0f} steps for the loss that {optimizer} has "
+                        f"after {steps:,}: {needed / steps:.2f} times as many."
+                    )
+
+
+def main() -> None:
+    """Run trials until all are done, or print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("action", choices=("run", "table"))
+    parser.add_argument("--corpus", type=pathlib.Path)
+    parser.add_argument("--work", type=pathlib.Path, help="folder of the vocabulary and examples")
+    parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
+    values = parser.parse_args()
+    if values.action == "table":
+        print("\n".join(table(read(values.results))))
+        return
+    if not (values.corpus and values.work):
+        parser.error("run needs --corpus and --work")
+    data = prepare(values.corpus.resolve(), values.work.resolve())
+    values.results.parent.mkdir(parents=True, exist_ok=True)
+    while trial := next_trial(read(values.results)):
+        result = run(trial, data)
+        with open(values.results, "a") as file:
+            file.write(json.dumps(result) + "\n")
+        print(f"{trial}: {result['loss']:.4f}, {result['seconds']:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

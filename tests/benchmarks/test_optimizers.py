@@ -1,0 +1,71 @@
+"""Which trials are run, and what is read from their losses."""
+
+import math
+
+import numpy as np
+import pytest
+
+from benchmarks import optimizers
+from benchmarks.optimizers import BATCH, BUDGETS, RATES, SEEDS, Trial
+
+
+def sweep(best: dict[str, float]) -> dict[Trial, dict]:
+    """Return results of all sweeps, whose losses are least at the rates of `best`."""
+    results: dict[Trial, dict] = {}
+    while (trial := optimizers.next_trial(results)) and trial.steps == BUDGETS[0]:
+        if trial.seed != SEEDS[0] or trial.rate == optimizers.best_rate(trial.optimizer, results):
+            return results
+        loss = 4 + abs(math.log(trial.rate / best[trial.optimizer]))
+        results[trial] = {"loss": loss, "core_seconds_a_step": 1.0}
+    return results
+
+
+def test_a_sweep_is_extended_until_the_best_rate_has_neighbours():
+    best = {**dict.fromkeys(RATES, 0.03), "muon": 0.001, "adafactor": 0.8}
+    results = sweep(best)
+    assert optimizers.best_rate("muon", results) == pytest.approx(0.00375 / 4)
+    assert optimizers.best_rate("adafactor", results) == 0.8
+    for name in RATES:
+        rates = [rate for _, rate in optimizers.sweep(name, results)]
+        assert min(rates) < optimizers.best_rate(name, results) < max(rates)
+
+
+def test_a_trial_that_diverged_is_never_the_best():
+    results = sweep(dict.fromkeys(RATES, 0.05))
+    trial = Trial("adafactor", 0.05, BUDGETS[0], SEEDS[0])
+    results[trial] = {"loss": math.nan, "core_seconds_a_step": 1.0}
+    assert optimizers.best_rate("adafactor", results) != 0.05
+
+
+def test_the_best_rates_run_with_every_seed_at_every_budget():
+    results = sweep(dict.fromkeys(RATES, 0.03))
+    while trial := optimizers.next_trial(results):
+        results[trial] = {"loss": 4 - math.log(trial.steps), "core_seconds_a_step": 1.0}
+    for name in RATES:
+        for steps in BUDGETS:
+            assert len(optimizers.at_best(name, steps, results)) == len(SEEDS)
+
+
+def test_the_steps_for_a_loss_are_interpolated_in_their_logarithm():
+    losses = {250: 4.0, 500: 3.8, 1000: 3.7}
+    assert optimizers.steps_needed(3.8, losses) == pytest.approx(500)
+    assert optimizers.steps_needed(3.9, losses) == pytest.approx(250 * math.sqrt(2))
+    assert optimizers.steps_needed(3.6, losses) is None
+    assert optimizers.steps_needed(4.1, losses) is None
+
+
+def test_a_seed_orders_all_examples_once():
+    width = sum(optimizers.LENGTHS.values())
+    examples = np.arange(3 * BATCH * width, dtype=np.uint16).reshape(3 * BATCH, width)
+    seen = {seed: [b["encoder_input_tokens"][:, 0] for b in optimizers.batches(examples, seed)]
+            for seed in (0, 1)}  # fmt: skip
+    for parts in seen.values():
+        assert sorted(np.concatenate(parts)) == sorted(examples[:, 0])
+    assert not np.array_equal(seen[0][0], seen[1][0])
+
+
+def test_results_are_read_by_trial(tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_text('{"optimizer": "muon", "rate": 0.1, "steps": 250, "seed": 0, "loss": 4.0}\n')
+    assert list(optimizers.read(path)) == [Trial("muon", 0.1, 250, 0)]
+    assert optimizers.read(tmp_path / "none") == {}
