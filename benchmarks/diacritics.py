@@ -151,6 +151,7 @@ def restore(out: pathlib.Path, name: str, *flags: str) -> list[tuple[str, str]]:
     macros |= {"utils.RestoreCheckpointConfig.mode": "latest"}
     files = ["gin/ro_diacritics_tiny.gin", "t5x/configs/runs/infer.gin"]
     flags = [*(f"--gin_file={file}" for file in files), *flags]
+    flags.append("--trusted_modules=proof_tasks")
     call(out, "t5x.infer", *flags, *settings(out, "proof_held_out", **macros))
     (path,) = (out / name).glob("proof_held_out-predict.jsonl-*")
     found = [json.loads(line) for line in path.read_text().splitlines()]

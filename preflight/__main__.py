@@ -24,14 +24,16 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from absl import logging as absl_logging
 
+from command_line.arguments import check_output_file, check_output_folder, text
+from command_line.guard import guarded
 from preflight import results, search
 from preflight.aot.recipe import Recipe, load
+from preflight.aot.tpu_slices import Slice
 from preflight.checks import checklist
 from preflight.run_context import RunContext
 from t5x.gin_utils import rewrite_gin_args
@@ -54,16 +56,25 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     add("--compare", help="slices to compare, separated by commas")
     add("--sweep", action="store_true", help="try batch × remat × partitions on the slice")
     add("--offline", action="store_true", help="access nothing over the network")
-    add("--json", help="file for the results as JSON")
-    add("--cache", help="folder for JAX's compilation cache; default runs/.compiled/<slice>")
+    add("--json", type=text, help="file for the results as JSON")
+    add(
+        "--cache",
+        type=text,
+        help="folder for JAX's compilation cache; default runs/.compiled/<slice>",
+    )
     flags = parser.parse_args(rewrite_gin_args(argv))
     if bool(flags.slice) == bool(flags.compare):
         parser.error("give either --slice NAME or --compare NAME,NAME,…")
+    if flags.json:
+        check_output_file("--json", flags.json)
+    if flags.cache:
+        check_output_folder("--cache", flags.cache)
     if flags.sweep and not flags.slice:
         parser.error("--sweep needs --slice NAME")
     return flags
 
 
+@guarded
 def main(argv: list[str] | None = None) -> int:
     """Run the requested command, print its result, and return the exit status."""
     absl_logging.set_verbosity(absl_logging.ERROR)
@@ -99,9 +110,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0 if found else 1
 
 
-def _check(
-    recipe: Recipe, tpu: tpu_slices.Slice, flags: argparse.Namespace, say: Callable[[str], None]
-) -> int:
+def _check(recipe: Recipe, tpu: Slice, flags: argparse.Namespace, say: search.Say) -> int:
     cache = flags.cache or str(Path("runs/.compiled") / tpu.name)
     found = checklist.check_recipe(recipe, tpu, flags.offline, cache, say)
     chips, hosts = results.counted(tpu.chips, "chip"), results.counted(tpu.hosts, "host")

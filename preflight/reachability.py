@@ -1,8 +1,4 @@
-"""Access to files and services that may be remote: allowed, reachable, and with a timeout.
-
-require_reachable("gs://bucket/run", offline=False)       # or NotChecked
-texts = with_timeout(60, lambda: source.peek("train", 100), "the corpus")
-"""
+"""Access to files and services that may be remote: allowed, reachable, and with a timeout."""
 
 import concurrent.futures
 import contextlib
@@ -40,12 +36,10 @@ def require_reachable(path: str, offline: bool) -> None:
 
 
 def require_file(path: str, offline: bool, how: str) -> None:
-    """Check that a file can be reached, and exists if it is local.
+    """Raise ValueError for a missing local file, NotChecked for one that cannot be reached.
 
-    Raises:
-      NotChecked: it cannot be reached; or it is missing here and `offline` is set, since the
-        machine that trains may have it.
-      ValueError: the file does not exist. `how` says how to get it.
+    With `offline` a missing one is NotChecked too: the machine that trains may have it. `how` says
+    how to get it.
     """
     require_reachable(path, offline)
     if not is_remote(path) and not Path(path).is_file():

@@ -1,14 +1,12 @@
 """Results of checks: how one check is run, and the table of all of them.
 
-  result = run_check("periods", check_periods, context)    # never raises
-  print(table([result]))
-
 A check returns `ok(…)` or `warning(…)`, raises ValueError where a run would fail, and NotChecked
 where it cannot look. Any other exception is a fault of the check and not of the run: the result is
 "not checked", and the other checks still run.
 """
 
 import dataclasses
+import functools
 import itertools
 import re
 import textwrap
@@ -25,38 +23,19 @@ class NotChecked(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class CheckResult:
-    """One line of the table.
+    """One line of the table."""
 
-    Attributes:
-      verdict: OK, WARNING, FAILS or NOT_CHECKED.
-      figure: what was found, or why nothing was checked.
-      to_set: what to set instead, '' for nothing.
-      text: details to print below the table.
-      numbers: the figures as numbers, for programs.
-      check: the name of the check.
-    """
-
-    verdict: str
-    figure: str
-    to_set: str = ""
-    text: str = ""
-    numbers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    check: str = ""
+    verdict: str  # OK, WARNING, FAILS or NOT_CHECKED
+    figure: str  # what was found, or why nothing was checked
+    to_set: str = ""  # instead
+    text: str = ""  # details to print below the table
+    numbers: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for programs
+    check: str = ""  # its name
 
 
-def ok(figure: str, **rest: Any) -> CheckResult:
-    """Return the result of a check that found no fault."""
-    return CheckResult(OK, figure, **rest)
-
-
-def warning(figure: str, to_set: str = "", **rest: Any) -> CheckResult:
-    """Return the result for a run that would start, but waste or lose something."""
-    return CheckResult(WARNING, figure, to_set, **rest)
-
-
-def fails(figure: str, to_set: str = "", **rest: Any) -> CheckResult:
-    """Return the result for a run that would not start, or not finish."""
-    return CheckResult(FAILS, figure, to_set, **rest)
+ok = functools.partial(CheckResult, OK)  # no fault was found
+warning = functools.partial(CheckResult, WARNING)  # would start, but waste or lose something
+fails = functools.partial(CheckResult, FAILS)  # would not start, or not finish
 
 
 def run_check(name: str, check: Callable[..., CheckResult], *arguments: Any) -> CheckResult:
@@ -96,8 +75,9 @@ def passed(results: Iterable[CheckResult]) -> bool:
 def summary(results: Iterable[CheckResult]) -> str:
     """Return the number of results of each verdict, in words."""
     verdicts = [result.verdict for result in results]
-    parts = [f"{verdicts.count(v)} {v}" for v in (OK, WARNING, FAILS, NOT_CHECKED) if v in verdicts]
-    return ", ".join(parts)
+    return ", ".join(
+        f"{verdicts.count(v)} {v}" for v in (OK, WARNING, FAILS, NOT_CHECKED) if v in verdicts
+    )
 
 
 def table(results: Iterable[CheckResult]) -> str:

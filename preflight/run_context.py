@@ -1,9 +1,4 @@
-"""The run that the checks look at: its settings, its slice, and a sample of its corpus.
-
-context = RunContext(recipe.load(Recipe(("gin/ro_t5x_tiny.gin",))), tpu_slices.find("v4-8"))
-context.sample_texts       # documents of the corpus, read once
-context.sample_rows        # the same packed, as the model would get them
-"""
+"""The run that the checks look at: its settings, its slice, and a sample of its corpus."""
 
 import argparse
 import dataclasses
@@ -35,13 +30,7 @@ _TIMEOUT_S = 60.0
 
 
 class RunContext:
-    """A run and the slice that it is checked for.
-
-    Args:
-      run: arguments of `t5x.train.train`, see `recipe.load`.
-      tpu: the slice.
-      offline: access nothing over the network.
-    """
+    """A run, as `recipe.load` returns it, and its slice; `offline` accesses no network."""
 
     def __init__(self, run: argparse.Namespace, tpu: Slice, offline: bool = False):
         self.run, self.tpu, self.offline = run, tpu, offline
@@ -101,11 +90,7 @@ class RunContext:
         return max(self.run.total_steps - self.first_step, 0)
 
     def tasks(self, cfg: DatasetConfig) -> list[seqio.Task]:
-        """Return the tasks of a dataset.
-
-        Raises:
-          NotChecked: they are not registered, which another check reports.
-        """
+        """Return a dataset's tasks, or raise NotChecked: another check reports missing ones."""
         try:
             return list(seqio.get_subtasks(cfg.provider))
         except ValueError as error:
@@ -130,10 +115,9 @@ class RunContext:
             raise NotChecked(self._unreachable[name])
 
     def read(self, source: Any, function: Callable[[], T]) -> T:
-        """Return `function()`, which reads `source`. A corpus that timed out is not read again.
+        """Return `function()`, which reads `source`, or raise NotChecked as `require_corpus` does.
 
-        Raises:
-          NotChecked: as `require_corpus`, or the corpus has not answered now.
+        A corpus that has timed out is not read again.
         """
         self.require_corpus(source)
         name = source_name(source)
@@ -145,11 +129,7 @@ class RunContext:
             raise
 
     def require_vocabulary(self) -> seqio.Vocabulary:
-        """Return the task's vocabulary.
-
-        Raises:
-          NotChecked: its file is missing here, which another check reports.
-        """
+        """Return the task's vocabulary, or raise NotChecked; another check reports its file."""
         vocabulary = self.task.output_features["targets"].vocabulary
         path = getattr(vocabulary, "sentencepiece_model_file", None)
         if path:
@@ -198,13 +178,10 @@ class RunContext:
         features: dict[str, Any] = {"text": self.sample_texts}
         if peek := getattr(task.source, "peek_features", None):  # a source of several columns
             features = self.read(task.source, lambda: peek(split, DOCUMENTS))
-
-        def dataset(split: str, shuffle_files: bool = False, seed: int | None = None):
-            return tf.data.Dataset.from_tensor_slices(features)
-
+        make = lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices(features)
         return seqio.Task(
             task.name,
-            source=seqio.FunctionDataSource(dataset, [split]),
+            source=seqio.FunctionDataSource(make, [split]),
             preprocessors=task.preprocessors,
             output_features=task.output_features,
         )

@@ -1,17 +1,12 @@
 """Settings tried on the compiler: settings that make a step fit, fast ones, cheap slices.
 
-  trial = compile_trial(recipe, context, ((BATCH, 64),))
-  cheapest, tried = fit(recipe, context, trial)       # for a step that does not fit
-  rows = sweep_rows(sweep(recipe, context))           # batch × remat × partitions on one slice
-  print(table(rows, SWEEP_COLUMNS))
-  print(table([best_on_slice(recipe, context)], COMPARISON_COLUMNS))
-
-All three compile columns of settings in order until one of a column ends it.
+The three compile columns of settings (`grid`, …) in order, until one of a column ends it.
 """
 
 import dataclasses
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -37,18 +32,11 @@ Say = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """Settings that were compiled, and the figures or the error.
+    """Settings that were compiled, and the figures or the compiler's error."""
 
-    Attributes:
-      settings: (gin name, value) pairs, empty for the recipe's own.
-      figures: None if the compiler refused.
-      price: of as many sequences as the recipe reads to its end, None with `figures`.
-      error: of the compiler.
-    """
-
-    settings: Settings = ()
-    figures: Figures | None = None
-    price: Price | None = None
+    settings: Settings = ()  # empty for the recipe's own
+    figures: Figures | None = None  # None if the compiler refused
+    price: Price | None = None  # of as many sequences as the recipe reads, None without figures
     error: Exception | None = None
 
     @property
@@ -81,14 +69,7 @@ class Trial:
 def compile_trial(
     recipe: Recipe, context: RunContext, settings: Settings = (), cache: str | None = None
 ) -> Trial:
-    """Compile the train step of `recipe` with `settings`, which takes about a minute.
-
-    Args:
-      recipe: gin files and bindings.
-      context: its run and slice.
-      settings: take precedence over the recipe's.
-      cache: see `compiler.compile_step`.
-    """
+    """Compile the train step with `settings`, which precede the recipe's; this takes a minute."""
     changed = recipe.with_bindings(*(f"{name} = {value!r}" for name, value in settings))
     try:
         figures = compile_step(RecipeRequest(context.tpu.name, changed), cache)
@@ -123,8 +104,7 @@ class _Search:
         return min(filter(_fits, self.trials), key=_hours, default=None)
 
 
-def _fits(trial: Trial) -> bool:
-    return trial.fits
+_fits = operator.attrgetter("fits")
 
 
 def _hours(trial: Trial) -> float:
@@ -145,13 +125,8 @@ def fit(
 
     Each kind alone is tried first: more microbatches, more rematerialization, more partitions. If
     none of them is enough, all together; and only then a smaller batch, which changes training.
-    Where the training state alone is too large, only partitions can help.
-
-    Args:
-      recipe: whose step does not fit.
-      context: its run and slice.
-      failed: its trial, with an OutOfMemory.
-      say: receives a line for each trial.
+    Where the training state alone is too large, only partitions can help. `failed` is the trial of
+    the recipe, with an OutOfMemory; `say` receives a line for each trial.
     """
     search = _Search(recipe, context, say)
     for column in single_changes(context, failed.error):

@@ -11,6 +11,7 @@ tasks' own metrics. Names and arguments are T5X's. A resumed run replays earlier
 its actions, so that it ends where it would have ended without the interruption.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -31,9 +32,6 @@ class EarlyStoppingAction:
       patience: evaluations to wait for an improvement.
       atol: an improvement must be greater than this,
       rtol: and greater than this share of the best value.
-
-    Raises:
-      ValueError: an invalid setting.
     """
 
     def __init__(
@@ -100,16 +98,12 @@ class EarlyStoppingAction:
         return gain > self.atol + self.rtol * abs(self._best)
 
 
+@dataclasses.dataclass
 class TerminateOnNanAction:
-    """Stops training when a metric is not a finite number.
+    """Stops training when a metric of a task ('train' for training) is not a finite number."""
 
-    Args:
-      task: key of the metrics to look at, 'train' for training itself.
-      metric: name of the metric.
-    """
-
-    def __init__(self, task: str, metric: str = "loss"):
-        self.task, self.metric = task, metric
+    task: str
+    metric: str = "loss"
 
     def run(self, train_state: Any, metrics_by_task: Metrics) -> bool:
         """Return True to stop; raise a ValueError if the task or metric is unknown."""
@@ -132,11 +126,7 @@ def mode_name(mode: Any) -> str:
 
 
 def check_actions(actions: Mapping[Any, Sequence[Any]] | None, evaluates: Sequence[str]) -> None:
-    """Check that every action will run; `evaluates` are the modes that the run evaluates.
-
-    Raises:
-      ValueError: a mode is unknown, or nothing is evaluated in it.
-    """
+    """Raise ValueError for an action of a mode that is unknown or not among `evaluates`."""
     for name in map(mode_name, actions or {}):
         if name not in MODES:
             raise ValueError(
@@ -156,15 +146,9 @@ def recall(
     measured: Callable[[str], Mapping[int, Metrics]],
     step: int,
 ) -> bool:
-    """Replay measurements up to `step` to the actions that have a method `recall`.
+    """Replay measurements up to `step` to actions with a method `recall`; return whether one ended.
 
-    Args:
-      actions: by mode.
-      measured: from an event of `events.jsonl` to its metrics, by step.
-      step: later measurements are ignored.
-
-    Returns:
-      Whether an action had ended the run.
+    `actions` are by mode; `measured` maps an event of `events.jsonl` to its metrics, by step.
     """
     ended = False
     for mode, event in EVENTS.items():

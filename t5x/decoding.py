@@ -174,9 +174,6 @@ def beam_search(
         these if `pause` is given. A score is the sum of log-probabilities over the brevity penalty.
         A row in which fewer than N sequences ended starts with empty ones of score -1e7; one in
         which none ended returns its live beams with plain sums of log-probabilities.
-
-    Raises:
-        ValueError: a leaf of the cache has no batch at its axis.
     """
     del decode_rng
     rows, length = inputs.shape[0], max_decode_len or inputs.shape[1]
@@ -192,9 +189,8 @@ def beam_search(
     def step(beams: _Beams) -> _Beams:
         flat_seq = beams.live_seq.reshape(rows * num_decodes, length + 1)
         cur_token = lax.dynamic_slice_in_dim(flat_seq, beams.step, 1, axis=1)
-        logits, cache = tokens_to_logits(
-            DecodingState(beams.step, flat_seq, cur_token, beams.cache)
-        )
+        state = DecodingState(beams.step, flat_seq, cur_token, beams.cache)
+        logits, cache = tokens_to_logits(state)
         forced = lax.dynamic_index_in_dim(prompt, beams.step + 1, 1, keepdims=False)
         return _next_beams(beams, logits, cache, forced, eos_id, alpha, cache_offset)
 
@@ -252,9 +248,8 @@ def _next_beams(beams, logits, cache, forced_B, eos_id, alpha, cache_offset) -> 
     # A beam has at most one candidate that ends it, so of 2N candidates at least N stay live.
     live_log_prob, live_BN = lax.top_k(jnp.where(ended_BC, NEG_INF, log_prob_BC), num_beams)
     score_BC = jnp.where(ended_BC, log_prob_BC / brevity_penalty(alpha, length), NEG_INF)
-    done_score, done_BN = lax.top_k(
-        jnp.concatenate([beams.done_score, score_BC], axis=1), num_beams
-    )
+    done = jnp.concatenate([beams.done_score, score_BC], axis=1)
+    done_score, done_BN = lax.top_k(done, num_beams)
     return _Beams(
         step=length,
         live_seq=pick(seq_BCL, live_BN),
@@ -308,9 +303,10 @@ def temperature_sample(
         temperature: divisor of the logits, a number or [B]; 0 takes the best id.
         topk: sample from the `topk` best ids only; 0 for all ids. The default 1 is greedy.
         topp: sample from the smallest set of ids whose probability reaches `topp`; 0 for all.
+            Only one of `topk` and `topp` may be set.
         initial_index: [B] int32, positions of the ids to start from, for a cache that is filled
             up to there and keeps one index per row.
-        max_decode_steps: maximum number of ids to decode after the prompt.
+        max_decode_steps: maximum number of ids to decode after the prompt, 1 to T.
         max_decode_steps_hard_limit: bound on `max_decode_steps`, if above 0.
         rescale_log_probs: score by the distribution sampled from, as shaped by `temperature`,
             `topk` and `topp` (greedy ids then score 0); False scores by the model's own.
@@ -322,10 +318,6 @@ def temperature_sample(
     Returns:
         Sequences [B, N, T] int32 and their log-probabilities [B, N] float32, worst first, or a
         `PausedSearch` of these.
-
-    Raises:
-        ValueError: both `topk` and `topp` are set, `max_decode_steps` is not within 1 and T, or a
-            leaf of the cache has no batch at its axis.
     """
     if topk and topp:
         raise ValueError(

@@ -32,6 +32,7 @@ from t5x.inference import evaluator
 from t5x.inference.params import ParamsRestorer
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop import model_dir
+from t5x.models import EncoderDecoderModel
 from t5x.partitioning import PjitPartitioner
 
 Metrics = dict[str, dict[str, Any]]
@@ -39,7 +40,7 @@ Metrics = dict[str, dict[str, Any]]
 
 def evaluate(
     *,
-    model: Any,
+    model: EncoderDecoderModel,
     dataset_cfg: DatasetConfig,
     restore_checkpoint_cfg: RestoreCheckpointConfig,
     partitioner: PjitPartitioner,
@@ -106,4 +107,4 @@ def print_metrics(path: str, results: Metrics) -> None:
 
 
 if __name__ == "__main__":
-    main.run(evaluate)
+    main.run(evaluate, reads_models=True)

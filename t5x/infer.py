@@ -49,6 +49,7 @@ from t5x.inference.resumable_jsonl import ResumableFile
 from t5x.input_pipeline import checks, record_counts
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop import model_dir
+from t5x.models import EncoderDecoderModel
 from t5x.partitioning import PjitPartitioner
 
 DECODING = "models.EncoderDecoderModel.predict_batch_with_aux"
@@ -101,7 +102,7 @@ def to_json(value: Any) -> Any:
 def infer(
     *,
     mode: str,
-    model: Any,
+    model: EncoderDecoderModel,
     dataset_cfg: DatasetConfig,
     restore_checkpoint_cfg: RestoreCheckpointConfig,
     partitioner: PjitPartitioner,
@@ -115,7 +116,7 @@ def infer(
     fallback_init_rng: int | None = None,
     input_file: str | None = None,
     input_prefix: str = "",
-    constraint: Any = None,
+    constraint: Callable[..., Any] | None = None,
     length_buckets: int = 4,
     summarize_config_fn: Callable[..., None] = gin_utils.summarize_gin_config,
     dry_run: bool = False,
@@ -394,4 +395,4 @@ def check_settings(
 
 
 if __name__ == "__main__":
-    main.run(infer)
+    main.run(infer, reads_models=True)

@@ -1,11 +1,5 @@
 """Layout of arrays over devices: one rule per logical axis, one mesh of `data` × `model`.
 
-  partitioner = PjitPartitioner(num_partitions=2)
-  partitioner.mesh                                  # 8 devices: {'data': 4, 'model': 2}
-  partitioner.sharding(("embed", "mlp"), (768, 2048))   # NamedSharding: (None, 'model')
-  with partitioner.activations():                   # while a step is traced
-      x = constrain(x, "batch", "length", "embed")
-
 Source of the axis names and rules: T5X's logical axes (Roberts et al. 2022, section 3).
 """
 
@@ -34,15 +28,11 @@ def standard_logical_axis_rules(
 ) -> Rules:
     """Return rules from logical axis to mesh axis; the first match is used, as in T5X.
 
-    Args:
-      activation_partitioning_dims: 2 shards activations over `model` along `embed` too.
-      parameter_partitioning_dims: 2 shards parameters and optimizer state over `data` too: each
-        device holds and updates its part (ZeRO, Rajbhandari et al. 2020); with 1, upstream's
-        default, every replica holds and updates all.
-      additional_rules: appended, so they only matter for axes without a rule.
-
-    Raises:
-      ValueError: one of the numbers is neither 1 nor 2.
+    With `activation_partitioning_dims` 2, activations are sharded over `model` along `embed` too.
+    With `parameter_partitioning_dims` 2, parameters and optimizer state are sharded over `data`
+    too: each device holds and updates its part (ZeRO, Rajbhandari et al. 2020); with 1, upstream's
+    default, every replica holds and updates all. `additional_rules` are appended, so they only
+    matter for axes without a rule. Raise ValueError for another number than 1 or 2.
     """
     for name, value in [
         ("activation_partitioning_dims", activation_partitioning_dims),
@@ -50,23 +40,12 @@ def standard_logical_axis_rules(
     ]:
         if value not in (1, 2):
             raise ValueError(f"standard_logical_axis_rules.{name} is {value}; set it to 1 or 2.")
-    embed = []
-    if activation_partitioning_dims == 2:
-        embed += [("embed", "model")]
-    if parameter_partitioning_dims == 2:
-        embed += [("embed", "data")]
     return [
         ("batch", "data"),
-        ("vocab", "model"),
-        ("mlp", "model"),
-        ("heads", "model"),
-        ("joined_kv", "model"),
-        *embed,
-        ("embed", None),
-        ("kv", None),
-        ("relpos_buckets", None),
-        ("length", None),
-        ("layers", None),
+        *((name, "model") for name in ("vocab", "mlp", "heads", "joined_kv")),
+        *([("embed", "model")] if activation_partitioning_dims == 2 else []),
+        *([("embed", "data")] if parameter_partitioning_dims == 2 else []),
+        *((name, None) for name in ("embed", "kv", "relpos_buckets", "length", "layers")),
         *(additional_rules or ()),
     ]
 
@@ -74,12 +53,9 @@ def standard_logical_axis_rules(
 def mesh_axes(
     logical_axes: Sequence[str | None], rules: Rules, mesh: Mesh, shape: Sequence[int]
 ) -> PartitionSpec:
-    """Return the mesh axis of each dimension of an array of `shape`.
+    """Return the mesh axis of each dimension of `shape`; raise ValueError without a rule.
 
     A mesh axis shards one dimension only, and only one that it divides.
-
-    Raises:
-      ValueError: an axis has no rule.
     """
     unknown = {a for a in logical_axes if a} - {name for name, _ in rules}
     if unknown:
@@ -145,7 +121,15 @@ class PjitPartitioner:
         Raises:
           ValueError: num_partitions does not divide the devices.
         """
-        devices = list(self._devices or jax.devices(self.backend))
+        try:
+            devices = list(self._devices or jax.devices(self.backend))
+        except RuntimeError as error:
+            if self.backend is None:
+                raise
+            raise ValueError(
+                f"PjitPartitioner.backend is {self.backend!r}, which this machine does not have "
+                f"({error}); set it to None for the best one."
+            ) from error
         count, model = len(devices), self.num_partitions
         if count % model:
             raise ValueError(
@@ -155,9 +139,8 @@ class PjitPartitioner:
         if self.submesh and hasattr(devices[0], "coords"):
             grid = submesh_grid(devices, self.submesh)
         elif devices[0].platform == "tpu":
-            grid = mesh_utils.create_device_mesh(
-                (count // model, model), devices, allow_split_physical_axes=True
-            )
+            shape = (count // model, model)
+            grid = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
         else:
             grid = np.array(devices).reshape(count // model, model)
         return Mesh(side_by_side(grid), ("data", "model"))
@@ -170,11 +153,7 @@ class PjitPartitioner:
         return other
 
     def check_batch(self, batch_size: int, num_microbatches: int | None, name: str) -> None:
-        """Check that a batch can be split into equal parts.
-
-        Raises:
-          ValueError: batch_size is not a multiple of data-parallel devices × microbatches.
-        """
+        """Raise ValueError unless data-parallel devices × microbatches divide a batch."""
         parts = self.mesh.shape["data"]
         pieces = parts * (num_microbatches or 1)
         if batch_size % pieces:
@@ -210,11 +189,7 @@ class PjitPartitioner:
 
 
 def submesh_grid(devices: Sequence[jax.Device], submesh: Sequence[int]) -> np.ndarray:
-    """Return devices [data, model], each row one block of `submesh` (x, y, z, core) of the slice.
-
-    Raises:
-      ValueError: the blocks do not tile the slice.
-    """
+    """Return devices [data, model], each row a block of `submesh` (x, y, z, core)."""
     place = lambda d: (*d.coords, getattr(d, "core_on_chip", 0))
     size = tuple(max(place(d)[i] for d in devices) + 1 for i in range(4))
     submesh = (*submesh, 1, 1, 1)[:4]
@@ -285,28 +260,19 @@ def per_device(
     """Return `fn` called on each device with the parts of the arguments that it holds.
 
     For functions that the compiler cannot shard, such as kernels; `fn` outside `activations`.
-
-    Args:
-      fn: from arrays to one array.
-      given: logical axes of each argument.
-      made: logical axes of the result.
+    `given` are the logical axes of each argument, `made` those of the result.
     """
     partitioner = _active.get()
     if partitioner is None or partitioner.mesh.size == 1:
         return fn
 
     def call(*args):
-        specs = [
-            partitioner.sharding(axes, x.shape).spec for axes, x in zip(given, args, strict=True)
-        ]
+        specs = (partitioner.sharding(a, x.shape).spec for a, x in zip(given, args, strict=True))
         result = partitioner.sharding(made, jax.eval_shape(fn, *args).shape).spec
-        return jax.shard_map(
-            fn,
-            mesh=partitioner.mesh,
-            in_specs=tuple(specs),
-            out_specs=result,
-            check_vma=False,
-        )(*args)
+        sharded = jax.shard_map(
+            fn, mesh=partitioner.mesh, in_specs=tuple(specs), out_specs=result, check_vma=False
+        )
+        return sharded(*args)
 
     return call
 

@@ -37,6 +37,8 @@ from t5x.inference.predictor import Predictor
 from t5x.input_pipeline import checks, corpora
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop.model_dir import check_writable
+from t5x.models import EncoderDecoderModel
+from t5x.monitoring import compile_stats
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 from t5x.trainer import Trainer
@@ -46,7 +48,7 @@ SIDES = ("inputs", "targets")
 
 def precompile(
     *,
-    model: Any,
+    model: EncoderDecoderModel,
     train_dataset_cfg: DatasetConfig,
     partitioner: PjitPartitioner,
     model_dir: str,
@@ -59,32 +61,27 @@ def precompile(
     get_dataset_fn: Callable[..., batches.TrainStream] = batches.TrainStream,
     trainer_cls: Callable[..., Trainer] | None = None,
     dry_run: bool = False,
+    keep_programs: bool = False,
 ) -> dict[str, float]:
     """Compile the train step for the batches of `train_dataset_cfg`, and the evaluation programs.
 
     Args:
-      model: see `models.EncoderDecoderModel`.
       train_dataset_cfg: gives the shapes of a batch; only its first records are read.
-      partitioner: of parameters and batches over devices.
       model_dir: where the program is written.
       random_seed: as in `train`; None compiles for the accelerator's own generator, as there.
-      use_hardware_rng: as in `train`.
       train_eval_dataset_cfg: of batches that the loss is evaluated on; None for none.
       infer_eval_dataset_cfg: of examples that are decoded, with their lengths; None for none.
       infer_modes: of `predictor.MODES`, how these are decoded.
       length_buckets: as in `train` (1), or as in `evaluate` and `infer` (4).
-      get_dataset_fn: makes the training stream.
       trainer_cls: `trainer.Trainer` with the run's bindings; None for no microbatches and a
         constant learning rate.
       dry_run: build and check everything, then return without compiling.
+      keep_programs: keep compiled programs in `<model_dir>/compiled` for the next start.
 
     Returns:
       Of the train step: 'arguments', 'temporary' and 'program' in bytes per device, 'flops' per
       step and device, 'seconds' of compiling; without those that the backend does not report.
       Seconds of the others are 'eval_seconds' and 'predict_seconds'.
-
-    Raises:
-      ValueError: the settings do not fit together.
     """
     checks.verify_matching_vocabs(train_dataset_cfg, model)
     corpora.check_corpora(train_dataset_cfg)
@@ -109,6 +106,8 @@ def precompile(
         return {}
 
     log_capture.write_to(model_dir, jax.process_index())
+    if keep_programs:
+        compile_stats.keep_programs(os.path.join(model_dir, "compiled"))
     started = time.monotonic()
     lowered = trainer.lower(stream.global_batch)
     compiled = lowered.compile()
@@ -122,14 +121,21 @@ def precompile(
         for mode in infer_modes:
             programs = predictor.lower(mode, specs.state.params, example)
             needs[f"{mode}_seconds"] = seconds_of(programs)
-    for when, program in (("pre", lowered), ("post", compiled)):
-        path = os.path.join(model_dir, f"lowered_hlo_{when}_optimization")
-        with tf.io.gfile.GFile(path, "w") as file:
-            file.write(program.as_text())
-    with tf.io.gfile.GFile(os.path.join(model_dir, "assignment"), "wb") as file:
-        np.save(file, partitioner.mesh.device_ids)
+    write_program(model_dir, lowered, compiled, partitioner.mesh.device_ids)
     print("  ".join(f"{name} {value:,.0f}" for name, value in needs.items()))
     return needs
+
+
+def write_program(
+    folder: str, lowered: jax.stages.Lowered, compiled: jax.stages.Compiled, device_ids: np.ndarray
+) -> None:
+    """Write the text of a program before and after optimization, and the ids of the mesh."""
+    for when, program in (("pre", lowered), ("post", compiled)):
+        path = os.path.join(folder, f"lowered_hlo_{when}_optimization")
+        with tf.io.gfile.GFile(path, "w") as file:
+            file.write(program.as_text())
+    with tf.io.gfile.GFile(os.path.join(folder, "assignment"), "wb") as file:
+        np.save(file, device_ids)
 
 
 def seconds_of(programs: Iterable[jax.stages.Lowered]) -> float:
@@ -141,11 +147,7 @@ def seconds_of(programs: Iterable[jax.stages.Lowered]) -> float:
 
 
 def example_of(model: Any, cfg: DatasetConfig) -> dict[str, jax.ShapeDtypeStruct]:
-    """Return the features of one example as the model decodes it; nothing is read.
-
-    Raises:
-      ValueError: a length is not given.
-    """
+    """Return one example's features as the model decodes it, unread, or raise ValueError."""
     checks.feature_shapes(cfg)
     ids = tf.TensorSpec([None], tf.int32)
     none = tf.data.Dataset.from_generator(lambda: (), output_signature=dict.fromkeys(SIDES, ids))

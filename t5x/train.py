@@ -47,6 +47,8 @@ from t5x.loop.model_dir import (
     write_description,
 )
 from t5x.loop.training_loop import TrainingRun, nothing_left
+from t5x.models import EncoderDecoderModel
+from t5x.monitoring import compile_stats
 from t5x.multihost import startup_check
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import TrainState, from_disk, initial_state, state_specs, to_disk
@@ -56,7 +58,7 @@ from t5x.watch import Watch
 
 def train(
     *,
-    model: Any,
+    model: EncoderDecoderModel,
     train_dataset_cfg: DatasetConfig,
     train_eval_dataset_cfg: DatasetConfig | None,
     infer_eval_dataset_cfg: DatasetConfig | None,
@@ -82,6 +84,7 @@ def train(
     watch: Watch | None = None,
     single_device: bool = False,
     dry_run: bool = False,
+    keep_programs: bool = False,
 ) -> tuple[int, TrainState | None]:
     """Train `model` to step `total_steps`.
 
@@ -114,6 +117,7 @@ def train(
       single_device: use the first device only and compile nothing, so that `breakpoint()` and
         `print` in a model show numbers; slow.
       dry_run: build and check everything, then return without training.
+      keep_programs: keep compiled programs in `<model_dir>/compiled` for the next start.
 
     Returns:
       The last step and its state, None if nothing was left to do.
@@ -165,6 +169,8 @@ def train(
         return 0, None
 
     log_capture.write_to(model_dir, jax.process_index())
+    if keep_programs:
+        compile_stats.keep_programs(os.path.join(model_dir, "compiled"))
     while True:
         try:
             start.check_data_position()
@@ -327,6 +333,8 @@ def open_stream(
             "Keep SaveCheckpointConfig.save_dataset = True to resume the data too.",
             start.path,
         )
+    for line in corpora.mixing(cfg, stream.count):
+        logging.info("%s", line)
     return stream
 
 

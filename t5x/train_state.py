@@ -1,8 +1,5 @@
 """The state that training changes: step, parameters, optimizer state, and their shardings.
 
-  specs = state_specs(model, partitioner, input_shapes)     # shapes, axes, shardings; no arrays
-  state = initial_state(model, specs, jax.random.key(0))    # initialized on its devices
-
 In memory the layers of a stack are one array; `to_disk` and `from_disk` go to and from upstream's
 state dict, layer by layer: {'target': params, 'state': {'step', 'param_states'}}.
 """
@@ -15,8 +12,8 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+from flax import serialization
 
-from t5x import optimizers
 from t5x.array_types import PyTree
 from t5x.checkpointing import layer_stacking
 from t5x.partitioning import PjitPartitioner
@@ -32,14 +29,14 @@ class TrainState:
 
     def state_dict(self) -> dict:
         """Return nested dicts in upstream's layout, layers still stacked."""
-        param_states = optimizers.to_dict(self.param_states)
+        param_states = serialization.to_state_dict(self.param_states)
         return {"target": self.params, "state": {"step": self.step, "param_states": param_states}}
 
     def restore_state(self, state_dict: Mapping) -> "TrainState":
         """Return the state of a `state_dict`, with this state's structure."""
         state = state_dict["state"]
-        param_states = optimizers.from_dict(self.param_states, state["param_states"])
-        return TrainState(state["step"], state_dict["target"], param_states)
+        restored = serialization.from_state_dict(self.param_states, state["param_states"])
+        return TrainState(state["step"], state_dict["target"], restored)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,19 +59,16 @@ class StateSpecs:
 
 def state_specs(model: Any, partitioner: PjitPartitioner, input_shapes: Mapping) -> StateSpecs:
     """Return shapes, dtypes and shardings of the state for batches of `input_shapes`."""
-    boxed = jax.eval_shape(
-        lambda: model.get_initial_variables(jax.random.key(0), input_shapes)["params"]
-    )
+    variables = lambda: model.get_initial_variables(jax.random.key(0), input_shapes)
+    boxed = jax.eval_shape(variables)["params"]
     is_box = lambda x: isinstance(x, nn.Partitioned)
     axes = jax.tree.map(lambda x: x.names if is_box(x) else (None,) * x.ndim, boxed, is_leaf=is_box)
     params = nn.unbox(boxed)
     optimizer = model.optimizer_def
-    shapes = jax.eval_shape(
-        lambda p: TrainState(jnp.zeros((), jnp.int32), p, optimizer.init(p, axes)), params
-    )
-    state_axes = shapes.replace(
-        step=(), params=axes, param_states=optimizer.state_axes(params, axes)
-    )
+    init = lambda p: TrainState(jnp.zeros((), jnp.int32), p, optimizer.init(p, axes))
+    shapes = jax.eval_shape(init, params)
+    replaced = {"params": axes, "param_states": optimizer.state_axes(params, axes)}
+    state_axes = shapes.replace(step=(), **replaced)
     place = lambda s, a: jax.ShapeDtypeStruct(
         s.shape, s.dtype, sharding=partitioner.sharding(a, s.shape)
     )

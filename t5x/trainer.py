@@ -1,9 +1,4 @@
-"""Compiled train and evaluation steps over a mesh, which run ahead of the host.
-
-trainer = Trainer(model, state, partitioner, specs, rng, learning_rate_fn=rate)
-for step, sums in trainer.training_steps(stream, until=1000):
-    ...                                  # sums of the step before: the device is a step ahead
-"""
+"""Compiled train and evaluation steps over a mesh, which run ahead of the host."""
 
 import functools
 import time
@@ -27,9 +22,7 @@ class Trainer:
     """Holds the state of a run and applies compiled steps to it.
 
     Args:
-      model: see `models.EncoderDecoderModel`.
       train_state: the initial state; may be set later, as `state`.
-      partitioner: of parameters and batches.
       train_state_axes: `train_state.StateSpecs` of the state.
       rng: key of dropout, the same at every start of a run.
       learning_rate_fn: step to rate, see `schedules`.
@@ -38,9 +31,6 @@ class Trainer:
         drops such a step, and outliers too (see `train_step.skipping_step`). 'go_back' restores
         the last checkpoint and continues with the next data. None means 'skip' for an optimizer
         with `skip_nan_updates`, else 'stop'. Not in T5X.
-
-    Raises:
-      ValueError: another `bad_steps`.
     """
 
     def __init__(
@@ -140,17 +130,13 @@ class Trainer:
 
     def _placed(self, batch: Shapes) -> dict[str, jax.ShapeDtypeStruct]:
         sharding = self.partitioner.batch_sharding
-        return {
-            name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-            for name, x in batch.items()
-        }
+        struct = functools.partial(jax.ShapeDtypeStruct, sharding=sharding)
+        return {name: struct(x.shape, x.dtype) for name, x in batch.items()}
 
     def training_steps(self, batches: Iterator[HostBatch], until: int) -> Iterator[tuple[int, Any]]:
         """Train to step `until`, or until `stop_requested` is set, yielding after each step.
 
-        Yields:
-          The current step (which may still be running) and the sums of the step before it, None for
-          the first.
+        Yield the step, which may still be running, and the sums of the one before, first None.
         """
         pending = None
         for step in range(int(self.state.step) + 1, until + 1):
@@ -178,7 +164,5 @@ class Trainer:
     def put(self, batch: HostBatch) -> dict[str, jax.Array]:
         """Return global arrays that contain this host's rows."""
         sharding = self.partitioner.batch_sharding
-        return {
-            name: jax.make_array_from_process_local_data(sharding, rows)
-            for name, rows in batch.items()
-        }
+        put = functools.partial(jax.make_array_from_process_local_data, sharding)
+        return {name: put(rows) for name, rows in batch.items()}

@@ -3,11 +3,3 @@
 from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.schedules import create_learning_rate_scheduler
-
-__all__ = [
-    "CheckpointConfig",
-    "DatasetConfig",
-    "RestoreCheckpointConfig",
-    "SaveCheckpointConfig",
-    "create_learning_rate_scheduler",
-]

@@ -8,6 +8,7 @@ ALLOWED = {
     "gcloud is not installed": "its SDK is not on PyPI; it only checks the stand-in's flags",
     "mounting a tmpfs is not allowed here": "needs root; RLIMIT_FSIZE tests the same above",
     "openssl makes the certificate": "a program of the system, used by the slow tests of buckets",
+    "T5X_URL, AIRIO_URL, JESTIMATOR_URL": "upstream is on no package index; copies are named",
     "no flock here": "a program of the system; launch/setup.sh also runs without it",
 }
 

@@ -21,7 +21,7 @@ FILES = [pathlib.Path(p) for p in tracked("*.py")] or [
     p.relative_to(ROOT) for p in ROOT.rglob("*.py")
 ]
 FILES = sorted(p for p in FILES if not p.parts[0].startswith("."))
-PACKAGES = ("t5x", "tasks", "convert", "vocabulary", "preflight", "report")
+PACKAGES = ("command_line", "t5x", "tasks", "convert", "vocabulary", "preflight", "report")
 SOURCES = [p for p in FILES if p.parts[0] in PACKAGES]
 ENTRY_POINTS = {"train", "eval", "infer", "precompile", "main", "__main__"}
 COMPUTE = [

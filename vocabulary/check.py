@@ -13,6 +13,7 @@ sentinels, to which seqio adds them (T5's own, extra_ids 100).
 
 import argparse
 
+from command_line import arguments
 from vocabulary import cli
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check_results import VocabularyCheck
@@ -125,10 +126,19 @@ def _size(size: int, vocab_size: int | None, extra_ids: int) -> VocabularyCheck:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("model", help=cli.MODEL_HELP)
-    add("--vocab_size", type=int, help="T5Config.vocab_size of the model that uses it")
-    add("--extra_ids", type=int, default=0, help="100 if seqio adds the sentinels (T5's own)")
-    add("--corpus", help=f"compare ids on this text: {cli.CORPUS_HELP}")
+    add("model", type=arguments.text, help=cli.MODEL_HELP)
+    add(
+        "--vocab_size",
+        type=arguments.integer(1),
+        help="T5Config.vocab_size of the model that uses it",
+    )
+    add(
+        "--extra_ids",
+        type=arguments.integer(0),
+        default=0,
+        help="100 if seqio adds the sentinels (T5's own)",
+    )
+    add("--corpus", type=arguments.text, help=f"compare ids on this text: {cli.CORPUS_HELP}")
     cli.add_corpus_arguments(parser, max_documents=2000)
 
 

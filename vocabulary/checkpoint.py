@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from command_line import arguments
 from convert import weight_map
 from convert.model_config import Sizes
 from convert.proof import verify
@@ -58,11 +59,24 @@ class VocabularyChange:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of a command that changes a vocabulary."""
     add = parser.add_argument
-    add("model", help=MODEL_HELP)
-    add("--extra_ids", type=int, default=0, help="100 for T5's own layout")
-    add("--out", required=True, help="the new model, or with --checkpoint the new run")
+    add("model", type=arguments.text, help=MODEL_HELP)
+    add("--extra_ids", type=arguments.integer(0), default=0, help="100 for T5's own layout")
+    add(
+        "--out",
+        type=arguments.text,
+        required=True,
+        help="the new model, or with --checkpoint the new run",
+    )
     add("--checkpoint", help="a T5X run or checkpoint to change too; --out is then a new run")
     add("--network", help="if there is no gin beside it: t5_1_1/base, a .gin, or a .json")
+
+
+def check_out(args: argparse.Namespace) -> None:
+    """Raise ValueError if `args.out` cannot be written."""
+    if args.checkpoint:
+        arguments.check_output_folder("--out", args.out)
+    else:
+        arguments.check_output_file("--out", args.out)
 
 
 def write(
@@ -70,8 +84,7 @@ def write(
 ) -> tuple[str, list[VocabularyCheck]]:
     """Write the model `args.out`, or with `args.checkpoint` the run; return the model and checks.
 
-    Raises ValueError if words of `texts` with kept pieces are tokenized differently, and as
-    `write_run`.
+    Raise ValueError as `write_run`, and if words of `texts` with kept pieces change their tokens.
     """
     checks = [check_same_pieces(change.old, change.new, change.sources, texts)]
     if not passed(checks):
@@ -99,10 +112,9 @@ def write_run(
     """Write the run; it appears complete and verified, or not at all.
 
     `checkpoint` is a run, whose last checkpoint is used, or one checkpoint, local or on gs://;
-    `network` is as `convert --config`, if there is no gin beside it.
-
-    Raises ValueError if the checkpoint is of another network or vocabulary, `out` is a run
-    already, the disk is full, or logits of kept pieces differ.
+    `network` is as `convert --config`, if there is no gin beside it. Raise ValueError if the
+    checkpoint is of another network or vocabulary, `out` is a run already, the disk is full, or
+    logits of kept pieces differ.
     """
     old = rewrite.last_checkpoint(checkpoint, network)
     if not 0 <= old.sizes.vocab_size - change.old_ids < spm.SIZE_MULTIPLE:
@@ -123,10 +135,7 @@ def write_run(
 
 
 def _changed(name: str, array: LazyArray, change: VocabularyChange) -> LazyArray:
-    """Return the array for the new ids, or the array itself if its rows are no ids.
-
-    Only one of the optimizer's two factored moments (vectors) has a value for each id.
-    """
+    """Return the array for the new ids, or itself if it has no rows of ids, as some moments."""
     owner = next((owner for owner in _AXES if f"/{owner}/" in f"/{name}/"), None)
     ids = range(change.old_ids, change.old_ids + spm.SIZE_MULTIPLE)
     if not owner or not any(length in ids for length in array.shape):
@@ -143,9 +152,8 @@ def average_rows(table: np.ndarray, sources: spm.Sources, axis: int = 0) -> np.n
 
     The old ids run along `axis`: 0 for `token_embedder/embedding` [V, D], 1 for
     `decoder/logits_dense/kernel` [D, V]. Adafactor's and Adam's moments of these parameters change
-    in the same way. The row of a single source is copied bit by bit.
-
-    Raises ValueError for a source beyond the table.
+    in the same way. The row of a single source is copied bit by bit. Raise ValueError for a source
+    beyond the table.
     """
     highest = max(max(ids) for ids in sources)
     if highest >= table.shape[axis]:

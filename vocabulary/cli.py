@@ -1,14 +1,12 @@
-"""What the vocabulary commands share: corpus flags, results as a table, errors as one sentence.
-
-def main(argv=None):
-    run_command("train", __doc__, _add_arguments, run, argv)
-"""
+"""What the vocabulary commands share: corpus flags, results as a table, errors as one sentence."""
 
 import argparse
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from command_line import arguments
+from command_line.guard import guarded
 from vocabulary import corpus
 from vocabulary.check_results import VocabularyCheck, passed, table
 
@@ -20,10 +18,15 @@ CORPUS_HELP = "glob of files, http(s) file, or Hugging Face hub name"
 def add_corpus_arguments(parser: argparse.ArgumentParser, max_documents: int | None = None) -> None:
     """Add the flags that say what is read from --corpus."""
     add = parser.add_argument
-    add("--column", default="text", help="the column that holds the text")
+    add("--column", type=arguments.text, default="text", help="the column that holds the text")
     add("--config", help="configuration of a hub corpus")
-    add("--split", default="train", help="split of a hub corpus")
-    add("--max_documents", type=int, default=max_documents, help="read at most this many documents")
+    add("--split", type=arguments.text, default="train", help="split of a hub corpus")
+    add(
+        "--max_documents",
+        type=arguments.integer(1),
+        default=max_documents,
+        help="read at most this many documents",
+    )
 
 
 def read_documents(args: argparse.Namespace) -> Iterator[Any]:
@@ -38,11 +41,9 @@ def command(
     add_arguments: Callable[[argparse.ArgumentParser], None],
     run: Callable[[argparse.Namespace], list[VocabularyCheck]],
 ) -> Callable[..., None]:
-    """Return a main function, which takes the arguments (by default the process's).
+    """Return a main function, which prints the checks and exits with 1 if one fails."""
 
-    It prints the checks, and exits with code 1 if one fails or an error is raised.
-    """
-
+    @guarded
     def main(argv: list[str] | None = None) -> None:
         parser = argparse.ArgumentParser(f"python -m vocabulary.{name}", description=description)
         add_arguments(parser)

@@ -1,8 +1,5 @@
 """The text of a vocabulary: files or a hub corpus, streamed as short lines.
 
-    counts = TextCounts()
-    for line in read_lines(read_documents("data/ro_mini/*.jsonl"), counts): ...
-
 SentencePiece silently drops every line above 4,192 bytes, so documents are split at line ends and
 long lines at spaces.
 """
@@ -17,14 +14,8 @@ from typing import Any
 from tasks.text.normalize import normalize
 
 MAX_LINE_BYTES = 4_000
-_BUILDERS = {
-    ".jsonl": "json",
-    ".json": "json",
-    ".txt": "text",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".parquet": "parquet",
-}
+_BUILDERS = {".jsonl": "json", ".json": "json", ".txt": "text", ".parquet": "parquet"}
+_BUILDERS |= {".csv": "csv", ".tsv": "csv"}
 
 
 @dataclasses.dataclass
@@ -37,9 +28,8 @@ class TextCounts:
     bytes: int = 0
 
     def __str__(self) -> str:
-        return (
-            f"read {self.documents:,} documents, {self.lines:,} lines, {self.bytes / 1e6:,.1f} MB"
-        )
+        megabytes = f"{self.bytes / 1e6:,.1f} MB"
+        return f"read {self.documents:,} documents, {self.lines:,} lines, {megabytes}"
 
 
 def read_documents(
@@ -88,10 +78,7 @@ def read_documents(
 def read_lines(
     documents: Iterable[Any], counts: TextCounts, *, cedilla: bool = True
 ) -> Iterator[str]:
-    """Yield normalized lines of at most `MAX_LINE_BYTES` UTF-8 bytes, and update `counts`.
-
-    With `cedilla`, Romanian ş ţ become ș ț, as in the tasks.
-    """
+    """Yield normalized lines of at most `MAX_LINE_BYTES` bytes, with `cedilla` ș for ş."""
     for document in documents:
         text = normalize(document, cedilla=cedilla) if isinstance(document, str) else ""
         if not text.strip():

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 
 import sentencepiece
 
+from command_line import arguments
 from vocabulary import checkpoint, cli, corpus
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check_results import VocabularyCheck
@@ -29,10 +30,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def best_words(model: spm.ModelProto, lines: Iterable[str], count: int) -> list[str]:
-    """Return the `count` words that save most ids: occurrences times (old pieces - 1).
-
-    Raises ValueError if the corpus has fewer words of more than one piece.
-    """
+    """Return the `count` words that save most ids; raise ValueError if the corpus has too few."""
     encoder = spm.processor(model)
     words: collections.Counter[str] = collections.Counter()
     for line in lines:
@@ -58,9 +56,8 @@ def extend(
     """Return a larger model and, for each of its ids, the old ids from which it starts.
 
     New pieces that start a word have ▁ before them. `extra_ids` is 100 if seqio added the
-    sentinels behind the model; they become pieces of it.
-
-    Raises ValueError for a piece that exists, is given twice, or holds an unknown character.
+    sentinels behind the model; they become pieces of it. Raise ValueError for a piece that exists,
+    is given twice, or holds an unknown character.
     """
     encoder = spm.processor(model)
     known = {piece.piece for piece in model.pieces}
@@ -94,7 +91,10 @@ def _old_ids(encoder: sentencepiece.SentencePieceProcessor, piece: str) -> list[
 def _read_pieces(path: str) -> list[str]:
     with open(path, encoding="utf-8") as file:
         words = [line.strip() for line in file]
-    return [spm.WORD_START + word.removeprefix(spm.WORD_START) for word in words if word]
+    pieces = [spm.WORD_START + word.removeprefix(spm.WORD_START) for word in words if word]
+    if not pieces:
+        raise ValueError(f"--pieces {path} holds no word: write one a line")
+    return pieces
 
 
 def _new_pieces(model: spm.ModelProto, args: argparse.Namespace) -> list[str]:
@@ -115,11 +115,16 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--corpus", help="add the words that save most ids of this text")
     source.add_argument("--pieces", help="a file with one word a line")
     cli.add_corpus_arguments(parser)
-    parser.add_argument("--size", type=int, help="with --corpus: total pieces, a multiple of 128")
+    parser.add_argument(
+        "--size",
+        type=arguments.integer(1),
+        help="with --corpus: total pieces, a multiple of 128",
+    )
 
 
 def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     """Extend, write and check."""
+    checkpoint.check_out(args)
     path = spm.find_model(args.model)
     model = spm.read_model(path)
     pieces = _new_pieces(model, args)

@@ -41,10 +41,7 @@ def round_up(size: int) -> int:
 
 
 def read_model(path: str) -> ModelProto:
-    """Read a SentencePiece model from a local path, `gs://` or `http(s)://`.
-
-    Raises ValueError if the file is missing, empty or not a SentencePiece model.
-    """
+    """Read a model from a local path, `gs://` or `http(s)://`, or raise ValueError."""
     try:
         with fsspec.open(str(path), "rb") as file:
             content = file.read()
@@ -63,10 +60,9 @@ def read_model(path: str) -> ModelProto:
 
 
 def find_model(path: str) -> str:
-    """Return the SentencePiece file of a path: itself, or the one in a folder or hub repository.
+    """Return a path's SentencePiece file: itself or in a folder, run or hub repository.
 
-    A converted folder has a `spiece.model`, a run a `vocabulary.model`. Raises ValueError if there
-    is none.
+    Raise ValueError if there is none.
     """
     if os.path.isdir(path):
         for name in ("spiece.model", "vocabulary.model"):
@@ -116,10 +112,7 @@ def sentinel_ids(model: ModelProto) -> dict[int, int]:
 def append_sentinels(
     model: ModelProto, count: int = NUM_SENTINELS, prefix: str = WORD_START
 ) -> None:
-    """Append `<extra_id_{count-1}> ... <extra_id_0>` in place; the last has the highest id.
-
-    They are user-defined pieces, which SentencePiece never splits.
-    """
+    """Append `<extra_id_{count-1}> ... <extra_id_0>` in place, which are never split."""
     if sentinel_ids(model):
         raise ValueError("the model holds sentinels already; a second set would shadow the first")
     for number in reversed(range(count)):
@@ -139,9 +132,7 @@ def rebuild(
 
     `kept` are ids of the old model, which is not changed, without sentinels; `added` are new
     pieces, each with its score and the old ids that it replaces. `extra_ids` is 100 if seqio added
-    the sentinels behind the old model, else 0.
-
-    Raises ValueError if the old model has no sentinels and `extra_ids` adds none.
+    the sentinels behind the old model, else 0; ValueError is raised if that leaves it without any.
     """
     new = ModelProto()
     new.CopyFrom(model)

@@ -1,13 +1,8 @@
 """Check that two tokenizers give the same ids, text by text.
 
-    check = check_equal_ids("ro.model", texts)
-
-compares three encoders: seqio's in TensorFlow, which feeds the training, seqio's in Python, and the
-Hugging Face tokenizer made from the same model. It needs seqio and transformers.
-
-    check = check_same_pieces(old_model, new_model, sources, texts)
-
-compares a model with its trimmed or extended version.
+`check_equal_ids` compares three encoders: seqio's in TensorFlow, which feeds the training, seqio's
+in Python, and the Hugging Face tokenizer made from the same model. `check_same_pieces` compares a
+model with its trimmed or extended version.
 """
 
 import os
@@ -23,9 +18,8 @@ from vocabulary.check_results import VocabularyCheck
 def check_equal_ids(path: str, texts: Sequence[str], extra_ids: int = 0) -> VocabularyCheck:
     """Check that seqio, in Python and in TensorFlow, and the Hugging Face tokenizer agree.
 
-    `path` is a SentencePiece model or a run's folder, whose Hugging Face files are made for the
-    test, or a folder or hub name that holds them. Each text is compared plain and with sentinels
-    between words.
+    `path` is a SentencePiece model or a run's folder, or a folder or hub name with Hugging Face
+    files. Each text is compared plain and with sentinels between words.
     """
     import seqio
     from transformers import AutoTokenizer

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 
 import sentencepiece
 
+from command_line import arguments
 from vocabulary import cli, corpus
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check import check_vocabulary
@@ -55,20 +56,13 @@ def train_vocabulary(
     seed: int = 0,
     verbose: bool = False,
 ) -> spm.ModelProto:
-    """Train a unigram model of exactly `size` pieces, sentinels included.
+    """Train a unigram model of exactly `size` pieces (a multiple of 128), sentinels included.
 
-    Args:
-      lines: normalized text; SentencePiece drops lines above 4,192 bytes.
-      size: number of pieces, a multiple of 128.
-      byte_fallback: add 256 byte pieces instead of <unk>, as in mT5.
-      character_coverage: share of the text's characters that become pieces.
-      required_characters: characters that become pieces even if they are rare.
-      max_lines: size of the uniform sample of lines kept in memory (about 30 bytes a character
-        while fitting).
-      seed: seed of that sample.
-      verbose: show SentencePiece's own log.
-
-    Raises ValueError for a wrong size and for a text too small or too varied for it.
+    `lines` are normalized text; SentencePiece drops those above 4,192 bytes. A uniform sample of
+    `max_lines`, drawn with `seed`, is kept in memory (about 30 bytes a character while fitting).
+    `character_coverage` is the share of its characters that become pieces, `required_characters`
+    become pieces even if they are rare, and `byte_fallback` adds 256 byte pieces instead of <unk>.
+    Raise ValueError for a wrong size and for a text too small or too varied for it.
     """
     check_size(size)
     sentencepiece.set_random_generator_seed(seed)
@@ -142,9 +136,8 @@ def _check_out(path: str, overwrite: bool) -> None:
     if not path.endswith(".model"):
         raise ValueError(f"--out {path} must end in .model")
     folder = os.path.dirname(os.path.abspath(path))
+    arguments.check_output_folder("--out", folder)
     os.makedirs(folder, exist_ok=True)
-    if not os.access(folder, os.W_OK):
-        raise ValueError(f"--out {path} cannot be written: no permission for {folder}")
     if os.path.exists(path) and not overwrite:
         raise ValueError(
             f"--out {path} exists, and models trained with it need it unchanged: "
@@ -154,15 +147,30 @@ def _check_out(path: str, overwrite: bool) -> None:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--corpus", required=True, help=cli.CORPUS_HELP)
+    add("--corpus", type=arguments.text, required=True, help=cli.CORPUS_HELP)
     cli.add_corpus_arguments(parser)
-    add("--size", type=int, required=True, help="total number of pieces, sentinels included")
-    add("--out", required=True, help="path of the model; the .vocab listing is written beside it")
+    add(
+        "--size",
+        type=arguments.integer(1),
+        required=True,
+        help="total number of pieces, sentinels included",
+    )
+    add(
+        "--out",
+        type=arguments.text,
+        required=True,
+        help="path of the model; the .vocab listing is written beside it",
+    )
     add("--keep_cedilla", action="store_true", help="keep ş ţ as they are (for Turkish)")
     add("--byte_fallback", action="store_true", help="bytes instead of <unk>, as in mT5")
-    add("--character_coverage", type=float, default=0.9999)
-    add("--max_lines", type=int, default=5_000_000, help="lines kept, sampled uniformly")
-    add("--seed", type=int, default=0, help="seed of that sample")
+    add("--character_coverage", type=arguments.number(above=0, most=1), default=0.9999)
+    add(
+        "--max_lines",
+        type=arguments.integer(1),
+        default=5_000_000,
+        help="lines kept, sampled uniformly",
+    )
+    add("--seed", type=arguments.integer(0), default=0, help="seed of that sample")
     add("--overwrite", action="store_true", help="replace an existing --out")
     add("--verbose", action="store_true", help="show SentencePiece's own log")
 

@@ -17,6 +17,7 @@ import collections
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from command_line import arguments
 from vocabulary import checkpoint, cli, corpus
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check_results import VocabularyCheck
@@ -41,9 +42,8 @@ def trim(
     `size` counts sentinels. Single characters are kept first, so that every word can still be
     spelled, then the most used pieces. None keeps all used pieces and fills up to the next multiple
     of 128. `extra_ids` is 100 if seqio added the sentinels behind the model; they become pieces.
-
-    Raises ValueError for a size that is not a multiple of 128, too small for the required pieces,
-    or larger than the model.
+    Raise ValueError for a size that is not a multiple of 128, too small for the required pieces, or
+    larger than the model.
     """
     required, optional = _required_pieces(model, usage)
     fixed = len(required) + spm.NUM_SENTINELS
@@ -75,14 +75,19 @@ def _required_pieces(model: spm.ModelProto, usage: PieceCounts) -> tuple[list[in
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     checkpoint.add_arguments(parser)
-    add("--corpus", required=True, help=cli.CORPUS_HELP)
+    add("--corpus", type=arguments.text, required=True, help=cli.CORPUS_HELP)
     cli.add_corpus_arguments(parser)
-    add("--size", type=int, help="pieces to keep (default: all used pieces)")
-    add("--emb_dim", type=int, help="show the embeddings' sizes too (768 for a base model)")
+    add("--size", type=arguments.integer(1), help="pieces to keep (default: all used pieces)")
+    add(
+        "--emb_dim",
+        type=arguments.integer(1),
+        help="show the embeddings' sizes too (768 for a base model)",
+    )
 
 
 def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     """Trim, write, print both sizes, and check."""
+    checkpoint.check_out(args)
     model = spm.read_model(spm.find_model(args.model))
     lines = list(corpus.read_lines(cli.read_documents(args), corpus.TextCounts()))
     before = count_pieces(model, lines)

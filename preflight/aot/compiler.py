@@ -1,8 +1,5 @@
 """Compiles a train step ahead of time for a TPU slice that need not exist, and measures it.
 
-  figures = compile_step(RecipeRequest("v4-8", recipe=Recipe(("gin/ro_t5x_base.gin",))))
-  figures.cycles, figures.temp_gib, figures.compile_seconds
-
 libtpu may abort the process, so each program is compiled in a subprocess on the CPU. The subprocess
 runs the request's module, like `preflight.aot.recipe_step`, which reads the request as JSON and
 prints the figures. This takes a minute or two of two cores for a large model.
@@ -31,7 +28,7 @@ from preflight.aot.tpu_slices import GIB
 from t5x.array_types import PyTree
 from t5x.monitoring.flops import step_flops
 from t5x.train_state import StateSpecs
-from t5x.trainer import Trainer
+from t5x.trainer import Shapes, Trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 _OUT_OF_MEMORY = (
@@ -79,23 +76,14 @@ class OutOfMemory(CompileError):
 
 
 def compile_step(
-    request: Request,
-    cache: str | None = None,
-    limit_s: float = 1800.0,
-    module: str | None = None,
+    request: Request, cache: str | None = None, limit_s: float = 1800.0, module: str | None = None
 ) -> Figures:
-    """Compile a train step in a subprocess.
+    """Compile a train step in a subprocess, which runs `module` or else the request's own.
 
-    Args:
-      request: the step.
-      cache: folder of JAX's compilation cache to add the compiled program to.
-      limit_s: a timeout; a program that barely fits can take the compiler very long.
-      module: run in the subprocess, by default the request's own.
-
-    Raises:
-      ValueError: an unknown slice, before anything is started; a recipe that does not fit it.
-      OutOfMemory: the step does not fit.
-      CompileError: the compiler's message.
+    The program is added to the folder `cache` of JAX's compilation cache. One that barely fits can
+    take the compiler very long, so there is a timeout, `limit_s`. Raise ValueError for an unknown
+    slice, before anything is started, or a recipe that does not fit it; CompileError with the
+    compiler's message, which is an OutOfMemory if the step does not fit.
     """
     tpu_slices.find(request.slice)
     # A process that compiles for a described slice can write the cache but not read it.
@@ -107,13 +95,9 @@ def compile_step(
 
 
 def compile_decoding(request: Request, limit_s: float = 1800.0) -> Mapping[str, float]:
-    """Compile the decoding of a batch at an evaluation, for a request that includes it.
+    """Return `used_gib`, `held_gib` of it by training, and `compile_seconds` of `decodes`.
 
-    Returns:
-      `used_gib` of a device, `held_gib` of it by the training state, and `compile_seconds`.
-
-    Raises:
-      ValueError, CompileError: as `compile_step` does.
+    Raise the errors of `compile_step`.
     """
     tpu_slices.find(request.slice)
     return _ask(request, {}, limit_s, request.MODULE)
@@ -152,9 +136,8 @@ def _ask(
 def _move_to_cache(fresh: str, cache: str) -> tuple[str, ...]:
     os.makedirs(cache, exist_ok=True)
     names = sorted(n for n in os.listdir(fresh) if n.startswith("jit_train_step"))
-    return tuple(
-        os.fspath(shutil.move(os.path.join(fresh, n), os.path.join(cache, n))) for n in names
-    )
+    move = lambda name: shutil.move(os.path.join(fresh, name), os.path.join(cache, name))
+    return tuple(os.fspath(move(name)) for name in names)
 
 
 # --- in the subprocess, which has been started with `tpu_slices.ENVIRONMENT`
@@ -169,15 +152,10 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     print(json.dumps(answered))
 
 
-def measure_step(
-    trainer: Trainer, batch: Mapping[str, jax.ShapeDtypeStruct], dump: str | None
-) -> dict[str, Any]:
+def measure_step(trainer: Trainer, batch: Shapes, dump: str | None) -> dict[str, Any]:
     """Compile a train step and return the fields of `Figures`, or the compiler's error.
 
-    Args:
-      trainer: of the step.
-      batch: shapes of its batch.
-      dump: file for the optimized program.
+    `batch` has the shapes of the global batch; the optimized program is written to the file `dump`.
     """
     started = time.monotonic()
     lowered = trainer.lower(batch)
@@ -234,7 +212,5 @@ def _compile(lowered: jax.stages.Lowered, specs: StateSpecs) -> tuple[Any, dict[
 
 def _gib_on_a_device(tree: PyTree) -> float:
     """Return the size of sharded arrays on one device, without padding."""
-    sizes = (
-        math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree)
-    )
-    return sum(sizes) / GIB
+    size = lambda x: math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
+    return sum(map(size, jax.tree.leaves(tree))) / GIB

@@ -1,10 +1,5 @@
 """The cost of an optimized program, read from its text: cycles, and traffic between devices.
 
-  program = Program(compiled.as_text())
-  program.cycles()          # the compiler's estimate of one run, loop bodies as often as they run
-  program.collectives()     # {"all-reduce": 1_188_000_000.0}: bytes of results on one device
-  program.costliest(10)     # [(cycles, times, name, op_name), …]
-
 XLA's own `cost_analysis` counts the body of a loop once. Here each computation counts as often as
 it is called: `while` by its trip count, from the compiler's note or the loop's condition. Of a
 conditional's branches the costliest counts, except those with a scope named `fallback`, which run
@@ -53,11 +48,7 @@ class Program:
                 self.computations[name].append(line)
 
     def cycles(self) -> int:
-        """Return the estimated cycles of one run on one device.
-
-        Raises:
-          ValueError: the program has no estimates, or a loop with an unknown trip count.
-        """
+        """Return the estimated cycles of one run on one device, or raise ValueError."""
         total = sum(cycles for cycles, *_ in self._costs())
         if not total:
             raise ValueError("The compiled program carries no estimated_cycles; compile for a TPU.")
@@ -129,12 +120,9 @@ class Program:
             called = _CALLS.findall(line)
             if branches := _BRANCHES.search(line):
                 named = re.findall(r"%([^\s,{}]+)", branches[0])
-                usual = [branch for branch in named if not self._is_fallback(branch)]
+                usual = [b for b in named if not any(FALLBACK in s for s in self.computations[b])]
                 called.append(max(usual or named, key=self._total))
             yield from ((callee, trips) for callee in called if callee in self.computations)
-
-    def _is_fallback(self, name: str) -> bool:
-        return any(FALLBACK in line for line in self.computations[name])
 
     def _trips(self, line: str) -> int:
         if match := _TRIPS.search(line):

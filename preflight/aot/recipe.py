@@ -1,9 +1,5 @@
 """A run as its gin files describe it: the arguments of `t5x.train.train`.
 
-  recipe = Recipe(("gin/ro_t5x_base.gin",), ("BATCH_SIZE = 256",))
-  run = load(recipe)
-  run.total_steps, run.train_dataset_cfg.batch_size, run.partitioner.num_partitions
-
 gin has one configuration per process, so loading a recipe replaces the one loaded before.
 """
 
@@ -67,11 +63,7 @@ def _as_main(module: types.ModuleType) -> Iterator[None]:
 
 
 def parse(recipe: Recipe) -> None:
-    """Read the gin files; every file must exist and every name in them must be known.
-
-    Raises:
-      ValueError: one sentence with file and line.
-    """
+    """Read the gin files, or raise ValueError with file and line for a name that is unknown."""
     gin.clear_config()
     with _as_main(_main_module()):
         gin_utils.parse_gin_flags(
@@ -80,12 +72,9 @@ def parse(recipe: Recipe) -> None:
 
 
 def finalize(recipe: Recipe) -> None:
-    """Check, after `parse`, that every value in use is set, and lock the configuration.
+    """Lock the configuration after `parse`; MODEL_DIR defaults to runs/<recipe>, as in launch/.
 
-    MODEL_DIR defaults to runs/<recipe>, as in launch/.
-
-    Raises:
-      ValueError: names without a value, or a binding that nothing uses.
+    Raise ValueError for names without a value, or a binding that nothing uses.
     """
     bindings = list(recipe.bindings)
     if "MODEL_DIR" in gin_utils.missing_values():
@@ -95,11 +84,7 @@ def finalize(recipe: Recipe) -> None:
 
 
 def build() -> argparse.Namespace:
-    """Make the objects of the run, after `finalize`; unbound arguments have their defaults.
-
-    Raises:
-      ValueError: an object rejects its arguments.
-    """
+    """Make the objects of the run, after `finalize`, or raise their ValueError."""
     module = _main_module()
     defaults = {
         name: parameter.default

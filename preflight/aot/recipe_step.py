@@ -1,8 +1,5 @@
 """The train step of a recipe, and its decoding, for devices that need not exist.
 
-  trainer, batch = train_step(run, tpu_slices.find("v4-8").devices())
-  lowered = trainer.lower(batch)
-
 Model, optimizer, trainer and shardings are those that `t5x.train` would make of the same gin files.
 Run as a module it compiles a `RecipeRequest`, see `preflight.aot.compiler`.
 """
@@ -21,7 +18,7 @@ from t5x.inference.predictor import Predictor
 from t5x.input_pipeline.checks import feature_shapes
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import StateSpecs, state_specs
-from t5x.trainer import Trainer
+from t5x.trainer import Shapes, Trainer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,14 +39,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     return compiler.measure_step(*train_step(run, devices), dump=None)
 
 
-def train_step(
-    run: argparse.Namespace, devices: list[jax.Device]
-) -> tuple[Trainer, dict[str, jax.ShapeDtypeStruct]]:
-    """Return the trainer of `run` over `devices`, and the shapes of its batch.
-
-    Raises:
-      ValueError: batch, microbatches or partitions do not fit the devices.
-    """
+def train_step(run: argparse.Namespace, devices: list[jax.Device]) -> tuple[Trainer, Shapes]:
+    """Return the trainer of `run` over `devices` and its batch's shapes, or raise ValueError."""
     partitioner = run.partitioner.over(devices)
     specs = state_specs(run.model, partitioner, feature_shapes(run.train_dataset_cfg))
     # The kind of generator decides what dropout compiles to; the seed does not.
@@ -83,7 +74,7 @@ def decoding(
     return program, specs
 
 
-def batch_shapes(run: argparse.Namespace) -> dict[str, jax.ShapeDtypeStruct]:
+def batch_shapes(run: argparse.Namespace) -> Shapes:
     """Return the int32 shapes of the run's global batch from its feature lengths; read no data."""
     cfg = run.train_dataset_cfg
     feature_shapes(cfg)  # raises for lengths that are not positive integers
@@ -101,9 +92,8 @@ def bare_trainer(run: argparse.Namespace) -> Trainer:
 
 def state_on_one_device(run: argparse.Namespace) -> StateSpecs:
     """Return the shapes of the training state on one device of this machine."""
-    partitioner = PjitPartitioner(
-        1, devices=jax.devices()[:1], logical_axis_rules=run.partitioner.rules
-    )
+    rules, device = run.partitioner.rules, jax.devices()[:1]
+    partitioner = PjitPartitioner(1, devices=device, logical_axis_rules=rules)
     return state_specs(run.model, partitioner, feature_shapes(run.train_dataset_cfg))
 
 

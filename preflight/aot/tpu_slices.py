@@ -28,27 +28,16 @@ ENVIRONMENT = {
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """One chip of a generation.
+    """One chip of a generation."""
 
-    Args:
-      peak_flops: bfloat16 FLOP a second.
-      bandwidth: of HBM, bytes a second.
-      clock: Hz.
-      hbm: GiB that a program may use on one device.
-      devices: JAX devices a chip: one for each core (v2, v3) or one.
-      cores: TensorCores, if a slice's name counts these, else 1.
-      topology: prefix of libtpu's topology name.
-      config: libtpu's chip configuration.
-    """
-
-    peak_flops: float
-    bandwidth: float
-    clock: float
-    hbm: float
-    devices: int
-    cores: int
-    topology: str
-    config: str | None = None
+    peak_flops: float  # bfloat16, a second
+    bandwidth: float  # of HBM, bytes a second
+    clock: float  # Hz
+    hbm: float  # GiB that a program may use on one device
+    devices: int  # JAX devices a chip: one for each core (v2, v3) or one
+    cores: int  # TensorCores, if a slice's name counts these, else 1
+    topology: str  # prefix of libtpu's topology name
+    config: str | None = None  # libtpu's chip configuration
 
 
 CHIPS = {
@@ -114,11 +103,8 @@ class Slice:
         return self.chips * self.chip.peak_flops
 
     def devices(self) -> list:
-        """Return described devices: a step can be compiled for them but not run.
-
-        The process must have been started with ENVIRONMENT.
-        """
-        # Entry points set ENVIRONMENT, with the names of this module, before jax is loaded.
+        """Return described devices: a step can be compiled for them but not run."""
+        # Entry points start their process with ENVIRONMENT, before jax is loaded.
         from jax.experimental import topologies
 
         config = {"chip_config_name": self.chip.config} if self.chip.config else {}
@@ -142,11 +128,7 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Slice:
-    """Return the slice called `name` (`v4-32`, `v5e-16`, `v5litepod-16`).
-
-    Raises:
-      ValueError: no such slice.
-    """
+    """Return the slice called `name` (`v4-32`, `v5litepod-16`), or raise ValueError."""
     match = re.fullmatch(r"(\w+)-(\d+)", name.strip().lower())
     kind, size = (_ALIASES.get(match[1], match[1]), match[2]) if match else (name, "")
     plain = f"{kind}-{size}"

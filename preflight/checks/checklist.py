@@ -1,8 +1,4 @@
-"""The ordered list of all checks in this package, and the function that makes them.
-
-rows = check_recipe(recipe, tpu_slices.find("v4-8"), offline=True)
-print(results.table(rows))
-"""
+"""The ordered list of all checks in this package, and the function that makes them."""
 
 import argparse
 from collections.abc import Callable
@@ -31,6 +27,7 @@ RUN: tuple[tuple[str, Callable[[RunContext], CheckResult]], ...] = (
     ("fill", corpus.fill),
     ("example", corpus.example),
     ("shards", corpus.shards),
+    ("order", corpus.order),
     ("epochs", corpus.epochs),
     ("start", storage.start),
     ("MODEL_DIR", storage.model_dir),
@@ -51,12 +48,8 @@ def check_recipe(
 ) -> list[CheckResult]:
     """Return the results of all checks, whatever happens in one of them.
 
-    Args:
-      recipe: gin files and bindings.
-      tpu: the slice.
-      offline: access nothing over the network.
-      cache: folder of JAX's compilation cache to add the step to, None for none.
-      say: receives a line before each slow step.
+    With `offline` nothing is accessed over the network. The step is added to the folder `cache` of
+    JAX's compilation cache; `say` receives a line before each slow step.
     """
     found, run = check_gin(recipe)
     if run is None:
@@ -71,22 +64,21 @@ def check_gin(recipe: Recipe) -> tuple[list[CheckResult], argparse.Namespace | N
     """Return the results of the gin files, and the run if it can be built."""
     found: list[CheckResult] = []
     runs: list[argparse.Namespace] = []
+    objects = f"model, data, partitioner and checkpoints of {recipe.name} can be made"
+    steps: tuple[tuple[Callable[[Recipe], None], str], ...] = (
+        (recipes.parse, f"{', '.join(recipe.gin_files)} and their includes: every name is known"),
+        (recipes.finalize, "every macro in use has a value"),
+        (lambda _: runs.append(recipes.build()), objects),
+    )
 
-    def parse() -> CheckResult:
-        recipes.parse(recipe)
-        return ok(f"{', '.join(recipe.gin_files)} and their includes: every name is known")
+    def take(step: Callable[[Recipe], None], figure: str) -> CheckResult:
+        step(recipe)
+        return ok(figure)
 
-    def finalize() -> CheckResult:
-        recipes.finalize(recipe)
-        return ok("every macro in use has a value")
-
-    def build() -> CheckResult:
-        runs.append(recipes.build())
-        return ok(f"model, data, partitioner and checkpoints of {recipe.name} can be made")
-
-    for name, check in zip(GIN, (parse, finalize, build), strict=True):
+    for name, step in zip(GIN, steps, strict=True):
         has_failed = any(result.verdict != OK for result in found)
-        found.append(_not_checked_after(found, name) if has_failed else run_check(name, check))
+        result = _not_checked_after(found, name) if has_failed else run_check(name, take, *step)
+        found.append(result)
     return found, runs[0] if runs else None
 
 

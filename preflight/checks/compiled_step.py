@@ -1,8 +1,5 @@
 """Checks of the compiled step: memory, time, money, collectives, and the decoding program.
 
-  trial = search.compile_trial(recipe, context)
-  result = memory(trial, context.tpu)
-
 Each takes the trial of the recipe as it is. Without its figures the results are "not checked".
 """
 
@@ -20,13 +17,7 @@ _NETWORK = {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collect
 
 
 def memory(trial: Trial, tpu: Slice, cheapest: Trial | None = None) -> CheckResult:
-    """Check that the step fits a device, and list its largest uses of memory.
-
-    Args:
-      trial: of the recipe as it is.
-      tpu: the slice.
-      cheapest: the trial that would make it fit at the lowest price, if there is one.
-    """
+    """Check that the step fits a device; list its uses of memory, or the `cheapest` that fits."""
     if isinstance(trial.error, OutOfMemory):
         return _does_not_fit(trial.error, tpu, cheapest)
     figures, _ = _measured(trial)
@@ -69,14 +60,9 @@ def speed(trial: Trial, context: RunContext) -> CheckResult:
         f"{1e3 * price.compiler_seconds:,.1f} ms; at least "
         f"{1e3 * price.roofline_seconds:,.1f} ms ({bound})"
     )
-    numbers = {
-        "steps_per_second": price.steps_per_second,
-        "mfu": price.mfu,
-        "flops": figures.flops,
-        "cycles": figures.cycles,
-        "compiler_seconds": price.compiler_seconds,
-        "roofline_seconds": price.roofline_seconds,
-    }
+    names = ("steps_per_second", "mfu", "compiler_seconds", "roofline_seconds")
+    numbers = {name: getattr(price, name) for name in names}
+    numbers |= {"flops": figures.flops, "cycles": figures.cycles}
     return ok(figure, numbers=numbers)
 
 

@@ -1,7 +1,4 @@
-"""Checks of the gin settings: periods, partitions, batch and task. They read only task definitions.
-
-result = run_check("periods", periods, context)
-"""
+"""Checks of the gin settings: periods, partitions, batch and task, without reading any data."""
 
 import seqio
 
@@ -21,9 +18,8 @@ def periods(context: RunContext) -> CheckResult:
     run = context.run
     cfgs = {"train_eval": run.train_eval_dataset_cfg, "infer_eval": run.infer_eval_dataset_cfg}
     save = run.checkpoint_cfg.save
-    plan = train_script.training_plan(
-        cfgs, save, run.total_steps, run.eval_period, run.stats_period
-    )
+    evaluated, logged = run.eval_period, run.stats_period
+    plan = train_script.training_plan(cfgs, save, run.total_steps, evaluated, logged)
     triggers.check_periods(plan, context.first_step)
     if context.own_step is None:
         rate = recipe_step.bare_trainer(run).learning_rate_fn
@@ -103,9 +99,8 @@ def task(context: RunContext) -> CheckResult:
     selection_metric.check({**scopes, **context.datasets}, save, actions)
     if missing:
         fault, setting = missing[0]
-        return warning(
-            f"{fault}: it is not evaluated", f"{setting}, or {selection_metric.HOLD_OUT}"
-        )
+        to_set = f"{setting}, or {selection_metric.HOLD_OUT}"
+        return warning(f"{fault}: it is not evaluated", to_set)
     steps = context.run.eval_steps
     if context.run.train_eval_dataset_cfg and steps < 1:
         raise ValueError(f"train.eval_steps is {steps}; set EVAL_STEPS to at least 1.")

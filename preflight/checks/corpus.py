@@ -1,7 +1,4 @@
-"""Checks of the corpus: whether it can be read, how it is divided, how full its rows are.
-
-result = run_check("fill", fill, context)
-"""
+"""Checks of the corpus: whether it can be read, how it is divided, how full its rows are."""
 
 import functools
 import itertools
@@ -71,6 +68,15 @@ def shards(context: RunContext) -> CheckResult:
         f"{figure}, and they cannot be divided: every shard reads all and keeps its share",
         f"the corpus as at least {context.shards} files, or uncompressed",
     )
+
+
+def order(context: RunContext) -> CheckResult:
+    """Show how far the records of the split trained on are mixed."""
+    _files(context)  # raises NotChecked where they cannot be listed
+    source, split = context.task.source, context.data.split
+    if not context.data.shuffle:
+        return ok("records are read in the order of the files, as DatasetConfig.shuffle says")
+    return ok(context.read(source, lambda: source.mixing(split, context.shards)))
 
 
 def fill(context: RunContext) -> CheckResult:

@@ -1,7 +1,4 @@
-"""Checks of folders: the checkpoint to start from, MODEL_DIR, and disk space for checkpoints.
-
-result = run_check("disk", disk, context)
-"""
+"""Checks of folders: the checkpoint to start from, MODEL_DIR, and disk space for checkpoints."""
 
 import math
 import os
@@ -73,12 +70,10 @@ def start(context: RunContext) -> CheckResult:
         return ok("from scratch")
     matched = match(found.path, recipe_step.state_on_one_device(run).on_disk, found.config)
     saved = batches.saved_stream(found.dataset_folder)
-    if saved and saved["shards"] != context.shards:
+    if saved and (unfit := batches.misfit(saved, context.data.batch_size)):
         raise ValueError(
-            f"{found.path} holds the data position of {saved['shards']} virtual shards and this "
-            f"run on {context.tpu.name} has {context.shards}; set BATCH_SIZE to its previous "
-            "value, or utils.SaveCheckpointConfig.save_dataset = False to read the corpus "
-            "from its start."
+            f"{found.path} {unfit}, or utils.SaveCheckpointConfig.save_dataset = False to read the "
+            "corpus from its start."
         )
     figure = f"{found.path}: {len(matched.sources)} arrays fit the model"
     absent = [name for name in matched.wanted if name not in matched.sources]

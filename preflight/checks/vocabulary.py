@@ -1,7 +1,4 @@
-"""Checks of the vocabulary: ids, sentinels, size, and that task and model share it.
-
-result = run_check("vocabulary", vocabulary, context)
-"""
+"""Checks of the vocabulary: ids, sentinels, size, and that task and model share it."""
 
 import seqio
 
@@ -56,9 +53,8 @@ def unknown_words(context: RunContext) -> CheckResult:
         return warning(f"{figure}: letters or signs are missing", to_set, numbers=numbers)
     # Bytes are meant to be many, and a text without spaces has no words to count.
     if fertility > _MOST_TOKENS and not isinstance(own, seqio.ByteVocabulary):
-        return warning(
-            f"{figure}: words are split too much", f"{to_set}, or larger", numbers=numbers
-        )
+        to_set = f"{to_set}, or larger"
+        return warning(f"{figure}: words are split too much", to_set, numbers=numbers)
     return ok(figure, numbers=numbers)
 
 

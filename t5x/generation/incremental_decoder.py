@@ -1,10 +1,5 @@
 """Decodes one position at a time, with the keys and values of earlier positions cached.
 
-  params = decoding_params(config, params)          # once for many batches
-  decoder = IncrementalDecoder.start(module, params, encoded_BID, inputs_BI, length=64)
-  cache = decoder.empty_cache()
-  logits_MV, cache = decoder(ids_M, cache)          # float32; position 0 takes the start id, 0
-
 The layers are those of `network.Decoder`. Only their parameters are laid out differently: reading
 them is nearly all the work of a step, so each layer's are cut from the stack and cast before the
 first step. Keys and values of the encoder's output are computed once, and the N decodes of a row
@@ -14,6 +9,7 @@ Shapes: B rows of inputs, N decodes a row, M = B*N, I input length, T target len
 H heads, K head_dim, V vocab.
 """
 
+import functools
 from typing import Any
 
 import flax.struct
@@ -27,10 +23,7 @@ from t5x.partitioning import constrain
 
 
 def decoding_params(config: Any, params: Params) -> Params:
-    """Return parameters with one tree per decoder layer, the decoder's in `config.dtype`.
-
-    Parameters that are laid out already are returned as they are.
-    """
+    """Return parameters with one tree per decoder layer, in `config.dtype`, if not so already."""
     if "layers" not in params["decoder"]:
         return params
     ours = {"decoder": unstack_layers(params["decoder"])}
@@ -40,21 +33,13 @@ def decoding_params(config: Any, params: Params) -> Params:
 
 @flax.struct.dataclass
 class IncrementalDecoder:
-    """The decoder of `network.Transformer` for one batch of inputs; a pytree.
+    """The decoder of `network.Transformer` for one batch of inputs; a pytree."""
 
-    Attributes:
-      params: of the decoder and the token embedding, see `decoding_params`.
-      cross: keys and values [B, H, I, K] of the encoded inputs, a pair per layer.
-      cross_mask_B11I: True at inputs that are not padding.
-      module: the network.
-      length: positions to decode, T.
-    """
-
-    params: Params
-    cross: list[tuple[jax.Array, jax.Array]]
-    cross_mask_B11I: jax.Array
+    params: Params  # of the decoder and the token embedding, see `decoding_params`
+    cross: list[tuple[jax.Array, jax.Array]]  # a layer's keys and values [B, H, I, K] of the inputs
+    cross_mask_B11I: jax.Array  # True at inputs that are not padding
     module: Any = flax.struct.field(pytree_node=False)
-    length: int = flax.struct.field(pytree_node=False)
+    length: int = flax.struct.field(pytree_node=False)  # positions to decode, T
 
     @classmethod
     def start(
@@ -63,19 +48,12 @@ class IncrementalDecoder:
         """Return the decoder for inputs int32 (0 is padding) and the encoder's output for them."""
         params = decoding_params(module.config, params)
         attention: Any = network.make_attention(module.config)
-        cross = [
-            tuple(
-                x.swapaxes(1, 2)
-                for x in attention.apply(
-                    {"params": params["decoder"][f"layers_{i}"]["encoder_decoder_attention"]},
-                    encoded_BID,
-                    method="keys_values",
-                )
-            )
-            for i in range(module.config.num_decoder_layers)
-        ]
+        read = functools.partial(attention.apply, method="keys_values")
+        layers = [params["decoder"][f"layers_{i}"] for i in range(module.config.num_decoder_layers)]
+        pairs = [read({"params": p["encoder_decoder_attention"]}, encoded_BID) for p in layers]
         # Without the barrier XLA moves the transposition into the loop over positions.
-        cross = jax.lax.optimization_barrier(cross)
+        swapped = jax.tree.map(lambda x: x.swapaxes(1, 2), pairs)
+        cross = jax.lax.optimization_barrier(swapped)
         return cls.resume(module, params, (cross, (inputs_BI > 0)[:, None, None, :]), length)
 
     @classmethod

@@ -1,8 +1,4 @@
-"""`argmax` and `top_k` for rows as long as a vocabulary.
-
-ids_B = argmax(logits_BV)
-best_BK, ids_BK = top_k(logits_BV, 8)
-"""
+"""`argmax` and `top_k` for rows as long as a vocabulary."""
 
 import jax
 import jax.numpy as jnp

@@ -25,22 +25,13 @@ Allowed = Callable[[int, list[int]], Sequence[int]]
 
 
 def decode(model: Any, params: Params, batch: Batch, allowed: Allowed) -> np.ndarray:
-    """Decode the most probable allowed id at each position.
+    """Decode the most probable allowed id at each position; return int32 [B, T], padded with 0.
 
-    Args:
-      model: see `models.EncoderDecoderModel`.
-      params: parameters of its network.
-      batch: `encoder_input_tokens` [B, I]; `decoder_input_tokens` [B, T] gives the length. All of
-        it is on this host.
-      allowed: takes a row number and the row's ids so far, returns the ids that may follow, the end
-        of sequence among them where the row may end. It is not called for a row that has ended. A
-        row for which it returns nothing ends without an end of sequence.
-
-    Returns:
-      Int32 [B, T], the end of sequence included, padded with 0.
-
-    Raises:
-      ValueError: an allowed id is not in the vocabulary.
+    `batch` has `encoder_input_tokens` [B, I], and `decoder_input_tokens` [B, T] for the length; all
+    of it is on this host. `allowed` takes a row number and the row's ids so far, and returns the
+    ids that may follow, the end of sequence among them where the row may end. It is not called for
+    a row that has ended; a row for which it returns nothing ends without an end of sequence. Raise
+    ValueError for an allowed id that is not in the vocabulary.
     """
     rows, length = batch["decoder_input_tokens"].shape
     eos_id = model.output_vocabulary.eos_id
@@ -69,15 +60,10 @@ def decode_texts(
     inputs: Sequence[str],
     constraint: Callable[[Sequence[str]], tuple[Allowed, Callable[[int, list[int]], str]]],
 ) -> list[str]:
-    """Return the text of each example, in order.
+    """Return the text of each example, in order; `inputs` are the texts of the examples.
 
-    Args:
-      predictor: provides the model and its batches.
-      params: parameters of its network.
-      examples: as for `predictor`.
-      inputs: their texts.
-      constraint: takes the texts of a batch, returns (allowed, finish); finish(row, ids) returns
-        the text of decoded ids.
+    `constraint` takes the texts of a batch and returns (allowed, finish); finish(row, ids) returns
+    the text of decoded ids.
     """
     params, found = predictor.decoding_params(params), {}
     for batch, indices, _ in predictor.batches(examples):

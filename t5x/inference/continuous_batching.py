@@ -32,12 +32,7 @@ NumberedBatch = tuple[Batch, Sequence[int], np.uint32]
 
 
 class ContinuousBatcher:
-    """Programs that start a batch, gather rows of several, and resume; compiled once per shape.
-
-    Args:
-      model: see `models.EncoderDecoderModel`; one that `pauses`.
-      partitioner: of a single device.
-    """
+    """Programs that start, gather and resume batches of a model that `pauses`, on one device."""
 
     def __init__(self, model: Any, partitioner: PjitPartitioner):
         def start(params, batch, seed):
@@ -61,10 +56,8 @@ class ContinuousBatcher:
         """Return results by index of the example: pairs of ids and a dict of values."""
         results: dict[int, Any] = {}
         shapes = lambda batch: {name: x.shape for name, x in batch[0].items()}
-        for _, same_shape in itertools.groupby(batches, shapes):
-            started = (
-                (b, indices, self._start(params, b, seed)) for b, indices, seed in same_shape
-            )
+        for _, alike in itertools.groupby(batches, shapes):
+            started = ((b, indices, self._start(params, b, seed)) for b, indices, seed in alike)
             for batch, indices, state in started:
                 more = itertools.islice(started, _max_batches(state) - 1)
                 group = [(indices, state), *((i, s) for _, i, s in more)]
@@ -107,9 +100,8 @@ class ContinuousBatcher:
         start = self._start.lower(params, batch, np.uint32(0))
         yield start
         struct = lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-        outputs = lambda lowered: jax.tree.map(
-            struct, lowered.out_info, lowered.compile().output_shardings
-        )
+        shardings = lambda lowered: lowered.compile().output_shardings
+        outputs = lambda lowered: jax.tree.map(struct, lowered.out_info, shardings(lowered))
         states = {rows: outputs(start)}
         for batches in range(2, _max_batches(states[rows]) + 1):
             kept = _padded_rows(range(batches * rows), rows)

@@ -1,9 +1,4 @@
-"""Measures a task by its own metrics, through seqio's evaluator.
-
-evaluator = InferenceEvaluator(cfg, seqio.Evaluator, model, partitioner, model_dir)
-evaluator.evaluate(params, step)                       # {task: {metric: value}}
-publish_predictions("runs/summarize_base", ["cnn_dailymail"], step)
-"""
+"""Measures a task by its own metrics, through seqio's evaluator."""
 
 import functools
 import json
@@ -26,11 +21,7 @@ PREDICTIONS_FILE = "generated_predictions.jsonl"
 
 
 class InferenceEvaluator:
-    """Decodes and scores the tasks of `cfg` that have metrics.
-
-    Raises:
-      ValueError: no task of the mixture has metric functions.
-    """
+    """Decodes and scores the tasks of `cfg` that have metrics; raise ValueError if none has."""
 
     def __init__(
         self,
@@ -68,19 +59,13 @@ class InferenceEvaluator:
     def evaluate(
         self, params: Params, step: int, passing: Callable[[Iterable], Iterable] = iter
     ) -> dict[str, dict[str, Any]]:
-        """Return metrics by task; seqio's loggers write them and the predictions.
-
-        Batches pass through `passing`, which may raise.
-        """
+        """Return metrics by task, which seqio's loggers write; batches pass through `passing`."""
         self.predictor.passing = passing
 
         def run(mode: str, dataset: tf.data.Dataset, *_) -> list[tuple[int, Any]]:
-            indices, examples = [], []
-            for index, example in dataset.as_numpy_iterator():
-                indices.append(int(index))
-                examples.append(example)
-            outputs = self.predictor(mode, params, examples)
-            return list(zip(indices, outputs, strict=True))
+            pairs = list(dataset.as_numpy_iterator())
+            outputs = self.predictor(mode, params, [example for _, example in pairs])
+            return [(int(i), output) for (i, _), output in zip(pairs, outputs, strict=True)]
 
         def predict_with_aux(dataset, *_):
             pairs = run("predict_with_aux", dataset)
@@ -104,10 +89,9 @@ class InferenceEvaluator:
 
 
 def publish_predictions(folder: str, tasks: Iterable[str], step: int) -> None:
-    """Join the predictions that `seqio.JSONLogger` wrote at `step` in one file of the folder.
+    """Join the predictions that `seqio.JSONLogger` wrote at `step` in one file, if there are any.
 
-    A line is {"task": …, "step": 1001000, "input": {…}, "target": …, "prediction": …}. If none were
-    logged, the file stays as it is.
+    A line is {"task": …, "step": 1001000, "input": {…}, "target": …, "prediction": …}.
     """
     logged = [(task, f"{folder}/inference_eval/{task}-{step:06}.jsonl") for task in tasks]
     logged = [(task, path) for task, path in logged if tf.io.gfile.exists(path)]
@@ -124,11 +108,7 @@ def publish_predictions(folder: str, tasks: Iterable[str], step: int) -> None:
 
 
 def tasks_with_split(cfg: DatasetConfig) -> list[seqio.Task]:
-    """Return the tasks of a mixture that have the configured split.
-
-    Raises:
-      ValueError: none has it.
-    """
+    """Return the tasks of a mixture that have the configured split, or raise ValueError."""
     tasks = seqio.get_subtasks(cfg.provider)
     found = [task for task in tasks if cfg.split in (task.splits or ())]
     if not found:

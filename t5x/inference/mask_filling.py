@@ -24,13 +24,7 @@ _TARGETS = 32  # tokens of all fillings together
 def check_sentences(
     sentences: Sequence[str], vocabulary: Any, lengths: Mapping[str, int] | None
 ) -> None:
-    """Raise ValueError if a sentence has no hole, holes not numbered 0, 1, …, or is too long.
-
-    Args:
-      sentences: as the user set them.
-      vocabulary: seqio vocabulary of the inputs.
-      lengths: maximum tokens of each feature.
-    """
+    """Raise ValueError for a sentence whose holes are not 0, 1, …, or with too many tokens."""
     if isinstance(sentences, str):
         raise ValueError(
             f"watch.Watch.infill_sentences is {sentences!r}, a string; set INFILL_SENTENCES to "
@@ -95,14 +89,7 @@ def fill(sentence: str, found: Mapping[int, str]) -> str:
 
 
 class MaskFilling:
-    """Fills in the same sentences repeatedly, by one compiled program.
-
-    Args:
-      sentences: as `check_sentences` accepts them.
-      model: see `models.EncoderDecoderModel`.
-      partitioner: of parameters and batches over devices.
-      lengths: maximum tokens of each feature.
-    """
+    """Fills in the same sentences repeatedly, by one compiled program; see `check_sentences`."""
 
     def __init__(
         self,
@@ -115,12 +102,9 @@ class MaskFilling:
         ids = [encode(sentence, model.input_vocabulary) for sentence in sentences]
         length = min(lengths["inputs"], -(-max(map(len, ids)) // 16) * 16)
         targets = np.zeros(min(lengths["targets"], _TARGETS), np.int32)
+        pad = lambda row: np.pad(np.array(row, np.int32), (0, length - len(row)))
         self._examples = [
-            {
-                "encoder_input_tokens": np.pad(np.array(row, np.int32), (0, length - len(row))),
-                "decoder_input_tokens": targets,
-            }
-            for row in ids
+            {"encoder_input_tokens": pad(row), "decoder_input_tokens": targets} for row in ids
         ]
         rows = partitioner.mesh.size  # divisible by every partitioning of a batch
         batch_size = -(-len(ids) // rows) * rows

@@ -1,7 +1,4 @@
-"""Restores a model's parameters, without the optimizer, for inference.
-
-params, step = ParamsRestorer(model, partitioner, restore_checkpoint_cfg)(path)
-"""
+"""Restores a model's parameters, without the optimizer, for inference."""
 
 from typing import Any
 
@@ -18,14 +15,8 @@ from t5x.train_state import initial_state, state_specs, to_disk
 class ParamsRestorer:
     """Restores parameters from one or several checkpoints.
 
-    Args:
-      model: see `models.EncoderDecoderModel`.
-      partitioner: of the parameters.
-      cfg: strictness and names.
-      fallback_init_rng: seed for parameters that a checkpoint may lack; None for none.
-
-    Raises:
-      ValueError: `cfg` lets parameters be missing, and there is no seed for them.
+    `fallback_init_rng` is the seed for parameters that a checkpoint may lack, None for none: then
+    ValueError is raised if `cfg` lets parameters be missing.
     """
 
     def __init__(
@@ -48,11 +39,7 @@ class ParamsRestorer:
         self._stack = jax.jit(stack_layers, out_shardings=shardings)
 
     def __call__(self, path: str) -> tuple[Params, int]:
-        """Return the parameters of the checkpoint `path`, and its step.
-
-        Raises:
-          ValueError: they do not fit the model; see `restore`.
-        """
+        """Return the parameters of the checkpoint `path` and its step, or raise ValueError."""
         wanted = {"target": self.specs.on_disk["target"]}
         seed = self.seed
 

@@ -1,8 +1,4 @@
-"""Decodes and scores many examples: full batches of one shape, results in order.
-
-predictor = Predictor(model, partitioner, batch_size=32, length_buckets=4)
-ids = predictor("predict", params, examples)           # one int32 [T] per example
-"""
+"""Decodes and scores many examples: full batches of one shape, results in order."""
 
 import functools
 import itertools
@@ -72,9 +68,7 @@ class Predictor:
     def __call__(self, mode: str, params: Any, examples: Iterable[Example]) -> list[Any]:
         """Return the results of `mode` for each example, in their order.
 
-        Returns:
-          'predict': int32 [T]; 'score': float32 scalars; 'predict_with_aux': pairs of ids and a
-          dict of values.
+        'predict' gives int32 [T], 'score' float32, 'predict_with_aux' pairs of ids and a dict.
         """
         params = self.decoding_params(params) if mode != "score" else self._gathered(params)
         batches = self.passing(self.batches(examples))
@@ -103,13 +97,7 @@ class Predictor:
     def lower(
         self, mode: str, params: Any, example: Mapping[str, jax.ShapeDtypeStruct]
     ) -> Iterator[jax.stages.Lowered]:
-        """Yield the programs of `mode` for batches of examples of these shapes, for each bucket.
-
-        Args:
-          mode: one of `MODES`.
-          params: ShapeDtypeStructs of the network's parameters, with shardings.
-          example: features of one example.
-        """
+        """Yield `mode`'s programs for examples and `params` of these shapes, for each bucket."""
         struct = lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
         params = jax.tree.map(lambda x: struct(x, gathered(x.sharding)), params)
         if mode != "score":
@@ -133,9 +121,8 @@ class Predictor:
     def batches(self, examples: Iterable[Example]) -> Iterator[NumberedBatch]:
         """Yield global batches, the indices of the examples in them, and a seed.
 
-        The seed is a checksum of the inputs: samples differ between batches, and are the same
-        whenever the same inputs share a batch. The last batch is padded by copies of its last row,
-        which finish decoding when that row does.
+        The seed is a checksum of the inputs, so the same inputs give the same samples. The last
+        batch is padded by copies of its last row, which finish decoding when that row does.
         """
         first, end = host_rows(self.partitioner, self.batch_size)
         sharding = self.partitioner.batch_sharding

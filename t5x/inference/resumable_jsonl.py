@@ -24,18 +24,10 @@ gfile = tf.io.gfile
 
 
 class ResumableFile:
-    """The chunks written so far, and the file they become.
+    """The chunks in `folder` written so far, and the file `path` that they become.
 
-    Args:
-      folder: of the chunks; created if missing.
-      path: of the complete file.
-      notes: what the lines depend on; plain JSON.
-
-    Attributes:
-      finished: whether the complete file exists, written with these notes, which still exist.
-
-    Raises:
-      ValueError: the folder holds chunks with other notes.
+    `notes`, plain JSON, are what the lines depend on; ValueError is raised if the folder holds
+    chunks with other notes. `finished` is whether the file exists, written with these notes.
     """
 
     def __init__(self, folder: str, path: str, notes: Mapping[str, Any]):

@@ -1,7 +1,5 @@
 """A task of the lines of a file or of standard input, which needs no registration.
 
-  task = line_task("questions.txt", vocabulary, vocabulary, "test", prefix="quality: ")
-
 A text file has an input per line. A .jsonl file has an object per line, {"inputs": …} and, to be
 scored, "targets"; "-" is standard input, text. Empty lines are inputs too, so that the n-th output
 belongs to the n-th line. Inputs are encoded unchanged, after the prefix.
@@ -20,15 +18,7 @@ FIELDS = ("inputs", "targets")
 
 
 class LineSource(seqio.FunctionDataSource):
-    """The lines of a file.
-
-    Attributes:
-      examples: a dict of texts per line.
-      fingerprint: SHA-256 of the content, hexadecimal.
-
-    Raises:
-      ValueError: the file cannot be read, is empty, or a line is malformed.
-    """
+    """The lines of a file as dicts of texts, and its SHA-256; malformed lines are a ValueError."""
 
     def __init__(self, path: str, split: str):
         content = _content(path)
@@ -46,11 +36,9 @@ class LineSource(seqio.FunctionDataSource):
                     f"{', '.join(names)}; give all lines the same."
                 )
 
-        def dataset(split, shuffle_files=False, seed=None):
-            columns = {name: [one[name] for one in self.examples] for name in names}
-            return tf.data.Dataset.from_tensor_slices(columns)
-
-        super().__init__(dataset, [split], num_input_examples={split: len(lines)})
+        columns = {name: [one[name] for one in self.examples] for name in names}
+        make = lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices(columns)
+        super().__init__(make, [split], num_input_examples={split: len(lines)})
 
 
 def line_task(
@@ -60,11 +48,7 @@ def line_task(
     split: str,
     prefix: str = "",
 ) -> seqio.Task:
-    """Return the task of a text or .jsonl file, named after it; its only split is `split`.
-
-    Raises:
-      ValueError: see `LineSource`.
-    """
+    """Return the task of a text or .jsonl file, named after it; its only split is `split`."""
 
     def add_prefix(example):
         texts = {f"{name}_pretokenized": text for name, text in example.items()}

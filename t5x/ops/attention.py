@@ -52,12 +52,8 @@ def plain_attend(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
 def attend(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
     """Return values [B, Q, H, K] weighted by the softmax over keys of q·k + bias.
 
-    Args:
-      q_BQHK: queries; logits are not divided by sqrt(K).
-      k_BSHK: keys.
-      v_BSHK: values.
-      mask: bool [B or 1, 1, Q or 1, S], True where a query attends; None for everywhere.
-      bias: [1, H, Q, S], added to the logits; None for none.
+    Logits are not divided by sqrt(K). `mask`, bool [B or 1, 1, Q or 1, S], is True where a query
+    attends; `bias` is [1, H, Q, S]. Either may be None.
     """
     return _forward(q_BQHK, k_BSHK, v_BSHK, mask, bias)[0]
 
@@ -179,15 +175,8 @@ attend.defvjp(_forward_keeping, _backward)
 def attend_by_cudnn(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
     """Compute the same as `attend` by NVIDIA's kernels (docs.nvidia.com/deeplearning/cudnn).
 
-    Args:
-      q_BQHK: bfloat16 or float16, as keys and values.
-      k_BSHK: keys.
-      v_BSHK: values.
-      mask: as for `attend`; with it the bias is as large as the weights, [B, H, Q, S].
-      bias: as for `attend`.
-
-    Raises:
-      ValueError: there is no such GPU, or a length is odd.
+    Queries, keys and values are bfloat16 or float16. With a mask the bias is as large as the
+    weights, [B, H, Q, S]. Raise ValueError if there is no such GPU, or a length is odd.
     """
     lengths = q_BQHK.shape[1], k_BSHK.shape[1]
     if platform() != "gpu":

@@ -25,12 +25,8 @@ _once = jax.lax.optimization_barrier  # its argument is computed once, not again
 def feed_forward(activations: Activations, x_BID, keep_B1F, wi_DF, wo_FD) -> jax.Array:
     """Map [B, I, D] to [B, I, D] through the product of one projection per activation.
 
-    Args:
-      activations: one for each of `wi_DF`.
-      x_BID: in the dtype of all products.
-      keep_B1F: factor of the hidden units (dropout); None for 1.
-      wi_DF: kernels [D, F].
-      wo_FD: kernel [F, D].
+    `x_BID` is in the dtype of all products; `keep_B1F` is a factor of the hidden units (dropout),
+    None for 1; `wi_DF` has a kernel for each activation.
     """
     return _forward(activations, x_BID, keep_B1F, wi_DF, wo_FD)[0]
 

@@ -51,16 +51,9 @@ class Segments:
 def attend(q_BQHK, k_BSHK, v_BSHK, segments: Segments, by_distance_HN=None) -> jax.Array:
     """Return values [B, Q, H, K] weighted by the softmax over keys of q·k + bias.
 
-    Args:
-      q_BQHK: queries; logits are not divided by sqrt(K).
-      k_BSHK: keys.
-      v_BSHK: values.
-      segments: which keys a query attends to.
-      by_distance_HN: float32 [H, Q + S - 1], the bias at distances key - query from 1 - Q to
-        S - 1; None for no bias.
-
-    Raises:
-      ValueError: a chip's VMEM cannot hold queries times keys.
+    Logits are not divided by sqrt(K). `by_distance_HN`, float32 [H, Q + S - 1], is the bias at
+    distances key - query from 1 - Q to S - 1, None for no bias. Raise ValueError if a chip's VMEM
+    cannot hold queries times keys.
     """
     queries, keys = q_BQHK.shape[1], k_BSHK.shape[1]
     more_q, more_k = -queries % BLOCK, -keys % BLOCK

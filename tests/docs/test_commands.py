@@ -35,7 +35,7 @@ def found_commands() -> list[Command]:
     for page in PAGES:
         for line in commands(page.read_text()):
             words = shlex.split(line.rpartition("| ")[2] if line.startswith("echo") else line, True)
-            while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+            while words and re.fullmatch(r"[A-Z0-9_]+=.*", words[0]):
                 words = words[1:]  # a variable before the command
             if words:
                 found.append(Command(page.name, tuple(words)))

@@ -17,7 +17,7 @@ from fakes.paths import ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
-PACKAGES = ("convert", "preflight", "report", "t5x", "tasks", "vocabulary")
+PACKAGES = ("command_line", "convert", "preflight", "report", "t5x", "tasks", "vocabulary")
 
 
 def test_the_version_is_the_same_everywhere():

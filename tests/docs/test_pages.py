@@ -11,7 +11,7 @@ import pytest
 from fakes.pages import DOCS, PAGES, README, blocks, section
 from fakes.paths import ROOT
 
-PACKAGES = ("convert", "preflight", "report", "t5x", "tasks", "vocabulary")
+PACKAGES = ("command_line", "convert", "preflight", "report", "t5x", "tasks", "vocabulary")
 FOLDERS = (*PACKAGES, "benchmarks", "data", "docs", "gin", "launch", "tests")
 ids = lambda path: str(path.relative_to(ROOT))
 # Files that the user writes, or a run.

@@ -13,7 +13,7 @@ import pytest
 from fakes.paths import ROOT
 
 CONFIG = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
-PACKAGES = ("convert", "preflight", "report", "t5x", "tasks", "vocabulary")
+PACKAGES = ("command_line", "convert", "preflight", "report", "t5x", "tasks", "vocabulary")
 
 
 def pages_of(nav) -> list[str]:

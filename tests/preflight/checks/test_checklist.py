@@ -39,7 +39,8 @@ def test_a_valid_recipe_is_built():
         (("TRAIN_STEPS = many",), "gin parses", "TRAIN_STEPS"),
         (("TRAIN_STEPS = %NOT_THERE",), "all is set", "NOT_THERE"),
         (("TRAIN_STEP = 8",), "all is set", "TRAIN_STEPS"),
-        (("utils.SaveCheckpointConfig.keep = 0",), "objects", "keep is 0"),
+        (("utils.SaveCheckpointConfig.keep = 0",), "all is set", "keep"),
+        (("utils.SaveCheckpointConfig.keep_best = 1",), "objects", "metric"),
     ],
 )
 def test_a_fault_in_gin_is_named_and_later_checks_are_not_made(bindings, check, named):

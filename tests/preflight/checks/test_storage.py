@@ -94,13 +94,15 @@ def test_an_unreachable_bucket_is_not_checked(tmp_path, monkeypatch):
         assert row(check, "gs://bucket/run").verdict == NOT_CHECKED
 
 
-def test_a_data_position_must_have_the_same_number_of_shards(saved, monkeypatch):
-    place = {"shards": 16, "seed": 0}
+def test_a_data_position_must_have_shards_that_divide_the_batch(saved, monkeypatch):
+    place = {"shards": 48, "seed": 0, "batch_size": 96}
     monkeypatch.setattr(storage.batches, "saved_stream", lambda folder: place)
     found = row(storage.start, saved)
     assert found.verdict == FAILS
-    assert "16 virtual shards" in found.figure
+    assert "48 virtual shards" in found.figure
     assert "BATCH_SIZE" in found.to_set
+    place["shards"] = valid_run.TRAIN.batch_size  # another number than a new run would have
+    assert row(storage.start, saved).verdict == OK
 
 
 def test_a_folder_that_cannot_be_written_is_found(tmp_path):
