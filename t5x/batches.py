@@ -25,6 +25,7 @@ import tensorflow as tf
 from absl import logging
 
 from t5x.array_types import HostBatch
+from t5x.checkpointing.lazy_array import parsing
 from t5x.input_pipeline import record_counts
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import identities, orders, pin_orders, resumable_source
@@ -249,6 +250,7 @@ class TrainStream(Iterator[HostBatch]):
         Raises:
           ValueError: its shards do not divide this batch size, or it was saved for another corpus,
             by another pipeline, or by another trainer.
+          DamagedCheckpoint: its files are missing or cut off.
         """
         saved = saved_stream(folder)
         remedy = (
@@ -310,12 +312,22 @@ class TrainStream(Iterator[HostBatch]):
 
 
 def saved_stream(folder: str | None) -> dict[str, Any] | None:
-    """Return seed, shards and corpora saved in a checkpoint's dataset folder, None without one."""
+    """Return seed, shards and corpora saved in a checkpoint's dataset folder, None without one.
+
+    Raises:
+      DamagedCheckpoint: they are cut off, or of another form.
+    """
     path = f"{folder}/stream.json"
     if folder is None or not tf.io.gfile.exists(path):
         return None
-    with tf.io.gfile.GFile(path) as file:
-        return json.loads(file.read())
+    with parsing(path):
+        if tf.io.gfile.isdir(path):
+            raise IsADirectoryError("it is a folder")
+        with tf.io.gfile.GFile(path) as file:
+            saved = dict(json.loads(file.read()))
+        if not (isinstance(saved["seed"], int) and range(saved["shards"])):
+            raise ValueError("its seed or shards are no numbers")
+        return saved
 
 
 def misfit(saved: Mapping[str, Any], batch_size: int) -> str | None:

@@ -156,11 +156,12 @@ class Checkpointer:
             logging.info("%s exists already and is kept.", folder)
             return False
         state_dict = self._rounded(state_dict)
-        metadata = {DIGESTS: _digests(state_dict)}
+        metadata: dict[str, Any] = {DIGESTS: _digests(state_dict)}
         save_args = jax.tree.map(lambda _: ocp.SaveArgs(chunk_byte_size=_CHUNK_BYTES), state_dict)
         items = {"state": ocp.args.PyTreeSave(state_dict, save_args)}
         if dataset_writer is not None and self.config.save_dataset:
             items["dataset"] = _DatasetSave(dataset_writer)
+            metadata[layout.HAS_POSITION] = True
         writer, args = self._writer, ocp.args.Composite(**items)
         self._pending = AsyncSave(
             f"checkpoint_{step}",

@@ -32,7 +32,7 @@ from t5x import batches, gin_utils, schedules
 from t5x.array_types import HostBatch
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
-from t5x.checkpointing.restore import match, restore
+from t5x.checkpointing.restore import Match, match, restore
 from t5x.cli import log_capture, main
 from t5x.inference import evaluator
 from t5x.input_pipeline import checks, corpora
@@ -42,14 +42,15 @@ from t5x.loop.model_dir import (
     Start,
     check_writable,
     delete_damaged_after,
-    earlier_start,
     find_start,
+    first_sound,
     write_description,
 )
 from t5x.loop.training_loop import TrainingRun, nothing_left
 from t5x.models import EncoderDecoderModel
 from t5x.monitoring import compile_stats
 from t5x.multihost import startup_check
+from t5x.multihost.broadcast import raise_together
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import TrainState, from_disk, initial_state, state_specs, to_disk
 from t5x.trainer import Trainer
@@ -162,23 +163,17 @@ def train(
     trainer.check_batch(train_dataset_cfg.batch_size)
     if not start.is_own:
         schedules.check_start(trainer.learning_rate_fn, start.known_step, total_steps)
+    data = (trainer, train_dataset_cfg, get_dataset_fn, seed)
     if dry_run:
-        open_stream(start, trainer, train_dataset_cfg, get_dataset_fn, seed)
-        if start.path:
-            match(start.path, specs.on_disk, start.config)
+        first_sound(start, lambda start: (open_stream(start, *data), matched(start, trainer)))
         return 0, None
 
     log_capture.write_to(model_dir, jax.process_index())
     if keep_programs:
         compile_stats.keep_programs(os.path.join(model_dir, "compiled"))
-    while True:
-        try:
-            start.check_data_position()
-            stream = open_stream(start, trainer, train_dataset_cfg, get_dataset_fn, seed)
-            trainer.state = starting_state(start, trainer, init_rng)
-            break
-        except DamagedCheckpoint as damage:
-            start = earlier_start(start, damage)
+    start, (stream, trainer.state) = first_sound(
+        start, lambda s: (open_stream(s, *data), starting_state(s, trainer, init_rng))
+    )
     delete_damaged_after(start)
     step = int(trainer.state.step)
     if not start.is_own and step != start.known_step:
@@ -313,8 +308,14 @@ def open_stream(
     """Return the training stream of this host at the data position of `start`.
 
     Its seed is the first that exists: of the saved position, of `cfg`, of the run.
+
+    Raises:
+      DamagedCheckpoint: the position is not as saved; on all hosts.
+      ValueError: the position cannot be used; says what to set.
     """
-    saved = batches.saved_stream(start.dataset_folder)
+    start.check_data_position()
+    folder = start.dataset_folder
+    saved = raise_together(lambda: batches.saved_stream(folder), DamagedCheckpoint)
     if saved:
         seed = saved["seed"]
         corpora.pin_revisions(cfg, saved)
@@ -325,8 +326,8 @@ def open_stream(
     if jax.process_count() > 1:
         facts = startup_check.data_facts(functools.partial(corpora.identities, cfg))
         startup_check.assert_same("data", facts)
-    if start.dataset_folder:
-        stream.restore(start.dataset_folder)
+    if folder:
+        raise_together(lambda: stream.restore(folder), DamagedCheckpoint)
     elif start.is_own:
         logging.warning(
             "%s holds no data position: training resumes at its step, but the corpus starts over. "
@@ -336,6 +337,11 @@ def open_stream(
     for line in corpora.mixing(cfg, stream.count):
         logging.info("%s", line)
     return stream
+
+
+def matched(start: Start, trainer: Trainer) -> Match | None:
+    """Return what `starting_state` would restore, None to start from scratch; see `match`."""
+    return match(start.path, trainer.specs.on_disk, start.config) if start.path else None
 
 
 def starting_state(start: Start, trainer: Trainer, init_rng: jax.Array) -> TrainState:

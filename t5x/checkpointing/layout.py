@@ -17,13 +17,14 @@ import zlib
 from absl import logging
 from etils import epath
 
-from t5x.checkpointing.lazy_array import DamagedCheckpoint
+from t5x.checkpointing.lazy_array import DamagedCheckpoint, parsing
 
 _STEP = re.compile(r"checkpoint_(\d+)")
 _TEMPORARY = ".orbax-checkpoint-tmp"
 _COMMIT = "commit_success.txt"
 _METADATA = "_CHECKPOINT_METADATA"
 _CHECKSUMS = "checksums.json"
+HAS_POSITION = "data_position"  # key of our metadata: True where `dataset/` was saved
 # Any one of them makes `state/` an Orbax tree; `checkpoint` is what T5X wrote in 2023.
 _ORBAX_FILES = ("_METADATA", "manifest.ocdbt", "checkpoint")
 
@@ -62,6 +63,20 @@ def all_steps(run_folder: str) -> list[int]:
     return [step for step in steps if kind(step_folder(run_folder, step))]
 
 
+def damaged_steps(run_folder: str) -> list[int]:
+    """Return the steps of checkpoints that were complete and have lost what shows it, ascending.
+
+    These are folders with a checkpoint's name and some content which are neither complete nor what
+    an interrupted save or deletion leaves.
+    """
+    found = []
+    for step in _steps(run_folder):
+        path = epath.Path(step_folder(run_folder, step))
+        if not kind(os.fspath(path)) and not _is_unfinished(path) and any(path.iterdir()):
+            found.append(step)
+    return found
+
+
 def latest_step(run_folder: str) -> int | None:
     """Return the step of the newest complete checkpoint, None if there is none."""
     steps = reversed(_steps(run_folder))
@@ -86,6 +101,9 @@ def why_no_checkpoint(path: str) -> str:
             f"{path} is not a checkpoint but a folder of {len(steps)}; name one, such as "
             f"{step_folder(path, steps[-1])}, or set RestoreCheckpointConfig.mode = 'latest'."
         )
+    lost_index = not any((folder / "state" / name).exists() for name in _ORBAX_FILES)
+    if lost_index and not _is_unfinished(folder) and any(folder.iterdir()):
+        return f"{path} is damaged (its `state` has no index); restore an earlier one."
     if (folder / _METADATA).exists() or (folder / "state").exists():
         return f"{path} is a checkpoint whose save was interrupted; restore an earlier one."
     return f"{path} holds no checkpoint: neither a file `checkpoint` nor a folder `state`."
@@ -98,21 +116,36 @@ def dataset_folder(folder: str) -> str | None:
     return os.fspath(path) if has_one else None
 
 
+def check_position(run_folder: str, step: int) -> None:
+    """Compare a checkpoint's data position to its checksums; see `check_checksums`.
+
+    Raises:
+      DamagedCheckpoint: it is gone, although an earlier checkpoint, whose position is deleted
+        first, has its own; or a file of it is missing or has changed.
+    """
+    folder = step_folder(run_folder, step)
+    if found := dataset_folder(folder):
+        check_checksums(found)
+    elif custom_metadata(folder).get(HAS_POSITION):
+        earlier = [s for s in all_steps(run_folder) if s < step]
+        if any(dataset_folder(step_folder(run_folder, s)) for s in earlier):
+            raise DamagedCheckpoint(
+                f"{folder}/dataset is missing, though a data position was saved; restore another "
+                "checkpoint."
+            )
+
+
 def custom_metadata(folder: str) -> dict:
     """Return the metadata that the writer of a checkpoint added, empty for none.
 
     Raises:
-      DamagedCheckpoint: it is cut off.
+      DamagedCheckpoint: it is cut off, or of another form.
     """
     path = epath.Path(folder) / _METADATA
-    try:
-        return json.loads(path.read_text()).get("custom_metadata") or {}
-    except FileNotFoundError:
+    if not path.exists():
         return {}
-    except ValueError as error:
-        raise DamagedCheckpoint(
-            f"{path} is cut off or damaged ({error}); restore another checkpoint."
-        ) from error
+    with parsing(path):
+        return dict(json.loads(path.read_text()).get("custom_metadata") or {})
 
 
 def write_checksums(folder: epath.Path) -> None:
@@ -131,15 +164,12 @@ def check_checksums(folder: str) -> None:
     path = epath.Path(folder)
     if not (path / _CHECKSUMS).exists():
         return
-    try:
-        name = _CHECKSUMS
-        for name, checksum in json.loads((path / _CHECKSUMS).read_text()).items():
+    with parsing(path / _CHECKSUMS):
+        sums = json.loads((path / _CHECKSUMS).read_text()).items()
+    for name, checksum in sums:
+        with parsing(path / name):
             if zlib.crc32((path / name).read_bytes()) != checksum:
                 raise ValueError("it is not what was saved")
-    except (ValueError, FileNotFoundError) as error:  # any other may pass
-        raise DamagedCheckpoint(
-            f"{path / name} is missing or damaged ({error}); restore another checkpoint."
-        ) from error
 
 
 def remove(folder: str) -> None:
@@ -164,9 +194,7 @@ def remove_leftovers(run_folder: str) -> list[str]:
     left = []
     for name in _names(run_folder):
         path = epath.Path(run_folder) / name
-        unfinished = step_of(name) is not None and (
-            not (path / _COMMIT).exists() and _commit_time(path) == "never"
-        )
+        unfinished = step_of(name) is not None and _is_unfinished(path)
         if unfinished or (name.startswith("checkpoint_") and _TEMPORARY in name):
             logging.warning("Removing %s: its save or its removal was interrupted.", path)
             remove(os.fspath(path))
@@ -183,11 +211,16 @@ def _names(run_folder: str) -> list[str]:
     return sorted(p.name for p in path.iterdir()) if path.is_dir() else []
 
 
+def _is_unfinished(path: epath.Path) -> bool:
+    """Return whether a folder is what an interrupted save or deletion leaves."""
+    return not (path / _COMMIT).exists() and _commit_time(path) == "never"
+
+
 def _commit_time(path: epath.Path) -> int | str | None:
-    """Return the commit time in the metadata, "never" for none yet, None without metadata."""
+    """Return the commit time in the metadata, "never" for none yet, None if there is no telling."""
     try:
-        return json.loads((path / _METADATA).read_text()).get("commit_timestamp_nsecs") or "never"
-    except FileNotFoundError:
+        with parsing(path / _METADATA):
+            metadata = json.loads((path / _METADATA).read_text())
+            return metadata.get("commit_timestamp_nsecs") or "never"
+    except DamagedCheckpoint:  # on a disk it was complete before the folder got its name
         return None
-    except ValueError:  # cut off while it was written, or damaged
-        return "never"

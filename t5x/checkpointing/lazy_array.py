@@ -5,10 +5,12 @@ array.shape, array.dtype                       # (250112, 768), float32
 array.read((slice(0, 1000), slice(None)))      # np.ndarray [1000, 768]
 """
 
+import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,11 +23,36 @@ _TRANSIENT = re.compile(
     "UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED|PERMISSION_DENIED|UNAUTHENTICATED|ABORTED"
     "|CANCELLED"
 )
+# What a parser raises for a file that is missing, or whose content no writer has written. Any other
+# error may pass.
+_UNREADABLE = (
+    *(ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, EOFError),
+    *(FileNotFoundError, IsADirectoryError, NotADirectoryError, zipfile.BadZipFile),
+)
 Index = tuple[slice, ...]
 
 
 class DamagedCheckpoint(ValueError):
     """A checkpoint whose files are cut off, missing or unreadable."""
+
+
+@contextlib.contextmanager
+def parsing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise DamagedCheckpoint instead of what a damaged or missing file makes a parser raise.
+
+    Args:
+      path: the file, for the message.
+    """
+    try:
+        yield
+    except DamagedCheckpoint:
+        raise
+    except _UNREADABLE as error:
+        reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
+        how = "missing" if isinstance(error, FileNotFoundError) else "cut off or damaged"
+        raise DamagedCheckpoint(
+            f"{os.fspath(path)} is {how} ({reason}); restore another checkpoint."
+        ) from error
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ import tensorstore as ts
 from etils import epath
 
 from t5x.checkpointing import layout, lazy_array, scalable_t5
-from t5x.checkpointing.lazy_array import DamagedCheckpoint, LazyArray
+from t5x.checkpointing.lazy_array import DamagedCheckpoint, LazyArray, parsing
 
 # The legacy format is T5X's own of 2021-2023, in which its public models are published. A folder
 # `checkpoint_<step>/` holds `checkpoint`, a msgpack of the state in which each large array is
@@ -51,7 +51,8 @@ def open_checkpoint(path: str, together: bool = False) -> dict[str, LazyArray]:
     if kind is None:
         raise ValueError(layout.why_no_checkpoint(path))
     arrays = _read_orbax(os.path.join(path, "state"))
-    digests = layout.custom_metadata(path).get(DIGESTS) or {}  # T5X writes none
+    with parsing(path):
+        digests = dict(layout.custom_metadata(path).get(DIGESTS) or {})  # T5X writes none
     if lost := sorted(digests.keys() - arrays.keys()):
         raise DamagedCheckpoint(
             f"{path} has lost {lost[0]}, so the checkpoint is damaged; restore another one."
@@ -81,7 +82,8 @@ def _read_orbax(folder: str) -> dict[str, LazyArray]:
 def _orbax_index(folder: str) -> tuple[dict[str, Any], dict[str, str], bool]:
     """Return arrays in the index itself, keys of stored arrays, whether zeros were left out."""
     metadata = epath.Path(folder) / "_METADATA"
-    if not metadata.exists():  # T5X of 2023: a msgpack with placeholders
+    if not metadata.exists() and (epath.Path(folder) / "checkpoint").exists():
+        # T5X of 2023: a msgpack with placeholders
         flat = _flatten(_read_msgpack(os.path.join(folder, "checkpoint")))
         stored = {
             name: value.removeprefix(_PLACEHOLDER)
@@ -89,21 +91,17 @@ def _orbax_index(folder: str) -> tuple[dict[str, Any], dict[str, str], bool]:
             if isinstance(value, str) and value.startswith(_PLACEHOLDER)
         }
         return {name: value for name, value in flat.items() if name not in stored}, stored, True
-    try:
+    with parsing(metadata):
         described = json.loads(metadata.read_text())
-        if described.get("use_zarr3"):
-            raise ValueError(f"{folder} is written as zarr 3, which T5X does not write.")
         paths = [
             [part["key"] for part in entry["key_metadata"]]
             for entry in described["tree_metadata"].values()
             if entry["value_metadata"]["value_type"] not in ("Dict", "None")
         ]
-    except (json.JSONDecodeError, KeyError) as error:
-        raise DamagedCheckpoint(
-            f"{metadata} is cut off or of an unknown form ({error}); restore another checkpoint."
-        ) from error
-    gaps_are_zeros = not described.get("store_array_data_equal_to_fill_value")
-    return {}, {"/".join(path): ".".join(path) for path in paths}, gaps_are_zeros
+        stored = {"/".join(path): ".".join(path) for path in paths}
+    if described.get("use_zarr3"):
+        raise ValueError(f"{folder} is written as zarr 3, which T5X does not write.")
+    return {}, stored, not described.get("store_array_data_equal_to_fill_value")
 
 
 def _read_legacy(folder: str) -> dict[str, LazyArray]:
@@ -113,14 +111,13 @@ def _read_legacy(folder: str) -> dict[str, LazyArray]:
       DamagedCheckpoint: the index is cut off or of another format.
       ValueError: it was written before June 2021 and holds bfloat16 as integers.
     """
-    state = _read_msgpack(os.path.join(folder, "checkpoint"))
-    if "optimizer" not in state:
-        raise DamagedCheckpoint(
-            f"{folder}/checkpoint is not a T5X checkpoint: it has no `optimizer`."
-        )
+    index = os.path.join(folder, "checkpoint")
+    state = _read_msgpack(index)
+    with parsing(index):
+        leaves = _flatten(state["optimizer"], is_leaf=_is_stored)
     context = ts.Context({"cache_pool": {"total_bytes_limit": 0}})
     arrays = {}
-    for name, leaf in _flatten(state["optimizer"], is_leaf=_is_stored).items():
+    for name, leaf in leaves.items():
         if not _is_stored(leaf):
             arrays[name] = lazy_array.from_numpy(leaf)
         elif leaf.get("dtype") == "uint16":
@@ -129,7 +126,8 @@ def _read_legacy(folder: str) -> dict[str, LazyArray]:
                 f"holds {name} as uint16; save it again with T5X."
             )
         else:
-            arrays[name] = _legacy_array(f"{folder}: {name}", folder, leaf, context)
+            with parsing(index):
+                arrays[name] = _legacy_array(f"{folder}: {name}", folder, leaf, context)
     return arrays
 
 
@@ -160,10 +158,13 @@ def _read_msgpack(path: str) -> dict[str, Any]:
         return np.frombuffer(buffer, ts.dtype(dtype).numpy_dtype).reshape(shape)
 
     try:
-        return msgpack.unpackb(
-            epath.Path(path).read_bytes(), ext_hook=unpack, raw=False, strict_map_key=False
-        )
-    except (ValueError, msgpack.UnpackException, TypeError) as error:
+        with parsing(path):
+            return dict(
+                msgpack.unpackb(
+                    epath.Path(path).read_bytes(), ext_hook=unpack, raw=False, strict_map_key=False
+                )
+            )
+    except msgpack.UnpackException as error:
         raise DamagedCheckpoint(
             f"{path} is cut off or no msgpack ({error}); restore another checkpoint."
         ) from error

@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
+from t5x.checkpointing.lazy_array import DamagedCheckpoint, parsing
 from t5x.input_pipeline.packing import Arrays, ConvertedRows, RowBuilder
 
 TRUNCATED = "truncated"  # feature of examples: bool [n], whether something was cut off
+_TABLE_END = (0xDB4775248B80FB57).to_bytes(8, "little")  # of the tables of LevelDB and TensorFlow
 # Files of a position, behind its path.
 ENDINGS = (".data-00000-of-00001", ".index", ".rows.npz")
 
@@ -90,16 +92,42 @@ class ShardIterator:
             file.write(content.getvalue())
 
     def read(self, path: str) -> None:
-        """Move to the position at `path`; raise OpError, AssertionError if of another pipeline."""
+        """Move to the position at `path`.
+
+        Raises:
+          tf.errors.OpError, AssertionError, KeyError: it is of another pipeline.
+          DamagedCheckpoint: a file is missing or cut off.
+        """
         self._wait()
-        tf.train.Checkpoint(iterator=self._iterator).read(path).assert_consumed()
-        with tf.io.gfile.GFile(f"{path}.rows.npz", "rb") as file:
-            with np.load(io.BytesIO(file.read())) as state:
-                self._rows.load(dict(state))
+        for ending in ENDINGS:
+            if not tf.io.gfile.exists(path + ending) or tf.io.gfile.isdir(path + ending):
+                raise DamagedCheckpoint(f"{path}{ending} is missing; restore another checkpoint.")
+        _check_index(path)
+        try:
+            tf.train.Checkpoint(iterator=self._iterator).read(path).assert_consumed()
+        except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+            raise DamagedCheckpoint(
+                f"{path} is cut off or damaged ({_reason(error)}); restore another checkpoint."
+            ) from error
+        with parsing(f"{path}.rows.npz"):
+            with tf.io.gfile.GFile(f"{path}.rows.npz", "rb") as file:
+                with np.load(io.BytesIO(file.read())) as arrays:
+                    state = dict(arrays)
+        self._rows.load(state)
 
     def close(self) -> None:
         """Make no more rows; the pipeline stays idle until the process ends."""
         self._closed = True
+
+
+def _check_index(path: str) -> None:
+    """Raise DamagedCheckpoint if the index of TensorFlow's checkpoint at `path` is none.
+
+    TensorFlow's own errors do not tell a damaged index from that of another pipeline.
+    """
+    with tf.io.gfile.GFile(f"{path}.index", "rb") as file:
+        if not file.read().endswith(_TABLE_END):
+            raise DamagedCheckpoint(f"{path}.index is cut off; restore another checkpoint.")
 
 
 def _never_destroy(iterator: Iterator) -> None:

@@ -4,9 +4,11 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import re
 import time
 import uuid
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -20,6 +22,8 @@ from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.multihost import broadcast
 from t5x.train_state import StateSpecs
 
+T = TypeVar("T")
+
 
 @dataclasses.dataclass(frozen=True)
 class Start:
@@ -29,11 +33,13 @@ class Start:
       path: None to start from scratch.
       config: of another run's checkpoint; None for the run's own.
       has_position: whether the run's own checkpoints hold a data position.
+      passed: why newer checkpoints of the run were passed over, a sentence each.
     """
 
     path: str | None
     config: RestoreCheckpointConfig | None
     has_position: bool = True
+    passed: tuple[str, ...] = ()
 
     @property
     def is_own(self) -> bool:
@@ -66,7 +72,9 @@ class Start:
 
         def damage() -> str | None:
             try:
-                if self.dataset_folder:
+                if self.is_own and self.has_position:
+                    layout.check_position(*_own_checkpoint(self))
+                elif self.dataset_folder:
                     layout.check_checksums(self.dataset_folder)
             except DamagedCheckpoint as error:
                 return str(error)
@@ -152,10 +160,15 @@ def find_start(
 
     Raises:
       ValueError: the checkpoint that `restore` names does not exist, or it names several.
+      DamagedCheckpoint: all of the run's own have lost what makes them complete; names all.
     """
-    own = broadcast.broadcast_from_first(lambda: layout.latest_checkpoint(model_dir))
+    own, *passed = broadcast.broadcast_from_first(lambda: _newest(model_dir, None))
     if own:
-        return Start(own, None, has_position)
+        for reason in passed:
+            logging.warning("%s Resuming from %s instead.", reason, own)
+        return Start(own, None, has_position, tuple(passed))
+    if passed:
+        raise _all_damaged(model_dir, passed)
     if restore is not None and restore.path:
         if restore.mode == "all":
             raise ValueError(
@@ -166,24 +179,64 @@ def find_start(
     return Start(None, None)
 
 
+def first_sound(start: Start, read: Callable[[Start], T]) -> tuple[Start, T]:
+    """Return the first start that `read` can read, from `start` to older ones, and its result.
+
+    Args:
+      start: the newest.
+      read: raises DamagedCheckpoint on all hosts or on none.
+
+    Raises:
+      DamagedCheckpoint: there is none; names all of the run's, or the one of another run.
+    """
+    while True:
+        try:
+            return start, read(start)
+        except DamagedCheckpoint as damage:
+            start = earlier_start(start, damage)
+
+
 def earlier_start(start: Start, damage: DamagedCheckpoint) -> Start:
     """Return the start from the checkpoint before a damaged one.
 
     Raises:
-      DamagedCheckpoint: `damage`, if there is none, or the checkpoint is another run's.
+      DamagedCheckpoint: there is none; names all. Or `damage`, of another run's checkpoint.
     """
     if not start.is_own:
         raise damage
     folder, damaged = _own_checkpoint(start)
-    steps = broadcast.broadcast_from_first(lambda: layout.all_steps(folder))
-    steps = [step for step in steps if step < damaged]
-    if not steps:
-        raise DamagedCheckpoint(
-            f"{damage} It is the only one of this run: remove it, and the same command starts over."
-        ) from damage
-    earlier = layout.step_folder(folder, steps[-1])
-    logging.warning("%s Resuming from %s instead.", damage, earlier)
-    return dataclasses.replace(start, path=earlier)
+    own, *passed = broadcast.broadcast_from_first(lambda: _newest(folder, damaged))
+    passed = [str(damage), *passed]
+    if not own:
+        raise _all_damaged(folder, [*start.passed, *passed]) from damage
+    for reason in passed:
+        logging.warning("%s Resuming from %s instead.", reason, own)
+    return dataclasses.replace(start, path=own, passed=(*start.passed, *passed))
+
+
+def _newest(model_dir: str, before: int | None) -> list[str | None]:
+    """Return the newest complete checkpoint, or None, and why newer ones are not complete."""
+    complete, damaged = layout.all_steps(model_dir), layout.damaged_steps(model_dir)
+    if before is not None:
+        complete, damaged = ([s for s in steps if s < before] for steps in (complete, damaged))
+    found = complete[-1] if complete else None
+    passed = [layout.step_folder(model_dir, s) for s in damaged if found is None or s > found]
+    reasons = map(layout.why_no_checkpoint, reversed(passed))
+    return [None if found is None else layout.step_folder(model_dir, found), *reasons]
+
+
+def _all_damaged(model_dir: str, reasons: list[str]) -> DamagedCheckpoint:
+    """Return the error for a run all of whose checkpoints are damaged, as `reasons` say."""
+    if len(reasons) == 1:
+        return DamagedCheckpoint(
+            f"{reasons[0]} It is the only one of this run: remove it, and the same command starts "
+            "over."
+        )
+    found = ", and ".join(re.sub(r"; restore (another|an earlier).*|\.$", "", r) for r in reasons)
+    return DamagedCheckpoint(
+        f"All {len(reasons)} checkpoints in {model_dir} are damaged: {found}; put one back from a "
+        "copy, or remove them, and the same command starts over."
+    )
 
 
 def delete_damaged_after(start: Start) -> None:

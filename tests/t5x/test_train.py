@@ -233,7 +233,7 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(undisturbed, tmp_
     place = sorted(newest.glob("dataset/*.rows.npz"))[0]
     place.write_bytes(place.read_bytes()[:-9])
     step, _, later = run(tmp_path / "run", total_steps=9)
-    (damage,) = [text for text in said if "rows.npz is missing or damaged" in text]
+    (damage,) = [text for text in said if "rows.npz is cut off or damaged" in text]
     assert f"Resuming from {tmp_path}/run/checkpoint_4 instead" in damage
     assert (step, list(later)) == (9, [5, 6, 7, 8, 9])
     assert {**losses, **later} == {**later, **losses}

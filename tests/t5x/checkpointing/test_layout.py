@@ -9,6 +9,7 @@ from etils import epath
 
 from fakes.checkpoints import saved, state
 from t5x.checkpointing import layout
+from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.checkpointing.restore import restore
 from t5x.checkpoints import Checkpointer
@@ -72,11 +73,11 @@ def test_a_changed_or_missing_file_is_damage(tmp_path):
     layout.write_checksums(epath.Path(tmp_path))
     layout.check_checksums(str(tmp_path))
     (tmp_path / "b").write_text("c")
-    with pytest.raises(DamagedCheckpoint, match=r"/b is missing or damaged .*not what was saved"):
+    with pytest.raises(DamagedCheckpoint, match=r"/b is cut off or damaged .*not what was saved"):
         layout.check_checksums(str(tmp_path))
     (tmp_path / "b").write_text("b")
     (tmp_path / "a").unlink()
-    with pytest.raises(DamagedCheckpoint, match="/a is missing or damaged"):
+    with pytest.raises(DamagedCheckpoint, match="/a is missing"):
         layout.check_checksums(str(tmp_path))
 
 
@@ -93,3 +94,36 @@ def test_a_deletion_that_is_interrupted_leaves_no_complete_checkpoint(run, monke
     assert layout.all_steps(run) == []
     assert len(layout.remove_leftovers(run)) == 1
     assert os.listdir(run) == []
+
+
+def test_a_checkpoint_that_has_lost_its_index_is_damaged_and_stays(run):
+    saved(run, 1, 2, 3)
+    shutil.rmtree(f"{run}/checkpoint_2/state")
+    os.mkdir(f"{run}/checkpoint_4")
+    for content in ("[]", "{", "7"):
+        with open(f"{run}/checkpoint_2/_CHECKPOINT_METADATA", "w") as file:
+            file.write(content)
+        assert layout.all_steps(run) == [1, 3]
+        assert layout.damaged_steps(run) == [2]  # and not the empty folder
+        assert layout.remove_leftovers(run) == []
+    assert "`state` has no index" in layout.why_no_checkpoint(f"{run}/checkpoint_2")
+    with open(f"{run}/checkpoint_2/_CHECKPOINT_METADATA", "w") as file:
+        json.dump({"commit_timestamp_nsecs": None}, file)
+    os.remove(f"{run}/checkpoint_2/commit_success.txt")
+    assert layout.damaged_steps(run) == []  # but an interrupted save
+
+
+def test_a_position_that_is_gone_is_damage_unless_the_oldest_go_first(run):
+    def place(folder):
+        with open(f"{folder}/place", "w") as file:
+            file.write("here")
+
+    with Checkpointer(run, SaveCheckpointConfig(save_dataset=True)) as checkpointer:
+        for step in (1, 2):
+            checkpointer.save(step, state(step), place)
+    layout.check_position(run, 2)
+    shutil.rmtree(f"{run}/checkpoint_2/dataset")
+    with pytest.raises(DamagedCheckpoint, match="checkpoint_2/dataset is missing, though"):
+        layout.check_position(run, 2)
+    shutil.rmtree(f"{run}/checkpoint_1/dataset")
+    layout.check_position(run, 2)

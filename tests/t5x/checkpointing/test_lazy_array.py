@@ -1,5 +1,7 @@
 """Arrays are read in part or completely, and a complete one is compared to its digest."""
 
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -50,3 +52,19 @@ def test_unavailable_storage_is_not_damage():
 
     with pytest.raises(RuntimeError, match=r"kernel cannot be read now \(UNAVAILABLE"):
         lazy_array._readable("kernel", read)
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("a"), AttributeError("b"), IsADirectoryError("c"), zipfile.BadZipFile("d")]
+)
+def test_what_a_parser_raises_is_damage(error):
+    with pytest.raises(DamagedCheckpoint, match=r"^run/x is cut off or damaged \(.*[abcd].*\); "):
+        with lazy_array.parsing("run/x"):
+            raise error
+    with pytest.raises(DamagedCheckpoint, match="^run/x is missing"):
+        with lazy_array.parsing("run/x"):
+            raise FileNotFoundError
+    with pytest.raises(PermissionError), lazy_array.parsing("run/x"):  # which may pass
+        raise PermissionError
+    with pytest.raises(DamagedCheckpoint, match="^mine$"), lazy_array.parsing("run/x"):
+        raise DamagedCheckpoint("mine")

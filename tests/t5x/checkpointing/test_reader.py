@@ -2,6 +2,9 @@
 
 import glob
 import os
+import pathlib
+import random
+import shutil
 import subprocess
 import sys
 
@@ -11,6 +14,7 @@ import orbax.checkpoint as ocp
 import pytest
 import tensorstore as ts
 
+from fakes import checkpoints, damage
 from fakes.paths import ROOT
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.checkpointing.reader import open_checkpoint
@@ -76,3 +80,20 @@ def test_neither_jax_nor_tensorflow_is_needed():
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
     assert done.stdout.decode().strip() == "set()", done.stderr.decode()
+
+
+@pytest.mark.parametrize("kind", damage.KINDS)
+def test_any_damaged_file_is_damage_or_without_effect(tmp_path, kind):
+    original = checkpoints.saved(str(tmp_path / "run"), 1)
+    wanted = {name: array.read() for name, array in open_checkpoint(original).items()}
+    for path in damage.files(pathlib.Path(original)):
+        shutil.copytree(original, tmp_path / "copy/checkpoint_1")
+        damage.damage(tmp_path / "copy/checkpoint_1" / path, kind, random.Random(0))
+        try:
+            arrays = open_checkpoint(str(tmp_path / "copy/checkpoint_1"))
+            assert {name: array.read().tolist() for name, array in arrays.items()} == {
+                name: value.tolist() for name, value in wanted.items()
+            }
+        except DamagedCheckpoint as error:
+            assert "\n" not in str(error)
+        shutil.rmtree(tmp_path / "copy")
