@@ -21,12 +21,17 @@ from absl import logging
 class AsyncSave:
     """Two phases in sequence.
 
+    `abandoned` is whether a save of this process was given up while it hung. Threads that it has
+    started may keep the interpreter from exiting.
+
     Args:
       name: for messages.
       copy: the first phase.
       write: the second.
       timeout: seconds until the save has failed. A quarter of it is reported.
     """
+
+    abandoned = False
 
     def __init__(
         self, name: str, copy: Callable[[], None], write: Callable[[], None], timeout: float
@@ -72,6 +77,7 @@ class AsyncSave:
         left = max(0.0, self._deadline - time.monotonic())
         if not concurrent.futures.wait([future], left).done:
             self._timer.cancel()
+            AsyncSave.abandoned = True
             raise TimeoutError(
                 f"it hangs and is given up (SaveCheckpointConfig.timeout is {self.timeout:,} s)"
             )

@@ -93,6 +93,11 @@ def start() -> None:
     guard.write_log = keep
 
 
+def is_started() -> bool:
+    """Return whether this process has called `start`."""
+    return _State.process == os.getpid()
+
+
 def redirect_loggers() -> None:
     """Replace the root logger's handlers, also those that libraries have added."""
     if _State.process is None:

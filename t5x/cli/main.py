@@ -19,6 +19,7 @@ from absl import flags, logging
 
 import gin
 from t5x import gin_utils
+from t5x.checkpointing.async_save import AsyncSave
 from t5x.cli import log_capture, trusted_modules
 from t5x.monitoring import compile_stats
 from t5x.multihost import lost_workers, startup_check
@@ -78,9 +79,11 @@ def run(main: Callable[..., Any], keeps_programs: bool = False, reads_models: bo
     try:
         gin_utils.run(guarded, parse_flags)
     except BaseException as error:
-        status = error.code if isinstance(error, SystemExit) else 1
-        if status and jax.distributed.is_initialized():
-            # The other hosts wait for this one. They notice its end sooner than any barrier.
+        status = (error.code or 0) if isinstance(error, SystemExit) else 1
+        # In a pod the other hosts wait for this one, and notice its end sooner than any barrier.
+        # Anywhere, what has failed or hung may have left threads for which Python would wait.
+        in_command = log_capture.is_started() or jax.distributed.is_initialized()
+        if in_command and (status or AsyncSave.abandoned):
             try:
                 if not isinstance(error, SystemExit):
                     sys.excepthook(type(error), error, error.__traceback__)

@@ -33,7 +33,7 @@ class Start:
       path: None to start from scratch.
       config: of another run's checkpoint; None for the run's own.
       has_position: whether the run's own checkpoints hold a data position.
-      passed: why newer checkpoints of the run were passed over, a sentence each.
+      passed: why newer checkpoints of the run were skipped, a sentence each.
     """
 
     path: str | None

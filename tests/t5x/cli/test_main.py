@@ -1,5 +1,6 @@
 """Flags and gin become one call of main, after the other processes have joined."""
 
+import subprocess
 import sys
 import types
 
@@ -9,6 +10,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 import gin
+from fakes.paths import ROOT
 from t5x import gin_utils
 from t5x.cli import main as command_line
 from t5x.multihost import startup_check
@@ -191,3 +193,37 @@ def test_a_number_of_processes_without_an_address_is_refused(given):
     values = {"process_count": None, "process_index": None, "coordinator_address": None, **given}
     with pytest.raises(ValueError, match=r"need --coordinator_address=HOST:PORT of process 0"):
         command_line.join_others(types.SimpleNamespace(**values, roll_call_seconds=1))
+
+
+HANGS = """
+import sys
+from t5x.cli import log_capture
+log_capture.start()
+import concurrent.futures, threading, time
+from t5x import gin_utils
+from t5x.checkpointing.async_save import AsyncSave
+from t5x.cli import main
+from t5x.checkpoints import SaveError
+def hang(*_):
+    concurrent.futures.ThreadPoolExecutor(1).submit(time.sleep, 1000)
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+    END
+gin_utils.run = lambda guarded, parse: main.gin_utils.guard.guarded(hang)()
+main.run(hang)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        ("raise SaveError('it hangs')", 1),
+        ("save = AsyncSave('save', hang_on := lambda: time.sleep(1000), hang_on, 0.1)\n"
+         "    try:\n        save.wait()\n    except TimeoutError:\n        sys.exit(0)", 0),
+    ],
+)  # fmt: skip
+def test_no_end_waits_for_a_thread_that_hangs(end, status):
+    command = [sys.executable, "-c", HANGS.replace("END", end)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert ended.returncode == status, ended.stderr
+    if status:
+        assert "it hangs" in ended.stderr
