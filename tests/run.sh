@@ -25,9 +25,11 @@ work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 "$PYTHON" -m mypy > "$work/mypy" 2>&1 &
 mypy=$!
-# A process for each core, at most four: each imports jax and TensorFlow and has 2 GB in the end.
+# A process more than there are cores, since many tests wait for processes that they started; at
+# most five: each imports jax and TensorFlow and has 2 GB in the end.
+cores="$(getconf _NPROCESSORS_ONLN)"
 status=0
-"$PYTHON" -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal --timeout 600 \
+"$PYTHON" -m pytest --numprocesses $((cores < 4 ? cores + 1 : 5)) --dist worksteal --timeout 600 \
   ${slow[@]+"${slow[@]}"} "$@" || status=$?
 if ! wait "$mypy"; then
   status=1

@@ -21,10 +21,10 @@ LENGTHS = {"inputs": 16, "targets": 4}
 COLUMNS = {"inputs": "text", "targets": "label"}
 
 
-def write(path, times=1):
-    """Write rows sorted by label, `times` as many as COUNTS says."""
+def write(path):
+    """Write rows sorted by label."""
     with open(path, "w", newline="") as file:
-        rows = [[f"text {i}", name] for name, n in COUNTS.items() for i in range(times * n)]
+        rows = [[f"text {i}", name] for name, n in COUNTS.items() for i in range(n)]
         csv.writer(file).writerows([["text", "label"], *rows])
     return str(path)
 
@@ -88,19 +88,18 @@ def test_a_position_resumes_in_the_order_of_all_records(corpus, tmp_path):
     assert_equal_batches(take(again, 130), wanted)
 
 
-def test_a_position_of_an_earlier_release_keeps_the_order_by_parts(tmp_path):
-    corpus = write(tmp_path / "train.csv", 4)  # so that the position is within the first epoch
-    old = start(corpus)
+def test_a_position_of_an_earlier_release_keeps_the_order_by_parts(corpus, tmp_path):
+    old = start(corpus, batch_size=8)
     corpora.pin_orders(old.cfg, {})
     old._make_shards(old.count)
     take(old, 5)
     old.save(str(tmp_path))
-    wanted = take(old, 130)
-    again = start(corpus)
+    wanted = take(old, 40)
+    again = start(corpus, batch_size=8)
     # As earlier releases wrote it.
     rename(tmp_path, again, form=2, orders=None, batch_size=None)
     again.restore(str(tmp_path))
-    assert_equal_batches(take(again, 130), wanted)
+    assert_equal_batches(take(again, 40), wanted)
     again.save(str(tmp_path))
     orders = json.loads((tmp_path / "stream.json").read_text())["orders"]
     assert orders == {again.cfg.provider.name: PARTS}

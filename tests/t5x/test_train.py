@@ -161,6 +161,7 @@ def test_eight_devices_with_four_partitions_learn_the_same(undisturbed, tmp_path
         np.testing.assert_allclose(loss, losses[at], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_one_device_learns_the_same_with_nothing_compiled(undisturbed, tmp_path, monkeypatch):
     compiled = []
     monkeypatch.setattr(jax.stages.Lowered, "compile", lambda *_: compiled.append(1))

@@ -93,7 +93,14 @@ def test_gradient_norms_are_upstreams(golden):
         np.testing.assert_allclose(norm, forward[f"grad_norm/{path}"], rtol=1e-4, err_msg=path)
 
 
-@pytest.mark.parametrize(("partitions", "microbatches"), [(1, 1), (2, 2), (8, 4)])
+@pytest.mark.parametrize(
+    ("partitions", "microbatches"),
+    [
+        (8, 4),
+        pytest.param(1, 1, marks=pytest.mark.slow),
+        pytest.param(2, 2, marks=pytest.mark.slow),
+    ],
+)
 def test_devices_and_microbatches_change_nothing(golden, partitions, microbatches):
     model, results = golden.model(), []
     for devices, count, parts in ((1, 1, 1), (8, partitions, microbatches)):
@@ -110,7 +117,7 @@ def test_devices_and_microbatches_change_nothing(golden, partitions, microbatche
     jax.tree.map(same, one.params, many.params)
 
 
-@pytest.mark.parametrize("remat", ["minimal", "full"])
+@pytest.mark.parametrize("remat", ["full", pytest.param("minimal", marks=pytest.mark.slow)])
 def test_rematerialization_changes_nothing(remat):
     golden = Golden("t5_1_1")
     batch = golden.batch(0)

@@ -46,7 +46,9 @@ def specs_of(golden, model, devices=1):
     return state_specs(model, partitioner, shapes)
 
 
-@pytest.mark.parametrize("name", CHECKPOINTS)
+@pytest.mark.parametrize(
+    "name", [*CHECKPOINTS[:2], *(pytest.param(c, marks=pytest.mark.slow) for c in CHECKPOINTS[2:])]
+)
 def test_upstreams_run_is_continued(name):
     golden = golden_of(name)
     model = golden.model(own_relative_bias=True)
