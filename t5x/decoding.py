@@ -153,6 +153,7 @@ def beam_search(
     max_decode_len: int | None = None,
     decode_rng: jax.Array | None = None,
     cache_offset: int = 0,
+    max_decode_step: int = -1,
     pause: Pause | None = None,
 ) -> tuple[jax.Array, jax.Array] | PausedSearch:
     """Find the `num_decodes` most probable sequences of every row.
@@ -167,6 +168,7 @@ def beam_search(
         max_decode_len: length to decode to instead of T; the cache must be as long.
         decode_rng: ignored; beam search is deterministic.
         cache_offset: batch axis of the cache; 1 where layers come first.
+        max_decode_step: steps after which the search ends, the prompt included; no limit below 1.
         pause: where to start and stop; not in T5X.
 
     Returns:
@@ -177,6 +179,7 @@ def beam_search(
     """
     del decode_rng
     rows, length = inputs.shape[0], max_decode_len or inputs.shape[1]
+    last_step = min(length, max_decode_step) if max_decode_step > 0 else length
     prompt = inputs[:, 1 : length + 1].astype(jnp.int32)
     prompt = jnp.pad(prompt, ((0, 0), (1, length - prompt.shape[1])))
 
@@ -184,7 +187,7 @@ def beam_search(
         # Log-probabilities only fall, so no live beam can exceed this score.
         bound = beams.live_log_prob[:, 0] / brevity_penalty(alpha, length)
         alive = (beams.live_log_prob[:, 0] > NEG_INF / 2) & (bound >= beams.done_score[:, -1])
-        return (beams.step < length) & alive
+        return (beams.step < last_step) & alive
 
     def step(beams: _Beams) -> _Beams:
         flat_seq = beams.live_seq.reshape(rows * num_decodes, length + 1)

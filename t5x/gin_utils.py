@@ -28,6 +28,7 @@ from command_line import guard
 from gin import config as gin_config
 from gin import config_parser, resource_reader
 from t5x.cli import gin_values
+from t5x.cli.upstream_names import ignores, left_out
 
 ROOT = Path(__file__).resolve().parent.parent
 MAINS = {  # as gin files call them: the function of `__main__`, and the file that sets it
@@ -35,31 +36,6 @@ MAINS = {  # as gin files call them: the function of `__main__`, and the file th
     "eval_script.evaluate": ("evaluate", "t5x/configs/runs/eval.gin"),
     "infer_script.infer": ("infer", "t5x/configs/runs/infer.gin"),
     "train_script.precompile": ("precompile", "t5x/configs/runs/precompile.gin"),
-}
-_NOT_SUPPORTED = {  # what to do instead, and the modules and classes of upstream's
-    "use models.EncoderDecoderModel": "BaseTransformerModel DecoderOnlyModel EncoderOnlyModel "
-    "decoder_only",
-    "use a network whose only variables are its parameters": "flax_mutables",
-    "leave the binding out": "WeightMetricsComputer",
-    "use adafactor.Adafactor.logical_factor_rules": "HParamMap",
-    "use one optimizer, adafactor.Adafactor or optimizers.chain": "MultiOptimizer",
-    "use partitioning.PjitPartitioner": "ModelBasedPjitPartitioner BasePjitPartitioner",
-    "use partitioning.PjitPartitioner with a dense model": "MoePjitPartitioner",
-    "use trainer.Trainer with a dense model": "MoeTrainer",
-    "use a dense model": "moe",
-    "use t5x.examples.t5.network": "calm mesh_tensorflow",
-    "use t5x.examples.t5.network with T5Config.own_relative_bias = True, which scans its layers "
-    "(see T5Config.remat_policy) and restores the checkpoints of scalable_t5": "scalable_t5",
-    "use what t5x itself has, or run T5X with T5X_DIR": "contrib",
-    "write the configuration in gin": "fiddle config_utils",
-    "use a seqio task or mixture": "airio",
-    "leave it out: checkpoints are saved by Orbax and both kinds are read": "Checkpointer "
-    "LegacyCheckpointer SaveBestCheckpointer CheckpointManagerConstructor "
-    "LegacyCheckpointManager BestCheckpointManager",
-    "use the same model's checkpoint under gs://t5-data/pretrained_models/t5x": (
-        "restore_tf_checkpoint"
-    ),
-    "register the tasks that you need with seqio, as the modules of tasks/ do": "t5",
 }
 
 
@@ -119,7 +95,7 @@ def parse_gin_flags(
     gin_files: Sequence[str] | None,
     gin_bindings: Sequence[str],
     skip_unknown: bool | Sequence[str] | set[str] = False,
-    finalize: bool = True,
+    finalize_config: bool = True,
 ) -> None:
     """Parse gin files, then bindings; later ones win.
 
@@ -132,28 +108,47 @@ def parse_gin_flags(
       gin_files: in order; None for none.
       gin_bindings: "NAME = value" or "module.Class.argument = value", in order.
       skip_unknown: True, or the configurables, to skip where they are unknown.
-      finalize: check that nothing is missing, and lock.
+      finalize_config: check that nothing is missing, and lock.
 
     Raises:
       ValueError: a file, an import, a name or a value is bad, or values are missing (all named).
-        Types and limits of values are checked where `finalize` is set.
+        Types and limits of values are checked where `finalize_config` is set.
     """
     add_search_paths([*gin_search_paths, str(ROOT)])
     if skip_unknown is False:
         others = (selector for selector, (name, _) in MAINS.items() if not _main_has(name))
         skip_unknown = _SettingsOfOthers(others)
-    for file in gin_files or ():
-        with one_sentence(f"--gin_file={file}"):
-            gin.parse_config_file(file, skip_unknown=skip_unknown)
-    for binding in gin_bindings:
-        with one_sentence(f"--gin.{binding.replace(' = ', '=', 1)}"):
-            gin.parse_config(_with_imports(binding), skip_unknown=skip_unknown)
-    if finalize:
+    with skipping(ignores):
+        for file in gin_files or ():
+            with one_sentence(f"--gin_file={file}"):
+                gin.parse_config_file(file, skip_unknown=skip_unknown)
+        for binding in gin_bindings:
+            with one_sentence(f"--gin.{binding.replace(' = ', '=', 1)}"):
+                gin.parse_config(_with_imports(binding), skip_unknown=skip_unknown)
+    if finalize_config:
         _check_macros(gin_bindings)
         _check_main()
         for name, value, function, parameter in bound_values():
             gin_values.check(name, value, function, parameter)
         gin.finalize()
+
+
+def sum_fn(var1: Any, var2: Any) -> Any:
+    """Return `var1 + var2`, for gin files: `STEPS = @gin_utils.sum_fn()`."""
+    return var1 + var2
+
+
+def bool_fn(var1: Any) -> bool:
+    """Return whether a value is true, for gin files."""
+    return bool(var1)
+
+
+def string_split_fn(
+    text: str, separator: str, maxsplit: int = -1, index: int | None = None
+) -> list[str] | str:
+    """Return the parts of `text`, at most `maxsplit` + 1, or the one at `index`; for gin files."""
+    parts = text.split(separator, maxsplit)
+    return parts if index is None else parts[index]
 
 
 def summarize_gin_config(model_dir: str, summary_writer: Any, step: int) -> None:
@@ -289,20 +284,10 @@ def _bad_syntax(error: SyntaxError) -> str:
     return f"{text!r} cannot be read: {' '.join(error.msg.split()).rstrip('.')}"
 
 
-def _not_supported(path: str) -> str | None:
-    root, *inner = path.split(".")
-    for instead, names in _NOT_SUPPORTED.items():
-        for name in names.split():
-            # The package t5 is not supported; t5x.examples.t5 is.
-            if name == root or (name in inner and name != "t5"):
-                return f"{path} is not part of this trainer: {instead}"
-    return None
-
-
 def _unknown_parameter(_file: str | None, _source: str, selector: str, parameter: str) -> str:
     known = parameters_of(selector)
     hint = nearest(parameter, known)
-    return _not_supported(parameter) or f"{selector} has no parameter {parameter!r}{hint}"
+    return left_out(f"{selector}.{parameter}") or f"{selector} has no parameter {parameter!r}{hint}"
 
 
 def _unknown_attribute(
@@ -312,11 +297,11 @@ def _unknown_attribute(
     known = [name for name in dir(pydoc.locate(path[1])) if name[0] != "_"] if path else []
     parent = selector.rsplit(f".{attribute}", 1)[0]
     hint = nearest(attribute, known)
-    return _not_supported(selector) or f"{parent} has no {attribute!r}{hint}"
+    return left_out(selector) or f"{parent} has no {attribute!r}{hint}"
 
 
 def _not_imported(file: str | None, _source: str, name: str) -> str:
-    if sentence := _not_supported(name):
+    if sentence := left_out(name):
         return sentence
     if importlib.util.find_spec(f"t5x.{name}"):
         return f"{name} is not imported by this file: add `from t5x import {name}`"
@@ -329,7 +314,7 @@ def _unknown_configurable(_file: str | None, _source: str, selector: str) -> str
     known = configurable_names()
     if "." not in selector:
         known = [name.rpartition(".")[2] for name in known]
-    return _not_supported(selector) or (
+    return left_out(selector) or (
         f"Nothing is called {selector!r}{nearest(selector, known)}: check the name, or import its "
         "module in a gin file"
     )
@@ -343,12 +328,12 @@ def _no_module(_file: str | None, source: str, module: str) -> str:
     parent, _, name = module.rpartition(".")
     folders = getattr(sys.modules.get(parent), "__path__", []) if parent else None
     known = [found.name for found in pkgutil.iter_modules(folders)]
-    return _not_supported(path) or f"There is no module {module!r}{nearest(name, known)}"
+    return left_out(path) or f"There is no module {module!r}{nearest(name, known)}"
 
 
 def _no_file(_file: str | None, _source: str, file: str) -> str:
     module = file.removesuffix(".gin").replace("/", ".")
-    if file.startswith("t5x/") and (sentence := _not_supported(module)):
+    if file.startswith("t5x/") and (sentence := left_out(module)):
         return sentence
     folders = [Path(file).parent, *map(Path, search_paths())]
     found = [path.as_posix() for folder in folders for path in folder.glob("*.gin")]
@@ -387,6 +372,24 @@ def add_search_paths(paths: Sequence[str]) -> None:
     readers[:] = [r for r in readers if r[0] is not resource_reader.system_path_reader]
     new = [path for path in paths if path not in gin_config._LOCATION_PREFIXES]
     gin_config._LOCATION_PREFIXES.extend(new)
+
+
+@contextlib.contextmanager
+def skipping(ignores: Callable[[Any, str], bool]) -> Iterator[None]:
+    """Drop the bindings of arguments for which `ignores(function, argument)` is True."""
+    bind = gin_config.bind_parameter
+
+    def bind_others(key: tuple[str, str, str], value: Any) -> None:
+        _, selector, argument = key
+        found = gin_config._parse_context().get_configurable(selector)
+        if not (found and ignores(found.wrapped, argument)):
+            bind(key, value)
+
+    gin_config.bind_parameter = bind_others
+    try:
+        yield
+    finally:
+        gin_config.bind_parameter = bind
 
 
 def search_paths() -> list[str]:

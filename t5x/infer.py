@@ -62,6 +62,10 @@ def write_inferences_to_file(
     task_ds: tf.data.Dataset,
     mode: str,
     vocabulary: seqio.Vocabulary | None = None,
+    json_encoder_cls: type[json.JSONEncoder] = json.JSONEncoder,
+    include_all_inputs: bool = False,
+    input_fields_to_include: Sequence[str] | None = None,
+    output_ids: bool = False,
 ) -> None:
     """Write a JSON line for each example: its `*_pretokenized` features and its result.
 
@@ -71,16 +75,38 @@ def write_inferences_to_file(
       task_ds: the examples, as the task yields them.
       mode: one of `predictor.MODES`.
       vocabulary: turns ids into text.
+      json_encoder_cls: encodes a line, a dict of plain values.
+      include_all_inputs: write all features of an example.
+      input_fields_to_include: write these features and their `*_pretokenized`; None for all
+        `*_pretokenized`.
+      output_ids: write the predicted ids before padding too, as `prediction_tokens`.
+
+    Raises:
+      ValueError: both `include_all_inputs` and `input_fields_to_include` are set.
     """
+    fields = input_fields_to_include
+    if include_all_inputs and fields is not None:
+        raise ValueError(
+            f"write_inferences_to_file.input_fields_to_include is {fields}, and "
+            "include_all_inputs True would write all fields; set one of them."
+        )
+
+    def is_shown(name: str) -> bool:
+        if fields is not None:
+            return name in fields or name.removesuffix("_pretokenized") in fields
+        return include_all_inputs or name.endswith("_pretokenized")
+
     examples = task_ds.as_numpy_iterator()
     with tf.io.gfile.GFile(path, "w") as file:
         for example, result in zip(examples, inferences, strict=True):
-            shown = {k: to_json(v) for k, v in example.items() if k.endswith("_pretokenized")}
-            line = {"inputs": shown, **result_fields(result, mode, vocabulary)}
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            shown = {k: to_json(v) for k, v in example.items() if is_shown(k)}
+            line = {"inputs": shown, **result_fields(result, mode, vocabulary, output_ids)}
+            file.write(json.dumps(line, ensure_ascii=False, cls=json_encoder_cls) + "\n")
 
 
-def result_fields(result: Any, mode: str, vocabulary: Any) -> dict[str, Any]:
+def result_fields(
+    result: Any, mode: str, vocabulary: Any, output_ids: bool = False
+) -> dict[str, Any]:
     """Return the fields of a line that depend on the mode."""
     if mode == "score":
         return {"score": to_json(result)}
@@ -88,8 +114,10 @@ def result_fields(result: Any, mode: str, vocabulary: Any) -> dict[str, Any]:
         return {"prediction": result}
     ids, aux = result if mode == "predict_with_aux" else (result, None)
     decode = lambda row: vocabulary.decode(row.tolist())
-    text = decode(ids) if ids.ndim == 1 else [decode(row) for row in ids]
-    return {"prediction": text} | ({} if aux is None else {"aux": jax.tree.map(to_json, aux)})
+    cut = lambda row: row[: len(row) if row.all() else int((row == 0).argmax())].tolist()
+    each = lambda function: function(ids) if ids.ndim == 1 else [function(row) for row in ids]
+    fields = {"prediction": each(decode)} | ({"prediction_tokens": each(cut)} if output_ids else {})
+    return fields | ({} if aux is None else {"aux": jax.tree.map(to_json, aux)})
 
 
 def to_json(value: Any) -> Any:
@@ -112,7 +140,10 @@ def infer(
     num_shards: int = 1,
     merge_chunked_results: bool = True,
     write_fn: Callable[..., None] = write_inferences_to_file,
-    checkpoint_ds_iter: bool = True,
+    verify_matching_vocabs_fn: Callable[..., None] | None = checks.verify_matching_vocabs,
+    output_vocab_feature_name: str = "targets",
+    file_extension: str = "jsonl",
+    keep_aux_as_numpy: bool = False,
     fallback_init_rng: int | None = None,
     input_file: str | None = None,
     input_prefix: str = "",
@@ -135,7 +166,10 @@ def infer(
       num_shards: number of shares.
       merge_chunked_results: write one file at the end; False leaves a file per save.
       write_fn: (path, inferences, task dataset, mode, vocabulary), writes a line per example.
-      checkpoint_ds_iter: ignored; progress is the number of lines written.
+      verify_matching_vocabs_fn: (dataset cfg, model), raises if they do not fit; None for no check.
+      output_vocab_feature_name: the feature whose vocabulary turns predicted ids into text.
+      file_extension: of the files.
+      keep_aux_as_numpy: give `write_fn` the aux values as numpy arrays instead of numbers.
       fallback_init_rng: seed for parameters that the checkpoint may lack, None for none.
       input_file: a text or .jsonl file, or '-', whose lines replace a task's examples; see
         `text_file_task.line_task`.
@@ -159,7 +193,7 @@ def infer(
         dataset_cfg = with_lines(dataset_cfg, input_file, input_prefix, model, mode)
         notes["input_file"] = dataset_cfg.provider.source.fingerprint
     checks.feature_shapes(dataset_cfg)
-    evaluator.check_inference(dataset_cfg, model)
+    evaluator.check_inference(dataset_cfg, model, verify_matching_vocabs_fn)
     model_dir.check_writable(output_dir)
     path = one_checkpoint(restore_checkpoint_cfg)
     predictor = Predictor(model, partitioner, dataset_cfg.batch_size, length_buckets)
@@ -176,12 +210,16 @@ def infer(
 
     def compute(examples: Sequence[Example], shown: Sequence[Example]) -> list[Any]:
         if constraint is None:
-            return predictor(mode, params, examples)
+            results = predictor(mode, params, examples)
+            if mode != "predict_with_aux" or keep_aux_as_numpy:
+                return results
+            return [(ids, jax.tree.map(to_json, aux)) for ids, aux in results]
         texts = [to_json(example["inputs_pretokenized"]) for example in shown]
         return constrained_decoding.decode_texts(predictor, params, examples, texts, constraint)
 
     shard, merge = seqio.ShardInfo(shard_id, num_shards), merge_chunked_results
-    files = TaskFiles(mode, write_fn, output_dir, shard, merge, notes)
+    feature, extension = output_vocab_feature_name, file_extension
+    files = TaskFiles(mode, write_fn, output_dir, shard, merge, notes, feature, extension)
     converter = model.FEATURE_CONVERTER_CLS(pack=False)
     for task in evaluator.tasks_with_split(dataset_cfg):
         examples = examples_of(task, dataset_cfg, converter, shard)
@@ -203,6 +241,8 @@ class TaskFiles:
     shard: seqio.ShardInfo
     merge: bool
     notes: dict[str, Any]
+    vocabulary_of: str = "targets"
+    extension: str = "jsonl"
     paths: list[str] = dataclasses.field(default_factory=list)
     counts: dict[str, int] = dataclasses.field(default_factory=dict)  # examples, by task
     _files: list[ResumableFile] = dataclasses.field(default_factory=list)
@@ -220,7 +260,7 @@ class TaskFiles:
           ValueError: there is no example.
         """
         shard = f"{self.shard.index:05}-of-{self.shard.num_shards:05}"
-        path = os.path.join(self.output_dir, f"{task.name}-{self.mode}.jsonl-{shard}")
+        path = os.path.join(self.output_dir, f"{task.name}-{self.mode}.{self.extension}-{shard}")
         self.paths.append(path)
         file, lines = None, 0
         if jax.process_index() == 0:
@@ -261,7 +301,7 @@ class TaskFiles:
 
     def _write_chunk(self, task, results, shown, spec, path: str) -> None:
         as_dataset = tf.data.Dataset.from_generator(lambda: shown, output_signature=spec)
-        vocabulary = task.output_features["targets"].vocabulary
+        vocabulary = task.output_features[self.vocabulary_of].vocabulary
         self.write_fn(path, results, as_dataset, self.mode, vocabulary)
 
 

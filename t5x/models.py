@@ -21,6 +21,14 @@ from t5x.optimizers import OptimizerDef
 _DECODING = ("predict_batch", "predict_batch_with_aux")
 
 
+@dataclasses.dataclass(frozen=True)
+class DecoderParams:
+    """Defaults of `EncoderDecoderModel.predict_batch_with_aux`."""
+
+    return_all_decodes: bool = False
+    num_decodes: int = 1
+
+
 @dataclasses.dataclass(eq=False, repr=False)
 class EncoderDecoderModel:
     """An encoder-decoder network trained on cross entropy."""
@@ -34,6 +42,7 @@ class EncoderDecoderModel:
     label_smoothing: float = 0.0  # see `losses.cross_entropy`
     z_loss: float = 0.0  # see `losses.cross_entropy`
     loss_normalizing_factor: Any = None  # see `losses.normalizing_factor_and_weights`
+    default_decoder_params: DecoderParams | None = None  # None: the best of one decode
 
     def __post_init__(self):
         decoding.check_decode_fn(self.decode_fn)
@@ -91,16 +100,17 @@ class EncoderDecoderModel:
 
     def predict_batch(self, params: Any, batch: Batch, rng: jax.Array | None = None) -> jax.Array:
         """Return the best ids [B, T] for each row."""
-        return self.predict_batch_with_aux(params, batch, decode_rng=rng)[0]
+        return self.predict_batch_with_aux(params, batch, rng)[0]
 
     def predict_batch_with_aux(
         self,
         params: Any,
         batch: Batch,
+        rng: jax.Array | None = None,
         decoder_params: Mapping[str, Any] | None = None,
-        return_all_decodes: bool = False,
-        num_decodes: int = 1,
-        decode_rng: jax.Array | None = None,
+        return_all_decodes: bool | None = None,
+        num_decodes: int | None = None,
+        prompt_with_targets: bool = False,
         pause: decoding.Pause | None = None,
     ) -> Any:
         """Decode a batch of inputs.
@@ -108,10 +118,13 @@ class EncoderDecoderModel:
         Args:
           params: parameters of the network.
           batch: `encoder_input_tokens` [B, I]; `decoder_input_tokens` [B, T] gives the length.
+          rng: key to sample with, unless `decoder_params` has a `decode_rng`.
           decoder_params: further arguments of `decode_fn` (`decode_rng`, `alpha`, …).
-          return_all_decodes: return all decodes, worst first, instead of the best.
-          num_decodes: beams, or samples.
-          decode_rng: key to sample with, unless `decoder_params` has one. Not in T5X.
+          return_all_decodes: return all decodes, worst first, instead of the best; None for
+            `default_decoder_params`.
+          num_decodes: beams, or samples; None for `default_decoder_params`.
+          prompt_with_targets: begin each decode with the row's `decoder_input_tokens`, its
+            end-of-sequence ids left out. Upstream's beam search ignores them, ours does not.
           pause: where to start and stop, if the model `pauses`. Its state replaces the inputs; the
             batch then gives only the shape of `decoder_input_tokens`. Not in T5X.
 
@@ -120,7 +133,14 @@ class EncoderDecoderModel:
           a `decoding.PausedSearch`.
         """
         rows, length = batch["decoder_input_tokens"].shape
-        settings: dict[str, Any] = {} if decode_rng is None else {"decode_rng": decode_rng}
+        defaults = self.default_decoder_params or DecoderParams()
+        if return_all_decodes is None:
+            return_all_decodes = defaults.return_all_decodes
+        settings: dict[str, Any] = {} if rng is None else {"decode_rng": rng}
+        prompt = jnp.zeros((rows, length), jnp.int32)
+        if prompt_with_targets:
+            prompt = batch["decoder_input_tokens"]
+            prompt = jnp.where(prompt == self.output_vocabulary.eos_id, 0, prompt)
         if pause is None or pause.state is None:
             decoder = self.incremental_decoder(params, batch["encoder_input_tokens"], length)
             cache = decoder.empty_cache()
@@ -129,13 +149,14 @@ class EncoderDecoderModel:
             cache = None
         if pause is not None:
             state = pause.state and pause.state["search"]
+            prompt = pause.state["prompt"] if pause.state else prompt
             settings["pause"] = decoding.Pause(pause.until, state)
         found = self.decode_fn(
-            inputs=jnp.zeros((rows, length), jnp.int32),
+            inputs=prompt,
             cache=cache,
             tokens_to_logits=lambda state: decoder(state.cur_token[:, 0], state.cache),
             eos_id=self.output_vocabulary.eos_id,
-            num_decodes=num_decodes,
+            num_decodes=num_decodes or defaults.num_decodes,
             **{**settings, **(decoder_params or {})},
         )
         decodes, scores = found if pause is None else (found.decodes, found.scores)
@@ -143,7 +164,7 @@ class EncoderDecoderModel:
             decodes, scores = decodes[:, -1, :], scores[:, -1]
         if pause is None:
             return decodes, {"scores": scores}
-        state = {"inputs": decoder.inputs, "search": found.state}
+        state = {"inputs": decoder.inputs, "prompt": prompt, "search": found.state}
         return decoding.PausedSearch(decodes, scores, state, found.unfinished)
 
     @property

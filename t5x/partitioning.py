@@ -83,8 +83,10 @@ class PjitPartitioner:
       model_parallel_submesh: the same as TPU coordinates (x, y, z, core); their product counts.
       params_on_devices: only True.
       backend: JAX backend, default the best one.
+      ici_mesh_shape: instead of the first two, (replica, data, model) devices of each slice.
+      dcn_mesh_shape: (replica, data, model) slices. The axis `data` is the product of replica and
+        data of both, so parameters that rules shard over `data` are sharded over slices too.
       logical_axis_rules: see `standard_logical_axis_rules`.
-      use_cpu_pjit: ignored; accepted for compatibility.
       devices: instead of all devices of the backend, such as those of a described slice.
     """
 
@@ -94,15 +96,17 @@ class PjitPartitioner:
         model_parallel_submesh: Sequence[int] | None = None,
         params_on_devices: bool = True,
         backend: str | None = None,
+        ici_mesh_shape: Sequence[int] | None = None,
+        dcn_mesh_shape: Sequence[int] | None = None,
         logical_axis_rules: Rules | None = None,
-        use_cpu_pjit: bool | None = False,
         devices: Sequence[jax.Device] | None = None,
     ):
         if not params_on_devices:
             raise ValueError(
                 "PjitPartitioner.params_on_devices=False is not supported; leave it True."
             )
-        self.submesh = tuple(model_parallel_submesh or ())
+        self.hybrid = hybrid_shape(ici_mesh_shape, dcn_mesh_shape)
+        self.submesh = tuple(model_parallel_submesh or ()) if not self.hybrid else ()
         submesh = math.prod(self.submesh) if self.submesh else None
         if num_partitions and submesh and num_partitions not in (1, submesh):
             raise ValueError(
@@ -110,6 +114,8 @@ class PjitPartitioner:
                 f"{self.submesh} has {submesh} devices; set one of them."
             )
         self.num_partitions = submesh or num_partitions or 1
+        if self.hybrid:
+            self.num_partitions = self.hybrid[0][2] * self.hybrid[1][2]
         self.backend = backend
         self.rules = list(logical_axis_rules or standard_logical_axis_rules())
         self._devices = devices
@@ -136,7 +142,9 @@ class PjitPartitioner:
                 f"PjitPartitioner.num_partitions is {model}, which does not divide the {count} "
                 f"devices; set it to a divisor of {count}."
             )
-        if self.submesh and hasattr(devices[0], "coords"):
+        if self.hybrid:
+            grid = hybrid_grid(devices, *self.hybrid)
+        elif self.submesh and hasattr(devices[0], "coords"):
             grid = submesh_grid(devices, self.submesh)
         elif devices[0].platform == "tpu":
             shape = (count // model, model)
@@ -201,6 +209,38 @@ def submesh_grid(devices: Sequence[jax.Device], submesh: Sequence[int]) -> np.nd
     block = lambda d: tuple(p // b for p, b in zip(place(d), submesh, strict=True))
     ordered = sorted(devices, key=lambda d: (block(d), place(d)))
     return np.array(ordered).reshape(-1, math.prod(submesh))
+
+
+def hybrid_shape(
+    ici: Sequence[int] | None, dcn: Sequence[int] | None
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return both shapes, None if neither is set; raise ValueError unless each has 3 numbers."""
+    if ici is None and dcn is None:
+        return None
+    if not (ici and dcn and len(ici) == len(dcn) == 3):
+        raise ValueError(
+            f"PjitPartitioner.ici_mesh_shape is {ici} and dcn_mesh_shape {dcn}; set both to "
+            "(replica, data, model), or neither."
+        )
+    return tuple(ici), tuple(dcn)
+
+
+def hybrid_grid(
+    devices: Sequence[jax.Device], ici: tuple[int, ...], dcn: tuple[int, ...]
+) -> np.ndarray:
+    """Return devices [data, model] of `dcn` slices of `ici` devices, (replica, data, model) each.
+
+    Where devices name no slice, the processes are taken for slices.
+    """
+    if math.prod(ici) * math.prod(dcn) != len(devices):
+        raise ValueError(
+            f"PjitPartitioner.ici_mesh_shape {ici} times dcn_mesh_shape {dcn} is "
+            f"{math.prod(ici) * math.prod(dcn)} devices, and there are {len(devices)}; set them to "
+            "shapes whose product is that."
+        )
+    granules = {"process_is_granule": not hasattr(devices[0], "slice_index")}
+    grid = mesh_utils.create_hybrid_device_mesh(ici, dcn, devices, **granules)
+    return grid.reshape(-1, ici[2] * dcn[2])
 
 
 def side_by_side(grid: np.ndarray) -> np.ndarray:

@@ -59,6 +59,7 @@ def precompile(
     infer_modes: Sequence[str] = ("predict",),
     length_buckets: int = 1,
     get_dataset_fn: Callable[..., batches.TrainStream] = batches.TrainStream,
+    verify_matching_vocabs_fn: Callable[..., None] | None = checks.verify_matching_vocabs,
     trainer_cls: Callable[..., Trainer] | None = None,
     dry_run: bool = False,
     keep_programs: bool = False,
@@ -73,6 +74,7 @@ def precompile(
       infer_eval_dataset_cfg: of examples that are decoded, with their lengths; None for none.
       infer_modes: of `predictor.MODES`, how these are decoded.
       length_buckets: as in `train` (1), or as in `evaluate` and `infer` (4).
+      verify_matching_vocabs_fn: (dataset cfg, model), raises if they do not fit; None for no check.
       trainer_cls: `trainer.Trainer` with the run's bindings; None for no microbatches and a
         constant learning rate.
       dry_run: build and check everything, then return without compiling.
@@ -83,7 +85,8 @@ def precompile(
       step and device, 'seconds' of compiling; without those that the backend does not report.
       Seconds of the others are 'eval_seconds' and 'predict_seconds'.
     """
-    checks.verify_matching_vocabs(train_dataset_cfg, model)
+    if verify_matching_vocabs_fn is not None:
+        verify_matching_vocabs_fn(train_dataset_cfg, model)
     corpora.check_corpora(train_dataset_cfg)
     check_writable(model_dir)
     specs = state_specs(model, partitioner, checks.feature_shapes(train_dataset_cfg))

@@ -44,6 +44,7 @@ from t5x.loop.model_dir import (
     delete_damaged_after,
     find_start,
     first_sound,
+    last_step,
     write_description,
 )
 from t5x.loop.training_loop import TrainingRun, nothing_left
@@ -70,18 +71,17 @@ def train(
     total_steps: int,
     eval_steps: int,
     eval_period: int,
+    relative_steps: int | None = None,
     stats_period: int | None = None,
     random_seed: int | None,
     use_hardware_rng: bool = False,
     summarize_config_fn: Callable[..., None] = gin_utils.summarize_gin_config,
     inference_evaluator_cls: Callable[..., seqio.Evaluator] = seqio.Evaluator,
     get_dataset_fn: Callable[..., batches.TrainStream] = batches.TrainStream,
-    concurrent_metrics: bool = True,
     actions: Mapping[str, Sequence[Any]] | None = None,
     train_eval_get_dataset_fn: Callable[..., Mapping] = batches.eval_sets,
     run_eval_before_training: bool = False,
     verify_matching_vocabs_fn: Callable[..., None] | None = checks.verify_matching_vocabs,
-    gc_period: int = 0,
     watch: Watch | None = None,
     single_device: bool = False,
     dry_run: bool = False,
@@ -101,6 +101,8 @@ def train(
       total_steps: the step at which training ends, steps of the restored checkpoint included.
       eval_steps: batches per evaluation.
       eval_period: steps between evaluations.
+      relative_steps: steps from where the run begins, a checkpoint's or 0, instead of
+        `total_steps`; None or 0 for `total_steps`. A run that resumes counts from where it began.
       stats_period: steps between log entries, default `eval_period`.
       random_seed: of initial values, dropout and data; None draws one.
       use_hardware_rng: random bits from the accelerator's generator, which are fast, but differ
@@ -108,12 +110,10 @@ def train(
       summarize_config_fn: (model_dir, writer, step), writes the configuration.
       inference_evaluator_cls: seqio evaluator of decoded outputs.
       get_dataset_fn: makes the training stream.
-      concurrent_metrics: ignored; metrics are always read while the next step runs.
       actions: 'TRAIN', 'TRAIN_EVAL', 'INFER_EVAL' to objects whose `run` can end training.
       train_eval_get_dataset_fn: makes the evaluation batches.
       run_eval_before_training: also evaluate the state that training starts with.
       verify_matching_vocabs_fn: (dataset cfg, model), raises if they do not fit.
-      gc_period: ignored; accepted for compatibility.
       watch: where metrics go, and what else shows whether the model learns.
       single_device: use the first device only and compile nothing, so that `breakpoint()` and
         `print` in a model show numbers; slow.
@@ -135,6 +135,7 @@ def train(
         "infer_eval": infer_eval_dataset_cfg,
     }
     save = checkpoint_cfg.save
+    total_steps = last_step(total_steps, relative_steps, checkpoint_cfg.restore)
     plan = training_plan(cfgs, save, total_steps, eval_period, stats_period)
     triggers.check_periods(plan)
     enable_stream_cache(cfgs)

@@ -17,6 +17,7 @@ from typing import Any
 import gin
 from t5x import gin_utils
 from t5x import train as train_script
+from t5x.loop.model_dir import last_step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +68,7 @@ def parse(recipe: Recipe) -> None:
     gin.clear_config()
     with _as_main(_main_module()):
         gin_utils.parse_gin_flags(
-            recipe.search_paths, recipe.gin_files, recipe.bindings, finalize=False
+            recipe.search_paths, recipe.gin_files, recipe.bindings, finalize_config=False
         )
 
 
@@ -92,7 +93,9 @@ def build() -> argparse.Namespace:
         if parameter.default is not parameter.empty
     }
     with _as_main(module):
-        return argparse.Namespace(**{**defaults, **gin.get_configurable(module.train)()})
+        run = argparse.Namespace(**{**defaults, **gin.get_configurable(module.train)()})
+    run.total_steps = last_step(run.total_steps, run.relative_steps, run.checkpoint_cfg.restore)
+    return run
 
 
 def load(recipe: Recipe) -> argparse.Namespace:

@@ -40,8 +40,8 @@ class SaveCheckpointConfig:
         evaluation that is among the best is saved too. Not in T5X.
       metric: 'inference_eval/<task>/<name>' or 'training_eval/<task>/<name>'.
       mode: 'max' or 'min', what is better of the metric.
-      checkpointer_cls, state_transformation_fns, use_gda, checkpoint_manager_cls: of T5X; must keep
-        their defaults here.
+      checkpointer_cls, state_transformation_fns, checkpoint_manager_cls: of T5X; must keep their
+        defaults here.
     """
 
     dtype: str | None = "float32"
@@ -57,7 +57,6 @@ class SaveCheckpointConfig:
     mode: str = "max"
     checkpointer_cls: Any = None
     state_transformation_fns: Sequence[Any] = ()
-    use_gda: bool = True
     checkpoint_manager_cls: Any = None
 
     def __post_init__(self):
@@ -95,7 +94,7 @@ class RestoreCheckpointConfig:
 
     Attributes:
       path: a checkpoint (mode 'specific') or a folder of checkpoints, or a list of either, in which
-        missing ones are skipped. Empty: start from scratch.
+        missing ones are skipped. Empty or None: start from scratch.
       mode: 'specific', 'latest', 'best' (by `SaveCheckpointConfig.metric`; not in T5X), or 'all'
         (one after the other, for evaluation).
       assignment_map: (regex, replacement) pairs. The first regex that matches a name of the
@@ -105,11 +104,11 @@ class RestoreCheckpointConfig:
       fallback_to_scratch: give parameters that the checkpoint lacks their initial values.
       dtype: of the parameters in memory, None for the model's own.
       restore_dataset: continue at the checkpoint's data position.
-      is_tensorflow, checkpointer_cls, state_transformation_fns, use_gda, checkpoint_manager_cls: of
-        T5X; must keep their defaults here.
+      is_tensorflow, checkpointer_cls, state_transformation_fns, checkpoint_manager_cls: of T5X;
+        must keep their defaults here.
     """
 
-    path: str | Sequence[str]
+    path: str | Sequence[str] | None
     mode: str = "latest"
     assignment_map: AssignmentMap | None = None
     strict: bool = True
@@ -119,7 +118,6 @@ class RestoreCheckpointConfig:
     is_tensorflow: bool = False
     checkpointer_cls: Any = None
     state_transformation_fns: Sequence[Any] = ()
-    use_gda: bool = True
     checkpoint_manager_cls: Any = None
 
     def __post_init__(self):
@@ -156,7 +154,7 @@ def checkpoint_paths(config: RestoreCheckpointConfig) -> list[str]:
     Raises:
       ValueError: there is none.
     """
-    paths = [config.path] if isinstance(config.path, str) else list(config.path)
+    paths = [config.path] if isinstance(config.path, str) else list(config.path or ())
     paths = [path.rstrip("/").removesuffix("/checkpoint") for path in paths]
     if config.mode == "specific":
         found = [path for path in paths if layout.kind(path)]
@@ -165,6 +163,11 @@ def checkpoint_paths(config: RestoreCheckpointConfig) -> list[str]:
     else:
         found = next(filter(None, map(_all_in, paths)), [])
         found = found[-1:] if config.mode == "latest" else found
+    if not paths:
+        raise ValueError(
+            f"RestoreCheckpointConfig.path is {config.path!r}, which names no checkpoint; set "
+            "CHECKPOINT_PATH to one."
+        )
     if not found:
         raise ValueError(" ".join(_why_none(config.mode, path) for path in paths))
     if config.mode == "specific":

@@ -63,8 +63,8 @@ LIMITS: dict[str, dict[str, Limits]] = {
         "total_steps": COUNT_OR_NONE,
         "eval_steps": COUNT_OR_NONE,
         "eval_period": COUNT_OR_NONE,
+        "relative_steps": COUNT_OR_NONE,
         "stats_period": COUNT_OR_NONE,
-        "gc_period": COUNT_OR_NONE,
         "random_seed": SEED,
     },
     "evaluate": {"output_dir": NOT_EMPTY, "length_buckets": COUNT, "fallback_init_rng": SEED},
@@ -95,6 +95,7 @@ LIMITS: dict[str, dict[str, Limits]] = {
     | {"num_encoder_layers": COUNT, "num_decoder_layers": COUNT, "dropout_rate": SHARE},
     "EncoderDecoderModel": {"label_smoothing": SHARE, "z_loss": NOT_NEGATIVE},
     "EncoderDecoderModel.predict_batch_with_aux": {"num_decodes": COUNT},
+    "DecoderParams": {"num_decodes": COUNT},
     "beam_search": {"num_decodes": COUNT, "max_decode_len": COUNT, "alpha": NOT_NEGATIVE},
     "temperature_sample": {
         "num_decodes": COUNT,
@@ -104,7 +105,9 @@ LIMITS: dict[str, dict[str, Limits]] = {
         "max_decode_steps": COUNT,
         "max_decode_steps_hard_limit": COUNT,
     },
-    "PjitPartitioner": {"num_partitions": COUNT, "model_parallel_submesh": COUNT},
+    "PjitPartitioner": dict.fromkeys(
+        ("num_partitions", "model_parallel_submesh", "ici_mesh_shape", "dcn_mesh_shape"), COUNT
+    ),
     "standard_logical_axis_rules": dict.fromkeys(
         ("activation_partitioning_dims", "parameter_partitioning_dims"), Limits(least=1, most=2)
     ),

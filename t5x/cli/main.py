@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import seqio
 import tensorflow as tf
 from absl import flags, logging
 
@@ -37,6 +38,10 @@ flags.DEFINE_integer(
 flags.DEFINE_list(
     "trusted_modules", [], "Modules of others that the gin files of eval and infer may import."
 )
+flags.DEFINE_string("tfds_data_dir", None, "Folder of the data sets of TFDS, for all tasks.")
+flags.DEFINE_list(
+    "seqio_additional_cache_dirs", [], "Folders with the offline caches of tasks, beside others."
+)
 flags.DEFINE_string("coordinator_address", None, "host:port of process 0, outside TPU pods.")
 flags.DEFINE_integer("process_count", None, "Number of processes, outside TPU pods.")
 flags.DEFINE_integer("process_index", None, "This process, from 0, outside TPU pods.")
@@ -59,6 +64,9 @@ def run(main: Callable[..., Any], keeps_programs: bool = False, reads_models: bo
         tf.config.set_visible_devices([], "GPU")  # it only reads the data
         configured = gin.external_configurable(main, module="__main__")
         values = flags.FLAGS
+        if values.tfds_data_dir:
+            seqio.set_tfds_data_dir_override(values.tfds_data_dir)
+        seqio.add_global_cache_dirs(values.seqio_additional_cache_dirs)
         if reads_models:
             trusted_modules.restrict(values.trusted_modules)
             gin_utils.check_names(trusted_modules.check_import, trusted_modules.check_object)

@@ -24,7 +24,11 @@ _INTERNAL = (
     *("tasks.cache", "tasks.caches", "tasks.io", "tasks.mirror"),
     *("seqio.beam_utils", "seqio.scripts", "seqio.test_utils"),
 )
-_PUBLIC = ("t5x.checkpointing.config", "t5x.gin_utils.summarize_gin_config")
+_PUBLIC = (
+    "t5x.checkpointing.config",
+    *("t5x.gin_utils.summarize_gin_config", "t5x.gin_utils.sum_fn", "t5x.gin_utils.bool_fn"),
+    "t5x.gin_utils.string_split_fn",
+)
 
 
 class _Policy:

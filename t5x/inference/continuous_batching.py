@@ -38,9 +38,7 @@ class ContinuousBatcher:
         def start(params, batch, seed):
             rng = jax.random.fold_in(jax.random.key(0), seed)
             with partitioner.activations():
-                return model.predict_batch_with_aux(
-                    params, batch, decode_rng=rng, pause=Pause(0)
-                ).state
+                return model.predict_batch_with_aux(params, batch, rng, pause=Pause(0)).state
 
         def resume(params, state, targets, until):
             batch = {"decoder_input_tokens": targets}  # only its shape is used

@@ -52,9 +52,7 @@ class Predictor:
             "predict": compiled(model.predict_batch),
             "score": compiled(lambda params, batch, _: model.score_batch(params, batch)),
             "predict_with_aux": compiled(
-                lambda params, batch, rng: model.predict_batch_with_aux(
-                    params, batch, decode_rng=rng
-                )
+                lambda params, batch, rng: model.predict_batch_with_aux(params, batch, rng)
             ),
         }
 

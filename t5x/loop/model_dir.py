@@ -196,6 +196,32 @@ def first_sound(start: Start, read: Callable[[Start], T]) -> tuple[Start, T]:
             start = earlier_start(start, damage)
 
 
+def last_step(
+    total_steps: int, relative_steps: int | None, restore: RestoreCheckpointConfig | None
+) -> int:
+    """Return the step at which a run ends: `total_steps`, or `relative_steps` after its first.
+
+    Upstream counts `relative_steps` from the newest checkpoint, so a run that is resumed gets
+    longer. Here they count from the checkpoint of `restore`, or from 0.
+
+    Raises:
+      ValueError: that checkpoint does not exist, or its name does not say its step.
+    """
+    if not relative_steps:
+        return total_steps
+    if restore is None or not restore.path:
+        return relative_steps
+    path = checkpoint_paths(restore)[0]
+    first = layout.step_of(path)
+    if first is None:
+        raise ValueError(
+            f"train.relative_steps is {relative_steps}, but the name of {path} does not say its "
+            "step; rename it to checkpoint_<step>, or set TRAIN_STEPS and leave relative_steps at "
+            "None."
+        )
+    return first + relative_steps
+
+
 def earlier_start(start: Start, damage: DamagedCheckpoint) -> Start:
     """Return the start from the checkpoint before a damaged one.
 

@@ -104,7 +104,7 @@ def test_an_optimizer(example):
 def bound(macro: str, *gin_files: str, bindings: tuple[str, ...] = ()):
     """Return the value of a macro of some gin files."""
     gin.clear_config()
-    gin_utils.parse_gin_flags([], list(gin_files), list(bindings), finalize=False)
+    gin_utils.parse_gin_flags([], list(gin_files), list(bindings), finalize_config=False)
     with gin.config_scope(macro):
         return gin.get_configurable("gin.macro")()
 

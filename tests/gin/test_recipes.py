@@ -78,7 +78,7 @@ PARAMETERS = {
     | {"3B": 2_851_598_336, "xl": 2_851_598_336, "11B": 11_307_321_344, "xxl": 11_307_321_344},
     "t5_1_1": {"tiny": 9_800_704, "small": 76_961_152, "base": 247_577_856, "large": 783_150_080}
     | {"xl": 2_849_757_184, "xxl": 11_135_332_352},
-    "mt5": {"small": 300_176_768, "base": 582_401_280, "large": 1_229_581_312}
+    "mt5": {"tiny": 65_604_608, "small": 300_176_768, "base": 582_401_280, "large": 1_229_581_312}
     | {"xl": 3_742_619_648, "xxl": 12_921_057_280},
     "byt5": {"tiny": 1_674_240, "small": 299_637_760, "base": 581_653_248, "large": 1_228_183_552}
     | {"xl": 3_737_801_728, "xxl": 12_906_899_328},
@@ -190,7 +190,7 @@ def test_a_recipe_is_short_and_says_what_it_costs(name):
 )
 def test_a_model_has_its_published_number_of_parameters(family, size):
     path = f"t5x/examples/t5/{family}/{size}.gin"
-    gin_utils.parse_gin_flags([], [path], ["DROPOUT_RATE = 0.25"], finalize=False)
+    gin_utils.parse_gin_flags([], [path], ["DROPOUT_RATE = 0.25"], finalize_config=False)
     model = macro("MODEL")
     assert model.module.config.dropout_rate == 0.25
     shapes = {"encoder_input_tokens": (1, 4), "decoder_input_tokens": (1, 4)}
@@ -202,7 +202,7 @@ def test_a_model_has_its_published_number_of_parameters(family, size):
 
 
 def test_every_model_file_is_counted():
-    found = {(p.parent.name, p.stem) for p in (ROOT / "t5x/examples/t5").rglob("*.gin")}
+    found = {(p.parent.name, p.stem) for p in (ROOT / "t5x/examples/t5").glob("*/*.gin")}
     assert found == {(family, size) for family, sizes in PARAMETERS.items() for size in sizes}
 
 

@@ -63,8 +63,8 @@ def test_a_row_decodes_the_same_beside_any_others(params, case, monkeypatch):
         monkeypatch.setattr(
             type(model),
             "predict_batch_with_aux",
-            lambda self, params, batch, decode_rng=None, pause=None: plain(
-                params, batch, decode_rng=decode_rng, pause=pause, **arguments
+            lambda self, params, batch, rng=None, pause=None: plain(
+                params, batch, rng, pause=pause, **arguments
             ),
         )
     assert model.pauses

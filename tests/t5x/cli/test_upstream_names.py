@@ -1,0 +1,166 @@
+"""Every name of upstream's is here, or ignored with a warning, or refused with what to do."""
+
+import importlib
+import inspect
+import json
+
+import pytest
+
+import gin
+from fakes.paths import GOLDEN
+from t5x import gin_utils, models, partitioning
+from t5x.checkpointing.config import SaveCheckpointConfig
+from t5x.cli import upstream_names
+from t5x.cli.upstream_names import ignores, left_out
+from t5x.decoding import beam_search
+from t5x.eval import evaluate
+from t5x.infer import infer
+from t5x.input_pipeline.config import DatasetConfig
+from t5x.precompile import precompile
+from t5x.train import train
+from t5x.trainer import Trainer
+from t5x.utils import RestoreCheckpointConfig
+
+NAMES = json.loads((GOLDEN / "upstream_names.json").read_text())["names"]
+OURS = (
+    *(
+        train,
+        evaluate,
+        infer,
+        precompile,
+        DatasetConfig,
+        SaveCheckpointConfig,
+        beam_search,
+        Trainer,
+    ),
+    *(RestoreCheckpointConfig, partitioning.PjitPartitioner),
+)
+
+
+@pytest.fixture(autouse=True)
+def cleared(monkeypatch):
+    """Nothing bound and nothing warned of."""
+    upstream_names._warn.cache_clear()
+    for registry in ("_REGISTRY", "_INVERSE_REGISTRY"):
+        monkeypatch.setattr(gin.config, registry, getattr(gin.config, registry).copy())
+    monkeypatch.setattr("gin.config._IMPORTS", set())
+    gin.clear_config()
+    yield
+    gin.clear_config()
+
+
+def parse(tmp_path, *lines):
+    file = tmp_path / "a.gin"
+    file.write_text("\n".join(["from __gin__ import dynamic_registration", *lines, ""]))
+    gin_utils.parse_gin_flags([], [str(file)], [], finalize_config=False)
+
+
+def find(module, name):
+    found = importlib.import_module(f"t5x.{module}")
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_every_name_of_upstream_is_here_or_has_a_remedy(module):
+    last = module.rpartition(".")[2]
+    for name, arguments in NAMES[module].items():
+        here = find(module, name)
+        selector = f"{last}.{name}"
+        if here is None:
+            assert left_out(selector), f"{selector} is unknown"
+            continue
+        known = inspect.signature(here).parameters
+        for argument in arguments:
+            accepted = argument in known or ignores(here, argument)
+            assert accepted or left_out(f"{selector}.{argument}"), f"{selector} lacks {argument}"
+
+
+def test_arguments_keep_upstreams_order():
+    """Those that may be given by position."""
+    for module, name in (
+        ("models", "EncoderDecoderModel"),
+        ("models", "EncoderDecoderModel.predict_batch_with_aux"),
+        ("partitioning", "PjitPartitioner"),
+        ("partitioning", "standard_logical_axis_rules"),
+        ("infer", "write_inferences_to_file"),
+        ("utils", "create_learning_rate_scheduler"),
+    ):
+        known = list(inspect.signature(find(module, name)).parameters)
+        known = known[known[0] == "self" :]
+        theirs = [argument for argument in NAMES[module][name] if argument in known]
+        assert known[: len(theirs)] == theirs, name
+
+
+def test_ignored_names_are_none_that_a_function_has():
+    assert {function.__qualname__ for function in OURS} == set(upstream_names.IGNORED)
+    for function in OURS:
+        known = inspect.signature(function).parameters
+        assert not set(upstream_names.IGNORED[function.__qualname__]) & set(known)
+
+
+def test_an_ignored_argument_is_warned_of_once_and_never_passed(tmp_path, caplog):
+    line = "utils.DatasetConfig.num_prefetch_threads = 3"
+    given = ("task", None, "train", 8, False, 0)
+    parse(tmp_path, "from t5x import utils", line, f"train/{line}")
+    parse(tmp_path, "from t5x import utils", line)
+    assert gin.get_configurable(DatasetConfig)(*given) == DatasetConfig(*given)
+    assert caplog.messages == [
+        "DatasetConfig.num_prefetch_threads is ignored: upstream T5X reads no seqio task by it "
+        "either."
+    ]
+    assert "num_prefetch_threads" not in gin.config_str()
+
+
+def test_an_ignored_name_is_none_of_another_function(tmp_path):
+    with pytest.raises(ValueError, match=r"use_orbax"):
+        parse(tmp_path, "from t5x import models", "models.EncoderDecoderModel.use_orbax = True")
+    assert ignores(train, "use_orbax")
+    assert not ignores(train, "use_orbit")
+    assert not ignores(json.dumps, "use_orbax")
+
+
+def test_an_argument_that_a_derived_class_has_is_passed():
+    def construct(self, num_prefetch_threads):
+        self.threads = num_prefetch_threads
+
+    derived = type("DatasetConfig", (), {"__init__": construct, "__module__": "__main__"})
+    assert not ignores(derived, "num_prefetch_threads")
+    assert ignores(derived, "num_workers")
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("from t5x import export_lib", "python -m convert"),
+        ("from t5x import export", "python -m convert"),
+        ("from t5x import interactive_model", "infer.input_file"),
+        ("from t5x import config_utils", "in gin"),
+        ("from t5x import checkpoint_importer", "gs://t5-data/pretrained_models/t5x"),
+        ("from t5x.examples.scalable_t5 import network", "own_relative_bias"),
+        ("from t5x.examples.decoder_only import network", "models.EncoderDecoderModel"),
+        ("from t5x.contrib.moe import models", "dense model"),
+        ("import airio", "seqio task"),
+        ("from t5.data import mixtures", "install the package t5"),
+        ("from t5x import models\nX = @models.DecoderOnlyModel()", "models.EncoderDecoderModel"),
+        ("from t5x import optimizers\nX = @optimizers.lion()", "optimizers.chain"),
+        ("from t5x import utils\nX = @utils.TrainStateInitializer", "RestoreCheckpointConfig"),
+        ("from t5x import trainer\ntrainer.Trainer.weight_metrics_computer = 1", "leave the"),
+        ("from t5x.examples.t5 import layers\nlayers.Embed.one_hot = True", "network.T5Config"),
+    ],
+)
+def test_a_name_that_is_left_out_says_what_to_do(line, remedy, tmp_path):
+    with pytest.raises(ValueError, match=r"is not part of this trainer") as caught:
+        parse(tmp_path, line)
+    assert remedy in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["t5x.examples.t5.netwrk", "my.export.save", "models.Modell"])
+def test_other_names_are_not_mistaken_for_those(path):
+    assert left_out(path) is None
+
+
+def test_a_default_that_upstream_sets_on_the_model_is_used():
+    assert models.DecoderParams() == models.DecoderParams(return_all_decodes=False, num_decodes=1)
