@@ -195,6 +195,7 @@ def infer(
     checks.feature_shapes(dataset_cfg)
     evaluator.check_inference(dataset_cfg, model, verify_matching_vocabs_fn)
     model_dir.check_writable(output_dir)
+    check_feature(dataset_cfg, output_vocab_feature_name)
     path = one_checkpoint(restore_checkpoint_cfg)
     predictor = Predictor(model, partitioner, dataset_cfg.batch_size, length_buckets)
     restorer = ParamsRestorer(model, partitioner, restore_checkpoint_cfg, fallback_init_rng)
@@ -218,6 +219,8 @@ def infer(
         return constrained_decoding.decode_texts(predictor, params, examples, texts, constraint)
 
     shard, merge = seqio.ShardInfo(shard_id, num_shards), merge_chunked_results
+    if output_vocab_feature_name != "targets":
+        notes["output_vocab_feature_name"] = output_vocab_feature_name
     feature, extension = output_vocab_feature_name, file_extension
     files = TaskFiles(mode, write_fn, output_dir, shard, merge, notes, feature, extension)
     converter = model.FEATURE_CONVERTER_CLS(pack=False)
@@ -358,6 +361,16 @@ def with_lines(cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str
             file=sys.stderr,
         )
     return cfg
+
+
+def check_feature(cfg: DatasetConfig, name: str) -> None:
+    """Raise ValueError if a task of `cfg` has no output feature of this name."""
+    for task in evaluator.tasks_with_split(cfg):
+        if name not in task.output_features:
+            raise ValueError(
+                f"infer.output_vocab_feature_name is {name!r}, which task {task.name} does not "
+                f"have; set it to one of {sorted(task.output_features)}."
+            )
 
 
 def one_checkpoint(cfg: RestoreCheckpointConfig) -> str:

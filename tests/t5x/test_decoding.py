@@ -472,3 +472,16 @@ def test_a_decode_function_that_does_not_fit_is_refused():
 
     with pytest.raises(ValueError, match=r"num_decodes, pause: got an unexpected .* 'pause'"):
         check_decode_fn(cannot_pause)
+
+
+@pytest.mark.parametrize("limit", [-1, 0, 1, 3, 9])
+def test_max_decode_step_ends_a_search(limit):
+    """Beams that have not ended then are returned as they are."""
+    toy = Toy(rows=2, vocab=6, seed=3)
+    steps = limit if 0 < limit < 5 else 5
+    never = lambda state: (toy.step(state)[0].at[:, EOS].set(NEG_INF), toy.step(state)[1])
+    prompt = jnp.zeros((2, 5), jnp.int32)
+    found, _ = beam_search(prompt, toy.cache(), never, EOS, 2, max_decode_step=limit)
+    full, _ = beam_search(prompt, toy.cache(), never, EOS, 2, max_decode_len=steps)
+    np.testing.assert_array_equal(found[..., :steps], full)
+    assert not found[..., steps:].any()

@@ -350,3 +350,21 @@ def test_an_entry_point_ends_with_a_sentence_and_a_status(tmp_path, flag, status
 def test_nearest_is_a_phrase_or_nothing():
     assert gin_utils.nearest("tarin", ["train", "eval"]) == " (the nearest known name is 'train')"
     assert gin_utils.nearest("qqqqqq", ["train", "eval"]) == ""
+
+
+def test_values_may_be_computed_in_a_gin_file(entry_point):
+    lines = [
+        "from t5x import gin_utils",
+        "TRAIN_STEPS = @gin_utils.sum_fn()",
+        "gin_utils.sum_fn.var1 = 1000",
+        "gin_utils.sum_fn.var2 = 7",
+        "MODEL_DIR = @gin_utils.string_split_fn()",
+        "gin_utils.string_split_fn.text = 'runs/x,runs/y'",
+        "gin_utils.string_split_fn.separator = ','",
+        "gin_utils.string_split_fn.index = 1",
+        "EVAL_PERIOD = @gin_utils.bool_fn()",
+        "gin_utils.bool_fn.var1 = 0",
+    ]
+    parse("\n".join([GOOD, *lines, ""]))
+    assert gin.get_configurable(entry_point.train)() == ("runs/y", 1007, False)
+    assert gin_utils.string_split_fn("a-b-c", "-", 1) == ["a", "b-c"]

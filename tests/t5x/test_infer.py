@@ -1,5 +1,6 @@
 """The inference script: a line an example, in order, each once, whatever ends the process."""
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -8,6 +9,7 @@ import pathlib
 import jax
 import numpy as np
 import pytest
+import seqio
 
 import gin
 from fakes import toy
@@ -415,3 +417,64 @@ def test_one_checkpoint_is_taken(folder, tmp_path):
         infer(folder, tmp_path, restore_checkpoint_cfg=every)
     latest = RestoreCheckpointConfig(folder, mode="latest")
     assert infer(folder, tmp_path, restore_checkpoint_cfg=latest, dry_run=True) == []
+
+
+def test_extension_and_vocabulary_of_the_files_are_settings(folder, tmp_path):
+    (path,) = infer(folder, tmp_path, file_extension="json", output_vocab_feature_name="inputs")
+    assert path == f"{tmp_path}/toy_copy-predict.json-00000-of-00001"
+    assert texts_in(path) == TEXTS
+    with pytest.raises(ValueError, match=r"output_vocab_feature_name is 'texts', .*'inputs', 'tar"):
+        infer(folder, tmp_path / "new", output_vocab_feature_name="texts")
+
+
+@pytest.mark.parametrize(("keep", "kind"), [(False, float), (True, np.float32)])
+def test_aux_values_are_numbers_or_arrays(folder, tmp_path, keep, kind):
+    kinds = []
+
+    def write(path, results, *rest):
+        kinds.extend(type(aux["scores"]) for _, aux in results)
+        infer_script.write_inferences_to_file(path, results, *rest)
+
+    infer(folder, tmp_path, "predict_with_aux", write_fn=write, keep_aux_as_numpy=keep)
+    assert set(kinds) == {kind}
+
+
+def test_vocabularies_are_verified_as_set(folder, tmp_path):
+    seen = []
+    verify = lambda cfg, model: seen.append(cfg.mixture_or_task_name)
+    infer(folder, tmp_path, dry_run=True, verify_matching_vocabs_fn=verify)
+    assert seen == ["toy_copy"]
+    other = dataclasses.replace(toy.model(), output_vocabulary=seqio.ByteVocabulary(7))
+    with pytest.raises(ValueError, match=r"output_vocabulary"):
+        infer(folder, tmp_path, dry_run=True, model=other)
+    infer(folder, tmp_path, dry_run=True, model=other, verify_matching_vocabs_fn=None)
+
+
+def lines_of(folder, tmp_path, **options):
+    write = functools.partial(infer_script.write_inferences_to_file, **options)
+    return read(infer(folder, tmp_path, write_fn=write)[0])
+
+
+def test_the_fields_of_a_line_are_settings(folder, tmp_path):
+    (line, *_) = lines_of(folder, tmp_path / "a", output_ids=True)
+    assert line["prediction_tokens"] == [ord(letter) + 3 for letter in TEXTS[0]] + [1]
+    (line, *_) = lines_of(folder, tmp_path / "b", include_all_inputs=True)
+    assert set(line["inputs"]) >= {"inputs", "targets", "inputs_pretokenized"}
+    (line, *_) = lines_of(folder, tmp_path / "c", input_fields_to_include=["targets"])
+    assert set(line["inputs"]) == {"targets", "targets_pretokenized"}
+    with pytest.raises(ValueError, match=r"set one of them"):
+        lines_of(folder, tmp_path / "d", include_all_inputs=True, input_fields_to_include=[])
+
+
+def test_a_line_is_written_by_the_encoder(folder, tmp_path):
+    class Sorted(json.JSONEncoder):
+        def __init__(self, **settings):
+            super().__init__(**{**settings, "sort_keys": True})
+
+    given = {"prediction": TEXTS[0], "inputs": {"inputs_pretokenized": TEXTS[0]}}
+    lines_of(folder, tmp_path, json_encoder_cls=Sorted)
+    (path,) = (path for path in tmp_path.iterdir() if "jsonl" in path.name)
+    first = path.read_text().splitlines()[0]
+    assert list(json.loads(first)) == ["inputs", "prediction"]
+    assert list(json.loads(first)["inputs"]) == ["inputs_pretokenized", "targets_pretokenized"]
+    assert json.loads(first)["prediction"] == given["prediction"]

@@ -1,5 +1,7 @@
 """A model's loss, scores and predictions, from its logits by hand."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import seqio
 
 import gin
 from fakes.golden import Golden
-from t5x import losses, models
+from t5x import decoding, losses, models
 from t5x.checkpointing.layer_stacking import stack_layers
 
 
@@ -188,3 +190,58 @@ def test_label_smoothing_and_z_loss_reach_the_loss(case):
     np.testing.assert_allclose(
         loss, (token_losses * batch["decoder_loss_weights"]).sum(), rtol=1e-5
     )
+
+
+def test_defaults_of_decoding_belong_to_the_model(case, inputs):
+    model, params, _ = case
+    defaults = models.DecoderParams(return_all_decodes=True, num_decodes=2)
+    model = dataclasses.replace(model, default_decoder_params=defaults)
+    shape = lambda **given: (
+        jax.eval_shape(lambda p, b: model.predict_batch_with_aux(p, b, **given), params, inputs)[
+            0
+        ].shape
+    )
+    assert shape() == (3, 2, 5)
+    assert shape(num_decodes=3) == (3, 3, 5)
+    assert shape(return_all_decodes=False) == (3, 5)
+
+
+def test_the_third_argument_is_the_key_as_upstream(case, inputs):
+    model, params, _ = case
+    seen = []
+
+    def decode(*, inputs, num_decodes, decode_rng=None, alpha=None, **_):
+        seen.append((alpha, decode_rng))
+        return inputs[:, None].repeat(num_decodes, 1), inputs[:, :1].repeat(num_decodes, 1)
+
+    model = dataclasses.replace(model, decode_fn=decode)
+    key = jax.random.key(3)
+    jax.eval_shape(lambda p: model.predict_batch_with_aux(p, inputs, key, {"alpha": 2}), params)
+    assert seen == [(2, key)]
+
+
+@pytest.mark.parametrize("decode_fn", [decoding.beam_search, decoding.temperature_sample])
+def test_a_prompt_begins_each_decode_and_loses_its_end(case, inputs, decode_fn):
+    model = dataclasses.replace(case[0], decode_fn=decode_fn)
+    prompts = np.array([[0, 7, 9, 1, 0], [0, 8, 1, 0, 0], [0, 1, 0, 0, 0]], np.int32)
+    batch = {**inputs, "decoder_input_tokens": prompts}
+    found = {}
+    for prompted in (True, False):
+        ids, _ = predict((model, case[1], None), batch, prompt_with_targets=prompted)
+        found[prompted] = np.asarray(ids)
+    assert found[True][:, :2].tolist()[0] == [7, 9]
+    assert found[True][1, 0] == 8
+    np.testing.assert_array_equal(found[True][2], found[False][2])  # only an end: no prompt
+    if decode_fn is decoding.temperature_sample:  # greedy
+        logits = model.logits(case[1], {**batch, "decoder_target_tokens": prompts})
+        assert found[True][0, 2] == np.asarray(logits)[0, 2].argmax()
+
+
+def test_a_prompt_survives_a_pause(case, inputs):
+    batch = {**inputs, "decoder_input_tokens": np.array([[0, 7, 9, 0, 0]] * 3, np.int32)}
+    pause = decoding.Pause(0)
+    state = predict(case, batch, prompt_with_targets=True, num_decodes=2, pause=pause).state
+    shapes = {"decoder_input_tokens": np.zeros((3, 5), np.int32)}
+    resumed = predict(case, shapes, num_decodes=2, pause=decoding.Pause(5, state))
+    expected, _ = predict(case, batch, prompt_with_targets=True, num_decodes=2)
+    np.testing.assert_array_equal(resumed.decodes, expected)

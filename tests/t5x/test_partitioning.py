@@ -12,6 +12,7 @@ from t5x.partitioning import (
     PjitPartitioner,
     constrain,
     gather_parameter,
+    hybrid_grid,
     mesh_axes,
     side_by_side,
     standard_logical_axis_rules,
@@ -201,3 +202,40 @@ def test_a_parameter_is_gathered_in_use_and_its_gradient_sharded():
     assert gradient(kernel).sharding.is_equivalent_to(kernel.sharding, 2)
     np.testing.assert_array_equal(gradient(kernel), 2 * kernel)
     assert gather_parameter(kernel, "embed", "mlp") is kernel
+
+
+def test_a_mesh_of_slices_has_complete_models_in_each():
+    """Two slices of four devices: each replica of the model is within one slice."""
+    partitioner = PjitPartitioner(1, ici_mesh_shape=(1, 2, 2), dcn_mesh_shape=(2, 1, 1))
+    assert partitioner.num_partitions == 2
+
+    class Device:
+        platform, device_kind = "cpu", "cpu"
+
+        def __init__(self, number):
+            self.id, self.slice_index, self.process_index = number, number // 4, 0
+
+    grid = hybrid_grid([Device(i) for i in range(8)], (1, 2, 2), (2, 1, 1))
+    assert grid.shape == (4, 2)
+    assert all(len({device.slice_index for device in row}) == 1 for row in grid)
+
+
+def test_devices_without_slices_are_one_slice_a_process():
+    partitioner = PjitPartitioner(ici_mesh_shape=(2, 2, 2), dcn_mesh_shape=(1, 1, 1))
+    assert partitioner.mesh.shape == {"data": 4, "model": 2}
+    partitioner.check_batch(8, None, "batch")
+
+
+@pytest.mark.parametrize(
+    ("ici", "dcn", "said"),
+    [
+        ((1, 2, 4), None, r"ici_mesh_shape is \(1, 2, 4\) and dcn_mesh_shape None; set both"),
+        (None, (1, 1, 1), r"set both"),
+        ((2, 4), (1, 1), r"\(replica, data, model\)"),
+        ((1, 2, 2), (1, 1, 1), r"is 4 devices, and there are 8"),
+    ],
+)
+def test_shapes_of_slices_must_fit(ici, dcn, said):
+    with pytest.raises(ValueError, match=said) as caught:
+        assert PjitPartitioner(ici_mesh_shape=ici, dcn_mesh_shape=dcn).mesh
+    assert "\n" not in str(caught.value)

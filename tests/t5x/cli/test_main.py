@@ -6,6 +6,7 @@ import types
 
 import jax
 import pytest
+import seqio
 from absl import flags
 from absl.testing import flagsaver
 
@@ -227,3 +228,18 @@ def test_no_end_waits_for_a_thread_that_hangs(end, status):
     assert ended.returncode == status, ended.stderr
     if status:
         assert "it hangs" in ended.stderr
+
+
+def test_a_folder_that_a_module_has_set_stays(entry_point, monkeypatch):
+    monkeypatch.setattr("seqio.utils._TFDS_DATA_DIR_OVERRIDE", "/own")
+    run(entry_point, "--gin_file=a.gin")
+    assert seqio.utils._TFDS_DATA_DIR_OVERRIDE == "/own"
+
+
+def test_the_folders_of_data_sets_reach_seqio(entry_point, monkeypatch):
+    monkeypatch.setattr("seqio.utils._TFDS_DATA_DIR_OVERRIDE", None)
+    monkeypatch.setattr("seqio.utils._GLOBAL_CACHE_DIRECTORIES", ["/a"])
+    folders = ("--tfds_data_dir=/tfds", "--seqio_additional_cache_dirs=/a,/b")
+    run(entry_point, "--gin_file=a.gin", *folders)
+    assert seqio.utils._TFDS_DATA_DIR_OVERRIDE == "/tfds"
+    assert seqio.utils._GLOBAL_CACHE_DIRECTORIES == ["/a", "/b"]

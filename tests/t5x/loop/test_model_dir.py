@@ -163,3 +163,22 @@ def test_a_run_is_described_by_its_parameters(tmp_path):
     assert "(16, 32)" in kernel
     assert "model" in kernel
     assert not (tmp_path / "vocabulary.model").exists()  # bytes have no file
+
+
+def test_relative_steps_count_from_where_the_run_began(tmp_path):
+    begun = checkpoint(tmp_path / "other", 30, 70)
+    specific = RestoreCheckpointConfig(f"{begun}/checkpoint_30", "specific")
+    assert model_dir.last_step(100, None, specific) == 100
+    assert model_dir.last_step(100, 0, specific) == 100
+    assert model_dir.last_step(0, 5, specific) == 35
+    assert model_dir.last_step(0, 5, RestoreCheckpointConfig(begun)) == 75
+    assert model_dir.last_step(100, 5, None) == 5
+    assert model_dir.last_step(100, 5, RestoreCheckpointConfig(None)) == 5
+
+
+def test_relative_steps_need_a_step_in_the_checkpoints_name(tmp_path):
+    begun = checkpoint(tmp_path / "other", 30)
+    renamed = pathlib.Path(begun, "checkpoint_30").rename(tmp_path / "base")
+    with pytest.raises(ValueError, match=r"relative_steps is 5, but the name of .*/base") as caught:
+        model_dir.last_step(0, 5, RestoreCheckpointConfig(str(renamed), "specific"))
+    assert "\n" not in str(caught.value)
