@@ -27,9 +27,9 @@ RUNS = ("pretrain", "finetune", "eval", "infer")
 # Arguments that upstream T5X knows, by the last part of a configurable's name.
 UPSTREAM = {
     "train": "model train_dataset_cfg train_eval_dataset_cfg infer_eval_dataset_cfg checkpoint_cfg "
-    "partitioner trainer_cls model_dir total_steps eval_steps eval_period stats_period "
-    "random_seed use_hardware_rng summarize_config_fn inference_evaluator_cls get_dataset_fn "
-    "concurrent_metrics actions train_eval_get_dataset_fn run_eval_before_training "
+    "partitioner trainer_cls model_dir total_steps relative_steps eval_steps eval_period "
+    "stats_period random_seed use_hardware_rng summarize_config_fn inference_evaluator_cls "
+    "get_dataset_fn concurrent_metrics actions train_eval_get_dataset_fn run_eval_before_training "
     "verify_matching_vocabs_fn gc_period",
     "evaluate": "model dataset_cfg restore_checkpoint_cfg partitioner output_dir "
     "inference_evaluator_cls summarize_config_fn fallback_init_rng",

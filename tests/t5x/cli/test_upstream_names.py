@@ -3,11 +3,12 @@
 import importlib
 import inspect
 import json
+import re
 
 import pytest
 
 import gin
-from fakes.paths import GOLDEN
+from fakes.paths import GOLDEN, ROOT
 from t5x import gin_utils, models, partitioning
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.cli import upstream_names
@@ -164,3 +165,17 @@ def test_other_names_are_not_mistaken_for_those(path):
 
 def test_a_default_that_upstream_sets_on_the_model_is_used():
     assert models.DecoderParams() == models.DecoderParams(return_all_decodes=False, num_decodes=1)
+
+
+def test_the_page_lists_every_name_with_its_reason_or_remedy():
+    lines = (ROOT / "docs/t5x_compatibility.md").read_text().splitlines()
+    rows = {tuple(re.findall(r"`([^`]+)`", line)): line for line in lines if line.startswith("| `")}
+    for instead, names in upstream_names.LEFT_OUT.items():
+        listed = tuple(name.removeprefix("t5x.") for name in names.split())
+        assert rows[listed].endswith(f" | {instead} |"), listed
+    for owner, arguments in upstream_names.IGNORED.items():
+        for argument, reason in arguments.items():
+            assert any(
+                names[0] == owner and argument in names and line.endswith(f" | {reason} |")
+                for names, line in rows.items()
+            ), (owner, argument)
