@@ -194,8 +194,8 @@ def infer(
         notes["input_file"] = dataset_cfg.provider.source.fingerprint
     checks.feature_shapes(dataset_cfg)
     evaluator.check_inference(dataset_cfg, model, verify_matching_vocabs_fn)
-    model_dir.check_writable(output_dir)
     check_feature(dataset_cfg, output_vocab_feature_name)
+    model_dir.check_writable(output_dir)
     path = one_checkpoint(restore_checkpoint_cfg)
     predictor = Predictor(model, partitioner, dataset_cfg.batch_size, length_buckets)
     restorer = ParamsRestorer(model, partitioner, restore_checkpoint_cfg, fallback_init_rng)
@@ -208,20 +208,10 @@ def infer(
     params, _ = restorer(path)
     notes |= {"checkpoint": path, "seed": dataset_cfg.seed, "split": dataset_cfg.split}
     notes |= {"lengths": dict(dataset_cfg.task_feature_lengths or {})}
-
-    def compute(examples: Sequence[Example], shown: Sequence[Example]) -> list[Any]:
-        if constraint is None:
-            results = predictor(mode, params, examples)
-            if mode != "predict_with_aux" or keep_aux_as_numpy:
-                return results
-            return [(ids, jax.tree.map(to_json, aux)) for ids, aux in results]
-        texts = [to_json(example["inputs_pretokenized"]) for example in shown]
-        return constrained_decoding.decode_texts(predictor, params, examples, texts, constraint)
-
+    compute = computation(mode, predictor, params, constraint, keep_aux_as_numpy)
     shard, merge = seqio.ShardInfo(shard_id, num_shards), merge_chunked_results
-    if output_vocab_feature_name != "targets":
-        notes["output_vocab_feature_name"] = output_vocab_feature_name
     feature, extension = output_vocab_feature_name, file_extension
+    notes |= {"output_vocab_feature_name": feature} if feature != "targets" else {}
     files = TaskFiles(mode, write_fn, output_dir, shard, merge, notes, feature, extension)
     converter = model.FEATURE_CONVERTER_CLS(pack=False)
     for task in evaluator.tasks_with_split(dataset_cfg):
@@ -232,6 +222,23 @@ def infer(
         for line in record_counts.summaries(dataset_cfg, files.counts):
             print(line, file=sys.stderr)
     return files.paths
+
+
+def computation(
+    mode: str, predictor: Predictor, params: Any, constraint: Any, keep_aux_as_numpy: bool
+) -> Callable[[Sequence[Example], Sequence[Example]], list[Any]]:
+    """Return a function from features of examples, and the examples, to their results."""
+
+    def compute(examples: Sequence[Example], shown: Sequence[Example]) -> list[Any]:
+        if constraint is not None:
+            texts = [to_json(example["inputs_pretokenized"]) for example in shown]
+            return constrained_decoding.decode_texts(predictor, params, examples, texts, constraint)
+        results = predictor(mode, params, examples)
+        if mode != "predict_with_aux" or keep_aux_as_numpy:
+            return results
+        return [(ids, jax.tree.map(to_json, aux)) for ids, aux in results]
+
+    return compute
 
 
 @dataclasses.dataclass
