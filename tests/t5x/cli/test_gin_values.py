@@ -27,7 +27,7 @@ OWNERS += (network.T5Config, models.EncoderDecoderModel, PjitPartitioner, traine
 OWNERS += (models.EncoderDecoderModel.predict_batch_with_aux, decoding.beam_search)
 OWNERS += (decoding.temperature_sample, standard_logical_axis_rules, watch.Watch)
 OWNERS += (schedules.create_learning_rate_scheduler, adafactor.Adafactor, optimizers.adamw)
-OWNERS += (EarlyStoppingAction,)
+OWNERS += (EarlyStoppingAction, models.DecoderParams)
 
 
 def reference(name: str, evaluate: bool) -> gin.config.ConfigurableReference:
