@@ -135,15 +135,18 @@ def test_a_dry_run_prints_the_configuration_and_no_noise(tmp_path):
 # --- upstream's trainer, and TensorFlow's notices
 
 TRAIN = """
-import json, os, sys
+import importlib.util, json, os, sys
 import gin, t5x, tasks
 MARK = 1
 gin.parse_config("include 't5x/configs/runs/pretrain.gin'")
+gin.parse_config(f"INITIAL_CHECKPOINT_PATH = '{os.environ.get('START', '')}'")
+gin.finalize()
 print(json.dumps({
     "t5x": t5x.__file__, "tasks": tasks.__file__, "argv": sys.argv[1:], "who": __name__,
     "main": hasattr(sys.modules["__main__"], "MARK"),
-    "data": os.path.exists("data/ro_mini") and os.path.exists("gin/ro_t5x_tiny.gin"),
+    "cwd": os.getcwd(), "only_here": importlib.util.find_spec("t5x.classifier").origin,
     "included": gin.query_parameter("INCLUDED/gin.macro.value"),
+    "path": gin.query_parameter("INITIAL_CHECKPOINT_PATH/gin.macro.value"),
 }))
 print("a warning of its own", file=sys.stderr)
 """
@@ -181,7 +184,7 @@ def upstream(tmp_path):
         "PYTHONPATH": str(tmp_path / "stubs"),
         "T5X_DIR": str(checkout),
         "MODEL_DIR": str(tmp_path / "run"),
-        "RECIPE": str(tmp_path / "clone/launch/ro_t5x_tiny.sh"),
+        "RECIPE": str(tmp_path / "clone/launch/ro_mt5x_base.sh"),
     }
 
 
@@ -189,17 +192,17 @@ def test_t5x_dir_puts_upstream_before_the_repository(upstream):
     process = bash(upstream["RECIPE"], "--gin.TRAIN_STEPS=7", env=upstream)
     assert process.returncode == 0, process.stderr
     seen = json.loads(process.stdout)
-    checkout = upstream["T5X_DIR"]
+    checkout, clone = upstream["T5X_DIR"], str(pathlib.Path(upstream["RECIPE"]).parent.parent)
     assert os.path.realpath(seen["t5x"]) == f"{checkout}/t5x/__init__.py"
     assert os.path.realpath(seen["tasks"]) == f"{ROOT}/tasks/__init__.py"
     assert seen["included"] == "upstream"
-    assert seen["data"]
+    assert seen["cwd"] == clone
+    assert seen["only_here"] == f"{clone}/t5x/classifier.py"
     assert seen["who"] == "__main__"
     assert seen["main"]
     assert seen["argv"] == [
-        "--gin_file=gin/ro_t5x_tiny.gin",
+        "--gin_file=gin/ro_mt5x_base.gin",
         f'--gin.MODEL_DIR="{upstream["MODEL_DIR"]}"',
-        f"--gin_search_paths={checkout}",
         "--gin.TRAIN_STEPS=7",
     ]
 
@@ -217,6 +220,33 @@ def test_relative_folders_mean_the_same_with_upstream(upstream, tmp_path):
     process = bash(upstream["RECIPE"], env=env, cwd=tmp_path)
     assert process.returncode == 0, process.stderr
     assert f'--gin.MODEL_DIR="{tmp_path}/run"' in json.loads(process.stdout)["argv"]
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("runs/a/checkpoint_3", "{clone}/runs/a/checkpoint_3"),
+        ("/data/checkpoint_3", "/data/checkpoint_3"),
+        ("gs://bucket/checkpoint_3", "gs://bucket/checkpoint_3"),
+        ("", ""),
+    ],
+)
+def test_upstream_gets_the_checkpoint_of_the_repository(start, expected, upstream, tmp_path):
+    process = bash(upstream["RECIPE"], env=upstream | {"START": start}, cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    expected = expected.format(clone=tmp_path / "clone")
+    assert json.loads(process.stdout)["path"] == expected
+
+
+def test_settings_that_upstream_does_not_have_are_named(upstream):
+    scripts = pathlib.Path(upstream["RECIPE"]).parent
+    said = {
+        recipe: bash(scripts / f"{recipe}.sh", env=upstream).stderr.splitlines()[0]
+        for recipe in ("ro_t5x_tiny", "summarize_base", "ro_mt5x_base")
+    }
+    assert "upstream T5X has no EXPECTED_LOSS of gin/ro_t5x_tiny.gin" in said["ro_t5x_tiny"]
+    assert "upstream T5X has no KEEP_BEST of gin/summarize_base.gin" in said["summarize_base"]
+    assert said["ro_mt5x_base"] == "a warning of its own"
 
 
 def test_a_t5x_dir_without_a_trainer_is_one_sentence(upstream, tmp_path):

@@ -1,0 +1,133 @@
+"""What a recipe says to the trainer that reads it: the model, the data, the steps, the schedule.
+
+    python -m benchmarks.recipe_facts ro_t5x_tiny ro_t5x_base     # JSON by recipe
+
+It asks the objects that gin builds, and trains nothing. `t5x` may be this repository's or upstream's
+(benchmarks/upstream_losses.py starts both), so only names that both have are used.
+"""
+
+import dataclasses
+import inspect
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import seqio
+
+import gin
+
+FIELDS = {
+    "T5Config": "vocab_size dtype emb_dim num_heads num_encoder_layers num_decoder_layers head_dim "
+    "mlp_dim mlp_activations dropout_rate logits_via_embedding float32_attention_logits",
+    "DatasetConfig": "mixture_or_task_name task_feature_lengths split batch_size shuffle seed "
+    "use_cached pack use_custom_packing_ops module use_memory_cache trim_output_features",
+    "SaveCheckpointConfig": "dtype period keep keep_dataset_checkpoints save_dataset "
+    "checkpoint_steps",
+    "RestoreCheckpointConfig": "path mode assignment_map strict fallback_to_scratch dtype "
+    "restore_dataset",
+    "Adafactor": "factored multiply_by_parameter_scale beta1 decay_rate step_offset "
+    "clipping_threshold weight_decay_rate min_dim_size_to_factor epsilon1 epsilon2 "
+    "weight_decay_rate_lr_exponent global_norm_clip_threshold max_parameter_scale "
+    "skip_nan_updates",
+    "train": "total_steps eval_steps eval_period stats_period random_seed use_hardware_rng "
+    "run_eval_before_training",
+}
+DATASETS = ("train_dataset_cfg", "train_eval_dataset_cfg", "infer_eval_dataset_cfg")
+LOSS = ("z_loss", "label_smoothing", "loss_normalizing_factor")
+SCHEDULE_STEPS = (0, 1, 99, 100, 1000, 10_000, 100_000, 1_000_000)
+
+
+def recorder(train: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """Return a function of the name and arguments of `train` that returns them, defaults too."""
+    signature = inspect.signature(train)
+    defaults = {k: p.default for k, p in signature.parameters.items() if p.default is not p.empty}
+    record = lambda **arguments: defaults | arguments
+    record.__name__ = record.__qualname__ = "train"
+    record.__module__ = "__main__"
+    vars(record)["__signature__"] = signature
+    return record
+
+
+def facts(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of one run as JSON values.
+
+    Args:
+      run: the arguments that gin gives to `train`; the recipe is still parsed.
+    """
+    model, checkpoint = run["model"], run["checkpoint_cfg"]
+    optimizer = model.optimizer_def
+    # Upstream keeps these behind an underscore, and the optimizer's in an object of their own.
+    own = lambda name: getattr(model, name, getattr(model, f"_{name}", None))
+    settings = getattr(optimizer, "hyper_params", optimizer)
+    rate = gin.get_configurable("create_learning_rate_scheduler")()
+    steps = [*SCHEDULE_STEPS, run["total_steps"]]
+    datasets = {name: run[name] for name in DATASETS}
+    found = {
+        "network": _fields(model.module.config, "T5Config"),
+        "parameters": parameter_count(model),
+        "vocabularies": [_vocabulary(model.input_vocabulary), _vocabulary(model.output_vocabulary)],
+        "loss": {name: own(name) for name in LOSS},
+        "decode_fn": own("decode_fn").__qualname__.partition(".")[0],
+        "optimizer": {"name": type(optimizer).__name__, **_fields(settings, "Adafactor")},
+        "rates": {step: float(np.float32(rate(step))) for step in sorted(set(steps))},
+        "train": {name: run[name] for name in FIELDS["train"].split()},
+        "datasets": {name: cfg and _fields(cfg, "DatasetConfig") for name, cfg in datasets.items()},
+        "save": _fields(checkpoint.save, "SaveCheckpointConfig"),
+        "restore": _fields(checkpoint.restore, "RestoreCheckpointConfig"),
+        "num_partitions": gin.query_parameter("PjitPartitioner.num_partitions"),
+        "num_microbatches": gin.query_parameter("trainer.Trainer.num_microbatches"),
+    }
+    return json.loads(json.dumps(found, default=_plain))
+
+
+def parameter_count(model: Any) -> int:
+    """Return the number of parameters; nothing is allocated."""
+    shapes = {"encoder_input_tokens": (1, 4), "decoder_input_tokens": (1, 4)}
+    variables = jax.eval_shape(
+        lambda rng: model.get_initial_variables(rng, shapes), jax.random.PRNGKey(0)
+    )
+    return sum(leaf.size for leaf in jax.tree.leaves(variables["params"]))
+
+
+def _fields(owner: Any, kind: str) -> dict[str, Any]:
+    found = {name: getattr(owner, name) for name in FIELDS[kind].split()}
+    if kind == "T5Config":
+        found["dtype"] = np.dtype(found["dtype"]).name
+    return found
+
+
+def _vocabulary(vocabulary: seqio.Vocabulary) -> dict[str, Any]:
+    found = {"name": type(vocabulary).__name__, "extra_ids": vocabulary._extra_ids}
+    if isinstance(vocabulary, seqio.SentencePieceVocabulary):
+        found["file"] = vocabulary._sentencepiece_model_file
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON does not know as one that it does."""
+    if isinstance(value, np.generic | jax.Array):
+        return value.item()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return str(value)
+
+
+def main() -> None:
+    """Print the facts of the recipes of the command line."""
+    from t5x import gin_utils
+    from t5x.train import train
+
+    setattr(sys.modules["__main__"], "train", recorder(train))
+    found = {}
+    for recipe in sys.argv[1:]:
+        gin.clear_config()
+        gin_utils.parse_gin_flags([], [f"gin/{recipe}.gin"], [f"MODEL_DIR = 'runs/{recipe}'"])
+        found[recipe] = facts(gin.get_configurable(sys.modules["__main__"].train)())
+    print(json.dumps(found, indent=1, sort_keys=True))
+
+
+if __name__ == "__main__":
+    main()
