@@ -2,15 +2,18 @@
 
     python -m benchmarks.recipe_facts ro_t5x_tiny ro_t5x_base     # JSON by recipe
 
-It asks the objects that gin builds, and trains nothing. `t5x` may be this repository's or upstream's
-(benchmarks/upstream_losses.py starts both), so only names that both have are used.
+It asks the objects that gin builds, and trains nothing. `t5x` may be this repository's or
+upstream's (`of` asks either), so only names that both have are used.
 """
 
 import dataclasses
 import inspect
 import json
+import os
+import pathlib
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,6 +22,8 @@ import seqio
 
 import gin
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DEVICES = "--xla_force_host_platform_device_count=4"  # as many as num_partitions of any recipe
 FIELDS = {
     "T5Config": "vocab_size dtype emb_dim num_heads num_encoder_layers num_decoder_layers head_dim "
     "mlp_dim mlp_activations dropout_rate logits_via_embedding float32_attention_logits",
@@ -80,6 +85,8 @@ def facts(run: Mapping[str, Any]) -> dict[str, Any]:
         "num_partitions": gin.query_parameter("PjitPartitioner.num_partitions"),
         "num_microbatches": gin.query_parameter("trainer.Trainer.num_microbatches"),
     }
+    if isinstance(found["restore"]["path"], str):  # launch/environment.sh makes it absolute
+        found["restore"]["path"] = found["restore"]["path"].removeprefix(f"{ROOT}/")
     return json.loads(json.dumps(found, default=_plain))
 
 
@@ -115,17 +122,58 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
+def of(recipes: Sequence[str], upstream: pathlib.Path | None = None) -> dict[str, dict[str, Any]]:
+    """Return the facts of each recipe, asked in a process of its own.
+
+    Args:
+      recipes: names of files in gin/.
+      upstream: a checkout of upstream T5X, whose trainer is asked instead of ours.
+
+    Raises:
+      RuntimeError: a recipe cannot be built; the end of the output is in the message.
+    """
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": DEVICES, "T5X_DIR": ""}
+    environment |= {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    use = "T5X_DIR="
+    if upstream:
+        environment |= {"T5X_DIR": str(upstream), "PYTHON": ""}
+        environment["PYTHONPATH"] = f"{upstream}:{ROOT}"
+        use = "use_upstream"
+    script = f'set -euo pipefail; source launch/environment.sh; {use}; run_module "$@"'
+    command = ["bash", "-c", script, "bash", "benchmarks.recipe_facts", *recipes]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"the recipes cannot be built:\n{done.stderr[-3000:]}")
+    return json.loads(done.stdout)
+
+
+def flat(found: Any, name: str = "") -> dict[str, Any]:
+    """Return {"train/total_steps": 300, …} of nested facts."""
+    if not isinstance(found, dict):
+        return {name: found}
+    parts = [flat(value, f"{name}/{key}" if name else key) for key, value in found.items()]
+    return {key: value for part in parts for key, value in part.items()}
+
+
+def differences(own: Any, theirs: Any) -> dict[str, tuple[Any, Any]]:
+    """Return the facts that differ, by name; one that only one side has is None on the other."""
+    sides = flat(own), flat(theirs)
+    pairs = {name: (sides[0].get(name), sides[1].get(name)) for name in sides[0] | sides[1]}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
 def main() -> None:
     """Print the facts of the recipes of the command line."""
     from t5x import gin_utils
     from t5x.train import train
 
-    setattr(sys.modules["__main__"], "train", recorder(train))
+    main_module: Any = sys.modules["__main__"]  # where gin files look for `train`
+    main_module.train = recorder(train)
     found = {}
     for recipe in sys.argv[1:]:
         gin.clear_config()
         gin_utils.parse_gin_flags([], [f"gin/{recipe}.gin"], [f"MODEL_DIR = 'runs/{recipe}'"])
-        found[recipe] = facts(gin.get_configurable(sys.modules["__main__"].train)())
+        found[recipe] = facts(gin.get_configurable(main_module.train)())
     print(json.dumps(found, indent=1, sort_keys=True))
 
 

@@ -9,6 +9,7 @@ ALLOWED = {
     "mounting a tmpfs is not allowed here": "needs root; RLIMIT_FSIZE tests the same above",
     "openssl makes the certificate": "a program of the system, used by the slow tests of buckets",
     "T5X_URL, AIRIO_URL, JESTIMATOR_URL": "upstream is on no package index; copies are named",
+    "UPSTREAM_DIR names no folder": "upstream is on no package index; a checkout is named",
     "no flock here": "a program of the system; launch/setup.sh also runs without it",
 }
 

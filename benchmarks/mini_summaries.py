@@ -1,0 +1,16 @@
+"""A task on the bundled corpus in the place of CNN/DailyMail: a text, and the beginning of it."""
+
+from tasks import pairs, summarization, vocabularies
+from tasks.rows import Rows
+
+FILES = {
+    "train": vocabularies.resolve("data/ro_mini/train-*.jsonl"),
+    "validation": vocabularies.resolve("data/ro_mini/validation.jsonl"),
+}
+
+pairs.add(
+    "mini_summaries",
+    Rows(files=FILES, columns={"inputs": "text", "targets": "text"}),
+    vocabularies.ro_mini_model,
+    summarization.PREFIX,
+)

@@ -1,0 +1,80 @@
+"""Recipes say the same to upstream's trainer: the model, the data, the steps, the schedule.
+
+tests/golden/recipe_facts.json is what upstream's gin built (make_recipe_facts.py beside it).
+"""
+
+import json
+import os
+import pathlib
+
+import pytest
+
+from benchmarks import recipe_facts, upstream_losses
+from fakes.paths import ROOT
+from t5x.examples.t5.network import T5Config
+
+GOLDEN = json.loads((ROOT / "tests/golden/recipe_facts.json").read_text())
+RECIPES = sorted(path.stem for path in (ROOT / "gin").glob("*.gin"))
+# Upstream's trainer would also restore the data position of the checkpoint that a run starts from,
+# so only recipes that start from scratch save it there.
+FROM_A_CHECKPOINT = {
+    *("quality_base", "quality_tiny", "ro_diacritics_base", "ro_diacritics_tiny"),
+    *("ro_mt5x_base", "ro_mt5x_large", "summarize_base", "summarize_large", "summarize_small"),
+}
+
+
+@pytest.fixture(scope="module")
+def own():
+    return recipe_facts.of(RECIPES)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_says_the_same_to_both_trainers(recipe, own):
+    allowed = {"save/save_dataset": (True, False)} if recipe in FROM_A_CHECKPOINT else {}
+    assert recipe_facts.differences(own[recipe], GOLDEN[recipe]) == allowed
+
+
+def test_the_golden_facts_are_of_these_recipes(own):
+    assert sorted(GOLDEN) == RECIPES
+    assert {r for r in RECIPES if GOLDEN[r]["restore"]["path"]} == FROM_A_CHECKPOINT
+    for facts in GOLDEN.values():
+        assert len(recipe_facts.flat(facts)) > 90
+
+
+def test_settings_of_the_network_that_only_exist_here_keep_their_defaults():
+    both = set(recipe_facts.FIELDS["T5Config"].split())
+    ours = {f for f in T5Config.__dataclass_fields__ if f not in (*both, "parent", "name")}
+    for path in [ROOT / f"gin/{recipe}.gin" for recipe in RECIPES] + [*ROOT.glob("gin/*/*.gin")]:
+        bound = [line.split("=")[0] for line in path.read_text().splitlines() if "=" in line]
+        assert not [name for name in bound if name.strip().rpartition(".")[2] in ours], path
+
+
+def test_a_fact_that_differs_is_named():
+    own = {"train": {"total_steps": 3, "eval_period": 1}, "save": None}
+    theirs = {"train": {"total_steps": 4, "eval_period": 1}, "save": {"keep": 3}}
+    assert recipe_facts.differences(own, theirs) == {
+        "train/total_steps": (3, 4),
+        "save/keep": (None, 3),
+    }
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_comparison_of_losses_reduces_every_recipe(recipe):
+    flags = upstream_losses.flags_of(recipe)
+    assert "--gin.DROPOUT_RATE=0.0" in flags
+    assert any(flag.startswith("--gin.TASK_FEATURE_LENGTHS={'inputs': 64") for flag in flags)
+
+
+@pytest.mark.slow
+def test_upstream_still_says_so_and_has_the_same_losses():
+    if not (folder := os.environ.get("UPSTREAM_DIR")):
+        pytest.skip("UPSTREAM_DIR names no folder that launch/upstream.sh made")
+    upstream = pathlib.Path(folder) / "t5x"
+    found = recipe_facts.of(RECIPES, upstream)
+    assert {r: recipe_facts.differences(GOLDEN[r], found[r]) for r in RECIPES} == {
+        recipe: {} for recipe in RECIPES
+    }
+    for recipe in ("ro_t5x_tiny", "ro_diacritics_byt5_tiny", "quality_tiny"):
+        difference, losses = upstream_losses.greatest_difference(recipe, upstream)
+        assert difference < upstream_losses.LIMIT, recipe
+        assert losses[-1] != losses[0]
