@@ -127,7 +127,7 @@ def of(recipes: Sequence[str], upstream: pathlib.Path | None = None) -> dict[str
 
     Args:
       recipes: names of files in gin/.
-      upstream: a checkout of upstream T5X, whose trainer is asked instead of ours.
+      upstream: a checkout of upstream T5X, whose trainer is asked instead of this one.
 
     Raises:
       RuntimeError: a recipe cannot be built; the end of the output is in the message.

@@ -49,6 +49,17 @@ def test_settings_of_the_network_that_only_exist_here_keep_their_defaults():
         assert not [name for name in bound if name.strip().rpartition(".")[2] in ours], path
 
 
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_binds_what_files_of_the_same_path_say_differently(recipe):
+    """Our facts alone would not show it: our own run and tiny files say what the recipes need."""
+    lines = (ROOT / f"gin/{recipe}.gin").read_text().splitlines()
+    included = [line.split("'")[1] for line in lines if line.startswith("include ")]
+    assert not [file for file in included if file.startswith("t5x/") and "tiny" in file]
+    assert ("gin/shared/tiny.gin" in included) == recipe.endswith("_tiny")
+    run = [file.startswith("t5x/configs/runs/") for file in included].index(True)
+    assert included[run + 1] == "gin/shared/run.gin"
+
+
 def test_a_fact_that_differs_is_named():
     own = {"train": {"total_steps": 3, "eval_period": 1}, "save": None}
     theirs = {"train": {"total_steps": 4, "eval_period": 1}, "save": {"keep": 3}}
