@@ -1,5 +1,7 @@
-"""Types of flags for argparse, and checks of output paths before any work is done.
+"""The parser of every command, types of its flags, and checks of output paths before any work.
 
+parser = arguments.parser("python -m report", "Draw runs.")   # has --help and --version
+add = parser.add_argument
 add("--epochs", type=arguments.integer(1), default=1)
 add("--character_coverage", type=arguments.number(above=0, most=1))
 arguments.check_output_file("--json", flags.json)
@@ -10,6 +12,24 @@ import math
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from command_line.version import version
+
+
+class _Version(argparse.Action):
+    """Print the version and exit; it is looked up only here."""
+
+    def __call__(self, parser, *_):
+        print(version())
+        parser.exit()
+
+
+def parser(prog: str, description: str, **settings: Any) -> argparse.ArgumentParser:
+    """Return a parser that has --help and --version and takes no abbreviated flags."""
+    made = argparse.ArgumentParser(prog, description=description, allow_abbrev=False, **settings)
+    made.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    return made
 
 
 def integer(least: int) -> Callable[[str], int]:

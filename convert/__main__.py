@@ -24,7 +24,7 @@ ROOT = model_dir.ROOT
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="convert", description="T5X checkpoints to Hugging Face.")
+    parser = arguments.parser("python -m convert", "T5X checkpoints to Hugging Face.")
     add = parser.add_argument
     add(
         "folder",

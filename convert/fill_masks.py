@@ -7,12 +7,12 @@ The folder is a converted one, or holds several `checkpoint_<step>`; then the la
 sentence has one mask, `<extra_id_0>`.
 """
 
-import argparse
 import os
 import sys
 from pathlib import Path
 from typing import Any, cast
 
+from command_line import arguments
 from command_line.guard import guarded
 from convert.proof.torch_logits import load_torch
 
@@ -65,7 +65,7 @@ class MaskFiller:
 @guarded
 def main(argv: list[str]) -> int:
     """Print each sentence with its mask filled in; return 1 after an error in one sentence."""
-    parser = argparse.ArgumentParser(prog="convert.fill_masks", description="Fill in masks.")
+    parser = arguments.parser("python -m convert.fill_masks", "Fill in masks.")
     parser.add_argument("folder", type=Path, help="a converted folder, or one that holds some")
     parser.add_argument("sentences", nargs="+", help=f"each with one {MASK}")
     args = parser.parse_args(argv)

@@ -8,7 +8,6 @@ ByT5's gin names its bytes. Only one tensor is in memory at a time. Converting b
 bits.
 """
 
-import argparse
 import dataclasses
 import shutil
 from pathlib import Path
@@ -98,9 +97,7 @@ def _download(name: str) -> Path:
 
 def main(argv: list[str], isolate: bool = False) -> int:
     """Run `python -m convert from_hf FOLDER OUT`; errors are ValueErrors of one sentence."""
-    parser = argparse.ArgumentParser(
-        prog="convert from_hf", description="A Hugging Face T5 to a T5X checkpoint."
-    )
+    parser = arguments.parser("python -m convert from_hf", "A Hugging Face T5 to a T5X checkpoint.")
     parser.add_argument("folder", type=arguments.text, help="a folder, or the hub's user/name")
     parser.add_argument(
         "out", type=arguments.text, help="receives checkpoint_<step> and config.gin"

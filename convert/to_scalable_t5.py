@@ -7,7 +7,6 @@ the network's sizes and, if the run has one, `vocabulary.model`. One stored arra
 time: all layers of one parameter.
 """
 
-import argparse
 from pathlib import Path
 
 from etils import epath
@@ -43,9 +42,8 @@ def write_checkpoint(folder: str, run_folder: Path, config: str | None = None) -
 
 def main(argv: list[str]) -> int:
     """Run `python -m convert to_scalable_t5 FOLDER OUT`; errors are ValueErrors of one sentence."""
-    parser = argparse.ArgumentParser(
-        prog="convert to_scalable_t5",
-        description="A checkpoint in the layout of upstream's scalable_t5.",
+    parser = arguments.parser(
+        "python -m convert to_scalable_t5", "A checkpoint in the layout of upstream's scalable_t5."
     )
     add = parser.add_argument
     add("folder", type=arguments.text, help="a run's MODEL_DIR or one checkpoint")

@@ -183,3 +183,19 @@ except ModuleNotFoundError as error:
     sys.exit(2)
 ' "$@"
 }
+
+# Answers --help with the comment at the top of the script, and --version, before anything else is
+# done. A sourced file sees the arguments of the script that sources it.
+for argument in "$@"; do
+  case "$argument" in
+    --help | -h)
+      sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+      exit 0
+      ;;
+    --version)
+      echo "$(sed -n 's/^name = "\(.*\)"/\1/p; s/^version = "\(.*\)"/\1/p' "$ROOT/pyproject.toml" | xargs)" \
+        "($(git -C "$ROOT" describe --always --dirty --exclude='*' 2> /dev/null || echo "no clone"))"
+      exit 0
+      ;;
+  esac
+done

@@ -29,6 +29,7 @@ from typing import Any
 
 from absl import logging as absl_logging
 
+from command_line import arguments
 from command_line.arguments import check_output_file, check_output_folder, text
 from command_line.guard import guarded
 from preflight import results, search
@@ -43,9 +44,9 @@ DEFAULT = "gin/ro_t5x_base.gin"
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
     """Return the flags; `--gin.NAME=value` as in every command."""
-    parser = argparse.ArgumentParser(
-        prog="python -m preflight",
-        description=__doc__,
+    parser = arguments.parser(
+        "python -m preflight",
+        __doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument

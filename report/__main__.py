@@ -20,7 +20,7 @@ from report.run_data import Cache, Folder, RunData, load
 @guarded
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the requested command, and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m report", description=__doc__.split("\n")[0])
+    parser = arguments.parser("python -m report", __doc__.split("\n")[0])
     parser.add_argument(
         "model_dirs", nargs="*", type=arguments.text, metavar="MODEL_DIR", help="a folder or gs://…"
     )

@@ -7,7 +7,6 @@ It reads the JSON lines that an evaluation writes to `inference_eval/` and those
 groups the wrong examples by class and prediction, the most frequent confusion first.
 """
 
-import argparse
 import collections
 import html
 import json
@@ -92,7 +91,7 @@ def _matrix(counts: collections.Counter[tuple[str, str]]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the requested command, and return the exit status."""
     about = __doc__.split("\n")[0]
-    parser = argparse.ArgumentParser(prog="python -m report.misclassified", description=about)
+    parser = arguments.parser("python -m report.misclassified", about)
     parser.add_argument("predictions", metavar="JSONL", help="predictions of an evaluation")
     parser.add_argument(
         "-o", "--out", type=arguments.text, metavar="HTML", default="misclassified.html"

@@ -11,7 +11,6 @@ without changing the task, `tasks.sources.mirrors.folders = {"dumitrescustefan/r
 in a gin file.
 """
 
-import argparse
 import hashlib
 import json
 import sys
@@ -191,9 +190,7 @@ def _fetch_chunks(file: CorpusFile, start: int, size: int | None) -> Iterator[by
 @guarded
 def main(argv: list[str]) -> int:
     """Copy or check; return the exit status."""
-    flags = argparse.ArgumentParser(
-        prog="python -m tasks.mirror", description=__doc__.split("\n")[0]
-    )
+    flags = arguments.parser("python -m tasks.mirror", __doc__.split("\n")[0])
     flags.add_argument(
         "--corpus", type=arguments.text, help="a hub name, or the address of a folder"
     )

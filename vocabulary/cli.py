@@ -45,7 +45,7 @@ def command(
 
     @guarded
     def main(argv: list[str] | None = None) -> None:
-        parser = argparse.ArgumentParser(f"python -m vocabulary.{name}", description=description)
+        parser = arguments.parser(f"python -m vocabulary.{name}", description)
         add_arguments(parser)
         try:
             checks = run(parser.parse_args(argv))

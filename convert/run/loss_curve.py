@@ -4,10 +4,10 @@ curves = loss_curve(Path("runs/ro_t5x_tiny"))      # {"train": [(100, 5.9), …]
 python -m convert.run.loss_curve runs/ro_t5x_tiny  # 8.12 at step 100, 5.90 at step 1,000: …
 """
 
-import argparse
 import sys
 from pathlib import Path
 
+from command_line import arguments
 from command_line.guard import guarded
 from t5x.monitoring.event_files import read_events
 
@@ -56,7 +56,7 @@ def thinned(points: list[tuple[int, float]], most: int = 12) -> list[tuple[int, 
 @guarded
 def main(argv: list[str]) -> None:
     """Print the first and last loss, in nats a token, of each validation split of the run."""
-    parser = argparse.ArgumentParser("python -m convert.run.loss_curve", description=main.__doc__)
+    parser = arguments.parser("python -m convert.run.loss_curve", main.__doc__ or "")
     parser.add_argument("run", type=Path, help="a run's MODEL_DIR")
     run = parser.parse_args(argv).run
     if not run.is_dir():

@@ -19,6 +19,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 import gin
+from command_line.version import version
 from t5x import gin_utils
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.cli import log_capture, trusted_modules
@@ -115,11 +116,18 @@ def ending_with_others() -> Iterator[None]:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parse the command line, and return what is left: the program's name.
+    """Parse the command line, and return what is left: the program's name; or print the help.
 
     Raises:
       ValueError: a flag is unknown or has a wrong value, or an argument is no flag.
     """
+    if {"--help", "-h"} & {*argv[1:]}:
+        print(sys.modules["__main__"].__doc__)
+        print(flags.FLAGS.module_help(sys.modules[__name__]))
+        sys.exit(0)
+    if "--version" in argv[1:]:
+        print(version())
+        sys.exit(0)
     try:
         program, *others = flags.FLAGS(argv)
     except flags.Error as error:

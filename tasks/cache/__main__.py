@@ -15,7 +15,6 @@ cores of this machine work, through Beam's direct runner. Unknown flags are pass
 interruption the same command resumes.
 """
 
-import argparse
 import dataclasses
 import json
 import logging as python_logging
@@ -133,9 +132,7 @@ def parse_flags(argv: Sequence[str]) -> tuple[CacheJob, list[str], str]:
     Raises:
       ValueError: --lengths is not of the form inputs=512,targets=114.
     """
-    flags = argparse.ArgumentParser(
-        prog="python -m tasks.cache", description=__doc__.splitlines()[0], allow_abbrev=False
-    )
+    flags = arguments.parser("python -m tasks.cache", __doc__.splitlines()[0])
     flags.add_argument(
         "--task", type=arguments.text, required=True, help="a registered task's name"
     )

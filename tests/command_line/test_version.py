@@ -1,0 +1,55 @@
+"""Every command answers --help and --version with status 0 and does nothing else."""
+
+import importlib
+import subprocess
+import tomllib
+
+import pytest
+
+from command_line import version
+from command_line.guard import ROOT
+from t5x.cli import main as trainer
+
+COMMANDS = [
+    *("convert.__main__", "convert.fill_masks", "convert.run.loss_curve", "preflight.__main__"),
+    *("report.__main__", "report.misclassified", "tasks.cache.__main__", "tasks.mirror"),
+    *("vocabulary.check", "vocabulary.extend", "vocabulary.train", "vocabulary.trim"),
+]
+
+
+@pytest.mark.parametrize("module", COMMANDS)
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_a_command_answers(module, flag, capsys):
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(module).main([flag])
+    out, err = capsys.readouterr()
+    assert (end.value.code, err) == (0, "")
+    begin = f"usage: python -m {module.removesuffix('.__main__')} " if flag == "--help" else "t5x-"
+    assert out.startswith(begin)
+
+
+@pytest.mark.parametrize("command", ["to_scalable_t5", "from_hf"])
+def test_a_subcommand_answers(command, capsys):
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module("convert.__main__").main([command, "--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"{version.version()}\n"
+
+
+@pytest.mark.parametrize(("flag", "has"), [("--help", "--gin_file: "), ("--version", "t5x-")])
+def test_the_trainers_commands_answer(flag, has, capsys):
+    with pytest.raises(SystemExit) as end:
+        trainer.parse_flags(["t5x.train", "--gin_file=x.gin", flag])
+    assert end.value.code == 0
+    assert has in capsys.readouterr().out
+
+
+def test_the_version_is_the_projects_and_the_commit(monkeypatch):
+    number = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert version.version().startswith(f"t5x-recipes {number} (")
+
+    def no_git(*_, **__):
+        raise FileNotFoundError("git")
+
+    monkeypatch.setattr(subprocess, "run", no_git)
+    assert version.version() == f"t5x-recipes {number}"

@@ -1,0 +1,35 @@
+"""Every script answers --help and --version, and does nothing else."""
+
+import pytest
+
+from fakes.shell import LAUNCH, bash
+
+SCRIPTS = sorted(
+    path.name for path in LAUNCH.glob("*.sh") if path.name not in ("environment.sh", "tpu.sh")
+)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_help_is_the_comment_that_begins_the_script(name):
+    shown = bash(LAUNCH / name, "--help", env={"PYTHON": "/does/not/exist"})
+    assert (shown.returncode, shown.stderr) == (0, "")
+    text = (LAUNCH / name).read_text()
+    if '/train.sh" ' in text:  # a recipe's script
+        text = (LAUNCH / "train.sh").read_text()
+    comment = text.partition("\nset -euo pipefail")[0].splitlines()[1:]
+    assert shown.stdout.splitlines() == [line.removeprefix("#").removeprefix(" ") for line in comment]
+    assert "bash launch/" in shown.stdout
+
+
+@pytest.mark.parametrize("name", ["ro_t5x_base.sh", "tpu_create.sh", "quickstart.sh"])
+def test_the_version_is_that_of_the_commands(name):
+    shown = bash(LAUNCH / name, "--version")
+    assert shown.returncode == 0
+    assert shown.stdout.startswith("t5x-recipes ")
+    assert shown.stdout.count("\n") == 1
+
+
+def test_help_after_other_arguments_starts_nothing():
+    shown = bash(LAUNCH / "train.sh", "ro_t5x_tiny", "--gin.TRAIN_STEPS=1", "--help")
+    assert shown.returncode == 0
+    assert shown.stdout.startswith("Trains a recipe of gin/")
