@@ -42,6 +42,7 @@ GIVEN = {
     "EVAL_OUTPUT_DIR": "out",
     "INFER_OUTPUT_DIR": "out",
 }
+VOCABULARY = "data/ro_mini/ro_mini.model"
 # docs/t5x_compatibility.md lists these with their reasons.
 REFUSED = {
     "t5x/configs/runs/export.gin": r"t5x\.export_lib is not part of",
@@ -167,7 +168,7 @@ def test_the_trainer_runs_on_upstreams_files(folder, tmp_path):
         "MODEL_DIR": f"{tmp_path}/run",
         "MIXTURE_OR_TASK_MODULE": "tasks.romanian",
         "MIXTURE_OR_TASK_NAME": "ro_mini_span_corruption",
-        "seqio.SentencePieceVocabulary.sentencepiece_model_file": "data/ro_mini/ro_mini.model",
+        "seqio.SentencePieceVocabulary.sentencepiece_model_file": f"{ROOT}/{VOCABULARY}",
         "seqio.SentencePieceVocabulary.extra_ids": 0,
         "partitioning.PjitPartitioner.num_partitions": 1,
     }
