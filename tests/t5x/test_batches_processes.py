@@ -1,5 +1,6 @@
 """Hosts as real processes: however many, and however that changes, the batches are the same."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -45,15 +46,17 @@ def take(folder, hosts, count, before="", after="", shards=0):
     """Global batches, put together from what each of the processes took."""
     outs = [str(folder / f"{hosts}-{i}-{bool(before)}{bool(after)}.npz") for i in range(hosts)]
     places = [str(folder / p) if p else "" for p in (before, after)]
+    logs = contextlib.ExitStack()
     running = [
         subprocess.Popen(
             [sys.executable, "-c", _HOST, str(ROOT), str(ROOT / "tests")]
             + [str(i), str(hosts), str(shards), str(count), *places, out],
             env=os.environ | {"XLA_FLAGS": ""},
-            stderr=open(f"{out}.log", "wb"),  # noqa: SIM115
+            stderr=logs.enter_context(open(f"{out}.log", "wb")),
         )
         for i, out in enumerate(outs)
     ]
+    logs.close()  # the processes have their own
     for process, out in zip(running, outs, strict=True):
         assert process.wait(timeout=900) == 0, pathlib.Path(f"{out}.log").read_text()[-2000:]
     parts = [dict(np.load(out)) for out in outs]
@@ -93,7 +96,7 @@ jax.distributed.initialize(sys.argv[3], 2, int(sys.argv[4]))
 import seqio
 from t5x import batches
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.input_pipeline import corpora
+from t5x.input_pipeline.corpora import check_corpora
 from tasks import corpora, vocabularies
 from tasks.sources import CorpusSource
 
@@ -101,7 +104,7 @@ source = CorpusSource("user/open", splits=["train"])
 corpora.add("of_the_hub", source, vocabularies.ro_mini_model)
 lengths = {"inputs": 64, "targets": 64}
 cfg = DatasetConfig("of_the_hub", lengths, "train", 8, True, 0, pack=True)
-corpora.check_corpora(cfg)
+check_corpora(cfg)
 host = jax.process_index()
 stream = batches.TrainStream(cfg, seqio.EncDecFeatureConverter, (host * 4, host * 4 + 4), seed=0)
 print("ROWS", len(next(stream)["encoder_input_tokens"]), flush=True)
