@@ -81,13 +81,14 @@ def _of_commands(folder: pathlib.Path, number: int, rng: random.Random) -> list[
     if not number:
         return []
     programs, steps, found = folder / "programs", (10, 20, 30), []
-    with pods.Pod(folder / "real", steps[-1], programs=programs) as pod:
+    keep = "utils.SaveCheckpointConfig.keep = None\n"
+    with pods.Pod(folder / "real", steps[-1], programs=programs, bindings=keep) as pod:
         assert pod.ends() == [0], pod.said()
     for index in range(number):
         run = folder / str(index) / "run"
         shutil.copytree(pod.run, run)
         done = attack(run, steps, rng)
-        with pods.Pod(run.parent, steps[-1] + 2, programs=programs) as again:
+        with pods.Pod(run.parent, steps[-1] + 2, programs=programs, bindings=keep) as again:
             status, said = again.ends()[0], again.said()
         begun = re.search(r"^Resuming from step (\d+)", said, re.MULTILINE)
         resumed = damage.Found(int(begun[1]) if begun else None, said.strip() or None, (said,))

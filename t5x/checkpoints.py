@@ -15,7 +15,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -71,6 +71,16 @@ class NonFiniteStateError(FloatingPointError):
     """A state holds NaN or infinity, so no checkpoint of it is written."""
 
 
+class Ownership(Protocol):
+    """Whether this run may still write to its folder; see `loop.model_dir_lease`."""
+
+    def check(self) -> None:
+        """Raise on all hosts if it may not."""
+
+    def is_held(self) -> bool:
+        """Return whether it may, as far as this host knows; asks no other."""
+
+
 class Checkpointer:
     """Saves the checkpoints of one run and deletes old ones.
 
@@ -78,6 +88,7 @@ class Checkpointer:
       run_folder: MODEL_DIR, on disk or under gs://; made if missing, and cleared of what an
         incomplete save has left.
       config: what to save and keep, and when a save has failed.
+      lease: nothing is saved or deleted without it; None for no such check.
 
     Attributes:
       last_complete: step of the newest complete checkpoint, None before the first.
@@ -87,9 +98,15 @@ class Checkpointer:
       ValueError: the folder cannot be made.
     """
 
-    def __init__(self, run_folder: str, config: SaveCheckpointConfig | None = None):
+    def __init__(
+        self,
+        run_folder: str,
+        config: SaveCheckpointConfig | None = None,
+        lease: Ownership | None = None,
+    ):
         folder = os.fspath(run_folder)
         self.run_folder = folder.rstrip("/") if "://" in folder else os.path.abspath(folder)
+        self._lease = lease
         self.config = c = config or SaveCheckpointConfig()
         self._timeout = c.timeout or _NO_TIMEOUT
         self._is_first = jax.process_index() == 0
@@ -148,8 +165,11 @@ class Checkpointer:
         Raises:
           SaveError: this save could not start, or the one before it failed.
           NonFiniteStateError: an array holds NaN or infinity.
+          RuntimeError: another run has taken over the lease.
         """
         self.wait()
+        if self._lease:
+            self._lease.check()
         folder = layout.step_folder(self.run_folder, step)
         # Asked on one host: a new folder may become visible later on others.
         if broadcast_from_first(lambda: layout.kind(folder)):
@@ -229,11 +249,14 @@ class Checkpointer:
         writer.wait_until_finished()
         self.last_complete = step
         logging.info("checkpoint_%d is complete.", step)
-        if self._is_first:
+        if self._is_first and self._may_delete():
             try:
                 self._delete_old()
             except OSError as error:  # one checkpoint too many stops no run
                 logging.warning("Old checkpoints could not be deleted: %s", error)
+
+    def _may_delete(self) -> bool:
+        return self._lease is None or self._lease.is_held()
 
     def _delete_old(self) -> None:
         steps = layout.all_steps(self.run_folder)
@@ -260,7 +283,7 @@ class Checkpointer:
         )
         logging.error(message)
         # If storage hangs, another call to it would hang too.
-        if self._is_first and not isinstance(error, TimeoutError):
+        if self._is_first and self._may_delete() and not isinstance(error, TimeoutError):
             try:  # on a full disk the incomplete one takes the space
                 layout.remove_leftovers(self.run_folder)
             except OSError as second:

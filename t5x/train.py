@@ -37,7 +37,7 @@ from t5x.cli import log_capture, main
 from t5x.inference import evaluator
 from t5x.input_pipeline import checks, corpora
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.loop import selection_metric, triggers
+from t5x.loop import model_dir_lease, selection_metric, triggers
 from t5x.loop.model_dir import (
     Start,
     check_writable,
@@ -86,6 +86,7 @@ def train(
     single_device: bool = False,
     dry_run: bool = False,
     keep_programs: bool = False,
+    take_over: bool = False,
 ) -> tuple[int, TrainState | None]:
     """Train `model` to step `total_steps`.
 
@@ -119,12 +120,15 @@ def train(
         `print` in a model show numbers; slow.
       dry_run: build and check everything, then return without training.
       keep_programs: keep compiled programs in `<model_dir>/compiled` for the next start.
+      take_over: train although another run holds the lease of `model_dir`; that one then stops
+        before its next save.
 
     Returns:
       The last step and its state, None if nothing was left to do.
 
     Raises:
       ValueError: the configuration does not fit, in one sentence.
+      RuntimeError: another run holds the lease of `model_dir`, or has taken it over.
     """
     if single_device:
         partitioner = on_first_device(partitioner)
@@ -169,42 +173,45 @@ def train(
         first_sound(start, lambda start: (open_stream(start, *data), matched(start, trainer)))
         return 0, None
 
-    log_capture.write_to(model_dir, jax.process_index())
-    if keep_programs:
-        compile_stats.keep_programs(os.path.join(model_dir, "compiled"))
-    start, (stream, trainer.state) = first_sound(
-        start, lambda s: (open_stream(s, *data), starting_state(s, trainer, init_rng))
-    )
-    delete_damaged_after(start)
-    step = int(trainer.state.step)
-    if not start.is_own and step != start.known_step:
-        schedules.check_start(trainer.learning_rate_fn, step, total_steps)
-    eval_sets: Mapping[str, Sequence[HostBatch]] = {}
-    infer_evaluator = None
-    if train_eval_dataset_cfg:
-        eval_rows = batches.host_rows(partitioner, train_eval_dataset_cfg.batch_size)
-        eval_sets = train_eval_get_dataset_fn(
-            train_eval_dataset_cfg, model.FEATURE_CONVERTER_CLS, eval_rows, eval_steps
+    with model_dir_lease.held(model_dir, take_over) as lease:
+        log_capture.write_to(model_dir, jax.process_index())
+        if keep_programs:
+            compile_stats.keep_programs(os.path.join(model_dir, "compiled"))
+        start = find_start(model_dir, checkpoint_cfg.restore, has_position)  # it may have changed
+        start, (stream, trainer.state) = first_sound(
+            start, lambda s: (open_stream(s, *data), starting_state(s, trainer, init_rng))
         )
-    if infer_eval_dataset_cfg:
-        infer_evaluator = evaluator.InferenceEvaluator(
-            infer_eval_dataset_cfg, inference_evaluator_cls, model, partitioner, model_dir
+        delete_damaged_after(start)
+        step = int(trainer.state.step)
+        if not start.is_own and step != start.known_step:
+            schedules.check_start(trainer.learning_rate_fn, step, total_steps)
+        eval_sets: Mapping[str, Sequence[HostBatch]] = {}
+        infer_evaluator = None
+        if train_eval_dataset_cfg:
+            eval_rows = batches.host_rows(partitioner, train_eval_dataset_cfg.batch_size)
+            eval_sets = train_eval_get_dataset_fn(
+                train_eval_dataset_cfg, model.FEATURE_CONVERTER_CLS, eval_rows, eval_steps
+            )
+        if infer_eval_dataset_cfg:
+            infer_evaluator = evaluator.InferenceEvaluator(
+                infer_eval_dataset_cfg, inference_evaluator_cls, model, partitioner, model_dir
+            )
+        run = TrainingRun(
+            trainer=trainer,
+            stream=stream,
+            plan=plan,
+            model_dir=model_dir,
+            save_cfg=save,
+            eval_sets=eval_sets,
+            infer_evaluator=infer_evaluator,
+            actions=actions or {},
+            watch=watch,
+            lease=lease,
         )
-    run = TrainingRun(
-        trainer=trainer,
-        stream=stream,
-        plan=plan,
-        model_dir=model_dir,
-        save_cfg=save,
-        eval_sets=eval_sets,
-        infer_evaluator=infer_evaluator,
-        actions=actions or {},
-        watch=watch,
-    )
-    write_description(model_dir, model, specs)
-    summarize_config_fn(model_dir, run.writer("train"), step)
-    step = run.run(evaluate_first=run_eval_before_training and not start.is_own)
-    return step, trainer.state
+        write_description(model_dir, model, specs)
+        summarize_config_fn(model_dir, run.writer("train"), step)
+        step = run.run(evaluate_first=run_eval_before_training and not start.is_own)
+        return step, trainer.state
 
 
 def on_first_device(partitioner: PjitPartitioner) -> PjitPartitioner:
@@ -359,4 +366,4 @@ def starting_state(start: Start, trainer: Trainer, init_rng: jax.Array) -> Train
 
 
 if __name__ == "__main__":
-    main.run(train, keeps_programs=True)
+    main.run(train, keeps_programs=True, takes_over=True)

@@ -33,6 +33,9 @@ flags.DEFINE_multi_string("gin_bindings", [], "Single bindings, 'NAME = value'."
 flags.DEFINE_list("gin_search_paths", ["."], "Folders in which gin files are looked for.")
 flags.DEFINE_bool("dry_run", False, "Build everything, print the configuration, train nothing.")
 flags.DEFINE_bool("report", False, "At the end print what XLA has compiled, and the memory used.")
+flags.DEFINE_bool(
+    "take_over", False, "Train where another run trains; that one stops before its next save."
+)
 flags.DEFINE_integer(
     "interrupted_status", 0, "Exit status of a run that was preempted, once it is saved."
 )
@@ -49,12 +52,18 @@ flags.DEFINE_integer("process_index", None, "This process, from 0, outside TPU p
 flags.DEFINE_float("roll_call_seconds", 300, "How long to wait for the other processes.")
 
 
-def run(main: Callable[..., Any], keeps_programs: bool = False, reads_models: bool = False) -> None:
+def run(
+    main: Callable[..., Any],
+    keeps_programs: bool = False,
+    reads_models: bool = False,
+    takes_over: bool = False,
+) -> None:
     """Parse flags and gin, join the other processes, and call `main` with its bindings.
 
     Args:
       main: the function that gin configures.
       keeps_programs: whether `main` has an argument `keep_programs`, which is then True.
+      takes_over: whether `main` has an argument `take_over`, for the flag.
       reads_models: gin files may be those of a model that others have trained, so they import and
         bind only what `trusted_modules` allows.
     """
@@ -72,6 +81,10 @@ def run(main: Callable[..., Any], keeps_programs: bool = False, reads_models: bo
             trusted_modules.restrict(values.trusted_modules)
             gin_utils.check_names(trusted_modules.check_import, trusted_modules.check_object)
         gin_utils.parse_gin_flags(values.gin_search_paths, values.gin_file, values.gin_bindings)
+        if values.take_over and not takes_over:
+            raise ValueError(
+                "--take_over is for t5x.train, which alone holds MODEL_DIR; leave it out."
+            )
         join_others(values)
         if values.dry_run:
             configured(dry_run=True)
@@ -79,7 +92,8 @@ def run(main: Callable[..., Any], keeps_programs: bool = False, reads_models: bo
             sys.exit(0)
         stats = compile_stats.CompileStats()
         with ending_with_others():
-            configured(**({"keep_programs": True} if keeps_programs else {}))
+            asked = {"keep_programs": keeps_programs, "take_over": values.take_over}
+            configured(**{name: True for name, value in asked.items() if value})
         if values.report:
             print(stats.text(), flush=True)
         if Interruption.ended_one and values.interrupted_status:

@@ -29,7 +29,7 @@ from t5x.batches import TrainStream
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.layout import latest_checkpoint
 from t5x.checkpointing.restore import restore
-from t5x.checkpoints import REMEDY, Checkpointer
+from t5x.checkpoints import REMEDY, Checkpointer, Ownership
 from t5x.inference.evaluator import InferenceEvaluator, publish_predictions
 from t5x.inference.mask_filling import MaskFilling
 from t5x.input_pipeline.record_counts import data_metrics, sum_over_hosts
@@ -64,6 +64,7 @@ class TrainingRun:
       infer_evaluator: decodes and measures at evaluations, or None.
       actions: may end the run; by mode 'TRAIN', 'TRAIN_EVAL', 'INFER_EVAL'.
       watch: where metrics go, and what else shows whether the model learns.
+      lease: of `model_dir`, without which nothing is saved; None for no such check.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class TrainingRun:
         infer_evaluator: InferenceEvaluator | None,
         actions: Mapping[Any, Sequence[Any]],
         watch: Watch | None = None,
+        lease: Ownership | None = None,
     ):
         self.trainer, self.stream, self.plan = trainer, stream, plan
         self.model_dir = model_dir
@@ -93,7 +95,7 @@ class TrainingRun:
             self._infill = MaskFilling(
                 self.watch.infill_sentences, trainer.model, trainer.partitioner, lengths
             )
-        self._checkpointer = Checkpointer(model_dir, save_cfg) if save_cfg else None
+        self._checkpointer = Checkpointer(model_dir, save_cfg, lease) if save_cfg else None
         self._saving: int | None = None  # step of the checkpoint being written
         self._interruption = Interruption()
         self._skipped = 0  # steps in a row

@@ -122,6 +122,7 @@ class Starter:
         Checkpointer(str(folder)).close()
         arrays = [np.asarray(x) for x in jax.tree.leaves((state.params, state.param_states))]
         batch = next(stream)
+        self._inputs = len(batch)
         stream.close()
         return int(state.step), (*arrays, *(batch[name] for name in sorted(batch)))
 
@@ -136,7 +137,10 @@ class Starter:
                 step, values = self._read(folder)
             except ValueError as error:  # any other is a traceback for the user
                 return Found(None, str(error), tuple(said))
-        for found, saved in zip(values, self._sound[step], strict=True):
+        sound = self._sound[step]
+        # The oldest may have lost its position on purpose, so that is only reported.
+        same = len(sound) - (self._inputs if "holds no data position" in "".join(said) else 0)
+        for found, saved in zip(values[:same], sound[:same], strict=True):
             np.testing.assert_array_equal(found, saved)
         return Found(step, None, tuple(said))
 
