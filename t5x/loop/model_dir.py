@@ -19,10 +19,13 @@ from flax.traverse_util import flatten_dict
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
+from t5x.loop.storage_wait import answer
 from t5x.multihost import broadcast
 from t5x.train_state import StateSpecs
 
 T = TypeVar("T")
+# What can pass, so that the same command may succeed later.
+_UNANSWERED = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.AbortedError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,15 +96,21 @@ def check_writable(model_dir: str, seconds: float = 30.0) -> None:
 
     Raises:
       ValueError: nothing can be written there, or the hosts of a pod do not share it.
+      RuntimeError: it does not answer.
     """
+    what = f"MODEL_DIR {model_dir}"
     name = broadcast.broadcast_from_first(lambda: uuid.uuid4().hex)
+    host = jax.process_index()
     probe = f"{model_dir.rstrip('/')}/.probe-{name}"
-    absent = _absent_folders(model_dir) if jax.process_index() == 0 else []
+    absent = _absent_folders(model_dir) if host == 0 else []
     try:
-        broadcast.broadcast_from_first(lambda: _write_probe(model_dir, probe))
-        broadcast.raise_together(lambda: _await_probe(model_dir, probe, seconds), ValueError)
+        broadcast.broadcast_from_first(lambda: answer(what, lambda: _write_probe(model_dir, probe)))
+        broadcast.raise_together(
+            lambda: answer(what, lambda: _await_probe(model_dir, probe, seconds, host)),
+            *(ValueError, RuntimeError),
+        )
     finally:
-        if jax.process_index() == 0:
+        if host == 0:
             with contextlib.suppress(tf.errors.OpError, OSError):  # the cause was raised above
                 tf.io.gfile.remove(probe)
             with contextlib.suppress(OSError):  # another run may have begun to write there
@@ -122,6 +131,8 @@ def _write_probe(model_dir: str, probe: str) -> None:
         tf.io.gfile.makedirs(model_dir)
         with tf.io.gfile.GFile(probe, "w") as file:
             file.write("")
+    except _UNANSWERED as error:
+        raise _unanswered(model_dir, error) from error
     except (tf.errors.OpError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
@@ -130,8 +141,15 @@ def _write_probe(model_dir: str, probe: str) -> None:
         ) from error
 
 
-def _await_probe(model_dir: str, probe: str, seconds: float) -> None:
-    host, end = jax.process_index(), time.monotonic() + seconds
+def _unanswered(model_dir: str, error: tf.errors.OpError) -> RuntimeError:
+    return RuntimeError(
+        f"MODEL_DIR is {model_dir}, which does not answer ({str(error).splitlines()[0]}); start "
+        "the same command again, which resumes from the last checkpoint."
+    )
+
+
+def _await_probe(model_dir: str, probe: str, seconds: float, host: int) -> None:
+    end = time.monotonic() + seconds
     try:
         while not tf.io.gfile.exists(probe):
             if time.monotonic() > end:
@@ -141,6 +159,8 @@ def _await_probe(model_dir: str, probe: str, seconds: float) -> None:
                     "a folder that all of them mount."
                 )
             time.sleep(0.2)
+    except _UNANSWERED as error:
+        raise _unanswered(model_dir, error) from error
     except tf.errors.OpError as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
@@ -162,7 +182,9 @@ def find_start(
       ValueError: the checkpoint that `restore` names does not exist, or it names several.
       DamagedCheckpoint: all of the run's own have lost what makes them complete; names all.
     """
-    own, *passed = broadcast.broadcast_from_first(lambda: _newest(model_dir, None))
+    own, *passed = broadcast.broadcast_from_first(
+        lambda: answer(f"MODEL_DIR {model_dir}", lambda: _newest(model_dir, None))
+    )
     if own:
         for reason in passed:
             logging.warning("%s Resuming from %s instead.", reason, own)
@@ -175,7 +197,8 @@ def find_start(
                 "RestoreCheckpointConfig.mode is 'all', which names many checkpoints, and training "
                 "starts from one; set it to 'specific' or 'latest'."
             )
-        return Start(checkpoint_paths(restore)[0], restore)
+        named = f"RestoreCheckpointConfig.path {restore.path}"
+        return Start(answer(named, lambda: checkpoint_paths(restore))[0], restore)
     return Start(None, None)
 
 

@@ -75,3 +75,12 @@ def test_a_bucket_that_refuses_a_save_ends_the_run_in_one_sentence(gcs, tmp_path
     status, said = train(tmp_path / "a", programs, 30, **in_bucket)
     assert status == 0, said
     assert "Resuming from step 10" in said
+
+
+def test_a_bucket_that_does_not_answer_is_reported_and_waited_for(gcs, tmp_path, programs):
+    gcs.faults += [(".", 503)] * 100_000
+    where = {"environment": gcs.environment, "model_dir": BUCKET}
+    with Pod(tmp_path / "a", 10, 1, programs, **where) as pod:
+        pod.wait_for(lambda: "MODEL_DIR gs://bucket/run has not answered for 10 s" in pod.said())
+        gcs.faults.clear()
+        assert pod.ends() == [0], pod.said()

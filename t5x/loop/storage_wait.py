@@ -1,0 +1,57 @@
+"""Ask storage that may not answer: report the wait, and give up after a time.
+
+    answer(f"MODEL_DIR {folder}", lambda: os.listdir(folder))
+
+The clients of buckets repeat a request that fails with 503 for minutes, and report nothing.
+"""
+
+import concurrent.futures
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from absl import logging
+
+REPORT_SECONDS = 10.0
+GIVE_UP_SECONDS = 300.0
+T = TypeVar("T")
+
+
+def answer(what: str, ask: Callable[[], T]) -> T:
+    """Return the result of `ask`, which runs in a thread that can be abandoned.
+
+    Args:
+      what: is waited for, for the messages: a setting and its value.
+      ask: must call nothing of jax, which belongs to the main thread.
+
+    Raises:
+      RuntimeError: there is none after `GIVE_UP_SECONDS`.
+      Exception: what `ask` has raised.
+    """
+    answered: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            answered.set_result(ask())
+        except BaseException as error:  # raised again below
+            answered.set_exception(error)
+
+    begun, reports = time.monotonic(), 0
+    threading.Thread(target=run, daemon=True, name=what).start()
+    while True:
+        left = begun + GIVE_UP_SECONDS - time.monotonic()
+        patience = min(max(0.0, left), REPORT_SECONDS * 2**reports)
+        if concurrent.futures.wait([answered], patience).done:
+            return answered.result()
+        waited = time.monotonic() - begun
+        if waited >= GIVE_UP_SECONDS:
+            raise RuntimeError(
+                f"{what} has not answered for {waited:.0f} s and is given up; look whether it can "
+                "be reached from here, then start the same command again."
+            )
+        logging.warning(
+            "%s has not answered for %.0f s; it is given up after %.0f s.",
+            *(what, waited, GIVE_UP_SECONDS),
+        )
+        reports += 1
