@@ -40,6 +40,7 @@ STALE_SECONDS = 60.0
 _VERY_OLD_SECONDS = 600.0
 _POLL_SECONDS = 2.0
 _ANSWER_SECONDS = 30.0  # for one request to a bucket that refuses or does not answer
+_RELEASE_SECONDS = 5.0  # no end waits for long
 _held_here: set[str] = set()  # the runs that hold a lease in this process
 
 
@@ -134,9 +135,11 @@ class Lease:
         if self._me.run not in _held_here:
             return
         _held_here.discard(self._me.run)
-        with self._lock, contextlib.suppress(ValueError, TimeoutError):
+        if not self._lock.acquire(timeout=_RELEASE_SECONDS):  # a renewal hangs
+            return
+        with contextlib.suppress(ValueError, TimeoutError):
             if self._lost is None:
-                self._write(None, self._generation)
+                self._write(None, self._generation, _RELEASE_SECONDS)
 
     def _attempt(self, take_over: bool) -> str | None:
         """Take the lease if it is free; return what is waited for if that is not known yet.
@@ -240,11 +243,13 @@ class Lease:
         except (ValueError, TypeError):
             return None, found.stamp.generation
 
-    def _write(self, owner: Owner | None, generation: bytes) -> bytes | None:
+    def _write(
+        self, owner: Owner | None, generation: bytes, seconds: float = _ANSWER_SECONDS
+    ) -> bytes | None:
         """Replace the file of that generation, with None by nothing; return None if it changed."""
         value = json.dumps(dataclasses.asdict(owner)).encode() if owner else None
         writing = self._store().write(NAME, value, if_equal=generation)
-        return writing.result(timeout=_ANSWER_SECONDS).generation or None
+        return writing.result(timeout=seconds).generation or None
 
     def _store(self) -> ts.KvStore:
         return ts.KvStore.open(storage(self.model_dir)).result(timeout=_ANSWER_SECONDS)

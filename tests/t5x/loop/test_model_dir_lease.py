@@ -154,6 +154,15 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
     assert "\n" not in str(refused.value)
 
 
+def test_an_end_does_not_wait_for_a_renewal_that_hangs(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_RELEASE_SECONDS", 0.01)
+    with held(str(tmp_path)) as lease:
+        assert lease._lock.acquire()
+    assert os.listdir(tmp_path) == [module.NAME]
+    with held(str(tmp_path)):  # the same process has left it
+        pass
+
+
 IN_BUCKET = """
 import sys
 from t5x.loop import model_dir_lease as module
