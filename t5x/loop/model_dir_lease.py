@@ -119,7 +119,8 @@ class Lease:
             time.sleep(_POLL_SECONDS)
         if jax.process_index() == 0:
             _held_here.add(self._me.run)
-            threading.Thread(target=self._keep_renewing, daemon=True, name="lease").start()
+            self._renewing = threading.Thread(target=self._keep_renewing, daemon=True, name="lease")
+            self._renewing.start()
 
     def check(self) -> None:
         """Raise LostLease, on all hosts a RuntimeError, if another run has taken over."""
@@ -135,6 +136,7 @@ class Lease:
         if self._me.run not in _held_here:
             return
         _held_here.discard(self._me.run)
+        self._renewing.join(_RELEASE_SECONDS)  # a thread in C++ at the exit of Python aborts it
         if not self._lock.acquire(timeout=_RELEASE_SECONDS):  # a renewal hangs
             return
         with contextlib.suppress(ValueError, TimeoutError):

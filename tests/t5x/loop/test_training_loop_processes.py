@@ -77,7 +77,7 @@ def test_two_and_four_processes_learn_what_one_does(tmp_path, programs):
 def test_a_second_run_in_one_folder_is_refused_by_all_its_hosts(tmp_path, programs):
     with Pod(tmp_path / "a", 1_000_000, programs=programs) as first:
         first.wait_for(first.saved)
-        with Pod(tmp_path / "b", 10, 2, programs, model_dir=str(first.run)) as second:
+        with Pod(tmp_path / "b", 1_000_000, 2, programs, model_dir=str(first.run)) as second:
             assert second.ends(within=200) == [1, 1], second.said()
         wanted = f"{first.run} is used by another run (process {first.processes[0].pid} on "
         for index in range(2):
