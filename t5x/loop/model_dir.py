@@ -182,7 +182,7 @@ def find_start(
       ValueError: the checkpoint that `restore` names does not exist, or it names several.
       DamagedCheckpoint: all of the run's own have lost what makes them complete; names all.
     """
-    own, *passed = broadcast.broadcast_from_first(
+    own, passed = broadcast.broadcast_from_first(
         lambda: answer(f"MODEL_DIR {model_dir}", lambda: _newest(model_dir, None))
     )
     if own:
@@ -254,8 +254,8 @@ def earlier_start(start: Start, damage: DamagedCheckpoint) -> Start:
     if not start.is_own:
         raise damage
     folder, damaged = _own_checkpoint(start)
-    own, *passed = broadcast.broadcast_from_first(lambda: _newest(folder, damaged))
-    passed = [str(damage), *passed]
+    own, older = broadcast.broadcast_from_first(lambda: _newest(folder, damaged))
+    passed = [str(damage), *older]
     if not own:
         raise _all_damaged(folder, [*start.passed, *passed]) from damage
     for reason in passed:
@@ -263,15 +263,15 @@ def earlier_start(start: Start, damage: DamagedCheckpoint) -> Start:
     return dataclasses.replace(start, path=own, passed=(*start.passed, *passed))
 
 
-def _newest(model_dir: str, before: int | None) -> list[str | None]:
+def _newest(model_dir: str, before: int | None) -> tuple[str | None, list[str]]:
     """Return the newest complete checkpoint, or None, and why newer ones are not complete."""
     complete, damaged = layout.all_steps(model_dir), layout.damaged_steps(model_dir)
     if before is not None:
         complete, damaged = ([s for s in steps if s < before] for steps in (complete, damaged))
     found = complete[-1] if complete else None
     passed = [layout.step_folder(model_dir, s) for s in damaged if found is None or s > found]
-    reasons = map(layout.why_no_checkpoint, reversed(passed))
-    return [None if found is None else layout.step_folder(model_dir, found), *reasons]
+    reasons = [layout.why_no_checkpoint(path) for path in reversed(passed)]
+    return None if found is None else layout.step_folder(model_dir, found), reasons
 
 
 def _all_damaged(model_dir: str, reasons: list[str]) -> DamagedCheckpoint:

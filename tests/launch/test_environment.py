@@ -17,7 +17,9 @@ def test_help_is_the_comment_that_begins_the_script(name):
     if '/train.sh" ' in text:  # a recipe's script
         text = (LAUNCH / "train.sh").read_text()
     comment = text.partition("\nset -euo pipefail")[0].splitlines()[1:]
-    assert shown.stdout.splitlines() == [line.removeprefix("#").removeprefix(" ") for line in comment]
+    assert shown.stdout.splitlines() == [
+        line.removeprefix("#").removeprefix(" ") for line in comment
+    ]
     assert "bash launch/" in shown.stdout
 
 
