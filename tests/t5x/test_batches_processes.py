@@ -52,7 +52,7 @@ def take(folder, hosts, count, before="", after="", shards=0):
             [sys.executable, "-c", _HOST, str(ROOT), str(ROOT / "tests")]
             + [str(i), str(hosts), str(shards), str(count), *places, out],
             env=os.environ | {"XLA_FLAGS": ""},
-            stderr=logs.enter_context(open(f"{out}.log", "wb")),
+            stderr=logs.enter_context(pathlib.Path(f"{out}.log").open("wb")),
         )
         for i, out in enumerate(outs)
     ]
