@@ -1,6 +1,5 @@
 """Hosts as real processes: however many, and however that changes, the batches are the same."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -46,17 +45,16 @@ def take(folder, hosts, count, before="", after="", shards=0):
     """Global batches, put together from what each of the processes took."""
     outs = [str(folder / f"{hosts}-{i}-{bool(before)}{bool(after)}.npz") for i in range(hosts)]
     places = [str(folder / p) if p else "" for p in (before, after)]
-    logs = contextlib.ExitStack()
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", _HOST, str(ROOT), str(ROOT / "tests")]
-            + [str(i), str(hosts), str(shards), str(count), *places, out],
-            env=os.environ | {"XLA_FLAGS": ""},
-            stderr=logs.enter_context(pathlib.Path(f"{out}.log").open("wb")),
-        )
-        for i, out in enumerate(outs)
-    ]
-    logs.close()  # the processes have their own
+    running = []
+    for i, out in enumerate(outs):
+        arguments = [str(ROOT), str(ROOT / "tests"), str(i), str(hosts), str(shards), str(count)]
+        with open(f"{out}.log", "wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _HOST, *arguments, *places, out],
+                env=os.environ | {"XLA_FLAGS": ""},
+                stderr=log,
+            )
+        running.append(process)
     for process, out in zip(running, outs, strict=True):
         assert process.wait(timeout=900) == 0, pathlib.Path(f"{out}.log").read_text()[-2000:]
     parts = [dict(np.load(out)) for out in outs]
