@@ -131,57 +131,13 @@ say_what_upstream_lacks() {
   fi
 }
 
-# Runs a Python module. This repository's modules write their libraries' output to a log
-# (t5x/cli/log_capture.py). Before upstream's trainer, TensorFlow is imported with stderr held back:
-# it prints notices of CPU instructions and CUDA drivers before it reads any setting. They are shown
-# if the import fails. TensorFlow only reads the data, so that the GPUs are left to jax. A package
-# that upstream needs and .venv does not have is named.
-# Upstream's trainer starts in the repository too, so that relative paths mean the same. Orbax needs
-# the one of a checkpoint to be absolute. Python and gin would search the repository's t5x/ first: -P
-# and a reader put upstream's before it. What upstream lacks, such as t5x.classifier, is found here.
+# Runs a Python module; of upstream T5X where T5X_DIR is set.
 run_module() {
   if [[ -z "${T5X_DIR:-}" ]]; then
     exec "$PYTHON" -m "$@"
   fi
   export T5X_DIR TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-2}"
-  exec "$PYTHON" -P -c '
-import os, re, runpy, sys, tempfile
-terminal, held = os.dup(2), tempfile.TemporaryFile()
-os.dup2(held.fileno(), 2)
-try:
-    import tensorflow
-    tensorflow.config.set_visible_devices([], "GPU")
-    held.truncate(0)
-finally:
-    os.dup2(terminal, 2)
-    held.seek(0)
-    sys.stderr.write(held.read().decode())
-    os.close(terminal), held.close()
-module, upstream = sys.argv.pop(1), os.environ["T5X_DIR"]
-of_upstream = lambda name: os.path.join(upstream, name)
-is_of_upstream = lambda name: name.startswith("t5x/") and os.path.isfile(of_upstream(name))
-def absolute_paths(config):
-    for (scope, selector), values in config.items():
-        for name, value in values.items():
-            is_path = scope == "INITIAL_CHECKPOINT_PATH" or name == "path" and "Restore" in selector
-            if is_path and isinstance(value, str) and value and "://" not in value:
-                values[name] = os.path.abspath(value)
-try:
-    import gin, t5x
-    gin.config._FILE_READERS.insert(0, (lambda name: open(of_upstream(name)), is_of_upstream))
-    gin.config.register_finalize_hook(absolute_paths)
-    t5x.__path__.append(os.path.abspath("t5x"))
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
-except ModuleNotFoundError as error:
-    (package,) = re.search("No module named .([a-zA-Z0-9_]+)", str(error)).groups()
-    if os.path.isdir(package): # of the checkout or of this repository
-        raise
-    python = sys.executable
-    print(f"upstream T5X in {upstream} needs the package {package}, which {python} does not have: "
-          "bash launch/upstream.sh DIR makes a checkout with its packages, for T5X_DIR=DIR/t5x.",
-          file=sys.stderr)
-    sys.exit(2)
-' "$@"
+  exec "$PYTHON" -P "$ROOT/launch/run_upstream.py" "$@"
 }
 
 # Answers --help with the comment at the top of the script, and --version, before anything else is

@@ -1,0 +1,87 @@
+"""Runs a module of upstream T5X on this repository's gin files and tasks.
+
+    T5X_DIR=~/upstream/t5x PYTHONPATH=$T5X_DIR:. python -P launch/run_upstream.py t5x.train …
+
+The current directory is the repository, so that relative paths mean what they mean to the trainer
+of this repository. Python and gin would find the repository's t5x/ there before upstream's: -P and
+a reader of gin files put upstream's first. What upstream lacks, such as t5x.classifier, is taken
+from here.
+"""
+
+import os
+import re
+import runpy
+import sys
+import tempfile
+
+UPSTREAM = os.environ["T5X_DIR"]
+
+
+def import_tensorflow() -> None:
+    """Import TensorFlow without its notices, which are shown if the import fails.
+
+    It prints notices of CPU instructions and CUDA drivers before it reads any setting. It only
+    reads the data, so the GPUs are left to jax.
+    """
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            import tensorflow
+
+            tensorflow.config.set_visible_devices([], "GPU")
+            held.truncate(0)
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+            held.seek(0)
+            sys.stderr.write(held.read().decode())
+
+
+def read_upstreams_gin_files() -> None:
+    """Let gin take files of t5x/ from upstream before it looks into the current directory."""
+    import gin
+
+    path = lambda name: os.path.join(UPSTREAM, name)
+    has = lambda name: name.startswith("t5x/") and os.path.isfile(path(name))
+    # gin's own order of readers begins with the current directory. gin closes the file.
+    gin.config._FILE_READERS.insert(0, (lambda name: open(path(name)), has))  # noqa: SIM115
+    gin.config.register_finalize_hook(make_paths_absolute)
+
+
+def make_paths_absolute(config: dict) -> None:
+    """Make local paths of checkpoints absolute, as Orbax needs them."""
+    for (scope, selector), values in config.items():
+        for name, value in values.items():
+            is_path = scope == "INITIAL_CHECKPOINT_PATH" or (
+                name == "path" and "Restore" in selector
+            )
+            if is_path and isinstance(value, str) and value and "://" not in value:
+                values[name] = os.path.abspath(value)
+
+
+def main() -> None:
+    """Run the module that the first argument names; name a package that is missing."""
+    import_tensorflow()
+    module = sys.argv.pop(1)
+    try:
+        read_upstreams_gin_files()
+        import t5x
+
+        t5x.__path__.append(os.path.abspath("t5x"))
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except ModuleNotFoundError as error:
+        (package,) = re.search(r"No module named .([a-zA-Z0-9_]+)", str(error)).groups()
+        if os.path.isdir(package):  # of the checkout or of this repository
+            raise
+        print(
+            f"upstream T5X in {UPSTREAM} needs the package {package}, which {sys.executable} does "
+            "not have: bash launch/upstream.sh DIR makes a checkout with its packages, for "
+            "T5X_DIR=DIR/t5x.",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
