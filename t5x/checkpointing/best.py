@@ -104,11 +104,12 @@ def _read_record(run_folder: str) -> dict[str, Any]:
     path = epath.Path(os.path.join(run_folder, RECORD))
     try:
         record = json.loads(path.read_text())
+        values = {int(step): float(value) for step, value in record["values"].items()}
     except FileNotFoundError:
         return {}
-    except ValueError as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(
             f"{path} is damaged ({error}), so the best checkpoint is unknown; delete it to start "
             "the comparison again."
         ) from error
-    return record | {"values": {int(step): value for step, value in record["values"].items()}}
+    return record | {"values": values}

@@ -84,7 +84,14 @@ def test_a_folder_without_a_best_one_is_refused(tmp_path):
     saved(tmp_path, 5)
     with pytest.raises(ValueError, match=r"no record of the best one; train with utils.Save"):
         checkpoint_paths(RestoreCheckpointConfig(str(tmp_path), mode="best"))
-    (tmp_path / "best.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "", "[]", "{}", "null", '{"values": [1]}', '{"values": {"a": 1}}']
+)
+def test_a_damaged_record_is_one_sentence(tmp_path, text):
+    saved(tmp_path, 5)
+    (tmp_path / "best.json").write_text(text)
     with pytest.raises(ValueError, match=r"best.json is damaged .*; delete it"):
         checkpoint_paths(RestoreCheckpointConfig(str(tmp_path), mode="best"))
 

@@ -1,6 +1,6 @@
 """Runs a module of upstream T5X on this repository's gin files and tasks.
 
-    T5X_DIR=~/upstream/t5x PYTHONPATH=$T5X_DIR:. python -P launch/run_upstream.py t5x.train …
+    T5X_DIR=~/upstream/t5x PYTHONPATH=$T5X_DIR:. python -P command_line/run_upstream.py t5x.train …
 
 The current directory is the repository, so that relative paths mean what they mean to the trainer
 of this repository. Python and gin would find the repository's t5x/ there before upstream's: -P and
@@ -9,12 +9,10 @@ from here.
 """
 
 import os
-import re
 import runpy
 import sys
 import tempfile
-
-UPSTREAM = os.environ["T5X_DIR"]
+from typing import Any
 
 
 def import_tensorflow() -> None:
@@ -38,18 +36,18 @@ def import_tensorflow() -> None:
             sys.stderr.write(held.read().decode())
 
 
-def read_upstreams_gin_files() -> None:
-    """Let gin take files of t5x/ from upstream before it looks into the current directory."""
+def read_gin_files_of(checkout: str) -> None:
+    """Let gin take files of t5x/ from a checkout before it looks into the current directory."""
     import gin
 
-    path = lambda name: os.path.join(UPSTREAM, name)
+    path = lambda name: os.path.join(checkout, name)
     has = lambda name: name.startswith("t5x/") and os.path.isfile(path(name))
     # gin's own order of readers begins with the current directory. gin closes the file.
     gin.config._FILE_READERS.insert(0, (lambda name: open(path(name)), has))  # noqa: SIM115
     gin.config.register_finalize_hook(make_paths_absolute)
 
 
-def make_paths_absolute(config: dict) -> None:
+def make_paths_absolute(config: dict[tuple[str, str], dict[str, Any]]) -> None:
     """Make local paths of checkpoints absolute, as Orbax needs them."""
     for (scope, selector), values in config.items():
         for name, value in values.items():
@@ -63,19 +61,19 @@ def make_paths_absolute(config: dict) -> None:
 def main() -> None:
     """Run the module that the first argument names; name a package that is missing."""
     import_tensorflow()
-    module = sys.argv.pop(1)
+    module, checkout = sys.argv.pop(1), os.environ["T5X_DIR"]
     try:
-        read_upstreams_gin_files()
+        read_gin_files_of(checkout)
         import t5x
 
         t5x.__path__.append(os.path.abspath("t5x"))
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except ModuleNotFoundError as error:
-        (package,) = re.search(r"No module named .([a-zA-Z0-9_]+)", str(error)).groups()
+        package = (error.name or "").partition(".")[0]
         if os.path.isdir(package):  # of the checkout or of this repository
             raise
         print(
-            f"upstream T5X in {UPSTREAM} needs the package {package}, which {sys.executable} does "
+            f"upstream T5X in {checkout} needs the package {package}, which {sys.executable} does "
             "not have: bash launch/upstream.sh DIR makes a checkout with its packages, for "
             "T5X_DIR=DIR/t5x.",
             file=sys.stderr,
