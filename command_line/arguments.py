@@ -28,7 +28,9 @@ class _Version(argparse.Action):
 def parser(prog: str, description: str, **settings: Any) -> argparse.ArgumentParser:
     """Return a parser that has --help and --version and takes no abbreviated flags."""
     made = argparse.ArgumentParser(prog, description=description, allow_abbrev=False, **settings)
-    made.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    unset = argparse.SUPPRESS  # so that the parsed flags are the command's own
+    about = "print the version and exit"
+    made.add_argument("--version", action=_Version, nargs=0, dest=unset, default=unset, help=about)
     return made
 
 

@@ -73,3 +73,11 @@ def test_a_folder_that_cannot_be_written_is_refused(path, reason, tmp_path, monk
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=rf"^--out is .*{reason}"):
         arguments.check_output_folder("--out", path)
+
+
+def test_the_parsed_flags_are_the_commands_own():
+    parser = arguments.parser("python -m x", "Do it.")
+    parser.add_argument("--out")
+    assert vars(parser.parse_args(["--out", "y"])) == {"out": "y"}
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--ou", "y"])  # no abbreviations

@@ -134,6 +134,7 @@ def test_the_secret_of_the_pod_comes_from_the_environment_or_the_home(
 def test_in_a_pod_a_process_that_fails_exits_at_once(entry_point, monkeypatch):
     left = []
     monkeypatch.setattr(command_line.log_capture, "exit_now", left.append)
+    monkeypatch.setattr(command_line.AsyncSave, "abandoned", False)  # whatever ran before
 
     def disk_full(*_):
         raise OSError("its traceback cannot be written either")

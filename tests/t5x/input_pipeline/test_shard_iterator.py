@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from fakes.arrays import assert_equal_batches
+from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.input_pipeline.packing import ConvertedRows, RowBuilder
 from t5x.input_pipeline.shard_iterator import ENDINGS, TRUNCATED, ShardIterator
 
@@ -130,7 +131,7 @@ def test_a_position_of_another_pipeline_or_without_a_file_is_refused(tmp_path):
     with pytest.raises((tf.errors.OpError, AssertionError)):
         shard(data=dataset().shuffle(4, seed=0)).read(path)
     (tmp_path / "position.rows.npz").unlink()
-    with pytest.raises(tf.errors.NotFoundError):
+    with pytest.raises(DamagedCheckpoint, match=r"position.rows.npz is missing"):
         shard().read(path)
 
 
