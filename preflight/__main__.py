@@ -30,7 +30,6 @@ from typing import Any
 from absl import logging as absl_logging
 
 from command_line import arguments
-from command_line.arguments import check_output_file, check_output_folder, text
 from command_line.guard import guarded
 from preflight import results, search
 from preflight.aot.recipe import Recipe, load
@@ -57,19 +56,19 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     add("--compare", help="slices to compare, separated by commas")
     add("--sweep", action="store_true", help="try batch × remat × partitions on the slice")
     add("--offline", action="store_true", help="access nothing over the network")
-    add("--json", type=text, help="file for the results as JSON")
+    add("--json", type=arguments.text, help="file for the results as JSON")
     add(
         "--cache",
-        type=text,
+        type=arguments.text,
         help="folder for JAX's compilation cache; default runs/.compiled/<slice>",
     )
     flags = parser.parse_args(rewrite_gin_args(argv))
     if bool(flags.slice) == bool(flags.compare):
         parser.error("give either --slice NAME or --compare NAME,NAME,…")
     if flags.json:
-        check_output_file("--json", flags.json)
+        arguments.check_output_file("--json", flags.json)
     if flags.cache:
-        check_output_folder("--cache", flags.cache)
+        arguments.check_output_folder("--cache", flags.cache)
     if flags.sweep and not flags.slice:
         parser.error("--sweep needs --slice NAME")
     return flags

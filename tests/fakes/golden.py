@@ -1,5 +1,6 @@
 """Upstream's golden numbers as trees and models; see tests/golden/README.md."""
 
+import functools
 import json
 
 import numpy as np
@@ -74,6 +75,23 @@ class Golden:
             optimizer_def=optimizer,
             z_loss=self.settings["z_loss"],
         )
+
+
+def jitted_step(model, specs, rate, **settings):
+    """Return the compiled train step of a model, at the learning rate `rate(step)`."""
+    import jax
+
+    from t5x.train_step import train_step
+
+    step = functools.partial(
+        train_step,
+        loss_fn=model.loss_fn,
+        optimizer=model.optimizer_def,
+        axes=specs.axes,
+        learning_rate_fn=rate,
+        **settings,
+    )
+    return jax.jit(step)
 
 
 class Vocabulary:

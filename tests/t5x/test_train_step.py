@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from fakes.golden import Golden
+from fakes.golden import Golden, jitted_step
 from t5x import schedules
 from t5x.checkpointing import layer_stacking
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import TrainState, from_disk, state_specs, to_disk
-from t5x.train_step import SKIPPED, StepStatistics, skipping_step, train_step
+from t5x.train_step import SKIPPED, StepStatistics, skipping_step
 
 SHAPES = {"encoder_input_tokens": (8, 32), "decoder_input_tokens": (8, 20)}
 
@@ -29,15 +29,7 @@ def stepper(model, specs, **settings):
     rate = schedules.create_learning_rate_scheduler(
         factors="constant * rsqrt_decay", base_learning_rate=1.0, warmup_steps=100
     )
-    step = functools.partial(
-        train_step,
-        loss_fn=model.loss_fn,
-        optimizer=model.optimizer_def,
-        axes=specs.axes,
-        learning_rate_fn=rate,
-        **settings,
-    )
-    return jax.jit(step)
+    return jitted_step(model, specs, rate, **settings)
 
 
 def twenty_five_steps(golden, nudge):

@@ -17,6 +17,21 @@ class Killed(BaseException):
     """The process was killed."""
 
 
+def kill_in_the_fourth_read(copying, monkeypatch):
+    read_range, count = files.read_range, []
+
+    def killed(*args):
+        count.append(args)
+        if len(count) > 3:
+            raise Killed
+        return read_range(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "read_range", killed)
+        with pytest.raises(Killed):
+            copying.copy(workers=1)
+
+
 @pytest.fixture
 def served(tmp_path):
     folder = tmp_path / "served"
@@ -59,18 +74,7 @@ def test_a_copy_streams_what_the_corpus_streams(served, tmp_path):
 def test_the_same_command_continues_and_fetches_nothing_twice(served, tmp_path, monkeypatch):
     monkeypatch.setattr(mirror, "CHUNK_BYTES", 500)
     stopped = mirror.Mirror(source(served), str(tmp_path / "copy"), lambda _: None)
-    read_range, count = files.read_range, []
-
-    def killed(*args):
-        count.append(args)
-        if len(count) > 3:
-            raise Killed
-        return read_range(*args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "read_range", killed)
-        with pytest.raises(Killed):
-            stopped.copy(workers=1)
+    kill_in_the_fourth_read(stopped, monkeypatch)
     mirror.Mirror(source(served), str(tmp_path / "copy"), lambda _: None).copy()
     total = sum(p.stat().st_size for p in served.folder.iterdir())
     assert total <= sum(served.sent.values()) <= total + 30  # a byte a file asks for its length
@@ -84,18 +88,8 @@ def test_a_part_of_a_file_that_has_changed_is_not_continued(served, tmp_path, mo
     monkeypatch.setattr(mirror, "CHUNK_BYTES", 500)
     path = served.folder / "0.jsonl"
     path.write_bytes(path.read_bytes().replace(b"documentul", b"DOCUMENTUL"))
-    read_range, count = files.read_range, []
-
-    def killed(*args):
-        count.append(args)
-        if len(count) > 3:
-            raise Killed
-        return read_range(*args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "read_range", killed)
-        with pytest.raises(Killed):
-            mirror.Mirror(source(served), str(tmp_path / "copy"), lambda _: None).copy(workers=1)
+    stopped = mirror.Mirror(source(served), str(tmp_path / "copy"), lambda _: None)
+    kill_in_the_fourth_read(stopped, monkeypatch)
     path.write_bytes(path.read_bytes().replace(b"DOCUMENTUL", b"documentul"))
     http_files.probe.cache_clear()  # as in a new process
     mirror.Mirror(source(served), str(tmp_path / "copy"), lambda _: None).copy()

@@ -1,6 +1,5 @@
 """Upstream's scalable_t5, the network of the public umT5, is restored, trained on and written."""
 
-import functools
 import threading
 
 import jax
@@ -8,13 +7,12 @@ import numpy as np
 import pytest
 
 from fakes.convert_fakes import FAMILIES, arrays, scanned, tree
-from fakes.golden import Golden
+from fakes.golden import Golden, jitted_step
 from t5x import schedules
 from t5x.checkpointing import lazy_array, reader, scalable_t5
 from t5x.checkpointing.restore import restore
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import from_disk, state_specs
-from t5x.train_step import train_step
 
 CHECKPOINTS = ["umt5/legacy", "umt5/orbax", "t5_1_1/orbax", "tied/orbax"]
 
@@ -63,16 +61,9 @@ def test_upstreams_run_is_continued(name):
     rate = schedules.create_learning_rate_scheduler(
         factors="constant", base_learning_rate=golden.settings["learning_rate"]
     )
-    step = functools.partial(
-        train_step,
-        loss_fn=model.loss_fn,
-        optimizer=model.optimizer_def,
-        axes=specs.axes,
-        learning_rate_fn=rate,
-    )
-    losses = []
+    step, losses = jitted_step(model, specs, rate), []
     for batch in steps:
-        state, sums = jax.jit(step)(state, batch, jax.random.key(0))
+        state, sums = step(state, batch, jax.random.key(0))
         losses.append(float(sums["loss"]))
     np.testing.assert_allclose(losses, expected["loss"], rtol=1e-5)
 
