@@ -40,13 +40,17 @@ MAINS = {  # as gin files call them: the function of `__main__`, and the file th
 
 
 class _SettingsOfOthers(set):
-    """Configurables of other entry points, to skip.
+    """Configurables to skip: those of other entry points and of imports that were left out.
 
     Empty in a boolean test: where `skip_unknown` is true, gin skips imports that fail.
     """
 
     def __bool__(self):
         return False
+
+    def __contains__(self, selector):
+        left_out = getattr(gin_config._parse_context(), "left_out", ())
+        return super().__contains__(selector) or selector.partition(".")[0] in left_out
 
 
 def run(
@@ -126,6 +130,7 @@ def parse_gin_flags(
             with one_sentence(f"--gin.{binding.replace(' = ', '=', 1)}"):
                 gin.parse_config(_with_imports(binding), skip_unknown=skip_unknown)
     if finalize_config:
+        _check_left_out()
         _check_macros(gin_bindings)
         _check_main()
         for name, value, function, parameter in bound_values():
@@ -359,6 +364,8 @@ _EXPLANATIONS: dict[str, Callable[..., str]] = {
 # gin has no public way to look at what it has parsed. These functions are the only ones that touch
 # its private names; gin-config is pinned to 0.5.0.
 
+_LEFT_OUT: dict[str, str] = {}  # {name that a refused import would have bound: why it was refused}
+
 # In `_CONFIG` the macro STEPS is the parameter `value` of `gin.macro` in the scope "STEPS".
 _MACRO = "gin.macro"
 
@@ -481,6 +488,18 @@ def drop_required_macro(name: str) -> bool:
     return required
 
 
+def _check_left_out() -> None:
+    """Reject references to what imports that were left out would provide."""
+    for (scope, selector), values in gin_config._CONFIG.items():
+        for parameter, value in values.items():
+            for part in gin_config._iterate_flattened_values(value):
+                if isinstance(part, gin_config._UnknownConfigurableReference):
+                    reason = _LEFT_OUT.get(part.selector.partition(".")[0])
+                    name = scope if selector == _MACRO else f"{selector}.{parameter}"
+                    if reason:
+                        raise ValueError(f"{name} refers to {part.selector}. {reason}.")
+
+
 def missing_values() -> list[str]:
     """Return used macros without a value and parameters still `%gin.REQUIRED`, sorted."""
     used, bound, required = macros_used(), macros_bound(), set()
@@ -534,15 +553,35 @@ def check_names(
 ) -> None:
     """Call `check_import` before each import of a gin file and `check_object` before each binding.
 
+    An import of a file that `check_import` refuses is left out with a warning, and so are the
+    bindings of what it would provide: a model can be read where only its training needed them.
+    `parse_gin_flags` raises if something else refers to it.
+
     Args:
-      check_import: takes the module's name and the gin file, None for the command line.
-      check_object: takes the name as the file writes it, and the class or function.
+      check_import: takes the module's name and the gin file, None for the command line; raises
+        ValueError.
+      check_object: takes the name as the file writes it, and the class or function; raises
+        ValueError.
     """
 
     class _CheckedContext(gin_config.ParseContext):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            self.left_out: set[str] = set()  # names that the file's refused imports would bind
+            super().__init__(*args, **kwargs)
+
         def process_import(self, statement: config_parser.ImportStatement) -> None:
             if not (statement.is_from and statement.module.startswith("__gin__.")):
-                check_import(statement.module, statement.location.filename)
+                file = statement.location.filename
+                try:
+                    check_import(statement.module, file)
+                except ValueError as error:
+                    # Without dynamic registration a binding does not name its module.
+                    if file is None or not self._dynamic_registration:
+                        raise
+                    self.left_out.add(statement.bound_name())
+                    _LEFT_OUT[statement.bound_name()] = str(error)
+                    logging.warning("%s: left out: %s", file, error)
+                    return
             super().process_import(statement)
 
         def get_configurable(self, selector: str) -> Any:

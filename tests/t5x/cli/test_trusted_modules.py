@@ -73,22 +73,40 @@ def test_what_the_trainer_saves_is_read(model, tmp_path):
     ("text", "module"),
     [
         ("import evil", "evil"),
-        (DYNAMIC + "import evil", "evil"),
-        (DYNAMIC + "import evil as seqio", "evil"),
+        (DYNAMIC + "import evil\nA = @evil.work", "evil"),
+        (DYNAMIC + "import evil as seqio\nA = @seqio.work", "evil"),
         (DYNAMIC + "import os\nA = @os.system()", "os"),
-        (DYNAMIC + "import subprocess as t5x", "subprocess"),
-        (DYNAMIC + "from os import path", "os.path"),
-        (DYNAMIC + "import tasksevil", "tasksevil"),
+        (DYNAMIC + "import subprocess as t5x\nA = [(1, @x/t5x.run())]", "subprocess"),
+        (DYNAMIC + "from os import path\nA = @path.exists", "os.path"),
+        (DYNAMIC + "import tasksevil\ngin.macro.value = @tasksevil.A", "tasksevil"),
     ],
 )
-def test_another_module_is_not_imported(model, tmp_path, text, module):
+def test_what_another_module_provides_is_refused(model, tmp_path, text, module):
     with pytest.raises(ValueError, match=r"neither") as refused:
         model(text)
     said = str(refused.value)
-    assert said.startswith(f"{tmp_path}/config.gin:")
     assert f"The module {module!r} is neither of this project nor of T5X" in said
     assert said.endswith(f"add --trusted_modules={module}.")
     assert "\n" not in said
+    assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize(
+    "lines", ["import evil", "import evil as theirs\ntheirs.work.a = 1\ns/theirs.Deep.work.a = 2"]
+)
+def test_a_model_is_read_without_what_only_its_training_needed(model, tmp_path, caplog, lines):
+    text = model(DYNAMIC + lines + HONEST)
+    assert "network.T5Config.emb_dim = 16" in text
+    assert "evil" not in text
+    assert "left out: The module 'evil' is neither of this project nor of T5X" in caplog.text
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_a_reference_to_another_module_can_be_replaced(model, tmp_path):
+    lines = "import evil\nOPTIMIZER = @evil.work()\nA = %OPTIMIZER\n"
+    with pytest.raises(ValueError, match=r"^OPTIMIZER refers to evil\.work\. The module 'evil'"):
+        model(DYNAMIC + lines)
+    model(DYNAMIC + lines, bindings=["OPTIMIZER = None"])
     assert not (tmp_path / "pwned").exists()
 
 
