@@ -138,11 +138,9 @@ def adamw(
     `beta1` and `beta2` are the decay of the gradient's mean and of its square's; `epsilon` is added
     to the root of the latter. `weight_decay` is the share of a parameter lost per step, times the
     rate; parameters whose path matches a regular expression of `no_decay` do not decay, by default
-    norms and position biases. `clip_global_norm` limits the norm of all gradients together. Raise
-    ValueError for a number out of range, or an invalid regular expression.
+    norms and position biases. `clip_global_norm` limits the norm of all gradients together. Ranges
+    are in `t5x.cli.gin_values`. Raise ValueError for an invalid regular expression.
     """
-    _check_range("adamw", beta1=beta1, beta2=beta2, epsilon=epsilon, weight_decay=weight_decay,
-                 clip_global_norm=clip_global_norm)  # fmt: skip
     adam = optax.scale_by_adam(beta1, beta2, epsilon)
     decays = decay_mask(no_decay)
     return DecoupledOptimizer(lambda axes: adam, decays, weight_decay, clip_global_norm)
@@ -164,8 +162,6 @@ def adamw_scaled(
     square of the parameter, which counts as `least_scale` at least, as Adafactor does. The other
     settings and errors are those of `adamw`.
     """
-    _check_range("adamw_scaled", beta1=beta1, beta2=beta2, epsilon=epsilon, least_scale=least_scale,
-                 weight_decay=weight_decay, clip_global_norm=clip_global_norm)  # fmt: skip
     adam = optax.scale_by_adam(beta1, beta2, epsilon)
     decays = decay_mask(no_decay, "adamw_scaled")
     return DecoupledOptimizer(
@@ -194,9 +190,6 @@ def muon(
     a matrix is divided by, and the root mean square of a parameter counts as `least_scale` at
     least. The other settings and errors are those of `adamw`.
     """
-    _check_range("muon", beta1=beta1, beta2=beta2, epsilon=epsilon, least_scale=least_scale,
-                 beta=beta, newton_schulz_steps=newton_schulz_steps, weight_decay=weight_decay,
-                 clip_global_norm=clip_global_norm)  # fmt: skip
 
     def direction(axes: PyTree) -> optax.GradientTransformation:
         # A rate of -1 gives what is to be subtracted.
@@ -249,24 +242,6 @@ def moment_axes(transformation: optax.GradientTransformation, params: PyTree, ax
 
     state = jax.eval_shape(transformation.init, params)
     return jax.tree_util.tree_map_with_path(one, state)
-
-
-# Argument to (its condition, the same in words).
-_RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
-    **dict.fromkeys(("beta", "beta1", "beta2"), (lambda x: 0 <= x < 1, "0 or more and below 1")),
-    "weight_decay": (lambda x: x >= 0, "0 or more"),
-    "newton_schulz_steps": (lambda x: x >= 1, "1 or more"),
-    **dict.fromkeys(
-        ("epsilon", "least_scale", "clip_global_norm"), (lambda x: x > 0, "more than 0")
-    ),
-}
-
-
-def _check_range(name: str, **numbers: float | None) -> None:
-    for argument, value in numbers.items():
-        fits, words = _RANGES[argument]
-        if value is not None and not fits(value):
-            raise ValueError(f"optimizers.{name}.{argument} is {value}; set it to {words}.")
 
 
 def decay_mask(no_decay: Sequence[str], name: str = "adamw") -> Callable[[PyTree], PyTree]:

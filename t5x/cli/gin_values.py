@@ -57,6 +57,14 @@ PROBABILITY = Limits(least=0, most=1)
 SEED = Limits(least=0, below=2**63)
 NOT_EMPTY = Limits(least=1)
 
+_ADAMW = {
+    "beta1": SHARE,
+    "beta2": SHARE,
+    "epsilon": POSITIVE,
+    "weight_decay": NOT_NEGATIVE,
+    "clip_global_norm": POSITIVE,
+}
+
 LIMITS: dict[str, dict[str, Limits]] = {
     "train": {
         "model_dir": NOT_EMPTY,
@@ -136,13 +144,9 @@ LIMITS: dict[str, dict[str, Limits]] = {
         "global_norm_clip_threshold": POSITIVE,
         "max_parameter_scale": POSITIVE,
     },
-    "adamw": {
-        "beta1": SHARE,
-        "beta2": SHARE,
-        "epsilon": POSITIVE,
-        "weight_decay": NOT_NEGATIVE,
-        "clip_global_norm": POSITIVE,
-    },
+    "adamw": _ADAMW,
+    "adamw_scaled": _ADAMW | {"least_scale": POSITIVE},
+    "muon": _ADAMW | {"least_scale": POSITIVE, "beta": SHARE, "newton_schulz_steps": COUNT},
     "EarlyStoppingAction": {"patience": COUNT, "atol": NOT_NEGATIVE, "rtol": NOT_NEGATIVE},
 }
 

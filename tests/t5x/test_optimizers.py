@@ -124,19 +124,11 @@ def test_a_state_comes_back_from_disk_layer_by_layer(tmp_path, which):
     same(serialization.from_state_dict(optimizer.init(params, None), back), state)
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"beta1": 1.0}, r"adamw.beta1 is 1.0; set it to 0 or more and below 1"),
-        ({"epsilon": 0}, r"adamw.epsilon is 0; set it to more than 0"),
-        ({"weight_decay": -1}, r"adamw.weight_decay is -1; set it to 0 or more"),
-        ({"clip_global_norm": 0}, r"adamw.clip_global_norm is 0; set it to more than 0"),
-        ({"no_decay": ["("]}, r"no_decay has '\(', which is not a regular expression"),
-    ],
-)
-def test_bad_numbers_are_refused(settings, said):
+@pytest.mark.parametrize("name", ["adamw", "adamw_scaled", "muon"])
+def test_a_bad_pattern_is_refused(name):
+    said = rf"{name}.no_decay has '\(', which is not a regular expression"
     with pytest.raises(ValueError, match=said):
-        optimizers.adamw(**settings)
+        getattr(optimizers, name)(no_decay=["("])
 
 
 RANDOM = np.random.default_rng(0)
@@ -259,17 +251,3 @@ def test_the_state_has_axes_and_goes_to_dicts_and_back(name):
     back = serialization.from_state_dict(initial, serialization.to_state_dict(state))
     assert jax.tree.structure(back) == jax.tree.structure(state)
     same(back, state)
-
-
-@pytest.mark.parametrize(
-    ("name", "argument", "value", "limit"),
-    [
-        ("adamw_scaled", "least_scale", 0, "more than 0"),
-        ("muon", "beta", 1.0, "0 or more and below 1"),
-        ("muon", "newton_schulz_steps", 0, "1 or more"),
-    ],
-)
-def test_a_number_out_of_range_is_named(name, argument, value, limit):
-    message = f"optimizers.{name}.{argument} is {value}; set it to {limit}."
-    with pytest.raises(ValueError, match=message):
-        getattr(optimizers, name)(**{argument: value})

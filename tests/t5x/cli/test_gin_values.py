@@ -27,7 +27,7 @@ OWNERS += (network.T5Config, models.EncoderDecoderModel, PjitPartitioner, traine
 OWNERS += (models.EncoderDecoderModel.predict_batch_with_aux, decoding.beam_search)
 OWNERS += (decoding.temperature_sample, standard_logical_axis_rules, watch.Watch)
 OWNERS += (schedules.create_learning_rate_scheduler, adafactor.Adafactor, optimizers.adamw)
-OWNERS += (EarlyStoppingAction, models.DecoderParams)
+OWNERS += (EarlyStoppingAction, models.DecoderParams, optimizers.adamw_scaled, optimizers.muon)
 
 
 def reference(name: str, evaluate: bool) -> gin.config.ConfigurableReference:
@@ -130,6 +130,9 @@ SENTENCES = [
     ("X", 0, PjitPartitioner, "num_partitions", "must be at least 1."),
     ("X", 5, models.EncoderDecoderModel, "optimizer_def", "must be of type OptimizerDef."),
     ("X", float("nan"), network.T5Config, "dropout_rate", "must be at least 0 and below 1."),
+    ("X", 1.0, optimizers.adamw, "beta1", "must be at least 0 and below 1."),
+    ("X", -1, optimizers.adamw_scaled, "weight_decay", "must be at least 0 and below inf."),
+    ("X", 0, optimizers.muon, "newton_schulz_steps", "must be at least 1."),
     ("X", float("inf"), optimizers.adamw, "clip_global_norm", "must be above 0 and below inf."),
 ]
 
