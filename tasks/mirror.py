@@ -11,6 +11,11 @@ without changing the task, `tasks.sources.mirrors.folders = {"dumitrescustefan/r
 in a gin file.
 """
 
+if __name__ == "__main__":  # before any library writes to stderr
+    from command_line import quiet
+
+    quiet.start()
+
 import hashlib
 import json
 import sys

@@ -11,6 +11,11 @@ sentinels as the model's last pieces (mT5's and our own, extra_ids 0), and a mod
 sentinels, to which seqio adds them (T5's own, extra_ids 100).
 """
 
+if __name__ == "__main__":  # before any library writes to stderr
+    from command_line import quiet
+
+    quiet.start()
+
 import argparse
 
 from command_line import arguments

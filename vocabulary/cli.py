@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from command_line import arguments
 from command_line.guard import guarded
@@ -12,15 +11,23 @@ from vocabulary.check_results import VocabularyCheck, passed, table
 
 MODEL_HELP = "SentencePiece file, run or converted folder, or Hugging Face hub name"
 _CORPUS_FLAGS = ("column", "config", "split", "max_documents")
-CORPUS_HELP = "glob of files, http(s) file, or Hugging Face hub name"
+CORPUS_HELP = (
+    "folder or bucket of files named <split>*, pattern of files, http(s) file, @ and the address "
+    "of a list of files, or Hugging Face hub name"
+)
 
 
 def add_corpus_arguments(parser: argparse.ArgumentParser, max_documents: int | None = None) -> None:
     """Add the flags that say what is read from --corpus."""
     add = parser.add_argument
-    add("--column", type=arguments.text, default="text", help="the column that holds the text")
+    add(
+        "--column",
+        type=arguments.text,
+        default="text",
+        help="column of the text, or a template of several, {title}\\n{body}",
+    )
     add("--config", help="configuration of a hub corpus")
-    add("--split", type=arguments.text, default="train", help="split of a hub corpus")
+    add("--split", type=arguments.text, default="train", help="the split to read")
     add(
         "--max_documents",
         type=arguments.integer(1),
@@ -29,7 +36,7 @@ def add_corpus_arguments(parser: argparse.ArgumentParser, max_documents: int | N
     )
 
 
-def read_documents(args: argparse.Namespace) -> Iterator[Any]:
+def read_documents(args: argparse.Namespace) -> Iterator[str]:
     """Stream the documents that the corpus flags name."""
     flags = {name: getattr(args, name) for name in _CORPUS_FLAGS}
     return corpus.read_documents(args.corpus, **flags)

@@ -1,12 +1,12 @@
-"""The text of a vocabulary: files or a hub corpus, streamed as short lines.
+"""The text of a vocabulary: a corpus as tasks read it, streamed as short lines.
 
 SentencePiece silently drops every line above 4,192 bytes, so documents are split at line ends and
 long lines at spaces.
 """
 
-import contextlib
 import dataclasses
-import glob
+import itertools
+import logging
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -14,8 +14,7 @@ from typing import Any
 from tasks.text.normalize import normalize
 
 MAX_LINE_BYTES = 4_000
-_BUILDERS = {".jsonl": "json", ".json": "json", ".txt": "text", ".parquet": "parquet"}
-_BUILDERS |= {".csv": "csv", ".tsv": "csv"}
+_RETRY_SECONDS = 60.0  # of a failing network: someone waits at the terminal
 
 
 @dataclasses.dataclass
@@ -39,40 +38,42 @@ def read_documents(
     config: str | None = None,
     split: str = "train",
     max_documents: int | None = None,
-) -> Iterator[Any]:
-    """Stream one column of `corpus`: a glob of files, an `http(s)://` file or a hub name.
+) -> Iterator[str]:
+    """Stream the texts of `corpus`, in their order, as a task of it reads them.
 
-    Files are jsonl, txt (one document a line), csv, tsv or parquet, also compressed (.gz, .zst).
-    Nothing is downloaded ahead. Raises ValueError for a corpus, configuration, split or column
-    that does not exist.
+    A folder or bucket of files named <split>*, a pattern of files, an `http(s)://` file, "@" and a
+    list of files, or a hub name; see `tasks.sources.CorpusSource`. Nothing is downloaded ahead.
+
+    Raises:
+      ValueError: the corpus, configuration, split or column does not exist, or cannot be read.
     """
-    import datasets
+    from tasks.io import files  # with TensorFlow, which takes seconds
+    from tasks.io.retry import RetryPolicy
+    from tasks.sources import CorpusSource
 
-    builder = _builder(corpus)
-    source = f"{corpus} (config {config}, split {split})"
-    options: dict[str, Any] = {"name": config, "split": split}
-    if builder:
-        source, options = corpus, {"data_files": _files(corpus), "split": "train"}
-        if builder == "csv" and ".tsv" in corpus:
-            options["delimiter"] = "\t"
-    with _read_errors(source, hub=not builder):
-        rows = datasets.load_dataset(builder or corpus, streaming=True, **options)
-        names = rows.column_names or list(next(iter(rows), {}))
-    if not names:
-        raise ValueError(f"the corpus {corpus} holds no document")
-    if column not in names:
-        raise ValueError(
-            f"the corpus {corpus} has no column {column!r}: set --column to one of {names}"
-        )
-    if max_documents is not None:
-        rows = rows.take(max_documents)
+    options: dict[str, Any] = {"column": column, "retry_policy": RetryPolicy(_RETRY_SECONDS)}
+    if corpus.startswith(files.LIST) or "*" in corpus or files.classify(corpus):
+        source = CorpusSource(files={split: os.path.expanduser(corpus)}, **options)
+    else:
+        folder = os.path.expanduser(corpus)
+        name = os.path.abspath(folder) if os.path.isdir(folder) else corpus
+        source = CorpusSource(name, config, splits=(split,), **options)
+    source.peek(split)  # raises the mistakes in one sentence
+    return itertools.islice(_texts(source, split), max_documents)
 
-    def values():
-        with _read_errors(source, hub=not builder):
-            for row in rows.select_columns([column]):
-                yield row[column]
 
-    return values()
+def _texts(source: Any, split: str) -> Iterator[str]:
+    """Yield the usable texts of a split; then warn of the records that were skipped."""
+    import tensorflow as tf
+
+    try:
+        for row in source.get_dataset(split, shuffle=False).as_numpy_iterator():
+            yield row["text"].decode()
+    except tf.errors.OpError as error:  # an error of a reader, within tf.data's own
+        reason = str(error).partition("Error: ")[2] or str(error)
+        raise ValueError(f"the corpus cannot be read: {reason.splitlines()[0]}") from error
+    if source.counter.skipped() != "none":
+        logging.warning("%s", source.counter.sentence(split))
 
 
 def read_lines(
@@ -110,38 +111,3 @@ def split_line(line: str, limit: int = MAX_LINE_BYTES) -> Iterator[str]:
             size += length
     if part:
         yield " ".join(part)
-
-
-@contextlib.contextmanager
-def _read_errors(source: str, hub: bool) -> Iterator[None]:
-    """Turn errors of the datasets library into one sentence that names the corpus."""
-    try:
-        yield
-    except (OSError, RuntimeError, ValueError, TypeError) as error:
-        reason = (str(error).strip() or repr(error)).splitlines()[0]
-        if hub:
-            reason += "; a private corpus needs HF_TOKEN or a saved login"
-        raise ValueError(f"the corpus {source} cannot be read: {reason}") from error
-
-
-def _builder(corpus: str) -> str | None:
-    """Return the reader for a file's suffix, or None for a hub name."""
-    stem, suffix = os.path.splitext(corpus)
-    if suffix in (".gz", ".zst", ".xz", ".bz2"):
-        suffix = os.path.splitext(stem)[1]
-    if suffix in _BUILDERS:
-        return _BUILDERS[suffix]
-    if os.path.exists(corpus) or "*" in corpus or corpus.startswith(("/", ".", "~")):
-        raise ValueError(
-            f"the corpus {corpus} ends in none of {sorted(_BUILDERS)}: name files, not a folder"
-        )
-    return None
-
-
-def _files(corpus: str) -> list[str]:
-    if "://" in corpus:
-        return [corpus]
-    found = sorted(glob.glob(os.path.expanduser(corpus), recursive=True))
-    if not found:
-        raise ValueError(f"no file matches the corpus {corpus} from {os.getcwd()}")
-    return found

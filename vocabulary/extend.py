@@ -10,6 +10,11 @@ for every new id, the old ids whose mean is its row. With --checkpoint the check
 too, and both are verified (`vocabulary.checkpoint`).
 """
 
+if __name__ == "__main__":  # before any library writes to stderr
+    from command_line import quiet
+
+    quiet.start()
+
 import argparse
 import collections
 import re

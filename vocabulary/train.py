@@ -9,6 +9,11 @@ pad 0, eos 1, unk 2, no bos, and the 100 sentinels as its last pieces; `--size` 
 The same text and settings give the same file, byte for byte.
 """
 
+if __name__ == "__main__":  # before any library writes to stderr
+    from command_line import quiet
+
+    quiet.start()
+
 import argparse
 import io
 import os

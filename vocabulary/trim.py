@@ -12,6 +12,11 @@ every new one. With --checkpoint the checkpoint is trimmed too, and both are ver
 (`vocabulary.checkpoint`).
 """
 
+if __name__ == "__main__":  # before any library writes to stderr
+    from command_line import quiet
+
+    quiet.start()
+
 import argparse
 import collections
 from collections.abc import Iterable

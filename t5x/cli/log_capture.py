@@ -26,6 +26,7 @@ import traceback
 from types import TracebackType
 
 from command_line import guard
+from command_line.quiet import TerminalHandler
 from t5x.multihost import lost_workers
 
 # How it works. TensorFlow, XLA and libtpu write to file descriptor 2 from C++, which replacing
@@ -39,18 +40,9 @@ from t5x.multihost import lost_workers
 #    a pipe for the end of this process; without an orderly end it prints the log's fatal lines, or
 #    one sentence if JAX has ended it because another worker is gone.
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 _FATAL = re.compile(
     rb"^F\d{4} |Check failed|Fatal Python error|terminate called|RESOURCE_EXHAUSTED"
 )
-# Warnings of libraries that a user can do something about.
-_ACTIONABLE = re.compile(
-    r"falling back to cpu|out of memory|resource_?exhausted|no space left|permission denied"
-    r"|quota|rate limit|unauthorized|could not connect|retrying",
-    re.IGNORECASE,
-)
-# asyncio reports every unretrieved error of a failed save, which we report once ourselves.
-_REPORTED_ELSEWHERE = ("asyncio",)
 # A process that sends no heartbeat for so long is dead, and the others end. Heartbeats come from a
 # thread of their own, also while a process computes or compiles.
 HEARTBEAT_SECONDS = 30
@@ -104,7 +96,7 @@ def redirect_loggers() -> None:
         return
     root = logging.getLogger()
     faulthandler.enable(file=2)  # absl's writes the stacks of a crash to the terminal
-    root.handlers[:] = [_LogHandler(), _TerminalHandler()]
+    root.handlers[:] = [_LogHandler(), TerminalHandler()]
     root.setLevel(logging.INFO)
 
 
@@ -246,21 +238,6 @@ class _LogHandler(logging.Handler):
         """Write it; a log that cannot be written stops nothing."""
         with contextlib.suppress(OSError):
             os.write(2, self.format(record).encode(errors="backslashreplace") + b"\n")
-
-
-class _TerminalHandler(logging.Handler):
-    """Prints our own warnings, and those of libraries that a user can act on, one line each."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print it, or not."""
-        if record.levelno < logging.WARNING or record.name in _REPORTED_ELSEWHERE:
-            return
-        path, text = pathlib.Path(record.pathname), record.getMessage().strip()
-        ours = path.is_relative_to(ROOT) and "site-packages" not in path.parts
-        if ours or record.levelno >= logging.ERROR or _ACTIONABLE.search(text):
-            first, _, rest = text.partition("\n")
-            shown = text if ours or not rest else f"{first} …"
-            print(f"{record.levelname.capitalize()}: {shown}", file=sys.stderr)
 
 
 class _Upload:

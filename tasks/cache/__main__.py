@@ -15,6 +15,11 @@ cores of this machine work, through Beam's direct runner. Unknown flags are pass
 interruption the same command resumes.
 """
 
+if __name__ == "__main__":  # before any library writes to stderr
+    from command_line import quiet
+
+    quiet.start()
+
 import dataclasses
 import json
 import logging as python_logging
@@ -184,7 +189,7 @@ def parse_flags(argv: Sequence[str]) -> tuple[CacheJob, list[str], str]:
 @guarded
 def main(argv: Sequence[str]) -> None:
     """Make the cache and print its statistics."""
-    python_logging.getLogger("apache_beam").setLevel(python_logging.WARNING)
+    python_logging.getLogger("apache_beam").setLevel(python_logging.ERROR)
     try:
         job, others, runner = parse_flags(argv)
         arguments.check_output_folder("--out", job.out)

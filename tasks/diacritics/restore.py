@@ -8,6 +8,11 @@
 output, with its own blanks if the model has kept the letters.
 """
 
+if __name__ == "__main__":  # before any library writes to stderr
+    from command_line import quiet
+
+    quiet.start()
+
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 
 import pytest
 
@@ -40,12 +41,35 @@ def test_every_kind_of_file(tmp_path):
         assert list(corpus.read_documents(str(path))) == ["unu", "doi"], path
 
 
-@pytest.mark.parametrize("good", [0, 3000])
-def test_broken_files_are_one_sentence(tmp_path, good):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "un rând"}\n' * good + "{bad\n")
-    with pytest.raises(ValueError, match=r"the corpus .*a.jsonl cannot be read: [^\n]*$"):
-        list(corpus.read_documents(str(path)))
+def test_folders_and_lists_of_files_are_read_as_a_task_reads_them(tmp_path):
+    for name, text in (("train-0.txt", "unu"), ("train-1.txt", "doi"), ("dev.txt", "trei")):
+        (tmp_path / name).write_text(f"{text}\n")
+    (tmp_path / "all.map").write_text("train-1.txt\ndev.txt\n")
+    assert list(corpus.read_documents(str(tmp_path))) == ["unu", "doi"]
+    assert list(corpus.read_documents(str(tmp_path), split="dev")) == ["trei"]
+    assert list(corpus.read_documents(f"@{tmp_path}/all.map")) == ["trei", "doi"]
+
+
+def test_a_template_of_columns(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"title": "unu", "body": "doi"}\n')
+    found = corpus.read_documents(str(tmp_path / "a.jsonl"), column="{title} {body}")
+    assert list(found) == ["unu doi"]
+
+
+def test_a_file_that_is_cut_short_is_one_sentence(tmp_path):
+    data = gzip.compress(
+        b"".join(b'{"text": "%d %s"}\n' % (i, os.urandom(99).hex().encode()) for i in range(3000))
+    )
+    (tmp_path / "a.jsonl.gz").write_bytes(data[:-1000])
+    with pytest.raises(ValueError, match=r"^the corpus cannot be read: .*a.jsonl.gz[^\n]*$"):
+        list(corpus.read_documents(str(tmp_path / "a.jsonl.gz")))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_records_that_a_task_skips_are_reported(tmp_path, caplog):
+    (tmp_path / "a.jsonl").write_text('{"text": "un rând"}\n{bad\n')
+    assert list(corpus.read_documents(str(tmp_path / "a.jsonl"))) == ["un rând"]
+    assert "1 malformed" in caplog.text
 
 
 def test_max_documents():

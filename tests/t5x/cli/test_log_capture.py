@@ -80,7 +80,7 @@ warnings.warn("old")
 
 
 def test_our_own_warnings_are_shown(tmp_path):
-    code = "WRITE\nfrom t5x.cli.log_capture import ROOT\n"
+    code = "WRITE\nfrom command_line.guard import ROOT\n"
     code += (
         "record = logging.LogRecord('absl', logging.WARNING, str(ROOT / 't5x/x.py'), 1, 'a %s', "
     )

@@ -1,0 +1,75 @@
+"""Keep the terminal of a command for what a user can act on.
+
+if __name__ == "__main__":  # before any library is imported
+    from command_line import quiet
+
+    quiet.start()
+
+Commands that train or decode have more, `t5x.cli.log_capture`: a log in MODEL_DIR.
+"""
+
+import atexit
+import contextlib
+import faulthandler
+import logging
+import os
+import pathlib
+import re
+import sys
+import tempfile
+
+from command_line import guard
+
+# Warnings of libraries that a user can do something about.
+_ACTIONABLE = re.compile(
+    r"falling back to cpu|out of memory|resource_?exhausted|no space left|permission denied"
+    r"|quota|rate limit|unauthorized|could not connect|retrying",
+    re.IGNORECASE,
+)
+# asyncio reports every unretrieved error of a failed save, which we report once ourselves.
+_REPORTED_ELSEWHERE = ("asyncio",)
+_kept: list[str] = []  # logs with a traceback
+
+
+def start() -> None:
+    """Send the output of libraries and of child processes to a temporary log.
+
+    It is deleted at the end, unless the command ends with an error that no check foresaw.
+    """
+    handle, log = tempfile.mkstemp(prefix="t5x-", suffix=".log")
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
+    os.dup2(handle, 2)  # TensorFlow and XLA write there from C++
+    os.close(handle)
+    faulthandler.enable(sys.stderr)
+    atexit.register(_end, log, os.getpid())
+
+    def keep(text: str) -> str:
+        with contextlib.suppress(OSError):
+            os.write(2, text.encode(errors="backslashreplace"))
+        _kept.append(log)
+        return log
+
+    guard.write_log = keep
+    logging.captureWarnings(True)
+    logging.getLogger().addHandler(TerminalHandler())  # libraries add theirs only where none is
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # we report what it retries
+
+
+def _end(log: str, process: int) -> None:
+    if os.getpid() == process and log not in _kept:
+        pathlib.Path(log).unlink(missing_ok=True)
+
+
+class TerminalHandler(logging.Handler):
+    """Prints our own warnings, and those of libraries that a user can act on, one line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print it, or not."""
+        if record.levelno < logging.WARNING or record.name in _REPORTED_ELSEWHERE:
+            return
+        path, text = pathlib.Path(record.pathname), record.getMessage().strip()
+        ours = path.is_relative_to(guard.ROOT) and "site-packages" not in path.parts
+        if ours or record.levelno >= logging.ERROR or _ACTIONABLE.search(text):
+            first, _, rest = text.partition("\n")
+            shown = text if ours or not rest else f"{first} …"
+            print(f"{record.levelname.capitalize()}: {shown}", file=sys.stderr)

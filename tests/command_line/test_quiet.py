@@ -1,0 +1,57 @@
+"""The output of libraries stays out of a command's terminal, what a user can act on does not."""
+
+import subprocess
+import sys
+
+from fakes.paths import ROOT
+
+PROGRAM = """
+from command_line import quiet
+quiet.start()
+import logging, os, subprocess, sys
+from command_line import guard
+
+def noise():
+    os.write(2, b"I0000 port.cc: oneDNN custom operations are on\\n")
+    subprocess.run([sys.executable, "-c", "import sys; print('worker', file=sys.stderr)"])
+    logging.getLogger("library").warning("deprecated")
+
+@guard.guarded
+def main():
+    noise()
+    logging.getLogger("library").warning("no space left\\nmore")
+    print("reading", file=sys.stderr)
+    {end}
+
+main()
+"""
+
+
+def run(folder, end: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", PROGRAM.format(end=end)]
+    environment = {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def test_only_what_a_user_can_act_on_is_printed_and_no_log_is_left(tmp_path):
+    done = run(tmp_path, "pass")
+    assert done.stderr == "Warning: no space left …\nreading\n"
+    assert done.returncode == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unforeseen_error_keeps_the_log(tmp_path):
+    done = run(tmp_path, "{}['a']")
+    (log,) = tmp_path.iterdir()
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == f"Error: KeyError: 'a'. The traceback is in {log}."
+    text = log.read_text()
+    assert "oneDNN" in text
+    assert "worker" in text
+    assert "Traceback" in text
+
+
+def test_a_crash_is_not_silent(tmp_path):
+    done = run(tmp_path, "os.abort()")
+    assert "Fatal Python error: Aborted" in done.stderr
+    assert done.returncode == -6
