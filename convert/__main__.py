@@ -12,13 +12,19 @@ import os
 import sys
 from pathlib import Path
 
+from etils import epath
+
 from command_line import arguments
 from command_line.guard import guarded
 from convert import hub_upload, to_hf, to_scalable_t5
+from convert.fill_masks import MASK
 from convert.model_card import CardMetadata
 from convert.model_config import MODEL_TYPES
 from convert.run import model_dir
+from convert.run.gin_reader import Bindings
 from convert.run.vocabulary import vocabulary_of
+from convert.served import space
+from convert.tokenizer import TrainedVocabulary
 
 ROOT = model_dir.ROOT
 
@@ -45,7 +51,13 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     )
     add("--model_type", choices=sorted(MODEL_TYPES), help="default: the network's")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
-    add("--formats", nargs="+", choices=to_hf.FORMATS, default=to_hf.FORMATS)
+    add(
+        "--formats",
+        nargs="+",
+        choices=(*to_hf.FORMATS, *to_hf.SERVED_FORMATS),
+        default=to_hf.FORMATS,
+        help="default: pytorch and flax; onnx and ctranslate2 (int8) are made of pytorch",
+    )
     add("--all", action="store_true", help="every checkpoint of the run, even if one was named")
     add(
         "--average",
@@ -55,6 +67,17 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         help="one mean of the last N checkpoints",
     )
     add("--no_verify", action="store_true", help="skip the verification, and say so in the card")
+    _add_published(parser)
+    args = parser.parse_args(argv)
+    if args.out:
+        arguments.check_output_folder("--out", args.out)
+        args.out = Path(args.out)
+    return args
+
+
+def _add_published(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of what is published."""
+    add = parser.add_argument
     add(
         "--language", nargs="+", type=arguments.text, default=(), help="for the model card, e.g. ro"
     )
@@ -67,17 +90,20 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         help="for the model card, hub names",
     )
     add(
+        "--examples",
+        nargs="+",
+        type=arguments.text,
+        metavar="SENTENCE",
+        help="inputs whose outputs the model card shows (default: the run's INFILL_SENTENCES)",
+    )
+    add("--space", action="store_true", help="also write a Gradio demonstration, <out>/space/")
+    add(
         "--push_to_hub",
         type=arguments.text,
         metavar="USER/NAME",
         help="upload the last one; token from HF_TOKEN",
     )
     add("--private", action="store_true", help="make a new repository of --push_to_hub private")
-    args = parser.parse_args(argv)
-    if args.out:
-        arguments.check_output_folder("--out", args.out)
-        args.out = Path(args.out)
-    return args
 
 
 def _options(
@@ -87,19 +113,38 @@ def _options(
     vocabulary = None
     if args.vocabulary != "none":
         vocabulary = vocabulary_of(run, bindings, args.vocabulary, [Path.cwd(), ROOT])
+    elif args.space:
+        raise ValueError("--space needs a tokenizer: leave --vocabulary none out.")
     out = args.out or Path(f"{run.folder if run.local else run.name}_hf")
+    served = [name for name in to_hf.SERVED_FORMATS if name in args.formats]
+    formats = {*args.formats, *(["pytorch"] if served else [])}
     return to_hf.ConversionOptions(
         sizes=sizes,
         out=out,
         vocabulary=vocabulary,
         family=args.model_type,
         dtype=args.dtype,
-        formats=tuple(f for f in to_hf.FORMATS if f in args.formats),
+        formats=tuple(f for f in (*to_hf.FORMATS, *served) if f in formats),
         average=args.average,
         verify=not args.no_verify,
         isolate=isolate,
-        metadata=CardMetadata(tuple(args.language), args.license, tuple(args.datasets)),
+        texts=tuple(args.examples or _own_texts(run, bindings, vocabulary)),
+        metadata=CardMetadata(
+            tuple(args.language), args.license, tuple(args.datasets), args.push_to_hub
+        ),
     )
+
+
+def _own_texts(
+    run: model_dir.TrainedRun, bindings: Bindings | None, vocabulary: TrainedVocabulary | None
+) -> tuple[str, ...]:
+    """Return the sentences that the run filled in; else a mask alone, if it learned to fill in.
+
+    What was decoded while a fine-tuned model was evaluated may be private, so it is not published.
+    """
+    given = tuple(bindings.first("infill_sentences") or ()) if bindings else ()
+    fine_tuned = (epath.Path(run.folder) / "inference_eval").exists()
+    return given or (() if fine_tuned or vocabulary is None else (MASK,))
 
 
 @guarded
@@ -125,11 +170,17 @@ def main(argv: list[str] | None = None, isolate: bool = False) -> int:
         if argv[:1] == ["to_scalable_t5"]:
             return to_scalable_t5.main(argv[1:])
         args = _arguments(argv)
+        if args.push_to_hub:
+            hub_upload.check_access(args.push_to_hub)
         run = model_dir.open_run(args.folder or model_dir.newest_run(ROOT / "runs"))
         options = _options(run, args, isolate)
         if args.all or args.average > 1:
             run = model_dir.open_run(run.folder)
         folders = to_hf.convert(run, options)
+        if args.space:
+            print(space.write(options.out / "space", folders[-1], args.push_to_hub))
+        if hint := options.metadata.hint():
+            print(hint)
         if args.push_to_hub:
             print(hub_upload.upload(folders[-1], args.push_to_hub, args.private))
     except ValueError as error:

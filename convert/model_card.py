@@ -6,9 +6,12 @@ from typing import Any
 
 import yaml
 
-from convert.model_config import Sizes
+from convert.model_config import EXAMPLE_GENERATION, Sizes
 from convert.run.loss_curve import thinned
 
+# The only tag of models that generate: transformers 5 has no text2text-generation, and its
+# text-generation loads a T5 as the encoder and decoder that it is.
+PIPELINE_TAG = "text-generation"
 _TOKENIZERS = "`AutoTokenizer` (ids are the trainer's, sentinels included)"
 
 
@@ -19,11 +22,27 @@ class CardMetadata:
     language: tuple[str, ...] = ()
     license: str | None = None
     datasets: tuple[str, ...] = ()
+    repository: str | None = None  # user/name on the hub
+
+    def hint(self) -> str | None:
+        """Return a sentence on what the card should say and does not, or None."""
+        wanted = {"--language ro": self.language, "--license apache-2.0": self.license}
+        flags = [flag for flag, given in wanted.items() if not given]
+        if not flags:
+            return None
+        names = " and no ".join(flag.split()[0].removeprefix("--") for flag in flags)
+        return (
+            f"The model card names no {names}: the same command with {' '.join(flags)} (yours) "
+            "writes it again."
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelCard:
-    """A run's name and network, the record of its conversion, its weight files, gin and losses."""
+    """A run's name and network, the record of its conversion, its weight files, gin and losses.
+
+    `evaluations` are the last metrics and their step by task; `picture` is the file of the losses.
+    """
 
     name: str
     sizes: Sizes
@@ -31,13 +50,23 @@ class ModelCard:
     files: tuple[str, ...]
     gin: str | None = None
     curves: dict[str, list[tuple[int, float]]] = dataclasses.field(default_factory=dict)
+    evaluations: dict[str, tuple[int, dict[str, float]]] = dataclasses.field(default_factory=dict)
+    picture: str | None = None
 
     def text(self) -> str:
         """Return the card in Markdown, metadata first."""
         lines = [*self._metadata(), f"# {self.name}", "", "Trained on the T5X gin interface.", ""]
         lines += ["| | |", "|---|---|"]
         lines += [f"| {key} | {value} |" for key, value in self._facts().items()]
-        lines += ["", self._proof(), "", *self._usage(), *self._losses()]
+        lines += [
+            "",
+            self._proof(),
+            "",
+            *self._formats(),
+            *self._usage(),
+            *self._evaluation(),
+            *self._losses(),
+        ]
         if self.gin:
             lines += ["## Configuration", "", "```python", self.gin.strip(), "```", ""]
         return "\n".join(lines)
@@ -46,29 +75,28 @@ class ModelCard:
         family, given = self.record["family"], self.record["metadata"]
         found: dict[str, Any] = {
             "library_name": "transformers",
-            "pipeline_tag": "text2text-generation",
+            "pipeline_tag": PIPELINE_TAG,
             "tags": ["t5", "t5x", *([family] if family != "t5" else [])],
             "language": list(given["language"]),
             "license": given["license"],
             "datasets": list(given["datasets"]),
         }
-        last = {name: points[-1] for name, points in self.curves.items() if points}
-        results = [
-            {
-                "task": {"type": "text2text-generation"},
-                "dataset": {"name": name, "type": name},
-                "metrics": [
-                    {"name": f"loss at step {step}", "type": "loss", "value": round(loss, 4)}
-                ],
-            }
-            for name, (step, loss) in last.items()
-            if math.isfinite(loss)
-        ]
-        if results:
+        if results := [*self._loss_results(), *self._metric_results()]:
             found["model-index"] = [{"name": self.name, "results": results}]
         known = {name: value for name, value in found.items() if value}
         text = yaml.safe_dump(known, sort_keys=False, allow_unicode=True)
         return ["---", *text.splitlines(), "---", ""]
+
+    def _loss_results(self) -> list[dict[str, Any]]:
+        last = {name: points[-1] for name, points in self.curves.items() if points}
+        return [
+            _result(name, step, {"loss": loss})
+            for name, (step, loss) in last.items()
+            if math.isfinite(loss)
+        ]
+
+    def _metric_results(self) -> list[dict[str, Any]]:
+        return [_result(task, *found) for task, found in self.evaluations.items()]
 
     def _facts(self) -> dict[str, str]:
         record, sizes = self.record, self.sizes
@@ -102,22 +130,61 @@ class ModelCard:
             )
         return text
 
+    def _formats(self) -> list[str]:
+        """Return a sentence on each format that was made of the weights for serving."""
+        lines = []
+        if onnx := self.record.get("onnx"):
+            lines.append(
+                "ONNX (`onnx/`, an encoder and a decoder without a cache): on the fixed batch "
+                "onnxruntime's logits differ from PyTorch's by at most "
+                f"{onnx['largest_difference']:.1e}."
+            )
+        if ct2 := self.record.get("ctranslate2"):
+            lines.append(
+                "CTranslate2 (`ctranslate2/`, int8): on the fixed batch "
+                f"{ct2['tokens_equal']} of {ct2['tokens']} greedy tokens are PyTorch's; int8 moves "
+                f"their logits by at most {ct2['drift']:.1e} (largest logit "
+                f"{ct2['largest_logit']:.1f}), float32 by {ct2['largest_difference']:.1e}."
+            )
+        return [part for line in lines for part in (line, "")]
+
     def _usage(self) -> list[str]:
-        lines = [
-            "## Use",
-            "",
-            "```python",
-            "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer",
-            "",
-            f"name = {self.name!r}",
-        ]
+        """Return how the model is loaded and, if it was tried, code and output of `generate`."""
+        lines = ["## Use", "", "```python"]
+        lines += ["from transformers import AutoModelForSeq2SeqLM, AutoTokenizer", ""]
+        name = self.record["metadata"].get("repository") or self.name
+        lines.append(f"name = {name!r}")
         if self.record["tokenizer"]:
             lines.append("tokenizer = AutoTokenizer.from_pretrained(name)")
         lines.append("model = AutoModelForSeq2SeqLM.from_pretrained(name)")
         if self.record["family"] == "umt5" and not self.sizes.tied:
             untie = "model.config.tie_word_embeddings = False"
             lines.append(f"{untie}  # or transformers 5 scales the logits")
-        return [*lines, "```", ""]
+        if not (examples := self.record.get("examples")):
+            return [*lines, "```", ""]
+        texts = [text for text, _ in examples]
+        options = ", ".join(f"{name}={value!r}" for name, value in EXAMPLE_GENERATION.items())
+        lines += [
+            f"texts = {texts!r}",
+            'inputs = tokenizer(texts, return_tensors="pt", padding=True)',
+            f"outputs = model.generate(**inputs, {options})",
+            "for text in tokenizer.batch_decode(outputs):",
+            '    print(text.replace("<pad>", "").strip())',
+            "```",
+            "",
+            "These weights print:",
+            "",
+            "```",
+        ]
+        return [*lines, *(output for _, output in examples), "```", ""]
+
+    def _evaluation(self) -> list[str]:
+        lines = []
+        for task, (step, metrics) in self.evaluations.items():
+            lines += [f"### {task}, step {step:,}", "", "| metric | value |", "|---|---:|"]
+            lines += [f"| {name} | {value:.4g} |" for name, value in metrics.items()]
+            lines.append("")
+        return ["## Evaluation", "", *lines] if lines else []
 
     def _losses(self) -> list[str]:
         lines = []
@@ -126,4 +193,17 @@ class ModelCard:
                 lines += [f"### {name}", "", "| step | loss |", "|---:|---:|"]
                 lines += [f"| {step:,} | {loss:.4f} |" for step, loss in thinned(points)]
                 lines.append("")
-        return ["## Loss", "", *lines] if lines else []
+        shown = [f"![Loss]({self.picture})", ""] if self.picture else []
+        return ["## Loss", "", *shown, *lines] if lines else []
+
+
+def _result(name: str, step: int, metrics: dict[str, float]) -> dict[str, Any]:
+    """Return an entry of the hub's model-index."""
+    return {
+        "task": {"type": PIPELINE_TAG},
+        "dataset": {"name": name, "type": name},
+        "metrics": [
+            {"name": f"{metric} at step {step}", "type": metric, "value": round(value, 4)}
+            for metric, value in metrics.items()
+        ],
+    }

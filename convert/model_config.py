@@ -38,6 +38,8 @@ MODEL_TYPES = {
 }
 # generation_config.json: decoding starts with padding and ends with EOS.
 GENERATION_CONFIG = {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
+# How the card's examples are generated.
+EXAMPLE_GENERATION: dict[str, Any] = {"max_new_tokens": 20, "do_sample": False}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ one tensor is in memory at a time, until the verification.
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import math
 from pathlib import Path
@@ -21,12 +22,16 @@ from convert.formats.flax_msgpack_writer import open_flax
 from convert.formats.safetensors_writer import DTYPES, SafetensorsWriter
 from convert.model_config import GENERATION_CONFIG, Sizes, hugging_face_config, model_type
 from convert.proof.verify import verify
-from convert.run.loss_curve import event_files, loss_curve
+from convert.run import loss_curve
 from convert.run.model_dir import TrainedRun
+from convert.run.published import scalars_only, without_local_paths
 from convert.run.vocabulary import check_size
+from convert.served import formats as served
 from convert.tokenizer import TrainedVocabulary
 
 FORMATS = ("pytorch", "flax")
+SERVED_FORMATS = tuple(served.WRITERS)  # made of the PyTorch weights, on request
+LOSS_PICTURE = "loss.png"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +48,7 @@ class ConversionOptions:
     average: int = 1  # convert the mean of this many last checkpoints instead of each one
     verify: bool = True
     isolate: bool = False  # verify in processes of their own: never jax and transformers together
+    texts: tuple[str, ...] = ()  # whose generated output the card shows
     metadata: model_card.CardMetadata = dataclasses.field(default_factory=model_card.CardMetadata)
 
 
@@ -77,13 +83,15 @@ def _request(run: TrainedRun, steps: list[int], options: ConversionOptions) -> d
     """Return the record that a folder must have for its conversion to be skipped."""
     saved = [int((run.local / f"checkpoint_{step}").stat().st_mtime) for step in steps if run.local]
     return {
-        "source": run.folder,
+        # The record is published, a path of this machine is not.
+        "source": run.name,
+        "source_sha256": hashlib.sha256(run.folder.encode()).hexdigest(),
         "steps": steps,
         "saved": saved,  # a run started again saves the same steps again
         "dtype": options.dtype,
         "formats": list(options.formats),
         "tokenizer": options.vocabulary is not None,
-        "metadata": json.loads(json.dumps(dataclasses.asdict(options.metadata))),
+        "texts": list(options.texts),
         "sizes": json.loads(json.dumps(dataclasses.asdict(options.sizes))),
     }
 
@@ -95,23 +103,44 @@ def _is_done(folder: Path, request: dict[str, Any], verified: bool) -> bool:
     return not verified or done["proof"] is not None
 
 
+def _metadata(options: ConversionOptions) -> dict[str, Any]:
+    return json.loads(json.dumps(dataclasses.asdict(options.metadata)))
+
+
 def _write_card(folder: Path, run: TrainedRun, record: dict[str, Any], sizes: Sizes) -> None:
-    """Write README.md, and copy the run's TensorBoard files for the hub to show."""
-    home = epath.Path(run.folder)
-    for path in event_files(home):
-        copy = folder / "runs" / path.relative_to(home)
+    """Write README.md, the loss as a picture, and the run's TensorBoard files for the hub."""
+    home, up_to = epath.Path(run.folder), record["steps"][-1]
+    for i, path in enumerate(loss_curve.event_files(home)):
+        # A file's name has the host's name, and its texts have paths.
+        name = ".".join([*path.name.split(".")[:4], str(i)])
+        copy = folder / "runs" / path.parent.relative_to(home) / name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(path.read_bytes())
+        copy.write_bytes(scalars_only(path.read_bytes()))
+    curves = loss_curve.loss_curve(home, up_to)
+    if any(curves.values()):
+        loss_curve.draw(curves, run.name, folder / LOSS_PICTURE)
     weights = [p.name for p in folder.iterdir() if p.suffix in (".safetensors", ".msgpack")]
+    gin = run.gin()
     card = model_card.ModelCard(
         name=run.name,
         sizes=sizes,
         record=record,
         files=tuple(sorted(weights)),
-        gin=run.gin(),
-        curves=loss_curve(home, up_to=record["steps"][-1]),
+        gin=gin and without_local_paths(gin),
+        curves=curves,
+        evaluations=loss_curve.evaluations(home, up_to),
+        picture=LOSS_PICTURE if any(curves.values()) else None,
     )
     (folder / "README.md").write_text(card.text())
+
+
+def _describe_again(folder: Path, run: TrainedRun, options: ConversionOptions) -> None:
+    """Write the card of a finished conversion again, if what it says of the model has changed."""
+    record = atomic_output.read_record(folder)
+    if record and record["metadata"] != (metadata := _metadata(options)):
+        record |= {"metadata": metadata}
+        _write_card(folder, run, record, Sizes(**record["sizes"]))
+        atomic_output.write_record(folder, record)
 
 
 def _folder(steps: list[int], options: ConversionOptions) -> Path:
@@ -126,6 +155,7 @@ def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -
     # The tree is opened again for writing: what it keeps of the files would add to the proof's.
     sizes = t5x_params.check_network(t5x_params.open_tree(paths), options.sizes)
     family = options.family or model_type(sizes)
+    served.check(options.formats, options.vocabulary is not None)
     if family == "umt5":  # transformers never had umT5 in Flax
         formats = tuple(name for name in options.formats if name != "flax")
         options = dataclasses.replace(options, formats=formats)
@@ -143,11 +173,14 @@ def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -
         atomic_output.write_json(temporary / "generation_config.json", GENERATION_CONFIG)
         if options.vocabulary:
             options.vocabulary.write(temporary)
-        proof = None
+        facts: dict[str, Any] = {"family": family, "parameters": parameters, "proof": None}
         if options.verify:
-            given = (options.dtype, options.vocabulary, options.isolate)
+            texts = options.texts if options.vocabulary else ()
+            given = (options.dtype, options.vocabulary, options.isolate, texts)
             proof = verify(temporary, paths, sizes, *given)
-        record = request | {"family": family, "parameters": parameters, "proof": proof}
+            facts |= {"examples": proof.pop("examples", []), "proof": proof}
+        facts |= served.write(temporary, sizes, options.formats, options.isolate)
+        record = request | facts | {"metadata": _metadata(options)}
         _write_card(temporary, run, record, sizes)
         atomic_output.write_record(temporary, record)
     return folder
@@ -167,6 +200,7 @@ def convert(run: TrainedRun, options: ConversionOptions) -> list[Path]:
         folder = _folder(group, options)
         if _is_done(folder, _request(run, group, options), options.verify):
             print(f"{folder} is done.")
+            _describe_again(folder, run, options)
         else:
             print(f"{' + '.join(f'checkpoint_{step}' for step in group)} -> {folder}")
             convert_one(run, group, options)

@@ -6,14 +6,15 @@ A small model is loaded as users load it, a large one block by block.
 import json
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from convert import tokenizer, weight_map
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
-from convert.model_config import Sizes
+from convert.model_config import EXAMPLE_GENERATION, Sizes
 
 
 def load_torch(folder: Path, layerwise: bool = False):
@@ -90,14 +91,22 @@ def _units(model):
             yield name, module
 
 
-def torch_logits(
+class TorchOutputs(NamedTuple):
+    """Logits, float32 [B, T, V], and what the model generates for some texts."""
+
+    logits: np.ndarray
+    texts: list[str]
+
+
+def torch_outputs(
     folder: Path,
     sizes: Sizes,
     batch: dict[str, np.ndarray],
     layerwise: bool = False,
     vocabulary: tokenizer.TrainedVocabulary | None = None,
-) -> np.ndarray:
-    """Return float32 logits [B, T, V] of a folder by PyTorch.
+    texts: Sequence[str] = (),
+) -> TorchOutputs:
+    """Return the float32 logits of a folder by PyTorch, and its output for `texts`.
 
     Raise ValueError for other tensors than the table's, or other ids than the `vocabulary`'s.
     """
@@ -115,14 +124,41 @@ def torch_logits(
     shifted = torch.from_numpy(batch["decoder_input_tokens"]).long()
     with torch.inference_mode():
         out = model(input_ids=ids, attention_mask=(ids > 0).long(), decoder_input_ids=shifted)
-    return out.logits.float().numpy()
+    return TorchOutputs(out.logits.float().numpy(), generated(model, folder, texts))
 
 
-def torch_logits_isolated(*args) -> np.ndarray:
-    """Return `torch_logits` in a process that does nothing else.
+def torch_logits(*args) -> np.ndarray:
+    """Return the logits alone of `torch_outputs`."""
+    return torch_outputs(*args).logits
+
+
+def generated(model, folder: Path, texts: Sequence[str]) -> list[str]:
+    """Return the model's greedy outputs, sentinels included, by the code that the card shows.
+
+    Return none of them if one has an id that the tokenizer lacks, as untrained models may.
+    """
+    from transformers import AutoTokenizer
+
+    if not texts:
+        return []
+    if model.device.type == "meta":  # the weights are read block by block, into the CPU
+        import torch
+
+        device = property(lambda _: torch.device("cpu"))
+        model.__class__ = type("Layerwise", (type(model),), {"device": device})
+    tokens: Any = AutoTokenizer.from_pretrained(folder)
+    inputs = tokens(list(texts), return_tensors="pt", padding=True)
+    ids = model.generate(**inputs, **EXAMPLE_GENERATION)
+    if int(ids.max()) >= len(tokens):  # a row of the embedding that is no piece
+        return []
+    return [text.replace("<pad>", "").strip() for text in tokens.batch_decode(ids)]
+
+
+def torch_outputs_isolated(*args) -> TorchOutputs:
+    """Return `torch_outputs` in a process that does nothing else.
 
     transformers would import scipy and PIL for losses and images that no T5 has: 26 MB.
     """
     unused: dict[str, Any] = {"scipy": None, "PIL": None}
     sys.modules |= unused
-    return torch_logits(*args)
+    return torch_outputs(*args)

@@ -5,6 +5,7 @@ seven digits, and deep networks have logits of hundreds).
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,15 +68,17 @@ def is_large(sizes: Sizes) -> bool:
     return sum(math.prod(tensor.shape) for tensor in weight_map.tensors(sizes)) > _LARGE
 
 
-def compare(ours: np.ndarray, theirs: np.ndarray) -> float:
+def compare(
+    ours: np.ndarray, theirs: np.ndarray, their: str = "PyTorch", our: str = "the trainer"
+) -> float:
     """Return the largest difference of logits [B, T, V]; raise ValueError if it is too large."""
     if not np.isfinite(theirs).all():
-        raise ValueError("PyTorch's logits are not finite: the converted weights are wrong.")
+        raise ValueError(f"{their}'s logits are not finite: the converted weights are wrong.")
     difference = float(np.abs(ours - theirs).max())
     allowed = TOLERANCE * max(1.0, float(np.abs(ours).max()))
     if not difference <= allowed:
         raise ValueError(
-            f"PyTorch's logits differ from the trainer's by {difference:.3g}, more than "
+            f"{their}'s logits differ from {our}'s by {difference:.3g}, more than "
             f"{allowed:.3g}: the conversion is wrong, and nothing was written."
         )
     return difference
@@ -88,6 +91,7 @@ def verify(
     dtype: str,
     vocabulary: TrainedVocabulary | None = None,
     isolate: bool = False,
+    texts: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Compare a folder, loaded with transformers, with the trainer's network.
 
@@ -98,14 +102,17 @@ def verify(
     """
     large = is_large(sizes)
     isolate = isolate or large
-    by_torch = torch_logits.torch_logits_isolated if isolate else torch_logits.torch_logits
+    by_torch = torch_logits.torch_outputs_isolated if isolate else torch_logits.torch_outputs
     batch = probe_batch(sizes)
-    theirs = call_isolated(isolate, by_torch, folder, sizes, batch, large, vocabulary)
+    given = (folder, sizes, batch, large, vocabulary, texts)
+    theirs, outputs = call_isolated(isolate, by_torch, *given)
     ours = call_isolated(isolate, trainer_logits, paths, sizes, dtype, batch)
-    facts = {
+    facts: dict[str, Any] = {
         "largest_difference": compare(ours, theirs),
         "largest_logit": float(np.abs(ours).max()),
     }
+    if outputs:
+        facts["examples"] = [list(pair) for pair in zip(texts, outputs, strict=True)]
     if vocabulary:
         facts["tokenizer_texts"] = len(SAMPLE)
     if dtype != "float32":

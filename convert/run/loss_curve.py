@@ -1,9 +1,12 @@
-"""A run's loss curve, read from its TensorBoard files without TensorFlow.
+"""A run's loss curve and metrics, read from its files without TensorFlow.
 
 curves = loss_curve(Path("runs/ro_t5x_tiny"))      # {"train": [(100, 5.9), …], …}
+evaluations(Path("runs/ro_diacritics_tiny"))       # {"ro_mini_diacritics": (2000, {"f1": 0.8})}
 python -m convert.run.loss_curve runs/ro_t5x_tiny  # 8.12 at step 100, 5.90 at step 1,000: …
 """
 
+import json
+import math
 import sys
 from pathlib import Path
 
@@ -17,6 +20,7 @@ _TAGS = (
     "cross_ent_loss",
     "loss",
 )
+_METRICS = "-metrics.jsonl"  # seqio's files of a task's metrics
 
 
 def event_files(run: Path) -> list[Path]:
@@ -44,6 +48,42 @@ def loss_curve(run: Path, up_to: int | None = None) -> dict[str, list[tuple[int,
         name: sorted((step, loss) for step, loss in found.items() if up_to is None or step <= up_to)
         for name, found in curves.items()
     }
+
+
+def evaluations(run: Path, up_to: int | None = None) -> dict[str, tuple[int, dict[str, float]]]:
+    """Return the last metrics of decoding, with their step, by task; `run` may be an epath."""
+    folder, found = run / "inference_eval", {}
+    for path in sorted(folder.glob(f"*{_METRICS}")) if folder.is_dir() else []:
+        for line in path.read_text().splitlines():
+            try:
+                values = json.loads(line)
+                step = values.pop("step")
+            except (ValueError, KeyError):  # cut by a crash
+                continue
+            numbers = {k: v for k, v in values.items() if isinstance(v, int | float)}
+            numbers = {name: value for name, value in numbers.items() if math.isfinite(value)}
+            if numbers and (up_to is None or step <= up_to):
+                found[path.name.removesuffix(_METRICS)] = (step, numbers)
+    return found
+
+
+def draw(curves: dict[str, list[tuple[int, float]]], title: str, path: Path) -> None:
+    """Write a PNG of the curves; at least one has points."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
+    for name, points in curves.items():
+        if points:
+            marker = "o" if len(points) <= 50 else ""
+            axes.plot(*zip(*points, strict=True), marker=marker, markersize=4, label=name)
+    axes.set(xlabel="step", ylabel="loss, nats a token", title=title)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
 
 
 def thinned(points: list[tuple[int, float]], most: int = 12) -> list[tuple[int, float]]:

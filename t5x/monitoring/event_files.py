@@ -8,6 +8,7 @@ TensorFlow (5 s) and takes 7 µs a scalar, this reader 2.0 µs.
 import dataclasses
 import math
 import struct
+from collections.abc import Iterator
 
 import google_crc32c
 from google.protobuf.message import DecodeError
@@ -15,6 +16,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.util import tensor_util
 
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
+_FRAME = _LENGTH.size + 2 * _CHECKSUM.size  # around a message
 _TIME, _FLOAT = struct.Struct("<d"), struct.Struct("<f")
 _PLUGIN = b"J\x0b\n\t\n\x07scalars"  # ends a scalar's message, right after its value
 _TAIL = _FLOAT.size + len(_PLUGIN)
@@ -51,24 +53,31 @@ def read_events(data: bytes) -> Events:
     """Return the scalars in a file's content; skip damaged and unfinished records."""
     events = Events()
     known: dict[bytes, Points] = {}
+    read = 0
+    for record in records(data):
+        read += len(record) + _FRAME
+        if not _read_known(record, known):
+            _parse(record, events, known)
+    events.damaged += len(data) - read
+    return events
+
+
+def records(data: bytes) -> Iterator[bytes]:
+    """Yield the messages of a file's content that are complete and undamaged."""
     position = 0
     while position + 12 <= len(data):
         (length,) = _LENGTH.unpack_from(data, position)
         end = position + 12 + length
         record = data[position + 12 : end]
-        if end + 4 > len(data) or _masked_crc(record) != _CHECKSUM.unpack_from(data, end)[0]:
-            following = _next_record(data, position)
-            events.damaged += following - position
-            position = following
+        if end + 4 > len(data) or masked_crc(record) != _CHECKSUM.unpack_from(data, end)[0]:
+            position = _next_record(data, position)
             continue
         position = end + 4
-        if not _read_known(record, known):
-            _parse(record, events, known)
-    events.damaged += len(data) - position
-    return events
+        yield record
 
 
-def _masked_crc(data: bytes) -> int:
+def masked_crc(data: bytes) -> int:
+    """Return the checksum that follows a length or a message in a file."""
     crc = google_crc32c.value(data)
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -89,7 +98,7 @@ def _next_record(data: bytes, position: int) -> int:
 
 def _length_is_intact(data: bytes, position: int) -> bool:
     checksum = _CHECKSUM.unpack_from(data, position + 8)[0]
-    return _masked_crc(data[position : position + 8]) == checksum
+    return masked_crc(data[position : position + 8]) == checksum
 
 
 def _read_known(record: bytes, known: dict[bytes, Points]) -> bool:

@@ -3,13 +3,14 @@
 import dataclasses
 import os
 import shutil
+import socket
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from convert import atomic_output, hub_upload, to_hf
+from convert import hub_upload, to_hf
 from convert.formats import t5x_checkpoint_writer
 from convert.run import model_dir, rewrite
 from convert.to_hf import ConversionOptions
@@ -18,6 +19,8 @@ from fakes.convert_fakes import FAMILIES, arrays, tree
 from fakes.hub_server import HubStandIn
 from fakes.paths import ROOT
 from t5x.checkpointing.reader import open_checkpoint
+from t5x.monitoring import metric_writers
+from t5x.monitoring.event_files import read_events
 
 GOLDEN = ROOT / "tests" / "golden" / "t5_1_1"
 MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
@@ -62,14 +65,43 @@ def publish(server, checkpoint, *flags):
     return run(server, checkpoint.parents[1], *command)
 
 
+def uploaded(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
 def test_one_command_converts_and_publishes(server, checkpoint):
-    done = publish(server, checkpoint, "--vocabulary", "none")
+    done = publish(server, checkpoint, "--vocabulary", "none", "--license", "cc0-1.0")
     assert done.returncode == 0, done.stderr
     assert f"{server.url}/user/name" in done.stdout
+    assert "names no language:" in done.stdout
     folder = checkpoint.parents[1] / "run_hf" / "checkpoint_25"
-    assert server.files == {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert server.files == uploaded(folder)
+    assert b"name = 'user/name'" in server.files["README.md"]
     assert server.made[0]["name"] == "name"
     assert server.tokens == {"Bearer hf_secret"}
+
+
+def test_no_path_and_no_host_of_this_machine_is_uploaded(server, checkpoint):
+    run = checkpoint.parent
+    (run / "config.gin").write_text(f"MODEL_DIR = '{run}'\nDATA = '{run}/a,{run}/b c'\n")
+    writer = metric_writers.TensorBoardWriter(str(run), "train")
+    writer.write_scalars(5, {"loss": 2.5})
+    writer.write_texts(5, {"gin": f"MODEL_DIR = {run}"})
+    writer.close()
+    done = publish(server, checkpoint, "--vocabulary", "none")
+    assert done.returncode == 0, done.stderr
+    assert b"DATA = '\xe2\x80\xa6/a,\xe2\x80\xa6/b c'" in server.files["README.md"]
+    assert "loss.png" in server.files
+    (events,) = [name for name in server.files if name.startswith("runs/train/")]
+    assert read_events(server.files[events]).scalars["loss"].values == [2.5]
+    for name, data in server.files.items():
+        for private in (str(checkpoint.parents[1]), str(ROOT), socket.gethostname()):
+            if len(private) > 3:
+                assert private.encode() not in name.encode() + data, name
 
 
 def test_no_right_to_write_is_one_sentence_and_the_conversion_stays(server, checkpoint):
@@ -81,12 +113,40 @@ def test_no_right_to_write_is_one_sentence_and_the_conversion_stays(server, chec
     assert (checkpoint.parents[1] / "run_hf" / "checkpoint_25").is_dir()
 
 
-def test_without_a_token_or_a_conversion_nothing_is_sent(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="not a finished conversion"):
-        hub_upload.upload(tmp_path, "user/name")
-    atomic_output.write_record(tmp_path, {"steps": [1]})
+def test_a_token_or_a_network_that_fails_is_one_sentence_before_converting(
+    server, checkpoint, monkeypatch, capsys
+):
+    for name, value in server.environment(checkpoint.parents[1] / "home").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
+    from convert import __main__ as converter
+
+    def refused(*flags):
+        command = [str(checkpoint), "--vocabulary", "none", *flags]
+        assert converter.main(command) == 1
+        message = capsys.readouterr().err.strip()
+        assert "\n" not in message
+        assert not (checkpoint.parents[1] / "run_hf").exists()
+        return message
+
+    name = ("--push_to_hub", "user/name")
+    assert "not of the form user/name" in refused("--push_to_hub", "no name")
+    assert "not of the form user/name" in refused("--push_to_hub", "name")
+    server.role = "read"
+    assert "Your token may only read" in refused(*name)
+    monkeypatch.setenv("HF_TOKEN", "hf_old")
+    assert "The hub rejects your token" in refused(*name)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    assert "does not answer (" in refused(*name)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert "does not answer (" in refused(*name)
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
-    with pytest.raises(ValueError, match="set HF_TOKEN"):
+    assert "set HF_TOKEN" in refused(*name)
+
+
+def test_without_a_conversion_nothing_is_sent(tmp_path):
+    with pytest.raises(ValueError, match="not a finished conversion"):
         hub_upload.upload(tmp_path, "user/name")
 
 

@@ -9,7 +9,7 @@ from fakes.convert_fakes import FAMILIES
 PROOF = {"largest_difference": 2e-6, "largest_logit": 5.3}
 
 
-def page(gin=None, curves=None, **changes):
+def page(gin=None, curves=None, evaluations=None, **changes):
     facts = {
         "steps": (300,),
         "family": "t5",
@@ -22,7 +22,8 @@ def page(gin=None, curves=None, **changes):
     files = ("flax_model.msgpack", "model.safetensors")
     record = facts | changes
     sizes = FAMILIES["t5_1_1"]
-    return model_card.ModelCard("ro_t5x_tiny", sizes, record, files, gin, curves or {}).text()
+    given = (gin, curves or {}, evaluations or {}, "loss.png" if curves else None)
+    return model_card.ModelCard("ro_t5x_tiny", sizes, record, files, *given).text()
 
 
 def metadata(text):
@@ -70,3 +71,46 @@ def test_the_body_says_steps_proof_loss_and_gin():
     assert "TRAIN_STEPS = 300" in text
     assert "the mean of steps 100, 300" in page(steps=(100, 300))
     assert "Rounding the weights" in page(proof=PROOF | {"largest_difference_from_float32": 0.01})
+
+
+def test_the_pipeline_tag_is_a_task_of_transformers():
+    from transformers.pipelines import PIPELINE_REGISTRY
+
+    found = metadata(page(curves={"train": [(1, 2.0)]}))
+    assert found["pipeline_tag"] in PIPELINE_REGISTRY.get_supported_tasks()
+    assert found["model-index"][0]["results"][0]["task"] == {"type": found["pipeline_tag"]}
+
+
+def test_evaluations_and_the_picture_are_shown_and_listed():
+    text = page(curves={"train": [(1, 2.0)]}, evaluations={"diacritics": (2000, {"f1": 0.87654})})
+    assert "![Loss](loss.png)" in text
+    assert "### diacritics, step 2,000" in text
+    assert "| f1 | 0.8765 |" in text
+    metrics = metadata(text)["model-index"][0]["results"][1]["metrics"]
+    assert metrics == [{"name": "f1 at step 2000", "type": "f1", "value": 0.8765}]
+    assert "## Evaluation" not in page()
+    assert "![Loss]" not in page()
+
+
+def test_the_code_is_followed_by_what_the_weights_print():
+    text = page(examples=[["Ana <extra_id_0>.", "<extra_id_0> are<extra_id_1>"]])
+    code, _, rest = text.partition("model.generate(**inputs")[2].partition("These weights print:")
+    assert "max_new_tokens=20" in code
+    assert rest.startswith("\n\n```\n<extra_id_0> are<extra_id_1>\n```")
+    assert "model.generate" not in page()
+
+
+def test_served_formats_say_their_proof():
+    ct2 = {"tokens": 32, "tokens_equal": 31, "drift": 0.25, "largest_logit": 9.0}
+    text = page(onnx={"largest_difference": 3e-6}, ctranslate2=ct2 | {"largest_difference": 1e-5})
+    assert "onnxruntime's logits differ from PyTorch's by at most 3.0e-06" in text
+    assert (
+        "31 of 32 greedy tokens are PyTorch's; int8 moves their logits by at most 2.5e-01" in text
+    )
+
+
+def test_a_hint_asks_for_what_no_run_knows():
+    hint = model_card.CardMetadata().hint()
+    assert "names no language and no license: the same command with --language ro --lic" in hint
+    assert "no language" not in model_card.CardMetadata(language=("ro",)).hint()
+    assert model_card.CardMetadata(language=("ro",), license="cc0-1.0").hint() is None

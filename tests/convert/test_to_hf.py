@@ -138,7 +138,7 @@ def test_all_checkpoints_or_their_mean(run_folder, capsys):
     found = t5x_params.open_tree([str(run_folder / "checkpoint_25")])
     double = {f"target/{name}": array.read() * 2 for name, array in found.items()}
     t5x_checkpoint_writer.write(run_folder / "checkpoint_50", tree(double))
-    quick = ("--vocabulary", "none", "--no_verify")
+    quick = ("--vocabulary", "none", "--no_verify", "--language", "ro", "--license", "cc0-1.0")
     out = run_folder.parent / "run_hf"
     assert convert(run_folder / "checkpoint_25", *quick) == 0
     assert [path.name for path in out.iterdir()] == ["checkpoint_25"]

@@ -32,7 +32,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         path = self.path.split("?")[0].strip("/")
         self.hub.log.append(f"{self.command} {path}")
         name = path.split("/", 4)[-1]  # behind user/name/resolve/<revision>
-        if not self.hub.files or "user/name" not in path:
+        if path == "api/whoami-v2":
+            self._who_am_i()
+        elif not self.hub.files or "user/name" not in path:
             self._send(404, headers={"X-Error-Code": "RepoNotFound"})
         elif path in [f"api/models/user/name/tree/{name}" for name in ("main", COMMIT)]:
             entry = {"type": "file", "oid": COMMIT}
@@ -51,6 +53,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._send(200, self.hub.files[name], headers)
 
     do_HEAD = do_GET
+
+    def _who_am_i(self):
+        if self.headers["Authorization"] != "Bearer hf_secret":
+            self._answer({"error": "Invalid credentials"}, 401)
+            return
+        token = {"displayName": "mine", "role": self.hub.role}
+        self._answer({"name": "user", "auth": {"type": "access_token", "accessToken": token}})
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -98,7 +107,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class HubStandIn:
-    """One repository, user/name; `refuse` answers every upload with 403."""
+    """One repository, user/name; `refuse` answers every upload with 403, `role` is the token's."""
 
     def __init__(self):
         self.files: dict[str, bytes] = {}
@@ -106,6 +115,7 @@ class HubStandIn:
         self.made: list[dict] = []
         self.tokens: set[str] = set()
         self.refuse = False
+        self.role = "write"
         self.log: list[str] = []
         handler = type("Handler", (_Handler,), {"hub": self})
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)

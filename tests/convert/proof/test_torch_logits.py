@@ -1,14 +1,17 @@
 """transformers computes the trainer's logits, at once and block by block."""
 
+import dataclasses
 import functools
 
 import numpy as np
 import pytest
 
+from convert import tokenizer
 from convert.proof import t5x_logits, verify
-from convert.proof.torch_logits import load_torch, torch_logits
+from convert.proof.torch_logits import load_torch, torch_logits, torch_outputs
 from convert.tokenizer import TrainedVocabulary
 from fakes.convert_fakes import FAMILIES, NETWORKS, arrays, tree, write_folder
+from fakes.paths import ROOT
 
 
 @functools.cache
@@ -32,6 +35,17 @@ def test_a_layerwise_model_holds_no_weights_between_calls(tmp_path):
     write_folder(tmp_path, sizes, arrays(sizes))
     model = load_torch(tmp_path, layerwise=True)
     assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
+
+
+def test_a_layerwise_model_generates_the_same(tmp_path):
+    sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
+    write_folder(tmp_path, sizes, arrays(sizes))
+    tokenizer.write_tokenizer(str(ROOT / "data/ro_mini/ro_mini.model"), str(tmp_path))
+    texts = ("Ana are <extra_id_0> mere.", "Copiii merg la <extra_id_0> în zori.")
+    batch = verify.probe_batch(sizes)
+    at_once, blocks = (torch_outputs(tmp_path, sizes, batch, b, None, texts) for b in (False, True))
+    assert at_once.texts == blocks.texts
+    assert len(at_once.texts) == len(set(at_once.texts)) == 2
 
 
 def test_a_model_or_tokenizer_of_another_network_is_refused(tmp_path):

@@ -56,3 +56,23 @@ def test_the_command_prints_each_validation_split(tmp_path, capsys):
     loss_curve.main([str(tmp_path)])
     line = "  7.75 at step 2, 5.50 at step 1,000: 2.25 less\n"
     assert capsys.readouterr().out == line
+
+
+def test_evaluations_are_the_last_metrics_of_each_task_up_to_the_checkpoint(tmp_path):
+    folder = tmp_path / "inference_eval"
+    folder.mkdir()
+    lines = ['{"step": 1, "f1": 0.5}', '{"step": 2, "f1": 0.75, "text": "x", "nan": NaN}']
+    lines += ['{"step": 3, "f1": 0.9}', '{"step": 4, "f']
+    (folder / "a.b-metrics.jsonl").write_text("\n".join(lines))
+    (folder / "a.b-000002.jsonl").write_text('{"step": 9, "f1": 1.0}')
+    assert loss_curve.evaluations(tmp_path, up_to=2) == {"a.b": (2, {"f1": 0.75})}
+    assert loss_curve.evaluations(tmp_path) == {"a.b": (3, {"f1": 0.9})}
+    assert loss_curve.evaluations(tmp_path, up_to=0) == {}
+    assert loss_curve.evaluations(tmp_path / "absent") == {}
+
+
+def test_the_curves_are_drawn(tmp_path):
+    loss_curve.draw({"train": [(1, 8.0), (2, 7.0)], "eval": []}, "tiny", tmp_path / "loss.png")
+    data = (tmp_path / "loss.png").read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", data[16:24]) == (840, 420)

@@ -1,0 +1,56 @@
+"""What of a run is published: no path of the machine that trained it.
+
+text = without_local_paths(run.gin())             # MODEL_DIR = '…/ro_t5x_tiny'
+data = scalars_only(path.read_bytes())            # a TensorBoard file without its texts
+"""
+
+import re
+import struct
+
+from google.protobuf.message import DecodeError
+from tensorboard.compat.proto import event_pb2
+
+from t5x.monitoring.event_files import masked_crc, records
+
+_QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
+# A path in a text: after its start, a quote, a comma, "=", "@" or a blank; its folders; its name.
+_PATH = re.compile(r"(?<![^\s'\",=@(\[{])(?:file://)?(?:/|~/)(?:[^/'\",]*/)*([^/'\",]*)")
+
+
+def without_local_paths(gin: str) -> str:
+    """Return the gin text with the last part alone of each absolute path in it."""
+    shorten = lambda found: _PATH.sub(r"…/\1", found[0])
+    lines = (
+        _PATH.sub(r"…/\1", line) if line.startswith("#") else _QUOTED.sub(shorten, line)
+        for line in gin.split("\n")
+    )
+    return "\n".join(lines)
+
+
+def scalars_only(data: bytes) -> bytes:
+    """Return a TensorBoard file's content without texts, which hold the configuration's paths."""
+    kept = []
+    for record in records(data):
+        try:
+            event = event_pb2.Event.FromString(record)
+        except DecodeError:
+            continue
+        values = [value for value in event.summary.value if _may_hold_text(value)]
+        for value in values:
+            event.summary.value.remove(value)
+        if values and not event.summary.value:
+            continue
+        kept.append(_framed(event.SerializeToString() if values else record))
+    return b"".join(kept)
+
+
+def _may_hold_text(value) -> bool:
+    return value.metadata.plugin_data.plugin_name not in ("", "scalars", "histograms") or bool(
+        value.tensor.string_val
+    )
+
+
+def _framed(record: bytes) -> bytes:
+    length = struct.pack("<Q", len(record))
+    crcs = [struct.pack("<I", masked_crc(part)) for part in (length, record)]
+    return length + crcs[0] + record + crcs[1]

@@ -1,0 +1,1 @@
+"""What people serve a converted model with: ONNX, CTranslate2, a Gradio Space."""

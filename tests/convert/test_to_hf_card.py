@@ -1,0 +1,101 @@
+"""The card of a converted run says what its weights really do, and is written again alone."""
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import re
+import shutil
+
+import pytest
+import yaml
+from transformers import pipeline
+
+from convert import __main__ as converter
+from convert.formats import t5x_checkpoint_writer
+from convert.run import rewrite
+from fakes.convert_fakes import FAMILIES, arrays, tree
+from fakes.paths import ROOT
+
+TEXTS = ("Ana are <extra_id_0> mere.", "Copiii merg la <extra_id_0> în zori.")
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("card") / "run"
+    sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
+    values = {f"target/{name}": array for name, array in tree(arrays(sizes)).items()}
+    t5x_checkpoint_writer.write(folder / "checkpoint_3", values)
+    gin = rewrite.gin_of(sizes)
+    infill = f"from t5x import watch\nINFILL_SENTENCES = {TEXTS!r}\n"
+    (folder / "config.gin").write_text(
+        f"{gin}{infill}watch.Watch.infill_sentences = %INFILL_SENTENCES\n"
+    )
+    shutil.copyfile(ROOT / "data" / "ro_mini" / "ro_mini.model", folder / "vocabulary.model")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(run_folder):
+    assert converter.main([str(run_folder), "--formats", "pytorch"]) == 0
+    return run_folder.parent / "run_hf" / "checkpoint_3"
+
+
+def test_the_code_of_the_card_prints_what_the_card_says(folder):
+    card = (folder / "README.md").read_text()
+    code = re.search(r"```python\n(.*?)```", card, re.S)[1].replace("'run'", repr(str(folder)))
+    said = re.search(r"These weights print:\n\n```\n(.*?)```", card, re.S)[1]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "card", "exec"), {})
+    assert printed.getvalue() == said
+    assert len(said.splitlines()) == len(TEXTS)
+    assert repr(list(TEXTS)) in code
+
+
+def test_the_pipeline_of_its_tag_generates_with_it(folder):
+    front = yaml.safe_load((folder / "README.md").read_text().split("---\n")[1])
+    generate = pipeline(front["pipeline_tag"], model=str(folder))
+    assert type(generate.model).__name__ == "T5ForConditionalGeneration"
+    (found,) = generate(TEXTS[0], max_new_tokens=5, do_sample=False)
+    assert found["generated_text"]
+
+
+def test_another_licence_writes_the_card_alone(run_folder, folder, capsys):
+    before = {path.name: os.stat(path).st_mtime_ns for path in folder.iterdir()}
+    flags = ("--formats", "pytorch", "--license", "cc0-1.0")
+    assert converter.main([str(run_folder), *flags]) == 0
+    said = capsys.readouterr().out
+    assert "checkpoint_3 is done." in said
+    assert "names no language:" in said
+    assert "license: cc0-1.0" in (folder / "README.md").read_text()
+    assert json.loads((folder / "conversion.json").read_text())["metadata"]["license"] == "cc0-1.0"
+    after = {path.name: os.stat(path).st_mtime_ns for path in folder.iterdir()}
+    changed = {name for name in after if after[name] != before[name]}
+    assert changed == {"README.md", "conversion.json"}
+
+
+def test_sentences_are_the_given_ones_else_the_runs_else_a_mask(run_folder, tmp_path):
+    texts = lambda args: converter._options(*args, isolate=False).texts
+    opened = lambda folder: converter.model_dir.open_run(str(folder))
+    args = converter._arguments([str(run_folder)])
+    assert texts((opened(run_folder), args)) == TEXTS
+    given = converter._arguments([str(run_folder), "--examples", "Ana."])
+    assert texts((opened(run_folder), given)) == ("Ana.",)
+    other = tmp_path / "other"
+    shutil.copytree(run_folder, other)
+    gin = (other / "config.gin").read_text()
+    (other / "config.gin").write_text(gin.split("from t5x import watch")[0])
+    assert texts((opened(other), args)) == ("<extra_id_0>",)
+    (other / "inference_eval").mkdir()
+    assert texts((opened(other), args)) == ()
+
+
+def test_a_space_needs_a_tokenizer(run_folder, tmp_path, capsys):
+    flags = ("--vocabulary", "none", "--space", "--out", str(tmp_path / "out"))
+    assert converter.main([str(run_folder), *flags]) == 1
+    assert capsys.readouterr().err == (
+        "convert: --space needs a tokenizer: leave --vocabulary none out.\n"
+    )
+    assert not (tmp_path / "out").exists()
