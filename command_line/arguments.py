@@ -95,7 +95,7 @@ def check_output_file(flag: str, path: str) -> None:
 def check_output_folder(flag: str, path: str) -> None:
     """Check that the folder `path` can be created and written; leave nothing there.
 
-    An address such as gs://… passes: only writing to it would show whether it can be written.
+    An address under gs:// passes: only writing to it would show whether it can be written.
 
     Raises:
       ValueError: it cannot be.
@@ -103,6 +103,7 @@ def check_output_folder(flag: str, path: str) -> None:
     if not path:
         raise ValueError(f"{flag} is '', which names nothing; name a folder.")
     if "://" in path:
+        check_address(flag, path)
         return
     try:
         folder = Path(path).absolute()
@@ -113,6 +114,20 @@ def check_output_folder(flag: str, path: str) -> None:
         _try_to_write(folder)
     except OSError as error:
         raise ValueError(_unwritable(flag, path, error)) from error
+
+
+def check_address(what: str, path: str) -> None:
+    """Raise ValueError for an address that TensorFlow, which reads and writes it, cannot open.
+
+    Corpora are read by fsspec instead, from any address.
+    """
+    scheme, found, _ = path.partition("://")
+    if found and scheme not in ("gs", "file", "ram"):
+        raise ValueError(
+            f"{what} is {path}, but TensorFlow, which opens it, has no file system for "
+            f"{scheme}://, only for disks and gs://; name one of these, or mount the bucket and "
+            "name its folder."
+        )
 
 
 def _try_to_write(folder: Path) -> None:

@@ -17,6 +17,7 @@ import seqio
 import tensorflow as tf
 
 import gin
+from command_line import arguments
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 T5_MODEL = "gs://t5-data/vocabs/cc_all.32000.100extra/sentencepiece.model"
@@ -85,6 +86,7 @@ class SentencePieceVocabulary(seqio.SentencePieceVocabulary):
 
 
 def _check_exists(path: str, find_file: Callable[[], str] | None) -> None:
+    arguments.check_address("The vocabulary", path)
     if not tf.io.gfile.exists(path):
         setting = f"tasks.vocabularies.{getattr(find_file, '__name__', '<function>')}.path"
         raise ValueError(

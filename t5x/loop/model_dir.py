@@ -16,6 +16,7 @@ import tensorflow as tf
 from absl import logging
 from flax.traverse_util import flatten_dict
 
+from command_line import arguments
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
@@ -98,6 +99,7 @@ def check_writable(model_dir: str, seconds: float = 30.0) -> None:
       ValueError: nothing can be written there, or the hosts of a pod do not share it.
       RuntimeError: it does not answer.
     """
+    arguments.check_address("MODEL_DIR", model_dir)
     what = f"MODEL_DIR {model_dir}"
     name = broadcast.broadcast_from_first(lambda: uuid.uuid4().hex)
     host = jax.process_index()

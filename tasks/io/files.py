@@ -213,7 +213,8 @@ def _facts_of(info: dict[str, Any]) -> dict[str, Any]:
     lfs = info.get("lfs") or {}
     names = ("md5Hash", "crc32c", "ETag", "etag", "blob_id")
     digest = lfs.get("sha256") or next((info[name] for name in names if info.get(name)), None)
-    version = info.get("generation")
+    # S3 lists no generation, but an ETag; Google's changes with the metadata alone.
+    version = info.get("generation") or info.get("ETag")
     return {"length": info.get("size"), "version": version and str(version), "digest": digest}
 
 
@@ -247,7 +248,16 @@ _protocol_filesystem = functools.cache(fsspec.filesystem)
 
 
 def _filesystem(url: str) -> tuple[Any, str]:
-    fs = _protocol_filesystem(url.split("://", 1)[0])
+    protocol = url.split("://", 1)[0]
+    try:
+        fs = _protocol_filesystem(protocol)
+    except ImportError as error:
+        package = {"s3": "s3fs", "az": "adlfs", "abfs": "adlfs"}.get(protocol)
+        to_do = f"`python -m pip install {package}`" if package else f"install it ({error})"
+        raise ValueError(
+            f"{url} is read by a package that is not installed: {to_do} in the environment that "
+            "trains."
+        ) from error
     return fs, fs._strip_protocol(url)
 
 

@@ -64,6 +64,9 @@ def is_transient(error: BaseException) -> bool:
     causes = _causes(error)
     if any(isinstance(e, ssl.SSLCertVerificationError) or _is_offline(e) for e in [error, *causes]):
         return False
+    if any(t.__module__ == "botocore.exceptions" for t in type(error).__mro__):
+        lost = {t.__name__ for t in type(error).__mro__} & {"ConnectionError", "HTTPClientError"}
+        return bool(lost)  # but not an absent key, or a name that is wrong
     if isinstance(error, _TRANSIENT) or type(error).__module__.split(".")[0] in _CLIENTS:
         return True
     return bool(causes) and is_transient(causes[0])
@@ -91,6 +94,8 @@ def _status(error: BaseException) -> int | None:
     for holder in (getattr(error, "response", None), error):
         for name in ("status_code", "status", "code"):
             value = getattr(holder, name, None)
+            if isinstance(holder, dict):  # of botocore
+                value = holder.get("ResponseMetadata", {}).get("HTTPStatusCode")
             if isinstance(value, int):
                 return value
     return None

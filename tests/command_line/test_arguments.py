@@ -39,6 +39,13 @@ def test_a_place_that_can_be_written_is_left_as_it_was(tmp_path):
     assert (tmp_path / "old.html").read_text() == "old"
 
 
+def test_an_address_that_tensorflow_cannot_open_is_refused():
+    for path in ("runs/tiny", "/runs/tiny", "gs://bucket/run"):
+        arguments.check_address("MODEL_DIR", path)
+    with pytest.raises(ValueError, match=r"--to is s3://b/x, but TensorFlow, .* system for s3://"):
+        arguments.check_output_folder("--to", "s3://b/x")
+
+
 @pytest.mark.parametrize(
     ("path", "reason"),
     [

@@ -16,6 +16,7 @@ from convert.formats import t5x_checkpoint_writer
 from convert.run import rewrite
 from convert.served import formats
 from fakes.convert_fakes import FAMILIES, arrays, tree
+from fakes.optional_env import optional_python
 from fakes.paths import ROOT
 
 
@@ -51,7 +52,7 @@ def test_each_requested_format_is_written_once_with_its_proof(monkeypatch, tmp_p
     assert called == [(tmp_path, "sizes")]
 
 
-# Everything below runs in .venv-served, which `bash tests/served_env.sh` makes.
+# Everything below runs in .venv-optional.
 
 PROOF = """
 import json, sys
@@ -79,8 +80,7 @@ for shape, steps in (((3, 41), 1), ((1, 7), 19)):  # others than those that were
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """The environment's Python, and a run of random weights converted there to all formats."""
-    subprocess.run(["bash", ROOT / "tests" / "served_env.sh"], check=True)
-    python, work = str(ROOT / ".venv-served" / "bin" / "python"), tmp_path_factory.mktemp("served")
+    python, work = optional_python(), tmp_path_factory.mktemp("served")
     sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
     values = {f"target/{name}": array for name, array in tree(arrays(sizes)).items()}
     t5x_checkpoint_writer.write(work / "run" / "checkpoint_3", values)

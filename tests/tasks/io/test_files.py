@@ -282,3 +282,19 @@ def test_what_another_host_listed_is_looked_at_here(tmp_path):
     with pytest.raises(ValueError, match="changed after it was listed"):
         files.read_range(listed, 0, 2)
     assert files.read_range(files.of_this_host(listed), 0, 2) == b"x\n"
+
+
+def test_a_bucket_without_its_package_is_one_sentence(monkeypatch):
+    def missing(protocol):
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr(files, "_protocol_filesystem", missing)
+    with pytest.raises(
+        ValueError, match=r"^s3://b/\*.txt is read by .*: `python -m pip install s3fs`"
+    ):
+        files.match_files(["s3://b/*.txt"])
+
+
+def test_what_s3_lists_has_its_etag_as_version():
+    info = {"size": 3, "ETag": '"abc"'}
+    assert files._facts_of(info) == {"length": 3, "version": '"abc"', "digest": '"abc"'}

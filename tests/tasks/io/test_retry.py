@@ -53,9 +53,21 @@ def test_a_server_may_name_a_date_to_retry_at():
     assert 80 < pauses[0] <= 90
 
 
+def of_botocore(name, *bases, **fields):
+    """Return an error of botocore, which not everyone installs."""
+    kind = type(name, bases or (Exception,), {"__module__": "botocore.exceptions"} | fields)
+    return kind(name)
+
+
+NO_CONNECTION = of_botocore("ConnectionError").__class__
+STATUS = lambda code: {"response": {"ResponseMetadata": {"HTTPStatusCode": code}}}
+
+
 @pytest.mark.parametrize(
     "error",
     [
+        of_botocore("EndpointConnectionError", NO_CONNECTION),
+        of_botocore("ClientError", **STATUS(503)),
         TimeoutError(),
         ConnectionResetError(),
         http.client.IncompleteRead(b""),
@@ -83,6 +95,8 @@ def test_a_transient_error_is_retried(error):
 @pytest.mark.parametrize(
     "error",
     [
+        lambda: of_botocore("NoCredentialsError"),
+        lambda: of_botocore("ClientError", **STATUS(403)),
         FileNotFoundError,
         PermissionError,
         ValueError,
@@ -99,8 +113,10 @@ def test_a_transient_error_is_retried(error):
     ],
 )
 def test_a_permanent_error_is_raised_at_once(error):
-    def fail():
-        raise error()
+    raised = error()
 
-    with pytest.raises(type(error())):
+    def fail():
+        raise raised
+
+    with pytest.raises(type(raised)):
         retry.retry(fail, "x", QUICK, pause=lambda _: pytest.fail("waited"))

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Sets up .venv-served: the packages of .venv, and beside them those that the formats and the page of
-# `python -m convert --formats onnx ctranslate2 --space` need, for their slow test:
-#   bash tests/served_env.sh [FOLDER]
+# Sets up .venv-optional: the packages of .venv, and beside them those that only some users install, for
+# slow tests of the served formats, s3:// and the notebook:
+#   bash tests/optional_env.sh [FOLDER]
 # It takes a minute the first time and nothing after that.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-folder="${1:-$root/.venv-served}"
-packages=('onnx==1.23.2' 'onnxscript==0.7.2' 'onnxruntime==1.32.0' 'ctranslate2==4.8.5' 'gradio==6.31.0')
+folder="${1:-$root/.venv-optional}"
+packages=('onnx==1.23.2' 'onnxscript==0.7.2' 'onnxruntime==1.32.0' 'ctranslate2==4.8.5'
+  'gradio==6.31.0' 's3fs==2026.9.0' 'moto[server]==5.2.5' 'nbclient==0.11.0' 'ipykernel==7.4.0')
 if [[ -f "$folder/ready" && "$(< "$folder/ready")" == "${packages[*]}" ]]; then
   exit 0
 fi
@@ -16,7 +17,7 @@ site='import sysconfig; print(sysconfig.get_path("purelib"))'
 "$python" -m venv "$folder"
 "$python" -c "$site" > "$("$folder/bin/python" -c "$site")/shared.pth"
 if ! "$folder/bin/python" -m pip install --quiet --retries 1 "${packages[@]}"; then
-  echo "served_env.sh: pip could not install ${packages[*]}. They are needed for the proof of the served formats." >&2
+  echo "optional_env.sh: pip could not install ${packages[*]}. Slow tests need them." >&2
   exit 1
 fi
 echo "${packages[*]}" > "$folder/ready"
