@@ -21,6 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from command_line import extras
+
 ROOT = Path(__file__).resolve().parent.parent
 _EXPECTED = (ValueError, RuntimeError, FloatingPointError)
 _RAISES = ("RAISE_VARARGS", "RERAISE")
@@ -51,9 +53,10 @@ def report(error: Exception) -> int:
     """
     # gin appends the configurables through which an exception passed.
     text = str(error).split("\n  In call to configurable")[0].strip()
+    absent = extras.missing(error.name) if isinstance(error, ModuleNotFoundError) else None
     is_expected = isinstance(error, _EXPECTED) and not isinstance(error, RecursionError)
-    if is_expected and is_ours(error):
-        sentence = text
+    if absent or (is_expected and is_ours(error)):
+        sentence = absent or text
     else:
         first = text.partition("\n")[0].rstrip(" .") or "no message"
         log = write_log("".join(traceback.format_exception(error)))
@@ -61,8 +64,8 @@ def report(error: Exception) -> int:
     with contextlib.suppress(OSError):  # a closed terminal
         print("Error:", sentence, file=sys.stderr, flush=True)
     # An OSError may pass, and a restart succeed.
-    refused = isinstance(error, ValueError) and not isinstance(error, OSError)
-    return 2 if refused and is_ours(error) else 1
+    refused = isinstance(error, ValueError) and not isinstance(error, OSError) and is_ours(error)
+    return 2 if absent or refused else 1
 
 
 def is_ours(error: BaseException) -> bool:

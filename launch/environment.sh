@@ -51,7 +51,7 @@ gin_string() {
   printf '"%s"' "${quoted//\"/\\\"}"
 }
 
-# Sets PYTHON to an interpreter with the packages of requirements.txt.
+# Sets PYTHON to an interpreter with the packages of the locks.
 use_python() {
   if [[ -z "${PYTHON:-}" ]]; then
     bash "$ROOT/launch/setup.sh"
@@ -60,16 +60,15 @@ use_python() {
 }
 
 # Prints the first Python that can create .venv: the one that created it before if it still exists.
-# requirements.txt was resolved for 3.11.
 find_python() {
-  local name newest="" before
+  local name other="" before
   before="$(sed -n 's/^executable = //p' "$VENV/pyvenv.cfg" 2> /dev/null || true)"
   for name in ${before:+"$before"} python3.11 python3 python3.12 python3.13; do
     if ! "$name" -c '' 2> /dev/null; then
       continue
     fi
-    if ! "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
-      newest="${newest:-$("$name" -c 'import platform; print(platform.python_version())')}"
+    if ! "$name" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))'; then
+      other="${other:-$("$name" -c 'import platform; print(platform.python_version())')}"
     elif "$name" -c 'import venv, ensurepip' 2> /dev/null; then
       command -v "$name"
       return
@@ -77,7 +76,8 @@ find_python() {
       fail "$name has no venv module: install it (Debian and Ubuntu: apt install $name-venv)."
     fi
   done
-  fail "Python 3.11 or newer is needed and ${newest:-none} was found: install python3.11."
+  fail "Python 3.11, 3.12 or 3.13 is needed and ${other:-none} was found: install one of them, for" \
+    "instance by 'uv python install 3.11'."
 }
 
 # True on a TPU machine. Its chips are /dev/accel0… (not /dev/accel/, which other accelerators use)
@@ -92,18 +92,65 @@ has_tpu() {
     && grep -qs 0x1ae0 "$at"/sys/bus/pci/devices/*/vendor
 }
 
-# True if jax was installed with CUDA and a GPU responds.
+# Prints the version of NVIDIA's driver; fails where no GPU responds.
+gpu_driver() {
+  local driver
+  driver="$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2> /dev/null)" || return
+  [[ "$driver" =~ ^[0-9.]+ ]] && echo "${BASH_REMATCH[0]}"
+}
+
 has_gpu() {
-  compgen -G "$VENV/lib/python3*/site-packages/jax_cuda*_plugin" > /dev/null \
-    && nvidia-smi -L > /dev/null 2>&1
+  gpu_driver > /dev/null
+}
+
+# Fails with a sentence if the driver is older than CUDA 12 needs; $1, or nothing, says what happens
+# instead. From docs.nvidia.com/deploy/cuda-compatibility.
+check_driver() {
+  local driver least=525.60.13
+  if driver="$(gpu_driver)" && [[ "$(printf '%s\n' "$driver" "$least" | sort -V | head -n 1)" != "$least" ]]; then
+    fail "NVIDIA's driver is $driver and jax for CUDA 12 needs $least or newer: update the driver," \
+      "${1:-or use the CPU by bash launch/setup.sh --cpu.}"
+  fi
+}
+
+# Prints the flag of launch/setup.sh for this machine. An old driver is reported, not an error.
+flavour_of_machine() {
+  if has_tpu; then
+    echo --tpu
+  elif has_gpu && (check_driver "then run bash launch/setup.sh --cuda; until then this is the CPU."); then
+    echo --cuda
+  else
+    echo --cpu
+  fi
+}
+
+# True if PYTHON can import one of the packages.
+has_package() {
+  "$PYTHON" -c '
+import sys
+from importlib.util import find_spec
+sys.exit(not any(map(find_spec, sys.argv[1:])))' "$@"
 }
 
 # Selects the CPU where there is no TPU or GPU: jax would look for a TPU because libtpu is installed.
-# A JAX_PLATFORMS that you set is kept.
+# Where there is one that the installed jax cannot use, a sentence says so. A JAX_PLATFORMS that you
+# set is kept.
 choose_device() {
-  if [[ -z "${JAX_PLATFORMS+set}" ]] && ! has_tpu && ! has_gpu; then
-    export JAX_PLATFORMS=cpu
+  local device flavour
+  if [[ -n "${JAX_PLATFORMS+set}" ]]; then
+    return
+  elif has_tpu; then
+    device=TPU flavour=--tpu
+    if has_package libtpu; then return; fi
+  elif has_gpu; then
+    device=GPU flavour=--cuda
+    if has_package jax_cuda12_plugin jax_cuda13_plugin; then return; fi
   fi
+  if [[ -n "${device:-}" ]]; then
+    echo "$(basename "$0"): this machine has a $device, but the jax of $PYTHON cannot use it, so this" \
+      "runs on the CPU: bash launch/setup.sh $flavour installs what it needs." >&2
+  fi
+  export JAX_PLATFORMS=cpu
 }
 
 # Makes T5X_DIR absolute, and takes the interpreter that launch/upstream.sh made beside it.

@@ -1,23 +1,70 @@
 #!/usr/bin/env bash
-# Creates .venv with the packages of requirements.txt: bash launch/setup.sh
-# Does nothing if that is done already. Every other script calls it first.
+# Creates .venv with pinned packages, or brings it up to date: bash launch/setup.sh [flags]
+#   --cpu, --tpu, --cuda   jax for this device, from requirements/cpu.txt, tpu.txt or cuda.txt; default:
+#                          what .venv was made for, else what the machine has. --tpu also has the
+#                          compiler with which preflight compiles for TPUs on any machine
+#   --cache                also Apache Beam, for python -m tasks.cache
+#   --dev                  also what tests, checks and the documentation need: requirements.txt
+# Does nothing if that is done already. Every other script calls it first. You may set:
+#   TORCH_INDEX            where PyTorch's CPU build is looked for; default: PyTorch's own index
+# Everything else comes from pip's index, as pip is set up (PIP_INDEX_URL and so on).
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$ROOT"
-if [[ $# -gt 0 ]]; then
-  fail "'$1' is not understood: bash launch/setup.sh takes no arguments."
-fi
 
-# Written when everything is installed; only this file marks a finished set-up.
-stamp="$VENV/installed.txt"
-# While this file exists, .venv may hold half a package, which pip would take for a complete one.
-unfinished="$VENV/unfinished"
+# Written when everything is installed: the flags, then the locks. A .venv without it is replaced,
+# because it may hold half a package, which pip would take for a complete one.
+stamp="$VENV/installed"
+log="$VENV/pip.log"
+
+before=() flavour="" extras=""
+if [[ -f "$stamp" ]]; then
+  read -ra before < "$stamp"
+fi
+for argument in "$@"; do
+  case "$argument" in
+    --cpu | --tpu | --cuda)
+      if [[ -n "$flavour" && "$flavour" != "$argument" ]]; then
+        fail "$flavour and $argument are for different devices: give one of them."
+      fi
+      flavour="$argument"
+      ;;
+    --cache | --dev) ;;
+    *)
+      fail "'$argument' is not understood: bash launch/setup.sh takes --cpu, --tpu or --cuda," \
+        "--cache and --dev."
+      ;;
+  esac
+done
+flavour="${flavour:-${before[0]:-$(flavour_of_machine)}}"
+for extra in --cache --dev; do
+  if [[ " $* ${before[*]-} " == *" $extra "* ]]; then
+    extras+=" $extra"
+  fi
+done
+locks=("requirements/${flavour#--}.txt")
+if [[ "$extras" == *--cache* ]]; then locks+=(requirements/cache.txt); fi
+if [[ "$extras" == *--dev* ]]; then locks+=(requirements.txt); fi
 
 is_done() {
-  cmp -s requirements.txt "$stamp" && "$VENV/bin/python" -c '' 2> /dev/null
+  { echo "$flavour$extras" && cat "${locks[@]}"; } | cmp -s - "$stamp" \
+    && "$VENV/bin/python" -c '' 2> /dev/null
 }
 
-# Shows pip's progress, of $1 packages, and its output only where it reports a problem.
+# Python compiles a module when it is first imported. Most never are, so compiling all would waste 0.4
+# GB; but tests start many processes at once, and PYTHONDONTWRITEBYTECODE keeps nothing.
+compiled=(--no-compile)
+if [[ "$extras" == *--dev* || -n "${PYTHONDONTWRITEBYTECODE:-}" ]]; then
+  compiled=()
+fi
+
+# Runs pip install with these arguments.
+pip_install() {
+  PYTHONUNBUFFERED=1 "$VENV/bin/python" -m pip install --disable-pip-version-check \
+    --progress-bar off ${compiled[@]+"${compiled[@]}"} "$@" 2>&1 | follow_pip
+}
+
+# Shows pip's progress, and its output only where it reports a problem.
 follow_pip() {
   local line name seen=0
   while IFS= read -r line; do
@@ -25,10 +72,11 @@ follow_pip() {
     case "$line" in
       Collecting\ * | Processing\ * | Requirement\ already\ satisfied:*)
         seen=$((seen + 1))
-        name="${line#Requirement already satisfied: }"
+        name="${line%% (from *}"
+        name="${name#Requirement already satisfied: }"
         name="${name#Collecting }"
         name="${name##Processing */}"
-        say "package $seen of $1: ${name%%[=<>~ ]*}"
+        say "package $seen of $count: ${name%%[=<>~ ]*}"
         ;;
       Installing\ collected*) say "installing the packages: a minute or two" ;;
       ERROR:* | *Retrying*) say "$line" && echo ;;
@@ -45,8 +93,43 @@ say() {
   fi
 }
 
+# Installs PyTorch's CPU build from its own index if that answers within seconds. The build for Linux
+# in pip's index brings CUDA, 4.1 GB more.
+install_torch() {
+  local index="${TORCH_INDEX:-https://download.pytorch.org/whl/cpu}" ask='
+import sys, urllib.request as web
+web.urlopen(web.Request(sys.argv[1], method="HEAD"), timeout=5)'
+  if timeout 8 "$VENV/bin/python" -c "$ask" "$index/torch/" 2> /dev/null \
+    && pip_install --no-deps --retries 1 --index-url "$index" "$torch"; then
+    return
+  fi
+  echo "  $index gave no $torch within seconds: it comes from pip's index, where PyTorch for Linux" \
+    "usually brings CUDA, 4.1 GB more, which is not used."
+}
+
+# Installs the locks. They are complete, so pip resolves nothing; and on Linux they have tensorflow-cpu,
+# where tensorflow-text asks for tensorflow.
+install() {
+  local torch="" found="$VENV/lib/python3*/site-packages/torch-"
+  if [[ "$(uname -s)" == Linux ]]; then
+    torch="$(sed -n 's/^\(torch==[^ ;]*\).*/\1/p' "${locks[0]}")"
+  fi
+  if [[ -n "$torch" ]] && ! compgen -G "$found${torch#*==}*" > /dev/null; then
+    install_torch
+  fi
+  pip_install --no-deps "${locks[@]/#/--requirement=}" || return
+  if [[ -n "$torch" ]] && ! compgen -G "$found${torch#*==}+cpu*" > /dev/null; then
+    pip_install "$torch" || return # with the packages that only this build needs
+  fi
+  # Headers, 0.4 GB, with which one would compile operations of TensorFlow.
+  rm -rf "$VENV"/lib/python3*/site-packages/tensorflow/include
+}
+
 if is_done; then
   exit 0
+fi
+if [[ "$flavour" == --cuda ]]; then
+  check_driver
 fi
 # Two scripts may start at the same time: the second waits, then finds the work done.
 exec 9< requirements.txt
@@ -59,23 +142,20 @@ if is_done; then
 fi
 
 python="$(find_python)"
-count="$(grep -c == requirements.txt)"
-echo "Setting up .venv ($("$python" --version), $count packages; takes minutes, once for these versions)."
+count="$(sed -n 's/==.*//p' "${locks[@]}" | sort -u | wc -l | xargs)"
+echo "Setting up .venv for $flavour$extras ($("$python" --version), $count packages; takes minutes, once for these versions)."
 clear=()
-if [[ -e "$unfinished" ]]; then
+# A change of device from the CPU adds packages; any other would leave the old device's behind.
+if [[ -e "$VENV" && ! ("${before[0]-}" == "$flavour" || "${before[0]-}" == --cpu) ]]; then
   clear=(--clear)
 fi
 "$python" -m venv ${clear[@]+"${clear[@]}"} "$VENV"
-touch "$unfinished"
-rm -f "$stamp"
+rm -f "$stamp" "$log"
 trap 'fail "stopped before .venv was complete; the same command starts again."' INT
-log="$VENV/pip.log"
-if ! PYTHONUNBUFFERED=1 "$VENV/bin/python" -m pip install --disable-pip-version-check \
-  --progress-bar off -r requirements.txt 2>&1 | follow_pip "$count"; then
+if ! install; then
   # Status 1: another try may succeed, whereas 2 means that the command itself is wrong.
-  (fail "pip could not install requirements.txt; its output is in $log.") || exit 1
+  (fail "pip could not install ${locks[*]}; its output is in $log.") || exit 1
 fi
-cp requirements.txt "$stamp"
-rm "$unfinished"
+{ echo "$flavour$extras" && cat "${locks[@]}"; } > "$stamp"
 say "$count packages are installed in .venv ($SECONDS s)."
 if [[ -t 1 ]]; then echo; fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prepares every worker of a slice for training: bash launch/tpu_setup.sh NAME ZONE
-# Installs Python, tmux, a clone at one commit, .venv with requirements.txt (which includes jax[tpu]),
+# Installs Python, tmux, a clone at one commit, .venv with jax and libtpu,
 # the pod's secret in a file, and HF_TOKEN in another if it is set. Steps already done are skipped.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/tpu.sh"
@@ -37,7 +37,7 @@ if [[ -n "$TOKEN" ]]; then # created empty and private before the token is writt
   (umask 077 && touch "$HOME/.cache/huggingface/token")
   chmod 600 "$HOME/.cache/huggingface/token"
 fi
-bash "$FOLDER/launch/setup.sh"
+bash "$FOLDER/launch/setup.sh" --tpu
 echo "head $(git -C "$FOLDER" rev-parse --short=12 HEAD)"
 echo "has $("$FOLDER/.venv/bin/python" -c "
 from importlib.metadata import version

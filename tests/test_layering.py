@@ -180,9 +180,9 @@ def test_no_file_is_named_after_nothing():
 
 
 def dependencies() -> set[str]:
-    files = ("requirements.in", "requirements-dev.in")
-    lines = "".join((ROOT / file).read_text() for file in files).splitlines()
-    names = {re.split(r"[\[=<>~ ]", line)[0] for line in lines if line and line[0] != "#"}
+    lists = sorted((ROOT / "requirements").glob("*.in"))
+    lines = "".join(file.read_text() for file in lists).splitlines()
+    names = {re.split(r"[\[=<>~ ;]", line)[0] for line in lines if line and line[0] != "#"}
     roots = {n.replace("-", "_") for n in names}
     return roots | {"gin", "absl", "google", "optax", "orbax", "etils", "sklearn", "yaml"}
 

@@ -15,6 +15,8 @@ import difflib
 import math
 import re
 
+from command_line import extras
+
 GIB = 2**30
 
 # libtpu must not wait for a TPU of this machine, and several processes may compile at once.
@@ -103,7 +105,12 @@ class Slice:
         return self.chips * self.chip.peak_flops
 
     def devices(self) -> list:
-        """Return described devices: a step can be compiled for them but not run."""
+        """Return described devices: a step can be compiled for them but not run.
+
+        Raises:
+          ValueError: libtpu is not installed.
+        """
+        extras.require("libtpu")
         # Entry points start their process with ENVIRONMENT, before jax is loaded.
         from jax.experimental import topologies
 

@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from command_line import arguments
+from command_line import arguments, extras
 from command_line.guard import guarded
 from tasks.cache import build, deduplicate
 from tasks.cache.atomic_files import exists, read_json
@@ -113,6 +113,7 @@ def start(job: CacheJob) -> bool:
 
 def check_beam_options(options: Sequence[str], runner: str) -> None:
     """Raise ValueError if Beam knows no such flag or runner, or an option is no flag at all."""
+    extras.require("apache_beam")
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.runners import create_runner
 

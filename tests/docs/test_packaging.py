@@ -18,6 +18,7 @@ from fakes.paths import ROOT
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 PACKAGES = ("command_line", "convert", "preflight", "report", "t5x", "tasks", "vocabulary")
+EXTRAS = {"cpu", "tpu", "cuda", "convert", "cache", "docs", "dev"}
 
 
 def test_the_version_is_the_same_everywhere():
@@ -57,15 +58,24 @@ def test_the_workflow_runs_both_commands():
     assert {"bash tests/run.sh", "bash launch/quickstart.sh"} <= commands
 
 
+def test_every_python_is_tried_with_the_newest_versions_each_week():
+    (job,) = yaml.safe_load(read(".github/workflows/newest.yml"))["jobs"].values()
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+    assert commands[0] == "bash launch/lock.sh --newest"
+    assert commands[-1] == "bash tests/run.sh"
+    pythons = [line for line in PROJECT["classifiers"] if "Python :: 3" in line]
+    assert job["strategy"]["matrix"]["python"] == [line.split()[-1] for line in pythons]
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> pathlib.Path:
     """A folder that pip has installed an editable copy of the project into."""
     copy = tmp_path_factory.mktemp("project")
     for name in PACKAGES:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for pattern in ("*.toml", "*.in", "README.md", "LICENSE"):
-        for path in ROOT.glob(pattern):
-            shutil.copy(path, copy)
+    shutil.copytree(ROOT / "requirements", copy / "requirements")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
     prefix = tmp_path_factory.mktemp("prefix")
     pip = [
         sys.executable,
@@ -91,8 +101,14 @@ def test_it_installs_with_its_dependencies_and_extras(installed):
     required = found.requires or []
     assert found.metadata["Name"] == PROJECT["name"]
     assert found.version == PROJECT["version"]
-    assert any(line.startswith("jax[tpu]==") for line in required)
+    assert set(found.metadata.get_all("Provides-Extra")) >= EXTRAS
+    assert any(line.startswith("jax==") for line in required)
     assert 'pytest; extra == "dev"' in required
+    of = lambda extra: {line for line in required if f'extra == "{extra}"' in line}
+    assert not of("cpu")
+    assert any(line.startswith("jax[tpu]==") for line in of("tpu"))
+    assert any(line.startswith("jax[cuda12]==") for line in of("cuda"))
+    assert len(of("dev")) > len(of("tpu") | of("convert") | of("cache") | of("docs"))
     assert set(PROJECT["scripts"]) <= {path.name for path in (installed / "bin").iterdir()}
 
 

@@ -42,6 +42,7 @@ case "$*" in
   *version_info*) exit {old} ;;
   *python_version*) echo {version} ;;
   *ensurepip*) exit {bare} ;;
+  *urlopen*) exit "${{INDEX_FAILS:-0}}" ;;
   --version) echo "Python {version}" ;;
   "-m venv"*)
     venv="${{@: -1}}"

@@ -65,7 +65,9 @@ class Pod:
             ignored = shutil.ignore_patterns("env", "__pycache__")
             shutil.copytree(ROOT / folder_name, origin / folder_name, ignore=ignored)
         executable(origin / "launch/like_t5x.sh", TRAINER)
-        (origin / "requirements.txt").write_text("one==1\n")
+        (origin / "requirements").mkdir()
+        for lock in ("requirements.txt", "requirements/cpu.txt", "requirements/tpu.txt"):
+            (origin / lock).write_text("one==1\n")
         (origin / ".gitignore").write_text(".venv/\n/runs/\n/launch/env\n")
         self.git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(origin)]
         subprocess.run(["git", "init", "-q", "-b", "main", str(origin)], check=True)

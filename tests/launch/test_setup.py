@@ -1,30 +1,39 @@
 """Set-up runs for real, with Python interpreters that only record how they were called."""
 
+import functools
+import http.server
 import os
 import shutil
 import signal
 import subprocess
+import sys
+import threading
 import time
+import zipfile
 
 import pytest
 
-from fakes.paths import ROOT
 from fakes.shell import ENV, FAKE_PYTHON, LAUNCH, bash, executable, sentence
 
 
 @pytest.fixture
 def fresh(tmp_path):
-    """A clone with only its launch scripts, and an inert Python of every name."""
+    """A clone with only its launch scripts and small locks, and an inert Python of every name."""
     shutil.copytree(LAUNCH, tmp_path / "clone/launch")
-    (tmp_path / "clone/requirements.txt").write_text("one==1\ntwo==2\n")
-    return Clone(tmp_path)
+    clone = Clone(tmp_path)
+    clone.lock("cpu", "one==1\ntwo==2\n")
+    clone.lock("tpu", "one==1\nlibtpu==3\n")
+    clone.lock("cuda", "one==1\njax-cuda12-plugin==4\n")
+    clone.lock("cache", "beam==5\n")
+    (tmp_path / "clone/requirements.txt").write_text("one==1\npytest==6\n")
+    return clone
 
 
 class Clone:
     def __init__(self, folder):
         self.folder = folder
         self.venv = folder / "clone/.venv"
-        self.stamp = self.venv / "installed.txt"
+        self.stamp = self.venv / "installed"
         self.script = folder / "clone/launch/setup.sh"
         self.pythons()
 
@@ -33,11 +42,19 @@ class Clone:
         for name in ("python3.11", "python3", "python3.12", "python3.13"):
             executable(self.folder / "bin" / name, text)
 
+    def lock(self, name, text):
+        path = self.folder / f"clone/requirements/{name}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+    def gpu(self, driver):
+        executable(self.folder / "bin/nvidia-smi", f"#!/bin/sh\necho {driver}\n")
+
     def env(self, **settings):
         return ENV | {"PATH": f"{self.folder}/bin:{ENV['PATH']}"} | settings
 
-    def setup(self, **settings):
-        return bash(self.script, env=self.env(**settings), cwd="/")
+    def setup(self, *flags, **settings):
+        return bash(self.script, *flags, env=self.env(**settings), cwd="/")
 
     def calls(self, beginning):
         text = (self.folder / "calls").read_text()
@@ -48,7 +65,7 @@ def test_setup_installs_the_lock_once(fresh):
     first = fresh.setup()
     assert first.returncode == 0, first.stderr
     assert "2 packages are installed" in first.stdout
-    assert fresh.stamp.read_text() == "one==1\ntwo==2\n"
+    assert fresh.stamp.read_text() == "--cpu\none==1\ntwo==2\n"
     again = fresh.setup()
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
     assert len(fresh.calls("-m pip install")) == 1
@@ -56,7 +73,7 @@ def test_setup_installs_the_lock_once(fresh):
 
 def test_another_lock_is_installed_over_the_old(fresh):
     fresh.setup()
-    (fresh.folder / "clone/requirements.txt").write_text("one==1\ntwo==3\n")
+    fresh.lock("cpu", "one==1\ntwo==3\n")
     assert fresh.setup().returncode == 0
     assert len(fresh.calls("-m pip install")) == 2
     assert not any("--clear" in call for call in fresh.calls("-m venv"))
@@ -117,7 +134,7 @@ def test_two_set_ups_at_once_are_one(fresh):
 def test_an_old_python_is_one_sentence(fresh):
     fresh.pythons(version="3.9.18", old=1)
     said = sentence(fresh.setup())
-    assert "Python 3.11 or newer is needed and 3.9.18 was found" in said
+    assert "Python 3.11, 3.12 or 3.13 is needed and 3.9.18 was found: install" in said
     assert not fresh.venv.exists()
 
 
@@ -126,17 +143,125 @@ def test_a_python_without_venv_is_one_sentence(fresh):
     assert "python3.11 has no venv module: install it" in sentence(fresh.setup())
 
 
-def test_the_lock_pins_every_requirement_and_names_no_index():
-    pins = dict(
-        line.split("==")
-        for line in (ROOT / "requirements.txt").read_text().splitlines()
-        if not line.startswith("#")
-    )
-    assert not [version for version in pins.values() if not version[0].isdigit() or "+" in version]
-    wanted = [(ROOT / f"requirements{kind}.in").read_text() for kind in ("", "-dev")]
-    for line in "".join(wanted).splitlines():
-        if line.startswith("#"):
-            continue
-        name, _, version = line.partition("==")
-        found = {n.replace("_", "-"): v for n, v in pins.items()}[name.partition("[")[0]]
-        assert found == version or (found + ".").startswith(version.rstrip("*")), line
+# --- flavours
+
+
+def test_each_device_has_its_lock_and_extras_are_kept(fresh):
+    assert fresh.setup("--tpu", "--cache").returncode == 0
+    assert fresh.stamp.read_text() == "--tpu --cache\none==1\nlibtpu==3\nbeam==5\n"
+    (call,) = fresh.calls("-m pip install")
+    wanted = "--no-deps --requirement=requirements/tpu.txt --requirement=requirements/cache.txt"
+    assert call.endswith(wanted)
+    fresh.setup()
+    assert len(fresh.calls("-m pip install")) == 1, "the flavour that .venv has is kept"
+    fresh.setup("--dev")
+    assert fresh.stamp.read_text().startswith("--tpu --cache --dev\n")
+    assert fresh.calls("-m pip install")[-1].endswith("--requirement=requirements.txt")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "cleared"),
+    [("cpu", "tpu", False), ("cpu", "cuda", False), ("cuda", "cpu", True), ("tpu", "cuda", True)],
+)
+def test_another_device_leaves_nothing_of_the_old_one(before, after, cleared, fresh):
+    fresh.setup(f"--{before}")
+    assert fresh.setup(f"--{after}").returncode == 0
+    assert fresh.stamp.read_text().startswith(f"--{after}\n")
+    assert ("--clear" in fresh.calls("-m venv")[-1]) == cleared
+
+
+def test_the_default_is_what_the_machine_has(fresh):
+    fresh.gpu("570.86.15")
+    fresh.setup()
+    assert fresh.stamp.read_text().startswith("--cuda\n")
+
+
+def test_an_unknown_flavour_is_one_sentence(fresh):
+    said = sentence(fresh.setup("--gpu"))
+    assert "'--gpu' is not understood: bash launch/setup.sh takes --cpu, --tpu or --cuda" in said
+    assert "--tpu and --cuda are for different devices" in sentence(fresh.setup("--tpu", "--cuda"))
+    assert not fresh.venv.exists()
+
+
+def test_an_old_driver_is_one_sentence(fresh):
+    fresh.gpu("470.256.02")
+    said = sentence(fresh.setup("--cuda"))
+    assert "driver is 470.256.02 and jax for CUDA 12 needs 525.60.13 or newer: update" in said
+    assert "bash launch/setup.sh --cpu" in said
+    assert not fresh.venv.exists()
+    chosen = fresh.setup()
+    assert chosen.returncode == 0, "by itself it takes the CPU, and says why"
+    assert "driver is 470.256.02" in chosen.stderr
+    assert fresh.stamp.read_text().startswith("--cpu\n")
+
+
+# --- PyTorch's index
+
+
+def torch_calls(fresh, **settings):
+    fresh.lock("cpu", "one==1\ntorch==2.13.0\n")
+    done = fresh.setup(**settings)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, [call.partition("off --no-compile ")[2] for call in fresh.calls("-m pip")]
+
+
+LOCK = "--no-deps --requirement=requirements/cpu.txt"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has two builds")
+def test_the_cpu_build_of_torch_is_asked_for_first(fresh):
+    said, calls = torch_calls(fresh, TORCH_INDEX="http://127.0.0.1/cpu")
+    index = "--no-deps --retries 1 --index-url http://127.0.0.1/cpu torch==2.13.0"
+    assert calls[:2] == [index, LOCK]
+    assert "CUDA" not in said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has two builds")
+def test_an_index_without_an_answer_is_replaced_and_said(fresh):
+    said, calls = torch_calls(fresh, INDEX_FAILS="1")
+    assert calls == [LOCK, "torch==2.13.0"], "the build of pip's index, then what it needs"
+    assert "https://download.pytorch.org/whl/cpu gave no torch==2.13.0 within seconds" in said
+
+
+def wheel(folder, name, version, requires=""):
+    """Write a wheel with one empty module, as an index has it."""
+    folder = folder / name
+    folder.mkdir(parents=True, exist_ok=True)
+    info = f"{name}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}"
+    tags = "Wheel-Version: 1.0\nGenerator: a\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as file:
+        file.writestr(f"{name}.py", "")
+        file.writestr(f"{info}/METADATA", metadata)
+        file.writestr(f"{info}/WHEEL", tags)
+        file.writestr(f"{info}/RECORD", "")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has two builds")
+@pytest.mark.parametrize("answers", [True, False])
+def test_real_pip_takes_the_cpu_build_where_its_index_answers(answers, fresh):
+    wheel(fresh.folder / "pypi", "one", "1")
+    wheel(fresh.folder / "pypi", "cuda_libraries", "13")
+    wheel(fresh.folder / "pypi", "torch", "2.13.0", "Requires-Dist: cuda-libraries\n")
+    wheel(fresh.folder / "pytorch", "torch", "2.13.0+cpu")
+    (fresh.folder / "pypi/cuda_libraries").rename(fresh.folder / "pypi/cuda-libraries")
+    fresh.lock("cpu", "one==1\ntorch==2.13.0\n")
+    shutil.rmtree(fresh.folder / "bin")
+    executable(fresh.folder / "bin/python3.11", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=fresh.folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host = f"http://127.0.0.1:{server.server_port}"
+        done = fresh.setup(
+            PIP_CONFIG_FILE=os.devnull,
+            PIP_INDEX_URL=f"{host}/pypi",
+            TORCH_INDEX=f"{host}/pytorch" if answers else "http://127.0.0.1:9",
+        )
+        server.shutdown()
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {path.name for path in fresh.venv.glob("lib/python*/site-packages/*.dist-info")}
+    cpu, cuda = {"torch-2.13.0+cpu.dist-info"}, {"cuda_libraries-13.dist-info"}
+    assert "one-1.dist-info" in found
+    assert (cpu <= found, cuda <= found) == (answers, not answers)
+    assert ("http://127.0.0.1:9 gave no torch==2.13.0" in done.stdout) != answers

@@ -206,9 +206,9 @@ def test_a_wrong_call_is_one_sentence(call, expected, tmp_path):
         (
             "setup.sh",
             ["stray"],
-            "'stray' is not understood: bash launch/setup.sh takes no arguments",
+            "'stray' is not understood: bash launch/setup.sh takes --cpu, --tpu or --cuda, --cache",
         ),
-        ("lock.sh", ["stray"], "'stray' is not understood: bash launch/lock.sh takes no arguments"),
+        ("lock.sh", ["stray"], "'stray' is not understood: bash launch/lock.sh takes --newest"),
     ],
 )
 def test_a_stray_argument_of_a_launch_script_is_one_sentence(script, words, expected):

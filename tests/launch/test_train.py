@@ -294,20 +294,52 @@ def test_notices_are_shown_when_the_import_fails(upstream, tmp_path):
 # --- devices
 
 
-def choose_device(before="", env=None):
+def device_choice(before="", env=None):
     script = (
         f"set -euo pipefail; source {LAUNCH}/environment.sh; has_tpu() {{ false; }}; "
         f"has_gpu() {{ false; }}; {before}choose_device; echo ${{JAX_PLATFORMS-unset}}"
     )
-    process = bash("-c", script, env=env)
+    return bash("-c", script, env={"PYTHON": sys.executable} | (env or {}))
+
+
+def choose_device(before="", env=None):
+    process = device_choice(before, env)
     assert process.stderr == ""
     return process.stdout.strip()
 
 
 def test_the_cpu_is_chosen_where_nothing_else_is():
+    installed = "has_package() { true; }; "
     assert choose_device() == "cpu"
-    assert choose_device("has_tpu() { true; }; ") == "unset"
-    assert choose_device("has_gpu() { true; }; ") == "unset"
+    assert choose_device("has_tpu() { true; }; " + installed) == "unset"
+    assert choose_device("has_gpu() { true; }; " + installed) == "unset"
+
+
+@pytest.mark.parametrize(("device", "flavour"), [("gpu", "cuda"), ("tpu", "tpu")])
+def test_a_device_that_jax_cannot_use_is_one_sentence(device, flavour):
+    process = device_choice(f"has_{device}() {{ true; }}; has_package() {{ false; }}; ")
+    assert process.stdout.strip() == "cpu"
+    (line,) = process.stderr.splitlines()
+    assert f"this machine has a {device.upper()}, but the jax of {sys.executable} cannot" in line
+    assert f"so this runs on the CPU: bash launch/setup.sh --{flavour} installs" in line
+
+
+def test_the_packages_are_those_of_the_python_that_runs(tmp_path):
+    """A GPU is seen by nvidia-smi; whether jax can use it, by $PYTHON and not by .venv."""
+    executable(tmp_path / "nvidia-smi", "#!/bin/sh\necho 570.86.15\n")
+    (tmp_path / "jax_cuda12_plugin").mkdir()
+    seen = "unset -f has_gpu; source {LAUNCH}/environment.sh; has_tpu() {{ false; }}; "
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    before = seen.format(LAUNCH=LAUNCH)
+    assert device_choice(before, env).stdout.strip() == "cpu"
+    assert choose_device(before, env | {"PYTHONPATH": str(tmp_path)}) == "unset"
+
+
+def test_an_nvidia_smi_without_a_driver_is_no_gpu(tmp_path):
+    failing = "#!/bin/sh\necho NVIDIA-SMI has failed\nexit 9\n"
+    executable(tmp_path / "nvidia-smi", failing)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    assert bash("-c", f"source {LAUNCH}/environment.sh; has_gpu", env=env).returncode != 0
 
 
 @pytest.mark.parametrize("value", ["tpu", "cuda,cpu", ""])
@@ -344,7 +376,7 @@ def test_the_python_that_has_made_the_environment_is_taken_again(tmp_path):
         executable(tmp_path / "bin" / name, old)
     script = f"source {LAUNCH}/environment.sh; VENV={tmp_path}; find_python"
     env = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
-    assert "Python 3.11 or newer is needed" in sentence(bash("-c", script, env=env))
+    assert "Python 3.11, 3.12 or 3.13 is needed" in sentence(bash("-c", script, env=env))
     (tmp_path / "pyvenv.cfg").write_text(f"home = /a\nexecutable = {tmp_path}/uv/python3.11\n")
     assert bash("-c", script, env=env).stdout == f"{tmp_path}/uv/python3.11\n"
     executable(tmp_path / "bin/python3", fine)
