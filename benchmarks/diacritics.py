@@ -153,8 +153,8 @@ def restore(out: pathlib.Path, name: str, *flags: str) -> list[tuple[str, str]]:
     flags = [*(f"--gin_file={file}" for file in files), *flags]
     flags.append("--trusted_modules=proof_tasks")
     call(out, "t5x.infer", *flags, *settings(out, "proof_held_out", **macros))
-    (path,) = (out / name).glob("proof_held_out-predict.jsonl-*")
-    found = [json.loads(line) for line in path.read_text().splitlines()]
+    text = (out / name / "proof_held_out-predict.jsonl").read_text()
+    found = [json.loads(line) for line in text.splitlines()]
     return [(line["inputs"]["targets_pretokenized"], line["prediction"]) for line in found]
 
 

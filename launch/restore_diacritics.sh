@@ -62,4 +62,4 @@ printf '%s\n' 'from __gin__ import dynamic_registration' 'import tasks.diacritic
   --gin.INFER_OUTPUT_DIR="$(gin_string "$work/out")" --gin.BATCH_SIZE=8 \
   --gin.tasks.diacritics.lines.path="$(gin_string "$work/lines.txt")" \
   ${flags[@]+"${flags[@]}"} 1>&2 2> "$work/said" || { cat "$work/said" >&2; exit 1; }
-"$PYTHON" -m tasks.diacritics.restore write "$work/lines.txt" "$work/out/${task}_lines-predict.jsonl-00000-of-00001"
+"$PYTHON" -m tasks.diacritics.restore write "$work/lines.txt" "$work/out/${task}_lines-predict.jsonl"

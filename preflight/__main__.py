@@ -29,9 +29,9 @@ from typing import Any
 
 from absl import logging as absl_logging
 
-from command_line import arguments
+from command_line import arguments, results
 from command_line.guard import guarded
-from preflight import results, search
+from preflight import search
 from preflight.aot.recipe import Recipe, load
 from preflight.aot.tpu_slices import Slice
 from preflight.checks import checklist

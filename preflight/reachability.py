@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlparse
 
-from preflight.results import NotChecked
+from command_line.results import NotChecked
 
 T = TypeVar("T")
 _HOSTS = {"gs": "storage.googleapis.com"}

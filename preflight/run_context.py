@@ -12,10 +12,10 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from command_line.results import NotChecked
 from preflight import reachability
 from preflight.aot import recipe_step
 from preflight.aot.tpu_slices import Slice
-from preflight.results import NotChecked
 from t5x import batches
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import checkpoint_paths

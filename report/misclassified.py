@@ -1,7 +1,7 @@
 r"""Report the examples that a classifier gets wrong as one HTML page.
 
 python -m report.misclassified runs/quality_base/inference_eval/quality-1001900.jsonl -o wrong.html
-python -m report.misclassified runs/quality_infer/quality-predict.jsonl-00000-of-00001
+python -m report.misclassified runs/quality_infer/quality-predict.jsonl
 
 It reads the JSON lines that an evaluation writes to `inference_eval/` and those of t5x.infer, and
 groups the wrong examples by class and prediction, the most frequent confusion first.

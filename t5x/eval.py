@@ -27,6 +27,7 @@ import seqio
 
 from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
+from t5x.cli import dry_run as dry_run_table
 from t5x.cli import log_capture, main
 from t5x.inference import evaluator
 from t5x.inference.params import ParamsRestorer
@@ -78,6 +79,7 @@ def evaluate(
     restorer = ParamsRestorer(model, partitioner, restore_checkpoint_cfg, fallback_init_rng)
     partitioner.check_batch(dataset_cfg.batch_size, None, "utils.DatasetConfig.batch_size")
     if dry_run:
+        dry_run_table.show_inference(dataset_cfg, paths, output_dir)
         return {}
 
     log_capture.write_to(output_dir, jax.process_index())

@@ -7,7 +7,8 @@ python -m t5x.infer --gin_file=gin/ro_t5x_tiny.gin --gin_file=t5x/configs/runs/i
 With --gin.infer_script.infer.input_file='"questions.txt"' it takes the lines of that file instead
 of a task's examples; '"-"' is standard input. A .jsonl file has "inputs" and, to score, "targets".
 
-INFER_OUTPUT_DIR then has `<task>-<mode>.jsonl-<shard>-of-<shards>`, one line per example:
+INFER_OUTPUT_DIR then has `<task>-<mode>.jsonl`, or with num_shards above 1
+`<task>-<mode>-<shard>-of-<shards>.jsonl`, one line per example:
 {"inputs": {"inputs_pretokenized": …, …}, "prediction": …, "score": …, "aux": {…}}; the mode decides
 which of the last three. If the process is killed, the same command resumes, without missing or
 repeated lines. The libraries' output is in `log_<shard>.txt`.
@@ -41,6 +42,7 @@ from jax.experimental import multihost_utils
 import gin
 from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
+from t5x.cli import dry_run as dry_run_table
 from t5x.cli import log_capture, main
 from t5x.inference import constrained_decoding, evaluator, text_file_task
 from t5x.inference.params import ParamsRestorer
@@ -149,6 +151,7 @@ def infer(
     input_prefix: str = "",
     constraint: Callable[..., Any] | None = None,
     length_buckets: int = 4,
+    max_examples: int | None = None,
     summarize_config_fn: Callable[..., None] = gin_utils.summarize_gin_config,
     dry_run: bool = False,
 ) -> list[str]:
@@ -178,6 +181,7 @@ def infer(
         finish). allowed(row, ids so far) returns the ids that may come next, finish(row, ids) the
         text. Its optional `identity()` returns what it depends on, as plain JSON.
       length_buckets: maximum number of input lengths to compile; see `predictor.Predictor`.
+      max_examples: use only so many examples of each task, the first ones; None for all.
       summarize_config_fn: (model_dir, writer, step), writes the configuration to a file.
       dry_run: build and check everything, then return without decoding.
 
@@ -200,22 +204,21 @@ def infer(
     predictor = Predictor(model, partitioner, dataset_cfg.batch_size, length_buckets)
     restorer = ParamsRestorer(model, partitioner, restore_checkpoint_cfg, fallback_init_rng)
     if dry_run:
+        dry_run_table.show_inference(dataset_cfg, [path], output_dir)
         return []
 
     log_capture.write_to(output_dir, shard_id)
     if shard_id == 0:
         summarize_config_fn(output_dir, None, 0)
     params, _ = restorer(path)
-    notes |= {"checkpoint": path, "seed": dataset_cfg.seed, "split": dataset_cfg.split}
-    notes |= {"lengths": dict(dataset_cfg.task_feature_lengths or {})}
+    named = (output_vocab_feature_name, file_extension)
+    notes |= {"checkpoint": path, **example_notes(dataset_cfg, max_examples, named[0])}
     compute = computation(mode, predictor, params, constraint, keep_aux_as_numpy)
     shard, merge = seqio.ShardInfo(shard_id, num_shards), merge_chunked_results
-    feature, extension = output_vocab_feature_name, file_extension
-    notes |= {"output_vocab_feature_name": feature} if feature != "targets" else {}
-    files = TaskFiles(mode, write_fn, output_dir, shard, merge, notes, feature, extension)
+    files = TaskFiles(mode, write_fn, output_dir, shard, merge, notes, *named)
     converter = model.FEATURE_CONVERTER_CLS(pack=False)
     for task in evaluator.tasks_with_split(dataset_cfg):
-        examples = examples_of(task, dataset_cfg, converter, shard)
+        examples = examples_of(task, dataset_cfg, converter, shard, max_examples)
         files.write(task, examples, compute, checkpoint_period * dataset_cfg.batch_size)
     files.close()
     if jax.process_index() == 0:
@@ -270,7 +273,9 @@ class TaskFiles:
           ValueError: there is no example.
         """
         shard = f"{self.shard.index:05}-of-{self.shard.num_shards:05}"
-        path = os.path.join(self.output_dir, f"{task.name}-{self.mode}.{self.extension}-{shard}")
+        part = f"-{shard}" if self.shard.num_shards > 1 else ""
+        name = f"{task.name}-{self.mode}{part}.{self.extension}"
+        path = os.path.join(self.output_dir, name)
         self.paths.append(path)
         file, lines = None, 0
         if jax.process_index() == 0:
@@ -320,18 +325,24 @@ def examples_of(
     cfg: DatasetConfig,
     converter: seqio.FeatureConverter,
     shard: seqio.ShardInfo,
+    max_examples: int | None = None,
 ) -> tf.data.Dataset:
-    """Return pairs of an example of the task and its model features, in the task's order."""
+    """Return pairs of an example of the task and its model features, in the task's order.
+
+    With `max_examples`, the shards share so many examples, the task's first.
+    """
     dataset = task.get_dataset(
         sequence_length=cfg.task_feature_lengths,
         split=cfg.split,
         shuffle=False,
         num_epochs=1,
-        shard_info=shard,
+        shard_info=shard if max_examples is None else None,
         use_cached=cfg.use_cached,
         seed=cfg.seed,
         trim_output_features=cfg.trim_output_features,
     )
+    if max_examples is not None:
+        dataset = dataset.take(max_examples).shard(shard.num_shards, shard.index)
     model_features = converter(dataset, task_feature_lengths=cfg.task_feature_lengths)
     return tf.data.Dataset.zip((dataset, model_features))
 
@@ -417,6 +428,16 @@ def decoding_notes(model: Any, constraint: Any) -> dict[str, Any]:
         **given,
         "constraint": identity(),
     }
+
+
+def example_notes(
+    cfg: DatasetConfig, max_examples: int | None, vocabulary_of: str
+) -> dict[str, Any]:
+    """Return the settings that decide which examples are used and written, as plain JSON."""
+    lengths = dict(cfg.task_feature_lengths or {})
+    notes = {"seed": cfg.seed, "split": cfg.split, "lengths": lengths}
+    notes |= {"output_vocab_feature_name": vocabulary_of} if vocabulary_of != "targets" else {}
+    return notes | ({"max_examples": max_examples} if max_examples else {})
 
 
 def num_decodes() -> int:

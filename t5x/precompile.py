@@ -32,6 +32,7 @@ import numpy as np
 import tensorflow as tf
 
 from t5x import batches
+from t5x.cli import dry_run as dry_run_table
 from t5x.cli import log_capture, main
 from t5x.inference.predictor import Predictor
 from t5x.input_pipeline import checks, corpora
@@ -90,8 +91,7 @@ def precompile(
     corpora.check_corpora(train_dataset_cfg)
     check_writable(model_dir)
     specs = state_specs(model, partitioner, checks.feature_shapes(train_dataset_cfg))
-    kind = "rbg" if use_hardware_rng or random_seed is None else None
-    rng = jax.random.key(0, impl=kind)
+    rng = jax.random.key(0, impl="rbg" if use_hardware_rng or random_seed is None else None)
     if trainer_cls is None:
         trainer_cls = functools.partial(Trainer, learning_rate_fn=lambda _: jnp.float32(1e-3))
     trainer = trainer_cls(model, None, partitioner, specs, rng)
@@ -106,6 +106,7 @@ def precompile(
         predictor = Predictor(model, partitioner, decoded.batch_size, length_buckets)
         example = example_of(model, decoded)
     if dry_run:
+        dry_run_table.show_program(trainer, train_dataset_cfg, model_dir)
         return {}
 
     log_capture.write_to(model_dir, jax.process_index())

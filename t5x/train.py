@@ -33,6 +33,7 @@ from t5x.array_types import HostBatch
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.checkpointing.restore import Match, match, restore
+from t5x.cli import dry_run as dry_run_table
 from t5x.cli import log_capture, main
 from t5x.inference import evaluator
 from t5x.input_pipeline import checks, corpora
@@ -170,7 +171,10 @@ def train(
         schedules.check_start(trainer.learning_rate_fn, start.known_step, total_steps)
     data = (trainer, train_dataset_cfg, get_dataset_fn, seed)
     if dry_run:
-        first_sound(start, lambda start: (open_stream(start, *data), matched(start, trainer)))
+        start, (_, match_found) = first_sound(
+            start, lambda start: (open_stream(start, *data), matched(start, trainer))
+        )
+        show_checks(start, match_found, trainer, cfgs, plan, model_dir)
         return 0, None
 
     with model_dir_lease.held(model_dir, take_over) as lease:
@@ -350,6 +354,28 @@ def open_stream(
 def matched(start: Start, trainer: Trainer) -> Match | None:
     """Return what `starting_state` would restore, None to start from scratch; see `match`."""
     return match(start.path, trainer.specs.on_disk, start.config) if start.path else None
+
+
+def show_checks(
+    start: Start,
+    found: Match | None,
+    trainer: Trainer,
+    cfgs: Mapping[str, DatasetConfig | None],
+    plan: triggers.TrainingPlan,
+    model_dir: str,
+) -> None:
+    """Print what a dry run has checked."""
+    model, train_cfg = trainer.model, cfgs["train"]
+    assert train_cfg is not None
+    checks = {
+        "data": dry_run_table.data(cfgs),
+        "model": dry_run_table.model(trainer.specs.state.params, model.output_vocabulary),
+        "batch": dry_run_table.batch(train_cfg.batch_size, trainer.partitioner),
+        "start": dry_run_table.start(start.path, found),
+        "steps": dry_run_table.steps(plan, start.step),
+        "MODEL_DIR": f"{model_dir} can be written",
+    }
+    dry_run_table.show(checks)
 
 
 def starting_state(start: Start, trainer: Trainer, init_rng: jax.Array) -> TrainState:

@@ -88,10 +88,12 @@ class SentencePieceVocabulary(seqio.SentencePieceVocabulary):
 def _check_exists(path: str, find_file: Callable[[], str] | None) -> None:
     arguments.check_address("The vocabulary", path)
     if not tf.io.gfile.exists(path):
-        setting = f"tasks.vocabularies.{getattr(find_file, '__name__', '<function>')}.path"
+        setting = "name another where the task is added"
+        if (name := getattr(find_file, "__name__", "<lambda>")) != "<lambda>":
+            setting = f"set tasks.vocabularies.{name}.path to the one you have"
         raise ValueError(
             f"the vocabulary file {path!r} does not exist: make it with "
-            f"`python -m vocabulary.train`, or set {setting} to the one you have"
+            f"`python -m vocabulary.train`, or {setting}"
         )
 
 

@@ -3,12 +3,12 @@
 import argparse
 from collections.abc import Callable
 
+from command_line.results import NOT_CHECKED, OK, CheckResult, NotChecked, ok, run_check
 from preflight.aot import recipe as recipes
 from preflight.aot.compiler import OutOfMemory
 from preflight.aot.recipe import Recipe
 from preflight.aot.tpu_slices import Slice
 from preflight.checks import compiled_step, config, corpus, storage, vocabulary
-from preflight.results import NOT_CHECKED, OK, CheckResult, NotChecked, ok, run_check
 from preflight.run_context import RunContext
 from preflight.search import Trial, compile_trial, fit
 

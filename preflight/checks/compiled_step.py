@@ -3,12 +3,12 @@
 Each takes the trial of the recipe as it is. Without its figures the results are "not checked".
 """
 
+from command_line.results import CheckResult, NotChecked, counted, fails, ok, warning
 from preflight.aot.compiler import CompileError, OutOfMemory, compile_decoding
 from preflight.aot.cost_model import Figures, Price
 from preflight.aot.recipe import Recipe
 from preflight.aot.recipe_step import RecipeRequest
 from preflight.aot.tpu_slices import Slice
-from preflight.results import CheckResult, NotChecked, counted, fails, ok, warning
 from preflight.run_context import RunContext
 from preflight.search import Trial
 

@@ -2,8 +2,8 @@
 
 import seqio
 
+from command_line.results import CheckResult, counted, ok, warning
 from preflight.aot import recipe_step
-from preflight.results import CheckResult, counted, ok, warning
 from preflight.run_context import RunContext
 from t5x import schedules
 from t5x import train as train_script

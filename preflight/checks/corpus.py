@@ -7,8 +7,8 @@ import math
 import numpy as np
 import seqio
 
+from command_line.results import CheckResult, NotChecked, counted, ok, warning
 from preflight.checks.vocabulary import normalized
-from preflight.results import CheckResult, NotChecked, counted, ok, warning
 from preflight.run_context import RunContext
 from t5x.input_pipeline.checks import feature_shapes
 from t5x.input_pipeline.config import DatasetConfig

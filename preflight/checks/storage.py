@@ -7,14 +7,15 @@ from pathlib import Path
 
 import jax
 
+from command_line.results import CheckResult, NotChecked, counted, fails, ok, warning
 from preflight import reachability
 from preflight.aot import recipe_step
-from preflight.results import CheckResult, NotChecked, counted, fails, ok, warning
 from preflight.run_context import RunContext
 from t5x import batches
 from t5x.array_types import PyTree
 from t5x.checkpointing import layout
 from t5x.checkpointing.restore import match
+from t5x.cli import dry_run
 from t5x.loop import model_dir as run_folder
 
 GB = 1e9  # as disks and buckets are sold
@@ -75,17 +76,7 @@ def start(context: RunContext) -> CheckResult:
             f"{found.path} {unfit}, or utils.SaveCheckpointConfig.save_dataset = False to read the "
             "corpus from its start."
         )
-    figure = f"{found.path}: {len(matched.sources)} arrays fit the model"
-    absent = [name for name in matched.wanted if name not in matched.sources]
-    parameters = [name for name in absent if name.startswith("target/")]
-    if parameters or matched.ignored:
-        left = [f"{len(parameters)} start from scratch"] if parameters else []
-        ignored = f"{len(matched.ignored)} unknown to the model are ignored"
-        left += [ignored] if matched.ignored else []
-        return warning(f"{figure}, {' and '.join(left)}")
-    if matched.why_no_optimizer:
-        return warning(f"{figure}; the optimizer state is new: {matched.why_no_optimizer}")
-    return ok(figure)
+    return dry_run.start(found.path, matched)
 
 
 def checkpoints(context: RunContext) -> CheckResult:

@@ -2,8 +2,8 @@
 
 import seqio
 
+from command_line.results import CheckResult, ok, warning
 from preflight.reachability import require_file
-from preflight.results import CheckResult, ok, warning
 from preflight.run_context import RunContext
 from t5x.input_pipeline.checks import verify_matching_vocabs
 from tasks.text import normalize

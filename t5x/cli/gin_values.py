@@ -82,6 +82,7 @@ LIMITS: dict[str, dict[str, Limits]] = {
         "fallback_init_rng": SEED,
         "checkpoint_period": COUNT,
         "num_shards": COUNT,
+        "max_examples": COUNT,
         "shard_id": NOT_NEGATIVE,
         "input_file": NOT_EMPTY,
     },

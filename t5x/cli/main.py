@@ -6,6 +6,7 @@ python -m t5x.train --gin_file=gin/ro_t5x_tiny.gin --gin.TRAIN_STEPS=500 --dry_r
 import contextlib
 import dataclasses
 import glob
+import io
 import os
 import pathlib
 import re
@@ -31,7 +32,8 @@ from t5x.multihost.signed_lines import read_secret
 flags.DEFINE_multi_string("gin_file", [], "Gin files, in order; later bindings win.")
 flags.DEFINE_multi_string("gin_bindings", [], "Single bindings, 'NAME = value'.")
 flags.DEFINE_list("gin_search_paths", ["."], "Folders in which gin files are looked for.")
-flags.DEFINE_bool("dry_run", False, "Build everything, print the configuration, train nothing.")
+flags.DEFINE_bool("dry_run", False, "Build and check everything, print the checks, train nothing.")
+flags.DEFINE_bool("print_config", False, "With --dry_run, print the configuration first.")
 flags.DEFINE_bool("report", False, "At the end print what XLA has compiled, and the memory used.")
 flags.DEFINE_bool(
     "take_over", False, "Train where another run trains; that one stops before its next save."
@@ -85,10 +87,18 @@ def run(
             raise ValueError(
                 "--take_over is for t5x.train, which alone holds MODEL_DIR; leave it out."
             )
+        if values.print_config and not values.dry_run:
+            raise ValueError(
+                "--print_config is for --dry_run; add it, or read MODEL_DIR/config.gin of the run."
+            )
         join_others(values)
         if values.dry_run:
-            configured(dry_run=True)
-            print(gin.operative_config_str())
+            table = io.StringIO()
+            with contextlib.redirect_stdout(table):
+                configured(dry_run=True)
+            if values.print_config:
+                print(gin.operative_config_str())  # what is used is known only now
+            print(table.getvalue(), end="")
             sys.exit(0)
         stats = compile_stats.CompileStats()
         with ending_with_others():

@@ -1,6 +1,6 @@
 """A file of lines written in chunks, so that a killed process neither loses nor repeats lines.
 
-file = ResumableFile("out/tmp-task", "out/task-predict.jsonl-00000-of-00001", {"mode": "predict"})
+file = ResumableFile("out/tmp-task", "out/task-predict.jsonl", {"mode": "predict"})
 for lines in work_from(file.lines):                   # lines that earlier processes wrote
     file.add(write)                                   # write(path) writes some more
 file.merge()                                          # joins the chunks in the one file

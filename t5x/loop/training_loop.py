@@ -46,6 +46,8 @@ from t5x.train_step import SKIPPED
 from t5x.trainer import Trainer
 from t5x.watch import Watch
 
+_LINE = 150  # characters of metrics on a line of the log
+
 SIDES = {"inputs": "encoder", "targets": "decoder"}
 # After so many skipped steps in a row, or returns to one checkpoint, the run is given up.
 MOST_SKIPPED, MOST_RETURNS = 50, 3
@@ -453,6 +455,13 @@ def _reason(error: tf.errors.OpError) -> str:
 
 
 def _listed(values: Mapping[str, Any]) -> str:
+    """Return the numbers among metrics as one line, with as many of them as it has room for."""
     numbers = {k: v for k, v in values.items() if isinstance(v, int | float)}
     shown = lambda v: f"{v:,}" if isinstance(v, int) else f"{v:.4g}"
-    return "  ".join(f"{k} {shown(v)}" for k, v in numbers.items())
+    line = ""
+    for count, (name, value) in enumerate(numbers.items()):
+        added = f"{line}  {name} {shown(value)}" if line else f"{name} {shown(value)}"
+        if line and len(added) > _LINE:
+            return f"{line}  and {len(numbers) - count} more in inference_eval/"
+        line = added
+    return line

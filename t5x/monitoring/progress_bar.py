@@ -1,8 +1,8 @@
 """Show the progress of a run: a bar on a terminal, lines elsewhere.
 
-On a terminal a bar is redrawn, with loss, accuracy, tokens a second, MFU, share of the time spent
-waiting for data and the last checkpoint below it. Elsewhere (a log file, a pod) such a line is
-printed at every report, and once a minute between two.
+On a terminal a bar is redrawn, with loss, accuracy, learning rate, tokens a second, MFU, share of
+the time spent waiting for data and the last checkpoint below it. Elsewhere (a log file, a pod) such
+a line is printed at every report, and once a minute between two.
 """
 
 import contextlib
@@ -72,7 +72,8 @@ class Progress:
             return
         rates = self.throughput.rates()
         accuracy = float(sums["correct"]) / max(float(sums["target_tokens"]), 1.0)
-        figures = self._figures(float(unnormalized_loss(sums)), accuracy, rates)
+        loss, rate = float(unnormalized_loss(sums)), sums.get("learning_rate")
+        figures = self._figures(loss, accuracy, rate, rates)
         if not self.console.is_terminal:
             self._print_step(step, figures, rates)
         self._bar.figures = "  ".join(figures)
@@ -82,12 +83,17 @@ class Progress:
         """Print the metrics of the steps since the last report."""
         names = ("timing/steps_per_second", "timing/tokens_per_second", "data/wait_share")
         rates = Rates(*(metrics[name] for name in names))
-        self._print_step(
-            step, self._figures(metrics[UNNORMALIZED_LOSS], metrics["accuracy"], rates), rates
-        )
+        loss, rate = metrics[UNNORMALIZED_LOSS], metrics.get("learning_rate")
+        self._print_step(step, self._figures(loss, metrics["accuracy"], rate, rates), rates)
 
-    def _figures(self, loss: float, accuracy: float, rates: Rates | None) -> list[str]:
-        figures = [f"loss {loss:.3f}", f"accuracy {accuracy:.3f}"]
+    def _figures(
+        self, loss: float, accuracy: float, rate: float | None, rates: Rates | None
+    ) -> list[str]:
+        # A loss that has exploded would push the other figures out of the line.
+        shown = f"{loss:.3f}" if abs(loss) < 1e4 else f"{loss:.3g}"
+        figures = [f"loss {shown}", f"accuracy {accuracy:.3f}"]
+        if rate is not None:
+            figures.append(f"learning rate {rate:.3g}")
         if rates:
             figures.append(f"{rates.tokens_per_second:,.0f} tokens/s")
             if self.peak_share:

@@ -122,14 +122,18 @@ def test_a_failure_of_the_trainer_is_the_scripts(tmp_path):
     assert bash(LAUNCH / "ro_t5x_tiny.sh", env={"PYTHON": str(python)}).returncode == 3
 
 
-def test_a_dry_run_prints_the_configuration_and_no_noise(tmp_path):
+def test_a_dry_run_prints_the_configuration_the_checks_and_no_noise(tmp_path):
     env = {"PYTHON": sys.executable, "MODEL_DIR": "run"}
-    flags = ["--dry_run", "--gin.TRAIN_STEPS=7"]
+    flags = ["--dry_run", "--print_config", "--gin.TRAIN_STEPS=7"]
     process = bash(LAUNCH / "ro_t5x_tiny.sh", *flags, env=env, cwd=tmp_path)
     assert process.returncode == 0, process.stderr
     assert process.stderr == ""
     assert f"MODEL_DIR = '{tmp_path}/run'" in process.stdout.replace("\\\n    ", "")
-    assert "TRAIN_STEPS = 7" in process.stdout
+    config, _, table = process.stdout.partition("check      verdict")
+    assert "TRAIN_STEPS = 7" in config
+    assert "0 to 7, saved every 100, evaluated every 100" in table
+    assert "2.1 M parameters; data/ro_mini/ro_mini.model, 2,048 ids" in table
+    assert table.endswith("\n\n6 ok\n")
 
 
 # --- upstream's trainer, and TensorFlow's notices

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
+from command_line.results import FAILS, NOT_CHECKED, OK
 from fakes import fake_compiler, valid_run
 from fakes.paths import ROOT
 from preflight.__main__ import main
-from preflight.results import FAILS, NOT_CHECKED, OK
 from preflight.search import BATCH
 
 TINY = "gin/ro_t5x_tiny.gin"

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
+from command_line.results import NotChecked
 from preflight import reachability
-from preflight.results import NotChecked
 
 
 def test_an_address_that_does_not_answer_is_not_checked(monkeypatch):

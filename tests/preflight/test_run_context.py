@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
+from command_line.results import FAILS, NotChecked, run_check
 from fakes import valid_run
 from preflight.checks import config
-from preflight.results import FAILS, NotChecked, run_check
 from preflight.run_context import is_local
 from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig
 from tasks.sources import CorpusSource

@@ -84,10 +84,10 @@ def texts_in(path):
 
 def test_a_line_an_example_in_order(folder, tmp_path, copying):
     (path,) = infer(folder, tmp_path)
-    assert path == f"{tmp_path}/toy_copy-predict.jsonl-00000-of-00001"
+    assert path == f"{tmp_path}/toy_copy-predict.jsonl"
     assert texts_in(path) == TEXTS
     assert copying == [6, 6, 6, 2]
-    assert [p.name for p in tmp_path.iterdir()] == ["toy_copy-predict.jsonl-00000-of-00001"]
+    assert [p.name for p in tmp_path.iterdir()] == ["toy_copy-predict.jsonl"]
 
 
 def test_each_mode_has_its_fields(folder, tmp_path):
@@ -109,12 +109,28 @@ def test_shards_share_the_examples(folder, tmp_path):
     assert found[1] == TEXTS[1::3]
 
 
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_limit_takes_the_first_examples(folder, tmp_path, shards):
+    found = [
+        infer(folder, tmp_path, shard_id=i, num_shards=shards, max_examples=5)[0]
+        for i in range(shards)
+    ]
+    assert {text for path in found for text in texts_in(path)} == set(TEXTS[:5])
+    assert len(list(tmp_path.glob("*.jsonl"))) == shards
+
+
+def test_another_limit_is_not_resumed(folder, tmp_path):
+    for limit in (5, 9):
+        (path,) = infer(folder, tmp_path, max_examples=limit)
+        assert texts_in(path) == TEXTS[:limit]
+
+
 def test_a_mixture_has_a_file_a_task(folder, tmp_path):
     paths = infer(
         folder, tmp_path, dataset_cfg=toy.data("validation", mixture_or_task_name=toy.MIXED)
     )
     names = {path.rpartition("/")[2] for path in paths}
-    assert names == {f"{t}-predict.jsonl-00000-of-00001" for t in (toy.TASK, toy.BARE)}
+    assert names == {f"{t}-predict.jsonl" for t in (toy.TASK, toy.BARE)}
     assert all(texts_in(path) == TEXTS for path in paths)
 
 
@@ -139,7 +155,7 @@ def test_after_a_kill_no_line_is_lost_or_repeated(folder, tmp_path, copying, wri
 
     with pytest.raises(Killed):
         infer(folder, tmp_path, write_fn=write)
-    assert not (tmp_path / "toy_copy-predict.jsonl-00000-of-00001").exists()
+    assert not (tmp_path / "toy_copy-predict.jsonl").exists()
     copying.clear()
     (path,) = infer(folder, tmp_path)
     assert texts_in(path) == TEXTS
@@ -175,7 +191,7 @@ def test_the_lines_of_a_file_go_out_in_order_over_a_kill(folder, tmp_path, monke
     with pytest.raises(Killed):
         infer(folder, out, input_file=str(path), write_fn=once)
     (found,) = infer(folder, out, input_file=str(path))
-    assert found == f"{out}/lines-predict.jsonl-00000-of-00001"
+    assert found == f"{out}/lines-predict.jsonl"
     assert texts_in(found) == lines
 
     with pytest.raises(Killed):
@@ -421,7 +437,7 @@ def test_one_checkpoint_is_taken(folder, tmp_path):
 
 def test_extension_and_vocabulary_of_the_files_are_settings(folder, tmp_path):
     (path,) = infer(folder, tmp_path, file_extension="json", output_vocab_feature_name="inputs")
-    assert path == f"{tmp_path}/toy_copy-predict.json-00000-of-00001"
+    assert path == f"{tmp_path}/toy_copy-predict.json"
     assert texts_in(path) == TEXTS
     with pytest.raises(ValueError, match=r"output_vocab_feature_name is 'texts', .*'inputs', 'tar"):
         infer(folder, tmp_path / "new", output_vocab_feature_name="texts")

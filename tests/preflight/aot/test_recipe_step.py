@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from command_line.results import OK
 from fakes import toy, valid_run
 from preflight.aot import recipe, recipe_step, tpu_slices
 from preflight.aot.compiler import compile_decoding, compile_step
@@ -13,7 +14,6 @@ from preflight.aot.cost_model import Price
 from preflight.aot.recipe import Recipe
 from preflight.aot.recipe_step import RecipeRequest
 from preflight.checks import compiled_step
-from preflight.results import OK
 from preflight.run_context import RunContext
 from preflight.search import MICROBATCHES, REMAT, Trial, compile_trial, fit
 from t5x import batches

@@ -2,11 +2,11 @@
 
 import pytest
 
+from command_line.results import FAILS, NOT_CHECKED, OK
 from fakes import valid_run
 from preflight.aot import compiler, tpu_slices
 from preflight.aot.recipe import Recipe
 from preflight.checks import checklist
-from preflight.results import FAILS, NOT_CHECKED, OK
 
 TINY = "gin/ro_t5x_tiny.gin"
 

@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
+from command_line.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import fake_compiler, valid_run
 from preflight.aot.compiler import CompileError, OutOfMemory
 from preflight.aot.recipe import Recipe
 from preflight.checks import compiled_step
-from preflight.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from preflight.search import BATCH, compile_trial, fit
 
 RECIPE = Recipe(("gin/ro_t5x_tiny.gin",))

@@ -5,10 +5,10 @@ import functools
 
 import pytest
 
+from command_line.results import FAILS, OK, WARNING, run_check
 from fakes import toy, valid_run
 from preflight.checks import checklist
 from preflight.checks import config as checks
-from preflight.results import FAILS, OK, WARNING, run_check
 from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig
 from t5x.partitioning import PjitPartitioner
 from t5x.schedules import create_learning_rate_scheduler

@@ -6,9 +6,9 @@ import json
 import pytest
 import seqio
 
+from command_line.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import valid_run
 from preflight.checks import corpus, vocabulary
-from preflight.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from tasks import pairs
 from tasks.rows import Rows
 from tasks.sources import CorpusSource

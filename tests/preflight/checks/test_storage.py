@@ -7,11 +7,11 @@ import os
 import jax
 import pytest
 
+from command_line.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import toy, valid_run
 from preflight import reachability
 from preflight.aot import recipe_step
 from preflight.checks import storage
-from preflight.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from t5x.checkpointing import layer_stacking
 from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig
 from t5x.checkpoints import Checkpointer

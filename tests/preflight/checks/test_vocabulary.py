@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import seqio
 
+from command_line.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import valid_run
 from preflight.checks import corpus, vocabulary
-from preflight.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from tasks.sources import CorpusSource
 from vocabulary.sentencepiece_model import read_model, write_model
 

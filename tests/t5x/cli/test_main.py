@@ -77,12 +77,18 @@ def test_files_are_found_in_the_search_paths(entry_point, tmp_path):
     assert found == [(3, "runs/x", False)]
 
 
-def test_a_dry_run_prints_the_configuration_and_succeeds(entry_point, capsys):
+@pytest.mark.parametrize("flags", [[], ["--print_config"]], ids=str)
+def test_a_dry_run_succeeds_and_prints_the_configuration_on_request(entry_point, capsys, flags):
     with pytest.raises(SystemExit) as ended:
-        run(entry_point, "--gin_file=a.gin", "--dry_run")
+        run(entry_point, "--gin_file=a.gin", "--dry_run", *flags)
     assert ended.value.code == 0
     assert entry_point[1] == [(3, "runs/x", True)]
-    assert "STEPS = 3" in capsys.readouterr().out
+    assert ("STEPS = 3" in capsys.readouterr().out) == bool(flags)
+
+
+def test_the_configuration_is_printed_by_a_dry_run_only(entry_point):
+    with pytest.raises(ValueError, match="--print_config is for --dry_run"):
+        run(entry_point, "--gin_file=a.gin", "--print_config")
 
 
 def test_processes_join_before_main_begins(entry_point, monkeypatch):

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from t5x.actions import EarlyStoppingAction
+from t5x.loop import training_loop
 from t5x.loop.training_loop import TrainingRun
 from t5x.loop.triggers import TrainingPlan
 from t5x.monitoring.event_log import EventLog
@@ -319,3 +320,14 @@ def test_a_step_that_stood_still_is_noted(tmp_path, monkeypatch):
 def test_the_loss_is_shown_with_its_expected_value(tmp_path, capsys):
     run(tmp_path, TrainingPlan(total_steps=2, eval_period=2), watch=Watch(expected_loss={2: 1.25}))
     assert "loss 1.000  accuracy 0.500  (expected 1.250 at step 2)" in capsys.readouterr().err
+
+
+def test_long_metrics_are_cut():
+    few = {"f1": 0.123456, "examples": 1500, "text": "left out"}
+    assert training_loop._listed(few) == "f1 0.1235  examples 1,500"
+    line = training_loop._listed({f"class_{i}/f1": 0.5 for i in range(100)})
+    assert line.startswith("class_0/f1 0.5  class_1/f1 0.5  ")
+    shown = line.count("class_")
+    assert line.endswith(f"  and {100 - shown} more in inference_eval/")
+    assert len(line) < 200
+    assert training_loop._listed({"a" * 300: 1}) == "a" * 300 + " 1"

@@ -27,12 +27,13 @@ class Clock:
 
 
 SUMS = {"cross_ent_loss": 30.0, "unnormalized_z_loss": 2.0, "target_tokens": 10.0}
-SUMS |= {"correct": 5.0}
+SUMS |= {"correct": 5.0, "learning_rate": 1e-5}
 SUMS |= {"target_positions": 20.0, "input_positions": 40.0}
 SUMS = {key: np.float32(value) for key, value in SUMS.items()}
 FIGURES = {
     UNNORMALIZED_LOSS: 5.1234,
     "accuracy": 0.25,
+    "learning_rate": 0.0025,
     "timing/tokens_per_second": 12345.6,
     "timing/steps_per_second": 0.5,
     "data/wait_share": 0.031,
@@ -46,8 +47,8 @@ def test_a_report_is_one_plain_line():
         progress.report(100, FIGURES)
         progress.note("checkpoint_100 saved")
     report, note = file.getvalue().splitlines()
-    assert report.startswith("step 100/300  loss 5.123  accuracy 0.250  12,346 tokens/s  waiting")
-    assert "waiting for data 3%" in report
+    assert report.startswith("step 100/300  loss 5.123  accuracy 0.250  learning rate 0.0025  12,3")
+    assert "12,346 tokens/s  waiting for data 3%" in report
     assert report.endswith("  6m 40s left")  # 200 steps at 0.5 a second
     assert "MFU" not in report  # the peak of this device is unknown
     assert note == "checkpoint_100 saved"
@@ -82,8 +83,16 @@ def test_a_log_file_gets_a_line_a_minute():
     lines = file.getvalue().splitlines()
     assert [line.split()[1] for line in lines] == ["60/1,000", "120/1,000", "180/1,000"]
     assert lines[0].endswith(
-        "loss 3.200  accuracy 0.500  60 tokens/s  waiting for data 0%  15m 40s left"
+        "loss 3.200  accuracy 0.500  learning rate 1e-05  60 tokens/s  waiting for data 0%  "
+        "15m 40s left"
     )
+
+
+def test_an_exploded_loss_leaves_room_for_the_other_figures():
+    file, out = console(terminal=False)
+    with Progress(300, 0, out) as progress:
+        progress.report(100, FIGURES | {UNNORMALIZED_LOSS: 123456789012.3})
+    assert "loss 1.23e+11  accuracy 0.250" in file.getvalue()
 
 
 def test_a_report_restarts_the_minute():

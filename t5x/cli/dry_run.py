@@ -1,0 +1,92 @@
+"""What a dry run has checked, as a table: one line a check, as preflight prints it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from command_line import results
+from command_line.results import CheckResult, counted, ok, warning
+from t5x.array_types import PyTree
+from t5x.checkpointing.restore import Match
+from t5x.input_pipeline.config import DatasetConfig
+from t5x.loop.triggers import TrainingPlan
+from t5x.partitioning import PjitPartitioner
+from t5x.trainer import Trainer
+
+
+def show(checks: Mapping[str, CheckResult | str]) -> None:
+    """Print checks by name, on the first host; a text is what was found to be in order."""
+    rows = {name: ok(found) if isinstance(found, str) else found for name, found in checks.items()}
+    found = [CheckResult(**{**vars(row), "check": name}) for name, row in rows.items()]
+    if jax.process_index() == 0:
+        print(f"{results.table(found)}\n\n{results.summary(found)}")
+
+
+def show_inference(cfg: DatasetConfig, paths: Sequence[str], output_dir: str) -> None:
+    """Print what a dry run of an evaluation or of inference has checked."""
+    results_go = f"{output_dir} can be written"
+    show({"data": data({"": cfg}), "checkpoints": ", ".join(paths), "results": results_go})
+
+
+def show_program(trainer: Trainer, cfg: DatasetConfig, model_dir: str) -> None:
+    """Print what a dry run of `t5x.precompile` has checked."""
+    show(
+        {
+            "data": data({"train": cfg}),
+            "model": model(trainer.specs.state.params, trainer.model.output_vocabulary),
+            "batch": batch(cfg.batch_size, trainer.partitioner),
+            "MODEL_DIR": f"{model_dir} can be written",
+        }
+    )
+
+
+def steps(plan: TrainingPlan, first: int) -> CheckResult:
+    """Return which steps are trained, and how often the run saves and evaluates."""
+    every = lambda period: f"every {period:,}" if period else "never"
+    figure = f"{first:,} to {plan.total_steps:,}, saved {every(plan.save_period)}"
+    figure += f", evaluated {every(plan.eval_period)}"
+    if first >= plan.total_steps:
+        return warning(f"{figure}: none is left", f"TRAIN_STEPS above {first}")
+    return ok(figure)
+
+
+def data(cfgs: Mapping[str, DatasetConfig | None]) -> str:
+    """Return the tasks and splits whose first records were read."""
+    named = lambda cfg: f"{cfg.provider.name} ({cfg.split})"
+    found = dict.fromkeys(named(cfg) for cfg in cfgs.values() if cfg is not None)
+    return f"{', '.join(found)}: the first records can be read"
+
+
+def batch(rows: int, partitioner: PjitPartitioner) -> str:
+    """Return how a batch is spread over the devices that are there."""
+    copies, model = partitioner.mesh.devices.shape
+    kind = partitioner.mesh.devices.flat[0].device_kind
+    devices = f"{counted(copies * model, 'device')} ({kind})"
+    copy = f"{counted(copies, 'copy')} of the model on {counted(model, 'device')} each"
+    return f"{rows} rows, {devices}: {copy}"
+
+
+def model(params: PyTree, vocabulary: Any) -> str:
+    """Return the size of the model, and the vocabulary that suits it."""
+    size = sum(math.prod(x.shape) for x in jax.tree.leaves(params))
+    path = getattr(vocabulary, "sentencepiece_model_file", type(vocabulary).__name__)
+    return f"{size / 1e6:,.1f} M parameters; {path}, {vocabulary.vocab_size:,} ids"
+
+
+def start(path: str | None, matched: Match | None) -> CheckResult:
+    """Return which checkpoint training starts from, and how much of it the model takes."""
+    if path is None or matched is None:
+        return ok("from scratch")
+    figure = f"{path}: {len(matched.sources)} arrays fit the model"
+    absent = [name for name in matched.wanted if name not in matched.sources]
+    parameters = [name for name in absent if name.startswith("target/")]
+    if parameters or matched.ignored:
+        left = [f"{len(parameters)} start from scratch"] if parameters else []
+        ignored = f"{len(matched.ignored)} unknown to the model are ignored"
+        left += [ignored] if matched.ignored else []
+        return warning(f"{figure}, {' and '.join(left)}")
+    if matched.why_no_optimizer:
+        return warning(f"{figure}; the optimizer state is new: {matched.why_no_optimizer}")
+    return ok(figure)

@@ -1,0 +1,45 @@
+"""A dry run ends with a table of what it has checked."""
+
+import jax
+import jax.numpy as jnp
+
+from fakes import toy
+from t5x.checkpointing.restore import Match
+from t5x.cli import dry_run
+from t5x.loop.triggers import TrainingPlan
+from t5x.partitioning import PjitPartitioner
+
+
+def test_the_table_has_a_line_a_check_and_counts_verdicts(capsys):
+    dry_run.show({"batch": "16 rows", "start": dry_run.warning("no optimizer", "a setting")})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["batch", "ok", "16", "rows"]
+    assert lines[2].split() == ["start", "warning", "no", "optimizer", "a", "setting"]
+    assert lines[-1] == "1 ok, 1 warning"
+
+
+def test_steps_that_are_left():
+    plan = TrainingPlan(total_steps=3000, save_period=1000)
+    assert dry_run.steps(plan, 0).figure == "0 to 3,000, saved every 1,000, evaluated never"
+    done = dry_run.steps(plan, 3000)
+    assert (done.verdict, done.to_set) == ("warning", "TRAIN_STEPS above 3000")
+
+
+def test_data_model_and_batch():
+    cfgs = {"train": toy.data("train"), "train_eval": toy.data("validation"), "infer_eval": None}
+    assert dry_run.data(cfgs).startswith(f"{toy.TASK} (train), {toy.TASK} (validation): ")
+    params = {"kernel": jax.ShapeDtypeStruct((1000, 300), jnp.float32)}
+    assert dry_run.model(params, toy.VOCABULARY).startswith("0.3 M parameters; ")
+    found = dry_run.batch(16, PjitPartitioner(devices=jax.devices()[:1]))
+    assert found == "16 rows, 1 device (cpu): 1 copy of the model on 1 device each"
+
+
+def test_what_a_checkpoint_lacks_is_a_warning():
+    wanted = dict.fromkeys(("target/a", "target/b", "state/step"))
+    complete = Match({}, wanted, {name: name for name in wanted}, (), None)
+    assert dry_run.start("c", complete).verdict == "ok"
+    partial = Match({}, wanted, {"target/a": "target/a"}, ("target/c",), None)
+    assert "1 start from scratch and 1 unknown" in dry_run.start("c", partial).figure
+    new = Match({}, wanted, {name: name for name in wanted}, (), "it is Adam's")
+    assert "optimizer state is new: it is Adam's" in dry_run.start("c", new).figure
+    assert dry_run.start(None, None).figure == "from scratch"
