@@ -34,7 +34,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         name = path.split("/", 4)[-1]  # behind user/name/resolve/<revision>
         if path == "api/whoami-v2":
             self._who_am_i()
-        elif not self.hub.files or "user/name" not in path:
+        elif not (self.hub.files or self.hub.made) or "user/name" not in path:
             self._send(404, headers={"X-Error-Code": "RepoNotFound"})
         elif path in [f"api/models/user/name/tree/{name}" for name in ("main", COMMIT)]:
             entry = {"type": "file", "oid": COMMIT}
@@ -49,7 +49,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             headers = {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT}
             self._send(404, headers=headers)
         else:
-            headers = {"ETag": f'"{name}"', "X-Repo-Commit": COMMIT}
+            headers = {"ETag": f'"{name.replace("/", "-")}"', "X-Repo-Commit": COMMIT}
             self._send(200, self.hub.files[name], headers)
 
     do_HEAD = do_GET
