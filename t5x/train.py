@@ -367,15 +367,16 @@ def show_checks(
     """Print what a dry run has checked."""
     model, train_cfg = trainer.model, cfgs["train"]
     assert train_cfg is not None
-    checks = {
-        "data": dry_run_table.data(cfgs),
-        "model": dry_run_table.model(trainer.specs.state.params, model.output_vocabulary),
-        "batch": dry_run_table.batch(train_cfg.batch_size, trainer.partitioner),
-        "start": dry_run_table.start(start.path, found),
-        "steps": dry_run_table.steps(plan, start.step),
-        "MODEL_DIR": f"{model_dir} can be written",
-    }
-    dry_run_table.show(checks)
+    dry_run_table.show(
+        {
+            "data": dry_run_table.data(cfgs),
+            "model": dry_run_table.model(trainer.specs.state.params, model.output_vocabulary),
+            "batch": dry_run_table.batch(train_cfg.batch_size, trainer.partitioner),
+            "start": dry_run_table.start(start.path, found),
+            "steps": dry_run_table.steps(plan, start.step),
+            "MODEL_DIR": f"{model_dir} can be written",
+        }
+    )
 
 
 def starting_state(start: Start, trainer: Trainer, init_rng: jax.Array) -> TrainState:
