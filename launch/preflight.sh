@@ -3,6 +3,7 @@
 #   bash launch/preflight.sh ro_t5x_base v4-8                       needs no accelerator
 #   bash launch/preflight.sh ro_t5x_base v4-8 --offline --gin.BATCH_SIZE=256
 #   bash launch/preflight.sh ro_t5x_base v4-8 --sweep               batch × remat × partitions
+#   bash launch/preflight.sh ro_t5x_base here                       times it on the devices that are there
 #   bash launch/preflight.sh ro_t5x_base --compare v4-8,v5e-16      slices side by side
 # MODEL_DIR as in launch/train.sh.
 set -euo pipefail
@@ -23,7 +24,11 @@ if [[ -n "${MODEL_DIR:-}" && "$model_dir" != /* && "$model_dir" != *://* ]]; the
 fi
 
 use_python
-export JAX_PLATFORMS=cpu
+if [[ "${slice[*]+${slice[*]}}" == "--slice here" ]]; then
+  choose_device
+else
+  export JAX_PLATFORMS=cpu
+fi
 cd "$ROOT"
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 run_module preflight --gin_file="gin/$recipe.gin" ${slice[@]+"${slice[@]}"} \

@@ -4,6 +4,7 @@ python -m preflight --gin_file gin/ro_t5x_base.gin --slice v4-8
 python -m preflight --gin_file gin/ro_t5x_base.gin --slice v4-8 --offline --gin.BATCH_SIZE=256
 python -m preflight --gin_file gin/ro_t5x_base.gin --compare v4-8,v4-32,v5e-16,v6e-8
 python -m preflight --gin_file gin/ro_t5x_base.gin --slice v4-8 --sweep
+python -m preflight --gin_file gin/ro_t5x_tiny.gin --slice here      # the devices that are there
 
 The status is 0 if no check fails, 1 if one does, 2 for a wrong command. A check that could not be
 made reads "not checked" and does not fail.
@@ -15,15 +16,16 @@ if __name__ == "__main__":  # before any library writes to stderr
     log_capture.start()
 
 import os
+import sys
 
 from preflight.aot import tpu_slices
 
-os.environ.update(tpu_slices.ENVIRONMENT)  # before jax and tensorflow are loaded
+if not {"here", "--slice=here"} & {*sys.argv}:  # before jax and tensorflow are loaded
+    os.environ.update(tpu_slices.ENVIRONMENT)
 
 import argparse
 import json
 import logging
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ from absl import logging as absl_logging
 
 from command_line import arguments, results
 from command_line.guard import guarded
-from preflight import search
+from preflight import here, search
 from preflight.aot.recipe import Recipe, load
 from preflight.aot.tpu_slices import Slice
 from preflight.checks import checklist
@@ -52,7 +54,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     add("--gin_file", action="append", help=f"gin files, in order; default {DEFAULT}")
     add("--gin_bindings", action="append", default=[], help="'NAME = value', after the files")
     add("--gin_search_paths", default=".", help="folders to search for gin files")
-    add("--slice", help="the TPU slice to rent: v4-8, v5e-16, …")
+    add("--slice", help="the TPU slice to rent: v4-8, v5e-16, …; or here")
     add("--compare", help="slices to compare, separated by commas")
     add("--sweep", action="store_true", help="try batch × remat × partitions on the slice")
     add("--offline", action="store_true", help="access nothing over the network")
@@ -71,6 +73,8 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         arguments.check_output_folder("--cache", flags.cache)
     if flags.sweep and not flags.slice:
         parser.error("--sweep needs --slice NAME")
+    if flags.slice == here.NAME and (flags.sweep or flags.cache):
+        parser.error("--sweep and --cache are for slices; leave them out")
     return flags
 
 
@@ -83,7 +87,9 @@ def main(argv: list[str] | None = None) -> int:
     say = lambda line: print(line, file=sys.stderr, flush=True)
     try:
         flags = parse_arguments(sys.argv[1:] if argv is None else argv)
-        tpus = [tpu_slices.find(name) for name in (flags.compare or flags.slice).split(",")]
+        names = (flags.compare or flags.slice).split(",")
+        is_here = flags.slice == here.NAME
+        tpus = [here.find()] if is_here else [tpu_slices.find(name) for name in names]
         recipe = Recipe(
             tuple(flags.gin_file or [DEFAULT]),
             tuple(flags.gin_bindings),
@@ -111,10 +117,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _check(recipe: Recipe, tpu: Slice, flags: argparse.Namespace, say: search.Say) -> int:
-    cache = flags.cache or str(Path("runs/.compiled") / tpu.name)
-    found = checklist.check_recipe(recipe, tpu, flags.offline, cache, say)
-    chips, hosts = results.counted(tpu.chips, "chip"), results.counted(tpu.hosts, "host")
-    print(f"{recipe.name} on {tpu.name}: {chips}, {hosts}\n")
+    if isinstance(tpu, here.LocalDevices):
+        found = here.check_recipe(recipe, tpu, flags.offline, say)
+        print(f"{recipe.name} here, on {results.counted(tpu.chips, 'device')} ({tpu.name})\n")
+    else:
+        cache = flags.cache or str(Path("runs/.compiled") / tpu.name)
+        found = checklist.check_recipe(recipe, tpu, flags.offline, cache, say)
+        chips, hosts = results.counted(tpu.chips, "chip"), results.counted(tpu.hosts, "host")
+        print(f"{recipe.name} on {tpu.name}: {chips}, {hosts}\n")
     print(results.table(found))
     if details := results.details(found):
         print(f"\n{details}")

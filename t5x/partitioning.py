@@ -140,8 +140,8 @@ class PjitPartitioner:
         if count % model:
             raise ValueError(
                 f"PjitPartitioner.num_partitions is {model}, which does not divide the {count} "
-                f"{devices[0].platform.upper()} device{'s' * (count > 1)} that are there; start "
-                f"with --gin.partitioning.PjitPartitioner.num_partitions={math.gcd(count, model)}."
+                f"{devices[0].platform.upper()} device{'s' * (count > 1)} of this run; pass "
+                f"--gin.partitioning.PjitPartitioner.num_partitions={math.gcd(count, model)}."
             )
         if self.hybrid:
             grid = hybrid_grid(devices, *self.hybrid)

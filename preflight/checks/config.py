@@ -1,5 +1,7 @@
 """Checks of the gin settings: periods, partitions, batch and task, without reading any data."""
 
+import math
+
 import seqio
 
 from command_line.results import CheckResult, counted, ok, warning
@@ -43,7 +45,7 @@ def partitions(context: RunContext) -> CheckResult:
     """Check that the slice's devices can be divided into copies of the model."""
     copies, count = _copies(context), context.run.partitioner.num_partitions
     return ok(
-        f"{context.tpu.device_count} devices of {context.tpu.chips} chips: "
+        f"{counted(context.tpu.device_count, 'device')} of {counted(context.tpu.chips, 'chip')}: "
         f"{counted(copies, 'copy')} of the model on {counted(count, 'device')} each"
     )
 
@@ -53,10 +55,11 @@ def _copies(context: RunContext) -> int:
     count, devices = context.run.partitioner.num_partitions, context.tpu.device_count
     if devices % count:
         fitting = ", ".join(str(n) for n in range(1, devices + 1) if devices % n == 0)
+        flag = "--gin.partitioning.PjitPartitioner.num_partitions"
+        others = f" (one of {fitting})" if devices > 1 else ""
         raise ValueError(
-            f"num_partitions is {count}, which does not divide the {devices} devices of "
-            f"{context.tpu.name}; set partitioning.PjitPartitioner.num_partitions to one of "
-            f"{fitting}."
+            f"num_partitions is {count}, which does not divide the {counted(devices, 'device')} of "
+            f"{context.tpu.name}; pass {flag}={math.gcd(count, devices)}{others}."
         )
     return devices // count
 

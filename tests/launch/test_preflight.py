@@ -44,6 +44,10 @@ def test_a_recipe_and_a_slice(started):
     assert '--gin.MODEL_DIR="runs/ro_t5x_base"' in flags
 
 
+def test_the_devices_that_are_there_take_the_place_of_a_slice(started):
+    assert started("ro_t5x_tiny", "here")[2:4] == ["--slice", "here"]
+
+
 def test_comparing_slices_needs_no_slice(started):
     flags = started("ro_t5x_base", "--compare", "v4-8,v5e-16", MODEL_DIR="here")
     assert "--slice" not in flags

@@ -79,7 +79,7 @@ def test_all_devices_are_in_the_mesh_once(partitions, data):
 
 
 def test_partitions_that_do_not_divide_the_devices_are_refused():
-    with pytest.raises(ValueError, match=r"num_partitions is 3, .* the 8 devices; set it to a"):
+    with pytest.raises(ValueError, match=r"is 3, .* the 8 CPU devices .*num_partitions=1\."):
         _ = PjitPartitioner(3).mesh
 
 

@@ -299,7 +299,7 @@ CONFIGS = {
     ),
     "odd partitions": (
         {"partitioner": PjitPartitioner(num_partitions=3)},
-        r"num_partitions is 3, which does not divide the 8 CPU devices that are there; start with "
+        r"num_partitions is 3, which does not divide the 8 CPU devices of this run; pass "
         r"--gin.partitioning.PjitPartitioner.num_partitions=1\.",
     ),
     "periods that do not fit": (
