@@ -2,20 +2,23 @@
 
 column = Column("{title}\\n{body}")            # or just Column("body")
 column = Column("body", min_chars=200, where={"language": "ro"}, unique=True)
+column = Column("body", copies={"quality": {7: 1, 9: 2}})
 counter = RecordCounter("my corpus")
 texts = screen(records, column, max_chars=1_000_000, add=counter.add)
 counter.counts()   # {'read': 512, 'skipped_empty': 2, ..., 'epochs': 0}
 """
 
+import bisect
 import collections
 import copy
 import dataclasses
+import math
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tasks.io.formats import MALFORMED, NOT_UTF8, UNREADABLE
-from tasks.record_counts import MOST_LABELS
+from tasks.record_counts import EXTRA_COPIES, MOST_LABELS
 
 _CONTAINERS = (list, dict, bytes)
 SEPARATOR = "\x1f"  # between the texts of `Columns`; removed from the texts themselves
@@ -47,6 +50,10 @@ class Column:
         at the same time and resume anywhere, so they do not know each other's texts. Which texts
         are skipped depends on the corpus and the number of shards alone, never on order, resume or
         hosts. `python -m tasks.cache --unique` finds all repetitions of a split.
+      copies: by column, how often an epoch has a record with a number there: {"quality": {7: 1, 9:
+        2}} is once from 7 up, twice from 9 up, and never below 7. Several columns multiply. A
+        record without a number there is used once. The copies of a record are as far apart as its
+        epoch is mixed.
     """
 
     def __init__(
@@ -56,6 +63,7 @@ class Column:
         max_chars: int | None = None,
         where: Mapping[str, str | Sequence[str]] | None = None,
         unique: bool = False,
+        copies: Mapping[str, Mapping[float, int]] | None = None,
     ):
         if max_chars is not None and min_chars > max_chars:
             raise ValueError(
@@ -68,10 +76,11 @@ class Column:
             key: [value] if isinstance(value, str) else list(value)
             for key, value in (where or {}).items()
         }
+        self.copies = {key: _sorted_copies(key, steps) for key, steps in (copies or {}).items()}
         named = [field for _, field, _, _ in string.Formatter().parse(name) if field is not None]
         self._of = tuple(dict.fromkeys(named)) or (name,)
         self._is_template = bool(named)
-        self.fields = tuple(dict.fromkeys([*self._of, *self._where]))  # all that must be read
+        self.fields = tuple(dict.fromkeys([*self._of, *self._where, *self.copies]))  # all that must be read
         self._labels: dict[str, dict[str, str]] = {}  # of `Columns`
 
     @property
@@ -83,6 +92,16 @@ class Column:
         """Return whether the record's other columns have the required values."""
         # Lists are searched by equality, since a record's value may be a list or an object itself.
         return all(record.get(key) in values for key, values in self._where.items())
+
+    def count_copies(self, record: Mapping) -> int:
+        """Return how often an epoch has the record."""
+        found = 1
+        for key, steps in self.copies.items():
+            value = record.get(key)
+            if isinstance(value, int | float) and value == value:
+                at = bisect.bisect_right([*steps], value) - 1
+                found *= [*steps.values()][at] if at >= 0 else 0
+        return found
 
     def extract(self, record: Mapping) -> Any:
         """Return the record's text, None if a column is null or absent, or a value that is none."""
@@ -102,6 +121,18 @@ class Column:
     def has_numbers(self, record: Mapping) -> bool:
         """Return whether a template's columns hold other values than texts."""
         return self._is_template and not all(isinstance(record[f], str) for f in self._of)
+
+
+def _sorted_copies(column: str, steps: Mapping[float, int]) -> dict[float, int]:
+    for value, copies in steps.items():
+        if isinstance(copies, bool) or not isinstance(copies, int) or copies < 0:
+            raise ValueError(
+                f"copies of column {column!r} are {copies!r} from {value} up: set a whole number, "
+                "0 to leave such records out"
+            )
+        if not math.isfinite(value):
+            raise ValueError(f"copies of column {column!r} begin at {value}: set a finite number")
+    return dict(sorted(steps.items()))
 
 
 class Columns(Column):
@@ -180,12 +211,14 @@ class Columns(Column):
 class Judged(NamedTuple):
     """A record's text in UTF-8, None if it is skipped, and the names under which it is counted.
 
-    `label`: the value, where it is skipped as an unknown label.
+    `label`: the value, where it is skipped as an unknown label. `copies`: how often an epoch has
+    the record, at least 1.
     """
 
     text: bytes | None
     names: tuple[str, ...] = ()
     label: str | None = None
+    copies: int = 1
 
 
 def judge(records: Iterable, column: Column, max_chars: int) -> Iterator[Judged]:
@@ -209,7 +242,7 @@ def judge(records: Iterable, column: Column, max_chars: int) -> Iterator[Judged]
         except UnicodeEncodeError:
             names += ("kept_with_replaced_characters",)
             encoded = text.replace(UNREADABLE, "\ufffd").encode("utf-8", "replace")
-        yield Judged(encoded, names)
+        yield Judged(encoded, names, copies=column.count_copies(record))
 
 
 def screen(records: Iterable, column: Column, max_chars: int, add: Callable | None) -> list[bytes]:
@@ -220,12 +253,13 @@ def screen(records: Iterable, column: Column, max_chars: int, add: Callable | No
     counts: collections.Counter[str] = collections.Counter()
     kept: list[bytes] = []
     labels: dict[str, None] = {}
-    for text, names, label in judge(records, column, max_chars):
+    for text, names, label, copies in judge(records, column, max_chars):
         counts["read"] += 1
+        counts[EXTRA_COPIES] += copies - 1
         for name in names:
             counts[name] += 1
         if text is not None:
-            kept.append(text)
+            kept += [text] * copies
         if label is not None and len(labels) < MOST_LABELS:
             labels[label] = None
     if add:
@@ -256,6 +290,8 @@ def _filtered(record: Mapping, text: str, column: Column, seen: set[str]) -> str
         return "too_short"
     if not column.matches(record):
         return "other_value"
+    if not column.count_copies(record):
+        return "low_value"
     if column.unique:
         if text in seen:
             return "duplicate"

@@ -9,11 +9,12 @@ from absl import logging
 
 REASONS = ("empty", "null", "not_text", "not_UTF-8", "malformed", "too_long")
 # Where a column asks for them.
-FILTERS = ("too_short", "other_value", "duplicate", "unknown_label")
+FILTERS = ("too_short", "other_value", "low_value", "duplicate", "unknown_label")
 SKIPS = tuple(f"skipped_{reason}" for reason in (*REASONS, *FILTERS))
 # Of records that are used, but not as they are written.
 CHANGES = ("kept_with_numbers", "kept_with_replaced_characters")
-CODED = (*SKIPS, *CHANGES)  # what is counted of a record: bit i of its code is of CODED[i]
+EXTRA_COPIES = "extra_copies"  # of records that an epoch has several times
+CODED = (*SKIPS, *CHANGES, EXTRA_COPIES)  # what is counted of a record: bit i of its code is of CODED[i]
 NOTES = ("cut_inputs", "cut_targets")  # counted per example made
 MADE = "examples"
 MOST_LABELS = 3  # unknown labels to remember
@@ -112,11 +113,11 @@ class RecordCounter:
             total: Counter[str] = sum(mine, Counter())
             of_split = (shards for of, shards in self._epochs.items() if split in (None, of))
             epochs = [min(shards.values()) for shards in of_split if shards]
-            found = {name: total[name] for name in ("read", *SKIPS, *CHANGES, *NOTES)}
+            found = {name: total[name] for name in ("read", *CODED, *NOTES)}
             if distinct:
                 cuts = [counts for (of, _), counts in self._distinct.items() if of == split]
                 once = max(cuts, key=lambda counts: counts["read"], default=Counter())
-                found |= {name: once[name] for name in ("read", *SKIPS, *CHANGES)}
+                found |= {name: once[name] for name in ("read", *CODED)}
                 found[MADE] = total[MADE]
             return {**found, "epochs": max(epochs, default=0)}
 
@@ -127,7 +128,7 @@ class RecordCounter:
     def sentence(self, split: str | None = None) -> str:
         """Return the counts as one line for the log."""
         counts = self.counts(split)
-        shown = [name for name in (*CHANGES, *NOTES) if counts[name]]
+        shown = [name for name in (*CHANGES, EXTRA_COPIES, *NOTES) if counts[name]]
         notes = [f"{counts[name]} {name.replace('_', ' ')}, " for name in shown]
         return (
             f"corpus {self.corpus}{f', split {split}' if split else ''}: "
@@ -152,6 +153,7 @@ def _by_name(codes: np.ndarray) -> Counter[str]:
     for found, n in zip(*np.unique(codes, return_counts=True), strict=True):
         for i, name in enumerate(CODED):
             counts[name] += int(n) if found >> i & 1 else 0
+    counts["read"] -= counts[EXTRA_COPIES]
     return counts
 
 

@@ -23,6 +23,7 @@ one file).
 
 import contextlib
 import dataclasses
+import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -242,6 +243,8 @@ class CorpusSource(seqio.DataSource):
             "names": zlib.crc32("\n".join(names).encode()),
             "remote": found[0].remote,
             "contents": self._contents[split],
+            # Copies count in the order of an epoch.
+            "copies": json.loads(json.dumps(self.column.copies)),
         }
 
     def _complete_listing(self, split: str) -> list[CorpusFile]:

@@ -4,7 +4,8 @@
     len(store)                               # one pass over the files, in their order
     store.read(np.array([17, 4]))            # Records(texts=[b"…", b"…"], codes=array([0, 0]))
 
-A record's number is its place in the files, whether it is usable or skipped. Memory holds none of
+A record's number is its place in the files, whether it is usable or skipped; copies follow their
+record and have numbers too. Memory holds none of
 them: texts and their places are in two files without a name in the folder for temporary files
 (TMPDIR), which the system deletes when the process ends, however it ends.
 """
@@ -22,10 +23,11 @@ from absl import logging
 from tasks.documents import judge
 from tasks.io.files import CorpusFile
 from tasks.io.retry import shutting_down
-from tasks.record_counts import MOST_LABELS, code
+from tasks.record_counts import EXTRA_COPIES, MOST_LABELS, code
 from tasks.streaming.shard_assignment import CorpusSplit
 
 _SKIPPED = -1  # the length of a skipped record's text
+_COPY = code([EXTRA_COPIES])
 _ENTRY = np.dtype([("start", np.int64), ("length", np.int32), ("code", np.int32)])
 
 
@@ -122,9 +124,11 @@ class RecordStore:
 
     def _append(self, batch: list, texts: BinaryIO, entries: BinaryIO) -> None:
         kept, places, at = [], [], texts.tell()
-        for text, names, label in judge(batch, self._split.column, self._split.max_chars):
+        found = judge(batch, self._split.column, self._split.max_chars)
+        for text, names, label, copies in found:
             places.append((at, _SKIPPED if text is None else len(text), code(names)))
             if text is not None:
+                places += [(at, len(text), _COPY)] * (copies - 1)
                 kept.append(text)
                 at += len(text)
             if label is not None and len(self.labels) < MOST_LABELS:

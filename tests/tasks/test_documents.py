@@ -136,3 +136,48 @@ def test_all_hosts_count_under_the_same_names_whatever_they_met():
     assert list(quiet.counts()) == list(busy.counts())
     assert busy.counts()["cut_inputs"] == 2
     assert "skipped 1 too short, 2 cut inputs, 0 epochs" in busy.sentence()
+
+
+SCORED = [{"text": f"text {i}", "size": size} for i, size in enumerate([1, 2, 4, 7.5, 5000, None])]
+COPIES = {"size": {1: 1, 2: 2, 5: 5, 1000: 0}}
+
+
+def test_a_number_decides_how_often_an_epoch_has_a_record():
+    counter = RecordCounter("a corpus")
+    kept = screen(SCORED, Column("text", copies=COPIES), 100, counter.add)
+    found = {text.decode(): kept.count(text) for text in kept}
+    assert found == {"text 0": 1, "text 1": 2, "text 2": 2, "text 3": 5, "text 5": 1}
+    counts = counter.counts()
+    assert (counts["read"], counts["skipped_low_value"], counts["extra_copies"]) == (6, 1, 6)
+    assert "6 records read, skipped 1 low value, 6 extra copies" in counter.sentence()
+
+
+def test_copies_of_several_columns_multiply_and_below_the_first_step_there_are_none():
+    both = Column("text", copies={"size": {2: 2}, "other": {0: 3}})
+    assert both.fields == ("text", "size", "other")
+    assert both.count_copies({"size": 2, "other": 9}) == 6
+    assert both.count_copies({"size": 1.9, "other": 9}) == 0
+    assert both.count_copies({"size": float("nan"), "other": "a"}) == 1
+
+
+@pytest.mark.parametrize("steps", [{1: -1}, {1: 1.5}, {1: True}, {float("inf"): 1}])
+def test_copies_that_are_no_whole_numbers_are_refused(steps):
+    with pytest.raises(ValueError, match=r"copies of column 'size' (are|begin at)"):
+        Column("text", copies={"size": steps})
+
+
+@pytest.mark.parametrize("order", ["records", "parts"])
+def test_an_epoch_has_all_copies_once_each_and_apart(tmp_path, order):
+    rows = [json.dumps({"text": f"text {i}", "size": 1 + i % 3}) for i in range(300)]
+    (tmp_path / "train.jsonl").write_text("\n".join(rows))
+    column = Column("text", copies={"size": {1: 1, 2: 2, 3: 3}})
+    source = CorpusSource(files={"train": str(tmp_path / "train.jsonl")}, column=column)
+    source.pin_order("train", order)
+    texts = [x["text"].decode() for x in source.get_dataset(seed=1).as_numpy_iterator()]
+    expected = {f"text {i}": 1 + i % 3 for i in range(300)}
+    assert {text: texts.count(text) for text in texts} == expected
+    adjacent = sum(a == b for a, b in zip(texts, texts[1:], strict=False))
+    assert adjacent < 30  # 300 if copies followed each other
+    counts = source.record_counts("train")
+    assert (counts["read"], counts["extra_copies"]) == (300, 300)
+    assert source.identity("train")["copies"] == {"size": {"1": 1, "2": 2, "3": 3}}
