@@ -80,7 +80,9 @@ class Column:
         named = [field for _, field, _, _ in string.Formatter().parse(name) if field is not None]
         self._of = tuple(dict.fromkeys(named)) or (name,)
         self._is_template = bool(named)
-        self.fields = tuple(dict.fromkeys([*self._of, *self._where, *self.copies]))  # all that must be read
+        self.fields = tuple(
+            dict.fromkeys([*self._of, *self._where, *self.copies])
+        )  # all that must be read
         self._labels: dict[str, dict[str, str]] = {}  # of `Columns`
 
     @property

@@ -93,8 +93,8 @@ class CorpusSource(seqio.DataSource):
         `documents.Column`, which filters too.
       files: file patterns by split, instead of `corpus`: local paths (** is allowed), gs://, and
         http(s) addresses, which cannot be patterns. "@" and the address of a text file stand for
-        the addresses in it, one a line. The suffix names the format: .jsonl .json .csv .tsv .txt
-        .parquet, plus .gz or .zst if compressed.
+        the addresses in it, one a line; "@list.txt#10_*|9_*" for those with such names. The suffix
+        names the format: .jsonl .json .csv .tsv .txt .parquet, plus .gz or .zst if compressed.
       splits: the splits, or a mapping from ours to the corpus's, {"validation": "dev"}.
       documents: what a document is in plain text: "lines" or "paragraphs" (up to an empty line).
       max_chars: longer documents are skipped and counted.

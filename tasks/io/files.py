@@ -12,6 +12,7 @@ use `tasks.io.retry`.
 
 import contextlib
 import dataclasses
+import fnmatch
 import functools
 import glob
 import io
@@ -180,18 +181,25 @@ def _expand(pattern: str) -> dict[str, dict[str, Any]]:
 
 
 def _expand_list(url: str) -> dict[str, dict[str, Any]]:
-    """Return the files that a list names, one address or pattern a line, relative to the list."""
+    """Return the files that a list names, one address or pattern a line, relative to the list.
+
+    After a "#" follow patterns, with "|" between them; then a file's name must match one of them.
+    """
+    url, _, wanted = url.partition("#")
     with open_stream(cast(CorpusFile, classify(url, "text"))) as stream:
         lines = [line.strip() for line in stream.read().decode("utf-8-sig").splitlines()]
     found: dict[str, dict[str, Any]] = {}
     for line in lines:
-        if line and not line.startswith("#"):
+        name = line.rsplit("/", 1)[-1]
+        fits = any(fnmatch.fnmatchcase(name, each) for each in (wanted or "*").split("|"))
+        if line and not line.startswith("#") and fits:
             address = _relative_to(url, line)
             if not (matches := _expand(address)):
                 raise ValueError(f"no file matches {address!r}, which the list {url} names")
             found |= matches
     if not found:
-        raise ValueError(f"the list {url} names no file: write one address a line into it")
+        which = f" that matches {wanted!r}" if wanted else ": write one address a line into it"
+        raise ValueError(f"the list {url} names no file{which}")
     return found
 
 

@@ -11,6 +11,7 @@ no longer runs, the hub's own copy in parquet is read.
 """
 
 import dataclasses
+import difflib
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -120,7 +121,13 @@ def _explain(error: Exception, corpus: str, config: str | None) -> Exception:
         )
     if "LocalEntryNotFoundError" in names or "LocalEntryNotFoundError" in str(error):
         return ConnectionError("the hub does not answer")
-    if "GatedRepoError" in names or isinstance(error, datasets.exceptions.DatasetNotFoundError):
+    if "GatedRepoError" in names or "is a gated dataset" in str(error):
+        token = "" if huggingface_hub.get_token() else ", and set HF_TOKEN or run `hf auth login`"
+        return ValueError(
+            f"corpus {corpus!r} is gated: accept its conditions at "
+            f"https://huggingface.co/datasets/{corpus} with your account{token}"
+        )
+    if isinstance(error, datasets.exceptions.DatasetNotFoundError):
         if huggingface_hub.get_token() is None:
             return ValueError(
                 f"corpus {corpus!r} is not on the hub or is private, and no token is set: check "
@@ -131,5 +138,10 @@ def _explain(error: Exception, corpus: str, config: str | None) -> Exception:
             "and that the account of HF_TOKEN or `hf auth login` has access"
         )
     if isinstance(error, ValueError) and "BuilderConfig" in str(error):
-        return ValueError(f"corpus {corpus!r} has no configuration {config!r}: {error}")
+        known = re.findall(r"'([^']+)'", str(error).partition("[")[2])
+        close = difflib.get_close_matches(str(config), known, n=3) or known[:20]
+        return ValueError(
+            f"corpus {corpus!r} has no configuration {config!r}; of its {len(known)} the nearest "
+            f"are {', '.join(close)}"
+        )
     return error

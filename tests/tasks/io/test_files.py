@@ -121,6 +121,17 @@ def test_a_list_names_files_by_address_path_or_pattern(tmp_path, served):
         files.match_files([f"{tmp_path}/all.map"])
 
 
+def test_a_list_is_read_in_part_by_the_names_of_its_files(tmp_path):
+    names = ["10_1.txt", "9_1.txt", "9_2.txt", "8_1.txt"]
+    for name in names:
+        (tmp_path / name).write_text("x\n")
+    (tmp_path / "all.map").write_text("\n".join(names))
+    found = files.match_files([f"@{tmp_path}/all.map#10_*|9_*"])
+    assert [file.url.rsplit("/", 1)[1] for file in found] == names[:3]
+    with pytest.raises(ValueError, match=r"all.map names no file that matches '7_\*'"):
+        files.match_files([f"@{tmp_path}/all.map#7_*"])
+
+
 @pytest.mark.parametrize("name", ["ro.map", "ro.txt", "ro.txt.gz"])
 def test_a_list_may_be_on_a_server_and_name_files_beside_it(tmp_path, name):
     (tmp_path / "ro").mkdir()

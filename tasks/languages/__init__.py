@@ -1,0 +1,1 @@
+"""Public corpora by language: which there are, and how they are read."""

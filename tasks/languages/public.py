@@ -1,0 +1,109 @@
+"""Public corpora of a language, as sources of a task.
+
+    corpora.add("cs", public.fineweb2("ces_Latn"), "vocabularies/cs.model")
+    corpora.add("cs_best", public.hplt3("ces_Latn", least_quality=8), "vocabularies/cs.model")
+    mixtures.add("cs_both", {"cs": 3, "cs_best": 1})
+
+| source | corpus | validation | licence |
+|---|---|---|---|
+| fineweb2 | hub, HuggingFaceFW/fineweb-2 | its split test | ODC-By |
+| hplt3 | data.hplt-project.org/three | 0.1 % of the documents, by hash | CC0 |
+| hplt2 | hub, HPLT/HPLT2.0_cleaned | the same | CC0 |
+| culturax | hub, uonlp/CulturaX (gated) | the same | ODC-By and CC0 |
+| mc4 | hub, allenai/c4 | its split validation | ODC-By |
+| fulg | hub, faur-ai/fulg (Romanian) | 0.1 % of the documents, by hash | ODC-By |
+
+All take codes as FineWeb-2 has them (see `tasks.languages.table`); those of HPLT are the same for
+most languages. Nothing is read before a run. Held-out documents are never trained on; to read them,
+all documents before them are read too.
+"""
+
+from tasks.documents import Column
+from tasks.languages import table
+from tasks.rows import Rows
+from tasks.sources import CorpusSource
+
+HELD_OUT = {"validation": 0.001}
+# How often to use a document of FineWeb-2 by the size of its cluster of near-duplicates, of which
+# one document is kept. Its authors have tried these numbers (README of the data set).
+CLUSTER_COPIES = {"minhash_cluster_size": {1: 1, 2: 2, 3: 3, 5: 5, 100: 8, 1000: 1}}
+HPLT3_LIST = "@https://data.hplt-project.org/three/sorted/{code}.map"
+HPLT3_QUALITY = (5, 10)  # the least and the highest quality of a file
+
+
+def fineweb2(
+    language: str, by_cluster: bool = False, least_score: float | None = None
+) -> CorpusSource:
+    """Return FineWeb-2's documents of a language (a code, a tag or a name).
+
+    Args:
+      language: see `table.find`.
+      by_cluster: use a document up to 8 times, by the number of its near-duplicates on the web.
+      least_score: leave out documents whose language was recognized with less confidence, of 1.
+
+    Raises:
+      ValueError: there is no such language.
+    """
+    found = table.find(language)
+    copies: dict[str, dict[float, int]] = {}
+    if by_cluster:
+        copies |= {key: dict(steps) for key, steps in CLUSTER_COPIES.items()}
+    if least_score is not None:
+        copies["language_score"] = {least_score: 1}
+    column, corpus = Column("text", copies=copies), "HuggingFaceFW/fineweb-2"
+    if not found.test_documents:
+        return Rows(corpus, found.code, column=column, held_out=HELD_OUT)
+    splits = {"train": "train", "validation": "test"}
+    return CorpusSource(corpus, found.code, column=column, splits=splits)
+
+
+def hplt3(code: str, least_quality: int = HPLT3_QUALITY[0]) -> CorpusSource:
+    """Return HPLT 3.0's documents of a language from its own server.
+
+    Args:
+      code: of HPLT, such as ces_Latn.
+      least_quality: use only files of this quality (of its authors' score) or higher, 5 to 10.
+
+    Raises:
+      ValueError: there is no such quality.
+    """
+    lowest, highest = HPLT3_QUALITY
+    if not lowest <= least_quality <= highest:
+        raise ValueError(f"least_quality is {least_quality}, but must be {lowest} to {highest}")
+    wanted = "|".join(f"{quality}_*" for quality in range(least_quality, highest + 1))
+    return Rows(files={"train": f"{HPLT3_LIST.format(code=code)}#{wanted}"}, held_out=HELD_OUT)
+
+
+def hplt2(code: str) -> CorpusSource:
+    """Return HPLT 2.0's cleaned documents of a language."""
+    return Rows("HPLT/HPLT2.0_cleaned", code, held_out=HELD_OUT)
+
+
+def culturax(language: str) -> CorpusSource:
+    """Return CulturaX's documents of a language; its conditions must be accepted on the hub.
+
+    Raises:
+      ValueError: there is no such language, or it has no code of two letters.
+    """
+    return Rows("uonlp/CulturaX", _tag(language), held_out=HELD_OUT)
+
+
+def mc4(language: str) -> CorpusSource:
+    """Return mC4's documents of a language.
+
+    Raises:
+      ValueError: there is no such language, or it has no code of two letters.
+    """
+    return CorpusSource("allenai/c4", _tag(language))
+
+
+def fulg() -> CorpusSource:
+    """Return the Romanian documents of FuLG."""
+    return Rows("faur-ai/fulg", column="raw_content", held_out=HELD_OUT)
+
+
+def _tag(language: str) -> str:
+    found = table.find(language)
+    if not found.tag:
+        raise ValueError(f"{found.name} has no code of two letters, by which this corpus names it")
+    return found.tag

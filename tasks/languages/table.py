@@ -1,0 +1,79 @@
+"""The languages of FineWeb-2, found by code, by tag or by name.
+
+    find("ces_Latn"), find("cs"), find("czech")     # Language(code='ces_Latn', name='Czech', …)
+
+`fineweb2.tsv` has a line for each of the 1,913 configurations of the data set, with the figures of
+its authors (fineweb2-language-distribution.csv of github.com/huggingface/fineweb-2; Penedo et al.
+2025, arXiv:2506.20920). A code is the language in ISO 639-3 and the script in ISO 15924; `tag` is
+the code of two letters of the language, or of the macrolanguage that it is part of, if it has one.
+"""
+
+import csv
+import dataclasses
+import difflib
+import functools
+import pathlib
+
+_FILE = pathlib.Path(__file__).with_name("fineweb2.tsv")
+
+
+@dataclasses.dataclass(frozen=True)
+class Language:
+    """A language in one script, and its size in FineWeb-2.
+
+    `words`, `documents`, `text_bytes` (UTF-8) and `parquet_bytes` are of the split train;
+    `test_documents` of the split test, 0 if there is none.
+    """
+
+    code: str
+    name: str
+    tag: str
+    words: int
+    documents: int
+    text_bytes: int
+    parquet_bytes: int
+    test_documents: int
+
+
+@functools.cache
+def languages() -> tuple[Language, ...]:
+    """Return all languages, by code."""
+    with open(_FILE, encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    texts = ("code", "name", "tag")
+    return tuple(
+        Language(**{k: v if k in texts else int(v) for k, v in row.items()})  # type: ignore[arg-type]
+        for row in rows
+    )
+
+
+def find(text: str) -> Language:
+    """Return the language of a code, a tag or an English name; of several scripts the largest.
+
+    Raises:
+      ValueError: there is none; names the nearest.
+    """
+    wanted = text.strip().casefold()
+    names = lambda one: (one.code, one.code.partition("_")[0], one.tag, one.name)
+    found = [one for one in languages() if wanted in map(str.casefold, names(one)) and wanted]
+    if found:
+        return max(found, key=lambda one: one.text_bytes)
+    if wanted in ("en", "eng", "eng_latn", "english"):
+        raise ValueError(
+            "FineWeb-2 has every language but English, which is FineWeb: "
+            'CorpusSource("HuggingFaceFW/fineweb", "sample-350BT")'
+        )
+    nearest = ", ".join(f"{one.code} ({one.name})" for one in _nearest(wanted))
+    raise ValueError(
+        f"no language is called {text!r}: name it by a code such as ces_Latn or cs, or in English"
+        + (f"; the nearest are {nearest}" if nearest else "")
+    )
+
+
+def _nearest(wanted: str) -> list[Language]:
+    """Return up to three languages with that word in their names, else with similar names."""
+    close = [one for one in languages() if wanted and wanted in one.name.casefold().split()]
+    if not close:
+        known = {name.casefold(): one for one in languages() for name in (one.code, one.name)}
+        close = [known[name] for name in difflib.get_close_matches(wanted, known, n=3)]
+    return sorted(close, key=lambda one: -one.text_bytes)[:3]

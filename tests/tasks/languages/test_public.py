@@ -1,0 +1,77 @@
+"""Public corpora have the addresses, columns and splits of their publishers."""
+
+import collections
+import json
+
+import pytest
+
+from fakes.file_server import FileServer
+from tasks.languages import public
+
+
+def test_fineweb2_is_read_by_language_with_its_test_split_for_validation():
+    source = public.fineweb2("czech")
+    assert (source._corpus, source._config) == ("HuggingFaceFW/fineweb-2", "ces_Latn")
+    assert source._split_names == {"train": "train", "validation": "test"}
+    assert source.column.fields == ("text",)
+
+
+def test_a_language_without_a_test_split_holds_out_documents():
+    source = public.fineweb2("abi_Latn")
+    assert source._split_names == {"train": "train", "validation": "train"}
+    assert source._held_out == {"validation": 0.001}
+
+
+@pytest.mark.parametrize(
+    ("size", "copies"),
+    [(1, 1), (2, 2), (3, 3), (4, 3), (5, 5), (99, 5), (100, 8), (999, 8), (1000, 1), (10**6, 1)],
+)
+def test_documents_of_fineweb2_are_repeated_as_its_authors_tried(size, copies):
+    column = public.fineweb2("ron_Latn", by_cluster=True).column
+    assert column.fields == ("text", "minhash_cluster_size")
+    assert column.count_copies({"text": "a", "minhash_cluster_size": size}) == copies
+
+
+def test_documents_of_another_language_are_left_out_by_their_score():
+    column = public.fineweb2("ron_Latn", by_cluster=True, least_score=0.9).column
+    assert column.count_copies({"minhash_cluster_size": 2, "language_score": 0.95}) == 2
+    assert column.count_copies({"minhash_cluster_size": 2, "language_score": 0.85}) == 0
+
+
+def test_hplt3_is_read_from_its_list_by_quality(tmp_path, monkeypatch):
+    names = [f"{quality}_{n}.jsonl" for quality in (10, 9, 5) for n in (1, 2)]
+    (tmp_path / "ces_Latn").mkdir()
+    for name in names:
+        rows = [json.dumps({"text": f"{name} {i}", "id": i}) for i in range(100)]
+        (tmp_path / "ces_Latn" / name).write_text("\n".join(rows))
+    with FileServer(tmp_path) as server:
+        (tmp_path / "ces_Latn.map").write_text(
+            "\n".join(f"{server.url}/ces_Latn/{name}" for name in names)
+        )
+        monkeypatch.setattr(public, "HPLT3_LIST", f"@{server.url}/{{code}}.map")
+        monkeypatch.setattr(public, "HELD_OUT", {"validation": 0.1})
+        best = public.hplt3("ces_Latn", least_quality=9)
+        train, held_out = (
+            [x["text"].decode() for x in best.get_dataset(split, seed=1).as_numpy_iterator()]
+            for split in ("train", "validation")
+        )
+        all_files = public.hplt3("ces_Latn").list_files("train")
+    assert len(all_files) == 6
+    assert not set(train) & set(held_out)
+    assert 15 < len(held_out) < 70
+    found = collections.Counter(text.split("_")[0] for text in train + held_out)
+    assert found == {"10": 200, "9": 200}
+
+
+@pytest.mark.parametrize("quality", [4, 11])
+def test_a_quality_that_hplt3_does_not_have_is_refused(quality):
+    with pytest.raises(ValueError, match=f"least_quality is {quality}, but must be 5 to 10"):
+        public.hplt3("ces_Latn", least_quality=quality)
+
+
+def test_older_corpora_are_named_by_two_letters():
+    assert public.culturax("ces_Latn")._config == public.mc4("czech")._config == "cs"
+    assert public.hplt2("ces_Latn")._config == "ces_Latn"
+    assert public.fulg().column.name == "raw_content"
+    with pytest.raises(ValueError, match="Abidji has no code of two letters"):
+        public.mc4("abi_Latn")
