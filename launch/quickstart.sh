@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # All steps on a small model, in minutes and without an accelerator: bash launch/quickstart.sh
-# Sets up .venv, trains gin/ro_t5x_tiny.gin on data/ro_mini, converts the checkpoints to Hugging
-# Face folders, and fills in masked sentences with the last one. Run again, it resumes where it
+# Sets up .venv, trains gin/ro_simple_tiny.gin on data/ro_simple, converts the checkpoints to Hugging
+# Face folders, and lets the last one continue some texts. Run again, it resumes where it
 # stopped. Flags go to the trainer; MODEL_DIR names another folder for the run.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-SENTENCES=(
-  "Copiii merg la <extra_id_0> în fiecare dimineață."
-  "Toamna, frunzele copacilor <extra_id_0> și cad pe pământ."
-  "Bunica a pus pe masă <extra_id_0> și un pahar cu lapte."
+BEGINNINGS=(
+  "Ana se trezește dimineața și"
+  "Afară ninge. Copiii"
+  "Bunica pune pe masă"
 )
 
-export MODEL_DIR="${MODEL_DIR:-$ROOT/runs/ro_t5x_tiny}"
+export MODEL_DIR="${MODEL_DIR:-$ROOT/runs/ro_simple_tiny}"
 if [[ "$MODEL_DIR" == *://* ]]; then
   fail "MODEL_DIR is $MODEL_DIR: the quickstart needs a folder on this machine."
 fi
@@ -34,8 +34,8 @@ convert() {
     2> >(sed -u -E '/^(WARNING: All log messages before absl|I0000 )/d' >&2)
 }
 
-fill_in() {
-  PYTHONPATH="$ROOT" "$PYTHON" -m convert.fill_masks "${MODEL_DIR}_hf" "${SENTENCES[@]}"
+continue_texts() {
+  PYTHONPATH="$ROOT" "$PYTHON" -m convert.continue_text "${MODEL_DIR}_hf" "${BEGINNINGS[@]}" --tokens 24
 }
 
 losses() {
@@ -43,9 +43,9 @@ losses() {
 }
 
 step "1. Set up .venv" use_python
-step "2. Train a small T5 on Romanian text" bash "$ROOT/launch/ro_t5x_tiny.sh" "$@"
+step "2. Train a small T5 on Romanian text" bash "$ROOT/launch/ro_simple_tiny.sh" "$@"
 step "3. Convert its checkpoints to Hugging Face" convert
-step "4. Fill in masked words" fill_in
+step "4. Continue the beginnings of texts" continue_texts
 
 printf '\nDone. Validation loss in nats per token:\n'
 losses

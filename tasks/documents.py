@@ -129,7 +129,7 @@ def _sorted_copies(column: str, steps: Mapping[float, int]) -> dict[float, int]:
     for value, copies in steps.items():
         if isinstance(copies, bool) or not isinstance(copies, int) or copies < 0:
             raise ValueError(
-                f"copies of column {column!r} are {copies!r} from {value} up: set a whole number, "
+                f"copies of column {column!r} are {copies!r} from {value} up: set an integer, "
                 "0 to leave such records out"
             )
         if not math.isfinite(value):

@@ -2,6 +2,8 @@
 
 | task | text | vocabulary | targets for 128 inputs |
 |---|---|---|---|
+| ro_span_corruption | hub, FineWeb-2, ron_Latn | own, 64,000 pieces | 29 |
+| ro_mt5_span_corruption | the same | mT5's | 29 |
 | rlm_span_corruption_stream | hub, dumitrescustefan/rlm (private) | own, 64,000 pieces | 29 |
 | rlm_mt5_span_corruption_stream | the same | mT5's | 29 |
 | ro_mini_span_corruption | data/ro_mini | its own, 2,048 pieces | 29 |
@@ -11,6 +13,7 @@
 | ro_mini_prefix_lm | data/ro_mini | the same | 128 |
 | ro_mini_ul2 | data/ro_mini | the same | 124 |
 | ro_mini_byt5_span_corruption | data/ro_mini | bytes | 24 |
+| ro_simple_prefix_lm | data/ro_simple | its own, 2,048 pieces | 128 |
 
 ro_mini_span_corruption_i128_t29 reads examples that `tasks.cache` made of ro_mini_span_corruption.
 For targets other than 29, set TASK_FEATURE_LENGTHS = {'inputs': 128, 'targets': ...} together with
@@ -21,8 +24,10 @@ HF_TOKEN or that saved by `hf auth login`.
 import functools
 
 from tasks import caches, corpora, vocabularies
+from tasks.languages import public
 from tasks.sources import CorpusSource
 
+WEB = public.fineweb2("ron_Latn")
 RLM = CorpusSource("dumitrescustefan/rlm")
 RO_MINI = CorpusSource(
     files={
@@ -30,9 +35,12 @@ RO_MINI = CorpusSource(
         "validation": vocabularies.resolve("data/ro_mini/validation.jsonl"),
     }
 )
+RO_SIMPLE = CorpusSource(vocabularies.resolve("data/ro_simple"))
 
 add = functools.partial(corpora.add, cedilla=True)
 
+add("ro_span_corruption", WEB, vocabularies.ro_model)
+add("ro_mt5_span_corruption", WEB, vocabularies.mt5_model)
 add("rlm_span_corruption_stream", RLM, vocabularies.ro_model)
 add("rlm_mt5_span_corruption_stream", RLM, vocabularies.mt5_model)
 add("ro_mini_span_corruption", RO_MINI, vocabularies.ro_mini_model)
@@ -42,4 +50,5 @@ add("ro_mini_single_tokens", RO_MINI, vocabularies.ro_mini_model, "single_tokens
 add("ro_mini_prefix_lm", RO_MINI, vocabularies.ro_mini_model, "prefix_lm")
 add("ro_mini_ul2", RO_MINI, vocabularies.ro_mini_model, "ul2")
 add("ro_mini_byt5_span_corruption", RO_MINI, vocabularies.byt5(), "byt5")
+add("ro_simple_prefix_lm", RO_SIMPLE, vocabularies.ro_simple_model, "prefix_lm")
 caches.add_pregenerated("ro_mini_span_corruption", {"inputs": 128, "targets": 29})

@@ -58,6 +58,12 @@ def ro_mini_model(path: str = "data/ro_mini/ro_mini.model") -> str:
     return resolve(path)
 
 
+@gin.configurable
+def ro_simple_model(path: str = "data/ro_simple/ro_simple.model") -> str:
+    """Return the model file of the simple texts' vocabulary of 2,048 pieces."""
+    return resolve(path)
+
+
 class SentencePieceVocabulary(seqio.SentencePieceVocabulary):
     """A seqio.SentencePieceVocabulary, equal and picklable alike, that finds its path late."""
 

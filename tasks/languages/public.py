@@ -24,8 +24,8 @@ from tasks.rows import Rows
 from tasks.sources import CorpusSource
 
 HELD_OUT = {"validation": 0.001}
-# How often to use a document of FineWeb-2 by the size of its cluster of near-duplicates, of which
-# one document is kept. Its authors have tried these numbers (README of the data set).
+# How often to use a document of FineWeb-2, by the size of its cluster of near-duplicates; only one
+# of a cluster is kept. Its authors tried these numbers (README of the data set).
 CLUSTER_COPIES = {"minhash_cluster_size": {1: 1, 2: 2, 3: 3, 5: 5, 100: 8, 1000: 1}}
 HPLT3_LIST = "@https://data.hplt-project.org/three/sorted/{code}.map"
 HPLT3_QUALITY = (5, 10)  # the least and the highest quality of a file

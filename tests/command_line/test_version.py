@@ -11,7 +11,8 @@ from command_line.guard import ROOT
 from t5x.cli import main as trainer
 
 COMMANDS = [
-    *("convert.__main__", "convert.fill_masks", "convert.run.loss_curve", "preflight.__main__"),
+    *("convert.__main__", "convert.continue_text", "convert.fill_masks"),
+    *("convert.run.loss_curve", "preflight.__main__", "tasks.new_language"),
     *("report.__main__", "report.misclassified", "tasks.cache.__main__", "tasks.mirror"),
     *("vocabulary.check", "vocabulary.extend", "vocabulary.train", "vocabulary.trim"),
 ]

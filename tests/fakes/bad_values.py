@@ -406,6 +406,21 @@ COMMANDS = {
         {files} no_mask
         {files}
     """,
+    "convert.continue_text": """
+        {files}/absent Ana
+        {files}
+        {files} ""
+        {files} Ana --tokens 0
+        {files} Ana --seed -1
+    """,
+    "tasks.new_language": """
+        klingonese
+        ""
+        czech --size huge
+        czech word
+        romanian
+        english
+    """,
     "convert.run.loss_curve": """
         {files}/absent
         {files}/text.txt

@@ -86,12 +86,12 @@ PARAMETERS = {
     | {"xxl": 12_972_531_712},
 }
 
-RLM, MT5 = "rlm_span_corruption_stream", "rlm_mt5_span_corruption_stream"
+WEB, MT5 = "ro_span_corruption", "ro_mt5_span_corruption"
 PUBLIC = "gs://t5-data/pretrained_models/t5x/mt5_{}/checkpoint_1000000"
 COLUMNS = ("task", "path", "vocab", "emb", "partitions", "rate", "steps", "period", "keep")
 EXPECTED = {
-    "ro_t5x_base": (RLM, [], 64_000, 768, 2, 1.0, 2_000_000, 10_000, 5),
-    "ro_t5x_large": (RLM, [], 64_000, 1024, 4, 1.0, 2_000_000, 10_000, 5),
+    "ro_t5x_base": (WEB, [], 64_000, 768, 2, 1.0, 2_000_000, 10_000, 5),
+    "ro_t5x_large": (WEB, [], 64_000, 1024, 4, 1.0, 2_000_000, 10_000, 5),
     "ro_mt5x_base": (MT5, PUBLIC.format("base"), 250_112, 768, 2, 0.4, 2_000_000, 25_000, 3),
     "ro_mt5x_large": (MT5, PUBLIC.format("large"), 250_112, 1024, 2, 0.5, 1_500_000, 10_000, 3),
 }

@@ -162,7 +162,7 @@ def test_copies_of_several_columns_multiply_and_below_the_first_step_there_are_n
 
 
 @pytest.mark.parametrize("steps", [{1: -1}, {1: 1.5}, {1: True}, {float("inf"): 1}])
-def test_copies_that_are_no_whole_numbers_are_refused(steps):
+def test_copies_that_are_no_integers_are_refused(steps):
     with pytest.raises(ValueError, match=r"copies of column 'size' (are|begin at)"):
         Column("text", copies={"size": steps})
 

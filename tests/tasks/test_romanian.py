@@ -50,6 +50,8 @@ def test_registration_reads_nothing_and_knows_no_trainer():
 
 def test_all_tasks_are_there():
     assert {
+        "ro_span_corruption",
+        "ro_mt5_span_corruption",
         "rlm_span_corruption_stream",
         "rlm_mt5_span_corruption_stream",
         "ro_mini_span_corruption",
@@ -59,6 +61,7 @@ def test_all_tasks_are_there():
         "ro_mini_prefix_lm",
         "ro_mini_ul2",
         "ro_mini_byt5_span_corruption",
+        "ro_simple_prefix_lm",
     } <= set(seqio.TaskRegistry.names())
     assert vocabularies.mt5_model() == vocabularies.MT5_MODEL
 

@@ -76,7 +76,7 @@ def test_one_of_several_configurations_is_taken(copied):
         ),
     ],
 )
-def test_what_a_user_can_mend_is_one_sentence(monkeypatch, error, said):
+def test_what_a_user_can_correct_is_one_sentence(monkeypatch, error, said):
     def load(*_, **__):
         raise error
 

@@ -1,0 +1,81 @@
+"""Let a converted model continue the beginning of a text.
+
+    python -m convert.continue_text runs/ro_simple_tiny_hf "Ana se trezește dimineața și"
+      Ana se trezește dimineața și [se spală pe mâini. Apoi bea un pahar cu lapte.]
+
+For a model that was trained with prefix language modelling. The folder is a converted one, or holds
+several `checkpoint_<step>`; then the last is used. Words are drawn at random among the likely ones,
+with a fixed seed, and the text ends with its last complete sentence.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from command_line import arguments
+from command_line.guard import guarded
+from convert.fill_masks import last_converted
+from convert.proof.torch_logits import load_torch
+
+ENDS = (".", "!", "?", "”")
+
+
+class TextContinuer:
+    """A model and its tokenizer, loaded once."""
+
+    def __init__(self, folder: Path):
+        from transformers import AutoTokenizer
+
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self._model = load_torch(folder)
+        sentinels = self._tokenizer.convert_tokens_to_ids([f"<extra_id_{n}>" for n in range(100)])
+        self._never = [*sentinels, self._tokenizer.unk_token_id]
+
+    def continue_text(self, beginning: str, tokens: int = 40, seed: int = 0) -> str:
+        """Return the model's continuation: complete sentences of at most `tokens` tokens."""
+        import torch
+
+        torch.manual_seed(seed)
+        # The decoder reads the beginning as text that it has written: a model learns to follow its
+        # own text long before it learns to follow the encoder's.
+        nothing, begun = self._tokenizer(["", beginning]).input_ids
+        start = [self._model.config.decoder_start_token_id, *begun[:-1]]
+        found = self._model.generate(
+            inputs=torch.tensor([nothing]),
+            decoder_input_ids=torch.tensor([start]),
+            do_sample=True,
+            top_k=10,
+            temperature=0.7,
+            max_new_tokens=tokens,
+            suppress_tokens=self._never,
+        )[0].tolist()
+        text = self._tokenizer.decode(found[len(start) :], skip_special_tokens=True).strip()
+        end = max(text.rfind(mark) for mark in ENDS) + 1
+        return text[:end] or text
+
+
+@guarded
+def main(argv: list[str]) -> int:
+    """Print each beginning with its continuation; return 1 after an error in one sentence."""
+    parser = arguments.parser("python -m convert.continue_text", "Continue texts.")
+    add = parser.add_argument
+    add("folder", type=Path, help="a converted folder, or one that holds some")
+    add("beginnings", nargs="+", type=arguments.text, help="the beginning of a text")
+    add("--tokens", type=arguments.integer(1), default=40, help="the most to add")
+    add("--seed", type=arguments.integer(0), default=0, help="another one draws other words")
+    args = parser.parse_args(argv)
+    os.environ["HF_HUB_OFFLINE"] = "1"  # the folder is all that is needed
+    try:
+        continuer = TextContinuer(last_converted(args.folder))
+        for beginning in args.beginnings:
+            text = continuer.continue_text(beginning, args.tokens, args.seed)
+            print(f"  {beginning} [{text}]", flush=True)
+    except (ValueError, OSError) as error:
+        print(f"convert.continue_text: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
