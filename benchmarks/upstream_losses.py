@@ -74,6 +74,7 @@ STAND_INS = {
 LENGTHS = {  # of inputs and targets; short ones need less memory for 250,112 logits
     "ro_t5x": (64, 15),
     "ro_mt5x": (64, 15),
+    "ro_simple": (64, 64),
     "ro_diacritics": (64, 64),
     "quality": (64, 2),
     "summarize": (64, 32),
@@ -84,7 +85,7 @@ def flags_of(recipe: str) -> list[str]:
     """Return the flags that reduce a recipe, for both trainers."""
     (lengths,) = [pair for begin, pair in LENGTHS.items() if recipe.startswith(begin)]
     found = FLAGS | {"TASK_FEATURE_LENGTHS": dict(zip(("inputs", "targets"), lengths, strict=True))}
-    if "byt5" not in recipe:
+    if "byt5" not in recipe and "simple" not in recipe:
         found["seqio.SentencePieceVocabulary.sentencepiece_model_file"] = BUNDLED
     if "KEEP_BEST" in (ROOT / f"gin/{recipe}.gin").read_text():
         found |= {"KEEP_BEST": None, "BEST_METRIC": None}  # nothing is decoded here

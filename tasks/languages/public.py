@@ -26,7 +26,9 @@ from tasks.sources import CorpusSource
 HELD_OUT = {"validation": 0.001}
 # How often to use a document of FineWeb-2, by the size of its cluster of near-duplicates; only one
 # of a cluster is kept. Its authors tried these numbers (README of the data set).
-CLUSTER_COPIES = {"minhash_cluster_size": {1: 1, 2: 2, 3: 3, 5: 5, 100: 8, 1000: 1}}
+CLUSTER_COPIES: dict[str, dict[float, int]] = {
+    "minhash_cluster_size": {1: 1, 2: 2, 3: 3, 5: 5, 100: 8, 1000: 1}
+}
 HPLT3_LIST = "@https://data.hplt-project.org/three/sorted/{code}.map"
 HPLT3_QUALITY = (5, 10)  # the least and the highest quality of a file
 
@@ -45,9 +47,7 @@ def fineweb2(
       ValueError: there is no such language.
     """
     found = table.find(language)
-    copies: dict[str, dict[float, int]] = {}
-    if by_cluster:
-        copies |= {key: dict(steps) for key, steps in CLUSTER_COPIES.items()}
+    copies = dict(CLUSTER_COPIES) if by_cluster else {}
     if least_score is not None:
         copies["language_score"] = {least_score: 1}
     column, corpus = Column("text", copies=copies), "HuggingFaceFW/fineweb-2"

@@ -50,7 +50,7 @@ def test_no_language_takes_the_name_of_a_module_of_the_project():
     assert modules & every == {"romanian"}
 
 
-@pytest.mark.parametrize("text", ["czech", "ron_Latn", "abi_Latn"])
+@pytest.mark.parametrize("text", ["czech", "ron_Cyrl", "abi_Latn"])
 def test_the_task_is_registered_by_its_module_and_passes_the_lint(tmp_path, text):
     language = table.find(text)
     path, text, *_ = next(iter(new_language.files(language, "base").items()))
