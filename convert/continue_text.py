@@ -30,8 +30,8 @@ class TextContinuer:
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         self._model = load_torch(folder)
         sentinels = [f"<extra_id_{number}>" for number in range(100)]
-        self._never = self._tokenizer.convert_tokens_to_ids(sentinels)
-        self._never.append(self._tokenizer.unk_token_id)
+        unknown = self._tokenizer.unk_token_id
+        self._never: list[int] = [unknown, *map(self._tokenizer.convert_tokens_to_ids, sentinels)]
 
     def continue_text(self, beginning: str, tokens: int = 40, seed: int = 0) -> str:
         """Return the model's continuation: complete sentences of at most `tokens` tokens."""
