@@ -11,7 +11,7 @@ with a fixed seed, and the text ends with its last complete sentence.
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from command_line import arguments
 from command_line.guard import guarded
@@ -30,8 +30,8 @@ class TextContinuer:
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         self._model = load_torch(folder)
         sentinels = [f"<extra_id_{number}>" for number in range(100)]
-        unknown = self._tokenizer.unk_token_id
-        self._never: list[int] = [unknown, *map(self._tokenizer.convert_tokens_to_ids, sentinels)]
+        never = self._tokenizer.convert_tokens_to_ids([*sentinels, self._tokenizer.unk_token])
+        self._never = cast(list[int], never)
 
     def continue_text(self, beginning: str, tokens: int = 40, seed: int = 0) -> str:
         """Return the model's continuation: complete sentences of at most `tokens` tokens."""
