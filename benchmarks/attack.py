@@ -13,8 +13,6 @@ import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
-from absl import logging
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests")]
 
@@ -71,7 +69,6 @@ def main() -> int:
     parser.add_argument("--results", type=pathlib.Path, required=True, help="folder of results")
     results = parser.parse_args().results
     results.mkdir(parents=True, exist_ok=True)
-    logging.set_verbosity(logging.ERROR)
     found = []
     for attack in ATTACKS:
         file = results / f"{attack.__name__}.json"

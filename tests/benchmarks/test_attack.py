@@ -3,6 +3,8 @@
 import json
 import sys
 
+from absl import logging
+
 from fakes.paths import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -11,9 +13,14 @@ import attack
 
 
 def test_outcomes_are_counted_and_kept(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(
-        attack.attack_checkpoints, "rows", lambda *_, **__: [("a", "survived")] * 3 + [("b", "x")]
-    )
+    levels = []
+
+    def rows(*_, **__):
+        levels.append(logging.get_verbosity())
+        return [("a", "survived")] * 3 + [("b", "x")]
+
+    logging.set_verbosity(logging.INFO)
+    monkeypatch.setattr(attack.attack_checkpoints, "rows", rows)
     monkeypatch.setattr(attack.attack_checkpoints, "SURVIVED", "survived")
     monkeypatch.setattr(
         attack.attack_port, "rows", lambda: [("a", "started in 1 s"), ("b", "lost")]
@@ -24,6 +31,7 @@ def test_outcomes_are_counted_and_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(attack.formats, "REMOTE_PART_BYTES", 1)
     monkeypatch.setattr(sys, "argv", ["attack", "--results", str(tmp_path)])
     assert attack.main() == 1
+    assert levels == [logging.INFO], "a start that names what it skips is heard"
     lines = capsys.readouterr().out.splitlines()[2:]
     counts = [line.split("|")[2:5] for line in lines]
     assert [[int(n) for n in row] for row in counts] == [[4, 3, 1], [2, 1, 1], [3, 2, 1], [1, 1, 0]]
