@@ -36,10 +36,10 @@ def add_corpus_arguments(parser: argparse.ArgumentParser, max_documents: int | N
     )
 
 
-def read_documents(args: argparse.Namespace) -> Iterator[str]:
-    """Stream the documents that the corpus flags name."""
+def read_documents(args: argparse.Namespace, sample: bool = False) -> Iterator[str]:
+    """Stream the documents that the corpus flags name; see `corpus.read_documents`."""
     flags = {name: getattr(args, name) for name in _CORPUS_FLAGS}
-    return corpus.read_documents(args.corpus, **flags)
+    return corpus.read_documents(args.corpus, **flags, sample=sample)
 
 
 def command(

@@ -14,6 +14,7 @@ from typing import Any
 from tasks.text.normalize import normalize
 
 MAX_LINE_BYTES = 4_000
+_SAMPLED_AT_ONCE = 16  # shards that a sample is read from alternately
 _RETRY_SECONDS = 60.0  # of a failing network: someone waits at the terminal
 
 
@@ -38,8 +39,12 @@ def read_documents(
     config: str | None = None,
     split: str = "train",
     max_documents: int | None = None,
+    sample: bool = False,
 ) -> Iterator[str]:
     """Stream the texts of `corpus`, in their order, as a task of it reads them.
+
+    With `sample`, those of `max_documents` are spread over the corpus: files, and parts of large
+    files, are drawn at random and read alternately. The same ones are drawn every time.
 
     A folder or bucket of files named <split>*, a pattern of files, an `http(s)://` file, "@" and a
     list of files, or a hub name; see `tasks.sources.CorpusSource`. Nothing is downloaded ahead.
@@ -59,16 +64,25 @@ def read_documents(
         name = os.path.abspath(folder) if os.path.isdir(folder) else corpus
         source = CorpusSource(name, config, splits=(split,), **options)
     source.peek(split)  # raises the mistakes in one sentence
-    return itertools.islice(_texts(source, split), max_documents)
+    spread = sample and max_documents is not None
+    return itertools.islice(_texts(source, split, spread), max_documents)
 
 
-def _texts(source: Any, split: str) -> Iterator[str]:
+def _texts(source: Any, split: str, spread: bool) -> Iterator[str]:
     """Yield the usable texts of a split; then warn of the records that were skipped."""
+    import seqio
     import tensorflow as tf
 
+    if spread:
+        count = min(len(source.list_files(split)), _SAMPLED_AT_ONCE)
+        shards = [seqio.ShardInfo(index, count) for index in range(count)]
+        read = lambda shard: source.get_dataset(split, True, 0, shard, order="parts")
+        found = [read(shard).as_numpy_iterator() for shard in shards]
+    else:
+        found = [source.get_dataset(split, shuffle=False).as_numpy_iterator()]
     try:
-        for row in source.get_dataset(split, shuffle=False).as_numpy_iterator():
-            yield row["text"].decode()
+        for rows in itertools.zip_longest(*found):
+            yield from (row["text"].decode() for row in rows if row is not None)
     except tf.errors.OpError as error:  # an error of a reader, within tf.data's own
         reason = str(error).partition("Error: ")[2] or str(error)
         raise ValueError(f"the corpus cannot be read: {reason.splitlines()[0]}") from error

@@ -15,7 +15,9 @@ if __name__ == "__main__":  # before any library writes to stderr
     quiet.start()
 
 import argparse
+import collections
 import io
+import itertools
 import os
 import re
 import string
@@ -36,6 +38,8 @@ from vocabulary.check_results import VocabularyCheck
 REQUIRED_CHARACTERS = (
     string.ascii_letters + string.digits + string.punctuation + "ăâîșțĂÂÎȘȚ„”«»–—’"
 )
+# Those of the language are looked for in so many lines.
+_LINES_FOR_LETTERS, _OFTEN = 100_000, 20
 _OPTIONS = ("byte_fallback", "character_coverage", "max_lines", "seed", "verbose")
 
 
@@ -96,6 +100,18 @@ def train_vocabulary(
     model = spm.ModelProto.FromString(output.getvalue())
     spm.append_sentinels(model)
     return model
+
+
+def letters_of(lines: Iterable[str], size: int) -> str:
+    """Return the letters of a language, each in lower and upper case, sorted.
+
+    These are the letters that occur `_OFTEN` times or more in `lines`, at most one for every
+    sixteen pieces of a vocabulary of `size`, the most frequent first.
+    """
+    counts = collections.Counter(c for line in lines for c in line if c.isalpha())
+    often = [c for c, n in counts.most_common(size // 16) if n >= _OFTEN]
+    cases = {case for c in often for case in (c, c.lower(), c.upper()) if len(case) == 1}
+    return "".join(sorted(cases - {*REQUIRED_CHARACTERS}))
 
 
 def _explain(error: str, size: int) -> str:
@@ -185,11 +201,16 @@ def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     check_size(args.size)
     _check_out(args.out, args.overwrite)
     counts = corpus.TextCounts()
-    documents = cli.read_documents(args)
+    documents = cli.read_documents(args, sample=True)
     lines = corpus.read_lines(documents, counts, cedilla=not args.keep_cedilla)
+    first = list(itertools.islice(lines, _LINES_FOR_LETTERS))
+    required = REQUIRED_CHARACTERS + letters_of(first, args.size)
+    lines = itertools.chain(first, lines)
     start = time.monotonic()
     options = {name: getattr(args, name) for name in _OPTIONS}
-    model = train_vocabulary(show_progress(lines, counts), args.size, **options)
+    model = train_vocabulary(
+        show_progress(lines, counts), args.size, required_characters=required, **options
+    )
     spm.write_model(model, args.out)
     print(f"wrote {args.out}: {len(model.pieces):,} pieces in {time.monotonic() - start:.0f} s")
     return check_vocabulary(args.out, args.size)

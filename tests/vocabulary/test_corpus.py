@@ -72,5 +72,23 @@ def test_records_that_a_task_skips_are_reported(tmp_path, caplog):
     assert "1 malformed" in caplog.text
 
 
+def test_a_sample_is_spread_over_all_files_and_the_same_every_time(tmp_path):
+    for file in range(20):
+        rows = [json.dumps({"text": f"{file} {row}"}) for row in range(50)]
+        (tmp_path / f"train-{file:02}.jsonl").write_text("\n".join(rows))
+    read = lambda n, **options: list(
+        corpus.read_documents(str(tmp_path), max_documents=n, **options)
+    )
+    found = read(160, sample=True)
+    assert found == read(160, sample=True)
+    assert len(set(found)) == 160
+    files = [text.split()[0] for text in found]
+    assert len(set(files[:16])) == 16
+    rows = [int(text.split()[1]) for text in found]
+    assert max(rows) > 40, "not only the beginnings"
+    assert sorted(read(10_000, sample=True)) == sorted(read(10_000))
+    assert {text.split()[0] for text in read(50)} == {"0"}, "otherwise in their order"
+
+
 def test_max_documents():
     assert len(list(corpus.read_documents(MINI, max_documents=3))) == 3

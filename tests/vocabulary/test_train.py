@@ -1,10 +1,13 @@
 """Training gives exactly the pieces asked for, sentinels last, the same file every time."""
 
+import json
+
 import pytest
 import sentencepiece
 
 from fakes.paths import ROOT
 from vocabulary import corpus, train
+from vocabulary import sentencepiece_model as spm
 from vocabulary.check import check_vocabulary
 from vocabulary.check_results import passed, table
 from vocabulary.sentencepiece_model import sentinel_ids
@@ -131,3 +134,20 @@ def test_mistakes_are_one_sentence(changes, sentence, tmp_path):
     with pytest.raises(SystemExit, match=sentence):
         train.main([word for pair in options.items() for word in pair])
     assert not list(tmp_path.iterdir())
+
+
+def test_letters_of_a_language_become_pieces_in_both_cases(tmp_path):
+    text = ["Příliš žluťoučký kůň úpěl ďábelské ódy"] * 20 + ["Ω"] * 19 + ["straße"] * 20
+    assert set("ěščřžýáíéúůťďňóĚŠČŘŽÝÁÍÉÚŮŤĎŇÓß") >= set(train.letters_of(text, 2048))
+    assert set("ěščřžĚŠČŘŽß") <= set(train.letters_of(text, 2048))
+    assert len(train.letters_of([chr(0x4E00 + i) * 30 for i in range(500)], 1024)) == 64
+
+
+def test_a_rare_letter_of_the_corpus_is_no_unknown_piece(tmp_path):
+    rows = [json.dumps({"text": f"ana are mere {i}"}) for i in range(40_000)]
+    rows[::1900] = [json.dumps({"text": "ů"})] * len(rows[::1900])
+    (tmp_path / "train.jsonl").write_text("\n".join(rows))
+    out = tmp_path / "cs.model"
+    train.main(["--corpus", str(tmp_path / "train.jsonl"), "--size", "256", "--out", str(out)])
+    pieces = {piece.piece for piece in spm.read_model(str(out)).pieces}
+    assert {"ů", "Ů"} <= pieces
