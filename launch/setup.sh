@@ -142,7 +142,7 @@ if is_done; then
 fi
 
 python="$(find_python)"
-count="$(sed -n 's/==.*//p' "${locks[@]}" | sort -u | wc -l | xargs)"
+count="$(sed -n 's/==.*//p' "${locks[@]}" | sort -u | grep -c .)"
 echo "Setting up .venv for $flavour$extras ($("$python" --version), $count packages; takes minutes, once for these versions)."
 clear=()
 # A change of device from the CPU adds packages; any other would leave the old device's behind.

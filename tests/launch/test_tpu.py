@@ -238,7 +238,7 @@ def test_set_up_is_the_same_on_every_worker_and_can_be_repeated(pod):
         assert f"worker {worker}  {pod.head()}  " in said
         assert f"worker {worker}  {pod.head()}  " in again
         home = pod.cloud.home("ro", worker)
-        assert (home / "origin/.venv/installed.txt").read_text() == "one==1\n"
+        assert (home / "origin/.venv/installed").read_text() == "--tpu\none==1\n"
         token = home / ".cache/huggingface/token"
         assert token.read_text() == "hf_other\n"
         assert stat.S_IMODE(token.stat().st_mode) == 0o600
