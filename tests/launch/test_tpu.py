@@ -278,6 +278,7 @@ def test_missing_tools_of_a_worker_are_installed(pair):
         "rm",
         "grep",
         "ln",
+        "sort",
     ):
         executable(tools / tool, f'#!/bin/sh\nexec {shutil.which(tool)} "$@"\n')
     note = f'echo "$(basename $0) $*" >> {pair.folder}/asked\n'
