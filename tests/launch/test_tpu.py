@@ -279,6 +279,7 @@ def test_missing_tools_of_a_worker_are_installed(pair):
         "grep",
         "ln",
         "sort",
+        "sed",
     ):
         executable(tools / tool, f'#!/bin/sh\nexec {shutil.which(tool)} "$@"\n')
     note = f'echo "$(basename $0) $*" >> {pair.folder}/asked\n'
@@ -297,7 +298,7 @@ def test_missing_tools_of_a_worker_are_installed(pair):
     assert re.search(r"^apt-get .* install git tmux$", asked, re.MULTILINE)
     assert "python3 -m pip install --quiet --user uv" in asked
     assert "uv python install --quiet 3.11" in asked
-    assert (pair.cloud.home("ro", 0) / "origin/.venv/installed.txt").exists()
+    assert (pair.cloud.home("ro", 0) / "origin/.venv/installed").exists()
 
 
 def test_a_set_up_that_fails_names_the_worker_and_why(pair):
