@@ -35,7 +35,7 @@ convert() {
 }
 
 continue_texts() {
-  PYTHONPATH="$ROOT" "$PYTHON" -m convert.continue_text "${MODEL_DIR}_hf" "${BEGINNINGS[@]}" --tokens 24
+  PYTHONPATH="$ROOT" "$PYTHON" -m convert.continue_text "${MODEL_DIR}_hf" "${BEGINNINGS[@]}" --tokens 24 --seed 2
 }
 
 losses() {
