@@ -8,11 +8,13 @@ arguments.check_output_file("--json", flags.json)
 """
 
 import argparse
+import difflib
 import math
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from command_line.version import version
 
@@ -25,9 +27,40 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+class _Parser(argparse.ArgumentParser):
+    """The parser of every command; see `parser`."""
+
+    def parse_known_args(self, args=None, namespace=None):
+        known = self._option_string_actions
+        given = with_underscores(sys.argv[1:] if args is None else args, known)
+        return super().parse_known_args(given, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        about, _, name = message.partition("unrecognized arguments: ")
+        if name and not about:
+            flag = name.split()[0].split("=")[0]
+            near = difflib.get_close_matches(flag, self._option_string_actions, 1)
+            message = f"{flag} is not a flag{f'; did you mean {near[0]}?' if near else ''}"
+        self.exit(2, f"Error: {' '.join(message.split())} (--help lists all flags)\n")
+
+
+def with_underscores(args: Sequence[str], known: Container[str]) -> list[str]:
+    """Return the arguments with each --a-b or --a-b=c as --a_b where that is a known flag."""
+
+    def written(arg: str) -> str:
+        name, equals, value = arg.partition("=")
+        usual = "--" + name[2:].replace("-", "_")
+        return usual + equals + value if name[:2] == "--" and usual in known else arg
+
+    return [written(arg) for arg in args]
+
+
 def parser(prog: str, description: str, **settings: Any) -> argparse.ArgumentParser:
-    """Return a parser that has --help and --version and takes no abbreviated flags."""
-    made = argparse.ArgumentParser(prog, description=description, allow_abbrev=False, **settings)
+    """Return a parser that has --help and --version and takes no abbreviated flags.
+
+    --push-to-hub is --push_to_hub. A mistake ends the command with status 2 and one sentence.
+    """
+    made = _Parser(prog, description=description, allow_abbrev=False, **settings)
     unset = argparse.SUPPRESS  # so that the parsed flags are the command's own
     about = "print the version and exit"
     made.add_argument("--version", action=_Version, nargs=0, dest=unset, default=unset, help=about)
@@ -68,6 +101,18 @@ def text(value: str) -> str:
     if not value.strip():
         raise argparse.ArgumentTypeError("it is empty")
     return value
+
+
+def lengths(value: str) -> dict[str, int]:
+    """Return the value of --lengths, inputs=512,targets=114, by feature; {} if it is empty.
+
+    Raises:
+      ValueError: it is of another form.
+    """
+    pairs = [pair.partition("=") for pair in value.split(",") if pair]
+    if not all(feature and n.isdigit() and int(n) for feature, _, n in pairs):
+        raise ValueError(f"--lengths is {value!r}, but must look like inputs=512,targets=114")
+    return {feature: int(n) for feature, _, n in pairs}
 
 
 def check_output_file(flag: str, path: str) -> None:

@@ -17,7 +17,7 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -43,6 +43,23 @@ def guarded(main: Callable[P, R]) -> Callable[P, R]:
         sys.exit(status)  # outside of the handler: nothing of the error is kept
 
     return call
+
+
+@contextlib.contextmanager
+def one_sentence(*others: type[Exception]) -> Iterator[None]:
+    """Turn an OSError, or one of `others`, into a RuntimeError of one sentence.
+
+    For commands that read and write files which the user names: the system's words say what is
+    wrong with one, and a traceback adds nothing.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, (OSError, *others)) or isinstance(error, ValueError):
+            raise
+        said = getattr(error, "strerror", None) or " ".join(str(error).split())
+        file = getattr(error, "filename", None)
+        raise RuntimeError(f"{file}: {said}" if file else said) from error
 
 
 def report(error: Exception) -> int:

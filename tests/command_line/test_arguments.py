@@ -29,6 +29,21 @@ def test_a_flag_has_limits(kind, good, bad, capsys):
         assert "argument --x: " in capsys.readouterr().err
 
 
+def test_a_mistake_is_one_sentence_and_dashes_are_underscores(capsys):
+    parser = arguments.parser("python -m x", "Do it.")
+    parser.add_argument("--push_to_hub")
+    assert parser.parse_args(["--push-to-hub", "--a-b"[2:]]).push_to_hub == "a-b"
+    assert parser.parse_args(["--push-to-hub=user/a-b"]).push_to_hub == "user/a-b"
+    for words, said in (
+        (["--push_to_hbu=a"], "--push_to_hbu is not a flag; did you mean --push_to_hub?"),
+        (["--zzzzz"], "--zzzzz is not a flag"),
+        (["--push_to_hub"], "argument --push_to_hub: expected one argument"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            parser.parse_args(words)
+        assert capsys.readouterr().err == f"Error: {said} (--help lists all flags)\n"
+
+
 def test_a_place_that_can_be_written_is_left_as_it_was(tmp_path):
     (tmp_path / "old.html").write_text("old")
     for name in ("new.html", "old.html"):

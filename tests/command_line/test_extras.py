@@ -52,7 +52,8 @@ def test_a_compilation_for_tpus_without_libtpu(without):
 @pytest.mark.parametrize("package", ["torch", "transformers"])
 def test_a_conversion_is_refused_before_it_writes(package, without, tmp_path, capsys):
     without(package)
-    assert convert([str(tmp_path)]) == 1
+    with pytest.raises(SystemExit, match="2"):
+        convert([str(tmp_path)])
     assert f"{package} is not installed" in capsys.readouterr().err
     assert not list(tmp_path.parent.glob("*_hf"))
 

@@ -1,4 +1,4 @@
-"""Every command answers --help and --version with status 0 and does nothing else."""
+"""Every command answers --help and --version, and a mistake, in the same way."""
 
 import importlib
 import subprocess
@@ -12,10 +12,14 @@ from t5x.cli import main as trainer
 
 COMMANDS = [
     *("convert.__main__", "convert.continue_text", "convert.fill_masks"),
-    *("convert.run.loss_curve", "preflight.__main__", "tasks.new_language"),
+    *("convert.run.loss_curve", "evaluation.__main__", "preflight.__main__"),
+    *("tasks.look.__main__", "tasks.new_language"),
     *("report.__main__", "report.misclassified", "tasks.cache.__main__", "tasks.mirror"),
     *("vocabulary.check", "vocabulary.extend", "vocabulary.train", "vocabulary.trim"),
 ]
+
+
+SUBCOMMANDS = [["convert.__main__", name] for name in ("from_hf", "to_scalable_t5")]
 
 
 @pytest.mark.parametrize("module", COMMANDS)
@@ -35,6 +39,29 @@ def test_a_subcommand_answers(command, capsys):
         importlib.import_module("convert.__main__").main([command, "--version"])
     assert end.value.code == 0
     assert capsys.readouterr().out == f"{version.version()}\n"
+
+
+@pytest.mark.parametrize("words", [*([module] for module in COMMANDS), *SUBCOMMANDS], ids=" ".join)
+def test_a_mistyped_flag_is_one_sentence(words, capsys):
+    """With the status after which --supervise does not start again."""
+    module, *before = words
+    values = ["a", "b"] * (module != "preflight.__main__")
+    needed = {"tasks.cache.__main__": ["--task", "a", "--out", "b"], "tasks.mirror": ["--to", "a"]}
+    needed |= {"vocabulary.extend": ["a", "--pieces", "b", "--out", "c"]}
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(module).main([*before, *needed.get(module, values), "--versoin"])
+    out, err = capsys.readouterr()
+    assert (end.value.code, out) == (2, "")
+    assert err.startswith("Error: ")
+    assert err.count("\n") == 1
+
+
+def test_the_trainers_commands_refuse_a_mistyped_flag_and_take_dashes():
+    with pytest.raises(ValueError, match=r"'gin_fil'.*\(--help lists all flags\)$"):
+        trainer.parse_flags(["t5x.train", "--gin_fil=x.gin"])
+    trainer.parse_flags(["t5x.train", "--gin-file=x.gin", "--roll-call-seconds", "3"])
+    assert trainer.flags.FLAGS.roll_call_seconds == 3
+    trainer.parse_flags(["t5x.train", "--roll_call_seconds=300"])
 
 
 @pytest.mark.parametrize(("flag", "has"), [("--help", "--gin_file: "), ("--version", "t5x-")])

@@ -426,6 +426,14 @@ COMMANDS = {
         {files}/text.txt
         {files} word
     """,
+    "evaluation": """
+        {files}/absent --language ro
+        {files} --language klingonese
+        {files}
+        {files} --language ro --max_chars 5000
+        {files} --language ro --seed -1
+        {files} --language ro --out {files}/text.txt/out.json
+    """,
     "report": """
         {files}/absent
         {files}/text.txt

@@ -11,11 +11,14 @@ import importlib
 import io
 import os
 import pathlib
+import re
 import resource
 import subprocess
 import sys
 import time
 from unittest import mock
+
+import pytest
 
 from fakes.bad_values import BadValue
 from fakes.paths import ROOT
@@ -153,3 +156,15 @@ def _seconds_of_processes() -> float:
 
 def _written(folder: pathlib.Path) -> tuple[str, ...]:
     return tuple(sorted(str(path.relative_to(folder)) for path in folder.rglob("*")))
+
+
+@contextlib.contextmanager
+def refused(capsys, message: str):
+    """Expect that a command ends, and says one sentence that matches `message` on stderr."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        yield
+    said = capsys.readouterr().err
+    assert end.value.code in (1, 2)
+    assert re.search(message, said), said
+    assert "Traceback" not in said
