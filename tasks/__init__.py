@@ -1,6 +1,6 @@
 """From text to token ids: sources, normalization, vocabularies, objectives, and the tasks.
 
-Importing a module of tasks registers them with seqio and touches neither network nor files.
+Importing a module of tasks registers them with seqio and touches neither network nor corpora.
 """
 
 import command_line.edit_distance  # noqa: F401  before seqio

@@ -25,6 +25,7 @@ import seqio
 
 import gin
 from tasks.sources import RECORDS
+from tasks.streaming import reading
 
 
 @gin.configurable
@@ -51,12 +52,16 @@ class Task(seqio.Task):
             counter.split = split
         make = functools.partial(super().get_dataset, sequence_length, split, *args)
         epochs, seed = kwargs.get("num_epochs", 1), kwargs.get("seed")
+        shard = kwargs.get("shard_info")
         is_shuffled = kwargs.get("shuffle", not args) and not kwargs.get("use_cached", False)
         order = getattr(self.source, "order", None)
-        if epochs == 1 or seed is None or not is_shuffled or not order or order(split) != RECORDS:
-            return make(**kwargs)
-        with self.source.repeated(epochs):
-            return make(**kwargs | {"num_epochs": 1})
+        with reading.of(split, shard.num_shards if shard else 1, endless=epochs is None):
+            if epochs == 1 or seed is None or not is_shuffled or not order:
+                return make(**kwargs)
+            if order(split) != RECORDS:
+                return make(**kwargs)
+            with self.source.repeated(epochs):
+                return make(**kwargs | {"num_epochs": 1})
 
     def assert_cached(self) -> None:
         """Raise ValueError, with the folders searched and how to make it, without a cache."""
@@ -69,6 +74,15 @@ class Task(seqio.Task):
                 f"tasks.cache --task {task}{' --lengths ' if pairs else ''}{pairs} --out FOLDER` "
                 "and set tasks.caches.folders.paths to that folder"
             )
+
+
+def token_features(task: seqio.Task) -> dict[str, seqio.Feature]:
+    """Return the features of a task that are ids of a vocabulary, not weights or labels."""
+    return {
+        name: feature
+        for name, feature in task.output_features.items()
+        if not isinstance(feature.vocabulary, seqio.PassThroughVocabulary)
+    }
 
 
 def pregenerated_name(task: str, lengths: Mapping[str, int]) -> str:

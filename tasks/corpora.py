@@ -2,6 +2,7 @@
 
     corpora.add("my_corpus", CorpusSource("user/name"), vocabularies.ro_model)
     corpora.add("my_folder", CorpusSource("/data/ro"), "ro.model", objective="ul2", cedilla=True)
+    corpora.add("my_bert", CorpusSource("/data/ro"), "my_bert_vocabulary", "masked_lm")
 
 The task is then MIXTURE_OR_TASK_NAME = 'my_corpus' of any recipe. Nothing is read before a run.
 """
@@ -17,7 +18,7 @@ from tasks import caches, vocabularies
 from tasks.objectives import registry, span_corruption
 from tasks.objectives.base import Objective
 from tasks.sources import CorpusSource
-from tasks.text import normalize, token_chunks, tokenize
+from tasks.text import normalize, token_chunks
 
 # Each shard shuffles its chunks of tokens, after its source has permuted files, parts and records.
 # The buffers are saved with every checkpoint, so they are small.
@@ -42,22 +43,26 @@ def add(
 ) -> seqio.Task:
     """Register a pretraining task.
 
-    `vocabulary` is as for `token_feature`; `objective` is a name in `tasks.objectives.registry`, or
-    an object such as `span_corruption.SpanNoise(0.5, 8)`; `normalization` are arguments of
-    `tasks.text.normalize.preprocess`. Raise ValueError if no objective has that name.
+    `vocabulary` is the file that the objective reads (SentencePiece's, for masked_lm a folder with
+    a tokenizer.json), a function that returns its path, or a vocabulary; `objective` is a name in
+    `tasks.objectives.registry`, or an object such as `span_corruption.SpanNoise(0.5, 8)`;
+    `normalization` are arguments of `tasks.text.normalize.preprocess`. Raise ValueError if no
+    objective has that name.
     """
-    feature = token_feature(vocabulary)
+    found = registry.get_objective(objective)
+    if not isinstance(vocabulary, seqio.Vocabulary):
+        vocabulary = found.vocabulary(vocabulary)
     return seqio.TaskRegistry.add(
         name,
         source=source,
         preprocessors=[
             functools.partial(normalize.preprocess, **normalization),
-            tokenize.tokenize,
+            found.tokenize,
             seqio.CacheDatasetPlaceholder(),
-            functools.partial(registry.get_objective(objective).preprocess, task=name),
+            functools.partial(found.preprocess, task=name),
             token_chunks.append_eos,
         ],
-        output_features={"inputs": feature, "targets": feature},
+        output_features=found.features(vocabulary),
         metric_fns=[],
         shuffle_buffer_size=SHUFFLED_CHUNKS,
         task_cls=caches.Task,

@@ -3,6 +3,7 @@
 column = Column("{title}\\n{body}")            # or just Column("body")
 column = Column("body", min_chars=200, where={"language": "ro"}, unique=True)
 column = Column("body", copies={"quality": {7: 1, 9: 2}})
+column = Column("body", file_copies={"10_*": 3, "9_*": 2})
 counter = RecordCounter("my corpus")
 texts = screen(records, column, max_chars=1_000_000, add=counter.add)
 counter.counts()   # {'read': 512, 'skipped_empty': 2, ..., 'epochs': 0}
@@ -12,6 +13,7 @@ import bisect
 import collections
 import copy
 import dataclasses
+import fnmatch
 import math
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -54,6 +56,9 @@ class Column:
         2}} is once from 7 up, twice from 9 up, and never below 7. Several columns multiply. A
         record without a number there is used once. The copies of a record are as far apart as its
         epoch is mixed.
+      file_copies: by pattern of a file's name, {"10_*": 3, "9_*": 2}, how often an epoch has its
+        records; the first pattern that matches counts, and files without one are used once. It
+        multiplies with `copies`.
     """
 
     def __init__(
@@ -64,6 +69,7 @@ class Column:
         where: Mapping[str, str | Sequence[str]] | None = None,
         unique: bool = False,
         copies: Mapping[str, Mapping[float, int]] | None = None,
+        file_copies: Mapping[str, int] | None = None,
     ):
         if max_chars is not None and min_chars > max_chars:
             raise ValueError(
@@ -77,12 +83,17 @@ class Column:
             for key, value in (where or {}).items()
         }
         self.copies = {key: _sorted_copies(key, steps) for key, steps in (copies or {}).items()}
+        self.file_copies = dict(file_copies or {})
+        for pattern, number in self.file_copies.items():
+            _check_copies(f"of files {pattern!r} are {number!r}", number)
+        self._of_file = 1  # copies of each record of the file that is read
+        # By column, the numbers from which on, and how often below the first and from each.
+        self._steps = {k: ([*steps], [0, *steps.values()]) for k, steps in self.copies.items()}
         named = [field for _, field, _, _ in string.Formatter().parse(name) if field is not None]
         self._of = tuple(dict.fromkeys(named)) or (name,)
         self._is_template = bool(named)
-        self.fields = tuple(
-            dict.fromkeys([*self._of, *self._where, *self.copies])
-        )  # all that must be read
+        # All that must be read.
+        self.fields = tuple(dict.fromkeys([*self._of, *self._where, *self.copies]))
         self._labels: dict[str, dict[str, str]] = {}  # of `Columns`
 
     @property
@@ -95,14 +106,22 @@ class Column:
         # Lists are searched by equality, since a record's value may be a list or an object itself.
         return all(record.get(key) in values for key, values in self._where.items())
 
+    def of_file(self, url: str) -> "Column":
+        """Return the column with the copies that `file_copies` gives the file at that address."""
+        if not self.file_copies:
+            return self
+        name, found = url.rpartition("/")[2], copy.copy(self)
+        fits = (n for pattern, n in self.file_copies.items() if fnmatch.fnmatchcase(name, pattern))
+        found._of_file = next(fits, 1)
+        return found
+
     def count_copies(self, record: Mapping) -> int:
         """Return how often an epoch has the record."""
-        found = 1
-        for key, steps in self.copies.items():
+        found = self._of_file
+        for key, (limits, counts) in self._steps.items():
             value = record.get(key)
             if isinstance(value, int | float) and value == value:
-                at = bisect.bisect_right([*steps], value) - 1
-                found *= [*steps.values()][at] if at >= 0 else 0
+                found *= counts[bisect.bisect_right(limits, value)]
         return found
 
     def extract(self, record: Mapping) -> Any:
@@ -127,14 +146,15 @@ class Column:
 
 def _sorted_copies(column: str, steps: Mapping[float, int]) -> dict[float, int]:
     for value, copies in steps.items():
-        if isinstance(copies, bool) or not isinstance(copies, int) or copies < 0:
-            raise ValueError(
-                f"copies of column {column!r} are {copies!r} from {value} up: set an integer, "
-                "0 to leave such records out"
-            )
+        _check_copies(f"of column {column!r} are {copies!r} from {value} up", copies)
         if not math.isfinite(value):
             raise ValueError(f"copies of column {column!r} begin at {value}: set a finite number")
     return dict(sorted(steps.items()))
+
+
+def _check_copies(where: str, copies: int) -> None:
+    if isinstance(copies, bool) or not isinstance(copies, int) or copies < 0:
+        raise ValueError(f"copies {where}: set an integer, 0 to leave such records out")
 
 
 class Columns(Column):
@@ -146,6 +166,7 @@ class Columns(Column):
       columns: by feature, a column or template.
       labels: by feature, the name of each value of its column.
       clean: by column, a function applied to its text first, such as `html_text.text_of`.
+      lists: by column, a function that makes one text of the list of texts in it, such as " ".join.
 
     Raises:
       ValueError: a feature has labels but no column.
@@ -156,9 +177,10 @@ class Columns(Column):
         columns: Mapping[str, str],
         labels: Mapping[str, Mapping[str, str]] | None = None,
         clean: Mapping[str, Callable[[str], str]] | None = None,
+        lists: Mapping[str, Callable[[Sequence[str]], str]] | None = None,
     ):
         super().__init__(", ".join(columns.values()))
-        self._clean = dict(clean or {})
+        self._clean, self._lists = dict(clean or {}), dict(lists or {})
         self._columns = {feature: Column(name) for feature, name in columns.items()}
         self._labels = {k: dict(v) for k, v in (labels or {}).items()}
         for unknown in self._labels.keys() - self._columns.keys():
@@ -191,6 +213,10 @@ class Columns(Column):
 
     def extract(self, record: Mapping) -> Any:
         """Return all texts, or the first that is None, blank, no string or UnknownLabel."""
+        for name, joined in self._lists.items():
+            value = record.get(name)
+            if isinstance(value, list) and all(isinstance(text, str) for text in value):
+                record = {**record, name: joined(value)}
         for name, clean in self._clean.items():
             if isinstance(text := record.get(name), str):
                 record = {**record, name: clean(text)}

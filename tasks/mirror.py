@@ -27,7 +27,7 @@ from typing import Any
 import tensorflow as tf
 
 from command_line import arguments
-from command_line.guard import guarded
+from command_line.guard import guarded, one_sentence
 from tasks.io import files, hub
 from tasks.io.files import CorpusFile
 from tasks.io.retry import retry, shutting_down
@@ -209,8 +209,8 @@ def main(argv: list[str]) -> int:
     )
     flags.add_argument("--check", action="store_true", help="compare the copy with its checksums")
     args = flags.parse_args(argv)
+    arguments.check_output_folder("--to", args.to)
     try:
-        arguments.check_output_folder("--to", args.to)
         patterns: dict[str, list[str]] = {}
         for entry in args.files:
             split, found, pattern = entry.partition("=")
@@ -226,13 +226,11 @@ def main(argv: list[str]) -> int:
         source = CorpusSource(
             args.corpus, args.config, args.revision, files=patterns or None, splits=splits
         )
-        mirror = Mirror(source, args.to)
-        if not args.check:
-            mirror.copy(args.workers)
-        wrong = mirror.check() if args.check else []
-    except (ValueError, OSError, tf.errors.OpError) as error:  # a server, disk or bucket refuses
-        print("Error:", *str(error).split(), file=sys.stderr)
-        return 2
+        with one_sentence(tf.errors.OpError):  # a server, disk or bucket refuses
+            mirror = Mirror(source, args.to)
+            if not args.check:
+                mirror.copy(args.workers)
+            wrong = mirror.check() if args.check else []
     except KeyboardInterrupt:
         shutting_down.set()  # ends pending retries
         print("Stopped: the same command continues from here.", file=sys.stderr)

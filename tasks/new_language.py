@@ -16,12 +16,12 @@ import unicodedata
 from command_line import arguments
 from command_line.guard import guarded
 from tasks.languages import table
+from tasks.languages.public import FINEWEB2, TOKENS_PER_WORD
 from tasks.languages.table import Language
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PARTITIONS = {"small": 1, "base": 2, "large": 4, "xl": 8, "xxl": 16}  # of a model, by its size
 TOKENS_PER_STEP = 128 * 568  # 128 rows of 512 inputs, which 568 tokens of text fill
-TOKENS_PER_WORD = 1.5  # with a vocabulary of the language, roughly
 # More repetitions of a corpus teach clearly less than new text (Muennighoff et al. 2023,
 # arXiv:2305.16264).
 EPOCHS, MOST_STEPS, LEAST_STEPS = 4, 2_000_000, 10_000
@@ -145,12 +145,12 @@ def write(language: Language, size: str, root: pathlib.Path, overwrite: bool = F
 def report(language: Language, size: str, written: list[str]) -> str:
     """Return what was written, what the corpus holds, and the two commands that follow."""
     called, steps = names(language, size), train_steps(language)
-    corpus = f"--corpus HuggingFaceFW/fineweb-2 --config {language.code}"
+    corpus = f"--corpus {FINEWEB2} --config {language.code}"
     corpus += "" if language.code == "ron_Latn" else " --keep_cedilla"
     lines = [
         f"{language.name}, {language.code}: {language.documents:,} documents and "
         f"{language.words:,} words in {language.parquet_bytes / 1e9:,.1f} GB of parquet "
-        "(HuggingFaceFW/fineweb-2, ODC-By)",
+        f"({FINEWEB2}, ODC-By)",
         f"{steps:,} steps of 128 rows are about {epochs(language, steps):.2g} epochs",
         *(f"wrote {path}" for path in written),
         "",

@@ -1,7 +1,7 @@
 """Text-to-text tasks: prefix, tokens, and truncation of long texts.
 
     add("summaries", Rows("user/name", columns={"inputs": "article", "targets": "highlights"}),
-        vocabularies.t5_model, prefix="summarize: ", metric_fns=[summarization.rouge])
+        vocabularies.t5_model, prefix="summarize: ", metric_fns=[text_metrics.rouge])
 
 Texts longer than TASK_FEATURE_LENGTHS are truncated, and counted as `cut_inputs` and `cut_targets`.
 A truncated target has no EOS, which would teach to end there. Metrics compare with the full text.

@@ -14,11 +14,7 @@ SKIPS = tuple(f"skipped_{reason}" for reason in (*REASONS, *FILTERS))
 # Of records that are used, but not as they are written.
 CHANGES = ("kept_with_numbers", "kept_with_replaced_characters")
 EXTRA_COPIES = "extra_copies"  # of records that an epoch has several times
-CODED = (
-    *SKIPS,
-    *CHANGES,
-    EXTRA_COPIES,
-)  # what is counted of a record: bit i of its code is of CODED[i]
+CODED = (*SKIPS, *CHANGES, EXTRA_COPIES)  # of a record: bit i of its code is of CODED[i]
 NOTES = ("cut_inputs", "cut_targets")  # counted per example made
 MADE = "examples"
 MOST_LABELS = 3  # unknown labels to remember

@@ -13,9 +13,12 @@
 | ro_mini_prefix_lm | data/ro_mini | the same | 128 |
 | ro_mini_ul2 | data/ro_mini | the same | 124 |
 | ro_mini_byt5_span_corruption | data/ro_mini | bytes | 24 |
+| ro_mini_masked_lm | data/ro_mini | its WordPiece, 2,048 pieces | 128, of an encoder |
+| ro_mini_bert | the same in pairs of sentences | the same | 128, of an encoder |
 | ro_simple_prefix_lm | data/ro_simple | its own, 2,048 pieces | 128 |
 
-ro_mini_span_corruption_i128_t29 reads examples that `tasks.cache` made of ro_mini_span_corruption.
+ro_mini_span_corruption_i128_t29 reads examples that `tasks.cache` made of ro_mini_span_corruption,
+ro_mini_masked_lm_i128_t128 those of ro_mini_masked_lm.
 For targets other than 29, set TASK_FEATURE_LENGTHS = {'inputs': 128, 'targets': ...} together with
 MIXTURE_OR_TASK_NAME. Another corpus is one `add` line. The rlm corpus is read with the token in
 HF_TOKEN or that saved by `hf auth login`.
@@ -50,5 +53,8 @@ add("ro_mini_single_tokens", RO_MINI, vocabularies.ro_mini_model, "single_tokens
 add("ro_mini_prefix_lm", RO_MINI, vocabularies.ro_mini_model, "prefix_lm")
 add("ro_mini_ul2", RO_MINI, vocabularies.ro_mini_model, "ul2")
 add("ro_mini_byt5_span_corruption", RO_MINI, vocabularies.byt5(), "byt5")
+add("ro_mini_masked_lm", RO_MINI, vocabularies.ro_mini_wordpiece, "masked_lm")
+add("ro_mini_bert", RO_MINI, vocabularies.ro_mini_wordpiece, "bert")
 add("ro_simple_prefix_lm", RO_SIMPLE, vocabularies.ro_simple_model, "prefix_lm")
 caches.add_pregenerated("ro_mini_span_corruption", {"inputs": 128, "targets": 29})
+caches.add_pregenerated("ro_mini_masked_lm", {"inputs": 128, "targets": 128})

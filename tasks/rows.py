@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 import seqio
 import tensorflow as tf
 
+from tasks import slices
 from tasks.documents import SEPARATOR, Columns
 from tasks.io.files import CorpusFile, join_parallel, match_files
 from tasks.io.formats import PARALLEL_COLUMNS
@@ -35,6 +36,7 @@ class Rows(CorpusSource):
       labels: by feature, the name of each value of its column; rows with other values are skipped.
         Numbers are given as they are written, {"0": "low"}.
       clean: by column, a function applied to its text first, {"Body": html_text.text_of}.
+      lists: by column, a function that makes one text of the texts in it, {"tokens": " ".join}.
       parallel: by split, two files or patterns, sources and targets line by line.
       files: as in CorpusSource, or a function that returns it, called when reading begins; then
         `splits` names the splits.
@@ -54,6 +56,7 @@ class Rows(CorpusSource):
         columns: Mapping[str, str] | None = None,
         labels: Mapping[str, Mapping[str, str]] | None = None,
         clean: Mapping[str, Callable[[str], str]] | None = None,
+        lists: Mapping[str, Callable[[Sequence[str]], str]] | None = None,
         parallel: Mapping[str, tuple[str, str]] | None = None,
         files: Mapping[str, str | Sequence[str]] | Callable[[], Mapping[str, str]] | None = None,
         held_out: Mapping[str, float] | None = None,
@@ -83,12 +86,7 @@ class Rows(CorpusSource):
             self._split_names |= dict.fromkeys(held_out, self._split_names["train"])
         self.names = tuple(columns or ("text",))
         if columns:
-            self.column = Columns(columns, labels, clean)
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The names of all splits, including those held out."""
-        return tuple(self._split_names)
+            self.column = Columns(columns, labels, clean, lists)
 
     def _find_files(self, split: str) -> list[CorpusFile]:
         split = "train" if split in self._held_out else split
@@ -118,6 +116,8 @@ class Rows(CorpusSource):
         **others,
     ) -> tf.data.Dataset:
         """Return one epoch, as CorpusSource does, with the features that `columns` names."""
+        if slices.parse(split):
+            return super().get_dataset(split, shuffle, seed, shard_info)
         few = self.max_examples if split == "train" else None
         if few is None:
             dataset = super().get_dataset(split, shuffle, seed, shard_info, **others)

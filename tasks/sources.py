@@ -28,17 +28,20 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import seqio
 import tensorflow as tf
 from absl import logging
 
 import gin
+from tasks import slices
 from tasks.documents import Column, screen
 from tasks.io import files, hub, stream_cache
 from tasks.io.files import CorpusFile
 from tasks.io.formats import BATCH_RECORDS, PartLayout
 from tasks.io.retry import RetryPolicy, is_transient, retry
 from tasks.record_counts import RecordCounter
+from tasks.slices import SplitPart, Splits
 from tasks.streaming import tf_callbacks
 from tasks.streaming.permuted_reader import PermutedReader
 from tasks.streaming.record_store import RecordStore
@@ -49,6 +52,7 @@ PEEK_BYTES = 1 << 16
 RECORDS, PARTS = "records", "parts"  # what is permuted
 # Bytes of text in a byte of a file, roughly.
 EXPANSION = {"gz": 4.0, "zst": 4.0, "parquet": 2.0}
+MIXED = 10_000  # documents of a slice that are shuffled together
 MOST_PROBES = 64  # remote files whose sizes are requested to choose the order
 _FOLDER = ("/", ".", "~")
 
@@ -133,7 +137,13 @@ class CorpusSource(seqio.DataSource):
         self._retry_policy = retry_policy
         self.name = corpus or ", ".join(dict.fromkeys(map(str, (files or {}).values())))
         self.reset_counter()
+        self._sizes: dict[str, int] = {}  # documents, by split
         super().__init__(splits=tuple(self._split_names), caching_permitted=True)
+
+    @property
+    def splits(self) -> Splits:
+        """The names of all splits; a slice of one, such as "test[:500]", is among them."""
+        return Splits(self._split_names)
 
     def reset_counter(self) -> None:
         """Count the records of this source from zero."""
@@ -170,7 +180,7 @@ class CorpusSource(seqio.DataSource):
 
     def record_counts(self, split: str | None = None, distinct: bool = False) -> dict[str, int]:
         """Return this process's record counts of a split; see `RecordCounter.counts`."""
-        return self.counter.counts(split, distinct)
+        return self.counter.counts(split and slices.full(split), distinct)
 
     def list_files(self, split: str, retry_policy: RetryPolicy | None = None) -> list[CorpusFile]:
         """Return the split's files, sorted.
@@ -179,6 +189,7 @@ class CorpusSource(seqio.DataSource):
           ValueError: the split does not exist, no file matches, or the corpus cannot be read; one
             sentence.
         """
+        split = slices.full(split)
         if split not in self._split_names:
             raise self._no_split(split, self._split_names)
         if split not in self._listed:
@@ -233,9 +244,12 @@ class CorpusSource(seqio.DataSource):
 
         `contents` is that of the files when they were listed first: see `files.contents`.
         """
-        found = self._complete_listing(split)
+        found, part = self._complete_listing(split), slices.parse(split)
         if split not in self._contents:
             self._contents[split] = files.contents(found)
+        copies: dict[str, Any] = dict(self.column.copies)
+        if self.column.file_copies:
+            copies["file"] = self.column.file_copies
         names = [f"{f.url.rsplit('/', 1)[-1]} {'' if f.remote else files.size(f)}" for f in found]
         return {
             "revision": hub.commit_of(found[0].url),
@@ -244,20 +258,24 @@ class CorpusSource(seqio.DataSource):
             "remote": found[0].remote,
             "contents": self._contents[split],
             # Copies count in the order of an epoch.
-            "copies": json.loads(json.dumps(self.column.copies)),
+            "copies": json.loads(json.dumps(copies)),
+            **({"slice": f"{part.begin}:{part.end}"} if part else {}),
         }
 
     def _complete_listing(self, split: str) -> list[CorpusFile]:
         """Return the split's files with what their servers report of each."""
+        split = slices.full(split)
         found = self.list_files(split)
         complete = lambda: files.with_facts(found)
         self._listed[split] = retry(complete, f"looking up {self.name}", self.retry_policy)
         return self._listed[split]
 
     def order(self, split: str) -> str:
-        """Return what a shuffled epoch permutes, RECORDS or PARTS."""
+        """Return what a shuffled epoch permutes, RECORDS or PARTS; a slice is read as PARTS."""
+        if slices.parse(split):
+            return PARTS
         if split not in self._orders:
-            size = self._text_bytes(split)
+            size = self.text_bytes(split)
             fits = size is not None and size <= full_shuffle() * 1e9
             return RECORDS if fits else PARTS
         return self._orders[split]
@@ -280,7 +298,12 @@ class CorpusSource(seqio.DataSource):
         finally:
             self._epochs = before
 
-    def _text_bytes(self, split: str) -> int | None:
+    @property
+    def config(self) -> str | None:
+        """The configuration of a corpus on the hub."""
+        return self._config
+
+    def text_bytes(self, split: str) -> int | None:
         """Return roughly how many bytes of text a split has, None if it is unknown."""
         found = self.list_files(split)
         if any(f.kind == hub.STREAMED for f in found):
@@ -304,6 +327,8 @@ class CorpusSource(seqio.DataSource):
 
     def mixing(self, split: str, num_shards: int) -> str:
         """Return how far a shuffled epoch mixes the records, as a predicate for the log."""
+        if slices.parse(split):
+            return f"every epoch mixes its documents within {MIXED:,} of them"
         if self.order(split) == RECORDS:
             return "every epoch is a permutation of all records"
         corpus = self.corpus_split(split)
@@ -312,7 +337,7 @@ class CorpusSource(seqio.DataSource):
         reach = f"{BATCH_RECORDS} consecutive records"
         if in_parts and first.kind != "parquet":
             reach = f"{share.split.layout.bytes_per_part(first) / 2**20:.2g} MiB of records"
-        size = self._text_bytes(split)
+        size = self.text_bytes(split)
         if size is None:
             remedy = "shuffle its files beforehand, since their size is unknown"
         elif size <= full_shuffle() * 1e9:
@@ -333,6 +358,7 @@ class CorpusSource(seqio.DataSource):
 
     def use_listing(self, split: str, listing: list[list]) -> None:
         """Use the files that another host has listed, so that not every host asks the hub."""
+        split = slices.full(split)
         found = [files.of_this_host(CorpusFile(*fields)) for fields in listing]
         if commit := hub.commit_of(found[0].url):
             self.pin_revision(commit)
@@ -381,9 +407,10 @@ class CorpusSource(seqio.DataSource):
 
         def read() -> tuple[list[bytes], RecordCounter]:
             texts, counter = [], RecordCounter(self.name)
+            column = corpus.column.of_file(first.url)
             for part in range(layout.count(first)):
                 for batch in corpus.batches(first, part):
-                    texts += screen(batch, corpus.column, corpus.max_chars, counter.add)
+                    texts += screen(batch, column, corpus.max_chars, counter.add)
                     if len(texts) >= n:
                         return texts, counter
             return texts, counter
@@ -434,6 +461,8 @@ class CorpusSource(seqio.DataSource):
         `sequence_length`, `use_cached` and `num_epochs` are unused.
         """
         shard = shard_info or seqio.ShardInfo(0, 1)
+        if part := slices.parse(split):
+            return self._sliced(part, shuffle, seed, shard)
         if seed is not None:
             seed = zlib.crc32(str(seed).encode())
         # The files are listed here, so that a missing corpus fails before the first step.
@@ -444,3 +473,27 @@ class CorpusSource(seqio.DataSource):
             return PermutedReader(store, split, place, self.counter).dataset(seed, self._epochs)
         share = assign(corpus, shard.index, shard.num_shards)
         return ShardReader(share, shuffle, self.counter).dataset(seed)
+
+    def _sliced(
+        self, part: SplitPart, shuffle: bool, seed: int | None, shard: seqio.ShardInfo
+    ) -> tf.data.Dataset:
+        """Return a shard of one epoch of a slice; each shard reads the split up to its end."""
+        dataset = self.get_dataset(part.split, False)
+        begin, end = part.bounds(lambda: self._count(part))
+        dataset = dataset.skip(begin).take(-1 if end is None else end - begin)
+        dataset = dataset.shard(shard.num_shards, shard.index)
+        return dataset.shuffle(MIXED, seed) if shuffle else dataset
+
+    def _count(self, part: SplitPart) -> int:
+        """Return the number of a split's documents, which are read once for it."""
+        size = self.text_bytes(part.split)
+        if size is None or size > full_shuffle() * 1e9:
+            raise ValueError(
+                f"split {part.split!r} of corpus {self.name!r} is a stream of unknown length, so "
+                f"{part.split}[{part.begin}:{part.end}] cannot be counted from its end or in "
+                f"percent: give numbers from its beginning, such as {part.split}[:500]"
+            )
+        if part.split not in self._sizes:
+            documents = self.get_dataset(part.split, False)
+            self._sizes[part.split] = int(documents.reduce(np.int64(0), lambda n, _: n + 1))
+        return self._sizes[part.split]

@@ -9,6 +9,7 @@ a relative path starts at the repository's root.
 """
 
 import functools
+import itertools
 import pathlib
 from collections.abc import Callable
 
@@ -18,6 +19,7 @@ import tensorflow as tf
 
 import gin
 from command_line import arguments
+from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 T5_MODEL = "gs://t5-data/vocabs/cc_all.32000.100extra/sentencepiece.model"
@@ -61,6 +63,12 @@ def ro_mini_model(path: str = "data/ro_mini/ro_mini.model") -> str:
 @gin.configurable
 def ro_simple_model(path: str = "data/ro_simple/ro_simple.model") -> str:
     """Return the model file of the simple texts' vocabulary of 2,048 pieces."""
+    return resolve(path)
+
+
+@gin.configurable
+def ro_mini_wordpiece(path: str = "data/ro_mini/wordpiece") -> str:
+    """Return the folder of the mini corpus's WordPiece vocabulary of 2,048 pieces."""
     return resolve(path)
 
 
@@ -114,6 +122,14 @@ def sentencepiece(model_file: str | Callable[[], str]) -> SentencePieceVocabular
     return SentencePieceVocabulary(lambda: path)
 
 
+def tokenizer(path: str | Callable[[], str]) -> TokenizerVocabulary:
+    """Return a vocabulary of a Hugging Face `tokenizer.json` or its folder, as for an encoder.
+
+    A path is local or gs://, or relative to the repository; a function is called at first use.
+    """
+    return TokenizerVocabulary(path if callable(path) else resolve(path))
+
+
 def byt5() -> seqio.ByteVocabulary:
     """Return UTF-8 bytes as ids 3..258, followed by 100 sentinels, the first being 358."""
     return seqio.ByteVocabulary(extra_ids=100)
@@ -121,7 +137,40 @@ def byt5() -> seqio.ByteVocabulary:
 
 def name_of(vocabulary: seqio.Vocabulary) -> str:
     """Return the vocabulary's model file, or its class without one."""
+    if isinstance(vocabulary, TokenizerVocabulary):
+        return vocabulary.tokenizer_file
     return getattr(vocabulary, "sentencepiece_model_file", type(vocabulary).__name__)
+
+
+def masking(vocabulary: seqio.Vocabulary) -> TokenizerVocabulary:
+    """Return `vocabulary` if it has the tokens that masked sequences need, else raise ValueError.
+
+    These are the mask, padding, the first token of a sequence ([CLS]) and the last ([SEP]).
+    """
+    if not isinstance(vocabulary, TokenizerVocabulary):
+        raise ValueError(
+            f"the vocabulary {name_of(vocabulary)!r} has no mask token, which masked_lm needs: "
+            "make one with `python -m vocabulary.train --kind wordpiece` (or byte_bpe), or choose "
+            "an objective of T5's, such as span_corruption"
+        )
+    for role, use in (("mask", "mask"), ("pad", "padding"), ("cls", "first"), ("sep", "last")):
+        if role not in vocabulary.roles:
+            raise ValueError(
+                f"the vocabulary {name_of(vocabulary)!r} has no {use} token, which masked_lm "
+                f"needs: name its {role}_token in the tokenizer_config.json beside it, or make a "
+                "vocabulary with `python -m vocabulary.train --kind wordpiece` (or byte_bpe)"
+            )
+    return vocabulary
+
+
+def check_text_to_text(vocabulary: seqio.Vocabulary, task: str) -> None:
+    """Raise ValueError if a task of T5's objectives has an encoder's vocabulary."""
+    if isinstance(vocabulary, TokenizerVocabulary) and vocabulary.mask_id is not None:
+        raise ValueError(
+            f"task {task}: the vocabulary {name_of(vocabulary)!r} is an encoder's, with a mask "
+            "token, but the objective makes inputs and targets for T5: set objective='masked_lm', "
+            "or make a vocabulary with `python -m vocabulary.train`"
+        )
 
 
 def sentinels(vocabulary: seqio.Vocabulary) -> tuple[int, ...]:
@@ -157,6 +206,10 @@ def sentinels_if_any(vocabulary: seqio.Vocabulary) -> tuple[int, ...]:
             if found:
                 return tuple(found)
         return ()
+    if isinstance(vocabulary, TokenizerVocabulary):
+        numbers = {piece: i for i, piece in enumerate(vocabulary.pieces)}
+        names = map("<extra_id_{}>".format, itertools.count())
+        return tuple(map(numbers.__getitem__, itertools.takewhile(numbers.__contains__, names)))
     last = vocabulary.vocab_size - 1
     return tuple(range(last, last - vocabulary.extra_ids, -1))
 
@@ -165,8 +218,11 @@ def word_starts(vocabulary: seqio.Vocabulary) -> np.ndarray:
     """Return which ids begin a word, bool [vocab_size]: pieces that begin with ▁, or white space.
 
     SentencePiece writes the blank before a word as ▁ at the front of its first piece; in bytes, a
-    blank or line end counts as the first of the following word.
+    blank or line end counts as the first of the following word. A tokenizer has marks of its own
+    (`TokenizerVocabulary.word_starts`).
     """
+    if isinstance(vocabulary, TokenizerVocabulary):
+        return vocabulary.word_starts()
     starts = np.zeros([vocabulary.vocab_size], bool)
     if isinstance(vocabulary, seqio.SentencePieceVocabulary):
         pieces = range(vocabulary.tokenizer.GetPieceSize())

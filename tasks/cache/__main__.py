@@ -123,7 +123,10 @@ def check_beam_options(options: Sequence[str], runner: str) -> None:
             raise ValueError(f"{option!r} is not a flag: flags begin with --, such as --task")
         before = option
     given = PipelineOptions(list(options))
-    create_runner(runner or LOCAL_RUNNER)
+    try:
+        create_runner(runner or LOCAL_RUNNER)
+    except ValueError as error:
+        raise ValueError(f"--runner is {runner!r}, which Beam does not know: {error}") from error
     known = given.get_all_options()
     unknown = sorted(given.get_all_options(retain_unknown_options=True).keys() - known.keys())
     if unknown:
@@ -172,14 +175,9 @@ def parse_flags(argv: Sequence[str]) -> tuple[CacheJob, list[str], str]:
     )
     flags.add_argument("--runner", default="", help="Beam's; default all cores of this machine")
     args, others = flags.parse_known_args(argv)
-    lengths = [pair.partition("=") for pair in args.lengths.split(",") if pair]
-    if not all(feature and n.isdigit() and int(n) for feature, _, n in lengths):
-        raise ValueError(
-            f"--lengths is {args.lengths!r}, but must look like inputs=512,targets=114"
-        )
     fields = vars(args)
     runner = fields.pop("runner")
-    fields["lengths"] = tuple((feature, int(n)) for feature, _, n in lengths)
+    fields["lengths"] = tuple(arguments.lengths(args.lengths).items())
     fields["splits"] = tuple(args.splits.split(","))
     fields["part_bytes"] = fields.pop("part_mb") << 20
     fields["modules"] = tuple(args.modules or CacheJob.modules)
@@ -191,13 +189,10 @@ def parse_flags(argv: Sequence[str]) -> tuple[CacheJob, list[str], str]:
 def main(argv: Sequence[str]) -> None:
     """Make the cache and print its statistics."""
     python_logging.getLogger("apache_beam").setLevel(python_logging.ERROR)
-    try:
-        job, others, runner = parse_flags(argv)
-        arguments.check_output_folder("--out", job.out)
-        check_beam_options(others, runner)
-        stats = make(job, others, runner)
-    except ValueError as error:
-        sys.exit(f"python -m tasks.cache: {error}")
+    job, others, runner = parse_flags(argv)
+    arguments.check_output_folder("--out", job.out)
+    check_beam_options(others, runner)
+    stats = make(job, others, runner)
     for split, counts in stats.items():
         print(f"{job.folder}: {split}: {json.dumps(counts)}")
 

@@ -26,6 +26,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from tasks import caches
 from tasks.cache import deduplicate
 from tasks.cache.atomic_files import exists, read_json, renamed, write_json
 from tasks.cache.plan import CacheJob, CachePart, CacheShard, parts_of, plan_of, task_of
@@ -160,7 +161,7 @@ class ExampleStats:
     def __post_init__(self, task):
         self._no_tokens = {
             name: [feature.vocabulary.pad_id, feature.vocabulary.eos_id]
-            for name, feature in task.output_features.items()
+            for name, feature in caches.token_features(task).items()
         }
 
     def add(self, example: dict[str, np.ndarray]) -> None:

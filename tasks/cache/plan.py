@@ -7,14 +7,14 @@ the corpus. `tasks.cache.build` has the work items, parts and shards.
 
 import dataclasses
 import functools
-import importlib
 from typing import NamedTuple
 
 import seqio
 
-import gin
-from tasks import caches
+from tasks import caches, registered
 from tasks.io import files
+from tasks.objectives import registry
+from tasks.objectives.masked_lm import MaskedLM
 from tasks.sources import CorpusSource
 
 PART_BYTES = (1 << 20, 64 << 20)  # of text, minimum and maximum; in between, a 64th of the split
@@ -73,36 +73,22 @@ class CacheJob:
 @functools.lru_cache(maxsize=4)
 def task_of(job: CacheJob) -> seqio.Task:
     """Return the job's task, registered in this process, or raise ValueError if it is unfit."""
-    for module in job.modules:
-        try:
-            importlib.import_module(module)
-        except (ImportError, ValueError) as error:  # an empty name is a ValueError
-            raise ValueError(
-                f"--module is {module!r}, which cannot be imported: {error}"
-            ) from error
-    for binding in job.bindings:
-        try:
-            gin.parse_config(binding, skip_unknown=False)
-        except Exception as error:  # gin raises many kinds
-            reason = str(error).strip().partition("\n")[0]
-            raise ValueError(
-                f"--gin_bindings has {binding!r}, which gin refuses: {reason}"
-            ) from error
-    if job.task not in seqio.TaskRegistry.names():
-        raise ValueError(
-            f"--task is {job.task!r}, which {', '.join(job.modules)} does not register; give the "
-            "module that does by --module"
-        )
+    task = registered.find(job.task, "--task", job.modules, job.bindings)
     if job.lengths:
-        features, given = seqio.TaskRegistry.get(job.task).output_features, dict(job.lengths)
+        features, given = caches.token_features(task), dict(job.lengths)
         if features.keys() != given.keys():
             raise ValueError(
                 f"--lengths has {', '.join(given)}, but task {job.task} has the features "
                 f"{', '.join(features)}: give the length of each"
             )
+        objective = registry.objective_of(task)
+        if isinstance(objective, MaskedLM) and objective.schedule:
+            raise ValueError(
+                f"the masking density of task {job.task} changes while a run reads it, but a cache "
+                "has no such order: cache its tokens without --lengths, or a task without schedule"
+            )
         task = caches.add_pregenerated(job.task, dict(job.lengths))
     else:
-        task = seqio.TaskRegistry.get(job.task)
         if not task.supports_caching:
             raise ValueError(
                 f"task {job.task} has no seqio.CacheDatasetPlaceholder: put one into its "

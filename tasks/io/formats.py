@@ -17,6 +17,7 @@ import io
 import itertools
 import json
 import re
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -28,6 +29,7 @@ UNREADABLE = "\udcff"  # in place of a line of a paragraph that is not UTF-8
 BATCH_RECORDS = 512
 LOCAL_PART_BYTES = 1 << 20
 REMOTE_PART_BYTES = 8 << 20
+_FOOTER_BYTES = 64 << 10  # of a parquet file's end, fetched first
 PARALLEL_COLUMNS = ("source", "target")
 
 csv.field_size_limit(1 << 30)
@@ -145,12 +147,32 @@ def _size(file: CorpusFile) -> int:
     return size
 
 
-@functools.lru_cache(maxsize=256)
+# A footer of a thousand row groups and eleven columns takes 9 MB parsed, 2.6 MB as it is stored and
+# 0.1 MB compressed, and is parsed in 15 ms. A host that reads many files alternately keeps them all
+# compressed, so that none is fetched twice.
+@functools.lru_cache(maxsize=16)
 def _footer(file: CorpusFile):
     import pyarrow.parquet as pq
 
-    with _naming_damage(file), files.open_random(file) as f:
-        return pq.ParquetFile(f).metadata
+    with _naming_damage(file):
+        if not (file.remote and files.has_ranges(file)):
+            with files.open_random(file) as f:
+                return pq.read_metadata(f)
+        return pq.read_metadata(io.BytesIO(zlib.decompress(_compressed_footer(file))))
+
+
+@functools.lru_cache(maxsize=1024)
+def _compressed_footer(file: CorpusFile) -> bytes:
+    """Return the end of a remote parquet file, from its footer on, compressed."""
+    size = _size(file)
+    start = max(size - _FOOTER_BYTES, 0)
+    data = files.read_range(file, start, size)
+    # The last eight bytes are the footer's length and a mark; without the mark pyarrow refuses it.
+    length = int.from_bytes(data[-8:-4], "little") + 8 if data[-4:] == b"PAR1" else 0
+    needed = size - min(length, size)
+    if needed < start:
+        data = files.read_range(file, needed, start) + data
+    return zlib.compress(data[max(needed - start, 0) :], 1)
 
 
 @contextlib.contextmanager

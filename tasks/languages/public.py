@@ -2,6 +2,7 @@
 
     corpora.add("cs", public.fineweb2("ces_Latn"), "vocabularies/cs.model")
     corpora.add("cs_best", public.hplt3("ces_Latn", least_quality=8), "vocabularies/cs.model")
+    corpora.add("cs_weighted", public.hplt3("ces_Latn", copies={5: 1, 8: 2, 10: 3}), "…/cs.model")
     mixtures.add("cs_both", {"cs": 3, "cs_best": 1})
 
 | source | corpus | validation | licence |
@@ -18,8 +19,11 @@ most languages. Nothing is read before a run. Held-out documents are never train
 all documents before them are read too.
 """
 
+from collections.abc import Mapping
+
 from tasks.documents import Column
 from tasks.languages import table
+from tasks.languages.table import Language
 from tasks.rows import Rows
 from tasks.sources import CorpusSource
 
@@ -29,6 +33,8 @@ HELD_OUT = {"validation": 0.001}
 CLUSTER_COPIES: dict[str, dict[float, int]] = {
     "minhash_cluster_size": {1: 1, 2: 2, 3: 3, 5: 5, 100: 8, 1000: 1}
 }
+FINEWEB2 = "HuggingFaceFW/fineweb-2"
+TOKENS_PER_WORD = 1.5  # with a vocabulary of the language, roughly
 HPLT3_LIST = "@https://data.hplt-project.org/three/sorted/{code}.map"
 HPLT3_QUALITY = (5, 10)  # the least and the highest quality of a file
 
@@ -50,28 +56,51 @@ def fineweb2(
     copies = dict(CLUSTER_COPIES) if by_cluster else {}
     if least_score is not None:
         copies["language_score"] = {least_score: 1}
-    column, corpus = Column("text", copies=copies), "HuggingFaceFW/fineweb-2"
+    column = Column("text", copies=copies)
     if not found.test_documents:
-        return Rows(corpus, found.code, column=column, held_out=HELD_OUT)
+        return Rows(FINEWEB2, found.code, column=column, held_out=HELD_OUT)
     splits = {"train": "train", "validation": "test"}
-    return CorpusSource(corpus, found.code, column=column, splits=splits)
+    return CorpusSource(FINEWEB2, found.code, column=column, splits=splits)
 
 
-def hplt3(code: str, least_quality: int = HPLT3_QUALITY[0]) -> CorpusSource:
+def fineweb2_language(source: CorpusSource) -> Language | None:
+    """Return the language of a source of FineWeb-2, None for other corpora."""
+    if source.name != FINEWEB2:
+        return None
+    return next((one for one in table.languages() if one.code == source.config), None)
+
+
+def hplt3(
+    code: str, least_quality: int | None = None, copies: Mapping[int, int] | None = None
+) -> CorpusSource:
     """Return HPLT 3.0's documents of a language from its own server.
 
     Args:
       code: of HPLT, such as ces_Latn.
-      least_quality: use only files of this quality (of its authors' score) or higher, 5 to 10.
+      least_quality: use only files of this quality (of its authors' score) or higher, 5 to 10; by
+        default the lowest of `copies`, else 5.
+      copies: how often an epoch has a document, by the quality from which on: {5: 1, 8: 2, 10: 3}.
 
     Raises:
-      ValueError: there is no such quality.
+      ValueError: there is no such quality, or a number of copies is no integer above 0.
     """
     lowest, highest = HPLT3_QUALITY
-    if not lowest <= least_quality <= highest:
-        raise ValueError(f"least_quality is {least_quality}, but must be {lowest} to {highest}")
-    wanted = "|".join(f"{quality}_*" for quality in range(least_quality, highest + 1))
-    return Rows(files={"train": f"{HPLT3_LIST.format(code=code)}#{wanted}"}, held_out=HELD_OUT)
+    steps = dict(sorted((copies or {}).items()))
+    named = [("a quality of copies", quality) for quality in steps]
+    least_quality = min(steps, default=lowest) if least_quality is None else least_quality
+    for name, quality in (*named, ("least_quality", least_quality)):
+        if not lowest <= quality <= highest:
+            raise ValueError(f"{name} is {quality}, but must be {lowest} to {highest}")
+    qualities = range(least_quality, highest + 1)
+    wanted = "|".join(f"{quality}_*" for quality in qualities)
+    repeated = {
+        f"{quality}_*": next((n for q, n in reversed(steps.items()) if q <= quality), 1)
+        for quality in qualities
+        if steps
+    }
+    column = Column("text", file_copies=repeated)
+    files = {"train": f"{HPLT3_LIST.format(code=code)}#{wanted}"}
+    return Rows(files=files, column=column, held_out=HELD_OUT)
 
 
 def hplt2(code: str) -> CorpusSource:

@@ -12,12 +12,15 @@ class Copy(Objective):
 seqio.Task(preprocessors=[..., Copy().preprocess, seqio.preprocessors.append_eos])
 """
 
+import functools
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import seqio
 import tensorflow as tf
 
+from tasks import vocabularies
+from tasks.text import tokenize
 from tasks.text.token_chunks import CHUNKS_A_CALL, split_tokens, unbatch
 
 
@@ -45,6 +48,21 @@ class Objective:
         """Return how many tokens a call corrupts, and the function for it, or raise ValueError."""
         raise NotImplementedError
 
+    def vocabulary(self, vocabulary: str | Callable[[], str]) -> seqio.Vocabulary:
+        """Return the vocabulary of a SentencePiece file, or of a function that returns its path."""
+        return vocabularies.sentencepiece(vocabulary)
+
+    def features(self, vocabulary: seqio.Vocabulary) -> dict[str, seqio.Feature]:
+        """Return the features of an example."""
+        feature = seqio.Feature(vocabulary=vocabulary, add_eos=True, dtype=tf.int32)
+        return {"inputs": feature, "targets": feature}
+
+    def tokenize(
+        self, dataset: tf.data.Dataset, output_features: Mapping[str, seqio.Feature]
+    ) -> tf.data.Dataset:
+        """Turn documents {"text"} into what `preprocess` reads, {"targets": int32 [n]}."""
+        return tokenize.tokenize(dataset, dict(output_features))
+
     def preprocess(
         self,
         dataset: tf.data.Dataset,
@@ -58,7 +76,10 @@ class Objective:
         which cannot be split, is dropped.
         """
         vocabulary = output_features["targets"].vocabulary
-        n_tokens, corrupt = self.corruption(sequence_length, vocabulary, task)
+        vocabularies.check_text_to_text(vocabulary, task)
+        n_tokens, corrupt = _traced(
+            _Same(self), tuple(sequence_length.items()), _Same(vocabulary), task
+        )
 
         @seqio.map_over_dataset(num_seeds=1)
         def make_examples(example, seed):
@@ -70,6 +91,31 @@ class Objective:
             return {"inputs": inputs, "targets": targets}
 
         return unbatch(make_examples(split_tokens(dataset, n_tokens)))
+
+
+class _Same:
+    """An object as a key of a cache, equal to itself alone; seqio's vocabularies have no hash."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+@functools.lru_cache(maxsize=32)
+def _traced(
+    objective: _Same, lengths: tuple[tuple[str, int], ...], vocabulary: _Same, task: str
+) -> tuple[int, Corrupt]:
+    """Return `corruption` as a graph that all shards of a process share.
+
+    Tracing it takes half a second of a core, which a host with many shards would spend for each.
+    """
+    n_tokens, corrupt = objective.value.corruption(dict(lengths), vocabulary.value, task)
+    return n_tokens, tf.function(corrupt)
 
 
 def by_chunks(length: int, corrupt_chunks: Corrupt) -> tuple[int, Corrupt]:

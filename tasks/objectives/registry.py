@@ -8,6 +8,9 @@
 | single_tokens | 15 % token by token, at most 80 (`tasks.objectives.single_tokens`) | 155 |
 | prefix_lm | the second part of the text (`tasks.objectives.prefix_lm`) | 512 |
 | ul2 | by seven denoisers with prefixes (`tasks.objectives.ul2`) | 511 |
+| masked_lm | 15 %, complete words, for encoders (`tasks.objectives.masked_lm`) | 512 |
+| bert | the same in pairs of sentences with a label | 512 |
+| modernbert | 30 % | 512 |
 
     get_objective("span_corruption").lengths(512)    -> Lengths(tokens=568, targets=114)
     get_objective("ul2").lengths(512, vocabulary)    # the cost of prefixes depends on it
@@ -18,7 +21,7 @@ import functools
 
 import seqio
 
-from tasks.objectives import prefix_lm, single_tokens, span_corruption, ul2, whole_words
+from tasks.objectives import masked_lm, prefix_lm, single_tokens, span_corruption, ul2, whole_words
 from tasks.objectives.base import Objective
 
 OBJECTIVES: dict[str, Objective] = {
@@ -28,6 +31,9 @@ OBJECTIVES: dict[str, Objective] = {
     "single_tokens": single_tokens.SingleTokens(),
     "prefix_lm": prefix_lm.PrefixLM(),
     "ul2": ul2.UL2,
+    "masked_lm": masked_lm.MaskedLM(),
+    "bert": masked_lm.BERT,
+    "modernbert": masked_lm.MODERNBERT,
 }
 
 

@@ -20,7 +20,7 @@ from typing import BinaryIO, NamedTuple, cast
 import numpy as np
 from absl import logging
 
-from tasks.documents import judge
+from tasks.documents import Column, judge
 from tasks.io.files import CorpusFile
 from tasks.io.retry import shutting_down
 from tasks.record_counts import EXTRA_COPIES, MOST_LABELS, code
@@ -110,6 +110,7 @@ class RecordStore:
 
     def _add_part(self, file: CorpusFile, part: int, texts: BinaryIO, entries: BinaryIO) -> None:
         marks = texts.tell(), entries.tell()
+        column = self._split.column.of_file(file.url)
 
         def add() -> None:
             for stored, mark in zip((texts, entries), marks, strict=True):
@@ -118,13 +119,13 @@ class RecordStore:
             for batch in self._split.batches(file, part):
                 if shutting_down.is_set():
                     return
-                self._append(batch, texts, entries)
+                self._append(batch, column, texts, entries)
 
         self._split.retry(add, file)
 
-    def _append(self, batch: list, texts: BinaryIO, entries: BinaryIO) -> None:
+    def _append(self, batch: list, column: Column, texts: BinaryIO, entries: BinaryIO) -> None:
         kept, places, at = [], [], texts.tell()
-        found = judge(batch, self._split.column, self._split.max_chars)
+        found = judge(batch, column, self._split.max_chars)
         for text, names, label, copies in found:
             places.append((at, _SKIPPED if text is None else len(text), code(names)))
             if text is not None:

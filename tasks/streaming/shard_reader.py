@@ -137,7 +137,8 @@ class ShardReader:
         add = functools.partial(
             self._counter.add, split=self._split.name, shard=self._shard, batch=(file, part, step)
         )
-        texts = screen(batch, self._split.column, self._split.max_chars, add)
+        column = self._split.column.of_file(self._share.file(file).url)
+        texts = screen(batch, column, self._split.max_chars, add)
         out = np.empty([len(texts)], object)
         out[:] = texts
         return self._permute(out, *position)

@@ -18,6 +18,7 @@ from absl import logging
 from tasks import vocabularies
 from tasks.text import inline_map
 from tasks.text.token_chunks import unbatch
+from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
 DOCUMENTS_A_CALL = 64
 
@@ -54,6 +55,8 @@ def batch_encoder(vocabulary: seqio.Vocabulary):
             return letters.with_flat_values(ids + first)
 
         return encode_bytes
+    if isinstance(vocabulary, TokenizerVocabulary):
+        return vocabulary.encode_batch_tf
     return _fast_encoder(vocabulary.sp_model) or vocabulary.encode_tf
 
 

@@ -5,6 +5,7 @@ An example's inputs are a few letters, its targets the same letters: `abca` to `
 
 import functools
 
+import flax
 import jax
 import numpy as np
 import seqio
@@ -136,3 +137,42 @@ def train(model_dir, save=None, restore=None, trainer=None, **changes):
         "summarize_config_fn": lambda *_: None,
     }
     return train_module.train(**{**arguments, **changes})
+
+
+# Networks whose probabilities are known, and random ones.
+
+SMALL = network.T5Config(
+    vocab_size=96,
+    emb_dim=16,
+    num_heads=2,
+    head_dim=8,
+    mlp_dim=32,
+    num_encoder_layers=1,
+    num_decoder_layers=1,
+    mlp_activations=("gelu", "linear"),
+)
+
+
+def random_params(config: network.T5Config, seed: int = 0):
+    """Return random parameters of a network."""
+    ids = np.ones((1, 4), np.int32)
+    init = lambda: network.Transformer(config).init(
+        jax.random.PRNGKey(seed), ids, ids, ids, enable_dropout=False
+    )
+    shapes = flax.core.meta.unbox(jax.eval_shape(init)["params"])
+    rng = np.random.default_rng(seed)
+    draw = lambda leaf: rng.normal(0, 0.3, leaf.shape).astype(np.float32) + (leaf.ndim == 1)
+    return jax.tree.map(draw, shapes)
+
+
+def unigram(config: network.T5Config, shares: np.ndarray):
+    """Return parameters that give each id its share of the probability, whatever the text.
+
+    All layers add nothing to embeddings of ones, so that the last norm returns ones, and the logits
+    are the sums of the kernel's columns.
+    """
+    params = jax.tree.map(np.zeros_like, random_params(config))
+    params["token_embedder"]["embedding"] += 1
+    params["decoder"]["decoder_norm"]["scale"] += 1
+    params["decoder"]["logits_dense"]["kernel"] += np.log(shares) / config.emb_dim
+    return params

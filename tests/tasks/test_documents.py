@@ -182,3 +182,25 @@ def test_an_epoch_has_all_copies_once_each_and_apart(tmp_path, order):
     counts = source.record_counts("train")
     assert (counts["read"], counts["extra_copies"]) == (300, 300)
     assert source.identity("train")["copies"] == {"size": {"1": 1, "2": 2, "3": 3}}
+
+
+@pytest.mark.parametrize("order", ["records", "parts"])
+def test_the_name_of_a_file_decides_how_often_an_epoch_has_its_records(tmp_path, order):
+    for quality in (5, 9, 10):
+        rows = [json.dumps({"text": f"{quality} {i}"}) for i in range(100)]
+        (tmp_path / f"{quality}_1.jsonl").write_text("\n".join(rows))
+    column = Column("text", file_copies={"10_*": 3, "9_*": 2})
+    source = CorpusSource(files={"train": str(tmp_path / "*.jsonl")}, column=column)
+    source.pin_order("train", order)
+    texts = [x["text"].decode() for x in source.get_dataset(seed=1).as_numpy_iterator()]
+    expected = {f"{q} {i}": n for q, n in ((5, 1), (9, 2), (10, 3)) for i in range(100)}
+    assert {text: texts.count(text) for text in texts} == expected
+    counts = source.record_counts("train")
+    assert (counts["read"], counts["extra_copies"]) == (300, 300)
+    assert source.identity("train")["copies"] == {"file": {"10_*": 3, "9_*": 2}}
+    assert source.peek("train", 2) == ["10 0", "10 0"]
+
+
+def test_copies_of_files_must_be_integers():
+    with pytest.raises(ValueError, match=r"copies of files '10_\*' are 1.5: set an integer"):
+        Column("text", file_copies={"10_*": 1.5})

@@ -128,15 +128,17 @@ def test_a_folder_holds_one_commit(served, tmp_path, monkeypatch):
 def test_a_servers_refusal_is_one_sentence(served, tmp_path, capsys):
     (served.folder / "0.jsonl").unlink()
     arguments = [f"--files=train={served.url}/0.jsonl", "--to", str(tmp_path)]
-    assert mirror.main(arguments) == 2
-    assert "Error: HTTP Error 404" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="1"):
+        mirror.main(arguments)
+    assert f"Error: {served.url}/0.jsonl: HTTP Error 404" in capsys.readouterr().err
 
 
 def test_a_folder_holds_one_corpus(served, tmp_path, capsys):
     mirror.Mirror(source(served), str(tmp_path)).copy()
     with pytest.raises(ValueError, match=r"holds a copy of .* not of 'user/other': set --to"):
         mirror.Mirror(CorpusSource("user/other"), str(tmp_path))
-    assert mirror.main(["--files", "a.jsonl", "--to", str(tmp_path)]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        mirror.main(["--files", "a.jsonl", "--to", str(tmp_path)])
     assert "names no split: write --files train=a.jsonl" in capsys.readouterr().err
 
 

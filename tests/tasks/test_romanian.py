@@ -12,12 +12,16 @@ import seqio
 from fakes.paths import ROOT
 from tasks import corpora, romanian, vocabularies
 from tasks.objectives import registry, span_corruption
+from tasks.objectives.masked_lm import MaskedLM
 from tasks.sources import CorpusSource
 
-# Those that hide text; one is read from a cache only.
+# Those of T5 that hide text; one is read from a cache only.
 MINI = [name for name in seqio.TaskRegistry.names() if name.startswith("ro_mini")]
 MINI = [name for name in MINI if registry.objective_of(name)]
+ENCODERS = [n for n in MINI if isinstance(registry.objective_of(n), MaskedLM)]
+MINI = [name for name in MINI if name not in ENCODERS]
 MINI.remove("ro_mini_span_corruption_i128_t29")
+ENCODERS.remove("ro_mini_masked_lm_i128_t128")
 LENGTHS = {"inputs": 128, "targets": 29}
 BYTE_LENGTHS = {"inputs": 256, "targets": 48}
 
@@ -62,6 +66,9 @@ def test_all_tasks_are_there():
         "ro_mini_ul2",
         "ro_mini_byt5_span_corruption",
         "ro_simple_prefix_lm",
+        "ro_mini_masked_lm",
+        "ro_mini_bert",
+        "ro_mini_masked_lm_i128_t128",
     } <= set(seqio.TaskRegistry.names())
     assert vocabularies.mt5_model() == vocabularies.MT5_MODEL
 
@@ -77,6 +84,22 @@ def test_inputs_and_targets_end_in_eos_and_hold_no_padding(name):
             assert len(example[key]) <= lengths[key]
             assert example[key][-1] == 1
             assert (example[key][:-1] > 1).all()
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_encoder_reads_the_corpus_between_its_special_tokens(name):
+    dataset, lengths = _dataset(name)
+    vocabulary = seqio.TaskRegistry.get(name).output_features["targets"].vocabulary
+    examples = list(dataset.as_numpy_iterator())
+    text = " ".join(vocabulary.decode(e["targets"][1:-1]) for e in examples)
+    assert text.count("[UNK]") < 10
+    assert len(text) > 15_000
+    for example in examples:
+        ids = example["targets"]
+        assert (ids[0], ids[-1]) == (vocabulary.cls_id, vocabulary.sep_id)
+        assert len(ids) <= lengths["targets"]
+        shown = example["loss_weights"] == 0
+        np.testing.assert_array_equal(example["inputs"][shown], ids[shown])
 
 
 @pytest.mark.parametrize("name", [n for n in MINI if "span_corruption" in n])

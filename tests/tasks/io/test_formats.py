@@ -1,5 +1,6 @@
 """Files are cut into parts without losing a record, and read into records of one shape."""
 
+import io
 import json
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 
 from fakes.corpora import LINES, write
 from tasks.io import files, formats
+from tasks.io.files import CorpusFile
 from tasks.io.formats import MALFORMED, NOT_UTF8, PartLayout
 from tasks.sources import CorpusSource
 
@@ -83,3 +85,31 @@ def test_a_missing_column_is_named_with_those_that_exist(tmp_path):
     write(tmp_path, "csv", LINES[:3])
     with pytest.raises(ValueError, match=r"no column 'body' in .*: it has id, text"):
         records(tmp_path / "train-0.csv", PartLayout(("body",)))
+
+
+def test_footers_of_many_remote_files_are_fetched_once_each(monkeypatch):
+    table = pa.table({"text": [f"text {i}" for i in range(400)], "id": list(range(400))})
+    out = io.BytesIO()
+    pq.write_table(table, out, row_group_size=1)
+    data, fetched = out.getvalue(), []
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    assert len(data) - footer > 1 << 16  # it needs a second read
+
+    def read_range(file, start, stop):
+        fetched.append((file.url, start, stop))
+        return data[start:stop]
+
+    monkeypatch.setattr(formats.files, "read_range", read_range)
+    names = [f"hf://datasets/user/name@main/{i}.parquet" for i in range(40)]
+    many = [CorpusFile(name, "parquet", length=len(data)) for name in names]
+    layout = PartLayout(("text",))
+    for part in (7, 3):
+        for file in many:
+            assert layout.count(file) == 400
+            assert list(layout.batches(file, part)) == [[{"text": f"text {part}"}]]
+    for name in names:
+        mine = sorted((start, stop) for url, start, stop in fetched if url == name)
+        (first, second), texts = mine[-2:], mine[:-2]
+        assert (first[0], first[1], second[1]) == (footer, second[0], len(data))
+        assert len(texts) == 2
+        assert sum(stop - start for start, stop in texts) < 400  # of one column

@@ -63,6 +63,17 @@ def test_hplt3_is_read_from_its_list_by_quality(tmp_path, monkeypatch):
     assert found == {"10": 200, "9": 200}
 
 
+def test_documents_of_hplt3_are_repeated_by_the_quality_of_their_file():
+    column = public.hplt3("ces_Latn", copies={6: 1, 8: 2, 10: 3}).column
+    found = {q: column.of_file(f"https://x/ces_Latn/{q}_1.jsonl.zst") for q in range(6, 11)}
+    assert {q: one.count_copies({}) for q, one in found.items()} == {6: 1, 7: 1, 8: 2, 9: 2, 10: 3}
+    patterns = public.hplt3("ces_Latn", copies={10: 3, 8: 2})._patterns_of("train")
+    assert patterns[0].endswith("ces_Latn.map#8_*|9_*|10_*")
+    assert public.hplt3("ces_Latn").column.file_copies == {}
+    with pytest.raises(ValueError, match="a quality of copies is 4, but must be 5 to 10"):
+        public.hplt3("ces_Latn", copies={4: 1})
+
+
 @pytest.mark.parametrize("quality", [4, 11])
 def test_a_quality_that_hplt3_does_not_have_is_refused(quality):
     with pytest.raises(ValueError, match=f"least_quality is {quality}, but must be 5 to 10"):

@@ -1,0 +1,57 @@
+"""Look at what a task makes of its corpus, before training.
+
+    python -m tasks.look ro_mini_span_corruption
+    python -m tasks.look my_task --module my_tasks --documents 5000 --lengths inputs=512,targets=114
+
+prints the figures of a sample (lengths, tokens a word, unknown characters, what is left out and
+why, how far the records are mixed), ten documents and ten examples with their spans marked, and
+writes the same in full as an HTML page. The sample is spread over the corpus, and nothing is read
+beyond it.
+"""
+
+if __name__ == "__main__":  # before any library writes to stderr
+    from command_line import quiet
+
+    quiet.start()
+
+import os
+import sys
+from collections.abc import Sequence
+
+from command_line import arguments
+from command_line.guard import guarded
+from tasks import registered
+from tasks.look import figures, page
+
+
+@guarded
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the look, and write its page."""
+    parser = arguments.parser("python -m tasks.look", __doc__.splitlines()[0])
+    add = parser.add_argument
+    add("task", type=arguments.text, help="a registered task's name")
+    add("--split", type=arguments.text, default="train", help="of the corpus, default train")
+    add("--documents", type=arguments.integer(1), default=1000, help="to sample, default 1000")
+    add("--lengths", default="", help="of examples; default inputs=512 and what the task needs")
+    add("--seed", type=arguments.integer(0), default=0, help="of the sample")
+    add("--html", type=arguments.text, help="the page; default look_TASK.html")
+    add("--module", action="append", help="registers the task; default all modules of tasks/")
+    add("--gin_bindings", action="append", default=[], help="'name = value'")
+    flags = parser.parse_args(argv)
+    path = flags.html or f"look_{flags.task}.html"
+    try:
+        arguments.check_output_file("--html", path)
+        lengths = arguments.lengths(flags.lengths)
+        modules = tuple(flags.module or registered.every_module())
+        task = registered.find(flags.task, "TASK", modules, flags.gin_bindings)
+        found = figures.look(task, flags.split, flags.documents, lengths, flags.seed)
+    except ValueError as error:
+        sys.exit(f"python -m tasks.look: {error}")
+    print(page.as_text(found))
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(page.as_html(found))
+    print(f"\nwrote {os.path.abspath(path)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""A sample of a corpus, spread over its files, and what a task makes of it.
+
+texts = list(itertools.islice(documents(source, "train"), 1000))
+rows = examples(task, texts, "train", {"inputs": 512, "targets": 114})
+spans(vocabulary, ids)                      # [(False, "Ana are"), (True, "<0>"), …]
+"""
+
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from tasks import caches
+from tasks.objectives import registry
+from tasks.sources import PARTS, CorpusSource
+from tasks.text import normalize
+from tasks.vocabularies import sentinels_if_any
+
+INPUTS = 512  # tokens, of the pretraining recipes
+_AT_ONCE = 16  # shards that a sample is read from alternately
+_MOST_EXAMPLES = 5_000
+
+
+def documents(
+    source: Any, split: str, seed: int = 0, shuffle: bool = True
+) -> Iterator[dict[str, str]]:
+    """Yield the usable documents of a split once, in an order that is spread over the corpus.
+
+    Files, and parts of large files, are drawn at random and read alternately, the same ones for
+    the same `seed`. Without `shuffle`, and from sources of other kinds than `CorpusSource`, they
+    are read in their own order. Features that are no text are left out.
+
+    Raises:
+      ValueError: the corpus cannot be read; one sentence.
+    """
+    if shuffle and isinstance(source, CorpusSource):
+        count = min(len(source.list_files(split)), _AT_ONCE)
+        shards = [seqio.ShardInfo(index, count) for index in range(count)]
+        found = [source.get_dataset(split, True, seed, shard, order=PARTS) for shard in shards]
+    else:
+        found = [source.get_dataset(split=split, shuffle=False)]
+    try:
+        for rows in itertools.zip_longest(*(dataset.as_numpy_iterator() for dataset in found)):
+            yield from (_texts_of(row) for row in rows if row is not None)
+    except tf.errors.OpError as error:  # an error of a reader, within tf.data's own
+        reason = str(error).partition("Error: ")[2] or str(error)
+        raise ValueError(f"the corpus cannot be read: {reason.splitlines()[0]}") from error
+
+
+def _texts_of(row: Mapping[str, Any]) -> dict[str, str]:
+    texts = {name: value for name, value in row.items() if isinstance(value, bytes)}
+    return {name: value.decode("utf-8", "replace") for name, value in texts.items()}
+
+
+def task_over(task: seqio.Task, features: Mapping[str, Sequence[str]], split: str) -> seqio.Task:
+    """Return the task with a corpus of these documents, texts by feature, instead of its own."""
+    make = lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices(
+        dict(features)
+    )
+    return seqio.Task(
+        task.name,
+        source=seqio.FunctionDataSource(make, [split]),
+        preprocessors=task.preprocessors,
+        output_features=task.output_features,
+    )
+
+
+def default_lengths(task: seqio.Task) -> dict[str, int] | None:
+    """Return 512 inputs and the targets that the objective makes of them, None without one."""
+    if (objective := registry.objective_of(task)) is None:
+        return None
+    vocabulary = task.output_features["targets"].vocabulary
+    return {"inputs": INPUTS, "targets": objective.lengths(INPUTS, vocabulary).targets}
+
+
+def examples(
+    task: seqio.Task,
+    texts: Iterable[Mapping[str, str]],
+    split: str,
+    lengths: Mapping[str, int] | None,
+) -> list[dict[str, np.ndarray]]:
+    """Return what the task's preprocessors make of documents, ids int32 [n] by feature.
+
+    Features that are no ids, such as an encoder's weights and labels, are left out.
+
+    Raises:
+      ValueError: `lengths` do not fit the task, or its vocabulary does not exist.
+    """
+    rows = list(texts)
+    features = {name: [row[name] for row in rows] for name in rows[0]}
+    dataset = task_over(task, features, split).get_dataset(
+        dict(lengths) if lengths else None, split, shuffle=False, num_epochs=1, seed=0
+    )
+    made = dataset.take(_MOST_EXAMPLES).as_numpy_iterator()
+    names = caches.token_features(task)
+    return [{name: row[name] for name in names if name in row} for row in made]
+
+
+def made_from(task: seqio.Task) -> tuple[seqio.Task, dict[str, int] | None]:
+    """Return the task that reads the corpus, and the lengths that a pregenerated one fixes."""
+    if isinstance(task, caches.Task) and hasattr(task, "made_from"):
+        name, lengths = task.made_from
+        return seqio.TaskRegistry.get(name), dict(lengths)
+    return task, None
+
+
+def spans(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> list[tuple[bool, str]]:
+    """Return the text of ids in pieces, (whether it is a sentinel, text), sentinels as <0>, <1>."""
+    marks = {token: f"<{n}>" for n, token in enumerate(sentinels_if_any(vocabulary))}
+    found: list[tuple[bool, str]] = []
+    for is_mark, group in itertools.groupby(map(int, ids), marks.__contains__):
+        tokens = list(group)
+        if is_mark:
+            found += [(True, marks[token]) for token in tokens]
+        else:
+            found.append((False, " ".join(vocabulary.decode(tokens).split())))
+    return [(is_mark, text) for is_mark, text in found if text]
+
+
+def as_text(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> str:
+    """Return the text of ids, with sentinels as <0>, <1>, … in their order."""
+    return " ".join(text for _, text in spans(vocabulary, ids))
+
+
+def normalized(task: seqio.Task, text: str) -> str:
+    """Return `text` as the task's own normalization leaves it, if it has one."""
+    for step in task.preprocessors:
+        settings = dict(getattr(step, "keywords", {}))
+        if getattr(step, "func", step) is not normalize.preprocess:
+            if "normalization" not in settings:  # of tasks.pairs
+                continue
+            settings = dict(settings["normalization"])
+        spaces = settings.pop("spaces", True)
+        text = normalize.normalize(text, **settings)
+        return text if spaces else normalize.remove_spaces(text)
+    return text
+
+
+def uncovered(vocabulary: seqio.Vocabulary, characters: Iterable[str]) -> set[str]:
+    """Return the characters that become the unknown id."""
+    known = functools.cache(lambda c: vocabulary.unk_id not in vocabulary.encode(c))
+    return {c for c in set(characters) if not known(c)}

@@ -1,0 +1,277 @@
+"""Masked language modelling, for encoders: predict hidden tokens of a text that is read at once.
+
+    MaskedLM()                                           # 15 %, complete words
+    MaskedLM(Masking(0.15, max_predictions=20), pairs=True, short=0.1)   # BERT
+    MaskedLM(Masking(0.3), schedule=DensitySchedule(0.15, tokens=10**10))       # from 30 % to 15 %
+
+An example over BERT's ids, [CLS] 2, [SEP] 3, [MASK] 4 (10 tokens of text, 2 to predict):
+
+    text               Ana   are  mere  și  pere   ,   dar  nu   are  nuci
+    targets        2    11    12    13   14   15   16   17   18   12   19   3
+    inputs         2    11    12     4   14   15   16   17   18   12   23   3
+    loss_weights   0     0     0     1    0    0    0    0    0    0    1   0
+
+Each is int32 [length], [CLS] and [SEP] included and never hidden. Pairs also have `type_ids`, int32
+[length], 1 for the second text, and `next_sentence_label`, int32 [1]: 0 if it follows the first, 1
+if it is a random one, as in Hugging Face. TASK_FEATURE_LENGTHS has one length for both inputs and
+targets. `tasks.objectives.masking` hides tokens, `tasks.objectives.sequences` cuts the text.
+
+Each epoch has new masks, since they are drawn while the text is read. `tasks.cache --lengths` keeps
+those of some epochs.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+import gin
+from tasks import vocabularies
+from tasks.objectives import sequences
+from tasks.objectives.base import Corrupt, Lengths, Objective
+from tasks.objectives.masking import BERT_MASKING, Masking, PieceFacts, facts_of
+from tasks.streaming import reading, tf_callbacks
+from tasks.text import sentence_split
+from tasks.text.inline_map import map_each
+from tasks.text.token_chunks import unbatch
+from tasks.text.tokenize import DOCUMENTS_A_CALL
+from tasks.tokenizer_vocabulary import TokenizerVocabulary
+
+# A pair's second text is drawn from the documents of one call.
+DOCUMENTS_MASKED_A_CALL = 32
+SENTENCES: Mapping[str, Callable[[str], list[str]]] = {
+    "split": sentence_split.split,
+    "lines": lambda text: [" ".join(line.split()) for line in text.split("\n") if line.strip()],
+    "none": lambda text: [text],
+}
+
+
+@gin.configurable
+def scheduled_tokens(tokens: int = 0) -> int:
+    """Return over how many tokens of text a `DensitySchedule` without a number changes the density.
+
+    These are TRAIN_STEPS x BATCH_SIZE x TASK_FEATURE_LENGTHS['inputs'] of packed rows.
+    """
+    return tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class DensitySchedule:
+    """A density that changes linearly, from the masking's to `final`, while a run reads its text.
+
+    Args:
+      final: the density after `tokens`, and of evaluations.
+      tokens: of text, of the entire run; None takes `scheduled_tokens.tokens` of gin.
+    """
+
+    final: float = 0.15
+    tokens: int | None = None
+
+    def __post_init__(self):
+        if not 0 < self.final < 1:
+            raise ValueError(f"final density is {self.final}, but must be between 0 and 1")
+
+    def total(self, task: str) -> int:
+        """Return the tokens of text of the run, or raise ValueError if they are not set."""
+        total = scheduled_tokens() if self.tokens is None else self.tokens
+        if total < 1:
+            raise ValueError(
+                f"task {task}: the masking density is to change over {total} tokens: set "
+                "tasks.objectives.masked_lm.scheduled_tokens.tokens to the tokens of the run, "
+                "TRAIN_STEPS x BATCH_SIZE x TASK_FEATURE_LENGTHS['inputs']"
+            )
+        return total
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedLM(Objective):
+    """Documents to sequences with masks.
+
+    Args:
+      masking: what is hidden.
+      pairs: whether examples are two texts with a label, as BERT's next-sentence prediction.
+      short: the share of sequences that have a random shorter length (BERT: 0.1).
+      sentences: where sentences end that are not cut: "split" at line ends and behind . ! ? …,
+        "lines" at line ends only, "none" to cut anywhere and keep line ends.
+      schedule: how the density changes, None for a constant one.
+
+    Raises:
+      ValueError: a setting is unknown, or has no meaning.
+    """
+
+    masking: Masking = BERT_MASKING
+    pairs: bool = False
+    short: float = 0.0
+    sentences: str = "split"
+    schedule: DensitySchedule | None = None
+
+    def __post_init__(self):
+        if not 0 <= self.short <= 1:
+            raise ValueError(f"short is {self.short}, but must be a share from 0 to 1")
+        if self.sentences not in SENTENCES:
+            raise ValueError(
+                f"sentences is {self.sentences!r}, but must be one of {', '.join(SENTENCES)}"
+            )
+        if self.pairs and self.sentences == "none":
+            raise ValueError("pairs are made of sentences: set sentences to 'split' or 'lines'")
+
+    def vocabulary(self, vocabulary: str | Callable[[], str]) -> seqio.Vocabulary:
+        """Return the vocabulary of a tokenizer's folder or file."""
+        return vocabularies.tokenizer(vocabulary)
+
+    def features(self, vocabulary: seqio.Vocabulary) -> dict[str, seqio.Feature]:
+        """Return the features of an example."""
+        ids = seqio.Feature(vocabulary, add_eos=False, dtype=tf.int32)
+        marks = seqio.Feature(seqio.PassThroughVocabulary(2), add_eos=False, dtype=tf.int32)
+        names = ["loss_weights", *(["type_ids", "next_sentence_label"] if self.pairs else [])]
+        return {"inputs": ids, "targets": ids} | dict.fromkeys(names, marks)
+
+    def lengths(self, inputs_length: int, vocabulary: seqio.Vocabulary | None = None) -> Lengths:
+        """Return the text that fits beside the special tokens, and the targets' length."""
+        del vocabulary
+        special, least = (3, 2) if self.pairs else (2, 1)
+        if inputs_length < special + least:
+            raise ValueError(
+                f"inputs of {inputs_length} tokens cannot hold text and {special} special tokens: "
+                f"set TASK_FEATURE_LENGTHS['inputs'] to at least {special + least}"
+            )
+        return Lengths(inputs_length - special, inputs_length)
+
+    def corruption(
+        self, sequence_length: Mapping[str, int], vocabulary: seqio.Vocabulary, task: str
+    ) -> tuple[int, Corrupt]:
+        """Raise NotImplementedError: sequences are made of sentences, not of chunks."""
+        raise NotImplementedError
+
+    def tokenize(
+        self, dataset: tf.data.Dataset, output_features: Mapping[str, seqio.Feature]
+    ) -> tf.data.Dataset:
+        """Turn documents {"text"} into {"targets": int32 [n], "sentences": int32 [k]}.
+
+        `targets` are the ids of all sentences, without special tokens, and `sentences` how many ids
+        each has. Other features are dropped. Raise ValueError if the vocabulary has no mask token.
+        """
+        vocabulary = vocabularies.masking(output_features["targets"].vocabulary)
+        split = SENTENCES[self.sentences]
+
+        def encode(texts):
+            found = [split(text.decode("utf-8", "replace")) for text in texts]
+            # Without the blank, byte-level BPE would not know that the sentence begins a word.
+            spelled = [f" {s}" if n else s for each in found for n, s in enumerate(each)]
+            ids, lengths = vocabulary.encode_texts(spelled)
+            document = np.repeat(np.arange(len(found)), [len(each) for each in found])
+            document, lengths = document[lengths > 0], lengths[lengths > 0]
+            counts = np.bincount(document, minlength=len(found))
+            sizes = np.bincount(document, weights=lengths, minlength=len(found)).astype(np.int64)
+            return ids, lengths.astype(np.int32), sizes, counts
+
+        def fn(texts):
+            ids, sentences, sizes, counts = call(encode, [texts], "iill")
+            ragged = tf.RaggedTensor.from_row_lengths
+            return {
+                "targets": ragged(ids, sizes, validate=False),
+                "sentences": ragged(sentences, counts, validate=False),
+            }
+
+        batches = map_each(dataset, lambda x: x["text"]).batch(DOCUMENTS_A_CALL)
+        return unbatch(batches.map(fn, num_parallel_calls=tf.data.AUTOTUNE))
+
+    def preprocess(
+        self,
+        dataset: tf.data.Dataset,
+        sequence_length: Mapping[str, int],
+        output_features: Mapping[str, seqio.Feature],
+        task: str = "(unnamed)",
+    ) -> tf.data.Dataset:
+        """Turn what `tokenize` returns into examples; raise ValueError for unfit lengths."""
+        vocabulary = vocabularies.masking(output_features["targets"].vocabulary)
+        make = self._maker(check_lengths(self, sequence_length, task), vocabulary)
+        batches = map_each(dataset, lambda x: {k: x[k] for k in ("targets", "sentences")})
+        batches = batches.ragged_batch(DOCUMENTS_MASKED_A_CALL)
+
+        @seqio.map_over_dataset(num_seeds=1)
+        def make_examples(example, seed):
+            ids, sentences = example["targets"], example["sentences"]
+            # As in Objective.preprocess: other shards draw the same seeds in the same order.
+            total = tf.reduce_sum(ids.flat_values)
+            seed = tf.random.experimental.stateless_fold_in(tf.stack(seed), total)
+            documents = [ids.flat_values, sentences.flat_values, sentences.row_lengths()]
+            return self.as_examples(call(make, [*documents, example["density"], seed], "iiiill"))
+
+        return unbatch(make_examples(self._with_density(batches, task)))
+
+    def as_examples(self, arrays: list[tf.Tensor]) -> dict[str, tf.Tensor | tf.RaggedTensor]:
+        """Return ragged rows of inputs, targets, weights and types, end to end, lengths, labels."""
+        *flat, lengths, labels = arrays
+        names = ["inputs", "targets", "loss_weights", *(["type_ids"] if self.pairs else [])]
+        rows: dict[str, tf.Tensor | tf.RaggedTensor] = {
+            name: tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
+            for name, values in zip(names, flat, strict=False)
+        }
+        if self.pairs:
+            rows["next_sentence_label"] = tf.cast(labels, tf.int32)[:, tf.newaxis]
+        return rows
+
+    def _with_density(self, batches: tf.data.Dataset, task: str) -> tf.data.Dataset:
+        """Add the density of each batch, by the tokens of the earlier ones."""
+        now, start = reading.current(), self.masking.density
+        if self.schedule is None or not now.endless:
+            constant = start if self.schedule is None else self.schedule.final
+            return map_each(batches, lambda x: x | {"density": tf.constant(constant, tf.float64)})
+        total, change = self.schedule.total(task) / now.shards, self.schedule.final - start
+
+        def count(seen, example):
+            share = tf.minimum(tf.cast(seen, tf.float64) / total, 1.0)
+            size = tf.size(example["targets"].flat_values, tf.int64)
+            return seen + size, example | {"density": start + change * share}
+
+        return batches.scan(tf.constant(0, tf.int64), count)
+
+    def _maker(self, room: int, vocabulary: TokenizerVocabulary) -> Callable:
+        """Return the function of NumPy arrays that makes examples."""
+        spans_of = sequences.pair_spans if self.pairs else sequences.single_spans
+        if self.sentences == "none":
+            spans_of = sequences.free_spans
+        cls, sep = vocabulary.roles["cls"], vocabulary.roles["sep"]
+        found: list[PieceFacts] = []  # when the first text is read: it takes a moment
+
+        def make(ids, sentences, lengths, density, seed):
+            if not found:
+                found.append(facts_of(vocabulary))
+            rng = np.random.default_rng(np.asarray(seed).view(np.uint32))
+            documents = sequences.Documents(ids, sentences, lengths)
+            spans = spans_of(documents, room, self.short, rng)
+            laid = sequences.lay_out(ids, spans, cls, sep)
+            inputs, weights = self.masking.hide(
+                laid.tokens, laid.lengths, found[0], float(density), rng
+            )
+            labels = np.array([span[-1] for span in spans], np.int64)
+            return inputs, laid.tokens, weights, laid.types, laid.lengths, labels
+
+        return make
+
+
+def check_lengths(objective: MaskedLM, sequence_length: Mapping[str, int], task: str) -> int:
+    """Return how many tokens of text an example holds, or raise ValueError."""
+    inputs, targets = sequence_length["inputs"], sequence_length.get("targets")
+    if inputs != targets:
+        raise ValueError(
+            f"task {task}: TASK_FEATURE_LENGTHS is {dict(sequence_length)}, but with masked_lm the "
+            f"targets are the inputs without masks: set both to {inputs}"
+        )
+    return objective.lengths(inputs).tokens
+
+
+def call(fn: Callable, arguments: list[tf.Tensor], kinds: str) -> list[tf.Tensor]:
+    """Return what a NumPy function returns, vectors of int32 ("i") or int64 ("l")."""
+    kind_of = {"i": tf.int32, "l": tf.int64}
+    dtypes = [kind_of[kind] for kind in kinds]
+    nothing = tuple(np.zeros([0], dtype.as_numpy_dtype) for dtype in dtypes)
+    found = tf.numpy_function(tf_callbacks.guard(fn, nothing), arguments, dtypes, stateful=False)
+    return [tf.ensure_shape(values, [None]) for values in found]
+
+
+BERT = MaskedLM(pairs=True, short=0.1)
+MODERNBERT = MaskedLM(Masking(density=0.3))  # Warner et al. 2024, arXiv:2412.13663, section 3.1

@@ -1,0 +1,161 @@
+"""Hide tokens of many sequences at once, as BERT does: the share, whole words, 80/10/10.
+
+    masking = Masking(density=0.15, whole_words=True, max_predictions=20)
+    inputs, weights = masking.hide(tokens, lengths, facts, 0.15, np.random.default_rng(0))
+
+After Devlin et al. 2019 (BERT, arXiv:1810.04805, section 3.1 and appendix A.1): of the tokens to
+predict 80 % become the mask, 10 % a random piece, and 10 % stay. In each sequence the words come in
+random order until the share is reached; the word that would exceed it is hidden with the
+probability at which the mean is exactly the share, so that neither short sequences nor long words
+change it.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from tasks.tokenizer_vocabulary import TokenizerVocabulary
+
+# A longer "word" is text without blanks, and counts as several.
+LONGEST_WORD = 16
+
+
+class PieceFacts(NamedTuple):
+    """What masking asks of a vocabulary.
+
+    `starts`, `special`: bool [vocab_size], which ids begin a word and which are special tokens.
+    `ordinary`: int32 [n], the ids that may replace a token. `mask`: the mask's id.
+    """
+
+    starts: np.ndarray
+    special: np.ndarray
+    ordinary: np.ndarray
+    mask: int
+
+
+def facts_of(vocabulary: TokenizerVocabulary) -> PieceFacts:
+    """Return what masking asks of a vocabulary that has a mask token."""
+    special = np.zeros([vocabulary.vocab_size], bool)
+    special[list(vocabulary.special_ids)] = True
+    named = np.array([bool(piece) for piece in vocabulary.pieces])
+    ordinary = np.flatnonzero(named & ~special).astype(np.int32)
+    assert vocabulary.mask_id is not None, "vocabularies.masking checks it"
+    return PieceFacts(vocabulary.word_starts(), special, ordinary, vocabulary.mask_id)
+
+
+@dataclasses.dataclass(frozen=True)
+class Masking:
+    """How tokens are hidden.
+
+    Args:
+      density: the share of a sequence's tokens, special ones aside, that are to be predicted.
+      whole_words: whether all pieces of a word are hidden together.
+      max_predictions: at most so many a sequence; None for no limit.
+      masked: the share of the tokens to predict that become the mask token.
+      random: the share of them that become any other piece; the rest stays as it is.
+
+    Raises:
+      ValueError: a share or number has no meaning.
+    """
+
+    density: float = 0.15
+    whole_words: bool = True
+    max_predictions: int | None = None
+    masked: float = 0.8
+    random: float = 0.1
+
+    def __post_init__(self):
+        if not 0 < self.density < 1:
+            raise ValueError(f"masking density is {self.density}, but must be between 0 and 1")
+        if self.max_predictions is not None and self.max_predictions < 1:
+            raise ValueError(f"max_predictions is {self.max_predictions}, but must be at least 1")
+        shares = (self.masked, self.random)
+        if min(shares) < 0 or sum(shares) > 1 + 1e-9:
+            raise ValueError(
+                f"{self.masked} of the tokens become masks and {self.random} random pieces, but "
+                "both must be shares from 0 up of at most 1 together"
+            )
+
+    def hide(
+        self,
+        tokens: np.ndarray,
+        lengths: np.ndarray,
+        facts: PieceFacts,
+        density: float,
+        rng: np.random.Generator,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the inputs, and where a prediction is asked, of sequences end to end.
+
+        Args:
+          tokens: int32 [T], the ids of all sequences.
+          lengths: int [n], of each sequence.
+          facts: of the vocabulary.
+          density: used instead of this object's.
+          rng: the source of all draws.
+
+        Returns:
+          int32 [T] with masks, and int32 [T], 1 where a token is to be predicted, else 0.
+        """
+        chosen = np.flatnonzero(self._choose(tokens, lengths, facts, density, rng))
+        inputs, weights = tokens.copy(), np.zeros_like(tokens)
+        weights[chosen] = 1
+        draw = rng.random(len(chosen))
+        others = facts.ordinary[rng.integers(len(facts.ordinary), size=len(chosen))]
+        kept = np.where(draw < self.masked + self.random, others, tokens[chosen])
+        inputs[chosen] = np.where(draw < self.masked, facts.mask, kept)
+        return inputs, weights
+
+    def _choose(
+        self,
+        tokens: np.ndarray,
+        lengths: np.ndarray,
+        facts: PieceFacts,
+        density: float,
+        rng: np.random.Generator,
+    ) -> np.ndarray:
+        """Return which tokens are to be predicted, bool [T]."""
+        special = facts.special[tokens]
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        words = _number_words(tokens, special, rows, facts.starts if self.whole_words else None)
+        # The words that may be hidden: their rows, and their sizes in tokens.
+        first = np.flatnonzero(np.diff(words, prepend=-1))
+        of_text = np.flatnonzero(~special[first])
+        size = np.diff(first, append=len(tokens))[of_text]
+        row = rows[first][of_text]
+        budget = density * np.bincount(row, weights=size, minlength=len(lengths))
+        limit = np.inf if self.max_predictions is None else self.max_predictions
+        order = np.argsort(row + rng.random(len(row)), kind="stable")
+        size, row = size[order], row[order]
+        ends = np.cumsum(size)
+        before = ends - size  # tokens of the earlier words of all rows
+        begins = np.searchsorted(row, np.arange(len(lengths)))  # of each row among the words
+        base = np.append(before, ends[-1:] if len(ends) else 0)[begins]
+        before = before - base[row]
+        left = np.minimum(budget, limit)[row] - before
+        hidden = (rng.random(len(row)) * size < left) & (before + size <= limit)
+        is_hidden = np.zeros(len(first), bool)
+        is_hidden[of_text[order]] = hidden
+        return is_hidden[words]
+
+
+BERT_MASKING = Masking()
+
+
+def _number_words(
+    tokens: np.ndarray, special: np.ndarray, rows: np.ndarray, starts: np.ndarray | None
+) -> np.ndarray:
+    """Return the number of the word of each token, int64 [T], from 0.
+
+    A special token is a word by itself, and what follows it begins one. Without `starts` every
+    token is a word.
+    """
+    if starts is None:
+        return np.arange(len(tokens))
+    begins = starts[tokens] | special
+    begins[1:] |= special[:-1] | (rows[1:] != rows[:-1])
+    begins[:1] = True
+    place = np.arange(len(tokens))
+    first = np.maximum.accumulate(np.where(begins, place, 0))
+    begins |= (place - first) % LONGEST_WORD == 0
+    return np.cumsum(begins) - 1

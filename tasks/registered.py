@@ -1,0 +1,63 @@
+"""Tasks by name, for commands: the modules that register them, and gin bindings.
+
+task = find("ro_mini_ul2", modules=("tasks.romanian",), bindings=())
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Sequence
+
+import seqio
+
+import gin
+import tasks
+
+
+def load(modules: Sequence[str], bindings: Sequence[str] = ()) -> None:
+    """Import the modules, which register tasks, and apply gin bindings.
+
+    Raises:
+      ValueError: a module cannot be imported, or gin refuses a binding; names the flag.
+    """
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except (ImportError, ValueError) as error:  # an empty name is a ValueError
+            raise ValueError(
+                f"--module is {module!r}, which cannot be imported: {error}"
+            ) from error
+    for binding in bindings:
+        try:
+            gin.parse_config(binding, skip_unknown=False)
+        except Exception as error:  # gin raises many kinds
+            reason = str(error).strip().partition("\n")[0]
+            raise ValueError(
+                f"--gin_bindings has {binding!r}, which gin refuses: {reason}"
+            ) from error
+
+
+def every_module() -> tuple[str, ...]:
+    """Return the names of all modules in `tasks` that may register a task."""
+    found = pkgutil.walk_packages(tasks.__path__, "tasks.")
+    return tuple(module.name for module in found if not module.name.endswith("__main__"))
+
+
+def find(name: str, flag: str, modules: Sequence[str], bindings: Sequence[str] = ()) -> seqio.Task:
+    """Return the registered task `name`, after `load`; `flag` is how the command calls it.
+
+    Raises:
+      ValueError: as `load`; or no task has that name.
+    """
+    load(modules, bindings)
+    if name in seqio.TaskRegistry.names():
+        return seqio.TaskRegistry.get(name)
+    if name in seqio.MixtureRegistry.names():
+        parts = sorted(task.name for task in seqio.MixtureRegistry.get(name).tasks)
+        raise ValueError(
+            f"{flag} is {name!r}, which is a mixture: give one of its tasks, {', '.join(parts)}"
+        )
+    where = ", ".join(modules) if len(modules) <= 5 else "no module of tasks/"
+    verb = "does not register" if len(modules) <= 5 else "registers"
+    raise ValueError(
+        f"{flag} is {name!r}, which {where} {verb}; give the module that does by --module"
+    )

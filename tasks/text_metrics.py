@@ -1,0 +1,243 @@
+"""Metrics of generated text, by name, as seqio metric functions.
+
+    functions(("sacrebleu", "chrf"))        # [sacrebleu, chrf]
+    chrf(["Ana are mere."], ["Ana are pere."])
+    # {"chrf": 63.3, "chrf_signature": Text("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|…")}
+
+| name | measures | by | best |
+|---|---|---|---|
+| sacrebleu | BLEU, 0..100, with its signature | sacrebleu | 100 |
+| chrf | chrF2, 0..100, with its signature | sacrebleu | 100 |
+| rouge | ROUGE of words of any script, 0..100, and mean lengths | rouge-score | 100 |
+| rouge_english | the same with English stems | rouge-score | 100 |
+| exact_match | texts that are right, 0..1 | | 1 |
+| cer, wer | wrong characters and words per target's character and word, from 0 up | jiwer | 0 |
+| span_f1 | named spans, 0..1, with precision and recall | | 1 |
+
+exact_match, cer, wer and span_f1 compare in NFKC with single blanks: SentencePiece writes "…" as
+three dots, which no model could avoid. BLEU, chrF and ROUGE compare the texts as they are, so that
+their numbers are those of the libraries. ROUGE's words are runs of letters, digits, underscores and
+marks such as the vowel signs of Hindi; other words are what blanks surround. For scripts without
+blanks take chrf and cer. Every function returns its names for no texts too.
+"""
+
+import collections
+import difflib
+import inspect
+import itertools
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import seqio
+
+from tasks.text import sentence_split
+
+ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+SPANS, TYPE, NO_SPANS = " $$ ", ": ", "none"  # "PER: Ion Popescu $$ LOC: Cluj"
+Metric = Callable[..., Mapping[str, Any]]
+
+
+def functions(metrics: Sequence[str | Metric]) -> list[Metric]:
+    """Return the metric functions of names of `METRICS`; functions stay what they are.
+
+    Raises:
+      ValueError: a name is unknown, a function does not take `targets` and `predictions`, or two
+        metrics return a value of the same name.
+    """
+    if isinstance(metrics, str) or not metrics:
+        raise ValueError(
+            f"metrics is {metrics!r}, but must be a list of names, such as ('chrf', 'exact_match')"
+        )
+    found = [_function(metric) for metric in metrics]
+    names = collections.Counter(name for function in found for name in _names(function))
+    if twice := sorted(name for name, count in names.items() if count > 1):
+        raise ValueError(f"two of the metrics return {twice[0]!r}: leave one of them out")
+    return found
+
+
+def _function(metric: str | Metric) -> Metric:
+    if callable(metric):
+        parameters = inspect.signature(metric).parameters.values()
+        taken = [p.name for p in parameters if p.default is p.empty]
+        if taken != ["targets", "predictions"]:
+            raise ValueError(
+                f"the metric {getattr(metric, '__name__', metric)} takes {', '.join(taken)}, but a "
+                "metric of text takes `targets` and `predictions`, and seqio knows it by these "
+                "names: rename its arguments, or add the task by tasks.pairs.add"
+            )
+        return metric
+    if metric not in METRICS:
+        close = difflib.get_close_matches(str(metric), METRICS, n=1)
+        nearest = f", the nearest is {close[0]!r}" if close else ""
+        raise ValueError(
+            f"metric {metric!r} is unknown{nearest}: name one of {', '.join(METRICS)}, or give a "
+            "function of targets and predictions"
+        )
+    return METRICS[metric]
+
+
+def _names(function: Metric) -> set[str]:
+    try:
+        return set(function([], []))
+    except Exception:  # the user's function may not expect no texts; then its names show later
+        return set()
+
+
+def sacrebleu(
+    targets: Sequence[str], predictions: Sequence[str], tokenize: str = "13a"
+) -> dict[str, Any]:
+    """Return corpus BLEU, 0..100, and sacrebleu's signature, which names all settings.
+
+    Args:
+      targets: one reference a text.
+      predictions: as many.
+      tokenize: sacrebleu's tokenizer, such as 13a, zh or char; `bleu_of` sets another for a task.
+
+    Raises:
+      ValueError: sacrebleu has no such tokenizer, or its packages are not installed.
+    """
+    from sacrebleu.metrics import BLEU
+
+    try:
+        metric = BLEU(tokenize=tokenize, force=True)
+    except (KeyError, RuntimeError, ImportError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"sacrebleu cannot tokenize by {tokenize!r} ({reason}): {sorted(BLEU.TOKENIZERS)} are "
+            "its tokenizers; 13a, char, intl, none and zh need no other package"
+        ) from error
+    return _corpus_score("sacrebleu", metric, targets, predictions)
+
+
+def bleu_of(tokenize: str) -> Metric:
+    """Return `sacrebleu` with another tokenizer; raise ValueError if there is no such."""
+
+    def bleu(targets, predictions):
+        return sacrebleu(targets, predictions, tokenize)
+
+    bleu([], [])
+    return bleu
+
+
+def chrf(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, Any]:
+    """Return corpus chrF2 (Popović 2015), 0..100, and sacrebleu's signature."""
+    from sacrebleu.metrics import CHRF
+
+    return _corpus_score("chrf", CHRF(), targets, predictions)
+
+
+def _corpus_score(name: str, metric, targets, predictions) -> dict[str, Any]:
+    # Of no texts at all sacrebleu has no score and no signature.
+    found = metric.corpus_score(list(predictions) or [""], [list(targets) or [""]])
+    signature = seqio.metrics.Text(metric.get_signature().format())
+    return {name: float(found.score), f"{name}_signature": signature}
+
+
+def exact_match(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
+    """Return the share of predictions, 0..1, that equal their targets, letter case included."""
+    right = sum(spelled(t) == spelled(p) for t, p in zip(targets, predictions, strict=True))
+    return {"exact_match": right / max(len(targets), 1)}
+
+
+def cer(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
+    """Return insertions, deletions and substitutions per character of the targets."""
+    import jiwer
+
+    return {"cer": float(jiwer.cer(*_both(targets, predictions))) if targets else 0.0}
+
+
+def wer(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
+    """Return insertions, deletions and substitutions per word of the targets."""
+    import jiwer
+
+    return {"wer": float(jiwer.wer(*_both(targets, predictions))) if targets else 0.0}
+
+
+def _both(targets, predictions) -> tuple[list[str], list[str]]:
+    return [spelled(text) for text in targets], [spelled(text) for text in predictions]
+
+
+def spelled(text: str) -> str:
+    """Return a text in NFKC with single blanks."""
+    return " ".join(unicodedata.normalize("NFKC", text).split())
+
+
+class UnicodeTokenizer:
+    """Words of any script for the rouge-score library, whose own are of a to z and digits only."""
+
+    def tokenize(self, text: str) -> list[str]:
+        """Return the words of a text, in lower case."""
+        runs = itertools.groupby(text.lower(), _in_word)
+        return ["".join(characters) for in_word, characters in runs if in_word]
+
+
+def _in_word(character: str) -> bool:
+    # `\w` of `re` leaves out marks (category M), without which Hindi's words are consonants.
+    if character.isalnum() or character == "_":
+        return True
+    return unicodedata.category(character).startswith("M")
+
+
+def rouge(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
+    """Return mean F-measures of the rouge-score library, 0..100, and mean lengths.
+
+    Words are of any script and compared without stemming. rougeLsum compares sentence by sentence
+    (`tasks.text.sentence_split`); mean_words and mean_target_words count words between blanks.
+    """
+    return _rouge(targets, predictions, use_stemmer=False, tokenizer=UnicodeTokenizer())
+
+
+def rouge_english(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
+    """Return the scores of `rouge` for English: words of a to z and digits, with stemming."""
+    return _rouge(targets, predictions, use_stemmer=True)
+
+
+def _rouge(targets, predictions, **settings) -> dict[str, float]:
+    from rouge_score import rouge_scorer
+
+    scorer = rouge_scorer.RougeScorer(ROUGE, **settings)
+    lines = lambda text: "\n".join(sentence_split.split(text))
+    found = [
+        scorer.score(lines(target), lines(prediction))
+        for target, prediction in zip(targets, predictions, strict=True)
+    ]
+    n = max(len(found), 1)
+    return {
+        **{name: 100 * sum(each[name].fmeasure for each in found) / n for name in ROUGE},
+        "mean_words": sum(len(text.split()) for text in predictions) / n,
+        "mean_target_words": sum(len(text.split()) for text in targets) / n,
+    }
+
+
+def span_f1(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
+    """Return span_precision, span_recall and span_f1, 0..1, over the spans of all texts.
+
+    A text lists its spans, "PER: Ion Popescu $$ LOC: Cluj", or is "none". A predicted span is right
+    if its type and text are in the target's list, each as often as it is there; order is free.
+    What is no span ("Ion Popescu" without a type) is a wrong one. Xue et al. 2021 count alike for
+    WikiANN (arXiv:2010.11934). seqeval's F1 needs a tag for each token of the input, which
+    generated text does not give. So where in its sentence a span is does not count here.
+    """
+    right = wanted = given = 0
+    for target, prediction in zip(targets, predictions, strict=True):
+        expected, found = spans(target), spans(prediction)
+        right += (expected & found).total()
+        wanted, given = wanted + expected.total(), given + found.total()
+    return {
+        "span_precision": right / given if given else 0.0,
+        "span_recall": right / wanted if wanted else 0.0,
+        "span_f1": 2 * right / (wanted + given) if wanted + given else 0.0,
+    }
+
+
+def spans(text: str) -> collections.Counter[str]:
+    """Return how often each span is in a list of spans, none of them in an empty one."""
+    items = [spelled(item) for item in text.split(SPANS.strip())]
+    return collections.Counter(item for item in items if item and item != NO_SPANS)
+
+
+METRICS: Mapping[str, Metric] = {
+    function.__name__: function
+    for function in (sacrebleu, chrf, rouge, rouge_english, exact_match, cer, wer, span_f1)
+}

@@ -1,0 +1,42 @@
+"""Small tokenizers of every kind that encoders have, trained in a moment."""
+
+import json
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from fakes.small_vocabulary import TEXTS
+from tasks import vocabularies
+from vocabulary import tokenizer_training
+
+WORDPIECE = vocabularies.resolve("data/ro_mini/wordpiece")
+
+
+def byte_bpe(folder, family="roberta", size=512):
+    """Writes a byte-level BPE with the special tokens of a model family; returns the folder."""
+    special = tokenizer_training.SPECIAL_TOKENS[family]
+    tokenizer = tokenizer_training.train_tokenizer(TEXTS, "byte_bpe", size, special_tokens=special)
+    tokenizer_training.write_folder(tokenizer, str(folder), special)
+    return str(folder)
+
+
+def blanks_bpe(folder, tokens=("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")):
+    """Writes a BPE that spells a blank as ▁, as mmBERT's does, without a configuration."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
+    tokenizer.decoder = decoders.Replace("▁", " ")
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=list(tokens), show_progress=False)
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    folder.mkdir(exist_ok=True, parents=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return str(folder)
+
+
+def edit(folder, out, change):
+    """Writes a copy of a tokenizer.json that `change` has edited; returns its folder."""
+    with open(f"{folder}/tokenizer.json") as file:
+        content = json.load(file)
+    change(content)
+    out.mkdir(exist_ok=True, parents=True)
+    (out / "tokenizer.json").write_text(json.dumps(content))
+    return str(out)

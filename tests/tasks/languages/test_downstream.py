@@ -1,0 +1,195 @@
+"""Jobs of a language: how each data set calls it, and rows of a hub of the same form."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import seqio
+
+from fakes.paths import ROOT
+from tasks import text_metrics, vocabularies
+from tasks.languages import downstream
+
+BYTES = vocabularies.byt5()
+
+
+@pytest.mark.parametrize(
+    ("job", "language", "config"),
+    [
+        *[("topic", text, "ron_Latn") for text in ("ro", "ron_Latn", "Romanian", "ron")],
+        *[
+            ("topic", "chinese_x", None),
+            ("topic", "zh", "zho_Hans"),
+            ("topic", "ace_Arab", "ace_Arab"),
+        ],
+        *[("topic", "english", "eng_Latn"), ("topic", "et", "est_Latn")],
+        *[("entities", "romanian", "ro"), ("entities", "nb", "no"), ("entities", "als", "als")],
+        *[
+            ("entities", "en", "en"),
+            ("inference", "eng_Latn", "en"),
+            ("paraphrase", "german", "de"),
+        ],
+        *[("summary", "sr", "serbian_cyrillic"), ("summary", "srp_Latn", "serbian_latin")],
+        *[("summary", "en", "english"), ("summary", "cy", "welsh"), ("summary", "uzbek", "uzbek")],
+        ("translation", "ro", "ron_Latn"),
+    ],
+)
+def test_a_language_is_called_as_the_data_set_calls_it(job, language, config):
+    if config is None:
+        with pytest.raises(ValueError, match="no language is called 'chinese_x'"):
+            downstream.config(job, language)
+        return
+    assert downstream.config(job, language) == config
+
+
+@pytest.mark.parametrize(
+    ("job", "language", "said"),
+    [
+        (
+            "summary",
+            "ro",
+            r"XL-Sum, .* 'summary', has no Romanian \(ron_Latn\): it has amharic, .*",
+        ),
+        ("paraphrase", "cs", r"PAWS-X, .* has no Czech .*: it has de, en, es, fr, ja, ko, zh$"),
+        ("topic", "ron_Cyrl", r"SIB-200, .* it has 205 languages, which .*\.tsv lists.*ron_Latn"),
+        ("translation", "nqo_Nkoo", "FLORES-200, .* has no N.Ko .*: it has 204 languages"),
+        ("topic", "romainan", r"no language is called 'romainan'.*ron_Latn \(Romanian\)"),
+        ("topics", "ro", "there is no job 'topics': name one of topic, entities, "),
+    ],
+)
+def test_a_language_or_job_that_is_not_there_gets_a_sentence_with_what_is(job, language, said):
+    with pytest.raises(ValueError, match=said) as caught:
+        downstream.source(job, language)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_table_has_as_many_languages_as_the_papers_say():
+    found = {job.set: len(downstream.configs(job.set)) for job in downstream.JOBS.values()}
+    expected = {"sib200": 205, "wikiann": 176, "xnli": 15, "pawsx": 7, "xlsum": 45}
+    assert found == {**expected, "flores200": 204}
+
+
+HUB = """
+import io, json, os, sys
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/tests"]
+from fakes import loopback_hub
+import pyarrow, pyarrow.parquet
+
+def parquet(rows):
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), file)
+    return file.getvalue()
+
+def repository(config, splits, names):
+    files = {names(split): rows for split, rows in splits.items()}
+    paths = "".join(f"  - split: {s}\\n    path: {names(s)}\\n" for s in splits)
+    card = f"---\\nconfigs:\\n- config_name: {config}\\n  data_files:\\n{paths}---\\n"
+    return {"README.md": card.encode(), **files}
+
+splits = ("train", "validation", "test")
+tsv = "index_id\\tcategory\\ttext\\n7\\tsports\\tEchipa a marcat.\\n8\\tchess\\tNu se citește.\\n"
+names = [{"tokens": ["Ion", "e", "la", "Cluj"], "ner_tags": [1, 0, 0, 5], "langs": ["ro"] * 4,
+          "spans": ["PER: Ion", "LOC: Cluj"]},
+         {"tokens": ["Plouă", "."], "ner_tags": [0, 0], "langs": ["ro"] * 2, "spans": []}]
+pairs = [{"premise": "Der Hund bellt.", "hypothesis": "Ein Tier bellt.", "label": 0},
+         {"premise": "Es regnet.", "hypothesis": "Es ist trocken.", "label": 2}]
+same = [{"id": 1, "sentence1": "A geht.", "sentence2": "A läuft.", "label": 1}]
+news = [{"id": "a", "url": "u", "title": "t", "summary": "Kurz.", "text": "Lang, sehr lang."}]
+folder = lambda config: lambda split: f"{config}/{split}-00000-of-00001.parquet"
+hub = loopback_hub.LoopbackHub({
+    "Davlan/sib200": repository(
+        "ron_Latn", dict.fromkeys(splits, tsv.encode()), lambda s: f"data/ron_Latn/{s}.tsv"),
+    "unimelb-nlp/wikiann": repository("ro", dict.fromkeys(splits, parquet(names)), folder("ro")),
+    "facebook/xnli": repository("de", dict.fromkeys(splits, parquet(pairs)), folder("de")),
+    "google-research-datasets/paws-x":
+        repository("de", dict.fromkeys(splits, parquet(same)), folder("de")),
+    "csebuetnlp/xlsum":
+        repository("russian", dict.fromkeys(splits, parquet(news)), folder("russian")),
+})
+for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
+    os.environ.pop(name, None)
+os.environ.update(HF_ENDPOINT=hub.url, HF_HOME=sys.argv[2])
+from tasks import vocabularies
+from tasks.languages import downstream
+found = {}
+for job, language in json.loads(sys.argv[3]):
+    task = downstream.add(job, language, vocabularies.byt5())
+    for split in splits:
+        rows = task.get_dataset(None, split, shuffle=False).as_numpy_iterator()
+        found[f"{job} {split}"] = [
+            [row["inputs_pretokenized"].decode(), row["targets_pretokenized"].decode()]
+            for row in rows]
+print(json.dumps(found))
+"""
+
+
+def test_the_rows_of_every_hub_data_set(tmp_path):
+    jobs = [("topic", "ro"), ("entities", "ro")]
+    jobs += [("inference", "german"), ("paraphrase", "de"), ("summary", "ru")]
+    command = [sys.executable, "-c", HUB, str(ROOT), str(tmp_path), json.dumps(jobs)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert len(found) == 15
+    for split in ("train", "validation", "test"):
+        assert found[f"topic {split}"] == [
+            ["topic: Echipa a marcat.", "sports"],
+            ["topic: Nu se citește.", "chess"],  # counted as wrong, whatever is predicted
+        ]
+        assert found[f"entities {split}"] == [
+            ["entities: Ion e la Cluj", "PER: Ion $$ LOC: Cluj"],
+            ["entities: Plouă .", "none"],
+        ]
+        assert found[f"inference {split}"] == [
+            ["inference: premise: Der Hund bellt. hypothesis: Ein Tier bellt.", "entailment"],
+            ["inference: premise: Es regnet. hypothesis: Es ist trocken.", "contradiction"],
+        ]
+        assert found[f"paraphrase {split}"] == [
+            ["paraphrase: sentence1: A geht. sentence2: A läuft.", "yes"]
+        ]
+        assert found[f"summary {split}"] == [["summary: Lang, sehr lang.", "Kurz."]]
+
+
+def test_translation_is_two_files_and_flores(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder, end in (("dev", "dev"), ("devtest", "devtest")):
+        (tmp_path / "flores" / folder).mkdir(parents=True)
+        for code, text in (("ron_Latn", "un"), ("deu_Latn", "ein")):
+            (tmp_path / f"flores/{folder}/{code}.{end}").write_text(f"{text} {end}\n")
+    (tmp_path / "a.ro").write_text("doi\n")
+    (tmp_path / "a.de").write_text("zwei\n")
+    rows = downstream.translation_files("ron_Latn", "german", ("a.ro", "a.de"), "flores")
+    found = {s: rows.peek_features(s) for s in rows.splits}
+    assert found["train"] == {"inputs": ["doi"], "targets": ["zwei"]}
+    assert found["validation"] == {"inputs": ["un dev"], "targets": ["ein dev"]}
+    assert found["test"] == {"inputs": ["un devtest"], "targets": ["ein devtest"]}
+    with pytest.raises(ValueError, match="into is 'ro', the language to translate from"):
+        downstream.translation_files("ron_Latn", "ro")
+
+
+@pytest.fixture
+def topic():
+    yield
+    seqio.TaskRegistry.remove("topic")
+    downstream._added.clear()
+
+
+def test_a_recipe_names_the_task_of_its_language_in_the_models_vocabulary(topic):
+    assert downstream.task("topic", "ro", BYTES) == "topic"
+    task = seqio.TaskRegistry.get("topic")
+    assert task.source.name == "Davlan/sib200"
+    assert downstream.task("topic", "ro", BYTES) == "topic"
+    assert seqio.TaskRegistry.get("topic") is task  # each use of the macro calls it
+    other = vocabularies.sentencepiece(vocabularies.ro_mini_model)
+    downstream.task("topic", "cs", other)
+    changed = seqio.TaskRegistry.get("topic")
+    assert changed.output_features["targets"].vocabulary is other
+    assert changed.source._config == "ces_Latn"
+    assert {"accuracy", "mean_f1", "f1/science/technology"} < set(changed.metric_fns[0]([], []))
+
+
+def test_spans_are_written_as_the_metric_reads_them():
+    text = downstream.spans_text(["PER: Ion", "LOC: Cluj"])
+    assert text_metrics.spans(text) == {"PER: Ion": 1, "LOC: Cluj": 1}
+    assert text_metrics.spans(downstream.spans_text([])) == {}

@@ -1,0 +1,106 @@
+"""The figures of a sample are those of a corpus that is known exactly."""
+
+import json
+
+import pytest
+import seqio
+
+from tasks import corpora, pairs, romanian, vocabularies  # noqa: F401  registers ro_mini
+from tasks.documents import Column
+from tasks.look import figures
+from tasks.rows import Rows
+from tasks.sources import CorpusSource
+
+NAMES = ("look_test_text", "look_test_pairs")
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    write(
+        tmp_path / "train.jsonl",
+        [{"text": "Ana are mere. " * 20}] * 6
+        + [{"text": "un om de zăpadă ☃☃"}] * 2
+        + [{"text": ""}, {"text": None}, {"text": "scurt"}],
+    )
+    column = Column("text", min_chars=10)
+    text = CorpusSource(str(tmp_path), column=column, splits=("train",))
+    corpora.add(NAMES[0], text, vocabularies.ro_mini_model)
+    write(tmp_path / "pairs.jsonl", [{"a": "unu doi trei " * 9, "b": "patru"}] * 12)
+    columns = {"inputs": "a", "targets": "b"}
+    source = Rows(files={"train": str(tmp_path / "pairs.jsonl")}, columns=columns)
+    lengths = {"inputs": 16, "targets": 8}
+    pairs.add(NAMES[1], source, vocabularies.ro_mini_model, "zi: ", lengths=lengths)
+    yield [seqio.TaskRegistry.get(name) for name in NAMES]
+    for name in NAMES:
+        seqio.TaskRegistry.remove(name)
+
+
+def test_a_pretraining_task(tasks):
+    found = figures.look(tasks[0], "train", 100)
+    assert (found.sampled, found.read) == (8, 11)
+    assert found.left_out == {"empty": 1, "null": 1, "too_short": 1}
+    assert found.unknown_characters == [("☃", 4)]
+    assert 0 < found.unknown < 0.05
+    assert found.mixing == "every epoch is a permutation of all records"
+    assert found.lengths == {"inputs": 512, "targets": 114}
+    assert [len(found.documents), len(found.examples)] == [8, found.examples_made]
+    assert (True, "<0>") in found.examples[0]["inputs"]
+    vocabulary = tasks[0].output_features["targets"].vocabulary
+    tokens = [len(vocabulary.encode(row["text"].strip())) for row in found.documents]
+    words = [len(row["text"].split()) for row in found.documents]
+    assert found.tokens_a_word == pytest.approx(sum(tokens) / sum(words))
+    assert found.histograms["text"].longest == max(tokens)
+    assert sum(n for _, n in found.histograms["text"].bins) == 8
+
+
+def test_a_task_of_pairs(tasks):
+    found = figures.look(tasks[1], "train", 100)
+    assert found.histograms.keys() == {"inputs", "targets"}
+    assert found.changed == {"cut_inputs": 12}
+    assert found.lengths is None
+    assert found.examples_made == 12
+    assert len(found.examples) == figures.SHOWN
+    assert found.examples[0]["inputs"][0][1].startswith("zi: unu doi")
+    assert found.examples[0]["targets"] == [(False, "patru")]
+
+
+def test_lengths_are_those_given(tasks):
+    lengths = {"inputs": 128, "targets": 29}
+    figures.look(tasks[0], "train", 100, lengths)
+    found = figures.look(tasks[0], "train", 100, lengths)
+    assert found.left_out["empty"] == 1  # and not both times together
+    assert found.lengths == lengths
+    assert found.examples_made > 1
+    with pytest.raises(ValueError, match="set it to 29"):
+        figures.look(tasks[0], "train", 100, lengths | {"targets": 9})
+
+
+@pytest.mark.parametrize("lengths", [None, {"inputs": 64, "targets": 64}])
+def test_weights_and_labels_of_an_encoder_are_not_shown(lengths):
+    found = figures.look(seqio.TaskRegistry.get("ro_mini_bert"), "validation", 20, lengths)
+    assert found.lengths == (lengths or {"inputs": 512, "targets": 512})
+    assert found.examples
+    assert found.examples[0].keys() == {"inputs", "targets"}
+    with pytest.raises(ValueError, match="has the features inputs, targets: give the length"):
+        figures.look(seqio.TaskRegistry.get("ro_mini_bert"), "validation", 20, {"inputs": 64})
+
+
+def test_a_pregenerated_task_is_that_which_it_was_made_from():
+    task = seqio.TaskRegistry.get("ro_mini_span_corruption_i128_t29")
+    found = figures.look(task, "train", 5)
+    assert (found.task, found.lengths) == (
+        "ro_mini_span_corruption",
+        {"inputs": 128, "targets": 29},
+    )
+
+
+def test_a_histogram_counts_all():
+    found = figures.histogram([1, 2, 3, 4, 5, 8, 9, 100])
+    assert (found.median, found.longest) == (4, 100)
+    assert found.bins == ((1, 1), (2, 1), (4, 2), (8, 2), (16, 1), (32, 0), (64, 0), (128, 1))
+    assert figures.histogram([7, 7]).bins == ((8, 2),)
+    assert figures.histogram([0]).bins == ((1, 1),)

@@ -1,0 +1,30 @@
+"""The command prints a look and writes its page; mistakes are one sentence."""
+
+import pytest
+
+from tasks.look.__main__ import main
+
+
+def test_a_look_at_a_task(tmp_path, capsys):
+    path = tmp_path / "look.html"
+    main(["ro_mini_prefix_lm", "--documents", "30", "--html", str(path)])
+    said = capsys.readouterr().out
+    assert "30 documents" in said
+    assert f"wrote {path}" in said
+    assert "inputs 512, targets 512" in said
+    assert "ro_mini_prefix_lm, train" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["nothing"], "TASK is 'nothing', which no module of tasks/ registers"),
+        (["ro_mini_ul2", "--split", "dev"], "has no split 'dev'"),
+        (["ro_mini_ul2", "--lengths", "inputs"], "--lengths is 'inputs', but must look like"),
+        (["ro_mini_ul2", "--lengths", "inputs=512"], "has inputs, but task ro_mini_ul2 has the"),
+        (["ro_mini_ul2", "--html", "no/such/a.html"], "--html is 'no/such/a.html', but there is"),
+    ],
+)
+def test_mistakes_are_one_sentence(argv, message):
+    with pytest.raises(SystemExit, match=message):
+        main(argv)

@@ -1,0 +1,71 @@
+"""The page holds everything, needs no network, and reads well in a browser."""
+
+import re
+
+import pytest
+
+from fakes.browser import CHROMIUM, Browser
+from tasks.look import page
+from tasks.look.figures import Histogram, Look
+
+FOUND = Look(
+    task="my_task",
+    split="train",
+    corpus="my <corpus>",
+    vocabulary="my.model, 64,000 ids",
+    mixing="every epoch is a permutation of all records",
+    sampled=1000,
+    read=1200,
+    left_out={"empty": 10, "too_short": 2},
+    changed={"cut_inputs": 7},
+    tokens_a_word=1.456,
+    bytes_a_token=4.5,
+    unknown=0.00125,
+    unknown_characters=[("☃", 12), ("\u0301", 1)],
+    histograms={"text": Histogram(3, 200, 256, ((128, 900), (256, 100)))},
+    documents=[{"text": "primul <b> document\n" + "cuvânt " * 200}],
+    lengths={"inputs": 512, "targets": 114},
+    examples_made=2000,
+    examples=[
+        {
+            "inputs": [(False, "Ana"), (True, "<0>"), (False, "mere")],
+            "targets": [(True, "<0>"), (False, "are")],
+        }
+    ],
+)
+
+
+def test_the_text_has_every_figure():
+    said = page.as_text(FOUND)
+    for part in (
+        *("my <corpus>, split train", "1,000 documents", "1.00% of 1,200 records read"),
+        *("10 empty, 2 too short", "7 cut inputs", "1.46", "0.125%", "☃ U+2603 × 12, U+0301 × 1"),
+        *("median 3 tokens, 95 % up to 200, longest 256", "up to     128   90.0%  " + "█" * 40),
+        *("1. primul <b> document", "1. inputs: Ana <0> mere", "1. targets: <0> are"),
+        *("1 of 2,000 examples", "every epoch is a permutation", "inputs 512, targets 114"),
+    ):
+        assert part in said, part
+    assert max(map(len, said.splitlines())) < 420
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on PATH")
+def test_the_page_in_a_browser(tmp_path):
+    path = tmp_path / "look.html"
+    path.write_text(page.as_html(FOUND))
+    with Browser() as browser:
+        for width, dark in ((1280, False), (390, True)):
+            browser.open(path.as_uri(), width=width, dark=dark)
+            said = re.sub(r"\s+", " ", browser.run("document.body.innerText"))
+            for part in (
+                *("my <corpus>", "☃ U+2603 × 12", "primul <b> document cuvânt", "90.0%"),
+                *("Ana <0> mere", "1 of 2,000 examples", "1 of 1,000 documents"),
+            ):
+                assert part in said, part
+            marks = "[...document.querySelectorAll('mark')].map((m) => m.innerText)"
+            assert browser.run(marks) == ["<0>", "<0>"]
+            bars = "[...document.querySelectorAll('.bar')].map((b) => b.offsetWidth)"
+            first, second = browser.run(bars)
+            assert first == pytest.approx(9 * second, rel=0.2)
+            assert browser.run("document.documentElement.scrollWidth") <= width
+        assert browser.complaints == []
+        assert {url.split(":")[0] for url in browser.requests} <= {"file", "about"}

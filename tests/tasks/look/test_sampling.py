@@ -1,0 +1,92 @@
+"""A sample is spread over the corpus, and examples are those of the task itself."""
+
+import itertools
+
+import numpy as np
+import pytest
+import seqio
+
+from fakes import corpora as fake_corpora
+from tasks import summarization  # noqa: F401  registers cnn_dailymail
+from tasks.look import sampling
+from tasks.romanian import RO_MINI
+from tasks.sources import CorpusSource
+
+TASK = seqio.TaskRegistry.get("ro_mini_span_corruption")
+
+
+@pytest.fixture
+def source(tmp_path):
+    for i in range(18):
+        fake_corpora.write(tmp_path, "parquet", [f"{i} {n}" for n in range(300)], f"train-{i:02}")
+    return CorpusSource(str(tmp_path), splits=("train",))
+
+
+def take(source, n, **settings):
+    found = sampling.documents(source, "train", **settings)
+    return [row["text"] for row in itertools.islice(found, n)]
+
+
+def test_a_sample_is_spread_over_files_and_reads_little(source):
+    texts = take(source, 64)
+    assert len({text.split()[0] for text in texts}) == 16
+    assert len(set(texts)) == 64
+    assert source.record_counts()["read"] <= 18 * 300 / 5
+    assert take(source, 64) == texts
+    assert take(source, 64, seed=1) != texts
+    assert take(source, 5, shuffle=False) == [f"0 {n}" for n in range(5)]
+
+
+def test_all_documents_come_once(source):
+    assert len(set(take(source, None))) == len(take(source, None)) == 18 * 300
+
+
+def test_a_corpus_that_cannot_be_read_is_one_sentence(source, tmp_path):
+    damaged = tmp_path / "train-07.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"the corpus cannot be read: .*train-07.*is damaged"):
+        take(source, None)
+
+
+def test_features_that_are_no_text_are_left_out():
+    import tensorflow as tf
+
+    make = lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensors(
+        {"inputs": "a", "n": 3}
+    )
+    function = seqio.FunctionDataSource(make, ["train"])
+    assert list(sampling.documents(function, "train")) == [{"inputs": "a"}]
+
+
+def test_examples_have_the_lengths_and_invert_to_the_text():
+    rows = list(itertools.islice(sampling.documents(RO_MINI, "train"), 20))
+    lengths = sampling.default_lengths(TASK)
+    assert lengths == {"inputs": 512, "targets": 114}
+    first = sampling.examples(TASK, rows, "train", lengths)[0]
+    assert {name: len(row) for name, row in first.items()} == lengths
+    vocabulary = TASK.output_features["targets"].vocabulary
+    marks = [text for is_mark, text in sampling.spans(vocabulary, first["inputs"]) if is_mark]
+    assert marks == [f"<{n}>" for n in range(28)]
+    assert sampling.as_text(vocabulary, first["targets"]).startswith("<0> ")
+
+
+def test_spans_keep_the_order():
+    vocabulary = TASK.output_features["targets"].vocabulary
+    ids = [*vocabulary.encode("Ana are"), vocabulary.vocab_size - 1, *vocabulary.encode("mere")]
+    assert sampling.spans(vocabulary, np.array(ids)) == [
+        (False, "Ana are"),
+        (True, "<0>"),
+        (False, "mere"),
+    ]
+
+
+def test_characters_without_a_piece_are_uncovered():
+    vocabulary = TASK.output_features["targets"].vocabulary
+    assert sampling.uncovered(vocabulary, "aăș☃☃") == {"☃"}
+
+
+def test_normalization_is_that_of_the_task():
+    assert sampling.normalized(TASK, "ş  a") == "ș a"
+    no_spaces = seqio.TaskRegistry.get("ro_mini_no_spaces_span_corruption")
+    assert sampling.normalized(no_spaces, "ş  a") == "șa"
+    assert sampling.normalized(seqio.TaskRegistry.get("cnn_dailymail"), "ş  a") == "ş a"

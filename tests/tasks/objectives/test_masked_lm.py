@@ -1,0 +1,309 @@
+"""Masked examples of real text: new masks each epoch, exact resume, schedule, caches, refusals."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+
+import gin
+from fakes import cache_jobs, tokenizer_files
+from fakes.objectives import near
+from tasks import caches, corpora, registered, romanian, vocabularies
+from tasks.cache import plan
+from tasks.cache.plan import CacheJob
+from tasks.objectives import masked_lm, registry
+from tasks.objectives.masked_lm import DensitySchedule, MaskedLM
+from tasks.objectives.masking import Masking
+from tasks.sources import CorpusSource
+
+LENGTHS = {"inputs": 64, "targets": 64}
+WORDPIECE = vocabularies.tokenizer(tokenizer_files.WORDPIECE)
+TEXT = "Ana are mere. Are și pere!\nDar nu are nuci.\n\nMâine va avea."
+
+
+@pytest.fixture
+def add():
+    """Registers tasks for the time of a test."""
+    names = []
+
+    def register(objective, source=romanian.RO_MINI, vocabulary=WORDPIECE):
+        name = f"masked_{len(names)}"
+        names.append(name)
+        return corpora.add(name, source, vocabulary, objective, cedilla=True)
+
+    yield register
+    for name in names:
+        seqio.TaskRegistry.remove(name)
+
+
+def examples(task, split="validation", lengths=LENGTHS, **settings):
+    settings = {"shuffle": False, "seed": 3, **settings}
+    return task.get_dataset(lengths, split, **settings).as_numpy_iterator()
+
+
+def joined(found, name):
+    return np.concatenate([example[name] for example in found])
+
+
+def share(found):
+    """Predicted and ordinary tokens of examples."""
+    ordinary = ~np.isin(joined(found, "targets"), WORDPIECE.special_ids)
+    return int(joined(found, "loss_weights")[ordinary].sum()), int(ordinary.sum())
+
+
+def test_all_text_of_the_corpus_is_there_in_order_and_only_hidden_tokens_differ(add):
+    plain = add(MaskedLM())
+    found = list(examples(plain))
+    text = " ".join(WORDPIECE.decode(example["targets"][1:-1]) for example in found)
+    documents = plain.source.get_dataset("validation", shuffle=False).as_numpy_iterator()
+    wanted = " ".join(WORDPIECE.decode(WORDPIECE.encode(x["text"].decode())) for x in documents)
+    cut = text.replace("##", "")  # where a long sentence is cut within a word
+    assert "".join(cut.split()) == "".join(wanted.split())
+    for example in found:
+        assert {key: value.dtype for key, value in example.items()} == dict.fromkeys(
+            ("inputs", "targets", "loss_weights"), np.int32
+        )
+        shown = example["loss_weights"] == 0
+        np.testing.assert_array_equal(example["inputs"][shown], example["targets"][shown])
+        assert not example["loss_weights"][np.isin(example["targets"], (2, 3))].any()
+    assert near(*share(found), 0.15)
+
+
+@pytest.mark.parametrize(
+    ("sentences", "wanted"),
+    [
+        ("split", ["Ana are mere.", "Are și pere!", "Dar nu are nuci.", "Mâine va avea."]),
+        ("lines", ["Ana are mere. Are și pere!", "Dar nu are nuci.", "Mâine va avea."]),
+    ],
+)
+def test_sentences_keep_their_borders(tmp_path, add, sentences, wanted):
+    (tmp_path / "train.txt").write_text(TEXT)
+    source = CorpusSource(str(tmp_path), splits=["train"], documents="paragraphs")
+    # No two of them fit together.
+    length = 2 + max(len(WORDPIECE.encode(text)) for text in wanted)
+    lengths = {"inputs": length, "targets": length}
+    found = examples(add(MaskedLM(sentences=sentences), source), "train", lengths)
+    spelled = [WORDPIECE.decode(example["targets"]) for example in found]
+    assert spelled == [f"[CLS] {text} [SEP]" for text in wanted]
+    free = list(examples(add(MaskedLM(sentences="none"), source), "train", lengths))
+    assert len(free[0]["targets"]) == length
+
+
+def test_sentences_begin_words_of_byte_level_bpe(tmp_path):
+    vocabulary = vocabularies.tokenizer(tokenizer_files.byte_bpe(tmp_path))
+    dataset = tf.data.Dataset.from_tensors({"text": TEXT})
+    feature = {"targets": seqio.Feature(vocabulary)}
+    (found,) = MaskedLM().tokenize(dataset, feature).as_numpy_iterator()
+    assert vocabulary.decode(found["targets"]) == " ".join(TEXT.split())
+    ends = np.cumsum(found["sentences"])
+    assert len(ends) == 4
+    assert ends[-1] == len(found["targets"])
+    assert vocabulary.word_starts()[found["targets"][ends[:-1]]].all()
+
+
+def test_pairs_have_types_and_labels():
+    task = seqio.TaskRegistry.get("ro_mini_bert")
+    found = list(examples(task, "train", num_epochs=3))
+    labels = joined(found, "next_sentence_label")
+    assert 0.5 < labels.mean() < 0.7  # a last sentence alone has no continuation
+    short = sum(len(example["inputs"]) < 40 for example in found)
+    assert short > 0.02 * len(found)
+    for example in found:
+        ids, types = example["targets"], example["type_ids"]
+        assert len(ids) <= 64
+        (ends,) = np.nonzero(ids == WORDPIECE.sep_id)
+        assert len(ends) == 2
+        assert ids[0] == WORDPIECE.cls_id
+        assert ends[1] == len(ids) - 1
+        np.testing.assert_array_equal(types, np.arange(len(ids)) > ends[0])
+        assert example["next_sentence_label"].shape == (1,)
+        assert example["next_sentence_label"].dtype == np.int32
+    assert near(*share(found), 0.15)
+
+
+def test_a_seed_decides_everything_and_each_epoch_has_new_masks(add):
+    task = add(MaskedLM())
+    first, again, other = (list(examples(task, seed=seed)) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(joined(first, "inputs"), joined(again, "inputs"))
+    np.testing.assert_array_equal(joined(first, "targets"), joined(other, "targets"))
+    assert (joined(first, "inputs") != joined(other, "inputs")).any()
+    twice = list(examples(task, num_epochs=2))
+    n = len(first)
+    np.testing.assert_array_equal(joined(twice[:n], "targets"), joined(twice[n:], "targets"))
+    masks = joined(twice[:n], "loss_weights"), joined(twice[n:], "loss_weights")
+    both = int((masks[0] & masks[1]).sum())
+    assert near(both, int(masks[0].sum()), 0.15, 6)  # as by chance
+
+
+@pytest.mark.parametrize("name", ["ro_mini_masked_lm", "ro_mini_bert"])
+def test_a_position_is_resumed_exactly(name, tmp_path):
+    settings = {"shuffle": True, "seed": 5, "num_epochs": None}
+    dataset = seqio.TaskRegistry.get(name).get_dataset(LENGTHS, "train", **settings)
+    options = tf.data.Options()
+    options.deterministic = True
+    options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+    dataset = dataset.with_options(options)
+    iterator = iter(dataset)
+    for _ in range(1_000):  # into the second epoch
+        next(iterator)
+    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "position"))
+    wanted = [next(iterator) for _ in range(100)]
+    resumed = iter(dataset)
+    tf.train.Checkpoint(iterator=resumed).read(path).assert_consumed()
+    for want in wanted:
+        found = next(resumed)
+        assert found.keys() == want.keys()
+        for key in want:
+            np.testing.assert_array_equal(found[key], want[key])
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_the_density_falls_over_the_tokens_of_the_run(add, shards, monkeypatch):
+    # It is constant within the documents of a call.
+    monkeypatch.setattr(masked_lm, "DOCUMENTS_MASKED_A_CALL", 4)
+    objective = MaskedLM(Masking(0.5), schedule=DensitySchedule(0.1, tokens=60_000))
+    task = add(objective)
+    info = seqio.ShardInfo(0, shards)
+    found = examples(task, "train", num_epochs=None, shard_info=info)
+    # A shard of four reads a fourth of the tokens of the run.
+    parts, seen, total = [[] for _ in range(5)], 0, 60_000 / shards
+    for example in found:
+        seen += len(example["targets"]) - 2
+        if seen >= total * 1.25:
+            break
+        parts[int(4 * seen / total)].append(example)
+    densities = [n / of for n, of in map(share, parts)]
+    wanted = [0.45, 0.35, 0.25, 0.15, 0.1]
+    np.testing.assert_allclose(densities, wanted, atol=0.035)
+    # Evaluations have the final density.
+    assert near(*share(list(examples(task))), 0.1)
+
+
+def test_the_tokens_of_a_schedule_are_set_by_gin(add):
+    task = add(MaskedLM(Masking(0.3), schedule=DensitySchedule()))
+    with pytest.raises(ValueError, match=r"over 0 tokens: set tasks.objectives.masked_lm.schedul"):
+        examples(task, num_epochs=None)
+    with gin.unlock_config():
+        gin.parse_config("tasks.objectives.masked_lm.scheduled_tokens.tokens = 1000")
+    try:
+        assert next(examples(task, num_epochs=None))
+    finally:
+        gin.clear_config()
+
+
+def cached(out, **settings) -> CacheJob:
+    lengths = (("inputs", 64), ("targets", 64))
+    return dataclasses.replace(
+        cache_jobs.job(out, **settings), task="ro_mini_bert", lengths=lengths, epochs=2
+    )
+
+
+def test_a_cache_has_the_same_bytes_for_any_order_of_workers_and_new_masks_each_epoch(
+    tmp_path, monkeypatch
+):
+    one, two = cached(tmp_path / "one"), cached(tmp_path / "two")
+    counts = cache_jobs.make(one)["validation"]
+    cache_jobs.make(two, order=lambda items: items[::-1])
+    made = [cache_jobs.files(job) for job in (one, two)]
+    assert made[0] == made[1]
+    assert counts["epochs"][0] > 50
+    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
+    with gin.unlock_config():
+        gin.bind_parameter("tasks.caches.folders.paths", [one.out])
+    try:
+        task = caches.add_pregenerated("ro_mini_bert", LENGTHS)
+        found = list(examples(task, use_cached=True))
+    finally:
+        gin.clear_config()
+        seqio.TaskRegistry.remove("ro_mini_bert_i64_t64")
+        plan.task_of.cache_clear()
+    assert len(found) == counts["examples"]
+    assert near(*share(found), 0.15)
+    assert found[0].keys() == {
+        *("inputs", "targets", "loss_weights", "type_ids", "next_sentence_label")
+    }
+    assert len({example["inputs"].tobytes() for example in found}) > 0.95 * len(found)
+
+
+def test_cached_tokens_are_masked_when_they_are_read(tmp_path, monkeypatch):
+    made = dataclasses.replace(cache_jobs.job(tmp_path), task="ro_mini_masked_lm")
+    cache_jobs.make(made)
+    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
+    with gin.unlock_config():
+        gin.bind_parameter("tasks.caches.folders.paths", [made.out])
+    try:
+        task = seqio.TaskRegistry.get("ro_mini_masked_lm")
+        from_cache = list(examples(task, use_cached=True))
+    finally:
+        gin.clear_config()
+    sequences = lambda found: sorted(example["targets"].tobytes() for example in found)
+    assert sequences(from_cache) == sequences(examples(task))
+    assert near(*share(from_cache), 0.15)
+
+
+def test_a_cache_of_a_changing_density_is_refused(add, tmp_path, monkeypatch):
+    task = add(MaskedLM(Masking(0.3), schedule=DensitySchedule(tokens=1000)))
+    monkeypatch.setattr(registered, "load", lambda *_: None)
+    made = dataclasses.replace(cached(tmp_path), task=task.name)
+    with pytest.raises(ValueError, match="changes while a run reads it, but a cache has no such"):
+        plan.task_of(made)
+
+
+def test_lengths_are_the_inputs_without_special_tokens():
+    assert MaskedLM().lengths(512) == (510, 512)
+    assert masked_lm.BERT.lengths(512) == (509, 512)
+    assert masked_lm.MODERNBERT.masking.density == 0.3
+
+
+@pytest.mark.parametrize(
+    ("objective", "lengths", "sentence"),
+    [
+        (MaskedLM(), {"inputs": 64, "targets": 32}, "without masks: set both to 64"),
+        (MaskedLM(), {"inputs": 2, "targets": 2}, "inputs of 2 tokens cannot hold .* at least 3"),
+        (masked_lm.BERT, {"inputs": 4, "targets": 4}, "and 3 special tokens: .* at least 5"),
+    ],
+)
+def test_lengths_that_do_not_fit_are_refused(add, objective, lengths, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        examples(add(objective), lengths=lengths)
+
+
+def test_vocabularies_of_another_kind_are_refused_in_one_sentence(add, tmp_path):
+    bare = tokenizer_files.blanks_bpe(tmp_path, ("<pad>", "<bos>", "<eos>", "<unk>"))
+    for vocabulary in (bare, vocabularies.byt5()):
+        with pytest.raises(ValueError, match="has no mask token, which masked_lm needs"):
+            examples(add(MaskedLM(), vocabulary=vocabulary))
+    for objective in registry.OBJECTIVES.keys() - {"masked_lm", "bert", "modernbert"}:
+        with pytest.raises(ValueError, match=r"is an encoder's, .* set objective='masked_lm'"):
+            examples(add(objective))
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"short": 1.5}, "short is 1.5"),
+        ({"sentences": "words"}, "'words', but must be one of split, lines, none"),
+        ({"pairs": True, "sentences": "none"}, "pairs are made of sentences"),
+    ],
+)
+def test_settings_without_meaning_are_refused(settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        MaskedLM(**settings)
+
+
+def test_a_final_density_without_meaning_is_refused():
+    with pytest.raises(ValueError, match=r"final density is 0.0"):
+        DensitySchedule(0.0)
+
+
+def test_shards_with_one_seed_hide_other_tokens(add):
+    task = add(MaskedLM())
+    places = [
+        list(itertools.islice(examples(task, "train", shard_info=seqio.ShardInfo(i, 4)), 20))
+        for i in (0, 1)
+    ]
+    first, second = ([e["loss_weights"][:20].tolist() for e in found] for found in places)
+    assert first != second

@@ -1,0 +1,44 @@
+"""Commands find tasks by name, in the modules that they are given."""
+
+import pytest
+
+from tasks import registered
+from tasks.romanian import RO_MINI
+
+
+def test_a_task_is_found_in_its_module():
+    assert registered.find("ro_mini_ul2", "TASK", ["tasks.romanian"]).source is RO_MINI
+
+
+def test_every_module_of_tasks_is_known_and_no_command():
+    found = registered.every_module()
+    assert {"tasks.romanian", "tasks.diacritics.task", "tasks.summarization"} <= set(found)
+    assert not [name for name in found if name.endswith("__main__")]
+
+
+@pytest.mark.parametrize(
+    ("modules", "bindings", "message"),
+    [
+        (["no.such"], [], "--module is 'no.such', which cannot be imported: No module"),
+        (["tasks.romanian"], ["a.b = ("], r"--gin_bindings has 'a.b = \(', which gin refuses"),
+        (["tasks.romanian"], [], "TASK is 'x', which tasks.romanian does not register; give"),
+        (registered.every_module(), [], "TASK is 'x', which no module of tasks/ registers; give"),
+    ],
+)
+def test_mistakes_are_one_sentence(modules, bindings, message):
+    with pytest.raises(ValueError, match=message):
+        registered.find("x", "TASK", modules, bindings)
+
+
+def test_a_mixture_names_its_tasks():
+    import seqio
+
+    from tasks import mixtures
+
+    name = "mixture_of_test_registered"
+    mixtures.add(name, {"ro_mini_ul2": 1, "ro_mini_prefix_lm": 1})
+    try:
+        with pytest.raises(ValueError, match="a mixture: give one of its tasks, ro_mini_prefix_lm"):
+            registered.find(name, "TASK", ["tasks.romanian"])
+    finally:
+        seqio.MixtureRegistry.remove(name)
