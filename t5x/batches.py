@@ -26,9 +26,10 @@ from absl import logging
 
 from t5x.array_types import HostBatch
 from t5x.checkpointing.lazy_array import parsing
-from t5x.input_pipeline import record_counts
+from t5x.input_pipeline import encoder_rows, record_counts
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import identities, orders, pin_orders, resumable_source
+from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
 from t5x.input_pipeline.packing import ConvertedRows, RowBuilder
 from t5x.input_pipeline.shard_iterator import ENDINGS, TRUNCATED, ShardIterator
 from t5x.partitioning import PjitPartitioner
@@ -68,11 +69,17 @@ def shard_of(
     settings |= {"num_epochs": None, "shard_info": info, "seed": seed}
     lengths = cfg.task_feature_lengths
     rows: RowBuilder | ConvertedRows
-    if _is_standard(converter) and lengths is not None:
+    own = isinstance(converter, EncoderFeatureConverter)
+    if own or (_is_standard(converter) and lengths is not None):
         settings["trim_output_features"] = False  # `_padded` trims, and counts
         dataset = cfg.provider.get_dataset(lengths, split=cfg.split, **settings)
-        dataset = _padded(cfg, dataset, lengths)
-        rows = RowBuilder(lengths, cfg.pack)
+        if own:
+            dataset, rows = encoder_rows.begin(dataset, cfg.provider.name, lengths, cfg.pack)
+            lengths = rows.lengths
+        else:
+            assert lengths is not None
+            rows = RowBuilder(lengths, cfg.pack)
+        dataset = _padded(cfg, dataset, {name: lengths[name] for name in rows.features})
     else:
         settings |= {"dataset_split": cfg.split, "feature_converter": converter, "verbose": False}
         settings["trim_output_features"] = cfg.trim_output_features
@@ -97,9 +104,8 @@ def _is_standard(converter: seqio.FeatureConverter) -> bool:
 def _padded(
     cfg: DatasetConfig, dataset: tf.data.Dataset, lengths: Mapping[str, int]
 ) -> tf.data.Dataset:
-    """Return batches {"inputs": int32 [n, I], "targets": int32 [n, T]} of `CHUNK` examples."""
+    """Return batches {"inputs": int32 [n, I], "targets": int32 [n, T], …} of `CHUNK` examples."""
     spec = dataset.element_spec
-    lengths = {name: lengths[name] for name in ("inputs", "targets")}
     for name in lengths:
         if name not in spec or spec[name].dtype != tf.int32 or spec[name].shape.rank != 1:
             raise ValueError(

@@ -4,6 +4,7 @@ A step returns a dict of float32 scalars that add up over microbatches and steps
 `summarize` turns the sum of many steps into upstream T5X's metric names.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,24 +33,45 @@ def step_sums(
     weighted and divided by the loss's normalizing factor, as the optimized loss is.
     """
     targets = batch["decoder_target_tokens"]
+    sums = token_sums(logits_BTV, targets, losses_BT, z_losses_BT, weights_BT, factor)
+    return sums | row_sums(batch)
+
+
+def token_sums(
+    logits_BTV: jax.Array,
+    targets_BT: jax.Array,
+    losses_BT: jax.Array,
+    z_losses_BT: jax.Array,
+    weights_BT: jax.Array,
+    factor: jax.Array | float | None = None,
+) -> dict[str, jax.Array]:
+    """Return those of `step_sums` that are of targets with a weight."""
     real = (weights_BT > 0).astype(jnp.float32)
     # Correct if the target has the highest score. The loss needs both scores anyway, while an
     # argmax would read all logits once more.
-    chosen = jnp.take_along_axis(logits_BTV, targets[..., None], axis=-1)[..., 0]
+    chosen = jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
     correct = (chosen >= logits_BTV.max(-1)) * real
     z_loss = (z_losses_BT * weights_BT).sum()
-    count = lambda x: jnp.asarray(x, jnp.float32)
-    sums = {
+    return {
         "cross_ent_loss": ((losses_BT - z_losses_BT) * real).sum(),
         "unnormalized_z_loss": (z_losses_BT * real).sum(),
         "z_loss": z_loss if factor is None else z_loss / factor,
         "correct": correct.sum(),
         "weights": weights_BT.sum(),
         "target_tokens": real.sum(),
-        "target_positions": count(targets.size),
-        "sequences": count(targets.shape[0]),
     }
-    if (inputs := batch.get("encoder_input_tokens")) is not None:
+
+
+def row_sums(batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Return those of `step_sums` that count rows, positions and examples.
+
+    The inputs of an encoder alone have the positions of its targets, which count once.
+    """
+    count = lambda x: jnp.asarray(x, jnp.float32)
+    alone = "decoder_target_tokens" not in batch
+    targets = batch["encoder_target_tokens" if alone else "decoder_target_tokens"]
+    sums = {"target_positions": count(targets.size), "sequences": count(targets.shape[0])}
+    if not alone and (inputs := batch.get("encoder_input_tokens")) is not None:
         sums["input_positions"] = count(inputs.size)
     for side, ids in segments(batch).items():
         starts = (ids != jnp.pad(ids[:, :-1], ((0, 0), (1, 0)))) & (ids != 0)
@@ -112,6 +134,12 @@ def summarize(sums: Mapping[str, float], seconds: float | None, devices: int) ->
     if sides:
         filled, all_ = (sum(sums[f"{k}/{s}"] for s in sides) for k in ("non_padding", "positions"))
         out["non_padding_fraction/overall"] = filled / all_
+    if "masked_tokens" in sums:
+        nats = sums["cross_ent_loss"] / max(sums["masked_tokens"], 1.0)
+        out["pseudo_perplexity"] = math.exp(min(nats, 700.0))
+    if sums.get("next_sentences"):
+        out["next_sentence_accuracy"] = sums["next_sentences_correct"] / sums["next_sentences"]
+        out["next_sentence_loss"] = sums["next_sentence_loss"] / sums["next_sentences"]
     if "learning_rate" in sums:
         out["learning_rate"] = sums["learning_rate"] / steps
         out["gradient_norm"] = sums["gradient_norm"] / steps

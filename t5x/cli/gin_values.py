@@ -65,6 +65,10 @@ _ADAMW = {
     "clip_global_norm": POSITIVE,
 }
 
+_ENCODER = dict.fromkeys(
+    ("vocab_size", "emb_dim", "num_heads", "num_layers", "mlp_dim", "max_length"), COUNT
+) | {"dropout_rate": SHARE, "attention_dropout_rate": SHARE, "norm_epsilon": POSITIVE}
+
 LIMITS: dict[str, dict[str, Limits]] = {
     "train": {
         "model_dir": NOT_EMPTY,
@@ -102,6 +106,11 @@ LIMITS: dict[str, dict[str, Limits]] = {
         ("vocab_size", "emb_dim", "num_heads", "head_dim", "mlp_dim", "mlp_activations"), COUNT
     )
     | {"num_encoder_layers": COUNT, "num_decoder_layers": COUNT, "dropout_rate": SHARE},
+    "BertConfig": _ENCODER | {"type_vocab_size": COUNT, "position_offset": NOT_NEGATIVE},
+    "ModernBertConfig": _ENCODER
+    | {"global_every": COUNT, "local_window": COUNT}
+    | {"global_theta": POSITIVE, "local_theta": POSITIVE},
+    "MaskedLanguageModel": {"z_loss": NOT_NEGATIVE, "predicted_share": Limits(above=0, most=1)},
     "EncoderDecoderModel": {"label_smoothing": SHARE, "z_loss": NOT_NEGATIVE},
     "EncoderDecoderModel.predict_batch_with_aux": {"num_decodes": COUNT},
     "DecoderParams": {"num_decodes": COUNT},

@@ -20,6 +20,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 import gin
+from command_line.arguments import with_underscores
 from command_line.version import version
 from t5x import gin_utils
 from t5x.checkpointing.async_save import AsyncSave
@@ -153,7 +154,9 @@ def parse_flags(argv: list[str]) -> list[str]:
         print(version())
         sys.exit(0)
     try:
-        program, *others = flags.FLAGS(argv)
+        program, *others = flags.FLAGS(
+            with_underscores(argv, {f"--{name}" for name in flags.FLAGS})
+        )
     except flags.Error as error:
         raise ValueError(f"{' '.join(str(error).split())} (--help lists all flags)") from error
     if others:

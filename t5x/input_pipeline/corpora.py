@@ -100,7 +100,7 @@ def check_corpora(cfg: DatasetConfig, required: bool = True) -> None:
     """
     tasks = seqio.get_subtasks(cfg.provider)
     splits = sorted({split for task in tasks for split in task.splits or ()})
-    if required and cfg.split not in splits:
+    if required and not any(cfg.split in (task.splits or ()) for task in tasks):  # or a slice
         raise ValueError(
             f"DatasetConfig.split is {cfg.split!r}, which {cfg.provider.name} does not have; set "
             f"it to one of {', '.join(splits)}."

@@ -14,7 +14,7 @@ seqio does this in a TensorFlow loop of some 30 operations per example, which ta
 rest of the pipeline. Here a batch of rows takes a few numpy operations.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -23,10 +23,15 @@ SIDES = {"inputs": "encoder", "targets": "decoder"}
 
 
 class RowBuilder:
-    """The rows that were started and not dropped: of several examples with `pack`, else of one."""
+    """The rows that were started and not dropped: of several examples with `pack`, else of one.
+
+    `lengths` are those of a row's features. In examples 0 is what fills them up.
+    """
+
+    features: Iterable[str] = tuple(SIDES)
 
     def __init__(self, lengths: Mapping[str, int], pack: bool):
-        self._lengths = {feature: lengths[feature] for feature in SIDES}
+        self._lengths = {feature: lengths[feature] for feature in self.features}
         self._pack = pack
         self._group = max(self._lengths.values())
         empty = {k: np.zeros([0, n], np.int32) for k, n in self._lengths.items()}
@@ -35,7 +40,7 @@ class RowBuilder:
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore what `state` returned."""
-        self._examples = {feature: state[feature] for feature in SIDES}
+        self._examples = {feature: state[feature] for feature in self._lengths}
         self._row = state["row"]  # of each example, counted from the first row here
         self._opened = int(state["opened"])
         self._in_group = int(state["in_group"])
@@ -56,7 +61,7 @@ class RowBuilder:
 
     def add(self, examples: Mapping[str, np.ndarray]) -> None:
         """Add `n` examples: int32 [n, length] of each feature, padded with 0 to its length."""
-        sizes = [np.count_nonzero(examples[k], axis=1).tolist() for k in SIDES]
+        sizes = [np.count_nonzero(examples[k], axis=1).tolist() for k in self._lengths]
         places = []
         for size in zip(*sizes, strict=True):
             fits = self._pack and self._in_group > 0
@@ -82,7 +87,7 @@ class RowBuilder:
             return unpacked(*(x[chosen] for x in self._examples.values()))
         batch: Arrays = {}
         for feature, side in SIDES.items():
-            laid = _concatenate(self._examples[feature][chosen], self._row[chosen], n)
+            laid = concatenate(self._examples[feature][chosen], self._row[chosen], n)
             name = "encoder_input_tokens" if side == "encoder" else "decoder_target_tokens"
             names = (name, f"{side}_segment_ids", f"{side}_positions")
             batch |= zip(names, laid, strict=True)
@@ -150,7 +155,7 @@ def _shifted(rows: np.ndarray) -> np.ndarray:
     return np.pad(rows[:, :-1], [(0, 0), (1, 0)])
 
 
-def _concatenate(tokens: np.ndarray, row: np.ndarray, n: int) -> tuple[np.ndarray, ...]:
+def concatenate(tokens: np.ndarray, row: np.ndarray, n: int) -> tuple[np.ndarray, ...]:
     """Put examples, int32 [k, L] padded with 0, end to end into `n` rows, ascending by example.
 
     Return ids, segment ids (from 1) and positions (from 0), int32 [n, L].

@@ -92,8 +92,9 @@ def _check(choice: Choice, scope: str, cfg: DatasetConfig) -> None:
 
 def check_split(scope: str, cfg: DatasetConfig) -> None:
     """Raise ValueError, with splits that may choose, if no task has this split."""
-    splits = {split for task in seqio.get_subtasks(cfg.provider) for split in task.splits or ()}
-    if cfg.split not in splits:
+    tasks = seqio.get_subtasks(cfg.provider)
+    if not any(cfg.split in (task.splits or ()) for task in tasks):  # the name of one, or a slice
+        splits = {split for task in tasks for split in task.splits or ()}
         others = sorted(s for s in splits if s != "train" and not s.startswith("test"))
         instead = f"set it to one of {others}, or " if others else ""
         raise ValueError(
@@ -143,10 +144,11 @@ def _function_metrics(task: seqio.Task, examples: int) -> set[str]:
 
 
 def _keys(fn: Callable[..., Mapping[str, Any]], arguments: tuple[Any, ...]) -> set[str]:
-    """Return the names that a metric function returns, none if it fails."""
+    """Return the names of the numbers that a metric function returns, none if it fails."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the mean of no examples is NaN
-            return set(fn(*arguments))
+            found = fn(*arguments)
+        return {k for k, value in found.items() if not isinstance(value, seqio.metrics.MetricValue)}
     except Exception:  # the user's function may not expect such a call
         return set()

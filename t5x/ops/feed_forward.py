@@ -1,6 +1,7 @@
 """The feed-forward product with a hand-written gradient.
 
   y_BID = feed_forward((gelu, linear), x_BID, keep_B1F, (wi_0, wi_1), wo)
+  y_BID = feed_forward((gelu,), x_BID, None, (wi,), wo, (bias_F,))
 
 Left to itself, the compiler recomputes the hidden units inside every product that reads them. Here
 they and their gradients are computed once, fused with the product before them. Its share of the
@@ -22,13 +23,18 @@ _once = jax.lax.optimization_barrier  # its argument is computed once, not again
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def feed_forward(activations: Activations, x_BID, keep_B1F, wi_DF, wo_FD) -> jax.Array:
+def feed_forward(activations: Activations, x_BID, keep_B1F, wi_DF, wo_FD, bias_F=None) -> jax.Array:
     """Map [B, I, D] to [B, I, D] through the product of one projection per activation.
 
     `x_BID` is in the dtype of all products; `keep_B1F` is a factor of the hidden units (dropout),
-    None for 1; `wi_DF` has a kernel for each activation.
+    None for 1; `wi_DF` has a kernel for each activation, and `bias_F`, unless it is None, a bias.
     """
-    return _forward(activations, x_BID, keep_B1F, wi_DF, wo_FD)[0]
+    return _forward(activations, x_BID, keep_B1F, wi_DF, wo_FD, bias_F)[0]
+
+
+def _projected(x_BID, wi_DF, bias_F):
+    found = tuple(jnp.dot(x_BID, w) for w in wi_DF)
+    return found if bias_F is None else tuple(y + b for y, b in zip(found, bias_F, strict=True))
 
 
 def _hidden(activations, keep_B1F, *projected):
@@ -38,26 +44,33 @@ def _hidden(activations, keep_B1F, *projected):
     return product if keep_B1F is None else product * keep_B1F
 
 
-def _forward(activations, x, keep, wi, wo):
-    projected = tuple(constrain(jnp.dot(x, w), "batch", "length", "mlp") for w in wi)
+def _forward(activations, x, keep, wi, wo, bias=None):
+    projected = _projected(x, wi, bias)
+    projected = tuple(constrain(y, "batch", "length", "mlp") for y in projected)
     hidden_BIF = _once(_hidden(activations, keep, *projected))
-    return jnp.dot(hidden_BIF, wo), (x, keep, wi, wo, projected)
+    return jnp.dot(hidden_BIF, wo), (x, keep, wi, wo, bias, projected)
 
 
 def _backward(activations, kept, d_out_BID):
-    x, keep, wi, wo, projected = kept
+    x, keep, wi, wo, bias, projected = kept
     hidden_BIF, pull = jax.vjp(functools.partial(_hidden, activations, keep), *projected)
     d_hidden_BIF = jnp.einsum("BID,FD->BIF", d_out_BID, wo)
     hidden_BIF, d_projected = _once((hidden_BIF, pull(d_hidden_BIF)))
     d_x = sum(jnp.einsum("BIF,DF->BID", d, w) for d, w in zip(d_projected, wi, strict=True))
     d_wi = tuple(jnp.einsum("BID,BIF->DF", x, d) for d in d_projected)
     d_wo = jnp.einsum("BIF,BID->FD", hidden_BIF, d_out_BID)
-    return d_x, None, d_wi, d_wo
+    d_bias = None
+    if bias is not None:
+        sums = (d.sum((0, 1), dtype=jnp.float32) for d in d_projected)
+        d_bias = tuple(d.astype(b.dtype) for d, b in zip(sums, bias, strict=True))
+    return d_x, None, d_wi, d_wo, d_bias
 
 
 feed_forward.defvjp(_forward, _backward)
 
 
-def plain_feed_forward(activations: Activations, x_BID, keep_B1F, wi_DF, wo_FD) -> jax.Array:
+def plain_feed_forward(
+    activations: Activations, x_BID, keep_B1F, wi_DF, wo_FD, bias_F=None
+) -> jax.Array:
     """Compute the same as `feed_forward`, its gradients left to JAX."""
-    return jnp.dot(_hidden(activations, keep_B1F, *(jnp.dot(x_BID, wi) for wi in wi_DF)), wo_FD)
+    return jnp.dot(_hidden(activations, keep_B1F, *_projected(x_BID, wi_DF, bias_F)), wo_FD)

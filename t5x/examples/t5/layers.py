@@ -7,6 +7,7 @@ Sources: Raffel et al. 2020 (T5), Shazeer 2020 (gated linear units), Zhang and S
 norm). Parameters are float32; arithmetic runs in `dtype`; norms and sums run in float32.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -28,7 +29,14 @@ ATTENTIONS: dict[str, Callable[..., jax.Array]] = {
     "cudnn": attention.attend_by_cudnn,
     "plain": attention.plain_attend,
 }
-ACTIVATIONS = {"linear": lambda x: x, "gelu": nn.gelu, "relu": nn.relu, "silu": nn.silu}
+# T5's gelu is the approximation by tanh; the encoders' is exact, by the error function.
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "linear": lambda x: x,
+    "gelu": nn.gelu,
+    "gelu_exact": functools.partial(nn.gelu, approximate=False),
+    "relu": nn.relu,
+    "silu": nn.silu,
+}
 
 
 def scaled_init(distribution: Distribution, divisor: float = 1.0) -> Initializer:
@@ -43,38 +51,54 @@ def partitioned(init: Initializer, *axes: str) -> Any:
 
 
 class Dense(nn.Module):
-    """`x @ kernel` without bias; kernel is float32 [in, features] with logical axes `axes`."""
+    """`x @ kernel`, plus `bias` if `use_bias`.
+
+    The kernel is float32 [in, features] with logical axes `axes`, the bias [features] starts at 0.
+    """
 
     features: int
     axes: tuple[str, str]
     kernel_init: Initializer
     dtype: jnp.dtype = jnp.float32
     output_dtype: jnp.dtype | None = None
+    use_bias: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """Map [..., in] to [..., features] in `output_dtype` (default `dtype`)."""
         init = partitioned(self.kernel_init, *self.axes)
         kernel = self.param("kernel", init, (x.shape[-1], self.features), jnp.float32)
-        return jnp.dot(
+        out = jnp.dot(
             x.astype(self.dtype),
             gather_parameter(kernel.astype(self.dtype), *self.axes),
             preferred_element_type=self.output_dtype or self.dtype,
         )
+        if not self.use_bias:
+            return out
+        init = partitioned(nn.initializers.zeros, self.axes[1])
+        bias = self.param("bias", init, (self.features,), jnp.float32)
+        return out + gather_parameter(bias.astype(out.dtype), self.axes[1])
 
 
 class Kernel(nn.Module):
-    """Only a kernel, float32 [in, features], for products computed elsewhere."""
+    """A kernel, float32 [in, features], and perhaps a bias, for products computed elsewhere."""
 
     features: int
     axes: tuple[str, str]
     kernel_init: Initializer
+    use_bias: bool = False
 
     @nn.compact
-    def __call__(self, inputs: int) -> jax.Array:
-        """Return the kernel [inputs, features]."""
+    def __call__(self, inputs: int, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array | None]:
+        """Return the kernel [inputs, features] and the bias [features] or None, in `dtype`."""
         init = partitioned(self.kernel_init, *self.axes)
-        return self.param("kernel", init, (inputs, self.features), jnp.float32)
+        kernel = self.param("kernel", init, (inputs, self.features), jnp.float32)
+        kernel = gather_parameter(kernel.astype(dtype), *self.axes)
+        if not self.use_bias:
+            return kernel, None
+        init = partitioned(nn.initializers.zeros, self.axes[1])
+        bias = self.param("bias", init, (self.features,), jnp.float32)
+        return kernel, gather_parameter(bias.astype(dtype), self.axes[1])
 
 
 class LayerNorm(nn.Module):
@@ -100,10 +124,11 @@ class Embed(nn.Module):
     vocab_size: int
     emb_dim: int
     dtype: jnp.dtype = jnp.float32
+    embedding_init: Initializer = nn.initializers.normal(1.0)
 
     def setup(self):
-        """Create the table, normally distributed with standard deviation 1."""
-        init = partitioned(nn.initializers.normal(1.0), "vocab", "embed")
+        """Create the table, by default normally distributed with standard deviation 1."""
+        init = partitioned(self.embedding_init, "vocab", "embed")
         shape = (self.vocab_size, self.emb_dim)
         self.embedding = self.param("embedding", init, shape, jnp.float32)
 
@@ -127,25 +152,29 @@ class MlpBlock(nn.Module):
     activations: Sequence[str]
     dropout_rate: float
     dtype: jnp.dtype
+    use_bias: bool = False
+    inner_init: Initializer = scaled_init("truncated_normal")
+    outer_init: Initializer = scaled_init("truncated_normal")
 
     @nn.compact
     def __call__(self, x: jax.Array, enable_dropout: bool) -> jax.Array:
         """Map [B, I, D] to [B, I, D] through [B, I, F]."""
-        init, features = scaled_init("truncated_normal"), x.shape[-1]
-        one = len(self.activations) == 1
-        wi = tuple(
-            Kernel(self.mlp_dim, ("embed", "mlp"), init, name="wi" if one else f"wi_{i}")(features)
-            for i in range(len(self.activations))
-        )
-        wo = Kernel(features, ("mlp", "embed"), init, name="wo")(self.mlp_dim)
+        features, one = x.shape[-1], len(self.activations) == 1
+        names = ["wi"] if one else [f"wi_{i}" for i in range(len(self.activations))]
+        axes, bias = ("embed", "mlp"), self.use_bias
+        inner = [Kernel(self.mlp_dim, axes, self.inner_init, bias, name=name) for name in names]
+        outer = Kernel(features, ("mlp", "embed"), self.outer_init, bias, name="wo")
+        wi, biases = zip(*(kernel(features, self.dtype) for kernel in inner), strict=True)
+        wo, outer_bias = outer(self.mlp_dim, self.dtype)
         keep = None
         if enable_dropout and self.dropout_rate:
             ones = jnp.ones((x.shape[0], 1, self.mlp_dim), self.dtype)
             keep = nn.Dropout(self.dropout_rate, deterministic=False)(ones)
-        wi = tuple(gather_parameter(kernel.astype(self.dtype), "embed", "mlp") for kernel in wi)
-        wo = gather_parameter(wo.astype(self.dtype), "mlp", "embed")
         activations = tuple(ACTIVATIONS[name] for name in self.activations)
-        return feed_forward(activations, x.astype(self.dtype), keep, wi, wo)
+        out = feed_forward(
+            activations, x.astype(self.dtype), keep, wi, wo, biases if bias else None
+        )
+        return out if outer_bias is None else out + outer_bias
 
 
 def dropout(rate: float, enabled: bool) -> nn.Dropout:

@@ -70,14 +70,7 @@ class T5Config:
             raise ValueError(
                 f"T5Config.mlp_activations is empty; known are {sorted(layers.ACTIVATIONS)}."
             )
-        if not jnp.issubdtype(self.dtype, jnp.floating):
-            raise ValueError(
-                f"T5Config.dtype is {jnp.dtype(self.dtype).name}, which holds no fractions; set it "
-                "to 'bfloat16' or 'float32'."
-            )
-        for name, known in (("remat_policy", REMAT_POLICIES), ("attention", ATTENTIONS)):
-            if (value := getattr(self, name)) not in known:
-                raise ValueError(f"T5Config.{name} is {value!r}; choose one of {known}.")
+        check_numerics(self, ATTENTIONS)
         half = jnp.dtype(self.dtype).itemsize == 2 and not self.float32_attention_logits
         if self.attention == "cudnn" and not half:
             raise ValueError(
@@ -85,6 +78,19 @@ class T5Config:
                 f"T5Config.dtype, which is {jnp.dtype(self.dtype).name}, to one of these and "
                 "float32_attention_logits to False."
             )
+
+
+def check_numerics(config: Any, attentions: Sequence[str]) -> None:
+    """Raise ValueError unless dtype, remat_policy and attention of a configuration exist."""
+    owner = type(config).__name__
+    if not jnp.issubdtype(config.dtype, jnp.floating):
+        raise ValueError(
+            f"{owner}.dtype is {jnp.dtype(config.dtype).name}, which holds no fractions; set it "
+            "to 'bfloat16' or 'float32'."
+        )
+    for name, known in (("remat_policy", REMAT_POLICIES), ("attention", attentions)):
+        if (value := getattr(config, name)) not in known:
+            raise ValueError(f"{owner}.{name} is {value!r}; choose one of {known}.")
 
 
 def make_attention(c: T5Config, name: str | None = None) -> layers.Attention:
@@ -178,7 +184,7 @@ def _written(kept_MHTK: jax.Array, new_M1HK: jax.Array, position: jax.Array) -> 
     return jax.lax.dynamic_update_slice_in_dim(kept_MHTK, new_M1HK.swapaxes(1, 2), position, axis=2)
 
 
-def stack(layer: type[Block], config: T5Config, length: int, broadcast: int) -> nn.Module:
+def stack(layer: type[nn.Module], config: Any, length: int, broadcast: int) -> nn.Module:
     """Return `length` layers run by one scanned body; they share `broadcast` arguments.
 
     The last of these, a flag, is static for rematerialization.

@@ -15,6 +15,8 @@ from t5x.array_types import PyTree
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.cli import gin_values
 from t5x.eval import evaluate
+from t5x.examples.encoder import network as encoder_network
+from t5x.examples.encoder.model import MaskedLanguageModel
 from t5x.examples.t5 import network
 from t5x.infer import infer
 from t5x.input_pipeline.config import DatasetConfig
@@ -28,6 +30,7 @@ OWNERS += (models.EncoderDecoderModel.predict_batch_with_aux, decoding.beam_sear
 OWNERS += (decoding.temperature_sample, standard_logical_axis_rules, watch.Watch)
 OWNERS += (schedules.create_learning_rate_scheduler, adafactor.Adafactor, optimizers.adamw)
 OWNERS += (EarlyStoppingAction, models.DecoderParams, optimizers.adamw_scaled, optimizers.muon)
+OWNERS += (encoder_network.BertConfig, encoder_network.ModernBertConfig, MaskedLanguageModel)
 
 
 def reference(name: str, evaluate: bool) -> gin.config.ConfigurableReference:

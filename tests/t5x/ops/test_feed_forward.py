@@ -10,17 +10,19 @@ from t5x.ops.feed_forward import feed_forward, plain_feed_forward
 
 @pytest.mark.parametrize("activations", [(jax.nn.relu,), (jax.nn.gelu, lambda x: x)])
 @pytest.mark.parametrize("dropped", [False, True])
-def test_values_and_gradients_are_the_references(activations, dropped):
+@pytest.mark.parametrize("biased", [False, True])
+def test_values_and_gradients_are_the_references(activations, dropped, biased):
     rng = np.random.default_rng(0)
     normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
     x, wo = normal(2, 3, 4), normal(5, 4)
     wi = tuple(normal(4, 5) for _ in activations)
     keep = jnp.asarray(rng.random((2, 1, 5)) < 0.5, jnp.float32) * 2 if dropped else None
     weights = normal(2, 3, 4)
+    bias = tuple(normal(5) for _ in activations) if biased else None
 
     def scalar(product):
-        loss = lambda x, wi, wo: (product(activations, x, keep, wi, wo) * weights).sum()
-        return jax.value_and_grad(loss, argnums=(0, 1, 2))(x, wi, wo)
+        loss = lambda x, wi, wo, b: (product(activations, x, keep, wi, wo, b) * weights).sum()
+        return jax.value_and_grad(loss, argnums=(0, 1, 2, 3))(x, wi, wo, bias)
 
     jax.tree.map(
         lambda got, want: np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4),

@@ -1,0 +1,1 @@
+"""Encoders that fill in masked tokens: BERT, RoBERTa and ModernBERT."""

@@ -1,0 +1,158 @@
+"""Rows of an encoder: masked inputs, their targets, and where predictions are asked.
+
+An example has `inputs` with masks, `targets` without, and `loss_weights`, 1 where a token is to be
+predicted, else 0; all int32 [n]. It may have `type_ids` [n] and `next_sentence_label` [1]. A row
+holds examples end to end with `pack`, else one, as in `t5x.input_pipeline.packing`:
+
+    inputs        [2 4 3] [2 9 3]     encoder_input_tokens   2 4 3 2 9 3 0
+    targets       [2 7 3] [2 9 3]     encoder_target_tokens  2 7 3 2 9 3 0
+    loss_weights  [0 1 0] [0 1 0]     encoder_loss_weights   0 1 0 0 1 0 0
+                                      encoder_segment_ids    1 1 1 2 2 2 0
+                                      encoder_positions      0 1 2 0 1 2 0
+
+Any id can be padding in an encoder's vocabulary, and any can be a token, so padding is only what
+has segment 0. Until rows are complete, values are raised by 2: 0 then fills examples up, and 1 says
+that a place has no label.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from t5x.input_pipeline.packing import Arrays, RowBuilder, concatenate
+
+_RAISED = 2
+_REQUIRED = ("inputs", "targets", "loss_weights")
+_LABEL = "next_sentence_label"
+_NAMES = {
+    "inputs": "encoder_input_tokens",
+    "targets": "encoder_target_tokens",
+    "loss_weights": "encoder_loss_weights",
+    "type_ids": "encoder_type_ids",
+}
+
+
+class EncoderRowBuilder(RowBuilder):
+    """The rows of examples with these `features`, all of one `length`."""
+
+    def __init__(self, features: tuple[str, ...], length: int, pack: bool):
+        self.features = features
+        self.lengths = dict.fromkeys(features, length)
+        super().__init__(self.lengths, pack)
+
+    def first(self, n: int) -> Arrays:
+        """Return the first `n` complete rows: weights float32 [n, L], all else int32.
+
+        Labels are [n, 1] in rows of one example, else [n, L], -1 where no example begins.
+        """
+        chosen = slice(np.searchsorted(self._row, n))
+        laid = {
+            name: concatenate(values[chosen], self._row[chosen], n)
+            for name, values in self._examples.items()
+        }
+        _, segments, positions = laid["inputs"]
+        batch: Arrays = {"encoder_segment_ids": segments, "encoder_positions": positions}
+        for name, (values, _, _) in laid.items():
+            values = np.where(segments > 0, values - _RAISED, -1 if name == _LABEL else 0)
+            batch[_NAMES.get(name, name)] = values.astype(np.int32)
+        batch["encoder_loss_weights"] = batch["encoder_loss_weights"].astype(np.float32)
+        if _LABEL in batch and not self._pack:
+            batch[_LABEL] = batch[_LABEL][:, :1]
+        return batch
+
+
+def begin(
+    dataset: tf.data.Dataset, task: str, lengths: Mapping[str, int] | None, pack: bool
+) -> tuple[tf.data.Dataset, EncoderRowBuilder]:
+    """Return the examples of a task, their values raised, and the builder of rows of them.
+
+    Raises:
+      ValueError: the task is not one of masked language modeling, or lengths differ.
+    """
+    spec = dataset.element_spec
+    if missing := [name for name in _REQUIRED if name not in spec]:
+        raise ValueError(
+            f"Task {task} gives no {' and no '.join(missing)}, which an encoder is trained with; "
+            "set MIXTURE_OR_TASK_NAME to a task of masked language modeling."
+        )
+    lengths = lengths or {}
+    length = lengths.get("inputs")
+    if length is None or lengths.get("targets", length) != length:
+        raise ValueError(
+            f"TASK_FEATURE_LENGTHS is {dict(lengths)}, but an encoder's targets are as long as its "
+            "inputs; set both to the same number, such as {'inputs': 512, 'targets': 512}."
+        )
+    features = (*_REQUIRED, *(name for name in ("type_ids", _LABEL) if name in spec))
+
+    def raised(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        found = {name: tf.cast(example[name], tf.int32) for name in features}
+        size = tf.size(found["inputs"])
+        for name, values in found.items():
+            if name != _LABEL:
+                message = f"{name} of {task} are not as long as its inputs"
+                tf.debugging.assert_equal(tf.size(values), size, message=message)
+        if _LABEL in found:
+            label = tf.reshape(found[_LABEL], [-1])[:1]
+            found[_LABEL] = tf.concat([label, tf.fill([size - 1], -1)], 0)
+        return {name: tf.reshape(values, [-1]) + _RAISED for name, values in found.items()}
+
+    return dataset.map(raised, synchronous=True), EncoderRowBuilder(features, length, pack)
+
+
+class EncoderFeatureConverter(seqio.FeatureConverter):
+    """The converter of an encoder's features for seqio's own functions.
+
+    The trainer makes the same rows without it (`t5x.batches`), many at a time.
+    """
+
+    TASK_FEATURES: ClassVar = {
+        name: seqio.FeatureConverter.FeatureSpec(tf.int32) for name in _REQUIRED
+    }
+    MODEL_FEATURES: ClassVar = {
+        "encoder_input_tokens": seqio.FeatureConverter.FeatureSpec(tf.int32),
+        "encoder_target_tokens": seqio.FeatureConverter.FeatureSpec(tf.int32),
+        "encoder_loss_weights": seqio.FeatureConverter.FeatureSpec(tf.float32),
+        "encoder_segment_ids": seqio.FeatureConverter.FeatureSpec(tf.int32),
+        "encoder_positions": seqio.FeatureConverter.FeatureSpec(tf.int32),
+    }
+    PACKING_FEATURE_DTYPES: ClassVar = dict.fromkeys(MODEL_FEATURES, tf.int32)
+
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]):
+        """Return the length of each feature of a row."""
+        return dict.fromkeys(self.MODEL_FEATURES, task_feature_lengths["inputs"])
+
+    def __call__(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]):
+        """Return a dataset of rows; examples that are longer are cut."""
+        return self._convert_features(ds, task_feature_lengths)
+
+    def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]):
+        examples, rows = begin(ds, "the dataset", task_feature_lengths, self.pack)
+        signature = {
+            name: tf.TensorSpec(values.shape[1:], values.dtype)
+            for name, values in rows.first(0).items()
+        }
+
+        def made() -> Iterator[Arrays]:
+            for example in examples.as_numpy_iterator():
+                yield from complete(example)
+            rows.end()
+            yield from taken()
+
+        def complete(example: Arrays) -> Iterator[Arrays]:
+            padded = {}
+            for name, values in example.items():
+                padded[name] = np.zeros([1, rows.lengths[name]], np.int32)
+                padded[name][0, : len(values)] = values[: rows.lengths[name]]
+            rows.add(padded)
+            yield from taken()
+
+        def taken() -> Iterator[Arrays]:
+            count = rows.complete
+            batch = rows.first(count)
+            rows.drop(count)
+            yield from ({name: values[i] for name, values in batch.items()} for i in range(count))
+
+        return tf.data.Dataset.from_generator(made, output_signature=signature)
