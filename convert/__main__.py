@@ -7,6 +7,11 @@
 FOLDER is a run's MODEL_DIR or one checkpoint; by default the newest run under runs/.
 """
 
+if __name__ == "__main__":  # before any library writes to stderr
+    from command_line import quiet
+
+    quiet.start()
+
 import argparse
 import os
 import sys
@@ -15,8 +20,8 @@ from pathlib import Path
 from etils import epath
 
 from command_line import arguments, extras
-from command_line.guard import guarded
-from convert import hub_upload, to_hf, to_scalable_t5
+from command_line.guard import guarded, one_sentence
+from convert import corpus_licenses, hub_upload, to_hf, to_scalable_t5
 from convert.fill_masks import MASK
 from convert.model_card import CardMetadata
 from convert.model_config import MODEL_TYPES
@@ -89,7 +94,7 @@ def _add_published(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=arguments.text,
         default=(),
-        help="for the model card, hub names",
+        help="for the model card, hub names; it shows their licences",
     )
     add(
         "--examples",
@@ -132,7 +137,11 @@ def _options(
         isolate=isolate,
         texts=tuple(args.examples or _own_texts(run, bindings, vocabulary)),
         metadata=CardMetadata(
-            tuple(args.language), args.license, tuple(args.datasets), args.push_to_hub
+            tuple(args.language),
+            args.license,
+            tuple(args.datasets),
+            args.push_to_hub,
+            corpus_licenses.look_up(args.datasets),
         ),
     )
 
@@ -151,7 +160,7 @@ def _own_texts(
 
 @guarded
 def main(argv: list[str] | None = None, isolate: bool = False) -> int:
-    """Run one command; return 0 when all is converted, 1 after an error in one sentence.
+    """Run one command, and return the exit status.
 
     With `isolate` jax and transformers are never in memory together; each conversion then starts
     processes for its verification.
@@ -164,34 +173,31 @@ def main(argv: list[str] | None = None, isolate: bool = False) -> int:
     # (hierarchical or not), which needs a login.
     os.environ.setdefault("EPATH_USE_TF", "false")
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-    try:
-        if argv[:1] == ["from_hf"]:
-            from convert import from_hf
+    with one_sentence():
+        return _run(argv, isolate)
 
-            return from_hf.main(argv[1:], isolate)
-        if argv[:1] == ["to_scalable_t5"]:
-            return to_scalable_t5.main(argv[1:])
-        args = _arguments(argv)
-        if args.push_to_hub:
-            hub_upload.check_access(args.push_to_hub)
-        run = model_dir.open_run(args.folder or model_dir.newest_run(ROOT / "runs"))
-        options = _options(run, args, isolate)
-        if args.all or args.average > 1:
-            run = model_dir.open_run(run.folder)
-        folders = to_hf.convert(run, options)
-        if args.space:
-            print(space.write(options.out / "space", folders[-1], args.push_to_hub))
-        if hint := options.metadata.hint():
-            print(hint)
-        if args.push_to_hub:
-            print(hub_upload.upload(folders[-1], args.push_to_hub, args.private))
-    except ValueError as error:
-        print(f"convert: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"convert: {where}{error.strerror or error}", file=sys.stderr)
-        return 1
+
+def _run(argv: list[str], isolate: bool) -> int:
+    if argv[:1] == ["from_hf"]:
+        from convert import from_hf
+
+        return from_hf.main(argv[1:], isolate)
+    if argv[:1] == ["to_scalable_t5"]:
+        return to_scalable_t5.main(argv[1:])
+    args = _arguments(argv)
+    if args.push_to_hub:
+        hub_upload.check_access(args.push_to_hub)
+    run = model_dir.open_run(args.folder or model_dir.newest_run(ROOT / "runs"))
+    options = _options(run, args, isolate)
+    if args.all or args.average > 1:
+        run = model_dir.open_run(run.folder)
+    folders = to_hf.convert(run, options)
+    if args.space:
+        print(space.write(options.out / "space", folders[-1], args.push_to_hub))
+    if hint := options.metadata.hint():
+        print(hint)
+    if args.push_to_hub:
+        print(hub_upload.upload(folders[-1], args.push_to_hub, args.private))
     return 0
 
 

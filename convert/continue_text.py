@@ -8,30 +8,24 @@ several `checkpoint_<step>`; then the last is used. Words are drawn at random am
 with a fixed seed, and the text ends with its last complete sentence.
 """
 
+if __name__ == "__main__":  # before any library writes to stderr
+    from command_line import quiet
+
+    quiet.start()
+
 import os
 import sys
 from pathlib import Path
-from typing import Any, cast
 
 from command_line import arguments
 from command_line.guard import guarded
-from convert.fill_masks import last_converted
-from convert.proof.torch_logits import load_torch
+from convert.text_model import TextModel, last_converted
 
 ENDS = (".", "!", "?", "”")
 
 
-class TextContinuer:
-    """A model and its tokenizer, loaded once."""
-
-    def __init__(self, folder: Path):
-        from transformers import AutoTokenizer
-
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-        self._model = load_torch(folder)
-        sentinels = [f"<extra_id_{number}>" for number in range(100)]
-        never = self._tokenizer.convert_tokens_to_ids([*sentinels, self._tokenizer.unk_token])
-        self._never = cast(list[int], never)
+class TextContinuer(TextModel):
+    """A model that continues texts."""
 
     def continue_text(self, beginning: str, tokens: int = 40, seed: int = 0) -> str:
         """Return the model's continuation: complete sentences of at most `tokens` tokens."""
@@ -40,25 +34,25 @@ class TextContinuer:
         torch.manual_seed(seed)
         # The decoder reads the beginning as text that it has written: a model learns to follow its
         # own text long before it learns to follow the encoder's.
-        nothing, begun = self._tokenizer(["", beginning]).input_ids
-        start = [self._model.config.decoder_start_token_id, *begun[:-1]]
-        found = self._model.generate(
+        nothing, begun = self.tokenizer(["", beginning]).input_ids
+        start = [self.model.config.decoder_start_token_id, *begun[:-1]]
+        found = self.model.generate(
             inputs=torch.tensor([nothing]),
             decoder_input_ids=torch.tensor([start]),
             do_sample=True,
             top_k=10,
             temperature=0.7,
             max_new_tokens=tokens,
-            suppress_tokens=self._never,
+            suppress_tokens=[*self.sentinels, self.tokenizer.unk_token_id],
         )[0].tolist()
-        text = self._tokenizer.decode(found[len(start) :], skip_special_tokens=True).strip()
+        text = self.tokenizer.decode(found[len(start) :], skip_special_tokens=True).strip()
         end = max(text.rfind(mark) for mark in ENDS) + 1
         return text[:end] or text
 
 
 @guarded
-def main(argv: list[str]) -> int:
-    """Print each beginning with its continuation; return 1 after an error in one sentence."""
+def main(argv: list[str]) -> None:
+    """Print each beginning with its continuation."""
     parser = arguments.parser("python -m convert.continue_text", "Continue texts.")
     add = parser.add_argument
     add("folder", type=Path, help="a converted folder, or one that holds some")
@@ -67,16 +61,11 @@ def main(argv: list[str]) -> int:
     add("--seed", type=arguments.integer(0), default=0, help="another one draws other words")
     args = parser.parse_args(argv)
     os.environ["HF_HUB_OFFLINE"] = "1"  # the folder is all that is needed
-    try:
-        continuer = TextContinuer(last_converted(args.folder))
-        for beginning in args.beginnings:
-            text = continuer.continue_text(beginning, args.tokens, args.seed)
-            print(f"  {beginning} [{text}]", flush=True)
-    except (ValueError, OSError) as error:
-        print(f"convert.continue_text: {str(error).splitlines()[0]}", file=sys.stderr)
-        return 1
-    return 0
+    continuer = TextContinuer(last_converted(args.folder))
+    for beginning in args.beginnings:
+        text = continuer.continue_text(beginning, args.tokens, args.seed)
+        print(f"  {beginning} [{text}]", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -1,5 +1,7 @@
 """Convert a published T5 to a T5X checkpoint, to continue or fine-tune its training.
 
+Encoders are converted by `convert.encoders.from_hf`.
+
   write_checkpoint(Path("mt5-small"), Path("start"), step=0)
 
 writes `start/checkpoint_0` with `target` and `state/step` (the optimizer starts fresh),
@@ -9,6 +11,7 @@ bits.
 """
 
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 
@@ -16,6 +19,8 @@ import numpy as np
 
 from command_line import arguments
 from convert import weight_map
+from convert.encoders import from_hf as encoders
+from convert.encoders.sizes import ARCHITECTURES
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.model_config import Sizes, sizes_of_hugging_face
 from convert.proof.verify import verify
@@ -25,7 +30,7 @@ from convert.subprocesses import call_isolated
 from t5x.checkpointing.lazy_array import LazyArray, from_numpy
 
 _FILES = ["config.json", "*.safetensors", "*.index.json", "pytorch_model*.bin"]
-_FILES += ["spiece.model", "tokenizer_config.json"]
+_FILES += ["spiece.model", *encoders.TOKENIZER_FILES]
 
 
 def parameters(model: HfCheckpoint, sizes: Sizes) -> dict[str, LazyArray]:
@@ -79,8 +84,12 @@ def write_checkpoint(
     return str(run_folder.resolve() / f"checkpoint_{step}")
 
 
-def _download(name: str) -> Path:
-    """Return the folder of that name, or download the hub's model of that name."""
+def download(name: str) -> Path:
+    """Return the folder of that name, or else download the hub's model of that name.
+
+    Raises:
+      ValueError: it cannot be downloaded.
+    """
     if Path(name).is_dir() or name.count("/") != 1:
         return Path(name)
     from huggingface_hub import snapshot_download
@@ -97,7 +106,10 @@ def _download(name: str) -> Path:
 
 def main(argv: list[str], isolate: bool = False) -> int:
     """Run `python -m convert from_hf FOLDER OUT`; errors are ValueErrors of one sentence."""
-    parser = arguments.parser("python -m convert from_hf", "A Hugging Face T5 to a T5X checkpoint.")
+    parser = arguments.parser(
+        "python -m convert from_hf",
+        "A Hugging Face T5, BERT, RoBERTa or ModernBERT to a T5X checkpoint.",
+    )
     parser.add_argument("folder", type=arguments.text, help="a folder, or the hub's user/name")
     parser.add_argument(
         "out", type=arguments.text, help="receives checkpoint_<step> and config.gin"
@@ -111,6 +123,13 @@ def main(argv: list[str], isolate: bool = False) -> int:
     parser.add_argument("--no_verify", action="store_true", help="skip the comparison of logits")
     args = parser.parse_args(argv)
     arguments.check_output_folder("OUT", args.out)
-    folder, verify_logits = _download(args.folder), not args.no_verify
-    print(write_checkpoint(folder, Path(args.out), args.step, verify_logits, isolate))
+    folder, verify_logits = download(args.folder), not args.no_verify
+    write = encoders.write_checkpoint if _is_encoder(folder) else write_checkpoint
+    print(write(folder, Path(args.out), args.step, verify_logits, isolate))
     return 0
+
+
+def _is_encoder(folder: Path) -> bool:
+    """Return whether a folder's config.json names an encoder; without one it names nothing."""
+    path = folder / "config.json"
+    return path.is_file() and json.loads(path.read_text()).get("model_type") in ARCHITECTURES

@@ -6,7 +6,7 @@ from convert import atomic_output
 
 
 def check_access(name: str) -> None:
-    """Raise ValueError unless the hub answers and the token may write; nothing is written.
+    """Raise ValueError unless the token may write; nothing is written.
 
     `name` is user/name. The hub is HF_ENDPOINT's or the public one, the token HF_TOKEN or the saved
     login. What only an upload can show, a right to one repository, is left to `upload`.
@@ -32,7 +32,7 @@ def check_access(name: str) -> None:
             "HF_TOKEN to one of https://huggingface.co/settings/tokens."
         ) from error
     except _errors() as error:
-        raise ValueError(
+        raise RuntimeError(
             f"{api.endpoint} does not answer ({_reason(error)}), so nothing can be uploaded: "
             "connect this machine, or leave --push_to_hub out and upload the folder elsewhere."
         ) from error
@@ -46,7 +46,7 @@ def check_access(name: str) -> None:
 def upload(folder: Path, name: str, private: bool = False) -> str:
     """Upload a finished conversion, creating the repository if needed; return its address.
 
-    `private` hides a new repository. Raise ValueError if the hub refuses or cannot be reached.
+    `private` hides a new repository. Raise RuntimeError if the hub refuses or cannot be reached.
     """
     from huggingface_hub import HfApi
 
@@ -59,7 +59,7 @@ def upload(folder: Path, name: str, private: bool = False) -> str:
         api.create_repo(name, private=private, exist_ok=True)
         api.upload_folder(folder_path=folder, repo_id=name, commit_message=f"Step {step}")
     except _errors() as error:
-        raise ValueError(
+        raise RuntimeError(
             f"{folder} is converted, but the hub rejected {name}: {_reason(error)}"
         ) from error
     return f"{api.endpoint}/{name}"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -23,6 +24,7 @@ class CardMetadata:
     license: str | None = None
     datasets: tuple[str, ...] = ()
     repository: str | None = None  # user/name on the hub
+    dataset_licenses: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def hint(self) -> str | None:
         """Return a sentence on what the card should say and does not, or None."""
@@ -62,6 +64,7 @@ class ModelCard:
             "",
             self._proof(),
             "",
+            *self._corpora(),
             *self._formats(),
             *self._usage(),
             *self._evaluation(),
@@ -129,6 +132,13 @@ class ModelCard:
                 f"{proof['largest_difference_from_float32']:.1e}."
             )
         return text
+
+    def _corpora(self) -> list[str]:
+        """Return the corpora with their licences, or that none is named."""
+        found = self.record["metadata"].get("dataset_licenses", {})
+        address = "https://huggingface.co/datasets/"
+        lines = [f"- [{name}]({address}{name}): {license}" for name, license in found.items()]
+        return ["Trained on:", "", *lines, ""] if lines else []
 
     def _formats(self) -> list[str]:
         """Return a sentence on each format that was made of the weights for serving."""

@@ -82,13 +82,17 @@ def _rows(table_VD: LazyArray, ids: np.ndarray) -> np.ndarray:
     return found
 
 
-def trainer_logits(tree: Tree, sizes: Sizes, batch: dict[str, np.ndarray]) -> np.ndarray:
-    """Return float32 logits [B, T, V] by the layers of `t5x.examples.t5.network`."""
+def network_config(sizes: Sizes):
+    """Return the `network.T5Config` of these sizes, in float32."""
     from t5x.examples.t5 import network
 
     names = {field.name for field in dataclasses.fields(network.T5Config)}
-    fields = {name: value for name, value in vars(sizes).items() if name in names}
-    config = network.T5Config(**fields)
+    return network.T5Config(**{k: v for k, v in vars(sizes).items() if k in names})
+
+
+def trainer_logits(tree: Tree, sizes: Sizes, batch: dict[str, np.ndarray]) -> np.ndarray:
+    """Return float32 logits [B, T, V] by the layers of `t5x.examples.t5.network`."""
+    config = network_config(sizes)
     seen, target = batch["encoder_input_tokens"] > 0, batch["decoder_target_tokens"] > 0
     table_VD = tree["token_embedder/embedding"]
     ids = [batch["encoder_input_tokens"], batch["decoder_input_tokens"]]

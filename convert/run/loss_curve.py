@@ -12,6 +12,7 @@ from pathlib import Path
 
 from command_line import arguments
 from command_line.guard import guarded
+from t5x.monitoring import loss_picture
 from t5x.monitoring.event_files import read_events
 
 _TAGS = (
@@ -69,21 +70,12 @@ def evaluations(run: Path, up_to: int | None = None) -> dict[str, tuple[int, dic
 
 def draw(curves: dict[str, list[tuple[int, float]]], title: str, path: Path) -> None:
     """Write a PNG of the curves; at least one has points."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
-    for name, points in curves.items():
-        if points:
-            marker = "o" if len(points) <= 50 else ""
-            axes.plot(*zip(*points, strict=True), marker=marker, markersize=4, label=name)
-    axes.set(xlabel="step", ylabel="loss, nats a token", title=title)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    lines = [
+        loss_picture.Curve(name, [step for step, _ in points], [loss for _, loss in points])
+        for name, points in curves.items()
+        if points
+    ]
+    loss_picture.draw(lines, title, path)
 
 
 def thinned(points: list[tuple[int, float]], most: int = 12) -> list[tuple[int, float]]:

@@ -1,15 +1,12 @@
 """A converted model continues the beginning of a text."""
 
 import dataclasses
-import json
 
 import pytest
 
-from convert import continue_text, to_hf, weight_map
-from convert.model_config import hugging_face_config
-from convert.to_hf import ConversionOptions
+from convert import continue_text, text_model
 from convert.tokenizer import write_tokenizer
-from fakes.convert_fakes import FAMILIES, arrays, tree
+from fakes.convert_fakes import FAMILIES, arrays, write_folder
 from fakes.paths import ROOT
 
 MODEL = ROOT / "data" / "ro_simple" / "ro_simple.model"
@@ -19,18 +16,15 @@ MODEL = ROOT / "data" / "ro_simple" / "ro_simple.model"
 def converted(tmp_path_factory):
     """A random model with a real tokenizer, as checkpoint_20."""
     folder = tmp_path_factory.mktemp("run_hf") / "checkpoint_20"
-    folder.mkdir()
     sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
-    job = ConversionOptions(sizes=sizes, out=folder, formats=("pytorch",))
-    to_hf.write_weights(folder, tree(arrays(sizes)), weight_map.tensors(sizes), job)
-    (folder / "config.json").write_text(json.dumps(hugging_face_config(sizes, "t5")))
+    write_folder(folder, sizes, arrays(sizes))
     write_tokenizer(str(MODEL), str(folder))
     return folder.parent
 
 
 def test_a_seed_gives_the_same_continuation_and_another_gives_another(converted, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    continuer = continue_text.TextContinuer(continue_text.last_converted(converted))
+    continuer = continue_text.TextContinuer(text_model.last_converted(converted))
     first, again, other = (continuer.continue_text("Ana are", 30, seed) for seed in (0, 0, 1))
     assert first == again != other
     assert first
@@ -38,22 +32,23 @@ def test_a_seed_gives_the_same_continuation_and_another_gives_another(converted,
 
 
 def test_the_text_ends_with_a_complete_sentence(converted, monkeypatch):
-    continuer = continue_text.TextContinuer(continue_text.last_converted(converted))
+    continuer = continue_text.TextContinuer(text_model.last_converted(converted))
     for text, shown in {"Ana. Da! Și": "Ana. Da!", "Fără sfârșit": "Fără sfârșit"}.items():
-        monkeypatch.setattr(continuer._tokenizer, "decode", lambda *_, text=text, **__: text)
+        monkeypatch.setattr(continuer.tokenizer, "decode", lambda *_, text=text, **__: text)
         assert continuer.continue_text("Ana", 4) == shown
 
 
 def test_each_beginning_is_printed_with_its_continuation(converted, capsys, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert continue_text.main([str(converted), "Ana are", "Afară", "--tokens", "8"]) == 0
+    continue_text.main([str(converted), "Ana are", "Afară", "--tokens", "8"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(" [")[0] for line in lines] == ["  Ana are", "  Afară"]
     assert all(line.endswith("]") for line in lines)
 
 
 def test_a_folder_without_a_model_is_one_sentence(tmp_path, capsys):
-    assert continue_text.main([str(tmp_path), "Ana"]) == 1
+    with pytest.raises(SystemExit, match="2"):
+        continue_text.main([str(tmp_path), "Ana"])
     message = capsys.readouterr().err
-    assert message.startswith(f"convert.continue_text: {tmp_path} holds no converted model")
+    assert message.startswith(f"Error: {tmp_path} holds no converted model")
     assert message.count("\n") == 1

@@ -127,7 +127,8 @@ def test_a_run_with_its_vocabulary_answers_in_transformers(tmp_path):
 
 def test_bad_folders_are_one_sentence(tmp_path, capsys):
     def wrong(folder):
-        assert converter.main(["from_hf", str(folder), str(tmp_path / "run")]) == 1
+        with pytest.raises(SystemExit):
+            converter.main(["from_hf", str(folder), str(tmp_path / "run")])
         message = capsys.readouterr().err.strip()
         assert "\n" not in message
         return message
@@ -153,7 +154,8 @@ def test_a_run_is_never_written_into(tmp_path, capsys):
     publish(tmp_path / "hf", FAMILIES["t5_1_0"])
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.gin").write_text("")
-    assert converter.main(["from_hf", str(tmp_path / "hf"), str(tmp_path / "run")]) == 1
+    with pytest.raises(SystemExit, match="2"):
+        converter.main(["from_hf", str(tmp_path / "hf"), str(tmp_path / "run")])
     assert "holds a run already" in capsys.readouterr().err
 
 
@@ -161,7 +163,8 @@ def test_a_full_disk_or_logits_that_differ_leave_nothing(tmp_path, capsys, monke
     publish(tmp_path / "hf", FAMILIES["t5_1_0"])
 
     def wrong(said):
-        assert converter.main(["from_hf", str(tmp_path / "hf"), str(tmp_path / "run")]) == 1
+        with pytest.raises(SystemExit):
+            converter.main(["from_hf", str(tmp_path / "hf"), str(tmp_path / "run")])
         message = capsys.readouterr().err.strip()
         assert said in message
         assert "\n" not in message

@@ -124,7 +124,8 @@ def test_a_token_or_a_network_that_fails_is_one_sentence_before_converting(
 
     def refused(*flags):
         command = [str(checkpoint), "--vocabulary", "none", *flags]
-        assert converter.main(command) == 1
+        with pytest.raises(SystemExit):
+            converter.main(command)
         message = capsys.readouterr().err.strip()
         assert "\n" not in message
         assert not (checkpoint.parents[1] / "run_hf").exists()
@@ -173,6 +174,6 @@ def test_a_published_model_is_checked_and_taken_back_by_its_name(server, tmp_pat
     assert (tmp_path / "back" / "vocabulary.model").read_bytes() == MINI.read_bytes()
     server.files = {}
     done = run(server, tmp_path, "-m", "vocabulary.check", "user/gone")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "user/gone is neither a file, nor a folder, nor a hub model" in done.stderr
     assert "Traceback" not in done.stderr

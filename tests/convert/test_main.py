@@ -17,7 +17,8 @@ def run_folder(tmp_path):
 
 def wrong(capsys, *arguments):
     """Return the one line that the command prints."""
-    assert converter.main([str(argument) for argument in arguments]) == 1
+    with pytest.raises(SystemExit):
+        converter.main([str(argument) for argument in arguments])
     message = capsys.readouterr().err.strip()
     assert "\n" not in message
     return message
@@ -45,7 +46,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(run_folder, capsys, tmp_pa
 def test_a_place_that_cannot_be_written_is_one_sentence(run_folder, capsys):
     out = run_folder / "config.gin" / "out"
     message = wrong(capsys, run_folder, "--vocabulary", "none", "--out", out)
-    assert message.startswith("convert: ")
+    assert message.startswith("Error: ")
     assert str(run_folder / "config.gin") in message
 
 
@@ -62,5 +63,5 @@ def test_a_vocabulary_must_be_found(run_folder, capsys):
 def test_the_script_runs_from_anywhere_and_fails_with_its_converter(tmp_path):
     script = ["bash", str(ROOT / "convert" / "convert.sh")]
     done = subprocess.run([*script, "absent"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.startswith("convert: absent is not a folder")
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: absent is not a folder")

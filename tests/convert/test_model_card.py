@@ -3,7 +3,7 @@ import math
 import pytest
 import yaml
 
-from convert import model_card
+from convert import corpus_licenses, model_card
 from fakes.convert_fakes import FAMILIES
 
 PROOF = {"largest_difference": 2e-6, "largest_logit": 5.3}
@@ -114,3 +114,17 @@ def test_a_hint_asks_for_what_no_run_knows():
     assert "names no language and no license: the same command with --language ro --lic" in hint
     assert "no language" not in model_card.CardMetadata(language=("ro",)).hint()
     assert model_card.CardMetadata(language=("ro",), license="cc0-1.0").hint() is None
+
+
+def test_a_corpus_without_a_licence_is_said():
+    licenses = {"user/a": "odc-by", "user/b": corpus_licenses.MISSING}
+    given = {
+        "language": (),
+        "license": None,
+        "datasets": (*licenses,),
+        "dataset_licenses": licenses,
+    }
+    body = page(metadata=given)
+    assert "- [user/a](https://huggingface.co/datasets/user/a): odc-by" in body
+    assert "user/b): its page names no licence, so ask its authors" in body
+    assert "Trained on:" not in page()

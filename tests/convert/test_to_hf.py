@@ -43,7 +43,8 @@ def convert(*arguments):
 
 def wrong(capsys, *arguments):
     """Return the one line that the command prints."""
-    assert convert(*arguments) == 1
+    with pytest.raises(SystemExit):
+        convert(*arguments)
     message = capsys.readouterr().err.strip()
     assert "\n" not in message
     return message

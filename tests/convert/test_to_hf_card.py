@@ -94,8 +94,9 @@ def test_sentences_are_the_given_ones_else_the_runs_else_a_mask(run_folder, tmp_
 
 def test_a_space_needs_a_tokenizer(run_folder, tmp_path, capsys):
     flags = ("--vocabulary", "none", "--space", "--out", str(tmp_path / "out"))
-    assert converter.main([str(run_folder), *flags]) == 1
+    with pytest.raises(SystemExit, match="2"):
+        converter.main([str(run_folder), *flags])
     assert capsys.readouterr().err == (
-        "convert: --space needs a tokenizer: leave --vocabulary none out.\n"
+        "Error: --space needs a tokenizer: leave --vocabulary none out.\n"
     )
     assert not (tmp_path / "out").exists()

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import numpy as np
+import pytest
 
 from convert import __main__ as converter
 from convert import atomic_output
@@ -62,13 +63,15 @@ def test_our_checkpoint_becomes_upstreams(tmp_path):
 def test_a_folder_with_a_run_is_kept(tmp_path, capsys):
     golden_run(tmp_path / "run")
     folder = str(tmp_path / "run")
-    assert converter.main(["to_scalable_t5", folder, folder]) == 1
+    with pytest.raises(SystemExit, match="2"):
+        converter.main(["to_scalable_t5", folder, folder])
     assert "holds a run already" in capsys.readouterr().err
 
 
 def test_another_network_is_refused(tmp_path, capsys):
     golden_run(tmp_path / "run")
     command = ["to_scalable_t5", str(tmp_path / "run"), str(tmp_path / "theirs")]
-    assert converter.main([*command, "--config", "t5_1_1/base"]) == 1
+    with pytest.raises(SystemExit, match="2"):
+        converter.main([*command, "--config", "t5_1_1/base"])
     assert "not the network" in capsys.readouterr().err
     assert not (tmp_path / "theirs").exists()

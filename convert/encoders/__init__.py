@@ -1,0 +1,1 @@
+"""Encoders to Hugging Face folders and back."""

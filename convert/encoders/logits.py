@@ -1,0 +1,58 @@
+"""Logits of an encoder by the trainer's network and by transformers, on one batch."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convert.encoders.sizes import EncoderSizes
+from convert.t5x_params import nested, open_tree
+
+
+def probe_batch(sizes: EncoderSizes, rows: int = 2, length: int = 200) -> dict[str, np.ndarray]:
+    """Return random ids, int32 [B, L]; the end of the second row is padding.
+
+    Rows are longer than three times the reach of the usual window, so that it is cut in blocks.
+    """
+    random, length = np.random.default_rng(0), min(length, sizes.max_length)
+    # Other ids than RoBERTa's padding, by which transformers counts positions.
+    ids = random.integers(2, sizes.vocab_size, (rows, length), dtype=np.int32)
+    segments = np.ones_like(ids)
+    segments[1:, length - length // 3 :] = 0
+    return {"encoder_input_tokens": ids, "encoder_segment_ids": segments}
+
+
+def trainer_logits(path: str, sizes: EncoderSizes, batch: dict[str, np.ndarray]) -> np.ndarray:
+    """Return float32 logits [B, L, V] of a checkpoint by `t5x.examples.encoder.network`."""
+    import jax
+
+    from t5x.checkpointing.layer_stacking import stack_layers
+    from t5x.examples.encoder import network
+
+    fields = sizes.fields()
+    module: Any
+    if sizes.modern:
+        module = network.ModernBert(network.ModernBertConfig(**fields))
+    else:
+        module = network.Bert(network.BertConfig(**fields))
+    arrays = {name: np.asarray(array.read()) for name, array in open_tree([path]).items()}
+    found = jax.jit(
+        lambda params: module.apply({"params": params}, *batch.values(), enable_dropout=False)
+    )(stack_layers(nested(arrays)))
+    return np.asarray(found[0] if sizes.next_sentence else found)
+
+
+def torch_logits(folder: Path, batch: dict[str, np.ndarray]) -> np.ndarray:
+    """Return float32 logits [B, L, V] of a folder, loaded as users load it."""
+    import torch
+    from transformers import AutoModelForMaskedLM
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # of heads that are not needed
+    logging.disable_progress_bar()
+    model = AutoModelForMaskedLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    ids, seen = (torch.from_numpy(values).long() for values in batch.values())
+    with torch.inference_mode():
+        return model(input_ids=ids, attention_mask=seen).logits.float().numpy()

@@ -1,0 +1,34 @@
+"""A converted T5 and its tokenizer, for the commands that show what it writes."""
+
+from pathlib import Path
+from typing import Any, cast
+
+from convert.proof.torch_logits import load_torch
+
+NUM_SENTINELS = 100
+
+
+class TextModel:
+    """A model and its tokenizer, loaded once from a converted folder."""
+
+    def __init__(self, folder: Path):
+        from transformers import AutoTokenizer
+
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self.model = load_torch(folder)
+        names = [f"<extra_id_{number}>" for number in range(NUM_SENTINELS)]
+        self.sentinels = cast(list[int], self.tokenizer.convert_tokens_to_ids(names))
+
+
+def last_converted(folder: Path) -> Path:
+    """Return the folder or its last `checkpoint_<step>`; raise ValueError if there is no model."""
+    if (folder / "config.json").is_file():
+        return folder
+    steps = {}
+    for path in folder.glob("checkpoint_*/config.json"):
+        number = path.parent.name.split("_")[1]
+        if number.isdigit():
+            steps[int(number)] = path.parent
+    if not steps:
+        raise ValueError(f"{folder} holds no converted model: make one with convert/convert.sh.")
+    return steps[max(steps)]

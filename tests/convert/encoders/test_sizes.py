@@ -1,0 +1,65 @@
+"""Sizes of encoders are read from a config.json and written to one."""
+
+import dataclasses
+
+import pytest
+
+from convert.encoders.sizes import EncoderSizes, hugging_face_config, sizes_of_hugging_face
+from t5x.examples.encoder import network
+
+BERT = {"model_type": "bert", "vocab_size": 100}
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        EncoderSizes("bert", 100, emb_dim=32, num_heads=4, max_length=64),
+        EncoderSizes("roberta", 100, position_offset=2, type_vocab_size=1, norm_epsilon=1e-5),
+        EncoderSizes("xlm-roberta", 100, position_offset=2, num_layers=3),
+        EncoderSizes("modernbert", 100, num_layers=9, global_every=4, local_theta=7.0),
+    ],
+)
+def test_written_sizes_are_read_again(sizes):
+    assert sizes_of_hugging_face(hugging_face_config(sizes)) == sizes
+    config = network.ModernBertConfig if sizes.modern else network.BertConfig
+    assert config(**sizes.fields()).vocab_size == 100
+
+
+def test_fields_that_a_config_leaves_out_have_the_defaults_of_transformers():
+    """The networks' own defaults are the same, so that a gin file may leave fields out, too."""
+    found = sizes_of_hugging_face(BERT).fields() | {"next_sentence": True}
+    config = network.BertConfig(vocab_size=100)
+    assert found == {name: getattr(config, name) for name in found}
+    found = sizes_of_hugging_face(BERT | {"model_type": "modernbert"}).fields()
+    config = network.ModernBertConfig(vocab_size=100)
+    assert found == {name: getattr(config, name) for name in found}
+
+
+def test_the_thetas_of_older_files_are_read():
+    """transformers 4 had other names; mmBERT has one theta for all layers."""
+    old = {"global_rope_theta": 5.0, "local_rope_theta": 6.0, "global_attn_every_n_layers": 3}
+    found = sizes_of_hugging_face(BERT | {"model_type": "modernbert"} | old)
+    assert (found.global_theta, found.local_theta) == (5.0, 6.0)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"model_type": "t5"}, "model_type 't5' is not one of .*bert"),
+        (BERT | {"hidden_act": "relu"}, "hidden_act 'relu': the trainer's bert computes 'gelu'"),
+        (BERT | {"position_embedding_type": "relative_key"}, "computes 'absolute' only"),
+        (BERT | {"model_type": "modernbert", "norm_bias": True}, "computes False only"),
+        (
+            BERT | {"model_type": "modernbert", "layer_types": ["sliding_attention"] * 4},
+            "layers with global attention are regular",
+        ),
+    ],
+)
+def test_a_network_that_the_trainer_does_not_have_is_refused(config, said):
+    with pytest.raises(ValueError, match=said):
+        sizes_of_hugging_face(config)
+
+
+def test_a_summary_names_the_network():
+    sizes = dataclasses.replace(EncoderSizes("bert", 9), num_layers=3)
+    assert sizes.summary() == "bert, 3 layers, emb_dim 768"

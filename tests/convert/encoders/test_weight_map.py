@@ -1,0 +1,50 @@
+"""The table of weights covers each network, and joins and splits what Hugging Face joins."""
+
+import numpy as np
+import pytest
+
+from convert.encoders import weight_map
+from fakes.encoder_golden import FAMILIES, EncoderGolden
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_table_has_all_tensors_of_transformers_and_no_other(family):
+    """Values are compared by logits and gradients, in the tests of the networks."""
+    golden = EncoderGolden(family)
+    shapes = {k.removeprefix("init/"): v.shape for k, v in golden.numbers.items() if "init/" in k}
+    table = weight_map.tensors(golden.sizes)
+    assert {tensor.target: tensor.torch_shape for tensor in table} == shapes
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_joining_undoes_splitting(family):
+    golden = EncoderGolden(family)
+    for tensor in weight_map.tensors(golden.sizes):
+        array = golden.numbers[f"init/{tensor.target}"]
+        parts = tensor.split(array)
+        assert {part.shape for part in parts} == {tensor.shape}
+        np.testing.assert_array_equal(tensor.joined(parts), array)
+
+
+def test_layers_of_modernbert_are_the_first_and_groups():
+    names = [weight_map.modern_layer(i, 3) for i in range(5)]
+    groups = [f"encoder/layers_{i}" for i in range(2)]
+    wanted = [f"{groups[0]}/local_0", f"{groups[0]}/local_1", f"{groups[0]}/global"]
+    assert names == ["encoder/first_layer", *wanted, f"{groups[1]}/local_0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "present"),
+    [
+        ("bert.embeddings.LayerNorm.gamma", "bert.embeddings.LayerNorm.weight"),
+        ("bert.layer.0.output.LayerNorm.beta", "bert.layer.0.output.LayerNorm.bias"),
+        ("bert.embeddings.position_ids", None),
+        ("cls.predictions.decoder.weight", None),
+        ("lm_head.decoder.bias", None),
+        ("roberta.pooler.dense.weight", None),
+        ("decoder.weight", None),
+        ("decoder.bias", "decoder.bias"),
+    ],
+)
+def test_old_names_are_read_and_copies_left_out(name, present):
+    assert weight_map.present_name(name) == present
