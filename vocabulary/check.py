@@ -1,9 +1,10 @@
-"""Check that a vocabulary fits T5: its ids, sentinels, size, and its Hugging Face tokenizer.
+"""Check a vocabulary: its ids, sentinels or mask, size, and its Hugging Face tokenizer.
 
     python -m vocabulary.check ro.model --vocab_size 64000 --corpus 'corpus/*.jsonl'
     python -m vocabulary.check converted_folder
     python -m vocabulary.check google/mt5-base --vocab_size 250112
     python -m vocabulary.check t5.model --extra_ids 100 --vocab_size 32128
+    python -m vocabulary.check my_bert --vocab_size 32000     # a tokenizer.json, of an encoder
 
 Span corruption marks the first hidden span by the highest id, the second by the one below, and so
 on. If those ids are not sentinels, ordinary words silently take their role. Two layouts pass:
@@ -22,7 +23,9 @@ from command_line import arguments
 from vocabulary import cli
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check_results import VocabularyCheck
+from vocabulary.coverage import BESIDE_HELP, coverage
 from vocabulary.tokenization_equality import check_equal_ids, sample_texts
+from vocabulary.tokenizer_checks import check_texts, check_tokenizer, find_tokenizer
 
 SPECIAL_IDS = {"pad": 0, "eos": 1, "unk": 2}
 
@@ -43,6 +46,15 @@ def check_vocabulary(
         *_sentinels(model, extra_ids),
         _size(len(model.pieces) + extra_ids, vocab_size, extra_ids),
     ]
+
+
+def check_any(path: str, vocab_size: int | None = None) -> list[VocabularyCheck]:
+    """Run the checks that need only the files, of a SentencePiece model or a tokenizer.json."""
+    folder = find_tokenizer(path)
+    if folder is None:
+        return check_vocabulary(path, vocab_size)
+    size, checks = check_tokenizer(folder)
+    return [*checks, _size(size, vocab_size, 0)]
 
 
 def _algorithm(model: spm.ModelProto) -> VocabularyCheck:
@@ -144,20 +156,25 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="100 if seqio adds the sentinels (T5's own)",
     )
     add("--corpus", type=arguments.text, help=f"compare ids on this text: {cli.CORPUS_HELP}")
+    add("--beside", type=arguments.text, help=BESIDE_HELP)
     cli.add_corpus_arguments(parser, max_documents=2000)
 
 
 def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     """Run all checks, those that need seqio and transformers too."""
+    texts = []
+    if args.corpus:
+        texts = [text for text in cli.read_documents(args) if isinstance(text, str)]
+    if folder := find_tokenizer(args.model):
+        return [*check_any(folder, args.vocab_size), *check_texts(folder, texts)]
     path = spm.find_model(args.model)
     checks = check_vocabulary(path, args.vocab_size, args.extra_ids)
-    texts = sample_texts(path)
-    if args.corpus:
-        texts += [text for text in cli.read_documents(args) if isinstance(text, str)]
-    return [*checks, check_equal_ids(args.model, texts, args.extra_ids)]
+    covered = coverage(path, texts, args.beside)
+    texts = [*sample_texts(path), *texts]
+    return [*checks, check_equal_ids(args.model, texts, args.extra_ids), *covered]
 
 
-main = cli.command("check", "Check a vocabulary for T5.", _add_arguments, run)
+main = cli.command("check", "Check a vocabulary.", _add_arguments, run)
 
 if __name__ == "__main__":
     main()

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from command_line import arguments
-from command_line.guard import guarded
+from command_line.guard import guarded, one_sentence
 from vocabulary import corpus
 from vocabulary.check_results import VocabularyCheck, passed, table
 
@@ -54,10 +54,9 @@ def command(
     def main(argv: list[str] | None = None) -> None:
         parser = arguments.parser(f"python -m vocabulary.{name}", description)
         add_arguments(parser)
-        try:
-            checks = run(parser.parse_args(argv))
-        except (ValueError, OSError) as error:
-            sys.exit(f"vocabulary.{name}: {error}")
+        args = parser.parse_args(argv)
+        with one_sentence():
+            checks = run(args)
         print(table(checks))
         if not passed(checks):
             sys.exit(1)

@@ -14,7 +14,6 @@ from typing import Any
 from tasks.text.normalize import normalize
 
 MAX_LINE_BYTES = 4_000
-_SAMPLED_AT_ONCE = 16  # shards that a sample is read from alternately
 _RETRY_SECONDS = 60.0  # of a failing network: someone waits at the terminal
 
 
@@ -52,17 +51,18 @@ def read_documents(
     Raises:
       ValueError: the corpus, configuration, split or column does not exist, or cannot be read.
     """
+    from tasks import slices
     from tasks.io import files  # with TensorFlow, which takes seconds
     from tasks.io.retry import RetryPolicy
     from tasks.sources import CorpusSource
 
     options: dict[str, Any] = {"column": column, "retry_policy": RetryPolicy(_RETRY_SECONDS)}
     if corpus.startswith(files.LIST) or "*" in corpus or files.classify(corpus):
-        source = CorpusSource(files={split: os.path.expanduser(corpus)}, **options)
+        source = CorpusSource(files={slices.full(split): os.path.expanduser(corpus)}, **options)
     else:
         folder = os.path.expanduser(corpus)
         name = os.path.abspath(folder) if os.path.isdir(folder) else corpus
-        source = CorpusSource(name, config, splits=(split,), **options)
+        source = CorpusSource(name, config, splits=(slices.full(split),), **options)
     source.peek(split)  # raises the mistakes in one sentence
     spread = sample and max_documents is not None
     return itertools.islice(_texts(source, split, spread), max_documents)
@@ -70,22 +70,9 @@ def read_documents(
 
 def _texts(source: Any, split: str, spread: bool) -> Iterator[str]:
     """Yield the usable texts of a split; then warn of the records that were skipped."""
-    import seqio
-    import tensorflow as tf
+    from tasks.look import sampling
 
-    if spread:
-        count = min(len(source.list_files(split)), _SAMPLED_AT_ONCE)
-        shards = [seqio.ShardInfo(index, count) for index in range(count)]
-        read = lambda shard: source.get_dataset(split, True, 0, shard, order="parts")
-        found = [read(shard).as_numpy_iterator() for shard in shards]
-    else:
-        found = [source.get_dataset(split, shuffle=False).as_numpy_iterator()]
-    try:
-        for rows in itertools.zip_longest(*found):
-            yield from (row["text"].decode() for row in rows if row is not None)
-    except tf.errors.OpError as error:  # an error of a reader, within tf.data's own
-        reason = str(error).partition("Error: ")[2] or str(error)
-        raise ValueError(f"the corpus cannot be read: {reason.splitlines()[0]}") from error
+    yield from (row["text"] for row in sampling.documents(source, split, shuffle=spread))
     if source.counter.skipped() != "none":
         logging.warning("%s", source.counter.sentence(split))
 

@@ -94,8 +94,13 @@ def _old_ids(encoder: sentencepiece.SentencePieceProcessor, piece: str) -> list[
 
 
 def _read_pieces(path: str) -> list[str]:
-    with open(path, encoding="utf-8") as file:
-        words = [line.strip() for line in file]
+    try:
+        with open(path, encoding="utf-8") as file:
+            words = [line.strip() for line in file]
+    except OSError as error:
+        raise ValueError(
+            f"--pieces {path} cannot be read ({error.strerror}): name a file with one word a line"
+        ) from error
     pieces = [spm.WORD_START + word.removeprefix(spm.WORD_START) for word in words if word]
     if not pieces:
         raise ValueError(f"--pieces {path} holds no word: write one a line")

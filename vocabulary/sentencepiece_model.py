@@ -16,13 +16,14 @@ every sentinel, which no training example has.
 
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Sequence
 
 import fsspec
 import sentencepiece
 from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # no stub
+
+from command_line.atomic_file import replace_file
 
 SentencePiece = ModelProto.SentencePiece
 # For each id of a new model the ids of the old one from whose mean its embedding starts.
@@ -86,16 +87,8 @@ def find_model(path: str) -> str:
 def write_model(model: ModelProto, path: str) -> None:
     """Write `path` and, beside it, the `.vocab` listing of pieces and scores, each atomically."""
     listing = "".join(f"{piece.piece}\t{piece.score:g}\n" for piece in model.pieces)
-    _replace(path, model.SerializeToString(deterministic=True))
-    _replace(os.path.splitext(path)[0] + ".vocab", listing.encode())
-
-
-def _replace(path: str, content: bytes) -> None:
-    folder = os.path.dirname(os.path.abspath(path))
-    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-        file.write(content)
-    os.chmod(file.name, 0o644)
-    os.replace(file.name, path)
+    replace_file(path, model.SerializeToString(deterministic=True))
+    replace_file(os.path.splitext(path)[0] + ".vocab", listing.encode())
 
 
 def processor(model: ModelProto) -> sentencepiece.SentencePieceProcessor:

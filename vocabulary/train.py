@@ -1,12 +1,15 @@
-"""Train a SentencePiece vocabulary on streamed text.
+"""Train a vocabulary on streamed text: SentencePiece for T5, WordPiece or BPE for encoders.
 
     python -m vocabulary.train --corpus 'corpus/*.jsonl' --size 64000 --out ro.model
     python -m vocabulary.train --corpus owner/name --config ro --split train --column text \\
         --max_documents 2000000 --size 64000 --out ro.model
+    python -m vocabulary.train --kind wordpiece --corpus owner/name --size 32000 --out my_bert
 
-The model is a unigram model (https://arxiv.org/abs/1808.06226) with T5's normalization (nmt_nfkc),
-pad 0, eos 1, unk 2, no bos, and the 100 sentinels as its last pieces; `--size` counts all of them.
-The same text and settings give the same file, byte for byte.
+SentencePiece's is a unigram model (https://arxiv.org/abs/1808.06226) with T5's normalization
+(nmt_nfkc), pad 0, eos 1, unk 2, no bos, and the 100 sentinels as its last pieces; `--size` counts
+all of them. `--kind wordpiece` and `--kind byte_bpe` write a folder with a `tokenizer.json` and the
+special tokens of BERT, RoBERTa or ModernBERT (`vocabulary.tokenizer_training`). The same text and
+settings give the same files, byte for byte.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
@@ -28,10 +31,11 @@ from collections.abc import Iterable, Iterator
 import sentencepiece
 
 from command_line import arguments
-from vocabulary import cli, corpus
+from vocabulary import cli, corpus, tokenizer_training
 from vocabulary import sentencepiece_model as spm
-from vocabulary.check import check_vocabulary
+from vocabulary.check import check_any
 from vocabulary.check_results import VocabularyCheck
+from vocabulary.coverage import BESIDE_HELP, coverage
 
 # These become pieces however rare they are: a vocabulary without a capital Q or a Ț would always
 # encode it as <unk>.
@@ -40,6 +44,7 @@ REQUIRED_CHARACTERS = (
 )
 # Those of the language are looked for in so many lines.
 _LINES_FOR_LETTERS, _OFTEN = 100_000, 20
+_LINES_FOR_REPORT = 20_000
 _OPTIONS = ("byte_fallback", "character_coverage", "max_lines", "seed", "verbose")
 
 
@@ -153,16 +158,33 @@ def show_progress(lines: Iterable[str], counts: corpus.TextCounts) -> Iterator[s
     print("fitting the pieces (minutes for gigabytes) ...", file=sys.stderr, flush=True)
 
 
-def _check_out(path: str, overwrite: bool) -> None:
-    if not path.endswith(".model"):
-        raise ValueError(f"--out {path} must end in .model")
-    folder = os.path.dirname(os.path.abspath(path))
+def _check_out(path: str, kind: str, overwrite: bool) -> None:
+    is_model = path.endswith(".model")
+    if is_model != (kind == "sentencepiece"):
+        wanted = "must be a folder, not end in .model" if is_model else "must end in .model"
+        raise ValueError(f"--out {path} {wanted}, for --kind {kind}")
+    folder = os.path.dirname(os.path.abspath(path)) if is_model else path
     arguments.check_output_folder("--out", folder)
     os.makedirs(folder, exist_ok=True)
-    if os.path.exists(path) and not overwrite:
+    made = path if is_model else os.path.join(path, "tokenizer.json")
+    if os.path.exists(made) and not overwrite:
         raise ValueError(
             f"--out {path} exists, and models trained with it need it unchanged: "
             "give another name, or --overwrite"
+        )
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    """Raise ValueError for an option that the kind does not have."""
+    if args.kind != "sentencepiece" and args.byte_fallback:
+        raise ValueError(
+            f"--byte_fallback is for --kind sentencepiece, and --kind is {args.kind}: leave it "
+            "out; byte_bpe spells every text"
+        )
+    if args.kind == "sentencepiece" and args.special_tokens:
+        raise ValueError(
+            f"--special_tokens is {args.special_tokens}, but --kind sentencepiece has T5's: leave "
+            "it out, or set --kind wordpiece or byte_bpe"
         )
 
 
@@ -171,16 +193,27 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--corpus", type=arguments.text, required=True, help=cli.CORPUS_HELP)
     cli.add_corpus_arguments(parser)
     add(
+        "--kind",
+        choices=("sentencepiece", *tokenizer_training.KINDS),
+        default="sentencepiece",
+        help="sentencepiece for T5 (default); wordpiece or byte_bpe for an encoder",
+    )
+    add(
+        "--special_tokens",
+        choices=tuple(tokenizer_training.SPECIAL_TOKENS),
+        help="an encoder's; by default bert for wordpiece, roberta for byte_bpe",
+    )
+    add(
         "--size",
         type=arguments.integer(1),
         required=True,
-        help="total number of pieces, sentinels included",
+        help="total number of pieces, sentinels and special tokens included",
     )
     add(
         "--out",
         type=arguments.text,
         required=True,
-        help="path of the model; the .vocab listing is written beside it",
+        help="path of the model, with the .vocab listing beside it; an encoder's folder",
     )
     add("--keep_cedilla", action="store_true", help="keep ş ţ as they are (for Turkish)")
     add("--byte_fallback", action="store_true", help="bytes instead of <unk>, as in mT5")
@@ -193,30 +226,52 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--seed", type=arguments.integer(0), default=0, help="seed of that sample")
     add("--overwrite", action="store_true", help="replace an existing --out")
-    add("--verbose", action="store_true", help="show SentencePiece's own log")
+    add("--beside", type=arguments.text, help=BESIDE_HELP)
+    add("--verbose", action="store_true", help="show the trainer's own log")
 
 
 def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     """Train, write and check the vocabulary."""
     check_size(args.size)
-    _check_out(args.out, args.overwrite)
+    _check_options(args)
+    _check_out(args.out, args.kind, args.overwrite)
     counts = corpus.TextCounts()
     documents = cli.read_documents(args, sample=True)
     lines = corpus.read_lines(documents, counts, cedilla=not args.keep_cedilla)
+    lines = show_progress(lines, counts)
     first = list(itertools.islice(lines, _LINES_FOR_LETTERS))
     required = REQUIRED_CHARACTERS + letters_of(first, args.size)
     lines = itertools.chain(first, lines)
     start = time.monotonic()
-    options = {name: getattr(args, name) for name in _OPTIONS}
-    model = train_vocabulary(
-        show_progress(lines, counts), args.size, required_characters=required, **options
+    if args.kind == "sentencepiece":
+        options = {name: getattr(args, name) for name in _OPTIONS}
+        model = train_vocabulary(lines, args.size, required_characters=required, **options)
+        spm.write_model(model, args.out)
+    else:
+        _train_tokenizer(args, lines, required)
+    print(f"wrote {args.out}: {args.size:,} pieces in {time.monotonic() - start:.0f} s")
+    covered: list[VocabularyCheck] = []
+    if args.kind == "sentencepiece":
+        covered = coverage(args.out, first[:_LINES_FOR_REPORT], args.beside)
+    return [*check_any(args.out, args.size), *covered]
+
+
+def _train_tokenizer(args: argparse.Namespace, lines: Iterable[str], required: str) -> None:
+    name = args.special_tokens or tokenizer_training.DEFAULT_SPECIAL_TOKENS[args.kind]
+    special = tokenizer_training.SPECIAL_TOKENS[name]
+    tokenizer = tokenizer_training.train_tokenizer(
+        tokenizer_training.sample_lines(lines, args.max_lines, args.seed),
+        args.kind,
+        args.size,
+        special_tokens=special,
+        character_coverage=args.character_coverage,
+        required_characters=required,
+        verbose=args.verbose,
     )
-    spm.write_model(model, args.out)
-    print(f"wrote {args.out}: {len(model.pieces):,} pieces in {time.monotonic() - start:.0f} s")
-    return check_vocabulary(args.out, args.size)
+    tokenizer_training.write_folder(tokenizer, args.out, special)
 
 
-main = cli.command("train", "Train a SentencePiece vocabulary.", _add_arguments, run)
+main = cli.command("train", "Train a vocabulary.", _add_arguments, run)
 
 if __name__ == "__main__":
     main()

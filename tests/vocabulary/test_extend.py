@@ -6,6 +6,7 @@ import sentencepiece
 
 from convert import tokenizer as hugging_face
 from fakes.paths import ROOT
+from fakes.refusals import refused
 from vocabulary import checkpoint, extend
 from vocabulary.check import check_vocabulary
 from vocabulary.check_results import passed, table
@@ -110,5 +111,5 @@ def test_command(tmp_path, capsys):
     train = str(DATA / "train-*.jsonl")
     extend.main([MINI, "--corpus", train, "--size", "2176", "--out", out])
     assert "2,176 pieces, 128 of them new" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="multiple of 128 above the model's 2048"):
+    with refused(capsys, "multiple of 128 above the model's 2048"):
         extend.main([MINI, "--corpus", train, "--size", "2048", "--out", out])

@@ -6,6 +6,7 @@ import pytest
 import sentencepiece
 
 from fakes.paths import ROOT
+from fakes.refusals import refused
 from vocabulary import corpus, train
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check import check_vocabulary
@@ -111,11 +112,12 @@ def test_command_writes_and_checks(tmp_path, capsys):
     assert listing[-1] == "▁<extra_id_0>\t0"
 
 
-def test_the_command_overwrites_nothing(tmp_path):
+def test_the_command_overwrites_nothing(tmp_path, capsys):
     out = tmp_path / "ro.model"
     out.write_bytes(b"precious")
-    with pytest.raises(SystemExit, match="exists"):
+    with pytest.raises(SystemExit):
         train.main(["--corpus", MINI, "--size", "512", "--out", str(out)])
+    assert f"{out} exists, and models trained with it" in capsys.readouterr().err
     assert out.read_bytes() == b"precious"
 
 
@@ -127,11 +129,13 @@ def test_the_command_overwrites_nothing(tmp_path):
         ({"--column": "txt"}, r"no column 'txt'.* text"),
         ({"--size": "513"}, "not a multiple of 128"),
         ({"--out": "ro.bin"}, "must end in .model"),
+        ({"--kind": "wordpiece"}, "a.model must be a folder, not end in .model, for --kind wordp"),
+        ({"--special_tokens": "bert"}, "--special_tokens is bert, but --kind sentencepiece has"),
     ],
 )
-def test_mistakes_are_one_sentence(changes, sentence, tmp_path):
+def test_mistakes_are_one_sentence(changes, sentence, tmp_path, capsys):
     options = {"--corpus": MINI, "--size": "512", "--out": str(tmp_path / "a.model")} | changes
-    with pytest.raises(SystemExit, match=sentence):
+    with refused(capsys, sentence):
         train.main([word for pair in options.items() for word in pair])
     assert not list(tmp_path.iterdir())
 
@@ -151,3 +155,26 @@ def test_a_rare_letter_of_the_corpus_is_no_unknown_piece(tmp_path):
     train.main(["--corpus", str(tmp_path / "train.jsonl"), "--size", "256", "--out", str(out)])
     pieces = {piece.piece for piece in spm.read_model(str(out)).pieces}
     assert {"ů", "Ů"} <= pieces
+
+
+def test_the_command_makes_an_encoders_vocabulary_and_overwrites_nothing(tmp_path, capsys):
+    out = tmp_path / "bert"
+    options = ["--kind", "byte_bpe", "--special_tokens", "modernbert", "--out", str(out)]
+    train.main(["--corpus", MINI, "--size", "512", *options])
+    assert "512 of vocab_size 512" in capsys.readouterr().out
+    assert json.loads((out / "tokenizer_config.json").read_text())["mask_token"] == "[MASK]"
+    for flags, said in (([], "exists"), (["--byte_fallback"], "is for --kind sentencepiece")):
+        with pytest.raises(SystemExit):
+            train.main(["--corpus", MINI, "--size", "512", *options, *flags])
+        assert said in capsys.readouterr().err
+
+
+def test_reading_the_first_lines_shows_progress(monkeypatch, tmp_path):
+    shown = []
+    monkeypatch.setattr(
+        train, "show_progress", lambda lines, _: (shown.append(x) or x for x in lines)
+    )
+    monkeypatch.setattr(train, "letters_of", lambda *_: str(shown.append("letters") or ""))
+    out = str(tmp_path / "a.model")
+    train.main(["--corpus", MINI, "--size", "512", "--out", out])
+    assert shown.index("letters") == 291

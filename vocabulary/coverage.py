@@ -1,0 +1,65 @@
+"""How well a SentencePiece vocabulary covers a text, beside mT5's where that is on this machine.
+
+    coverage("my.model", texts, beside="google/mt5-base")
+
+counts the characters that become <unk>, bytes a token and tokens a word.
+"""
+
+import collections
+import itertools
+from collections.abc import Sequence
+
+from vocabulary import sentencepiece_model as spm
+from vocabulary.check_results import VocabularyCheck
+
+MT5 = ("google/mt5-small", "google/mt5-base", "google/mt5-large", "google/mt5-xl")
+BESIDE_HELP = "compare with this vocabulary; default mT5's, if the Hugging Face cache has it"
+_SHOWN = 10  # characters
+
+
+def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list[VocabularyCheck]:
+    """Return the figures of the model at `path` over some texts, beside those of another.
+
+    `beside` is as for `spm.find_model`; None takes mT5's vocabulary from the Hugging Face cache,
+    and leaves the comparison out if it is not there. Nothing is downloaded for it.
+
+    Raises:
+      ValueError: a model cannot be read.
+    """
+    characters = collections.Counter(itertools.chain.from_iterable(texts))
+    if not characters:
+        return []
+    own = spm.processor(spm.read_model(path))
+    unknown = [(c, n) for c, n in characters.most_common() if own.unk_id() in own.encode(c)]
+    shown = ", ".join(f"{c} U+{ord(c):04X} × {n:,}" for c, n in unknown[:_SHOWN])
+    detail = f"{len(unknown):,} of {len(characters):,}" + (f": {shown}" if shown else "")
+    detail += f", and {len(unknown) - _SHOWN:,} more" if len(unknown) > _SHOWN else ""
+    figures = [_figures(own, texts)]
+    name = beside or cached_mt5()
+    if name:
+        figures.append(_figures(spm.processor(spm.read_model(spm.find_model(name))), texts))
+    note = f" with {beside or 'mT5'}" if name else ""
+    rows = zip(("bytes a token", "tokens a word"), zip(*figures, strict=True), strict=True)
+    return [
+        VocabularyCheck.of("characters not covered", not unknown, detail, otherwise="warn"),
+        *(VocabularyCheck(title, "ok", "; ".join(_all(values, note))) for title, values in rows),
+    ]
+
+
+def _all(values: Sequence[float], note: str) -> list[str]:
+    return [f"{value:.2f}{note if i else ''}" for i, value in enumerate(values)]
+
+
+def _figures(processor, texts: Sequence[str]) -> tuple[float, float]:
+    """Return (bytes a token, tokens a word)."""
+    tokens = sum(map(len, processor.encode(list(texts)))) or 1
+    size = sum(len(text.encode()) for text in texts)
+    return size / tokens, tokens / max(sum(len(text.split()) for text in texts), 1)
+
+
+def cached_mt5() -> str | None:
+    """Return the path of mT5's vocabulary in the Hugging Face cache, None if it is not there."""
+    import huggingface_hub
+
+    found = (huggingface_hub.try_to_load_from_cache(name, "spiece.model") for name in MT5)
+    return next((path for path in found if isinstance(path, str)), None)

@@ -1,0 +1,195 @@
+"""Train the vocabulary of an encoder: WordPiece, as BERT's, or byte-level BPE, as RoBERTa's.
+
+    tokenizer = train_tokenizer(lines, "wordpiece", 32_000)
+    write_folder(tokenizer, "vocabularies/my_bert", SPECIAL_TOKENS["bert"])
+
+The folder has what `transformers.AutoTokenizer` and `tasks.vocabularies.tokenizer` load. The same
+text and settings give the same bytes: the `tokenizers` library numbers WordPiece's continuations in
+the order of a hash table, and ties between merges depend on these numbers, so here all letters and
+their continuations are numbered before it begins.
+"""
+
+import collections
+import dataclasses
+import json
+import os
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from command_line.atomic_file import replace_file
+from vocabulary import sentencepiece_model as spm
+
+KINDS = ("wordpiece", "byte_bpe")
+CONTINUATION = "##"
+MIN_FREQUENCY = 2  # of a merge
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialTokens:
+    """The special tokens of a model family, by role; their ids are 0 to 4 in this order."""
+
+    tokens: dict[str, str]
+    separators: int = 1  # between the two texts of a pair
+    has_types: bool = True  # whether the second text of a pair has token type 1
+    mask_takes_blank: bool = False  # whether the mask stands for the blank before it, too
+
+
+_BERT = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+_ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+SPECIAL_TOKENS = {
+    "bert": SpecialTokens(_BERT),
+    "roberta": SpecialTokens(_ROBERTA, 2, has_types=False, mask_takes_blank=True),
+    "modernbert": SpecialTokens(_BERT, has_types=False, mask_takes_blank=True),
+}
+DEFAULT_SPECIAL_TOKENS = {"wordpiece": "bert", "byte_bpe": "roberta"}
+
+
+def sample_lines(lines: Iterable[str], most: int, seed: int) -> list[str]:
+    """Return a uniform sample of `most` lines, in no order, or all if there are fewer."""
+    generator = random.Random(seed)
+    kept: list[str] = []
+    for number, line in enumerate(lines):
+        if number < most:
+            kept.append(line)
+        elif (place := generator.randrange(number + 1)) < most:
+            kept[place] = line
+    return kept
+
+
+def train_tokenizer(
+    lines: Sequence[str],
+    kind: str,
+    size: int,
+    *,
+    special_tokens: SpecialTokens | None = None,
+    character_coverage: float = 0.9999,
+    required_characters: str = "",
+    verbose: bool = False,
+) -> tokenizers.Tokenizer:
+    """Train a tokenizer of exactly `size` pieces, special tokens included.
+
+    `lines` are normalized text. `character_coverage` is the share of its characters that become
+    pieces of WordPiece, `required_characters` become pieces even if they are rare. Byte-level BPE
+    has a piece for each byte and ignores both. Raise ValueError for a text that is too small or too
+    varied for the size.
+    """
+    special = special_tokens or SPECIAL_TOKENS[DEFAULT_SPECIAL_TOKENS[kind]]
+    names = list(special.tokens.values())
+    if kind == "wordpiece":
+        letters = _alphabet(lines, character_coverage, required_characters)
+        first = [*names, *(CONTINUATION + letter for letter in letters)]
+    else:
+        letters, first = sorted(pre_tokenizers.ByteLevel.alphabet()), names
+    if len(first) + len(letters) > size:
+        needed = spm.round_up(len(first) + len(letters))
+        raise ValueError(
+            f"--size {size} is too small for this corpus: its characters and the special tokens "
+            f"alone need {len(first) + len(letters)} pieces; set --size {needed} or more, or a "
+            "lower --character_coverage"
+        )
+    blank = _empty(kind, {}, special)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        min_frequency=MIN_FREQUENCY,
+        special_tokens=first,
+        initial_alphabet=letters,
+        limit_alphabet=len(letters),
+        show_progress=verbose,
+        continuing_subword_prefix=CONTINUATION if kind == "wordpiece" else "",
+    )
+    # WordPiece's pieces are made by merges as those of BPE are.
+    learner = tokenizers.Tokenizer(models.BPE())
+    learner.normalizer, learner.pre_tokenizer = blank.normalizer, blank.pre_tokenizer
+    learner.train_from_iterator(lines, trainer, length=len(lines))
+    _check_found(learner.get_vocab_size(), size)
+    model = json.loads(learner.to_str())["model"]
+    return _empty(kind, model, special)
+
+
+def _check_found(found: int, size: int) -> None:
+    if found < size:
+        largest = found // spm.SIZE_MULTIPLE * spm.SIZE_MULTIPLE
+        if largest < 2 * spm.SIZE_MULTIPLE:
+            raise ValueError("the corpus is too small for a vocabulary of any size: give more text")
+        raise ValueError(
+            f"--size {size} is too large for this corpus: the largest possible is --size "
+            f"{largest}, or give more text"
+        )
+
+
+def _alphabet(lines: Iterable[str], coverage: float, required: str) -> list[str]:
+    """Return the most frequent characters that make up `coverage` of a text, and the required."""
+    counts: collections.Counter[str] = collections.Counter()
+    for line in lines:
+        counts.update(line)
+    for blank in [c for c in counts if c.isspace()]:
+        del counts[blank]
+    if not counts:
+        raise ValueError("the corpus holds no text: every document is empty, null or not a string")
+    left = coverage * counts.total()
+    found = {*required}
+    for letter, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if left <= 0:
+            break
+        found.add(letter)
+        left -= count
+    return sorted(found)
+
+
+def _empty(kind: str, model: dict[str, Any], special: SpecialTokens) -> tokenizers.Tokenizer:
+    """Return a tokenizer with the pieces of a trained model, or without any."""
+    pieces, unknown = model.get("vocab", {}), special.tokens["unk"]
+    if kind == "wordpiece":
+        found = tokenizers.Tokenizer(
+            models.WordPiece(pieces, unk_token=unknown, continuing_subword_prefix=CONTINUATION)
+        )
+        found.normalizer = normalizers.BertNormalizer(strip_accents=False, lowercase=False)
+        found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        found.decoder = decoders.WordPiece(prefix=CONTINUATION)
+    else:
+        merges = [tuple(merge) for merge in model.get("merges", [])]
+        found = tokenizers.Tokenizer(models.BPE(pieces, merges))
+        found.normalizer = normalizers.NFC()
+        found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        found.decoder = decoders.ByteLevel()
+    if pieces:
+        found.add_special_tokens(
+            [tokenizers.AddedToken(name, **flags) for name, flags in _flags(special).items()]
+        )
+        cls, sep = special.tokens["cls"], special.tokens["sep"]
+        second = "1" if special.has_types else "0"
+        between = " ".join([f"{sep}:0"] * special.separators)
+        found.post_processor = processors.TemplateProcessing(
+            single=f"{cls}:0 $A:0 {sep}:0",
+            pair=f"{cls}:0 $A:0 {between} $B:{second} {sep}:{second}",
+            special_tokens=[(name, pieces[name]) for name in (cls, sep)],
+        )
+    return found
+
+
+def _flags(special: SpecialTokens) -> dict[str, dict[str, bool]]:
+    """Return how each special token is matched in text."""
+    takes = {name: role == "mask" for role, name in special.tokens.items()}
+    return {
+        name: {"special": True, "normalized": False, "lstrip": mask and special.mask_takes_blank}
+        for name, mask in takes.items()
+    }
+
+
+def write_folder(tokenizer: tokenizers.Tokenizer, folder: str, special: SpecialTokens) -> None:
+    """Write tokenizer.json and the names of the special tokens into `folder`, each atomically."""
+    os.makedirs(folder, exist_ok=True)
+    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    config |= {f"{role}_token": name for role, name in special.tokens.items()}
+    config["clean_up_tokenization_spaces"] = False
+    names = ["input_ids", *(["token_type_ids"] if special.has_types else []), "attention_mask"]
+    config["model_input_names"] = names
+    content = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    replace_file(os.path.join(folder, "tokenizer_config.json"), content.encode())
+    replace_file(
+        os.path.join(folder, "tokenizer.json"), (tokenizer.to_str(pretty=True) + "\n").encode()
+    )
