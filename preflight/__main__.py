@@ -85,20 +85,16 @@ def main(argv: list[str] | None = None) -> int:
     for name in ("jax", "orbax", "huggingface_hub"):  # the results report what they warn of
         logging.getLogger(name).setLevel(logging.ERROR)
     say = lambda line: print(line, file=sys.stderr, flush=True)
-    try:
-        flags = parse_arguments(sys.argv[1:] if argv is None else argv)
-        names = (flags.compare or flags.slice).split(",")
-        is_here = flags.slice == here.NAME
-        tpus = [here.find()] if is_here else [tpu_slices.find(name) for name in names]
-        recipe = Recipe(
-            tuple(flags.gin_file or [DEFAULT]),
-            tuple(flags.gin_bindings),
-            tuple(flags.gin_search_paths.split(",")),
-        )
-        run = load(recipe) if flags.compare or flags.sweep else None
-    except ValueError as error:
-        print(f"preflight: {error}", file=sys.stderr)
-        return 2
+    flags = parse_arguments(sys.argv[1:] if argv is None else argv)
+    names = (flags.compare or flags.slice).split(",")
+    is_here = flags.slice == here.NAME
+    tpus = [here.find()] if is_here else [tpu_slices.find(name) for name in names]
+    recipe = Recipe(
+        tuple(flags.gin_file or [DEFAULT]),
+        tuple(flags.gin_bindings),
+        tuple(flags.gin_search_paths.split(",")),
+    )
+    run = load(recipe) if flags.compare or flags.sweep else None
     if run is None:
         return _check(recipe, tpus[0], flags, say)
     contexts = [RunContext(run, tpu, flags.offline) for tpu in tpus]

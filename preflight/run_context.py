@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import seqio
-import tensorflow as tf
 
 from command_line.results import NotChecked
 from preflight import reachability
@@ -20,6 +19,7 @@ from t5x import batches
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import checkpoint_paths
 from t5x.input_pipeline.config import DatasetConfig
+from tasks.look.sampling import task_over
 from tasks.objectives import registry
 from tasks.objectives.base import Objective
 from tasks.sources import CorpusSource
@@ -178,13 +178,7 @@ class RunContext:
         features: dict[str, Any] = {"text": self.sample_texts}
         if peek := getattr(task.source, "peek_features", None):  # a source of several columns
             features = self.read(task.source, lambda: peek(split, DOCUMENTS))
-        make = lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices(features)
-        return seqio.Task(
-            task.name,
-            source=seqio.FunctionDataSource(make, [split]),
-            preprocessors=task.preprocessors,
-            output_features=task.output_features,
-        )
+        return task_over(task, features, split)
 
 
 def source_name(source: Any) -> str:

@@ -8,7 +8,7 @@ from preflight.aot import recipe as recipes
 from preflight.aot.compiler import OutOfMemory
 from preflight.aot.recipe import Recipe
 from preflight.aot.tpu_slices import Slice
-from preflight.checks import compiled_step, config, corpus, storage, vocabulary
+from preflight.checks import compiled_step, config, corpus, corpus_size, storage, vocabulary
 from preflight.run_context import RunContext
 from preflight.search import Trial, compile_trial, fit
 
@@ -28,7 +28,8 @@ RUN: tuple[tuple[str, Callable[[RunContext], CheckResult]], ...] = (
     ("example", corpus.example),
     ("shards", corpus.shards),
     ("order", corpus.order),
-    ("epochs", corpus.epochs),
+    ("epochs", corpus_size.epochs),
+    ("corpus on disk", corpus_size.copies),
     ("start", storage.start),
     ("MODEL_DIR", storage.model_dir),
     ("checkpoints", storage.checkpoints),

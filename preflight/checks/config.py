@@ -85,7 +85,7 @@ def task(context: RunContext) -> CheckResult:
     missing = []
     for scope, cfg in context.datasets.items():
         for found in seqio.get_subtasks(cfg.provider):
-            splits = tuple(found.splits or ())
+            splits = found.splits or ()  # a slice of one is in them too
             if cfg.split in splits:
                 continue
             fault = f"task {found.name} has no split {cfg.split!r}, only {', '.join(splits)}"

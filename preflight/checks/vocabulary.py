@@ -6,7 +6,7 @@ from command_line.results import CheckResult, ok, warning
 from preflight.reachability import require_file
 from preflight.run_context import RunContext
 from t5x.input_pipeline.checks import verify_matching_vocabs
-from tasks.text import normalize
+from tasks.look.sampling import normalized
 from vocabulary.check import check_vocabulary
 
 _HOW = "make it by `python -m vocabulary.train`, or set VOCABULARY_FILE to one"
@@ -56,14 +56,3 @@ def unknown_words(context: RunContext) -> CheckResult:
         to_set = f"{to_set}, or larger"
         return warning(f"{figure}: words are split too much", to_set, numbers=numbers)
     return ok(figure, numbers=numbers)
-
-
-def normalized(task: seqio.Task, text: str) -> str:
-    """Return `text` as the task's own normalization leaves it, if it has one."""
-    for function in task.preprocessors:
-        if getattr(function, "func", function) is normalize.preprocess:
-            settings = dict(getattr(function, "keywords", {}))
-            spaces = settings.pop("spaces", True)
-            text = normalize.normalize(text, **settings)
-            return text if spaces else normalize.remove_spaces(text)
-    return text

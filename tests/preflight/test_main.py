@@ -23,7 +23,8 @@ def isolated_gin():
 
 
 def test_an_unknown_slice_is_refused_and_the_nearest_named(capsys):
-    assert main(["--slice", "v4-9"]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        main(["--slice", "v4-9"])
     printed = capsys.readouterr().err
     assert "'v4-9' is not a known TPU slice; set --slice to one like v4-8" in printed
     with pytest.raises(SystemExit):

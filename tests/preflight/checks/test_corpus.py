@@ -8,7 +8,7 @@ import seqio
 
 from command_line.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import valid_run
-from preflight.checks import corpus, vocabulary
+from preflight.checks import corpus, corpus_size, vocabulary
 from tasks import pairs
 from tasks.rows import Rows
 from tasks.sources import CorpusSource
@@ -74,7 +74,7 @@ def test_an_unreachable_network_is_not_a_fault_of_the_run(said, task, monkeypatc
     monkeypatch.setattr(CorpusSource, "peek", refuse)
     monkeypatch.setattr(CorpusSource, "list_files", refuse)
     context = valid_run.context(**task(CorpusSource("user/private")))
-    for check in (corpus.first_records, corpus.shards, corpus.example, corpus.epochs):
+    for check in (corpus.first_records, corpus.shards, corpus.example, corpus_size.epochs):
         assert run_check("check", check, context).verdict == NOT_CHECKED
     assert len(asked) == 1  # the next checks do not wait again
 
@@ -120,27 +120,6 @@ def test_files_that_cannot_be_cut_are_too_few_for_many_shards(tmp_path, task):
     row = run_check("check", corpus.shards, valid_run.context(tpu="v4-64", **task(few)))
     assert row.verdict == WARNING
     assert "1 file for 8 shards on 8 hosts" in row.figure
-
-
-def test_epochs_are_counted(write_corpus, task):
-    source = CorpusSource(write_corpus(ROMANIAN * 50, files=2))
-    context = valid_run.context(**task(source), total_steps=10)
-    row = run_check("check", corpus.epochs, context)
-    own = context.require_vocabulary()
-    tokens = 2 * 2000 * len(own.encode(ROMANIAN[0]))
-    assert row.numbers["tokens"] == pytest.approx(tokens, rel=0.01)
-    run = context.objective.lengths(128).tokens
-    assert row.numbers["epochs"] == pytest.approx(10 * 16 * run / tokens, rel=0.01)
-    assert row.verdict == OK
-    longer = valid_run.context(**task(source), total_steps=10_000)
-    assert run_check("check", corpus.epochs, longer).verdict == WARNING
-
-
-def test_an_unknown_size_is_not_guessed(tmp_path, task):
-    (tmp_path / "train.csv").write_text("text\nAna are mere.\n")
-    source = CorpusSource(files={"train": str(tmp_path / "train.csv")})
-    row = run_check("check", corpus.epochs, valid_run.context(**task(source)))
-    assert row.verdict == NOT_CHECKED
 
 
 def test_pairs_are_measured_and_shown_as_the_task_makes_them(tmp_path):

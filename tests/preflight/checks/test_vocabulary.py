@@ -7,7 +7,7 @@ import seqio
 
 from command_line.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import valid_run
-from preflight.checks import corpus, vocabulary
+from preflight.checks import corpus, corpus_size, vocabulary
 from tasks.sources import CorpusSource
 from vocabulary.sentencepiece_model import read_model, write_model
 
@@ -67,7 +67,7 @@ def test_a_missing_vocabulary_is_a_fault_of_one_check(tmp_path, write_corpus, ta
     source = CorpusSource(write_corpus(ROMANIAN))
     context = valid_run.context(**task(source, str(tmp_path / "none.model")))
     assert run_check("check", vocabulary.vocabulary, context).verdict == FAILS
-    for check in (vocabulary.unknown_words, corpus.example, corpus.epochs):
+    for check in (vocabulary.unknown_words, corpus.example, corpus_size.epochs):
         row = run_check("check", check, context)
         assert (row.verdict, "none.model" in row.figure) == (NOT_CHECKED, True)
 

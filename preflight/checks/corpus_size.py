@@ -1,0 +1,174 @@
+"""Checks of the corpus's size: how often it is read, and what copies of it take on a disk."""
+
+import shutil
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+from command_line.results import CheckResult, NotChecked, fails, ok, warning
+from preflight.checks.corpus import measured_fill
+from preflight.checks.corpus_files import list_files
+from preflight.run_context import RunContext, is_local
+from tasks.documents import screen
+from tasks.io import files, formats
+from tasks.languages import public
+from tasks.languages.table import Language
+from tasks.look.sampling import normalized
+from tasks.objectives import span_corruption
+from tasks.sources import RECORDS, CorpusSource
+
+GB = 1e9  # as disks and buckets are sold
+_SAMPLE_BYTES = 1 << 20
+# Beyond four epochs a token teaches less and less (Muennighoff et al. 2023, arXiv:2305.16264).
+_MOST_EPOCHS = 4.0
+_MOST_BYTES = 3.0  # of a token in a TFRecord, whose id is below 2,097,152
+_RECORD_BYTES = 16  # that the TFRecord format adds to an example
+
+
+def epochs(context: RunContext) -> CheckResult:
+    """Check how often the corpus is read to the end of training, if its size is known."""
+    size, how = corpus_tokens(context)
+    lengths = context.data.task_feature_lengths or {}
+    if isinstance(context.objective, span_corruption.SpanNoise):
+        per_row = float(context.objective.lengths(lengths["inputs"]).tokens)
+    else:
+        encoder, decoder = measured_fill(context)
+        per_row = encoder * lengths["inputs"] + decoder * lengths["targets"]
+    read = context.steps_left * context.data.batch_size * per_row
+    count = read / size
+    figure = f"{amount(read)} tokens are {count:.2g} epochs of {amount(size)}{how}"
+    numbers = {"tokens": size, "read": read, "epochs": count}
+    if count > _MOST_EPOCHS:
+        enough = context.first_step + int(context.steps_left * _MOST_EPOCHS / count)
+        return warning(
+            f"{figure}: beyond {_MOST_EPOCHS:.0f} a text teaches less and less",
+            f"TRAIN_STEPS to about {enough:,}, or a larger corpus",
+            numbers=numbers,
+        )
+    return ok(figure, numbers=numbers)
+
+
+def amount(number: float) -> str:
+    """Return a large number in three digits."""
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.3g}"
+
+
+def corpus_tokens(context: RunContext) -> tuple[float, str]:
+    """Return the tokens of the split trained on, and how they are known, as the end of a sentence.
+
+    Of FineWeb-2 its authors publish the bytes; else it is file sizes and the first million bytes.
+    """
+    source = context.task.source
+    if (language := language_of(context)) is not None:
+        about = f" ({language.text_bytes / GB:,.3g} GB of text, by its authors"
+        if source.column.copies:
+            about += ", without copies and filters"
+        try:
+            own, texts = context.require_vocabulary(), context.sample_texts
+        except NotChecked:
+            assumed = f"; {public.TOKENS_PER_WORD} tokens a word assumed)"
+            return language.words * public.TOKENS_PER_WORD, about + assumed
+        texts = [normalized(context.task, text) for text in texts]
+        tokens = sum(len(own.encode(text)) for text in texts)
+        each = sum(len(text.encode()) for text in texts) / tokens
+        return language.text_bytes / each, f"{about}; {each:.2f} bytes a token)"
+    vocabulary, found = context.require_vocabulary(), list_files(context)
+    if not all(file.kind in ("jsonl", "text") and not file.compression for file in found):
+        raise NotChecked("the number of tokens in compressed and binary files is unknown")
+    if any(file.remote for file in found) and len(found) > 100:
+        raise NotChecked(f"the sizes of {len(found)} remote files would have to be requested")
+    sizes = [size for file in found if (size := files.size(file)) is not None]
+    if len(sizes) < len(found):
+        raise NotChecked("the server does not report the files' sizes")
+    layout = formats.PartLayout(source.column.fields, source.documents, _SAMPLE_BYTES)
+    n_tokens = 0
+    for batch in layout.batches(found[0], 0):
+        for text in screen(batch, source.column, source.max_chars, None):
+            n_tokens += len(vocabulary.encode(normalized(context.task, text.decode())))
+    if not n_tokens:
+        raise NotChecked(f"{found[0].url} has no usable text at its beginning")
+    return n_tokens * sum(sizes) / min(sizes[0], _SAMPLE_BYTES), ""
+
+
+def language_of(context: RunContext) -> Language | None:
+    """Return the language whose training split of FineWeb-2 is trained on, else None."""
+    source = context.task.source
+    if isinstance(source, CorpusSource) and context.data.split == "train":
+        return public.fineweb2_language(source)
+    return None
+
+
+def copies(context: RunContext) -> CheckResult:
+    """Check what a mirror, a cache of tokens and this run's temporary files take on a disk."""
+    source = context.task.source
+    if not isinstance(source, CorpusSource):
+        raise NotChecked(f"the size of {type(source).__name__} is unknown")
+    numbers: dict[str, float] = {}
+    size = corpus_bytes(context)
+    if size is None:
+        shown = ["a mirror of unknown size"]
+    else:
+        numbers["mirror"] = size
+        local = is_local(source)
+        shown = [f"{'the corpus' if local else 'a mirror'} takes {size / GB:,.3g} GB"]
+    try:
+        tokens, _ = corpus_tokens(context)
+        numbers["cache"] = tokens * bytes_of_a_cached_token(context)
+        shown.append(f"a cache of its tokens up to {numbers['cache'] / GB:,.3g} GB")
+    except NotChecked as error:
+        shown.append(f"a cache of its tokens an unknown size, since {error}")
+    kept = kept_text(context)
+    if not kept:
+        return ok(", ".join(shown), numbers=numbers)
+    folder = tempfile.gettempdir()
+    free = shutil.disk_usage(folder).free
+    numbers |= {"kept": kept, "free": free}
+    shown.append(f"each host keeps {kept / GB:,.3g} GB in {folder}, {free / GB:,.3g} GB free here")
+    if kept > free:
+        to_set = "TMPDIR to a larger disk, or tasks.sources.full_shuffle.gigabytes = 0"
+        return fails(", ".join(shown), to_set, numbers=numbers)
+    return ok(", ".join(shown), numbers=numbers)
+
+
+def corpus_bytes(context: RunContext) -> int | None:
+    """Return the bytes of the files of the split trained on, None if they are unknown."""
+    if (language := language_of(context)) is not None:
+        return language.parquet_bytes
+    found = list_files(context)
+    if sum(file.remote and file.length is None for file in found) > 1:
+        return None
+    sizes = [size for file in found if (size := files.size(file)) is not None]
+    return sum(sizes) if len(sizes) == len(found) else None
+
+
+def kept_text(context: RunContext) -> float:
+    """Return how many bytes of text each host keeps in the folder for temporary files."""
+    source, split = context.task.source, context.data.split
+    if not context.data.shuffle:
+        return 0.0
+    try:
+        list_files(context)
+        permuted = context.read(source, lambda: source.order(split)) == RECORDS
+        return context.read(source, lambda: source.text_bytes(split)) or 0.0 if permuted else 0.0
+    except NotChecked:
+        return 0.0
+
+
+def bytes_of_a_cached_token(context: RunContext) -> float:
+    """Return the bytes that a token takes in a cache: in the sample, else at most."""
+    try:
+        own, texts = context.require_vocabulary(), context.sample_texts
+    except NotChecked:
+        return _MOST_BYTES
+    total = tokens = 0
+    for text in texts:
+        ids = np.array(own.encode(normalized(context.task, text)), np.int64)
+        feature = tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
+        example = tf.train.Example(features=tf.train.Features(feature={"targets": feature}))
+        total += example.ByteSize() + _RECORD_BYTES
+        tokens += len(ids)
+    return total / max(tokens, 1)
