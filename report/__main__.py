@@ -42,11 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="write it again every minute, or SECONDS; the open page reloads itself",
     )
     values = parser.parse_args(argv)
-    try:
-        return _report(values)
-    except ValueError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 2
+    return _report(values)
 
 
 def _report(values: argparse.Namespace) -> int:

@@ -104,10 +104,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with open(values.predictions, encoding="utf-8") as file:
             examples = list(read(file))
-        write(page(examples, values.predictions, values.most), values.out)
     except (ValueError, OSError) as error:
-        print(f"Error: {values.predictions}: {error}", file=sys.stderr)
-        return 2
+        raise ValueError(
+            f"{values.predictions} cannot be read ({error}); name a file of predictions."
+        ) from error
+    write(page(examples, values.predictions, values.most), values.out)
     print(f"{values.out}: {len(examples):,} examples")
     return 0
 

@@ -1,11 +1,10 @@
 """The page: one HTML file that holds its style, script and data, and needs no network."""
 
 import json
-import os
 import pathlib
-import tempfile
 from collections.abc import Sequence
 
+from command_line.atomic_file import replace_file
 from report.content import content
 from report.run_data import RunData
 
@@ -32,9 +31,4 @@ def html(runs: Sequence[RunData], now: float, reload: float | None = None) -> st
 
 def write(text: str, path: str) -> None:
     """Write a page atomically: a reader gets either the old page or the new one."""
-    folder = os.path.dirname(os.path.abspath(path))
-    handle, temporary = tempfile.mkstemp(dir=folder, suffix=".html")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.chmod(temporary, 0o644)
-    os.replace(temporary, path)
+    replace_file(path, text.encode())

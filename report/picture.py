@@ -5,34 +5,24 @@ from collections.abc import Sequence
 
 from report.charts import charts_of
 from report.run_data import RunData
+from t5x.monitoring import loss_picture
 
 
 def draw(runs: Sequence[RunData], path: pathlib.Path) -> None:
     """Write a PNG of training and validation loss, nats a token; without, raise ValueError."""
-    import matplotlib  # takes longer to import than a page to write
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     loss = next((chart for chart in charts_of(runs) if chart.title.startswith("Loss")), None)
     if loss is None:
         names = ", ".join(run.path for run in runs) or "no run"
         raise ValueError(f"There is no loss to draw in {names}; name a MODEL_DIR that has trained.")
-    figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
-    for line in loss.lines:
-        axes.plot(
-            line.series.steps,
-            line.series.values,
-            marker=("s" if line.dashed else "o") if len(line.series) <= 50 else "",
-            linestyle="--" if line.dashed else "-",
-            color=f"C{line.run}" if len(runs) > 1 else None,
-            markersize=4,
-            label=line.label if len(runs) == 1 else f"{runs[line.run].name}, {line.label}",
+    alone = len(runs) == 1
+    curves = (
+        loss_picture.Curve(
+            line.label if alone else f"{runs[line.run].name}, {line.label}",
+            line.series.steps.tolist(),
+            line.series.values.tolist(),
+            line.dashed,
+            None if alone else f"C{line.run}",
         )
-    title = runs[0].name if len(runs) == 1 else "loss"
-    axes.set(xlabel="step", ylabel="loss, nats a token", title=title)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+        for line in loss.lines
+    )
+    loss_picture.draw(curves, runs[0].name if alone else "loss", path)

@@ -51,7 +51,8 @@ def test_no_run_is_a_page(tmp_path):
 )
 def test_bad_input_is_one_sentence(arguments, says, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert entry_point.main(arguments) == 2
+    with pytest.raises(SystemExit, match="2"):
+        entry_point.main(arguments)
     said = capsys.readouterr().err
     assert said.startswith("Error: ")
     assert says in said

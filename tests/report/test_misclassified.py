@@ -58,5 +58,6 @@ def test_the_command_writes_the_page_or_one_error(tmp_path, capsys):
     path.write_text(line("x", "a", "b") + "\n")
     assert misclassified.main([str(path), "-o", str(out)]) == 0
     assert "a taken for b" in out.read_text()
-    assert misclassified.main([str(tmp_path / "none"), "-o", str(out)]) == 2
-    assert "Error" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        misclassified.main([str(tmp_path / "none"), "-o", str(out)])
+    assert "none cannot be read" in capsys.readouterr().err

@@ -2,6 +2,8 @@
 
 import struct
 
+import pytest
+
 from fakes import fake_runs
 from report import __main__ as entry_point
 
@@ -17,5 +19,6 @@ def test_a_picture_of_the_loss(tmp_path):
 
 def test_no_picture_without_a_loss(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
-    assert entry_point.main([str(tmp_path / "empty"), "--png", str(tmp_path / "x.png")]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        entry_point.main([str(tmp_path / "empty"), "--png", str(tmp_path / "x.png")])
     assert "There is no loss to draw in" in capsys.readouterr().err
