@@ -1,0 +1,174 @@
+"""Measure what pretrained models can do, without fine-tuning them.
+
+python -m evaluation runs/ro_t5x_base --language ro --every_checkpoint
+python -m evaluation runs/ro_t5x_base google/mt5-small --language ro --out ro.json --html ro.html
+python -m evaluation runs/ro_t5x_base --language ro --text held_out.jsonl --pairs pairs.jsonl
+
+Without --text the documents are FineWeb-2's held-out ones, without --pairs the pairs MultiBLiMP's.
+"""
+
+import argparse
+import datetime
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from command_line import arguments
+from command_line.guard import guarded
+from command_line.version import version
+from evaluation import hidden_text, measures, minimal_pairs, models, results
+from t5x.monitoring import compile_stats
+from tasks.languages import table
+from tasks.text.normalize import normalize
+from vocabulary.corpus import read_documents
+
+MEASURES = ("text", "words", "pairs")
+_MOST_CHARS = 2_000  # of a passage: of three bytes each they are 6,000 ids of a model of bytes
+_PAIRS = 2_000
+
+
+@guarded
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the requested command, and return the exit status."""
+    parser = arguments.parser("python -m evaluation", (__doc__ or "").split("\n")[0])
+    add = parser.add_argument
+    add("models", nargs="+", type=arguments.text, metavar="MODEL")
+    add("--language", required=True, type=arguments.text, help="a code or a name: ro, ces_Latn")
+    add("--text", type=arguments.text, help="held-out documents: JSONL, parquet or text files")
+    add("--pairs", type=arguments.text, help='lines of {"good": …, "bad": …}; or: made')
+    add("--without", nargs="*", choices=MEASURES, default=(), help="what is not measured")
+    add("--objective", choices=measures.OBJECTIVES, default=measures.SPAN_CORRUPTION)
+    add("--every_checkpoint", action="store_true", help="of a run, not only the newest")
+    add("--passages", type=arguments.integer(1), default=400, help="of the held-out text")
+    add("--max_chars", type=arguments.integer(200), default=1000, help="of a passage")
+    add("--seed", type=arguments.integer(0), default=0, help="draws what is hidden")
+    add("--out", type=arguments.text, default="evaluation.json", metavar="JSON")
+    add("--html", type=arguments.text, metavar="HTML", help="write the table as a page, too")
+    flags = parser.parse_args(argv)
+    try:
+        return _evaluate(flags)
+    except ValueError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 2
+
+
+def _evaluate(flags: argparse.Namespace) -> int:
+    arguments.check_output_file("--out", flags.out)
+    if flags.html:
+        arguments.check_output_file("--html", flags.html)
+    if flags.max_chars > _MOST_CHARS:
+        raise ValueError(f"--max_chars is {flags.max_chars}, but may be at most {_MOST_CHARS}")
+    language = table.find(flags.language)
+    found = [m for path in flags.models for m in models.find(path, flags.every_checkpoint)]
+    settings = _settings(flags, language)
+    done = results.load(flags.out, settings)
+    known = {(model["path"], model["step"]) for model in done}
+    todo = [model for model in found if (model.path, model.step) not in known]
+    if todo:
+        passages, pairs = _read(flags, language)
+    for model in todo:
+        taken = _measure(model, flags, passages, pairs)
+        if model.run and model.step is not None:
+            results.add_to_run(model.run, f"evaluation_{language.code}", model.step, taken)
+        done.append(_result(model, passages, taken))
+        results.save(flags.out, settings, done)
+    if flags.html:
+        results.save_page(flags.html, settings, done)
+    print(results.table(done))
+    return 0
+
+
+def _settings(flags: argparse.Namespace, language: table.Language) -> dict[str, Any]:
+    names = ("text", "pairs", "objective", "passages", "max_chars", "seed")
+    without = sorted(flags.without)
+    return {"language": language.code, "without": without} | {n: getattr(flags, n) for n in names}
+
+
+def _read(
+    flags: argparse.Namespace, language: table.Language
+) -> tuple[list[tuple[str, ...]], list[minimal_pairs.Pair]]:
+    """Return the passages and the pairs, as the flags name them."""
+    with_text = flags.pairs == "made" or not {"text", "words"} <= {*flags.without}
+    passages = _read_passages(flags, language) if with_text else []
+    pairs = _read_pairs(flags, language, passages) if "pairs" not in flags.without else []
+    return passages or [tuple(pair.good.split()) for pair in pairs], pairs
+
+
+def _read_passages(flags: argparse.Namespace, language: table.Language) -> list[tuple[str, ...]]:
+    corpus = flags.text or "HuggingFaceFW/fineweb-2"
+    if flags.text:
+        documents = read_documents(corpus)
+    elif language.test_documents:
+        documents = read_documents(corpus, config=language.code, split="test")
+    else:
+        raise ValueError(
+            f"FineWeb-2 has no held-out documents of {language.name}: name yours with --text"
+        )
+    normalized = (_normalize(each, language) for each in documents)
+    passages = list(hidden_text.cut_passages(normalized, flags.passages, flags.max_chars))
+    if not passages:
+        raise ValueError(f"{corpus} has no passage of 20 words or more, separated by blanks")
+    return passages
+
+
+def _normalize(text: str, language: table.Language) -> str:
+    return normalize(text, cedilla=language.tag == "ro")
+
+
+def _read_pairs(flags, language, passages) -> list[minimal_pairs.Pair]:
+    if flags.pairs == "made":
+        pairs = list(minimal_pairs.make(passages, language.tag, flags.seed))[:_PAIRS]
+    elif flags.pairs:
+        pairs = minimal_pairs.read_file(flags.pairs)
+    else:
+        pairs = minimal_pairs.read_hub(language.code.partition("_")[0])
+    if not pairs:
+        raise ValueError("there is no minimal pair: name a file of some, or set --without pairs")
+    known = lambda text: _normalize(text, language)
+    return [pair._replace(good=known(pair.good), bad=known(pair.bad)) for pair in pairs]
+
+
+def _measure(model, flags, passages, pairs) -> dict[str, measures.Measure]:
+    """Return the measures of a model, and report progress."""
+    if model.run:
+        compile_stats.keep_programs(str(model.run / "compiled"))
+    scorer = model.load()
+    found: dict[str, measures.Measure] = {}
+    step = "" if model.step is None else f", step {model.step:,}"
+    show = lambda what: lambda n: _show(f"{model.name}{step}: {what} {n:,}")
+    about = (scorer, model.encoder)
+    if "text" not in flags.without:
+        found |= measures.bits_per_byte(
+            passages, *about, flags.objective, flags.seed, show("passages")
+        )
+    if "words" not in flags.without and flags.objective == measures.SPAN_CORRUPTION:
+        counts = measures.count_words(passages)
+        found |= measures.filled_in_words(passages, counts, *about, flags.seed, show("words"))
+    if pairs:
+        found |= measures.preferred_sentences(pairs, *about, flags.objective, show("sentences"))
+    _show("")
+    return found
+
+
+def _show(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def _result(model, passages, taken) -> dict[str, Any]:
+    sample = [" ".join(words) for words in passages[:100]]
+    tokens = sum(len(ids) for ids in model.encoder.encode(sample))
+    return {
+        "name": model.name,
+        "path": model.path,
+        "step": model.step,
+        "parameters": model.count_parameters(),
+        "bytes_per_token": sum(len(text.encode()) for text in sample) / tokens,
+        "measures": {name: list(measure) for name, measure in taken.items()},
+        "version": version(),
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

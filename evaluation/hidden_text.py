@@ -1,0 +1,125 @@
+"""Hidden spans and hidden words of passages: what a model must guess from the rest.
+
+    passages = list(cut_passages(documents, count=400))
+    example = hide_spans(passages[0], np.random.default_rng(0)).example(encoder)
+
+The spans and words are chosen in the text, not in a vocabulary's pieces, so that models of any
+vocabulary are asked for the same bytes. Unknown pieces are counted: their text costs a model less
+than it should.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from evaluation.scorer import EncodedExample
+from evaluation.text_encoder import EOS, TextEncoder
+
+DENSITY, MEAN_SPAN = 0.15, 3  # of the words of a passage; words
+_FEWEST_WORDS = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class HiddenText:
+    """Words of a passage, and the spans (first word, word after the last) that are hidden."""
+
+    words: tuple[str, ...]
+    spans: tuple[tuple[int, int], ...]
+
+    @property
+    def hidden(self) -> list[str]:
+        """The hidden texts, without the blanks around them."""
+        return [" ".join(self.words[start:end]) for start, end in self.spans]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of UTF-8 that are hidden."""
+        return sum(len(text.encode()) for text in self.hidden)
+
+    def example(self, encoder: TextEncoder) -> EncodedExample:
+        """Return the ids: each span is a sentinel in the input, and follows it in the target.
+
+        After the last span the next sentinel or the eos may follow, as pretraining has both.
+
+        Raises:
+          ValueError: the vocabulary has fewer sentinels than there are spans.
+        """
+        if len(self.spans) > len(encoder.sentinels):
+            raise ValueError(
+                f"a passage has {len(self.spans)} hidden spans and the vocabulary only "
+                f"{len(encoder.sentinels)} sentinels: set --max_chars to less"
+            )
+        parts, hidden, at = [], [], 0
+        for start, end in self.spans:
+            parts += [(self.words[at:start], False), (self.words[start:end], True)]
+            at = end
+        parts = [part for part in [*parts, (self.words[at:], False)] if part[0]]
+        found = encoder.encode([" ".join(words) for words, _ in parts])
+        inputs: list[int] = []
+        sentinels = iter(encoder.sentinels)
+        for ids, (_, is_hidden) in zip(found, parts, strict=True):
+            if is_hidden:
+                sentinel = next(sentinels)
+                hidden += [sentinel, *ids]
+            inputs += [sentinel] if is_hidden else ids
+        next_one = encoder.sentinels[len(self.spans) :][:1]
+        return EncodedExample([*inputs, EOS], hidden, (EOS, *next_one))
+
+
+def cut_passages(
+    documents: Iterable[str], count: int, max_chars: int = 1000, per_document: int = 4
+) -> Iterator[tuple[str, ...]]:
+    """Yield the words of up to `count` passages, at most `per_document` of each document.
+
+    A passage has at most `max_chars` characters and at least 20 words.
+    """
+    found = 0
+    for document in documents:
+        taken = 0
+        for passage in _passages(document.split(), max_chars):
+            if taken == per_document:
+                break
+            if found == count:
+                return
+            if len(passage) >= _FEWEST_WORDS:
+                yield passage
+                found, taken = found + 1, taken + 1
+
+
+def _passages(words: Sequence[str], max_chars: int) -> Iterator[tuple[str, ...]]:
+    passage: list[str] = []
+    size = 0
+    for word in words:
+        if passage and size + len(word) + 1 > max_chars:
+            yield tuple(passage)
+            passage, size = [], 0
+        passage.append(word)
+        size += len(word) + 1
+    if passage and size <= max_chars:
+        yield tuple(passage)
+
+
+def hide_spans(words: Sequence[str], rng: np.random.Generator) -> HiddenText:
+    """Hide 15 % of the words in spans of 3 on average, with words before, between and behind."""
+    num_hidden = max(1, round(DENSITY * len(words)))
+    num_spans = max(1, round(num_hidden / MEAN_SPAN))
+    hidden = _random_parts(num_hidden, num_spans, rng)
+    kept = _random_parts(len(words) - num_hidden, num_spans + 1, rng)[:-1]
+    ends = np.cumsum(np.stack([kept, hidden], axis=1).ravel()).reshape(-1, 2).tolist()
+    return HiddenText(tuple(words), tuple((start, end) for start, end in ends))
+
+
+def _random_parts(total: int, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return `count` positive integers that add up to `total`, each choice as likely."""
+    cuts = np.sort(rng.choice(total - 1, count - 1, replace=False)) + 1
+    return np.diff([0, *cuts, total])
+
+
+def hide_words(
+    words: Sequence[str], rng: np.random.Generator, count: int = 4
+) -> Iterator[HiddenText]:
+    """Yield up to `count` times the passage with another word of letters hidden."""
+    candidates = [i for i, word in enumerate(words) if word.isalpha()]
+    for i in rng.permutation(candidates)[:count].tolist():
+        yield HiddenText(tuple(words), ((i, i + 1),))

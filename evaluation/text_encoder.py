@@ -1,0 +1,84 @@
+"""A model's vocabulary, as evaluation needs it: parts of a text to ids, and the sentinels.
+
+encoder = of_vocabulary(vocabulary, "runs/ro_t5x_base")
+encoder.encode(["Ana are", "mere"])     # the ids of each part of "Ana are mere"
+encoder.sentinels[:2]                   # the ids of <extra_id_0> and <extra_id_1>
+"""
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Callable, Sequence
+
+from convert.formats.hf_checkpoint_reader import HfCheckpoint
+from convert.run import model_dir
+from convert.run import vocabulary as run_vocabulary
+from convert.tokenizer import NUM_BYTE_IDS, NUM_SENTINELS, TrainedVocabulary, load_sentencepiece
+
+PAD, EOS = 0, 1  # of every T5
+_SENTINEL = re.compile(r"▁?<extra_id_(\d+)>")
+
+
+@dataclasses.dataclass(frozen=True)
+class TextEncoder:
+    """A vocabulary: `ids_of` a text without eos, `sentinels` from `<extra_id_0>`, and `unk_id`.
+
+    `marks_spaces`: the ids of a text hold the blank before it only if it is written there, as those
+    of bytes do; otherwise every text begins with a new word.
+    """
+
+    ids_of: Callable[[str], list[int]]
+    sentinels: tuple[int, ...]
+    unk_id: int | None
+    marks_spaces: bool
+
+    def encode(self, parts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each part of a text; the parts are separated by blanks."""
+        blank = " " if self.marks_spaces else ""
+        return [self.ids_of(blank * (i > 0) + part) for i, part in enumerate(parts)]
+
+
+def of_vocabulary(vocabulary: TrainedVocabulary, owner: str) -> TextEncoder:
+    """Return the encoder of a run's vocabulary; raise ValueError if it has no sentinels."""
+    if vocabulary.is_bytes:
+        # The published ByT5, of 0 extra ids, was trained with its last bytes as sentinels.
+        last = NUM_BYTE_IDS - 1 + vocabulary.extra_ids
+        sentinels = tuple(last - i for i in range(vocabulary.extra_ids or NUM_SENTINELS))
+        return TextEncoder(vocabulary.encode, sentinels, None, marks_spaces=True)
+    model = load_sentencepiece(vocabulary.path, vocabulary.extra_ids)
+    names = {i: model.IdToPiece(i) for i in range(len(model))}
+    return _checked(model.encode, names, model.unk_id(), owner)
+
+
+def of_folder(folder: pathlib.Path) -> TextEncoder:
+    """Return the encoder of a Hugging Face folder; raise ValueError if it has none that fits."""
+    if (count := HfCheckpoint.open(folder).byte_sentinels()) is not None:
+        return of_vocabulary(TrainedVocabulary("bytes", count), str(folder))
+    if (folder / "spiece.model").is_file():
+        run = model_dir.TrainedRun(str(folder), {})
+        found = run_vocabulary.vocabulary_of(run, None, str(folder / "spiece.model"))
+        return of_vocabulary(found, str(folder))
+    if not (folder / "tokenizer.json").is_file():
+        raise ValueError(
+            f"{folder} has no tokenizer: neither spiece.model nor tokenizer.json is there; "
+            "copy the model's own into it"
+        )
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    ids_of = lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+    names = {number: name for name, number in tokenizer.get_vocab().items()}
+    unknown = next((i for i, name in names.items() if name == "<unk>"), None)
+    return _checked(ids_of, names, unknown, str(folder))
+
+
+def _checked(ids_of, names: dict[int, str], unk_id: int | None, owner: str) -> TextEncoder:
+    found = {int(m[1]): i for i, name in names.items() if (m := _SENTINEL.fullmatch(name))}
+    if 0 not in found or 1 not in found:
+        raise ValueError(
+            f"{owner} has no <extra_id_0> and <extra_id_1> in its vocabulary, so no text can be "
+            "hidden from it: name a model that was pretrained by span corruption"
+        )
+    sentinels = tuple(found[number] for number in sorted(found))
+    marks_spaces = ids_of("a b") != ids_of("a") + ids_of("b")
+    return TextEncoder(ids_of, sentinels, unk_id, marks_spaces)

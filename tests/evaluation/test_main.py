@@ -1,0 +1,77 @@
+"""`python -m evaluation` measures models, continues, and names what is wrong."""
+
+import dataclasses
+import json
+
+import pytest
+
+from evaluation import __main__ as entry_point
+from evaluation import minimal_pairs
+from fakes.convert_fakes import FAMILIES, write_run
+from fakes.paths import ROOT
+
+DATA = ROOT / "data" / "ro_mini"
+TEXT = str(DATA / "validation.jsonl")
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of random parameters with two checkpoints."""
+    sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
+    for step in (3, 20):
+        write_run(tmp_path / "run", sizes, step=step)
+    vocabulary = (DATA / "ro_mini.model").read_bytes()
+    (tmp_path / "run" / "vocabulary.model").write_bytes(vocabulary)
+    return tmp_path / "run"
+
+
+def evaluate(run, *flags):
+    out = run.parent / "out.json"
+    flags = ("--language", "ro", "--text", TEXT, "--passages", "2", "--out", str(out), *flags)
+    return entry_point.main([str(run), *flags])
+
+
+def test_each_checkpoint_is_measured_once(run, capsys, monkeypatch):
+    page, pairs = run.parent / "page.html", run.parent / "pairs.jsonl"
+    pairs.write_text('{"good": "Ana are un măr .", "bad": "Ana au un măr .", "kind": "number"}')
+    flags = ("--every_checkpoint", "--pairs", str(pairs), "--html", str(page))
+    assert evaluate(run, *flags) == 0
+    table = capsys.readouterr().out
+    assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == [
+        "| run, step 3",
+        "| run, step 20",
+    ]
+    assert page.read_text().count("<tr>") == 3
+    kept = run / "inference_eval" / "evaluation_ron_Latn-metrics.jsonl"
+    steps = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert [line["step"] for line in steps] == [3, 20]
+    assert {"bits_per_byte", "filled_in", "minimal_pairs_number"} <= {*steps[0]}
+    # Random parameters, so no better than ids drawn by chance: at least as many bits.
+    assert steps[0]["bits_per_byte"] > 2
+    monkeypatch.setattr(entry_point, "_measure", None)  # nothing is left to measure
+    assert evaluate(run, *flags) == 0
+    assert capsys.readouterr().out == table
+
+
+def test_wrong_requests_are_one_sentence(run, capsys, monkeypatch):
+    def refused(*flags):
+        assert evaluate(run, *flags) == 2
+        message = capsys.readouterr().err
+        assert message.count("\n") == 1
+        return message
+
+    assert "no language is called 'klingonisch'" in refused("--language", "klingonisch")
+    assert "--max_chars is 5000, but may be at most 2000" in refused("--max_chars", "5000")
+    assert "absent.jsonl" in refused("--text", str(run / "absent.jsonl"))
+    monkeypatch.setattr(minimal_pairs, "read_hub", _refuse)
+    assert "no pairs of xyz" in refused()
+    assert "holds no complete checkpoint" in _message(capsys, [str(run.parent), "--language", "ro"])
+
+
+def _refuse(_):
+    raise ValueError("no pairs of xyz")
+
+
+def _message(capsys, argv) -> str:
+    assert entry_point.main(argv) == 2
+    return capsys.readouterr().err

@@ -1,0 +1,56 @@
+"""Results are kept, shown, and enter a run."""
+
+import json
+
+import pytest
+
+from evaluation import results
+from evaluation.measures import Measure
+
+SETTINGS = {"language": "ron_Latn", "text": None}
+MODEL = {
+    "name": "a<b", "path": "/a", "step": 1000, "parameters": 2_100_000, "bytes_per_token": 3.456,
+    "measures": {"bits_per_byte": [1.5, 0.01, 900], "filled_in": [0.25, 0.0125, 400],
+                 "minimal_pairs": [float("nan"), float("nan"), 0]},
+}  # fmt: skip
+
+
+def test_an_interrupted_evaluation_continues(tmp_path):
+    path = str(tmp_path / "new" / "results.json")
+    assert results.load(path, SETTINGS) == []
+    results.save(path, SETTINGS, [{**MODEL, "measures": {}}])
+    assert results.load(path, SETTINGS) == [{**MODEL, "measures": {}}]
+    with pytest.raises(ValueError, match=r"made with other settings \(text\)"):
+        results.load(path, {**SETTINGS, "text": "other"})
+    (tmp_path / "broken.json").write_text("[]")
+    with pytest.raises(ValueError, match="holds no results of evaluation"):
+        results.load(str(tmp_path / "broken.json"), SETTINGS)
+
+
+def test_the_table_has_the_measures_there_are():
+    lines = results.table([MODEL, {**MODEL, "step": None, "measures": {}}]).splitlines()
+    assert lines[0].split(" | ")[3:] == ["bits a byte", "words filled in", "minimal pairs |"]
+    assert lines[2] == ("| a<b, step 1,000 | 2.1 M | 3.46 | 1.500 ± 0.010 | 25.0% ± 1.2% | – |")
+    assert lines[3] == "| a<b | 2.1 M | 3.46 | – | – | – |"
+
+
+def test_the_page_is_one_file_with_escaped_names(tmp_path):
+    path = tmp_path / "page.html"
+    results.save_page(str(path), SETTINGS, [MODEL])
+    page = path.read_text()
+    assert "a&lt;b, step 1,000" in page
+    assert "a<b" not in page
+    assert "1.500 ± 0.010" in page
+    assert "http" not in page
+
+
+def test_a_run_keeps_the_measures_by_step(tmp_path):
+    add = lambda step, value: results.add_to_run(
+        tmp_path, "evaluation_ron_Latn", step, {"bits": Measure(value, 0.1, 9)}
+    )
+    add(200, 1.5)
+    add(100, 2.0)
+    add(200, 1.25)
+    path = tmp_path / "inference_eval" / "evaluation_ron_Latn-metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert lines == [{"step": 100, "bits": 2.0}, {"step": 200, "bits": 1.25}]

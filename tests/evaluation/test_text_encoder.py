@@ -1,0 +1,71 @@
+"""Vocabularies of all kinds give ids of parts, and their sentinels."""
+
+import json
+
+import pytest
+
+from convert.tokenizer import TrainedVocabulary, write_byte_tokenizer, write_tokenizer
+from evaluation import text_encoder
+from fakes.paths import ROOT
+
+MODEL = str(ROOT / "data" / "ro_mini" / "ro_mini.model")
+PARTS = ["Ana are", "mere", "și pere ."]
+
+
+def test_parts_are_the_text():
+    for vocabulary in (TrainedVocabulary(MODEL, 0), TrainedVocabulary("bytes", 100)):
+        encoder = text_encoder.of_vocabulary(vocabulary, "here")
+        parts = encoder.encode(PARTS)
+        assert [i for part in parts for i in part] == encoder.ids_of(" ".join(PARTS))
+
+
+def test_sentinels_are_found_in_the_model():
+    encoder = text_encoder.of_vocabulary(TrainedVocabulary(MODEL, 0), "here")
+    assert encoder.sentinels == tuple(range(2047, 1947, -1))
+    assert (encoder.unk_id, encoder.marks_spaces) == (2, False)
+
+
+@pytest.mark.parametrize(("extra_ids", "first"), [(100, 358), (0, 258)])
+def test_sentinels_of_bytes(tmp_path, extra_ids, first):
+    write_byte_tokenizer(str(tmp_path), extra_ids=extra_ids)
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(_empty_safetensors())
+    encoder = text_encoder.of_folder(tmp_path)
+    assert encoder.sentinels[:2] == (first, first - 1)
+    assert encoder.marks_spaces
+    assert encoder.encode(["a", "b"]) == [[100], [35, 101]]
+
+
+def _empty_safetensors() -> bytes:
+    return (2).to_bytes(8, "little") + b"{}"
+
+
+def folder_with_tokenizer(path):
+    write_tokenizer(MODEL, str(path))
+    (path / "config.json").write_text("{}")
+    (path / "model.safetensors").write_bytes(_empty_safetensors())
+    return path
+
+
+def test_a_folder_gives_the_same_with_and_without_sentencepiece(tmp_path):
+    folder = folder_with_tokenizer(tmp_path)
+    pieces = text_encoder.of_folder(folder)
+    (folder / "spiece.model").unlink()
+    fast = text_encoder.of_folder(folder)
+    assert fast.encode(PARTS) == pieces.encode(PARTS)
+    assert (fast.sentinels, fast.unk_id) == (pieces.sentinels, pieces.unk_id)
+
+
+def test_a_folder_without_a_tokenizer_or_without_sentinels_is_refused(tmp_path):
+    folder = folder_with_tokenizer(tmp_path)
+    (folder / "spiece.model").unlink()
+    described = json.loads((folder / "tokenizer.json").read_text())
+    described["added_tokens"] = []
+    for piece in described["model"]["vocab"]:
+        piece[0] = piece[0].replace("extra_id", "other")
+    (folder / "tokenizer.json").write_text(json.dumps(described))
+    with pytest.raises(ValueError, match="has no <extra_id_0> and <extra_id_1> in its vocabulary"):
+        text_encoder.of_folder(folder)
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match="has no tokenizer: neither"):
+        text_encoder.of_folder(folder)
