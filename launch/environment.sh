@@ -36,7 +36,7 @@ check_recipe() {
 
 # Rejects an argument that is neither a flag nor a flag's value: the trainer would ignore it silently.
 check_flags() {
-  local argument before="" switch='^--(no)?(dry_run|print_config|report|take_over)$' # which take no value
+  local argument before="" switch='^--(no)?(dry[-_]run|print[-_]config|report|take[-_]over)$' # which take no value
   for argument in "$@"; do
     if [[ "$argument" != -* && ! ("$before" == --* && "$before" != *=* && ! "$before" =~ $switch) ]]; then
       fail "'$argument' is not a flag: flags begin with --, such as --gin.TRAIN_STEPS=1000."

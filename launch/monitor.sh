@@ -13,6 +13,5 @@ if [[ "$model_dir" != *://* && ! -d "$model_dir" ]]; then
   fail "$model_dir is not a folder: name the MODEL_DIR of a run."
 fi
 use_python
-# TensorBoard reads buckets through TensorFlow, whose notices of CPU instructions and CUDA are dropped.
-exec "$PYTHON" -m tensorboard.main --logdir="$model_dir" --reload_interval=15 "$@" \
-  2> >(sed -u -E '/^(WARNING: All log messages before absl|[IWE]0000 |To enable the following instr)/d' >&2)
+export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
+exec "$PYTHON" -m report.tensorboard --logdir="$model_dir" --reload_interval=15 "$@"

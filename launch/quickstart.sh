@@ -28,12 +28,6 @@ step() {
   took+=("$1: $((SECONDS - begin)) s")
 }
 
-# Drops the notices of TensorFlow, which is imported to verify the tokenizer.
-convert() {
-  bash "$ROOT/convert/convert.sh" "$MODEL_DIR" \
-    2> >(sed -u -E '/^(WARNING: All log messages before absl|I0000 )/d' >&2)
-}
-
 continue_texts() {
   PYTHONPATH="$ROOT" "$PYTHON" -m convert.continue_text "${MODEL_DIR}_hf" "${BEGINNINGS[@]}" --tokens 24 --seed 2
 }
@@ -44,7 +38,8 @@ losses() {
 
 step "1. Set up .venv" use_python
 step "2. Train a small T5 on Romanian text" bash "$ROOT/launch/ro_simple_tiny.sh" "$@"
-step "3. Convert its checkpoints to Hugging Face" convert
+step "3. Convert its checkpoints to Hugging Face" \
+  bash "$ROOT/convert/convert.sh" "$MODEL_DIR" --language ro --license cc0-1.0
 step "4. Continue the beginnings of texts" continue_texts
 
 printf '\nDone. Validation loss in nats per token:\n'

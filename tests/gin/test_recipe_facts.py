@@ -19,6 +19,7 @@ RECIPES = sorted(path.stem for path in (ROOT / "gin").glob("*.gin"))
 # so only recipes that start from scratch save it there.
 FROM_A_CHECKPOINT = {
     *("quality_base", "quality_tiny", "ro_diacritics_base", "ro_diacritics_tiny"),
+    *("entities", "inference", "paraphrase", "summary", "topic", "translation"),
     *("ro_mt5x_base", "ro_mt5x_large", "summarize_base", "summarize_large", "summarize_small"),
 }
 
@@ -38,7 +39,7 @@ def test_the_golden_facts_are_of_these_recipes(own):
     assert sorted(GOLDEN) == RECIPES
     assert {r for r in RECIPES if GOLDEN[r]["restore"]["path"]} == FROM_A_CHECKPOINT
     for facts in GOLDEN.values():
-        assert len(recipe_facts.flat(facts)) >= 90
+        assert len(recipe_facts.flat(facts)) > 90
 
 
 def test_settings_of_the_network_that_only_exist_here_keep_their_defaults():

@@ -19,7 +19,10 @@ from fakes.paths import ROOT
 from gin import config_parser
 from t5x import gin_utils, optimizers, schedules
 
-RECIPES = sorted(path.stem for path in (ROOT / "gin").glob("*.gin"))
+# Upstream has no encoders; tests/gin/test_encoder_files.py has theirs.
+ENCODERS = "t5x/examples/encoder"
+T5_FILES = [path for path in (ROOT / "gin").glob("*.gin") if ENCODERS not in path.read_text()]
+RECIPES = sorted(path.stem for path in T5_FILES)
 PRETRAINS = [r for r in RECIPES if "runs/pretrain.gin" in (ROOT / f"gin/{r}.gin").read_text()]
 FINETUNES = [r for r in RECIPES if r not in PRETRAINS]
 RUNS = ("pretrain", "finetune", "eval", "infer")
@@ -56,6 +59,7 @@ UPSTREAM = {
     "clipping_threshold weight_decay_rate min_dim_size_to_factor epsilon1 epsilon2 "
     "dtype_momentum factor_map logical_factor_rules weight_decay_rate_lr_exponent "
     "global_norm_clip_threshold max_parameter_scale skip_nan_updates",
+    "EarlyStoppingAction": "metric mode patience atol rtol",
     "Transformer": "config",
     "T5Config": "vocab_size dtype emb_dim num_heads num_encoder_layers num_decoder_layers head_dim "
     "mlp_dim mlp_activations dropout_rate logits_via_embedding float32_attention_logits",
@@ -97,11 +101,12 @@ EXPECTED = {
 }
 
 
-SHARED = {"shared/run.gin", "shared/tiny.gin"}  # what recipes include
+SHARED = {"shared/run.gin", "shared/tiny.gin", "shared/downstream.gin"}  # what recipes include
 
 
 def gin_files():
-    return [*(ROOT / "gin").rglob("*.gin"), *(ROOT / "t5x").rglob("*.gin")]
+    found = [*T5_FILES, *(ROOT / "gin/shared").glob("*.gin"), *(ROOT / "t5x").rglob("*.gin")]
+    return [path for path in found if not path.is_relative_to(ROOT / ENCODERS)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -340,10 +345,10 @@ def rate_of(run):
 
 def test_warm_up_and_decay_are_as_documented(mains, caplog):
     (command,) = commands(section("docs/fine_tuning.md", "Warm-up and decay"))
-    _, script, *words = shlex.split(command)
+    model_dir, _, script, *words = shlex.split(command)
     flags = [word.removeprefix("--gin.").replace("=", " = ", 1) for word in words]
-    recipe = pathlib.Path(script).stem
-    gin_utils.parse_gin_flags([], [f"gin/{recipe}.gin"], [*flags, "MODEL_DIR = 'runs/x'"])
+    recipe, model_dir = pathlib.Path(script).stem, model_dir.removeprefix("MODEL_DIR=")
+    gin_utils.parse_gin_flags([], [f"gin/{recipe}.gin"], [*flags, f"MODEL_DIR = '{model_dir}'"])
     run = gin.get_configurable(mains.train)()
     assert isinstance(run["model"].optimizer_def, optimizers.DecoupledOptimizer)
     start = int(run["checkpoint_cfg"].restore.path.rpartition("_")[2])

@@ -33,7 +33,7 @@ def monitor(tmp_path):
 def test_it_opens_a_folder_or_a_bucket(monitor, given, opened):
     (ROOT / "runs").mkdir(exist_ok=True)
     called = monitor(*given).stdout.splitlines()
-    assert called[:3] == ["-m", "tensorboard.main", f"--logdir={opened}"]
+    assert called[:3] == ["-m", "report.tensorboard", f"--logdir={opened}"]
     assert called[-1] == (given[-1] if given and given[-1][0] == "-" else "--reload_interval=15")
 
 
