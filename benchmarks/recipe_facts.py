@@ -68,7 +68,7 @@ def facts(run: Mapping[str, Any]) -> dict[str, Any]:
     own = lambda name: getattr(model, name, getattr(model, f"_{name}", None))
     settings = getattr(optimizer, "hyper_params", optimizer)
     rate = gin.get_configurable("create_learning_rate_scheduler")()
-    steps = [*SCHEDULE_STEPS, run["total_steps"]]
+    steps = [*SCHEDULE_STEPS, run["total_steps"] // 2, run["total_steps"]]
     datasets = {name: run[name] for name in DATASETS}
     found = {
         "network": _fields(model.module.config, "T5Config"),

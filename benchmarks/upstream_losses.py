@@ -56,6 +56,7 @@ FLAGS = {
     "network.T5Config.num_decoder_layers": 2,
 }
 BUNDLED = "data/ro_mini/ro_mini.model"
+JOBS = ("entities", "inference", "paraphrase", "summary", "topic", "translation")
 # In the place of what is not in the repository, by the beginning of the recipe's name.
 STAND_INS = {
     "ro_t5x": {"MIXTURE_OR_TASK_NAME": "ro_mini_span_corruption"},
@@ -70,6 +71,17 @@ STAND_INS = {
         "MIXTURE_OR_TASK_NAME": "mini_summaries",
         "MIXTURE_OR_TASK_MODULE": "benchmarks.mini_summaries",
     },
+    **{
+        job: {
+            "MIXTURE_OR_TASK_NAME": "mini_summaries",
+            "MIXTURE_OR_TASK_MODULE": "benchmarks.mini_summaries",
+            "TRAIN_STEPS_RELATIVE": None,
+            "KEEP_BEST": None,
+            "BEST_METRIC": None,
+            "train.actions": None,
+        }
+        for job in JOBS
+    },
 }
 LENGTHS = {  # of inputs and targets; short ones need less memory for 250,112 logits
     "ro_t5x": (64, 15),
@@ -78,6 +90,7 @@ LENGTHS = {  # of inputs and targets; short ones need less memory for 250,112 lo
     "ro_diacritics": (64, 64),
     "quality": (64, 2),
     "summarize": (64, 32),
+    **dict.fromkeys(JOBS, (64, 32)),
 }
 
 

@@ -7,7 +7,7 @@ from absl import logging
 
 from fakes.paths import ROOT
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.append(str(ROOT / "benchmarks"))
 
 import attack
 

@@ -6,7 +6,7 @@ import sys
 from fakes import damage
 from fakes.paths import ROOT
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.append(str(ROOT / "benchmarks"))
 
 import attack_checkpoints
 

@@ -6,7 +6,7 @@ import pytest
 
 from fakes.paths import ROOT
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.append(str(ROOT / "benchmarks"))
 
 import attack_port
 

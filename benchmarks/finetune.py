@@ -1,0 +1,220 @@
+"""Fine-tune a model on a job of a language with several seeds, and measure each on the test split.
+
+    bash launch/finetune.sh topic --language ro --model runs/ro_t5x_base --seeds 5
+
+The recipe is gin/<job>.gin, with the network, vocabulary and newest checkpoint of the model. Each
+seed trains in <out>/seed_<n>, stops early on the validation split, and is measured with its best
+checkpoint. <out>/results.json has the numbers of every seed, mean and deviation (of a sample,
+n - 1), versions, commit and commands. Run again, it resumes; what is measured stays as it is, and
+another checkpoint, language or flag needs another <out>.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import pathlib
+import shlex
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+from command_line import arguments
+from command_line.guard import ROOT, guarded
+from command_line.version import version
+from convert.run import model_dir, rewrite
+from convert.run.vocabulary import vocabulary_of
+from tasks.languages import downstream
+
+PACKAGES = ("flax", "jax", "jiwer", "numpy", "rouge-score", "sacrebleu", "sentencepiece", "seqio")
+RESULTS, MODEL_GIN, SETTINGS = "results.json", "model.gin", "settings.json"
+
+
+def starting_run(model: str, out: pathlib.Path) -> model_dir.TrainedRun:
+    """Return the run to start from; a Hugging Face folder is converted to one in `out` first.
+
+    Raises:
+      ValueError: there is neither a run nor a Hugging Face folder.
+    """
+    folder = pathlib.Path(model)
+    if not (folder / "config.json").is_file():
+        return model_dir.open_run(model)
+    start = out / "start"
+    if not model_dir.holds_run(start):
+        run_command(["convert", "from_hf", str(folder.resolve()), str(start)])
+    return model_dir.open_run(str(start))
+
+
+def model_gin(run: model_dir.TrainedRun) -> str:
+    """Return gin of the run's network and vocabulary, to be read after a recipe of mT5.
+
+    Raises:
+      ValueError: the run has no saved network or vocabulary.
+    """
+    sizes, bindings = model_dir.network(run)
+    vocabulary = vocabulary_of(run, bindings, folders=[pathlib.Path.cwd(), ROOT])
+    fields = rewrite.gin_of(sizes).splitlines()
+    dtype = bindings.of("T5Config").get("dtype", "float32") if bindings else "float32"
+    lines = [line for line in fields if ".dropout_rate" not in line]
+    lines += [f"network.T5Config.dtype = {dtype!r}"]
+    if vocabulary.is_bytes:
+        lines += [
+            "VOCABULARY = @seqio.ByteVocabulary()",
+            f"seqio.ByteVocabulary.extra_ids = {vocabulary.extra_ids}",
+        ]
+    else:
+        path = os.path.abspath(vocabulary.path)
+        lines += [f"seqio.SentencePieceVocabulary.sentencepiece_model_file = {path!r}"]
+        lines += [f"seqio.SentencePieceVocabulary.extra_ids = {vocabulary.extra_ids}"]
+    return "\n".join(["from __gin__ import dynamic_registration", "import seqio", *lines, ""])
+
+
+def keep_settings(out: pathlib.Path, model: str, settings: Mapping) -> None:
+    """Write what all seeds in `out` have in common: gin of the model, and settings by name.
+
+    Raises:
+      ValueError: the seeds there have another model or other settings.
+    """
+    if (out / MODEL_GIN).exists() and (out / MODEL_GIN).read_text() != model:
+        raise ValueError(f"{out} has results of another model: name another folder with --out")
+    path = out / SETTINGS
+    before = json.loads(path.read_text()) if path.exists() else settings
+    differing = [name for name in settings if before[name] != settings[name]]
+    if differing:
+        said = ", ".join(f"{k} {before[k]!r} and not {settings[k]!r}" for k in differing)
+        raise ValueError(f"{out} has results of {said}: name another folder with --out")
+    (out / MODEL_GIN).write_text(model)
+    write_json(path, settings)
+
+
+def write_json(path: pathlib.Path, found: Mapping) -> None:
+    """Write a file that is complete whenever it exists."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    temporary.replace(path)
+
+
+def commands(
+    job: str, language: str, checkpoint: str, out: pathlib.Path, seed: int, flags: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Return the arguments of `python -m` that train a seed and that measure its test split."""
+    folder = out / f"seed_{seed}"
+    train = ["t5x.train", f"--gin_file=gin/{job}.gin", f"--gin_file={out / MODEL_GIN}"]
+    train += _bound(MODEL_DIR=str(folder), RANDOM_SEED=seed, LANGUAGE=language)
+    train += [*_bound(INITIAL_CHECKPOINT_PATH=checkpoint), *flags]
+    # The run's own configuration has the flags; an evaluation refuses those of training alone.
+    test = ["t5x.eval", f"--gin_file={folder / 'config.gin'}"]
+    test += ["--gin_file=t5x/configs/runs/eval.gin"]
+    test += _bound(CHECKPOINT_PATH=str(folder), EVAL_OUTPUT_DIR=str(folder / "test"))
+    test += ["--gin.utils.RestoreCheckpointConfig.mode='best'"]
+    return train, test
+
+
+def _bound(**values) -> list[str]:
+    return [f"--gin.{name}={value!r}" for name, value in values.items()]
+
+
+def run_command(words: Sequence[str]) -> None:
+    """Run `python -m` with the words in the repository; exit with its status if it fails."""
+    done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+
+
+def measured(folder: pathlib.Path, job: str) -> dict | None:
+    """Return the metrics of the test split as seqio logged them, None if there are none."""
+    path = metrics_file(folder, job)
+    lines = path.read_text().split("\n") if path.is_file() else []
+    lines = [line for line in lines if line.strip()]
+    return json.loads(lines[-1]) if lines else None
+
+
+def metrics_file(folder: pathlib.Path, job: str) -> pathlib.Path:
+    """Return the file that seqio logs the metrics of a seed's test split to."""
+    return folder / "test" / "inference_eval" / f"{job}-metrics.jsonl"
+
+
+def summary(seeds: Sequence[Mapping]) -> dict[str, dict[str, float | None]]:
+    """Return mean and deviation of each metric over seeds; the deviation of one seed is None."""
+    numbers = [name for name, value in seeds[0].items() if isinstance(value, int | float)]
+    names = [name for name in numbers if name not in ("seed", "step")]
+    values = {name: [float(seed[name]) for seed in seeds] for name in names}
+    deviate = lambda found: statistics.stdev(found) if len(found) > 1 else None
+    return {k: {"mean": statistics.fmean(v), "deviation": deviate(v)} for k, v in values.items()}
+
+
+def report(job: str, found: Mapping[str, Mapping[str, float | None]], seeds: int) -> str:
+    """Return the means as lines, with deviations if there are several seeds."""
+    lines = [f"{job}, test split, {seeds} {'seed' if seeds == 1 else 'seeds'}:"]
+    for name, value in found.items():
+        if name.startswith("confusion/"):
+            continue
+        mean, deviation = value["mean"], value["deviation"]
+        spread = "" if deviation is None else f" ± {deviation:.2g}"
+        lines.append(f"  {name:24} {mean:8.4g}{spread}")
+    return "\n".join(lines)
+
+
+def _arguments(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    parser = arguments.parser("bash launch/finetune.sh", __doc__.splitlines()[0])
+    add = parser.add_argument
+    add("job", choices=downstream.JOBS, help="which recipe of gin/")
+    add("--language", type=arguments.text, required=True, help="a code (ron_Latn, ro) or a name")
+    add("--model", type=arguments.text, required=True, help="a run or a Hugging Face folder")
+    add("--seeds", type=arguments.integer(1), default=1, help="how many trainings, default 1")
+    add("--out", type=arguments.text, help="default runs/<model>_<job>_<language>")
+    known, flags = parser.parse_known_args(argv)
+    for flag in flags:
+        if not flag.startswith(("--gin.", "--gin_file=")):
+            parser.error(f"{flag!r} is neither a flag of this command nor --gin.NAME=VALUE")
+    return known, flags
+
+
+@guarded
+def main(argv: Sequence[str] | None = None) -> None:
+    """Train and measure all seeds, and write the results."""
+    args, flags = _arguments(argv)
+    config = downstream.config(args.job, args.language)
+    name = pathlib.Path(args.model.rstrip("/")).resolve().name
+    out = pathlib.Path(args.out or ROOT / "runs" / f"{name}_{args.job}_{config}").resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    run = starting_run(args.model, out)
+    step, checkpoint = max(run.checkpoints.items())
+    settings = {"job": args.job, "language": config, "checkpoint": checkpoint, "flags": flags}
+    keep_settings(out, model_gin(run), settings)
+    seeds, said = [], []
+    for seed in range(args.seeds):
+        folder = out / f"seed_{seed}"
+        train, test = commands(args.job, args.language, checkpoint, out, seed, flags)
+        if measured(folder, args.job) is None:
+            run_command(train)
+            run_command(test)
+        if (metrics := measured(folder, args.job)) is None:
+            raise ValueError(
+                f"seed {seed} has no metrics: {metrics_file(folder, args.job)} is missing or empty "
+                "after the evaluation: read what it printed above, and start this command again"
+            )
+        seeds.append({"seed": seed, **metrics})
+        said += [shlex.join(["python", "-m", *words]) for words in (train, test)]
+    found = {
+        "job": args.job,
+        "language": args.language,
+        "config": config,
+        "data": downstream.JOBS[args.job].title,
+        "model": args.model,
+        "step": step,
+        "split": "test",
+        "seeds": seeds,
+        "summary": summary(seeds),
+        "versions": {package: importlib.metadata.version(package) for package in PACKAGES},
+        "program": version(),
+        "commands": said,
+    }
+    write_json(out / RESULTS, found)
+    print(report(args.job, found["summary"], args.seeds))
+    print(f"{out / RESULTS}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Fine-tuning with seeds: the model's own network, the commands, means, and what is refused."""
+
+import json
+import pathlib
+import re
+import shutil
+import statistics
+
+import pytest
+
+from benchmarks import finetune
+from convert.run.gin_reader import Bindings
+from convert.run.model_dir import TrainedRun
+from fakes.paths import ROOT
+
+SIZES = "network.T5Config.vocab_size = 2048\nnetwork.T5Config.emb_dim = 128\n"
+
+
+@pytest.fixture
+def run(tmp_path) -> TrainedRun:
+    """A run with a saved network and vocabulary, and no checkpoint that could be read."""
+    folder = tmp_path / "start"
+    folder.mkdir()
+    (folder / "config.gin").write_text(
+        f"from t5x.examples.t5 import network\n{SIZES}network.T5Config.dtype = 'bfloat16'\n"
+        "network.T5Config.dropout_rate = 0.3\nTRAIN_STEPS = 7\n"
+    )
+    shutil.copy(ROOT / "data/ro_mini/ro_mini.model", folder / "vocabulary.model")
+    return TrainedRun(str(folder), {7: f"{folder}/checkpoint_7"})
+
+
+def test_the_network_and_vocabulary_are_the_models_and_nothing_else(run):
+    text = finetune.model_gin(run)
+    bindings = Bindings.read(text)
+    sizes = bindings.of("T5Config")
+    assert (sizes["vocab_size"], sizes["emb_dim"], sizes["dtype"]) == (2048, 128, "bfloat16")
+    assert "dropout_rate" not in sizes  # the recipe's
+    assert "TRAIN_STEPS" not in text
+    vocabulary = bindings.of("SentencePieceVocabulary")
+    assert vocabulary["sentencepiece_model_file"] == f"{run.folder}/vocabulary.model"
+    assert vocabulary["extra_ids"] == 0  # its sentinels are pieces
+
+
+def test_bytes_are_bound_as_the_vocabulary(run):
+    config = pathlib.Path(run.folder, "config.gin")
+    config.write_text(f"{config.read_text()}import seqio\nseqio.ByteVocabulary.extra_ids = 100\n")
+    text = finetune.model_gin(run)
+    assert "VOCABULARY = @seqio.ByteVocabulary()" in text
+    assert "sentencepiece_model_file" not in text
+
+
+def test_each_seed_trains_and_is_measured_by_its_best_checkpoint(tmp_path):
+    train, test = finetune.commands("topic", "ro", "/m/checkpoint_7", tmp_path, 3, ["--gin.X=1"])
+    folder = tmp_path / "seed_3"
+    files = ["--gin_file=gin/topic.gin", f"--gin_file={tmp_path}/model.gin"]
+    assert train[:3] == ["t5x.train", *files]
+    assert {f"--gin.MODEL_DIR='{folder}'", "--gin.RANDOM_SEED=3", "--gin.X=1"} < set(train)
+    assert {"--gin.INITIAL_CHECKPOINT_PATH='/m/checkpoint_7'", "--gin.LANGUAGE='ro'"} < set(train)
+    files = [f"--gin_file={folder}/config.gin", "--gin_file=t5x/configs/runs/eval.gin"]
+    assert test[:3] == ["t5x.eval", *files]  # an evaluation refuses flags of training alone
+    assert f"--gin.CHECKPOINT_PATH='{folder}'" in test
+    assert "--gin.utils.RestoreCheckpointConfig.mode='best'" in test
+
+
+def metrics(accuracy: float) -> dict:
+    return {"step": 9, "accuracy": accuracy, "confusion/a/a": 2, "chrf_signature": "nrefs:1"}
+
+
+def test_means_and_deviations_are_of_the_seeds():
+    found = finetune.summary([{"seed": i, **metrics(v)} for i, v in enumerate((0.5, 0.7, 0.9))])
+    assert found.keys() == {"accuracy", "confusion/a/a"}
+    assert found["accuracy"]["mean"] == pytest.approx(0.7)
+    assert found["accuracy"]["deviation"] == pytest.approx(statistics.stdev([0.5, 0.7, 0.9]))
+    lines = finetune.report("topic", found, 3).splitlines()
+    assert lines[0] == "topic, test split, 3 seeds:"
+    assert lines[1].split() == ["accuracy", "0.7", "±", "0.2"]
+    assert len(lines) == 2
+    (one,) = finetune.report("topic", finetune.summary([metrics(0.5)]), 1).splitlines()[1:]
+    assert one.split() == ["accuracy", "0.5"]
+
+
+@pytest.fixture
+def said(run, monkeypatch) -> list[str]:
+    """The modules that `main` runs; an evaluation only writes metrics, a training does nothing."""
+    said = []
+
+    def fake(words):
+        said.append(words[0])
+        if words[0] == "t5x.eval":
+            (target,) = (w for w in words if w.startswith("--gin.EVAL_OUTPUT_DIR="))
+            path = pathlib.Path(target.partition("=")[2].strip("'")) / "inference_eval"
+            path.mkdir(parents=True)
+            (path / "topic-metrics.jsonl").write_text(json.dumps(metrics(len(said) / 4)) + "\n")
+
+    monkeypatch.setattr(finetune, "run_command", fake)
+    monkeypatch.setattr(finetune.model_dir, "open_run", lambda model: run)
+    return said
+
+
+def test_seeds_run_once_and_the_results_hold_what_was_measured(run, said, tmp_path, capsys):
+    out = tmp_path / "out"
+    flags = ["topic", "--language", "romanian", "--model", run.folder, "--out", str(out)]
+    finetune.main([*flags, "--seeds", "2"])
+    assert said == ["t5x.train", "t5x.eval"] * 2
+    found = json.loads((out / "results.json").read_text())
+    assert [seed["accuracy"] for seed in found["seeds"]] == [0.5, 1.0]
+    assert found["seeds"][0]["chrf_signature"] == "nrefs:1"
+    assert found["summary"]["accuracy"]["mean"] == 0.75
+    assert (found["config"], found["step"], found["split"]) == ("ron_Latn", 7, "test")
+    assert found["versions"]["sacrebleu"]
+    assert len(found["commands"]) == 4
+    finetune.main([*flags, "--seeds", "2"])  # all is measured
+    finetune.main([*flags, "--seeds", "3"])  # one more
+    assert len(said) == 6
+    assert "accuracy" in capsys.readouterr().out
+    config = pathlib.Path(run.folder, "config.gin")
+    config.write_text(config.read_text().replace("emb_dim = 128", "emb_dim = 256"))
+    with pytest.raises(SystemExit):
+        finetune.main(flags)
+    assert "has results of another model: name another folder with --out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"step": 9}, "checkpoint '.*/checkpoint_7' and not '.*/checkpoint_9': name another"),
+        ({"language": "hu"}, "language 'ron_Latn' and not 'hun_Latn': name another folder"),
+        ({"flags": ["--gin.X=1"]}, r"flags \[\] and not \['--gin.X=1'\]: name another"),
+        ({"job": "entities"}, "job 'topic' and not 'entities', language 'ron_Latn' and not 'ro':"),
+    ],
+)
+def test_results_of_other_settings_are_not_kept(change, message, run, said, tmp_path, capsys):
+    def start(job="topic", language="ro", step=7, flags=()):
+        run.checkpoints[step] = f"{run.folder}/checkpoint_{step}"
+        given = ["--language", language, "--model", run.folder, "--out", str(tmp_path / "out")]
+        finetune.main([job, *given, *flags])
+
+    start()
+    start(language="romanian")  # the same by another name
+    with pytest.raises(SystemExit):
+        start(**change)
+    assert re.search(f"has results of {message}", capsys.readouterr().err)
+    assert said == ["t5x.train", "t5x.eval"]
+
+
+@pytest.mark.parametrize("written", [None, "\n"])
+def test_a_seed_without_metrics_is_one_sentence(written, run, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "out/seed_0/test/inference_eval/topic-metrics.jsonl"
+    path.parent.mkdir(parents=True)
+    if written is not None:
+        path.write_text(written)
+    monkeypatch.setattr(finetune, "run_command", lambda words: None)
+    monkeypatch.setattr(finetune.model_dir, "open_run", lambda model: run)
+    with pytest.raises(SystemExit):
+        finetune.main(
+            ["topic", "--language", "ro", "--model", run.folder, "--out", f"{tmp_path}/out"]
+        )
+    assert f"seed 0 has no metrics: {path} is missing or empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["summary", "--language", "ro", "--model", "x"], "XL-Sum, .* has no Romanian"),
+        (["topic", "--language", "ro", "--model", "none/there"], "none/there is not a folder"),
+        (["topic", "--language", "ro", "--model", "x", "--sedes", "2"], "'--sedes' is neither"),
+        (["topic", "--language", "ro", "--model", "x", "--seeds", "0"], "0 is below 1"),
+        (["topics", "--language", "ro", "--model", "x"], "invalid choice: 'topics'"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(flags, said, tmp_path, capsys):
+    with pytest.raises(SystemExit) as caught:
+        finetune.main([*flags, "--out", str(tmp_path / "out")])
+    assert caught.value.code
+    error = capsys.readouterr().err
+    assert re.search(said, error), error
+    assert len(error.strip().splitlines()) == 1
