@@ -13,11 +13,10 @@ import tomllib
 import pytest
 import yaml
 
-from fakes.paths import ROOT
+from fakes.paths import PACKAGES, ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
-PACKAGES = ("command_line", "convert", "preflight", "report", "t5x", "tasks", "vocabulary")
 EXTRAS = {"cpu", "tpu", "cuda", "convert", "cache", "docs", "dev"}
 
 

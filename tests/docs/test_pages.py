@@ -9,15 +9,14 @@ import re
 import pytest
 
 from fakes.pages import DOCS, PAGES, README, blocks, section
-from fakes.paths import ROOT
+from fakes.paths import PACKAGES, ROOT
 
-PACKAGES = ("command_line", "convert", "preflight", "report", "t5x", "tasks", "vocabulary")
 FOLDERS = (*PACKAGES, "benchmarks", "data", "docs", "gin", "launch", "tests")
 ids = lambda path: str(path.relative_to(ROOT))
 # Files that the user writes, or a run.
 OF_THE_USER = {
     *("gin/my_t5x_base.gin", "gin/my_t5x_tiny.gin", "launch/my_t5x_tiny.sh", "launch/env"),
-    *("tasks/my_language.py", "data/quality/train.csv", "tasks.my_task"),
+    *("tasks/my_language.py", "tasks.my_language", "data/quality/train.csv", "tasks.my_task"),
     "vocabulary.model",  # a file of MODEL_DIR
 }
 

@@ -10,10 +10,9 @@ import tomllib
 
 import pytest
 
-from fakes.paths import ROOT
+from fakes.paths import PACKAGES, ROOT
 
 CONFIG = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
-PACKAGES = ("command_line", "convert", "preflight", "report", "t5x", "tasks", "vocabulary")
 
 
 def pages_of(nav) -> list[str]:

@@ -1,0 +1,316 @@
+"""The commands of README and docs run, page by page, in order, in a fresh copy of the repository.
+
+Each command is run as it is typed, but for what `CHANGES` says: flags that make it small, or text
+that names what a test does not have. `ELSEWHERE` has those that cannot run here, with the reason;
+they are parsed by tests/docs/test_commands.py.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from convert.model_config import Sizes
+from fakes import published, small_vocabulary
+from fakes.loopback_hub import LoopbackHub
+from fakes.pages import PAGES, blocks, commands, section
+from fakes.paths import MINI, ROOT
+
+SET_UP = "tests/launch/test_setup.py installs from a local index"
+TPU = "tests/preflight compiles for TPUs, and tests/launch has a simulated pod"
+ELSEWHERE = {
+    r"launch/setup\.sh|pip install|pre-commit|git clone": SET_UP,
+    r"launch/tpu_\w+\.sh|launch/env\b|preflight\.sh ro_t5x_base": TPU,
+    r"launch/quickstart\.sh$": "tests/launch/test_quickstart.py",
+    r"tests/run\.sh": "it runs the tests, this one too",
+    r"zensical": "tests/docs/test_site.py",
+    r"launch/(topic|finetune)\.sh": "they read SIB-200 of the hub: tests/tasks/languages",
+    r"onnx": "tests/convert/served, which installs these packages",
+    r"launch/summarize_base\.sh$": "it reads a data set of the hub",
+    r"launch/upstream\.sh|T5X_DIR=|gs://t5-data": "upstream is not on a package index",
+    r"attention=cudnn": "it needs a GPU: tests/t5x/ops",
+}
+
+
+class Change(NamedTuple):
+    """What is done to commands in which `found` is found."""
+
+    found: str
+    flags: str = ""  # appended
+    instead: tuple[tuple[str, str], ...] = ()  # typed, run
+
+
+SHORT = "--gin.BATCH_SIZE=4 --gin.EVAL_STEPS=1"
+VOCABULARY = "--gin.seqio.SentencePieceVocabulary.sentencepiece_model_file"
+SMALL_T5 = (
+    f"--gin_file=gin/shared/tiny.gin {SHORT} --gin.network.T5Config.vocab_size=400 "
+    f"{VOCABULARY}=\"'google-t5/t5-base/spiece.model'\" "
+    "--gin.tasks.vocabularies.t5_model.path=\"'google-t5/t5-base/spiece.model'\" "
+    "--gin.INITIAL_CHECKPOINT_PATH=\"'runs/t5_base/checkpoint_1001896'\" --gin.EVAL_PERIOD=2 "
+    "--gin.TASK_FEATURE_LENGTHS=\"{'inputs': 64, 'targets': 2}\""
+)
+MINI_TASK = (
+    "--dry_run --gin.MIXTURE_OR_TASK_NAME=\"'ro_mini_span_corruption'\" "
+    "--gin.VOCABULARY_FILE=\"'data/ro_mini/ro_mini.model'\" --gin.network.T5Config.vocab_size=2048"
+)
+CHANGES = (
+    Change("vocabulary.(train|check) ", instead=(("64000", "512"),)),
+    Change("my_bert", instead=(("32000", "1024"),)),
+    Change("vocabulary.trim", instead=(("32000", "384"),)),
+    Change("train.sh my_t5x_base$", f"--gin_file=gin/shared/tiny.gin {SHORT} --gin.TRAIN_STEPS=2"),
+    Change(r"ro_t5x_tiny\.sh", "--gin.TASK_FEATURE_LENGTHS=\"{'inputs': 64, 'targets': 18}\""),
+    Change(r"ro_t5x_tiny\.sh", f"{SHORT} --gin.TRAIN_STEPS=20"),
+    Change("eltec", instead=(("--gin.TRAIN_STEPS=300", ""),)),
+    Change(r"ro_diacritics_tiny\.sh", f"{SHORT} --gin.TRAIN_STEPS=24 --gin.EVAL_PERIOD=2"),
+    Change(r"ro_diacritics_tiny\.sh", "--gin.EVALUATOR_NUM_EXAMPLES=4"),
+    Change(
+        r"ro_diacritics_tiny\.sh",
+        "--gin.INITIAL_CHECKPOINT_PATH=\"'runs/ro_t5x_tiny/checkpoint_20'\"",
+    ),
+    Change(r"t5x\.infer", instead=(("checkpoint_300", "checkpoint_20"),)),
+    Change(
+        r"launch/evaluate\.sh",
+        "--text data/ro_mini/validation.jsonl --pairs made --passages 2 --max_chars 200",
+    ),
+    Change(r"quality_base\.(sh|gin)", SMALL_T5),
+    Change("gpu_try", instead=(("/tmp/gpu_try", "gpu_try"),)),
+    Change(r"benchmarks/step\.py", instead=(("t5_1_1/base --batch 64", "t5_1_1/tiny --batch 8"),)),
+    Change(r"ro_t5x_base\.sh", MINI_TASK, (("gs://bucket/run", "runs/other"),)),
+    Change(r"ro_t5x_base\.sh.*SEED", instead=(("num_partitions=4", "num_partitions=1"),)),
+    Change("to_scalable_t5", instead=(("runs/ro_t5x_base", "runs/ro_t5x_tiny"),)),
+    Change("convert.sh ", instead=(("[MODEL_DIR or checkpoint] [flags]", "runs/ro_t5x_tiny"),)),
+    Change(r"tasks\.cache", instead=(("gs://bucket/caches", "caches"),)),
+    Change(r"tasks\.mirror", instead=(("/data/mine", "copies/mine"),)),
+    Change("'my_task'", "--gin_file=gin/shared/tiny.gin " + SHORT),
+    Change("'my_task'", instead=(("2010000", "2000002"), ("vocab_size=64000", "vocab_size=400"))),
+)
+
+
+def changed(command: str) -> str:
+    """Return a command as it is run."""
+    typed_command = run_command = command.partition(" #")[0].strip()
+    for change in CHANGES:
+        if re.search(change.found, typed_command):
+            for typed, run in change.instead:
+                run_command = run_command.replace(typed, run)
+            run_command += " " + change.flags
+    return run_command
+
+
+def reason(command: str) -> str | None:
+    """Return why a command is not run here, or None."""
+    command = command.partition(" #")[0].strip()
+    return next((why for found, why in ELSEWHERE.items() if re.search(found, command)), None)
+
+
+class Folder:
+    """A fresh copy of the repository, with a local hub."""
+
+    def __init__(self, root: Path, hub: LoopbackHub):
+        self.root = root
+        listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True).stdout.decode()
+        for name in names.split("\0")[:-1]:
+            if not name.startswith("tests/") and (ROOT / name).is_file():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, root / name)
+        (root / ".venv").symlink_to(sys.prefix)
+        of_tests = ("XLA_FLAGS", "JAX_PLATFORMS", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
+        kept = {name: value for name, value in os.environ.items() if name not in of_tests}
+        home = {"HF_ENDPOINT": hub.url, "HF_HOME": str(root / ".cache")}
+        # The commands of a page compile the same programs, and faster than LLVM's default.
+        programs = {
+            "JAX_COMPILATION_CACHE_DIR": str(root / ".cache/programs"),
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        }
+        self.environment = kept | home | programs | {"PYTHON": sys.executable}
+
+    def run(self, command: str) -> str:
+        """Run a command line, which must end with status 0, and return what it printed."""
+        line = f"source .venv/bin/activate && {command}"
+        done = subprocess.run(
+            ["bash", "-c", line],
+            cwd=self.root,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=550,
+        )
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, f"{command}\n{said[-4000:]}"
+        assert "Traceback" not in said, said
+        return said
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the user."""
+        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / name).write_text(text)
+
+    def publish(self, name: str, **sizes) -> None:
+        """Write a random model where the hub's name is also the name of a folder."""
+        folder = self.root / name
+        folder.mkdir(parents=True)
+        classes = {"vocab_size": 300, "user_defined_symbols": ["▁none", "▁low", "▁high"]}
+        model = small_vocabulary.train(folder, **classes)
+        Path(model).rename(folder / "spiece.model")
+        narrow = {"emb_dim": 128, "num_heads": 4, "head_dim": 32, "mlp_dim": 256}
+        layers = {"num_encoder_layers": 4, "num_decoder_layers": 4}
+        published.publish(folder, Sizes(400, **narrow, **layers, **sizes))
+
+
+def a_language(folder: Folder) -> None:
+    """Take the README's steps 1 to 3, whose text says what is changed in the recipe."""
+    steps = section("README.md", "From your corpus to your model in five steps")
+    (module,) = [block.text for block in blocks(steps) if block.language == "python"]
+    folder.write("tasks/my_language.py", module)
+    recipe = (ROOT / "gin/ro_t5x_base.gin").read_text()
+    for before, after in (
+        ("import tasks.romanian", "import tasks.my_language"),
+        ("'ro_span_corruption'", "'my_corpus'"),
+        ("vocabularies/ro_64000.model", "vocabularies/my.model"),
+        ("vocab_size = 64000", "vocab_size = 512"),
+        ("num_partitions = 2", "num_partitions = 1"),
+    ):
+        assert before in recipe
+        recipe = recipe.replace(before, after)
+    folder.write("gin/my_t5x_base.gin", recipe)
+
+
+def a_vocabulary_too(folder: Folder) -> None:
+    a_language(folder)
+    for command in commands((ROOT / "docs/vocabulary.md").read_text())[:1]:
+        folder.run(changed(command))
+    corpus = blocks(section("docs/your_language.md", "The corpus"))[0].text
+    corpus = corpus.replace("vocabularies/my.model", "data/ro_mini/ro_mini.model")
+    folder.write("eltec_task.py", corpus.replace("my_corpus", "eltec_ro"))
+
+
+def the_tiny_run(folder: Folder) -> None:
+    folder.run(changed("bash launch/ro_t5x_tiny.sh"))
+
+
+def tiny_runs_and_a_model(folder: Folder) -> None:
+    the_tiny_run(folder)
+    folder.run(changed("bash convert/convert.sh runs/ro_t5x_tiny"))
+    folder.run(f"bash launch/ro_simple_tiny.sh {SHORT} --gin.TRAIN_STEPS=2")
+    folder.run("bash convert/convert.sh runs/ro_simple_tiny")
+    folder.publish("google-t5/t5-base", mlp_activations=("relu",), logits_via_embedding=True)
+
+
+def a_base_run(folder: Folder) -> None:
+    folder.publish("google/t5-v1_1-base", mlp_activations=("gelu", "linear"))
+    folder.run("python -m convert from_hf google/t5-v1_1-base runs/ro_t5x_base --step 2000000")
+
+
+def models_to_compare(folder: Folder) -> None:
+    a_base_run(folder)
+    folder.publish("google/mt5-small")
+    folder.publish("google/umt5-small", own_relative_bias=True)
+
+
+def checkpoints_and_questions(folder: Folder) -> None:
+    the_tiny_run(folder)
+    folder.publish("google-t5/t5-base", mlp_activations=("relu",), logits_via_embedding=True)
+    folder.run("python -m convert from_hf google-t5/t5-base runs/t5_base --step 1001896")
+    a_base_run(folder)
+    folder.write("vocabularies/ro_64000.model", "")
+    model = folder.root / "google/t5-v1_1-base/spiece.model"
+    shutil.copy(model, folder.root / "vocabularies/ro_64000.model")
+    rows = [f"How {i}?,Why <b>{i}</b>?,{('HQ', 'LQ_EDIT', 'LQ_CLOSE')[i % 3]}" for i in range(90)]
+    for name in ("train", "valid"):
+        folder.write(f"data/quality/{name}.csv", "\n".join(["Title,Body,Y", *rows]))
+    folder.write("pairs.tsv", "inputs\ttargets\n" + "unu doi trei\tunu\n" * 20)
+    files = '{"train": "pairs.tsv", "validation": "pairs.tsv"}'
+    folder.write(
+        "tasks/my_task.py",
+        "from tasks import summarization\nfrom tasks.rows import Rows\n"
+        f"source = Rows(files={files}, columns=dict(inputs='inputs', targets='targets'))\n"
+        "summarization.add('my_task', source, 'vocabularies/ro_64000.model', english=False)\n",
+    )
+
+
+def models_to_trim(folder: Folder) -> None:
+    folder.publish("google/mt5-base")
+    folder.write("words.txt", "pădurea\nfrunzelor\n")
+
+
+def an_example(folder: Folder) -> None:
+    for block in blocks(section("docs/extending.md", "A corpus")):
+        name = block.text.splitlines()[0].removeprefix("# ")
+        if name.endswith(".py"):
+            folder.write(name, block.text)
+    records = [{"title": "O zi", "body": f"Frunzele {i} cad pe pământ."} for i in range(40)]
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    folder.write("my_texts/train-0.jsonl", text)
+    folder.write("my_texts/validation-0.jsonl", text)
+
+
+BEFORE: dict[str, Callable[[Folder], None]] = {
+    "README.md": a_language,
+    "conversion.md": tiny_runs_and_a_model,
+    "evaluation.md": models_to_compare,
+    "extending.md": an_example,
+    "fine_tuning.md": checkpoints_and_questions,
+    "inference.md": the_tiny_run,
+    "t5x_compatibility.md": the_tiny_run,
+    "vocabulary.md": models_to_trim,
+    "your_language.md": a_vocabulary_too,
+}
+# Commands in the sentences of the README's steps 4 and 5.
+README_ENDS = ["bash launch/train.sh my_t5x_base", "bash convert/convert.sh runs/my_t5x_base"]
+
+
+def steps(page: Path) -> list[str]:
+    """Return the commands of a page that are run here."""
+    text = page.read_text()
+    found = commands(text)
+    if page.name == "README.md" and page.parent == ROOT:
+        assert all(f"`{command}`" in text for command in README_ENDS)
+        found += README_ENDS
+    return [command for command in found if not reason(command) and command[:6] != "source"]
+
+
+STEPS = {str(page.relative_to(ROOT)): found for page in PAGES if (found := steps(page))}
+
+
+def test_the_steps_are_found():
+    assert sum(map(len, STEPS.values())) >= 35
+    assert len(STEPS) >= 8
+
+
+@pytest.mark.parametrize(
+    "change", CHANGES, ids=lambda change: f"{change.found} {change.flags[:20]}"
+)
+def test_no_change_is_out_of_date(change):
+    found = [c for page in STEPS.values() for c in page if re.search(change.found, c)]
+    assert found
+    assert all(any(typed in command for command in found) for typed, _ in change.instead)
+
+
+@pytest.mark.parametrize("found", ELSEWHERE)
+def test_no_reason_is_out_of_date(found):
+    typed = [c.partition(" #")[0].strip() for page in PAGES for c in commands(page.read_text())]
+    assert any(re.search(found, command) for command in typed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", STEPS)
+def test_the_steps_of_a_page_run_in_order(page, tmp_path):
+    texts = [path.read_bytes() for path in sorted(MINI.glob("*.jsonl"))]
+    names = [path.name for path in sorted(MINI.glob("*.jsonl"))]
+    hub = LoopbackHub({"user/name": dict(zip(names, texts, strict=True))})
+    try:
+        folder = Folder(tmp_path / "clone", hub)
+        BEFORE.get(Path(page).name, lambda _: None)(folder)
+        for command in STEPS[page]:
+            print("RUN", changed(command), flush=True)
+            folder.run(changed(command))
+    finally:
+        hub.close()
