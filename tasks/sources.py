@@ -271,9 +271,16 @@ class CorpusSource(seqio.DataSource):
         return self._listed[split]
 
     def order(self, split: str) -> str:
-        """Return what a shuffled epoch permutes, RECORDS or PARTS; a slice is read as PARTS."""
-        if slices.parse(split):
-            return PARTS
+        """Return what a shuffled epoch permutes, RECORDS or PARTS.
+
+        Raises:
+          ValueError: the split is a slice, whose shuffled documents would be part of the position.
+        """
+        if part := slices.parse(split):
+            raise ValueError(
+                f"split {split!r} of corpus {self.name!r} is a slice, which is evaluated and decoded "
+                f"but never trained on: train on {part.split!r}, or on files of its own"
+            )
         if split not in self._orders:
             size = self.text_bytes(split)
             fits = size is not None and size <= full_shuffle() * 1e9
@@ -478,7 +485,9 @@ class CorpusSource(seqio.DataSource):
         self, part: SplitPart, shuffle: bool, seed: int | None, shard: seqio.ShardInfo
     ) -> tf.data.Dataset:
         """Return a shard of one epoch of a slice; each shard reads the split up to its end."""
-        dataset = self.get_dataset(part.split, False)
+        # All shards read the same records, which the first one counts.
+        with contextlib.nullcontext() if shard.index == 0 else self._uncounted():
+            dataset = self.get_dataset(part.split, False)
         begin, end = part.bounds(lambda: self._count(part))
         dataset = dataset.skip(begin).take(-1 if end is None else end - begin)
         dataset = dataset.shard(shard.num_shards, shard.index)
@@ -494,6 +503,16 @@ class CorpusSource(seqio.DataSource):
                 f"percent: give numbers from its beginning, such as {part.split}[:500]"
             )
         if part.split not in self._sizes:
-            documents = self.get_dataset(part.split, False)
+            with self._uncounted():
+                documents = self.get_dataset(part.split, False)
             self._sizes[part.split] = int(documents.reduce(np.int64(0), lambda n, _: n + 1))
         return self._sizes[part.split]
+
+    @contextlib.contextmanager
+    def _uncounted(self) -> Iterator[None]:
+        """Let datasets made meanwhile leave their records out of the counts."""
+        counter, self.counter = self.counter, RecordCounter(self.name)
+        try:
+            yield
+        finally:
+            self.counter = counter

@@ -96,7 +96,8 @@ def check_corpora(cfg: DatasetConfig, required: bool = True) -> None:
     """Read the first record of each corpus that has the split, on one host.
 
     Raise ValueError, with what exists, for a missing column or corpus, and if the split is
-    `required` and no task has it; tasks without it are skipped later.
+    `required` and no task has it; tasks without it are skipped later. Raise it also if the split
+    is shuffled and has no order that can be saved.
     """
     tasks = seqio.get_subtasks(cfg.provider)
     splits = sorted({split for task in tasks for split in task.splits or ()})
@@ -112,6 +113,7 @@ def check_corpora(cfg: DatasetConfig, required: bool = True) -> None:
 
     broadcast_from_first(peek)
     _share_listings(cfg)
+    orders(cfg)
 
 
 def _share_listings(cfg: DatasetConfig) -> None:

@@ -30,7 +30,7 @@ def current() -> Reading:
 
 @contextlib.contextmanager
 def of(split: str, shards: int, endless: bool) -> Iterator[None]:
-    """Say what the datasets are for that are made meanwhile."""
+    """Within the block, let `current` describe datasets of `shards` shares of `split`."""
     token = _current.set(Reading(split, shards, endless))
     try:
         yield

@@ -69,6 +69,27 @@ def test_a_slice_is_among_the_splits_and_other_names_are_not(corpus):
     assert corpus.record_counts("train[:3]") == corpus.record_counts("train")
 
 
+@pytest.mark.parametrize("part", ["train[:50%]", "train[-20:]", "train[:20]"])
+def test_the_records_of_a_slice_are_counted_once(corpus, part):
+    shards = [texts(corpus, part, shard_info=seqio.ShardInfo(i, 2)) for i in range(2)]
+    assert sum(map(len, shards)) == 20
+    one = corpus.record_counts(part)
+    corpus.reset_counter()
+    assert len(texts(corpus, part)) == 20
+    assert corpus.record_counts(part) == one
+    assert one["read"] <= 2 * len(TEXTS)
+
+
+def test_a_slice_is_refused_for_training_before_anything_is_read(corpus):
+    feature = seqio.Feature(seqio.ByteVocabulary())
+    task = seqio.Task("trained", corpus, output_features={"inputs": feature}, preprocessors=[])
+    cfg = DatasetConfig(task, {"inputs": 8}, "train[:5]", 2, shuffle=True, seed=0)
+    with pytest.raises(ValueError, match=r"'train\[:5\]' of .* is a slice, .* train on 'train'"):
+        corpora.check_corpora(cfg)
+    corpora.check_corpora(dataclasses.replace(cfg, shuffle=False))
+    corpora.check_corpora(dataclasses.replace(cfg, split="train"))
+
+
 def test_a_stream_is_sliced_by_numbers_and_its_percentages_are_refused(corpus, monkeypatch):
     monkeypatch.setattr(sources, "full_shuffle", lambda: 0.0)
     assert texts(corpus, "train[13:17]") == TEXTS[13:17]
