@@ -3,9 +3,9 @@
     model = Ngrams(symbols, order=8, bits=8)
     model.log2(np.array([[65, 110, 97]]))      # of each last symbol, given those before it
 
-It is the model of Kneser and Ney in the interpolated form of Chen and Goodman (1999), section 4.1.6.
-The lowest order is interpolated with equal probabilities of all 2 ** bits symbols, so nothing has
-probability 0. An n-gram is one integer of 64 bits, and each order a sorted array of them.
+The model of Kneser and Ney, interpolated as by Chen and Goodman (1999, section 4.1.6). Below the
+lowest order all 2 ** bits symbols are as probable, so none has probability 0. An n-gram is one
+integer of 64 bits, and each order a sorted array of them.
 """
 
 from collections.abc import Sequence

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--text", type=arguments.text, help="held-out documents: JSONL, parquet or text files")
     add("--pairs", type=arguments.text, help='lines of {"good": …, "bad": …}; or: made')
     add("--without", nargs="*", choices=MEASURES, default=(), help="what is not measured")
-    add("--objective", choices=measures.OBJECTIVES, default=measures.SPAN_CORRUPTION)
+    add("--objective", choices=models.OBJECTIVES, default=models.SPAN_CORRUPTION)
     add("--every_checkpoint", action="store_true", help="of a run, not only the newest")
     add("--passages", type=arguments.integer(1), default=400, help="of the held-out text")
     add("--max_chars", type=arguments.integer(200), default=1000, help="of a passage")
@@ -132,20 +132,17 @@ def _measure(model, flags, passages, pairs) -> dict[str, measures.Measure]:
     """Return the measures of a model, and report progress."""
     if model.run:
         compile_stats.keep_programs(str(model.run / "compiled"))
-    scorer = model.load()
+    guesser = model.load(flags.objective)
     found: dict[str, measures.Measure] = {}
     step = "" if model.step is None else f", step {model.step:,}"
     show = lambda what: lambda n: _show(f"{model.name}{step}: {what} {n:,}")
-    about = (scorer, model.encoder)
     if "text" not in flags.without:
-        found |= measures.bits_per_byte(
-            passages, *about, flags.objective, flags.seed, show("passages")
-        )
-    if "words" not in flags.without and flags.objective == measures.SPAN_CORRUPTION:
+        found |= measures.bits_per_byte(passages, guesser, flags.seed, show("passages"))
+    if "words" not in flags.without and guesser.fills_in:
         counts = measures.count_words(passages)
-        found |= measures.filled_in_words(passages, counts, *about, flags.seed, show("words"))
+        found |= measures.filled_in_words(passages, counts, guesser, flags.seed, show("words"))
     if pairs:
-        found |= measures.preferred_sentences(pairs, *about, flags.objective, show("sentences"))
+        found |= measures.preferred_sentences(pairs, guesser, show("parts of sentences"))
     _show("")
     return found
 
@@ -157,7 +154,7 @@ def _show(text: str) -> None:
 
 def _result(model, passages, taken) -> dict[str, Any]:
     sample = [" ".join(words) for words in passages[:100]]
-    tokens = sum(len(ids) for ids in model.encoder.encode(sample))
+    tokens = sum(len(model.ids_of(text)) for text in sample)
     return {
         "name": model.name,
         "path": model.path,

@@ -1,20 +1,16 @@
 """Hidden spans and hidden words of passages: what a model must guess from the rest.
 
     passages = list(cut_passages(documents, count=400))
-    example = hide_spans(passages[0], np.random.default_rng(0)).example(encoder)
+    text = hide_spans(passages[0], np.random.default_rng(0))
 
 The spans and words are chosen in the text, not in a vocabulary's pieces, so that models of any
-vocabulary are asked for the same bytes. Unknown pieces are counted: their text costs a model less
-than it should.
+vocabulary are asked for the same bytes.
 """
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-
-from evaluation.scorer import EncodedExample
-from evaluation.text_encoder import EOS, TextEncoder
 
 DENSITY, MEAN_SPAN = 0.15, 3  # of the words of a passage; words
 _FEWEST_WORDS = 20
@@ -37,34 +33,14 @@ class HiddenText:
         """Bytes of UTF-8 that are hidden."""
         return sum(len(text.encode()) for text in self.hidden)
 
-    def example(self, encoder: TextEncoder) -> EncodedExample:
-        """Return the ids: each span is a sentinel in the input, and follows it in the target.
-
-        After the last span the next sentinel or the eos may follow, as pretraining has both.
-
-        Raises:
-          ValueError: the vocabulary has fewer sentinels than there are spans.
-        """
-        if len(self.spans) > len(encoder.sentinels):
-            raise ValueError(
-                f"a passage has {len(self.spans)} hidden spans and the vocabulary only "
-                f"{len(encoder.sentinels)} sentinels: set --max_chars to less"
-            )
-        parts, hidden, at = [], [], 0
+    def parts(self) -> list[tuple[str, bool]]:
+        """Return the text in parts, each with whether it is hidden; blanks are between them."""
+        found, at = [], 0
         for start, end in self.spans:
-            parts += [(self.words[at:start], False), (self.words[start:end], True)]
+            found += [(self.words[at:start], False), (self.words[start:end], True)]
             at = end
-        parts = [part for part in [*parts, (self.words[at:], False)] if part[0]]
-        found = encoder.encode([" ".join(words) for words, _ in parts])
-        inputs: list[int] = []
-        sentinels = iter(encoder.sentinels)
-        for ids, (_, is_hidden) in zip(found, parts, strict=True):
-            if is_hidden:
-                sentinel = next(sentinels)
-                hidden += [sentinel, *ids]
-            inputs += [sentinel] if is_hidden else ids
-        next_one = encoder.sentinels[len(self.spans) :][:1]
-        return EncodedExample([*inputs, EOS], hidden, (EOS, *next_one))
+        found.append((self.words[at:], False))
+        return [(" ".join(words), hidden) for words, hidden in found if words]
 
 
 def cut_passages(

@@ -1,12 +1,13 @@
 """Models to evaluate: checkpoints of runs, and T5s in Hugging Face folders.
 
 for model in find("runs/ro_t5x_base", every_checkpoint=True):
-    scorer = model.load()
+    guesser = model.load(SPAN_CORRUPTION)
 """
 
 import dataclasses
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +17,13 @@ from convert.model_config import Sizes, sizes_of_hugging_face
 from convert.proof.t5x_logits import network_config
 from convert.run import model_dir, vocabulary
 from evaluation import text_encoder
+from evaluation.guesser import Guesser, PrefixGuesser, SpanGuesser
 from evaluation.scorer import Scorer
 from evaluation.text_encoder import TextEncoder
 from t5x.checkpointing import layout
 from t5x.checkpointing.layer_stacking import stack_layers
 
+SPAN_CORRUPTION, PREFIX_LM = OBJECTIVES = ("span_corruption", "prefix_lm")
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -36,15 +39,14 @@ class Model:
     path: str
     step: int | None
     run: pathlib.Path | None
-    sizes: Sizes
-    encoder: TextEncoder
+    ids_of: Callable[[str], list[int]]
     read: Callable[[], t5x_params.Tree]
+    guesser: Callable[[Any, str], Guesser]
 
-    def load(self) -> Scorer:
-        """Return the scorer of its parameters, which are read in float32."""
+    def load(self, objective: str) -> Guesser:
+        """Return what guesses text, by an objective of `OBJECTIVES`, with float32 parameters."""
         tree = {n: np.asarray(array.read(), np.float32) for n, array in self.read().items()}
-        params = stack_layers(t5x_params.nested(tree))
-        return Scorer(network_config(self.sizes), params)
+        return self.guesser(stack_layers(t5x_params.nested(tree)), objective)
 
     def count_parameters(self) -> int:
         """Return the number of parameters; only shapes are read."""
@@ -82,7 +84,13 @@ def _of_checkpoint(
 ) -> Model:
     path = run.checkpoints[step]
     read = lambda: t5x_params.open_tree([path])
-    return Model(run.name, path, step, run.local, sizes, encoder, read)
+    return Model(run.name, path, step, run.local, encoder.ids_of, read, _of_t5(sizes, encoder))
+
+
+def _of_t5(sizes: Sizes, encoder: TextEncoder) -> Callable[[Any, str], Guesser]:
+    ways = {SPAN_CORRUPTION: SpanGuesser, PREFIX_LM: PrefixGuesser}
+    config = network_config(sizes)
+    return lambda params, objective: ways[objective](Scorer(config, params), encoder)
 
 
 def _is_hub_name(path: str) -> bool:
@@ -100,4 +108,5 @@ def _of_folder(name: str, folder: pathlib.Path) -> Model:
     )
     encoder = text_encoder.of_folder(folder)
     read = lambda: from_hf.parameters(HfCheckpoint.open(folder), sizes)
-    return Model(name, str(folder), layout.step_of(str(folder)), None, sizes, encoder, read)
+    step, guesser = layout.step_of(str(folder)), _of_t5(sizes, encoder)
+    return Model(name, str(folder), step, None, encoder.ids_of, read, guesser)

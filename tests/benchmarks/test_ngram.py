@@ -18,7 +18,7 @@ def plain(text, context, symbol) -> float:
         if length == order:
             return collections.Counter(zip(*(text[i:] for i in range(length)), strict=False))
         longer = {*zip(*(text[i:] for i in range(order)), strict=False)}
-        for n in range(order - 1, length - 1, -1):
+        for _ in range(length, order):
             found = collections.Counter(gram[1:] for gram in longer)
             longer = {*found}
         return found

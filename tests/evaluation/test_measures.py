@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evaluation import measures
-from evaluation.measures import PREFIX_LM, SPAN_CORRUPTION
+from evaluation.guesser import PrefixGuesser, SpanGuesser
 from evaluation.minimal_pairs import Pair
 from evaluation.scorer import Scorer
 from evaluation.text_encoder import TextEncoder
@@ -25,19 +25,19 @@ def scorer(shares) -> Scorer:
 
 def test_bits_of_a_uniform_model():
     uniform = scorer(np.ones(96))
-    found = measures.bits_per_byte(PASSAGES, uniform, ENCODER, PREFIX_LM)["bits_per_byte"]
+    found = measures.bits_per_byte(PASSAGES, PrefixGuesser(uniform, ENCODER))["bits_per_byte"]
     size = sum(len(" ".join(words)) for words in PASSAGES)
     assert found.value == pytest.approx(30 * 40 * math.log2(96) / size, rel=1e-4)
     assert found.cases == size
     # 6 of 40 words in 2 spans, with a sentinel between them, and the next one or eos behind.
-    found = measures.bits_per_byte(PASSAGES, uniform, ENCODER, SPAN_CORRUPTION)["bits_per_byte"]
+    found = measures.bits_per_byte(PASSAGES, SpanGuesser(uniform, ENCODER))["bits_per_byte"]
     bits = 30 * (6 * math.log2(96) + math.log2(96) + math.log2(96 / 2))
     assert found.value == pytest.approx(bits / found.cases, rel=1e-4)
 
 
 def test_unknown_pieces_are_counted():
     unknown = TextEncoder(lambda text: [2] * len(text.split()), ENCODER.sentinels, 2, False)
-    found = measures.bits_per_byte(PASSAGES, scorer(np.ones(96)), unknown, SPAN_CORRUPTION)
+    found = measures.bits_per_byte(PASSAGES, SpanGuesser(scorer(np.ones(96)), unknown))
     assert found["unknown_pieces"][:2] == (1.0, 0.0)
     assert found["unknown_pieces"].cases == 30 * 6
 
@@ -54,17 +54,18 @@ def test_words_are_filled_in_by_a_model_that_knows_one_word_and_the_end():
     encoder = TextEncoder(lambda t: [ids[w] for w in t.split()], ENCODER.sentinels, 2, False)
     never = scorer(np.where(np.arange(96) == 8, 50.0, 1.0))  # never ends
     counts = {"Bb": 2000, "Aa": 3, "Cc": 1, **{f"x{i}": 5 for i in range(150)}}
-    found = measures.filled_in_words(words, counts, never, encoder)
+    found = measures.filled_in_words(words, counts, SpanGuesser(never, encoder))
     assert found["filled_in"][:1] == (0.0,)
     assert found["filled_in_1_100"].cases + found["filled_in_101_1000"].cases == 4
     # The same word hidden; after it the model ends, since it is the end that is most probable.
     as_end = TextEncoder(lambda t: [94 for _ in t.split()], ENCODER.sentinels, 2, False)
     always = scorer(np.where(np.arange(96) == 94, 50.0, 1.0))
-    assert measures.filled_in_words(words, counts, always, as_end)["filled_in"].value == 1
+    found = measures.filled_in_words(words, counts, SpanGuesser(always, as_end))
+    assert found["filled_in"].value == 1
 
 
-@pytest.mark.parametrize("objective", measures.OBJECTIVES)
-def test_the_more_probable_sentence_is_preferred(objective):
+@pytest.mark.parametrize("guesser", [SpanGuesser, PrefixGuesser])
+def test_the_more_probable_sentence_is_preferred(guesser):
     """A model in which w9 is ten times as probable as w8, and all else alike."""
     model = scorer(np.where(np.arange(96) == 9, 10.0, 1.0))
     pairs = [
@@ -73,7 +74,7 @@ def test_the_more_probable_sentence_is_preferred(objective):
         Pair("w5 w6 w8 w7", "w5 w6 w9 w7", "wrong"),
         Pair("w9", "w8", "one word"),
     ]
-    found = measures.preferred_sentences(pairs, model, ENCODER, objective)
+    found = measures.preferred_sentences(pairs, guesser(model, ENCODER))
     assert found["minimal_pairs"].value == 0.75
     assert found["minimal_pairs"].cases == 4
     kinds = {name: each.value for name, each in found.items() if name != "minimal_pairs"}

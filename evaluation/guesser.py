@@ -1,0 +1,146 @@
+"""What a model is asked for: hidden text, by whatever way the model can give it a probability.
+
+guesser = SpanGuesser(scorer, encoder)     # of a T5 that fills in spans
+guesser.guess([hidden_text])               # [Guess(log_prob=-7.1, is_written=False)]
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from evaluation.hidden_text import HiddenText, hide_spans
+from evaluation.scorer import EncodedExample, Scorer
+from evaluation.text_encoder import EOS, TextEncoder
+
+Progress = Callable[[int], None] | None
+
+
+class Guess(NamedTuple):
+    """The natural logarithm of the probability of hidden text, and whether the model writes it."""
+
+    log_prob: float
+    is_written: bool
+
+
+class Guesser(Protocol):
+    """A model that gives hidden text a probability.
+
+    `fills_in`: it reads what follows the hidden text, too.
+    """
+
+    fills_in: bool
+
+    def hide(self, words: Sequence[str], rng: np.random.Generator) -> HiddenText:
+        """Return a passage with the text hidden that bits per byte are measured of."""
+
+    def cover(self, words: Sequence[str]) -> list[HiddenText]:
+        """Return a sentence with parts hidden whose probabilities multiply to the sentence's."""
+
+    def guess(self, texts: Sequence[HiddenText], progress: Progress = None) -> list[Guess]:
+        """Return a guess of each text; `progress` is called with the number of finished ones."""
+
+    def unknown(self, texts: Sequence[HiddenText]) -> tuple[int, int]:
+        """Return how many hidden pieces the vocabulary does not have, and how many there are.
+
+        Their text costs a model less than it should.
+        """
+
+
+def unknown_pieces(encoder: TextEncoder, texts: Sequence[HiddenText]) -> tuple[int, int]:
+    """Return how many pieces of the hidden texts are unknown, and how many there are."""
+    pieces = [i for text in texts for ids in encoder.encode(text.hidden) for i in ids]
+    return sum(i == encoder.unk_id for i in pieces), len(pieces)
+
+
+class SpanGuesser:
+    """A T5 that was pretrained by span corruption.
+
+    The end of each span counts as part of what is guessed. It gives no probability to a sentence as
+    such: each half is hidden once, a pseudo-likelihood (Salazar et al. 2020, arXiv:1910.14659) with
+    two masks.
+    """
+
+    fills_in = True
+
+    def __init__(self, scorer: Scorer, encoder: TextEncoder):
+        self._scorer, self._encoder = scorer, encoder
+
+    def hide(self, words: Sequence[str], rng: np.random.Generator) -> HiddenText:
+        """Hide 15 % of the words in spans."""
+        return hide_spans(words, rng)
+
+    def cover(self, words: Sequence[str]) -> list[HiddenText]:
+        """Hide each half once."""
+        middle = len(words) // 2
+        halves = [(0, middle), (middle, len(words))] if middle else [(0, len(words))]
+        return [HiddenText(tuple(words), (half,)) for half in halves]
+
+    def guess(self, texts: Sequence[HiddenText], progress: Progress = None) -> list[Guess]:
+        """Return the guesses; the first sentinel of a target is given."""
+        examples = [span_example(text, self._encoder) for text in texts]
+        return [
+            Guess(float(each.log_probs[1:].sum()) + each.end_log_prob, each.is_written)
+            for each in self._scorer.score(examples, progress)
+        ]
+
+    def unknown(self, texts: Sequence[HiddenText]) -> tuple[int, int]:
+        """Return the numbers of unknown pieces and of all."""
+        return unknown_pieces(self._encoder, texts)
+
+
+def span_example(text: HiddenText, encoder: TextEncoder) -> EncodedExample:
+    """Return the ids: each span is a sentinel in the input, and follows it in the target.
+
+    After the last span the next sentinel or the eos may follow, as pretraining has both.
+
+    Raises:
+      ValueError: the vocabulary has fewer sentinels than there are spans.
+    """
+    if len(text.spans) > len(encoder.sentinels):
+        raise ValueError(
+            f"a passage has {len(text.spans)} hidden spans and the vocabulary only "
+            f"{len(encoder.sentinels)} sentinels: set --max_chars to less"
+        )
+    parts = text.parts()
+    found = encoder.encode([part for part, _ in parts])
+    inputs: list[int] = []
+    targets: list[int] = []
+    sentinels = iter(encoder.sentinels)
+    for ids, (_, is_hidden) in zip(found, parts, strict=True):
+        if is_hidden:
+            sentinel = next(sentinels)
+            targets += [sentinel, *ids]
+        inputs += [sentinel] if is_hidden else ids
+    next_one = encoder.sentinels[len(text.spans) :][:1]
+    return EncodedExample([*inputs, EOS], targets, (EOS, *next_one))
+
+
+class PrefixGuesser:
+    """A T5 that was pretrained to continue text: it writes each text from nothing."""
+
+    fills_in = False
+
+    def __init__(self, scorer: Scorer, encoder: TextEncoder):
+        self._scorer, self._encoder = scorer, encoder
+
+    def hide(self, words: Sequence[str], rng: np.random.Generator) -> HiddenText:
+        """Hide all words."""
+        return self.cover(words)[0]
+
+    def cover(self, words: Sequence[str]) -> list[HiddenText]:
+        """Hide all words."""
+        return [HiddenText(tuple(words), ((0, len(words)),))]
+
+    def guess(self, texts: Sequence[HiddenText], progress: Progress = None) -> list[Guess]:
+        """Return the guesses of texts that are hidden as a whole; they may end anywhere."""
+        ids = [self._encoder.encode(text.hidden)[0] for text in texts]
+        examples = [EncodedExample([EOS], each, (EOS,)) for each in ids]
+        return [
+            Guess(float(each.log_probs.sum()), bool(each.is_best.all()))
+            for each in self._scorer.score(examples, progress)
+        ]
+
+    def unknown(self, texts: Sequence[HiddenText]) -> tuple[int, int]:
+        """Return the numbers of unknown pieces and of all."""
+        return unknown_pieces(self._encoder, texts)
