@@ -3,8 +3,8 @@
     python benchmarks/abilities.py run --corpus /data/eltec_ro --work /tmp/abilities
     python benchmarks/abilities.py show --png docs/abilities.png
 
-The corpus is a folder of *.jsonl with columns `novel` and `text`; every twelfth novel is held out
-as a whole. `run` trains a vocabulary of 8,192 pieces and a T5 1.1 by span corruption, with the
+The corpus is a folder of *.jsonl with columns `novel` and `text`; every twelfth novel is held out,
+all of it. `run` trains a vocabulary of 8,192 pieces and a T5 1.1 by span corruption, with the
 project's own trainer; restores diacritics after fine-tuning from its last checkpoint and from none;
 and measures every checkpoint, the first before any training, by `python -m evaluation`. The n-gram
 model (benchmarks/ngram.py) answers the same questions.

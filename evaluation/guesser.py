@@ -133,7 +133,7 @@ class PrefixGuesser:
         return [HiddenText(tuple(words), ((0, len(words)),))]
 
     def guess(self, texts: Sequence[HiddenText], progress: Progress = None) -> list[Guess]:
-        """Return the guesses of texts that are hidden as a whole; they may end anywhere."""
+        """Return the guesses of texts that are hidden from end to end; they may stop anywhere."""
         ids = [self._encoder.encode(text.hidden)[0] for text in texts]
         examples = [EncodedExample([EOS], each, (EOS,)) for each in ids]
         return [
