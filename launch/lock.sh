@@ -3,8 +3,8 @@
 # to 3.13: bash launch/lock.sh
 #   bash launch/lock.sh            after a change to a list; keeps what is pinned and still fits
 #   bash launch/lock.sh --newest   the newest versions, also of what the lists pin by == or >=
-# It writes requirements/cpu.txt, tpu.txt, cuda.txt and cache.txt, and for development requirements.txt,
-# which is everything but CUDA. It installs nothing.
+# It writes requirements/cpu.txt, tpu.txt, cuda.txt, cache.txt and clean.txt, and for development
+# requirements.txt, which is everything but CUDA. It installs nothing.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$ROOT"
@@ -61,6 +61,8 @@ for flavour in cpu tpu cuda; do
 done
 resolve cache cache.in
 write cache requirements/cache.txt
-resolve dev {base,tpu,convert,cache,docs,dev,linux}.in
+resolve clean clean.in
+write clean requirements/clean.txt
+resolve dev {base,tpu,convert,cache,clean,docs,dev,linux}.in
 write dev requirements.txt
 echo "bash launch/setup.sh installs them."

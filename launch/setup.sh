@@ -4,6 +4,7 @@
 #                          what .venv was made for, else what the machine has. --tpu also has the
 #                          compiler with which preflight compiles for TPUs on any machine
 #   --cache                also Apache Beam, for python -m tasks.cache
+#   --clean                also what cleans a corpus: languages, main texts, near-duplicates
 #   --dev                  also what tests, checks and the documentation need: requirements.txt
 # Does nothing if that is done already. Every other script calls it first. You may set:
 #   TORCH_INDEX            where PyTorch's CPU build is looked for; default: PyTorch's own index
@@ -29,21 +30,22 @@ for argument in "$@"; do
       fi
       flavour="$argument"
       ;;
-    --cache | --dev) ;;
+    --cache | --clean | --dev) ;;
     *)
       fail "'$argument' is not understood: bash launch/setup.sh takes --cpu, --tpu or --cuda," \
-        "--cache and --dev."
+        "--cache, --clean and --dev."
       ;;
   esac
 done
 flavour="${flavour:-${before[0]:-$(flavour_of_machine)}}"
-for extra in --cache --dev; do
+for extra in --cache --clean --dev; do
   if [[ " $* ${before[*]-} " == *" $extra "* ]]; then
     extras+=" $extra"
   fi
 done
 locks=("requirements/${flavour#--}.txt")
 if [[ "$extras" == *--cache* ]]; then locks+=(requirements/cache.txt); fi
+if [[ "$extras" == *--clean* ]]; then locks+=(requirements/clean.txt); fi
 if [[ "$extras" == *--dev* ]]; then locks+=(requirements.txt); fi
 
 is_done() {

@@ -278,8 +278,8 @@ class CorpusSource(seqio.DataSource):
         """
         if part := slices.parse(split):
             raise ValueError(
-                f"split {split!r} of corpus {self.name!r} is a slice, which is evaluated and decoded "
-                f"but never trained on: train on {part.split!r}, or on files of its own"
+                f"split {split!r} of corpus {self.name!r} is a slice, which is evaluated and "
+                f"decoded but never trained on: train on {part.split!r}, or on files of its own"
             )
         if split not in self._orders:
             size = self.text_bytes(split)

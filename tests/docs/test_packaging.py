@@ -17,7 +17,7 @@ from fakes.paths import PACKAGES, ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
-EXTRAS = {"cpu", "tpu", "cuda", "convert", "cache", "docs", "dev"}
+EXTRAS = {"cpu", "tpu", "cuda", "convert", "cache", "clean", "docs", "dev"}
 
 
 def test_the_version_is_the_same_everywhere():
@@ -107,7 +107,7 @@ def test_it_installs_with_its_dependencies_and_extras(installed):
     assert not of("cpu")
     assert any(line.startswith("jax[tpu]==") for line in of("tpu"))
     assert any(line.startswith("jax[cuda12]==") for line in of("cuda"))
-    assert len(of("dev")) > len(of("tpu") | of("convert") | of("cache") | of("docs"))
+    assert len(of("dev")) > len(of("tpu") | of("convert") | of("cache") | of("clean") | of("docs"))
     assert set(PROJECT["scripts"]) <= {path.name for path in (installed / "bin").iterdir()}
 
 

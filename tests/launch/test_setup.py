@@ -25,6 +25,7 @@ def fresh(tmp_path):
     clone.lock("tpu", "one==1\nlibtpu==3\n")
     clone.lock("cuda", "one==1\njax-cuda12-plugin==4\n")
     clone.lock("cache", "beam==5\n")
+    clone.lock("clean", "words==6\n")
     (tmp_path / "clone/requirements.txt").write_text("one==1\npytest==6\n")
     return clone
 
@@ -154,8 +155,10 @@ def test_each_device_has_its_lock_and_extras_are_kept(fresh):
     assert call.endswith(wanted)
     fresh.setup()
     assert len(fresh.calls("-m pip install")) == 1, "the flavour that .venv has is kept"
+    fresh.setup("--clean")
+    assert fresh.calls("-m pip install")[-1].endswith("--requirement=requirements/clean.txt")
     fresh.setup("--dev")
-    assert fresh.stamp.read_text().startswith("--tpu --cache --dev\n")
+    assert fresh.stamp.read_text().startswith("--tpu --cache --clean --dev\n")
     assert fresh.calls("-m pip install")[-1].endswith("--requirement=requirements.txt")
 
 
