@@ -62,6 +62,8 @@ def _evaluate(flags: argparse.Namespace) -> int:
     found = [m for path in flags.models for m in models.find(path, flags.every_checkpoint)]
     settings = _settings(flags, language)
     done = results.load(flags.out, settings)
+    for model in found:
+        model.objective(flags.objective)  # refuses before anything is measured
     known = {(model["path"], model["step"]) for model in done}
     todo = [model for model in found if (model.path, model.step) not in known]
     if todo:
@@ -70,7 +72,7 @@ def _evaluate(flags: argparse.Namespace) -> int:
         taken = _measure(model, flags, passages, pairs)
         if model.run and model.step is not None:
             results.add_to_run(model.run, f"evaluation_{language.code}", model.step, taken)
-        done.append(_result(model, passages, taken))
+        done.append(_result(model, model.objective(flags.objective), passages, taken))
         results.save(flags.out, settings, done)
     if flags.html:
         results.save_page(flags.html, settings, done)
@@ -132,7 +134,7 @@ def _measure(model, flags, passages, pairs) -> dict[str, measures.Measure]:
     """Return the measures of a model, and report progress."""
     if model.run:
         compile_stats.keep_programs(str(model.run / "compiled"))
-    guesser = model.load(flags.objective)
+    guesser = model.load(model.objective(flags.objective))
     found: dict[str, measures.Measure] = {}
     step = "" if model.step is None else f", step {model.step:,}"
     show = lambda what: lambda n: _show(f"{model.name}{step}: {what} {n:,}")
@@ -152,13 +154,14 @@ def _show(text: str) -> None:
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def _result(model, passages, taken) -> dict[str, Any]:
+def _result(model, objective, passages, taken) -> dict[str, Any]:
     sample = [" ".join(words) for words in passages[:100]]
     tokens = sum(len(model.ids_of(text)) for text in sample)
     return {
         "name": model.name,
         "path": model.path,
         "step": model.step,
+        "objective": objective,
         "parameters": model.count_parameters(),
         "bytes_per_token": sum(len(text.encode()) for text in sample) / tokens,
         "measures": {name: list(measure) for name, measure in taken.items()},

@@ -1,4 +1,4 @@
-"""Models to evaluate: checkpoints of runs, and T5s in Hugging Face folders.
+"""Models to evaluate: checkpoints of runs, and Hugging Face folders.
 
 for model in find("runs/ro_t5x_base", every_checkpoint=True):
     guesser = model.load(SPAN_CORRUPTION)
@@ -6,7 +6,7 @@ for model in find("runs/ro_t5x_base", every_checkpoint=True):
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,19 @@ from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.model_config import Sizes, sizes_of_hugging_face
 from convert.proof.t5x_logits import network_config
 from convert.run import model_dir, vocabulary
-from evaluation import text_encoder
+from convert.run.gin_reader import Bindings
+from evaluation import encoders, text_encoder
 from evaluation.guesser import Guesser, PrefixGuesser, SpanGuesser
 from evaluation.scorer import Scorer
 from evaluation.text_encoder import TextEncoder
 from t5x.checkpointing import layout
 from t5x.checkpointing.layer_stacking import stack_layers
 
-SPAN_CORRUPTION, PREFIX_LM = OBJECTIVES = ("span_corruption", "prefix_lm")
+SPAN_CORRUPTION, PREFIX_LM = OBJECTIVES = ("span_corruption", "prefix_lm")  # of a T5
+MASKED_LM = "masked_lm"
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+Guessers = Mapping[str, Callable[[Any], Guesser]]
+Ids = Callable[[str], list[int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,21 +36,35 @@ class Model:
     """A model that is not loaded yet.
 
     `step` is that of a `checkpoint_<step>`, else None; `run` is the folder of a run of this project
-    on this machine, else None.
+    on this machine, else None. `guessers` make of its
+    parameters what guesses text, by objective.
     """
 
     name: str
     path: str
     step: int | None
     run: pathlib.Path | None
-    ids_of: Callable[[str], list[int]]
+    ids_of: Ids
     read: Callable[[], t5x_params.Tree]
-    guesser: Callable[[Any, str], Guesser]
+    guessers: Guessers
+
+    def objective(self, of_t5: str) -> str:
+        """Return the objective that it is measured by: `of_t5`, or that of encoders.
+
+        Raises:
+          ValueError: it is an encoder, which continues no text.
+        """
+        if MASKED_LM in self.guessers and of_t5 == PREFIX_LM:
+            raise ValueError(
+                f"{self.name} is an encoder, which cannot continue a text: leave --objective "
+                f"{PREFIX_LM} out"
+            )
+        return MASKED_LM if MASKED_LM in self.guessers else of_t5
 
     def load(self, objective: str) -> Guesser:
-        """Return what guesses text, by an objective of `OBJECTIVES`, with float32 parameters."""
+        """Return what guesses text by an objective, with parameters read in float32."""
         tree = {n: np.asarray(array.read(), np.float32) for n, array in self.read().items()}
-        return self.guesser(stack_layers(t5x_params.nested(tree)), objective)
+        return self.guessers[objective](stack_layers(t5x_params.nested(tree)))
 
     def count_parameters(self) -> int:
         """Return the number of parameters; only shapes are read."""
@@ -68,29 +86,35 @@ def find(path: str, every_checkpoint: bool = False) -> list[Model]:
         found = sorted((_of_folder(folder.name, each) for each in converted), key=_step)
         return found if every_checkpoint else found[-1:]
     run = model_dir.open_run(path)
-    sizes, bindings = model_dir.network(run)
-    encoder = text_encoder.of_vocabulary(
-        vocabulary.vocabulary_of(run, bindings, folders=[ROOT, pathlib.Path.cwd()]), run.folder
-    )
+    about = _of_run(run)
     steps = sorted(run.checkpoints)
     return [
-        _of_checkpoint(run, step, sizes, encoder)
-        for step in (steps if every_checkpoint else steps[-1:])
+        _of_checkpoint(run, step, *about) for step in (steps if every_checkpoint else steps[-1:])
     ]
 
 
-def _of_checkpoint(
-    run: model_dir.TrainedRun, step: int, sizes: Sizes, encoder: TextEncoder
-) -> Model:
+def _of_run(run: model_dir.TrainedRun) -> tuple[Ids, Guessers]:
+    folders, gin = [ROOT, pathlib.Path.cwd()], run.gin()
+    if gin and (encoder := encoders.of_run(run, Bindings.read(gin), folders)):
+        return encoder.ids_of, {MASKED_LM: encoder.guesser}
+    sizes, bindings = model_dir.network(run)
+    found = vocabulary.vocabulary_of(run, bindings, folders=folders)
+    of_text = text_encoder.of_vocabulary(found, run.folder)
+    return of_text.ids_of, _of_t5(sizes, of_text)
+
+
+def _of_checkpoint(run: model_dir.TrainedRun, step: int, ids_of: Ids, guessers: Guessers) -> Model:
     path = run.checkpoints[step]
     read = lambda: t5x_params.open_tree([path])
-    return Model(run.name, path, step, run.local, encoder.ids_of, read, _of_t5(sizes, encoder))
+    return Model(run.name, path, step, run.local, ids_of, read, guessers)
 
 
-def _of_t5(sizes: Sizes, encoder: TextEncoder) -> Callable[[Any, str], Guesser]:
-    ways = {SPAN_CORRUPTION: SpanGuesser, PREFIX_LM: PrefixGuesser}
+def _of_t5(sizes: Sizes, encoder: TextEncoder) -> Guessers:
     config = network_config(sizes)
-    return lambda params, objective: ways[objective](Scorer(config, params), encoder)
+    return {
+        SPAN_CORRUPTION: lambda params: SpanGuesser(Scorer(config, params), encoder),
+        PREFIX_LM: lambda params: PrefixGuesser(Scorer(config, params), encoder),
+    }
 
 
 def _is_hub_name(path: str) -> bool:
@@ -102,11 +126,14 @@ def _step(model: Model) -> int:
 
 
 def _of_folder(name: str, folder: pathlib.Path) -> Model:
-    checkpoint = HfCheckpoint.open(folder)
+    checkpoint, step = HfCheckpoint.open(folder), layout.step_of(str(folder))
+    if encoders.is_encoder(checkpoint.config):
+        encoder, read = encoders.of_folder(folder)
+        guessers: Guessers = {MASKED_LM: encoder.guesser}
+        return Model(name, str(folder), step, None, encoder.ids_of, read, guessers)
     sizes = dataclasses.replace(
         sizes_of_hugging_face(checkpoint.config), logits_via_embedding=checkpoint.tied()
     )
-    encoder = text_encoder.of_folder(folder)
+    of_text = text_encoder.of_folder(folder)
     read = lambda: from_hf.parameters(HfCheckpoint.open(folder), sizes)
-    step, guesser = layout.step_of(str(folder)), _of_t5(sizes, encoder)
-    return Model(name, str(folder), step, None, encoder.ids_of, read, guesser)
+    return Model(name, str(folder), step, None, of_text.ids_of, read, _of_t5(sizes, of_text))

@@ -35,6 +35,11 @@ _NOTES = {
     "probability; chance is 50 %.",
 }
 
+_BY_MASKS = (
+    "By masks: an encoder is given the number of pieces of what is hidden, which a T5 has to "
+    "guess, so equal figures are no equal knowledge."
+)
+
 
 def load(path: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the models of a results file, none if there is no file.
@@ -81,12 +86,17 @@ def _cells(models: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[list[st
     rows = []
     for model in models:
         step = "" if model["step"] is None else f", step {model['step']:,}"
-        row = [f"{model['name']}{step}", f"{model['parameters'] / 1e6:,.1f} M"]
+        masks = ", by masks" if _by_masks(model) else ""
+        row = [f"{model['name']}{step}{masks}", f"{model['parameters'] / 1e6:,.1f} M"]
         row.append(f"{model['bytes_per_token']:.2f}")
         for name, _, form in columns:
             row.append(_cell(model["measures"].get(name), form))
         rows.append(row)
     return ["model", "parameters", "bytes a token", *(c[1] for c in columns)], rows
+
+
+def _by_masks(model: Mapping[str, Any]) -> bool:
+    return model.get("objective") == "masked_lm"
 
 
 def _cell(measure: list[float] | None, form: str) -> str:
@@ -98,11 +108,14 @@ def _cell(measure: list[float] | None, form: str) -> str:
 
 def page(settings: Mapping[str, Any], models: Iterable[Mapping[str, Any]]) -> str:
     """Return the results as an HTML page that needs no other file."""
+    models = list(models)
     header, rows = _cells(models)
     cells = lambda tag, row: "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
     body = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     shown = {name for model in models for name in model["measures"]}
-    notes = "\n".join(f"<p>{html.escape(t)}</p>" for n, t in _NOTES.items() if n in shown)
+    texts = [text for name, text in _NOTES.items() if name in shown]
+    texts += [_BY_MASKS] if any(_by_masks(model) for model in models) else []
+    notes = "\n".join(f"<p>{html.escape(text)}</p>" for text in texts)
     facts = "\n".join(
         f"<dt>{html.escape(str(k))}</dt><dd>{html.escape(str(v))}</dd>" for k, v in settings.items()
     )

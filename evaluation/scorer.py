@@ -7,7 +7,7 @@ Examples of like lengths are batched, so that few shapes are compiled.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,18 +19,8 @@ from t5x.examples.t5 import network
 _LOGITS = 1 << 26  # elements of the logits of a batch: 256 MB
 _MOST_ROWS = 64
 _NO_END = -1
-_LENGTHS = (
-    16,
-    32,
-    64,
-    128,
-    256,
-    512,
-    1024,
-    2048,
-    4096,
-    8192,
-)  # few, since each pair of them is compiled
+# Few, since each pair of them is compiled.
+_LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
 class EncodedExample(NamedTuple):
@@ -80,15 +70,11 @@ class Scorer:
         Raises:
           ValueError: an example is longer than 8,192 ids.
         """
-        sizes = [(_padded(len(e.inputs)), _padded(len(e.targets) + 1)) for e in examples]
-        order = sorted(range(len(examples)), key=sizes.__getitem__)
+        sizes = [(padded(len(e.inputs)), padded(len(e.targets) + 1)) for e in examples]
         found: dict[int, Scores] = {}
-        while order:
-            inputs_length, length = size = sizes[order[0]]
-            rows = max(1, min(_MOST_ROWS, _LOGITS // (length * self._vocab_size)))
-            here = [i for i in order[:rows] if sizes[i] == size]
-            rows = min(rows, 1 << (len(here) - 1).bit_length())
-            order = order[len(here) :]
+        for (inputs_length, length), rows, here in batches(
+            sizes, lambda size: size[1] * self._vocab_size
+        ):
             inputs = np.zeros((rows, inputs_length), np.int32)
             targets = np.zeros((rows, length), np.int32)
             ends = np.full((rows, 2), _NO_END, np.int32)
@@ -104,7 +90,12 @@ class Scorer:
         return [found[i] for i in range(len(examples))]
 
 
-def _padded(length: int) -> int:
+def padded(length: int) -> int:
+    """Return the length that an example of `length` ids is padded to.
+
+    Raises:
+      ValueError: it is longer than 8,192.
+    """
     for each in _LENGTHS:
         if length <= each:
             return each
@@ -112,6 +103,27 @@ def _padded(length: int) -> int:
         f"an example has {length:,} ids, but may have at most {_LENGTHS[-1]:,}: set "
         "--max_chars to less"
     )
+
+
+Size = tuple[int, int]
+
+
+def batches(
+    sizes: Sequence[Size], logits: Callable[[Size], int]
+) -> Iterator[tuple[Size, int, list[int]]]:
+    """Yield (size, rows, numbers of the examples) of batches of examples of equal padded size.
+
+    Args:
+      sizes: of each example.
+      logits: how many a row of a size has.
+    """
+    order = sorted(range(len(sizes)), key=sizes.__getitem__)
+    while order:
+        size = sizes[order[0]]
+        rows = max(1, min(_MOST_ROWS, _LOGITS // logits(size)))
+        here = [i for i in order[:rows] if sizes[i] == size]
+        yield size, min(rows, 1 << (len(here) - 1).bit_length()), here
+        order = order[len(here) :]
 
 
 def _scores(length: int, log_probs, is_best, ends, end_is_best) -> Scores:

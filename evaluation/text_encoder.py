@@ -80,5 +80,9 @@ def _checked(ids_of, names: dict[int, str], unk_id: int | None, owner: str) -> T
             "hidden from it: name a model that was pretrained by span corruption"
         )
     sentinels = tuple(found[number] for number in sorted(found))
-    marks_spaces = ids_of("a b") != ids_of("a") + ids_of("b")
-    return TextEncoder(ids_of, sentinels, unk_id, marks_spaces)
+    return TextEncoder(ids_of, sentinels, unk_id, marks_spaces(ids_of))
+
+
+def marks_spaces(ids_of: Callable[[str], list[int]]) -> bool:
+    """Return whether a text's ids hold the blank before it only if it is written there."""
+    return ids_of("a b") != ids_of("a") + ids_of("b")

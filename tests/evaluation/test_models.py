@@ -44,6 +44,6 @@ def test_what_is_no_model_is_refused(tmp_path):
     write_folder(tmp_path, FAMILIES["t5_1_1"], arrays(FAMILIES["t5_1_1"]))
     with pytest.raises(ValueError, match="has no tokenizer"):
         models.find(str(tmp_path))
-    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(ValueError, match="model_type 'bert' is not one of"):
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    with pytest.raises(ValueError, match="model_type 'gpt2' is not one of"):
         models.find(str(tmp_path))

@@ -34,6 +34,16 @@ def test_the_table_has_the_measures_there_are():
     assert lines[3] == "| a<b | 2.1 M | 3.46 | – | – | – |"
 
 
+def test_the_figures_of_an_encoder_are_marked(tmp_path):
+    encoder = MODEL | {"objective": "masked_lm"}
+    lines = results.table([MODEL, encoder]).splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == [
+        "| a<b, step 1,000", "| a<b, step 1,000, by masks",
+    ]  # fmt: skip
+    assert "is given the number of pieces" not in results.page(SETTINGS, [MODEL])
+    assert "is given the number of pieces" in results.page(SETTINGS, [MODEL, encoder])
+
+
 def test_the_page_is_one_file_with_escaped_names(tmp_path):
     path = tmp_path / "page.html"
     results.save_page(str(path), SETTINGS, [MODEL])

@@ -1,0 +1,158 @@
+"""Encoders: hidden text as masks, and what a masked language model makes of them.
+
+    guesser = MaskGuesser(MaskScorer(module, params), vocabulary, "runs/ro_bert")
+    guesser.guess([hidden_text])
+
+A mask stands for one piece, so the number of pieces of hidden text is given. Each hidden span is
+revealed from left to right: its first piece is guessed from masks, the second with the first in its
+place, and so on. The product of these is a probability of the text, given the numbers of pieces.
+Spans are revealed side by side, so pieces of like place are guessed apart.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evaluation.guesser import Guess, Progress, unknown_pieces
+from evaluation.hidden_text import HiddenText, hide_spans
+from evaluation.scorer import batches, padded
+from evaluation.text_encoder import TextEncoder, marks_spaces
+from t5x.examples.encoder import network
+from tasks.tokenizer_vocabulary import TokenizerVocabulary
+
+
+class MaskedExample(NamedTuple):
+    """Ids with masks, the places that are guessed, and their ids."""
+
+    ids: list[int]
+    places: list[int]
+    targets: list[int]
+
+
+class MaskScorer:
+    """A network of `t5x.examples.encoder` with nested float32 `params`."""
+
+    def __init__(self, module: network.Bert | network.ModernBert, params: Any):
+        self._params = jax.tree.map(jnp.asarray, params)
+        self._max_length, self._vocab_size = module.config.max_length, module.config.vocab_size
+
+        @jax.jit
+        def run(params, ids_BL, segments_BL, places_BP, targets_BP):
+            bound = module.bind({"params": params})
+            encoded_BLD = bound.encode(ids_BL, segments_BL, enable_dropout=False)
+            asked_BPD = jnp.take_along_axis(encoded_BLD, places_BP[..., None], axis=1)
+            log_probs = jax.nn.log_softmax(bound.predict(asked_BPD))
+            found = jnp.take_along_axis(log_probs, targets_BP[..., None], axis=-1)[..., 0]
+            return found, jnp.argmax(log_probs, axis=-1) == targets_BP
+
+        self._run = run
+
+    def score(
+        self, examples: Sequence[MaskedExample], progress: Progress = None
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the logarithms of the targets' probabilities, float32 [P], and bool [P].
+
+        The second says whether no id has more.
+
+        Raises:
+          ValueError: an example is longer than the model.
+        """
+        longest = max((len(each.ids) for each in examples), default=0)
+        if longest > self._max_length:
+            raise ValueError(
+                f"a text has {longest:,} ids, but the model reads at most {self._max_length:,}: "
+                "set --max_chars to less"
+            )
+        size = lambda e: (min(padded(len(e.ids)), self._max_length), _power(len(e.places)))
+        found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        sizes = [size(each) for each in examples]
+        for (length, asked), rows, here in batches(sizes, lambda size: size[1] * self._vocab_size):
+            ids, segments = np.zeros((2, rows, length), np.int32)
+            places, targets = np.zeros((2, rows, asked), np.int32)
+            for row, i in enumerate(here):
+                example = examples[i]
+                ids[row, : len(example.ids)] = example.ids
+                segments[row, : len(example.ids)] = 1
+                places[row, : len(example.places)] = example.places
+                targets[row, : len(example.places)] = example.targets
+            arrays = jax.device_get(self._run(self._params, ids, segments, places, targets))
+            for row, i in enumerate(here):
+                log_probs, is_best = (array[row, : len(examples[i].places)] for array in arrays)
+                found[i] = log_probs, is_best
+            if progress:
+                progress(len(found))
+        return [found[i] for i in range(len(examples))]
+
+
+def _power(number: int) -> int:
+    """Return the next power of two."""
+    return 1 << (number - 1).bit_length()
+
+
+class MaskGuesser:
+    """A masked language model.
+
+    It gives no probability to a sentence as such: each word is hidden once, a pseudo-likelihood
+    whose pieces do not see those behind them in the same word (Kauf and Ivanova 2023,
+    arXiv:2305.10588).
+    """
+
+    fills_in = True
+
+    def __init__(self, scorer: MaskScorer, vocabulary: TokenizerVocabulary, owner: str):
+        """Raise ValueError, with the model's name `owner`, if the tokenizer has no mask."""
+        if vocabulary.mask_id is None:
+            raise ValueError(
+                f"{owner} has a tokenizer without a mask token, so no text can be hidden from it: "
+                "name its mask_token in tokenizer_config.json"
+            )
+        self._scorer, self._mask = scorer, vocabulary.mask_id
+        self._first = [i for i in [vocabulary.cls_id] if i is not None]
+        self._last = [i for i in [vocabulary.sep_id] if i is not None]
+        ids_of = lambda text: vocabulary.encode_texts([text])[0].tolist()
+        self._encoder = TextEncoder(ids_of, (), vocabulary.unk_id, marks_spaces(ids_of))
+
+    def hide(self, words: Sequence[str], rng: np.random.Generator) -> HiddenText:
+        """Hide 15 % of the words in spans."""
+        return hide_spans(words, rng)
+
+    def cover(self, words: Sequence[str]) -> list[HiddenText]:
+        """Hide each word once."""
+        return [HiddenText(tuple(words), ((i, i + 1),)) for i in range(len(words))]
+
+    def guess(self, texts: Sequence[HiddenText], progress: Progress = None) -> list[Guess]:
+        """Return the guesses; the numbers of pieces are given."""
+        rounds = [self.examples(text) for text in texts]
+        scores = iter(self._scorer.score([e for each in rounds for e in each], progress))
+        found = []
+        for each in rounds:
+            parts = [next(scores) for _ in each]
+            log_prob = sum(float(log_probs.sum()) for log_probs, _ in parts)
+            found.append(Guess(log_prob, all(is_best.all() for _, is_best in parts)))
+        return found
+
+    def unknown(self, texts: Sequence[HiddenText]) -> tuple[int, int]:
+        """Return the numbers of unknown pieces and of all."""
+        return unknown_pieces(self._encoder, texts)
+
+    def examples(self, text: HiddenText) -> list[MaskedExample]:
+        """Return what is guessed of a text, one round after the other."""
+        parts = text.parts()
+        ids, spans = [*self._first], []
+        for part, (_, is_hidden) in zip(
+            self._encoder.encode([part for part, _ in parts]), parts, strict=True
+        ):
+            if is_hidden:
+                spans.append(range(len(ids), len(ids) + len(part)))
+            ids += part
+        ids += self._last
+        found = []
+        for done in range(max(map(len, spans))):
+            masked = {place for span in spans for place in span[done:]}
+            places = [span[done] for span in spans if len(span) > done]
+            seen = [self._mask if i in masked else each for i, each in enumerate(ids)]
+            found.append(MaskedExample(seen, places, [ids[place] for place in places]))
+        return found
