@@ -20,28 +20,59 @@ import pathlib
 import random
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tasks.diacritics.letters import alphabet  # noqa: E402
+from tasks.diacritics.metrics import frequent, frequent_forms, scores  # noqa: E402
 from tasks.text.normalize import normalize  # noqa: E402
 
 HELD_OUT = 12  # one of so many novels
 VOCABULARY_SIZE = 8192
 LENGTHS = {"inputs": 128, "targets": 29}  # 145 tokens of text: density 0.15, spans of 3
-BATCH, RATE, WARMUP, PERIOD = 16, 0.04, 100, 200
-COOLDOWN = 0.3  # of the steps; before it, --steps may be changed
+BATCH, RATE, WARMUP, HALVED, PERIOD = 16, 0.04, 100, 800, 200
+COOLDOWN = 0.3  # of the steps
 MODEL = {
     "vocab_size": VOCABULARY_SIZE, "emb_dim": 256, "num_heads": 4, "head_dim": 64, "mlp_dim": 384,
     "num_encoder_layers": 4, "num_decoder_layers": 2,
 }  # fmt: skip
+FINETUNED = {"inputs": 64, "targets": 64}  # tokens of a piece whose diacritics are restored
+FINETUNE_RATE = 0.02
+PASSAGES, PAIRS, MAX_CHARS = (
+    300,
+    2000,
+    500,
+)  # of the held-out novels; about as long as what was trained on
+RESTORED = 60  # records of the held-out novels
+RESULTS = ROOT / "benchmarks" / "results" / "abilities.jsonl"
+T5, NGRAMS, PLAIN, FINETUNED_T5 = "T5", "n-grams", "no model", "T5, fine-tuned"
+SHOWN = {
+    "bits_per_byte": "bits a byte", "filled_in": "words filled in",
+    "filled_in_1_100": "of the 100 most frequent", "filled_in_101_1000": "of the next 900",
+    "filled_in_1001_on": "of the rest", "minimal_pairs_agreement": "agreement",
+    "minimal_pairs_word_order": "word order", "minimal_pairs_diacritics": "diacritics",
+}  # fmt: skip
+PICTURES = {
+    "bits a byte of hidden text": {"bits_per_byte": ""},
+    "words filled in, %": {
+        "filled_in": "all", "filled_in_1_100": "the 100 most frequent",
+    },
+    "minimal pairs, %": {
+        name: SHOWN[name] for name in SHOWN if name.startswith("minimal_pairs")
+    },
+}  # fmt: skip
 TASKS = """
 from tasks import corpora, diacritics
+from tasks.rows import Rows
 from tasks.sources import CorpusSource
 
 corpus, vocabulary = CorpusSource({work!r}), {work!r} + "/novels.model"
 corpora.add("novels", corpus, vocabulary, cedilla=True)
+diacritics.add("novels_diacritics", corpus, vocabulary, lengths={lengths})
+held_out = Rows(files={{"validation": {work!r} + "/restored.jsonl"}})
+diacritics.add("novels_restored", held_out, vocabulary, lengths={lengths})
 """
 
 
@@ -51,10 +82,11 @@ corpora.add("novels", corpus, vocabulary, cedilla=True)
 def prepare(corpus: pathlib.Path, work: pathlib.Path) -> None:
     """Write the novels to train on and the held-out ones, the tasks' module and the vocabulary."""
     work.mkdir(parents=True, exist_ok=True)
-    (work / "novels_tasks.py").write_text(TASKS.format(work=str(work)))
+    (work / "novels_tasks.py").write_text(TASKS.format(work=str(work), lengths=FINETUNED))
     if not (work / "train.jsonl").exists():
         train, held_out = split(read(corpus))
         write(work / "validation.jsonl", held_out)
+        write(work / "restored.jsonl", held_out[-RESTORED:])
         write(work / "train.jsonl", train)
     if not (work / "novels.model").exists():
         flags = ["--corpus", str(work / "train.jsonl"), "--size", str(VOCABULARY_SIZE)]
@@ -114,11 +146,12 @@ def settings(work: pathlib.Path, task: str, folder: str, steps: int, **others) -
     return [f"--gin.{name}={value!r}" for name, value in values.items()]
 
 
-def schedule(rate: float, steps: int, **others) -> dict:
-    """Return the settings of a rate that rises, stays, and falls to zero at its end."""
-    found = {"factors": "constant * linear_warmup * linear_cooldown", "base_learning_rate": rate}
-    found |= {"warmup_steps": WARMUP, "cooldown_steps": int(COOLDOWN * steps)}
-    found |= {"total_steps": steps, **others}
+def schedule(rate: float, steps: int, start: int = 0) -> dict:
+    """Return the settings of a rate that rises, halves each 800 steps, and falls to 0 at its end."""
+    found = {"factors": "constant * linear_warmup * decay_every * linear_cooldown"}
+    found |= {"base_learning_rate": rate, "warmup_steps": WARMUP, "step_offset": start}
+    found |= {"decay_factor": 0.5, "steps_per_decay": HALVED}
+    found |= {"cooldown_steps": int(COOLDOWN * steps), "total_steps": steps}
     return {f"utils.create_learning_rate_scheduler.{name}": found[name] for name in found}
 
 
@@ -143,17 +176,225 @@ def pretrain(work: pathlib.Path, steps: int) -> None:
     call(work, "t5x.train", "--gin_file=gin/ro_t5x_tiny.gin", *flags)
 
 
+def finetune(work: pathlib.Path, start: int, steps: int) -> str:
+    """Train from a checkpoint to restore diacritics; return the last checkpoint."""
+    end, folder = start + steps, f"restores_{start}"
+    flags = settings(
+        work, "novels_diacritics", folder, end,
+        **schedule(FINETUNE_RATE, steps, start),
+        **{
+            "TASK_FEATURE_LENGTHS": FINETUNED, "EVAL_PERIOD": end, "KEEP_BEST": None,
+            "BEST_METRIC": None, "utils.SaveCheckpointConfig.period": end,
+            "INITIAL_CHECKPOINT_PATH": f"{work}/pretrained/checkpoint_{start}",
+            "network.T5Config.logits_via_embedding": False,
+        },
+    )  # fmt: skip
+    call(work, "t5x.train", "--gin_file=gin/ro_diacritics_tiny.gin", *flags)
+    return f"{work}/{folder}/checkpoint_{end}"
+
+
+def restored(work: pathlib.Path, checkpoint: str, constrained: bool) -> list[tuple[str, str]]:
+    """Return pairs of the true and the restored text of each piece of the held-out records.
+
+    `constrained` allows outputs that differ from the input in diacritics alone.
+    """
+    out = pathlib.Path(checkpoint).parent / ("constrained" if constrained else "free")
+    flags = ["--gin_file=gin/ro_diacritics_tiny.gin", "--gin_file=t5x/configs/runs/infer.gin"]
+    if constrained:
+        flags += ["--gin.infer_script.infer.constraint=@tasks.diacritics.only_diacritics()"]
+        flags += ["--gin.tasks.diacritics.only_diacritics.task=%MIXTURE_OR_TASK_NAME"]
+    others = {
+        "CHECKPOINT_PATH": checkpoint, "INFER_OUTPUT_DIR": str(out), "BATCH_SIZE": 64,
+        "MIXTURE_OR_TASK_SPLIT": "validation", "TASK_FEATURE_LENGTHS": FINETUNED,
+        "network.T5Config.logits_via_embedding": False,
+    }  # fmt: skip
+    flags += settings(work, "novels_restored", "unused", 0, **others)
+    call(work, "t5x.infer", *flags, "--trusted_modules=novels_tasks")
+    lines = (out / "novels_restored-predict.jsonl").read_text().splitlines()
+    found = map(json.loads, lines)
+    return [(each["inputs"]["targets_pretokenized"], each["prediction"]) for each in found]
+
+
+# What is measured.
+
+
+def texts(path: pathlib.Path) -> list[str]:
+    """Return the texts of JSON lines."""
+    return [json.loads(line)["text"] for line in path.read_text().splitlines()]
+
+
+def measure_checkpoints(work: pathlib.Path) -> Iterator[dict]:
+    """Yield the results of each checkpoint by `python -m evaluation`."""
+    out = work / "evaluation.json"
+    flags = ["--language", "ro", "--text", str(work / "validation.jsonl"), "--pairs", "made"]
+    flags += ["--passages", str(PASSAGES), "--max_chars", str(MAX_CHARS), "--out", str(out)]
+    call(work, "evaluation", str(work / "pretrained"), "--every_checkpoint", *flags)
+    for model in json.loads(out.read_text())["models"]:
+        kept = {name: model[name] for name in ("step", "parameters", "bytes_per_token", "measures")}
+        yield {"model": T5, **kept, "version": model["version"], "date": model["date"]}
+
+
+def measure_ngrams(work: pathlib.Path) -> dict:
+    """Return the results of the n-gram models on the passages and pairs of `evaluation`."""
+    from benchmarks.ngram_guesser import ByteGuesser, WordGuesser, restore
+    from evaluation import measures, minimal_pairs
+    from evaluation.hidden_text import cut_passages
+
+    train, held_out = texts(work / "train.jsonl"), texts(work / "validation.jsonl")
+    passages = list(cut_passages(held_out, PASSAGES, MAX_CHARS))
+    pairs = list(minimal_pairs.make(passages, "ro", seed=0))[:PAIRS]
+    by_bytes = ByteGuesser(train)
+    found = measures.bits_per_byte(passages, by_bytes)
+    found |= measures.preferred_sentences(pairs, by_bytes)
+    wanted = texts(work / "restored.jsonl")
+    bare = [alphabet("ro").bare(text) for text in wanted]
+    outputs = [restore(text, by_bytes.model, "ro") for text in bare]
+    del by_bytes  # a gigabyte
+    counts = measures.count_words(passages)
+    found |= measures.filled_in_words(passages, counts, WordGuesser(train))
+    return {"model": NGRAMS, "measures": found, "diacritics": restored_words(wanted, outputs)}
+
+
+def measure_plain(work: pathlib.Path) -> dict:
+    """Return how many words are right without any model, and with each word's usual form."""
+    wanted = texts(work / "restored.jsonl")
+    bare = [alphabet("ro").bare(text) for text in wanted]
+    usual = frequent(bare, frequent_forms(texts(work / "train.jsonl"), "ro"))
+    found = {"the bare text": bare, "most frequent form": usual}
+    return {"model": PLAIN, "diacritics": {k: restored_words(wanted, v) for k, v in found.items()}}
+
+
+def restored_words(wanted: Sequence[str], outputs: Sequence[str]) -> float:
+    """Return the share of words that are right."""
+    return scores(wanted, outputs, "ro")["word_accuracy"]
+
+
+def measure_finetuned(work: pathlib.Path, start: int, steps: int) -> dict:
+    """Return the words right after fine-tuning from a checkpoint, freely and constrained."""
+    checkpoint = finetune(work, start, steps)
+    found = {}
+    for name, constrained in (("free", False), ("diacritics only", True)):
+        wanted, outputs = zip(*restored(work, checkpoint, constrained), strict=True)
+        found[name] = restored_words(wanted, outputs)
+    return {"model": FINETUNED_T5, "start": start, "steps": steps, "diacritics": found}
+
+
+def run(work: pathlib.Path, results: pathlib.Path, steps: int, finetune_steps: int) -> None:
+    """Run the stages whose results are missing."""
+    known = read_results(results)
+    models = {line["model"] for line in known}
+    keep = lambda line: append(results, line)
+    if NGRAMS not in models:
+        keep(measure_ngrams(work))
+    if PLAIN not in models:
+        keep(measure_plain(work))
+    pretrain(work, steps)
+    tuned = {line["start"] for line in known if line["model"] == FINETUNED_T5}
+    for start in {1, steps} - tuned:
+        keep(measure_finetuned(work, start, finetune_steps))
+    measured = {line["step"] for line in known if line["model"] == T5}
+    for line in measure_checkpoints(work):
+        if line["step"] not in measured:
+            keep(line)
+
+
+def read_results(path: pathlib.Path) -> list[dict]:
+    """Return the results, none if there are none."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def append(path: pathlib.Path, line: dict) -> None:
+    """Add a line to the results."""
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+# What is shown.
+
+
+def table(results: Sequence[dict]) -> Iterator[str]:
+    """Yield the lines of the table: the n-gram models, and the first and last checkpoint."""
+    t5 = sorted((line for line in results if line["model"] == T5), key=lambda line: line["step"])
+    rows = {f"T5, {line['step']:,} steps": line for line in t5[-1:]}
+    rows = {"T5, untrained": t5[0], **rows} if t5 else {}
+    rows |= {line["model"]: line for line in results if line["model"] == NGRAMS}
+    yield f"| | {' | '.join(SHOWN.values())} |"
+    yield "|---" + "|---:" * len(SHOWN) + "|"
+    for name, line in rows.items():
+        values = (line["measures"].get(measure) for measure in SHOWN)
+        cells = [percent_or_bits(m, v) if v else "–" for m, v in zip(SHOWN, values, strict=True)]
+        yield f"| {name} | {' | '.join(cells)} |"
+    yield ""
+    yield "| diacritics restored | words that are right |"
+    yield "|---|---:|"
+    for line in results:
+        found = line.get("diacritics")
+        if not found:
+            continue
+        name = line["model"]
+        if name == FINETUNED_T5:
+            name += " without pretraining" if line["start"] == 1 else ""
+        for way, share in found.items() if isinstance(found, dict) else [("", found)]:
+            label = way if name == PLAIN else f"{name}, {way}".rstrip(", ")
+            yield f"| {label} | {share:.1%} |"
+
+
+def percent_or_bits(name: str, measure: Sequence[float]) -> str:
+    """Return a figure with its standard error."""
+    value, error, _ = measure
+    if name == "bits_per_byte":
+        return f"{value:.2f} ± {error:.2f}"
+    return f"{100 * value:.1f} ± {100 * error:.1f} %"
+
+
+def draw(results: Sequence[dict], path: pathlib.Path) -> None:
+    """Write a picture: each ability by the steps of pretraining, the n-gram model as a line."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    t5 = sorted((line for line in results if line["model"] == T5), key=lambda line: line["step"])
+    ngrams = next((line["measures"] for line in results if line["model"] == NGRAMS), {})
+    figure, axes = plt.subplots(1, 3, figsize=(10, 3))
+    for axis, (title, names) in zip(axes, PICTURES.items(), strict=True):
+        for i, (name, label) in enumerate(names.items()):
+            points = [(line["step"], line["measures"][name][0]) for line in t5]
+            scale = 1 if name == "bits_per_byte" else 100
+            steps, values = zip(*points, strict=True)
+            axis.plot(steps, [scale * v for v in values], f"C{i}", label=label, marker=".")
+            if name in ngrams:
+                axis.axhline(scale * ngrams[name][0], color=f"C{i}", linestyle=":")
+        axis.set_title(title)
+        axis.set_xlabel("steps")
+        if len(names) > 1:
+            axis.legend(frameon=False, fontsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+
+
 def main() -> None:
     """Run the stages that are missing, or show the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("action", choices=("run", "show"))
     parser.add_argument("--corpus", type=pathlib.Path)
     parser.add_argument("--work", type=pathlib.Path, help="folder of the data and the models")
-    parser.add_argument("--steps", type=int, default=6000, help="of pretraining")
+    parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
+    parser.add_argument("--steps", type=int, default=2400, help="of pretraining")
+    parser.add_argument("--finetune_steps", type=int, default=600)
+    parser.add_argument("--png", type=pathlib.Path, help="picture that show writes")
     values = parser.parse_args()
-    work = values.work.resolve()
-    prepare(values.corpus.resolve(), work)
-    pretrain(work, values.steps)
+    if values.action == "run":
+        if not (values.corpus and values.work):
+            parser.error("run needs --corpus and --work")
+        work = values.work.resolve()
+        prepare(values.corpus.resolve(), work)
+        run(work, values.results, values.steps, values.finetune_steps)
+    results = read_results(values.results)
+    print("\n".join(table(results)))
+    if values.png:
+        draw(results, values.png)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@
 The recipe is gin/<job>.gin, with the network, vocabulary and newest checkpoint of the model. Each
 seed trains in <out>/seed_<n>, stops early on the validation split, and is measured with its best
 checkpoint. <out>/results.json has the numbers of every seed, mean and deviation (of a sample,
-n - 1), versions, commit and commands. Run again, it resumes; what is measured stays as it is, and
-another checkpoint, language or flag needs another <out>.
+n - 1), versions, commit and commands. The means also enter the run of the model, and each seed's
+numbers its own run, so that the report and the model card have them. Run again, it resumes; what
+is measured stays as it is, and another checkpoint, language or flag needs another <out>.
 """
 
 import argparse
@@ -24,7 +25,9 @@ from command_line import arguments
 from command_line.guard import ROOT, guarded
 from command_line.version import version
 from convert.run import model_dir, rewrite
+from convert.run.loss_curve import OF_PRETRAINED
 from convert.run.vocabulary import vocabulary_of
+from evaluation import results
 from tasks.languages import downstream
 
 PACKAGES = ("flax", "jax", "jiwer", "numpy", "rouge-score", "sacrebleu", "sentencepiece", "seqio")
@@ -148,12 +151,36 @@ def report(job: str, found: Mapping[str, Mapping[str, float | None]], seeds: int
     """Return the means as lines, with deviations if there are several seeds."""
     lines = [f"{job}, test split, {seeds} {'seed' if seeds == 1 else 'seeds'}:"]
     for name, value in found.items():
-        if name.startswith("confusion/"):
+        if _is_confusion(name):
             continue
         mean, deviation = value["mean"], value["deviation"]
         spread = "" if deviation is None else f" ± {deviation:.2g}"
         lines.append(f"  {name:24} {mean:8.4g}{spread}")
     return "\n".join(lines)
+
+
+def publish(run: model_dir.TrainedRun, out: pathlib.Path, found: Mapping) -> None:
+    """Add the figures of the test split to the seeds' runs and to the run they started from.
+
+    There `python -m report` draws them, and the converter puts them into the model card.
+    """
+    job, config = found["job"], found["config"]
+    for seed in found["seeds"]:
+        values = {name: seed[name] for name in found["summary"] if not _is_confusion(name)}
+        results.add_to_run(out / f"seed_{seed['seed']}", f"{job}_test", seed["step"], values)
+    if run.local:
+        means = {}
+        for name, value in found["summary"].items():
+            if not _is_confusion(name):
+                means[name] = value["mean"]
+                if value["deviation"] is not None:
+                    means[f"{name}_deviation"] = value["deviation"]
+        values = {**means, "seeds": len(found["seeds"])}
+        results.add_to_run(run.local, f"{OF_PRETRAINED[1]}{job}_{config}", found["step"], values)
+
+
+def _is_confusion(name: str) -> bool:
+    return name.startswith("confusion/")
 
 
 def _arguments(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
@@ -212,6 +239,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "commands": said,
     }
     write_json(out / RESULTS, found)
+    publish(run, out, found)
     print(report(args.job, found["summary"], args.seeds))
     print(f"{out / RESULTS}")
 

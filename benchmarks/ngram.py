@@ -72,7 +72,7 @@ class _Table:
     def __init__(self, grams: np.ndarray, counts: np.ndarray, bits: int):
         self._grams, self._counts = grams, counts
         once, twice = (counts == 1).sum(), (counts == 2).sum()
-        self._discount = once / (once + 2 * twice) if once else 0.0
+        self._discount = once / (once + 2 * twice) if once else 0.5
         self._shift = np.uint64(bits)
         self._contexts, first, kinds = np.unique(
             grams >> self._shift, return_index=True, return_counts=True

@@ -25,7 +25,7 @@ from convert import corpus_licenses, hub_upload, to_hf, to_scalable_t5
 from convert.fill_masks import MASK
 from convert.model_card import CardMetadata
 from convert.model_config import MODEL_TYPES
-from convert.run import model_dir
+from convert.run import loss_curve, model_dir
 from convert.run.gin_reader import Bindings
 from convert.run.vocabulary import vocabulary_of
 from convert.served import space
@@ -154,7 +154,7 @@ def _own_texts(
     What was decoded while a fine-tuned model was evaluated may be private, so it is not published.
     """
     given = tuple(bindings.first("infill_sentences") or ()) if bindings else ()
-    fine_tuned = (epath.Path(run.folder) / "inference_eval").exists()
+    fine_tuned = loss_curve.was_fine_tuned(epath.Path(run.folder))
     return given or (() if fine_tuned or vocabulary is None else (MASK,))
 
 

@@ -9,6 +9,9 @@ Without --text the documents are FineWeb-2's held-out ones, without --pairs the 
 
 import argparse
 import datetime
+import hashlib
+import json
+import pathlib
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -60,18 +63,19 @@ def _evaluate(flags: argparse.Namespace) -> int:
         raise ValueError(f"--max_chars is {flags.max_chars}, but may be at most {_MOST_CHARS}")
     language = table.find(flags.language)
     found = [m for path in flags.models for m in models.find(path, flags.every_checkpoint)]
-    settings = _settings(flags, language)
-    done = results.load(flags.out, settings)
     for model in found:
         model.objective(flags.objective)  # refuses before anything is measured
+    passages, pairs = _read(flags, language)
+    settings = _settings(flags, language, passages, pairs)
+    done = results.load(flags.out, settings)
     known = {(model["path"], model["step"]) for model in done}
-    todo = [model for model in found if (model.path, model.step) not in known]
-    if todo:
-        passages, pairs = _read(flags, language)
-    for model in todo:
+    for model in found:
+        if (model.path, model.step) in known:
+            continue
         taken = _measure(model, flags, passages, pairs)
         if model.run and model.step is not None:
-            results.add_to_run(model.run, f"evaluation_{language.code}", model.step, taken)
+            values = {name: measure.value for name, measure in taken.items()}
+            results.add_to_run(model.run, results.series(settings), model.step, values)
         done.append(_result(model, model.objective(flags.objective), passages, taken))
         results.save(flags.out, settings, done)
     if flags.html:
@@ -80,10 +84,21 @@ def _evaluate(flags: argparse.Namespace) -> int:
     return 0
 
 
-def _settings(flags: argparse.Namespace, language: table.Language) -> dict[str, Any]:
-    names = ("text", "pairs", "objective", "passages", "max_chars", "seed")
-    without = sorted(flags.without)
-    return {"language": language.code, "without": without} | {n: getattr(flags, n) for n in names}
+def _settings(
+    flags: argparse.Namespace,
+    language: table.Language,
+    passages: Sequence[Sequence[str]],
+    pairs: Sequence[minimal_pairs.Pair],
+) -> dict[str, Any]:
+    """Return what figures beside each other must share; texts are known by their content."""
+    names = ("objective", "passages", "max_chars", "seed")
+    found = {"language": language.code, "without": sorted(flags.without)}
+    found |= {name: getattr(flags, name) for name in names}
+    for name, read in (("text", passages), ("pairs", pairs)):
+        given = getattr(flags, name)
+        found[name] = given and pathlib.PurePath(given).name
+        found[f"{name}_sha256"] = hashlib.sha256(json.dumps(read).encode()).hexdigest()
+    return found
 
 
 def _read(

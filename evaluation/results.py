@@ -5,16 +5,18 @@ The file is {"settings": …, "models": [{"name", "step", "parameters", "bytes_p
 interrupted evaluation continues.
 """
 
+import hashlib
 import html
 import json
 import math
 import os
 import pathlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from command_line.atomic_file import replace_file
-from evaluation.measures import Measure
+from convert.run.loss_curve import OF_PRETRAINED
 
 # Columns of the table: the measure, its heading, and how a value is written.
 _COLUMNS = (
@@ -150,15 +152,23 @@ def save_page(path: str, settings: Mapping[str, Any], models: list[dict[str, Any
     _write(path, page(settings, models))
 
 
-def add_to_run(run: pathlib.Path, task: str, step: int, measures: Mapping[str, Measure]) -> None:
-    """Add the measures of a checkpoint to its run, as seqio writes those of a task.
+def series(settings: Mapping[str, Any]) -> str:
+    """Return the name of a run's figures, which only figures of equal settings share."""
+    same = {name: value for name, value in settings.items() if name != "without"}
+    digest = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:6]
+    text = re.sub(r"\W+", "_", pathlib.PurePath(settings["text"] or "fineweb2").stem)
+    return f"{OF_PRETRAINED[0]}{settings['language']}_{text}_{digest}"
+
+
+def add_to_run(run: pathlib.Path, task: str, step: int, values: Mapping[str, float]) -> None:
+    """Add the figures of a checkpoint to its run, as seqio writes those of a task.
 
     `python -m report` draws them over the steps, and the converter puts the last ones into the
-    model card. Lines of the same step are replaced.
+    model card. Lines of the same step are replaced, and NaN is left out.
     """
     path = run / "inference_eval" / f"{task}-metrics.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     found = {json.loads(line)["step"]: line for line in lines}
-    values = {name: each.value for name, each in measures.items() if not math.isnan(each.value)}
-    found[step] = json.dumps({"step": step, **values})
+    known = {name: value for name, value in values.items() if not math.isnan(value)}
+    found[step] = json.dumps({"step": step, **known})
     _write(str(path), "".join(f"{found[each]}\n" for each in sorted(found)))

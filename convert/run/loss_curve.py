@@ -22,6 +22,9 @@ _TAGS = (
     "loss",
 )
 _METRICS = "-metrics.jsonl"  # seqio's files of a task's metrics
+# The names with which figures of a pretrained run begin there: of `python -m evaluation`, and of
+# models that `launch/finetune.sh` has made of it.
+OF_PRETRAINED = ("evaluation_", "finetuned_")
 
 
 def event_files(run: Path) -> list[Path]:
@@ -66,6 +69,13 @@ def evaluations(run: Path, up_to: int | None = None) -> dict[str, tuple[int, dic
             if numbers and (up_to is None or step <= up_to):
                 found[path.name.removesuffix(_METRICS)] = (step, numbers)
     return found
+
+
+def was_fine_tuned(run: Path) -> bool:
+    """Return whether the run decoded examples of its own task; `run` may be an epath."""
+    folder = run / "inference_eval"
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return not all(name.startswith(OF_PRETRAINED) for name in names)
 
 
 def draw(curves: dict[str, list[tuple[int, float]]], title: str, path: Path) -> None:

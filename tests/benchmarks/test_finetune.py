@@ -9,6 +9,7 @@ import statistics
 import pytest
 
 from benchmarks import finetune
+from convert.run import loss_curve
 from convert.run.gin_reader import Bindings
 from convert.run.model_dir import TrainedRun
 from fakes.paths import ROOT
@@ -109,6 +110,10 @@ def test_seeds_run_once_and_the_results_hold_what_was_measured(run, said, tmp_pa
     assert (found["config"], found["step"], found["split"]) == ("ron_Latn", 7, "test")
     assert found["versions"]["sacrebleu"]
     assert len(found["commands"]) == 4
+    assert loss_curve.evaluations(out / "seed_1") == {"topic_test": (9, {"accuracy": 1.0})}
+    card = loss_curve.evaluations(pathlib.Path(run.folder))["finetuned_topic_ron_Latn"]
+    deviation = pytest.approx(statistics.stdev([0.5, 1.0]))
+    assert card == (7, {"accuracy": 0.75, "accuracy_deviation": deviation, "seeds": 2})
     finetune.main([*flags, "--seeds", "2"])  # all is measured
     finetune.main([*flags, "--seeds", "3"])  # one more
     assert len(said) == 6

@@ -27,7 +27,7 @@ def plain(text, context, symbol) -> float:
     for length in range(1, order + 1):
         found = counts(length)
         n = collections.Counter(found.values())
-        discount = n[1] / (n[1] + 2 * n[2]) if n[1] else 0
+        discount = n[1] / (n[1] + 2 * n[2]) if n[1] else 0.5
         before = tuple(context[len(context) - length + 1 :])
         here = {gram[-1]: c for gram, c in found.items() if gram[:-1] == before}
         if here:

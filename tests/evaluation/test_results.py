@@ -1,11 +1,12 @@
 """Results are kept, shown, and enter a run."""
 
 import json
+import math
+import re
 
 import pytest
 
 from evaluation import results
-from evaluation.measures import Measure
 
 SETTINGS = {"language": "ron_Latn", "text": None}
 MODEL = {
@@ -56,7 +57,7 @@ def test_the_page_is_one_file_with_escaped_names(tmp_path):
 
 def test_a_run_keeps_the_measures_by_step(tmp_path):
     add = lambda step, value: results.add_to_run(
-        tmp_path, "evaluation_ron_Latn", step, {"bits": Measure(value, 0.1, 9)}
+        tmp_path, "evaluation_ron_Latn", step, {"bits": value, "none": math.nan}
     )
     add(200, 1.5)
     add(100, 2.0)
@@ -64,3 +65,12 @@ def test_a_run_keeps_the_measures_by_step(tmp_path):
     path = tmp_path / "inference_eval" / "evaluation_ron_Latn-metrics.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert lines == [{"step": 100, "bits": 2.0}, {"step": 200, "bits": 1.25}]
+
+
+def test_figures_of_other_texts_have_another_name():
+    settings = {"language": "ron_Latn", "text": "held out.jsonl", "text_sha256": "1", "without": []}
+    name = results.series(settings)
+    assert re.fullmatch("evaluation_ron_Latn_held_out_[0-9a-f]{6}", name)
+    assert results.series(settings | {"without": ["pairs"]}) == name
+    assert results.series(settings | {"text_sha256": "2"}) != name
+    assert results.series(settings | {"text": None}).startswith("evaluation_ron_Latn_fineweb2_")

@@ -76,3 +76,13 @@ def test_the_curves_are_drawn(tmp_path):
     data = (tmp_path / "loss.png").read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     assert struct.unpack(">II", data[16:24]) == (840, 420)
+
+
+def test_figures_of_a_pretrained_run_do_not_make_it_a_fine_tuned_one(tmp_path):
+    assert not loss_curve.was_fine_tuned(tmp_path)
+    (tmp_path / "inference_eval").mkdir()
+    for prefix in loss_curve.OF_PRETRAINED:
+        (tmp_path / "inference_eval" / f"{prefix}ron_Latn-metrics.jsonl").touch()
+    assert not loss_curve.was_fine_tuned(tmp_path)
+    (tmp_path / "inference_eval" / "topic-002000.jsonl").touch()
+    assert loss_curve.was_fine_tuned(tmp_path)

@@ -1,0 +1,119 @@
+"""N-gram models that answer what `evaluation` asks: hidden text, missing words, diacritics.
+
+guesser = ByteGuesser(texts)                 # bits per byte, sentences: 8 bytes
+guesser = WordGuesser(texts)                 # words filled in: 3 words, on both sides
+restored = restore("Fata vine maine", ByteGuesser(texts).model, "ro")
+"""
+
+import collections
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from benchmarks.ngram import Ngrams
+from evaluation.guesser import Guess, Progress
+from evaluation.hidden_text import HiddenText, hide_spans
+from tasks.diacritics.letters import alphabet
+
+BYTES, WORDS = 8, 3  # symbols in the longest n-gram
+_WORD_BITS = 21
+_CANDIDATES = 20_000  # most frequent words, which may fill in a gap
+_EDGE, _UNKNOWN = 0, 1  # words that are none
+
+
+class ByteGuesser:
+    """A model of the next byte, which reads only what is before.
+
+    A hidden span costs its bytes and the blank behind it, after all text before it.
+    """
+
+    fills_in = False
+
+    def __init__(self, texts: Iterable[str]):
+        text = "\n".join(texts) + "\n"
+        self.model = Ngrams(np.frombuffer(text.encode(), np.uint8), BYTES, bits=8)
+
+    def hide(self, words: Sequence[str], rng: np.random.Generator) -> HiddenText:
+        """Hide 15 % of the words in spans."""
+        return hide_spans(words, rng)
+
+    def cover(self, words: Sequence[str]) -> list[HiddenText]:
+        """Hide all words, which follow the begin of a line."""
+        return [HiddenText(tuple(words), ((0, len(words)),))]
+
+    def guess(self, texts: Sequence[HiddenText], progress: Progress = None) -> list[Guess]:
+        """Return the guesses; nothing is written."""
+        return [Guess(self._log_prob(text), False) for text in texts]
+
+    def _log_prob(self, text: HiddenText) -> float:
+        bits, before = 0.0, "\n"
+        for part, is_hidden in text.parts():
+            part += " "
+            if is_hidden:
+                bits -= self.model.log2_of_text([*before.encode()], [*part.encode()]).sum()
+            before += part
+        return -bits * math.log(2)
+
+    def unknown(self, texts: Sequence[HiddenText]) -> tuple[int, int]:
+        """Return 0 of all bytes."""
+        return 0, sum(text.num_bytes for text in texts)
+
+
+class WordGuesser:
+    """A model of the next word, which fills in one word by the two before and the two behind."""
+
+    def __init__(self, texts: Iterable[str]):
+        documents = [text.split() for text in texts]
+        counts = collections.Counter(word for words in documents for word in words)
+        self._words = [word for word, _ in counts.most_common((1 << _WORD_BITS) - 2)]
+        self._ids = {word: i for i, word in enumerate(self._words, _UNKNOWN + 1)}
+        stream = [i for words in documents for i in (_EDGE, *self._ids_of(words))]
+        self._model = Ngrams(np.array([*stream, _EDGE]), WORDS, _WORD_BITS)
+
+    def _ids_of(self, words: Iterable[str]) -> list[int]:
+        return [self._ids.get(word, _UNKNOWN) for word in words]
+
+    def guess(self, texts: Sequence[HiddenText], progress: Progress = None) -> list[Guess]:
+        """Return whether each hidden word is the most probable of the frequent ones."""
+        return [Guess(math.nan, self._best(text) == text.hidden[0]) for text in texts]
+
+    def _best(self, text: HiddenText) -> str:
+        ((start, end),) = text.spans
+        before = [_UNKNOWN, _UNKNOWN, *self._ids_of(text.words[:start])][-2:]
+        behind = self._ids_of(text.words[end : end + 2])
+        number = min(_CANDIDATES, len(self._words))
+        choices = np.arange(number) + _UNKNOWN + 1
+        columns = [np.full(number, i) for i in before] + [choices]
+        columns += [np.full(number, i) for i in behind]
+        rows = np.stack(columns, axis=1)
+        windows = [rows[:, i : i + WORDS] for i in range(1 + len(behind))]
+        return self._words[int(np.argmax(sum(self._model.log2(each) for each in windows)))]
+
+
+def restore(text: str, model: Ngrams, language: str) -> str:
+    """Return bare text with the diacritics that make it most probable.
+
+    Of spellings that end in the same bytes, as many as the model sees, only the best is kept, so
+    the result is the most probable of all.
+    """
+    forms = alphabet(language).forms
+    context = model.order - 1
+    kept = {(b"\0" * context + b"\n")[-context:]: (0.0, "")}
+    for letter in text:
+        tried = [
+            (log_prob, spelling + form, tail + form.encode())
+            for tail, (log_prob, spelling) in kept.items()
+            for form in forms[letter]
+        ]
+        windows = [
+            [*tail[i - context : i + 1]] for *_, tail in tried for i in range(context, len(tail))
+        ]
+        bits = iter(model.log2(np.array(windows)))
+        kept = {}
+        for log_prob, spelling, tail in tried:
+            log_prob += sum(next(bits) for _ in range(context, len(tail)))
+            end = tail[-context:]
+            if end not in kept or log_prob > kept[end][0]:
+                kept[end] = log_prob, spelling
+    return max(kept.values())[1]
