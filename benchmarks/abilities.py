@@ -147,7 +147,7 @@ def settings(work: pathlib.Path, task: str, folder: str, steps: int, **others) -
 
 
 def schedule(rate: float, steps: int, start: int = 0) -> dict:
-    """Return the settings of a rate that rises, halves each 800 steps, and falls to 0 at its end."""
+    """Return settings of a rate that rises, halves each 800 steps, and falls to 0 at the end."""
     found = {"factors": "constant * linear_warmup * decay_every * linear_cooldown"}
     found |= {"base_learning_rate": rate, "warmup_steps": WARMUP, "step_offset": start}
     found |= {"decay_factor": 0.5, "steps_per_decay": HALVED}
