@@ -58,9 +58,10 @@ def model_gin(run: model_dir.TrainedRun) -> str:
     sizes, bindings = model_dir.network(run)
     vocabulary = vocabulary_of(run, bindings, folders=[pathlib.Path.cwd(), ROOT])
     fields = rewrite.gin_of(sizes).splitlines()
-    dtype = bindings.of("T5Config").get("dtype", "float32") if bindings else "float32"
     lines = [line for line in fields if ".dropout_rate" not in line]
-    lines += [f"network.T5Config.dtype = {dtype!r}"]
+    # Published weights have no dtype, and are fine-tuned in that of the recipe, as most runs are.
+    dtype = bindings.of("T5Config").get("dtype") if bindings else None
+    lines += [f"network.T5Config.dtype = {dtype!r}"] if dtype else []
     if vocabulary.is_bytes:
         lines += [
             "VOCABULARY = @seqio.ByteVocabulary()",

@@ -18,6 +18,7 @@ from tasks.diacritics.letters import LETTERS, alphabet
 from tasks.text.sentence_split import split
 
 MULTIBLIMP = "jumelet/multiblimp"
+_RETRY_SECONDS = 60.0  # of a hub that does not answer
 _WORDS = (6, 25)  # in a sentence that a pair is made of
 
 
@@ -35,22 +36,21 @@ def read_hub(language: str) -> list[Pair]:
     Raises:
       ValueError: it has none of this language, or the hub cannot be reached.
     """
-    import datasets
+    from tasks.io.retry import RetryPolicy  # with TensorFlow, which takes seconds
+    from tasks.look import sampling
+    from tasks.rows import Rows
 
+    columns = {"good": "sen", "bad": "wrong_sen", "kind": "phenomenon"}
+    retry = RetryPolicy(_RETRY_SECONDS)
+    source = Rows(MULTIBLIMP, language, columns=columns, splits=("train",), retry_policy=retry)
     try:
-        known = datasets.get_dataset_config_names(MULTIBLIMP)
-        if language not in known:
-            raise ValueError(
-                f"{MULTIBLIMP} has no pairs of {language}: name a file of your own with --pairs, "
-                f"or one of its languages, {', '.join(sorted(known))}"
-            )
-        rows = datasets.load_dataset(MULTIBLIMP, language, split="train", streaming=True)
-        return [Pair(row["sen"], row["wrong_sen"], row.get("phenomenon") or "") for row in rows]
-    except (OSError, ConnectionError) as error:
-        reason = str(error).strip().splitlines()[0]
+        source.peek("train", limit_s=_RETRY_SECONDS)  # raises the mistakes in one sentence
+        rows = sampling.documents(source, "train", shuffle=False)
+        return [Pair(row["good"], row["bad"], row["kind"]) for row in rows]
+    except ValueError as error:
         raise ValueError(
-            f"{MULTIBLIMP} cannot be read from the hub ({reason}): name a file with --pairs, or "
-            "leave minimal pairs out with --without pairs"
+            f"{str(error).rstrip('.')}: name a file of pairs with --pairs, or leave them out with "
+            "--without pairs"
         ) from error
 
 

@@ -42,6 +42,12 @@ def test_the_network_and_vocabulary_are_the_models_and_nothing_else(run):
     assert vocabulary["extra_ids"] == 0  # its sentinels are pieces
 
 
+def test_weights_without_a_dtype_are_trained_in_that_of_the_recipe(run):
+    config = pathlib.Path(run.folder, "config.gin")
+    config.write_text(config.read_text().replace("network.T5Config.dtype = 'bfloat16'\n", ""))
+    assert "T5Config.dtype" not in finetune.model_gin(run)
+
+
 def test_bytes_are_bound_as_the_vocabulary(run):
     config = pathlib.Path(run.folder, "config.gin")
     config.write_text(f"{config.read_text()}import seqio\nseqio.ByteVocabulary.extra_ids = 100\n")
