@@ -6,7 +6,7 @@
 The corpus is a folder of *.jsonl with columns `novel` and `text`; every twelfth novel is held out,
 all of it. `run` trains a vocabulary of 8,192 pieces and a T5 1.1 by span corruption, with the
 project's own trainer; restores diacritics after fine-tuning from its last checkpoint and from none;
-and measures every checkpoint, the first before any training, by `python -m evaluation`. The n-gram
+and measures its checkpoints, the first before any training, by `python -m evaluation`. The n-gram
 model (benchmarks/ngram.py) answers the same questions.
 
 Each stage that is finished is in --work or a line of --results, and is not repeated; training that
@@ -223,12 +223,14 @@ def texts(path: pathlib.Path) -> list[str]:
     return [json.loads(line)["text"] for line in path.read_text().splitlines()]
 
 
-def measure_checkpoints(work: pathlib.Path) -> Iterator[dict]:
-    """Yield the results of each checkpoint by `python -m evaluation`."""
+def measure_checkpoints(work: pathlib.Path, steps: int) -> Iterator[dict]:
+    """Yield the results of the untrained, each second and the last checkpoint, by `evaluation`."""
+    measured = sorted({1, *range(2 * PERIOD, steps, 2 * PERIOD), steps})
+    paths = [f"{work}/pretrained/checkpoint_{step}" for step in measured]
     out = work / "evaluation.json"
     flags = ["--language", "ro", "--text", str(work / "validation.jsonl"), "--pairs", "made"]
     flags += ["--passages", str(PASSAGES), "--max_chars", str(MAX_CHARS), "--out", str(out)]
-    call(work, "evaluation", str(work / "pretrained"), "--every_checkpoint", *flags)
+    call(work, "evaluation", *paths, *flags)
     for model in json.loads(out.read_text())["models"]:
         kept = {name: model[name] for name in ("step", "parameters", "bytes_per_token", "measures")}
         yield {"model": T5, **kept, "version": model["version"], "date": model["date"]}
@@ -289,13 +291,12 @@ def run(work: pathlib.Path, results: pathlib.Path, steps: int, finetune_steps: i
     if PLAIN not in models:
         keep(measure_plain(work))
     pretrain(work, steps)
+    if steps not in {line["step"] for line in known if line["model"] == T5}:
+        for line in measure_checkpoints(work, steps):
+            keep(line)
     tuned = {line["start"] for line in known if line["model"] == FINETUNED_T5}
     for start in {1, steps} - tuned:
         keep(measure_finetuned(work, start, finetune_steps))
-    measured = {line["step"] for line in known if line["model"] == T5}
-    for line in measure_checkpoints(work):
-        if line["step"] not in measured:
-            keep(line)
 
 
 def read_results(path: pathlib.Path) -> list[dict]:
@@ -381,7 +382,7 @@ def main() -> None:
     parser.add_argument("--corpus", type=pathlib.Path)
     parser.add_argument("--work", type=pathlib.Path, help="folder of the data and the models")
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
-    parser.add_argument("--steps", type=int, default=2400, help="of pretraining")
+    parser.add_argument("--steps", type=int, default=1800, help="of pretraining")
     parser.add_argument("--finetune_steps", type=int, default=600)
     parser.add_argument("--png", type=pathlib.Path, help="picture that show writes")
     values = parser.parse_args()

@@ -93,13 +93,13 @@ class ModelCard:
     def _loss_results(self) -> list[dict[str, Any]]:
         last = {name: points[-1] for name, points in self.curves.items() if points}
         return [
-            _result(name, step, {"loss": loss})
+            result_of(name, step, {"loss": loss})
             for name, (step, loss) in last.items()
             if math.isfinite(loss)
         ]
 
     def _metric_results(self) -> list[dict[str, Any]]:
-        return [_result(task, *found) for task, found in self.evaluations.items()]
+        return [result_of(task, *found) for task, found in self.evaluations.items()]
 
     def _facts(self) -> dict[str, str]:
         record, sizes = self.record, self.sizes
@@ -207,13 +207,14 @@ class ModelCard:
         return ["## Loss", "", *shown, *lines] if lines else []
 
 
-def _result(name: str, step: int, metrics: dict[str, float]) -> dict[str, Any]:
-    """Return an entry of the hub's model-index."""
+def result_of(name: str, step: int | None, metrics: Mapping[str, float]) -> dict[str, Any]:
+    """Return an entry of the hub's model-index: figures of a task or text, perhaps at a step."""
+    at = "" if step is None else f" at step {step}"
     return {
         "task": {"type": PIPELINE_TAG},
         "dataset": {"name": name, "type": name},
         "metrics": [
-            {"name": f"{metric} at step {step}", "type": metric, "value": round(value, 4)}
+            {"name": f"{metric}{at}", "type": metric, "value": round(value, 4)}
             for metric, value in metrics.items()
         ],
     }

@@ -10,6 +10,7 @@ Without --text the documents are FineWeb-2's held-out ones, without --pairs the 
 import argparse
 import datetime
 import hashlib
+import importlib.metadata
 import json
 import pathlib
 import sys
@@ -28,6 +29,7 @@ from vocabulary.corpus import read_documents
 MEASURES = ("text", "words", "pairs")
 _MOST_CHARS = 2_000  # of a passage: of three bytes each they are 6,000 ids of a model of bytes
 _PAIRS = 2_000
+_PACKAGES = ("datasets", "flax", "jax", "numpy", "sentencepiece", "tokenizers")
 
 
 @guarded
@@ -47,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--seed", type=arguments.integer(0), default=0, help="draws what is hidden")
     add("--out", type=arguments.text, default="evaluation.json", metavar="JSON")
     add("--html", type=arguments.text, metavar="HTML", help="write the table as a page, too")
+    add("--card", type=arguments.text, metavar="MD", help="write lines for a model card, too")
     flags = parser.parse_args(argv)
     try:
         return _evaluate(flags)
@@ -56,9 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _evaluate(flags: argparse.Namespace) -> int:
-    arguments.check_output_file("--out", flags.out)
-    if flags.html:
-        arguments.check_output_file("--html", flags.html)
+    for name in ("out", "html", "card"):
+        if path := getattr(flags, name):
+            arguments.check_output_file(f"--{name}", path)
     if flags.max_chars > _MOST_CHARS:
         raise ValueError(f"--max_chars is {flags.max_chars}, but may be at most {_MOST_CHARS}")
     language = table.find(flags.language)
@@ -80,6 +83,8 @@ def _evaluate(flags: argparse.Namespace) -> int:
         results.save(flags.out, settings, done)
     if flags.html:
         results.save_page(flags.html, settings, done)
+    if flags.card:
+        results.save_card(flags.card, settings, done)
     print(results.table(done))
     return 0
 
@@ -181,6 +186,7 @@ def _result(model, objective, passages, taken) -> dict[str, Any]:
         "bytes_per_token": sum(len(text.encode()) for text in sample) / tokens,
         "measures": {name: list(measure) for name, measure in taken.items()},
         "version": version(),
+        "versions": {package: importlib.metadata.version(package) for package in _PACKAGES},
         "date": datetime.date.today().isoformat(),
     }
 

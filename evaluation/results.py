@@ -15,7 +15,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import yaml
+
 from command_line.atomic_file import replace_file
+from convert.model_card import result_of
 from convert.run.loss_curve import OF_PRETRAINED
 
 # Columns of the table: the measure, its heading, and how a value is written.
@@ -158,6 +161,23 @@ def series(settings: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:6]
     text = re.sub(r"\W+", "_", pathlib.PurePath(settings["text"] or "fineweb2").stem)
     return f"{OF_PRETRAINED[0]}{settings['language']}_{text}_{digest}"
+
+
+def card(settings: Mapping[str, Any], models: Iterable[Mapping[str, Any]]) -> str:
+    """Return lines for a model card: the hub's model-index as its metadata, and the table."""
+    models = list(models)
+    index = []
+    for model in models:
+        values = {k: v[0] for k, v in model["measures"].items() if not math.isnan(v[0])}
+        entry = result_of(series(settings), model["step"], values)
+        index.append({"name": model["name"], "results": [entry]})
+    front = yaml.safe_dump({"model-index": index}, sort_keys=False, allow_unicode=True)
+    return f"---\n{front}---\n\n## Evaluation\n\n{table(models)}\n"
+
+
+def save_card(path: str, settings: Mapping[str, Any], models: list[dict[str, Any]]) -> None:
+    """Write the lines for a model card atomically."""
+    _write(path, card(settings, models))
 
 
 def add_to_run(run: pathlib.Path, task: str, step: int, values: Mapping[str, float]) -> None:

@@ -1,49 +1,18 @@
 """Encoders are found in runs and in Hugging Face folders, and give the same guesses."""
 
-import dataclasses
-import json
-import shutil
-
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
-from convert.encoders import from_hf, weight_map
-from convert.encoders.sizes import EncoderSizes, hugging_face_config
+from convert.encoders import from_hf
 from evaluation import models
 from evaluation.hidden_text import HiddenText
-from fakes import tokenizer_files
-from tasks.tokenizer_vocabulary import TokenizerVocabulary
+from fakes.convert_fakes import ENCODERS, write_encoder_folder
 
 TEXT = HiddenText(("Copiii", "merg", "la", "școală", "."), ((1, 3),))
-SMALL = {"emb_dim": 8, "num_heads": 2, "mlp_dim": 12, "max_length": 64}
-FAMILIES = {
-    "bert": EncoderSizes("bert", 0, num_layers=2, **SMALL),
-    "roberta": EncoderSizes("roberta", 0, num_layers=2, position_offset=2, **SMALL),
-    "modernbert": EncoderSizes("modernbert", 0, num_layers=4, local_window=8, **SMALL),
-}
 
 
-def published(folder, family):
-    """Write a Hugging Face folder of random weights, with a tokenizer."""
-    shutil.copytree(tokenizer_files.WORDPIECE, folder)
-    size = TokenizerVocabulary(str(folder)).vocab_size
-    sizes = dataclasses.replace(FAMILIES[family], vocab_size=size)
-    random = np.random.default_rng(0)
-    save_file(
-        {
-            each.target: random.normal(0, 0.3, each.torch_shape).astype(np.float32)
-            for each in weight_map.tensors(sizes)
-        },
-        folder / "model.safetensors",
-    )
-    (folder / "config.json").write_text(json.dumps(hugging_face_config(sizes)))
-    return folder
-
-
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 def test_a_folder_and_its_run_give_the_same_guesses(tmp_path, family):
-    folder, run = published(tmp_path / "hf", family), tmp_path / "run"
+    folder, run = write_encoder_folder(tmp_path / "hf", family), tmp_path / "run"
     from_hf.write_checkpoint(folder, run, step=7, verify_logits=False)
     found = [models.find(str(path))[0] for path in (folder, run)]
     assert [model.step for model in found] == [None, 7]
@@ -58,7 +27,7 @@ def test_a_folder_and_its_run_give_the_same_guesses(tmp_path, family):
 
 
 def test_the_tokenizer_that_a_recipe_names_is_found(tmp_path):
-    folder, run = published(tmp_path / "hf", "bert"), tmp_path / "run"
+    folder, run = write_encoder_folder(tmp_path / "hf", "bert"), tmp_path / "run"
     from_hf.write_checkpoint(folder, run, verify_logits=False)
     (run / "tokenizer").rename(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match="run has no tokenizer: there is no"):
@@ -69,13 +38,13 @@ def test_the_tokenizer_that_a_recipe_names_is_found(tmp_path):
 
 
 def test_an_encoder_that_should_continue_text_is_refused(tmp_path):
-    (model,) = models.find(str(published(tmp_path / "hf", "bert")))
+    (model,) = models.find(str(write_encoder_folder(tmp_path / "hf", "bert")))
     with pytest.raises(ValueError, match="is an encoder, which cannot continue a text"):
         model.objective(models.PREFIX_LM)
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
-    folder = published(tmp_path / "hf", "bert")
+    folder = write_encoder_folder(tmp_path / "hf", "bert")
     (folder / "tokenizer.json").unlink()
     with pytest.raises(ValueError, match="hf has no tokenizer: there is no"):
         models.find(str(folder))

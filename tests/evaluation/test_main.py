@@ -8,9 +8,10 @@ import shutil
 
 import pytest
 
+from convert.tokenizer import write_byte_tokenizer
 from evaluation import __main__ as entry_point
 from evaluation import minimal_pairs
-from fakes.convert_fakes import FAMILIES, write_run
+from fakes.convert_fakes import FAMILIES, arrays, write_encoder_folder, write_folder, write_run
 from fakes.paths import ROOT
 
 DATA = ROOT / "data" / "ro_mini"
@@ -28,10 +29,10 @@ def run(tmp_path):
     return tmp_path / "run"
 
 
-def evaluate(run, *flags):
+def evaluate(run, *flags, beside=()):
     out = run.parent / "out.json"
     flags = ("--language", "ro", "--text", TEXT, "--passages", "2", "--out", str(out), *flags)
-    return entry_point.main([str(run), *flags])
+    return entry_point.main([str(run), *map(str, beside), *flags])
 
 
 def test_each_checkpoint_is_measured_once(run, capsys, monkeypatch):
@@ -63,6 +64,31 @@ def test_each_checkpoint_is_measured_once(run, capsys, monkeypatch):
     moved.write_text(pairs.read_text().replace("măr", "pix"))
     assert evaluate(run, *flags, "--pairs", str(moved)) == 2
     assert "other settings (pairs_sha256)" in capsys.readouterr().err
+
+
+def test_models_of_all_kinds_are_beside_each_other(run, capsys):
+    """A run, a Hugging Face folder of another vocabulary, and an encoder."""
+    umt5, bert = run.parent / "umt5", write_encoder_folder(run.parent / "bert", "bert")
+    sizes = dataclasses.replace(FAMILIES["umt5"], vocab_size=384)
+    write_folder(umt5, sizes, arrays(sizes))
+    write_byte_tokenizer(str(umt5))
+    pairs, card = run.parent / "pairs.jsonl", run.parent / "card.md"
+    pairs.write_text('{"good": "Ana are un măr .", "bad": "Ana au un măr ."}')
+    flags = ("--pairs", str(pairs), "--without", "text", "words", "--card", str(card))
+    assert evaluate(run, *flags, beside=(umt5, bert)) == 0
+    table = capsys.readouterr().out
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    assert rows[0] == ["model", "parameters", "bytes a token", "minimal pairs"]
+    assert [row[0] for row in rows[2:]] == ["run, step 20", str(umt5), f"{bert}, by masks"]
+    bytes_per_token = [float(row[2]) for row in rows[2:]]
+    assert bytes_per_token[1] == 1  # of bytes
+    assert min(bytes_per_token[0], bytes_per_token[2]) > 1.2
+    assert table in card.read_text()
+    models = json.loads((run.parent / "out.json").read_text())["models"]
+    assert models[1]["parameters"] == sum(array.size for array in arrays(sizes).values())
+    assert models[2]["versions"]["jax"]
+    assert evaluate(run, *flags, "--objective", "prefix_lm", beside=(bert,)) == 2
+    assert "is an encoder, which cannot continue a text" in capsys.readouterr().err
 
 
 def test_wrong_requests_are_one_sentence(run, capsys, monkeypatch):

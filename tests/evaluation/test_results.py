@@ -5,6 +5,7 @@ import math
 import re
 
 import pytest
+import yaml
 
 from evaluation import results
 
@@ -74,3 +75,18 @@ def test_figures_of_other_texts_have_another_name():
     assert results.series(settings | {"without": ["pairs"]}) == name
     assert results.series(settings | {"text_sha256": "2"}) != name
     assert results.series(settings | {"text": None}).startswith("evaluation_ron_Latn_fineweb2_")
+
+
+def test_the_lines_for_a_card_are_metadata_and_a_table():
+    settings = SETTINGS | {"text": "novels.jsonl"}
+    card = results.card(settings, [MODEL, {**MODEL, "name": "b", "step": None}])
+    _, front, body = card.split("---\n", 2)
+    first, second = yaml.safe_load(front)["model-index"]
+    assert (first["name"], second["name"]) == ("a<b", "b")
+    assert first["results"][0]["dataset"]["name"].startswith("evaluation_ron_Latn_novels_")
+    assert first["results"][0]["metrics"] == [
+        {"name": "bits_per_byte at step 1000", "type": "bits_per_byte", "value": 1.5},
+        {"name": "filled_in at step 1000", "type": "filled_in", "value": 0.25},
+    ]  # what was not measured is left out
+    assert second["results"][0]["metrics"][0]["name"] == "bits_per_byte"
+    assert body.count("\n| ") == 4

@@ -4,13 +4,17 @@ import json
 import shutil
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from convert import to_hf, weight_map
+from convert.encoders import sizes as encoder_sizes
+from convert.encoders import weight_map as encoder_weights
 from convert.formats import t5x_checkpoint_writer
 from convert.model_config import Sizes, hugging_face_config, model_type
 from convert.run.rewrite import gin_of
 from fakes.paths import GOLDEN
 from t5x.checkpointing import lazy_array
+from tasks import vocabularies
 
 SMALL = {
     "vocab_size": 96,
@@ -106,3 +110,24 @@ def golden_run(folder) -> None:
     """Copy the golden legacy checkpoint into a run with its gin."""
     shutil.copytree(GOLDEN / "t5_1_1" / "legacy" / "checkpoint_25", folder / "checkpoint_25")
     (folder / "config.gin").write_text(golden_gin("t5_1_1"))
+
+
+_SHORT = {"emb_dim": 8, "num_heads": 2, "mlp_dim": 12, "max_length": 64, "vocab_size": 2048}
+ENCODERS = {
+    "bert": encoder_sizes.EncoderSizes("bert", num_layers=2, **_SHORT),
+    "roberta": encoder_sizes.EncoderSizes("roberta", num_layers=2, position_offset=2, **_SHORT),
+    "modernbert": encoder_sizes.EncoderSizes("modernbert", num_layers=4, local_window=8, **_SHORT),
+}
+
+
+def write_encoder_folder(folder, family: str):
+    """Writes a Hugging Face folder of random weights, with a tokenizer; returns the folder."""
+    shutil.copytree(vocabularies.resolve("data/ro_mini/wordpiece"), folder)
+    sizes, random = ENCODERS[family], np.random.default_rng(0)
+    values = {
+        each.target: random.normal(0, 0.3, each.torch_shape).astype(np.float32)
+        for each in encoder_weights.tensors(sizes)
+    }
+    save_file(values, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(encoder_sizes.hugging_face_config(sizes)))
+    return folder
