@@ -295,7 +295,7 @@ def run(work: pathlib.Path, results: pathlib.Path, steps: int, finetune_steps: i
         for line in measure_checkpoints(work, steps):
             keep(line)
     tuned = {line["start"] for line in known if line["model"] == FINETUNED_T5}
-    for start in {1, steps} - tuned:
+    for start in sorted({1, steps} - tuned):
         keep(measure_finetuned(work, start, finetune_steps))
 
 
