@@ -280,15 +280,18 @@ class TrainStream(Iterator[HostBatch]):
             self.close()
             self._make_shards(saved["shards"])
         self._report_change(saved)
+        # At the same time, since each shard finds its place by reading its corpus.
         for index, shard in zip(self.indices, self._shards, strict=True):
-            try:
-                shard.read(self._path(folder, index))
-            except (tf.errors.OpError, AssertionError, KeyError) as error:
+            shard.begin_read(self._path(folder, index))
+        errors = [error for shard in self._shards if (error := shard.end_read())]
+        for error in errors:
+            if isinstance(error, tf.errors.OpError | AssertionError | KeyError):
                 raise ValueError(
                     f"{folder} holds the data position of a different pipeline than "
                     f"{self.cfg.provider.name} has ({str(error).splitlines()[0][:200]}); run the "
                     f"code and the task that saved it, or {remedy}"
                 ) from error
+            raise error
 
     def _report_change(self, saved: Mapping[str, Any]) -> None:
         """Log what differs from the run that saved the position, and what it costs."""

@@ -98,7 +98,24 @@ class ShardIterator:
           tf.errors.OpError, AssertionError, KeyError: it is of another pipeline.
           DamagedCheckpoint: a file is missing or cut off.
         """
+        self.begin_read(path)
+        if error := self.end_read():
+            raise error
+
+    def begin_read(self, path: str) -> None:
+        """Start moving to the position at `path`; `end_read` must follow."""
         self._wait()
+        self._worker.start(lambda: self._read(path))
+
+    def end_read(self) -> BaseException | None:
+        """Wait until it is there; return the error that `read` raises, if any."""
+        try:
+            self._worker.wait()
+        except Exception as error:
+            return error
+        return None
+
+    def _read(self, path: str) -> None:
         for ending in ENDINGS:
             if not tf.io.gfile.exists(path + ending) or tf.io.gfile.isdir(path + ending):
                 raise DamagedCheckpoint(f"{path}{ending} is missing; restore another checkpoint.")

@@ -2,6 +2,7 @@
 
 import collections
 import json
+import threading
 import types
 
 import jax
@@ -13,6 +14,7 @@ from fakes import toy
 from fakes.arrays import assert_equal_batches
 from fakes.resumable import Corpus
 from t5x import batches
+from t5x.input_pipeline.shard_iterator import ShardIterator
 from t5x.partitioning import PjitPartitioner
 
 CONVERTER = seqio.EncDecFeatureConverter
@@ -91,6 +93,24 @@ def test_after_a_kill_the_stream_resumes_exactly_twice(tmp_path):
     take(third, 1)  # where it stood before does not matter
     third.restore(str(tmp_path / "b"))
     assert_equal_batches(take(third, 20), wanted[5:25])
+
+
+def test_all_shards_find_their_place_at_the_same_time(tmp_path, monkeypatch):
+    saved = stream(batch_size=8)
+    take(saved, 2)
+    saved.save(str(tmp_path))
+    wanted = take(saved, 2)
+    resumed, together = stream(batch_size=8), threading.Barrier(saved.count)
+    read = ShardIterator._read
+
+    def wait_for_all(shard, path):
+        together.wait(timeout=20)
+        read(shard, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ShardIterator, "_read", wait_for_all)
+        resumed.restore(str(tmp_path))
+    assert_equal_batches(take(resumed, 2), wanted)
 
 
 def test_what_was_saved_on_one_host_is_restored_on_two(tmp_path):

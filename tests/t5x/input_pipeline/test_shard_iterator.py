@@ -135,6 +135,19 @@ def test_a_position_of_another_pipeline_or_without_a_file_is_refused(tmp_path):
         shard().read(path)
 
 
+def test_a_shard_whose_reading_failed_can_read_another_position(tmp_path):
+    path, moved = str(tmp_path / "position"), shard()
+    moved.take()
+    moved.write(path)
+    failing = shard()
+    failing.begin_read(str(tmp_path / "absent"))
+    assert isinstance(failing.end_read(), DamagedCheckpoint)
+    failing.begin_read(path)
+    assert failing.end_read() is None
+    expected, found = moved.take(), failing.take()
+    assert all(np.array_equal(expected[name], found[name]) for name in expected)
+
+
 def test_an_interrupted_take_loses_no_rows(monkeypatch):
     iterator, other = shard(), shard()
 
