@@ -50,11 +50,14 @@ class Change(NamedTuple):
 SHORT = "--gin.BATCH_SIZE=4 --gin.EVAL_STEPS=1"
 VOCABULARY = "--gin.seqio.SentencePieceVocabulary.sentencepiece_model_file"
 SMALL_T5 = (
-    f"--gin_file=gin/shared/tiny.gin {SHORT} --gin.network.T5Config.vocab_size=400 "
+    "--gin_file=gin/shared/tiny.gin --gin.BATCH_SIZE=4 --gin.network.T5Config.vocab_size=400 "
     f"{VOCABULARY}=\"'google-t5/t5-base/spiece.model'\" "
     "--gin.tasks.vocabularies.t5_model.path=\"'google-t5/t5-base/spiece.model'\" "
-    "--gin.INITIAL_CHECKPOINT_PATH=\"'runs/t5_base/checkpoint_1001896'\" --gin.EVAL_PERIOD=2 "
     "--gin.TASK_FEATURE_LENGTHS=\"{'inputs': 64, 'targets': 2}\""
+)
+TRAIN_T5 = (
+    "--gin.EVAL_STEPS=1 --gin.EVAL_PERIOD=2 "
+    "--gin.INITIAL_CHECKPOINT_PATH=\"'runs/t5_base/checkpoint_1001896'\""
 )
 MINI_TASK = (
     "--dry_run --gin.MIXTURE_OR_TASK_NAME=\"'ro_mini_span_corruption'\" "
@@ -80,6 +83,7 @@ CHANGES = (
         "--text data/ro_mini/validation.jsonl --pairs made --passages 2 --max_chars 200",
     ),
     Change(r"quality_base\.(sh|gin)", SMALL_T5),
+    Change(r"quality_base\.sh", TRAIN_T5),
     Change("gpu_try", instead=(("/tmp/gpu_try", "gpu_try"),)),
     Change(r"benchmarks/step\.py", instead=(("t5_1_1/base --batch 64", "t5_1_1/tiny --batch 8"),)),
     Change(r"ro_t5x_base\.sh", MINI_TASK, (("gs://bucket/run", "runs/other"),)),
