@@ -16,6 +16,7 @@ from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from command_line import buckets
 from command_line.version import version
 
 
@@ -137,16 +138,22 @@ def check_output_file(flag: str, path: str) -> None:
         raise ValueError(_unwritable(flag, path, error)) from error
 
 
-def check_output_folder(flag: str, path: str) -> None:
+def check_output_folder(flag: str, path: str, buckets_too: bool = False) -> None:
     """Check that the folder `path` can be created and written; leave nothing there.
 
-    An address under gs:// passes: only writing to it would show whether it can be written.
+    With `buckets_too`, the address of a bucket passes: only writing to it would show whether it can
+    be written.
 
     Raises:
       ValueError: it cannot be.
     """
     if not path:
         raise ValueError(f"{flag} is '', which names nothing; name a folder.")
+    if "://" in path and not buckets_too:
+        raise ValueError(
+            f"{flag} is {path}, but this command writes to disks only; name a folder, and copy it "
+            "from there."
+        )
     if "://" in path:
         check_address(flag, path)
         return
@@ -162,16 +169,20 @@ def check_output_folder(flag: str, path: str) -> None:
 
 
 def check_address(what: str, path: str) -> None:
-    """Raise ValueError for an address that TensorFlow, which reads and writes it, cannot open.
+    """Raise ValueError for an address that neither TensorFlow nor `buckets` can open.
 
     Corpora are read by fsspec instead, from any address.
     """
     scheme, found, _ = path.partition("://")
-    if found and scheme not in ("gs", "file", "ram"):
+    if found and scheme in buckets.SCHEMES and not buckets.is_installed():
         raise ValueError(
-            f"{what} is {path}, but TensorFlow, which opens it, has no file system for "
-            f"{scheme}://, only for disks and gs://; name one of these, or mount the bucket and "
-            "name its folder."
+            f"{what} is {path}, which is opened by a package that is not installed: "
+            "`python -m pip install s3fs` in the environment of this command."
+        )
+    if found and scheme not in ("gs", "file", "ram", *buckets.SCHEMES):
+        raise ValueError(
+            f"{what} is {path}, but {scheme}:// cannot be written to, only disks, gs:// and s3://; "
+            "name one of these, or mount the bucket and name its folder."
         )
 
 

@@ -70,7 +70,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     if flags.json:
         arguments.check_output_file("--json", flags.json)
     if flags.cache:
-        arguments.check_output_folder("--cache", flags.cache)
+        arguments.check_output_folder("--cache", flags.cache, buckets_too=True)
     if flags.sweep and not flags.slice:
         parser.error("--sweep needs --slice NAME")
     if flags.slice == here.NAME and (flags.sweep or flags.cache):

@@ -22,7 +22,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the requested command, and return the exit status."""
     parser = arguments.parser("python -m report", __doc__.split("\n")[0])
     parser.add_argument(
-        "model_dirs", nargs="*", type=arguments.text, metavar="MODEL_DIR", help="a folder or gs://…"
+        "model_dirs",
+        nargs="*",
+        type=arguments.text,
+        metavar="MODEL_DIR",
+        help="a folder, gs://… or s3://…",
     )
     parser.add_argument(
         "-o", "--out", type=arguments.text, metavar="HTML", help="default report.html"

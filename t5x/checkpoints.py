@@ -24,7 +24,7 @@ from absl import logging
 from etils import epath
 
 from t5x.array_types import PyTree
-from t5x.checkpointing import checksums, layout
+from t5x.checkpointing import checksums, layout, orbax_s3
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.checkpointing.best import BestCheckpoints
 from t5x.checkpointing.config import SaveCheckpointConfig
@@ -85,7 +85,7 @@ class Checkpointer:
     """Saves the checkpoints of one run and deletes old ones.
 
     Args:
-      run_folder: MODEL_DIR, on disk or under gs://; made if missing, and cleared of what an
+      run_folder: MODEL_DIR, on disk or in a bucket; made if missing, and cleared of what an
         incomplete save has left.
       config: what to save and keep, and when a save has failed.
       lease: nothing is saved or deleted without it; None for no such check.
@@ -129,12 +129,16 @@ class Checkpointer:
         options = ocp.options.AsyncOptions(
             timeout_secs=self._timeout, create_directories_asynchronously=False
         )
+        orbax_s3.provide()
+        commit = orbax_s3.committed_by_file(self.run_folder)
         handler = ocp.CompositeCheckpointHandler(
-            composite_options=ocp.CompositeOptions(async_options=options),
+            composite_options=ocp.CompositeOptions(
+                async_options=options, temporary_path_class=commit
+            ),
             state=ocp.PyTreeCheckpointHandler(),
             dataset=DatasetCheckpointHandler(),
         )
-        return ocp.AsyncCheckpointer(handler, async_options=options)
+        return ocp.AsyncCheckpointer(handler, async_options=options, temporary_path_class=commit)
 
     def __enter__(self) -> "Checkpointer":
         return self

@@ -24,14 +24,28 @@ from collections.abc import Callable, Mapping, Sequence
 import seqio
 
 import gin
+from command_line import buckets
 from tasks.sources import RECORDS
 from tasks.streaming import reading
 
 
 @gin.configurable
 def folders(paths: str | Sequence[str] = ()) -> list[str]:
-    """Return the folders that hold caches, local or gs://."""
-    return [paths] if isinstance(paths, str) else list(paths)
+    """Return the folders that hold caches, local or gs://; raise ValueError for another address."""
+    found = [paths] if isinstance(paths, str) else list(paths)
+    for path in found:
+        check_folder("tasks.caches.folders.paths", path)
+    return found
+
+
+def check_folder(what: str, path: str) -> None:
+    """Raise ValueError for a folder of s3://, whose TFRecords tf.data cannot read."""
+    if buckets.is_here(path):
+        raise ValueError(
+            f"{what} has {path}, but TensorFlow reads caches itself, and only from disks and "
+            "gs://; name one of these, and copy the cache between them, for instance with "
+            "`aws s3 sync`."
+        )
 
 
 class Task(seqio.Task):

@@ -39,7 +39,7 @@ _SUFFIXES = {"text": "txt"}
 
 
 class Mirror:
-    """A copy of `source` in `folder`, on a disk or gs://; a ValueError if of another corpus."""
+    """A copy of `source` in `folder`, on disk or in a bucket; a ValueError if of another corpus."""
 
     def __init__(self, source: CorpusSource, folder: str, report: Callable[[str], None] = print):
         self._source, self._folder, self._report = source, folder.rstrip("/"), report
@@ -203,13 +203,15 @@ def main(argv: list[str]) -> int:
     flags.add_argument("--revision", help="its branch, tag or commit; default the current main")
     flags.add_argument("--files", action="append", default=[], help="SPLIT=PATTERN, repeatable")
     flags.add_argument("--splits", nargs="+", help="of --corpus; default train validation")
-    flags.add_argument("--to", type=arguments.text, required=True, help="a folder, or gs://…")
+    flags.add_argument(
+        "--to", type=arguments.text, required=True, help="a folder, gs://… or s3://…"
+    )
     flags.add_argument(
         "--workers", type=arguments.integer(1), default=4, help="files fetched at a time"
     )
     flags.add_argument("--check", action="store_true", help="compare the copy with its checksums")
     args = flags.parse_args(argv)
-    arguments.check_output_folder("--to", args.to)
+    arguments.check_output_folder("--to", args.to, buckets_too=True)
     try:
         patterns: dict[str, list[str]] = {}
         for entry in args.files:

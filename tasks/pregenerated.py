@@ -223,7 +223,7 @@ def main(argv: Sequence[str]) -> None:
     args = flags.parse_args(argv)
     lengths = {"inputs": args.length, "targets": args.length}
     try:
-        arguments.check_output_folder("--out", args.out)
+        arguments.check_output_folder("--out", args.out, buckets_too=True)
         task = registered.find(args.task, "--task", tuple(args.modules or ("tasks.romanian",)))
         vocabularies.masking(task.output_features["targets"].vocabulary)
         counts = write(task, args.out, lengths, args.split, args.epochs, args.examples, args.seed)

@@ -163,7 +163,7 @@ def _check_out(path: str, kind: str, overwrite: bool) -> None:
     if is_model != (kind == "sentencepiece"):
         wanted = "must be a folder, not end in .model" if is_model else "must end in .model"
         raise ValueError(f"--out {path} {wanted}, for --kind {kind}")
-    folder = os.path.dirname(os.path.abspath(path)) if is_model else path
+    folder = os.path.dirname(path) or "." if is_model else path
     arguments.check_output_folder("--out", folder)
     os.makedirs(folder, exist_ok=True)
     made = path if is_model else os.path.join(path, "tokenizer.json")

@@ -33,7 +33,8 @@ def event_files(run: Path) -> list[Path]:
     for path in sorted(run.iterdir()):
         if path.name.startswith("events.out.tfevents."):
             found.append(path)
-        elif not path.name.startswith("checkpoint_") and path.is_dir():
+        # s3fs lists a folder in itself, where an object stands for it.
+        elif path != run and not path.name.startswith("checkpoint_") and path.is_dir():
             found += event_files(path)
     return found
 

@@ -1,4 +1,4 @@
-"""A run's folder, on this disk or at gs://: its checkpoints, its saved gin, its vocabulary.
+"""A run's folder, on this disk or in a bucket: its checkpoints, its saved gin, its vocabulary.
 
 run = open_run("runs/ro_t5x_tiny")    # or one checkpoint of it
 run.checkpoints                       # {1000: "/…/runs/ro_t5x_tiny/checkpoint_1000", …}
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from etils import epath
 
+from command_line import arguments
 from convert.model_config import Sizes, sizes_of_hugging_face
 from convert.run.gin_reader import Bindings
 from t5x.checkpointing import layout
@@ -55,6 +56,7 @@ class TrainedRun(NamedTuple):
 
 def open_run(folder: str) -> TrainedRun:
     """Open a run's folder or a `checkpoint_<step>`; raise ValueError for any other folder."""
+    arguments.check_address("The run", folder)
     path = epath.Path(folder.rstrip("/"))
     if not path.is_dir():
         raise ValueError(f"{folder} is not a folder: give a run's MODEL_DIR or a checkpoint.")

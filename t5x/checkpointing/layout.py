@@ -5,8 +5,8 @@
   kind("runs/tiny/checkpoint_2000")     # "orbax"; "legacy" is T5X's own msgpack and zarr
 
 A checkpoint is complete when it has its final name and its writer has committed it: on disk a save
-ends with a rename, in a bucket, which has none, with `commit_success.txt`. Works on local paths and
-gs://; needs no jax.
+ends with a rename, in a bucket, which has none, with `commit_success.txt`. Works on local paths,
+gs:// and s3://; needs no jax.
 """
 
 import json
@@ -53,7 +53,7 @@ def kind(folder: str) -> str | None:
         return "orbax"
     committed = _commit_time(path)
     # Older ones have no commit time; on disk the name alone means that they are complete.
-    complete = committed != "never" and (committed or not os.fspath(folder).startswith("gs://"))
+    complete = committed != "never" and (committed or "://" not in os.fspath(folder))
     return "orbax" if complete else None
 
 
@@ -175,7 +175,7 @@ def check_checksums(folder: str) -> None:
 def remove(folder: str) -> None:
     """Delete a checkpoint, or a part of one, after undoing its commit; see `checkpoints`."""
     path = epath.Path(folder)
-    if os.fspath(folder).startswith("gs://"):
+    if "://" in os.fspath(folder):
         if (path / _METADATA).exists():
             (path / _METADATA).write_text(json.dumps({"commit_timestamp_nsecs": None}))
         for mark in (_COMMIT, "checkpoint"):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tensorstore as ts
 
+from command_line import buckets
 from t5x.checkpointing import checksums
 
 # The start of tensorstore's errors that do not mean damage, and may pass.
@@ -127,21 +128,25 @@ def from_zarr(
 
 
 def storage(folder: str, ocdbt_path: str | None = None) -> dict[str, Any]:
-    """Return tensorstore's description of a folder on disk or under gs://.
+    """Return tensorstore's description of a folder on disk, under gs:// or s3://.
 
     Args:
       folder: its path.
       ocdbt_path: if given, `folder` is an OCDBT database and this a path inside it.
 
     Raises:
-      ValueError: another scheme than gs://.
+      ValueError: another scheme.
     """
     folder = os.fspath(folder)
     if folder.startswith("gs://"):
         bucket, _, path = folder.removeprefix("gs://").partition("/")
         base = {"driver": "gcs", "bucket": bucket, "path": path.rstrip("/") + "/"}
+    elif folder.startswith("s3://"):
+        bucket, _, path = folder.removeprefix("s3://").partition("/")
+        base = {"driver": "s3", "bucket": bucket, "path": path.rstrip("/") + "/"}
+        base |= buckets.s3_server()
     elif "://" in folder:
-        raise ValueError(f"{folder} is neither a local path nor one under gs://; copy it to one.")
+        raise ValueError(f"{folder} is neither local nor under gs:// or s3://; copy it there.")
     else:
         base = {"driver": "file", "path": os.path.abspath(folder) + "/"}
     if ocdbt_path is None:

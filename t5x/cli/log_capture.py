@@ -104,7 +104,7 @@ def write_to(folder: str, host: int) -> None:
     """Make the folder, and move the log to `log_<host>.txt` in it, after an earlier start's.
 
     Args:
-      folder: local, or gs://, where the log is uploaded every minute.
+      folder: local, or in a bucket, where the log is uploaded every minute.
       host: index of this process.
     """
     if "://" not in folder:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
+from command_line import buckets
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, parsing
 from t5x.input_pipeline.packing import Arrays, ConvertedRows, RowBuilder
 
@@ -85,7 +86,8 @@ class ShardIterator:
     def write(self, path: str) -> None:
         """Write the position to `path` plus each of `ENDINGS`."""
         self._wait()
-        tf.train.Checkpoint(iterator=self._iterator).write(path)
+        with buckets.local_copy(path, ENDINGS[:2]) as local:
+            tf.train.Checkpoint(iterator=self._iterator).write(local)
         content = io.BytesIO()
         np.savez(content, **self._rows.state())  # type: ignore[arg-type]  # taken for allow_pickle
         with tf.io.gfile.GFile(f"{path}.rows.npz", "wb") as file:
@@ -121,7 +123,8 @@ class ShardIterator:
                 raise DamagedCheckpoint(f"{path}{ending} is missing; restore another checkpoint.")
         _check_index(path)
         try:
-            tf.train.Checkpoint(iterator=self._iterator).read(path).assert_consumed()
+            with buckets.local_copy(path, ENDINGS[:2], read=True) as local:
+                tf.train.Checkpoint(iterator=self._iterator).read(local).assert_consumed()
         except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
             raise DamagedCheckpoint(
                 f"{path} is cut off or damaged ({_reason(error)}); restore another checkpoint."

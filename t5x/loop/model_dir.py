@@ -92,7 +92,7 @@ def check_writable(model_dir: str, seconds: float = 30.0) -> None:
     """Check that all hosts can make and write MODEL_DIR, and leave nothing there.
 
     Args:
-      model_dir: local or under gs://; in a pod the same for all hosts.
+      model_dir: local or in a bucket; in a pod the same for all hosts.
       seconds: how long a file system may take to show one host what another wrote.
 
     Raises:

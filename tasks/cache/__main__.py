@@ -30,6 +30,7 @@ import tensorflow as tf
 
 from command_line import arguments, extras
 from command_line.guard import guarded
+from tasks import caches
 from tasks.cache import build, deduplicate
 from tasks.cache.atomic_files import exists, read_json
 from tasks.cache.plan import CacheJob, parts_of, shards_of, task_of
@@ -190,7 +191,8 @@ def main(argv: Sequence[str]) -> None:
     """Make the cache and print its statistics."""
     python_logging.getLogger("apache_beam").setLevel(python_logging.ERROR)
     job, others, runner = parse_flags(argv)
-    arguments.check_output_folder("--out", job.out)
+    arguments.check_output_folder("--out", job.out, buckets_too=True)
+    caches.check_folder("--out", job.out)
     check_beam_options(others, runner)
     stats = make(job, others, runner)
     for split, counts in stats.items():

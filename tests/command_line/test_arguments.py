@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from command_line import arguments
+from command_line import arguments, buckets
 
 
 @pytest.mark.parametrize(
@@ -48,17 +48,23 @@ def test_a_place_that_can_be_written_is_left_as_it_was(tmp_path):
     (tmp_path / "old.html").write_text("old")
     for name in ("new.html", "old.html"):
         arguments.check_output_file("--out", str(tmp_path / name))
-    for path in (tmp_path / "a" / "b", "gs://bucket/folder"):
-        arguments.check_output_folder("--out", str(path))
+    arguments.check_output_folder("--out", str(tmp_path / "a" / "b"))
+    arguments.check_output_folder("--out", "gs://bucket/folder", buckets_too=True)
     assert [path.name for path in tmp_path.iterdir()] == ["old.html"]
     assert (tmp_path / "old.html").read_text() == "old"
 
 
-def test_an_address_that_tensorflow_cannot_open_is_refused():
-    for path in ("runs/tiny", "/runs/tiny", "gs://bucket/run"):
+def test_an_address_that_cannot_be_written_to_is_refused(monkeypatch):
+    monkeypatch.setattr(buckets, "is_installed", lambda: True)
+    for path in ("runs/tiny", "/runs/tiny", "gs://bucket/run", "s3://bucket/run"):
         arguments.check_address("MODEL_DIR", path)
-    with pytest.raises(ValueError, match=r"--to is s3://b/x, but TensorFlow, .* system for s3://"):
-        arguments.check_output_folder("--to", "s3://b/x")
+    with pytest.raises(ValueError, match=r"--to is az://b/x, but az:// cannot .* mount the bucket"):
+        arguments.check_output_folder("--to", "az://b/x", buckets_too=True)
+    monkeypatch.setattr(buckets, "is_installed", lambda: False)
+    with pytest.raises(ValueError, match=r"^MODEL_DIR is s3://b/x, which .* pip install s3fs"):
+        arguments.check_address("MODEL_DIR", "s3://b/x")
+    with pytest.raises(ValueError, match="--out is gs://b/x, but this command writes to disks"):
+        arguments.check_output_folder("--out", "gs://b/x")
 
 
 @pytest.mark.parametrize(

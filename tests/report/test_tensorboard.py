@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 from fakes.paths import ROOT
+from report import tensorboard
 
 
 def test_it_takes_tensorboards_flags_and_no_library_speaks(tmp_path):
@@ -21,3 +22,13 @@ def test_it_takes_tensorboards_flags_and_no_library_speaks(tmp_path):
     assert f"No event files found within logdir {tmp_path}" in done.stdout
     assert "oneDNN" not in done.stderr
     assert "WARNING" not in done.stderr
+
+
+def test_buckets_that_tensorflow_cannot_open_are_read_without_it(monkeypatch):
+    monkeypatch.setattr(tensorboard, "run_main", lambda: None)
+    for address, found in (("runs", False), ("gs://b/run", False), ("s3://b/run", True)):
+        monkeypatch.delitem(sys.modules, "tensorboard.compat.notf", raising=False)
+        monkeypatch.setattr(sys, "argv", ["tensorboard", f"--logdir={address}"])
+        tensorboard.main()
+        assert ("tensorboard.compat.notf" in sys.modules) == found
+    monkeypatch.delitem(sys.modules, "tensorboard.compat.notf")

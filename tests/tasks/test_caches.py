@@ -27,3 +27,9 @@ def test_a_missing_cache_is_refused_with_the_command_that_makes_it():
     absent = seqio.TaskRegistry.get("ro_mini_span_corruption_i128_t29")
     with pytest.raises(ValueError, match=r"no finished cache .*--lengths inputs=128,targets=29"):
         absent.get_dataset({"inputs": 128, "targets": 29}, "validation", use_cached=True)
+
+
+def test_a_cache_that_tensorflow_cannot_read_is_refused():
+    with pytest.raises(ValueError, match=r"paths has s3://b/caches, but .* `aws s3 sync`"):
+        caches.folders(["/caches", "s3://b/caches"])
+    assert caches.folders("gs://b/caches") == ["gs://b/caches"]

@@ -86,3 +86,15 @@ def test_figures_of_a_pretrained_run_do_not_make_it_a_fine_tuned_one(tmp_path):
     assert not loss_curve.was_fine_tuned(tmp_path)
     (tmp_path / "inference_eval" / "topic-002000.jsonl").touch()
     assert loss_curve.was_fine_tuned(tmp_path)
+
+
+def test_a_folder_that_lists_itself_is_read_once(tmp_path):
+    """As s3fs lists the object that stands for a folder."""
+
+    class Listed(type(tmp_path)):
+        def iterdir(self):
+            yield self
+            yield from super().iterdir()
+
+    write_events(tmp_path / "train", [(1, "loss", 8.0)])
+    assert len(loss_curve.event_files(Listed(tmp_path))) == 1

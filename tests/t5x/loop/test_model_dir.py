@@ -48,9 +48,9 @@ def test_a_folder_that_cannot_be_is_refused(tmp_path):
     assert "\n" not in str(e.value)
 
 
-def test_a_bucket_that_tensorflow_cannot_open_is_refused_at_once():
-    with pytest.raises(ValueError, match=r"^MODEL_DIR is s3://b/run, but .* mount the bucket"):
-        model_dir.check_writable("s3://b/run")
+def test_a_bucket_that_cannot_be_opened_is_refused_at_once():
+    with pytest.raises(ValueError, match=r"^MODEL_DIR is az://b/run, but .* mount the bucket"):
+        model_dir.check_writable("az://b/run")
 
 
 def test_a_folder_that_hosts_do_not_share_is_refused(tmp_path, monkeypatch):
