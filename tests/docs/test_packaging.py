@@ -66,6 +66,11 @@ def test_every_python_is_tried_with_the_newest_versions_each_week():
     assert job["strategy"]["matrix"]["python"] == [line.split()[-1] for line in pythons]
 
 
+def test_every_package_is_installed():
+    found = PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
+    assert {name.rstrip("*") for name in found} == set(PACKAGES)
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> pathlib.Path:
     """A folder that pip has installed an editable copy of the project into."""
