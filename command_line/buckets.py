@@ -336,7 +336,10 @@ def _event_writer(create: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install(tensorflow: Any) -> None:
-    """Replace the functions of `tf.io.gfile` and `tf.summary.create_file_writer`, once."""
+    """Replace the functions of `tf.io.gfile` and `tf.summary.create_file_writer`, once.
+
+    They are those of `tf.compat.v2` too, which seqio imports.
+    """
     gfile, ours = tensorflow.io.gfile, _Functions()
     theirs = gfile.GFile
     if getattr(theirs, "has_buckets", False):
@@ -351,11 +354,13 @@ def install(tensorflow: Any) -> None:
         def __instancecheck__(cls, value: Any) -> bool:
             return isinstance(value, (theirs, BucketFile))
 
-    gfile.GFile = WithBuckets("GFile", (), {"has_buckets": True, "__doc__": theirs.__doc__})
-    for name in _NAMES:
-        setattr(gfile, name, _dispatch(getattr(gfile, name), getattr(ours, name)))
-    summary = tensorflow.summary
-    summary.create_file_writer = _event_writer(summary.create_file_writer)
+    replaced = {name: _dispatch(getattr(gfile, name), getattr(ours, name)) for name in _NAMES}
+    replaced["GFile"] = WithBuckets("GFile", (), {"has_buckets": True, "__doc__": theirs.__doc__})
+    event_writer = _event_writer(tensorflow.summary.create_file_writer)
+    for version in (tensorflow, tensorflow.compat.v2):
+        for name, function in replaced.items():
+            setattr(version.io.gfile, name, function)
+        version.summary.create_file_writer = event_writer
 
 
 if is_installed():

@@ -13,10 +13,11 @@ from command_line import buckets
 
 @pytest.fixture
 def gfile(monkeypatch):
-    names = (*buckets._NAMES, "GFile")
-    for name in names:
-        monkeypatch.setattr(tf.io.gfile, name, getattr(tf.io.gfile, name))
-    monkeypatch.setattr(tf.summary, "create_file_writer", tf.summary.create_file_writer)
+    for version in (tf, tf.compat.v2):
+        for name in (*buckets._NAMES, "GFile"):
+            monkeypatch.setattr(version.io.gfile, name, getattr(version.io.gfile, name))
+        create = version.summary.create_file_writer
+        monkeypatch.setattr(version.summary, "create_file_writer", create)
     monkeypatch.setattr(buckets, "SCHEMES", ("memory",))
     buckets._system.cache_clear()
     buckets.install(tf)
@@ -135,6 +136,7 @@ def test_other_paths_are_tensorflows_and_a_file_is_a_gfile(gfile, folder, tmp_pa
     gfile.makedirs(str(tmp_path / "b"))
     assert (tmp_path / "b").is_dir()
     assert gfile.exists(str(tmp_path / "b"))
+    assert tf.compat.v2.io.gfile.GFile is gfile.GFile  # which seqio uses
     buckets.install(tf)  # a second time changes nothing
     assert gfile.GFile(f"{folder}/a", "w").name == f"{folder}/a"
 
