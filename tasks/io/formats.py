@@ -31,6 +31,7 @@ LOCAL_PART_BYTES = 1 << 20
 REMOTE_PART_BYTES = 8 << 20
 _FOOTER_BYTES = 64 << 10  # of a parquet file's end, fetched first
 PARALLEL_COLUMNS = ("source", "target")
+PARSED = 3  # bytes in memory of a byte of a parquet footer
 
 csv.field_size_limit(1 << 30)
 _ITEM = re.compile(r"[^\s,]")
@@ -109,19 +110,26 @@ class PartLayout:
         return is_lines and not file.compression and files.has_ranges(file)
 
     def _row_group(self, file: CorpusFile, part: int) -> Iterator[list]:
-        import pyarrow.parquet as pq
-
         # Of its own, pyarrow coalesces reads as it sees fit. The stream cache finds only ranges
         # that are the same every time, so they are requested here.
         with files.open_random(file, _column_ranges(file, part, self.fields)) as f:
-            table = pq.ParquetFile(f, metadata=_footer(file), pre_buffer=not file.remote)
-            missing = [c for c in self.fields if c not in table.schema_arrow.names]
-            if missing:
-                raise _missing_column(missing[0], table.schema_arrow.names, file)
-            if table.num_row_groups:
-                columns = list(self.fields)
-                for batch in table.iter_batches(BATCH_RECORDS, [part], columns=columns):
-                    yield _rows_of(batch)
+            for batch in self._arrow_batches(f, file, part):
+                yield _rows_of(batch)
+
+    def _arrow_batches(self, f: Any, file: CorpusFile, part: int) -> Iterable:
+        import pyarrow.parquet as pq
+
+        footer = _footer(file)
+        table = pq.ParquetFile(f, metadata=footer, pre_buffer=not file.remote)
+        missing = [c for c in self.fields if c not in table.schema_arrow.names]
+        if missing:
+            raise _missing_column(missing[0], table.schema_arrow.names, file)
+        if not footer.num_row_groups:
+            return ()
+        batches = table.iter_batches(BATCH_RECORDS, [part], columns=list(self.fields))
+        # They hold the parsed footer while they are read, which may be larger than the texts.
+        small = footer.row_group(part).total_byte_size < PARSED * footer.serialized_size
+        return list(batches) if small else batches
 
     def _stream(self, file: CorpusFile) -> Iterator:
         if file.kind == files.PARALLEL:
@@ -197,9 +205,9 @@ def _undamaged(batches: Iterator[list], file: CorpusFile) -> Iterator[list]:
 
 def _column_ranges(file: CorpusFile, part: int, fields: tuple[str, ...]) -> list[tuple[int, int]]:
     """Return the byte ranges of the wanted columns of a row group, adjacent ones merged."""
-    found = []
-    if part < _footer(file).num_row_groups:
-        group = _footer(file).row_group(part)
+    found, footer = [], _footer(file)
+    if part < footer.num_row_groups:
+        group = footer.row_group(part)
         for i in range(group.num_columns):
             column = group.column(i)
             if column.path_in_schema.split(".")[0] in fields:

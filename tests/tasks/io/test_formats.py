@@ -87,6 +87,22 @@ def test_a_missing_column_is_named_with_those_that_exist(tmp_path):
         records(tmp_path / "train-0.csv", PartLayout(("body",)))
 
 
+def test_a_row_group_smaller_than_its_footer_is_read_at_once(tmp_path, monkeypatch):
+    """What is read bit by bit holds the parsed footer: many files at a time would take memory."""
+    path = tmp_path / "train.parquet"
+    pq.write_table(pa.table({"text": list("abcdefg")}), path)
+    monkeypatch.setattr(formats, "BATCH_RECORDS", 2)
+    (file,), layout = files.match_files([str(path)]), formats.PartLayout()
+    with path.open("rb") as raw:
+        at_once = layout._arrow_batches(raw, file, 0)
+        assert isinstance(at_once, list)
+        monkeypatch.setattr(formats, "PARSED", 0)
+        bit_by_bit = layout._arrow_batches(raw, file, 0)
+        assert not isinstance(bit_by_bit, list)
+        assert list(bit_by_bit) == at_once
+    assert [batch.num_rows for batch in at_once] == [2, 2, 2, 1]
+
+
 def test_footers_of_many_remote_files_are_fetched_once_each(monkeypatch):
     table = pa.table({"text": [f"text {i}" for i in range(400)], "id": list(range(400))})
     out = io.BytesIO()
