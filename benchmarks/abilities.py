@@ -130,20 +130,22 @@ def call(work: pathlib.Path, module: str, *flags: str) -> None:
     subprocess.run([sys.executable, "-m", module, *flags], check=True, cwd=ROOT, env=env)
 
 
-def settings(work: pathlib.Path, task: str, folder: str, steps: int, **others) -> list[str]:
-    """Return the gin flags of a training run up to a step."""
+def settings(work: pathlib.Path, task: str, **others) -> list[str]:
+    """Return the gin flags of the model and a task."""
     values = {
         "MIXTURE_OR_TASK_MODULE": "novels_tasks",
         "MIXTURE_OR_TASK_NAME": task,
-        "MODEL_DIR": str(work / folder),
-        "TRAIN_STEPS": steps,
-        "BATCH_SIZE": BATCH,
-        "DROPOUT_RATE": 0.0,
         "seqio.SentencePieceVocabulary.sentencepiece_model_file": str(work / "novels.model"),
         **{f"network.T5Config.{name}": value for name, value in MODEL.items()},
         **others,
     }
     return [f"--gin.{name}={value!r}" for name, value in values.items()]
+
+
+def training(folder: pathlib.Path, steps: int) -> dict:
+    """Return the settings of a training run up to a step."""
+    found = {"MODEL_DIR": str(folder), "TRAIN_STEPS": steps}
+    return found | {"BATCH_SIZE": BATCH, "DROPOUT_RATE": 0.0}
 
 
 def schedule(rate: float, steps: int, start: int = 0) -> dict:
@@ -164,8 +166,7 @@ def pretrain(work: pathlib.Path, steps: int) -> None:
     if steps % PERIOD:
         raise ValueError(f"--steps is {steps}, but must be a multiple of {PERIOD}")
     flags = settings(
-        work, "novels", "pretrained", steps,
-        **schedule(RATE, steps),
+        work, "novels", **training(work / "pretrained", steps), **schedule(RATE, steps),
         **{
             "TASK_FEATURE_LENGTHS": LENGTHS, "EVAL_PERIOD": PERIOD, "EVAL_STEPS": 20,
             "EXPECTED_LOSS": None, "utils.SaveCheckpointConfig.period": PERIOD,
@@ -180,7 +181,7 @@ def finetune(work: pathlib.Path, start: int, steps: int) -> str:
     """Train from a checkpoint to restore diacritics; return the last checkpoint."""
     end, folder = start + steps, f"restores_{start}"
     flags = settings(
-        work, "novels_diacritics", folder, end,
+        work, "novels_diacritics", **training(work / folder, end),
         **schedule(FINETUNE_RATE, steps, start),
         **{
             "TASK_FEATURE_LENGTHS": FINETUNED, "EVAL_PERIOD": end, "KEEP_BEST": None,
@@ -208,7 +209,7 @@ def restored(work: pathlib.Path, checkpoint: str, constrained: bool) -> list[tup
         "MIXTURE_OR_TASK_SPLIT": "validation", "TASK_FEATURE_LENGTHS": FINETUNED,
         "network.T5Config.logits_via_embedding": False,
     }  # fmt: skip
-    flags += settings(work, "novels_restored", "unused", 0, **others)
+    flags += settings(work, "novels_restored", **others)
     call(work, "t5x.infer", *flags, "--trusted_modules=novels_tasks")
     lines = (out / "novels_restored-predict.jsonl").read_text().splitlines()
     found = map(json.loads, lines)
