@@ -86,6 +86,17 @@ def test_a_run_in_a_bucket_is_that_on_a_disk_and_is_converted_there(environment,
     status, said = run(environment, "-m", "convert", "s3://bucket/run", "--out", str(out))
     assert status == 0, said
     assert (out / "checkpoint_20" / "model.safetensors").is_file()
+    infer = ["-m", "t5x.infer", "--gin_file=gin/ro_t5x_tiny.gin"]
+    infer += [f"--gin_file={tmp_path}/a/small.gin", "--gin_file=t5x/configs/runs/infer.gin"]
+    infer += ["--gin.CHECKPOINT_PATH='s3://bucket/run/checkpoint_20'"]
+    infer += ["--gin.INFER_OUTPUT_DIR='s3://bucket/out'"]
+    infer += ["--gin.MIXTURE_OR_TASK_SPLIT='validation'", "--gin.infer_script.infer.max_examples=3"]
+    status, said = run(environment, *infer)
+    assert status == 0, said
+    status, said = run(environment, "-c", COPY, "bucket/out", str(tmp_path / "out"))
+    assert status == 0, said
+    (written,) = (tmp_path / "out").glob("*.jsonl")
+    assert len(written.read_text().splitlines()) == 3
     # The lease was given back, or this would wait.
     status, said = train(tmp_path / "a", 20, environment, "s3://bucket/run")
     assert status == 0, said
