@@ -360,7 +360,8 @@ def eval_sets(
     """Return `eval_steps` batches of each task, this host's rows; a small split is repeated."""
     sets = {}
     for task in seqio.get_subtasks(cfg.provider):
-        one = dataclasses.replace(cfg, mixture_or_task_name=task, module=None)
+        measured = task.for_evaluation() if hasattr(task, "for_evaluation") else task
+        one = dataclasses.replace(cfg, mixture_or_task_name=measured, module=None)
         if cfg.split not in (task.splits or ()):
             logging.warning("Task %s has no split %r; it is not evaluated.", task.name, cfg.split)
             continue

@@ -47,10 +47,7 @@ def token_sums(
 ) -> dict[str, jax.Array]:
     """Return those of `step_sums` that are of targets with a weight."""
     real = (weights_BT > 0).astype(jnp.float32)
-    # Correct if the target has the highest score. The loss needs both scores anyway, while an
-    # argmax would read all logits once more.
-    chosen = jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
-    correct = (chosen >= logits_BTV.max(-1)) * real
+    correct = hits(logits_BTV, targets_BT) * real
     z_loss = (z_losses_BT * weights_BT).sum()
     return {
         "cross_ent_loss": ((losses_BT - z_losses_BT) * real).sum(),
@@ -60,6 +57,13 @@ def token_sums(
         "weights": weights_BT.sum(),
         "target_tokens": real.sum(),
     }
+
+
+def hits(logits_BTV: jax.Array, targets_BT: jax.Array) -> jax.Array:
+    """Return which targets have the highest logit, bool [B, T]."""
+    # The loss needs both scores anyway, while an argmax would read all logits once more.
+    chosen = jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
+    return chosen >= logits_BTV.max(-1)
 
 
 def row_sums(batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
@@ -137,6 +141,8 @@ def summarize(sums: Mapping[str, float], seconds: float | None, devices: int) ->
     if "masked_tokens" in sums:
         nats = sums["cross_ent_loss"] / max(sums["masked_tokens"], 1.0)
         out["pseudo_perplexity"] = math.exp(min(nats, 700.0))
+    if "masked_words" in sums:
+        out["word_accuracy"] = sums["words_correct"] / max(sums["masked_words"], 1.0)
     if sums.get("next_sentences"):
         out["next_sentence_accuracy"] = sums["next_sentences_correct"] / sums["next_sentences"]
         out["next_sentence_loss"] = sums["next_sentence_loss"] / sums["next_sentences"]

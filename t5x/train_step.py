@@ -9,8 +9,9 @@ Bad steps, those with NaN, infinity or an outlier in loss or gradients, are hand
 reads their sums and ends the run or goes back. No checkpoint is written of a state with NaN.
 """
 
+import functools
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import flax.struct
 import jax
@@ -23,9 +24,7 @@ from t5x.partitioning import constrain
 from t5x.train_state import TrainState
 
 Sums: TypeAlias = dict[str, jax.Array]
-LossFn: TypeAlias = Callable[
-    [Params, Batch, jax.Array | None], tuple[jax.Array, tuple[jax.Array, Sums]]
-]
+LossFn: TypeAlias = Callable[..., tuple[jax.Array, tuple[jax.Array, Sums]]]
 
 SKIPPED = "skipped"  # sum that is 1 for a step that was skipped
 _WINDOW, _DEVIATIONS = 128, 6.0
@@ -41,16 +40,17 @@ def train_step(
     axes: PyTree,
     learning_rate_fn: Callable[[jax.Array], jax.Array],
     num_microbatches: int = 1,
+    normalizers: Callable[[Batch], Any] | None = None,
 ) -> tuple[TrainState, Sums]:
     """Apply one update; return the state after it and the sums of the step.
 
     `state.step` chooses learning rate and dropout; `rng` is the key of the run, the same every
     step. `batch` has arrays [B, …] of one global batch, computed in `num_microbatches` equal parts
     sequentially. `loss_fn` maps (params, batch, rng) to (loss, (weight sum, sums)), see `models`;
-    `axes` are the logical axes of the parameters.
+    `axes` are the logical axes of the parameters. `normalizers` are those of `gradients`.
     """
     rng = jax.random.fold_in(rng, state.step)
-    grads, sums = gradients(loss_fn, state.params, batch, rng, num_microbatches)
+    grads, sums = gradients(loss_fn, state.params, batch, rng, num_microbatches, normalizers)
     learning_rate = learning_rate_fn(state.step)
     params, param_states = optimizer.update(
         grads, state.param_states, state.params, axes, state.step, learning_rate
@@ -69,9 +69,19 @@ def eval_step(params: Params, batch: Batch, *, loss_fn: LossFn) -> Sums:
 
 
 def gradients(
-    loss_fn: LossFn, params: Params, batch: Batch, rng: jax.Array, num_microbatches: int
+    loss_fn: LossFn,
+    params: Params,
+    batch: Batch,
+    rng: jax.Array,
+    num_microbatches: int,
+    normalizers: Callable[[Batch], Any] | None = None,
 ) -> tuple[PyTree, Sums]:
-    """Return gradients and sums of a batch, added up over its microbatches."""
+    """Return gradients and sums of a batch, added up over its microbatches.
+
+    What `normalizers` computes of the entire batch is given to `loss_fn` by that name, so that the
+    loss of each part is divided by the same number. Without it parts divide by their own, and as
+    in upstream a mean over the batch becomes the sum of their means.
+    """
 
     def gradients_of(part: Batch, rng: jax.Array):
         value_and_grad = jax.value_and_grad(loss_fn, has_aux=True)
@@ -80,6 +90,8 @@ def gradients(
 
     if num_microbatches == 1:
         return gradients_of(batch, rng)
+    if normalizers:
+        loss_fn = functools.partial(loss_fn, normalizers=normalizers(batch))
     parts = jax.tree.map(lambda x: contiguous(x, num_microbatches), batch)
     shapes = jax.eval_shape(gradients_of, jax.tree.map(lambda x: x[0], parts), rng)
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
@@ -96,7 +108,7 @@ def gradients(
 def contiguous(x: jax.Array, parts: int) -> jax.Array:
     """Reshape [B, …] to [parts, B / parts, …], each part spread over all devices.
 
-    A normalizing factor of the batch is one of each part, so the parts have upstream's rows.
+    The parts have upstream's rows, since T5's loss may be normalized in each.
     """
     x = x.reshape(parts, x.shape[0] // parts, *x.shape[1:])
     return constrain(x, None, "batch", *(None,) * (x.ndim - 2))

@@ -76,6 +76,7 @@ class Trainer:
             axes=self.specs.axes,
             learning_rate_fn=self.learning_rate_fn,
             num_microbatches=self.num_microbatches,
+            normalizers=getattr(self.model, "normalizers", None),  # T5's are upstream's
         )
         traced = self._with_activations(functools.partial(skipping_step, step=step), train_step)
         replicated = self.partitioner.replicated

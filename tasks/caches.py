@@ -18,6 +18,7 @@ Both are made by `python -m tasks.cache`, and are found in `tasks.caches.folders
 the folders of `seqio.add_global_cache_dirs`.
 """
 
+import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
@@ -51,6 +52,14 @@ def check_folder(what: str, path: str) -> None:
 class Task(seqio.Task):
     """A seqio.Task that also looks for its cache in `folders()`."""
 
+    evaluates = False  # whether its examples only measure a model
+
+    def for_evaluation(self) -> "Task":
+        """Return this task for examples that are not trained on; see `reading.Reading`."""
+        found = copy.copy(self)
+        found.evaluates = True
+        return found
+
     @property
     def cache_dir(self) -> str | None:
         """The folder of this task's cache, None if there is none."""
@@ -69,7 +78,8 @@ class Task(seqio.Task):
         shard = kwargs.get("shard_info")
         is_shuffled = kwargs.get("shuffle", not args) and not kwargs.get("use_cached", False)
         order = getattr(self.source, "order", None)
-        with reading.of(split, shard.num_shards if shard else 1, endless=epochs is None):
+        trained = not self.evaluates and (epochs is None or reading.current().trained)
+        with reading.of(split=split, shards=shard.num_shards if shard else 1, trained=trained):
             if epochs == 1 or seed is None or not is_shuffled or not order:
                 return make(**kwargs)
             if order(split) != RECORDS:

@@ -14,6 +14,7 @@ import seqio
 import tensorflow as tf
 
 from tasks import caches
+from tasks.streaming import reading
 
 
 class BoundedTask(caches.Task):
@@ -27,9 +28,22 @@ class BoundedTask(caches.Task):
         self, sequence_length=None, split="train", *args, num_epochs: int | None = 1, **kwargs
     ):
         """Return caches.Task's dataset, but with `epochs` epochs instead of infinitely many."""
-        if split == "train" and num_epochs is None:
+        trained = num_epochs is None
+        if split == "train" and trained:
             num_epochs = self._epochs
-        return super().get_dataset(sequence_length, split, *args, num_epochs=num_epochs, **kwargs)
+        with reading.of(trained=trained):
+            return super().get_dataset(
+                sequence_length, split, *args, num_epochs=num_epochs, **kwargs
+            )
+
+
+class RatedMixture(seqio.Mixture):
+    """A mixture whose tasks know their rates; see `reading.Reading`."""
+
+    def get_task_dataset(self, task: seqio.Task, *args, **kwargs) -> tf.data.Dataset:
+        """Return seqio.Mixture's dataset of one task."""
+        with reading.of(rate=self.get_rate(task) / self.total_rate):
+            return super().get_task_dataset(task, *args, **kwargs)
 
 
 def rates_of(sizes: Mapping[str, float], temperature: float = 1.0) -> dict[str, float]:
@@ -72,7 +86,7 @@ def add(
     sample = functools.partial(
         tf.data.Dataset.sample_from_datasets, stop_on_empty_dataset=not epochs
     )
-    return seqio.MixtureRegistry.add(name, entries, sample_fn=sample)
+    return seqio.MixtureRegistry.add(name, entries, mixture_cls=RatedMixture, sample_fn=sample)
 
 
 def _bounded(name: str, epochs: int) -> str:

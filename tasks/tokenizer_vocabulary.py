@@ -240,8 +240,8 @@ def _load(path: str) -> _Loaded:
         tokenizer = _tokenizer_of(source)
     except Exception as error:  # tokenizers raises plain Exception
         raise ValueError(
-            f"the vocabulary file {path!r} is no tokenizer.json that tokenizers "
-            f"{tokenizers.__version__} reads: {str(error).splitlines()[0]}"
+            f"the vocabulary file {path!r} cannot be read by tokenizers {tokenizers.__version__}: "
+            f"{str(error).splitlines()[0]}"
         ) from error
     folder = path.rpartition("/")[0] or "."
     named: dict[str, Any] = {}

@@ -7,11 +7,14 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
 
 
 def verify_matching_vocabs(cfg: DatasetConfig, model: Any) -> None:
     """Raise ValueError unless a task's vocabularies are the model's and fit its embedding."""
     features = cfg.provider.output_features
+    owner, config = type(model).__name__, getattr(model.module, "config", None)
+    _check_kind(cfg, model)
     for feature, vocabulary, side in (
         ("inputs", model.input_vocabulary, "input_vocabulary"),
         ("targets", model.output_vocabulary, "output_vocabulary"),
@@ -21,14 +24,69 @@ def verify_matching_vocabs(cfg: DatasetConfig, model: Any) -> None:
         if task_vocabulary != vocabulary:
             raise ValueError(
                 f"Task {cfg.provider.name} encodes {feature!r} with {task_vocabulary} but "
-                f"EncoderDecoderModel.{side} is {vocabulary}; bind both to the same vocabulary."
+                f"{owner}.{side} is {vocabulary}; bind both to the same vocabulary."
             )
-        rows = getattr(getattr(model.module, "config", None), "vocab_size", None)
+        rows = getattr(config, "vocab_size", None)
         if rows is not None and size > rows:
             raise ValueError(
-                f"The vocabulary {vocabulary} has {size} ids but network.T5Config.vocab_size is "
-                f"{rows}, so some ids have no embedding; set it to {-(-size // 128) * 128}."
+                f"The vocabulary {vocabulary} has {size} ids but "
+                f"network.{type(config).__name__}.vocab_size is {rows}, so some ids have no "
+                f"embedding; set it to {-(-size // 128) * 128}."
             )
+
+
+def _check_kind(cfg: DatasetConfig, model: Any) -> None:
+    """Raise ValueError if an encoder is to learn a task of T5's, or the other way round."""
+    name, is_masked = cfg.provider.name, "loss_weights" in cfg.provider.output_features
+    converter = getattr(model, "FEATURE_CONVERTER_CLS", None)
+    if isinstance(converter, type) and issubclass(converter, EncoderFeatureConverter):
+        if not is_masked:
+            raise ValueError(
+                f"Task {name} has inputs and targets of a T5, but the model is an encoder, which "
+                "predicts masked tokens; set MIXTURE_OR_TASK_NAME to a task of an objective such "
+                "as masked_lm."
+            )
+        _check_encoder(cfg, model)
+    elif is_masked and converter is seqio.EncDecFeatureConverter:
+        raise ValueError(
+            f"Task {name} masks tokens for an encoder, but the model is a T5; set "
+            "MIXTURE_OR_TASK_NAME to a task of an objective such as span_corruption."
+        )
+
+
+def _check_encoder(cfg: DatasetConfig, model: Any) -> None:
+    """Raise ValueError if a task's lengths, tokens or labels do not fit an encoder."""
+    name, features, config = cfg.provider.name, cfg.provider.output_features, model.module.config
+    sizes, length = (
+        f"network.{type(config).__name__}",
+        (cfg.task_feature_lengths or {}).get("inputs"),
+    )
+    if isinstance(length, int) and length > config.max_length:
+        raise ValueError(
+            f"TASK_FEATURE_LENGTHS['inputs'] is {length}, but {sizes}.max_length is "
+            f"{config.max_length}, and later tokens have no position; lower the former, or train "
+            "a network with more positions."
+        )
+    vocabulary = features["inputs"].vocabulary
+    if hasattr(vocabulary, "mask_id") and vocabulary.mask_id is None:
+        raise ValueError(
+            f"The vocabulary {vocabulary} of task {name} has no mask token, which an encoder is "
+            "trained with; name its mask_token in the tokenizer_config.json beside it."
+        )
+    if "next_sentence_label" in features and not getattr(config, "next_sentence", False):
+        remedy = "choose a task of single texts"
+        if hasattr(config, "next_sentence"):
+            remedy = f"set {sizes}.next_sentence to True, or {remedy}"
+        raise ValueError(
+            f"Task {name} has next-sentence labels, but the network has no head that predicts "
+            f"them; {remedy}."
+        )
+    types = getattr(config, "type_vocab_size", 1)
+    if "type_ids" in features and types < 2:
+        raise ValueError(
+            f"Task {name} has pairs of texts of two token types, but the network knows {types}; "
+            "choose a task of single texts, or a BERT with type_vocab_size 2."
+        )
 
 
 def vocabulary_size(vocabulary: seqio.Vocabulary) -> int:
@@ -45,8 +103,9 @@ def vocabulary_size(vocabulary: seqio.Vocabulary) -> int:
             "@seqio.SentencePieceVocabulary()."
         ) from error
     except (tf.errors.OpError, OSError, DecodeError) as error:
+        file = getattr(vocabulary, "sentencepiece_model_file", vocabulary)
         raise ValueError(
-            f"The vocabulary file {vocabulary.sentencepiece_model_file} cannot be read "
+            f"The vocabulary file {file} cannot be read "
             f"({str(error).splitlines()[0]}); set "
             "seqio.SentencePieceVocabulary.sentencepiece_model_file to a copy that can."
         ) from error

@@ -129,27 +129,25 @@ class EncoderFeatureConverter(seqio.FeatureConverter):
         return self._convert_features(ds, task_feature_lengths)
 
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]):
-        examples, rows = begin(ds, "the dataset", task_feature_lengths, self.pack)
+        examples, empty = begin(ds, "the dataset", task_feature_lengths, self.pack)
         signature = {
             name: tf.TensorSpec(values.shape[1:], values.dtype)
-            for name, values in rows.first(0).items()
+            for name, values in empty.first(0).items()
         }
 
         def made() -> Iterator[Arrays]:
+            length = empty.lengths["inputs"]
+            rows = EncoderRowBuilder(tuple(empty.features), length, self.pack)
             for example in examples.as_numpy_iterator():
-                yield from complete(example)
+                padded = {name: np.zeros([1, length], np.int32) for name in example}
+                for name, values in example.items():
+                    padded[name][0, : len(values)] = values[:length]
+                rows.add(padded)
+                yield from taken(rows)
             rows.end()
-            yield from taken()
+            yield from taken(rows)
 
-        def complete(example: Arrays) -> Iterator[Arrays]:
-            padded = {}
-            for name, values in example.items():
-                padded[name] = np.zeros([1, rows.lengths[name]], np.int32)
-                padded[name][0, : len(values)] = values[: rows.lengths[name]]
-            rows.add(padded)
-            yield from taken()
-
-        def taken() -> Iterator[Arrays]:
+        def taken(rows: EncoderRowBuilder) -> Iterator[Arrays]:
             count = rows.complete
             batch = rows.first(count)
             rows.drop(count)

@@ -115,7 +115,11 @@ def names(kind: str, task: seqio.Task, wanted: str, cfg: DatasetConfig) -> set[s
     them, they are called with one example too: names that differ then may become `wanted`.
     """
     if kind == "training_eval":
-        return _loss_metrics(cfg.pack)
+        return (
+            _masked_metrics(task)
+            if "loss_weights" in task.output_features
+            else _loss_metrics(cfg.pack)
+        )
     known = _function_metrics(task, 0)
     if wanted in known or not known:
         return known or None
@@ -131,6 +135,22 @@ def _loss_metrics(packed: bool) -> set[str]:
     sums = jax.eval_shape(metrics.step_sums, logits, batch, losses, losses, losses)
     ones = dict.fromkeys((*sums, "steps", "loss"), 1.0)
     return set(metrics.summarize(ones, None, 1))
+
+
+def _masked_metrics(task: seqio.Task) -> set[str]:
+    """Return those of `t5x.examples.encoder.model`, whose rows always have segments."""
+    ids = jax.ShapeDtypeStruct((1, 1), np.int32)
+    batch = dict.fromkeys(("encoder_target_tokens", "encoder_segment_ids"), ids)
+    losses = jax.ShapeDtypeStruct((1, 1), np.float32)
+    logits = jax.ShapeDtypeStruct((1, 1, 1), np.float32)
+    found = {"masked_tokens", "next_sentences", "next_sentences_correct", "next_sentence_loss"}
+    if "next_sentence_label" not in task.output_features:
+        found = {"masked_tokens"}
+    if hasattr(task.output_features["targets"].vocabulary, "word_starts"):
+        found |= {"masked_words", "words_correct"}
+    found |= {*jax.eval_shape(metrics.token_sums, logits, ids, losses, losses, losses)}
+    found |= {*jax.eval_shape(metrics.row_sums, batch)}
+    return set(metrics.summarize(dict.fromkeys((*found, "steps", "loss"), 1.0), None, 1))
 
 
 def _function_metrics(task: seqio.Task, examples: int) -> set[str]:

@@ -70,12 +70,21 @@ class Objective:
         output_features: Mapping[str, seqio.Feature],
         task: str = "(unnamed)",
     ) -> tf.data.Dataset:
-        """Turn documents {"targets": int32 [n]} into {"inputs", "targets"}, both before EOS.
+        """Turn what `tokenize` returns into `features`; raise ValueError for unfit lengths.
 
-        A seqio preprocessor; `task` is named in errors. At the end of the dataset a single token,
-        which cannot be split, is dropped.
+        A seqio preprocessor; `task` is named in errors. The ids of T5's objectives are those before
+        EOS. At the end of the dataset a single token, which cannot be split, is dropped.
         """
-        vocabulary = output_features["targets"].vocabulary
+        return self.examples(dataset, sequence_length, output_features["targets"].vocabulary, task)
+
+    def examples(
+        self,
+        dataset: tf.data.Dataset,
+        sequence_length: Mapping[str, int],
+        vocabulary: seqio.Vocabulary,
+        task: str,
+    ) -> tf.data.Dataset:
+        """Turn what `tokenize` returns into examples, here with `corruption`."""
         vocabularies.check_text_to_text(vocabulary, task)
         n_tokens, corrupt = _traced(
             _Same(self), tuple(sequence_length.items()), _Same(vocabulary), task

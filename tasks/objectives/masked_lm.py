@@ -30,7 +30,7 @@ import tensorflow as tf
 import gin
 from tasks import vocabularies
 from tasks.objectives import sequences
-from tasks.objectives.base import Corrupt, Lengths, Objective
+from tasks.objectives.base import Lengths, Objective
 from tasks.objectives.masking import BERT_MASKING, Masking, PieceFacts, facts_of
 from tasks.streaming import reading, tf_callbacks
 from tasks.text import sentence_split
@@ -139,12 +139,6 @@ class MaskedLM(Objective):
             )
         return Lengths(inputs_length - special, inputs_length)
 
-    def corruption(
-        self, sequence_length: Mapping[str, int], vocabulary: seqio.Vocabulary, task: str
-    ) -> tuple[int, Corrupt]:
-        """Raise NotImplementedError: sequences are made of sentences, not of chunks."""
-        raise NotImplementedError
-
     def tokenize(
         self, dataset: tf.data.Dataset, output_features: Mapping[str, seqio.Feature]
     ) -> tf.data.Dataset:
@@ -178,23 +172,23 @@ class MaskedLM(Objective):
         batches = map_each(dataset, lambda x: x["text"]).batch(DOCUMENTS_A_CALL)
         return unbatch(batches.map(fn, num_parallel_calls=tf.data.AUTOTUNE))
 
-    def preprocess(
+    def examples(
         self,
         dataset: tf.data.Dataset,
         sequence_length: Mapping[str, int],
-        output_features: Mapping[str, seqio.Feature],
-        task: str = "(unnamed)",
+        vocabulary: seqio.Vocabulary,
+        task: str,
     ) -> tf.data.Dataset:
-        """Turn what `tokenize` returns into examples; raise ValueError for unfit lengths."""
-        vocabulary = vocabularies.masking(output_features["targets"].vocabulary)
-        make = self._maker(check_lengths(self, sequence_length, task), vocabulary)
+        """Turn what `tokenize` returns into sequences of sentences with masks."""
+        known = vocabularies.masking(vocabulary)
+        make = self._maker(check_lengths(self, sequence_length, task), known)
         batches = map_each(dataset, lambda x: {k: x[k] for k in ("targets", "sentences")})
         batches = batches.ragged_batch(DOCUMENTS_MASKED_A_CALL)
 
         @seqio.map_over_dataset(num_seeds=1)
         def make_examples(example, seed):
             ids, sentences = example["targets"], example["sentences"]
-            # As in Objective.preprocess: other shards draw the same seeds in the same order.
+            # As in Objective.examples: other shards draw the same seeds in the same order.
             total = tf.reduce_sum(ids.flat_values)
             seed = tf.random.experimental.stateless_fold_in(tf.stack(seed), total)
             documents = [ids.flat_values, sentences.flat_values, sentences.row_lengths()]
@@ -217,10 +211,13 @@ class MaskedLM(Objective):
     def _with_density(self, batches: tf.data.Dataset, task: str) -> tf.data.Dataset:
         """Add the density of each batch, by the tokens of the earlier ones."""
         now, start = reading.current(), self.masking.density
-        if self.schedule is None or not now.endless:
+        if self.schedule is None or not now.trained:
             constant = start if self.schedule is None else self.schedule.final
             return map_each(batches, lambda x: x | {"density": tf.constant(constant, tf.float64)})
-        total, change = self.schedule.total(task) / now.shards, self.schedule.final - start
+        total, change = (
+            self.schedule.total(task) * now.rate / now.shards,
+            self.schedule.final - start,
+        )
 
         def count(seen, example):
             share = tf.minimum(tf.cast(seen, tf.float64) / total, 1.0)

@@ -7,7 +7,7 @@ After Devlin et al. 2019 (BERT, arXiv:1810.04805, section 3.1 and appendix A.1):
 predict 80 % become the mask, 10 % a random piece, and 10 % stay. In each sequence the words come in
 random order until the share is reached; the word that would exceed it is hidden with the
 probability at which the mean is exactly the share, so that neither short sequences nor long words
-change it.
+change it. A word that would exceed the limit of a sequence is left out.
 """
 
 import dataclasses
@@ -127,19 +127,30 @@ class Masking:
         limit = np.inf if self.max_predictions is None else self.max_predictions
         order = np.argsort(row + rng.random(len(row)), kind="stable")
         size, row = size[order], row[order]
-        ends = np.cumsum(size)
-        before = ends - size  # tokens of the earlier words of all rows
-        begins = np.searchsorted(row, np.arange(len(lengths)))  # of each row among the words
-        base = np.append(before, ends[-1:] if len(ends) else 0)[begins]
-        before = before - base[row]
-        left = np.minimum(budget, limit)[row] - before
-        hidden = (rng.random(len(row)) * size < left) & (before + size <= limit)
+        draw = rng.random(len(row))
+        fits = np.ones(len(row), bool)
+        while True:
+            before = _earlier(size * fits, row)
+            left = np.minimum(budget, limit)[row] - before
+            # A shorter word then takes the place of one that would exceed the limit. Without it
+            # fewer tokens than the share would be hidden.
+            too_long = fits & (left > 0) & (before + size > limit)
+            if not too_long.any():
+                break
+            fits &= ~too_long
+        hidden = fits & (draw * size < left)
         is_hidden = np.zeros(len(first), bool)
         is_hidden[of_text[order]] = hidden
         return is_hidden[words]
 
 
 BERT_MASKING = Masking()
+
+
+def _earlier(size: np.ndarray, row: np.ndarray) -> np.ndarray:
+    """Return the sum of the sizes of a row's earlier words, int64 [n], where `row` ascends."""
+    before = np.cumsum(size) - size
+    return before - before[np.searchsorted(row, row)]
 
 
 def _number_words(

@@ -1,22 +1,26 @@
 """What a dataset that is being made is for, which preprocessors are not given.
 
-with reading.of(split="train", shards=8, endless=True):
+with reading.of(split="train", shards=8, trained=True):
     task_dataset = make()
-reading.current()          # within `make`: Reading(split="train", shards=8, endless=True)
+reading.current()          # within `make`: Reading(split="train", shards=8, trained=True)
 """
 
 import contextlib
 import contextvars
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Reading(NamedTuple):
-    """A dataset of one of `shards` shares of a split; `endless` if it is trained on."""
+    """A dataset of one of `shards` shares of a split, and whether it is `trained` on.
+
+    `rate` is the share of the run's examples that come from its task, below 1 in a mixture.
+    """
 
     split: str = "train"
     shards: int = 1
-    endless: bool = False
+    trained: bool = False
+    rate: float = 1.0
 
 
 _DEFAULT = Reading()
@@ -29,9 +33,9 @@ def current() -> Reading:
 
 
 @contextlib.contextmanager
-def of(split: str, shards: int, endless: bool) -> Iterator[None]:
-    """Within the block, let `current` describe datasets of `shards` shares of `split`."""
-    token = _current.set(Reading(split, shards, endless))
+def of(**known: Any) -> Iterator[None]:
+    """Within the block, let `current` have these fields of `Reading`."""
+    token = _current.set(_current.get()._replace(**known))
     try:
         yield
     finally:

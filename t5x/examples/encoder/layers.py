@@ -1,4 +1,4 @@
-"""The layers of encoders: what T5's have not, with Hugging Face's numerics.
+"""The layers of encoders that T5 does not have, with Hugging Face's numerics.
 
 Shapes: B batch, L length, D emb_dim, H heads, K head_dim, V vocab. Parameters are float32;
 arithmetic runs in `dtype`; norms run in float32.

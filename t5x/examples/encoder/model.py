@@ -16,16 +16,24 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from t5x import losses, metrics
 from t5x.array_types import Batch, Params
 from t5x.optimizers import OptimizerDef
 
 _FEATURES = {"segment_ids": None, "positions": None, "type_ids": None}
+
+
+class Normalizers(NamedTuple):
+    """What the summed losses of a batch are divided by; None does not divide."""
+
+    tokens: jax.Array | float | None
+    sentences: jax.Array | None
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -38,7 +46,9 @@ class MaskedLanguageModel:
 
     module: Any  # `network.Bert` or `network.ModernBert`
     input_vocabulary: Any  # of seqio; only checked, never called
-    output_vocabulary: Any
+    output_vocabulary: (
+        Any  # of seqio; `word_starts`, if it has that, gives the words of evaluations
+    )
     optimizer_def: OptimizerDef
     feature_converter_cls: Callable[..., Any] | None = None
     z_loss: float = 0.0  # see `losses.cross_entropy`
@@ -72,32 +82,81 @@ class MaskedLanguageModel:
         return self.module.apply({"params": params}, encoded, method="predict")
 
     def loss_fn(
-        self, params: Params, batch: Batch, dropout_rng: jax.Array | None
+        self,
+        params: Params,
+        batch: Batch,
+        dropout_rng: jax.Array | None,
+        normalizers: Normalizers | None = None,
     ) -> tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array]]]:
         """Return the normalized loss, and (sum of weights, sums of `metrics`).
 
-        The loss of next sentences, where there are labels, is their mean, or their sum if nothing
-        normalizes.
+        `normalizers` are those of the batch that this one is a part of. The loss of next sentences,
+        where there are labels, is their mean, or their sum if nothing normalizes.
         """
-        encoded = self.encode(params, batch, dropout_rng)
+        loss, sums, _ = self._loss_and_hits(params, batch, dropout_rng, normalizers)
+        return loss, (sums["weights"], sums)
+
+    def eval_fn(self, params: Params, batch: Batch, dropout_rng: None = None):
+        """Return `loss_fn` without dropout, with sums of words if their pieces are known."""
+        loss, sums, hits_BL = self._loss_and_hits(params, batch, None, None)
+        if hasattr(self.output_vocabulary, "word_starts"):
+            sums |= self._word_sums(batch, hits_BL)
+        return loss, (sums["weights"], sums)
+
+    def normalizers(self, batch: Batch) -> Normalizers:
+        """Return what the losses of tokens and of next sentences are divided by (None: 1)."""
+        factor, _ = self._factor_and_weights(batch)
+        if factor is None or (labels := batch.get("next_sentence_label")) is None:
+            return Normalizers(factor, None)
+        return Normalizers(factor, jnp.maximum((labels >= 0).sum().astype(jnp.float32), 1.0))
+
+    def _factor_and_weights(self, batch: Batch):
         names = ("target_tokens", "loss_weights", "segment_ids")
         known = {f"decoder_{k}": batch[f"encoder_{k}"] for k in names if f"encoder_{k}" in batch}
-        factor, weights = losses.normalizing_factor_and_weights(self.loss_normalizing_factor, known)
-        sums = self._token_sums(params, encoded, batch["encoder_target_tokens"], weights, factor)
+        return losses.normalizing_factor_and_weights(self.loss_normalizing_factor, known)
+
+    def _loss_and_hits(self, params, batch, dropout_rng, normalizers):
+        """Return the loss, its sums, and which targets with a weight are predicted, bool [B, L]."""
+        encoded = self.encode(params, batch, dropout_rng)
+        factor, sentences = self.normalizers(batch) if normalizers is None else normalizers
+        _, weights = self._factor_and_weights(batch)
+        targets = batch["encoder_target_tokens"]
+        sums, hits_BL = self._token_sums(params, encoded, targets, weights, factor)
         loss = sums.pop("loss") if factor is None else sums.pop("loss") / factor
         sums |= metrics.row_sums(batch) | {"masked_tokens": sums["target_tokens"]}
         if (labels := batch.get("next_sentence_label")) is not None:
             found = self._next_sentence_sums(params, encoded, labels)
-            count = 1.0 if factor is None else jnp.maximum(found["next_sentences"], 1.0)
-            loss, sums = loss + found["next_sentence_loss"] / count, sums | found
-        return loss, (sums["weights"], sums)
+            of_pairs = found["next_sentence_loss"]
+            loss = loss + (of_pairs if sentences is None else of_pairs / sentences)
+            sums |= found
+        return loss, sums, hits_BL
 
-    def eval_fn(self, params: Params, batch: Batch, dropout_rng: None = None):
-        """Return `loss_fn` without dropout."""
-        return self.loss_fn(params, batch, None)
+    def _word_sums(self, batch, hits_BL):
+        """Return how many words have a target, and of how many all targets are predicted."""
+        vocabulary, targets_BL = self.output_vocabulary, batch["encoder_target_tokens"]
+        starts, special = np.zeros([2, self.module.config.vocab_size], bool)
+        starts[: vocabulary.vocab_size] = vocabulary.word_starts()
+        special[list(vocabulary.special_ids)] = True
+        shifted = lambda x: jnp.pad(x[:, :-1], ((0, 0), (1, 0)))
+        begins_BL = jnp.asarray(starts)[targets_BL] | shifted(jnp.asarray(special)[targets_BL])
+        if (segments := batch.get("encoder_segment_ids")) is not None:
+            begins_BL |= segments != shifted(segments)
+        words_BL = jnp.cumsum(begins_BL, axis=1)
+        asked_BL = batch["encoder_loss_weights"] > 0
+        count = targets_BL.shape[1] + 1
+        add = lambda values, words: jax.ops.segment_sum(values, words, num_segments=count)
+        asked, hit = (jax.vmap(add)(x.astype(jnp.int32), words_BL) for x in (asked_BL, hits_BL))
+        of_words = lambda x: x.sum().astype(jnp.float32)
+        return {
+            "masked_words": of_words(asked > 0),
+            "words_correct": of_words((asked > 0) & (hit == asked)),
+        }
 
     def _token_sums(self, params, encoded_BLD, targets_BL, weights_BL, factor):
-        """Return `metrics.token_sums` of all targets with a weight, and their summed `loss`."""
+        """Return `metrics.token_sums` of all targets with a weight, and their summed `loss`.
+
+        Also return which of these targets have the highest logit, bool [B, L].
+        """
         length = targets_BL.shape[1]
         room = min(length, math.ceil(self.predicted_share * length))
 
@@ -107,7 +166,8 @@ class MaskedLanguageModel:
             sums = metrics.token_sums(
                 logits, targets_BP, token_losses, z_losses, weights_BP, factor
             )
-            return sums | {"loss": (token_losses * weights_BP).sum()}
+            hits_BP = metrics.hits(logits, targets_BP) & (weights_BP > 0)
+            return sums | {"loss": (token_losses * weights_BP).sum()}, hits_BP
 
         if room == length:
             return some(params, encoded_BLD, targets_BL, weights_BL)
@@ -122,7 +182,8 @@ class MaskedLanguageModel:
             return encoded, take(targets), take(weights)
 
         def at_once(params, rows):
-            return some(params, *at(places_BL[:, :room], rows))
+            sums, hits_BP = some(params, *at(places_BL[:, :room], rows))
+            return sums, jnp.pad(hits_BP, ((0, 0), (0, length - room)))
 
         def in_turns(params, rows):
             turns = -(-length // room)
@@ -134,11 +195,17 @@ class MaskedLanguageModel:
                 encoded, targets, weights = at(jnp.maximum(places_BP, 0), rows)
                 return some(params, encoded, targets, jnp.where(places_BP < 0, 0.0, weights))
 
-            add = lambda total, part: (jax.tree.map(jnp.add, total, one(params, rows, part)), None)
-            first = one(params, rows, parts[0])
-            return jax.lax.scan(add, first, parts[1:])[0]
+            def add(total, part):
+                sums, hits_BP = one(params, rows, part)
+                return jax.tree.map(jnp.add, total, sums), hits_BP
 
-        return jax.lax.cond(asked.sum(1).max() <= room, at_once, in_turns, params, rows)
+            zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(one, params, rows, parts[0])[0])
+            sums, hits = jax.lax.scan(add, zeros, parts)
+            return sums, jnp.moveaxis(hits, 0, 1).reshape(len(targets_BL), -1)[:, :length]
+
+        enough = asked.sum(1).max() <= room
+        sums, hits = jax.lax.cond(enough, at_once, in_turns, params, rows)
+        return sums, jnp.take_along_axis(hits, jnp.argsort(places_BL, axis=1), axis=1)
 
     def _next_sentence_sums(self, params, encoded_BLD, labels_BN):
         """Return the summed loss, the correct ones and the number of labels that are not -1."""

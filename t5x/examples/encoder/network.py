@@ -215,6 +215,11 @@ class Bert(nn.Module):
     ) -> jax.Array:
         """Encode int32 [B, L] to [B, L, D]; segment 0 is padding, no segments mean no padding."""
         c = self.config
+        if positions is None and tokens.shape[1] > c.max_length:  # jnp.take would return NaN
+            raise ValueError(
+                f"Texts of {tokens.shape[1]} tokens are longer than BertConfig.max_length, "
+                f"{c.max_length}; cut them."
+            )
         positions = positions_of(tokens, positions) + c.position_offset
         types = jnp.zeros_like(tokens) if type_ids is None else type_ids
         x = self.token_embedder(tokens) + self.type_embedder(types)

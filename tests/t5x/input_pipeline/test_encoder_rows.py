@@ -111,6 +111,10 @@ def test_the_converter_of_seqio_makes_the_same_rows(pack):
     wanted = first_batch(pack=pack)
     for i, row in enumerate(rows):
         equal(row, **{name: values[i] for name, values in wanted.items()})
+    # Iterations that run at the same time do not take each other's examples.
+    made = converter(dataset().repeat(2), LENGTHS)
+    for row, same in zip(made.as_numpy_iterator(), made.as_numpy_iterator(), strict=True):
+        equal(row, **same)
     lengths = converter.get_model_feature_lengths(LENGTHS)
     assert lengths["encoder_positions"] == 8
 

@@ -9,7 +9,7 @@ from fakes import toy
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.loop import selection_metric
 from t5x.trainer import EarlyStoppingAction
-from tasks import classification, summarization  # noqa: F401 (they register tasks)
+from tasks import classification, romanian, summarization  # noqa: F401 (they register tasks)
 from tasks.diacritics import task as diacritics  # noqa: F401
 
 VALIDATION = toy.data("validation")
@@ -161,3 +161,14 @@ def test_a_run_without_a_validation_split_must_hold_one_out(task):
     with pytest.raises(ValueError, match=r"have; set it to one of \['dev'\], or hold a split out"):
         selection_metric.check_split("infer_eval", other)
     selection_metric.check_split("infer_eval", VALIDATION)
+
+
+@pytest.mark.parametrize("name", ["pseudo_perplexity", "word_accuracy", "next_sentence_accuracy"])
+def test_encoders_are_chosen_by_their_own_metrics(name):
+    cfg = dataclasses.replace(VALIDATION, mixture_or_task_name="ro_mini_bert", pack=True)
+    check(f"training_eval/ro_mini_bert/{name}", train_eval=cfg)
+    with pytest.raises(ValueError, match=r"by no 'effective_batch_size/decoder'.*; set it to"):
+        check("training_eval/ro_mini_bert/effective_batch_size/decoder", train_eval=cfg)
+    single = dataclasses.replace(cfg, mixture_or_task_name="ro_mini_masked_lm")
+    with pytest.raises(ValueError, match=r"is measured by no 'next_sentence_loss'"):
+        check("training_eval/ro_mini_masked_lm/next_sentence_loss", train_eval=single)

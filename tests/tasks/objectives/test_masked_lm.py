@@ -11,7 +11,10 @@ import tensorflow as tf
 import gin
 from fakes import cache_jobs, tokenizer_files
 from fakes.objectives import near
-from tasks import caches, corpora, registered, romanian, vocabularies
+from t5x import batches
+from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
+from tasks import caches, corpora, mixtures, registered, romanian, vocabularies
 from tasks.cache import plan
 from tasks.cache.plan import CacheJob
 from tasks.objectives import masked_lm, registry
@@ -178,8 +181,46 @@ def test_the_density_falls_over_the_tokens_of_the_run(add, shards, monkeypatch):
     densities = [n / of for n, of in map(share, parts)]
     wanted = [0.45, 0.35, 0.25, 0.15, 0.1]
     np.testing.assert_allclose(densities, wanted, atol=0.035)
-    # Evaluations have the final density.
+    # Evaluations have the final density, also when they repeat a small split.
     assert near(*share(list(examples(task))), 0.1)
+    repeated = examples(task.for_evaluation(), num_epochs=None)
+    assert near(*share(list(itertools.islice(repeated, 100))), 0.1)
+
+
+@pytest.mark.parametrize("epochs", [None, {"masked_0": 3}])
+def test_the_density_falls_with_the_tokens_of_all_tasks_of_a_mixture(add, epochs, monkeypatch):
+    monkeypatch.setattr(masked_lm, "DOCUMENTS_MASKED_A_CALL", 4)
+    objective = MaskedLM(Masking(0.6), schedule=DensitySchedule(0.1, tokens=80_000))
+    add(objective), add(objective)
+    name = f"masked_mixture_{bool(epochs)}"
+    mixture = mixtures.add(name, {"masked_0": 1, "masked_1": 3}, epochs=epochs)
+    try:
+        found, seen, parts = examples(mixture, "train", num_epochs=None), 0, [[], []]
+        for example in found:
+            seen += len(example["targets"]) - 2
+            if seen >= 80_000:
+                break
+            parts[int(2 * seen / 80_000)].append(example)
+    finally:
+        seqio.MixtureRegistry.remove(name)
+        if epochs:
+            seqio.TaskRegistry.remove("masked_0_3_epochs")
+    densities = [n / of for n, of in map(share, parts)]
+    np.testing.assert_allclose(densities, [0.475, 0.225], atol=0.03)
+
+
+def test_evaluations_of_a_run_have_the_final_density(add):
+    task = add(MaskedLM(Masking(0.6), schedule=DensitySchedule(0.1, tokens=10**9)))
+    cfg = DatasetConfig(task.name, LENGTHS, "validation", 32, shuffle=False, seed=1, pack=True)
+    (sets,) = batches.eval_sets(cfg, EncoderFeatureConverter, (0, 32), 4).values()
+    places, hidden = (
+        sum(fn(batch) for batch in sets)
+        for fn in (
+            lambda b: (~np.isin(b["encoder_target_tokens"], WORDPIECE.special_ids)).sum(),
+            lambda b: b["encoder_loss_weights"].sum(),
+        )
+    )
+    assert near(hidden, places, 0.1)
 
 
 def test_the_tokens_of_a_schedule_are_set_by_gin(add):

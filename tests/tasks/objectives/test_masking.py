@@ -138,6 +138,15 @@ def test_there_are_at_most_n_predictions(whole_words):
     assert near(counts[lengths == 12].sum(), 500 * 10, 0.15)
 
 
+@pytest.mark.parametrize(("length", "limit"), [(128, 20), (512, 77)])
+def test_the_limit_of_bert_leaves_the_share(length, limit):
+    tokens, lengths = rows([length] * 3000)
+    _, weights = hide(Masking(0.15, max_predictions=limit), tokens, lengths)
+    counts = weights.reshape([-1, length]).sum(1)
+    assert counts.max() <= limit
+    np.testing.assert_allclose(counts.mean(), 0.15 * (length - 2), rtol=0.004)
+
+
 def test_a_seed_decides_everything():
     tokens, lengths = rows([LENGTH] * 10)
     first, again, other = (hide(Masking(), tokens, lengths, seed=seed) for seed in (1, 1, 2))

@@ -6,6 +6,7 @@ import pytest
 
 from fakes.encoder_golden import EncoderGolden
 from t5x import metrics
+from t5x.train_step import gradients
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +70,62 @@ def test_metrics_count_masked_tokens(g):
     )
     filled = jax.jit(model.predict_batch)(params, batch)
     np.testing.assert_array_equal(filled, np.where(asked, best, batch["encoder_input_tokens"]))
+
+
+def test_microbatches_give_the_gradients_of_the_batch(g):
+    model, params, batch = g.model(), g.params("init"), dict(g.batch(0))
+    batch["encoder_loss_weights"] = batch["encoder_loss_weights"].copy()
+    batch["encoder_loss_weights"][0, 5:] = 0  # so that the parts differ
+    key = jax.random.key(0)
+    without = lambda params, batch, _, **how: model.loss_fn(params, batch, None, **how)
+
+    def found(parts, normalizers):
+        return jax.jit(lambda p: gradients(without, p, batch, key, parts, normalizers))(params)
+
+    (one, one_sums), (many, many_sums) = found(1, None), found(2, model.normalizers)
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
+    jax.tree.map(close, many, one)
+    jax.tree.map(close, many_sums, one_sums)
+
+
+class Words:
+    """A vocabulary in which the multiples of three begin words, and 0 and 3 are special."""
+
+    vocab_size, special_ids = 60, (0, 3)
+
+    def word_starts(self):
+        return np.arange(60) % 3 == 0
+
+
+@pytest.mark.parametrize("share", [1.0, 0.07])  # all places at once, or in turns
+def test_a_word_is_correct_if_all_its_masked_tokens_are(g, share):
+    params, batch = g.params("init"), dict(g.batch(0))
+    rng = np.random.default_rng(0)
+    batch["encoder_target_tokens"] = rng.integers(0, 60, batch["encoder_input_tokens"].shape)
+    model = g.model(predicted_share=share)
+    best = np.asarray(jax.jit(model.logits)(params, batch)).argmax(-1)
+    known = rng.random(best.shape) < 0.7
+    targets = np.where(known, best, batch["encoder_target_tokens"]).astype(np.int32)
+    batch["encoder_target_tokens"] = targets
+    batch["encoder_loss_weights"] = (rng.random(best.shape) < 0.5).astype(np.float32)
+    words = {}
+    for row, ids in enumerate(targets):
+        number = 0
+        for place, piece in enumerate(ids):
+            new = (
+                batch["encoder_segment_ids"][row, place]
+                != batch["encoder_segment_ids"][row, max(place - 1, 0)]
+            )
+            number += bool(piece % 3 == 0 or new or (place and ids[place - 1] in (0, 3)))
+            if batch["encoder_loss_weights"][row, place]:
+                hit = best[row, place] == piece
+                words[row, number] = words.get((row, number), True) and hit
+    assert 0 < sum(words.values()) < len(words)
+    model.output_vocabulary = Words()
+    _, (_, sums) = jax.jit(model.eval_fn)(params, batch)
+    assert (sums["masked_words"], sums["words_correct"]) == (len(words), sum(words.values()))
+    found = metrics.summarize({**sums, "steps": 1.0, "loss": 1.0}, None, 1)
+    np.testing.assert_allclose(found["word_accuracy"], sum(words.values()) / len(words))
 
 
 def test_next_sentences_of_packed_rows_are_those_of_unpacked_ones(g):
