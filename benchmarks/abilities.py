@@ -32,8 +32,8 @@ from tasks.text.normalize import normalize  # noqa: E402
 HELD_OUT = 12  # one of so many novels
 VOCABULARY_SIZE = 8192
 LENGTHS = {"inputs": 128, "targets": 29}  # 145 tokens of text: density 0.15, spans of 3
-BATCH, RATE, WARMUP, HALVED, PERIOD = 16, 0.04, 100, 800, 200
-COOLDOWN = 0.3  # of the steps
+BATCH, RATE, WARMUP, PERIOD = 16, 0.04, 100, 200
+HALVED, COOLDOWN = 4 / 9, 0.3  # of the steps
 MODEL = {
     "vocab_size": VOCABULARY_SIZE, "emb_dim": 256, "num_heads": 4, "head_dim": 64, "mlp_dim": 384,
     "num_encoder_layers": 4, "num_decoder_layers": 2,
@@ -149,10 +149,10 @@ def training(folder: pathlib.Path, steps: int) -> dict:
 
 
 def schedule(rate: float, steps: int, start: int = 0) -> dict:
-    """Return settings of a rate that rises, halves each 800 steps, and falls to 0 at the end."""
+    """Return settings of a rate that rises, halves twice, and falls to zero at the end."""
     found = {"factors": "constant * linear_warmup * decay_every * linear_cooldown"}
     found |= {"base_learning_rate": rate, "warmup_steps": WARMUP, "step_offset": start}
-    found |= {"decay_factor": 0.5, "steps_per_decay": HALVED}
+    found |= {"decay_factor": 0.5, "steps_per_decay": int(HALVED * steps)}
     found |= {"cooldown_steps": int(COOLDOWN * steps), "total_steps": steps}
     return {f"utils.create_learning_rate_scheduler.{name}": found[name] for name in found}
 

@@ -77,11 +77,20 @@ class SpanGuesser:
         return [HiddenText(tuple(words), (half,)) for half in halves]
 
     def guess(self, texts: Sequence[HiddenText], progress: Progress = None) -> list[Guess]:
-        """Return the guesses; the first sentinel of a target is given."""
+        """Return the guesses; the first sentinel of a target is given.
+
+        Text is written if greedy decoding begins with it, and then ends or begins another word: how
+        many words are hidden is not known to the model.
+        """
         examples = [span_example(text, self._encoder) for text in texts]
         return [
-            Guess(float(each.log_probs[1:].sum()) + each.end_log_prob, each.is_written)
-            for each in self._scorer.score(examples, progress)
+            Guess(
+                float(scores.log_probs[1:].sum()) + scores.end_log_prob,
+                scores.is_written({*example.ends} | self._encoder.word_starts),
+            )
+            for example, scores in zip(
+                examples, self._scorer.score(examples, progress), strict=True
+            )
         ]
 
     def unknown(self, texts: Sequence[HiddenText]) -> tuple[int, int]:

@@ -34,8 +34,8 @@ _COLUMNS = (
 _NOTES = {
     "bits_per_byte": "Bits a byte: what a byte of held-out text costs a model that sees the rest; "
     "lower is better, and comparable between vocabularies where unknown pieces are few.",
-    "filled_in": "Words filled in: the share of hidden words that greedy decoding writes, in all "
-    "and by their rank in the text.",
+    "filled_in": "Words filled in: the share of hidden words that greedy decoding writes first, "
+    "in all and by their rank in the text.",
     "minimal_pairs": "Minimal pairs: how often the right one of two sentences gets more "
     "probability; chance is 50 %.",
 }

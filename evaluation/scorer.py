@@ -7,7 +7,7 @@ Examples of like lengths are batched, so that few shapes are compiled.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -39,19 +39,18 @@ class Scores(NamedTuple):
 
     `log_probs[t]` is the natural logarithm of the probability of `targets[t]` after those before
     it, `is_best[t]` whether no id has a higher one. `end_log_prob` is the logarithm of the
-    probability that one of the example's `ends` follows the target, `end_is_best` whether the most
-    probable id is one of them.
+    probability that one of the example's `ends` follows the target, `next_id` the most probable id
+    there.
     """
 
     log_probs: np.ndarray
     is_best: np.ndarray
     end_log_prob: float
-    end_is_best: bool
+    next_id: int
 
-    @property
-    def is_written(self) -> bool:
-        """Whether greedy decoding, given the first id, writes the rest of the target and ends."""
-        return bool(self.is_best[1:].all() and self.end_is_best)
+    def is_written(self, ends: Container[int]) -> bool:
+        """Return whether greedy decoding, given the first id, writes the rest and then an end."""
+        return bool(self.is_best[1:].all()) and self.next_id in ends
 
 
 class Scorer:
@@ -126,9 +125,8 @@ def batches(
         order = order[len(here) :]
 
 
-def _scores(length: int, log_probs, is_best, ends, end_is_best) -> Scores:
-    end = float(ends[length]), bool(end_is_best[length])
-    return Scores(log_probs[:length], is_best[:length], *end)
+def _scores(length: int, log_probs, is_best, ends, best) -> Scores:
+    return Scores(log_probs[:length], is_best[:length], float(ends[length]), int(best[length]))
 
 
 @functools.cache
@@ -148,7 +146,6 @@ def _compiled(config: network.T5Config) -> Callable:
         ends = ends[:, None, :]
         of_ends = jnp.take_along_axis(log_probs, jnp.maximum(ends, 0), axis=-1)
         of_ends = jnp.where(ends == _NO_END, -jnp.inf, of_ends)
-        end_is_best = (best[..., None] == ends).any(axis=-1)
-        return at_targets, best == targets, jax.nn.logsumexp(of_ends, axis=-1), end_is_best
+        return at_targets, best == targets, jax.nn.logsumexp(of_ends, axis=-1), best
 
     return run

@@ -23,6 +23,8 @@ _SENTINEL = re.compile(r"▁?<extra_id_(\d+)>")
 class TextEncoder:
     """A vocabulary: `ids_of` a text without eos, `sentinels` from `<extra_id_0>`, and `unk_id`.
 
+    `word_starts` are the ids that begin a word.
+
     `marks_spaces`: the ids of a text hold the blank before it only if it is written there, as those
     of bytes do; otherwise every text begins with a new word.
     """
@@ -31,6 +33,7 @@ class TextEncoder:
     sentinels: tuple[int, ...]
     unk_id: int | None
     marks_spaces: bool
+    word_starts: frozenset[int] = frozenset()
 
     def encode(self, parts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each part of a text; the parts are separated by blanks."""
@@ -44,7 +47,8 @@ def of_vocabulary(vocabulary: TrainedVocabulary, owner: str) -> TextEncoder:
         # The published ByT5, of 0 extra ids, was trained with its last bytes as sentinels.
         last = NUM_BYTE_IDS - 1 + vocabulary.extra_ids
         sentinels = tuple(last - i for i in range(vocabulary.extra_ids or NUM_SENTINELS))
-        return TextEncoder(vocabulary.encode, sentinels, None, marks_spaces=True)
+        blank = frozenset(vocabulary.encode(" "))
+        return TextEncoder(vocabulary.encode, sentinels, None, True, blank)
     model = load_sentencepiece(vocabulary.path, vocabulary.extra_ids)
     names = {i: model.IdToPiece(i) for i in range(len(model))}
     return _checked(model.encode, names, model.unk_id(), owner)
@@ -80,7 +84,8 @@ def _checked(ids_of, names: dict[int, str], unk_id: int | None, owner: str) -> T
             "hidden from it: name a model that was pretrained by span corruption"
         )
     sentinels = tuple(found[number] for number in sorted(found))
-    return TextEncoder(ids_of, sentinels, unk_id, marks_spaces(ids_of))
+    starts = {i for i, name in names.items() if name.startswith(("▁", "Ġ"))} - {*sentinels}
+    return TextEncoder(ids_of, sentinels, unk_id, marks_spaces(ids_of), frozenset(starts))
 
 
 def marks_spaces(ids_of: Callable[[str], list[int]]) -> bool:

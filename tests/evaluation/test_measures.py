@@ -1,5 +1,6 @@
 """Measures are right for models whose probabilities are known."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -57,6 +58,11 @@ def test_words_are_filled_in_by_a_model_that_knows_one_word_and_the_end():
     found = measures.filled_in_words(words, counts, SpanGuesser(never, encoder))
     assert found["filled_in"][:1] == (0.0,)
     assert found["filled_in_1_100"].cases + found["filled_in_101_1000"].cases == 4
+    # A model that writes the word again and again has written it first.
+    starts = dataclasses.replace(encoder, word_starts=frozenset([8]))
+    found = measures.filled_in_words(words, counts, SpanGuesser(never, starts))
+    assert found["filled_in_1_100"].value == 1
+    assert found["filled_in"].value == found["filled_in_1_100"].cases / 4
     # The same word hidden; after it the model ends, since it is the end that is most probable.
     as_end = TextEncoder(lambda t: [94 for _ in t.split()], ENCODER.sentinels, 2, False)
     always = scorer(np.where(np.arange(96) == 94, 50.0, 1.0))

@@ -32,7 +32,7 @@ def test_scores_equal_those_of_single_examples():
         assert scores.is_best.tolist() == (best[:-1] == targets).tolist()
         end = np.logaddexp.reduce(log_probs[-1, list(ends)])
         assert scores.end_log_prob == pytest.approx(end, rel=1e-4)
-        assert scores.end_is_best == (best[-1] in ends)
+        assert scores.next_id == best[-1]
 
 
 def test_a_unigram_model_gives_each_target_its_share():
@@ -42,7 +42,8 @@ def test_a_unigram_model_gives_each_target_its_share():
     np.testing.assert_allclose(np.exp(scores.log_probs), shares[[7, 95]], rtol=1e-4)
     assert np.exp(scores.end_log_prob) == pytest.approx(shares[list(ends)].sum(), rel=1e-4)
     assert scores.is_best.tolist() == [False, True]  # 95 has the largest share
-    assert scores.is_written  # 95 after the first id, then an end, 95
+    assert scores.is_written(ends)  # 95 after the first id, then an end, 95
+    assert not scores.is_written((1, 94))
 
 
 def test_an_example_that_is_too_long_is_refused():

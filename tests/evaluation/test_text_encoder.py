@@ -19,6 +19,14 @@ def test_parts_are_the_text():
         assert [i for part in parts for i in part] == encoder.ids_of(" ".join(PARTS))
 
 
+def test_pieces_that_begin_a_word_are_known():
+    for vocabulary in (TrainedVocabulary(MODEL, 0), TrainedVocabulary("bytes", 100)):
+        encoder = text_encoder.of_vocabulary(vocabulary, "here")
+        first, second = encoder.encode(["școală", "mare"])
+        assert second[0] in encoder.word_starts
+        assert not {*first[1:], *second[1:]} & encoder.word_starts
+
+
 def test_sentinels_are_found_in_the_model():
     encoder = text_encoder.of_vocabulary(TrainedVocabulary(MODEL, 0), "here")
     assert encoder.sentinels == tuple(range(2047, 1947, -1))
@@ -54,6 +62,7 @@ def test_a_folder_gives_the_same_with_and_without_sentencepiece(tmp_path):
     fast = text_encoder.of_folder(folder)
     assert fast.encode(PARTS) == pieces.encode(PARTS)
     assert (fast.sentinels, fast.unk_id) == (pieces.sentinels, pieces.unk_id)
+    assert fast.word_starts == pieces.word_starts
 
 
 def test_a_folder_without_a_tokenizer_or_without_sentinels_is_refused(tmp_path):
