@@ -175,11 +175,13 @@ def main() -> int:
     """Print what differs and the table; return 1 if a loss does."""
     flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     flags.add_argument("upstream", type=pathlib.Path, help="a checkout of launch/upstream.sh")
-    flags.add_argument("recipes", nargs="*", help="default: all of gin/")
+    flags.add_argument("recipes", nargs="*", help="default: all of T5's in gin/")
     flags.add_argument("--facts_only", action="store_true", help="train nothing")
     given = flags.parse_args()
-    known = sorted(path.stem for path in (ROOT / "gin").glob("*.gin"))
-    recipes, upstream = given.recipes or known, given.upstream.expanduser().resolve()
+    recipes, upstream = (
+        given.recipes or recipe_facts.recipes(),
+        given.upstream.expanduser().resolve(),
+    )
     sides = recipe_facts.of(recipes), recipe_facts.of(recipes, upstream)
     compared = sum(len(recipe_facts.flat(found)) for found in sides[1].values())
     print(

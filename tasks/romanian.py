@@ -15,6 +15,8 @@
 | ro_mini_byt5_span_corruption | data/ro_mini | bytes | 24 |
 | ro_mini_masked_lm | data/ro_mini | its WordPiece, 2,048 pieces | 128, of an encoder |
 | ro_mini_bert | the same in pairs of sentences | the same | 128, of an encoder |
+| ro_masked_lm | hub, FineWeb-2, ron_Latn | own, byte-level BPE | 128, of an encoder |
+| ro_modernbert | the same, 30 % hidden | the same, ModernBERT's tokens | 128, of an encoder |
 | ro_simple_prefix_lm | data/ro_simple | its own, 2,048 pieces | 128 |
 
 ro_mini_span_corruption_i128_t29 reads examples that `tasks.cache` made of ro_mini_span_corruption,
@@ -55,6 +57,8 @@ add("ro_mini_ul2", RO_MINI, vocabularies.ro_mini_model, "ul2")
 add("ro_mini_byt5_span_corruption", RO_MINI, vocabularies.byt5(), "byt5")
 add("ro_mini_masked_lm", RO_MINI, vocabularies.ro_mini_wordpiece, "masked_lm")
 add("ro_mini_bert", RO_MINI, vocabularies.ro_mini_wordpiece, "bert")
+add("ro_masked_lm", WEB, vocabularies.ro_byte_bpe, "masked_lm")
+add("ro_modernbert", WEB, vocabularies.ro_modern_bpe, "modernbert")
 add("ro_simple_prefix_lm", RO_SIMPLE, vocabularies.ro_simple_model, "prefix_lm")
 caches.add_pregenerated("ro_mini_span_corruption", {"inputs": 128, "targets": 29})
 caches.add_pregenerated("ro_mini_masked_lm", {"inputs": 128, "targets": 128})

@@ -67,6 +67,18 @@ def ro_simple_model(path: str = "data/ro_simple/ro_simple.model") -> str:
 
 
 @gin.configurable
+def ro_byte_bpe(path: str = "vocabularies/ro_byte_bpe") -> str:
+    """Return the folder of the Romanian vocabulary of byte-level BPE."""
+    return resolve(path)
+
+
+@gin.configurable
+def ro_modern_bpe(path: str = "vocabularies/ro_modern_bpe") -> str:
+    """Return the folder of the same with the special tokens of ModernBERT."""
+    return resolve(path)
+
+
+@gin.configurable
 def ro_mini_wordpiece(path: str = "data/ro_mini/wordpiece") -> str:
     """Return the folder of the mini corpus's WordPiece vocabulary of 2,048 pieces."""
     return resolve(path)

@@ -1,16 +1,25 @@
 """The gin files of encoders make the networks that transformers has."""
 
+import json
+import sys
+import types
+
 import jax
+import numpy as np
 import pytest
 import torch
 import transformers
 
 import gin
+from benchmarks import recipe_facts
 from convert.encoders.sizes import EncoderSizes, hugging_face_config
+from fakes import valid_run
 from fakes.paths import ROOT
-from t5x import gin_utils
+from t5x import gin_utils, metrics
 from t5x.optimizers import DecoupledOptimizer
-from tasks.objectives.registry import get_objective
+from t5x.partitioning import PjitPartitioner
+from t5x.train import train
+from tasks.objectives.registry import get_objective, objective_of
 
 FAMILIES, SIZES = ("bert", "roberta", "modernbert"), ("tiny", "base", "large")
 
@@ -22,9 +31,8 @@ def macro(name):
 
 @pytest.fixture(autouse=True)
 def cleared():
-    gin.clear_config()
-    yield
-    gin.clear_config()
+    with valid_run.gin_apart():
+        yield
 
 
 def model_of(family, size):
@@ -82,3 +90,56 @@ def test_norms_and_biases_do_not_decay(family):
     ):
         stacked = "layers" in jax.tree_util.keystr(path)
         assert decay == (len(shape.shape) - stacked == 2), path
+
+
+RECIPES = ("ro_bert_tiny", "ro_modernbert_base", "ro_roberta_base")
+
+
+def run_of(recipe, monkeypatch, *bindings):
+    """Return the arguments that a recipe gives to `train`."""
+    main = types.ModuleType("__main__")
+    main.train = recipe_facts.recorder(train)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.chdir(ROOT)
+    given = ["MODEL_DIR = 'runs/none'", *bindings]
+    gin_utils.parse_gin_flags([], [f"gin/{recipe}.gin"], given)
+    return gin.get_configurable(main.train)()
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_trains_what_it_says(recipe, monkeypatch):
+    run = run_of(recipe, monkeypatch)
+    cfg, model = run["train_dataset_cfg"], run["model"]
+    objective = objective_of(cfg.provider)
+    assert objective.masking.density < model.predicted_share
+    assert cfg.task_feature_lengths["inputs"] <= model.module.config.max_length
+    task_vocabulary = cfg.provider.output_features["inputs"].vocabulary
+    assert task_vocabulary.tokenizer_file == model.output_vocabulary.tokenizer_file
+    rate = gin.get_configurable("create_learning_rate_scheduler")()
+    rates = [float(rate(step)) for step in (0, run["total_steps"] // 2, run["total_steps"])]
+    assert max(rates[0], rates[2]) < 1e-7 < 1e-4 < rates[1]
+
+
+def test_ro_bert_tiny_learns(tmp_path, monkeypatch):
+    run = run_of(
+        "ro_bert_tiny",
+        monkeypatch,
+        "TRAIN_STEPS = 40",
+        "EVAL_PERIOD = 40",
+        "EVAL_STEPS = 2",
+        "DROPOUT_RATE = 0.0",
+        "BertConfig.num_layers = 1",
+        "create_learning_rate_scheduler.warmup_steps = 10",
+        "create_learning_rate_scheduler.base_learning_rate = 0.005",
+        "SaveCheckpointConfig.period = 40",
+    )
+    run |= {"model_dir": str(tmp_path), "partitioner": PjitPartitioner(devices=jax.devices()[:1])}
+    train(**run)
+    lines = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
+    found = {
+        e["step"]: e["metrics"]["ro_mini_masked_lm"] for e in lines if e["event"] == "evaluate"
+    }
+    losses = {step: found[step][metrics.UNNORMALIZED_LOSS] for step in (0, 40)}
+    assert losses[0] == pytest.approx(np.log(2048), abs=0.1)
+    assert losses[0] - losses[40] > 0.8
+    assert 0 < found[40]["word_accuracy"] <= found[40]["accuracy"] * 1.5

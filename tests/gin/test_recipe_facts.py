@@ -14,7 +14,7 @@ from fakes.paths import ROOT
 from t5x.examples.t5.network import T5Config
 
 GOLDEN = json.loads((ROOT / "tests/golden/recipe_facts.json").read_text())
-RECIPES = sorted(path.stem for path in (ROOT / "gin").glob("*.gin"))
+RECIPES = recipe_facts.recipes()
 # Upstream's trainer would also restore the data position of the checkpoint that a run starts from,
 # so only recipes that start from scratch save it there.
 FROM_A_CHECKPOINT = {

@@ -14,15 +14,16 @@ import pytest
 import seqio
 
 import gin
+from benchmarks import recipe_facts
 from fakes.pages import commands, section
 from fakes.paths import ROOT
 from gin import config_parser
 from t5x import gin_utils, optimizers, schedules
 
 # Upstream has no encoders; tests/gin/test_encoder_files.py has theirs.
-ENCODERS = "t5x/examples/encoder"
-T5_FILES = [path for path in (ROOT / "gin").glob("*.gin") if ENCODERS not in path.read_text()]
-RECIPES = sorted(path.stem for path in T5_FILES)
+RECIPES = recipe_facts.recipes()
+T5_FILES = [ROOT / f"gin/{name}.gin" for name in RECIPES]
+ALL_RECIPES = sorted(path.stem for path in (ROOT / "gin").glob("*.gin"))
 PRETRAINS = [r for r in RECIPES if "runs/pretrain.gin" in (ROOT / f"gin/{r}.gin").read_text()]
 FINETUNES = [r for r in RECIPES if r not in PRETRAINS]
 RUNS = ("pretrain", "finetune", "eval", "infer")
@@ -106,7 +107,7 @@ SHARED = {"shared/run.gin", "shared/tiny.gin", "shared/downstream.gin"}  # what 
 
 def gin_files():
     found = [*T5_FILES, *(ROOT / "gin/shared").glob("*.gin"), *(ROOT / "t5x").rglob("*.gin")]
-    return [path for path in found if not path.is_relative_to(ROOT / ENCODERS)]
+    return [path for path in found if not path.is_relative_to(ROOT / recipe_facts.ENCODERS)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -183,7 +184,7 @@ def test_gin_holds_only_recipes():
     assert {str(path) for path in files if len(path.parts) > 1} == SHARED
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", ALL_RECIPES)
 def test_a_recipe_is_short_and_says_what_it_costs(name):
     lines = (ROOT / "gin" / f"{name}.gin").read_text().splitlines()
     assert len(lines) <= 30

@@ -16,8 +16,7 @@ from benchmarks import recipe_facts  # noqa: E402
 
 def main(upstream: str) -> None:
     """Ask the trainer of a checkout."""
-    recipes = sorted(path.stem for path in (ROOT / "gin").glob("*.gin"))
-    found = recipe_facts.of(recipes, pathlib.Path(upstream).resolve())
+    found = recipe_facts.of(recipe_facts.recipes(), pathlib.Path(upstream).resolve())
     text = json.dumps(found, indent=1, sort_keys=True)
     (HERE / "recipe_facts.json").write_text(text + "\n")
 

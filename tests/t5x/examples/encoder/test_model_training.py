@@ -44,7 +44,7 @@ def data(split="train", **changes):
                 dataset, ["train", "validation"], {"train": 96, "validation": 96}
             ),
             preprocessors=[],
-            output_features={"inputs": feature, "targets": feature},
+            output_features=dict.fromkeys(("inputs", "targets", "loss_weights"), feature),
         )
     settings = {"task_feature_lengths": LENGTHS, "batch_size": 8, "shuffle": False, "seed": 0}
     return DatasetConfig(TASK, split=split, pack=True, **{**settings, **changes})
