@@ -3,9 +3,12 @@
 import pytest
 
 from convert.encoders import from_hf
-from evaluation import models
+from convert.run.gin_reader import Bindings
+from convert.run.model_dir import TrainedRun
+from evaluation import encoders, models
 from evaluation.hidden_text import HiddenText
 from fakes.convert_fakes import ENCODERS, write_encoder_folder
+from fakes.paths import ROOT
 
 TEXT = HiddenText(("Copiii", "merg", "la", "școală", "."), ((1, 3),))
 
@@ -35,6 +38,16 @@ def test_the_tokenizer_that_a_recipe_names_is_found(tmp_path):
     with open(run / "config.gin", "a") as file:
         file.write(f"a.TokenizerVocabulary.tokenizer_file = '{tmp_path}/elsewhere'\n")
     assert models.find(str(run))[0].ids_of("merg")
+
+
+def test_the_network_and_tokenizer_of_a_recipe_are_found(tmp_path):
+    bindings = Bindings.follow(ROOT / "gin" / "ro_bert_tiny.gin", [ROOT])
+    found = encoders.of_run(TrainedRun(str(tmp_path), {}), bindings, [tmp_path, ROOT])
+    assert found.module.config.max_length == 128
+    assert not found.module.config.next_sentence
+    assert found.vocabulary.vocab_size == found.module.config.vocab_size == 2048
+    bindings = Bindings.follow(ROOT / "gin" / "ro_t5x_tiny.gin", [ROOT])
+    assert encoders.of_run(TrainedRun(str(tmp_path), {}), bindings, [ROOT]) is None
 
 
 def test_an_encoder_that_should_continue_text_is_refused(tmp_path):
