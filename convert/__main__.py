@@ -22,6 +22,8 @@ from etils import epath
 from command_line import arguments, extras
 from command_line.guard import guarded, one_sentence
 from convert import corpus_licenses, hub_upload, to_hf, to_scalable_t5
+from convert.encoders.sizes import EncoderSizes
+from convert.encoders.tokenizer_folder import TokenizerFolder, tokenizer_of
 from convert.fill_masks import MASK
 from convert.model_card import CardMetadata
 from convert.model_config import MODEL_TYPES
@@ -116,15 +118,24 @@ def _add_published(parser: argparse.ArgumentParser) -> None:
 def _options(
     run: model_dir.TrainedRun, args: argparse.Namespace, isolate: bool
 ) -> to_hf.ConversionOptions:
-    sizes, bindings = model_dir.network(run, args.config)
-    vocabulary = None
-    if args.vocabulary != "none":
+    sizes, bindings = model_dir.any_network(run, args.config)
+    is_encoder = isinstance(sizes, EncoderSizes)
+    vocabulary: TrainedVocabulary | TokenizerFolder | None = None
+    if is_encoder:
+        _check_encoder(args)
+    if args.vocabulary == "none":
+        pass
+    elif is_encoder:
+        vocabulary = tokenizer_of(run.folder, args.vocabulary)
+    else:
         vocabulary = vocabulary_of(run, bindings, args.vocabulary, [Path.cwd(), ROOT])
-    elif args.space:
+    if args.space and vocabulary is None:
         raise ValueError("--space needs a tokenizer: leave --vocabulary none out.")
     out = args.out or Path(f"{run.folder if run.local else run.name}_hf")
     served = [name for name in to_hf.SERVED_FORMATS if name in args.formats]
     formats = {*args.formats, *(["pytorch"] if served else [])}
+    if is_encoder:
+        formats = {"pytorch"}
     return to_hf.ConversionOptions(
         sizes=sizes,
         out=out,
@@ -146,8 +157,19 @@ def _options(
     )
 
 
+def _check_encoder(args: argparse.Namespace) -> None:
+    """Raise ValueError for flags that only a T5 has."""
+    flags = {"--model_type": args.model_type, "--space": args.space}
+    served = [name for name in to_hf.SERVED_FORMATS if name in args.formats]
+    given = [*(flag for flag, value in flags.items() if value), *served]
+    if given:
+        raise ValueError(f"{given[0]} is for a T5, but the run is an encoder: leave it out.")
+
+
 def _own_texts(
-    run: model_dir.TrainedRun, bindings: Bindings | None, vocabulary: TrainedVocabulary | None
+    run: model_dir.TrainedRun,
+    bindings: Bindings | None,
+    vocabulary: TrainedVocabulary | TokenizerFolder | None,
 ) -> tuple[str, ...]:
     """Return the sentences that the run filled in; else a mask alone, if it learned to fill in.
 
@@ -155,7 +177,9 @@ def _own_texts(
     """
     given = tuple(bindings.first("infill_sentences") or ()) if bindings else ()
     fine_tuned = loss_curve.was_fine_tuned(epath.Path(run.folder))
-    return given or (() if fine_tuned or vocabulary is None else (MASK,))
+    return given or (
+        (MASK,) if isinstance(vocabulary, TrainedVocabulary) and not fine_tuned else ()
+    )
 
 
 @guarded

@@ -20,6 +20,7 @@ import numpy as np
 from command_line import arguments
 from convert import weight_map
 from convert.encoders import from_hf as encoders
+from convert.encoders import tokenizer_folder
 from convert.encoders.sizes import ARCHITECTURES
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.model_config import Sizes, sizes_of_hugging_face
@@ -30,7 +31,7 @@ from convert.subprocesses import call_isolated
 from t5x.checkpointing.lazy_array import LazyArray, from_numpy
 
 _FILES = ["config.json", "*.safetensors", "*.index.json", "pytorch_model*.bin"]
-_FILES += ["spiece.model", *encoders.TOKENIZER_FILES]
+_FILES += ["spiece.model", *tokenizer_folder.FILES]
 
 
 def parameters(model: HfCheckpoint, sizes: Sizes) -> dict[str, LazyArray]:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -13,7 +13,6 @@ from convert.run.loss_curve import thinned
 # The only tag of models that generate: transformers 5 has no text2text-generation, and its
 # text-generation loads a T5 as the encoder and decoder that it is.
 PIPELINE_TAG = "text-generation"
-_TOKENIZERS = "`AutoTokenizer` (ids are the trainer's, sentinels included)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +54,9 @@ class ModelCard:
     evaluations: dict[str, tuple[int, dict[str, float]]] = dataclasses.field(default_factory=dict)
     picture: str | None = None
 
+    pipeline_tag: ClassVar[str] = PIPELINE_TAG
+    tokenizers: ClassVar[str] = "`AutoTokenizer` (ids are the trainer's, sentinels included)"
+
     def text(self) -> str:
         """Return the card in Markdown, metadata first."""
         lines = [*self._metadata(), f"# {self.name}", "", "Trained on the T5X gin interface.", ""]
@@ -75,11 +77,11 @@ class ModelCard:
         return "\n".join(lines)
 
     def _metadata(self) -> list[str]:
-        family, given = self.record["family"], self.record["metadata"]
+        given = self.record["metadata"]
         found: dict[str, Any] = {
             "library_name": "transformers",
-            "pipeline_tag": PIPELINE_TAG,
-            "tags": ["t5", "t5x", *([family] if family != "t5" else [])],
+            "pipeline_tag": self.pipeline_tag,
+            "tags": self._tags(),
             "language": list(given["language"]),
             "license": given["license"],
             "datasets": list(given["datasets"]),
@@ -90,16 +92,22 @@ class ModelCard:
         text = yaml.safe_dump(known, sort_keys=False, allow_unicode=True)
         return ["---", *text.splitlines(), "---", ""]
 
+    def _tags(self) -> list[str]:
+        family = self.record["family"]
+        return ["t5", "t5x", *([family] if family != "t5" else [])]
+
     def _loss_results(self) -> list[dict[str, Any]]:
         last = {name: points[-1] for name, points in self.curves.items() if points}
         return [
-            result_of(name, step, {"loss": loss})
+            result_of(name, step, {"loss": loss}, self.pipeline_tag)
             for name, (step, loss) in last.items()
             if math.isfinite(loss)
         ]
 
     def _metric_results(self) -> list[dict[str, Any]]:
-        return [result_of(task, *found) for task, found in self.evaluations.items()]
+        return [
+            result_of(task, *found, self.pipeline_tag) for task, found in self.evaluations.items()
+        ]
 
     def _facts(self) -> dict[str, str]:
         record, sizes = self.record, self.sizes
@@ -107,13 +115,16 @@ class ModelCard:
         one = len(record["steps"]) == 1
         return {
             "Parameters": f"{record['parameters']:,}",
-            "Network": f"{record['family']}, {sizes.summary()}",
+            "Network": self._network(),
             "Heads": f"{sizes.num_heads} of {sizes.head_dim}, feed-forward {sizes.mlp_dim}",
             "Vocabulary": f"{sizes.vocab_size:,}",
             "Checkpoint": f"after {steps} steps" if one else f"the mean of steps {steps}",
             "Weights": f"{record['dtype']}: {', '.join(self.files)}",
-            "Tokenizer": _TOKENIZERS if record["tokenizer"] else "none was converted",
+            "Tokenizer": self.tokenizers if record["tokenizer"] else "none was converted",
         }
+
+    def _network(self) -> str:
+        return f"{self.record['family']}, {self.sizes.summary()}"
 
     def _proof(self) -> str:
         proof = self.record["proof"]
@@ -207,11 +218,13 @@ class ModelCard:
         return ["## Loss", "", *shown, *lines] if lines else []
 
 
-def result_of(name: str, step: int | None, metrics: Mapping[str, float]) -> dict[str, Any]:
+def result_of(
+    name: str, step: int | None, metrics: Mapping[str, float], kind: str = PIPELINE_TAG
+) -> dict[str, Any]:
     """Return an entry of the hub's model-index: figures of a task or text, perhaps at a step."""
     at = "" if step is None else f" at step {step}"
     return {
-        "task": {"type": PIPELINE_TAG},
+        "task": {"type": kind},
         "dataset": {"name": name, "type": name},
         "metrics": [
             {"name": f"{metric}{at}", "type": metric, "value": round(value, 4)}

@@ -18,6 +18,10 @@ from typing import Any
 from etils import epath
 
 from convert import atomic_output, model_card, t5x_params, weight_map
+from convert.encoders import to_hf as encoders
+from convert.encoders.sizes import EncoderSizes
+from convert.encoders.to_hf import EncoderCard
+from convert.encoders.tokenizer_folder import TokenizerFolder
 from convert.formats.flax_msgpack_writer import open_flax
 from convert.formats.safetensors_writer import DTYPES, SafetensorsWriter
 from convert.model_config import GENERATION_CONFIG, Sizes, hugging_face_config, model_type
@@ -38,9 +42,9 @@ LOSS_PICTURE = "loss.png"
 class ConversionOptions:
     """What to make of a run's checkpoints."""
 
-    sizes: Sizes
+    sizes: Sizes | EncoderSizes
     out: Path  # the folder that receives `checkpoint_<step>/`
-    vocabulary: TrainedVocabulary | None = None  # None converts weights alone
+    vocabulary: TrainedVocabulary | TokenizerFolder | None = None  # None converts weights alone
     family: str | None = None  # t5, mt5 or umt5; by default the network's
     dtype: str = "float32"  # of the written weights, or "bfloat16"
     formats: tuple[str, ...] = FORMATS
@@ -107,7 +111,9 @@ def _metadata(options: ConversionOptions) -> dict[str, Any]:
     return json.loads(json.dumps(dataclasses.asdict(options.metadata)))
 
 
-def _write_card(folder: Path, run: TrainedRun, record: dict[str, Any], sizes: Sizes) -> None:
+def _write_card(
+    folder: Path, run: TrainedRun, record: dict[str, Any], sizes: Sizes | EncoderSizes
+) -> None:
     """Write README.md, the loss as a picture, and the run's TensorBoard files for the hub."""
     home, up_to = epath.Path(run.folder), record["steps"][-1]
     for i, path in enumerate(loss_curve.event_files(home)):
@@ -121,7 +127,8 @@ def _write_card(folder: Path, run: TrainedRun, record: dict[str, Any], sizes: Si
         loss_curve.draw(curves, run.name, folder / LOSS_PICTURE)
     weights = [p.name for p in folder.iterdir() if p.suffix in (".safetensors", ".msgpack")]
     gin = run.gin()
-    card = model_card.ModelCard(
+    kind: Any = EncoderCard if isinstance(sizes, EncoderSizes) else model_card.ModelCard
+    card = kind(
         name=run.name,
         sizes=sizes,
         record=record,
@@ -139,7 +146,8 @@ def _describe_again(folder: Path, run: TrainedRun, options: ConversionOptions) -
     record = atomic_output.read_record(folder)
     if record and record["metadata"] != (metadata := _metadata(options)):
         record |= {"metadata": metadata}
-        _write_card(folder, run, record, Sizes(**record["sizes"]))
+        kind = type(options.sizes)
+        _write_card(folder, run, record, kind(**record["sizes"]))
         atomic_output.write_record(folder, record)
 
 
@@ -152,17 +160,21 @@ def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -
     """Convert one checkpoint, or the mean of several; a ValueError leaves nothing behind."""
     folder, request = _folder(steps, options), _request(run, steps, options)
     paths = [run.checkpoints[step] for step in steps]
+    if isinstance(options.sizes, EncoderSizes):
+        return _convert_encoder(run, folder, request, paths, options)
+    vocabulary = options.vocabulary
+    assert not isinstance(vocabulary, TokenizerFolder)
     # The tree is opened again for writing: what it keeps of the files would add to the proof's.
     sizes = t5x_params.check_network(t5x_params.open_tree(paths), options.sizes)
     family = options.family or model_type(sizes)
-    served.check(options.formats, options.vocabulary is not None)
+    served.check(options.formats, vocabulary is not None)
     if family == "umt5":  # transformers never had umT5 in Flax
         formats = tuple(name for name in options.formats if name != "flax")
         options = dataclasses.replace(options, formats=formats)
     config = hugging_face_config(sizes, family)
     wanted = weight_map.tensors(sizes)
-    if options.vocabulary:
-        check_size(options.vocabulary, sizes.vocab_size)
+    if vocabulary:
+        check_size(vocabulary, sizes.vocab_size)
     parameters = sum(math.prod(tensor.shape) for tensor in wanted)
     needed = parameters * DTYPES[options.dtype].itemsize * len(options.formats)
     atomic_output.check_replaceable(folder)
@@ -171,16 +183,37 @@ def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -
         write_weights(temporary, t5x_params.open_tree(paths), wanted, options)
         atomic_output.write_json(temporary / "config.json", config | {"torch_dtype": options.dtype})
         atomic_output.write_json(temporary / "generation_config.json", GENERATION_CONFIG)
-        if options.vocabulary:
-            options.vocabulary.write(temporary)
+        if vocabulary:
+            vocabulary.write(temporary)
         facts: dict[str, Any] = {"family": family, "parameters": parameters, "proof": None}
         if options.verify:
-            texts = options.texts if options.vocabulary else ()
-            given = (options.dtype, options.vocabulary, options.isolate, texts)
+            texts = options.texts if vocabulary else ()
+            given = (options.dtype, vocabulary, options.isolate, texts)
             proof = verify(temporary, paths, sizes, *given)
             facts |= {"examples": proof.pop("examples", []), "proof": proof}
         facts |= served.write(temporary, sizes, options.formats, options.isolate)
         record = request | facts | {"metadata": _metadata(options)}
+        _write_card(temporary, run, record, sizes)
+        atomic_output.write_record(temporary, record)
+    return folder
+
+
+def _convert_encoder(
+    run: TrainedRun, folder: Path, request: dict, paths: list[str], options: ConversionOptions
+) -> Path:
+    """Do what `convert_one` does, for an encoder."""
+    sizes, tokenizer = options.sizes, options.vocabulary
+    assert isinstance(sizes, EncoderSizes)
+    assert tokenizer is None or isinstance(tokenizer, TokenizerFolder)
+    parameters = encoders.check_network(t5x_params.open_tree(paths), sizes)
+    atomic_output.check_replaceable(folder)
+    needed = parameters * DTYPES[options.dtype].itemsize
+    atomic_output.check_disk_space(options.out, needed + 2**24)
+    with atomic_output.staged(folder) as temporary:
+        how = (options.dtype, options.shard_bytes, options.verify, options.isolate, options.texts)
+        facts = encoders.write(temporary, paths, sizes, tokenizer, *how)
+        record = request | {"family": sizes.family, "parameters": parameters} | facts
+        record |= {"metadata": _metadata(options)}
         _write_card(temporary, run, record, sizes)
         atomic_output.write_record(temporary, record)
     return folder

@@ -6,7 +6,6 @@ writes `start/checkpoint_0` with `target` and `state/step` (the optimizer starts
 `start/config.gin` with the network's sizes, and `start/tokenizer/` with the tokenizer's files.
 """
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from convert.encoders import logits, weight_map
 from convert.encoders.sizes import EncoderSizes, sizes_of_hugging_face
+from convert.encoders.tokenizer_folder import FILES, IN_RUN, TokenizerFolder
 from convert.formats import t5x_checkpoint_writer
 from convert.formats.hf_checkpoint_reader import HfCheckpoint, MappedArray
 from convert.proof.verify import compare
@@ -22,11 +22,6 @@ from convert.run.rewrite import check_written, staged_run
 from convert.subprocesses import call_isolated
 from convert.t5x_params import check_values
 from t5x.checkpointing.lazy_array import LazyArray, from_numpy
-
-TOKENIZER_FILES = (
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model"),
-)
 
 
 def network_of(model: HfCheckpoint) -> tuple[EncoderSizes, dict[str, MappedArray]]:
@@ -56,6 +51,14 @@ def network_of(model: HfCheckpoint) -> tuple[EncoderSizes, dict[str, MappedArray
     return sizes, arrays
 
 
+def check_parameter(name: str, tensor: weight_map.EncoderTensor, values: np.ndarray) -> None:
+    """Raise ValueError for values that are NaN, infinite or, in a kernel, all zeros."""
+    if tensor.transposed:  # tables, norms and biases may be zeros
+        check_values(name, values)
+    elif not np.isfinite(values).all():
+        raise ValueError(f"{name} holds values that are NaN or infinite: take another model.")
+
+
 def parameters(sizes: EncoderSizes, arrays: Mapping[str, MappedArray]) -> dict[str, LazyArray]:
     """Return lazy float32 tensors under T5X's paths, each checked when it is read."""
 
@@ -63,12 +66,7 @@ def parameters(sizes: EncoderSizes, arrays: Mapping[str, MappedArray]) -> dict[s
         def fetch(index):
             values = tensor.split(arrays[tensor.target].read())[part]
             values = np.ascontiguousarray(values, np.float32)
-            if tensor.transposed:  # tables, norms and biases may be zeros
-                check_values(tensor.target, values)
-            elif not np.isfinite(values).all():
-                raise ValueError(
-                    f"{tensor.target} holds values that are NaN or infinite: take another model."
-                )
+            check_parameter(tensor.target, tensor, values)
             return values[index]
 
         return LazyArray(tensor.shape, np.dtype(np.float32), fetch)
@@ -97,10 +95,9 @@ def _write(folder: Path, run_folder: Path, step: int) -> EncoderSizes:
     t5x_checkpoint_writer.write(checkpoint, arrays)
     check_written(str(checkpoint), arrays)
     (run_folder / model_dir.GIN_FILES[0]).write_text(gin_of(sizes))
-    for name in TOKENIZER_FILES:
-        if (folder / name).is_file():
-            (run_folder / "tokenizer").mkdir(exist_ok=True)
-            shutil.copyfile(folder / name, run_folder / "tokenizer" / name)
+    if any((folder / name).is_file() for name in FILES):
+        (run_folder / IN_RUN).mkdir(exist_ok=True)
+        TokenizerFolder(str(folder)).write(run_folder / IN_RUN)
     return sizes
 
 
@@ -118,7 +115,7 @@ def write_checkpoint(
             batch = logits.probe_batch(sizes)
             theirs = call_isolated(isolate, logits.torch_logits, folder, batch)
             checkpoint = str(temporary / f"checkpoint_{step}")
-            ours = call_isolated(isolate, logits.trainer_logits, checkpoint, sizes, batch)
+            ours = call_isolated(isolate, logits.trainer_logits, [checkpoint], sizes, batch)
             real = batch["encoder_segment_ids"] > 0
             compare(ours[real], theirs[real])
     return str(run_folder.resolve() / f"checkpoint_{step}")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from convert.encoders.sizes import EncoderSizes
+from convert.proof.verify import rounded
 from convert.t5x_params import nested, open_tree
 
 
@@ -22,8 +23,13 @@ def probe_batch(sizes: EncoderSizes, rows: int = 2, length: int = 200) -> dict[s
     return {"encoder_input_tokens": ids, "encoder_segment_ids": segments}
 
 
-def trainer_logits(path: str, sizes: EncoderSizes, batch: dict[str, np.ndarray]) -> np.ndarray:
-    """Return float32 logits [B, L, V] of a checkpoint by `t5x.examples.encoder.network`."""
+def trainer_logits(
+    paths: list[str], sizes: EncoderSizes, batch: dict[str, np.ndarray], dtype: str = "float32"
+) -> np.ndarray:
+    """Return float32 logits [B, L, V] by `t5x.examples.encoder.network`.
+
+    They are those of a checkpoint, or of the mean of several, rounded to `dtype`.
+    """
     import jax
 
     from t5x.checkpointing.layer_stacking import stack_layers
@@ -35,7 +41,8 @@ def trainer_logits(path: str, sizes: EncoderSizes, batch: dict[str, np.ndarray])
         module = network.ModernBert(network.ModernBertConfig(**fields))
     else:
         module = network.Bert(network.BertConfig(**fields))
-    arrays = {name: np.asarray(array.read()) for name, array in open_tree([path]).items()}
+    tree = rounded(open_tree(paths), dtype)
+    arrays = {name: np.asarray(array.read(), np.float32) for name, array in tree.items()}
     found = jax.jit(
         lambda params: module.apply({"params": params}, *batch.values(), enable_dropout=False)
     )(stack_layers(nested(arrays)))
@@ -56,3 +63,25 @@ def torch_logits(folder: Path, batch: dict[str, np.ndarray]) -> np.ndarray:
     ids, seen = (torch.from_numpy(values).long() for values in batch.values())
     with torch.inference_mode():
         return model(input_ids=ids, attention_mask=seen).logits.float().numpy()
+
+
+def filled(folder: Path, texts: list[str]) -> list[list[str]]:
+    """Return each text with the pieces that the fill-mask pipeline puts into its masks."""
+    from transformers import pipeline
+    from transformers.utils import logging
+
+    if not texts:
+        return []
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    fill: Any = pipeline("fill-mask", str(folder), top_k=1)
+    mask, found = fill.tokenizer.mask_token, []
+    for text in texts:
+        shown, best = text.replace("[MASK]", mask), text.replace("[MASK]", mask)
+        if mask not in shown:
+            continue
+        predicted = fill(shown)
+        for each in predicted if isinstance(predicted[0], list) else [predicted]:
+            best = best.replace(mask, each[0]["token_str"].strip(), 1)
+        found.append([shown, best])
+    return found

@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from convert.run.gin_reader import Bindings
+
 ARCHITECTURES = {
     "bert": "BertForMaskedLM",
     "roberta": "RobertaForMaskedLM",
@@ -79,6 +81,11 @@ class EncoderSizes:
     local_theta: float = 10_000.0
 
     @property
+    def head_dim(self) -> int:
+        """Width of one attention head."""
+        return self.emb_dim // self.num_heads
+
+    @property
     def modern(self) -> bool:
         """Whether this is a ModernBERT."""
         return self.family == "modernbert"
@@ -119,6 +126,33 @@ def sizes_of_hugging_face(config: Mapping[str, Any]) -> EncoderSizes:
     offset = _OFFSETS[family]
     rows = config.get("max_position_embeddings", 512)
     return EncoderSizes(family, **read, position_offset=offset, max_length=rows - offset)
+
+
+def sizes_of_gin(bindings: Bindings) -> EncoderSizes | None:
+    """Return the sizes that a run's gin binds, None if it is of no encoder.
+
+    Raises:
+      ValueError: vocab_size or the family is not to be known.
+    """
+    for name, names in (("ModernBertConfig", _COMMON | _OF_MODERN_BERT), ("BertConfig", _COMMON)):
+        if not (given := bindings.of(name)):
+            continue
+        defaults: dict[str, Any] = {ours: default for ours, (_, default) in names.items()}
+        family, offset = "modernbert", given.get("position_offset", 0)
+        if name == "BertConfig":
+            defaults["next_sentence"] = True
+            if offset not in _OFFSETS.values():
+                raise ValueError(
+                    f"network.BertConfig.position_offset is {offset}: transformers has 0, a BERT, "
+                    "and 2, a RoBERTa."
+                )
+            family = "roberta" if offset else "bert"
+        fields = {field.name for field in dataclasses.fields(EncoderSizes)}
+        found = defaults | {k: v for k, v in given.items() if k in fields}
+        if found["vocab_size"] is None:
+            raise ValueError(f"The run's gin binds no {name}.vocab_size: name it with --config.")
+        return EncoderSizes(family, **found)
+    return None
 
 
 def _rotary_of(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,12 +14,14 @@ from typing import NamedTuple
 from etils import epath
 
 from command_line import arguments
+from convert.encoders.sizes import ARCHITECTURES, EncoderSizes, sizes_of_gin
+from convert.encoders.sizes import sizes_of_hugging_face as encoder_sizes
 from convert.model_config import Sizes, sizes_of_hugging_face
 from convert.run.gin_reader import Bindings
 from t5x.checkpointing import layout
 
 ROOT = Path(__file__).resolve().parents[2]
-_SIZES = ROOT / "t5x" / "examples" / "t5"
+_SIZES = ROOT / "t5x" / "examples"
 GIN_FILES = ("config.gin", "operative_config.gin")
 VOCABULARY = "vocabulary.model"
 
@@ -74,6 +76,16 @@ def open_run(folder: str) -> TrainedRun:
 
 
 def network(run: TrainedRun, config: str | None = None) -> tuple[Sizes, Bindings | None]:
+    """Return what `any_network` does, of a T5; raise ValueError for an encoder."""
+    sizes, bindings = any_network(run, config)
+    if isinstance(sizes, EncoderSizes):
+        raise ValueError(f"{run.folder} is an encoder, and this needs a T5: name a T5's run.")
+    return sizes, bindings
+
+
+def any_network(
+    run: TrainedRun, config: str | None = None
+) -> tuple[Sizes | EncoderSizes, Bindings | None]:
     """Return the network's sizes, from --config or else from the run's gin, and that gin.
 
     `config` is a size such as "t5_1_1/base", a .gin file, or a .json (T5Config's fields, or a
@@ -87,25 +99,27 @@ def network(run: TrainedRun, config: str | None = None) -> tuple[Sizes, Bindings
                 f"{run.folder} has no {' and no '.join(GIN_FILES)}: name the network with "
                 "--config (a size such as t5_1_1/base, a .gin file, or a .json)."
             )
-        return Sizes.from_fields(bindings.of("T5Config")), bindings
+        return sizes_of_gin(bindings) or Sizes.from_fields(bindings.of("T5Config")), bindings
     path = Path(config)
     if path.suffix == ".json" and path.is_file():
         return _sizes_of_json(path), bindings
     if path.suffix != ".gin":
-        path = _SIZES / f"{config}.gin"
+        path = next((f for f in _SIZES.glob(f"*/{config}.gin")), path)
     if not path.is_file():
-        known = sorted(f"{p.parent.name}/{p.stem}" for p in _SIZES.glob("*/*.gin"))
+        known = sorted(f"{p.parent.name}/{p.stem}" for p in _SIZES.glob("*/*/*.gin"))
         raise ValueError(f"--config {config} is neither a file nor a size of {', '.join(known)}.")
     named = Bindings.follow(path, [path.parent, Path.cwd(), ROOT])
-    return Sizes.from_fields(named.of("T5Config")), bindings or named
+    return sizes_of_gin(named) or Sizes.from_fields(named.of("T5Config")), bindings or named
 
 
-def _sizes_of_json(path: Path) -> Sizes:
+def _sizes_of_json(path: Path) -> Sizes | EncoderSizes:
     try:
         fields = json.loads(path.read_text())
     except ValueError as error:
         raise ValueError(f"--config {path} is not JSON: {error}.") from error
     fields = fields.get("config", fields)
+    if fields.get("model_type") in ARCHITECTURES:
+        return encoder_sizes(fields)
     return sizes_of_hugging_face(fields) if "d_model" in fields else Sizes.from_fields(fields)
 
 

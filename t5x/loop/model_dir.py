@@ -324,7 +324,18 @@ def write_description(model_dir: str, model: Any, specs: StateSpecs) -> None:
         file.write("\n".join([*lines, f"parameters: {count:,}", ""]))
     source = getattr(model.output_vocabulary, "sentencepiece_model_file", None)
     if source:
-        with tf.io.gfile.GFile(source, "rb") as original:
-            content = original.read()  # completely, since the copy may be the source
-        with tf.io.gfile.GFile(os.path.join(model_dir, "vocabulary.model"), "wb") as copy:
-            copy.write(content)
+        _copy(source, os.path.join(model_dir, "vocabulary.model"))
+    if tokenizer := getattr(model.output_vocabulary, "tokenizer_file", None):  # an encoder's
+        folder = os.path.join(model_dir, "tokenizer")
+        tf.io.gfile.makedirs(folder)
+        _copy(tokenizer, os.path.join(folder, "tokenizer.json"))
+        for name in ("tokenizer_config.json", "special_tokens_map.json"):
+            if tf.io.gfile.exists(beside := os.path.join(os.path.dirname(tokenizer), name)):
+                _copy(beside, os.path.join(folder, name))
+
+
+def _copy(source: str, target: str) -> None:
+    with tf.io.gfile.GFile(source, "rb") as original:
+        content = original.read()  # completely, since the copy may be the source
+    with tf.io.gfile.GFile(target, "wb") as copy:
+        copy.write(content)

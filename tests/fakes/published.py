@@ -3,6 +3,7 @@
 import json
 
 import torch
+import transformers
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
 from convert.model_config import hugging_face_config, model_type
@@ -25,3 +26,31 @@ def publish(folder, sizes, dtype=torch.float32):
 
 def weights_named(state):
     return {name for name in state if "embed_tokens" not in name}
+
+
+_ENCODER = {"vocab_size": 60, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 12}
+_MODERN = _ENCODER | {"num_hidden_layers": 4, "local_attention": 8}
+_LONG = _ENCODER | {"max_position_embeddings": 66, "num_hidden_layers": 2}
+ENCODERS = {
+    "bert": ("BertForMaskedLM", _LONG),
+    "pretraining": ("BertForPreTraining", _LONG),
+    "roberta": ("RobertaForMaskedLM", _LONG | {"type_vocab_size": 1}),
+    "xlm-roberta": ("XLMRobertaForMaskedLM", _LONG | {"type_vocab_size": 1}),
+    "modernbert": ("ModernBertForMaskedLM", _MODERN),
+}
+_IDS = {"pad_token_id": 1, "cls_token_id": 0, "sep_token_id": 2, "bos_token_id": 0}
+
+
+def published_encoder(folder, family):
+    """Write a folder of random weights, as transformers does; return its model."""
+    architecture, fields = ENCODERS[family]
+    torch.manual_seed(0)
+    config = architecture.split("For")[0] + "Config"
+    config = getattr(transformers, config)(**fields, **_IDS, eos_token_id=2)
+    model = getattr(transformers, architecture)(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            torch.nn.init.normal_(parameter, 1.0 if "norm" in name.lower() else 0.0, 0.3)
+    model.save_pretrained(folder)
+    (folder / "tokenizer.json").write_text("{}")
+    return model

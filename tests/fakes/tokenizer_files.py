@@ -40,3 +40,19 @@ def edit(folder, out, change):
     out.mkdir(exist_ok=True, parents=True)
     (out / "tokenizer.json").write_text(json.dumps(content))
     return str(out)
+
+
+def words(folder, special=("<s>", "<pad>", "</s>", "<mask>"), count=60):
+    """Writes a tokenizer of entire words, special tokens first; returns the folder."""
+    names = [*special, "<unk>", "ana", "are", "mere"]
+    names += [f"word{i}" for i in range(count - len(names))]
+    ids = {name: i for i, name in enumerate(names)}
+    tokenizer = Tokenizer(models.WordLevel(ids, "<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens([*special, "<unk>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    roles = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "mask": "<mask>", "unk": "<unk>"}
+    config = {f"{role}_token": token for role, token in roles.items()}
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return str(folder)

@@ -2,44 +2,18 @@
 
 import pytest
 import torch
-import transformers
 
 from convert import from_hf as command
 from convert.encoders import from_hf
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
-
-SIZES = {"vocab_size": 60, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 12}
-LONG = SIZES | {"max_position_embeddings": 66, "num_hidden_layers": 2}
-FAMILIES = {
-    "bert": ("BertForMaskedLM", LONG),
-    "pretraining": ("BertForPreTraining", LONG),
-    "roberta": ("RobertaForMaskedLM", LONG | {"type_vocab_size": 1}),
-    "xlm-roberta": ("XLMRobertaForMaskedLM", LONG | {"type_vocab_size": 1}),
-    "modernbert": ("ModernBertForMaskedLM", SIZES | {"num_hidden_layers": 4, "local_attention": 8}),
-}
-IDS = {"pad_token_id": 1, "cls_token_id": 0, "sep_token_id": 2, "bos_token_id": 0}
+from fakes.published import ENCODERS, published_encoder
 
 
-def published(folder, family):
-    """Write a folder of random weights, as transformers does; return its model."""
-    architecture, fields = FAMILIES[family]
-    torch.manual_seed(0)
-    config = architecture.split("For")[0] + "Config"
-    config = getattr(transformers, config)(**fields, **IDS, eos_token_id=2)
-    model = getattr(transformers, architecture)(config)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            torch.nn.init.normal_(parameter, 1.0 if "norm" in name.lower() else 0.0, 0.3)
-    model.save_pretrained(folder)
-    (folder / "tokenizer.json").write_text("{}")
-    return model
-
-
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 def test_a_published_model_becomes_a_run_with_its_logits(tmp_path, family):
     """The command itself compares the logits of both libraries, within 1e-4."""
     folder, run = tmp_path / "published", tmp_path / "run"
-    model = published(folder, family)
+    model = published_encoder(folder, family)
     assert command.main([str(folder), str(run), "--step", "7"]) == 0
     assert (run / "checkpoint_7").is_dir()
     assert (run / "tokenizer/tokenizer.json").is_file()
@@ -53,7 +27,7 @@ def test_a_published_model_becomes_a_run_with_its_logits(tmp_path, family):
 
 def test_an_old_bin_with_gamma_and_beta_is_read(tmp_path):
     folder = tmp_path / "published"
-    model = published(folder, "bert")
+    model = published_encoder(folder, "bert")
     (folder / "model.safetensors").unlink()
     old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
     state = {}
@@ -70,7 +44,7 @@ def test_an_old_bin_with_gamma_and_beta_is_read(tmp_path):
 
 def test_tensors_of_another_network_are_refused(tmp_path):
     folder = tmp_path / "published"
-    published(folder, "bert")
+    published_encoder(folder, "bert")
     path = folder / "config.json"
     path.write_text(path.read_text().replace('"num_hidden_layers": 2', '"num_hidden_layers": 3'))
     with pytest.raises(ValueError, match=r"layer\.2\.\S+ is not there, and should be"):
@@ -80,7 +54,7 @@ def test_tensors_of_another_network_are_refused(tmp_path):
 
 def test_other_logits_are_refused(tmp_path, monkeypatch):
     folder = tmp_path / "published"
-    published(folder, "modernbert")
+    published_encoder(folder, "modernbert")
     split = from_hf.weight_map.EncoderTensor.split
     swapped = lambda tensor, array: split(tensor, array)[::-1]  # values, keys, queries
     monkeypatch.setattr(from_hf.weight_map.EncoderTensor, "split", swapped)

@@ -4,7 +4,13 @@ import dataclasses
 
 import pytest
 
-from convert.encoders.sizes import EncoderSizes, hugging_face_config, sizes_of_hugging_face
+from convert.encoders.sizes import (
+    EncoderSizes,
+    hugging_face_config,
+    sizes_of_gin,
+    sizes_of_hugging_face,
+)
+from convert.run.gin_reader import Bindings
 from t5x.examples.encoder import network
 
 BERT = {"model_type": "bert", "vocab_size": 100}
@@ -63,3 +69,29 @@ def test_a_network_that_the_trainer_does_not_have_is_refused(config, said):
 def test_a_summary_names_the_network():
     sizes = dataclasses.replace(EncoderSizes("bert", 9), num_layers=3)
     assert sizes.summary() == "bert, 3 layers, emb_dim 768"
+
+
+@pytest.mark.parametrize(
+    ("gin", "family", "fields"),
+    [
+        ("BertConfig.vocab_size = 9", "bert", {"max_length": 512, "next_sentence": True}),
+        ("BertConfig.vocab_size = 9\nnetwork.BertConfig.position_offset = 2", "roberta", {}),
+        ("ModernBertConfig.vocab_size = 9", "modernbert", {"num_layers": 22, "norm_epsilon": 1e-5}),
+    ],
+)
+def test_sizes_are_read_from_a_runs_gin(gin, family, fields):
+    found = sizes_of_gin(Bindings.read(f"network.{gin}"))
+    assert (found.family, found.vocab_size) == (family, 9)
+    assert {name: getattr(found, name) for name in fields} == fields
+    config = network.ModernBertConfig if family == "modernbert" else network.BertConfig
+    bound = {"position_offset": 2} if family == "roberta" else {}
+    assert config(**found.fields()) == config(9, **bound)
+
+
+def test_a_gin_of_a_t5_or_without_a_vocabulary_gives_no_encoder():
+    assert sizes_of_gin(Bindings.read("network.T5Config.vocab_size = 9")) is None
+    with pytest.raises(ValueError, match=r"binds no BertConfig.vocab_size: name it with --config"):
+        sizes_of_gin(Bindings.read("network.BertConfig.mlp_dim = 9"))
+    odd = "network.BertConfig.vocab_size = 9\nnetwork.BertConfig.position_offset = 1"
+    with pytest.raises(ValueError, match=r"position_offset is 1: transformers has 0, a BERT"):
+        sizes_of_gin(Bindings.read(odd))

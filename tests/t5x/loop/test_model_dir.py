@@ -16,6 +16,7 @@ from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.loop import model_dir
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
+from tasks import vocabularies
 
 STATE = {"target": {"w": np.zeros(2, np.float32)}, "state": {"step": np.int32(3)}}
 
@@ -154,6 +155,19 @@ def test_a_vocabulary_that_is_the_copy_itself_survives(tmp_path):
     model.output_vocabulary = types.SimpleNamespace(sentencepiece_model_file=str(copy))
     model_dir.write_description(str(tmp_path), model, specs)
     assert copy.read_bytes() == b"pieces" * 200_000
+
+
+def test_the_tokenizer_of_an_encoder_is_kept(tmp_path):
+    model = toy.model()
+    shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
+    specs = state_specs(model, PjitPartitioner(2), shapes)
+    path = f"{vocabularies.ro_mini_wordpiece()}/tokenizer.json"
+    model.output_vocabulary = types.SimpleNamespace(tokenizer_file=path)
+    for _ in range(2):
+        model_dir.write_description(str(tmp_path), model, specs)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        wanted = pathlib.Path(vocabularies.ro_mini_wordpiece(), name).read_bytes()
+        assert (tmp_path / "tokenizer" / name).read_bytes() == wanted
 
 
 def test_a_run_is_described_by_its_parameters(tmp_path):
