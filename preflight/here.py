@@ -88,17 +88,16 @@ def measure(run: argparse.Namespace, limit_gib: float, is_timed: bool = True) ->
     arrays = memory.argument_size_in_bytes + memory.temp_size_in_bytes
     state = jax.tree.leaves(trainer.specs.state)
     held = sum(np.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in state)
-    sides = (shapes["encoder_input_tokens"], shapes["decoder_target_tokens"])
     step = Step(
         used_gib=(arrays + memory.generated_code_size_in_bytes) / GIB,
         state_gib=float(held) / GIB,
         compile_seconds=seconds,
-        tokens=sum(rows.shape[0] * rows.shape[1] for rows in sides),
+        tokens=flops.batch_tokens(shapes),
     )
     if not is_timed or step.used_gib > limit_gib:
         return step
     rows = timed_rows(run, trainer, shapes)
-    full = sides[0].shape[0]
+    full = shapes["encoder_input_tokens"].shape[0]
     seconds = time_steps(run, trainer, shapes, rows) * full / rows
     share = flops.peak_share(run.model, shapes, jax.device_count(), jax.devices()[0].device_kind)
     return dataclasses.replace(step, seconds=seconds, rows=rows, mfu=share and share / seconds)
@@ -106,14 +105,14 @@ def measure(run: argparse.Namespace, limit_gib: float, is_timed: bool = True) ->
 
 def timed_rows(run: argparse.Namespace, trainer: Trainer, shapes: Shapes) -> int:
     """Return how many rows of the batch are timed: all, or on a CPU what takes seconds."""
-    rows, inputs = shapes["encoder_input_tokens"].shape
-    targets = shapes["decoder_target_tokens"].shape[1]
-    config = getattr(run.model.module, "config", None)
-    if jax.devices()[0].platform != "cpu" or not hasattr(config, "num_encoder_layers"):
+    rows = shapes["encoder_input_tokens"].shape[0]
+    count = flops.batch_flops(run.model, shapes)
+    if jax.devices()[0].platform != "cpu" or count is None:
         return rows
+    per_row = count / rows
     pieces = trainer.partitioner.mesh.shape["data"] * trainer.num_microbatches
     while rows % 2 == 0 and rows // 2 % pieces == 0:
-        if flops.step_flops(config, rows, inputs, targets) <= _CPU_FLOPS:
+        if rows * per_row <= _CPU_FLOPS:
             break
         rows //= 2
     return rows

@@ -26,7 +26,7 @@ from preflight.aot.cost_model import Figures
 from preflight.aot.hlo import Program
 from preflight.aot.tpu_slices import GIB
 from t5x.array_types import PyTree
-from t5x.monitoring.flops import step_flops
+from t5x.monitoring.flops import batch_flops, batch_tokens
 from t5x.train_state import StateSpecs
 from t5x.trainer import Shapes, Trainer
 
@@ -167,8 +167,6 @@ def measure_step(trainer: Trainer, batch: Shapes, dump: str | None) -> dict[str,
     if dump:
         Path(dump).write_text(text)
     program = Program(text)
-    rows, inputs = batch["encoder_input_tokens"].shape
-    targets = batch["decoder_target_tokens"].shape[1]
     figures = Figures(
         cycles=program.cycles(),
         argument_gib=memory.argument_size_in_bytes / GIB,
@@ -177,9 +175,9 @@ def measure_step(trainer: Trainer, batch: Shapes, dump: str | None) -> dict[str,
         peak_gib=memory.peak_memory_in_bytes / GIB,
         temp_gib=memory.temp_size_in_bytes / GIB,
         code_gib=memory.generated_code_size_in_bytes / GIB,
-        flops=step_flops(trainer.model.module.config, rows, inputs, targets),
-        rows=rows,
-        tokens=rows * (inputs + targets),
+        flops=batch_flops(trainer.model, batch) or 0.0,
+        rows=batch["encoder_input_tokens"].shape[0],
+        tokens=batch_tokens(batch),
         compile_seconds=rest["compile_seconds"],
         trace_seconds=trace_seconds,
         collectives=program.collectives(),

@@ -16,6 +16,7 @@ from preflight.aot.recipe import Recipe, load
 from t5x import precompile
 from t5x.inference.predictor import Predictor
 from t5x.input_pipeline.checks import feature_shapes
+from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import StateSpecs, state_specs
 from t5x.trainer import Shapes, Trainer
@@ -79,8 +80,15 @@ def batch_shapes(run: argparse.Namespace) -> Shapes:
     cfg = run.train_dataset_cfg
     feature_shapes(cfg)  # raises for lengths that are not positive integers
     converter = run.model.FEATURE_CONVERTER_CLS(pack=cfg.pack)
-    lengths = converter.get_model_feature_lengths(cfg.task_feature_lengths)
-    return {k: jax.ShapeDtypeStruct((cfg.batch_size, n), jnp.int32) for k, n in lengths.items()}
+    lengths = dict(converter.get_model_feature_lengths(cfg.task_feature_lengths))
+    features = cfg.provider.output_features
+    if isinstance(converter, EncoderFeatureConverter) and "type_ids" in features:  # of pairs
+        length = lengths["encoder_input_tokens"]
+        lengths |= {"encoder_type_ids": length, "next_sentence_label": length if cfg.pack else 1}
+    shapes = {k: jax.ShapeDtypeStruct((cfg.batch_size, n), jnp.int32) for k, n in lengths.items()}
+    if (weights := shapes.get("encoder_loss_weights")) is not None:
+        shapes["encoder_loss_weights"] = jax.ShapeDtypeStruct(weights.shape, jnp.float32)
+    return shapes
 
 
 def bare_trainer(run: argparse.Namespace) -> Trainer:

@@ -12,7 +12,7 @@ from preflight.run_context import RunContext
 from t5x.input_pipeline.checks import feature_shapes
 from t5x.input_pipeline.config import DatasetConfig
 from tasks.look.sampling import as_text
-from tasks.objectives import prefix_lm, span_corruption
+from tasks.objectives import masked_lm, prefix_lm, span_corruption
 from tasks.objectives.base import check_targets
 
 _FULL = 0.9
@@ -75,8 +75,10 @@ def fill(context: RunContext) -> CheckResult:
         shares, how = measured_fill(context), "measured on a sample"
         if objective:
             needed = objective.lengths(inputs, context.require_vocabulary())
-    if needed and not isinstance(objective, prefix_lm.PrefixLM):
+    if needed and not isinstance(objective, prefix_lm.PrefixLM | masked_lm.MaskedLM):
         check_targets(lengths, needed, "its objective", context.task.name)
+    if isinstance(objective, masked_lm.MaskedLM):
+        return _fill_of_encoder(shares[0], how)
     numbers = {"encoder": shares[0], "decoder": shares[1]}
     figure = f"encoder {int(100 * shares[0])} %, decoder {int(100 * shares[1])} % full, {how}"
     if min(shares) >= _FULL:
@@ -92,8 +94,20 @@ def fill(context: RunContext) -> CheckResult:
     return warning(figure, to_set, numbers=numbers)
 
 
+def _fill_of_encoder(share: float, how: str) -> CheckResult:
+    figure = f"rows {int(100 * share)} % full, {how}"
+    # A sequence has complete sentences, and its row is not filled up with parts of others.
+    return ok(figure, numbers={"encoder": share})
+
+
 def measured_fill(context: RunContext) -> tuple[float, float]:
-    """Return the shares of encoder and decoder that hold tokens, in rows of the sample."""
+    """Return the shares of encoder and decoder that hold tokens, in rows of the sample.
+
+    A model without a decoder has a share of 0 there.
+    """
+    if "encoder_loss_weights" in context.sample_rows[0]:
+        filled = [np.mean(row["encoder_segment_ids"] > 0) for row in context.sample_rows]
+        return float(np.mean(filled)), 0.0
     encoder, decoder = (
         float(np.mean([np.mean(row[name] != 0) for row in context.sample_rows]))
         for name in _SIDES.values()
@@ -104,8 +118,10 @@ def measured_fill(context: RunContext) -> tuple[float, float]:
 def example(context: RunContext) -> CheckResult:
     """Show one example as text, as the model gets it."""
     row, vocabulary = context.sample_rows[0], context.require_vocabulary()
-    shown = []
-    for title, (side, name) in zip(("inputs ", "targets"), _SIDES.items(), strict=True):
+    shown, sides = [], list(_SIDES.items())
+    if "encoder_target_tokens" in row:
+        sides[1] = ("encoder", "encoder_target_tokens")
+    for title, (side, name) in zip(("inputs ", "targets"), sides, strict=True):
         ids = row[name][row.get(f"{side}_segment_ids", np.sign(row[name])) == 1]
         text = as_text(vocabulary, ids.tolist())
         shown.append(f"{title}  {text if len(text) <= 600 else f'{text[:600]} …'}")

@@ -44,6 +44,42 @@ def step_flops(config: Any, batch: int, inputs: int, targets: int) -> float:
     return 3.0 * 2.0 * batch * forward
 
 
+def encoder_flops(config: Any, batch: int, length: int, predicted: float) -> float:
+    """Return the FLOP of one train step of an encoder that predicts a share of the places.
+
+    `config` is a `BertConfig` or a `ModernBertConfig`. Local attention counts the keys of its
+    window, global attention all keys.
+    """
+    c = config
+    width, window = c.emb_dim, getattr(c, "local_window", None)
+    kernels = 2 if window is None else 3  # of a feed-forward layer, gated in ModernBERT
+    layer = length * (4 * width * width + kernels * width * c.mlp_dim)
+    scores = lambda keys: 2 * length * keys * width
+    all_keys = c.num_layers if window is None else 1 + (c.num_layers - 1) // c.global_every
+    attended = all_keys * scores(length)
+    if window is not None:
+        attended += (c.num_layers - all_keys) * scores(min(length, window + 1))
+    head = predicted * length * (width * width + width * c.vocab_size)
+    return 3.0 * 2.0 * batch * (c.num_layers * layer + attended + head)
+
+
+def batch_flops(model: Any, batch: Mapping[str, Any]) -> float | None:
+    """Return the FLOP of one train step on a batch of these shapes, None for other networks."""
+    config = getattr(getattr(model, "module", None), "config", None)
+    rows, inputs = batch["encoder_input_tokens"].shape
+    if hasattr(model, "predicted_share") and hasattr(config, "num_layers"):
+        return encoder_flops(config, rows, inputs, model.predicted_share)
+    if not hasattr(config, "num_encoder_layers"):
+        return None
+    return step_flops(config, rows, inputs, batch["decoder_target_tokens"].shape[1])
+
+
+def batch_tokens(batch: Mapping[str, Any]) -> int:
+    """Return the places of a batch: inputs, and a decoder's targets."""
+    sides = [batch[k] for k in ("encoder_input_tokens", "decoder_target_tokens") if k in batch]
+    return sum(side.shape[0] * side.shape[1] for side in sides)
+
+
 def peak_flops(device_kind: str) -> float | None:
     """Return the FLOP/s of a device by JAX's name for it; None for an unknown one."""
     known = [name for name in _PEAKS if device_kind.startswith(name)]
@@ -58,13 +94,10 @@ def peak_share(
     `batch` has the shapes of a global batch, `device_kind` is JAX's name for the devices. Return
     None where the devices' peak or the model's sizes are unknown.
     """
-    config = getattr(getattr(model, "module", None), "config", None)
     peak = peak_flops(device_kind)
-    if peak is None or not hasattr(config, "num_encoder_layers") or not batch:
+    if peak is None or not batch or (count := batch_flops(model, batch)) is None:
         return None
-    rows, inputs = batch["encoder_input_tokens"].shape
-    targets = batch["decoder_target_tokens"].shape[1]
-    return step_flops(config, rows, inputs, targets) / (devices * peak)
+    return count / (devices * peak)
 
 
 def peak_bytes() -> int | None:

@@ -12,8 +12,10 @@ import tasks.romanian
 from fakes import toy
 from preflight.aot import tpu_slices
 from preflight.run_context import RunContext
-from t5x import adafactor, models
+from t5x import adafactor, models, optimizers
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
+from t5x.examples.encoder import network as encoder_network
+from t5x.examples.encoder.model import MaskedLanguageModel
 from t5x.examples.t5 import network
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.partitioning import PjitPartitioner
@@ -35,6 +37,20 @@ def model(vocabulary=None, **settings) -> models.EncoderDecoderModel:
     config = network.T5Config(**{**sizes, **layers, **settings})
     module = network.Transformer(config=config)
     return models.EncoderDecoderModel(module, vocabulary, vocabulary, optimizer)
+
+
+def encoder(task: str = "ro_mini_masked_lm", pack: bool = True) -> dict:
+    """Return the changes that make the run one of a small BERT."""
+    vocabulary = seqio.get_mixture_or_task(task).output_features["inputs"].vocabulary
+    sizes = {"emb_dim": 16, "num_heads": 2, "num_layers": 1, "mlp_dim": 32, "max_length": 128}
+    module = encoder_network.Bert(encoder_network.BertConfig(2048, **sizes))
+    optimizer = optimizers.adamw(no_decay=("scale", "bias"))
+    train = DatasetConfig(task, {"inputs": 128, "targets": 128}, "train", 16, True, 0, pack=pack)
+    return {
+        "model": MaskedLanguageModel(module, vocabulary, vocabulary, optimizer),
+        "train_dataset_cfg": train,
+        "train_eval_dataset_cfg": dataclasses.replace(train, split="validation", shuffle=False),
+    }
 
 
 def run(model_dir, **changes) -> argparse.Namespace:

@@ -39,6 +39,17 @@ def test_a_batch_has_the_shapes_that_the_stream_gives():
     }
 
 
+@pytest.mark.parametrize(
+    ("task", "pack"), [("ro_mini_masked_lm", True), ("ro_mini_bert", True), ("ro_mini_bert", False)]
+)
+def test_batches_of_encoders_have_the_shapes_of_their_stream(task, pack):
+    run = valid_run.run("runs/none", **valid_run.encoder(task, pack))
+    converter = run.model.FEATURE_CONVERTER_CLS
+    stream = batches.TrainStream(run.train_dataset_cfg, converter, (0, 16), seed=0, shards=1)
+    assert recipe_step.batch_shapes(run) == stream.global_batch
+    stream.close()
+
+
 def test_a_partitioner_is_made_for_other_devices():
     import jax
 

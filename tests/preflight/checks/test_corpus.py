@@ -138,3 +138,16 @@ def test_pairs_are_measured_and_shown_as_the_task_makes_them(tmp_path):
         assert 0 < min(corpus.measured_fill(context)) < 1
     finally:
         seqio.TaskRegistry.remove("temporary_pairs")
+
+
+def test_rows_of_an_encoder_are_measured_and_shown():
+    context = valid_run.context(**valid_run.encoder())
+    row = corpus.fill(context)
+    assert row.verdict == OK
+    assert "rows 8" in row.figure
+    assert 0.5 < row.numbers["encoder"] < 1
+    shown = corpus.example(context).text
+    inputs, targets = shown.splitlines()
+    assert "[MASK]" in inputs
+    assert "[MASK]" not in targets
+    assert targets.startswith("targets  [CLS] ")

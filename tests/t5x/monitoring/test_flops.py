@@ -6,8 +6,17 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from t5x.examples.encoder import network
 from t5x.examples.t5.network import T5Config, Transformer
-from t5x.monitoring.flops import peak_bytes, peak_flops, peak_share, step_flops
+from t5x.monitoring.flops import (
+    batch_flops,
+    batch_tokens,
+    encoder_flops,
+    peak_bytes,
+    peak_flops,
+    peak_share,
+    step_flops,
+)
 
 
 @pytest.mark.parametrize("activations", [("relu",), ("gelu", "linear")])
@@ -63,3 +72,38 @@ def test_the_share_of_the_peak_is_that_of_one_step_a_second():
 
 def test_a_cpu_reports_no_peak_memory():
     assert peak_bytes() is None
+
+
+@pytest.mark.parametrize("modern", [False, True])
+def test_a_forward_pass_of_an_encoder(modern):
+    # As above: no loop and no branch, and local layers whose window is the row.
+    sizes = {"emb_dim": 256, "num_heads": 4, "mlp_dim": 512, "num_layers": 1}
+    if modern:
+        module = network.ModernBert(network.ModernBertConfig(2048, **sizes))
+    else:
+        module = network.Bert(network.BertConfig(2048, **sizes, next_sentence=False))
+    ids = jax.ShapeDtypeStruct((4, 32), jnp.int32)
+    off = {"enable_dropout": False}
+    variables = jax.eval_shape(lambda i: module.init(jax.random.key(0), i, **off), ids)
+    apply = jax.jit(lambda v, i: module.apply(v, i, **off))
+    counted = apply.lower(variables, ids).compile().cost_analysis()["flops"]
+    assert encoder_flops(module.config, 4, 32, 1.0) / 3 == pytest.approx(counted, rel=0.05)
+
+
+def test_layers_with_a_window_count_its_keys():
+    sizes = {"emb_dim": 8, "num_heads": 1, "mlp_dim": 8, "local_window": 16}
+    config = network.ModernBertConfig(16, num_layers=4, **sizes)
+    wide = network.ModernBertConfig(16, num_layers=4, **sizes | {"local_window": 1024})
+    saved = encoder_flops(wide, 1, 512, 0.0) - encoder_flops(config, 1, 512, 0.0)
+    assert saved == 6 * 2 * 2 * 512 * (512 - 17) * 8  # two of four layers are local
+
+
+def test_what_a_batch_costs():
+    ids = jax.ShapeDtypeStruct((8, 64), jnp.int32)
+    model = types.SimpleNamespace(module=network.Bert(network.BertConfig(64)), predicted_share=0.25)
+    batch = {"encoder_input_tokens": ids, "encoder_target_tokens": ids}
+    assert batch_tokens(batch) == 512
+    assert batch_tokens({**batch, "decoder_target_tokens": ids}) == 1024
+    wanted = encoder_flops(model.module.config, 8, 64, 0.25)
+    assert batch_flops(model, batch) == wanted
+    assert peak_share(model, batch, 2, "TPU v4") == pytest.approx(wanted / (2 * 275e12))
