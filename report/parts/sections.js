@@ -70,7 +70,7 @@ function filled(text) {
 function infills(runs) {
   return part("Sentences filled in", perRun(runs, (run) =>
     Object.entries(run.infills).map(([sentence, rows]) =>
-      element("div", {}, element("h3", {}, sentence.replaceAll(/<extra_id_\d+>/g, "…")),
+      element("div", {}, element("h3", {}, sentence.replaceAll(/<extra_id_\d+>|\[MASK\]/g, "…")),
         table(["step", "filled in"], rows.map(([step, text]) => [step, filled(text)]), sentence)))));
 }
 

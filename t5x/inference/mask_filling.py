@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from t5x.inference import encoder_filling
 from t5x.inference.predictor import Predictor
 from t5x.partitioning import PjitPartitioner
 
@@ -24,12 +25,18 @@ _TARGETS = 32  # tokens of all fillings together
 def check_sentences(
     sentences: Sequence[str], vocabulary: Any, lengths: Mapping[str, int] | None
 ) -> None:
-    """Raise ValueError for a sentence whose holes are not 0, 1, …, or with too many tokens."""
+    """Raise ValueError for a sentence whose holes are not 0, 1, …, or with too many tokens.
+
+    With the vocabulary of an encoder the holes are masks; see `encoder_filling`.
+    """
     if isinstance(sentences, str):
         raise ValueError(
             f"watch.Watch.infill_sentences is {sentences!r}, a string; set INFILL_SENTENCES to "
             "several, ('…', '…'), or to one, ('…',)."
         )
+    if getattr(vocabulary, "mask_id", None) is not None:
+        encoder_filling.check_sentences(sentences, vocabulary, (lengths or {}).get("inputs"))
+        return
     for sentence in sentences:
         holes = [int(n) for n in _HOLE.findall(sentence)]
         if not holes or holes != list(range(len(holes))) or len(holes) > _MAX_SENTINELS:
@@ -117,3 +124,14 @@ class MaskFilling:
             fill(sentence, fillings(ids.tolist(), self.vocabulary))
             for sentence, ids in zip(self.sentences, decoded, strict=True)
         ]
+
+
+def filling_of(
+    sentences: Sequence[str], model: Any, partitioner: PjitPartitioner, batch: Mapping[str, Any]
+) -> MaskFilling | encoder_filling.EncoderFilling:
+    """Return what fills in sentences by this model, for a batch with the shapes of training's."""
+    inputs = batch["encoder_input_tokens"].shape[1]
+    if "decoder_input_tokens" not in batch:
+        return encoder_filling.EncoderFilling(sentences, model, partitioner, inputs)
+    lengths = {"inputs": inputs, "targets": batch["decoder_input_tokens"].shape[1]}
+    return MaskFilling(sentences, model, partitioner, lengths)

@@ -30,8 +30,9 @@ from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.layout import latest_checkpoint
 from t5x.checkpointing.restore import restore
 from t5x.checkpoints import REMEDY, Checkpointer, Ownership
+from t5x.inference.encoder_filling import EncoderFilling
 from t5x.inference.evaluator import InferenceEvaluator, publish_predictions
-from t5x.inference.mask_filling import MaskFilling
+from t5x.inference.mask_filling import MaskFilling, filling_of
 from t5x.input_pipeline.record_counts import data_metrics, sum_over_hosts
 from t5x.loop import triggers
 from t5x.monitoring import flops
@@ -48,7 +49,6 @@ from t5x.watch import Watch
 
 _LINE = 150  # characters of metrics on a line of the log
 
-SIDES = {"inputs": "encoder", "targets": "decoder"}
 # After so many skipped steps in a row, or returns to one checkpoint, the run is given up.
 MOST_SKIPPED, MOST_RETURNS = 50, 3
 
@@ -90,13 +90,10 @@ class TrainingRun:
         self._writers = MetricWriters(self.watch.writers, model_dir)
         self._stalls = StallDetector()
         self._infilled = int(trainer.state.step)
-        self._infill: MaskFilling | None = None
-        if self.watch.infill_sentences:
-            shapes = {k: v.shape[1] for k, v in stream.global_batch.items()}
-            lengths = {s: shapes[f"{f}_input_tokens"] for s, f in SIDES.items()}
-            self._infill = MaskFilling(
-                self.watch.infill_sentences, trainer.model, trainer.partitioner, lengths
-            )
+        self._infill: MaskFilling | EncoderFilling | None = None
+        if sentences := self.watch.infill_sentences:
+            given = (trainer.model, trainer.partitioner, stream.global_batch)
+            self._infill = filling_of(sentences, *given)
         self._checkpointer = Checkpointer(model_dir, save_cfg, lease) if save_cfg else None
         self._saving: int | None = None  # step of the checkpoint being written
         self._interruption = Interruption()
