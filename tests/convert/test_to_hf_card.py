@@ -89,6 +89,7 @@ def test_sentences_are_the_given_ones_else_the_runs_else_a_mask(run_folder, tmp_
     (other / "config.gin").write_text(gin.split("from t5x import watch")[0])
     assert texts((opened(other), args)) == ("<extra_id_0>",)
     (other / "inference_eval").mkdir()
+    (other / "inference_eval" / "quality-100.jsonl").touch()
     assert texts((opened(other), args)) == ()
 
 

@@ -142,4 +142,5 @@ def test_ro_bert_tiny_learns(tmp_path, monkeypatch):
     losses = {step: found[step][metrics.UNNORMALIZED_LOSS] for step in (0, 40)}
     assert losses[0] == pytest.approx(np.log(2048), abs=0.1)
     assert losses[0] - losses[40] > 0.8
-    assert 0 < found[40]["word_accuracy"] <= found[40]["accuracy"] * 1.5
+    assert 0 < found[40]["accuracy"] < 1
+    assert 0 < found[40]["word_accuracy"] < 1

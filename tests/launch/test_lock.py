@@ -14,7 +14,8 @@ LISTS = {
     "tpu": ("base", "tpu", "convert"),
     "cuda": ("base", "cuda", "convert"),
     "cache": ("cache",),
-    "dev": ("base", "tpu", "convert", "cache", "docs", "dev"),
+    "clean": ("clean",),
+    "dev": ("base", "tpu", "convert", "cache", "clean", "docs", "dev"),
 }
 LINUX = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64"}
 MAC = {"sys_platform": "darwin", "platform_system": "Darwin", "platform_machine": "arm64"}
