@@ -57,7 +57,7 @@ WRITE
 library("their", "deprecated: use other_name")
 library("jax", "An NVIDIA GPU may be present. Falling back to cpu.")
 library("their", "broken", logging.ERROR)
-library("asyncio", "Task exception was never retrieved", logging.ERROR)
+logging.getLogger("asyncio").error("Task exception was never retrieved")  # adds no handler
 logging.getLogger("their").info("a detail")
 warnings.warn("old")
 """
