@@ -85,13 +85,18 @@ def write_checkpoint(
     return str(run_folder.resolve() / f"checkpoint_{step}")
 
 
+def is_hub_name(name: str) -> bool:
+    """Return whether this is OWNER/NAME of the hub rather than a file, a folder or an address."""
+    return not Path(name).exists() and name.count("/") == 1 and "://" not in name
+
+
 def download(name: str) -> Path:
     """Return the folder of that name, or else download the hub's model of that name.
 
     Raises:
       ValueError: it cannot be downloaded.
     """
-    if Path(name).is_dir() or name.count("/") != 1:
+    if not is_hub_name(name):
         return Path(name)
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError

@@ -80,7 +80,7 @@ def find(path: str, every_checkpoint: bool = False) -> list[Model]:
       ValueError: there is none, it is no T5, or it has no sentinels or no vocabulary.
     """
     folder = pathlib.Path(path)
-    if (folder / "config.json").is_file() or _is_hub_name(path):
+    if (folder / "config.json").is_file() or from_hf.is_hub_name(path):
         return [_of_folder(path.rstrip("/"), from_hf.download(path))]
     if converted := [each.parent for each in folder.glob("checkpoint_*/config.json")]:
         found = sorted((_of_folder(folder.name, each) for each in converted), key=_step)
@@ -115,10 +115,6 @@ def _of_t5(sizes: Sizes, encoder: TextEncoder) -> Guessers:
         SPAN_CORRUPTION: lambda params: SpanGuesser(Scorer(config, params), encoder),
         PREFIX_LM: lambda params: PrefixGuesser(Scorer(config, params), encoder),
     }
-
-
-def _is_hub_name(path: str) -> bool:
-    return not pathlib.Path(path).exists() and path.count("/") == 1 and "://" not in path
 
 
 def _step(model: Model) -> int:
