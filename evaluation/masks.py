@@ -3,10 +3,10 @@
     guesser = MaskGuesser(MaskScorer(module, params), vocabulary, "runs/ro_bert")
     guesser.guess([hidden_text])
 
-A mask stands for one piece, so the number of pieces of hidden text is given. Each hidden span is
+A mask hides one piece, so the number of pieces of hidden text is given. Each hidden span is
 revealed from left to right: its first piece is guessed from masks, the second with the first in its
 place, and so on. The product of these is a probability of the text, given the numbers of pieces.
-Spans are revealed side by side, so pieces of like place are guessed apart.
+The spans of a text are revealed in parallel: all n-th pieces are guessed independently.
 """
 
 from collections.abc import Sequence

@@ -35,7 +35,7 @@ class SpecialTokens:
     tokens: dict[str, str]
     separators: int = 1  # between the two texts of a pair
     has_types: bool = True  # whether the second text of a pair has token type 1
-    mask_takes_blank: bool = False  # whether the mask stands for the blank before it, too
+    mask_takes_blank: bool = False  # whether the mask replaces the space before it, too
 
 
 _BERT = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}

@@ -86,7 +86,7 @@ def classify(url: str, kind: str | None = None) -> CorpusFile | None:
 
 
 def join_parallel(*sides: CorpusFile) -> CorpusFile:
-    """Return one file that stands for several text files with corresponding lines.
+    """Return one file made of several text files with corresponding lines.
 
     Raises:
       ValueError: they are local and have different numbers of lines.

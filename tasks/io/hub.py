@@ -35,7 +35,7 @@ class Repository:
 
 @functools.lru_cache(maxsize=64)
 def load_repository(corpus: str, config: str | None, revision: str | None) -> Repository:
-    """Request a data set's files from the hub; None stands for its default and its main branch.
+    """Request a data set's files from the hub; None means its default and its main branch.
 
     Raises:
       ValueError: it does not exist, is private or gated without a valid token, or has no such

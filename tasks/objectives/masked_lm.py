@@ -1,4 +1,4 @@
-"""Masked language modelling, for encoders: predict hidden tokens of a text that is read at once.
+"""Masked language modelling, for encoders: predict hidden tokens of a text from both sides.
 
     MaskedLM()                                           # 15 %, complete words
     MaskedLM(Masking(0.15, max_predictions=20), pairs=True, short=0.1)   # BERT
