@@ -86,7 +86,7 @@ def plan_of(requests: float) -> str:
 def table(results: dict, language, price: float) -> str:
     """Return the table and the lines below it."""
     from tasks.languages import table as languages
-    from tasks.languages.public import TOKENS_PER_WORD
+    from tasks.languages.table import TOKENS_PER_WORD
 
     tokens = language.words * TOKENS_PER_WORD
     size = language.parquet_bytes / tokens  # bytes a token

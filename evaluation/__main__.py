@@ -7,6 +7,11 @@ python -m evaluation runs/ro_t5x_base --language ro --text held_out.jsonl --pair
 Without --text the documents are FineWeb-2's held-out ones, without --pairs the pairs MultiBLiMP's.
 """
 
+if __name__ == "__main__":  # before any library writes to stderr
+    from command_line import quiet
+
+    quiet.start()
+
 import argparse
 import datetime
 import hashlib

@@ -16,8 +16,7 @@ import unicodedata
 from command_line import arguments
 from command_line.guard import guarded
 from tasks.languages import table
-from tasks.languages.public import FINEWEB2, TOKENS_PER_WORD
-from tasks.languages.table import Language
+from tasks.languages.table import FINEWEB2, TOKENS_PER_WORD, Language
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PARTITIONS = {"small": 1, "base": 2, "large": 4, "xl": 8, "xxl": 16}  # of a model, by its size

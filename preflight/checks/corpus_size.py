@@ -13,7 +13,7 @@ from preflight.run_context import RunContext, is_local
 from tasks.documents import screen
 from tasks.io import files, formats
 from tasks.languages import public
-from tasks.languages.table import Language
+from tasks.languages.table import TOKENS_PER_WORD, Language
 from tasks.look.sampling import normalized
 from tasks.objectives import span_corruption
 from tasks.sources import RECORDS, CorpusSource
@@ -70,8 +70,8 @@ def corpus_tokens(context: RunContext) -> tuple[float, str]:
         try:
             own, texts = context.require_vocabulary(), context.sample_texts
         except NotChecked:
-            assumed = f"; {public.TOKENS_PER_WORD} tokens a word assumed)"
-            return language.words * public.TOKENS_PER_WORD, about + assumed
+            assumed = f"; {TOKENS_PER_WORD} tokens a word assumed)"
+            return language.words * TOKENS_PER_WORD, about + assumed
         texts = [normalized(context.task, text) for text in texts]
         tokens = sum(len(own.encode(text)) for text in texts)
         each = sum(len(text.encode()) for text in texts) / tokens

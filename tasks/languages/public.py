@@ -23,7 +23,7 @@ from collections.abc import Mapping
 
 from tasks.documents import Column
 from tasks.languages import table
-from tasks.languages.table import Language
+from tasks.languages.table import FINEWEB2, Language
 from tasks.rows import Rows
 from tasks.sources import CorpusSource
 
@@ -33,8 +33,6 @@ HELD_OUT = {"validation": 0.001}
 CLUSTER_COPIES: dict[str, dict[float, int]] = {
     "minhash_cluster_size": {1: 1, 2: 2, 3: 3, 5: 5, 100: 8, 1000: 1}
 }
-FINEWEB2 = "HuggingFaceFW/fineweb-2"
-TOKENS_PER_WORD = 1.5  # with a vocabulary of the language, roughly
 HPLT3_LIST = "@https://data.hplt-project.org/three/sorted/{code}.map"
 HPLT3_QUALITY = (5, 10)  # the least and the highest quality of a file
 

@@ -14,6 +14,8 @@ import difflib
 import functools
 import pathlib
 
+FINEWEB2 = "HuggingFaceFW/fineweb-2"
+TOKENS_PER_WORD = 1.5  # with a vocabulary of the language, roughly
 _FILE = pathlib.Path(__file__).with_name("fineweb2.tsv")
 
 

@@ -1,7 +1,9 @@
 """Every command answers --help and --version, and a mistake, in the same way."""
 
 import importlib
+import re
 import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -19,6 +21,8 @@ COMMANDS = [
 ]
 
 
+# They load no library that writes to stderr.
+LIGHT = {"convert.run.loss_curve", "report.__main__", "report.misclassified", "tasks.new_language"}
 SUBCOMMANDS = [["convert.__main__", name] for name in ("from_hf", "to_scalable_t5")]
 
 
@@ -31,6 +35,22 @@ def test_a_command_answers(module, flag, capsys):
     assert (end.value.code, err) == (0, "")
     begin = f"usage: python -m {module.removesuffix('.__main__')} " if flag == "--help" else "t5x-"
     assert out.startswith(begin)
+
+
+@pytest.mark.parametrize("module", sorted(set(COMMANDS) - LIGHT))
+def test_a_command_keeps_libraries_out_of_the_terminal(module):
+    """By `quiet` or `log_capture`, before its imports."""
+    source = (ROOT / module.replace(".", "/")).with_suffix(".py").read_text()
+    before, _, _ = source.partition("\nimport ")
+    assert re.search(r"\b(quiet|log_capture)\.start\(\)", before)
+
+
+def test_a_light_command_loads_no_library_that_writes_there():
+    program = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
+    program += "print({'tensorflow', 'jax', 'torch'} & set(sys.modules))"
+    command = [sys.executable, "-c", program, *sorted(LIGHT)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("set()\n", "")
 
 
 @pytest.mark.parametrize("command", ["to_scalable_t5", "from_hf"])
