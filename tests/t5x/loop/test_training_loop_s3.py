@@ -97,6 +97,20 @@ def test_a_run_in_a_bucket_is_that_on_a_disk_and_is_converted_there(environment,
     assert status == 0, said
     (written,) = (tmp_path / "out").glob("*.jsonl")
     assert len(written.read_text().splitlines()) == 3
+    rows = ["Title,Body,Y", *(f"How {i}?,Why?,{('HQ', 'LQ_EDIT')[i % 2]}" for i in range(8))]
+    (tmp_path / "valid.csv").write_text("\n".join(rows))
+    evaluate = ["-m", "t5x.eval", "--gin_file=gin/quality_tiny.gin"]
+    evaluate += [f"--gin_file={tmp_path}/a/small.gin", "--gin_file=t5x/configs/runs/eval.gin"]
+    evaluate += ["--gin.MIXTURE_OR_TASK_NAME='quality_tiny'", "--gin.BATCH_SIZE=8"]
+    evaluate += [f"--gin.tasks.classification.quality_files.test='{tmp_path}/valid.csv'"]
+    evaluate += ["--gin.CHECKPOINT_PATH='s3://bucket/run/checkpoint_20'"]
+    evaluate += ["--gin.MIXTURE_OR_TASK_SPLIT='test'"]
+    evaluate += ["--gin.EVAL_OUTPUT_DIR='s3://bucket/eval'"]
+    status, said = run(environment, *evaluate)
+    assert status == 0, said
+    status, said = run(environment, "-c", COPY, "bucket/eval", str(tmp_path / "eval"))
+    assert status == 0, said
+    assert '"accuracy"' in next((tmp_path / "eval").glob("**/*metrics.jsonl")).read_text()
     # The lease was given back, or this would wait.
     status, said = train(tmp_path / "a", 20, environment, "s3://bucket/run")
     assert status == 0, said
