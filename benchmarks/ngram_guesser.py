@@ -7,7 +7,7 @@ restored = restore("Fata vine maine", ByteGuesser(texts).model, "ro")
 
 import collections
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -61,15 +61,26 @@ class ByteGuesser:
 
 
 class WordGuesser:
-    """A model of the next word, which fills in one word by the two before and the two behind."""
+    """A model of the next word, which fills in one word by those before and those behind.
 
-    def __init__(self, texts: Iterable[str]):
+    `order` words are the longest n-gram. With `pieces` only words of as many pieces as the hidden
+    one are chosen from.
+    """
+
+    def __init__(
+        self,
+        texts: Iterable[str],
+        order: int = WORDS,
+        behind: bool = True,
+        pieces: Callable[[str], int] | None = None,
+    ):
         documents = [text.split() for text in texts]
         counts = collections.Counter(word for words in documents for word in words)
         self._words = [word for word, _ in counts.most_common((1 << _WORD_BITS) - 2)]
         self._ids = {word: i for i, word in enumerate(self._words, _UNKNOWN + 1)}
         stream = [i for words in documents for i in (_EDGE, *self._ids_of(words))]
-        self._model = Ngrams(np.array([*stream, _EDGE]), WORDS, _WORD_BITS)
+        self._model = Ngrams(np.array([*stream, _EDGE]), order, _WORD_BITS)
+        self._order, self._behind, self._pieces = order, behind, pieces
 
     def _ids_of(self, words: Iterable[str]) -> list[int]:
         return [self._ids.get(word, _UNKNOWN) for word in words]
@@ -80,15 +91,28 @@ class WordGuesser:
 
     def _best(self, text: HiddenText) -> str:
         ((start, end),) = text.spans
-        before = [_UNKNOWN, _UNKNOWN, *self._ids_of(text.words[:start])][-2:]
-        behind = self._ids_of(text.words[end : end + 2])
+        reach = self._order - 1
+        before = [_UNKNOWN] * reach + self._ids_of(text.words[:start])
+        before = before[len(before) - reach :]
+        behind = self._ids_of(text.words[end : end + reach]) if self._behind else []
+        choices = self._choices(text.hidden[0])
+        columns = [np.full(len(choices), i) for i in before] + [choices]
+        columns += [np.full(len(choices), i) for i in behind]
+        rows = np.stack(columns, axis=1)
+        windows = [rows[:, i : i + self._order] for i in range(1 + len(behind))]
+        best = choices[int(np.argmax(sum(self._model.log2(each) for each in windows)))]
+        return self._words[best - _UNKNOWN - 1]
+
+    def _choices(self, hidden: str) -> np.ndarray:
+        """Return the ids that may fill in the gap of a hidden word, the most frequent first."""
         number = min(_CANDIDATES, len(self._words))
         choices = np.arange(number) + _UNKNOWN + 1
-        columns = [np.full(number, i) for i in before] + [choices]
-        columns += [np.full(number, i) for i in behind]
-        rows = np.stack(columns, axis=1)
-        windows = [rows[:, i : i + WORDS] for i in range(1 + len(behind))]
-        return self._words[int(np.argmax(sum(self._model.log2(each) for each in windows)))]
+        if self._pieces is None:
+            return choices
+        wanted = self._pieces(hidden)
+        sizes = (self._pieces(word) for word in self._words[:number])
+        fitting = choices[[size == wanted for size in sizes]]
+        return fitting if len(fitting) else choices
 
 
 def restore(text: str, model: Ngrams, language: str) -> str:
