@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 SAFE_LOG = 60.0  # e^±60 are far inside float32's range, e^±87
 FALLBACK = "fallback"  # scope of work that is done only if the fast path fails
+ONCE = "once"  # scope of a loop that runs as often as is needed: once for usual data
 
 
 class SpecialLossNormalizingFactor(enum.Enum):

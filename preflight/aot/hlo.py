@@ -1,9 +1,10 @@
 """The cost of an optimized program, read from its text: cycles, and traffic between devices.
 
 XLA's own `cost_analysis` counts the body of a loop once. Here each computation counts as often as
-it is called: `while` by its trip count, from the compiler's note or the loop's condition. Of a
-conditional's branches the costliest counts, except those with a scope named `fallback`, which run
-only where the usual way fails.
+it is called: `while` by its trip count, from the compiler's note or the loop's condition.
+Where that is not a constant, a loop in a scope named `once` counts once, as usual data need it. Of
+a conditional's branches the costliest counts, except those with a scope named `fallback`, which
+run only where the usual way fails.
 """
 
 import functools
@@ -28,6 +29,7 @@ _TRIPS = re.compile(r'known_trip_count"?[:=]\s*\{"?n"?[:=]\s*"?(\d+)')
 _CONDITION = re.compile(r"condition=%([^\s,]+)")
 _CONSTANT = re.compile(r"[su]32\[\]\S* constant\((\d+)\)")
 FALLBACK = "/fallback/"
+_ONCE = re.compile(r'op_name="[^"]*\bonce\b')
 _KERNEL = re.compile(r'"cost_estimate":\{"flops":"(\d+)",.*?"bytes_accessed":"(\d+)"')
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
 
@@ -131,6 +133,8 @@ class Program:
         rows = self.computations[match[1]] if match else []
         # JAX's scans count from 0 to a constant in the condition.
         bounds = {int(n) for row in rows for n in _CONSTANT.findall(row)}
+        if len(bounds) != 1 and _ONCE.search(line):
+            return 1
         if len(bounds) != 1:
             raise ValueError(f"The trip count of a loop is unknown: {line.strip()[:200]}")
         return bounds.pop()

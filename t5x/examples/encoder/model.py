@@ -159,53 +159,31 @@ class MaskedLanguageModel:
         """
         length = targets_BL.shape[1]
         room = min(length, math.ceil(self.predicted_share * length))
-
-        def some(params, encoded_BPD, targets_BP, weights_BP):
-            logits = self.module.apply({"params": params}, encoded_BPD, method="predict")
-            token_losses, z_losses = losses.cross_entropy(logits, targets_BP, self.z_loss)
-            sums = metrics.token_sums(
-                logits, targets_BP, token_losses, z_losses, weights_BP, factor
-            )
-            hits_BP = metrics.hits(logits, targets_BP) & (weights_BP > 0)
-            return sums | {"loss": (token_losses * weights_BP).sum()}, hits_BP
-
         if room == length:
-            return some(params, encoded_BLD, targets_BL, weights_BL)
-        asked = weights_BL > 0
-        places_BL = jnp.argsort(~asked, axis=1, stable=True)  # those that are asked come first
-        rows = (encoded_BLD, targets_BL, weights_BL)
-
-        def at(places_BP, rows):
-            encoded, targets, weights = rows
-            take = functools.partial(jnp.take_along_axis, indices=places_BP, axis=1)
-            encoded = jnp.take_along_axis(encoded, places_BP[..., None], axis=1)
-            return encoded, take(targets), take(weights)
-
-        def at_once(params, rows):
-            sums, hits_BP = some(params, *at(places_BL[:, :room], rows))
-            return sums, jnp.pad(hits_BP, ((0, 0), (0, length - room)))
-
-        def in_turns(params, rows):
+            sums, hits_BL = self._score(params, encoded_BLD, targets_BL, weights_BL)
+        else:
+            asked = weights_BL > 0
+            places_BL = jnp.argsort(~asked, axis=1, stable=True)  # those that are asked come first
             turns = -(-length // room)
             padded = jnp.pad(places_BL, ((0, 0), (0, turns * room - length)), constant_values=-1)
-            parts = jnp.moveaxis(padded.reshape(-1, turns, room), 1, 0)
+            parts_TBP = jnp.moveaxis(padded.reshape(-1, turns, room), 1, 0)
+            needed = -(-asked.sum(1).max() // room)
+            head = {name: params[name] for name in _HEAD}
+            places = Places(parts_TBP, needed, targets_BL, weights_BL)
+            sums, hits_TBP = _in_turns(self._score, head, encoded_BLD, places)
+            hits_BL = jnp.moveaxis(hits_TBP, 0, 1).reshape(len(targets_BL), -1)[:, :length]
+            hits_BL = jnp.take_along_axis(hits_BL, jnp.argsort(places_BL, axis=1), axis=1)
+        if factor is not None:
+            sums["z_loss"] /= factor
+        return sums, hits_BL
 
-            @jax.checkpoint
-            def one(params, rows, places_BP):
-                encoded, targets, weights = at(jnp.maximum(places_BP, 0), rows)
-                return some(params, encoded, targets, jnp.where(places_BP < 0, 0.0, weights))
-
-            def add(total, part):
-                sums, hits_BP = one(params, rows, part)
-                return jax.tree.map(jnp.add, total, sums), hits_BP
-
-            zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(one, params, rows, parts[0])[0])
-            sums, hits = jax.lax.scan(add, zeros, parts)
-            return sums, jnp.moveaxis(hits, 0, 1).reshape(len(targets_BL), -1)[:, :length]
-
-        enough = asked.sum(1).max() <= room
-        sums, hits = jax.lax.cond(enough, at_once, in_turns, params, rows)
-        return sums, jnp.take_along_axis(hits, jnp.argsort(places_BL, axis=1), axis=1)
+    def _score(self, params, encoded_BPD, targets_BP, weights_BP):
+        """Return what `_token_sums` does for these places, its `z_loss` not divided."""
+        logits = self.module.apply({"params": params}, encoded_BPD, method="predict")
+        token_losses, z_losses = losses.cross_entropy(logits, targets_BP, self.z_loss)
+        sums = metrics.token_sums(logits, targets_BP, token_losses, z_losses, weights_BP)
+        hits_BP = metrics.hits(logits, targets_BP) & (weights_BP > 0)
+        return sums | {"loss": (token_losses * weights_BP).sum()}, hits_BP
 
     def _next_sentence_sums(self, params, encoded_BLD, labels_BN):
         """Return the summed loss, the correct ones and the number of labels that are not -1."""
@@ -248,3 +226,86 @@ class MaskedLanguageModel:
         from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
 
         return EncoderFeatureConverter
+
+
+# --- logits of some places at a time
+
+_HEAD = ("token_embedder", "mlm_head")  # what a network's `predict` reads
+
+
+class Places(NamedTuple):
+    """Which places of the rows are computed together, and what is known of all places.
+
+    `parts_TBP` int32 are T turns of P places, -1 for none; the first `needed` have all targets.
+    """
+
+    parts_TBP: jax.Array
+    needed: jax.Array
+    targets_BL: jax.Array
+    weights_BL: jax.Array
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _in_turns(score, head, encoded_BLD, places: Places):
+    """Return the added sums of `score` over the turns that are needed, and hits, bool [T, B, P].
+
+    The gradient is computed together with the loss, turn by turn, so that no logits are kept for
+    it. All turns are one program: the usual number is one.
+    """
+    return _loop(lambda *part: (score(head, *part), None), encoded_BLD, places, None)[:2]
+
+
+def _in_turns_with_gradients(score, head, encoded_BLD, places):
+    def one(encoded, targets, weights):
+        def loss(head, encoded):
+            sums, hits = score(head, encoded, targets, weights)
+            return sums["loss"], (sums, hits)
+
+        return jax.grad(loss, (0, 1), has_aux=True)(head, encoded)[::-1]
+
+    zeros = jax.tree.map(jnp.zeros_like, (head, encoded_BLD))
+    sums, hits, gradients = _loop(one, encoded_BLD, places, zeros)
+    return (sums, hits), gradients
+
+
+def _scale_gradients(score, gradients, cotangents):
+    d_loss = cotangents[0]["loss"]
+    scaled = lambda x: (x.astype(jnp.float32) * d_loss).astype(x.dtype)
+    return *jax.tree.map(scaled, gradients), None
+
+
+_in_turns.defvjp(_in_turns_with_gradients, _scale_gradients)
+
+
+def _loop(one, encoded_BLD, places: Places, gradients):
+    """Return added sums, hits [T, B, P] and `gradients` with those of each turn added.
+
+    `one` maps (encoded [B, P, D], targets and weights [B, P]) to ((sums, hits), gradients).
+    """
+    rows_B1 = jnp.arange(len(encoded_BLD))[:, None]
+
+    def turn(i):
+        places_BP = places.parts_TBP[i]
+        take = lambda x_BL: jnp.take_along_axis(x_BL, jnp.maximum(places_BP, 0), axis=1)
+        weights_BP = jnp.where(places_BP < 0, 0.0, take(places.weights_BL))
+        encoded_BPD = jnp.take_along_axis(encoded_BLD, jnp.maximum(places_BP, 0)[..., None], axis=1)
+        return one(encoded_BPD, take(places.targets_BL), weights_BP)
+
+    def add(state):
+        i, total, hits_TBP, gradients = state
+        (sums, hits_BP), found = turn(i)
+        total, hits_TBP = jax.tree.map(jnp.add, total, sums), hits_TBP.at[i].set(hits_BP)
+        if gradients is not None:
+            head, d_encoded_BLD = gradients
+            head = jax.tree.map(jnp.add, head, found[0])
+            # No place is in two turns; those of no turn, -1, are dropped.
+            at = jnp.where(places.parts_TBP[i] < 0, encoded_BLD.shape[1], places.parts_TBP[i])
+            gradients = head, d_encoded_BLD.at[rows_B1, at].set(found[1], mode="drop")
+        return i + 1, total, hits_TBP, gradients
+
+    shapes = jax.eval_shape(turn, 0)[0][0]
+    zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    start = jnp.int32(0), zeros, jnp.zeros(places.parts_TBP.shape, bool), gradients
+    with jax.named_scope(losses.ONCE):
+        found = jax.lax.while_loop(lambda state: state[0] < places.needed, add, start)
+    return found[1:]

@@ -62,6 +62,13 @@ def test_of_branches_the_costliest_counts():
     assert Program(program.replace("fusion(%p)", rare, 1)).cycles() == 1157
 
 
+def test_a_loop_that_usual_data_need_once_counts_once():
+    unknown = PROGRAM.replace("constant(3)", "parameter(3)")
+    scoped = 'body=%inner, metadata={op_name="jit(f)/jvp(once)/while"}'
+    assert Program(unknown.replace("body=%inner", scoped)).cycles() == 7 + 10 * (100 + 5)
+    assert Program(PROGRAM.replace("body=%inner", scoped)).cycles() == 1157
+
+
 def test_what_cannot_be_counted_is_refused():
     with pytest.raises(ValueError, match="trip count"):
         Program(PROGRAM.replace("constant(3)", "parameter(3)")).cycles()
