@@ -171,7 +171,7 @@ def memory_of(step: Step, context: RunContext) -> CheckResult:
     )
     numbers = {"used_gib": step.used_gib, "limit_gib": limit, "state_gib": step.state_gib}
     if step.used_gib > _NEARLY_FULL * limit:
-        to_set = f"--gin.{search.MICROBATCHES}=2, or network.T5Config.remat_policy"
+        to_set = f"--gin.{search.MICROBATCHES}=2, or {search.remat_name(context)}"
         return warning(f"{figure}; nearly full", to_set, numbers=numbers)
     return ok(figure, numbers=numbers)
 

@@ -19,7 +19,7 @@ from preflight.run_context import RunContext
 BATCH = "BATCH_SIZE"
 MICROBATCHES = "trainer.Trainer.num_microbatches"
 PARTITIONS = "partitioning.PjitPartitioner.num_partitions"
-REMAT = "network.T5Config.remat_policy"
+REMAT = "network.T5Config.remat_policy"  # of T5s; see `remat_name`
 POLICIES = ("none", "minimal", "full")
 _ATTEMPTS = 2  # of one kind of setting, to make a step fit
 _LARGER = 2  # doublings of the batch that a comparison tries
@@ -144,7 +144,8 @@ def single_changes(context: RunContext, error: Any) -> list[list[Settings]]:
     found = [_enough(PARTITIONS, larger_partitions(context), wanted * own)]
     if error.arguments < 0.97 * error.limit:  # the training state fits
         parts = _enough(MICROBATCHES, more_microbatches(context), wanted * context.microbatches)
-        found = [parts, [((REMAT, policy),) for policy in stronger_remat(context)], *found]
+        remat = [((remat_name(context), policy),) for policy in stronger_remat(context)]
+        found = [parts, remat, *found]
     return [column for column in found if column]
 
 
@@ -158,7 +159,7 @@ def _enough(name: str, values: list[int], wanted: float) -> list[Settings]:
 def combined_changes(context: RunContext) -> Iterator[Settings]:
     """Yield all kinds at their strongest, then ever smaller batches."""
     own, devices = context.run.partitioner.num_partitions, context.tpu.device_count
-    remat = [(REMAT, policy) for policy in stronger_remat(context)[-1:]]
+    remat = [(remat_name(context), policy) for policy in stronger_remat(context)[-1:]]
     parts = more_microbatches(context)[-1:]
     counts = [own, *larger_partitions(context)]
     spread = lambda count: [(PARTITIONS, count)] if count != own else []
@@ -190,6 +191,12 @@ def stronger_remat(context: RunContext) -> list[str]:
     return list(POLICIES[POLICIES.index("minimal" if policy == "auto" else policy) + 1 :])
 
 
+def remat_name(context: RunContext) -> str:
+    """Return the gin name of the rematerialization policy of the run's network."""
+    config = getattr(context.run.model.module, "config", None)
+    return REMAT if config is None else f"network.{type(config).__name__}.remat_policy"
+
+
 def larger_partitions(context: RunContext) -> list[int]:
     """Return multiples of the recipe's number that divide slice and batch, ascending."""
     if context.run.partitioner.submesh:
@@ -215,7 +222,8 @@ def grid(context: RunContext) -> list[list[Settings]]:
     columns: list[list[Settings]] = []
     for policy, count in itertools.product(POLICIES, sorted({own // 2, own, own * 2} - {0})):
         batches = [n for n in (rows // 2, rows, rows * 2) if n and _divides(context, count, n)]
-        columns.append([((REMAT, policy), (PARTITIONS, count), (BATCH, n)) for n in batches])
+        remat = (remat_name(context), policy)
+        columns.append([(remat, (PARTITIONS, count), (BATCH, n)) for n in batches])
     return columns
 
 
@@ -247,6 +255,7 @@ def sweep_rows(trials: Sequence[Trial]) -> list[Row]:
     return [
         {
             **dict(trial.settings),
+            "remat": next((v for k, v in trial.settings if k.endswith("remat_policy")), None),
             "fits": trial.fits,
             "frontier": trial in chosen,
             "used_gib": trial.used_gib,
@@ -308,7 +317,7 @@ def near_partitions(context: RunContext) -> list[int]:
 _SPEED = (("steps/s", "steps_per_second", ">8", ".3g"), ("MFU", "mfu", ">4", ".0%"))
 SWEEP_COLUMNS = (
     ("batch", BATCH, ">6", ""),
-    ("remat", REMAT, "<8", ""),
+    ("remat", "remat", "<8", ""),
     ("partitions", PARTITIONS, ">10", ""),
     ("fits", "fits", "<4", ""),
     ("GiB", "used_gib", ">6", ".2f"),

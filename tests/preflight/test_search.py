@@ -8,9 +8,11 @@ import dataclasses
 import pytest
 
 from fakes import fake_compiler
+from fakes.encoder_golden import EncoderGolden
 from preflight import search
+from preflight.aot.compiler import OutOfMemory
 from preflight.aot.recipe import Recipe
-from preflight.search import BATCH, MICROBATCHES, PARTITIONS, REMAT, compile_trial
+from preflight.search import BATCH, MICROBATCHES, PARTITIONS, REMAT, Trial, compile_trial
 
 RECIPE = Recipe(("gin/ro_t5x_tiny.gin",))
 
@@ -39,6 +41,20 @@ def test_a_price_is_of_as_many_sequences_as_the_recipe_reads(monkeypatch):
     prices = [compile_trial(RECIPE, context, ((BATCH, n),)).price.hours for n in (8, 16, 32)]
     # In the fake compiler a sequence costs the same in any batch.
     assert prices == pytest.approx([prices[0]] * 3)
+
+
+def test_the_policy_of_an_encoder_has_the_name_of_its_configuration():
+    context = fake_compiler.context()
+    context.run.model = EncoderGolden("modernbert").model()
+    name = "network.ModernBertConfig.remat_policy"
+    columns = search.single_changes(context, OutOfMemory("", used=40.0, limit=30.0, arguments=1.0))
+    assert [((name, "full"),)] in columns
+    combined = list(search.combined_changes(context))
+    assert all((name, "full") in settings for settings in combined)
+    assert all(settings[0][0] == name for column in search.grid(context) for settings in column)
+    (row,) = search.sweep_rows([Trial(((name, "full"), (BATCH, 8), (PARTITIONS, 1)))])
+    assert (row[name], row["remat"]) == ("full", "full")
+    assert "full" in search.table([row], search.SWEEP_COLUMNS)
 
 
 # --- fit
