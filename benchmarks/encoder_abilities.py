@@ -128,10 +128,10 @@ def run(work: pathlib.Path, results: pathlib.Path, steps: int) -> None:
     """Run the stages whose results are missing."""
     known = abilities.read_results(results)
     models = {line["model"] for line in known}
+    pretrain(work, steps)
     for name in NGRAMS:
         if name not in models:
             abilities.append(results, measure_ngrams(work, name))
-    pretrain(work, steps)
     if steps not in {line["step"] for line in known if line["model"] == ENCODER}:
         for line in measure_checkpoints(work, steps):
             abilities.append(results, line)

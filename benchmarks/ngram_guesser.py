@@ -81,6 +81,9 @@ class WordGuesser:
         stream = [i for words in documents for i in (_EDGE, *self._ids_of(words))]
         self._model = Ngrams(np.array([*stream, _EDGE]), order, _WORD_BITS)
         self._order, self._behind, self._pieces = order, behind, pieces
+        number = min(_CANDIDATES, len(self._words))
+        self._choices = np.arange(number) + _UNKNOWN + 1
+        self._sizes = np.array([pieces(w) for w in self._words[:number]]) if pieces else None
 
     def _ids_of(self, words: Iterable[str]) -> list[int]:
         return [self._ids.get(word, _UNKNOWN) for word in words]
@@ -95,7 +98,7 @@ class WordGuesser:
         before = [_UNKNOWN] * reach + self._ids_of(text.words[:start])
         before = before[len(before) - reach :]
         behind = self._ids_of(text.words[end : end + reach]) if self._behind else []
-        choices = self._choices(text.hidden[0])
+        choices = self._fitting(text.hidden[0])
         columns = [np.full(len(choices), i) for i in before] + [choices]
         columns += [np.full(len(choices), i) for i in behind]
         rows = np.stack(columns, axis=1)
@@ -103,16 +106,12 @@ class WordGuesser:
         best = choices[int(np.argmax(sum(self._model.log2(each) for each in windows)))]
         return self._words[best - _UNKNOWN - 1]
 
-    def _choices(self, hidden: str) -> np.ndarray:
-        """Return the ids that may fill in the gap of a hidden word, the most frequent first."""
-        number = min(_CANDIDATES, len(self._words))
-        choices = np.arange(number) + _UNKNOWN + 1
+    def _fitting(self, hidden: str) -> np.ndarray:
+        """Return the ids that may fill in the gap of a hidden word."""
         if self._pieces is None:
-            return choices
-        wanted = self._pieces(hidden)
-        sizes = (self._pieces(word) for word in self._words[:number])
-        fitting = choices[[size == wanted for size in sizes]]
-        return fitting if len(fitting) else choices
+            return self._choices
+        fitting = self._choices[self._sizes == self._pieces(hidden)]
+        return fitting if len(fitting) else self._choices
 
 
 def restore(text: str, model: Ngrams, language: str) -> str:

@@ -62,3 +62,18 @@ def test_the_most_probable_of_all_spellings_is_restored(by_bytes):
         *(np.frombuffer(t.encode(), np.uint8) for t in ("\n", each))
     ).sum()
     assert restore(text, by_bytes.model, "ro") == max(spellings, key=cost) == "Fata la școală"
+
+
+def test_a_unigram_writes_the_most_frequent_word_of_as_many_pieces():
+    def written(model):
+        texts = [HiddenText((word, "vine"), ((0, 1),)) for word in ("Fata", "azi", ".")]
+        return [guess.is_written for guess in model.guess(texts)]
+
+    assert written(WordGuesser(TEXTS, order=1)) == [True, False, False]
+    assert written(WordGuesser(TEXTS, order=1, pieces=len)) == [True, True, True]
+
+
+def test_a_trigram_may_read_only_what_is_before():
+    ahead = WordGuesser(TEXTS, behind=False)
+    texts = [HiddenText(("Fata", "nu", "vine", x), ((1, 2),)) for x in ("mâine", "Fata")]
+    assert len({guess.is_written for guess in ahead.guess(texts)}) == 1

@@ -1,0 +1,75 @@
+"""What a train step of an encoder costs by the TPU compiler, beside the same written plainly.
+
+  .venv/bin/python benchmarks/encoder_step.py                      # both models of README
+  .venv/bin/python benchmarks/encoder_step.py --model modernbert --batch 128 --top 20
+  .venv/bin/python benchmarks/encoder_step.py --model bert --set remat_policy=none --without_plain
+
+Batches are synthetic and packed, optimizer and loss those of the recipes; see
+`benchmarks/plain_encoder.py` for the plain model, whose logits are of all places.
+"""
+
+import argparse
+import ast
+import dataclasses
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+
+from benchmarks.synthetic_encoder import MODELS, EncoderRequest  # noqa: E402
+from preflight.aot import compiler  # noqa: E402
+from preflight.aot.cost_model import Figures  # noqa: E402
+
+
+def describe(figures: Figures) -> str:
+    """Return cycles, memory and compile time."""
+    return (
+        f"{figures.cycles / 1e9:.4f} G cycles, {figures.temp_gib:.2f} GiB temp, "
+        f"{figures.used_gib:.2f} used, {figures.compile_seconds:.0f} s to compile"
+    )
+
+
+def literal(text: str) -> Any:
+    """Return the value that Python reads, else the text."""
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
+
+
+def main() -> None:
+    """Compile, and print a line for each model and way."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    add = parser.add_argument
+    add("--compile_for", metavar="SLICE", default="v4-8")
+    add("--model", choices=MODELS, help="default: each")
+    add("--batch", type=int, help="rows on the slice; default 128 of BERT, 32 of ModernBERT")
+    add("--microbatches", type=int, default=1, help="of ours")
+    add("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="of the configuration")
+    add("--without_plain", action="store_true")
+    add("--top", type=int, default=0, help="print the costliest instructions of ours")
+    add("--dump", help="file for the optimized program of ours")
+    args = parser.parse_args()
+    fields = {name: literal(value) for name, _, value in (s.partition("=") for s in args.set)}
+    for name in [args.model] if args.model else MODELS:
+        length, batch = MODELS[name][2:4]
+        request = EncoderRequest(
+            args.compile_for, name, fields, args.batch or batch, length, args.microbatches
+        )
+        ours = compiler.compile_step(dataclasses.replace(request, dump=args.dump))
+        print(f"{name}, {request.batch} x {length}: {describe(ours)}", flush=True)
+        for cycles, times, instruction, source in ours.costliest[: args.top]:
+            print(f"  {cycles / 1e6:8.2f} M  {times:3}x  {instruction[:44]:44} {source[-100:]}")
+        if not args.without_plain:
+            single = dataclasses.replace(request, microbatches=1)
+            plain = compiler.compile_step(single, module="benchmarks.plain_encoder")
+            share = ours.cycles / plain.cycles
+            print(f"  plainly: {describe(plain)}: ours takes {share:.3f} of it", flush=True)
+
+
+if __name__ == "__main__":
+    main()
