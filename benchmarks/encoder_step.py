@@ -48,11 +48,11 @@ def main() -> None:
     add("--compile_for", metavar="SLICE", default="v4-8")
     add("--model", choices=MODELS, help="default: each")
     add("--batch", type=int, help="rows on the slice; default 128 of BERT, 32 of ModernBERT")
-    add("--microbatches", type=int, default=1, help="of ours")
+    add("--microbatches", type=int, default=1, help="of the first program")
     add("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="of the configuration")
     add("--without_plain", action="store_true")
-    add("--top", type=int, default=0, help="print the costliest instructions of ours")
-    add("--dump", help="file for the optimized program of ours")
+    add("--top", type=int, default=0, help="print the costliest instructions")
+    add("--dump", help="file for the optimized program")
     args = parser.parse_args()
     fields = {name: literal(value) for name, _, value in (s.partition("=") for s in args.set)}
     for name in [args.model] if args.model else MODELS:

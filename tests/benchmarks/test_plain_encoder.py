@@ -1,4 +1,4 @@
-"""The plain encoders compute the loss of ours, so that their cycles compare."""
+"""The plain encoders compute the same loss as those of the package, so that cycles compare."""
 
 import jax
 import numpy as np
