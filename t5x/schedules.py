@@ -29,14 +29,18 @@ The factors, with `s = max(0, step - step_offset)`:
     cosine_decay             (1 + cos(pi * p)) / 2, where p is the elapsed part of the cycle:
                              frac(max(0, s - warmup_steps) / steps_per_cycle)
 
+Where total_steps is set, warmup_steps and cooldown_steps below 1 are a share of it.
+
 The rsqrt schedule is that of the T5 paper (Raffel et al. 2020, section 3.1.2). `linear_cooldown`
-ends any other product: `constant * linear_warmup * linear_cooldown` is warm-up, stable, decay
-(Hägele et al. 2024, arXiv 2405.18392), which a checkpoint before the decay and a later total_steps
-extend.
+ends any other product: `constant * rsqrt_decay * linear_cooldown`, or `constant * linear_warmup *
+linear_cooldown`, which is warm-up, stable, decay (Hägele et al. 2024, arXiv 2405.18392). A
+checkpoint before the decay and a later total_steps extend it; `Cooldown` makes such an end of a run
+that has none.
 """
 
 import dataclasses
 import difflib
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import jax
@@ -59,6 +63,7 @@ _DIVISORS = {
 }
 FACTORS = tuple(_DIVISORS)
 
+_SHARES = ("warmup_steps", "cooldown_steps")  # of total_steps, if below 1
 # Factors that never end; pretraining uses them.
 _LASTING = ("constant", "rsqrt_decay", "rsqrt_normalized_decay")
 _GIN_NAME = "utils.create_learning_rate_scheduler"
@@ -135,6 +140,31 @@ class Schedule:
                 raise AssertionError(f"factor {name!r} passed the check but has no formula")
 
 
+@dataclasses.dataclass(frozen=True)
+class Cooldown:
+    """A learning rate that falls in a straight line to 0, from `first` to `last`."""
+
+    rate: Callable[[Step], jax.Array]
+    first: int
+    last: int
+
+    @classmethod
+    def after(cls, rate: Callable[[Step], jax.Array], first: int, last: int) -> "Cooldown":
+        """Return the cooldown of `rate`, or raise ValueError if that has ended at `first`."""
+        if isinstance(rate, Schedule) and float(rate.share(first)) < _IDLE:
+            raise ValueError(
+                f"At step {first:,}, where the cooldown begins, the learning rate "
+                f"{' * '.join(rate.names)} is {float(rate(first)):.1e}, so that nothing is left to "
+                f"fall; set {_GIN_NAME}.factors to those of the run, or start from an earlier step."
+            )
+        return cls(rate, first, last)
+
+    def __call__(self, step: Step) -> jax.Array:
+        """Return the float32 rate; `step` as of `Schedule`."""
+        left = (self.last - step) / (self.last - self.first)
+        return (self.rate(step) * jnp.clip(left, 0.0, 1.0)).astype(jnp.float32)
+
+
 def create_learning_rate_scheduler(
     factors: str = "constant * linear_warmup * rsqrt_decay",
     base_learning_rate: float = 0.5,
@@ -155,9 +185,12 @@ def create_learning_rate_scheduler(
     by steps below 1 or has no steps to fall in.
     """
     settings = {name: value for name, value in locals().items() if name != "factors"}
+    for name in _SHARES:
+        if total_steps and settings[name] < 1:
+            settings[name] *= total_steps
     names = tuple(name.strip() for name in factors.split("*"))
     _check_factors(names, settings)
-    _check_end(names, total_steps, warmup_steps=warmup_steps, cooldown_steps=cooldown_steps)
+    _check_end(names, total_steps, **{name: settings[name] for name in _SHARES})
     return Schedule(names, **settings)
 
 
@@ -211,7 +244,8 @@ def _check_factors(names: tuple[str, ...], settings: dict[str, float]) -> None:
         divisor = _DIVISORS.get(name)
         if divisor and settings[divisor] < 1:
             raise ValueError(
-                f"{divisor} is {settings[divisor]} but must be at least 1, because the factor "
+                f"{divisor} is {settings[divisor]} but must be at least 1"
+                f"{', or a share of a total_steps' * (divisor in _SHARES)}, because the factor "
                 f"{name!r} divides by it: set {_GIN_NAME}.{divisor}."
             )
 

@@ -38,7 +38,7 @@ from t5x.cli import log_capture, main
 from t5x.inference import evaluator
 from t5x.input_pipeline import checks, corpora
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.loop import model_dir_lease, selection_metric, triggers
+from t5x.loop import cooldown, model_dir_lease, selection_metric, triggers
 from t5x.loop.model_dir import (
     Start,
     check_writable,
@@ -73,6 +73,7 @@ def train(
     eval_steps: int,
     eval_period: int,
     relative_steps: int | None = None,
+    cooldown_from: str | None = None,
     stats_period: int | None = None,
     random_seed: int | None,
     use_hardware_rng: bool = False,
@@ -105,6 +106,8 @@ def train(
       eval_period: steps between evaluations.
       relative_steps: steps from where the run begins, a checkpoint's or 0, instead of
         `total_steps`; None or 0 for `total_steps`. A run that resumes counts from where it began.
+      cooldown_from: a checkpoint of another run to branch off, whose rate is to fall to zero over
+        `relative_steps`; instead of `checkpoint_cfg.restore`. See `t5x.loop.cooldown`.
       stats_period: steps between log entries, default `eval_period`.
       random_seed: of initial values, dropout and data; None draws one.
       use_hardware_rng: random bits from the accelerator's generator, which are fast, but differ
@@ -139,6 +142,7 @@ def train(
         "train_eval": train_eval_dataset_cfg,
         "infer_eval": infer_eval_dataset_cfg,
     }
+    checkpoint_cfg = cooldown.branch(cooldown_from, relative_steps, model_dir, checkpoint_cfg)
     save = checkpoint_cfg.save
     total_steps = last_step(total_steps, relative_steps, checkpoint_cfg.restore)
     plan = training_plan(cfgs, save, total_steps, eval_period, stats_period)
@@ -167,6 +171,8 @@ def train(
         rng=trainer_rng,
     )
     trainer.check_batch(train_dataset_cfg.batch_size)
+    rate = cooldown.cooled(trainer.learning_rate_fn, cooldown_from, total_steps)
+    trainer.learning_rate_fn = rate
     if not start.is_own:
         schedules.check_start(trainer.learning_rate_fn, start.known_step, total_steps)
     data = (trainer, train_dataset_cfg, get_dataset_fn, seed)
@@ -340,7 +346,7 @@ def open_stream(
         startup_check.assert_same("data", facts)
     if folder:
         raise_together(lambda: stream.restore(folder), DamagedCheckpoint)
-    elif start.is_own:
+    elif start.is_own or (start.config and start.config.restore_dataset):
         logging.warning(
             "%s holds no data position: training resumes at its step, but the corpus starts over. "
             "Keep SaveCheckpointConfig.save_dataset = True to resume the data too.",

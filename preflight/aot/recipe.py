@@ -17,6 +17,7 @@ from typing import Any
 import gin
 from t5x import gin_utils
 from t5x import train as train_script
+from t5x.loop import cooldown
 from t5x.loop.model_dir import last_step
 
 
@@ -94,6 +95,8 @@ def build() -> argparse.Namespace:
     }
     with _as_main(module):
         run = argparse.Namespace(**{**defaults, **gin.get_configurable(module.train)()})
+    given = run.cooldown_from, run.relative_steps, run.model_dir, run.checkpoint_cfg
+    run.checkpoint_cfg = cooldown.branch(*given)
     run.total_steps = last_step(run.total_steps, run.relative_steps, run.checkpoint_cfg.restore)
     return run
 

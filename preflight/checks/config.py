@@ -10,7 +10,7 @@ from preflight.run_context import RunContext
 from t5x import schedules
 from t5x import train as train_script
 from t5x.inference import evaluator
-from t5x.loop import selection_metric, triggers
+from t5x.loop import cooldown, selection_metric, triggers
 
 _PERIOD = "utils.SaveCheckpointConfig.period"
 
@@ -23,8 +23,9 @@ def periods(context: RunContext) -> CheckResult:
     evaluated, logged = run.eval_period, run.stats_period
     plan = train_script.training_plan(cfgs, save, run.total_steps, evaluated, logged)
     triggers.check_periods(plan, context.first_step)
+    rate = recipe_step.bare_trainer(run).learning_rate_fn
+    rate = cooldown.cooled(rate, run.cooldown_from, run.total_steps)
     if context.own_step is None:
-        rate = recipe_step.bare_trainer(run).learning_rate_fn
         schedules.check_start(rate, context.restored_step, run.total_steps)
     first, left = context.first_step, context.steps_left
     figure = f"steps {first:,} to {run.total_steps:,}"

@@ -76,6 +76,7 @@ LIMITS: dict[str, dict[str, Limits]] = {
         "eval_steps": COUNT_OR_NONE,
         "eval_period": COUNT_OR_NONE,
         "relative_steps": COUNT_OR_NONE,
+        "cooldown_from": NOT_EMPTY,
         "stats_period": COUNT_OR_NONE,
         "random_seed": SEED,
     },

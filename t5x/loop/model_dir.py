@@ -230,14 +230,16 @@ def last_step(
     longer. Here they count from the checkpoint of `restore`, or from 0.
 
     Raises:
-      ValueError: that checkpoint does not exist, or its name does not say its step.
+      ValueError: its name does not say its step, or it has to be looked for and does not exist.
     """
     if not relative_steps:
         return total_steps
     if restore is None or not restore.path:
         return relative_steps
-    path = checkpoint_paths(restore)[0]
-    first = layout.step_of(path)
+    path = restore.path
+    if restore.mode != "specific" or not isinstance(path, str) or layout.step_of(path) is None:
+        path = checkpoint_paths(restore)[0]
+    first = layout.step_of(path)  # of a run that resumes it may be gone
     if first is None:
         raise ValueError(
             f"train.relative_steps is {relative_steps}, but the name of {path} does not say its "

@@ -70,6 +70,7 @@ def run(model_dir, **changes) -> argparse.Namespace:
         "stats_period": None,
         "random_seed": 0,
         "use_hardware_rng": False,
+        "cooldown_from": None,
     }
     return argparse.Namespace(**{**arguments, **changes})
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fakes.paths import GOLDEN
-from t5x.schedules import FACTORS, check_start, create_learning_rate_scheduler
+from t5x.schedules import FACTORS, Cooldown, check_start, create_learning_rate_scheduler
 
 GOLDEN = json.loads((GOLDEN / "schedules.json").read_text())
 
@@ -116,6 +116,10 @@ def test_spaces_around_the_factors_do_not_matter():
             "total_steps is 1000 and warmup_steps 1000, so the rate has no steps to fall in",
         ),
         ({"factors": "linear_cooldown"}, "cooldown_steps is 0 but must be at least 1"),
+        (
+            {"factors": "linear_cooldown", "cooldown_steps": 0.2},
+            "cooldown_steps is 0.2 but must be at least 1, or a share of a total_steps, because",
+        ),
         (
             {"factors": "linear_cooldown", "total_steps": 99, "cooldown_steps": 100},
             "total_steps is 99 and cooldown_steps 100, so the rate has no steps to fall in",
@@ -238,3 +242,24 @@ def test_a_cooldown_ends_any_product_and_leaves_what_is_before_it():
     np.testing.assert_array_equal(ended(steps), plain(steps))
     np.testing.assert_allclose(ended(900), plain(900) / 2, rtol=1e-6)
     assert float(ended(1000)) == np.float32(1e-8)
+
+
+def test_a_cooldown_of_a_schedule_that_has_ended_is_refused():
+    ended = create_learning_rate_scheduler(
+        "constant * linear_decay_to_zero", 0.5, warmup_steps=10, total_steps=100
+    )
+    assert float(Cooldown.after(ended, 50, 60)(55)) == pytest.approx(0.5 * 0.5 / 2)
+    with pytest.raises(ValueError, match=r"At step 100, .* is 1.0e-08, so that nothing") as caught:
+        Cooldown.after(ended, 100, 120)
+    assert "\n" not in str(caught.value)
+
+
+def test_warm_up_and_cooldown_below_1_are_shares_of_the_total():
+    factors = "constant * linear_warmup * linear_cooldown"
+    settings = {"base_learning_rate": 2.0, "total_steps": 400}
+    shares = create_learning_rate_scheduler(
+        factors, **settings, warmup_steps=0.1, cooldown_steps=0.25
+    )
+    steps = create_learning_rate_scheduler(factors, **settings, warmup_steps=40, cooldown_steps=100)
+    np.testing.assert_array_equal(shares(np.arange(401)), steps(np.arange(401)))
+    np.testing.assert_allclose(shares(np.array([20, 40, 300, 350])), [1, 2, 2, 1], rtol=1e-6)

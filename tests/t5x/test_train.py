@@ -182,6 +182,43 @@ def test_another_run_starts_from_its_parameters(undisturbed, tmp_path):
     assert found[9] < 0.6 * losses[1]
 
 
+def test_a_cooldown_branch_finishes_a_run_and_resumes_without_it(undisturbed, tmp_path):
+    folder, _, losses = undisturbed
+    source = tmp_path / "long"
+    shutil.copytree(f"{folder}/checkpoint_4", source / "checkpoint_4")
+    content = lambda: {p: p.stat().st_mtime_ns for p in sorted(source.rglob("*"))}
+    before = content()
+    settings = {"cooldown_from": f"{source}/checkpoint_4", "relative_steps": 4}
+    settings |= {"total_steps": 99, "save": {"period": 2}}
+    step, state, found = run(tmp_path / "branch", **settings)
+    assert (step, list(found)) == (8, [5, 6, 7, 8])
+    logged = scalars(tmp_path / "branch/train")["learning_rate"]
+    assert logged == pytest.approx({5: 0.3, 6: 0.225, 7: 0.15, 8: 0.075})
+    # The first step is taken at the full rate, so that two losses show that the data is the same.
+    # Another program rounds otherwise.
+    assert [found[5], found[6]] == pytest.approx([losses[5], losses[6]], rel=1e-5)
+    assert found[7] != pytest.approx(losses[7], rel=1e-5)
+    assert content() == before
+
+    watch = Watch(at=7, then=kill)
+    with pytest.raises(Killed):
+        run(tmp_path / "again", watch, **settings)
+    shutil.rmtree(source)  # the long run keeps its newest checkpoints only
+    step, again, later = run(tmp_path / "again", **settings)
+    assert (step, list(later)) == (8, [7, 8])
+    assert {**watch.losses, **later} == found
+    same_states(again, state)
+
+
+def test_a_branch_from_a_checkpoint_without_a_data_position_says_so(undisturbed, tmp_path, caplog):
+    folder, *_ = undisturbed
+    shutil.copytree(f"{folder}/checkpoint_4", tmp_path / "checkpoint_4")
+    shutil.rmtree(tmp_path / "checkpoint_4/dataset")
+    settings = {"cooldown_from": f"{tmp_path}/checkpoint_4", "relative_steps": 4, "dry_run": True}
+    run(tmp_path / "branch", **settings)
+    assert "holds no data position" in caplog.text
+
+
 def warmed_up(**settings):
     """4 steps of warm-up, 8 of decay, from where a schedule counts."""
     factors = "constant * linear_warmup * linear_decay_to_zero"

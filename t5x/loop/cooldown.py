@@ -1,0 +1,71 @@
+"""A cooldown branch: from a checkpoint of a run, at its data position, with a rate that ends at 0.
+
+`train.cooldown_from` names the checkpoint. The run itself is left as it is and may train on, so
+that one long run at a constant rate gives finished models of several lengths (Hägele et al. 2024,
+arXiv 2405.18392).
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable
+
+import jax
+
+from t5x import schedules
+from t5x.checkpointing import layout
+from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig
+
+
+def branch(
+    cooldown_from: str | None,
+    relative_steps: int | None,
+    model_dir: str,
+    checkpoint_cfg: CheckpointConfig,
+) -> CheckpointConfig:
+    """Return the configuration that starts at `cooldown_from`; None leaves it as it is.
+
+    The source's checkpoint need not exist: a branch that resumes has its own.
+
+    Raises:
+      ValueError: its name has no step, the branch has no end, or `model_dir` is the source run.
+    """
+    if cooldown_from is None:
+        return checkpoint_cfg
+    path = cooldown_from.rstrip("/")
+    if layout.step_of(path) is None:
+        raise ValueError(
+            f"train.cooldown_from is {cooldown_from}, whose name does not say its step; set "
+            "COOLDOWN_FROM to a checkpoint of a run, RUN/checkpoint_<step>."
+        )
+    if not relative_steps:
+        raise ValueError(
+            f"train.cooldown_from is {cooldown_from}, but train.relative_steps {relative_steps}, "
+            "so that the cooldown has no end; set TRAIN_STEPS_RELATIVE to its steps, a tenth to a "
+            "fifth of those before it, say."
+        )
+    if _absolute(os.path.dirname(path)) == _absolute(model_dir):
+        raise ValueError(
+            f"MODEL_DIR is {model_dir}, the run of train.cooldown_from, which would then train on "
+            "from the cooldown; set MODEL_DIR to another folder."
+        )
+    restore = RestoreCheckpointConfig(path, mode="specific", restore_dataset=True)
+    return dataclasses.replace(checkpoint_cfg, restore=restore)
+
+
+def cooled(
+    rate: Callable[..., jax.Array], cooldown_from: str | None, total_steps: int
+) -> Callable[..., jax.Array]:
+    """Return `rate` times a straight line from 1 at the branch's first step to 0 at `total_steps`.
+
+    Return `rate` as is where `cooldown_from`, which `branch` has checked, is None. Raise ValueError
+    if the schedule of the source run has ended before.
+    """
+    if cooldown_from is None:
+        return rate
+    first = layout.step_of(cooldown_from.rstrip("/"))
+    assert first is not None, "`branch` has refused it"
+    return schedules.Cooldown.after(rate, first, total_steps)
+
+
+def _absolute(folder: str) -> str:
+    return folder.rstrip("/") if "://" in folder else os.path.realpath(folder)
