@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from preflight.aot import compiler, tpu_slices
-from t5x import adafactor, models, partitioning, schedules
+from t5x import adafactor, models, optimizers, partitioning, schedules
 from t5x.examples.t5 import network
 from t5x.train_state import state_specs
 from t5x.trainer import Trainer
@@ -33,6 +33,7 @@ class SyntheticRequest(compiler.Request):
       microbatches: see `trainer.Trainer.num_microbatches`.
       rules: arguments of `partitioning.standard_logical_axis_rules`.
       z_loss: see `models.EncoderDecoderModel`.
+      optimizer: "adafactor", or the name of a function in `t5x.optimizers`.
       dump: file for the optimized program, none by default.
     """
 
@@ -44,6 +45,7 @@ class SyntheticRequest(compiler.Request):
     microbatches: int = 1
     rules: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     z_loss: float = 1e-4
+    optimizer: str = "adafactor"
     dump: str | None = None
     MODULE: ClassVar[str] = "benchmarks.synthetic_step"
 
@@ -57,7 +59,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 def train_step(
     request: SyntheticRequest, devices: list[jax.Device]
 ) -> tuple[Trainer, dict[str, jax.ShapeDtypeStruct]]:
-    """Return the trainer of `request` over `devices`, with Adafactor, and its batch's shapes."""
+    """Return the trainer of `request` over `devices` and its batch's shapes."""
     model = make_model(request)
     partitioner = partitioning.PjitPartitioner(
         request.partitions,
@@ -85,9 +87,10 @@ def make_model(request: SyntheticRequest) -> models.EncoderDecoderModel:
     fields = dict(request.network)
     fields["dtype"] = jnp.dtype(fields.get("dtype", "float32"))
     fields["mlp_activations"] = tuple(fields.get("mlp_activations", ("relu",)))
-    optimizer = adafactor.Adafactor(
-        decay_rate=0.8, logical_factor_rules=adafactor.standard_logical_factor_rules()
-    )
+    rules = adafactor.standard_logical_factor_rules()
+    optimizer = adafactor.Adafactor(decay_rate=0.8, logical_factor_rules=rules)
+    if request.optimizer != "adafactor":
+        optimizer = getattr(optimizers, request.optimizer)()
     module = network.Transformer(config=network.T5Config(**fields))
     return models.EncoderDecoderModel(module, None, None, optimizer, z_loss=request.z_loss)
 

@@ -16,6 +16,7 @@ parameters (tuples of str), `"layers"` first where layers are stacked.
 """
 
 import abc
+import math
 import re
 from collections.abc import Callable, Sequence
 
@@ -25,6 +26,8 @@ import optax
 import optax.contrib
 
 from t5x.array_types import PyTree
+from t5x.ops.orthogonal import orthogonalize
+from t5x.partitioning import constrain
 
 
 class OptimizerDef(abc.ABC):
@@ -182,32 +185,53 @@ def muon(
 ) -> OptimizerDef:
     """Return Muon (Jordan 2024) with steps relative to each parameter's size.
 
-    The momentum of a matrix is orthogonalized by Newton-Schulz iterations (`optax.contrib.muon`),
-    each layer of a stack by itself, and brought to a root mean square of 1 (Liu et al. 2025, arXiv
-    2502.16982, section 2.2). Embeddings, logits, norms and position biases take the step of Adam
-    with Nesterov momentum. Both are multiplied by the root mean square of the parameter and by the
-    rate. `beta` is the decay of the momentum of matrices, `epsilon` is also added to the norm that
-    a matrix is divided by, and the root mean square of a parameter counts as `least_scale` at
-    least. The other settings and errors are those of `adamw`.
+    The momentum of a matrix (`optax.contrib.muon`) is orthogonalized by Newton-Schulz iterations,
+    each layer of a stack by itself and on one device of the slice (`t5x.ops.orthogonal`), and
+    brought to a root mean square of 1 (Liu et al. 2025, arXiv 2502.16982, section 2.2). Embeddings,
+    logits, norms and position biases take the step of Adam with Nesterov momentum. Both are
+    multiplied by the root mean square of the parameter and by the rate. `beta` is the decay of the
+    momentum of matrices, `epsilon` is also added to the norm that a matrix is divided by, and the
+    root mean square of a parameter counts as `least_scale` at least. The other settings and errors
+    are those of `adamw`.
     """
 
     def direction(axes: PyTree) -> optax.GradientTransformation:
-        # A rate of -1 gives what is to be subtracted.
-        return optax.contrib.muon(
-            -1.0,
-            ns_steps=newton_schulz_steps,
+        dimensions = jax.tree.map(matrix_dimensions, axes, is_leaf=lambda x: isinstance(x, tuple))
+        momentum = optax.contrib.muon(
+            -1.0,  # gives what is to be subtracted
+            ns_steps=0,  # only divides each matrix by its norm: `orthogonalize` has the iterations
             beta=beta,
             eps=epsilon,
             adam_b1=beta1,
             adam_b2=beta2,
-            consistent_rms=1.0,
-            muon_weight_dimension_numbers=jax.tree.map(
-                matrix_dimensions, axes, is_leaf=lambda x: isinstance(x, tuple)
-            ),
+            muon_weight_dimension_numbers=dimensions,
         )
+
+        def update(grads, state, params=None):
+            updates, state = momentum.update(grads, state, params)
+            return orthogonalized(updates, dimensions, axes, newton_schulz_steps, epsilon), state
+
+        return optax.GradientTransformation(momentum.init, update)
 
     decays = decay_mask(no_decay, "muon")
     return DecoupledOptimizer(direction, decays, weight_decay, clip_global_norm, least_scale)
+
+
+def orthogonalized(
+    updates: PyTree, dimensions: PyTree, axes: PyTree, steps: int, epsilon: float
+) -> PyTree:
+    """Return the updates with every matrix orthogonal and of a root mean square of 1.
+
+    `dimensions` are those of `matrix_dimensions`; see `t5x.ops.orthogonal` for the others.
+    """
+    leaves, tree = jax.tree.flatten(updates)
+    numbers, names = tree.flatten_up_to(dimensions), tree.flatten_up_to(axes)
+    chosen = [i for i, each in enumerate(numbers) if each is not None]
+    given = [leaves[i] for i in chosen], [numbers[i] for i in chosen]
+    for i, matrices in zip(chosen, orthogonalize(*given, steps, epsilon), strict=True):
+        sizes = [math.prod(matrices.shape[d] for d in dims) for dims in numbers[i]]
+        leaves[i] = constrain(matrices, *names[i]) * math.sqrt(max(sizes))
+    return tree.unflatten(leaves)
 
 
 def matrix_dimensions(axes: tuple[str | None, ...]) -> optax.contrib.MuonDimensionNumbers | None:

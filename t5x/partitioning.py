@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import mesh_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -259,6 +260,19 @@ def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
     if partitioner is None or partitioner.mesh.size == 1:
         return x
     return jax.lax.with_sharding_constraint(x, partitioner.sharding(logical_axes, x.shape))
+
+
+def spread(x: jax.Array) -> jax.Array:
+    """Cut the first dimension over all devices, after zeros that make them divide it.
+
+    Return `x` as is outside `activations`.
+    """
+    partitioner = _active.get()
+    if partitioner is None or partitioner.mesh.size == 1:
+        return x
+    mesh = partitioner.mesh
+    x = jnp.pad(x, [(0, -len(x) % mesh.size)] + [(0, 0)] * (x.ndim - 1))
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(mesh.axis_names)))
 
 
 def gathered(sharding: NamedSharding) -> NamedSharding:

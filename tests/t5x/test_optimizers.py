@@ -10,6 +10,7 @@ from flax import serialization
 from t5x import checkpoints, optimizers
 from t5x.checkpointing.layer_stacking import stack_layers, unstack_layers
 from t5x.checkpointing.restore import restore
+from t5x.partitioning import PjitPartitioner
 
 PARAMS = {"a": jnp.arange(6.0).reshape(2, 3), "b": {"scale": jnp.ones(3)}}
 AXES = {"a": ("embed", "mlp"), "b": {"scale": ("embed",)}}
@@ -251,3 +252,22 @@ def test_the_state_has_axes_and_goes_to_dicts_and_back(name):
     back = serialization.from_state_dict(initial, serialization.to_state_dict(state))
     assert jax.tree.structure(back) == jax.tree.structure(state)
     same(back, state)
+
+
+def test_a_step_of_muon_is_the_same_on_eight_devices():
+    params, axes = {**PARAMS, **STACKED}, {**AXES, **STACKED_AXES}
+    optimizer = optimizers.muon()
+    state, grads = optimizer.init(params, axes), gradient(params)
+
+    def step(params, state):
+        return optimizer.update(grads, state, params, axes, jnp.int32(0), jnp.float32(0.1))
+
+    partitioner = PjitPartitioner(num_partitions=2)
+    place = lambda x, names: jax.device_put(x, partitioner.sharding(names, x.shape))
+    with partitioner.activations():
+        found = jax.jit(step)(
+            jax.tree.map(place, params, axes),
+            jax.tree.map(place, state, optimizer.state_axes(params, axes)),
+        )
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    jax.tree.map(close, found, step(params, state))

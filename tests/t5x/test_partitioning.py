@@ -15,6 +15,7 @@ from t5x.partitioning import (
     hybrid_grid,
     mesh_axes,
     side_by_side,
+    spread,
     standard_logical_axis_rules,
     submesh_grid,
 )
@@ -239,3 +240,15 @@ def test_shapes_of_slices_must_fit(ici, dcn, said):
     with pytest.raises(ValueError, match=said) as caught:
         assert PjitPartitioner(ici_mesh_shape=ici, dcn_mesh_shape=dcn).mesh
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_a_stack_is_cut_over_all_devices_behind_zeros(partitions):
+    stack = jnp.arange(1.0, 21).reshape(10, 2)
+    assert spread(stack) is stack
+    with PjitPartitioner(partitions).activations():
+        found = jax.jit(spread)(stack)
+    assert {s.data.shape for s in found.addressable_shards} == {(2, 2)}
+    assert len({s.index[0].start for s in found.addressable_shards}) == 8
+    np.testing.assert_array_equal(found[:10], stack)
+    assert not found[10:].any()
