@@ -359,7 +359,14 @@ def open_stream(
 
 def matched(start: Start, trainer: Trainer) -> Match | None:
     """Return what `starting_state` would restore, None to start from scratch; see `match`."""
-    return match(start.path, trainer.specs.on_disk, start.config) if start.path else None
+    if start.path is None:
+        return None
+    return match(start.path, trainer.specs.on_disk, start.config, _optional(trainer))
+
+
+def _optional(trainer: Trainer) -> str | None:
+    """Return the pattern of parameters that may start fresh, where the model has such."""
+    return getattr(trainer.model, "optional_parameters", None)
 
 
 def show_checks(
@@ -394,7 +401,8 @@ def starting_state(start: Start, trainer: Trainer, init_rng: jax.Array) -> Train
     def initial() -> dict:
         return to_disk(initial_state(trainer.model, specs, init_rng), specs)
 
-    restored = restore(start.path, specs.on_disk, start.config, initial=initial)
+    optional = _optional(trainer)
+    restored = restore(start.path, specs.on_disk, start.config, initial=initial, optional=optional)
     return from_disk(restored.state, specs)
 
 

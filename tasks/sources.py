@@ -408,6 +408,14 @@ class CorpusSource(seqio.DataSource):
           ValueError: one sentence: the split, column, file or token is missing, the corpus is
             unreachable, or has no usable text at its beginning.
         """
+        return self._peeked(split, n, limit_s)[0]
+
+    def unknown_labels(self, split: str, n: int, limit_s: float = 30.0) -> list[str]:
+        """Return some labels that no class lists, of the records before the first `n` texts."""
+        return self._peeked(split, n, limit_s)[1].labels
+
+    def _peeked(self, split: str, n: int, limit_s: float) -> tuple[list[str], RecordCounter]:
+        """Return the first `n` texts of a split, and the counts of what was read for them."""
         corpus = self.corpus_split(split, RetryPolicy(limit_s=limit_s))
         layout = dataclasses.replace(corpus.layout, part_bytes=PEEK_BYTES)
         corpus, first = dataclasses.replace(corpus, layout=layout), corpus.files[0]
@@ -432,7 +440,7 @@ class CorpusSource(seqio.DataSource):
                 f"{counter.counts()['read']} records read, skipped {counter.skipped()}"
                 f"{self._remedy(counter)}"
             )
-        return [text.decode() for text in texts[:n]]
+        return [text.decode() for text in texts[:n]], counter
 
     def _remedy(self, counter: RecordCounter) -> str:
         """Return advice about a file without usable text, as the end of a sentence."""

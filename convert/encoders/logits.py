@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from convert.encoders.sizes import EncoderSizes
+from convert.encoders.sizes import HEADS, EncoderSizes
 from convert.proof.verify import rounded
 from convert.t5x_params import nested, open_tree
 
@@ -26,14 +26,14 @@ def probe_batch(sizes: EncoderSizes, rows: int = 2, length: int = 200) -> dict[s
 def trainer_logits(
     paths: list[str], sizes: EncoderSizes, batch: dict[str, np.ndarray], dtype: str = "float32"
 ) -> np.ndarray:
-    """Return float32 logits [B, L, V] by `t5x.examples.encoder.network`.
+    """Return float32 logits [B, L, V] by `t5x.examples.encoder.network`, of texts [B, C].
 
     They are those of a checkpoint, or of the mean of several, rounded to `dtype`.
     """
     import jax
 
     from t5x.checkpointing.layer_stacking import stack_layers
-    from t5x.examples.encoder import network
+    from t5x.examples.encoder import heads, network
 
     fields = sizes.fields()
     module: Any
@@ -43,23 +43,39 @@ def trainer_logits(
         module = network.Bert(network.BertConfig(**fields))
     tree = rounded(open_tree(paths), dtype)
     arrays = {name: np.asarray(array.read(), np.float32) for name, array in tree.items()}
-    found = jax.jit(
-        lambda params: module.apply({"params": params}, *batch.values(), enable_dropout=False)
-    )(stack_layers(nested(arrays)))
+
+    def compute(params):
+        given = {"params": params}, *batch.values()
+        if not sizes.labels:
+            return module.apply(*given, enable_dropout=False)
+        encoded = module.apply(*given, enable_dropout=False, method="encode")
+        of_words = sizes.head == "words"
+        head = heads.LabelHead(module.config, len(sizes.labels), of_words, sizes.pooling)
+        found = head.apply({"params": params}, encoded, batch["encoder_segment_ids"])
+        return found if of_words else found[:, 0]
+
+    found = jax.jit(compute)(stack_layers(nested(arrays)))
     return np.asarray(found[0] if sizes.next_sentence else found)
 
 
-def torch_logits(folder: Path, batch: dict[str, np.ndarray]) -> np.ndarray:
-    """Return float32 logits [B, L, V] of a folder, loaded as users load it."""
+def compared(sizes: EncoderSizes, batch: dict[str, np.ndarray]) -> np.ndarray:
+    """Return which logits are compared: those of tokens that are no padding, or of all texts."""
+    real = batch["encoder_segment_ids"] > 0
+    return real.any(1) if sizes.head == "text" else real
+
+
+def torch_logits(
+    folder: Path, batch: dict[str, np.ndarray], sizes: EncoderSizes | None = None
+) -> np.ndarray:
+    """Return float32 logits [B, L, V] of a folder, of texts [B, C], loaded as users load it."""
     import torch
-    from transformers import AutoModelForMaskedLM
+    import transformers
     from transformers.utils import logging
 
     logging.set_verbosity_error()  # of heads that are not needed
     logging.disable_progress_bar()
-    model = AutoModelForMaskedLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
-    ).eval()
+    auto = getattr(transformers, f"AutoModelFor{HEADS[sizes.head if sizes else 'mlm'][0]}")
+    model = auto.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     ids, seen = (torch.from_numpy(values).long() for values in batch.values())
     with torch.inference_mode():
         return model(input_ids=ids, attention_mask=seen).logits.float().numpy()
@@ -85,3 +101,17 @@ def filled(folder: Path, texts: list[str]) -> list[list[str]]:
             best = best.replace(mask, each[0]["token_str"].strip(), 1)
         found.append([shown, best])
     return found
+
+
+def labelled(folder: Path, texts: list[str], sizes: EncoderSizes) -> list[list[str]]:
+    """Return each text with its label, or its words with labels, by the pipeline."""
+    from transformers import pipeline
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    label: Any = pipeline(sizes.pipeline, str(folder))  # type: ignore[call-overload]
+    if sizes.head == "text":
+        return [[text, label(text)[0]["label"]] for text in texts]
+    shown = lambda found: ", ".join(f"{one['word']} {one['entity']}" for one in found)
+    return [[text, shown(label(text))] for text in texts]

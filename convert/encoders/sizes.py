@@ -5,7 +5,7 @@ Field names and defaults are those of `network.BertConfig` and `network.ModernBe
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from convert.run.gin_reader import Bindings
@@ -17,6 +17,12 @@ ARCHITECTURES = {
     "modernbert": "ModernBertForMaskedLM",
 }
 PRETRAINING = "BertForPreTraining"  # with pooler and next-sentence head
+# By head, how transformers calls a model with it, and the pipeline that loads it.
+HEADS = {
+    "mlm": ("MaskedLM", "fill-mask"),
+    "text": ("SequenceClassification", "text-classification"),
+    "words": ("TokenClassification", "token-classification"),
+}
 # Our fields and transformers' names of them, and the values that transformers has for none.
 _COMMON = {
     "vocab_size": ("vocab_size", None),
@@ -60,7 +66,11 @@ _FIXED = {
 
 @dataclasses.dataclass(frozen=True)
 class EncoderSizes:
-    """The fields of an encoder's configuration that conversion needs, and its family."""
+    """The fields of an encoder's configuration that conversion needs, its family and its head.
+
+    `head` is one of `HEADS`; that of texts or words has `labels`, and that of a ModernBERT's texts
+    `pooling`.
+    """
 
     family: str
     vocab_size: int
@@ -79,6 +89,21 @@ class EncoderSizes:
     local_window: int = 128
     global_theta: float = 160_000.0
     local_theta: float = 10_000.0
+    head: str = "mlm"
+    labels: tuple[str, ...] = ()
+    pooling: str = "cls"
+
+    @property
+    def architecture(self) -> str:
+        """The class of transformers."""
+        if self.next_sentence:
+            return PRETRAINING
+        return ARCHITECTURES[self.family].replace(HEADS["mlm"][0], HEADS[self.head][0])
+
+    @property
+    def pipeline(self) -> str:
+        """The pipeline of transformers."""
+        return HEADS[self.head][1]
 
     @property
     def head_dim(self) -> int:
@@ -94,12 +119,26 @@ class EncoderSizes:
         """Return these sizes with or without pooler and next-sentence head."""
         return dataclasses.replace(self, next_sentence=has)
 
+    def with_labels(
+        self, labels: Sequence[str], of_words: bool, pooling: str = "cls"
+    ) -> "EncoderSizes":
+        """Return these sizes with a head that labels texts or words, instead of the others."""
+        head = "words" if of_words else "text"
+        changed = {"head": head, "labels": tuple(labels), "pooling": pooling}
+        return dataclasses.replace(self, next_sentence=False, **changed)
+
     def fields(self) -> dict[str, Any]:
         """Return the arguments of `BertConfig` or `ModernBertConfig`."""
         fields = dataclasses.asdict(self)
         of_bert = ("type_vocab_size", "position_offset", "next_sentence")
         of_modern_bert = ("global_every", "local_window", "global_theta", "local_theta")
-        absent = {"family", *(of_bert if self.modern else of_modern_bert)}
+        absent = {
+            "family",
+            "head",
+            "labels",
+            "pooling",
+            *(of_bert if self.modern else of_modern_bert),
+        }
         return {name: value for name, value in fields.items() if name not in absent}
 
     def summary(self) -> str:
@@ -183,9 +222,16 @@ def hugging_face_config(sizes: EncoderSizes) -> dict[str, Any]:
     """Return config.json without a dtype and without special ids."""
     names = _COMMON | (_OF_MODERN_BERT if sizes.modern else _OF_BERT)
     found = {theirs: getattr(sizes, ours) for ours, (theirs, _) in names.items()}
-    architecture = PRETRAINING if sizes.next_sentence else ARCHITECTURES[sizes.family]
-    found |= {"architectures": [architecture], "model_type": sizes.family}
+    found |= {"architectures": [sizes.architecture], "model_type": sizes.family}
     found["tie_word_embeddings"] = True
+    if sizes.labels:
+        found["id2label"] = {str(i): name for i, name in enumerate(sizes.labels)}
+        found["label2id"] = {name: i for i, name in enumerate(sizes.labels)}
+        if sizes.head == "text":
+            found["problem_type"] = "single_label_classification"
+        if sizes.modern:
+            found["classifier_pooling"] = sizes.pooling
+            found["classifier_dropout"] = sizes.dropout_rate
     if not sizes.modern:
         return (
             found

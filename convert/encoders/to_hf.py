@@ -16,7 +16,7 @@ import numpy as np
 from convert.atomic_output import write_json
 from convert.encoders import logits, weight_map
 from convert.encoders.from_hf import check_parameter
-from convert.encoders.sizes import EncoderSizes, hugging_face_config
+from convert.encoders.sizes import HEADS, EncoderSizes, hugging_face_config
 from convert.encoders.tokenizer_folder import TokenizerFolder
 from convert.formats.safetensors_writer import SafetensorsWriter
 from convert.model_card import ModelCard
@@ -97,9 +97,9 @@ def write(
     if not verify:
         return {"proof": None}
     batch = logits.probe_batch(sizes)
-    theirs = call_isolated(isolate, logits.torch_logits, folder, batch)
+    theirs = call_isolated(isolate, logits.torch_logits, folder, batch, sizes)
     ours = call_isolated(isolate, logits.trainer_logits, paths, sizes, batch, dtype)
-    real = batch["encoder_segment_ids"] > 0
+    real = logits.compared(sizes, batch)
     proof = {
         "largest_difference": compare(ours[real], theirs[real]),
         "largest_logit": float(np.abs(ours[real]).max()),
@@ -107,15 +107,22 @@ def write(
     if dtype != "float32":
         unrounded = call_isolated(isolate, logits.trainer_logits, paths, sizes, batch, "float32")
         proof["largest_difference_from_float32"] = float(np.abs(unrounded - theirs)[real].max())
-    filled = call_isolated(isolate, logits.filled, folder, list(texts)) if tokenizer else []
-    return {"proof": proof, "examples": filled}
+    examples: list[list[str]] = []
+    if tokenizer and texts:
+        made = (logits.labelled, folder, list(texts), sizes) if sizes.labels else None
+        examples = call_isolated(isolate, *(made or (logits.filled, folder, list(texts))))
+    return {"proof": proof, "examples": examples}
 
 
 class EncoderCard(ModelCard):
     """The card of an encoder."""
 
-    pipeline_tag = "fill-mask"
     tokenizers = "`AutoTokenizer` (ids are the trainer's)"
+
+    @property
+    def pipeline_tag(self) -> str:  # type: ignore[override]
+        """The pipeline that loads the folder."""
+        return self.sizes.pipeline
 
     def _network(self) -> str:
         return self.sizes.summary()
@@ -127,11 +134,13 @@ class EncoderCard(ModelCard):
         name = self.record["metadata"].get("repository") or self.name
         lines = ["## Use", "", "```python", "from transformers import pipeline", ""]
         if not self.record["tokenizer"]:
-            lines[3] = "from transformers import AutoModelForMaskedLM"
-            lines.append(f"model = AutoModelForMaskedLM.from_pretrained({name!r})")
+            auto = f"AutoModelFor{HEADS[self.sizes.head][0]}"
+            lines[3] = f"from transformers import {auto}"
+            lines.append(f"model = {auto}.from_pretrained({name!r})")
             return [*lines, "```", ""]
-        lines.append(f'fill = pipeline("fill-mask", {name!r})')
+        use = "label" if self.sizes.labels else "fill"
+        lines.append(f"{use} = pipeline({self.pipeline_tag!r}, {name!r})".replace("'", '"'))
         examples = self.record.get("examples") or []
-        lines += [f"fill({text!r})" for text, _ in examples]
+        lines += [f"{use}({text!r})" for text, _ in examples]
         shown = [f"- {text} → {output}" for text, output in examples]
         return [*lines, "```", "", *shown, *([""] if shown else [])]

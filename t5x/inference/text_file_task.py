@@ -47,16 +47,32 @@ def line_task(
     output_vocabulary: seqio.Vocabulary,
     split: str,
     prefix: str = "",
+    like: seqio.Task | None = None,
 ) -> seqio.Task:
-    """Return the task of a text or .jsonl file, named after it; its only split is `split`."""
+    """Return the task of a text or .jsonl file, named after it; its only split is `split`.
+
+    If the preprocessors of `like` read lines (`reads_lines`), they make the examples.
+    """
+    name = "stdin" if path == "-" else os.path.basename(path).rpartition(".")[0] or "lines"
 
     def add_prefix(example):
         texts = {f"{name}_pretokenized": text for name, text in example.items()}
         inputs = tf.strings.join([prefix, example["inputs"]])
         return texts | {"inputs": inputs, "targets": example.get("targets", "")}
 
+    def prefixed(example):
+        return example | {"inputs": tf.strings.join([prefix, example["inputs"]])}
+
+    if getattr(like, "reads_lines", False):
+        assert like is not None
+        return seqio.Task(
+            name,
+            source=LineSource(path, split),
+            preprocessors=[lambda dataset: dataset.map(prefixed), *like.preprocessors],
+            output_features=like.output_features,
+        )
     return seqio.Task(
-        "stdin" if path == "-" else os.path.basename(path).rpartition(".")[0] or "lines",
+        name,
         source=LineSource(path, split),
         preprocessors=[
             lambda dataset: dataset.map(add_prefix),

@@ -145,7 +145,8 @@ def _masked_metrics(task: seqio.Task) -> set[str]:
     logits = jax.ShapeDtypeStruct((1, 1, 1), np.float32)
     found = {"masked_tokens", "next_sentences", "next_sentences_correct", "next_sentence_loss"}
     if "next_sentence_label" not in task.output_features:
-        found = {"masked_tokens"}
+        has_labels = hasattr(task.output_features["targets"].vocabulary, "labels")
+        found = set() if has_labels else {"masked_tokens"}
     if hasattr(task.output_features["targets"].vocabulary, "word_starts"):
         found |= {"masked_words", "words_correct"}
     found |= {*jax.eval_shape(metrics.token_sums, logits, ids, losses, losses, losses)}

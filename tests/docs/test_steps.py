@@ -48,6 +48,7 @@ class Change(NamedTuple):
 
 
 SHORT = "--gin.BATCH_SIZE=4 --gin.EVAL_STEPS=1"
+SAVED = "--gin.utils.SaveCheckpointConfig.period=2"
 VOCABULARY = "--gin.seqio.SentencePieceVocabulary.sentencepiece_model_file"
 SMALL_T5 = (
     "--gin_file=gin/shared/tiny.gin --gin.BATCH_SIZE=4 --gin.network.T5Config.vocab_size=400 "
@@ -83,6 +84,11 @@ CHANGES = (
         "--text data/ro_mini/validation.jsonl --pairs made --passages 2 --max_chars 200",
     ),
     Change(r"quality_base\.(sh|gin)", SMALL_T5),
+    Change(r"bert_tiny\.sh", f"{SHORT} --gin.TRAIN_STEPS=2 --gin.EVAL_PERIOD=2 {SAVED}"),
+    Change(
+        r"quality_bert_tiny\.sh",
+        "--gin.TRAIN_STEPS=4 --gin.INITIAL_CHECKPOINT_PATH=\"'runs/ro_bert_tiny/checkpoint_2'\"",
+    ),
     Change(r"quality_base\.sh", TRAIN_T5),
     Change("gpu_try", instead=(("/tmp/gpu_try", "gpu_try"),)),
     Change(r"benchmarks/step\.py", instead=(("t5_1_1/base --batch 64", "t5_1_1/tiny --batch 8"),)),
@@ -205,7 +211,12 @@ def tiny_runs_and_a_model(folder: Folder) -> None:
     folder.run(changed("bash convert/convert.sh runs/ro_t5x_tiny"))
     folder.run(f"bash launch/ro_simple_tiny.sh {SHORT} --gin.TRAIN_STEPS=2")
     folder.run("bash convert/convert.sh runs/ro_simple_tiny")
+    the_tiny_encoder(folder)
     folder.publish("google-t5/t5-base", mlp_activations=("relu",), logits_via_embedding=True)
+
+
+def the_tiny_encoder(folder: Folder) -> None:
+    folder.run(changed("bash launch/ro_bert_tiny.sh"))
 
 
 def a_base_run(folder: Folder) -> None:
@@ -221,6 +232,7 @@ def models_to_compare(folder: Folder) -> None:
 
 def checkpoints_and_questions(folder: Folder) -> None:
     the_tiny_run(folder)
+    the_tiny_encoder(folder)
     folder.publish("google-t5/t5-base", mlp_activations=("relu",), logits_via_embedding=True)
     folder.run("python -m convert from_hf google-t5/t5-base runs/t5_base --step 1001896")
     a_base_run(folder)

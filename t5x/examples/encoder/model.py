@@ -105,12 +105,13 @@ class MaskedLanguageModel:
 
     def normalizers(self, batch: Batch) -> Normalizers:
         """Return what the losses of tokens and of next sentences are divided by (None: 1)."""
-        factor, _ = self._factor_and_weights(batch)
+        factor, _ = self.factor_and_weights(batch)
         if factor is None or (labels := batch.get("next_sentence_label")) is None:
             return Normalizers(factor, None)
         return Normalizers(factor, jnp.maximum((labels >= 0).sum().astype(jnp.float32), 1.0))
 
-    def _factor_and_weights(self, batch: Batch):
+    def factor_and_weights(self, batch: Batch):
+        """Return the divisor of the summed loss (None: 1), and weights float32 [B, L]."""
         names = ("target_tokens", "loss_weights", "segment_ids")
         known = {f"decoder_{k}": batch[f"encoder_{k}"] for k in names if f"encoder_{k}" in batch}
         return losses.normalizing_factor_and_weights(self.loss_normalizing_factor, known)
@@ -119,7 +120,7 @@ class MaskedLanguageModel:
         """Return the loss, its sums, and which targets with a weight are predicted, bool [B, L]."""
         encoded = self.encode(params, batch, dropout_rng)
         factor, sentences = self.normalizers(batch) if normalizers is None else normalizers
-        _, weights = self._factor_and_weights(batch)
+        _, weights = self.factor_and_weights(batch)
         targets = batch["encoder_target_tokens"]
         sums, hits_BL = self._token_sums(params, encoded, targets, weights, factor)
         loss = sums.pop("loss") if factor is None else sums.pop("loss") / factor

@@ -1,0 +1,144 @@
+"""Texts and pairs become ids with a label at the first token; other labels are refused."""
+
+import json
+
+import pytest
+import seqio
+import tensorflow as tf
+
+from fakes.tokenizer_files import WORDPIECE, byte_bpe
+from tasks import labels, vocabularies
+from tasks.rows import Rows
+
+LENGTHS = {"inputs": 16, "targets": 16}
+PIECES = vocabularies.tokenizer(WORDPIECE)
+REVIEWS = [{"text": "Ana are mere bune.", "label": "da"}, {"text": "Ana doarme.", "label": "nu"}]
+PAIRS = [{"a": "Ana doarme.", "b": "Ana nu doarme deloc, ci merge acasă.", "label": "nu"}]
+
+
+@pytest.fixture
+def added():
+    """Registers tasks, and removes them at the end."""
+    names = []
+
+    def add(function, name, *given, **settings):
+        names.append(name)
+        return function(name, *given, **settings)
+
+    yield add
+    for name in names:
+        if name in seqio.TaskRegistry.names():
+            seqio.TaskRegistry.remove(name)
+
+
+def rows(folder, found, columns, **settings):
+    for split in ("train", "validation"):
+        (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, found)))
+    return Rows(str(folder), columns=columns, **settings)
+
+
+def reviews(folder, found=REVIEWS, **settings):
+    return rows(folder, found, {"inputs": "text", "targets": "label"}, **settings)
+
+
+def examples(task, lengths=LENGTHS):
+    dataset = task.get_dataset(lengths, "validation", shuffle=False)
+    plain = lambda value: value if isinstance(value, bytes) else value.tolist()
+    return [{k: plain(v) for k, v in e.items()} for e in dataset.as_numpy_iterator()]
+
+
+def test_the_label_is_at_the_first_token(tmp_path, added):
+    task = added(labels.text, "seen", reviews(tmp_path), WORDPIECE, ("da", "nu"))
+    first, second = examples(task)
+    ids = [2, *PIECES.encode("Ana are mere bune."), 3]
+    assert first["inputs"] == ids
+    assert first["targets"] == [1] + [0] * (len(ids) - 1)
+    assert second["targets"][0] == 2
+    assert first["loss_weights"] == [1] + [0] * (len(ids) - 1)
+    assert "type_ids" not in first
+    assert first["inputs_pretokenized"] == REVIEWS[0]["text"].encode()
+    assert first["targets_pretokenized"] == b"da"
+
+
+def test_long_texts_are_cut_and_counted(tmp_path, added):
+    task = added(labels.text, "cut", reviews(tmp_path), WORDPIECE, ("da", "nu"))
+    first, _ = examples(task, {"inputs": 5, "targets": 5})
+    assert first["inputs"] == [2, *PIECES.encode(REVIEWS[0]["text"])[:3], 3]
+    assert task.source.record_counts("validation", distinct=True)["cut_inputs"] == 2
+
+
+def pair_task(tmp_path, added, name, tokenizer):
+    source = rows(tmp_path, PAIRS, {"first": "a", "second": "b", "targets": "label"})
+    return added(labels.text, name, source, tokenizer, ("da", "nu"))
+
+
+def test_of_a_pair_the_longer_text_is_cut(tmp_path, added):
+    (found,) = examples(pair_task(tmp_path, added, "pairs", WORDPIECE))
+    a, b = PIECES.encode(PAIRS[0]["a"]), PIECES.encode(PAIRS[0]["b"])
+    assert len(a) + len(b) > 13 >= 2 * len(a)
+    assert found["inputs"] == [2, *a, 3, *b[: 13 - len(a)], 3]
+    assert found["type_ids"] == [0] * (len(a) + 2) + [1] * (14 - len(a))
+    assert found["inputs_pretokenized"].decode().split("\t") == [PAIRS[0]["a"], PAIRS[0]["b"]]
+
+
+def test_pairs_are_joined_as_the_tokenizer_itself_joins_them(tmp_path, added):
+    for name, folder in (("bert", WORDPIECE), ("roberta", byte_bpe(tmp_path / "bpe"))):
+        task = pair_task(tmp_path, added, f"joined_{name}", folder)
+        (found,) = examples(task, {"inputs": 200, "targets": 200})
+        tokenizer = task.output_features["inputs"].vocabulary.tokenizer
+        assert found["inputs"] == tokenizer.encode(PAIRS[0]["a"], PAIRS[0]["b"]).ids
+
+
+def test_lines_of_a_file_need_no_label(added, tmp_path):
+    task = added(labels.text, "lines", reviews(tmp_path), WORDPIECE, ("da", "nu"))
+    (made,) = labels.examples(
+        tf.data.Dataset.from_tensors({"inputs": "Ana doarme."}),
+        task.output_features,
+    ).as_numpy_iterator()
+    assert made["inputs"].tolist() == [2, *PIECES.encode("Ana doarme."), 3]
+    assert made["targets"].max() == 0
+    assert made["loss_weights"].tolist() == [1] + [0] * (len(made["inputs"]) - 1)
+
+
+def test_a_label_that_the_task_lacks_is_refused_before_a_run(tmp_path, added):
+    found = [*REVIEWS, {"text": "Plouă.", "label": "poate"}]
+    task = added(labels.text, "odd", reviews(tmp_path, found), WORDPIECE, ("da", "nu"))
+    said = "task odd: a record of split 'train' is labelled 'poate', and the task's labels are 'da'"
+    with pytest.raises(ValueError, match=said):
+        task.check_split("train")
+    chosen = reviews(tmp_path, found, labels={"targets": {"da": "da", "nu": "nu"}})
+    added(labels.text, "chosen", chosen, WORDPIECE, ("da", "nu")).check_split("train")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("da",), "must be two names or more, all different"),
+        (("da", "da"), "must be two names or more, all different"),
+        ("danu", "must be two names or more"),
+        (("da", " nu"), "' nu' has blanks at its ends"),
+    ],
+)
+def test_labels_that_are_none_are_refused(given, said):
+    with pytest.raises(ValueError, match=said):
+        labels.LabelVocabulary(given)
+
+
+def test_columns_and_vocabularies_that_do_not_fit_are_refused(tmp_path, added):
+    source = rows(tmp_path, REVIEWS, {"text": "text", "targets": "label"})
+    with pytest.raises(ValueError, match="task bad labels rows: give its source the columns"):
+        added(labels.text, "bad", source, WORDPIECE, ("da", "nu"))
+    with pytest.raises(ValueError, match="'ro_mini', which is no task of labels"):
+        labels.vocabulary("ro_mini")
+
+
+def test_names_become_ids_from_1(tmp_path, added):
+    known = labels.LabelVocabulary(("science fiction", "da"))
+    assert known.encode("science fiction") == [1]
+    assert known.decode([1, 0, 0]) == "science fiction"
+    with pytest.raises(ValueError, match="'fiction' is not one of the labels 'science"):
+        known.encode("fiction")
+    assert known == labels.LabelVocabulary(("science fiction", "da"))
+    assert known != labels.LabelVocabulary(("da", "science fiction"))
+    added(labels.text, "named", reviews(tmp_path), WORDPIECE, ("da", "nu"))
+    assert labels.vocabulary("named").labels == ("da", "nu")
