@@ -125,8 +125,9 @@ def _options(
         _check_encoder(args)
     if args.vocabulary == "none":
         pass
-    elif is_encoder:
+    elif isinstance(sizes, EncoderSizes):
         vocabulary = tokenizer_of(run.folder, args.vocabulary)
+        sizes = sizes.in_family(vocabulary.tokenizer_class)
     else:
         vocabulary = vocabulary_of(run, bindings, args.vocabulary, [Path.cwd(), ROOT])
     if args.space and vocabulary is None:

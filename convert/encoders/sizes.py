@@ -141,6 +141,12 @@ class EncoderSizes:
         }
         return {name: value for name, value in fields.items() if name not in absent}
 
+    def in_family(self, tokenizer_class: str | None) -> "EncoderSizes":
+        """Return these sizes as XLM-R's, whose network is a RoBERTa, if a tokenizer is its own."""
+        if self.family != "roberta" or not (tokenizer_class or "").startswith("XLMRoberta"):
+            return self
+        return dataclasses.replace(self, family="xlm-roberta")
+
     def summary(self) -> str:
         """Return the network in a few words, for messages."""
         return f"{self.family}, {self.num_layers} layers, emb_dim {self.emb_dim}"
@@ -160,6 +166,12 @@ def sizes_of_hugging_face(config: Mapping[str, Any]) -> EncoderSizes:
             )
     names = _COMMON | (_OF_MODERN_BERT if modern else _OF_BERT)
     read = {ours: config.get(theirs, default) for ours, (theirs, default) in names.items()}
+    for ours, (theirs, _) in _COMMON.items():
+        if not isinstance(read[ours], int) or read[ours] < 1:
+            raise ValueError(
+                f"config.json has {theirs} {read[ours]!r}, which must be an integer above 0: add "
+                "what the model was trained with."
+            )
     if modern:
         return EncoderSizes(family, **read, **_rotary_of(config))
     offset = _OFFSETS[family]

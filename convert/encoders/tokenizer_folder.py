@@ -46,6 +46,11 @@ class TokenizerFolder(NamedTuple):
         token = named.get(f"{role}_token")
         return token["content"] if isinstance(token, dict) else token
 
+    @property
+    def tokenizer_class(self) -> str | None:
+        """The class of transformers that its configuration names."""
+        return self._json("tokenizer_config.json").get("tokenizer_class")
+
     def special_ids(self) -> dict[str, int]:
         """Return {"pad_token_id": 0, …} for a config.json."""
         ids = self._ids()

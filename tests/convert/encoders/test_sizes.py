@@ -52,6 +52,8 @@ def test_the_thetas_of_older_files_are_read():
     ("config", "said"),
     [
         ({"model_type": "t5"}, "model_type 't5' is not one of .*bert"),
+        ({"model_type": "bert"}, "vocab_size None, which must be an integer above 0: add what"),
+        (BERT | {"num_hidden_layers": "2"}, "num_hidden_layers '2', which must be an integer"),
         (BERT | {"hidden_act": "relu"}, "hidden_act 'relu': the trainer's bert computes 'gelu'"),
         (BERT | {"position_embedding_type": "relative_key"}, "computes 'absolute' only"),
         (BERT | {"model_type": "modernbert", "norm_bias": True}, "computes False only"),
@@ -64,6 +66,16 @@ def test_the_thetas_of_older_files_are_read():
 def test_a_network_that_the_trainer_does_not_have_is_refused(config, said):
     with pytest.raises(ValueError, match=said):
         sizes_of_hugging_face(config)
+
+
+def test_a_roberta_with_the_tokenizer_of_xlm_r_is_one():
+    families = {
+        (family, name): EncoderSizes(family, 9).in_family(name).family
+        for family in ("bert", "roberta")
+        for name in ("XLMRobertaTokenizerFast", "RobertaTokenizer", None)
+    }
+    assert families.pop(("roberta", "XLMRobertaTokenizerFast")) == "xlm-roberta"
+    assert all(family == found for (family, _), found in families.items())
 
 
 def test_a_summary_names_the_network():

@@ -47,6 +47,23 @@ def test_a_run_becomes_the_published_model_again(tmp_path, family):
     assert again.config.pad_token_id == 1
 
 
+def test_xlm_r_stays_xlm_r_by_its_tokenizer(tmp_path):
+    """Its network is a RoBERTa, so only the tokenizer of the run says which of both it was."""
+    model, run = run_of(tmp_path, "xlm-roberta")
+    path = run / "tokenizer/tokenizer_config.json"
+    named = json.loads(path.read_text()) | {"tokenizer_class": "XLMRobertaTokenizer"}
+    path.write_text(json.dumps(named))
+    out = ["--out", str(tmp_path / "out"), "--no_verify"]
+    assert command.main([str(run), *out]) == 0
+    folder = tmp_path / "out/checkpoint_7"
+    again = transformers.AutoModelForMaskedLM.from_pretrained(folder)
+    assert type(again) is type(model) is transformers.XLMRobertaForMaskedLM
+    assert all(torch.equal(v, again.state_dict()[k]) for k, v in model.state_dict().items())
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == ["XLMRobertaForMaskedLM"]
+    assert "- xlm-roberta" in (folder / "README.md").read_text()
+
+
 def test_weights_are_rounded_and_compared_rounded(tmp_path):
     _, run = run_of(tmp_path, "bert")
     assert command.main([str(run), "--out", str(tmp_path / "out"), "--dtype", "bfloat16"]) == 0
