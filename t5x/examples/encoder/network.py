@@ -130,7 +130,7 @@ def positions_of(tokens_BL: jax.Array, positions_BL: jax.Array | None) -> jax.Ar
 
 def everywhere(segments_BL: jax.Array) -> jax.Array:
     """Return the mask [B, 1, L, L] of keys of the same segment; padding attends to all keys."""
-    return local_attention.window(segments_BL, radius=segments_BL.shape[1]).mask
+    return local_attention.window(segments_BL, radius=segments_BL.shape[1]).masks[0]
 
 
 def self_attention(

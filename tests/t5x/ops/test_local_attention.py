@@ -26,12 +26,13 @@ def masked(q, k, v, segments, radius):
     return plain_attend(q, k, v, (same & near)[:, None], None)
 
 
-# Rows are not cut up to a length of 12.
+# One span; two, one of them short; eight; and two pieces of eight, the second one filled up.
 @pytest.mark.parametrize(
-    ("length", "attention"), [(12, attend), (13, attend), (32, plain_attend), (64, attend)]
+    ("length", "attention", "spans"),
+    [(8, attend, 1), (13, attend, 2), (64, plain_attend, 8), (70, attend, 8), (140, attend, 8)],
 )
-def test_values_and_gradients_are_those_of_a_mask(length, attention):
-    radius = 4
+def test_values_and_gradients_are_those_of_a_mask(length, attention, spans):
+    radius = 2
     q, k, v, segments = arrays(length)
     weights = jnp.sin(jnp.arange(q.size, dtype=jnp.float32)).reshape(q.shape)
     weights = weights * (segments > 0)[..., None, None]
@@ -41,7 +42,7 @@ def test_values_and_gradients_are_those_of_a_mask(length, attention):
         return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))(q, k, v)
 
     window = local_attention.window(segments, radius)
-    assert (window.blocks is None) == (length <= 12)
+    assert len(window.masks) == spans
     found = scalar(lambda *x: local_attention.attend(attention, *x, window))
     wanted = scalar(lambda *x: masked(*x, segments, radius))
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-4)
@@ -51,9 +52,9 @@ def test_values_and_gradients_are_those_of_a_mask(length, attention):
 
 def test_no_row_of_a_mask_is_empty():
     """Else the sum of a row would be 0, and the safe but slower computation be used."""
-    for length in (8, 40):
+    for length in (8, 40, 140):
         window = local_attention.window(arrays(length)[-1], 4)
-        assert window.mask.any(-1).all()
+        assert all(mask.any(-1).all() for mask in window.masks)
 
 
 def test_the_work_grows_with_the_length_and_not_with_its_square():
@@ -67,3 +68,10 @@ def test_the_work_grows_with_the_length_and_not_with_its_square():
         return jax.jit(forward).lower(q, k, v, segments).compile().cost_analysis()["flops"]
 
     assert flops(1024) < 4.5 * flops(256)
+
+
+def test_a_span_reads_its_own_keys_and_a_radius_on_each_side():
+    shapes = [m.shape for m in local_attention.window(jnp.ones((1, 1024), jnp.int32), 64).masks]
+    assert shapes == [(1, 1, 256, keys) for keys in (320, 384, 384, 320)]
+    pieces = local_attention.window(jnp.ones((1, 8192), jnp.int32), 64).masks
+    assert [m.shape for m in pieces] == [(4, 1, 256, 384)] * 8

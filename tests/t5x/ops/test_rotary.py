@@ -1,5 +1,6 @@
 """Rotary positions turn pairs of dimensions, so that products depend on distances."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -30,6 +31,22 @@ def test_a_pair_turns_by_its_own_angle():
     found = rotary.rotate(x, *rotary.angles(jnp.array([[5]]), 4, 100.0))[0, 0, 0]
     turns = np.array([5.0, 0.5])
     np.testing.assert_allclose(found, [*np.cos(turns), *np.sin(turns)], rtol=1e-6)
+
+
+def test_the_gradient_turns_back():
+    x, weights = normal(0, 1, 3, 2, 8), normal(1, 1, 3, 2, 8)
+    turns = rotary.angles(jnp.arange(3)[None], 8, 10.0)
+
+    def plainly(x, cosines, sines):
+        first, second = jnp.split(x, 2, -1)
+        return x * cosines + jnp.concatenate([-second, first], -1) * sines
+
+    found, wanted = (
+        jax.value_and_grad(lambda x, f=f: (f(x, *turns) * weights).sum())(x)
+        for f in (rotary.rotate, plainly)
+    )
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
+    np.testing.assert_allclose(found[1], wanted[1], rtol=1e-5, atol=1e-6)
 
 
 def test_the_dtype_is_kept():
