@@ -4,6 +4,8 @@
          labels={"targets": {"0": "no", "1": "yes"}}), "my_vocabulary", labels=("no", "yes"))
     text("xnli", Rows(…, columns={"first": "premise", "second": "hypothesis", "targets": "label"}),
          "my_vocabulary", labels=("entailment", "neutral", "contradiction"))
+    words("names", Rows("user/name", columns={"inputs": "tokens", "targets": "tags"},
+          lists={"tokens": joined, "tags": joined}), "my_vocabulary", labels=("O", "B-PER", …))
 
 An example over BERT's ids, [CLS] 2 and [SEP] 3; labels are counted from 1:
 
@@ -13,9 +15,12 @@ An example over BERT's ids, [CLS] 2 and [SEP] 3; labels are counted from 1:
     loss_weights   1     0     0     0    0    1   0  0   0   0  0
     type_ids                                   0   0  0   1   1  1
 
-Long texts keep their beginning; of a pair the longer text is cut. A label that the task does not
-have is refused if it is among the first records, which are read before a run starts. Later records
-with one are skipped and counted, and so are all with a value that the `labels` of Rows leave out.
+Of words each has its label at its first piece, and no other piece has one; words and labels are
+separated by blanks. Long texts keep their beginning; of a pair the longer text is cut.
+
+A label that the task does not have, or another number of labels than of words, is refused among the
+first records, which are read before a run starts. Later such records are skipped and counted, and
+so are all texts with a value that the `labels` of Rows leave out.
 """
 
 import copy
@@ -27,7 +32,7 @@ import seqio
 import tensorflow as tf
 
 import gin
-from tasks import caches, classification, vocabularies
+from tasks import caches, classification, entity_metrics, vocabularies
 from tasks.documents import Columns
 from tasks.objectives.masked_lm import call
 from tasks.pairs import SHUFFLED
@@ -130,6 +135,33 @@ def text(
     )
 
 
+def words(
+    name: str,
+    source: Rows,
+    vocabulary: str | Callable[[], str] | seqio.Vocabulary,
+    labels: Sequence[str],
+    metric_fns: Sequence[Callable] = (entity_metrics.scores,),
+    length: int = LENGTH,
+    **normalization,
+) -> LabelTask:
+    """Register a task that gives each word of a text one of `labels`, such as O, B-PER and I-PER.
+
+    `source` has columns "inputs", words, and "targets", as many labels, with blanks between them;
+    `joined` makes them of lists. The other arguments are those of `text`. The metrics are those of
+    `tasks.entity_metrics` by default.
+
+    Raises:
+      ValueError: labels are not distinct, or the source's columns or labels do not fit.
+    """
+    names = LabelVocabulary(labels, of_words=True)
+    return _add(name, source, vocabulary, names, metric_fns, length, normalization)
+
+
+def joined(items: Sequence[str]) -> str:
+    """Return the words or labels of a list with blanks between them, and none inside."""
+    return " ".join("_".join(item.split()) or "_" for item in items)
+
+
 def _add(
     name: str,
     source: Rows,
@@ -142,13 +174,11 @@ def _add(
     if not isinstance(vocabulary, seqio.Vocabulary):
         vocabulary = vocabularies.tokenizer(vocabulary)
     columns = getattr(source, "column", None)
-    if not isinstance(columns, Columns) or {*source.names} not in (
-        {"inputs", "targets"},
-        {*PAIR, "targets"},
-    ):
+    pairs = () if labels.of_words else ({*PAIR, "targets"},)
+    if not isinstance(columns, Columns) or {*source.names} not in ({"inputs", "targets"}, *pairs):
+        instead = ", or 'first', 'second' and 'targets'" if pairs else ""
         raise ValueError(
-            f"task {name} labels rows: give its source the columns 'inputs' and 'targets', or "
-            "'first', 'second' and 'targets'"
+            f"task {name} labels rows: give its source the columns 'inputs' and 'targets'{instead}"
         )
     kept = copy.copy(source)  # other tasks may use it unchanged
     kept.column = columns.only("targets", labels.labels, labels.of_words)
@@ -215,13 +245,20 @@ def examples(
         *texts, target = (value.decode("utf-8", "replace") for value in given)
         if is_pair and len(texts) == 1:
             texts = [*texts[0].split("\t", 1), ""][:2]
-        found = _of_text(tokens, [spelled(one) for one in texts], most)
-        ids, is_cut = found[0], found[-1]
+        texts = [spelled(one) for one in texts]
+        places = np.zeros([1], int)
+        if labels.of_words:
+            ids, places, is_cut = _of_words(tokens, texts[0].split(), most)
+            types = np.zeros_like(ids)
+        else:
+            ids, types, is_cut = _of_text(tokens, texts, most)
         targets, weights = np.zeros([2, len(ids)], np.int32)
-        targets[0], weights[0] = labels.encode(target)[0] if target else 0, 1
+        weights[places] = 1
+        if target:
+            targets[places] = labels.encode(target)[: len(places)]
         if counter:
             counter.add({MADE: 1, "cut_inputs": int(is_cut)}, split=split)
-        return ids, targets, weights, found[1]
+        return ids, targets, weights, types
 
     def fn(example):
         of_pair = "first" in example
@@ -255,6 +292,24 @@ def _of_text(
         sides.append([*parts[1][: kept[1]], sep])
     types = np.repeat(np.arange(len(sides), dtype=np.int32), [len(side) for side in sides])
     return np.concatenate(sides).astype(np.int32), types, sum(kept) < len(ids)
+
+
+def _of_words(
+    vocabulary: TokenizerVocabulary, words: Sequence[str], most: int
+) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Return ids, int32 [n], the places of first pieces, and whether words had to be cut."""
+    # Without the blank, byte-level BPE would not know that a word begins.
+    ids, lengths = vocabulary.encode_texts(
+        [f" {word}" if i else word for i, word in enumerate(words)]
+    )
+    parts = np.split(ids, np.cumsum(lengths)[:-1])
+    unknown = vocabulary.unk_id if vocabulary.unk_id is not None else vocabulary.roles["pad"]
+    parts = [part if len(part) else [unknown] for part in parts]  # each word has a place
+    places = 1 + np.cumsum([0, *map(len, parts)])
+    room = max(most - 2, 0)
+    flat = np.concatenate(parts)[:room]
+    inside = np.concatenate([[vocabulary.roles["cls"]], flat, [vocabulary.roles["sep"]]])
+    return inside.astype(np.int32), places[:-1][places[:-1] <= room], places[-1] - 1 > room
 
 
 text(

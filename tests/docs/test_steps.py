@@ -85,6 +85,7 @@ CHANGES = (
     ),
     Change(r"quality_base\.(sh|gin)", SMALL_T5),
     Change(r"bert_tiny\.sh", f"{SHORT} --gin.TRAIN_STEPS=2 --gin.EVAL_PERIOD=2 {SAVED}"),
+    Change(r"ro_bert_tiny\.sh", "--gin.utils.create_learning_rate_scheduler.warmup_steps=1"),
     Change(
         r"quality_bert_tiny\.sh",
         "--gin.TRAIN_STEPS=4 --gin.INITIAL_CHECKPOINT_PATH=\"'runs/ro_bert_tiny/checkpoint_2'\"",

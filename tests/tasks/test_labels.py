@@ -142,3 +142,59 @@ def test_names_become_ids_from_1(tmp_path, added):
     assert known != labels.LabelVocabulary(("da", "science fiction"))
     added(labels.text, "named", reviews(tmp_path), WORDPIECE, ("da", "nu"))
     assert labels.vocabulary("named").labels == ("da", "nu")
+
+
+NAMES = ("O", "B-PER", "I-PER")
+WORDS = [{"words": ["Ana", "Ionescu", "doarme", "nemaipomenit"], "tags": [1, 2, 0, 0]}]
+OF_TAGS = {"targets": {str(i): name for i, name in enumerate(NAMES)}}
+
+
+def names_task(tmp_path, added, found, name="names", tokenizer=WORDPIECE, mapped=OF_TAGS):
+    columns = {"inputs": "words", "targets": "tags"}
+    lists = dict.fromkeys(("words", "tags"), labels.joined)
+    source = rows(tmp_path, found, columns, lists=lists, labels=mapped)
+    return added(labels.words, name, source, tokenizer, NAMES)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "byte_bpe"])
+def test_only_first_pieces_have_labels(tmp_path, added, kind):
+    folder = WORDPIECE if kind == "wordpiece" else byte_bpe(tmp_path / "bpe")
+    task = names_task(tmp_path, added, WORDS, tokenizer=folder)
+    (found,) = examples(task, {"inputs": 99, "targets": 99})
+    known, text = task.output_features["inputs"].vocabulary, " ".join(WORDS[0]["words"])
+    encoding = known.tokenizer.encode(text)
+    assert found["inputs"] == encoding.ids
+    firsts = [i for i, start in enumerate(known.word_starts()[encoding.ids]) if start][1:-1]
+    if kind == "byte_bpe":  # whose first word has no mark
+        firsts = [1, *firsts]
+    assert len(firsts) == 4 < len(encoding.ids) - 2
+    wanted = [int(i in firsts) for i in range(len(encoding.ids))]
+    assert found["loss_weights"] == wanted
+    assert [found["targets"][i] for i in firsts] == [2, 3, 1, 1]
+    assert sum(found["targets"]) == 7
+    assert found["targets_pretokenized"] == b"B-PER I-PER O O"
+
+
+def test_words_beyond_the_length_have_no_place(tmp_path, added):
+    (found,) = examples(names_task(tmp_path, added, WORDS), {"inputs": 4, "targets": 4})
+    assert len(found["inputs"]) == 4
+    assert found["inputs"][0] == 2
+    assert found["inputs"][-1] == 3
+    assert found["loss_weights"][-1] == 0
+
+
+@pytest.mark.parametrize(
+    ("tags", "said"),
+    [([1, 7, 0, 0], "is labelled '7', and the"), ([1, 2, 0], "is labelled '3 labels for 4 words'")],
+)
+def test_labels_of_words_that_do_not_fit_are_refused(tmp_path, added, tags, said):
+    task = names_task(tmp_path, added, [*WORDS, {**WORDS[0], "tags": tags}])
+    with pytest.raises(ValueError, match=said):
+        task.check_split("train")
+    assert len(examples(task)) == 1  # and left out
+
+
+def test_lists_become_words():
+    assert labels.joined(["1 000", "lei", " "]) == "1_000 lei _"
+    with pytest.raises(ValueError, match="has blanks"):
+        labels.LabelVocabulary(("O", "B PER"), of_words=True)
