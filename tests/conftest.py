@@ -6,12 +6,12 @@ import shutil
 import signal
 import tempfile
 
+from fakes.paths import FAST_COMPILATION
+
 os.environ["JAX_PLATFORMS"] = "cpu"
-# LLVM's optimizations are two thirds of the time that a step takes to compile, and small tests
-# gain nothing by them. Eight devices cost a test nothing that uses one of them.
-os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "")
-    + " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+# Eight devices cost a test nothing that uses one of them.
+os.environ["XLA_FLAGS"] = " ".join(
+    [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=8", FAST_COMPILATION]
 )
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 os.environ["HF_HUB_OFFLINE"] = "1"

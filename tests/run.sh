@@ -24,6 +24,8 @@ if [[ "$PYTHON" == "$VENV/bin/python" ]]; then
 fi
 "$PYTHON" -m ruff check .
 "$PYTHON" -m ruff format --check .
+# Every worker, and the hundreds of processes that tests start, would compile our modules again.
+unset PYTHONDONTWRITEBYTECODE
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 "$PYTHON" -m mypy > "$work/mypy" 2>&1 &

@@ -1,6 +1,7 @@
 """The direction of imports, and other rules of structure that can be read from the source."""
 
 import ast
+import functools
 import pathlib
 import re
 import subprocess
@@ -35,7 +36,11 @@ def module_of(path: pathlib.Path) -> str:
 
 
 MODULES = {module_of(path): path for path in SOURCES}
-TREES = {path: ast.parse((ROOT / path).read_text()) for path in FILES}
+
+
+@functools.cache
+def tree(path: pathlib.Path) -> ast.Module:
+    return ast.parse((ROOT / path).read_text())
 
 
 def imports(path: pathlib.Path, everywhere: bool = True) -> set[str]:
@@ -53,7 +58,7 @@ def imports(path: pathlib.Path, everywhere: bool = True) -> set[str]:
             elif everywhere or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 visit(child)
 
-    visit(TREES[path])
+    visit(tree(path))
     return found
 
 
@@ -148,7 +153,7 @@ def test_a_file_is_at_most_600_lines(path):
 
 def functions(path):
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    return [node for node in ast.walk(TREES[path]) if isinstance(node, kinds)]
+    return [node for node in ast.walk(tree(path)) if isinstance(node, kinds)]
 
 
 def lines_of(function) -> int:
@@ -177,7 +182,7 @@ def test_no_file_is_named_after_nothing():
     vague = {"utils", "util", "helpers", "helper", "common", "misc", "tools"}
     found = {str(path) for path in FILES if path.stem in vague}
     assert found == {"t5x/utils.py"}
-    body = TREES[pathlib.Path("t5x/utils.py")].body
+    body = tree(pathlib.Path("t5x/utils.py")).body
     defines = [n for n in body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
     assert not defines, "t5x/utils.py re-exports and defines nothing"
 
@@ -205,7 +210,7 @@ def test_gin_is_not_a_package():
 
 def reads_the_environment(path) -> list[int]:
     found = []
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(tree(path)):
         name = getattr(node, "attr", None) if isinstance(node, ast.Attribute) else None
         owner = getattr(getattr(node, "value", None), "id", None)
         if (owner, name) in (("os", "environ"), ("os", "getenv"), ("flags", "FLAGS")):
@@ -224,7 +229,7 @@ def test_flags_and_environment_are_read_in_entry_points():
 
 @pytest.mark.parametrize("path", SOURCES, ids=str)
 def test_a_module_has_a_docstring(path):
-    assert ast.get_docstring(TREES[path]) or not TREES[path].body
+    assert ast.get_docstring(tree(path)) or not tree(path).body
 
 
 # Folders of tests/ that mirror no package.
@@ -238,7 +243,7 @@ def path_of_test(module: pathlib.Path) -> str:
 
 def defines_something(path: pathlib.Path) -> bool:
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    return any(isinstance(node, kinds) for node in TREES[path].body)
+    return any(isinstance(node, kinds) for node in tree(path).body)
 
 
 def test_every_module_has_a_test_file_of_its_name():
@@ -281,7 +286,7 @@ def test_a_folder_shows_at_most_35_entries():
 def test_a_class_name_is_defined_once():
     places: dict[str, list[str]] = {}
     for path in SOURCES:
-        for node in ast.walk(TREES[path]):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(str(path))
     assert not {k: found for k, found in places.items() if len(found) > 1}

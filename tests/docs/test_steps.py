@@ -21,7 +21,7 @@ from convert.model_config import Sizes
 from fakes import published, small_vocabulary
 from fakes.loopback_hub import LoopbackHub
 from fakes.pages import PAGES, blocks, commands, section
-from fakes.paths import MINI, ROOT
+from fakes.paths import FAST_COMPILATION, MINI, ROOT
 
 SET_UP = "tests/launch/test_setup.py installs from a local index"
 TPU = "tests/preflight compiles for TPUs, and tests/launch has a simulated pod"
@@ -139,7 +139,7 @@ class Folder:
         # The commands of a page compile the same programs, and faster than LLVM's default.
         programs = {
             "JAX_COMPILATION_CACHE_DIR": str(root / ".cache/programs"),
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",
+            "XLA_FLAGS": FAST_COMPILATION,
         }
         self.environment = kept | home | programs | {"PYTHON": sys.executable}
 

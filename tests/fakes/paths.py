@@ -10,3 +10,14 @@ PACKAGES = (
     *("command_line", "convert", "evaluation", "preflight"),
     *("report", "t5x", "tasks", "vocabulary"),
 )
+# Flags of XLA for programs that run for a moment. Without LLVM's optimizations, the emitters of
+# fusions and code in 32 parts, a train step of the golden model compiles in 1.8 s of CPU time
+# instead of 5.7 s with the first flag alone.
+FAST_COMPILATION = " ".join(
+    [
+        "--xla_backend_optimization_level=0",
+        "--xla_llvm_disable_expensive_passes=true",
+        "--xla_cpu_use_fusion_emitters=false",
+        "--xla_cpu_parallel_codegen_split_count=1",
+    ]
+)

@@ -20,7 +20,7 @@ import time
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
-from fakes.paths import ROOT
+from fakes.paths import FAST_COMPILATION, ROOT
 from t5x.checkpointing import layout
 from t5x.checkpointing.reader import open_checkpoint
 
@@ -82,7 +82,7 @@ class Pod:
         self.environment = {
             **kept,
             "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compiles in a third of the time
+            "XLA_FLAGS": FAST_COMPILATION,
             "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
             "JAX_COMPILATION_CACHE_DIR": str(programs or folder / "programs"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",

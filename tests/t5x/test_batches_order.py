@@ -2,6 +2,7 @@
 
 import csv
 import json
+from unittest import mock
 
 import pytest
 import scipy.stats
@@ -37,10 +38,14 @@ def corpus(tmp_path_factory):
 _names = iter(range(1000))
 
 
-def start(corpus, **settings):
-    """A stream over the corpus, as a new process would make it."""
+def start(corpus, shuffled=64, **settings):
+    """A stream over the corpus, as a new process would make it; its shards mix `shuffled` examples.
+
+    A task's 1,024 would be two epochs, which are read before the first batch.
+    """
     name = f"sorted_{next(_names)}"
-    task = pairs.add(name, Rows(files={"train": corpus}, columns=COLUMNS), toy.VOCABULARY)
+    with mock.patch.object(pairs, "SHUFFLED", shuffled):
+        task = pairs.add(name, Rows(files={"train": corpus}, columns=COLUMNS), toy.VOCABULARY)
     defaults = {"split": "train", "batch_size": 32, "shuffle": True, "seed": 0, "pack": False}
     cfg = DatasetConfig(task, LENGTHS, **{**defaults, **settings})
     return batches.TrainStream(cfg, seqio.EncDecFeatureConverter, (0, cfg.batch_size), seed=0)
@@ -107,7 +112,7 @@ def test_a_position_of_an_earlier_release_keeps_the_order_by_parts(corpus, tmp_p
 
 
 def test_the_log_says_how_far_each_task_is_mixed(corpus):
-    stream = start(corpus)
+    stream = start(corpus, pairs.SHUFFLED)
     (line,) = corpora.mixing(stream.cfg, 8)
     assert line.startswith(
         f"Order of {stream.cfg.provider.name}, split 'train': every epoch is a p"

@@ -55,21 +55,6 @@ def interrupt():
     return False
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once(tmp_path_factory):
-    """The runs below compile the same programs."""
-    settings = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("programs")),
-        "jax_persistent_cache_min_compile_time_secs": 0.2,
-    }
-    before = {name: getattr(jax.config, name) for name in settings}
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-
-
 def run(folder, watch=None, **changes):
     """Two devices, so that a batch of 6 has two shards; 8 steps, saved every 4."""
     watch = watch or Watch()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from convert import __main__ as convert
-from fakes.paths import GOLDEN, ROOT
+from fakes.paths import FAST_COMPILATION, GOLDEN, ROOT
 from fakes.pods import losses
 
 OLD = GOLDEN / "old_layout"
@@ -30,7 +30,7 @@ def resumed(tmp_path_factory):
     done = subprocess.run(
         [sys.executable, "-m", "t5x.train", f"--gin_file={folder}/run/config.gin", *flags],
         # One device, as then.
-        env=os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"},
+        env=os.environ | {"XLA_FLAGS": FAST_COMPILATION},
         cwd=ROOT,
         capture_output=True,
         text=True,

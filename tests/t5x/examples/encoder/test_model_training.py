@@ -12,6 +12,7 @@ from t5x import optimizers
 from t5x.examples.encoder import network
 from t5x.examples.encoder.model import MaskedLanguageModel
 from t5x.input_pipeline.config import DatasetConfig
+from t5x.partitioning import PjitPartitioner
 
 TASK, LENGTHS = "toy_masked_letters", {"inputs": 16, "targets": 16}
 VOCABULARY = seqio.PassThroughVocabulary(16)
@@ -61,6 +62,7 @@ def train(model_dir, total_steps, **changes):
         "train_dataset_cfg": data(),
         "train_eval_dataset_cfg": data("validation"),
         "trainer": {"learning_rate_fn": lambda step: 0.02},
+        "partitioner": PjitPartitioner(devices=jax.devices()[:1]),
         "save": {"period": 20},
         "total_steps": total_steps,
         "eval_period": 20,
