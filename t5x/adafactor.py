@@ -17,6 +17,7 @@ from absl import logging
 
 from t5x.array_types import PyTree
 from t5x.optimizers import OptimizerDef
+from t5x.schedules import UsualRates
 
 Dims: TypeAlias = tuple[int, ...]
 Axes: TypeAlias = tuple[str | None, ...]
@@ -90,6 +91,12 @@ class Adafactor(OptimizerDef):
                 1,
                 self.learning_rate,
             )
+
+    @property
+    def usual_rates(self) -> UsualRates:
+        """Rates of relative steps, or without `multiply_by_parameter_scale` of absolute ones."""
+        relative = self.multiply_by_parameter_scale
+        return UsualRates("adafactor.Adafactor", *((1e-5, 0.5) if relative else (1e-6, 0.02)))
 
     def dims(self, shape: Dims, axes: Axes) -> Factoring:
         """Return the dimensions of one parameter to average over and to factor."""

@@ -16,6 +16,7 @@ parameters (tuples of str), `"layers"` first where layers are stacked.
 """
 
 import abc
+import difflib
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -28,10 +29,19 @@ import optax.contrib
 from t5x.array_types import PyTree
 from t5x.ops.orthogonal import orthogonalize
 from t5x.partitioning import constrain
+from t5x.schedules import UsualRates
+
+# What is left out of weight decay, in one model or another.
+_NORMS_AND_BIASES = ("scale", "bias", "rel_embedding")
 
 
 class OptimizerDef(abc.ABC):
     """Computes new parameters from gradients."""
+
+    @property
+    def usual_rates(self) -> UsualRates | None:
+        """The rates that suit this optimizer, None if they are not known."""
+        return None
 
     @abc.abstractmethod
     def init(self, params: PyTree, axes: PyTree) -> PyTree:
@@ -90,6 +100,7 @@ class DecoupledOptimizer(OptaxOptimizer):
       clip: limit of the norm of all gradients together, None for none.
       least_scale: None for steps of absolute size; a number for steps relative to each parameter's
         root mean square (of each layer's, where layers are stacked), which counts as at least this.
+      usual_rates: see `OptimizerDef`.
     """
 
     def __init__(
@@ -99,12 +110,20 @@ class DecoupledOptimizer(OptaxOptimizer):
         decay: float,
         clip: float | None,
         least_scale: float | None = None,
+        usual_rates: UsualRates | None = None,
     ):
         self.direction, self.decays, self.decay = direction, decays, decay
         self.clip, self.least_scale = clip, least_scale
+        self._usual_rates = usual_rates
+
+    @property
+    def usual_rates(self) -> UsualRates | None:
+        """The rates that were given."""
+        return self._usual_rates
 
     def init(self, params: PyTree, axes: PyTree) -> PyTree:
-        """Return the initial optax state."""
+        """Return the initial optax state, or raise ValueError for an unknown `no_decay`."""
+        self.decays(params)
         return self.direction(axes).init(params)
 
     def update(self, grads, param_states, params, axes, step, learning_rate):
@@ -146,7 +165,10 @@ def adamw(
     """
     adam = optax.scale_by_adam(beta1, beta2, epsilon)
     decays = decay_mask(no_decay)
-    return DecoupledOptimizer(lambda axes: adam, decays, weight_decay, clip_global_norm)
+    rates = UsualRates("optimizers.adamw", 1e-6, 0.02)
+    return DecoupledOptimizer(
+        lambda axes: adam, decays, weight_decay, clip_global_norm, usual_rates=rates
+    )
 
 
 def adamw_scaled(
@@ -167,8 +189,9 @@ def adamw_scaled(
     """
     adam = optax.scale_by_adam(beta1, beta2, epsilon)
     decays = decay_mask(no_decay, "adamw_scaled")
+    rates = UsualRates("optimizers.adamw_scaled", 1e-5, 0.5)
     return DecoupledOptimizer(
-        lambda axes: adam, decays, weight_decay, clip_global_norm, least_scale
+        lambda axes: adam, decays, weight_decay, clip_global_norm, least_scale, rates
     )
 
 
@@ -182,6 +205,7 @@ def muon(
     clip_global_norm: float | None = 1.0,
     least_scale: float = 1e-3,
     newton_schulz_steps: int = 5,
+    must_end: bool = True,
 ) -> OptimizerDef:
     """Return Muon (Jordan 2024) with steps relative to each parameter's size.
 
@@ -191,8 +215,9 @@ def muon(
     logits, norms and position biases take the step of Adam with Nesterov momentum. Both are
     multiplied by the root mean square of the parameter and by the rate. `beta` is the decay of the
     momentum of matrices, `epsilon` is also added to the norm that a matrix is divided by, and the
-    root mean square of a parameter counts as `least_scale` at least. The other settings and errors
-    are those of `adamw`.
+    root mean square of a parameter counts as `least_scale` at least. With `must_end` a run whose
+    rate does not fall to zero is refused: steps of one size leave the noise of single batches in
+    the matrices. The other settings and errors are those of `adamw`.
     """
 
     def direction(axes: PyTree) -> optax.GradientTransformation:
@@ -214,7 +239,8 @@ def muon(
         return optax.GradientTransformation(momentum.init, update)
 
     decays = decay_mask(no_decay, "muon")
-    return DecoupledOptimizer(direction, decays, weight_decay, clip_global_norm, least_scale)
+    rates = UsualRates("optimizers.muon", 1e-5, 0.1, must_end)
+    return DecoupledOptimizer(direction, decays, weight_decay, clip_global_norm, least_scale, rates)
 
 
 def orthogonalized(
@@ -269,7 +295,10 @@ def moment_axes(transformation: optax.GradientTransformation, params: PyTree, ax
 
 
 def decay_mask(no_decay: Sequence[str], name: str = "adamw") -> Callable[[PyTree], PyTree]:
-    """Return the function from parameters to True where they decay; errors have the `name`."""
+    """Return the function from parameters to True where they decay; errors have the `name`.
+
+    It raises ValueError for a pattern that no parameter matches, but not for `_NORMS_AND_BIASES`.
+    """
     try:
         patterns = [re.compile(pattern) for pattern in no_decay]
     except re.error as error:
@@ -278,8 +307,18 @@ def decay_mask(no_decay: Sequence[str], name: str = "adamw") -> Callable[[PyTree
             f"{error}."
         ) from error
 
-    def decays(path, _) -> bool:
-        path_name = jax.tree_util.keystr(path, simple=True, separator="/")
-        return not any(pattern.search(path_name) for pattern in patterns)
+    def mask(params: PyTree) -> PyTree:
+        paths, tree = jax.tree_util.tree_flatten_with_path(params)
+        names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in paths]
+        for pattern in patterns:
+            known = pattern.pattern in _NORMS_AND_BIASES
+            if not known and not any(map(pattern.search, names)):
+                near = difflib.get_close_matches(pattern.pattern, names, n=1, cutoff=0.0)
+                raise ValueError(
+                    f"optimizers.{name}.no_decay has {pattern.pattern!r}, which matches none of "
+                    f"the {len(names)} parameters (the nearest is {', '.join(near)}); leave it "
+                    "out, or set it to a regular expression that a parameter's path contains."
+                )
+        return tree.unflatten([not any(p.search(n) for p in patterns) for n in names])
 
-    return lambda params: jax.tree_util.tree_map_with_path(decays, params)
+    return mask

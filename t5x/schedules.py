@@ -165,6 +165,40 @@ class Cooldown:
         return (self.rate(step) * jnp.clip(left, 0.0, 1.0)).astype(jnp.float32)
 
 
+@dataclasses.dataclass(frozen=True)
+class UsualRates:
+    """Which rates suit an optimizer, at the peak of the schedule, and whether they must fall."""
+
+    optimizer: str  # its name in gin files
+    least: float
+    most: float
+    must_end: bool = False
+
+    def unusual(self, rate: Any, start: int, total_steps: int) -> str | None:
+        """Return a sentence on a peak out of the range, None for none or another function.
+
+        The peak is that of the steps from `start` to `total_steps`, all factors included. Raise
+        ValueError for a schedule that does not end, if it must.
+        """
+        if not isinstance(rate, Schedule | Cooldown) or start >= total_steps:
+            return None
+        if self.must_end and isinstance(rate, Schedule) and {*rate.passing} <= {"linear_warmup"}:
+            raise ValueError(
+                f"{self.optimizer} needs a rate that falls to zero, and {' * '.join(rate.names)} "
+                f"does not end: set {_GIN_NAME}.factors to one that does, such as 'constant * "
+                f"linear_warmup * linear_decay_to_zero', or {self.optimizer}.must_end to False if "
+                "COOLDOWN_FROM is to finish the run."
+            )
+        steps = np.linspace(start, total_steps - 1, min(total_steps - start, _LOOKS))
+        peak = float(jnp.max(rate(steps.astype(np.int32))))
+        if self.least <= peak <= self.most:
+            return None
+        return (
+            f"The learning rate is {peak:.2g} at its peak, and {self.optimizer} usually takes "
+            f"{self.least:g} to {self.most:g}; change {_GIN_NAME}.base_learning_rate."
+        )
+
+
 def create_learning_rate_scheduler(
     factors: str = "constant * linear_warmup * rsqrt_decay",
     base_learning_rate: float = 0.5,
@@ -230,7 +264,9 @@ def check_start(rate: Any, start: int | None, total_steps: int) -> None:
         "linear_cooldown",
     }:
         return  # so it does, to an end that is counted from step 0
-    logging.warning("%s; with %s.step_offset = %d it starts there.", described, _GIN_NAME, start)
+    also = f" and total_steps = {n}" if rate.total_steps > n else ""
+    to_set = f"{_GIN_NAME}.step_offset = {start}{also}"
+    logging.warning("%s; with %s it starts there.", described, to_set)
 
 
 def _check_factors(names: tuple[str, ...], settings: dict[str, float]) -> None:

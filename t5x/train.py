@@ -171,10 +171,9 @@ def train(
         rng=trainer_rng,
     )
     trainer.check_batch(train_dataset_cfg.batch_size)
-    rate = cooldown.cooled(trainer.learning_rate_fn, cooldown_from, total_steps)
-    trainer.learning_rate_fn = rate
+    trainer.learning_rate_fn = cooldown.cooled(trainer.learning_rate_fn, cooldown_from, total_steps)
     if not start.is_own:
-        schedules.check_start(trainer.learning_rate_fn, start.known_step, total_steps)
+        check_rate(trainer, start, total_steps)
     data = (trainer, train_dataset_cfg, get_dataset_fn, seed)
     if dry_run:
         start, (_, match_found) = first_sound(
@@ -304,6 +303,19 @@ def check_data(
                 "train.train_eval_dataset_cfg to None."
             )
         partitioner.check_batch(cfg.batch_size, None, f"{scope}/utils.DatasetConfig.batch_size")
+
+
+def check_rate(trainer: Trainer, start: Start, total_steps: int) -> None:
+    """Warn of a schedule that does not suit the start of a run, or its optimizer.
+
+    Raises:
+      ValueError: it has ended before the start, or never ends although it must.
+    """
+    rate = trainer.learning_rate_fn
+    schedules.check_start(rate, start.known_step, total_steps)
+    suits = getattr(trainer.model.optimizer_def, "usual_rates", None)
+    if suits and (unusual := suits.unusual(rate, start.step, total_steps)):
+        logging.warning("%s", unusual)
 
 
 def agreed_seed(random_seed: int | None) -> int:

@@ -38,6 +38,9 @@ def periods(context: RunContext) -> CheckResult:
             f"{figure}, saved every {plan.save_period:,}: only the last step is saved",
             f"{_PERIOD} to less than {left}",
         )
+    suits = None if context.own_step else getattr(run.model.optimizer_def, "usual_rates", None)
+    if suits and (unusual := suits.unusual(rate, first, run.total_steps)):
+        return warning(unusual)
     evaluated = f"evaluated every {plan.eval_period:,}" if plan.eval_period else "never evaluated"
     return ok(f"{figure}, saved every {plan.save_period or 0:,}, {evaluated}")
 

@@ -20,7 +20,8 @@ from fakes.paths import ROOT
 from gin import config_parser
 from t5x import gin_utils, optimizers, schedules
 
-# Upstream has no encoders; tests/gin/test_encoder_files.py has theirs.
+# Upstream has no encoders, nor our optimizers: those are in test_encoder_files.py and
+# test_optimizer_files.py.
 RECIPES = recipe_facts.recipes()
 T5_FILES = [ROOT / f"gin/{name}.gin" for name in RECIPES]
 ALL_RECIPES = sorted(path.stem for path in (ROOT / "gin").glob("*.gin"))
@@ -102,7 +103,10 @@ EXPECTED = {
 }
 
 
-SHARED = {"shared/run.gin", "shared/tiny.gin", "shared/downstream.gin"}  # what recipes include
+# What recipes include, and what is a flag beside them.
+SHARED = {"shared/run.gin", "shared/tiny.gin", "shared/downstream.gin"} | {
+    f"optimizers/{name}.gin" for name in ("adafactor", "adamw_scaled", "muon")
+}
 
 
 def gin_files():

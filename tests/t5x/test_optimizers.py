@@ -7,9 +7,9 @@ import optax
 import pytest
 from flax import serialization
 
-from t5x import checkpoints, optimizers
+from t5x import adafactor, checkpoints, optimizers
 from t5x.checkpointing.layer_stacking import stack_layers, unstack_layers
-from t5x.checkpointing.restore import restore
+from t5x.checkpointing.restore import by_name, restore
 from t5x.partitioning import PjitPartitioner
 
 PARAMS = {"a": jnp.arange(6.0).reshape(2, 3), "b": {"scale": jnp.ones(3)}}
@@ -130,6 +130,28 @@ def test_a_bad_pattern_is_refused(name):
     said = rf"{name}.no_decay has '\(', which is not a regular expression"
     with pytest.raises(ValueError, match=said):
         getattr(optimizers, name)(no_decay=["("])
+
+
+@pytest.mark.parametrize("name", ["adamw", "adamw_scaled", "muon"])
+def test_an_unknown_group_of_parameters_is_named(name):
+    optimizer = getattr(optimizers, name)(no_decay=["scale", "bias", "scales"])
+    said = rf"{name}.no_decay has 'scales', which matches none of the 2 parameters .*is b/scale\)"
+    with pytest.raises(ValueError, match=said) as caught:
+        optimizer.init(PARAMS, AXES)
+    assert "\n" not in str(caught.value)
+
+
+def test_each_optimizer_knows_its_usual_rates():
+    made = {
+        "adafactor.Adafactor": adafactor.Adafactor(),
+        **{f"optimizers.{n}": getattr(optimizers, n)() for n in ("adamw", "adamw_scaled", "muon")},
+    }
+    assert [made[name].usual_rates.optimizer for name in made] == list(made)
+    assert [o.usual_rates.must_end for o in made.values()] == [False, False, False, True]
+    assert not optimizers.muon(must_end=False).usual_rates.must_end
+    absolute = adafactor.Adafactor(multiply_by_parameter_scale=False).usual_rates
+    assert absolute.most < made["adafactor.Adafactor"].usual_rates.most
+    assert chained().usual_rates is None
 
 
 RANDOM = np.random.default_rng(0)
@@ -271,3 +293,37 @@ def test_a_step_of_muon_is_the_same_on_eight_devices():
         )
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     jax.tree.map(close, found, step(params, state))
+
+
+def plain_muon(layers_of):
+    """optax's own Muon of parameters layer by layer."""
+    dimensions = {key: optimizers.matrix_dimensions(axes) for key, axes in layers_of.items()}
+    numbers = {"encoder": {"layers_0": dimensions, "layers_1": dimensions}, "table": None}
+    return optax.contrib.muon(1.0, muon_weight_dimension_numbers=numbers)
+
+
+OPTAX = {
+    "adamw": lambda _: optax.scale_by_adam(),
+    "adamw_scaled": lambda _: optax.scale_by_adam(),
+    "muon": plain_muon,
+    "chain": lambda _: optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.1)),
+}
+
+
+@pytest.mark.parametrize("name", OPTAX)
+def test_a_state_on_disk_has_the_names_and_shapes_of_optaxs_own(name):
+    """Upstream's `OptaxWrapper` writes the state dict of optax for parameters layer by layer."""
+    layer = {"wi": ("embed", "mlp"), "scale": ("embed",)}
+    axes = {
+        "encoder": {"layers": {key: ("layers", *names) for key, names in layer.items()}},
+        "table": ("vocab", "embed"),
+    }
+    sizes = {"layers": 2, "embed": 3, "mlp": 5, "vocab": 7}
+    is_axes = lambda x: isinstance(x, tuple)
+    params = jax.tree.map(lambda a: jnp.ones([sizes[n] for n in a]), axes, is_leaf=is_axes)
+    optimizer = chained() if name == "chain" else getattr(optimizers, name)()
+    ours = unstack_layers(serialization.to_state_dict(optimizer.init(params, axes)))
+    theirs = serialization.to_state_dict(OPTAX[name](layer).init(unstack_layers(params)))
+    shapes = lambda tree: {path: np.shape(leaf) for path, leaf in by_name(tree).items()}
+    assert shapes(ours) == shapes(theirs)
+    assert any("layers_1/wi" in path for path in shapes(ours))

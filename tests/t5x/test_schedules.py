@@ -1,5 +1,6 @@
 """The schedules against measured numbers, and each factor against its formula."""
 
+import dataclasses
 import json
 import math
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from fakes.paths import GOLDEN
-from t5x.schedules import FACTORS, Cooldown, check_start, create_learning_rate_scheduler
+from t5x.schedules import FACTORS, Cooldown, UsualRates, check_start, create_learning_rate_scheduler
 
 GOLDEN = json.loads((GOLDEN / "schedules.json").read_text())
 
@@ -252,6 +253,52 @@ def test_a_cooldown_of_a_schedule_that_has_ended_is_refused():
     with pytest.raises(ValueError, match=r"At step 100, .* is 1.0e-08, so that nothing") as caught:
         Cooldown.after(ended, 100, 120)
     assert "\n" not in str(caught.value)
+
+
+MUON = UsualRates("optimizers.muon", 1e-5, 0.1, must_end=True)
+ADAFACTOR = UsualRates("adafactor.Adafactor", 1e-5, 0.5)
+FALLING = {"base_learning_rate": 1.0, "warmup_steps": 10, "total_steps": 1000}
+
+
+@pytest.mark.parametrize(
+    ("usual", "factors", "settings", "said"),
+    [
+        (MUON, TO_ZERO, FALLING, "is 1 at its peak, and optimizers.muon usually takes 1e-05 to "),
+        (MUON, TO_ZERO, FALLING | {"base_learning_rate": 0.015}, None),
+        (MUON, TO_ZERO, FALLING | {"base_learning_rate": 1e-7}, "is 1e-07 at its peak"),
+        (ADAFACTOR, "constant", {"base_learning_rate": 1.0}, "is 1 at its peak"),
+        # The factor makes 0.01 of Adafactor's 1.0.
+        (ADAFACTOR, "constant * rsqrt_decay", FALLING | {"warmup_steps": 10_000}, None),
+        (MUON, f"{TO_ZERO} * rsqrt_decay", FALLING | {"warmup_steps": 400}, None),
+    ],
+)
+def test_a_rate_that_is_unusual_for_the_optimizer_is_reported(usual, factors, settings, said):
+    rate = create_learning_rate_scheduler(factors, **settings)
+    found = usual.unusual(rate, 0, 1000)
+    assert (found is None) == (said is None)
+    if said:
+        assert said in found
+        assert found.endswith("; change utils.create_learning_rate_scheduler.base_learning_rate.")
+
+
+def test_the_peak_is_that_of_the_steps_to_take():
+    rate = create_learning_rate_scheduler(TO_ZERO, **FALLING)
+    assert MUON.unusual(rate, 990, 1000) is None
+    assert "is 0.11 at its peak" in MUON.unusual(rate, 890, 1000)
+    assert "is 0.11 at its peak" in MUON.unusual(Cooldown.after(rate, 890, 950), 890, 950)
+    assert MUON.unusual(rate, 1000, 1000) is None
+    assert MUON.unusual(lambda step: 9.0, 0, 1000) is None
+
+
+@pytest.mark.parametrize("factors", ["constant * rsqrt_decay", "constant * linear_warmup"])
+def test_a_schedule_without_an_end_is_refused_where_one_is_needed(factors):
+    rate = create_learning_rate_scheduler(factors, 0.01, 1)
+    said = rf"^optimizers.muon needs a rate that falls to zero, and {factors} does not end: set"
+    with pytest.raises(ValueError, match=said.replace("*", r"\*")) as caught:
+        MUON.unusual(rate, 0, 1000)
+    assert "\n" not in str(caught.value)
+    assert dataclasses.replace(MUON, must_end=False).unusual(rate, 0, 1000) is None
+    assert MUON.unusual(Cooldown.after(rate, 100, 200), 100, 200) is None
 
 
 def test_warm_up_and_cooldown_below_1_are_shares_of_the_total():

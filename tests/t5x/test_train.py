@@ -358,6 +358,16 @@ CONFIGS = {
 }
 
 
+def test_a_rate_that_suits_another_optimizer_is_reported_or_refused(tmp_path, caplog):
+    model, constant = toy.model(), schedules.create_learning_rate_scheduler("constant", 9.0)
+    settings = {"trainer": {"learning_rate_fn": constant}, "dry_run": True}
+    run(tmp_path / "run", model=model, **settings)
+    assert "learning rate is 9 at its peak, and adafactor.Adafactor usually takes" in caplog.text
+    model.optimizer_def = optimizers.muon()
+    with pytest.raises(ValueError, match=r"optimizers.muon needs a rate that falls to zero"):
+        run(tmp_path / "run", model=model, **settings)
+
+
 def test_a_schedule_that_does_not_count_from_the_checkpoint_is_refused(
     undisturbed, tmp_path, monkeypatch
 ):

@@ -9,6 +9,7 @@ from command_line.results import FAILS, OK, WARNING, run_check
 from fakes import toy, valid_run
 from preflight.checks import checklist
 from preflight.checks import config as checks
+from t5x import optimizers
 from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig
 from t5x.partitioning import PjitPartitioner
 from t5x.schedules import create_learning_rate_scheduler
@@ -45,6 +46,14 @@ def late(**settings):
     }
 
 
+def constant(rate, optimizer=None):
+    """A run at a constant rate, with Adafactor or another optimizer."""
+    model = valid_run.model()
+    model.optimizer_def = optimizer or model.optimizer_def
+    rate = create_learning_rate_scheduler("constant", rate)
+    return {"model": model, "trainer_cls": functools.partial(Trainer, learning_rate_fn=rate)}
+
+
 def data(**changes):
     return dataclasses.replace(valid_run.TRAIN, **changes)
 
@@ -57,6 +66,8 @@ FAULTS = [
     (checks.periods, {"checkpoint_cfg": save(period=200)}, WARNING, "only the last step"),
     (checks.periods, late(), FAILS, "step_offset to 1000000"),
     (checks.periods, late(step_offset=10**6, warmup_steps=9, steps_per_cycle=91), OK, ""),
+    (checks.periods, constant(9.0), WARNING, "is 9 at its peak, and adafactor.Adafactor usually"),
+    (checks.periods, constant(0.01, optimizers.muon()), FAILS, "muon needs a rate that falls to"),
     (checks.partitions, {"partitioner": PjitPartitioner(3)}, FAILS, "one of 1, 2, 4"),
     (checks.batch, {"train_dataset_cfg": data(batch_size=6)}, FAILS, "multiple of 4"),
     (checks.batch, {"train_eval_dataset_cfg": data(batch_size=6)}, FAILS, "train_eval"),

@@ -1,0 +1,71 @@
+"""gin/optimizers/ beside recipes of all kinds, and the recipes that include one of its files."""
+
+import pytest
+
+from fakes import valid_run
+from preflight.aot import recipe, recipe_step
+from t5x import adafactor, optimizers, schedules
+
+PEAKS = {"adafactor": 0.05, "adamw_scaled": 0.05, "muon": 0.015}
+PRETRAINS = ("ro_t5x_tiny", "ro_t5x_base", "ro_bert_tiny", "ro_modernbert_base")
+
+
+@pytest.fixture(autouse=True)
+def cleared():
+    with valid_run.gin_apart():
+        yield
+
+
+def loaded(name, optimizer=None, *bindings):
+    files = (f"gin/{name}.gin", *([f"gin/optimizers/{optimizer}.gin"] if optimizer else []))
+    run = recipe.load(recipe.Recipe(files, bindings))
+    return run, recipe_step.bare_trainer(run).learning_rate_fn
+
+
+@pytest.mark.parametrize("name", PRETRAINS)
+@pytest.mark.parametrize("optimizer", PEAKS)
+def test_one_flag_sets_the_optimizer_and_a_rate_that_ends_with_the_run(name, optimizer, caplog):
+    run, rate = loaded(name, optimizer)
+    end, peak = run.total_steps, PEAKS[optimizer]
+    found = [float(rate(step)) for step in (0, end // 20, end // 10, end * 55 // 100, end)]
+    assert found == pytest.approx([1e-8, peak / 2, peak, peak / 2, 1e-8], rel=1e-4)
+    made = run.model.optimizer_def
+    assert made.usual_rates.optimizer.endswith({"adafactor": "Adafactor"}.get(optimizer, optimizer))
+    assert made.usual_rates.unusual(rate, 0, end) is None
+    schedules.check_start(rate, 0, end)
+    assert not caplog.records
+    state = recipe_step.state_on_one_device(run).state  # every parameter has its state
+    assert state.param_states is not None
+
+
+@pytest.mark.parametrize("optimizer", PEAKS)
+def test_a_run_from_a_checkpoint_is_to_count_from_there(optimizer, caplog):
+    run, rate = loaded("ro_mt5x_base", optimizer)
+    schedules.check_start(rate, 1_000_000, run.total_steps)
+    assert (
+        "with utils.create_learning_rate_scheduler.step_offset = 1000000 and total_steps = 1000"
+        in (caplog.text)
+    )
+    caplog.clear()
+    flags = ("step_offset = 1000000", "total_steps = 1000000")
+    flags = tuple(f"utils.create_learning_rate_scheduler.{flag}" for flag in flags)
+    run, rate = loaded("ro_mt5x_base", optimizer, *flags)
+    schedules.check_start(rate, 1_000_000, run.total_steps)
+    assert not caplog.records
+    assert float(rate(1_550_000)) == pytest.approx(PEAKS[optimizer] / 2, rel=1e-4)
+
+
+@pytest.mark.parametrize("size", ["base", "large"])
+def test_a_fast_recipe_is_the_other_with_muon_and_fewer_steps(size):
+    slow, _ = loaded(f"ro_t5x_{size}")
+    fast, rate = loaded(f"ro_t5x_{size}_fast")
+    assert isinstance(slow.model.optimizer_def, adafactor.Adafactor)
+    assert isinstance(fast.model.optimizer_def, optimizers.DecoupledOptimizer)
+    assert fast.model.optimizer_def.usual_rates.optimizer == "optimizers.muon"
+    assert (slow.total_steps, fast.total_steps) == (2_000_000, 1_400_000)
+    found = [float(rate(step)) for step in (5_000, 10_000, 705_000, 1_400_000)]
+    assert found == pytest.approx([0.0075, 0.015, 0.0075, 1e-8], rel=1e-4)
+    assert fast.model.module.config == slow.model.module.config
+    same = ("train_dataset_cfg", "checkpoint_cfg", "eval_period", "random_seed")
+    assert all(getattr(fast, name) == getattr(slow, name) for name in same)
+    assert fast.partitioner.num_partitions == slow.partitioner.num_partitions
