@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from benchmarks.synthetic_step import SyntheticRequest, batch_shapes, train_step
 from t5x.monitoring.flops import peak_flops, step_flops
@@ -36,11 +36,13 @@ class Timed:
       advance: runs it and gives the loss, a sum over targets, once it is done.
       compile_seconds: how long it took to compile, None if unknown.
       temp_gib: memory that it takes beside its arguments, None if unknown.
+      program: the optimized program's text, "" if unknown.
     """
 
     advance: Callable[[], float]
     compile_seconds: float | None = None
     temp_gib: float | None = None
+    program: str = ""
     seconds: list[float] = dataclasses.field(default_factory=list)
     loss: float = 0.0
 
@@ -56,8 +58,8 @@ class Timed:
         return statistics.median(self.seconds[2:])
 
 
-def our_step(request: SyntheticRequest) -> Timed:
-    """The trainer's step, compiled."""
+def our_step(request: SyntheticRequest, options: Mapping[str, str] | None = None) -> Timed:
+    """The trainer's step, compiled with `options` of XLA; each process has an equal share."""
     import jax
 
     from t5x.train_state import initial_state
@@ -66,10 +68,12 @@ def our_step(request: SyntheticRequest) -> Timed:
     # With the statistics that only `bad_steps = "skip"` has.
     carried = (initial_state(trainer.model, trainer.specs, jax.random.key(0)), None)
     started = time.perf_counter()
-    compiled = trainer.lower(shapes).compile()
+    compiled = trainer.lower(shapes).compile(compiler_options=dict(options or {}) or None)
     compile_seconds = time.perf_counter() - started
-    rng = jax.device_put(jax.random.key(0), trainer.partitioner.replicated)
-    rest = trainer.put(synthetic_batch(request)), rng
+    # Compiled, since processes cannot place an array on the devices of others.
+    rng = jax.jit(lambda: jax.random.key(0), out_shardings=trainer.partitioner.replicated)()
+    share = request.batch // jax.process_count()
+    rest = trainer.put({k: rows[:share] for k, rows in synthetic_batch(request).items()}), rng
 
     def advance() -> float:
         nonlocal carried
@@ -77,15 +81,15 @@ def our_step(request: SyntheticRequest) -> Timed:
         return float(sums["loss"])
 
     temp = compiled.memory_analysis().temp_size_in_bytes / 2**30
-    return Timed(advance, compile_seconds, temp)
+    return Timed(advance, compile_seconds, temp, compiled.as_text())
 
 
-def plain_step(request: SyntheticRequest) -> Timed:
+def plain_step(request: SyntheticRequest, options: Mapping[str, str] | None = None) -> Timed:
     """The same as one writes it first."""
     from benchmarks.plain import plainly
 
     with plainly():
-        return our_step(request)
+        return our_step(request, options)
 
 
 def report(

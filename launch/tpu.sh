@@ -245,6 +245,29 @@ take_run() {
   check_flags "${RUN[@]:1}"
 }
 
+# Pulls the clones and starts RUN on all workers, with MODEL_DIR and the other settings that are
+# passed; sets HEAD, their commit.
+# shellcheck disable=SC2034
+start_on_workers() {
+  local name
+  on_workers "$(worker_command check)"
+  fail_if_any_failed "nothing was started: a run cannot start"
+  HEAD="$(common_head)"
+  PASSED=""
+  # shellcheck disable=SC2086
+  for name in MODEL_DIR STREAM_CACHE_DIR STREAM_CACHE_GB ${TPU_PASS:-}; do
+    if [[ ! "$name" =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]]; then
+      fail "TPU_PASS names '$name', which is no variable: write names with spaces between them."
+    fi
+    if [[ -n "${!name:-}" ]]; then
+      PASSED+="$name=$(printf '%q' "${!name}") "
+    fi
+  done
+  share_secret
+  on_workers "$(worker_command start "${RUN[@]}")"
+  fail_if_any_failed "${RUN[0]} could not be started everywhere (bash launch/tpu_stop.sh $NAME $ZONE ends the others)"
+}
+
 # Requires a shared MODEL_DIR if there are several workers or if the slice may be created again ($1:
 # "recreated").
 check_model_dir() {

@@ -17,22 +17,7 @@ use_repository
 need_ready
 check_model_dir
 
-on_workers "$(worker_command check)"
-fail_if_any_failed "nothing was started: a run cannot start"
-head="$(common_head)"
-PASSED=""
-# shellcheck disable=SC2086
-for name in MODEL_DIR STREAM_CACHE_DIR STREAM_CACHE_GB ${TPU_PASS:-}; do
-  if [[ ! "$name" =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]]; then
-    fail "TPU_PASS names '$name', which is no variable: write names with spaces between them."
-  fi
-  if [[ -n "${!name:-}" ]]; then
-    PASSED+="$name=$(printf '%q' "${!name}") "
-  fi
-done
-share_secret
-on_workers "$(worker_command start "${RUN[@]}")"
-fail_if_any_failed "${RUN[0]} could not be started everywhere (bash launch/tpu_stop.sh $NAME $ZONE ends the others)"
-echo "${RUN[*]} is started on $WORKERS workers of $NAME at commit $head. To watch it:"
+start_on_workers
+echo "${RUN[*]} is started on $WORKERS workers of $NAME at commit $HEAD. To watch it:"
 echo "  bash launch/tpu_status.sh $NAME $ZONE"
 echo "  bash launch/tpu_logs.sh $NAME $ZONE -f"

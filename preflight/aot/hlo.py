@@ -4,7 +4,7 @@ XLA's own `cost_analysis` counts the body of a loop once. Here each computation 
 it is called: `while` by its trip count, from the compiler's note or the loop's condition.
 Where that is not a constant, a loop in a scope named `once` counts once, as usual data need it. Of
 a conditional's branches the costliest counts, except those with a scope named `fallback`, which
-run only where the usual way fails.
+run only where the usual way fails; with `fallbacks` they count too.
 """
 
 import functools
@@ -37,7 +37,8 @@ _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
 class Program:
     """An optimized HLO module, as text with a schedule."""
 
-    def __init__(self, text: str):
+    def __init__(self, text: str, fallbacks: bool = False):
+        self._fallbacks = fallbacks
         self.computations: dict[str, list[str]] = {}
         self._totals: dict[str, int] = {}
         self.entry = name = ""
@@ -122,9 +123,12 @@ class Program:
             called = _CALLS.findall(line)
             if branches := _BRANCHES.search(line):
                 named = re.findall(r"%([^\s,{}]+)", branches[0])
-                usual = [b for b in named if not any(FALLBACK in s for s in self.computations[b])]
-                called.append(max(usual or named, key=self._total))
+                counted = [b for b in named if self._fallbacks or not self._is_fallback(b)]
+                called.append(max(counted or named, key=self._total))
             yield from ((callee, trips) for callee in called if callee in self.computations)
+
+    def _is_fallback(self, name: str) -> bool:
+        return any(FALLBACK in line for line in self.computations[name])
 
     def _trips(self, line: str) -> int:
         if match := _TRIPS.search(line):

@@ -60,6 +60,7 @@ def test_of_branches_the_costliest_counts():
     assert Program(program).cycles() == 1157 + 5
     rare = 'fusion(%p), metadata={op_name="jit(f)/cond/fallback/exp"}'
     assert Program(program.replace("fusion(%p)", rare, 1)).cycles() == 1157
+    assert Program(program.replace("fusion(%p)", rare, 1), fallbacks=True).cycles() == 1162
 
 
 def test_a_loop_that_usual_data_need_once_counts_once():

@@ -1,0 +1,213 @@
+"""Times train steps on the devices that are there, beside the count of the compiler.
+
+    bash launch/tpu_benchmark.sh NAME ZONE               # on all workers of a slice
+    bash launch/step_benchmark.sh --steps 20             # on this machine
+
+The step as one writes it first (`plain`), ours, and ours with flash attention are timed at three
+batch sizes, each without and with the options of XLA for that generation of TPUs. A way that does
+not compile or does not fit is a line with the reason. Batches are synthetic and packed. Worker 0
+prints the table and writes it as JSON.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import timing  # noqa: E402
+from benchmarks.step import network_fields  # noqa: E402
+from benchmarks.synthetic_step import SyntheticRequest  # noqa: E402
+from command_line.version import version  # noqa: E402
+from preflight.aot.hlo import Program  # noqa: E402
+from preflight.aot.tpu_slices import CHIPS  # noqa: E402
+from t5x.monitoring.flops import peak_flops, step_flops  # noqa: E402
+
+# The start of JAX's name of a device, and the generation; the longer ones first.
+GENERATIONS = {
+    "TPU v6": "v6e", "TPU v5 lite": "v5e", "TPU v5e": "v5e", "TPU v5": "v5p", "TPU v4": "v4",
+    "TPU v3": "v3", "TPU v2": "v2",
+}  # fmt: skip
+_OVERLAP = {
+    "xla_enable_async_all_gather": "true",
+    "xla_enable_async_collective_permute": "true",
+    "xla_tpu_enable_async_collective_fusion": "true",
+    "xla_tpu_enable_async_collective_fusion_fuse_all_gather": "true",
+    "xla_tpu_overlap_compute_collective_tc": "true",
+}
+# Collectives that run while the chip computes; v6e has more fast memory for each program, and
+# SparseCores that can add up gradients.
+OPTIONS = {
+    "v4": _OVERLAP,
+    "v5e": _OVERLAP,
+    "v5p": _OVERLAP,
+    "v6e": {
+        "xla_tpu_scoped_vmem_limit_kib": "98304",
+        "xla_tpu_enable_sparse_core_collective_offload_all_reduce": "true",
+    },
+}
+WAYS: dict[str, tuple[Callable[..., timing.Timed], dict[str, str]]] = {
+    "plain": (timing.plain_step, {}),
+    "ours": (timing.our_step, {}),
+    "flash": (timing.our_step, {"attention": "flash"}),
+}
+
+
+@dataclasses.dataclass
+class Row:
+    """What was measured of one way; `refused` says why it was not.
+
+    `counted` and `careful` are seconds of the compiler's count, in `careful` with the branches that
+    run where a softmax or a normalizer leaves the safe range of float32.
+    """
+
+    way: str
+    options: bool
+    batch: int
+    seconds: float | None = None
+    spread: float | None = None  # between the quartiles
+    counted: float | None = None
+    careful: float | None = None
+    mfu: float | None = None
+    temp_gib: float | None = None
+    compile_seconds: float | None = None
+    loss: float | None = None
+    refused: str = ""
+
+
+def generation(device_kind: str) -> str | None:
+    """Return the generation of TPUs of a device, None for another device."""
+    return next((v for k, v in GENERATIONS.items() if device_kind.startswith(k)), None)
+
+
+def plan(kind: str | None, batches: list[int]) -> Iterator[Row]:
+    """Yield what is to be timed on a generation of TPUs, None for another device."""
+    for batch in batches:
+        for way in WAYS:
+            if way == "flash" and kind is None:
+                continue
+            yield Row(way, False, batch)
+            if OPTIONS.get(kind or ""):
+                yield Row(way, True, batch)
+
+
+def measure(row: Row, network: Mapping[str, Any], args: argparse.Namespace, kind: str | None):
+    """Fill in the figures of `row`."""
+    import jax
+
+    build, changed = WAYS[row.way]
+    rules = {"parameter_partitioning_dims": 1} if row.way == "plain" else {}
+    request = SyntheticRequest(
+        "", {**network, **changed}, row.batch, args.inputs, args.targets, args.partitions,
+        rules=rules,
+    )  # fmt: skip
+    try:
+        timed = build(request, OPTIONS[kind] if row.options and kind else None)
+        for _ in range(args.steps + 2):
+            timed.step()
+    except Exception as error:  # of XLA, of a kernel: the next way may do
+        row.refused = " ".join(str(error).split())[:300] or type(error).__name__
+        return
+    seconds = timed.seconds[2:]
+    row.seconds = timed.median
+    row.spread = statistics.quantiles(seconds, n=4)[2] - statistics.quantiles(seconds, n=4)[0]
+    row.temp_gib, row.compile_seconds = timed.temp_gib, timed.compile_seconds
+    row.loss = timed.loss / row.batch / args.targets
+    peak = (peak_flops(jax.devices()[0].device_kind) or 0.0) * jax.device_count()
+    flops = step_flops(argparse.Namespace(**network), row.batch, args.inputs, args.targets)
+    row.mfu = flops / row.seconds / peak if peak else None
+    if kind:
+        clock = CHIPS[kind].clock
+        row.counted = Program(timed.program).cycles() / clock
+        row.careful = Program(timed.program, fallbacks=True).cycles() / clock
+
+
+def table(rows: list[Row]) -> Iterator[str]:
+    """Yield the lines of the table."""
+    form = "{:>6} {:6} {:8} {:>9} {:>8} {:>9} {:>9} {:>7} {:>6} {:>9} {:>8}".format
+    yield form("batch", "step", "options", "ms", "spread", "counted", "careful", "ratio", "MFU",
+               "GiB temp", "compile")  # fmt: skip
+    best = {row.batch: row.seconds for row in rows if row.way == "plain" and not row.options}
+    show = lambda value, scale, digits, unit="": (
+        "-" if value is None else f"{value * scale:.{digits}f}{unit}"
+    )
+    for row in rows:
+        options = "on" if row.options else "off"
+        if row.refused:
+            yield f"{row.batch:6} {row.way:6} {options:8} {row.refused}"
+            continue
+        plain = best.get(row.batch)
+        ratio = plain / row.seconds if plain and row.seconds else None
+        milliseconds = (
+            show(v, 1e3, 1) for v in (row.seconds, row.spread, row.counted, row.careful)
+        )
+        yield form(
+            row.batch, row.way, options, *milliseconds, show(ratio, 1, 2),
+            show(row.mfu, 100, 1, "%"), show(row.temp_gib, 1, 2),
+            show(row.compile_seconds, 1, 0, " s"),
+        )  # fmt: skip
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Return the flags."""
+    parser = argparse.ArgumentParser("benchmarks/tpu_step.py", description=__doc__.split("\n")[0])
+    add = parser.add_argument
+    add("--recipe", default="t5_1_1/base", help="a gin file, or one of t5x/examples/t5")
+    add("--set", nargs="*", default=["vocab_size=64000", "dtype=bfloat16"], metavar="FIELD=VALUE")
+    add("--rows", type=int, nargs="+", default=[8, 16, 32], help="sequences on each device")
+    add("--inputs", type=int, default=512)
+    add("--targets", type=int, default=114)
+    add("--partitions", type=int, default=1)
+    add("--steps", type=int, default=20, help="to time, after two")
+    add("--out", type=Path, default=ROOT / "runs" / "tpu_benchmark.json")
+    add("--coordinator_address", help="HOST:PORT of process 0; TPU workers find it themselves")
+    add("--process_count", type=int)
+    add("--process_index", type=int)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Time all ways, print the table, and write it as JSON."""
+    args = parse(argv)
+    import jax
+
+    from t5x.cli.main import on_tpu_machine
+
+    if args.coordinator_address:
+        jax.distributed.initialize(args.coordinator_address, args.process_count, args.process_index)
+    elif on_tpu_machine():
+        jax.distributed.initialize()
+    device, devices = jax.devices()[0], jax.device_count()
+    kind, first = generation(device.device_kind), jax.process_index() == 0
+    network = network_fields(args.recipe, args.set)
+    rows = list(plan(kind, [n * devices for n in args.rows]))
+    about = {
+        "version": version(), "jax": jax.__version__, "device": device.device_kind,
+        "devices": devices, "processes": jax.process_count(), "recipe": args.recipe,
+        "network": network, "inputs": args.inputs, "targets": args.targets,
+        "options": OPTIONS.get(kind or "", {}),
+    }  # fmt: skip
+    for number, row in enumerate(rows, 1):
+        if first:
+            options = ", options on" if row.options else ""
+            print(f"step {number}/{len(rows)}  {row.way}, batch {row.batch}{options}", flush=True)
+        measure(row, network, args, kind)
+        jax.clear_caches()
+    if first:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        found = {**about, "rows": [dataclasses.asdict(row) for row in rows]}
+        args.out.write_text(json.dumps(found, indent=1) + os.linesep)
+        print(f"{args.recipe}, {devices} x {device.device_kind}, {jax.process_count()} processes")
+        print("\n".join(table(rows)))
+        print(f"wrote {args.out}")
+
+
+if __name__ == "__main__":
+    main()
