@@ -14,13 +14,12 @@ import sys
 from collections.abc import Callable, Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-import attack_checkpoints  # noqa: E402
-import attack_port  # noqa: E402
-import attack_servers  # noqa: E402
-import attack_values  # noqa: E402
-
+import benchmarks.attacks.checkpoints as attack_checkpoints  # noqa: E402
+import benchmarks.attacks.port as attack_port  # noqa: E402
+import benchmarks.attacks.servers as attack_servers  # noqa: E402
+import benchmarks.attacks.values as attack_values  # noqa: E402
 from tasks.io import formats  # noqa: E402
 
 Row = tuple[str, int, int]

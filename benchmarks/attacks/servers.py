@@ -1,6 +1,6 @@
 """Corpora on web servers that break off, answer wrongly or replace a file: complete, or an error.
 
-    PYTHONPATH=. python benchmarks/attack_servers.py
+    PYTHONPATH=. python benchmarks/attacks/servers.py
 
 Each of 7 formats is read from each of 9 kinds of servers with each of 8 faults, at a request that
 follows from the seed. Survived: all records arrived once, in order, or reading ended in an error.
@@ -14,7 +14,7 @@ import random
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
 
 from absl import logging
 

@@ -1,6 +1,6 @@
 """Damages files of a run's checkpoints at random and starts the run from what they leave.
 
-    PYTHONPATH=. python benchmarks/attack_checkpoints.py --number 200 --seed 0 --commands 5
+    PYTHONPATH=. python benchmarks/attacks/checkpoints.py --number 200 --seed 0 --commands 5
 
 A tiny run has checkpoints at steps 4, 8 and 12. Each attack damages one or two files, or a folder,
 in the newest, the two newest or all of them, in the ways of tests/fakes/damage.py, and starts the
@@ -22,7 +22,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from fakes import damage, pods  # noqa: E402

@@ -3,22 +3,18 @@
 import random
 import sys
 
+from benchmarks.attacks import checkpoints
 from fakes import damage
-from fakes.paths import ROOT
-
-sys.path.append(str(ROOT / "benchmarks"))
-
-import attack_checkpoints
 
 
 def test_attacks_are_made_and_survived(monkeypatch, capsys):
-    found = attack_checkpoints.rows(number=2, seed=3)
+    found = checkpoints.rows(number=2, seed=3)
     assert [(where, outcome) for where, _, outcome in found] == [("start", "survived")] * 2
     assert all(what.startswith(tuple(f"{step}/" for step in damage.STEPS)) for _, what, _ in found)
     lost = [*found, ("command", "12/state deleted", "lost: why")]
-    monkeypatch.setattr(attack_checkpoints, "rows", lambda *_: lost)
-    monkeypatch.setattr(sys, "argv", ["attack_checkpoints.py"])
-    assert attack_checkpoints.main() == 1
+    monkeypatch.setattr(checkpoints, "rows", lambda *_: lost)
+    monkeypatch.setattr(sys, "argv", ["checkpoints"])
+    assert checkpoints.main() == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "command  12/state deleted: lost: why"
     assert lines[-3:] == ["| start | 2 | 2 | 0 |", "| command | 1 | 0 | 1 |", "| all | 3 | 2 | 1 |"]
@@ -29,7 +25,7 @@ def test_attacks_are_the_same_for_a_seed(tmp_path):
         for step in (1, 2):
             (tmp_path / name / f"checkpoint_{step}/state").mkdir(parents=True)
             (tmp_path / name / f"checkpoint_{step}/state/_METADATA").write_text("{}")
-        return attack_checkpoints.attack(tmp_path / name, (1, 2), random.Random(0))
+        return checkpoints.attack(tmp_path / name, (1, 2), random.Random(0))
 
     assert attacked("a") == attacked("b") != []
 

@@ -1,6 +1,6 @@
 """Strangers at the port of the start-up check, one kind after the other, then all at once.
 
-    PYTHONPATH=. python benchmarks/attack_port.py
+    PYTHONPATH=. python benchmarks/attacks/port.py
 
 A row a kind: whether a pod of 3 workers started nevertheless, and in how many seconds. See
 tests/fakes/strangers.py.
@@ -9,7 +9,7 @@ tests/fakes/strangers.py.
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
 
 from fakes.strangers import STRANGERS, start_among
 

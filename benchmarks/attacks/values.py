@@ -1,6 +1,6 @@
 """Gives every command bad values, in real processes, and counts how each is refused.
 
-    python benchmarks/attack_values.py --results /tmp/attack_values.jsonl
+    python benchmarks/attacks/values.py --results /tmp/attack_values.jsonl
 
 The values are those of tests/fakes/bad_values.py. One is refused well if the process ends within
 30 s of processor time with a status other than 0, prints a sentence and no traceback, and has
@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from fakes import bad_values, refusals  # noqa: E402
