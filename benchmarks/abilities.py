@@ -5,9 +5,11 @@
 
 The corpus is a folder of *.jsonl with columns `novel` and `text`; every twelfth novel is held out,
 all of it. `run` trains a vocabulary of 8,192 pieces and a T5 1.1 by span corruption, with the
-project's own trainer; restores diacritics after fine-tuning from its last checkpoint and from none;
-and measures its checkpoints, the first before any training, by `python -m evaluation`. The n-gram
-model (benchmarks/ngram.py) answers the same questions.
+project's own trainer: --steps as the tiny recipes do, then --dense_steps with half of the text
+hidden, which asks for three times as many tokens at the same cost, and by Muon. It restores
+diacritics after fine-tuning from the last checkpoint and from none, and measures checkpoints, the
+first before any training, by `python -m evaluation`. The n-gram model (benchmarks/ngram.py) answers
+the same questions.
 
 Each stage that is finished is in --work or a line of --results, and is not repeated; training that
 was interrupted resumes. `show` reads the results alone.
@@ -34,17 +36,17 @@ VOCABULARY_SIZE = 8192
 LENGTHS = {"inputs": 128, "targets": 29}  # 145 tokens of text: density 0.15, spans of 3
 BATCH, RATE, WARMUP, PERIOD = 16, 0.04, 100, 200
 HALVED, COOLDOWN = 4 / 9, 0.3  # of the steps
+# Then denser noise, larger batches and Muon, whose steps drown in the noise of small ones.
+DENSE_LENGTHS = {"inputs": 81, "targets": 81}  # 128 tokens of text: density 0.5, spans of 4
+DENSE_BATCH, DENSE_RATE, DENSE_WARMUP, DENSE_PERIOD = 32, 0.015, 20, 50
 MODEL = {
     "vocab_size": VOCABULARY_SIZE, "emb_dim": 256, "num_heads": 4, "head_dim": 64, "mlp_dim": 384,
     "num_encoder_layers": 4, "num_decoder_layers": 2,
 }  # fmt: skip
-FINETUNED = {"inputs": 64, "targets": 64}  # tokens of a piece whose diacritics are restored
+FINETUNED = {"inputs": 32, "targets": 32}  # short, so that copying is learned soon
 FINETUNE_RATE = 0.02
-PASSAGES, PAIRS, MAX_CHARS = (
-    300,
-    2000,
-    500,
-)  # of the held-out novels; about as long as what was trained on
+# Of the held-out novels; passages are about as long as what was trained on.
+PASSAGES, PAIRS, MAX_CHARS = 300, 2000, 500
 RESTORED = 60  # records of the held-out novels
 RESULTS = ROOT / "benchmarks" / "results" / "abilities.jsonl"
 T5, NGRAMS, PLAIN, FINETUNED_T5 = "T5", "n-grams", "no model", "T5, fine-tuned"
@@ -65,11 +67,13 @@ PICTURES = {
 }  # fmt: skip
 TASKS = """
 from tasks import corpora, diacritics
+from tasks.objectives.span_corruption import SpanNoise
 from tasks.rows import Rows
 from tasks.sources import CorpusSource
 
 corpus, vocabulary = CorpusSource({work!r}), {work!r} + "/novels.model"
 corpora.add("novels", corpus, vocabulary, cedilla=True)
+corpora.add("novels_dense", corpus, vocabulary, SpanNoise(0.5, 4.0), cedilla=True)
 diacritics.add("novels_diacritics", corpus, vocabulary, lengths={lengths})
 held_out = Rows(files={{"validation": {work!r} + "/restored.jsonl"}})
 diacritics.add("novels_restored", held_out, vocabulary, lengths={lengths})
@@ -142,17 +146,29 @@ def settings(work: pathlib.Path, task: str, **others) -> list[str]:
     return [f"--gin.{name}={value!r}" for name, value in values.items()]
 
 
-def training(folder: pathlib.Path, steps: int) -> dict:
+def training(folder: pathlib.Path, steps: int, batch: int = BATCH) -> dict:
     """Return the settings of a training run up to a step."""
     found = {"MODEL_DIR": str(folder), "TRAIN_STEPS": steps}
-    return found | {"BATCH_SIZE": BATCH, "DROPOUT_RATE": 0.0}
+    return found | {"BATCH_SIZE": batch, "DROPOUT_RATE": 0.0}
 
 
-def schedule(rate: float, steps: int, start: int = 0) -> dict:
-    """Return settings of a rate that rises, halves twice, and falls to zero at the end."""
-    found = {"factors": "constant * linear_warmup * decay_every * linear_cooldown"}
-    found |= {"base_learning_rate": rate, "warmup_steps": WARMUP, "step_offset": start}
-    found |= {"decay_factor": 0.5, "steps_per_decay": int(HALVED * steps)}
+def checkpoints(period: int) -> dict:
+    """Return the settings that save and validate after each `period` steps, and keep all."""
+    return {
+        "EVAL_PERIOD": period, "EVAL_STEPS": 20, "EXPECTED_LOSS": None,
+        "utils.SaveCheckpointConfig.period": period, "utils.SaveCheckpointConfig.keep": None,
+    }  # fmt: skip
+
+
+def schedule(
+    rate: float, steps: int, start: int = 0, warmup: int = WARMUP, halved: bool = True
+) -> dict:
+    """Return settings of a rate that rises, may halve twice, and falls to zero at the end."""
+    found = {"factors": "constant * linear_warmup * linear_cooldown"}
+    found |= {"base_learning_rate": rate, "warmup_steps": warmup, "step_offset": start}
+    if halved:
+        found["factors"] += " * decay_every"
+        found |= {"decay_factor": 0.5, "steps_per_decay": int(HALVED * steps)}
     found |= {"cooldown_steps": int(COOLDOWN * steps), "total_steps": steps}
     return {f"utils.create_learning_rate_scheduler.{name}": found[name] for name in found}
 
@@ -167,18 +183,43 @@ def pretrain(work: pathlib.Path, steps: int) -> None:
         raise ValueError(f"--steps is {steps}, but must be a multiple of {PERIOD}")
     flags = settings(
         work, "novels", **training(work / "pretrained", steps), **schedule(RATE, steps),
-        **{
-            "TASK_FEATURE_LENGTHS": LENGTHS, "EVAL_PERIOD": PERIOD, "EVAL_STEPS": 20,
-            "EXPECTED_LOSS": None, "utils.SaveCheckpointConfig.period": PERIOD,
-            "utils.SaveCheckpointConfig.keep": None,
-            "utils.SaveCheckpointConfig.checkpoint_steps": [1],
-        },
+        **checkpoints(PERIOD),
+        **{"TASK_FEATURE_LENGTHS": LENGTHS, "utils.SaveCheckpointConfig.checkpoint_steps": [1]},
     )  # fmt: skip
     call(work, "t5x.train", "--gin_file=gin/ro_t5x_tiny.gin", *flags)
 
 
-def finetune(work: pathlib.Path, start: int, steps: int) -> str:
+def pretrain_densely(work: pathlib.Path, start: int, steps: int) -> None:
+    """Train from a checkpoint of `pretrain`, or resume, until `steps` later.
+
+    The rate does not depend on `steps` before it falls, so a run that is interrupted may end sooner
+    or later than was asked for first.
+
+    Raises:
+      ValueError: the last step is no multiple of the period.
+    """
+    end = start + steps
+    if end % DENSE_PERIOD:
+        raise ValueError(
+            f"--steps and --dense_steps are {end} in all, but must be a multiple of {DENSE_PERIOD}"
+        )
+    flags = settings(
+        work, "novels_dense", **training(work / "dense", end, DENSE_BATCH),
+        **schedule(DENSE_RATE, steps, start, DENSE_WARMUP, halved=False),
+        **checkpoints(DENSE_PERIOD),
+        **{
+            "TASK_FEATURE_LENGTHS": DENSE_LENGTHS,
+            "utils.RestoreCheckpointConfig.path": f"{work}/pretrained/checkpoint_{start}",
+            "utils.RestoreCheckpointConfig.mode": "specific",
+        },
+    )  # fmt: skip
+    flags += ["--gin.OPTIMIZER=@optimizers.muon()"]
+    call(work, "t5x.train", "--gin_file=gin/ro_t5x_tiny.gin", *flags)
+
+
+def finetune(work: pathlib.Path, checkpoint: pathlib.Path, steps: int) -> str:
     """Train from a checkpoint to restore diacritics; return the last checkpoint."""
+    start = step_of(checkpoint)
     end, folder = start + steps, f"restores_{start}"
     flags = settings(
         work, "novels_diacritics", **training(work / folder, end),
@@ -186,8 +227,7 @@ def finetune(work: pathlib.Path, start: int, steps: int) -> str:
         **{
             "TASK_FEATURE_LENGTHS": FINETUNED, "EVAL_PERIOD": end, "KEEP_BEST": None,
             "BEST_METRIC": None, "utils.SaveCheckpointConfig.period": end,
-            "INITIAL_CHECKPOINT_PATH": f"{work}/pretrained/checkpoint_{start}",
-            "network.T5Config.logits_via_embedding": False,
+            "INITIAL_CHECKPOINT_PATH": str(checkpoint),
         },
     )  # fmt: skip
     call(work, "t5x.train", "--gin_file=gin/ro_diacritics_tiny.gin", *flags)
@@ -207,7 +247,6 @@ def restored(work: pathlib.Path, checkpoint: str, constrained: bool) -> list[tup
     others = {
         "CHECKPOINT_PATH": checkpoint, "INFER_OUTPUT_DIR": str(out), "BATCH_SIZE": 64,
         "MIXTURE_OR_TASK_SPLIT": "validation", "TASK_FEATURE_LENGTHS": FINETUNED,
-        "network.T5Config.logits_via_embedding": False,
     }  # fmt: skip
     flags += settings(work, "novels_restored", **others)
     call(work, "t5x.infer", *flags, "--trusted_modules=novels_tasks")
@@ -224,17 +263,32 @@ def texts(path: pathlib.Path) -> list[str]:
     return [json.loads(line)["text"] for line in path.read_text().splitlines()]
 
 
-def measure_checkpoints(work: pathlib.Path, steps: int) -> Iterator[dict]:
-    """Yield the results of the untrained, each second and the last checkpoint, by `evaluation`."""
-    measured = sorted({1, *range(2 * PERIOD, steps, 2 * PERIOD), steps})
-    paths = [f"{work}/pretrained/checkpoint_{step}" for step in measured]
+def step_of(checkpoint: pathlib.Path) -> int:
+    """Return the step of a checkpoint."""
+    return int(checkpoint.name.removeprefix("checkpoint_"))
+
+
+def measured(work: pathlib.Path, steps: int, dense_steps: int) -> list[pathlib.Path]:
+    """Return the checkpoints to measure: the untrained, some between, and the last of each phase."""
+    first = sorted({1, *range(2 * PERIOD, steps, 2 * PERIOD), steps})
+    found = [work / "pretrained" / f"checkpoint_{step}" for step in first]
+    end = steps + dense_steps
+    middle = steps + dense_steps // (2 * DENSE_PERIOD) * DENSE_PERIOD
+    dense = sorted({middle, end} - {steps})
+    return found + [work / "dense" / f"checkpoint_{step}" for step in dense]
+
+
+def measure_checkpoints(work: pathlib.Path, paths: Sequence[pathlib.Path]) -> Iterator[dict]:
+    """Yield the results of checkpoints, by `evaluation`."""
     out = work / "evaluation.json"
     flags = ["--language", "ro", "--text", str(work / "validation.jsonl"), "--pairs", "made"]
     flags += ["--passages", str(PASSAGES), "--max_chars", str(MAX_CHARS), "--out", str(out)]
-    call(work, "evaluation", *paths, *flags)
+    call(work, "evaluation", *map(str, paths), *flags)
+    steps = {step_of(path) for path in paths}
     for model in json.loads(out.read_text())["models"]:
-        kept = {name: model[name] for name in ("step", "parameters", "bytes_per_token", "measures")}
-        yield {"model": T5, **kept, "version": model["version"], "date": model["date"]}
+        if model["step"] in steps:
+            names = ("step", "parameters", "bytes_per_token", "measures", "version", "date")
+            yield {"model": T5, **{name: model[name] for name in names}}
 
 
 def measure_ngrams(work: pathlib.Path) -> dict:
@@ -272,17 +326,20 @@ def restored_words(wanted: Sequence[str], outputs: Sequence[str]) -> float:
     return scores(wanted, outputs, "ro")["word_accuracy"]
 
 
-def measure_finetuned(work: pathlib.Path, start: int, steps: int) -> dict:
+def measure_finetuned(work: pathlib.Path, checkpoint: pathlib.Path, steps: int) -> dict:
     """Return the words right after fine-tuning from a checkpoint, freely and constrained."""
-    checkpoint = finetune(work, start, steps)
+    tuned = finetune(work, checkpoint, steps)
     found = {}
     for name, constrained in (("free", False), ("diacritics only", True)):
-        wanted, outputs = zip(*restored(work, checkpoint, constrained), strict=True)
+        wanted, outputs = zip(*restored(work, tuned, constrained), strict=True)
         found[name] = restored_words(wanted, outputs)
+    start = step_of(checkpoint)
     return {"model": FINETUNED_T5, "start": start, "steps": steps, "diacritics": found}
 
 
-def run(work: pathlib.Path, results: pathlib.Path, steps: int, finetune_steps: int) -> None:
+def run(
+    work: pathlib.Path, results: pathlib.Path, steps: int, dense_steps: int, finetune_steps: int
+) -> None:
     """Run the stages whose results are missing."""
     known = read_results(results)
     models = {line["model"] for line in known}
@@ -292,12 +349,17 @@ def run(work: pathlib.Path, results: pathlib.Path, steps: int, finetune_steps: i
     if PLAIN not in models:
         keep(measure_plain(work))
     pretrain(work, steps)
-    if steps not in {line["step"] for line in known if line["model"] == T5}:
-        for line in measure_checkpoints(work, steps):
+    if dense_steps:
+        pretrain_densely(work, steps, dense_steps)
+    done = {line["step"] for line in known if line["model"] == T5}
+    paths = measured(work, steps, dense_steps)
+    if missing := [path for path in paths if step_of(path) not in done]:
+        for line in measure_checkpoints(work, missing):
             keep(line)
     tuned = {line["start"] for line in known if line["model"] == FINETUNED_T5}
-    for start in sorted({1, steps} - tuned):
-        keep(measure_finetuned(work, start, finetune_steps))
+    for path in (paths[0], paths[-1]):
+        if step_of(path) not in tuned:
+            keep(measure_finetuned(work, path, finetune_steps))
 
 
 def read_results(path: pathlib.Path) -> list[dict]:
@@ -384,6 +446,7 @@ def main() -> None:
     parser.add_argument("--work", type=pathlib.Path, help="folder of the data and the models")
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
     parser.add_argument("--steps", type=int, default=1800, help="of pretraining")
+    parser.add_argument("--dense_steps", type=int, default=400, help="of it afterwards, densely")
     parser.add_argument("--finetune_steps", type=int, default=600)
     parser.add_argument("--png", type=pathlib.Path, help="picture that show writes")
     values = parser.parse_args()
@@ -392,7 +455,7 @@ def main() -> None:
             parser.error("run needs --corpus and --work")
         work = values.work.resolve()
         prepare(values.corpus.resolve(), work)
-        run(work, values.results, values.steps, values.finetune_steps)
+        run(work, values.results, values.steps, values.dense_steps, values.finetune_steps)
     results = read_results(values.results)
     print("\n".join(table(results)))
     if values.png:
