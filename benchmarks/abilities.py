@@ -269,7 +269,7 @@ def step_of(checkpoint: pathlib.Path) -> int:
 
 
 def measured(work: pathlib.Path, steps: int, dense_steps: int) -> list[pathlib.Path]:
-    """Return the checkpoints to measure: the untrained, some between, and the last of each phase."""
+    """Return the checkpoints to measure: the untrained, some, and the last of each phase."""
     first = sorted({1, *range(2 * PERIOD, steps, 2 * PERIOD), steps})
     found = [work / "pretrained" / f"checkpoint_{step}" for step in first]
     end = steps + dense_steps
@@ -351,13 +351,15 @@ def run(
     pretrain(work, steps)
     if dense_steps:
         pretrain_densely(work, steps, dense_steps)
-    done = {line["step"] for line in known if line["model"] == T5}
     paths = measured(work, steps, dense_steps)
+    if not paths[-1].exists():
+        sys.exit(f"{paths[-1]} is missing: training was interrupted; start this command again")
+    done = {line["step"] for line in known if line["model"] == T5}
     if missing := [path for path in paths if step_of(path) not in done]:
         for line in measure_checkpoints(work, missing):
             keep(line)
     tuned = {line["start"] for line in known if line["model"] == FINETUNED_T5}
-    for path in (paths[0], paths[-1]):
+    for path in (paths[-1], paths[0]):
         if step_of(path) not in tuned:
             keep(measure_finetuned(work, path, finetune_steps))
 
@@ -446,7 +448,7 @@ def main() -> None:
     parser.add_argument("--work", type=pathlib.Path, help="folder of the data and the models")
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
     parser.add_argument("--steps", type=int, default=1800, help="of pretraining")
-    parser.add_argument("--dense_steps", type=int, default=400, help="of it afterwards, densely")
+    parser.add_argument("--dense_steps", type=int, default=300, help="of it afterwards, densely")
     parser.add_argument("--finetune_steps", type=int, default=600)
     parser.add_argument("--png", type=pathlib.Path, help="picture that show writes")
     values = parser.parse_args()
