@@ -221,13 +221,18 @@ class ModelCard:
 def result_of(
     name: str, step: int | None, metrics: Mapping[str, float], kind: str = PIPELINE_TAG
 ) -> dict[str, Any]:
-    """Return an entry of the hub's model-index: figures of a task or text, perhaps at a step."""
+    """Return an entry of the hub's model-index: figures of a task or text, perhaps at a step.
+
+    The deviations of figures and the number of seeds are no results, and are left out.
+    """
     at = "" if step is None else f" at step {step}"
+    no_results = {f"{metric}_deviation" for metric in metrics} | {"seeds"}
     return {
         "task": {"type": kind},
         "dataset": {"name": name, "type": name},
         "metrics": [
             {"name": f"{metric}{at}", "type": metric, "value": round(value, 4)}
             for metric, value in metrics.items()
+            if metric not in no_results
         ],
     }

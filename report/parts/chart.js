@@ -83,8 +83,9 @@ class Chart {
     const pad = spread * 0.05 || flat;
     if (this.isLog) [low, high] = [low / Math.exp(pad), high * Math.exp(pad)];
     else [low, high] = [low >= 0 ? Math.max(0, low - pad) : low - pad, high + pad];
-    if (left === right) [left, right] = [left - 0.5, right + 0.5];
-    this.range = { left, right, low, high };
+    const only = left === right ? [left] : null; // between steps there is nothing to mark
+    if (only) [left, right] = [left - 0.5, right + 0.5];
+    this.range = { left, right, low, high, only };
     const { width, height } = this.size;
     const wide = width - MARGIN.left - MARGIN.right;
     const tall = height - MARGIN.top - MARGIN.bottom;
@@ -95,7 +96,7 @@ class Chart {
   }
 
   axes() {
-    const { left, right, low, high } = this.range;
+    const { left, right, low, high, only } = this.range;
     const { width, height } = this.size;
     const unit = this.data.unit;
     const parts = [];
@@ -105,7 +106,7 @@ class Chart {
       const attributes = { class: "axis", x: MARGIN.left - 6, y: y + 4, "text-anchor": "end" };
       parts.push(drawn("text", attributes, brief(value, unit)));
     }
-    for (const value of ticks(left, right, Math.max(2, Math.floor(width / 110)))) {
+    for (const value of only ?? ticks(left, right, Math.max(2, Math.floor(width / 110)))) {
       const attributes = { class: "axis", x: this.x(value), y: height - 5, "text-anchor": "middle" };
       parts.push(drawn("text", attributes, brief(value, "")));
     }

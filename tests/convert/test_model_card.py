@@ -92,6 +92,14 @@ def test_evaluations_and_the_picture_are_shown_and_listed():
     assert "![Loss]" not in page()
 
 
+def test_deviations_and_the_number_of_seeds_are_shown_but_are_no_results():
+    values = {"accuracy": 0.625, "accuracy_deviation": 0.02, "seeds": 2}
+    text = page(evaluations={"finetuned_topic": (7, values)})
+    assert "| accuracy_deviation | 0.02 |" in text and "| seeds | 2 |" in text
+    (result,) = metadata(text)["model-index"][0]["results"]
+    assert [metric["type"] for metric in result["metrics"]] == ["accuracy"]
+
+
 def test_the_code_is_followed_by_what_the_weights_print():
     text = page(examples=[["Ana <extra_id_0>.", "<extra_id_0> are<extra_id_1>"]])
     code, _, rest = text.partition("model.generate(**inputs")[2].partition("These weights print:")

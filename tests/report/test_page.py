@@ -193,6 +193,13 @@ def test_it_fits_a_phone(opened, width, name):
     assert browser.run("document.querySelector('.charts svg').clientWidth") > width * 0.3
 
 
+def test_one_point_has_one_mark(opened):
+    browser = opened("broken")  # its only loss is that of step 1
+    marks = 'document.querySelector(".charts figure").querySelectorAll("text.axis")'
+    below = f'[...{marks}].filter((e) => e.getAttribute("text-anchor") === "middle")'
+    assert browser.run(f"{below}.map((e) => e.textContent)") == ["1"]
+
+
 def test_a_broken_file_is_named(opened):
     browser = opened("broken")
     assert "50 of" in text(browser, "#could-not-be-read")
