@@ -149,9 +149,9 @@ def test_ro_bert_tiny_learns(tmp_path, monkeypatch):
     pieces, words = [], []
     for batch in read["ro_mini_masked_lm"]:
         best = np.asarray(logits(state.params, batch)).argmax(-1)
-        restored, whole = restored_of(batch, best, vocabulary)
+        restored, complete = restored_of(batch, best, vocabulary)
         pieces += restored
-        words += whole
+        words += complete
     assert 0 < sum(words) <= sum(pieces)
     assert len(words) < len(pieces)
     assert found[40]["accuracy"] == pytest.approx(np.mean(pieces))
@@ -159,7 +159,7 @@ def test_ro_bert_tiny_learns(tmp_path, monkeypatch):
 
 
 def restored_of(batch, best, vocabulary) -> tuple[list[bool], list[bool]]:
-    """Return which masked pieces are restored, and of which words all masked pieces are."""
+    """Return which masked pieces are restored, and for each word whether all of its are."""
     pieces, words = [], {}
     special = {*vocabulary.special_ids}
     targets, masked = batch["encoder_target_tokens"], batch["encoder_loss_weights"] > 0
