@@ -45,6 +45,26 @@ network.T5Config.head_dim = 8
 network.T5Config.num_encoder_layers = 1
 network.T5Config.num_decoder_layers = 1
 """
+ENCODER = """
+from __gin__ import dynamic_registration
+import __main__ as train_script
+from t5x import utils
+from t5x.examples.encoder import network
+include 'gin/ro_bert_tiny.gin'
+TASK_FEATURE_LENGTHS = {'inputs': 64, 'targets': 64}
+BATCH_SIZE = 8
+EVAL_PERIOD = 1000000
+train_script.train.train_eval_dataset_cfg = None
+train_script.train.run_eval_before_training = False
+train_script.train.stats_period = 1
+utils.SaveCheckpointConfig.period = 10
+utils.create_learning_rate_scheduler.factors = 'constant * linear_warmup'
+utils.create_learning_rate_scheduler.warmup_steps = 10
+network.BertConfig.emb_dim = 16
+network.BertConfig.mlp_dim = 32
+network.BertConfig.num_heads = 2
+network.BertConfig.num_layers = 1
+"""
 DROPPED = ("XLA_FLAGS", "HF_HUB_OFFLINE", "JAX_NUM_CPU_DEVICES")
 
 
@@ -61,6 +81,7 @@ class Pod:
       model_dir: replaces `folder`/run.
       places: the folder that each process works in, if not the repository.
       python: the interpreter.
+      recipe: the gin file, without `bindings`.
     """
 
     def __init__(
@@ -74,10 +95,11 @@ class Pod:
         model_dir: str | None = None,
         places: list[pathlib.Path] | None = None,
         python: str = sys.executable,
+        recipe: str = SMALL,
     ):
         self.folder, self.run = folder, folder / "run"
         folder.mkdir(exist_ok=True, parents=True)
-        (folder / "small.gin").write_text(SMALL + bindings)
+        (folder / "small.gin").write_text(recipe + bindings)
         kept = {key: value for key, value in os.environ.items() if key not in DROPPED}
         self.environment = {
             **kept,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fakes.paths import ROOT
-from fakes.pods import SMALL, Pod
+from fakes.pods import ENCODER, SMALL, Pod
 from t5x.checkpointing import layout
 
 STEPS = 120
@@ -71,6 +71,21 @@ def test_two_and_four_processes_learn_what_one_does(tmp_path, programs):
     assert found[1][30] < 0.95 * found[1][1]
     for processes in (2, 4):
         assert found[processes] == pytest.approx(found[1], rel=2e-3)
+
+
+@pytest.mark.slow
+def test_two_processes_train_an_encoder_as_one_does_and_resume_exactly(tmp_path, programs):
+    """How many turns the logits take is agreed on by all rows of the batch."""
+    found = {}
+    for name, processes, ends in (("one", 1, [30]), ("two", 2, [30]), ("resumed", 2, [20, 30])):
+        for steps in ends:
+            with Pod(tmp_path / name, steps, processes, programs, recipe=ENCODER) as pod:
+                assert not any(pod.ends()), pod.said()
+        found[name] = pod.losses()
+    assert list(found["one"]) == list(range(1, 31))
+    assert numbers(found["one"])[30] < 0.95 * numbers(found["one"])[1]
+    assert numbers(found["two"]) == pytest.approx(numbers(found["one"]), rel=2e-3)
+    assert found["resumed"] == found["two"]
 
 
 @pytest.mark.slow

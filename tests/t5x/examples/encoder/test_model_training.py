@@ -1,5 +1,7 @@
 """Encoders train, are evaluated and resume through the same `train` as T5."""
 
+import shutil
+
 import jax
 import numpy as np
 import pytest
@@ -79,9 +81,10 @@ def scalars(folder, name):
 
 
 def test_an_encoder_learns_and_resumes_exactly(tmp_path):
+    """A resumed run starts from the other's checkpoint at half of its steps."""
     _, complete = train(tmp_path / "one", 40)
-    train(tmp_path / "two", 20)
-    _, resumed = train(tmp_path / "two", 40)
+    shutil.copytree(tmp_path / "one/checkpoint_20", tmp_path / "two/checkpoint_20")
+    _, resumed = train(tmp_path / "two", 40, train_eval_dataset_cfg=None)
     jax.tree.map(np.testing.assert_array_equal, complete.params, resumed.params)
     losses = scalars(tmp_path / "one/training_eval" / TASK, "loss")
     assert losses[40] < 1.0 < np.log(8)  # there are eight letters
