@@ -160,3 +160,30 @@ def test_what_cannot_be_converted_is_refused(tmp_path, capsys, family, change, f
         (run / "config.gin").write_text(gin)
     with refused(capsys, sentence):
         command.main([str(run), "--out", str(tmp_path / "out"), *flags])
+
+
+def test_mmbert_is_continued_and_returned_with_gemmas_special_tokens(tmp_path):
+    """Its config.json has the names of transformers 4, and one theta for all layers."""
+    published, run = tmp_path / "published", tmp_path / "run"
+    model = published_encoder(published, "modernbert")
+    path = published / "config.json"
+    config = json.loads(path.read_text())
+    for name in ("rope_parameters", "layer_types"):
+        config.pop(name)
+    config |= {"global_rope_theta": 160000.0, "local_rope_theta": 160000.0}
+    config |= {"global_attn_every_n_layers": 3, "position_embedding_type": "sans_pos"}
+    path.write_text(json.dumps(config))
+    words(published, special=("<pad>", "<eos>", "<bos>", "<mask>"))
+    roles = {"pad": "<pad>", "cls": "<bos>", "sep": "<eos>", "mask": "<mask>", "unk": "<unk>"}
+    named = {f"{role}_token": token for role, token in roles.items()}
+    named["tokenizer_class"] = "PreTrainedTokenizerFast"
+    (published / "tokenizer_config.json").write_text(json.dumps(named))
+    from_hf.write_checkpoint(published, run, step=7)  # with transformers' logits
+    assert command.main([str(run), "--out", str(tmp_path / "out")]) == 0
+    folder = tmp_path / "out/checkpoint_7"
+    again = transformers.AutoModelForMaskedLM.from_pretrained(folder)
+    assert all(torch.equal(v, again.state_dict()[k]) for k, v in model.state_dict().items())
+    ids = [getattr(again.config, f"{role}_token_id") for role in ("pad", "sep", "cls")]
+    assert ids == [0, 1, 2]
+    kinds = again.config.rope_parameters.values()
+    assert {kind["rope_theta"] for kind in kinds} == {160000.0}
