@@ -83,7 +83,6 @@ def test_two_processes_train_an_encoder_as_one_does_and_resume_exactly(tmp_path,
                 assert not any(pod.ends()), pod.said()
         found[name] = pod.losses()
     assert list(found["one"]) == list(range(1, 31))
-    assert numbers(found["one"])[30] < 0.95 * numbers(found["one"])[1]
     assert numbers(found["two"]) == pytest.approx(numbers(found["one"]), rel=2e-3)
     assert found["resumed"] == found["two"]
 
