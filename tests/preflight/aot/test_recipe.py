@@ -30,3 +30,14 @@ def test_an_unset_model_dir_is_below_runs():
     assert recipe.load(Recipe((TINY,))).model_dir == "runs/ro_t5x_tiny"
     own = Recipe((TINY,), ("MODEL_DIR = '/tmp/x'",))
     assert recipe.load(own).model_dir == "/tmp/x"
+
+
+def test_a_cooldown_branch_starts_from_its_source_and_ends_relative_to_it():
+    flags = ("COOLDOWN_FROM = 'runs/long/checkpoint_200'", "TRAIN_STEPS_RELATIVE = 50")
+    run = recipe.load(Recipe((TINY,), flags))
+    assert run.total_steps == 250
+    restore = run.checkpoint_cfg.restore
+    assert (restore.path, restore.restore_dataset) == ("runs/long/checkpoint_200", True)
+    own = Recipe((TINY,), (*flags, "MODEL_DIR = 'runs/long'"))
+    with pytest.raises(ValueError, match=r"MODEL_DIR is runs/long, the run of train.cooldown_from"):
+        recipe.load(own)
