@@ -55,6 +55,7 @@ class ModelCard:
     picture: str | None = None
 
     pipeline_tag: ClassVar[str] = PIPELINE_TAG
+    library: ClassVar[str] = "transformers"
     tokenizers: ClassVar[str] = "`AutoTokenizer` (ids are the trainer's, sentinels included)"
 
     def text(self) -> str:
@@ -79,7 +80,7 @@ class ModelCard:
     def _metadata(self) -> list[str]:
         given = self.record["metadata"]
         found: dict[str, Any] = {
-            "library_name": "transformers",
+            "library_name": self.library,
             "pipeline_tag": self.pipeline_tag,
             "tags": self._tags(),
             "language": list(given["language"]),

@@ -32,19 +32,20 @@ import seqio
 import tensorflow as tf
 
 import gin
-from tasks import caches, classification, entity_metrics, vocabularies
+from tasks import caches, classification, vocabularies
 from tasks.documents import Columns
 from tasks.objectives.masked_lm import call
 from tasks.pairs import SHUFFLED
 from tasks.record_counts import MADE, RecordCounter
 from tasks.rows import Rows
+from tasks.text import entity_metrics
 from tasks.text.normalize import normalize
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
 LENGTH = 256  # tokens, if a run sets none, as in evaluation
 CHECKED = 1000  # records of a split whose labels are compared before a run
 PAIR = ("first", "second")
-_MARK = seqio.Feature(seqio.PassThroughVocabulary(2), add_eos=False, dtype=tf.int32)
+MARK = seqio.Feature(seqio.PassThroughVocabulary(2), add_eos=False, dtype=tf.int32)
 
 
 class LabelVocabulary(seqio.Vocabulary):
@@ -148,7 +149,7 @@ def words(
 
     `source` has columns "inputs", words, and "targets", as many labels, with blanks between them;
     `joined` makes them of lists. The other arguments are those of `text`. The metrics are those of
-    `tasks.entity_metrics` by default.
+    `tasks.text.entity_metrics` by default.
 
     Raises:
       ValueError: labels are not distinct, or the source's columns or labels do not fit.
@@ -186,7 +187,7 @@ def _add(
     is_pair = "first" in source.names
     tokens = seqio.Feature(vocabulary, add_eos=False, dtype=tf.int32)
     names = seqio.Feature(labels, add_eos=False, dtype=tf.int32)
-    features = {"inputs": tokens, "targets": names, "loss_weights": _MARK}
+    features = {"inputs": tokens, "targets": names, "loss_weights": MARK}
     task = seqio.TaskRegistry.add(
         name,
         source=kept,
@@ -195,7 +196,7 @@ def _add(
                 examples, length=length, counter=kept.counter, normalization=normalization
             )
         ],
-        output_features=features | ({"type_ids": _MARK} if is_pair else {}),
+        output_features=features | ({"type_ids": MARK} if is_pair else {}),
         metric_fns=list(metric_fns),
         shuffle_buffer_size=SHUFFLED,
         task_cls=LabelTask,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from convert.encoders.sizes import HEADS, EncoderSizes
+from convert.encoders.sizes import EncoderSizes
 from convert.proof.verify import rounded
 from convert.t5x_params import nested, open_tree
 
@@ -26,7 +26,7 @@ def probe_batch(sizes: EncoderSizes, rows: int = 2, length: int = 200) -> dict[s
 def trainer_logits(
     paths: list[str], sizes: EncoderSizes, batch: dict[str, np.ndarray], dtype: str = "float32"
 ) -> np.ndarray:
-    """Return float32 logits [B, L, V] by `t5x.examples.encoder.network`, of texts [B, C].
+    """Return float32 logits [B, L, V] by `t5x.examples.encoder.network`, of texts [B, C] or [B, D].
 
     They are those of a checkpoint, or of the mean of several, rounded to `dtype`.
     """
@@ -46,9 +46,11 @@ def trainer_logits(
 
     def compute(params):
         given = {"params": params}, *batch.values()
-        if not sizes.labels:
+        if sizes.head == "mlm":
             return module.apply(*given, enable_dropout=False)
         encoded = module.apply(*given, enable_dropout=False, method="encode")
+        if sizes.head == "vectors":
+            return heads.mean_of_segments(encoded, batch["encoder_segment_ids"])[:, 0]
         of_words = sizes.head == "words"
         head = heads.LabelHead(module.config, len(sizes.labels), of_words, sizes.pooling)
         found = head.apply({"params": params}, encoded, batch["encoder_segment_ids"])
@@ -61,24 +63,31 @@ def trainer_logits(
 def compared(sizes: EncoderSizes, batch: dict[str, np.ndarray]) -> np.ndarray:
     """Return which logits are compared: those of tokens that are no padding, or of all texts."""
     real = batch["encoder_segment_ids"] > 0
-    return real.any(1) if sizes.head == "text" else real
+    return real.any(1) if sizes.head in ("text", "vectors") else real
 
 
 def torch_logits(
     folder: Path, batch: dict[str, np.ndarray], sizes: EncoderSizes | None = None
 ) -> np.ndarray:
-    """Return float32 logits [B, L, V] of a folder, of texts [B, C], loaded as users load it."""
+    """Return float32 logits [B, L, V] of a folder, loaded as users load it; of texts [B, C].
+
+    Without a head these are vectors [B, D], the means of tokens.
+    """
     import torch
     import transformers
     from transformers.utils import logging
 
     logging.set_verbosity_error()  # of heads that are not needed
     logging.disable_progress_bar()
-    auto = getattr(transformers, f"AutoModelFor{HEADS[sizes.head if sizes else 'mlm'][0]}")
+    auto = getattr(transformers, sizes.auto_class if sizes else "AutoModelForMaskedLM")
     model = auto.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     ids, seen = (torch.from_numpy(values).long() for values in batch.values())
     with torch.inference_mode():
-        return model(input_ids=ids, attention_mask=seen).logits.float().numpy()
+        found = model(input_ids=ids, attention_mask=seen)
+        if sizes is None or sizes.head != "vectors":
+            return found.logits.float().numpy()
+        kept = seen[..., None]
+        return ((found.last_hidden_state * kept).sum(1) / kept.sum(1)).float().numpy()
 
 
 def filled(folder: Path, texts: list[str]) -> list[list[str]]:

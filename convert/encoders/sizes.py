@@ -17,11 +17,12 @@ ARCHITECTURES = {
     "modernbert": "ModernBertForMaskedLM",
 }
 PRETRAINING = "BertForPreTraining"  # with pooler and next-sentence head
-# By head, how transformers calls a model with it, and the pipeline that loads it.
+# By head, how transformers calls a model with it, and what the hub calls its use.
 HEADS = {
-    "mlm": ("MaskedLM", "fill-mask"),
-    "text": ("SequenceClassification", "text-classification"),
-    "words": ("TokenClassification", "token-classification"),
+    "mlm": ("ForMaskedLM", "fill-mask"),
+    "text": ("ForSequenceClassification", "text-classification"),
+    "words": ("ForTokenClassification", "token-classification"),
+    "vectors": ("", "sentence-similarity"),
 }
 # Our fields and transformers' names of them, and the values that transformers has for none.
 _COMMON = {
@@ -69,7 +70,7 @@ class EncoderSizes:
     """The fields of an encoder's configuration that conversion needs, its family and its head.
 
     `head` is one of `HEADS`; that of texts or words has `labels`, and that of a ModernBERT's texts
-    `pooling`.
+    `pooling`. Without a head, "vectors" are the means of tokens.
     """
 
     family: str
@@ -98,11 +99,17 @@ class EncoderSizes:
         """The class of transformers."""
         if self.next_sentence:
             return PRETRAINING
-        return ARCHITECTURES[self.family].replace(HEADS["mlm"][0], HEADS[self.head][0])
+        name = ARCHITECTURES[self.family]
+        return name.replace(HEADS["mlm"][0], HEADS[self.head][0] or "Model")
+
+    @property
+    def auto_class(self) -> str:
+        """The class of transformers that loads any family."""
+        return f"AutoModel{HEADS[self.head][0]}"
 
     @property
     def pipeline(self) -> str:
-        """The pipeline of transformers."""
+        """The pipeline of transformers, or what the hub calls the use of vectors."""
         return HEADS[self.head][1]
 
     @property
@@ -126,6 +133,10 @@ class EncoderSizes:
         head = "words" if of_words else "text"
         changed = {"head": head, "labels": tuple(labels), "pooling": pooling}
         return dataclasses.replace(self, next_sentence=False, **changed)
+
+    def with_vectors(self) -> "EncoderSizes":
+        """Return these sizes without a head."""
+        return dataclasses.replace(self, next_sentence=False, head="vectors", labels=())
 
     def fields(self) -> dict[str, Any]:
         """Return the arguments of `BertConfig` or `ModernBertConfig`."""

@@ -118,6 +118,8 @@ def any_network(
 
 def _with_head(sizes: EncoderSizes, bindings: Bindings, folder: str) -> EncoderSizes:
     """Return the sizes with the labels of a run that was fine-tuned to give them."""
+    if bindings.names(r"(^|\.)EmbeddingModel$"):
+        return sizes.with_vectors()
     if not bindings.names(r"(^|\.)LabelModel$"):
         return sizes
     path = epath.Path(folder) / LABELS

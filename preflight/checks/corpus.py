@@ -77,7 +77,8 @@ def fill(context: RunContext) -> CheckResult:
             needed = objective.lengths(inputs, context.require_vocabulary())
     if needed and not isinstance(objective, prefix_lm.PrefixLM | masked_lm.MaskedLM):
         check_targets(lengths, needed, "its objective", context.task.name)
-    if isinstance(objective, masked_lm.MaskedLM):
+    of_labels = objective is None and "encoder_loss_weights" in context.sample_rows[0]
+    if of_labels or isinstance(objective, masked_lm.MaskedLM):
         return _fill_of_encoder(shares[0], how)
     numbers = {"encoder": shares[0], "decoder": shares[1]}
     figure = f"encoder {int(100 * shares[0])} %, decoder {int(100 * shares[1])} % full, {how}"
@@ -117,12 +118,14 @@ def measured_fill(context: RunContext) -> tuple[float, float]:
 
 def example(context: RunContext) -> CheckResult:
     """Show one example as text, as the model gets it."""
-    row, vocabulary = context.sample_rows[0], context.require_vocabulary()
+    row, _ = context.sample_rows[0], context.require_vocabulary()
     shown, sides = [], list(_SIDES.items())
     if "encoder_target_tokens" in row:
         sides[1] = ("encoder", "encoder_target_tokens")
     for title, (side, name) in zip(("inputs ", "targets"), sides, strict=True):
         ids = row[name][row.get(f"{side}_segment_ids", np.sign(row[name])) == 1]
-        text = as_text(vocabulary, ids.tolist())
+        known = context.task.output_features[title.strip()].vocabulary
+        has_labels = hasattr(known, "labels")
+        text = known.decode(ids) if has_labels else as_text(known, ids.tolist())
         shown.append(f"{title}  {text if len(text) <= 600 else f'{text[:600]} …'}")
     return ok(f"one of {len(context.sample_rows)} rows is shown below", text="\n".join(shown))

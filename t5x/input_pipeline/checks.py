@@ -47,6 +47,11 @@ def _check_kind(cfg: DatasetConfig, model: Any) -> None:
                 "as masked_lm."
             )
         _check_labels(cfg, model)
+        if cfg.pack and getattr(model, "needs_single_rows", False):
+            raise ValueError(
+                f"utils.DatasetConfig.pack is True for task {name}, but a row of "
+                f"{type(model).__name__} holds one pair of texts; set it to False."
+            )
         _check_encoder(cfg, model)
     elif is_masked and converter is seqio.EncDecFeatureConverter:
         raise ValueError(

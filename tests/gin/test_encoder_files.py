@@ -16,6 +16,8 @@ from convert.encoders.sizes import EncoderSizes, hugging_face_config
 from fakes import valid_run
 from fakes.paths import ROOT
 from t5x import batches, gin_utils, metrics
+from t5x.examples.encoder.embedding_model import EmbeddingModel
+from t5x.input_pipeline.checks import verify_matching_vocabs
 from t5x.optimizers import DecoupledOptimizer
 from t5x.partitioning import PjitPartitioner
 from t5x.train import train
@@ -118,6 +120,27 @@ def test_a_recipe_trains_what_it_says(recipe, monkeypatch):
     rate = gin.get_configurable("create_learning_rate_scheduler")()
     rates = [float(rate(step)) for step in (0, run["total_steps"] // 2, run["total_steps"])]
     assert max(rates[0], rates[2]) < 1e-7 < 1e-4 < rates[1]
+
+
+def test_the_recipe_of_labels_puts_a_head_on_the_network(monkeypatch):
+    run = run_of("quality_bert_tiny", monkeypatch)
+    model = run["model"]
+    assert model.output_vocabulary.labels == ("none", "low", "high")
+    assert model.module.config.vocab_size == 2048
+    for name in ("train", "train_eval", "infer_eval"):
+        verify_matching_vocabs(run[f"{name}_dataset_cfg"], model)
+
+
+def test_vectors_are_of_the_network_of_a_size_file():
+    files = ["bert/tiny", "embeddings"]
+    bindings = ["DROPOUT_RATE = 0.2", "VOCABULARY = None", "SIMILARITY = 1"]
+    paths = [f"t5x/examples/encoder/{name}.gin" for name in files]
+    gin_utils.parse_gin_flags([], paths, bindings, finalize_config=False)
+    model = macro("MODEL")
+    assert isinstance(model, EmbeddingModel)
+    assert model.module.config.emb_dim == 128
+    with gin.config_scope("train"):
+        assert not gin.query_parameter("train/utils.DatasetConfig.pack")
 
 
 def test_ro_bert_tiny_learns(tmp_path, monkeypatch):

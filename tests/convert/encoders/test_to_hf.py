@@ -82,8 +82,13 @@ def test_other_logits_leave_nothing_behind(tmp_path, monkeypatch, capsys):
 
 
 def labelling_run(folder, family, head, **changed):
-    """Writes a run that labels, with the weights of transformers; returns model, sizes and run."""
-    model, sizes = labelled_encoder(family, head, **changed)
+    """Writes a run that labels, with the weights of transformers; returns model, sizes and run.
+
+    With the head "vectors" it has none.
+    """
+    model, sizes = labelled_encoder(family, "words" if head == "vectors" else head, **changed)
+    if head == "vectors":
+        sizes = sizes.with_vectors()
     run = folder / "run"
     (run / "tokenizer").mkdir(parents=True)
     words(run / "tokenizer")
@@ -97,6 +102,8 @@ def labelling_run(folder, family, head, **changed):
     t5x_checkpoint_writer.write(run / "checkpoint_7", arrays)
     pooling = f"label_model.LabelModel.pooling = {sizes.pooling!r}"
     lines = [from_hf.gin_of(sizes), "MODEL = @label_model.LabelModel()", pooling]
+    if head == "vectors":
+        lines = [from_hf.gin_of(sizes), "MODEL = @embedding_model.EmbeddingModel()"]
     (run / "config.gin").write_text("\n".join(lines))
     named = {"labels": sizes.labels, "of_words": head == "words"}
     (run / "labels.json").write_text(json.dumps(named))
@@ -127,6 +134,31 @@ def test_a_run_that_labels_becomes_a_folder_that_labels(tmp_path, family, head):
     (shown,) = record["examples"]
     assert found[0]["label" if head == "text" else "entity"] in shown[1]
     assert f"pipeline_tag: {task}" in (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])
+def test_a_run_of_vectors_becomes_a_folder_of_sentence_transformers(tmp_path, family):
+    model, sizes, run = labelling_run(tmp_path, family, "vectors")
+    out = tmp_path / "out"
+    assert command.main([str(run), "--out", str(out)]) == 0
+    folder = out / "checkpoint_7"
+    record = json.loads((folder / "conversion.json").read_text())
+    assert record["proof"]["largest_difference"] < 1e-4
+    modules = json.loads((folder / "modules.json").read_text())
+    named = [(module["path"], module["type"].rpartition(".")[2]) for module in modules]
+    assert named == [("", "Transformer"), ("1_Pooling", "Pooling")]
+    pooling = json.loads((folder / "1_Pooling/config.json").read_text())
+    assert pooling.pop("word_embedding_dimension") == sizes.emb_dim
+    assert [name for name, value in pooling.items() if value] == ["pooling_mode_mean_tokens"]
+    cut = json.loads((folder / "sentence_bert_config.json").read_text())
+    assert cut["max_seq_length"] == sizes.max_length
+    again = transformers.AutoModel.from_pretrained(folder).eval()
+    body = getattr(model, model.base_model_prefix)
+    ids = torch.tensor([[0, 7, 8, 9, 2]])
+    with torch.no_grad():
+        found, wanted = again(ids).last_hidden_state, body(ids).last_hidden_state
+    torch.testing.assert_close(found, wanted)
+    assert "library_name: sentence-transformers" in (folder / "README.md").read_text()
 
 
 def test_labels_that_are_not_there_are_asked_for(tmp_path, capsys):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks.entity_metrics import entities, scores
+from tasks.text.entity_metrics import entities, scores
 
 
 @pytest.mark.parametrize(
