@@ -4,7 +4,7 @@
     python benchmarks/encoder_abilities.py show
 
 The corpus, its split and its passages are those of `benchmarks/abilities.py`. `run` trains a
-WordPiece vocabulary and a ModernBERT of 1.2 million parameters with the project's own trainer, and
+WordPiece vocabulary and a ModernBERT of 1.1 million parameters with the project's own trainer, and
 measures its checkpoints, the first before any training, by `python -m evaluation`: of each passage
 of novels that are held out, some words of letters are hidden, one at a time. A word counts if all
 of its pieces are the most probable. Masks tell how many pieces the word has, so the n-gram models
