@@ -66,6 +66,13 @@ def test_every_python_is_tried_with_the_newest_versions_each_week():
     assert job["strategy"]["matrix"]["python"] == [line.split()[-1] for line in pythons]
 
 
+def test_the_slow_tests_run_each_week():
+    workflow = yaml.safe_load(read(".github/workflows/slow.yml"))
+    assert workflow[True]["schedule"]  # YAML takes `on` for true
+    (job,) = workflow["jobs"].values()
+    assert job["steps"][-1]["run"] == "bash tests/run.sh --slow"
+
+
 def test_every_package_is_installed():
     found = PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
     assert {name.rstrip("*") for name in found} == set(PACKAGES)

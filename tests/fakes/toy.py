@@ -4,6 +4,7 @@ An example's inputs are a few letters, its targets the same letters: `abca` to `
 """
 
 import functools
+from unittest import mock
 
 import flax
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from t5x import adafactor, decoding, models, schedules
+from t5x import adafactor, batches, decoding, models, schedules
 from t5x import train as train_module
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
 from t5x.examples.t5 import network
@@ -117,7 +118,10 @@ def rate(step):
 
 
 def train(model_dir, save=None, restore=None, trainer=None, **changes):
-    """Call `train.train` with short periods and return its result."""
+    """Call `train.train` with short periods, one device and two shards, and return its result.
+
+    TensorFlow traces the pipeline of each shard, most of what so short a run takes.
+    """
     save = {"period": 4, "keep": None, "save_dataset": True, **(save or {})}
     trainer = {"learning_rate_fn": rate, **(trainer or {})}
     arguments = {
@@ -126,7 +130,7 @@ def train(model_dir, save=None, restore=None, trainer=None, **changes):
         "train_eval_dataset_cfg": None,
         "infer_eval_dataset_cfg": None,
         "checkpoint_cfg": CheckpointConfig(SaveCheckpointConfig(**save), restore),
-        "partitioner": PjitPartitioner(),
+        "partitioner": PjitPartitioner(devices=jax.devices()[:1]),
         "trainer_cls": functools.partial(Trainer, **trainer),
         "model_dir": str(model_dir),
         "total_steps": 8,
@@ -136,7 +140,8 @@ def train(model_dir, save=None, restore=None, trainer=None, **changes):
         "random_seed": 0,
         "summarize_config_fn": lambda *_: None,
     }
-    return train_module.train(**{**arguments, **changes})
+    with mock.patch.object(batches, "SHARDS", 2):
+        return train_module.train(**{**arguments, **changes})
 
 
 # Networks whose probabilities are known, and random ones.

@@ -27,6 +27,7 @@ def numbers(losses):
     return {step: float(np.frombuffer(bits, np.float32)[0]) for step, bits in losses.items()}
 
 
+@pytest.mark.slow
 def test_an_interrupted_process_saves_and_ends_soon(tmp_path, programs):
     """Its pipelines still run ahead when it ends: nothing may wait for them."""
     with Pod(tmp_path, 1_000_000, programs=programs) as pod:
