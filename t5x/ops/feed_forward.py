@@ -22,6 +22,25 @@ Activations = Sequence[Callable[[jax.Array], jax.Array]]
 _once = jax.lax.optimization_barrier  # its argument is computed once, not again in each reader
 
 
+# Odd polynomial z, with x * sigmoid(z) the exact GELU, fitted by least squares to |x| < 6: off by
+# at most 1.2e-4, and by 1.6e-3 of values above 1e-4, where bfloat16 rounds by up to 3.9e-3.
+_GELU = (1.59343113, 7.55346984e-2, -9.57906113e-4, 8.18442815e-6)
+
+
+def gelu(x: jax.Array) -> jax.Array:
+    """Return x times the normal distribution function (Hendrycks and Gimpel 2016), in x's dtype.
+
+    In bfloat16 it is computed by one sigmoid, to less than bfloat16's rounding: erf takes a TPU
+    longer than the products around it (3.21 to 2.68 M cycles for BERT base's layer, 32 x 512).
+    """
+    if x.dtype != jnp.bfloat16:
+        return jax.nn.gelu(x, approximate=False)
+    wide = x.astype(jnp.float32)
+    square = jnp.square(wide)
+    z = wide * functools.reduce(lambda value, c: value * square + c, reversed(_GELU))
+    return (wide * jax.nn.sigmoid(z)).astype(x.dtype)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def feed_forward(activations: Activations, x_BID, keep_B1F, wi_DF, wo_FD, bias_F=None) -> jax.Array:
     """Map [B, I, D] to [B, I, D] through the product of one projection per activation.

@@ -7,7 +7,6 @@ Sources: Raffel et al. 2020 (T5), Shazeer 2020 (gated linear units), Zhang and S
 norm). Parameters are float32; arithmetic runs in `dtype`; norms and sums run in float32.
 """
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -18,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from t5x.ops import attention, flash_attention
-from t5x.ops.feed_forward import feed_forward
+from t5x.ops.feed_forward import feed_forward, gelu
 from t5x.partitioning import constrain, gather_parameter
 
 Initializer = Callable[..., jax.Array]
@@ -33,7 +32,7 @@ ATTENTIONS: dict[str, Callable[..., jax.Array]] = {
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "linear": lambda x: x,
     "gelu": nn.gelu,
-    "gelu_exact": functools.partial(nn.gelu, approximate=False),
+    "gelu_exact": gelu,
     "relu": nn.relu,
     "silu": nn.silu,
 }

@@ -1,11 +1,13 @@
 """The hand-written feed-forward gradient is that of the plain reference."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x.ops.feed_forward import feed_forward, plain_feed_forward
+from t5x.ops.feed_forward import feed_forward, gelu, plain_feed_forward
 
 
 @pytest.mark.parametrize("activations", [(jax.nn.relu,), (jax.nn.gelu, lambda x: x)])
@@ -29,3 +31,14 @@ def test_values_and_gradients_are_the_references(activations, dropped, biased):
         scalar(feed_forward),
         scalar(plain_feed_forward),
     )
+
+
+def test_the_gelu_of_bfloat16_is_exact_to_its_rounding():
+    """Values and slopes beside those of float32, which is left to JAX."""
+    exact = functools.partial(jax.nn.gelu, approximate=False)
+    x = jnp.linspace(-12, 12, 4801).astype(jnp.bfloat16)
+    wide = x.astype(jnp.float32)
+    slopes = lambda f, x: jax.vmap(jax.grad(f))(x).astype(jnp.float32)
+    np.testing.assert_allclose(gelu(x).astype(jnp.float32), exact(wide), rtol=6e-3, atol=1e-5)
+    np.testing.assert_allclose(slopes(gelu, x), slopes(exact, wide), rtol=6e-3, atol=2e-3)
+    np.testing.assert_array_equal(gelu(wide), exact(wide))
