@@ -20,6 +20,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -250,14 +251,15 @@ def orthogonalized(
 
     `dimensions` are those of `matrix_dimensions`; see `t5x.ops.orthogonal` for the others.
     """
-    leaves, tree = jax.tree.flatten(updates)
+    leaves = jax.tree.leaves(updates)
+    tree: Any = jax.tree.structure(updates)  # its stubs lack `flatten_up_to`
     numbers, names = tree.flatten_up_to(dimensions), tree.flatten_up_to(axes)
     chosen = [i for i, each in enumerate(numbers) if each is not None]
     given = [leaves[i] for i in chosen], [numbers[i] for i in chosen]
     for i, matrices in zip(chosen, orthogonalize(*given, steps, epsilon), strict=True):
         sizes = [math.prod(matrices.shape[d] for d in dims) for dims in numbers[i]]
         leaves[i] = constrain(matrices, *names[i]) * math.sqrt(max(sizes))
-    return tree.unflatten(leaves)
+    return jax.tree.unflatten(tree, leaves)
 
 
 def matrix_dimensions(axes: tuple[str | None, ...]) -> optax.contrib.MuonDimensionNumbers | None:
@@ -319,6 +321,7 @@ def decay_mask(no_decay: Sequence[str], name: str = "adamw") -> Callable[[PyTree
                     f"the {len(names)} parameters (the nearest is {', '.join(near)}); leave it "
                     "out, or set it to a regular expression that a parameter's path contains."
                 )
-        return tree.unflatten([not any(p.search(n) for p in patterns) for n in names])
+        decays = [not any(p.search(n) for p in patterns) for n in names]
+        return jax.tree.unflatten(tree, decays)
 
     return mask
