@@ -53,7 +53,7 @@ def trainer_logits(
             return heads.mean_of_segments(encoded, batch["encoder_segment_ids"])[:, 0]
         of_words = sizes.head == "words"
         head = heads.LabelHead(module.config, len(sizes.labels), of_words, sizes.pooling)
-        found = head.apply({"params": params}, encoded, batch["encoder_segment_ids"])
+        found: Any = head.apply({"params": params}, encoded, batch["encoder_segment_ids"])
         return found if of_words else found[:, 0]
 
     found = jax.jit(compute)(stack_layers(nested(arrays)))
@@ -63,7 +63,7 @@ def trainer_logits(
 def compared(sizes: EncoderSizes, batch: dict[str, np.ndarray]) -> np.ndarray:
     """Return which logits are compared: those of tokens that are no padding, or of all texts."""
     real = batch["encoder_segment_ids"] > 0
-    return real.any(1) if sizes.head in ("text", "vectors") else real
+    return np.asarray(real.any(1)) if sizes.head in ("text", "vectors") else real
 
 
 def torch_logits(

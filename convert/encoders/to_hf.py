@@ -132,12 +132,18 @@ def write_modules(folder: Path, sizes: EncoderSizes) -> None:
     write_json(folder / "1_Pooling" / "config.json", pooling)
     cut = {"max_seq_length": sizes.max_length, "do_lower_case": False}
     write_json(folder / "sentence_bert_config.json", cut)
-    about = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"}
+    about: dict[str, Any] = {
+        "prompts": {},
+        "default_prompt_name": None,
+        "similarity_fn_name": "cosine",
+    }
     write_json(folder / "config_sentence_transformers.json", {"__version__": {}} | about)
 
 
 class EncoderCard(ModelCard):
     """The card of an encoder."""
+
+    sizes: EncoderSizes  # type: ignore[assignment]
 
     tokenizers = "`AutoTokenizer` (ids are the trainer's)"
 

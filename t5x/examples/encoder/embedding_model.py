@@ -99,7 +99,7 @@ class EmbeddingModel:
         logits_B1B = jnp.where(there_B, self.scale * cosines_BB, -1e9)[:, None]
         own_B1 = jnp.arange(len(there_B))[:, None]
         pair_losses, z_losses = losses.cross_entropy(logits_B1B, own_B1)
-        factor = self.normalizers(batch).tokens if normalizers is None else normalizers.tokens
+        factor: Any = (self.normalizers(batch) if normalizers is None else normalizers).tokens
         loss = (pair_losses * weights_B1).sum() / factor
         sums = metrics.token_sums(logits_B1B, own_B1, pair_losses, z_losses, weights_B1, factor)
         return loss, (weights_B1.sum(), sums | metrics.row_sums(batch))
