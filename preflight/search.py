@@ -144,7 +144,9 @@ def single_changes(context: RunContext, error: Any) -> list[list[Settings]]:
     found = [_enough(PARTITIONS, larger_partitions(context), wanted * own)]
     if error.arguments < 0.97 * error.limit:  # the training state fits
         parts = _enough(MICROBATCHES, more_microbatches(context), wanted * context.microbatches)
-        remat = [((remat_name(context), policy),) for policy in stronger_remat(context)]
+        remat: list[Settings] = [
+            ((remat_name(context), policy),) for policy in stronger_remat(context)
+        ]
         found = [parts, remat, *found]
     return [column for column in found if column]
 

@@ -240,13 +240,13 @@ def examples(
     labels, is_pair = output_features["targets"].vocabulary, "type_ids" in output_features
     split = counter.split if counter else None
     most = (sequence_length or {}).get("inputs") or length
-    spelled = functools.partial(normalize, **(normalization or {}))
+    spelling = normalization or {}
 
     def make(*given):
         *texts, target = (value.decode("utf-8", "replace") for value in given)
         if is_pair and len(texts) == 1:
             texts = [*texts[0].split("\t", 1), ""][:2]
-        texts = [spelled(one) for one in texts]
+        texts = [normalize(one, **spelling) for one in texts]
         places = np.zeros([1], int)
         if labels.of_words:
             ids, places, is_cut = _of_words(tokens, texts[0].split(), most)
@@ -305,7 +305,7 @@ def _of_words(
     )
     parts = np.split(ids, np.cumsum(lengths)[:-1])
     unknown = vocabulary.unk_id if vocabulary.unk_id is not None else vocabulary.roles["pad"]
-    parts = [part if len(part) else [unknown] for part in parts]  # each word has a place
+    parts = [part if len(part) else np.array([unknown]) for part in parts]  # each word has a place
     places = 1 + np.cumsum([0, *map(len, parts)])
     room = max(most - 2, 0)
     flat = np.concatenate(parts)[:room]

@@ -107,11 +107,12 @@ def examples(
     cls, sep = tokens.roles["cls"], tokens.roles["sep"]
     split = counter.split if counter else None
     most = (sequence_length or {}).get("inputs") or length
-    spelled = functools.partial(normalize, **(normalization or {}))
+    spelling = normalization or {}
 
     def make(*given):
         texts = [value.decode("utf-8", "replace") for value in given]
-        texts = [spelled(one) for text in texts for one in text.split("\t", 1)]
+        texts = [part for text in texts for part in text.split("\t", 1)]
+        texts = [normalize(part, **spelling) for part in texts]
         ids, lengths = tokens.encode_texts(texts)
         room = max(most // len(texts) - 2, 0)
         parts = np.split(ids, np.cumsum(lengths)[:-1])
@@ -145,7 +146,7 @@ def spearman(targets: Sequence[str], scores: Sequence[float]) -> dict[str, float
     """
     ranked = [_ranks(np.array(values, float)) for values in (targets, scores)]
     apart = len(targets) > 1 and all(np.ptp(ranks) > 0 for ranks in ranked)
-    return {"spearman": float(np.corrcoef(*ranked)[0, 1]) if apart else 0.0}
+    return {"spearman": float(np.corrcoef(ranked[0], ranked[1])[0, 1]) if apart else 0.0}
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

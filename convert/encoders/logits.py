@@ -31,6 +31,7 @@ def trainer_logits(
     They are those of a checkpoint, or of the mean of several, rounded to `dtype`.
     """
     import jax
+    import jax.numpy as jnp
 
     from t5x.checkpointing.layer_stacking import stack_layers
     from t5x.examples.encoder import heads, network
@@ -50,7 +51,8 @@ def trainer_logits(
             return module.apply(*given, enable_dropout=False)
         encoded = module.apply(*given, enable_dropout=False, method="encode")
         if sizes.head == "vectors":
-            return heads.mean_of_segments(encoded, batch["encoder_segment_ids"])[:, 0]
+            segments = jnp.asarray(batch["encoder_segment_ids"])
+            return heads.mean_of_segments(encoded, segments)[:, 0]
         of_words = sizes.head == "words"
         head = heads.LabelHead(module.config, len(sizes.labels), of_words, sizes.pooling)
         found: Any = head.apply({"params": params}, encoded, batch["encoder_segment_ids"])

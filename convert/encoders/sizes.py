@@ -131,8 +131,9 @@ class EncoderSizes:
     ) -> "EncoderSizes":
         """Return these sizes with a head that labels texts or words, instead of the others."""
         head = "words" if of_words else "text"
-        changed = {"head": head, "labels": tuple(labels), "pooling": pooling}
-        return dataclasses.replace(self, next_sentence=False, **changed)
+        return dataclasses.replace(
+            self, next_sentence=False, head=head, labels=tuple(labels), pooling=pooling
+        )
 
     def with_vectors(self) -> "EncoderSizes":
         """Return these sizes without a head."""

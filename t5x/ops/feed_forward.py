@@ -37,7 +37,8 @@ def gelu(x: jax.Array) -> jax.Array:
         return jax.nn.gelu(x, approximate=False)
     wide = x.astype(jnp.float32)
     square = jnp.square(wide)
-    z = wide * functools.reduce(lambda value, c: value * square + c, reversed(_GELU))
+    a, b, c, d = _GELU
+    z = wide * (a + square * (b + square * (c + square * d)))
     return (wide * jax.nn.sigmoid(z)).astype(x.dtype)
 
 

@@ -59,8 +59,7 @@ class LabelHead(nn.Module):
         """Map encoded rows [B, L, D] to float32 logits [B, L, C]."""
         c = self.config
         drop = dropout(c.dropout_rate, enable_dropout)
-        modern = isinstance(c, ModernBertConfig)
-        if modern:
+        if isinstance(c, ModernBertConfig):
             if self.pooling == "mean" and not self.of_words:
                 x = mean_of_segments(x, segments_BL)
             x = ModernTransform(c, name="mlm_head")(x)
