@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from t5x.array_types import PyTree
+from t5x.array_types import FLOAT32, PyTree
 from t5x.optimizers import OptimizerDef
 from t5x.schedules import UsualRates
 
@@ -69,7 +69,7 @@ class Adafactor(OptimizerDef):
     min_dim_size_to_factor: int = 128  # for both dimensions
     epsilon1: float = 1e-30  # added to squared gradients
     epsilon2: float = 1e-3  # least parameter scale
-    dtype_momentum: jnp.dtype = jnp.float32
+    dtype_momentum: jnp.dtype = FLOAT32
     factor_map: None = None
     logical_factor_rules: Mapping[str, Any] | None = None  # by axis name, above two dimensions
     weight_decay_rate_lr_exponent: float | None = None  # decay times learning_rate to this power

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 PyTree: TypeAlias = Any
@@ -15,3 +16,5 @@ Params: TypeAlias = Any
 Cache: TypeAlias = Any
 Batch: TypeAlias = Mapping[str, jax.Array]
 HostBatch: TypeAlias = dict[str, np.ndarray]
+# Of type `jnp.dtype`, as the networks take it; jax 0.12 gives it another type.
+FLOAT32: Any = jnp.float32

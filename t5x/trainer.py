@@ -96,7 +96,7 @@ class Trainer:
 
     def compile(self, batch: Shapes) -> None:
         """Compile the train step for global batches of these shapes, unless jit is off."""
-        if not jax.config.jax_disable_jit:  # type: ignore[attr-defined]  # jax adds flags at import
+        if not jax.config.jax_disable_jit:  # type: ignore[attr-defined,unused-ignore]  # jax adds flags at import
             self._train_step = self.lower(batch).compile()
 
     @functools.cached_property

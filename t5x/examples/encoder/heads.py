@@ -11,6 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from t5x.array_types import FLOAT32
 from t5x.examples.encoder import layers
 from t5x.examples.encoder.network import NORMAL, EncoderConfig, ModernBertConfig, modern_inits
 from t5x.examples.t5.layers import ACTIVATIONS, Dense, dropout
@@ -74,7 +75,7 @@ class LabelHead(nn.Module):
             ("embed", "kv"),
             NORMAL,
             c.dtype,
-            output_dtype=jnp.float32,
+            output_dtype=FLOAT32,
             use_bias=True,
             name="classifier",
         )(drop(x))

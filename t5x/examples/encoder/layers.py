@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from t5x.array_types import FLOAT32
 from t5x.examples.t5.layers import ATTENTIONS, Dense, Initializer, partitioned
 from t5x.ops import local_attention, rotary
 from t5x.partitioning import constrain, gather_parameter
@@ -20,7 +21,7 @@ Angles = tuple[jax.Array, jax.Array]
 class CenteredLayerNorm(nn.Module):
     """Layer norm over D with mean (Ba et al. 2016), and a bias if `use_bias`."""
 
-    dtype: jnp.dtype = jnp.float32
+    dtype: jnp.dtype = FLOAT32
     epsilon: float = 1e-12
     use_bias: bool = True
 

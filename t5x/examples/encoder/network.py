@@ -18,6 +18,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from t5x.array_types import FLOAT32
 from t5x.examples.encoder import layers
 from t5x.examples.t5.layers import ACTIVATIONS, Dense, Embed, Initializer, MlpBlock, dropout
 from t5x.examples.t5.network import check_numerics, stack
@@ -37,7 +38,7 @@ class EncoderConfig:
     """
 
     vocab_size: int
-    dtype: jnp.dtype = jnp.float32
+    dtype: jnp.dtype = FLOAT32
     emb_dim: int = 768
     num_heads: int = 12
     num_layers: int = 12
@@ -208,7 +209,7 @@ class Bert(nn.Module):
         if c.next_sentence:
             dense = functools.partial(Dense, kernel_init=NORMAL, dtype=c.dtype, use_bias=True)
             self.pooler = dense(c.emb_dim, ("embed", "joined_kv"))
-            self.nsp_head = dense(2, ("embed", "kv"), output_dtype=jnp.float32)
+            self.nsp_head = dense(2, ("embed", "kv"), output_dtype=FLOAT32)
 
     def encode(
         self, tokens, segment_ids=None, positions=None, type_ids=None, *, enable_dropout=True

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from t5x.array_types import FLOAT32
 from t5x.ops import attention, flash_attention
 from t5x.ops.feed_forward import feed_forward, gelu
 from t5x.partitioning import constrain, gather_parameter
@@ -58,7 +59,7 @@ class Dense(nn.Module):
     features: int
     axes: tuple[str, str]
     kernel_init: Initializer
-    dtype: jnp.dtype = jnp.float32
+    dtype: jnp.dtype = FLOAT32
     output_dtype: jnp.dtype | None = None
     use_bias: bool = False
 
@@ -103,7 +104,7 @@ class Kernel(nn.Module):
 class LayerNorm(nn.Module):
     """Root-mean-square norm over D, no mean and no bias; statistics in float32."""
 
-    dtype: jnp.dtype = jnp.float32
+    dtype: jnp.dtype = FLOAT32
     epsilon: float = 1e-6
 
     @nn.compact
@@ -122,7 +123,7 @@ class Embed(nn.Module):
 
     vocab_size: int
     emb_dim: int
-    dtype: jnp.dtype = jnp.float32
+    dtype: jnp.dtype = FLOAT32
     embedding_init: Initializer = nn.initializers.normal(1.0)
 
     def setup(self):

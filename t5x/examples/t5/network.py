@@ -16,7 +16,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from t5x.array_types import Cache
+from t5x.array_types import FLOAT32, Cache
 from t5x.examples.t5 import layers
 from t5x.ops.attention import KEPT
 from t5x.ops.flash_attention import Segments
@@ -43,7 +43,7 @@ class T5Config:
     """
 
     vocab_size: int
-    dtype: jnp.dtype = jnp.float32
+    dtype: jnp.dtype = FLOAT32
     emb_dim: int = 512
     num_heads: int = 8
     num_encoder_layers: int = 6
@@ -277,7 +277,7 @@ class Decoder(nn.Module):
             return x, caches
         init = layers.scaled_init("truncated_normal")
         logits = layers.Dense(
-            c.vocab_size, ("embed", "vocab"), init, c.dtype, jnp.float32, name="logits_dense"
+            c.vocab_size, ("embed", "vocab"), init, c.dtype, FLOAT32, name="logits_dense"
         )(x)
         return constrain(logits, "batch", "length", "vocab"), caches
 
