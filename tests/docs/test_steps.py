@@ -32,6 +32,7 @@ ELSEWHERE = {
     r"tests/run\.sh": "it runs the tests, this one too",
     r"zensical": "tests/docs/test_site.py",
     r"launch/(topic|finetune)\.sh": "they read SIB-200 of the hub: tests/tasks/languages",
+    r"corpus HuggingFaceFW/": "it reads FineWeb-2 of the hub: tests/vocabulary",
     r"onnx": "tests/convert/served, which installs these packages",
     r"launch/summarize_base\.sh$": "it reads a data set of the hub",
     r"launch/upstream\.sh|T5X_DIR=|gs://t5-data": "upstream is not on a package index",
@@ -81,7 +82,7 @@ CHANGES = (
     Change(r"t5x\.infer", instead=(("checkpoint_300", "checkpoint_20"),)),
     Change(
         r"launch/evaluate\.sh",
-        "--text data/ro_mini/validation.jsonl --pairs made --passages 2 --max_chars 200",
+        "--text data/ro_mini/validation.jsonl --pairs made --passages 6 --max_chars 400",
     ),
     Change(r"quality_base\.(sh|gin)", SMALL_T5),
     Change(r"bert_tiny\.sh", f"{SHORT} --gin.TRAIN_STEPS=2 --gin.EVAL_PERIOD=2 {SAVED}"),
