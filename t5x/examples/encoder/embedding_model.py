@@ -11,7 +11,6 @@ Shapes: B batch, L length, D emb_dim.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -19,47 +18,21 @@ import jax.numpy as jnp
 
 from t5x import losses, metrics
 from t5x.array_types import Batch, Params
-from t5x.examples.encoder import heads
-from t5x.examples.encoder.model import MaskedLanguageModel, Normalizers
+from t5x.examples.encoder.model import FineTunedModel, Normalizers, refuse_intermediates
 from t5x.examples.encoder.network import positions_of, segments_of
-from t5x.optimizers import OptimizerDef
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class EmbeddingModel:
+class EmbeddingModel(FineTunedModel):
     """The network and the optimizer of `pretrained`, without its head.
 
     The loss is the cross entropy of the cosines of a first text and all second texts of the batch,
     times `scale` (Henderson et al. 2017). Of a batch in parts, each part has its own texts only.
     """
 
-    pretrained: MaskedLanguageModel
-    output_vocabulary: Any  # of `tasks.similarity`
     scale: float = 20.0
 
-    optional_parameters = heads.OF_HEADS
     needs_single_rows = True  # packed rows would have several pairs
-
-    @property
-    def module(self) -> Any:
-        """The network."""
-        return self.pretrained.module
-
-    @property
-    def input_vocabulary(self) -> Any:
-        """That of the texts."""
-        return self.pretrained.input_vocabulary
-
-    @property
-    def optimizer_def(self) -> OptimizerDef:
-        """The optimizer."""
-        return self.pretrained.optimizer_def
-
-    def get_initial_variables(self, rng: jax.Array, input_shapes: Any, input_types: Any = None):
-        """Return the network's variables in Flax's boxes, without heads."""
-        rows, _ = input_shapes["encoder_input_tokens"]
-        ids = jnp.ones((rows, 1), jnp.int32)
-        return self.module.init(rng, ids, enable_dropout=False, method="encode")
 
     def vectors(
         self, params: Params, batch: Batch, dropout_rng: jax.Array | None = None
@@ -104,20 +77,13 @@ class EmbeddingModel:
         sums = metrics.token_sums(logits_B1B, own_B1, pair_losses, z_losses, weights_B1, factor)
         return loss, (weights_B1.sum(), sums | metrics.row_sums(batch))
 
-    def eval_fn(self, params: Params, batch: Batch, dropout_rng: None = None):
-        """Return `loss_fn` without dropout."""
-        return self.loss_fn(params, batch, None)
-
     def normalizers(self, batch: Batch) -> Normalizers:
         """Return the number of pairs, at least 1."""
         return Normalizers(jnp.maximum(_weights(batch).sum(), 1.0), None)
 
     def score_batch(self, params: Params, batch: Batch, return_intermediates: bool = False):
         """Return the cosine [B] of each row's texts."""
-        if return_intermediates:
-            raise NotImplementedError(
-                "score_batch(return_intermediates=True) is not supported; set it to False."
-            )
+        refuse_intermediates(return_intermediates)
         first_BD, second_BD = self.vectors(params, batch)
         return (unit(first_BD) * unit(second_BD)).sum(-1)
 
@@ -128,11 +94,6 @@ class EmbeddingModel:
     def predict_batch_with_aux(self, params: Params, batch: Batch, rng: jax.Array | None = None):
         """Return the vectors of first texts, and {'scores': [B]}, the cosines with the second."""
         return self.predict_batch(params, batch), {"scores": self.score_batch(params, batch)}
-
-    @property
-    def FEATURE_CONVERTER_CLS(self) -> Callable[..., Any]:
-        """The converter of this model's features (upstream's name)."""
-        return self.pretrained.FEATURE_CONVERTER_CLS
 
 
 def unit(x: jax.Array) -> jax.Array:

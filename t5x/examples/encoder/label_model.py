@@ -9,7 +9,6 @@ Shapes: B batch, L length, C labels.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,25 +17,19 @@ import jax.numpy as jnp
 from t5x import losses, metrics
 from t5x.array_types import Batch, Params
 from t5x.examples.encoder import heads
-from t5x.examples.encoder.model import MaskedLanguageModel, Normalizers
+from t5x.examples.encoder.model import FineTunedModel, Normalizers, refuse_intermediates
 from t5x.examples.encoder.network import ModernBertConfig, segments_of
-from t5x.optimizers import OptimizerDef
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class LabelModel:
+class LabelModel(FineTunedModel):
     """The network, optimizer and normalization of `pretrained`, with a head in its head's place.
 
     `output_vocabulary` has `labels`, their names, and `of_words`, whether words have them; see
     `tasks.labels`. `pooling` is that of ModernBERT's texts, "cls" or "mean".
     """
 
-    pretrained: MaskedLanguageModel
-    output_vocabulary: Any
     pooling: str = "cls"
-
-    # By their names in a state dict.
-    optional_parameters = heads.OF_HEADS
 
     def __post_init__(self):
         config = self.module.config
@@ -52,21 +45,6 @@ class LabelModel:
             )
 
     @property
-    def module(self) -> Any:
-        """The network."""
-        return self.pretrained.module
-
-    @property
-    def input_vocabulary(self) -> Any:
-        """That of the texts."""
-        return self.pretrained.input_vocabulary
-
-    @property
-    def optimizer_def(self) -> OptimizerDef:
-        """The optimizer."""
-        return self.pretrained.optimizer_def
-
-    @property
     def head(self) -> heads.LabelHead:
         """The head as a Flax module."""
         names = self.output_vocabulary
@@ -77,7 +55,7 @@ class LabelModel:
         rows, _ = input_shapes["encoder_input_tokens"]
         ids = jnp.ones((rows, 1), jnp.int32)
         body_rng, head_rng = jax.random.split(rng)
-        body = self.module.init(body_rng, ids, enable_dropout=False, method="encode")
+        body = super().get_initial_variables(body_rng, input_shapes)
         encoded = jnp.zeros((rows, 1, self.module.config.emb_dim))
         return {"params": body["params"] | self.head.init(head_rng, encoded, ids)["params"]}
 
@@ -113,20 +91,13 @@ class LabelModel:
         sums |= metrics.row_sums(batch)
         return loss if factor is None else loss / factor, (weights.sum(), sums)
 
-    def eval_fn(self, params: Params, batch: Batch, dropout_rng: None = None):
-        """Return `loss_fn` without dropout."""
-        return self.loss_fn(params, batch, None)
-
     def normalizers(self, batch: Batch) -> Normalizers:
         """Return what the loss is divided by (None: 1)."""
         return Normalizers(self.pretrained.factor_and_weights(batch)[0], None)
 
     def score_batch(self, params: Params, batch: Batch, return_intermediates: bool = False):
         """Return the log-likelihood [B] of each row's labels."""
-        if return_intermediates:
-            raise NotImplementedError(
-                "score_batch(return_intermediates=True) is not supported; set it to False."
-            )
+        refuse_intermediates(return_intermediates)
         labels = jnp.maximum(batch["encoder_target_tokens"] - 1, 0)
         label_losses, _ = losses.cross_entropy(self.logits(params, batch), labels)
         return -(label_losses * (batch["encoder_loss_weights"] > 0)).sum(-1)
@@ -146,8 +117,3 @@ class LabelModel:
         scores = jnp.where(asked_BL, log_probs.max(-1), 0.0).sum(-1)
         places_BL = jnp.argsort(~asked_BL, axis=1, stable=True)
         return jnp.take_along_axis(best_BL, places_BL, axis=1), {"scores": scores}
-
-    @property
-    def FEATURE_CONVERTER_CLS(self) -> Callable[..., Any]:
-        """The converter of this model's features (upstream's name)."""
-        return self.pretrained.FEATURE_CONVERTER_CLS

@@ -24,6 +24,7 @@ import numpy as np
 
 from t5x import losses, metrics
 from t5x.array_types import Batch, Params
+from t5x.examples.encoder import heads
 from t5x.optimizers import OptimizerDef
 
 _FEATURES = {"segment_ids": None, "positions": None, "type_ids": None}
@@ -204,10 +205,7 @@ class MaskedLanguageModel:
 
         With one mask a row this is a term of its pseudo-log-likelihood (Salazar et al. 2020).
         """
-        if return_intermediates:
-            raise NotImplementedError(
-                "score_batch(return_intermediates=True) is not supported; set it to False."
-            )
+        refuse_intermediates(return_intermediates)
         logits = self.logits(params, batch)
         token_losses, _ = losses.cross_entropy(logits, batch["encoder_target_tokens"])
         return -(token_losses * (batch["encoder_loss_weights"] > 0)).sum(-1)
@@ -227,6 +225,71 @@ class MaskedLanguageModel:
         from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
 
         return EncoderFeatureConverter
+
+
+def refuse_intermediates(asked: bool) -> None:
+    """Raise NotImplementedError if `score_batch` is asked for values inside of the network."""
+    if asked:
+        raise NotImplementedError(
+            "score_batch(return_intermediates=True) is not supported; set it to False."
+        )
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class FineTunedModel:
+    """The network and the optimizer of `pretrained` for something else than masked tokens.
+
+    A subclass has `loss_fn`, `normalizers`, `score_batch` and `predict_batch`.
+    """
+
+    pretrained: MaskedLanguageModel
+    output_vocabulary: Any  # of the targets
+
+    # By their names in a state dict.
+    optional_parameters = heads.OF_HEADS
+
+    @property
+    def module(self) -> Any:
+        """The network."""
+        return self.pretrained.module
+
+    @property
+    def input_vocabulary(self) -> Any:
+        """That of the texts."""
+        return self.pretrained.input_vocabulary
+
+    @property
+    def optimizer_def(self) -> OptimizerDef:
+        """The optimizer."""
+        return self.pretrained.optimizer_def
+
+    @property
+    def FEATURE_CONVERTER_CLS(self) -> Callable[..., Any]:
+        """The converter of this model's features (upstream's name)."""
+        return self.pretrained.FEATURE_CONVERTER_CLS
+
+    def get_initial_variables(self, rng: jax.Array, input_shapes: Any, input_types: Any = None):
+        """Return the network's variables in Flax's boxes, without heads; lengths do not matter."""
+        rows, _ = input_shapes["encoder_input_tokens"]
+        ids = jnp.ones((rows, 1), jnp.int32)
+        return self.module.init(rng, ids, enable_dropout=False, method="encode")
+
+    def loss_fn(
+        self,
+        params: Params,
+        batch: Batch,
+        dropout_rng: jax.Array | None,
+        normalizers: Normalizers | None = None,
+    ) -> tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array]]]:
+        """Return the normalized loss, and (sum of weights, sums of `metrics`).
+
+        `normalizers` are those of the batch that this one is a part of.
+        """
+        raise NotImplementedError
+
+    def eval_fn(self, params: Params, batch: Batch, dropout_rng: None = None):
+        """Return `loss_fn` without dropout."""
+        return self.loss_fn(params, batch, None)
 
 
 # --- logits of some places at a time
