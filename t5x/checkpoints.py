@@ -251,7 +251,7 @@ class Checkpointer:
     def _finish(self, writer: ocp.AsyncCheckpointer, step: int) -> None:
         """In the background: wait for the commit, then delete old checkpoints."""
         writer.wait_until_finished()
-        self.last_complete = step
+        self.last_complete = max(step, self.last_complete or 0)  # one given up may end late
         logging.info("checkpoint_%d is complete.", step)
         if self._is_first and self._may_delete():
             try:

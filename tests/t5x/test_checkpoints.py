@@ -256,24 +256,28 @@ def test_a_save_that_hangs_ends_the_run_in_one_sentence(run, hanging):
         checkpointer.save(2, state(2), lambda _: hanging.wait(60))
 
 
-def test_a_save_that_fails_or_hangs_is_skipped_if_asked(run, hanging, caplog, monkeypatch):
+def test_a_save_that_fails_or_hangs_is_skipped_if_asked(run, caplog, monkeypatch):
     config = SaveCheckpointConfig(timeout=4, when_failed="go_on", save_dataset=True)
-    checkpointer = Checkpointer(run, config)
+    checkpointer, late = Checkpointer(run, config), threading.Event()
 
     def refuse(_):
         raise OSError("refused")
 
     def hang(_):
         monkeypatch.setattr(checkpointer, "_timeout", 600)  # the next may meet a busy machine
-        hanging.wait(60)
+        late.wait(60)
 
     assert not checkpointer.save(1, state(1), refuse)
     assert not checkpointer.save(2, state(2), hang)
     assert caplog.text.count("could not be written") == 2
     assert all_steps(run) == []
-    hanging.set()
     assert checkpointer.save(3, state(3))
     checkpointer.close()
+    assert checkpointer.last_complete == 3
+    late.set()
+    [hung] = [t for t in threading.enumerate() if t.name == "checkpoint_2"]
+    hung.join(60)
+    assert all_steps(run) == [2, 3]  # late, but complete
     assert checkpointer.last_complete == 3
     assert same(restore(f"{run}/checkpoint_3", state()).state, state(3))
 
