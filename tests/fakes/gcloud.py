@@ -211,6 +211,7 @@ class Cloud:
                 "TMPDIR": str(home / "tmp"),
                 "TMUX_TMPDIR": str(sockets),
                 "TPU_WORKER_ID": str(worker),
+                "TPU_WORKERS": str(settings["workers"]),
                 MARK: str(home),
                 **settings["environment"],
             }

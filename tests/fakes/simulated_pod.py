@@ -16,8 +16,9 @@ from fakes.paths import ROOT
 from fakes.shell import FAKE_PYTHON, executable
 
 ZONE = "us-central2-b"
-# Behaves like the trainer: logs its steps, saves and exits on SIGTERM, and resumes. A file
-# fail_<worker> in MODEL_DIR, which holds a step and a status, makes it fail once.
+# Behaves like the trainer: logs its steps, which all workers take together, saves and exits on
+# SIGTERM, and resumes. A file fail_<worker> in MODEL_DIR, which holds a step and a status, makes it
+# fail once; while a file hold has a step, all wait there.
 TRAINER = """#!/usr/bin/env bash
 set -euo pipefail
 me="$TPU_WORKER_ID" log="$MODEL_DIR/log_$TPU_WORKER_ID.txt"
@@ -26,12 +27,24 @@ printf '%s\\n' "$@" > "$HOME/flags"
 step="$(cat "$MODEL_DIR/checkpoint" 2> /dev/null || echo 0)"
 leaving=""
 trap 'leaving=yes' TERM
+is_behind() {
+  local at=0 worker hold=""
+  read -r hold 2> /dev/null < "$MODEL_DIR/hold" || hold=""
+  if [[ -n "$hold" ]] && ((step >= hold)); then return; fi
+  for ((worker = 0; worker < TPU_WORKERS; worker++)); do
+    read -r at 2> /dev/null < "$MODEL_DIR/at_$worker" || at=0
+    if ((at < step)); then return; fi
+  done
+  return 1
+}
 say() {
   echo "$(date '+%F %T,%3N') INFO t5x.monitoring.progress_bar: $1" >> "$log"
   if [[ "$me" == 0 ]]; then echo "$1"; fi
 }
 while ((step < STEPS)); do
-  sleep 0.05
+  echo "$step" > "$MODEL_DIR/at_$me"
+  sleep 0.02
+  while [[ -z "$leaving" ]] && is_behind; do sleep 0.02; done
   ((++step))
   say "step $step/$STEPS  loss 4.614  accuracy 0.3"
   if [[ "$me" == 0 ]]; then echo "$step" > "$MODEL_DIR/checkpoint"; fi
@@ -146,6 +159,14 @@ class Pod:
     def step(self):
         path = self.run_dir / "checkpoint"
         return int(path.read_text() or 0) if path.exists() else 0
+
+    def hold_at(self, step):
+        """Let the run wait at `step`, once it is there, until `release`."""
+        self.run_dir.mkdir(exist_ok=True)
+        (self.run_dir / "hold").write_text(f"{step}\n")
+
+    def release(self):
+        (self.run_dir / "hold").unlink()
 
     def wait_for_step(self, step):
         end = time.monotonic() + 120

@@ -33,27 +33,29 @@ def test_a_failed_run_is_restarted_until_it_finishes(pair):
     (pair.run_dir / "fail_1").write_text("10 1\n")
     pair.make()
     run = ["ro", ZONE, "launch/like_t5x.sh", "--gin.A=1"]
-    said = pair.do("run", "--supervise", *run, STEPS="150")
+    said = pair.do("run", "--supervise", *run, STEPS="30")
     assert "worker 1 is failed: status 1" in said
     assert "something is wrong on worker 1; try 1 of 20 in 0 s." in said
     assert said.count("launch/like_t5x.sh is started on ro") == 2
-    assert re.search(r"ro has finished: step 150/150", said)
-    assert pair.step() == 150
+    assert re.search(r"ro has finished: step 30/30", said)
+    assert pair.step() == 30
     assert (pair.cloud.home("ro", 1) / "flags").read_text() == "--gin.A=1\n"
 
 
 @pytest.mark.parametrize("kind", ["--spot", "--reserved"])
 def test_a_preempted_slice_is_created_again_with_its_settings_and_the_run_resumes(kind, pair):
     pair.do("create", "ro", "v4-32", ZONE, kind, "--queued", TPU_RUNTIME="special")
-    process = pair.start("run", "--supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="120")
-    pair.wait_for_step(20)
+    pair.hold_at(5)
+    process = pair.start("run", "--supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="30")
+    pair.wait_for_step(5)
     pair.cloud.preempt("ro")
+    pair.release()
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     why = "(the slice ro is PREEMPTED|the first start has failed)"  # while it was still starting
     assert re.search(f"{why}; try 1 of 20", out), out
     assert "ro is available again." in out
-    assert "ro has finished: step 120/120" in out
+    assert "ro has finished: step 30/30" in out
     first, second = map(flags_of, pair.cloud.calls("queued-resources create"))
     assert first == second
     assert kind in second
@@ -62,13 +64,15 @@ def test_a_preempted_slice_is_created_again_with_its_settings_and_the_run_resume
 
 def test_a_request_that_waits_keeps_its_place_in_the_queue(pair):
     pair.do("create", "ro", "v4-32", ZONE, "--queued")
-    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="120")
+    pair.hold_at(5)
+    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="30")
     pair.wait_for_step(5)
     pair.cloud.write("queue/ro", pair.cloud.read("queue/ro") | {"asked": 0})
     pair.cloud.tpu_vm_delete({}, "ro")
+    pair.release()
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
-    assert "ro has finished: step 120/120" in out
+    assert "ro has finished: step 30/30" in out
     assert len(pair.cloud.calls("queued-resources create")) == 1
     assert not pair.cloud.calls("queued-resources delete")
 
@@ -147,33 +151,41 @@ def test_a_run_on_a_workers_own_disk_cannot_be_supervised(tmp_path):
 
 def test_supervision_survives_an_outage_of_the_cloud(pair):
     pair.make()
-    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="100")
+    pair.hold_at(5)
+    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="30")
     pair.wait_for_step(5)
     pair.cloud.write("faults", {"tpu-vm describe": 2, "tpu-vm ssh": 3})
+    said = ""
+    while "is currently unavailable" not in said:
+        said += (line := process.stdout.readline())
+        assert line, process.communicate()
+    pair.release()
     out, err = process.communicate(timeout=240)
+    out = said + out
     assert process.returncode == 0, err
     assert "gcloud cannot describe ro" in out
     assert "The service is currently unavailable" in out
-    assert "ro has finished: step 100/100" in out
+    assert "ro has finished: step 30/30" in out
     assert out.count("is started on ro") == 1
 
 
 def test_a_slice_that_is_unreachable_from_here_is_not_created_again(pair):
     pair.make()
-    # Long enough to be still running when the supervisor first reaches it, on a busy machine too.
-    pair.do("run", "ro", ZONE, "launch/like_t5x.sh", STEPS="200")
+    pair.hold_at(5)
+    pair.do("run", "ro", ZONE, "launch/like_t5x.sh", STEPS="30")
     silent = [pair.cloud.home("ro", worker) / ".silent" for worker in (0, 1)]
     for path in silent:
         path.touch()
-    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="200")
+    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="30")
     said = [process.stdout.readline() for _ in range(2)]
     assert "no worker of ro answers: its network, or yours?" in said[1]
     for path in silent:
         path.unlink()
+    pair.release()
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert not pair.cloud.calls("tpu-vm delete")
-    assert "ro has finished: step 200/200" in out
+    assert "ro has finished: step 30/30" in out
 
 
 def test_a_slice_with_one_silent_worker_is_not_created_again_while_the_others_train(pair):
