@@ -22,7 +22,7 @@ import pathlib
 import random
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -45,6 +45,14 @@ MODEL = {
 }  # fmt: skip
 FINETUNED = {"inputs": 32, "targets": 32}  # short, so that copying is learned soon
 FINETUNE_RATE = 0.02
+INFERENCE = (
+    "--gin_file=gin/ro_diacritics_tiny.gin", "--gin_file=t5x/configs/runs/infer.gin",
+    "--gin.MIXTURE_OR_TASK_SPLIT='validation'", "--gin.BATCH_SIZE=64",
+)  # fmt: skip
+CONSTRAINED = [
+    "--gin.infer_script.infer.constraint=@tasks.diacritics.only_diacritics()",
+    "--gin.tasks.diacritics.only_diacritics.task=%MIXTURE_OR_TASK_NAME",
+]
 # Of the held-out novels; passages are about as long as what was trained on.
 PASSAGES, PAIRS, MAX_CHARS = 300, 2000, 500
 RESTORED = 60  # records of the held-out novels
@@ -143,6 +151,11 @@ def settings(work: pathlib.Path, task: str, **others) -> list[str]:
         **{f"network.T5Config.{name}": value for name, value in MODEL.items()},
         **others,
     }
+    return bound(values)
+
+
+def bound(values: Mapping[str, object]) -> list[str]:
+    """Return values by their names in gin as flags."""
     return [f"--gin.{name}={value!r}" for name, value in values.items()]
 
 
@@ -240,18 +253,16 @@ def restored(work: pathlib.Path, checkpoint: str, constrained: bool) -> list[tup
     `constrained` allows outputs that differ from the input in diacritics alone.
     """
     out = pathlib.Path(checkpoint).parent / ("constrained" if constrained else "free")
-    flags = ["--gin_file=gin/ro_diacritics_tiny.gin", "--gin_file=t5x/configs/runs/infer.gin"]
-    if constrained:
-        flags += ["--gin.infer_script.infer.constraint=@tasks.diacritics.only_diacritics()"]
-        flags += ["--gin.tasks.diacritics.only_diacritics.task=%MIXTURE_OR_TASK_NAME"]
-    others = {
-        "CHECKPOINT_PATH": checkpoint, "INFER_OUTPUT_DIR": str(out), "BATCH_SIZE": 64,
-        "MIXTURE_OR_TASK_SPLIT": "validation", "TASK_FEATURE_LENGTHS": FINETUNED,
-    }  # fmt: skip
-    flags += settings(work, "novels_restored", **others)
-    call(work, "t5x.infer", *flags, "--trusted_modules=novels_tasks")
-    lines = (out / "novels_restored-predict.jsonl").read_text().splitlines()
-    found = map(json.loads, lines)
+    others = {"CHECKPOINT_PATH": checkpoint, "TASK_FEATURE_LENGTHS": FINETUNED}
+    flags = settings(work, "novels_restored", **others, INFER_OUTPUT_DIR=str(out))
+    flags += CONSTRAINED if constrained else []
+    call(work, "t5x.infer", *INFERENCE, *flags, "--trusted_modules=novels_tasks")
+    return predictions(out / "novels_restored-predict.jsonl")
+
+
+def predictions(path: pathlib.Path) -> list[tuple[str, str]]:
+    """Return pairs of the true and the restored text of each line of predictions."""
+    found = map(json.loads, path.read_text().splitlines())
     return [(each["inputs"]["targets_pretokenized"], each["prediction"]) for each in found]
 
 
@@ -384,12 +395,7 @@ def table(results: Sequence[dict]) -> Iterator[str]:
     rows = {f"T5, {line['step']:,} steps": line for line in t5[-1:]}
     rows = {"T5, untrained": t5[0], **rows} if t5 else {}
     rows |= {line["model"]: line for line in results if line["model"] == NGRAMS}
-    yield f"| | {' | '.join(SHOWN.values())} |"
-    yield "|---" + "|---:" * len(SHOWN) + "|"
-    for name, line in rows.items():
-        values = (line["measures"].get(measure) for measure in SHOWN)
-        cells = [percent_or_bits(m, v) if v else "–" for m, v in zip(SHOWN, values, strict=True)]
-        yield f"| {name} | {' | '.join(cells)} |"
+    yield from figures(rows, SHOWN)
     yield ""
     yield "| diacritics restored | words that are right |"
     yield "|---|---:|"
@@ -403,6 +409,16 @@ def table(results: Sequence[dict]) -> Iterator[str]:
         for way, share in found.items() if isinstance(found, dict) else [("", found)]:
             label = way if name == PLAIN else f"{name}, {way}".rstrip(", ")
             yield f"| {label} | {share:.1%} |"
+
+
+def figures(rows: Mapping[str, dict], shown: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines of a table of results by name; `shown` are the headings of measures."""
+    yield f"| | {' | '.join(shown.values())} |"
+    yield "|---" + "|---:" * len(shown) + "|"
+    for name, line in rows.items():
+        found = ((measure, line["measures"].get(measure)) for measure in shown)
+        cells = [percent_or_bits(*each) if each[1] else "–" for each in found]
+        yield f"| {name} | {' | '.join(cells)} |"
 
 
 def percent_or_bits(name: str, measure: Sequence[float]) -> str:
@@ -440,24 +456,37 @@ def draw(results: Sequence[dict], path: pathlib.Path) -> None:
     figure.savefig(path, dpi=100, metadata={"Software": None})
 
 
-def main() -> None:
-    """Run the stages that are missing, or show the results."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("action", choices=("run", "show"))
+def parser_of(about: str, shows: str, results: pathlib.Path) -> argparse.ArgumentParser:
+    """Return the flags that benchmarks in stages share; `shows` is the action that only reads."""
+    parser = argparse.ArgumentParser(description=about.split("\n")[0])
+    parser.add_argument("action", choices=("run", shows))
     parser.add_argument("--corpus", type=pathlib.Path)
     parser.add_argument("--work", type=pathlib.Path, help="folder of the data and the models")
-    parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
-    parser.add_argument("--steps", type=int, default=1800, help="of pretraining")
-    parser.add_argument("--dense_steps", type=int, default=300, help="of it afterwards, densely")
-    parser.add_argument("--finetune_steps", type=int, default=600)
-    parser.add_argument("--png", type=pathlib.Path, help="picture that show writes")
+    parser.add_argument("--results", type=pathlib.Path, default=results)
+    return parser
+
+
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Return the given flags with absolute paths; `run` needs a corpus and a folder."""
     values = parser.parse_args()
     if values.action == "run":
         if not (values.corpus and values.work):
             parser.error("run needs --corpus and --work")
-        work = values.work.resolve()
-        prepare(values.corpus.resolve(), work)
-        run(work, values.results, values.steps, values.dense_steps, values.finetune_steps)
+        values.corpus, values.work = values.corpus.resolve(), values.work.resolve()
+    return values
+
+
+def main() -> None:
+    """Run the stages that are missing, or show the results."""
+    parser = parser_of(__doc__, "show", RESULTS)
+    parser.add_argument("--steps", type=int, default=1800, help="of pretraining")
+    parser.add_argument("--dense_steps", type=int, default=300, help="of it afterwards, densely")
+    parser.add_argument("--finetune_steps", type=int, default=600)
+    parser.add_argument("--png", type=pathlib.Path, help="picture that show writes")
+    values = parse(parser)
+    if values.action == "run":
+        prepare(values.corpus, values.work)
+        run(values.work, values.results, values.steps, values.dense_steps, values.finetune_steps)
     results = read_results(values.results)
     print("\n".join(table(results)))
     if values.png:

@@ -16,16 +16,15 @@ import argparse
 import collections
 import itertools
 import json
-import os
 import pathlib
 import resource
-import subprocess
 import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import abilities  # noqa: E402
 from tasks.diacritics.constraint import WORD  # noqa: E402
 from tasks.diacritics.letters import alphabet  # noqa: E402
 from tasks.diacritics.metrics import frequent, frequent_forms, scores  # noqa: E402
@@ -62,9 +61,8 @@ def records(corpus: pathlib.Path, split: str):
 
 def call(out: pathlib.Path, module: str, *flags: str) -> None:
     """Run a module of the project, and print how long it took."""
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{out}"}
     begin, begun = time.monotonic(), core_seconds()
-    subprocess.run([sys.executable, "-m", module, *flags], check=True, cwd=ROOT, env=env)
+    abilities.call(out, module, *flags)
     wall, cores = time.monotonic() - begin, core_seconds() - begun
     print(f"{module}: {wall:.0f} s, {cores / 60:.1f} core-minutes", flush=True)
 
@@ -115,7 +113,7 @@ def settings(out: pathlib.Path, task: str, **macros) -> list[str]:
         "network.T5Config.logits_via_embedding": True,
         **macros,
     }
-    return [f"--gin.{name}={value!r}" for name, value in values.items()]
+    return abilities.bound(values)
 
 
 def train(out: pathlib.Path, pretrain_steps: int, steps: int) -> None:
@@ -146,16 +144,10 @@ def train(out: pathlib.Path, pretrain_steps: int, steps: int) -> None:
 def restore(out: pathlib.Path, name: str, *flags: str) -> list[tuple[str, str]]:
     """Return pairs of the true and the restored text of each piece."""
     macros = {"CHECKPOINT_PATH": str(out / "finetuned"), "INFER_OUTPUT_DIR": str(out / name)}
-    macros |= {"MIXTURE_OR_TASK_SPLIT": "validation", "BATCH_SIZE": 64}
-    macros |= {"TASK_FEATURE_LENGTHS": LENGTHS}
-    macros |= {"utils.RestoreCheckpointConfig.mode": "latest"}
-    files = ["gin/ro_diacritics_tiny.gin", "t5x/configs/runs/infer.gin"]
-    flags = [*(f"--gin_file={file}" for file in files), *flags]
-    flags.append("--trusted_modules=proof_tasks")
-    call(out, "t5x.infer", *flags, *settings(out, "proof_held_out", **macros))
-    text = (out / name / "proof_held_out-predict.jsonl").read_text()
-    found = [json.loads(line) for line in text.splitlines()]
-    return [(line["inputs"]["targets_pretokenized"], line["prediction"]) for line in found]
+    macros |= {"TASK_FEATURE_LENGTHS": LENGTHS, "utils.RestoreCheckpointConfig.mode": "latest"}
+    flags = (*flags, "--trusted_modules=proof_tasks", *settings(out, "proof_held_out", **macros))
+    call(out, "t5x.infer", *abilities.INFERENCE, *flags)
+    return abilities.predictions(out / name / "proof_held_out-predict.jsonl")
 
 
 def main() -> None:
@@ -174,10 +166,7 @@ def main() -> None:
     prepare(values.corpus.resolve(), out, values.held_out)
     if not values.measure_only:
         train(out, values.pretrain_steps, values.steps)
-    constrained = (
-        "--gin.infer_script.infer.constraint=@tasks.diacritics.only_diacritics()",
-        "--gin.tasks.diacritics.only_diacritics.task=%MIXTURE_OR_TASK_NAME",
-    )
+    constrained = abilities.CONSTRAINED
     (out / "words.txt").write_text("\n".join(known_words(records(values.corpus, "train"))))
     words = f"--gin.tasks.diacritics.only_diacritics.words={str(out / 'words.txt')!r}"
     found = {"fine-tuned": restore(out, "free")}

@@ -14,7 +14,6 @@ Each stage that is finished is in --work or a line of --results, and is not repe
 was interrupted resumes. `show` reads the results alone.
 """
 
-import argparse
 import functools
 import json
 import pathlib
@@ -90,9 +89,8 @@ def pretrain(work: pathlib.Path, steps: int) -> None:
         **{f"network.ModernBertConfig.{name}": value for name, value in MODEL.items()},
         **{f"utils.create_learning_rate_scheduler.{k}": value for k, value in rate.items()},
     }  # fmt: skip
-    flags = [f"--gin.{name}={value!r}" for name, value in values.items()]
-    flags += ["--gin_file=gin/ro_modernbert_base.gin", "--gin.OPTIMIZER=@optimizers.muon()"]
-    abilities.call(work, "t5x.train", *flags)
+    flags = ["--gin_file=gin/ro_modernbert_base.gin", "--gin.OPTIMIZER=@optimizers.muon()"]
+    abilities.call(work, "t5x.train", *abilities.bound(values), *flags)
 
 
 def measure_checkpoints(work: pathlib.Path, steps: int) -> Iterator[dict]:
@@ -143,29 +141,17 @@ def table(results: Sequence[dict]) -> Iterator[str]:
     trained = (line for line in results if line["model"] == ENCODER)
     for line in sorted(trained, key=lambda line: line["step"]):
         rows[f"{ENCODER}, {line['step']:,} steps"] = line
-    yield f"| | {' | '.join(SHOWN.values())} |"
-    yield "|---" + "|---:" * len(SHOWN) + "|"
-    for name, line in rows.items():
-        found = ((measure, line["measures"].get(measure)) for measure in SHOWN)
-        cells = [abilities.percent_or_bits(*each) if each[1] else "–" for each in found]
-        yield f"| {name} | {' | '.join(cells)} |"
+    yield from abilities.figures(rows, SHOWN)
 
 
 def main() -> None:
     """Run the stages that are missing, or show the results."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("action", choices=("run", "show"))
-    parser.add_argument("--corpus", type=pathlib.Path)
-    parser.add_argument("--work", type=pathlib.Path, help="folder of the data and the model")
-    parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
+    parser = abilities.parser_of(__doc__, "show", RESULTS)
     parser.add_argument("--steps", type=int, default=8000, help="of training")
-    values = parser.parse_args()
+    values = abilities.parse(parser)
     if values.action == "run":
-        if not (values.corpus and values.work):
-            parser.error("run needs --corpus and --work")
-        work = values.work.resolve()
-        prepare(values.corpus.resolve(), work)
-        run(work, values.results, values.steps)
+        prepare(values.corpus, values.work)
+        run(values.work, values.results, values.steps)
     print("\n".join(table(abilities.read_results(values.results))))
 
 

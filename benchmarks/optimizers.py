@@ -16,10 +16,8 @@ Each finished trial is a line of --results, and is not repeated; an interrupted 
 reads these lines alone.
 """
 
-import argparse
 import dataclasses
 import itertools
-import json
 import math
 import pathlib
 import statistics
@@ -29,6 +27,8 @@ from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from benchmarks import abilities  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "optimizers.jsonl"
 VOCABULARY_SIZE = 2048
@@ -89,14 +89,12 @@ def prepare(corpus: pathlib.Path, work: pathlib.Path) -> dict:
 
 def train_vocabulary(corpus: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
     """Return the file of a vocabulary trained on every fourth record of the corpus."""
-    import subprocess
-
     model, text = work / "vocabulary.model", work / "text.jsonl"
     if not model.exists():
         lines = (line for path in sorted(corpus.glob("train*.jsonl")) for line in path.open())
         text.write_text("".join(itertools.islice(lines, 0, None, 4)))
         flags = ["--corpus", str(text), "--size", str(VOCABULARY_SIZE), "--out", str(model)]
-        subprocess.run([sys.executable, "-m", "vocabulary.train", *flags], check=True, cwd=ROOT)
+        abilities.call(work, "vocabulary.train", *flags)
     return model
 
 
@@ -216,9 +214,8 @@ def run(trial: Trial, data: dict) -> dict:
 
 def read(path: pathlib.Path) -> dict[Trial, dict]:
     """Return the results by trial."""
-    lines = path.read_text().splitlines() if path.exists() else []
     fields = [field.name for field in dataclasses.fields(Trial)]
-    results = map(json.loads, lines)
+    results = abilities.read_results(path)
     return {Trial(*(result[name] for name in fields)): result for result in results}
 
 
@@ -324,23 +321,15 @@ def table(results: dict[Trial, dict]) -> Iterator[str]:
 
 def main() -> None:
     """Run trials until all are done, or print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("action", choices=("run", "table"))
-    parser.add_argument("--corpus", type=pathlib.Path)
-    parser.add_argument("--work", type=pathlib.Path, help="folder of the vocabulary and examples")
-    parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
-    values = parser.parse_args()
+    values = abilities.parse(abilities.parser_of(__doc__, "table", RESULTS))
     if values.action == "table":
         print("\n".join(table(read(values.results))))
         return
-    if not (values.corpus and values.work):
-        parser.error("run needs --corpus and --work")
-    data = prepare(values.corpus.resolve(), values.work.resolve())
+    data = prepare(values.corpus, values.work)
     values.results.parent.mkdir(parents=True, exist_ok=True)
     while trial := next_trial(read(values.results)):
         result = run(trial, data)
-        with open(values.results, "a") as file:
-            file.write(json.dumps(result) + "\n")
+        abilities.append(values.results, result)
         print(f"{trial}: {result['loss']:.4f}, {result['seconds']:.0f} s", flush=True)
 
 
