@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from benchmarks.synthetic_step import make_trainer
 from preflight.aot import compiler, tpu_slices
-from t5x import optimizers, partitioning, schedules
+from t5x import optimizers, partitioning
 from t5x.examples.encoder import network
 from t5x.examples.encoder.model import MaskedLanguageModel
-from t5x.train_state import state_specs
 from t5x.trainer import Trainer
 
 VOCABULARY = 50304
@@ -66,20 +66,8 @@ def train_step(
     )
     rules = partitioning.standard_logical_axis_rules(parameter_partitioning_dims=1 if plain else 2)
     partitioner = partitioning.PjitPartitioner(1, devices=devices, logical_axis_rules=rules)
-    partitioner.check_batch(request.batch, request.microbatches, "--batch")
-    batch = batch_shapes(request.batch, request.length)
-    trainer = Trainer(
-        model,
-        None,
-        partitioner,
-        state_specs(model, partitioner, {k: v.shape for k, v in batch.items()}),
-        jax.random.key(0),
-        learning_rate_fn=schedules.create_learning_rate_scheduler(
-            factors="constant * linear_warmup", base_learning_rate=1e-3, warmup_steps=10000
-        ),
-        num_microbatches=request.microbatches,
-    )
-    return trainer, batch
+    batch, rate = batch_shapes(request.batch, request.length), ("constant * linear_warmup", 1e-3)
+    return make_trainer(model, partitioner, batch, request.microbatches, *rate), batch
 
 
 def batch_shapes(rows: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:

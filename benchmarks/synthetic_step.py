@@ -60,26 +60,36 @@ def train_step(
     request: SyntheticRequest, devices: list[jax.Device]
 ) -> tuple[Trainer, dict[str, jax.ShapeDtypeStruct]]:
     """Return the trainer of `request` over `devices` and its batch's shapes."""
-    model = make_model(request)
+    rules = partitioning.standard_logical_axis_rules(**request.rules)
     partitioner = partitioning.PjitPartitioner(
-        request.partitions,
-        devices=devices,
-        logical_axis_rules=partitioning.standard_logical_axis_rules(**request.rules),
+        request.partitions, devices=devices, logical_axis_rules=rules
     )
-    partitioner.check_batch(request.batch, request.microbatches, "--batch")
-    batch = batch_shapes(request)
-    trainer = Trainer(
+    batch, rate = batch_shapes(request), ("constant * rsqrt_decay", 1.0)
+    return make_trainer(make_model(request), partitioner, batch, request.microbatches, *rate), batch
+
+
+def make_trainer(
+    model: Any,
+    partitioner: partitioning.PjitPartitioner,
+    batch: Mapping[str, jax.ShapeDtypeStruct],
+    microbatches: int,
+    factors: str,
+    base_learning_rate: float,
+) -> Trainer:
+    """Return a trainer of batches of these shapes, which must divide evenly."""
+    shapes = {name: spec.shape for name, spec in batch.items()}
+    partitioner.check_batch(next(iter(shapes.values()))[0], microbatches, "--batch")
+    return Trainer(
         model,
         None,
         partitioner,
-        state_specs(model, partitioner, {k: v.shape for k, v in batch.items()}),
+        state_specs(model, partitioner, shapes),
         jax.random.key(0),
         learning_rate_fn=schedules.create_learning_rate_scheduler(
-            factors="constant * rsqrt_decay", base_learning_rate=1.0, warmup_steps=10000
+            factors, base_learning_rate, warmup_steps=10000
         ),
-        num_microbatches=request.microbatches,
+        num_microbatches=microbatches,
     )
-    return trainer, batch
 
 
 def make_model(request: SyntheticRequest) -> models.EncoderDecoderModel:
