@@ -256,15 +256,14 @@ def main() -> None:
         be_host(int(sys.argv[2]), int(sys.argv[3]))
     from tasks.languages import table as languages
 
-    flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    flags.add_argument("--language", default="ron_Latn")
-    flags.add_argument("--price", type=float, default=PRICE, help="dollars a GiB and month")
-    flags.add_argument(
-        "--simulate", type=int, metavar="HOSTS", help="count once more, with so many"
-    )
-    flags.add_argument("--files", type=int, default=500, help="of the simulated corpus")
-    flags.add_argument("--compiled", nargs="*", default=[], help="SLICE=FILE of preflight --json")
-    args = flags.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--language", default="ron_Latn")
+    add("--price", type=float, default=PRICE, help="dollars a GiB and month")
+    add("--simulate", type=int, metavar="HOSTS", help="count once more, with so many")
+    add("--files", type=int, default=500, help="of the simulated corpus")
+    add("--compiled", nargs="*", default=[], help="SLICE=FILE of preflight --json")
+    args = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"compiled": {}}
     for entry in args.compiled:
         name, _, path = entry.partition("=")

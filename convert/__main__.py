@@ -38,41 +38,24 @@ ROOT = model_dir.ROOT
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = arguments.parser("python -m convert", "T5X checkpoints to Hugging Face.")
-    add = parser.add_argument
-    add(
-        "folder",
-        nargs="?",
-        type=arguments.text,
-        help="a run's MODEL_DIR or one checkpoint (default: newest of runs/)",
+    add, text, formats = (
+        parser.add_argument,
+        arguments.text,
+        (*to_hf.FORMATS, *to_hf.SERVED_FORMATS),
     )
-    add("--out", type=arguments.text, help="receives checkpoint_<step>/ (default: <run>_hf)")
-    add(
-        "--config",
-        type=arguments.text,
-        help="network if there is no gin: t5_1_1/base, a .gin, or a .json",
-    )
-    add(
-        "--vocabulary",
-        type=arguments.text,
-        help="SentencePiece model, 'bytes' (ByT5), or 'none' for weights alone",
-    )
+    about = "a run's MODEL_DIR or one checkpoint (default: newest of runs/)"
+    add("folder", nargs="?", type=text, help=about)
+    add("--out", type=text, help="receives checkpoint_<step>/ (default: <run>_hf)")
+    add("--config", type=text, help=to_scalable_t5.CONFIG_HELP)
+    about = "SentencePiece model, 'bytes' (ByT5), or 'none' for weights alone"
+    add("--vocabulary", type=text, help=about)
     add("--model_type", choices=sorted(MODEL_TYPES), help="default: the network's")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
-    add(
-        "--formats",
-        nargs="+",
-        choices=(*to_hf.FORMATS, *to_hf.SERVED_FORMATS),
-        default=to_hf.FORMATS,
-        help="default: pytorch and flax; onnx and ctranslate2 (int8) are made of pytorch",
-    )
+    about = "default: pytorch and flax; onnx and ctranslate2 (int8) are made of pytorch"
+    add("--formats", nargs="+", choices=formats, default=to_hf.FORMATS, help=about)
     add("--all", action="store_true", help="every checkpoint of the run, even if one was named")
-    add(
-        "--average",
-        type=arguments.integer(1),
-        default=1,
-        metavar="N",
-        help="one mean of the last N checkpoints",
-    )
+    about = "one mean of the last N checkpoints"
+    add("--average", type=arguments.integer(1), default=1, metavar="N", help=about)
     add("--no_verify", action="store_true", help="skip the verification, and say so in the card")
     _add_published(parser)
     args = parser.parse_args(argv)
@@ -86,32 +69,16 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 def _add_published(parser: argparse.ArgumentParser) -> None:
     """Add the flags of what is published."""
-    add = parser.add_argument
-    add(
-        "--language", nargs="+", type=arguments.text, default=(), help="for the model card, e.g. ro"
-    )
-    add("--license", type=arguments.text, help="for the model card, e.g. apache-2.0")
-    add(
-        "--datasets",
-        nargs="+",
-        type=arguments.text,
-        default=(),
-        help="for the model card, hub names; it shows their licences",
-    )
-    add(
-        "--examples",
-        nargs="+",
-        type=arguments.text,
-        metavar="SENTENCE",
-        help="inputs whose outputs the model card shows (default: the run's INFILL_SENTENCES)",
-    )
+    add, text = parser.add_argument, arguments.text
+    add("--language", nargs="+", type=text, default=(), help="for the model card, e.g. ro")
+    add("--license", type=text, help="for the model card, e.g. apache-2.0")
+    about = "for the model card, hub names; it shows their licences"
+    add("--datasets", nargs="+", type=text, default=(), help=about)
+    about = "inputs whose outputs the model card shows (default: the run's INFILL_SENTENCES)"
+    add("--examples", nargs="+", type=text, metavar="SENTENCE", help=about)
     add("--space", action="store_true", help="also write a Gradio demonstration, <out>/space/")
-    add(
-        "--push_to_hub",
-        type=arguments.text,
-        metavar="USER/NAME",
-        help="upload the last one; token from HF_TOKEN",
-    )
+    about = "upload the last one; token from HF_TOKEN"
+    add("--push_to_hub", type=text, metavar="USER/NAME", help=about)
     add("--private", action="store_true", help="make a new repository of --push_to_hub private")
 
 

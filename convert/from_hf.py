@@ -112,21 +112,13 @@ def download(name: str) -> Path:
 
 def main(argv: list[str], isolate: bool = False) -> int:
     """Run `python -m convert from_hf FOLDER OUT`; errors are ValueErrors of one sentence."""
-    parser = arguments.parser(
-        "python -m convert from_hf",
-        "A Hugging Face T5, BERT, RoBERTa or ModernBERT to a T5X checkpoint.",
-    )
-    parser.add_argument("folder", type=arguments.text, help="a folder, or the hub's user/name")
-    parser.add_argument(
-        "out", type=arguments.text, help="receives checkpoint_<step> and config.gin"
-    )
-    parser.add_argument(
-        "--step",
-        type=arguments.integer(0),
-        default=0,
-        help="the step number it is saved under",
-    )
-    parser.add_argument("--no_verify", action="store_true", help="skip the comparison of logits")
+    about = "A Hugging Face T5, BERT, RoBERTa or ModernBERT to a T5X checkpoint."
+    parser = arguments.parser("python -m convert from_hf", about)
+    add = parser.add_argument
+    add("folder", type=arguments.text, help="a folder, or the hub's user/name")
+    add("out", type=arguments.text, help="receives checkpoint_<step> and config.gin")
+    add("--step", type=arguments.integer(0), default=0, help="the step number it is saved under")
+    add("--no_verify", action="store_true", help="skip the comparison of logits")
     args = parser.parse_args(argv)
     arguments.check_output_folder("OUT", args.out)
     folder, verify_logits = download(args.folder), not args.no_verify

@@ -16,6 +16,8 @@ from convert.run import model_dir
 from convert.run.rewrite import check_written, last_checkpoint, staged_run, write_run
 from t5x.checkpointing import scalable_t5
 
+CONFIG_HELP = "network if there is no gin: t5_1_1/base, a .gin, or a .json"
+
 
 def write_checkpoint(folder: str, run_folder: Path, config: str | None = None) -> str:
     """Write the last checkpoint of a run, or one checkpoint, into a new run; return its path.
@@ -48,11 +50,7 @@ def main(argv: list[str]) -> int:
     add = parser.add_argument
     add("folder", type=arguments.text, help="a run's MODEL_DIR or one checkpoint")
     add("out", type=arguments.text, help="receives checkpoint_<step> and config.gin")
-    add(
-        "--config",
-        type=arguments.text,
-        help="network if there is no gin: t5_1_1/base, a .gin, or a .json",
-    )
+    add("--config", type=arguments.text, help=CONFIG_HELP)
     args = parser.parse_args(argv)
     arguments.check_output_folder("OUT", args.out)
     print(write_checkpoint(args.folder, Path(args.out), args.config))

@@ -21,32 +21,14 @@ from report.run_data import Cache, Folder, RunData, load
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the requested command, and return the exit status."""
     parser = arguments.parser("python -m report", __doc__.split("\n")[0])
-    parser.add_argument(
-        "model_dirs",
-        nargs="*",
-        type=arguments.text,
-        metavar="MODEL_DIR",
-        help="a folder, gs://… or s3://…",
-    )
-    parser.add_argument(
-        "-o", "--out", type=arguments.text, metavar="HTML", help="default report.html"
-    )
-    parser.add_argument(
-        "--png",
-        type=arguments.text,
-        metavar="PNG",
-        help="draw the loss; -o writes the page as well",
-    )
-    parser.add_argument(
-        "--watch",
-        nargs="?",
-        type=float,
-        const=60.0,
-        metavar="SECONDS",
-        help="write it again every minute, or SECONDS; the open page reloads itself",
-    )
-    values = parser.parse_args(argv)
-    return _report(values)
+    add, text = parser.add_argument, arguments.text
+    about = "a folder, gs://… or s3://…"
+    add("model_dirs", nargs="*", type=text, metavar="MODEL_DIR", help=about)
+    add("-o", "--out", type=text, metavar="HTML", help="default report.html")
+    add("--png", type=text, metavar="PNG", help="draw the loss; -o writes the page as well")
+    about = "write it again every minute, or SECONDS; the open page reloads itself"
+    add("--watch", nargs="?", type=float, const=60.0, metavar="SECONDS", help=about)
+    return _report(parser.parse_args(argv))
 
 
 def _report(values: argparse.Namespace) -> int:

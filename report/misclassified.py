@@ -90,15 +90,11 @@ def _matrix(counts: collections.Counter[tuple[str, str]]) -> str:
 @guarded
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the requested command, and return the exit status."""
-    about = __doc__.split("\n")[0]
-    parser = arguments.parser("python -m report.misclassified", about)
-    parser.add_argument("predictions", metavar="JSONL", help="predictions of an evaluation")
-    parser.add_argument(
-        "-o", "--out", type=arguments.text, metavar="HTML", default="misclassified.html"
-    )
-    parser.add_argument(
-        "--most", type=arguments.integer(0), default=50, help="texts of each confusion"
-    )
+    parser = arguments.parser("python -m report.misclassified", __doc__.split("\n")[0])
+    add = parser.add_argument
+    add("predictions", metavar="JSONL", help="predictions of an evaluation")
+    add("-o", "--out", type=arguments.text, metavar="HTML", default="misclassified.html")
+    add("--most", type=arguments.integer(0), default=50, help="texts of each confusion")
     values = parser.parse_args(argv)
     arguments.check_output_file("--out", values.out)
     try:

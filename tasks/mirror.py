@@ -195,22 +195,17 @@ def _fetch_chunks(file: CorpusFile, start: int, size: int | None) -> Iterator[by
 @guarded
 def main(argv: list[str]) -> int:
     """Copy or check; return the exit status."""
-    flags = arguments.parser("python -m tasks.mirror", __doc__.split("\n")[0])
-    flags.add_argument(
-        "--corpus", type=arguments.text, help="a hub name, or the address of a folder"
-    )
-    flags.add_argument("--config", help="configuration of a hub corpus")
-    flags.add_argument("--revision", help="its branch, tag or commit; default the current main")
-    flags.add_argument("--files", action="append", default=[], help="SPLIT=PATTERN, repeatable")
-    flags.add_argument("--splits", nargs="+", help="of --corpus; default train validation")
-    flags.add_argument(
-        "--to", type=arguments.text, required=True, help="a folder, gs://… or s3://…"
-    )
-    flags.add_argument(
-        "--workers", type=arguments.integer(1), default=4, help="files fetched at a time"
-    )
-    flags.add_argument("--check", action="store_true", help="compare the copy with its checksums")
-    args = flags.parse_args(argv)
+    parser = arguments.parser("python -m tasks.mirror", __doc__.split("\n")[0])
+    add = parser.add_argument
+    add("--corpus", type=arguments.text, help="a hub name, or the address of a folder")
+    add("--config", help="configuration of a hub corpus")
+    add("--revision", help="its branch, tag or commit; default the current main")
+    add("--files", action="append", default=[], help="SPLIT=PATTERN, repeatable")
+    add("--splits", nargs="+", help="of --corpus; default train validation")
+    add("--to", type=arguments.text, required=True, help="a folder, gs://… or s3://…")
+    add("--workers", type=arguments.integer(1), default=4, help="files fetched at a time")
+    add("--check", action="store_true", help="compare the copy with its checksums")
+    args = parser.parse_args(argv)
     arguments.check_output_folder("--to", args.to, buckets_too=True)
     try:
         patterns: dict[str, list[str]] = {}

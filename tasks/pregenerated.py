@@ -207,28 +207,22 @@ def write(
 @guarded
 def main(argv: Sequence[str]) -> None:
     """Write a sample of pre-generated files."""
-    flags = arguments.parser("python -m tasks.pregenerated", "Writes a sample of masked examples.")
-    flags.add_argument("--task", type=arguments.text, default="ro_mini_bert", help="of masked_lm")
-    flags.add_argument("--out", type=arguments.text, required=True, help="a folder, local or gs://")
-    flags.add_argument("--length", type=arguments.integer(5), default=128, help="tokens, at most")
-    flags.add_argument("--split", type=arguments.text, default="train")
-    flags.add_argument("--epochs", type=arguments.integer(1), default=1, help="files")
-    flags.add_argument(
-        "--examples", type=arguments.integer(1), default=1000, help="at most, of each file"
-    )
-    flags.add_argument("--seed", type=arguments.integer(0), default=0, help="of order and masks")
-    flags.add_argument(
-        "--module", action="append", dest="modules", help="imported first (tasks.romanian)"
-    )
-    args = flags.parse_args(argv)
+    parser = arguments.parser("python -m tasks.pregenerated", "Writes a sample of masked examples.")
+    add = parser.add_argument
+    add("--task", type=arguments.text, default="ro_mini_bert", help="of masked_lm")
+    add("--out", type=arguments.text, required=True, help="a folder, local or gs://")
+    add("--length", type=arguments.integer(5), default=128, help="tokens, at most")
+    add("--split", type=arguments.text, default="train")
+    add("--epochs", type=arguments.integer(1), default=1, help="files")
+    add("--examples", type=arguments.integer(1), default=1000, help="at most, of each file")
+    add("--seed", type=arguments.integer(0), default=0, help="of order and masks")
+    add("--module", action="append", dest="modules", help="imported first (tasks.romanian)")
+    args = parser.parse_args(argv)
     lengths = {"inputs": args.length, "targets": args.length}
-    try:
-        arguments.check_output_folder("--out", args.out, buckets_too=True)
-        task = registered.find(args.task, "--task", tuple(args.modules or ("tasks.romanian",)))
-        vocabularies.masking(task.output_features["targets"].vocabulary)
-        counts = write(task, args.out, lengths, args.split, args.epochs, args.examples, args.seed)
-    except ValueError as error:
-        sys.exit(f"python -m tasks.pregenerated: {error}")
+    arguments.check_output_folder("--out", args.out, buckets_too=True)
+    task = registered.find(args.task, "--task", tuple(args.modules or ("tasks.romanian",)))
+    vocabularies.masking(task.output_features["targets"].vocabulary)
+    counts = write(task, args.out, lengths, args.split, args.epochs, args.examples, args.seed)
     print(f"wrote {args.out}/epoch_0.json to epoch_{len(counts) - 1}.json: {counts} examples")
 
 

@@ -144,17 +144,10 @@ def _size(size: int, vocab_size: int | None, extra_ids: int) -> VocabularyCheck:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", type=arguments.text, help=cli.MODEL_HELP)
-    add(
-        "--vocab_size",
-        type=arguments.integer(1),
-        help="T5Config.vocab_size of the model that uses it",
-    )
-    add(
-        "--extra_ids",
-        type=arguments.integer(0),
-        default=0,
-        help="100 if seqio adds the sentinels (T5's own)",
-    )
+    about = "T5Config.vocab_size of the model that uses it"
+    add("--vocab_size", type=arguments.integer(1), help=about)
+    about = "100 if seqio adds the sentinels (T5's own)"
+    add("--extra_ids", type=arguments.integer(0), default=0, help=about)
     add("--corpus", type=arguments.text, help=f"compare ids on this text: {cli.CORPUS_HELP}")
     add("--beside", type=arguments.text, help=BESIDE_HELP)
     cli.add_corpus_arguments(parser, max_documents=2000)

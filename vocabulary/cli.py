@@ -19,21 +19,13 @@ CORPUS_HELP = (
 
 def add_corpus_arguments(parser: argparse.ArgumentParser, max_documents: int | None = None) -> None:
     """Add the flags that say what is read from --corpus."""
-    add = parser.add_argument
-    add(
-        "--column",
-        type=arguments.text,
-        default="text",
-        help="column of the text, or a template of several, {title}\\n{body}",
-    )
+    add, number = parser.add_argument, arguments.integer(1)
+    about = "column of the text, or a template of several, {title}\\n{body}"
+    add("--column", type=arguments.text, default="text", help=about)
     add("--config", help="configuration of a hub corpus")
     add("--split", type=arguments.text, default="train", help="the split to read")
-    add(
-        "--max_documents",
-        type=arguments.integer(1),
-        default=max_documents,
-        help="read at most this many documents",
-    )
+    about = "read at most this many documents"
+    add("--max_documents", type=number, default=max_documents, help=about)
 
 
 def read_documents(args: argparse.Namespace, sample: bool = False) -> Iterator[str]:

@@ -125,11 +125,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--corpus", help="add the words that save most ids of this text")
     source.add_argument("--pieces", help="a file with one word a line")
     cli.add_corpus_arguments(parser)
-    parser.add_argument(
-        "--size",
-        type=arguments.integer(1),
-        help="with --corpus: total pieces, a multiple of 128",
-    )
+    about = "with --corpus: total pieces, a multiple of 128"
+    parser.add_argument("--size", type=arguments.integer(1), help=about)
 
 
 def run(args: argparse.Namespace) -> list[VocabularyCheck]:

@@ -189,41 +189,22 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
+    add, number = parser.add_argument, arguments.integer(1)
     add("--corpus", type=arguments.text, required=True, help=cli.CORPUS_HELP)
     cli.add_corpus_arguments(parser)
-    add(
-        "--kind",
-        choices=("sentencepiece", *tokenizer_training.KINDS),
-        default="sentencepiece",
-        help="sentencepiece for T5 (default); wordpiece or byte_bpe for an encoder",
-    )
-    add(
-        "--special_tokens",
-        choices=tuple(tokenizer_training.SPECIAL_TOKENS),
-        help="an encoder's; by default bert for wordpiece, roberta for byte_bpe",
-    )
-    add(
-        "--size",
-        type=arguments.integer(1),
-        required=True,
-        help="total number of pieces, sentinels and special tokens included",
-    )
-    add(
-        "--out",
-        type=arguments.text,
-        required=True,
-        help="path of the model, with the .vocab listing beside it; an encoder's folder",
-    )
+    kinds = ("sentencepiece", *tokenizer_training.KINDS)
+    about = "sentencepiece for T5 (default); wordpiece or byte_bpe for an encoder"
+    add("--kind", choices=kinds, default="sentencepiece", help=about)
+    about = "an encoder's; by default bert for wordpiece, roberta for byte_bpe"
+    add("--special_tokens", choices=tuple(tokenizer_training.SPECIAL_TOKENS), help=about)
+    about = "total number of pieces, sentinels and special tokens included"
+    add("--size", type=number, required=True, help=about)
+    about = "path of the model, with the .vocab listing beside it; an encoder's folder"
+    add("--out", type=arguments.text, required=True, help=about)
     add("--keep_cedilla", action="store_true", help="keep ş ţ as they are (for Turkish)")
     add("--byte_fallback", action="store_true", help="bytes instead of <unk>, as in mT5")
     add("--character_coverage", type=arguments.number(above=0, most=1), default=0.9999)
-    add(
-        "--max_lines",
-        type=arguments.integer(1),
-        default=5_000_000,
-        help="lines kept, sampled uniformly",
-    )
+    add("--max_lines", type=number, default=5_000_000, help="lines kept, sampled uniformly")
     add("--seed", type=arguments.integer(0), default=0, help="seed of that sample")
     add("--overwrite", action="store_true", help="replace an existing --out")
     add("--beside", type=arguments.text, help=BESIDE_HELP)

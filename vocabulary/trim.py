@@ -83,11 +83,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--corpus", type=arguments.text, required=True, help=cli.CORPUS_HELP)
     cli.add_corpus_arguments(parser)
     add("--size", type=arguments.integer(1), help="pieces to keep (default: all used pieces)")
-    add(
-        "--emb_dim",
-        type=arguments.integer(1),
-        help="show the embeddings' sizes too (768 for a base model)",
-    )
+    about = "show the embeddings' sizes too (768 for a base model)"
+    add("--emb_dim", type=arguments.integer(1), help=about)
 
 
 def run(args: argparse.Namespace) -> list[VocabularyCheck]:

@@ -142,40 +142,21 @@ def parse_flags(argv: Sequence[str]) -> tuple[CacheJob, list[str], str]:
     Raises:
       ValueError: --lengths is not of the form inputs=512,targets=114.
     """
-    flags = arguments.parser("python -m tasks.cache", __doc__.splitlines()[0])
-    flags.add_argument(
-        "--task", type=arguments.text, required=True, help="a registered task's name"
-    )
-    flags.add_argument(
-        "--out", type=arguments.text, required=True, help="the folder of caches, local or gs://"
-    )
-    flags.add_argument("--lengths", default="", help="inputs=512,targets=114: finished examples")
-    flags.add_argument(
-        "--epochs",
-        type=arguments.integer(1),
-        default=1,
-        help="how often the corpus is corrupted",
-    )
-    flags.add_argument("--splits", type=arguments.text, default="train,validation")
-    flags.add_argument("--seed", type=arguments.integer(0), default=0, help="of order and noise")
-    flags.add_argument(
-        "--shards",
-        type=arguments.integer(0),
-        default=0,
-        help="files an epoch; default by size",
-    )
-    flags.add_argument(
-        "--part_mb", type=arguments.integer(0), default=0, help="text a step; default by size"
-    )
-    flags.add_argument("--unique", action="store_true", help="skip repeated documents")
-    flags.add_argument(
-        "--module", action="append", dest="modules", help="imported first (tasks.romanian)"
-    )
-    flags.add_argument(
-        "--gin_bindings", action="append", default=[], dest="bindings", help="'name = value'"
-    )
-    flags.add_argument("--runner", default="", help="Beam's; default all cores of this machine")
-    args, others = flags.parse_known_args(argv)
+    parser = arguments.parser("python -m tasks.cache", __doc__.splitlines()[0])
+    add, text, number = parser.add_argument, arguments.text, arguments.integer(0)
+    add("--task", type=text, required=True, help="a registered task's name")
+    add("--out", type=text, required=True, help="the folder of caches, local or gs://")
+    add("--lengths", default="", help="inputs=512,targets=114: finished examples")
+    add("--epochs", type=arguments.integer(1), default=1, help="how often the corpus is corrupted")
+    add("--splits", type=text, default="train,validation")
+    add("--seed", type=number, default=0, help="of order and noise")
+    add("--shards", type=number, default=0, help="files an epoch; default by size")
+    add("--part_mb", type=number, default=0, help="text a step; default by size")
+    add("--unique", action="store_true", help="skip repeated documents")
+    add("--module", action="append", dest="modules", help="imported first (tasks.romanian)")
+    add("--gin_bindings", action="append", default=[], dest="bindings", help="'name = value'")
+    add("--runner", default="", help="Beam's; default all cores of this machine")
+    args, others = parser.parse_known_args(argv)
     fields = vars(args)
     runner = fields.pop("runner")
     fields["lengths"] = tuple(arguments.lengths(args.lengths).items())
