@@ -38,8 +38,8 @@ _PACKAGES = ("datasets", "flax", "jax", "numpy", "sentencepiece", "tokenizers")
 
 
 @guarded
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the requested command, and return the exit status."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the requested command."""
     parser = arguments.parser("python -m evaluation", (__doc__ or "").split("\n")[0])
     add = parser.add_argument
     add("models", nargs="+", type=arguments.text, metavar="MODEL")
@@ -55,15 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--out", type=arguments.text, default="evaluation.json", metavar="JSON")
     add("--html", type=arguments.text, metavar="HTML", help="write the table as a page, too")
     add("--card", type=arguments.text, metavar="MD", help="write lines for a model card, too")
-    flags = parser.parse_args(argv)
-    try:
-        return _evaluate(flags)
-    except ValueError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 2
+    _evaluate(parser.parse_args(argv))
 
 
-def _evaluate(flags: argparse.Namespace) -> int:
+def _evaluate(flags: argparse.Namespace) -> None:
     for name in ("out", "html", "card"):
         if path := getattr(flags, name):
             arguments.check_output_file(f"--{name}", path)
@@ -87,11 +82,10 @@ def _evaluate(flags: argparse.Namespace) -> int:
         done.append(_result(model, model.objective(flags.objective), passages, taken))
         results.save(flags.out, settings, done)
     if flags.html:
-        results.save_page(flags.html, settings, done)
+        results.write(flags.html, results.page(settings, done))
     if flags.card:
-        results.save_card(flags.card, settings, done)
+        results.write(flags.card, results.card(settings, done))
     print(results.table(done))
-    return 0
 
 
 def _settings(
@@ -197,4 +191,4 @@ def _result(model, objective, passages, taken) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

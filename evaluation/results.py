@@ -70,10 +70,11 @@ def load(path: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def save(path: str, settings: Mapping[str, Any], models: list[dict[str, Any]]) -> None:
     """Write a results file atomically."""
-    _write(path, json.dumps({"settings": settings, "models": models}, indent=1) + "\n")
+    write(path, json.dumps({"settings": settings, "models": models}, indent=1) + "\n")
 
 
-def _write(path: str, text: str) -> None:
+def write(path: str, text: str) -> None:
+    """Write a file atomically, and the folder that it is in."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     replace_file(path, text.encode())
 
@@ -150,11 +151,6 @@ dd {{ margin: 0 }}
 """
 
 
-def save_page(path: str, settings: Mapping[str, Any], models: list[dict[str, Any]]) -> None:
-    """Write the page atomically."""
-    _write(path, page(settings, models))
-
-
 def series(settings: Mapping[str, Any]) -> str:
     """Return the name of a run's figures, which only figures of equal settings share."""
     same = {name: value for name, value in settings.items() if name != "without"}
@@ -175,11 +171,6 @@ def card(settings: Mapping[str, Any], models: Iterable[Mapping[str, Any]]) -> st
     return f"---\n{front}---\n\n## Evaluation\n\n{table(models)}\n"
 
 
-def save_card(path: str, settings: Mapping[str, Any], models: list[dict[str, Any]]) -> None:
-    """Write the lines for a model card atomically."""
-    _write(path, card(settings, models))
-
-
 def add_to_run(run: pathlib.Path, task: str, step: int, values: Mapping[str, float]) -> None:
     """Add the figures of a checkpoint to its run, as seqio writes those of a task.
 
@@ -191,4 +182,4 @@ def add_to_run(run: pathlib.Path, task: str, step: int, values: Mapping[str, flo
     found = {json.loads(line)["step"]: line for line in lines}
     known = {name: value for name, value in values.items() if not math.isnan(value)}
     found[step] = json.dumps({"step": step, **known})
-    _write(str(path), "".join(f"{found[each]}\n" for each in sorted(found)))
+    write(str(path), "".join(f"{found[each]}\n" for each in sorted(found)))

@@ -17,7 +17,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-from command_line.guard import guarded
+from command_line.guard import guarded, one_sentence
 from tasks.text.normalize import normalize
 
 
@@ -52,42 +52,48 @@ def lines(texts: Sequence[str], predictions: Iterable[tuple[str, str]]) -> Itera
         yield onto(text, " ".join(found))
 
 
-@guarded
-def main(arguments: Sequence[str]) -> int:
-    """Run `read` or `write`; return the exit status."""
+def _read() -> None:
+    """Print the lines of the input as the task reads them."""
     try:
+        text = sys.stdin.buffer.read().decode().removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the text is not UTF-8 (byte {error.start}): convert it first") from error
+    # Without byte order marks, which the task would remove too.
+    texts = [line.removesuffix("\r").lstrip("\ufeff") for line in text.split("\n")]
+    if not "".join(texts).strip():
+        raise ValueError("the input has no text to restore: pipe some in")
+    for text in texts:
+        print(normalize(text, whitespace=False))  # the task normalizes the rest
+
+
+def _write(read: str, predictions: str) -> None:
+    """Print the lines of the file `read`, restored by a file of predictions."""
+    with open(read, encoding="utf-8", newline="\n") as file:
+        texts = file.read().split("\n")[:-1]
+    with open(predictions, encoding="utf-8", newline="\n") as file:
+        found = [json.loads(line) for line in file]
+    pairs = ((each["inputs"]["inputs_pretokenized"], each["prediction"]) for each in found)
+    restored = list(lines(texts, pairs))
+    for line in restored:
+        print(line)
+    lines_of = zip(texts, restored, strict=True)
+    if short := sum(_letters(line) < _letters(text) for text, line in lines_of):
+        lost = f"{short} of {len(texts)} lines have fewer letters than the input"
+        remedy = "the model dropped some; --constrained keeps all of them"
+        print(f"{lost}: {remedy}", file=sys.stderr)
+
+
+@guarded
+def main(arguments: Sequence[str]) -> None:
+    """Run `read` or `write`."""
+    with one_sentence():
         if list(arguments) == ["read"]:
-            text = sys.stdin.buffer.read().decode().removesuffix("\n")
-            # Without byte order marks, which the task would remove too.
-            texts = [line.removesuffix("\r").lstrip("\ufeff") for line in text.split("\n")]
-            if not "".join(texts).strip():
-                raise ValueError("the input has no text to restore: pipe some in")
-            for text in texts:
-                print(normalize(text, whitespace=False))  # the task normalizes the rest
+            _read()
         elif len(arguments) == 3 and arguments[0] == "write":
-            with open(arguments[1], encoding="utf-8", newline="\n") as file:
-                texts = file.read().split("\n")[:-1]
-            with open(arguments[2], encoding="utf-8", newline="\n") as file:
-                found = [json.loads(line) for line in file]
-            pairs = ((each["inputs"]["inputs_pretokenized"], each["prediction"]) for each in found)
-            restored = list(lines(texts, pairs))
-            for line in restored:
-                print(line)
-            lines_of = zip(texts, restored, strict=True)
-            if short := sum(_letters(line) < _letters(text) for text, line in lines_of):
-                lost = f"{short} of {len(texts)} lines have fewer letters than the input"
-                remedy = "the model dropped some; --constrained keeps all of them"
-                print(f"{lost}: {remedy}", file=sys.stderr)
+            _write(*arguments[1:])
         else:
             raise ValueError("the command must be `read`, or `write LINES PREDICTIONS`")
-    except (ValueError, OSError) as error:
-        reason = str(error)
-        if isinstance(error, UnicodeDecodeError):
-            reason = f"the text is not UTF-8 (byte {error.start}): convert it first"
-        print(f"Error: {reason}", file=sys.stderr)
-        return 2
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

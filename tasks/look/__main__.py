@@ -15,7 +15,6 @@ if __name__ == "__main__":  # before any library writes to stderr
     quiet.start()
 
 import os
-import sys
 from collections.abc import Sequence
 
 from command_line import arguments
@@ -39,14 +38,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--gin_bindings", action="append", default=[], help="'name = value'")
     flags = parser.parse_args(argv)
     path = flags.html or f"look_{flags.task}.html"
-    try:
-        arguments.check_output_file("--html", path)
-        lengths = arguments.lengths(flags.lengths)
-        modules = tuple(flags.module or registered.every_module())
-        task = registered.find(flags.task, "TASK", modules, flags.gin_bindings)
-        found = figures.look(task, flags.split, flags.documents, lengths, flags.seed)
-    except ValueError as error:
-        sys.exit(f"python -m tasks.look: {error}")
+    arguments.check_output_file("--html", path)
+    lengths = arguments.lengths(flags.lengths)
+    modules = tuple(flags.module or registered.every_module())
+    task = registered.find(flags.task, "TASK", modules, flags.gin_bindings)
+    found = figures.look(task, flags.split, flags.documents, lengths, flags.seed)
     print(page.as_text(found))
     with open(path, "w", encoding="utf-8") as file:
         file.write(page.as_html(found))

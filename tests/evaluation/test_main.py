@@ -13,6 +13,7 @@ from evaluation import __main__ as entry_point
 from evaluation import minimal_pairs
 from fakes.convert_fakes import FAMILIES, arrays, write_encoder_folder, write_folder, write_run
 from fakes.paths import ROOT
+from fakes.refusals import refused
 
 DATA = ROOT / "data" / "ro_mini"
 TEXT = str(DATA / "validation.jsonl")
@@ -39,7 +40,7 @@ def test_each_checkpoint_is_measured_once(run, capsys, monkeypatch):
     page, pairs = run.parent / "page.html", run.parent / "pairs.jsonl"
     pairs.write_text('{"good": "Ana are un măr .", "bad": "Ana au un măr .", "kind": "number"}')
     flags = ("--every_checkpoint", "--pairs", str(pairs), "--html", str(page))
-    assert evaluate(run, *flags) == 0
+    evaluate(run, *flags)
     table = capsys.readouterr().out
     assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == [
         "| run, step 3",
@@ -57,13 +58,13 @@ def test_each_checkpoint_is_measured_once(run, capsys, monkeypatch):
     )
     assert steps[0]["bits_per_byte"] > 0.9 * bits
     monkeypatch.setattr(entry_point, "_measure", None)  # nothing is left to measure
-    assert evaluate(run, *flags) == 0
+    evaluate(run, *flags)
     assert capsys.readouterr().out == table
     moved = pathlib.Path(shutil.copy(pairs, run / "pairs.jsonl"))
-    assert evaluate(run, *flags, "--pairs", str(moved)) == 0  # the same pairs
+    evaluate(run, *flags, "--pairs", str(moved))  # the same pairs
     moved.write_text(pairs.read_text().replace("măr", "pix"))
-    assert evaluate(run, *flags, "--pairs", str(moved)) == 2
-    assert "other settings (pairs_sha256)" in capsys.readouterr().err
+    with refused(capsys, r"other settings \(pairs_sha256\)"):
+        evaluate(run, *flags, "--pairs", str(moved))
 
 
 def test_models_of_all_kinds_are_beside_each_other(run, capsys):
@@ -75,7 +76,7 @@ def test_models_of_all_kinds_are_beside_each_other(run, capsys):
     pairs, card = run.parent / "pairs.jsonl", run.parent / "card.md"
     pairs.write_text('{"good": "Ana are un măr .", "bad": "Ana au un măr ."}')
     flags = ("--pairs", str(pairs), "--without", "text", "words", "--card", str(card))
-    assert evaluate(run, *flags, beside=(umt5, bert)) == 0
+    evaluate(run, *flags, beside=(umt5, bert))
     table = capsys.readouterr().out
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
     assert rows[0] == ["model", "parameters", "bytes a token", "minimal pairs"]
@@ -87,29 +88,23 @@ def test_models_of_all_kinds_are_beside_each_other(run, capsys):
     models = json.loads((run.parent / "out.json").read_text())["models"]
     assert models[1]["parameters"] == sum(array.size for array in arrays(sizes).values())
     assert models[2]["versions"]["jax"]
-    assert evaluate(run, *flags, "--objective", "prefix_lm", beside=(bert,)) == 2
-    assert "is an encoder, which cannot continue a text" in capsys.readouterr().err
+    with refused(capsys, "is an encoder, which cannot continue a text"):
+        evaluate(run, *flags, "--objective", "prefix_lm", beside=(bert,))
 
 
 def test_wrong_requests_are_one_sentence(run, capsys, monkeypatch):
-    def refused(*flags):
-        assert evaluate(run, *flags) == 2
-        message = capsys.readouterr().err
-        assert message.count("\n") == 1
-        return message
+    def wrong(message, *flags):
+        with refused(capsys, rf"^Error: .*{message}.*\n$"):
+            evaluate(run, *flags)
 
-    assert "no language is called 'klingonisch'" in refused("--language", "klingonisch")
-    assert "--max_chars is 5000, but may be at most 2000" in refused("--max_chars", "5000")
-    assert "absent.jsonl" in refused("--text", str(run / "absent.jsonl"))
+    wrong("no language is called 'klingonisch'", "--language", "klingonisch")
+    wrong("--max_chars is 5000, but may be at most 2000", "--max_chars", "5000")
+    wrong("absent.jsonl", "--text", str(run / "absent.jsonl"))
     monkeypatch.setattr(minimal_pairs, "read_hub", _refuse)
-    assert "no pairs of xyz" in refused()
-    assert "holds no complete checkpoint" in _message(capsys, [str(run.parent), "--language", "ro"])
+    wrong("no pairs of xyz")
+    with refused(capsys, "holds no complete checkpoint"):
+        entry_point.main([str(run.parent), "--language", "ro"])
 
 
 def _refuse(_):
     raise ValueError("no pairs of xyz")
-
-
-def _message(capsys, argv) -> str:
-    assert entry_point.main(argv) == 2
-    return capsys.readouterr().err

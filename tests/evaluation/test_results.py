@@ -48,7 +48,7 @@ def test_the_figures_of_an_encoder_are_marked(tmp_path):
 
 def test_the_page_is_one_file_with_escaped_names(tmp_path):
     path = tmp_path / "page.html"
-    results.save_page(str(path), SETTINGS, [MODEL])
+    results.write(str(path), results.page(SETTINGS, [MODEL]))
     page = path.read_text()
     assert "a&lt;b, step 1,000" in page
     assert "a<b" not in page

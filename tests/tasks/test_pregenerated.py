@@ -7,6 +7,7 @@ import pytest
 import seqio
 
 from fakes import tokenizer_files
+from fakes.refusals import refused
 from tasks import pregenerated, vocabularies
 
 WORDPIECE = vocabularies.tokenizer(tokenizer_files.WORDPIECE)
@@ -110,7 +111,7 @@ def test_lengths_that_do_not_fit_are_refused(tmp_path, add):
         examples(task, {"inputs": 32, "targets": 16})
 
 
-def test_the_command_refuses_a_task_of_t5(tmp_path):
-    with pytest.raises(SystemExit, match=r"tasks.pregenerated: .* has no mask token"):
+def test_the_command_refuses_a_task_of_t5(tmp_path, capsys):
+    with refused(capsys, "^Error: .* has no mask token"):
         pregenerated.main(["--out", str(tmp_path / "x"), "--task", "ro_mini_ul2"])
     assert not (tmp_path / "x").exists()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fakes.refusals import refused
 from tasks.look.__main__ import main
 
 
@@ -25,6 +26,6 @@ def test_a_look_at_a_task(tmp_path, capsys):
         (["ro_mini_ul2", "--html", "no/such/a.html"], "--html is 'no/such/a.html', but there is"),
     ],
 )
-def test_mistakes_are_one_sentence(argv, message):
-    with pytest.raises(SystemExit, match=message):
+def test_mistakes_are_one_sentence(argv, message, capsys):
+    with refused(capsys, message):
         main(argv)
