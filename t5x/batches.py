@@ -124,9 +124,10 @@ def _padded(
         return {**short, TRUNCATED: tf.reduce_any(cut, 0)}
 
     # Once per batch: a call per example would cost more than making the example.
-    dataset = dataset.map(lambda x: {k: x[k] for k in lengths}, synchronous=True)
+    as_is = tf.autograph.experimental.do_not_convert  # they have no branches to convert
+    dataset = dataset.map(as_is(lambda x: {k: x[k] for k in lengths}), synchronous=True)
     dataset = dataset.padded_batch(CHUNK, {k: [None] for k in lengths})
-    return dataset.map(trimmed, synchronous=True)
+    return dataset.map(as_is(trimmed), synchronous=True)
 
 
 class TrainStream(Iterator[HostBatch]):

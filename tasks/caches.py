@@ -23,6 +23,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import seqio
+import tensorflow as tf
 
 import gin
 from command_line import buckets
@@ -53,6 +54,9 @@ class Task(seqio.Task):
     """A seqio.Task that also looks for its cache in `folders()`."""
 
     evaluates = False  # whether its examples only measure a model
+    # Whether TensorFlow rewrites the preprocessors' Python branches on tensors. Ours have none, and
+    # the search for them takes seconds.
+    needs_autograph = False
 
     def for_evaluation(self) -> "Task":
         """Return this task for examples that are not trained on; see `reading.Reading`."""
@@ -74,6 +78,8 @@ class Task(seqio.Task):
         if counter := getattr(self.source, "counter", None):
             counter.split = split
         make = functools.partial(super().get_dataset, sequence_length, split, *args)
+        if not self.needs_autograph:
+            make = tf.autograph.experimental.do_not_convert(make)
         epochs, seed = kwargs.get("num_epochs", 1), kwargs.get("seed")
         shard = kwargs.get("shard_info")
         is_shuffled = kwargs.get("shuffle", not args) and not kwargs.get("use_cached", False)
@@ -98,6 +104,11 @@ class Task(seqio.Task):
                 f"tasks.cache --task {task}{' --lengths ' if pairs else ''}{pairs} --out FOLDER` "
                 "and set tasks.caches.folders.paths to that folder"
             )
+
+
+def needs_autograph(task: seqio.Task) -> bool:
+    """Return whether a task's preprocessors may have Python branches on tensors."""
+    return getattr(task, "needs_autograph", True)
 
 
 def token_features(task: seqio.Task) -> dict[str, seqio.Feature]:
@@ -137,6 +148,7 @@ def add_pregenerated(task: str, lengths: Mapping[str, int]) -> seqio.Task:
         task_cls=Task,
     )
     added.made_from = (task, dict(lengths))
+    added.needs_autograph = needs_autograph(made_from)
     return added
 
 

@@ -105,5 +105,6 @@ def _bounded(name: str, epochs: int) -> str:
             metric_fns=task.metric_fns,
             shuffle_buffer_size=task.shuffle_buffer_size,
         )
+        provider.needs_autograph = caches.needs_autograph(task)
         seqio.TaskRegistry.add_provider(bounded, provider)
     return bounded

@@ -99,7 +99,8 @@ def begin(
             found[_LABEL] = tf.concat([label, tf.fill([size - 1], -1)], 0)
         return {name: tf.reshape(values, [-1]) + _RAISED for name, values in found.items()}
 
-    return dataset.map(raised, synchronous=True), EncoderRowBuilder(features, length, pack)
+    as_is = tf.autograph.experimental.do_not_convert(raised)  # it has no branches to convert
+    return dataset.map(as_is, synchronous=True), EncoderRowBuilder(features, length, pack)
 
 
 class EncoderFeatureConverter(seqio.FeatureConverter):

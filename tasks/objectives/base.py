@@ -121,10 +121,11 @@ def _traced(
 ) -> tuple[int, Corrupt]:
     """Return `corruption` as a graph that all shards of a process share.
 
-    Tracing it takes half a second of a core, which a host with many shards would spend for each.
+    Tracing it takes half a second of a core, which a host with many shards would spend for each,
+    and AutoGraph, which rewrites Python branches on tensors, would take two more.
     """
     n_tokens, corrupt = objective.value.corruption(dict(lengths), vocabulary.value, task)
-    return n_tokens, tf.function(corrupt)
+    return n_tokens, tf.function(corrupt, autograph=False)
 
 
 def by_chunks(length: int, corrupt_chunks: Corrupt) -> tuple[int, Corrupt]:
@@ -137,10 +138,12 @@ def by_chunks(length: int, corrupt_chunks: Corrupt) -> tuple[int, Corrupt]:
         end = tf.size(tokens) // length * length
         inputs, targets = corrupt_chunks(tf.reshape(tokens[:end], [-1, length]), seed)
         rest = tokens[end:]
-        if tf.size(rest) > 1:
+
+        def with_rest():
             last = corrupt_chunks(rest[tf.newaxis], seed)
-            inputs, targets = tf.concat([inputs, last[0]], 0), tf.concat([targets, last[1]], 0)
-        return inputs, targets
+            return tf.concat([inputs, last[0]], 0), tf.concat([targets, last[1]], 0)
+
+        return tf.cond(tf.size(rest) > 1, with_rest, lambda: (inputs, targets))
 
     return length * CHUNKS_A_CALL, corrupt
 
