@@ -1,13 +1,13 @@
 """Jobs of a language: how each data set calls it, and rows of a hub of the same form."""
 
-import json
-import subprocess
-import sys
+import io
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import seqio
 
-from fakes.paths import ROOT
+from fakes.loopback_hub import LoopbackHub, connect
 from tasks import text_metrics, vocabularies
 from tasks.languages import downstream
 
@@ -70,85 +70,80 @@ def test_the_table_has_as_many_languages_as_the_papers_say():
     assert found == {**expected, "flores200": 204}
 
 
-HUB = """
-import io, json, os, sys
-sys.path[:0] = [sys.argv[1], sys.argv[1] + "/tests"]
-from fakes import loopback_hub
-import pyarrow, pyarrow.parquet
+SPLITS = ("train", "validation", "test")
+TOPICS = "index_id\tcategory\ttext\n7\tsports\tEchipa a marcat.\n8\tchess\tNu se citește.\n"
+NAMES = [
+    {"tokens": ["Ion", "e", "la", "Cluj"], "ner_tags": [1, 0, 0, 5], "langs": ["ro"] * 4,
+     "spans": ["PER: Ion", "LOC: Cluj"]},
+    {"tokens": ["Plouă", "."], "ner_tags": [0, 0], "langs": ["ro"] * 2, "spans": []},
+]  # fmt: skip
+PAIRS = [
+    {"premise": "Der Hund bellt.", "hypothesis": "Ein Tier bellt.", "label": 0},
+    {"premise": "Es regnet.", "hypothesis": "Es ist trocken.", "label": 2},
+]
+SAME = [{"id": 1, "sentence1": "A geht.", "sentence2": "A läuft.", "label": 1}]
+NEWS = [{"id": "a", "url": "u", "title": "t", "summary": "Kurz.", "text": "Lang, sehr lang."}]
+
 
 def parquet(rows):
     file = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), file)
+    pq.write_table(pa.Table.from_pylist(rows), file)
     return file.getvalue()
 
-def repository(config, splits, names):
-    files = {names(split): rows for split, rows in splits.items()}
-    paths = "".join(f"  - split: {s}\\n    path: {names(s)}\\n" for s in splits)
-    card = f"---\\nconfigs:\\n- config_name: {config}\\n  data_files:\\n{paths}---\\n"
-    return {"README.md": card.encode(), **files}
 
-splits = ("train", "validation", "test")
-tsv = "index_id\\tcategory\\ttext\\n7\\tsports\\tEchipa a marcat.\\n8\\tchess\\tNu se citește.\\n"
-names = [{"tokens": ["Ion", "e", "la", "Cluj"], "ner_tags": [1, 0, 0, 5], "langs": ["ro"] * 4,
-          "spans": ["PER: Ion", "LOC: Cluj"]},
-         {"tokens": ["Plouă", "."], "ner_tags": [0, 0], "langs": ["ro"] * 2, "spans": []}]
-pairs = [{"premise": "Der Hund bellt.", "hypothesis": "Ein Tier bellt.", "label": 0},
-         {"premise": "Es regnet.", "hypothesis": "Es ist trocken.", "label": 2}]
-same = [{"id": 1, "sentence1": "A geht.", "sentence2": "A läuft.", "label": 1}]
-news = [{"id": "a", "url": "u", "title": "t", "summary": "Kurz.", "text": "Lang, sehr lang."}]
-folder = lambda config: lambda split: f"{config}/{split}-00000-of-00001.parquet"
-hub = loopback_hub.LoopbackHub({
-    "Davlan/sib200": repository(
-        "ron_Latn", dict.fromkeys(splits, tsv.encode()), lambda s: f"data/ron_Latn/{s}.tsv"),
-    "unimelb-nlp/wikiann": repository("ro", dict.fromkeys(splits, parquet(names)), folder("ro")),
-    "facebook/xnli": repository("de", dict.fromkeys(splits, parquet(pairs)), folder("de")),
-    "google-research-datasets/paws-x":
-        repository("de", dict.fromkeys(splits, parquet(same)), folder("de")),
-    "csebuetnlp/xlsum":
-        repository("russian", dict.fromkeys(splits, parquet(news)), folder("russian")),
-})
-for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
-    os.environ.pop(name, None)
-os.environ.update(HF_ENDPOINT=hub.url, HF_HOME=sys.argv[2])
-from tasks import vocabularies
-from tasks.languages import downstream
-found = {}
-for job, language in json.loads(sys.argv[3]):
-    task = downstream.add(job, language, vocabularies.byt5())
-    for split in splits:
-        rows = task.get_dataset(None, split, shuffle=False).as_numpy_iterator()
-        found[f"{job} {split}"] = [
-            [row["inputs_pretokenized"].decode(), row["targets_pretokenized"].decode()]
-            for row in rows]
-print(json.dumps(found))
-"""
+def repository(config, data, name="{config}/{split}-00000-of-00001.parquet"):
+    """Return the files of a data set with `data` in each split of `config`."""
+    names = {split: name.format(config=config, split=split) for split in SPLITS}
+    paths = "".join(f"  - split: {split}\n    path: {names[split]}\n" for split in SPLITS)
+    card = f"---\nconfigs:\n- config_name: {config}\n  data_files:\n{paths}---\n"
+    return {"README.md": card.encode(), **dict.fromkeys(names.values(), data)}
 
 
-def test_the_rows_of_every_hub_data_set(tmp_path):
-    jobs = [("topic", "ro"), ("entities", "ro")]
-    jobs += [("inference", "german"), ("paraphrase", "de"), ("summary", "ru")]
-    command = [sys.executable, "-c", HUB, str(ROOT), str(tmp_path), json.dumps(jobs)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == 15
-    for split in ("train", "validation", "test"):
-        assert found[f"topic {split}"] == [
+def test_the_rows_of_every_hub_data_set(tmp_path, monkeypatch):
+    hub = LoopbackHub(
+        {
+            "Davlan/sib200": repository("ron_Latn", TOPICS.encode(), "data/{config}/{split}.tsv"),
+            "unimelb-nlp/wikiann": repository("ro", parquet(NAMES)),
+            "facebook/xnli": repository("de", parquet(PAIRS)),
+            "google-research-datasets/paws-x": repository("de", parquet(SAME)),
+            "csebuetnlp/xlsum": repository("russian", parquet(NEWS)),
+        }
+    )
+    connect(hub, monkeypatch, tmp_path)
+    jobs = {"topic": "ro", "entities": "ro", "inference": "german", "paraphrase": "de"}
+    jobs |= {"summary": "ru"}
+    found = {}
+    try:
+        for job, language in jobs.items():
+            task = downstream.add(job, language, BYTES)
+            first, *others = [task.source.peek_features(split) for split in SPLITS]
+            assert others == [first] * 2
+            rows = task.get_dataset(None, "test", shuffle=False).as_numpy_iterator()
+            found[job] = [
+                [row[f"{side}_pretokenized"].decode() for side in ("inputs", "targets")]
+                for row in rows
+            ]
+    finally:
+        hub.close()
+        for job in jobs:
+            seqio.TaskRegistry.remove(job)
+        downstream._added.clear()
+    assert found == {
+        "topic": [
             ["topic: Echipa a marcat.", "sports"],
             ["topic: Nu se citește.", "chess"],  # counted as wrong, whatever is predicted
-        ]
-        assert found[f"entities {split}"] == [
+        ],
+        "entities": [
             ["entities: Ion e la Cluj", "PER: Ion $$ LOC: Cluj"],
             ["entities: Plouă .", "none"],
-        ]
-        assert found[f"inference {split}"] == [
+        ],
+        "inference": [
             ["inference: premise: Der Hund bellt. hypothesis: Ein Tier bellt.", "entailment"],
             ["inference: premise: Es regnet. hypothesis: Es ist trocken.", "contradiction"],
-        ]
-        assert found[f"paraphrase {split}"] == [
-            ["paraphrase: sentence1: A geht. sentence2: A läuft.", "yes"]
-        ]
-        assert found[f"summary {split}"] == [["summary: Lang, sehr lang.", "Kurz."]]
+        ],
+        "paraphrase": [["paraphrase: sentence1: A geht. sentence2: A läuft.", "yes"]],
+        "summary": [["summary: Lang, sehr lang.", "Kurz."]],
+    }
 
 
 def test_translation_is_two_files_and_flores(tmp_path, monkeypatch):
