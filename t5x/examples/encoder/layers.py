@@ -9,10 +9,12 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from t5x.array_types import FLOAT32
 from t5x.examples.t5.layers import ATTENTIONS, Dense, Initializer, partitioned
 from t5x.ops import local_attention, rotary
+from t5x.ops.attention import KEPT
 from t5x.partitioning import constrain, gather_parameter
 
 Angles = tuple[jax.Array, jax.Array]
@@ -30,9 +32,12 @@ class CenteredLayerNorm(nn.Module):
         """Normalize [..., D], multiply by `scale` [D], add `bias` [D]."""
         init = partitioned(nn.initializers.ones, "embed")
         scale = self.param("scale", init, (x.shape[-1],), jnp.float32)
+        # Two numbers a token, without which the backward pass reads all of x twice more (9.80 to
+        # 9.54 M cycles for one layer of BERT base, 32 x 512).
+        kept = lambda statistic: checkpoint_name(statistic, KEPT)[..., None]
         x = x.astype(jnp.float32)
-        x = x - x.mean(-1, keepdims=True)
-        x = x * jax.lax.rsqrt(jax.lax.square(x).mean(-1, keepdims=True) + self.epsilon) * scale
+        x = x - kept(x.mean(-1))
+        x = x * kept(jax.lax.rsqrt(jax.lax.square(x).mean(-1) + self.epsilon)) * scale
         if self.use_bias:
             init = partitioned(nn.initializers.zeros, "embed")
             x = x + self.param("bias", init, (x.shape[-1],), jnp.float32)
