@@ -10,7 +10,7 @@ Shapes are compared before arrays are read. Saved on one topology, restored on a
 import concurrent.futures
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -146,6 +146,14 @@ def match(
     kept |= fresh
     missing = [n for n in wanted if _is_parameter(n) and n not in sources and n not in kept]
     if missing and (config is None or (config.strict and not config.fallback_to_scratch)):
+        kind, other = (_network(names) for names in (arrays, wanted))
+        in_body = any(n.startswith(("target/encoder/", "target/decoder/")) for n in missing)
+        if in_body and None not in (kind, other) and kind != other:
+            raise ValueError(
+                f"{path} is of {kind}, and the model is {other}; name another checkpoint, or "
+                "include the MODEL of this one. launch/finetune.sh chooses the recipe of a job by "
+                "the checkpoint."
+            )
         own_table = "target/encoder/layers_0/relpos_bias/rel_embedding"
         if (own_table in arrays) != (own_table in wanted):
             raise ValueError(
@@ -179,6 +187,14 @@ def match(
     if reason:
         sources = {n: s for n, s in sources.items() if not n.startswith(_OPTIMIZER)}
     return Match(arrays, wanted, sources, tuple(ignored), reason)
+
+
+def _network(names: Iterable[str]) -> str | None:
+    """Return what kind of network has these parameters, None if it has no encoder."""
+    parts = {name.split("/")[1] for name in names if _is_parameter(name)}
+    if "encoder" not in parts:
+        return None
+    return "a T5" if "decoder" in parts else "an encoder"
 
 
 def _assign(

@@ -32,6 +32,45 @@ def blanks_bpe(folder, tokens=("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")):
     return str(folder)
 
 
+def unigram(folder):
+    """Writes a Unigram that spells a blank as ▁, its mask last, as XLM-R's; returns the folder."""
+    special = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>"}
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=300, special_tokens=[*special.values()], unk_token="<unk>", show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.add_special_tokens(["<mask>"])
+    return _written(tokenizer, folder, special | {"mask": "<mask>"})
+
+
+def cased(folder):
+    """Writes a WordPiece of cased text, unused pieces between, as multilingual BERT's."""
+    special = {role: f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    first, *others = special.values()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=400, special_tokens=[first, "[unused1]", *others], show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    return _written(tokenizer, folder, special)
+
+
+def _written(tokenizer, folder, special):
+    folder.mkdir(exist_ok=True, parents=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {f"{role}_token": token for role, token in special.items()}
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
 def edit(folder, out, change):
     """Writes a copy of a tokenizer.json that `change` has edited; returns its folder."""
     with open(f"{folder}/tokenizer.json") as file:
@@ -50,9 +89,5 @@ def words(folder, special=("<s>", "<pad>", "</s>", "<mask>"), count=60):
     tokenizer = Tokenizer(models.WordLevel(ids, "<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens([*special, "<unk>"])
-    tokenizer.save(str(folder / "tokenizer.json"))
     roles = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "mask": "<mask>", "unk": "<unk>"}
-    config = {f"{role}_token": token for role, token in roles.items()}
-    config["tokenizer_class"] = "PreTrainedTokenizerFast"
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return str(folder)
+    return _written(tokenizer, folder, roles)

@@ -17,7 +17,7 @@ from tasks import vocabularies
 from tasks.text import tokenize
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
-KINDS = ("wordpiece", "byte_bpe", "blanks")
+KINDS = ("wordpiece", "byte_bpe", "blanks", "unigram", "cased")
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +25,12 @@ def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("tokenizers")
     byte_bpe = tokenizer_files.byte_bpe(root / "byte_bpe")
     blanks = tokenizer_files.blanks_bpe(root / "blanks")
-    return {"wordpiece": WORDPIECE, "byte_bpe": byte_bpe, "blanks": blanks}
+    found = {"wordpiece": WORDPIECE, "byte_bpe": byte_bpe, "blanks": blanks}
+    found["unigram"] = tokenizer_files.unigram(root / "unigram")
+    return found | {"cased": tokenizer_files.cased(root / "cased")}
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "byte_bpe"])
+@pytest.mark.parametrize("kind", ["wordpiece", "byte_bpe", "unigram", "cased"])
 def test_ids_are_those_of_transformers(folders, kind):
     from transformers import AutoTokenizer
 
@@ -38,12 +40,14 @@ def test_ids_are_those_of_transformers(folders, kind):
         wanted = reference(text, add_special_tokens=False)["input_ids"]
         assert vocabulary.encode(text) == wanted
         assert vocabulary.encode_tf(tf.constant(text)).numpy().tolist() == wanted
-    assert reference.mask_token_id == vocabulary.mask_id == 4
+    assert reference.mask_token_id == vocabulary.mask_id
     ids = [vocabulary.pad_id, vocabulary.unk_id, vocabulary.cls_id, vocabulary.sep_id]
     wanted = ("pad", "unk", "cls", "sep")
     assert ids == [getattr(reference, f"{role}_token_id") for role in wanted]
-    assert vocabulary.special_ids == (0, 1, 2, 3, 4)
     assert vocabulary.vocab_size == len(reference)
+    last = vocabulary.vocab_size - 1
+    specials = {"unigram": (0, 1, 2, 3, last), "cased": (0, 1, 2, 3, 4, 5)}
+    assert vocabulary.special_ids == specials.get(kind, (0, 1, 2, 3, 4))
 
 
 def test_special_tokens_are_known_by_their_spelling_without_a_configuration(folders):

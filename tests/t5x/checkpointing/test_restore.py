@@ -48,6 +48,19 @@ def test_a_checkpoint_of_another_model_is_refused(run, wanted, message):
         restore(folder, wanted, RestoreCheckpointConfig(folder), initial=zeros)
 
 
+@pytest.mark.parametrize("given", ["encoder", "t5"])
+def test_an_encoder_and_a_t5_are_distinguished(run, given):
+    drawn, rest = {"w": np.ones(2)}, {"state": state()["state"]}
+    encoder = {"encoder": {"mlp": drawn}, "mlm_head": drawn}
+    t5 = {"encoder": {"relpos_bias": drawn}, "decoder": drawn}
+    trees = {"encoder": {"target": encoder} | rest, "t5": {"target": t5} | rest}
+    path = saved(run, 1, tree=trees.pop(given))
+    (wanted,) = trees.values()
+    kinds = ("an encoder", "a T5") if given == "encoder" else ("a T5", "an encoder")
+    with pytest.raises(ValueError, match=f"is of {kinds[0]}, and the model is {kinds[1]}; name"):
+        restore(path, like(wanted))
+
+
 def test_shapes_are_compared_before_numbers_are_read(run, monkeypatch):
     folder = saved(run, 1)
     monkeypatch.setattr(LazyArray, "read", lambda *_: pytest.fail("was read"))
