@@ -12,6 +12,9 @@
 | summary | XL-Sum, csebuetnlp/xlsum, CC BY-NC-SA 4.0 | 45 | news text: its summary | ROUGE, chrF |
 | translation | your lines, FLORES-200 | 204 | sentence: its translation | BLEU, chrF |
 
+A seventh, similarity, is for encoders alone: `tasks.languages.encoder_jobs`, which also has what
+encoders read of the first four.
+
 `downstream.tsv` has the configurations of each set, and the codes of `tasks.languages.table` that
 mean one where its name is none. They are those of the publishers' repositories and loaders. Names,
 columns and splits of the sets on the hub were not compared with the hub itself. WikiANN's labels
@@ -34,7 +37,7 @@ from tasks.languages import table
 from tasks.rows import Rows
 
 _FILE = pathlib.Path(__file__).with_name("downstream.tsv")
-_SPLITS = ("train", "validation", "test")
+SPLITS = ("train", "validation", "test")
 _LISTED = 50  # configurations, up to which a message names all
 _ENGLISH = ("english", "en", "eng", "eng_latn")  # which FineWeb-2 and its table lack
 TOPICS = (
@@ -119,6 +122,7 @@ JOBS: Mapping[str, Job] = {
         metrics=("sacrebleu", "chrf"),
         lengths={"inputs": 256, "targets": 256},
     ),
+    "similarity": Job("stsb", "STSb", "PhilipMay/stsb_multi_mt"),
 }
 
 
@@ -186,7 +190,7 @@ def source(job: str, language: str) -> Rows:
         return translation_files(found)
     chosen = _job(job)
     return Rows(
-        chosen.corpus, found, columns=chosen.columns, splits=_SPLITS, **dict(chosen.settings)
+        chosen.corpus, found, columns=chosen.columns, splits=SPLITS, **dict(chosen.settings)
     )
 
 
@@ -230,6 +234,11 @@ def add(
     Raises:
       ValueError: see `config`.
     """
+    if job == "similarity":
+        raise ValueError(
+            "the job 'similarity' compares vectors of texts, which a T5 does not give: start from "
+            "an encoder, or choose another job"
+        )
     chosen, rows = _job(job), source(job, language)
     return text_to_text.add(
         name or job, rows, vocabulary, f"{job}: ", chosen.metrics, lengths=chosen.lengths

@@ -7,6 +7,7 @@ import types
 import jax
 import numpy as np
 import pytest
+import seqio
 import torch
 import transformers
 
@@ -21,6 +22,7 @@ from t5x.input_pipeline.checks import verify_matching_vocabs
 from t5x.optimizers import DecoupledOptimizer
 from t5x.partitioning import PjitPartitioner
 from t5x.train import train
+from tasks.languages import encoder_jobs
 from tasks.objectives.registry import get_objective, objective_of
 
 FAMILIES, SIZES = ("bert", "roberta", "modernbert"), ("tiny", "base", "large")
@@ -99,12 +101,17 @@ RECIPES = ("ro_bert_tiny", "ro_modernbert_base", "ro_roberta_base")
 
 def run_of(recipe, monkeypatch, *bindings):
     """Return the arguments that a recipe gives to `train`."""
+    return run_of_files([f"gin/{recipe}.gin"], monkeypatch, *bindings)
+
+
+def run_of_files(files, monkeypatch, *bindings):
+    """Return the arguments that gin files give to `train`."""
     main = types.ModuleType("__main__")
     main.train = recipe_facts.recorder(train)
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.chdir(ROOT)
     given = ["MODEL_DIR = 'runs/none'", *bindings]
-    gin_utils.parse_gin_flags([], [f"gin/{recipe}.gin"], given)
+    gin_utils.parse_gin_flags([], files, given)
     return gin.get_configurable(main.train)()
 
 
@@ -141,6 +148,41 @@ def test_vectors_are_of_the_network_of_a_size_file():
     assert model.module.config.emb_dim == 128
     with gin.config_scope("train"):
         assert not gin.query_parameter("train/utils.DatasetConfig.pack")
+
+
+@pytest.fixture
+def jobs():
+    yield
+    for name in ("entities", "similarity", encoder_jobs.PAIRS):
+        if name in seqio.TaskRegistry.names():
+            seqio.TaskRegistry.remove(name)
+    encoder_jobs._added.clear()
+
+
+@pytest.mark.parametrize(("job", "kind"), [("entities", "labels"), ("similarity", "vectors")])
+def test_a_job_of_a_language_is_one_of_any_network(job, kind, jobs, monkeypatch):
+    wordpiece = "data/ro_mini/wordpiece"
+    bindings = [
+        f"JOB = '{job}'",
+        f"BEST_METRIC = 'inference_eval/{job}/{encoder_jobs.METRICS[job]}'",
+        f"METRIC = '{encoder_jobs.METRICS[job]}'",
+        "LANGUAGE = 'de'",
+        "VOCABULARY = @tasks.vocabularies.tokenizer()",
+        f"tasks.vocabularies.tokenizer.path = '{wordpiece}'",
+        "BertConfig.vocab_size = 2048",
+        "tasks.languages.encoder_jobs.task.length = 128",
+        "INITIAL_CHECKPOINT_PATH = 'runs/none/checkpoint_1'",
+    ]
+    files = ["t5x/examples/encoder/bert/tiny.gin", f"gin/shared/encoder_{kind}.gin"]
+    run = run_of_files(files, monkeypatch, *bindings)
+    assert (
+        run["model"].output_vocabulary
+        == run["train_dataset_cfg"].provider.output_features["targets"].vocabulary
+    )
+    assert run["infer_eval_dataset_cfg"].provider.name == job
+    assert run["train_dataset_cfg"].pack == (kind == "labels")
+    for name in ("train", "train_eval", "infer_eval"):
+        verify_matching_vocabs(run[f"{name}_dataset_cfg"], run["model"])
 
 
 def test_ro_bert_tiny_learns(tmp_path, monkeypatch):

@@ -111,7 +111,10 @@ SHARED = {"shared/run.gin", "shared/tiny.gin", "shared/downstream.gin"} | {
 
 def gin_files():
     found = [*T5_FILES, *(ROOT / "gin/shared").glob("*.gin"), *(ROOT / "t5x").rglob("*.gin")]
-    return [path for path in found if not path.is_relative_to(ROOT / recipe_facts.ENCODERS)]
+    encoders = lambda path: (
+        path.name.startswith("encoder_") or path.is_relative_to(ROOT / recipe_facts.ENCODERS)
+    )
+    return [path for path in found if not encoders(path)]
 
 
 @pytest.fixture(scope="module", autouse=True)
