@@ -68,6 +68,7 @@ def test_the_table_and_its_json(monkeypatch, tmp_path, capsys):
     assert found["rows"][4]["refused"] == "RESOURCE_EXHAUSTED: out of memory"
 
 
+@pytest.mark.slow
 def test_a_step_is_timed_here(tmp_path, capsys):
     sizes = "vocab_size=64 emb_dim=8 head_dim=4 num_heads=2 mlp_dim=8 num_encoder_layers=1"
     out = tmp_path / "table.json"

@@ -3,10 +3,13 @@
 import random
 import sys
 
+import pytest
+
 from benchmarks.attacks import checkpoints
 from fakes import damage
 
 
+@pytest.mark.slow
 def test_attacks_are_made_and_survived(monkeypatch, capsys):
     found = checkpoints.rows(number=2, seed=3)
     assert [(where, outcome) for where, _, outcome in found] == [("start", "survived")] * 2
