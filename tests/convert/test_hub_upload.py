@@ -21,6 +21,7 @@ from fakes.paths import ROOT
 from t5x.checkpointing.reader import open_checkpoint
 from t5x.monitoring import metric_writers
 from t5x.monitoring.event_files import read_events
+from vocabulary import check
 
 GOLDEN = ROOT / "tests" / "golden" / "t5_1_1"
 MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
@@ -39,6 +40,19 @@ sys.exit(converter.main(["from_hf", "user/name", "back", "--no_verify"]))
 def server():
     with HubStandIn() as found:
         yield found
+
+
+@pytest.fixture
+def connected(server, tmp_path, monkeypatch):
+    """The server, to which the clients of this process are sent."""
+    for name, value in server.environment(tmp_path / "home").items():
+        monkeypatch.setenv(name, value)
+    constants = "huggingface_hub.constants"
+    monkeypatch.setattr(f"{constants}.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(f"{constants}.ENDPOINT", server.url)
+    template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(f"{constants}.HUGGINGFACE_CO_URL_TEMPLATE", template)
+    return server
 
 
 @pytest.fixture
@@ -114,12 +128,9 @@ def test_no_right_to_write_is_one_sentence_and_the_conversion_stays(server, chec
 
 
 def test_a_token_or_a_network_that_fails_is_one_sentence_before_converting(
-    server, checkpoint, monkeypatch, capsys
+    connected, checkpoint, monkeypatch, capsys
 ):
-    for name, value in server.environment(checkpoint.parents[1] / "home").items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
+    server = connected
     from convert import __main__ as converter
 
     def refused(*flags):
@@ -172,8 +183,11 @@ def test_a_published_model_is_checked_and_taken_back_by_its_name(server, tmp_pat
     for name, array in values.items():
         np.testing.assert_array_equal(found[name].read(), array.read())
     assert (tmp_path / "back" / "vocabulary.model").read_bytes() == MINI.read_bytes()
-    server.files = {}
-    done = run(server, tmp_path, "-m", "vocabulary.check", "user/gone")
-    assert done.returncode == 2
-    assert "user/gone is neither a file, nor a folder, nor a hub model" in done.stderr
-    assert "Traceback" not in done.stderr
+
+
+def test_a_name_that_the_hub_does_not_have(connected, capsys):
+    with pytest.raises(SystemExit):
+        check.main(["user/gone"])
+    message = capsys.readouterr().err.strip()
+    assert "user/gone is neither a file, nor a folder, nor a hub model" in message
+    assert "\n" not in message
