@@ -7,7 +7,6 @@ import types
 import jax
 import numpy as np
 import pytest
-import seqio
 import torch
 import transformers
 
@@ -15,6 +14,7 @@ import gin
 from benchmarks import recipe_facts
 from convert.encoders.sizes import EncoderSizes, hugging_face_config
 from fakes import valid_run
+from fakes.corpora import forget_jobs
 from fakes.paths import ROOT
 from t5x import batches, gin_utils, metrics
 from t5x.examples.encoder.embedding_model import EmbeddingModel
@@ -152,11 +152,9 @@ def test_vectors_are_of_the_network_of_a_size_file():
 
 @pytest.fixture
 def jobs():
+    forget_jobs()
     yield
-    for name in ("entities", "similarity", encoder_jobs.PAIRS):
-        if name in seqio.TaskRegistry.names():
-            seqio.TaskRegistry.remove(name)
-    encoder_jobs._added.clear()
+    forget_jobs()
 
 
 @pytest.mark.parametrize(("job", "kind"), [("entities", "labels"), ("similarity", "vectors")])

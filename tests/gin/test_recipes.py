@@ -104,9 +104,10 @@ EXPECTED = {
 
 
 # What recipes include, and what is a flag beside them.
-SHARED = {"shared/run.gin", "shared/tiny.gin", "shared/downstream.gin"} | {
-    f"optimizers/{name}.gin" for name in ("adafactor", "adamw_scaled", "muon")
-}
+SHARED = {
+    f"shared/{name}.gin"
+    for name in ("run", "tiny", "downstream", "encoder_labels", "encoder_vectors")
+} | {f"optimizers/{name}.gin" for name in ("adafactor", "adamw_scaled", "muon")}
 
 
 def gin_files():

@@ -7,11 +7,20 @@ import pyarrow.parquet as pq
 import pytest
 import seqio
 
+from fakes.corpora import forget_jobs
 from fakes.loopback_hub import LoopbackHub, connect
 from tasks import text_metrics, vocabularies
 from tasks.languages import downstream
 
 BYTES = vocabularies.byt5()
+
+
+@pytest.fixture(autouse=True)
+def only_ours():
+    """No jobs of gin files that other tests have read."""
+    forget_jobs()
+    yield
+    forget_jobs()
 
 
 @pytest.mark.parametrize(
@@ -125,9 +134,6 @@ def test_the_rows_of_every_hub_data_set(tmp_path, monkeypatch):
             ]
     finally:
         hub.close()
-        for job in jobs:
-            seqio.TaskRegistry.remove(job)
-        downstream._added.clear()
     assert found == {
         "topic": [
             ["topic: Echipa a marcat.", "sports"],
@@ -163,14 +169,7 @@ def test_translation_is_two_files_and_flores(tmp_path, monkeypatch):
         downstream.translation_files("ron_Latn", "ro")
 
 
-@pytest.fixture
-def topic():
-    yield
-    seqio.TaskRegistry.remove("topic")
-    downstream._added.clear()
-
-
-def test_a_recipe_names_the_task_of_its_language_in_the_models_vocabulary(topic):
+def test_a_recipe_names_the_task_of_its_language_in_the_models_vocabulary():
     assert downstream.task("topic", "ro", BYTES) == "topic"
     task = seqio.TaskRegistry.get("topic")
     assert task.source.name == "Davlan/sib200"

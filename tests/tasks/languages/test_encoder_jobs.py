@@ -5,6 +5,7 @@ import json
 import pytest
 import seqio
 
+from fakes.corpora import forget_jobs
 from fakes.paths import ROOT
 from tasks import labels, vocabularies
 from tasks.languages import downstream, encoder_jobs
@@ -36,11 +37,9 @@ def hub(tmp_path, monkeypatch):
         return Rows(files=dict.fromkeys(splits, str(path)), **settings)
 
     monkeypatch.setattr(encoder_jobs, "Rows", of_files)
+    forget_jobs()
     yield
-    for name in [*encoder_jobs.METRICS, encoder_jobs.PAIRS]:
-        if name in seqio.TaskRegistry.names():
-            seqio.TaskRegistry.remove(name)
-    encoder_jobs._added.clear()
+    forget_jobs()
 
 
 def examples(task, split):
