@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from benchmarks.ngram import Ngrams
-from evaluation.guesser import Guess, Progress
-from evaluation.hidden_text import HiddenText, hide_spans
+from evaluation.guesser import Guess, Guesser, Progress
+from evaluation.hidden_text import HiddenText
 from tasks.diacritics.letters import alphabet
 
 BYTES, WORDS = 8, 3  # symbols in the longest n-gram
@@ -22,10 +22,11 @@ _CANDIDATES = 20_000  # most frequent words, which may fill in a gap
 _EDGE, _UNKNOWN = 0, 1  # words that are none
 
 
-class ByteGuesser:
+class ByteGuesser(Guesser):
     """A model of the next byte, which reads only what is before.
 
-    A hidden span costs its bytes and the blank behind it, after all text before it.
+    A hidden span costs its bytes and the blank behind it, after all text before it; the first one
+    follows the begin of a line.
     """
 
     fills_in = False
@@ -33,14 +34,6 @@ class ByteGuesser:
     def __init__(self, texts: Iterable[str]):
         text = "\n".join(texts) + "\n"
         self.model = Ngrams(np.frombuffer(text.encode(), np.uint8), BYTES, bits=8)
-
-    def hide(self, words: Sequence[str], rng: np.random.Generator) -> HiddenText:
-        """Hide 15 % of the words in spans."""
-        return hide_spans(words, rng)
-
-    def cover(self, words: Sequence[str]) -> list[HiddenText]:
-        """Hide all words, which follow the begin of a line."""
-        return [HiddenText(tuple(words), ((0, len(words)),))]
 
     def guess(self, texts: Sequence[HiddenText], progress: Progress = None) -> list[Guess]:
         """Return the guesses; nothing is written."""

@@ -5,7 +5,7 @@ guesser.guess([hidden_text])               # [Guess(log_prob=-7.1, is_written=Fa
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,37 +23,37 @@ class Guess(NamedTuple):
     is_written: bool
 
 
-class Guesser(Protocol):
+class Guesser:
     """A model that gives hidden text a probability.
 
-    `fills_in`: it reads what follows the hidden text, too.
+    `fills_in`: it reads what follows the hidden text, too. `_encoder`: its vocabulary.
     """
 
-    fills_in: bool
+    fills_in = True
+    _encoder: TextEncoder
 
     def hide(self, words: Sequence[str], rng: np.random.Generator) -> HiddenText:
-        """Return a passage with the text hidden that bits per byte are measured of."""
+        """Return a passage with the text hidden that bits per byte are measured of: 15 %."""
+        return hide_spans(words, rng)
 
     def cover(self, words: Sequence[str]) -> list[HiddenText]:
         """Return a sentence with parts hidden whose probabilities multiply to the sentence's."""
+        return [HiddenText(tuple(words), ((0, len(words)),))]
 
     def guess(self, texts: Sequence[HiddenText], progress: Progress = None) -> list[Guess]:
         """Return a guess of each text; `progress` is called with the number of finished ones."""
+        raise NotImplementedError
 
     def unknown(self, texts: Sequence[HiddenText]) -> tuple[int, int]:
         """Return how many hidden pieces the vocabulary does not have, and how many there are.
 
         Their text costs a model less than it should.
         """
+        pieces = [i for text in texts for ids in self._encoder.encode(text.hidden) for i in ids]
+        return sum(i == self._encoder.unk_id for i in pieces), len(pieces)
 
 
-def unknown_pieces(encoder: TextEncoder, texts: Sequence[HiddenText]) -> tuple[int, int]:
-    """Return how many pieces of the hidden texts are unknown, and how many there are."""
-    pieces = [i for text in texts for ids in encoder.encode(text.hidden) for i in ids]
-    return sum(i == encoder.unk_id for i in pieces), len(pieces)
-
-
-class SpanGuesser:
+class SpanGuesser(Guesser):
     """A T5 that was pretrained by span corruption.
 
     The end of each span counts as part of what is guessed. It gives no probability to a sentence as
@@ -61,14 +61,8 @@ class SpanGuesser:
     two masks.
     """
 
-    fills_in = True
-
     def __init__(self, scorer: Scorer, encoder: TextEncoder):
         self._scorer, self._encoder = scorer, encoder
-
-    def hide(self, words: Sequence[str], rng: np.random.Generator) -> HiddenText:
-        """Hide 15 % of the words in spans."""
-        return hide_spans(words, rng)
 
     def cover(self, words: Sequence[str]) -> list[HiddenText]:
         """Hide each half once."""
@@ -92,10 +86,6 @@ class SpanGuesser:
                 examples, self._scorer.score(examples, progress), strict=True
             )
         ]
-
-    def unknown(self, texts: Sequence[HiddenText]) -> tuple[int, int]:
-        """Return the numbers of unknown pieces and of all."""
-        return unknown_pieces(self._encoder, texts)
 
 
 def span_example(text: HiddenText, encoder: TextEncoder) -> EncodedExample:
@@ -125,7 +115,7 @@ def span_example(text: HiddenText, encoder: TextEncoder) -> EncodedExample:
     return EncodedExample([*inputs, EOS], targets, (EOS, *next_one))
 
 
-class PrefixGuesser:
+class PrefixGuesser(Guesser):
     """A T5 that was pretrained to continue text: it writes each text from nothing."""
 
     fills_in = False
@@ -137,10 +127,6 @@ class PrefixGuesser:
         """Hide all words."""
         return self.cover(words)[0]
 
-    def cover(self, words: Sequence[str]) -> list[HiddenText]:
-        """Hide all words."""
-        return [HiddenText(tuple(words), ((0, len(words)),))]
-
     def guess(self, texts: Sequence[HiddenText], progress: Progress = None) -> list[Guess]:
         """Return the guesses of texts that are hidden from end to end; they may stop anywhere."""
         ids = [self._encoder.encode(text.hidden)[0] for text in texts]
@@ -149,7 +135,3 @@ class PrefixGuesser:
             Guess(float(each.log_probs.sum()), bool(each.is_best.all()))
             for each in self._scorer.score(examples, progress)
         ]
-
-    def unknown(self, texts: Sequence[HiddenText]) -> tuple[int, int]:
-        """Return the numbers of unknown pieces and of all."""
-        return unknown_pieces(self._encoder, texts)

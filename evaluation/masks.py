@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evaluation.guesser import Guess, Progress, unknown_pieces
-from evaluation.hidden_text import HiddenText, hide_spans
+from evaluation.guesser import Guess, Guesser, Progress
+from evaluation.hidden_text import HiddenText
 from evaluation.scorer import batches, padded
 from evaluation.text_encoder import TextEncoder, marks_spaces
 from t5x.examples.encoder import network
@@ -92,15 +92,13 @@ def _power(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-class MaskGuesser:
+class MaskGuesser(Guesser):
     """A masked language model.
 
     It gives no probability to a sentence as such: each word is hidden once, a pseudo-likelihood
     whose pieces do not see those behind them in the same word (Kauf and Ivanova 2023,
     arXiv:2305.10588).
     """
-
-    fills_in = True
 
     def __init__(self, scorer: MaskScorer, vocabulary: TokenizerVocabulary, owner: str):
         """Raise ValueError, with the model's name `owner`, if the tokenizer has no mask."""
@@ -114,10 +112,6 @@ class MaskGuesser:
         self._last = [i for i in [vocabulary.sep_id] if i is not None]
         ids_of = lambda text: vocabulary.encode_texts([text])[0].tolist()
         self._encoder = TextEncoder(ids_of, (), vocabulary.unk_id, marks_spaces(ids_of))
-
-    def hide(self, words: Sequence[str], rng: np.random.Generator) -> HiddenText:
-        """Hide 15 % of the words in spans."""
-        return hide_spans(words, rng)
 
     def cover(self, words: Sequence[str]) -> list[HiddenText]:
         """Hide each word once."""
@@ -133,10 +127,6 @@ class MaskGuesser:
             log_prob = sum(float(log_probs.sum()) for log_probs, _ in parts)
             found.append(Guess(log_prob, all(is_best.all() for _, is_best in parts)))
         return found
-
-    def unknown(self, texts: Sequence[HiddenText]) -> tuple[int, int]:
-        """Return the numbers of unknown pieces and of all."""
-        return unknown_pieces(self._encoder, texts)
 
     def examples(self, text: HiddenText) -> list[MaskedExample]:
         """Return what is guessed of a text, one round after the other."""
