@@ -24,13 +24,8 @@ from fakes.paths import FAST_COMPILATION, ROOT
 from t5x.checkpointing import layout
 from t5x.checkpointing.reader import open_checkpoint
 
-SMALL = """
-from __gin__ import dynamic_registration
-import __main__ as train_script
-from t5x import partitioning
-from t5x import utils
-from t5x.examples.t5 import network
-include 'gin/ro_t5x_tiny.gin'
+# Of both recipes; what a recipe imports and includes comes before.
+_BINDINGS = """
 TASK_FEATURE_LENGTHS = {'inputs': 64, 'targets': 64}
 BATCH_SIZE = 8
 EVAL_PERIOD = 1000000
@@ -38,6 +33,15 @@ train_script.train.train_eval_dataset_cfg = None
 train_script.train.run_eval_before_training = False
 train_script.train.stats_period = 1
 utils.SaveCheckpointConfig.period = 10
+"""
+SMALL = f"""
+from __gin__ import dynamic_registration
+import __main__ as train_script
+from t5x import partitioning
+from t5x import utils
+from t5x.examples.t5 import network
+include 'gin/ro_t5x_tiny.gin'
+{_BINDINGS}
 network.T5Config.emb_dim = 16
 network.T5Config.mlp_dim = 32
 network.T5Config.num_heads = 2
@@ -45,19 +49,13 @@ network.T5Config.head_dim = 8
 network.T5Config.num_encoder_layers = 1
 network.T5Config.num_decoder_layers = 1
 """
-ENCODER = """
+ENCODER = f"""
 from __gin__ import dynamic_registration
 import __main__ as train_script
 from t5x import utils
 from t5x.examples.encoder import network
 include 'gin/ro_bert_tiny.gin'
-TASK_FEATURE_LENGTHS = {'inputs': 64, 'targets': 64}
-BATCH_SIZE = 8
-EVAL_PERIOD = 1000000
-train_script.train.train_eval_dataset_cfg = None
-train_script.train.run_eval_before_training = False
-train_script.train.stats_period = 1
-utils.SaveCheckpointConfig.period = 10
+{_BINDINGS}
 utils.create_learning_rate_scheduler.factors = 'constant * linear_warmup'
 utils.create_learning_rate_scheduler.warmup_steps = 10
 network.BertConfig.emb_dim = 16
