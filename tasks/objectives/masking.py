@@ -1,4 +1,4 @@
-"""Hide tokens in batches of sequences, as BERT does: the share, whole words, 80/10/10.
+"""Hide tokens in batches of sequences, as BERT does: whole-word masking, 80/10/10.
 
     masking = Masking(density=0.15, whole_words=True, max_predictions=20)
     inputs, weights = masking.hide(tokens, lengths, facts, 0.15, np.random.default_rng(0))
