@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from convert.encoders.sizes import EncoderSizes
+from convert.proof.torch_logits import silence_transformers
 from convert.proof.verify import rounded
 from convert.t5x_params import nested, open_tree
 
@@ -77,10 +78,8 @@ def torch_logits(
     """
     import torch
     import transformers
-    from transformers.utils import logging
 
-    logging.set_verbosity_error()  # of heads that are not needed
-    logging.disable_progress_bar()
+    silence_transformers()
     auto = getattr(transformers, sizes.auto_class if sizes else "AutoModelForMaskedLM")
     model = auto.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     ids, seen = (torch.from_numpy(values).long() for values in batch.values())
@@ -95,12 +94,10 @@ def torch_logits(
 def filled(folder: Path, texts: list[str]) -> list[list[str]]:
     """Return each text with the pieces that the fill-mask pipeline puts into its masks."""
     from transformers import pipeline
-    from transformers.utils import logging
 
     if not texts:
         return []
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    silence_transformers()
     fill: Any = pipeline("fill-mask", str(folder), top_k=1)
     mask, found = fill.tokenizer.mask_token, []
     for text in texts:
@@ -117,10 +114,8 @@ def filled(folder: Path, texts: list[str]) -> list[list[str]]:
 def labelled(folder: Path, texts: list[str], sizes: EncoderSizes) -> list[list[str]]:
     """Return each text with its label, or its words with labels, by the pipeline."""
     from transformers import pipeline
-    from transformers.utils import logging
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    silence_transformers()
     label: Any = pipeline(sizes.pipeline, str(folder))  # type: ignore[call-overload]
     if sizes.head == "text":
         return [[text, label(text)[0]["label"]] for text in texts]

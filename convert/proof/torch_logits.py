@@ -17,6 +17,17 @@ from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.model_config import EXAMPLE_GENERATION, Sizes
 
 
+def silence_transformers() -> None:
+    """Keep transformers' warnings and bars off the terminal.
+
+    It warns of heads that, rightly, are not tied or not needed.
+    """
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
 def load_torch(folder: Path, layerwise: bool = False):
     """Return the converted model as transformers loads it, in float32.
 
@@ -26,10 +37,8 @@ def load_torch(folder: Path, layerwise: bool = False):
     """
     import torch
     from transformers import AutoModelForSeq2SeqLM
-    from transformers.utils import logging
 
-    logging.set_verbosity_error()  # it warns of every head that is, rightly, not tied
-    logging.disable_progress_bar()
+    silence_transformers()
     config = json.loads((folder / "config.json").read_text())
     if layerwise:
         model = _load_layerwise(folder)
