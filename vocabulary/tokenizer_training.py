@@ -26,6 +26,7 @@ from vocabulary import sentencepiece_model as spm
 KINDS = ("wordpiece", "byte_bpe")
 CONTINUATION = "##"
 MIN_FREQUENCY = 2  # of a merge
+NO_TEXT = "the corpus holds no text: every document is empty, null or not a string"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,12 +86,7 @@ def train_tokenizer(
     else:
         letters, first = sorted(pre_tokenizers.ByteLevel.alphabet()), names
     if len(first) + len(letters) > size:
-        needed = spm.round_up(len(first) + len(letters))
-        raise ValueError(
-            f"--size {size} is too small for this corpus: its characters and the special tokens "
-            f"alone need {len(first) + len(letters)} pieces; set --size {needed} or more, or a "
-            "lower --character_coverage"
-        )
+        raise ValueError(too_small(size, len(first) + len(letters), "special tokens"))
     blank = _empty(kind, {}, special)
     trainer = trainers.BpeTrainer(
         vocab_size=size,
@@ -105,20 +101,30 @@ def train_tokenizer(
     learner = tokenizers.Tokenizer(models.BPE())
     learner.normalizer, learner.pre_tokenizer = blank.normalizer, blank.pre_tokenizer
     learner.train_from_iterator(lines, trainer, length=len(lines))
-    _check_found(learner.get_vocab_size(), size)
+    if (found := learner.get_vocab_size()) < size:
+        raise ValueError(too_large(size, found))
     model = json.loads(learner.to_str())["model"]
     return _empty(kind, model, special)
 
 
-def _check_found(found: int, size: int) -> None:
-    if found < size:
-        largest = found // spm.SIZE_MULTIPLE * spm.SIZE_MULTIPLE
-        if largest < 2 * spm.SIZE_MULTIPLE:
-            raise ValueError("the corpus is too small for a vocabulary of any size: give more text")
-        raise ValueError(
-            f"--size {size} is too large for this corpus: the largest possible is --size "
-            f"{largest}, or give more text"
-        )
+def too_large(size: int, found: int) -> str:
+    """Return the sentence about --size for a corpus that gives only `found` pieces."""
+    largest = found // spm.SIZE_MULTIPLE * spm.SIZE_MULTIPLE
+    if largest < 2 * spm.SIZE_MULTIPLE:
+        return "the corpus is too small for a vocabulary of any size: give more text"
+    return (
+        f"--size {size} is too large for this corpus: the largest possible is --size {largest}, "
+        "or give more text"
+    )
+
+
+def too_small(size: int, needed: int, others: str) -> str:
+    """Return the sentence about --size for a corpus whose characters and `others` need more."""
+    return (
+        f"--size {size} is too small for this corpus: its characters and the {others} alone need "
+        f"{needed} pieces; set --size {spm.round_up(needed)} or more, or a lower "
+        "--character_coverage"
+    )
 
 
 def _alphabet(lines: Iterable[str], coverage: float, required: str) -> list[str]:
@@ -129,7 +135,7 @@ def _alphabet(lines: Iterable[str], coverage: float, required: str) -> list[str]
     for blank in [c for c in counts if c.isspace()]:
         del counts[blank]
     if not counts:
-        raise ValueError("the corpus holds no text: every document is empty, null or not a string")
+        raise ValueError(NO_TEXT)
     left = coverage * counts.total()
     found = {*required}
     for letter, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):

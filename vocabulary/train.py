@@ -122,22 +122,12 @@ def letters_of(lines: Iterable[str], size: int) -> str:
 def _explain(error: str, size: int) -> str:
     """Return SentencePiece's error as one sentence about `--size` and `--corpus`."""
     if match := re.search(r"<= (\d+)", error):
-        largest = (int(match[1]) + spm.NUM_SENTINELS) // spm.SIZE_MULTIPLE * spm.SIZE_MULTIPLE
-        if largest < 2 * spm.SIZE_MULTIPLE:
-            return "the corpus is too small for a vocabulary of any size: give more text"
-        return (
-            f"--size {size} is too large for this corpus: the largest possible is "
-            f"--size {largest}, or give more text"
-        )
+        return tokenizer_training.too_large(size, int(match[1]) + spm.NUM_SENTINELS)
     if match := re.search(r"required_chars\. \d+ vs (\d+)", error):
         needed = int(match[1]) + spm.NUM_SENTINELS
-        return (
-            f"--size {size} is too small for this corpus: its characters and the sentinels alone "
-            f"need {needed} pieces; set --size {spm.round_up(needed)} or more, or a lower "
-            "--character_coverage"
-        )
+        return tokenizer_training.too_small(size, needed, "sentinels")
     if "sentences_.empty()" in error:
-        return "the corpus holds no text: every document is empty, null or not a string"
+        return tokenizer_training.NO_TEXT
     return f"SentencePiece could not train: {error}"
 
 
