@@ -38,15 +38,11 @@ def network_of(model: HfCheckpoint) -> tuple[EncoderSizes, dict[str, MappedArray
     if not sizes.next_sentence:
         arrays = {name: array for name, array in arrays.items() if name not in heads}
     wanted = {tensor.target: tensor.torch_shape for tensor in weight_map.tensors(sizes)}
-    odd = sorted(set(wanted) ^ set(arrays))
-    odd += [name for name in wanted if name in arrays and arrays[name].shape != wanted[name]]
-    if odd:
-        name = odd[0]
-        found = list(arrays[name].shape) if name in arrays else "not there"
-        should = list(wanted[name]) if name in wanted else "unknown"
+    shapes = {name: array.shape for name, array in arrays.items()}
+    if difference := weight_map.first_difference(shapes, wanted):
         raise ValueError(
             f"{model.folder} is not the network that its config.json names ({sizes.summary()}): "
-            f"{name} is {found}, and should be {should}. Take a folder with a masked-language head."
+            f"{difference}. Take a folder with a masked-language head."
         )
     return sizes, arrays
 

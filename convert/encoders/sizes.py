@@ -144,13 +144,8 @@ class EncoderSizes:
         fields = dataclasses.asdict(self)
         of_bert = ("type_vocab_size", "position_offset", "next_sentence")
         of_modern_bert = ("global_every", "local_window", "global_theta", "local_theta")
-        absent = {
-            "family",
-            "head",
-            "labels",
-            "pooling",
-            *(of_bert if self.modern else of_modern_bert),
-        }
+        absent = {"family", "head", "labels", "pooling"}
+        absent |= {*(of_bert if self.modern else of_modern_bert)}
         return {name: value for name, value in fields.items() if name not in absent}
 
     def in_family(self, tokenizer_class: str | None) -> "EncoderSizes":
@@ -229,8 +224,7 @@ def _rotary_of(config: Mapping[str, Any]) -> dict[str, Any]:
     if kinds:
         others = [i for i, kind in enumerate(kinds) if i and kind == "full_attention"]
         every = others[0] if others else len(kinds)
-        wanted = ["sliding_attention" if i % every else "full_attention" for i in range(len(kinds))]
-        if kinds != wanted:
+        if kinds != _layer_types(len(kinds), every):
             raise ValueError(
                 f"config.json has layer_types {kinds}: the trainer's layers with global attention "
                 "are regular, beginning with the first."
@@ -257,31 +251,19 @@ def hugging_face_config(sizes: EncoderSizes) -> dict[str, Any]:
             found["classifier_pooling"] = sizes.pooling
             found["classifier_dropout"] = sizes.dropout_rate
     if not sizes.modern:
-        return (
-            found
-            | _FIXED["bert"]
-            | {
-                "max_position_embeddings": sizes.max_length + sizes.position_offset,
-                "initializer_range": 0.02,
-            }
-        )
-    kinds = [
-        "sliding_attention" if i % sizes.global_every else "full_attention"
-        for i in range(sizes.num_layers)
-    ]
+        found["max_position_embeddings"] = sizes.max_length + sizes.position_offset
+        return found | _FIXED["bert"] | {"initializer_range": 0.02}
     rotary = {"full_attention": sizes.global_theta, "sliding_attention": sizes.local_theta}
-    return (
-        found
-        | _FIXED["modernbert"]
-        | {
-            "layer_types": kinds,
-            "rope_parameters": {
-                kind: {"rope_type": "default", "rope_theta": theta}
-                for kind, theta in rotary.items()
-            },
-            # The names of transformers 4.
-            "global_attn_every_n_layers": sizes.global_every,
-            "global_rope_theta": sizes.global_theta,
-            "local_rope_theta": sizes.local_theta,
-        }
-    )
+    found["rope_parameters"] = {
+        kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in rotary.items()
+    }
+    found["layer_types"] = _layer_types(sizes.num_layers, sizes.global_every)
+    # The names of transformers 4.
+    found["global_attn_every_n_layers"] = sizes.global_every
+    found["global_rope_theta"] = sizes.global_theta
+    found["local_rope_theta"] = sizes.local_theta
+    return found | _FIXED["modernbert"]
+
+
+def _layer_types(layers: int, every: int) -> list[str]:
+    return ["sliding_attention" if i % every else "full_attention" for i in range(layers)]

@@ -30,13 +30,9 @@ def check_network(tree: Tree, sizes: EncoderSizes) -> int:
     """Return the number of parameters; raise ValueError unless the tree is this network."""
     shapes = {name: tuple(array.shape) for name, array in tree.items()}
     wanted = {source: t.shape for t in weight_map.tensors(sizes) for source in t.sources}
-    odd = sorted(set(wanted) ^ set(shapes))
-    odd += [name for name in wanted if name in shapes and shapes[name] != wanted[name]]
-    if odd:
-        found, should = (sides.get(odd[0], "not there") for sides in (shapes, wanted))
+    if difference := weight_map.first_difference(shapes, wanted):
         raise ValueError(
-            f"The checkpoint is not the network of its gin ({sizes.summary()}): {odd[0]} is "
-            f"{found}, and should be {should}."
+            f"The checkpoint is not the network of its gin ({sizes.summary()}): {difference}."
         )
     return sum(math.prod(shape) for shape in wanted.values())
 

@@ -157,6 +157,19 @@ def present_name(name: str) -> str | None:
     return None if _UNUSED.fullmatch(name) else name
 
 
+def first_difference(
+    found: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]]
+) -> str | None:
+    """Return which tensor is missing, unknown or of another shape, None if none is."""
+    odd = sorted(found.keys() ^ wanted.keys())
+    odd += [name for name in wanted if name in found and found[name] != wanted[name]]
+    if not odd:
+        return None
+    there = list(found[odd[0]]) if odd[0] in found else "not there"
+    should = list(wanted[odd[0]]) if odd[0] in wanted else "unknown"
+    return f"{odd[0]} is {there}, and should be {should}"
+
+
 def from_torch(arrays: Mapping[str, np.ndarray], sizes: EncoderSizes) -> dict[str, np.ndarray]:
     """Return the T5X tensors by path of Hugging Face arrays by name; for small models."""
     return {
