@@ -126,14 +126,10 @@ class Chaos:
 
     def finish(self) -> int:
         """Let the run end after ten more steps; return the last step."""
-        last = self.pod_saved()[-1] // 10 * 10 + 20
+        last = pods.layout.all_steps(str(self.run))[-1] // 10 * 10 + 20
         with self.pod(last) as pod:
             assert not any(pod.ends()), pod.said()
         return last
-
-    def pod_saved(self) -> list[int]:
-        """Return the steps of the complete checkpoints."""
-        return pods.layout.all_steps(str(self.run))
 
 
 @contextlib.contextmanager
@@ -164,13 +160,16 @@ def chaos(
     with small_disk(folder / "disturbed" / "run") as mounted:
         faults = [fault for fault in faults if mounted or fault != "fill the disk"]
         disturbed = Chaos(folder / "disturbed", processes, seed)
-        plan = [fault for _ in range(-(-rounds // len(faults))) for fault in _shuffled(
-            faults, disturbed.random)]  # fmt: skip
+        plan: list[str] = []
+        while len(plan) < rounds:
+            plan += disturbed.random.sample(faults, len(faults))
         for number, fault in enumerate(plan[:rounds], 1):
             print(f"round {number:2}/{rounds}  {disturbed.round(fault)}", flush=True)
         last = disturbed.finish()
         found, state = pods.losses(disturbed.run), pods.arrays(disturbed.run)
-        steps = computed_steps(disturbed.run)
+        # With those that were repeated.
+        loss = "loss_per_nonpadding_target_token"
+        steps = len(pods.accumulated(disturbed.run, purge=False).Tensors(loss))
     with pods.Pod(folder / "quiet", last, processes, disturbed.programs) as quiet:
         assert not any(quiet.ends()), quiet.said()
         wanted, end = quiet.losses(), quiet.arrays()
@@ -187,16 +186,6 @@ def chaos(
         "differing_arrays": len(arrays),
         "lost_or_repeated_records": BATCH * len(differing),
     }
-
-
-def computed_steps(run: pathlib.Path) -> int:
-    """Return how many steps were logged, repeated ones included."""
-    values = pods.accumulated(run, purge=False).Tensors("loss_per_nonpadding_target_token")
-    return len(values)
-
-
-def _shuffled(faults: list[str], by: random.Random) -> list[str]:
-    return by.sample(faults, len(faults))
 
 
 def main() -> None:

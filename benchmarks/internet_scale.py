@@ -204,14 +204,7 @@ def simulate(hosts: int, files: int) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         started = []
         for number in range(hosts):
-            environment = os.environ | {
-                "HF_ENDPOINT": hub.url,
-                "HF_HOME": f"{folder}/{number}",
-                "HF_HUB_OFFLINE": "0",
-                "HF_HUB_DISABLE_XET": "1",
-                "JAX_PLATFORMS": "cpu",
-                "TF_CPP_MIN_LOG_LEVEL": "3",
-            }
+            environment = real_size.client(hub, f"{folder}/{number}")
             command = [sys.executable, __file__, "--host", str(number), str(hosts)]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             started.append(subprocess.Popen(command, env=environment, **pipes))

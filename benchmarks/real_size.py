@@ -122,21 +122,26 @@ def measure(
     """Run one host in a new process; return its figures and the requests it has made."""
     hub.log.clear()
     position = f"{folder}/{shards}-{rows[1]}"
-    environment = os.environ | {
-        "HF_ENDPOINT": hub.url,
-        "HF_HOME": f"{position}-{'resume' if resume else 'cold'}",
-        "HF_HUB_OFFLINE": "0",
-        "HF_HUB_DISABLE_XET": "1",
-        "JAX_PLATFORMS": "cpu",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-        "PYTHONPATH": str(ROOT),
-    }
+    environment = client(hub, f"{position}-{'resume' if resume else 'cold'}")
     flags = [str(shards), str(rows[0]), str(rows[1]), position, str(int(resume)), str(time.time())]
     command = [sys.executable, __file__, "--host", *flags]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"a host ended with {done.returncode}: {done.stderr[-3000:]}")
     return json.loads(done.stdout.splitlines()[-1]) | requests(hub, footer)
+
+
+def client(hub, home: str) -> dict[str, str]:
+    """Return the environment of a host that reads from a hub; `home` keeps what it fetches."""
+    return os.environ | {
+        "HF_ENDPOINT": hub.url,
+        "HF_HOME": home,
+        "HF_HUB_OFFLINE": "0",
+        "HF_HUB_DISABLE_XET": "1",
+        "JAX_PLATFORMS": "cpu",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "PYTHONPATH": str(ROOT),
+    }
 
 
 def requests(hub, footer: int) -> dict:
