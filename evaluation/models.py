@@ -36,8 +36,7 @@ class Model:
     """A model that is not loaded yet.
 
     `step` is that of a `checkpoint_<step>`, else None; `run` is the folder of a run of this project
-    on this machine, else None. `guessers` make of its
-    parameters what guesses text, by objective.
+    on this machine, else None. `guessers` make of its parameters what guesses text, by objective.
     """
 
     name: str
@@ -83,7 +82,8 @@ def find(path: str, every_checkpoint: bool = False) -> list[Model]:
     if (folder / "config.json").is_file() or from_hf.is_hub_name(path):
         return [_of_folder(path.rstrip("/"), from_hf.download(path))]
     if converted := [each.parent for each in folder.glob("checkpoint_*/config.json")]:
-        found = sorted((_of_folder(folder.name, each) for each in converted), key=_step)
+        models = (_of_folder(folder.name, each) for each in converted)
+        found = sorted(models, key=lambda model: -1 if model.step is None else model.step)
         return found if every_checkpoint else found[-1:]
     run = model_dir.open_run(path)
     about = _of_run(run)
@@ -115,10 +115,6 @@ def _of_t5(sizes: Sizes, encoder: TextEncoder) -> Guessers:
         SPAN_CORRUPTION: lambda params: SpanGuesser(Scorer(config, params), encoder),
         PREFIX_LM: lambda params: PrefixGuesser(Scorer(config, params), encoder),
     }
-
-
-def _step(model: Model) -> int:
-    return -1 if model.step is None else model.step
 
 
 def _of_folder(name: str, folder: pathlib.Path) -> Model:

@@ -15,7 +15,7 @@ from convert.run import model_dir
 from convert.run import vocabulary as run_vocabulary
 from convert.tokenizer import NUM_BYTE_IDS, NUM_SENTINELS, TrainedVocabulary, load_sentencepiece
 
-PAD, EOS = 0, 1  # of every T5
+EOS = 1  # of every T5
 _SENTINEL = re.compile(r"▁?<extra_id_(\d+)>")
 
 
