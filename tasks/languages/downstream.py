@@ -39,7 +39,6 @@ from tasks.rows import Rows
 _FILE = pathlib.Path(__file__).with_name("downstream.tsv")
 SPLITS = ("train", "validation", "test")
 _LISTED = 50  # configurations, up to which a message names all
-_ENGLISH = ("english", "en", "eng", "eng_latn")  # which FineWeb-2 and its table lack
 TOPICS = (
     *("science/technology", "travel", "politics", "sports", "health", "entertainment", "geography"),
 )
@@ -151,8 +150,8 @@ def config(job: str, language: str) -> str:
     wanted = language.strip().casefold()
     if wanted in names:
         return names[wanted]
-    if wanted in _ENGLISH:
-        return next(names[name] for name in _ENGLISH if name in names)
+    if wanted in table.ENGLISH:
+        return next(names[name] for name in table.ENGLISH if name in names)
     found = table.find(language)
     for code in (found.code, found.tag, found.code.partition("_")[0]):
         if code.casefold() in names:

@@ -15,6 +15,7 @@ import functools
 import pathlib
 
 FINEWEB2 = "HuggingFaceFW/fineweb-2"
+ENGLISH = ("english", "en", "eng", "eng_latn")  # which FineWeb-2 and so this table lack
 TOKENS_PER_WORD = 1.5  # with a vocabulary of the language, roughly
 _FILE = pathlib.Path(__file__).with_name("fineweb2.tsv")
 
@@ -60,7 +61,7 @@ def find(text: str) -> Language:
     found = [one for one in languages() if wanted in map(str.casefold, names(one)) and wanted]
     if found:
         return max(found, key=lambda one: one.text_bytes)
-    if wanted in ("en", "eng", "eng_latn", "english"):
+    if wanted in ENGLISH:
         raise ValueError(
             "FineWeb-2 has every language but English, which is FineWeb: "
             'CorpusSource("HuggingFaceFW/fineweb", "sample-350BT")'

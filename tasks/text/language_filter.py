@@ -16,7 +16,6 @@ from tasks.languages import table
 
 LETTERS = 1_000  # of a text that are looked at; more do not recognize better
 LEAST_SCORE = 0.5
-_ENGLISH = ("en", "eng", "eng_latn", "english")  # FineWeb-2 lacks it, and so does its table
 
 
 def label_of(language: str) -> str:
@@ -25,7 +24,7 @@ def label_of(language: str) -> str:
     Raises:
       ValueError: there is no such language; names the nearest.
     """
-    if language.strip().casefold() in _ENGLISH:
+    if language.strip().casefold() in table.ENGLISH:
         return "en"
     found = table.find(language)
     return found.tag or found.code.partition("_")[0]
