@@ -120,6 +120,15 @@ def token_features(task: seqio.Task) -> dict[str, seqio.Feature]:
     }
 
 
+def check_features(task: seqio.Task, lengths: Mapping[str, int]) -> None:
+    """Raise ValueError if --lengths has other features than the task's tokens."""
+    if lengths.keys() != (features := token_features(task)).keys():
+        raise ValueError(
+            f"--lengths has {', '.join(lengths)}, but task {task.name} has the features "
+            f"{', '.join(features)}: give the length of each"
+        )
+
+
 def pregenerated_name(task: str, lengths: Mapping[str, int]) -> str:
     """Return the name of a task whose finished examples have these lengths."""
     return seqio.experimental._get_fully_cached_name(task, lengths)

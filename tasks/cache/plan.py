@@ -75,12 +75,7 @@ def task_of(job: CacheJob) -> seqio.Task:
     """Return the job's task, registered in this process, or raise ValueError if it is unfit."""
     task = registered.find(job.task, "--task", job.modules, job.bindings)
     if job.lengths:
-        features, given = caches.token_features(task), dict(job.lengths)
-        if features.keys() != given.keys():
-            raise ValueError(
-                f"--lengths has {', '.join(given)}, but task {job.task} has the features "
-                f"{', '.join(features)}: give the length of each"
-            )
+        caches.check_features(task, dict(job.lengths))
         objective = registry.objective_of(task)
         if isinstance(objective, MaskedLM) and objective.schedule:
             raise ValueError(
@@ -88,12 +83,11 @@ def task_of(job: CacheJob) -> seqio.Task:
                 "has no such order: cache its tokens without --lengths, or a task without schedule"
             )
         task = caches.add_pregenerated(job.task, dict(job.lengths))
-    else:
-        if not task.supports_caching:
-            raise ValueError(
-                f"task {job.task} has no seqio.CacheDatasetPlaceholder: put one into its "
-                "preprocessors, or give --lengths, which caches finished examples"
-            )
+    elif not task.supports_caching:
+        raise ValueError(
+            f"task {job.task} has no seqio.CacheDatasetPlaceholder: put one into its "
+            "preprocessors, or give --lengths, which caches finished examples"
+        )
     if job.epochs != 1 and not (job.lengths or task.requires_caching):
         raise ValueError(
             f"--epochs is {job.epochs}, but task {job.task} is cached before its tokens are "

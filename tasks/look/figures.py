@@ -77,11 +77,8 @@ def look(
     task, fixed = sampling.made_from(task)
     source, vocabulary = task.source, task.output_features["targets"].vocabulary
     features = caches.token_features(task)
-    if lengths and lengths.keys() != features.keys():
-        raise ValueError(
-            f"--lengths has {', '.join(lengths)}, but task {task.name} has the features "
-            f"{', '.join(features)}: give the length of each"
-        )
+    if lengths:
+        caches.check_features(task, lengths)
     lengths = fixed or lengths or sampling.default_lengths(task)
     counter = getattr(source, "counter", None)
     counts = lambda: collections.Counter(counter.counts() if counter else {})
@@ -94,7 +91,7 @@ def look(
     read = counts() - before
     made = sampling.examples(task, rows, split, lengths)
     changed = counts() - before
-    texts = {name: _normalized(task, rows, name) for name in rows[0]}
+    texts = {name: [sampling.normalized(task, row[name]) for row in rows] for name in rows[0]}
     ids = {name: [vocabulary.encode(text) for text in found] for name, found in texts.items()}
     tokens = [token for of_feature in ids.values() for row in of_feature for token in row]
     everything = list(itertools.chain.from_iterable(texts.values()))
@@ -122,10 +119,6 @@ def look(
             for row in (made[i] for i in spread(len(made)))
         ],
     )
-
-
-def _normalized(task: seqio.Task, rows: Sequence[Mapping[str, str]], name: str) -> list[str]:
-    return [sampling.normalized(task, row[name]) for row in rows]
 
 
 def unknown_characters(vocabulary: seqio.Vocabulary, texts: Sequence[str]) -> list[tuple[str, int]]:
