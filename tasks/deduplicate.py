@@ -326,8 +326,6 @@ def main(argv: list[str]) -> int:
     add("--to", type=arguments.text, required=True, help="an empty folder on a disk")
     add("--workers", type=arguments.integer(1), default=os.cpu_count() or 1, help="processes")
     args = parser.parse_args(argv)
-    if "://" in args.to:
-        raise ValueError(f"--to is {args.to}, but must be a folder on a disk")
     arguments.check_output_folder("--to", args.to)
     extras.require("datatrove")
     summary = pathlib.Path(args.to, DONE)

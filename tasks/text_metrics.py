@@ -34,7 +34,7 @@ import seqio
 from tasks.text import sentence_split
 
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
-SPANS, TYPE, NO_SPANS = " $$ ", ": ", "none"  # "PER: Ion Popescu $$ LOC: Cluj"
+SPANS, NO_SPANS = " $$ ", "none"  # "PER: Ion Popescu $$ LOC: Cluj"
 Metric = Callable[..., Mapping[str, Any]]
 
 

@@ -13,12 +13,12 @@ too. All values are in 0..1, and 0 if there is nothing to count.
 import collections
 import difflib
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from absl import logging
 
 from tasks.diacritics.letters import Alphabet, alphabet
+from tasks.text_metrics import spelled
 
 _WORD = re.compile(r"[^\W\d_]+")
 WordForms = Mapping[str, str]
@@ -36,7 +36,7 @@ def scores(targets: Sequence[str], predictions: Sequence[str], language: str) ->
     count: collections.Counter[str] = collections.Counter()
     for target, prediction in zip(targets, predictions, strict=True):
         wanted, given = _WORD.findall(target), _WORD.findall(prediction)
-        texts = _spelled(target), _spelled(prediction)
+        texts = spelled(target), spelled(prediction)
         count["texts"] += 1
         count["changed"] += letters.bare(texts[0]) != letters.bare(texts[1])
         count["sentences"] += bool(wanted)
@@ -55,11 +55,6 @@ def scores(targets: Sequence[str], predictions: Sequence[str], language: str) ->
         "sentence_accuracy": share("right_sentences", "sentences"),
         "changed_letters": share("changed", "texts"),
     }
-
-
-def _spelled(text: str) -> str:
-    """Return a text with single blanks, in NFKC: SentencePiece decodes "…" as three dots."""
-    return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
 def _count(target: list[str], output: list[str], letters: Alphabet, count) -> None:

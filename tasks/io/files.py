@@ -485,7 +485,8 @@ def _assert_unchanged(file: CorpusFile) -> None:
 @contextlib.contextmanager
 def _pinned(file: CorpusFile) -> Iterator[dict[str, str]]:
     """Yield the arguments by which a Google bucket gives the listed version, or none at all."""
-    pin = {"generation": file.version} if file.version and _is_google(file.url) else {}
+    is_google = file.url.startswith(("gs://", "gcs://"))
+    pin = {"generation": file.version} if file.version and is_google else {}
     try:
         yield pin
     except FileNotFoundError as error:
@@ -495,10 +496,6 @@ def _pinned(file: CorpusFile) -> Iterator[dict[str, str]]:
             f"{file.url} was replaced or deleted after it was listed: restore it, or start the "
             "corpus over"
         ) from error
-
-
-def _is_google(url: str) -> bool:
-    return url.startswith(("gs://", "gcs://"))
 
 
 def contents(listed: Iterable[CorpusFile]) -> int:
