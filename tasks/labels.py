@@ -34,10 +34,10 @@ import tensorflow as tf
 import gin
 from tasks import caches, classification, vocabularies
 from tasks.documents import Columns
-from tasks.objectives.masked_lm import call
 from tasks.pairs import SHUFFLED
 from tasks.record_counts import MADE, RecordCounter
 from tasks.rows import Rows
+from tasks.streaming.tf_callbacks import vectors
 from tasks.text import entity_metrics
 from tasks.text.normalize import normalize
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
@@ -45,6 +45,7 @@ from tasks.tokenizer_vocabulary import TokenizerVocabulary
 LENGTH = 256  # tokens, if a run sets none, as in evaluation
 CHECKED = 1000  # records of a split whose labels are compared before a run
 PAIR = ("first", "second")
+FEATURES = ("inputs", "targets", "loss_weights", "type_ids")  # the last one of pairs
 MARK = seqio.Feature(seqio.PassThroughVocabulary(2), add_eos=False, dtype=tf.int32)
 
 
@@ -259,17 +260,23 @@ def examples(
             targets[places] = labels.encode(target)[: len(places)]
         if counter:
             counter.add({MADE: 1, "cut_inputs": int(is_cut)}, split=split)
-        return ids, targets, weights, types
+        return (ids, targets, weights, types)[: len(output_features)]
+
+    return map_texts(dataset, make, FEATURES[: len(output_features)])
+
+
+def map_texts(dataset: tf.data.Dataset, make: Callable, names: Sequence[str]) -> tf.data.Dataset:
+    """Return the examples that `make` makes of one or two texts and a target, in UTF-8.
+
+    It returns vectors of int32, in the order of `names`. Without "targets" the target is "".
+    """
 
     def fn(example):
-        of_pair = "first" in example
-        sides = [example[side] for side in (PAIR if of_pair else ("inputs",))]
+        sides = [example[side] for side in (PAIR if "first" in example else ("inputs",))]
         target = example.get("targets", tf.constant(""))
-        ids, targets, weights, types = call(make, [*sides, target], "iiii")
-        made = {"inputs": ids, "targets": targets, "loss_weights": weights, "type_ids": types}
-        made = {name: made[name] for name in output_features}
-        shown = tf.strings.join(sides, "\t")
-        return made | {"inputs_pretokenized": shown, "targets_pretokenized": target}
+        made = vectors(make, [*sides, target], "i" * len(names))
+        shown = {"inputs_pretokenized": tf.strings.join(sides, "\t")}
+        return dict(zip(names, made, strict=True)) | shown | {"targets_pretokenized": target}
 
     return dataset.map(fn, num_parallel_calls=tf.data.AUTOTUNE)
 

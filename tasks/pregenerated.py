@@ -36,8 +36,9 @@ from command_line import arguments
 from command_line.guard import guarded
 from tasks import caches, registered, vocabularies
 from tasks.documents import Column
-from tasks.objectives.masked_lm import MaskedLM, call, check_lengths
+from tasks.objectives.masked_lm import MaskedLM, check_lengths
 from tasks.sources import CorpusSource
+from tasks.streaming.tf_callbacks import vectors
 from tasks.text.inline_map import map_each
 from tasks.text.token_chunks import unbatch
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
@@ -121,7 +122,7 @@ def parse(
         return *joined, lengths, np.array(labels, np.int64)
 
     batches = map_each(dataset, lambda x: x["text"]).batch(_LINES_A_CALL)
-    examples = lambda texts: objective.as_examples(call(read, [texts], "iiiill"))
+    examples = lambda texts: objective.as_examples(vectors(read, [texts], "iiiill"))
     return unbatch(batches.map(examples, num_parallel_calls=tf.data.AUTOTUNE))
 
 

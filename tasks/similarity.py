@@ -23,8 +23,7 @@ import tensorflow as tf
 
 import gin
 from tasks import caches, vocabularies
-from tasks.labels import LENGTH, MARK, PAIR
-from tasks.objectives.masked_lm import call
+from tasks.labels import FEATURES, LENGTH, MARK, PAIR, map_texts
 from tasks.pairs import SHUFFLED
 from tasks.record_counts import MADE
 from tasks.rows import Rows
@@ -110,7 +109,7 @@ def examples(
     spelling = normalization or {}
 
     def make(*given):
-        texts = [value.decode("utf-8", "replace") for value in given]
+        texts = [value.decode("utf-8", "replace") for value in given[:-1]]
         texts = [part for text in texts for part in text.split("\t", 1)]
         texts = [normalize(part, **spelling) for part in texts]
         ids, lengths = tokens.encode_texts(texts)
@@ -123,14 +122,7 @@ def examples(
             counter.add({MADE: 1, "cut_inputs": int(lengths.max() > room)}, split=split)
         return np.concatenate(sides), which.astype(np.int32), asked.astype(np.int32)
 
-    def fn(example):
-        sides = [example[side] for side in (PAIR if "first" in example else ("inputs",))]
-        ids, which, asked = call(make, sides, "iii")
-        texts = {"inputs_pretokenized": tf.strings.join(sides, "\t")}
-        texts["targets_pretokenized"] = example.get("targets", tf.constant(""))
-        return {"inputs": ids, "targets": which, "loss_weights": asked} | texts
-
-    return dataset.map(fn, num_parallel_calls=tf.data.AUTOTUNE)
+    return map_texts(dataset, make, FEATURES[:3])
 
 
 def similarity(targets: Sequence[str], scores: Sequence[float]) -> dict[str, float]:

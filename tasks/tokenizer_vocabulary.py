@@ -176,10 +176,7 @@ class TokenizerVocabulary(seqio.Vocabulary):
         def encode(texts):
             return self.encode_texts([text.decode("utf-8", "replace") for text in texts])
 
-        nothing = (np.zeros([0], np.int32), np.zeros([0], np.int64))
-        call = tf_callbacks.guard(encode, nothing)
-        ids, lengths = tf.numpy_function(call, [texts], (tf.int32, tf.int64), stateful=False)
-        ids, lengths = tf.ensure_shape(ids, [None]), tf.ensure_shape(lengths, [None])
+        ids, lengths = tf_callbacks.vectors(encode, [texts], "il")
         return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
 
     def _encode(self, s: str) -> Sequence[int]:
@@ -189,8 +186,7 @@ class TokenizerVocabulary(seqio.Vocabulary):
         """Return the text of ids; special tokens are spelled out, and none ends it."""
         return self.tokenizer.decode(np.asarray(ids).tolist(), skip_special_tokens=False)
 
-    def _decode(self, ids) -> str:
-        return self.decode(ids)
+    _decode = decode  # which seqio's `decode` would call
 
     def _encode_tf(self, s: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
         if s.shape.rank:
@@ -199,17 +195,15 @@ class TokenizerVocabulary(seqio.Vocabulary):
 
     def decode_tf(self, ids: tf.Tensor) -> tf.Tensor:
         """Return the text of ids, int32 [n] to a string or [m, n] to strings."""
-        return self._decode_tf(ids)
 
-    def _decode_tf(self, ids: tf.Tensor) -> tf.Tensor:
         def decode(ids) -> Any:
             rows = ids.reshape([-1, ids.shape[-1]])
             texts = [self.decode(row).encode() for row in rows]
             return np.array(texts, object).reshape(ids.shape[:-1])
 
-        call = tf_callbacks.guard(decode, np.array([], object))
-        out = tf.numpy_function(call, [ids], tf.string, stateful=False)
-        return tf.ensure_shape(out, ids.shape[:-1])
+        return tf_callbacks.call(decode, np.array([], object), ids.shape[:-1], ids)
+
+    _decode_tf = decode_tf
 
     def __getstate__(self) -> dict[str, Any]:
         return {"file": self.tokenizer_file}

@@ -75,16 +75,7 @@ class Objective:
         A seqio preprocessor; `task` is named in errors. The ids of T5's objectives are those before
         EOS. At the end of the dataset a single token, which cannot be split, is dropped.
         """
-        return self.examples(dataset, sequence_length, output_features["targets"].vocabulary, task)
-
-    def examples(
-        self,
-        dataset: tf.data.Dataset,
-        sequence_length: Mapping[str, int],
-        vocabulary: seqio.Vocabulary,
-        task: str,
-    ) -> tf.data.Dataset:
-        """Turn what `tokenize` returns into examples, here with `corruption`."""
+        vocabulary = output_features["targets"].vocabulary
         vocabularies.check_text_to_text(vocabulary, task)
         n_tokens, corrupt = _traced(
             _Same(self), tuple(sequence_length.items()), _Same(vocabulary), task

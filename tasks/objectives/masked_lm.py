@@ -32,7 +32,8 @@ from tasks import vocabularies
 from tasks.objectives import sequences
 from tasks.objectives.base import Lengths, Objective
 from tasks.objectives.masking import BERT_MASKING, Masking, PieceFacts, facts_of
-from tasks.streaming import reading, tf_callbacks
+from tasks.streaming import reading
+from tasks.streaming.tf_callbacks import vectors
 from tasks.text import sentence_split
 from tasks.text.inline_map import map_each
 from tasks.text.token_chunks import unbatch
@@ -162,7 +163,7 @@ class MaskedLM(Objective):
             return ids, lengths.astype(np.int32), sizes, counts
 
         def fn(texts):
-            ids, sentences, sizes, counts = call(encode, [texts], "iill")
+            ids, sentences, sizes, counts = vectors(encode, [texts], "iill")
             ragged = tf.RaggedTensor.from_row_lengths
             return {
                 "targets": ragged(ids, sizes, validate=False),
@@ -172,15 +173,15 @@ class MaskedLM(Objective):
         batches = map_each(dataset, lambda x: x["text"]).batch(DOCUMENTS_A_CALL)
         return unbatch(batches.map(fn, num_parallel_calls=tf.data.AUTOTUNE))
 
-    def examples(
+    def preprocess(
         self,
         dataset: tf.data.Dataset,
         sequence_length: Mapping[str, int],
-        vocabulary: seqio.Vocabulary,
-        task: str,
+        output_features: Mapping[str, seqio.Feature],
+        task: str = "(unnamed)",
     ) -> tf.data.Dataset:
         """Turn what `tokenize` returns into sequences of sentences with masks."""
-        known = vocabularies.masking(vocabulary)
+        known = vocabularies.masking(output_features["targets"].vocabulary)
         make = self._maker(check_lengths(self, sequence_length, task), known)
         batches = map_each(dataset, lambda x: {k: x[k] for k in ("targets", "sentences")})
         batches = batches.ragged_batch(DOCUMENTS_MASKED_A_CALL)
@@ -188,11 +189,12 @@ class MaskedLM(Objective):
         @seqio.map_over_dataset(num_seeds=1)
         def make_examples(example, seed):
             ids, sentences = example["targets"], example["sentences"]
-            # As in Objective.examples: other shards draw the same seeds in the same order.
+            # As in Objective.preprocess: other shards draw the same seeds in the same order.
             total = tf.reduce_sum(ids.flat_values)
             seed = tf.random.experimental.stateless_fold_in(tf.stack(seed), total)
             documents = [ids.flat_values, sentences.flat_values, sentences.row_lengths()]
-            return self.as_examples(call(make, [*documents, example["density"], seed], "iiiill"))
+            given = [*documents, example["density"], seed]
+            return self.as_examples(vectors(make, given, "iiiill"))
 
         return unbatch(make_examples(self._with_density(batches, task)))
 
@@ -259,15 +261,6 @@ def check_lengths(objective: MaskedLM, sequence_length: Mapping[str, int], task:
             f"targets are the inputs without masks: set both to {inputs}"
         )
     return objective.lengths(inputs).tokens
-
-
-def call(fn: Callable, arguments: list[tf.Tensor], kinds: str) -> list[tf.Tensor]:
-    """Return what a NumPy function returns, vectors of int32 ("i") or int64 ("l")."""
-    kind_of = {"i": tf.int32, "l": tf.int64}
-    dtypes = [kind_of[kind] for kind in kinds]
-    nothing = tuple(np.zeros([0], dtype.as_numpy_dtype) for dtype in dtypes)
-    found = tf.numpy_function(tf_callbacks.guard(fn, nothing), arguments, dtypes, stateful=False)
-    return [tf.ensure_shape(values, [None]) for values in found]
 
 
 BERT = MaskedLM(pairs=True, short=0.1)

@@ -57,6 +57,14 @@ def call(fn: Callable, at_exit: np.ndarray | np.generic, shape: list, *args) -> 
     return tf.ensure_shape(out, shape)
 
 
+def vectors(fn: Callable, arguments: list[tf.Tensor], kinds: str) -> list[tf.Tensor]:
+    """Return what a function of numpy values returns, vectors of int32 ("i") or int64 ("l")."""
+    dtypes = [{"i": tf.int32, "l": tf.int64}[kind] for kind in kinds]
+    nothing = tuple(np.zeros([0], dtype.as_numpy_dtype) for dtype in dtypes)
+    found = tf.numpy_function(guard(fn, nothing), arguments, dtypes, stateful=False)
+    return [tf.ensure_shape(values, [None]) for values in found]
+
+
 def drain(quiet_s: float = 0.1, limit_s: float = 5.0) -> None:
     """End every dataset: wait until no callback has come for `quiet_s`."""
     shutting_down.set()

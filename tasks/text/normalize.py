@@ -65,7 +65,6 @@ def preprocess(
     """Normalize feature `key`, strings; without `spaces` remove all white space afterwards."""
     # Imported here so that training a vocabulary needs no TensorFlow.
     import numpy as np
-    import tensorflow as tf
 
     from tasks.streaming import tf_callbacks
     from tasks.text import inline_map
@@ -79,11 +78,9 @@ def preprocess(
         out[:] = [normalize_one(text) for text in texts]
         return out
 
-    call = tf_callbacks.guard(normalize_all, np.array([], object))
-
     def fn(example):
-        texts = tf.numpy_function(call, [example[key]], tf.string, stateful=False)
-        return {**example, key: tf.ensure_shape(texts, [None])}
+        none = np.array([], object)
+        return {**example, key: tf_callbacks.call(normalize_all, none, [None], example[key])}
 
     # In batches, because a call into Python costs more than normalizing one document; not in
     # parallel, because of Python's lock.
