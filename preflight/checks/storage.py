@@ -25,36 +25,17 @@ def model_dir(context: RunContext) -> CheckResult:
     """Check that MODEL_DIR can be written, and list its checkpoints."""
     folder = context.run.model_dir
     reachability.require_reachable(folder, context.offline)
-    is_local = not reachability.is_remote(folder)
-    made = _first_missing(Path(folder)) if is_local else None
     run_folder.check_writable(folder)
     steps = layout.all_steps(folder)
-    if made:
-        _remove_empty(made, Path(folder))
     held = "no checkpoint"
     if steps:
         newest = ", ".join(f"{step:,}" for step in steps[-3:])
         held = f"{counted(len(steps), 'checkpoint')}, up to {newest}"
     figure = f"{folder} can be written and holds {held}"
-    if context.tpu.hosts > 1 and is_local:
+    if context.tpu.hosts > 1 and not reachability.is_remote(folder):
         figure += f"; the {context.tpu.hosts} hosts of {context.tpu.name} must share it"
         return warning(figure, "MODEL_DIR to a bucket, gs://…")
     return ok(figure)
-
-
-def _first_missing(folder: Path) -> Path | None:
-    """Return the outermost folder of the path that does not exist."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    return missing[-1] if missing else None
-
-
-def _remove_empty(made: Path, folder: Path) -> None:
-    """Remove the folders that only the check has made."""
-    for path in (folder, *folder.parents):
-        if path.is_dir() and not any(path.iterdir()):
-            path.rmdir()
-        if path == made:
-            return
 
 
 def start(context: RunContext) -> CheckResult:
