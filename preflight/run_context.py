@@ -19,6 +19,8 @@ from t5x import batches
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import checkpoint_paths
 from t5x.input_pipeline.config import DatasetConfig
+from tasks.io.files import CorpusFile
+from tasks.io.retry import RetryPolicy
 from tasks.look.sampling import task_over
 from tasks.objectives import registry
 from tasks.objectives.base import Objective
@@ -27,6 +29,7 @@ from tasks.sources import CorpusSource
 T = TypeVar("T")
 DOCUMENTS, ROWS = 200, 16  # of the sample
 _TIMEOUT_S = 60.0
+_RETRY_POLICY = RetryPolicy(limit_s=30.0)
 
 
 class RunContext:
@@ -127,6 +130,14 @@ class RunContext:
         except NotChecked as error:
             self._unreachable[name] = str(error)
             raise
+
+    def list_files(self) -> list[CorpusFile]:
+        """Return the files of the split trained on, or raise NotChecked."""
+        source = self.task.source
+        self.require_corpus(source)
+        if not isinstance(source, CorpusSource):
+            raise NotChecked(f"{type(source).__name__} does not list its files")
+        return self.read(source, lambda: source.list_files(self.data.split, _RETRY_POLICY))
 
     def require_vocabulary(self) -> seqio.Vocabulary:
         """Return the task's vocabulary, or raise NotChecked; another check reports its file."""

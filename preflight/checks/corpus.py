@@ -7,7 +7,6 @@ import numpy as np
 import seqio
 
 from command_line.results import CheckResult, counted, ok, warning
-from preflight.checks.corpus_files import list_files
 from preflight.run_context import RunContext
 from t5x.input_pipeline.checks import feature_shapes
 from t5x.input_pipeline.config import DatasetConfig
@@ -39,7 +38,7 @@ def _first(task: seqio.Task, cfg: DatasetConfig) -> str:
 
 def shards(context: RunContext) -> CheckResult:
     """Check that each host reads separate files, or separate parts of files."""
-    found, source = list_files(context), context.task.source
+    found, source = context.list_files(), context.task.source
     hosts = counted(context.tpu.hosts, "host")
     figure = f"{counted(len(found), 'file')} for {context.shards} shards on {hosts}"
     if len(found) >= context.shards:
@@ -54,7 +53,7 @@ def shards(context: RunContext) -> CheckResult:
 
 def order(context: RunContext) -> CheckResult:
     """Show how far the records of the split trained on are mixed."""
-    list_files(context)  # raises NotChecked where they cannot be listed
+    context.list_files()  # raises NotChecked where they cannot be listed
     source, split = context.task.source, context.data.split
     if not context.data.shuffle:
         return ok("records are read in the order of the files, as DatasetConfig.shuffle says")

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from command_line.results import CheckResult, NotChecked, fails, ok, warning
 from preflight.checks.corpus import measured_fill
-from preflight.checks.corpus_files import list_files
 from preflight.run_context import RunContext, is_local
 from tasks.documents import screen
 from tasks.io import files, formats
@@ -76,7 +75,7 @@ def corpus_tokens(context: RunContext) -> tuple[float, str]:
         tokens = sum(len(own.encode(text)) for text in texts)
         each = sum(len(text.encode()) for text in texts) / tokens
         return language.text_bytes / each, f"{about}; {each:.2f} bytes a token)"
-    vocabulary, found = context.require_vocabulary(), list_files(context)
+    vocabulary, found = context.require_vocabulary(), context.list_files()
     if not all(file.kind in ("jsonl", "text") and not file.compression for file in found):
         raise NotChecked("the number of tokens in compressed and binary files is unknown")
     if any(file.remote for file in found) and len(found) > 100:
@@ -138,7 +137,7 @@ def corpus_bytes(context: RunContext) -> int | None:
     """Return the bytes of the files of the split trained on, None if they are unknown."""
     if (language := language_of(context)) is not None:
         return language.parquet_bytes
-    found = list_files(context)
+    found = context.list_files()
     if sum(file.remote and file.length is None for file in found) > 1:
         return None
     sizes = [size for file in found if (size := files.size(file)) is not None]
@@ -151,7 +150,7 @@ def kept_text(context: RunContext) -> float:
     if not context.data.shuffle:
         return 0.0
     try:
-        list_files(context)
+        context.list_files()
         permuted = context.read(source, lambda: source.order(split)) == RECORDS
         return context.read(source, lambda: source.text_bytes(split)) or 0.0 if permuted else 0.0
     except NotChecked:

@@ -69,3 +69,14 @@ def test_a_corpus_that_timed_out_is_not_read_again(monkeypatch):
         context.read(source, threading.Event().wait)
     with pytest.raises(NotChecked, match="has not answered"):
         context.read(source, lambda: pytest.fail("read again"))
+
+
+def test_the_files_of_the_split_trained_on_are_listed(write_corpus, task):
+    source = CorpusSource(write_corpus(["Ana are mere."], files=3))
+    found = valid_run.context(**task(source)).list_files()
+    assert [file.url.rpartition("/")[2] for file in found] == [f"train-{i}.jsonl" for i in range(3)]
+
+
+def test_a_remote_corpus_is_not_listed_offline(task):
+    with pytest.raises(NotChecked, match="--offline is set"):
+        valid_run.context(offline=True, **task(CorpusSource("user/name"))).list_files()
