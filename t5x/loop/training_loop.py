@@ -171,7 +171,7 @@ class TrainingRun:
         with contextlib.suppress(Interrupted):
             ended = self._recall(step)
             if evaluate_first:
-                ended |= self._measure(step, evaluate=True, infer=True)[1]
+                ended |= self._measure(step)[1]
                 self._fill_in(step, evaluates=True)
             elif trigger := self._missed(step):
                 ended |= self._handle(trigger, None)
@@ -203,9 +203,8 @@ class TrainingRun:
         trigger = triggers.next_trigger(step - 1, self.plan) if step else None
         if trigger is None or trigger.step != step:
             return None
-        kinds = ["evaluate"] if trigger.evaluate and self.eval_sets else []
-        if trigger.infer and self.infer_evaluator:
-            kinds.append("infer")
+        done = {"evaluate": self.eval_sets, "infer": self.infer_evaluator}
+        kinds = [kind for kind, used in done.items() if used and trigger.evaluate]
         missed = broadcast_from_first(lambda: self.log.saved_without(step, kinds))
         return dataclasses.replace(trigger, log=False, save=False) if missed else None
 
@@ -320,7 +319,7 @@ class TrainingRun:
             ended = self._act("TRAIN", {"train": figures})
         if trigger.save:
             self._save(step)
-        results, over = self._measure(step, trigger.evaluate, trigger.infer)
+        results, over = self._measure(step) if trigger.evaluate else ({}, False)
         best = self._checkpointer.best if self._checkpointer else None
         if best and best.record(step, results):
             self.progress.note(f"step {step:,}  the best so far by {best.metric}")
@@ -342,14 +341,11 @@ class TrainingRun:
             self._writers.flush()
             self.progress.report(step, figures)
 
-    def _measure(self, step: int, evaluate: bool, infer: bool) -> tuple[dict[str, dict], bool]:
+    def _measure(self, step: int) -> tuple[dict[str, dict], bool]:
         """Return the results of evaluations, by kind, and whether an action ends the run."""
-        results: dict[str, dict] = {}
-        ended = False
-        if evaluate:
-            results["training_eval"] = self._evaluate(step)
-            ended |= self._act("TRAIN_EVAL", results["training_eval"])
-        if infer and self.infer_evaluator:
+        results: dict[str, dict] = {"training_eval": self._evaluate(step)}
+        ended = self._act("TRAIN_EVAL", results["training_eval"])
+        if self.infer_evaluator:
             results["inference_eval"] = self._infer(self.infer_evaluator, step)
             ended |= self._act("INFER_EVAL", results["inference_eval"])
         return results, ended

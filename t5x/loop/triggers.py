@@ -11,10 +11,10 @@ A step is a count of updates already applied: step 0 is before the first one, an
 is at `total_steps`. Periods count from step 0, not from where a run resumed, so that a resumed run
 triggers at the steps of an uninterrupted one. For the plan above:
 
-    step    log   evaluate  infer  save  end
-    1000    yes   yes       yes
-    2000    yes   yes       yes    yes
-    2500    yes   yes       yes    yes   yes     the end does everything that is done at all
+    step    log   evaluate  save
+    1000    yes   yes
+    2000    yes   yes       yes
+    2500    yes   yes       yes      the end does everything that is done at all
 """
 
 import dataclasses
@@ -24,7 +24,6 @@ GIN_NAMES = {
     "total_steps": "train.total_steps",
     "eval_period": "train.eval_period",
     "stats_period": "train.stats_period",
-    "infer_period": "train.infer_period",
     "save_period": "utils.SaveCheckpointConfig.period",
     "checkpoint_steps": "utils.SaveCheckpointConfig.checkpoint_steps",
 }
@@ -35,11 +34,10 @@ class TrainingPlan:
     """Periods of a run in steps; None means never."""
 
     total_steps: int  # to train to
-    eval_period: int | None = None  # between evaluations of the training loss
+    eval_period: int | None = None  # between evaluations
     save_period: int | None = None  # between checkpoints
     # Between log entries; None: at every evaluation, or without any at every checkpoint.
     stats_period: int | None = None
-    infer_period: int | None = None  # between evaluations by decoding; None: at every evaluation
     checkpoint_steps: tuple[int, ...] = ()  # further ones to save at; ignored past `total_steps`
 
 
@@ -50,9 +48,7 @@ class Trigger:
     step: int
     log: bool
     evaluate: bool
-    infer: bool
     save: bool
-    end: bool
 
 
 def next_trigger(step: int, plan: TrainingPlan) -> Trigger | None:
@@ -60,8 +56,7 @@ def next_trigger(step: int, plan: TrainingPlan) -> Trigger | None:
     if step >= plan.total_steps:
         return None
     log_period = plan.stats_period or plan.eval_period or plan.save_period
-    infer_period = plan.infer_period or plan.eval_period
-    periods = [log_period, plan.eval_period, infer_period, plan.save_period]
+    periods = [log_period, plan.eval_period, plan.save_period]
     ahead = [(step // period + 1) * period for period in periods if period]
     ahead += [at for at in plan.checkpoint_steps if at > step]
     at = min([plan.total_steps, *ahead])
@@ -75,9 +70,7 @@ def next_trigger(step: int, plan: TrainingPlan) -> Trigger | None:
         step=at,
         log=end or due(log_period),
         evaluate=due(plan.eval_period),
-        infer=due(infer_period),
         save=due(plan.save_period) or at in plan.checkpoint_steps or (end and saves),
-        end=end,
     )
 
 
@@ -89,7 +82,7 @@ def check_periods(plan: TrainingPlan, first_step: int = 0) -> None:
     runs in both. Raise ValueError with the gin setting to change.
     """
     _check_count("total_steps", plan.total_steps, 0)
-    for name in ("eval_period", "save_period", "stats_period", "infer_period"):
+    for name in ("eval_period", "save_period", "stats_period"):
         if getattr(plan, name) is not None:
             _check_count(name, getattr(plan, name), 1)
     for at in plan.checkpoint_steps:

@@ -18,18 +18,16 @@ def test_the_table_of_the_module():
     plan = Plan(total_steps=2_500, eval_period=1_000, save_period=2_000)
     check_periods(plan)
     assert list(walk(plan)) == [
-        Trigger(1_000, log=True, evaluate=True, infer=True, save=False, end=False),
-        Trigger(2_000, log=True, evaluate=True, infer=True, save=True, end=False),
-        Trigger(2_500, log=True, evaluate=True, infer=True, save=True, end=True),
+        Trigger(1_000, log=True, evaluate=True, save=False),
+        Trigger(2_000, log=True, evaluate=True, save=True),
+        Trigger(2_500, log=True, evaluate=True, save=True),
     ]
 
 
 PLANS = [
-    Plan(total, eval_period, save_period, stats_period, infer_period, checkpoint_steps)
-    for total, eval_period, save_period, stats_period, infer_period, checkpoint_steps in (
-        itertools.product(
-            (1, 12, 17), (None, 4, 20), (None, 2, 8), (None, 1, 2), (None, 8), ((), (3, 5, 99))
-        )
+    Plan(*settings)
+    for settings in itertools.product(
+        (1, 12, 17), (None, 4, 20), (None, 2, 8), (None, 1, 2), ((), (3, 5, 99))
     )
 ]
 
@@ -52,13 +50,11 @@ def due_triggers(plan):
             step,
             log=end or due(step, log_period),
             evaluate=due(step, plan.eval_period),
-            infer=due(step, plan.infer_period or plan.eval_period),
             save=due(step, plan.save_period)
             or step in plan.checkpoint_steps
             or (end and bool(plan.checkpoint_steps)),
-            end=end,
         )
-        if any((trigger.log, trigger.evaluate, trigger.infer, trigger.save, trigger.end)):
+        if any((trigger.log, trigger.evaluate, trigger.save)):
             expected.append(trigger)
     return expected
 
@@ -79,9 +75,7 @@ def test_nothing_is_left_at_the_end_or_past_it():
 
 
 def test_without_periods_there_is_only_the_end():
-    assert list(walk(Plan(total_steps=7))) == [
-        Trigger(7, log=True, evaluate=False, infer=False, save=False, end=True)
-    ]
+    assert list(walk(Plan(total_steps=7))) == [Trigger(7, log=True, evaluate=False, save=False)]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +88,7 @@ def test_without_periods_there_is_only_the_end():
         (Plan(10, save_period=0), "save_period is 0.*utils.SaveCheckpointConfig.period"),
         (Plan(10, save_period=2.5), r"save_period is 2\.5"),
         (Plan(10, stats_period=0), "stats_period is 0.*train.stats_period"),
-        (Plan(10, infer_period=True), "infer_period is True"),
+        (Plan(10, stats_period=True), "stats_period is True"),
         (Plan(10, checkpoint_steps=(3, -1)), "checkpoint_steps is -1"),
         (
             Plan(10, eval_period=1000, save_period=1500),
