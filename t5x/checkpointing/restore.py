@@ -8,10 +8,9 @@ Shapes are compared before arrays are read. Saved on one topology, restored on a
 """
 
 import concurrent.futures
-import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,42 +30,21 @@ _READERS = 8
 _TABLES = ("one relative position table for a stack", "a relative position table in each layer")
 
 
-@dataclasses.dataclass(frozen=True)
-class Restored:
-    """The result of a restore.
+class Restored(NamedTuple):
+    """The result of a restore."""
 
-    Attributes:
-      state: the tree of `like` with arrays as its leaves.
-      step: updates applied to the checkpoint.
-      initial: names with initial values, without those of a new optimizer.
-      ignored: names of parameters in the checkpoint that the model lacks.
-      optimizer_restored: False for a new optimizer.
-    """
-
-    state: dict[str, Any]
-    step: int
-    initial: tuple[str, ...]
-    ignored: tuple[str, ...]
-    optimizer_restored: bool
+    state: dict[str, Any]  # the tree of `like` with arrays as its leaves
+    step: int  # updates applied to the checkpoint
 
 
-@dataclasses.dataclass(frozen=True)
-class Match:
-    """Which array of a checkpoint goes where.
+class Match(NamedTuple):
+    """Which array of a checkpoint goes where."""
 
-    Attributes:
-      arrays: of the checkpoint, by name.
-      wanted: leaves of the state, by name.
-      sources: the checkpoint's name of each wanted name; the others keep their initial values.
-      ignored: names of parameters in the checkpoint that the model lacks.
-      why_no_optimizer: why the optimizer's state is not restored, None where it is.
-    """
-
-    arrays: Arrays
-    wanted: Mapping[str, Any]
-    sources: Mapping[str, str]
-    ignored: tuple[str, ...]
-    why_no_optimizer: str | None
+    arrays: Arrays  # of the checkpoint, by name
+    wanted: Mapping[str, Any]  # leaves of the state, by name
+    sources: Mapping[str, str]  # the checkpoint's name of each wanted name that it has
+    ignored: tuple[str, ...]  # names of parameters in the checkpoint that the model lacks
+    why_no_optimizer: str | None  # why the optimizer's state is not restored, None where it is
 
 
 def restore(
@@ -117,11 +95,8 @@ def restore(
     logging.info("Restored %d arrays from %s.", len(found.wanted) - len(absent), path)
     step = found.arrays.get("state/step")
     return Restored(
-        state=jax.tree.unflatten(jax.tree.structure(like), [flat[n] for n in found.wanted]),
-        step=int(step.read()) if step else layout.step_of(path) or 0,
-        initial=tuple(named),
-        ignored=found.ignored,
-        optimizer_restored=not reason,
+        jax.tree.unflatten(jax.tree.structure(like), [flat[n] for n in found.wanted]),
+        int(step.read()) if step else layout.step_of(path) or 0,
     )
 
 
@@ -131,13 +106,7 @@ def match(
     config: RestoreCheckpointConfig | None = None,
     optional: str | None = None,
 ) -> Match:
-    """Find where a checkpoint holds what `like` wants, without reading arrays.
-
-    Args: as of `restore`.
-
-    Raises:
-      ValueError, DamagedCheckpoint: as `restore`.
-    """
+    """Find where a checkpoint holds what `like` wants, without reading arrays; see `restore`."""
     arrays, wanted = reader.open_checkpoint(path, together=True), by_name(like)
     # 1. A wanted name is looked up under the name of the assignment map, else its own.
     sources, kept = _assign(wanted, arrays, (config.assignment_map if config else None) or ())

@@ -52,7 +52,7 @@ def test_upstreams_run_is_continued(name):
     model = golden.model(own_relative_bias=True)
     specs = specs_of(golden, model)
     restored = restore(path_of(name), specs.on_disk)
-    assert (restored.step, restored.optimizer_restored, restored.initial) == (3, True, ())
+    assert restored.step == 3
     state, expected = from_disk(restored.state, specs), golden.arrays("continued")
     steps = batches(golden)
     logits = np.asarray(model.logits(state.params, steps[0]))
