@@ -15,7 +15,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,7 @@ from t5x.checkpointing.best import BestCheckpoints
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.reader import DIGESTS
 from t5x.checkpointing.restore import by_name, digest_and_finite
+from t5x.loop.model_dir_lease import Lease
 from t5x.multihost.broadcast import broadcast_from_first
 
 # How a checkpoint is saved. In a pod every process makes every call.
@@ -71,16 +72,6 @@ class NonFiniteStateError(FloatingPointError):
     """A state holds NaN or infinity, so no checkpoint of it is written."""
 
 
-class Ownership(Protocol):
-    """Whether this run may still write to its folder; see `loop.model_dir_lease`."""
-
-    def check(self) -> None:
-        """Raise on all hosts if it may not."""
-
-    def is_held(self) -> bool:
-        """Return whether it may, as far as this host knows; asks no other."""
-
-
 class Checkpointer:
     """Saves the checkpoints of one run and deletes old ones.
 
@@ -102,7 +93,7 @@ class Checkpointer:
         self,
         run_folder: str,
         config: SaveCheckpointConfig | None = None,
-        lease: Ownership | None = None,
+        lease: Lease | None = None,
     ):
         folder = os.fspath(run_folder)
         self.run_folder = folder.rstrip("/") if "://" in folder else os.path.abspath(folder)
@@ -119,7 +110,7 @@ class Checkpointer:
                     f"MODEL_DIR {run_folder} cannot be written ({error}); set it to a folder "
                     "that can."
                 ) from error
-        self.last_complete = self.latest_step()
+        self.last_complete = layout.latest_step(self.run_folder)
         self.best = BestCheckpoints(self.run_folder, c.keep_best, c.metric, c.mode)
         self._pending: AsyncSave | None = None
         self._writer = self._new_writer()
@@ -220,10 +211,6 @@ class Checkpointer:
             self._pending.shorten_deadline(_QUICK_CLOSE_SECONDS)
         self.wait()
         self._writer.close()
-
-    def latest_step(self) -> int | None:
-        """Return the step of the run's newest complete checkpoint, None before the first."""
-        return layout.latest_step(self.run_folder)
 
     def _rounded(self, state_dict: Mapping[str, Any]) -> dict[str, Any]:
         """Return the state with its parameters in the dtype on disk."""

@@ -29,12 +29,13 @@ from t5x.batches import TrainStream
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.layout import latest_checkpoint
 from t5x.checkpointing.restore import restore
-from t5x.checkpoints import REMEDY, Checkpointer, Ownership
+from t5x.checkpoints import REMEDY, Checkpointer
 from t5x.inference.encoder_filling import EncoderFilling
 from t5x.inference.evaluator import InferenceEvaluator, publish_predictions
 from t5x.inference.mask_filling import MaskFilling, filling_of
 from t5x.input_pipeline.record_counts import data_metrics, sum_over_hosts
 from t5x.loop import triggers
+from t5x.loop.model_dir_lease import Lease
 from t5x.monitoring import flops
 from t5x.monitoring.event_log import EventLog, numeric_metrics
 from t5x.monitoring.metric_writers import MetricWriters
@@ -80,7 +81,7 @@ class TrainingRun:
         infer_evaluator: InferenceEvaluator | None,
         actions: Mapping[Any, Sequence[Any]],
         watch: Watch | None = None,
-        lease: Ownership | None = None,
+        lease: Lease | None = None,
     ):
         self.trainer, self.stream, self.plan = trainer, stream, plan
         self.model_dir = model_dir
@@ -120,7 +121,7 @@ class TrainingRun:
             self.progress.note(nothing_left(self.model_dir, step))
         elif step:
             self.progress.note(f"Resuming from step {step:,}.")
-            if self._checkpointer and (saved := self._checkpointer.latest_step()) is not None:
+            if self._checkpointer and (saved := self._checkpointer.last_complete) is not None:
                 self.progress.saved(saved)
         try:
             with self._interruption:  # to the end: a notice must not cut the last save short
