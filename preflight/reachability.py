@@ -3,13 +3,13 @@
 import concurrent.futures
 import contextlib
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlparse
 
 from command_line.results import NotChecked
+from t5x.loop.storage_wait import in_thread
 
 T = TypeVar("T")
 _HOSTS = {"gs": "storage.googleapis.com"}
@@ -61,16 +61,7 @@ def network_errors_are_not_checked() -> Iterator[None]:
 
 def with_timeout(seconds: float, function: Callable[[], T], what: str) -> T:
     """Return `function()`, or raise NotChecked if it takes longer than `seconds`."""
-    answer: concurrent.futures.Future[T] = concurrent.futures.Future()
-
-    def call() -> None:
-        try:
-            answer.set_result(function())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    # A daemon thread: an executor's threads would keep the process alive until they answer.
-    threading.Thread(target=call, daemon=True).start()
+    answer = in_thread(function, what)
     concurrent.futures.wait([answer], seconds)
     if not answer.done():
         raise NotChecked(f"{what} has not answered within {seconds:.0f} s")

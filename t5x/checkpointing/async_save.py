@@ -1,4 +1,4 @@
-"""Run the two phases of a save in a background thread, with a deadline.
+"""Run the two phases of a save in the background, with a deadline.
 
 save = AsyncSave("checkpoint_10", copy_the_arrays, write_them, timeout=1200)
 save.wait_for_copy()   # returns once `copy_the_arrays` has, raises what it raised
@@ -14,8 +14,10 @@ from collections.abc import Callable
 
 from absl import logging
 
+from t5x.loop.storage_wait import in_thread
+
 # Orbax's own timeout covers the commit, but not the phase before it, in which storage that hangs
-# would block training. So both run in a daemon thread, which can be abandoned.
+# would block training. So both run in threads that can be abandoned.
 
 
 class AsyncSave:
@@ -37,14 +39,18 @@ class AsyncSave:
         self, name: str, copy: Callable[[], None], write: Callable[[], None], timeout: float
     ):
         self.name, self.timeout = name, timeout
-        self._copy, self._write = copy, write
         self._deadline = time.monotonic() + timeout
-        self._copied: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._written: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._timer = threading.Timer(timeout / 4, self._report)
-        for thread in (self._timer, threading.Thread(target=self._run, name=name)):
-            thread.daemon = True
-            thread.start()
+        self._timer.daemon = True
+        self._timer.start()
+
+        def write_copied() -> None:
+            self._copied.result()
+            write()
+
+        self._copied = in_thread(copy, name)
+        self._written = in_thread(write_copied, name)
+        self._written.add_done_callback(lambda _: self._timer.cancel())
 
     @property
     def is_over(self) -> bool:
@@ -82,20 +88,6 @@ class AsyncSave:
                 f"it hangs and is given up (SaveCheckpointConfig.timeout is {self.timeout:,} s)"
             )
         future.result()
-
-    def _run(self) -> None:
-        current = self._copied
-        try:
-            self._copy()
-            self._copied.set_result(None)
-            current = self._written
-            self._write()
-            self._written.set_result(None)
-        except BaseException as error:  # raised again by `wait`
-            for future in {current, self._written}:
-                future.set_exception(error)
-        finally:
-            self._timer.cancel()
 
     def _report(self) -> None:
         logging.warning(

@@ -18,6 +18,23 @@ GIVE_UP_SECONDS = 300.0
 T = TypeVar("T")
 
 
+def in_thread(call: Callable[[], T], name: str) -> concurrent.futures.Future[T]:
+    """Start `call` in a thread that can be abandoned, and return its future.
+
+    A daemon thread: those of an executor would keep the process alive until they end.
+    """
+    future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # raised again by `future.result()`
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name=name).start()
+    return future
+
+
 def answer(what: str, ask: Callable[[], T]) -> T:
     """Return the result of `ask`, which runs in a thread that can be abandoned.
 
@@ -29,16 +46,8 @@ def answer(what: str, ask: Callable[[], T]) -> T:
       RuntimeError: there is none after `GIVE_UP_SECONDS`.
       Exception: what `ask` has raised.
     """
-    answered: concurrent.futures.Future[T] = concurrent.futures.Future()
-
-    def run() -> None:
-        try:
-            answered.set_result(ask())
-        except BaseException as error:  # raised again below
-            answered.set_exception(error)
-
     begun, reports = time.monotonic(), 0
-    threading.Thread(target=run, daemon=True, name=what).start()
+    answered = in_thread(ask, what)
     while True:
         left = begun + GIVE_UP_SECONDS - time.monotonic()
         patience = min(max(0.0, left), REPORT_SECONDS * 2**reports)
