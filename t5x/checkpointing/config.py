@@ -22,39 +22,26 @@ AssignmentMap = Sequence[tuple[str, str | None]]
 
 @dataclasses.dataclass
 class SaveCheckpointConfig:
-    """How a run saves.
+    """How a run saves."""
 
-    Attributes:
-      dtype: of the parameters on disk, 'float32' or 'bfloat16'; None leaves them as they are. The
-        optimizer's state is never rounded.
-      period: steps between two checkpoints.
-      keep: number of newest checkpoints to keep, None for all.
-      keep_dataset_checkpoints: number of newest checkpoints that keep their data position.
-      save_dataset: save the data position with each checkpoint.
-      checkpoint_steps: steps whose checkpoints are never deleted.
-      timeout: seconds after which a save has failed, None for never; a quarter of them is
-        reported. Not in T5X.
-      when_failed: 'stop' ends the run after a failed save, 'go_on' logs it and trains on to the
-        next one. Not in T5X.
-      keep_best: number of best checkpoints by `metric` to keep, beside the `keep` newest; an
-        evaluation that is among the best is saved too. Not in T5X.
-      metric: 'inference_eval/<task>/<name>' or 'training_eval/<task>/<name>'.
-      mode: 'max' or 'min', what is better of the metric.
-      checkpointer_cls, state_transformation_fns, checkpoint_manager_cls: of T5X; must keep their
-        defaults here.
-    """
-
+    # Of the parameters on disk, or 'bfloat16'; None leaves them as they are. The optimizer's state
+    # is never rounded.
     dtype: str | None = "float32"
-    period: int | None = None
-    keep: int | None = None
-    keep_dataset_checkpoints: int | None = None
-    save_dataset: bool = False
-    checkpoint_steps: Sequence[int] | None = None
+    period: int | None = None  # steps between two checkpoints
+    keep: int | None = None  # number of newest checkpoints to keep, None for all
+    keep_dataset_checkpoints: int | None = None  # number of newest that keep their data position
+    save_dataset: bool = False  # save the data position with each checkpoint
+    checkpoint_steps: Sequence[int] | None = None  # whose checkpoints are never deleted
+    # The next five are not in T5X. `timeout` is the seconds after which a save has failed, None for
+    # never; a quarter of them is reported.
     timeout: int | None = 1200
-    when_failed: str = "stop"
+    when_failed: str = "stop"  # after a failed save; 'go_on' logs it and trains on to the next one
+    # Number of best checkpoints to keep, beside the `keep` newest; an evaluation that is among the
+    # best by `metric` is saved too.
     keep_best: int | None = None
-    metric: str | None = None
-    mode: str = "max"
+    metric: str | None = None  # 'inference_eval/<task>/<name>' or 'training_eval/<task>/<name>'
+    mode: str = "max"  # or 'min', what is better of the metric
+    # Of T5X; must keep their defaults here.
     checkpointer_cls: Any = None
     state_transformation_fns: Sequence[Any] = ()
     checkpoint_manager_cls: Any = None
@@ -90,31 +77,22 @@ class SaveCheckpointConfig:
 
 @dataclasses.dataclass
 class RestoreCheckpointConfig:
-    """From which checkpoint a run starts, and how its names map to the model's.
+    """From which checkpoint a run starts, and how its names map to the model's."""
 
-    Attributes:
-      path: a checkpoint (mode 'specific') or a folder of checkpoints, or a list of either, in which
-        missing ones are skipped. Empty or None: start from scratch.
-      mode: 'specific', 'latest', 'best' (by `SaveCheckpointConfig.metric`; not in T5X), or 'all'
-        (one after the other, for evaluation).
-      assignment_map: (regex, replacement) pairs. The first regex that matches a name of the
-        model's state dict fully (`target/decoder/…`) gives its name in the checkpoint; a
-        replacement of None keeps the initial value.
-      strict: refuse a checkpoint that lacks parameters or has superfluous ones.
-      fallback_to_scratch: give parameters that the checkpoint lacks their initial values.
-      dtype: of the parameters in memory, None for the model's own.
-      restore_dataset: continue at the checkpoint's data position.
-      is_tensorflow, checkpointer_cls, state_transformation_fns, checkpoint_manager_cls: of T5X;
-        must keep their defaults here.
-    """
-
+    # A checkpoint (mode 'specific') or a folder of checkpoints, or a list of either, in which
+    # missing ones are skipped. Empty or None: start from scratch.
     path: str | Sequence[str] | None
+    # 'specific', 'latest', 'best' (by `SaveCheckpointConfig.metric`; not in T5X), or 'all' (one
+    # after the other, for evaluation).
     mode: str = "latest"
+    # (regex, replacement) pairs. The first regex that matches a name of the model's state dict
+    # fully (`target/decoder/…`) gives its name in the checkpoint; None keeps the initial value.
     assignment_map: AssignmentMap | None = None
-    strict: bool = True
-    fallback_to_scratch: bool = False
-    dtype: str | None = None
-    restore_dataset: bool = False
+    strict: bool = True  # refuse a checkpoint that lacks parameters or has superfluous ones
+    fallback_to_scratch: bool = False  # parameters that it lacks keep their initial values
+    dtype: str | None = None  # of the parameters in memory, None for the model's own
+    restore_dataset: bool = False  # continue at the checkpoint's data position
+    # Of T5X; must keep their defaults here.
     is_tensorflow: bool = False
     checkpointer_cls: Any = None
     state_transformation_fns: Sequence[Any] = ()

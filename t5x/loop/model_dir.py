@@ -32,19 +32,12 @@ _UNANSWERED = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.e
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """The checkpoint a run starts from.
+    """The checkpoint a run starts from."""
 
-    Attributes:
-      path: None to start from scratch.
-      config: of another run's checkpoint; None for the run's own.
-      has_position: whether the run's own checkpoints hold a data position.
-      passed: why newer checkpoints of the run were skipped, a sentence each.
-    """
-
-    path: str | None
-    config: RestoreCheckpointConfig | None
-    has_position: bool = True
-    passed: tuple[str, ...] = ()
+    path: str | None  # None to start from scratch
+    config: RestoreCheckpointConfig | None  # of another run's checkpoint; None for the run's own
+    has_position: bool = True  # whether the run's own checkpoints hold a data position
+    passed: tuple[str, ...] = ()  # why newer checkpoints of the run were skipped, a sentence each
 
     @property
     def is_own(self) -> bool:

@@ -54,25 +54,15 @@ class LostLease(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Owner:
-    """Who holds a lease.
+    """Who holds a lease."""
 
-    Attributes:
-      run: its identity.
-      host: name of the host.
-      machine: the boot of the kernel and the process namespace in which `process` counts.
-      process: its number.
-      started: when the kernel started it, in its own unit; a later process of that number differs.
-      since: when it took the lease, in seconds since 1970 of its clock.
-      renewed: when it last renewed it.
-    """
-
-    run: str
-    host: str
-    machine: str
-    process: int
-    started: str
-    since: float
-    renewed: float
+    run: str  # its identity
+    host: str  # name of the host
+    machine: str  # the boot of the kernel and the process namespace in which `process` counts
+    process: int  # its number
+    started: str  # by the kernel, in its own unit; a later process of that number differs
+    since: float  # when it took the lease, in seconds since 1970 of its clock
+    renewed: float  # when it last renewed it
 
     def __str__(self):
         ago = max(0.0, time.time() - self.renewed)
