@@ -50,9 +50,6 @@ class EarlyStoppingAction:
             )
         if mode not in ("max", "min"):
             raise ValueError(f"{gin_name}.mode is {mode!r}; set it to 'max' or 'min'.")
-        for name, value, least in (("patience", patience, 1), ("atol", atol, 0), ("rtol", rtol, 0)):
-            if value < least:
-                raise ValueError(f"{gin_name}.{name} is {value}; set it to {least} or more.")
         self.task, self.metric = metric
         self.mode, self.patience, self.atol, self.rtol = mode, patience, atol, rtol
         self._best: float | None = None

@@ -191,7 +191,7 @@ def infer(
     Raises:
       ValueError: a setting is wrong; raised before anything is decoded.
     """
-    check_settings(mode, constraint, checkpoint_period, shard_id, num_shards)
+    check_settings(mode, constraint, shard_id, num_shards)
     notes = {"input_prefix": input_prefix, **decoding_notes(model, constraint)}
     if input_file is not None:
         dataset_cfg = with_lines(dataset_cfg, input_file, input_prefix, model, mode)
@@ -449,9 +449,7 @@ def num_decodes() -> int:
         return 1
 
 
-def check_settings(
-    mode: str, constraint: Any, checkpoint_period: int, shard_id: int, num_shards: int
-) -> None:
+def check_settings(mode: str, constraint: Any, shard_id: int, num_shards: int) -> None:
     """Raise ValueError if a setting is unknown, out of range, or does not fit another."""
     if mode not in MODES:
         raise ValueError(f"infer.mode is {mode!r}; set INFER_MODE to one of {MODES}.")
@@ -464,10 +462,6 @@ def check_settings(
         raise ValueError(
             f"Constrained decoding runs on one host, not on {jax.process_count()}; set "
             "infer.constraint to None, or start it on one."
-        )
-    if checkpoint_period < 1:
-        raise ValueError(
-            f"infer.checkpoint_period is {checkpoint_period}; set it to at least 1 batch."
         )
     if not 0 <= shard_id < num_shards:
         raise ValueError(

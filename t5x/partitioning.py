@@ -33,14 +33,8 @@ def standard_logical_axis_rules(
     With `parameter_partitioning_dims` 2, parameters and optimizer state are sharded over `data`
     too: each device holds and updates its part (ZeRO, Rajbhandari et al. 2020); with 1, upstream's
     default, every replica holds and updates all. `additional_rules` are appended, so they only
-    matter for axes without a rule. Raise ValueError for another number than 1 or 2.
+    matter for axes without a rule.
     """
-    for name, value in [
-        ("activation_partitioning_dims", activation_partitioning_dims),
-        ("parameter_partitioning_dims", parameter_partitioning_dims),
-    ]:
-        if value not in (1, 2):
-            raise ValueError(f"standard_logical_axis_rules.{name} is {value}; set it to 1 or 2.")
     return [
         ("batch", "data"),
         *((name, "model") for name in ("vocab", "mlp", "heads", "joined_kv")),

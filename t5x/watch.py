@@ -28,11 +28,6 @@ class Watch:
         """Check the settings for this model; raise a ValueError if they do not fit."""
         metric_writers.check_names(self.writers)
         mask_filling.check_sentences(self.infill_sentences, model.input_vocabulary, lengths)
-        if self.infill_period is not None and self.infill_period < 1:
-            raise ValueError(
-                f"watch.Watch.infill_period is {self.infill_period}; set INFILL_PERIOD to at least "
-                "1 step, or to None for every evaluation."
-            )
 
     def reference(self, step: int) -> str:
         """Return the expected loss nearest to `step` as a note, empty if none is known."""

@@ -51,12 +51,6 @@ class SaveCheckpointConfig:
         _check_choice(self, "when_failed", ("stop", "go_on"))
         _check_choice(self, "mode", ("max", "min"))
         self._check_metric()
-        for name in ("period", "keep", "keep_dataset_checkpoints", "timeout", "keep_best"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(
-                    f"SaveCheckpointConfig.{name} is {value}; set it to 1 or more, or to None."
-                )
         _check_unset(self, "checkpointer_cls", "checkpoint_manager_cls", "state_transformation_fns")
 
     def _check_metric(self) -> None:

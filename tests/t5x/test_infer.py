@@ -408,7 +408,6 @@ def real():
     ("changes", "said"),
     [
         ({"mode": "decode"}, r"infer.mode is 'decode'; set INFER_MODE to one of \('predict'"),
-        ({"checkpoint_period": 0}, r"checkpoint_period is 0; set it to at least 1"),
         ({"shard_id": 3, "num_shards": 3}, r"infer.shard_id is 3 and infer.num_shards 3"),
         ({"dataset_cfg": toy.data("validation", batch_size=7)}, r"batch_size is 7, not a mult"),
         ({"dataset_cfg": toy.data("test")}, r"split is 'test', which toy_copy does not have"),

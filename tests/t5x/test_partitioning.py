@@ -68,8 +68,6 @@ def test_rules_can_be_added_and_must_be_there():
     assert spec(("experts", "embed"), (4, 8), **added) == PartitionSpec("data", None)
     with pytest.raises(ValueError, match=r"\['experts'\] have no rule; .*additional_rules"):
         spec(("experts", "embed"), (4, 8))
-    with pytest.raises(ValueError, match=r"parameter_partitioning_dims is 3; set it to 1 or 2"):
-        standard_logical_axis_rules(parameter_partitioning_dims=3)
 
 
 @pytest.mark.parametrize(("partitions", "data"), [(None, 8), (1, 8), (2, 4), (8, 1)])

@@ -48,7 +48,6 @@ def test_the_nearest_step_of_a_good_run_is_named(step, note):
     [
         ({"writers": ("tb",)}, "'tb', which is not a writer"),
         ({"infill_sentences": ("no hole",)}, r"'no hole', whose holes are \[\]"),
-        ({"infill_period": 0}, "set INFILL_PERIOD to at least 1"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(settings, says):

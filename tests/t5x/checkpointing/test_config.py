@@ -45,7 +45,6 @@ def test_a_path_without_a_checkpoint_is_refused_with_the_reason(tmp_path, name, 
     ("make", "message"),
     [
         (lambda: SaveCheckpointConfig(dtype="int8"), "dtype is 'int8'; set it to one of"),
-        (lambda: SaveCheckpointConfig(keep=0), "keep is 0; set it to 1 or more"),
         (lambda: RestoreCheckpointConfig("x", mode="newest"), "mode is 'newest'"),
         (lambda: RestoreCheckpointConfig("x", is_tensorflow=True), "is_tensorflow is not support"),
         (lambda: RestoreCheckpointConfig("x", state_transformation_fns=[len]), "not supported"),
