@@ -72,8 +72,8 @@ def evaluate(
     Raises:
       ValueError: a setting is wrong; raised before anything is decoded.
     """
-    evaluator.check_metrics(dataset_cfg)
     evaluator.check_inference(dataset_cfg, model)
+    evaluator.check_metrics(dataset_cfg)
     model_dir.check_writable(output_dir)
     paths = checkpoint_paths(restore_checkpoint_cfg)
     restorer = ParamsRestorer(model, partitioner, restore_checkpoint_cfg, fallback_init_rng)

@@ -217,7 +217,7 @@ def infer(
     shard, merge = seqio.ShardInfo(shard_id, num_shards), merge_chunked_results
     files = TaskFiles(mode, write_fn, output_dir, shard, merge, notes, *named)
     converter = model.FEATURE_CONVERTER_CLS(pack=False)
-    for task in evaluator.tasks_with_split(dataset_cfg):
+    for task in dataset_cfg.tasks_with_split:
         examples = examples_of(task, dataset_cfg, converter, shard, max_examples)
         files.write(task, examples, compute, checkpoint_period * dataset_cfg.batch_size)
     files.close()
@@ -384,7 +384,7 @@ def with_lines(cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str
 
 def check_feature(cfg: DatasetConfig, name: str) -> None:
     """Raise ValueError if a task of `cfg` has no output feature of this name."""
-    for task in evaluator.tasks_with_split(cfg):
+    for task in cfg.tasks_with_split:
         if name not in task.output_features:
             raise ValueError(
                 f"infer.output_vocab_feature_name is {name!r}, which task {task.name} does not "

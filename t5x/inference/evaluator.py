@@ -130,22 +130,9 @@ def publish_predictions(folder: str, tasks: Iterable[str], step: int) -> None:
     tf.io.gfile.rename(f"{path}.tmp", path, overwrite=True)
 
 
-def tasks_with_split(cfg: DatasetConfig) -> list[seqio.Task]:
-    """Return the tasks of a mixture that have the configured split, or raise ValueError."""
-    tasks = seqio.get_subtasks(cfg.provider)
-    found = [task for task in tasks if cfg.split in (task.splits or ())]
-    if not found:
-        splits = sorted({split for task in tasks for split in task.splits or ()})
-        raise ValueError(
-            f"DatasetConfig.split is {cfg.split!r}, which {cfg.mixture_or_task_name} does not "
-            f"have; set it to one of {splits}."
-        )
-    return found
-
-
 def check_metrics(cfg: DatasetConfig) -> None:
     """Raise ValueError if seqio's evaluator would have nothing to measure."""
-    if not any(task.metric_objs for task in tasks_with_split(cfg)):
+    if not any(task.metric_objs for task in cfg.tasks_with_split):
         raise ValueError(
             f"{cfg.mixture_or_task_name} has no metric_fns, so decoding it would measure nothing; "
             "name another MIXTURE_OR_TASK_NAME, or leave train.infer_eval_dataset_cfg at None."
@@ -168,6 +155,5 @@ def check_inference(
     """
     if verify_fn is not None:
         verify_fn(cfg, model)
-    tasks_with_split(cfg)
     corpora.check_corpora(cfg)
     check_decoding(model)

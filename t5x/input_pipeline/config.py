@@ -52,6 +52,12 @@ class DatasetConfig:
             )
         return seqio.get_mixture_or_task(name)
 
+    @property
+    def tasks_with_split(self) -> list[seqio.Task]:
+        """The tasks that have the split, which may be a slice of one."""
+        tasks = seqio.get_subtasks(self.provider)
+        return [task for task in tasks if self.split in (task.splits or ())]
+
 
 def _import(module: str) -> None:
     if not all(part.isidentifier() for part in module.split(".")):

@@ -87,8 +87,8 @@ def resumable_sources(cfg: DatasetConfig) -> Iterator[tuple[str, ResumableSource
     """Yield (task name, source) of the tasks that have the split; none if caches are read."""
     if cfg.use_cached:
         return
-    for task in seqio.get_subtasks(cfg.provider):
-        if cfg.split in (task.splits or ()) and (source := resumable_source(task)):
+    for task in cfg.tasks_with_split:
+        if source := resumable_source(task):
             yield task.name, source
 
 
@@ -99,9 +99,10 @@ def check_corpora(cfg: DatasetConfig, required: bool = True) -> None:
     `required` and no task has it; tasks without it are skipped later. Raise it also if the split
     is shuffled and has no order that can be saved.
     """
-    tasks = seqio.get_subtasks(cfg.provider)
-    splits = sorted({split for task in tasks for split in task.splits or ()})
-    if required and not any(cfg.split in (task.splits or ()) for task in tasks):  # or a slice
+    tasks = cfg.tasks_with_split
+    if required and not tasks:
+        known = seqio.get_subtasks(cfg.provider)
+        splits = sorted({split for task in known for split in task.splits or ()})
         raise ValueError(
             f"DatasetConfig.split is {cfg.split!r}, which {cfg.provider.name} does not have; set "
             f"it to one of {', '.join(splits)}."
@@ -111,7 +112,7 @@ def check_corpora(cfg: DatasetConfig, required: bool = True) -> None:
         for _, source in resumable_sources(cfg):
             source.peek(cfg.split, 1)
         for task in tasks:  # some have more to compare than that there is a record
-            if cfg.split in (task.splits or ()) and hasattr(task, "check_split"):
+            if hasattr(task, "check_split"):
                 task.check_split(cfg.split)
 
     broadcast_from_first(peek)

@@ -71,7 +71,8 @@ def choices(
 
 def _check(choice: Choice, scope: str, cfg: DatasetConfig) -> None:
     setting = f"{choice.setting} is {choice.value!r}, but"
-    tasks = {task.name: task for task in _evaluated(choice.kind, cfg)}
+    by_loss = choice.kind == "training_eval"
+    tasks = {t.name: t for t in cfg.tasks_with_split if by_loss or t.metric_objs}
     if choice.task not in tasks:
         raise ValueError(
             f"{setting} {choice.task!r} is not evaluated; evaluated are {', '.join(tasks)}."
@@ -92,8 +93,8 @@ def _check(choice: Choice, scope: str, cfg: DatasetConfig) -> None:
 
 def check_split(scope: str, cfg: DatasetConfig) -> None:
     """Raise ValueError, with splits that may choose, if no task has this split."""
-    tasks = seqio.get_subtasks(cfg.provider)
-    if not any(cfg.split in (task.splits or ()) for task in tasks):  # the name of one, or a slice
+    if not cfg.tasks_with_split:
+        tasks = seqio.get_subtasks(cfg.provider)
         splits = {split for task in tasks for split in task.splits or ()}
         others = sorted(s for s in splits if s != "train" and not s.startswith("test"))
         instead = f"set it to one of {others}, or " if others else ""
@@ -101,11 +102,6 @@ def check_split(scope: str, cfg: DatasetConfig) -> None:
             f"{scope}/utils.DatasetConfig.split is {cfg.split!r}, which {cfg.mixture_or_task_name} "
             f"does not have; {instead}{HOLD_OUT}."
         )
-
-
-def _evaluated(kind: str, cfg: DatasetConfig) -> list[seqio.Task]:
-    tasks = [task for task in seqio.get_subtasks(cfg.provider) if cfg.split in (task.splits or ())]
-    return [task for task in tasks if kind == "training_eval" or task.metric_objs]
 
 
 def names(kind: str, task: seqio.Task, wanted: str, cfg: DatasetConfig) -> set[str] | None:

@@ -8,7 +8,6 @@ import seqio
 
 from fakes import toy
 from t5x import infer
-from t5x.inference import evaluator
 from t5x.input_pipeline import corpora
 from t5x.input_pipeline.config import DatasetConfig
 from tasks import slices, sources
@@ -119,7 +118,7 @@ def test_inference_and_evaluation_take_a_slice(tmp_path):
     )
     lengths = {"inputs": 32, "targets": 32}
     cfg = DatasetConfig(task, lengths, "test[2:5]", 2, shuffle=False, seed=0)
-    assert evaluator.tasks_with_split(cfg) == [task]
+    assert cfg.tasks_with_split == [task]
     corpora.check_corpora(cfg)
     converter = seqio.EncDecFeatureConverter(pack=False)
     pairs = infer.examples_of(task, cfg, converter, seqio.ShardInfo(0, 1))
@@ -132,7 +131,7 @@ def test_inference_and_evaluation_take_a_slice(tmp_path):
         seqio.TaskRegistry.remove("sliced")
     assert measured.cached_task_datasets["sliced"].cardinality() == 3
     with pytest.raises(ValueError, match=r"split is 'dev\[:5\]', which .* does not have"):
-        evaluator.tasks_with_split(dataclasses.replace(cfg, split="dev[:5]"))
+        corpora.check_corpora(dataclasses.replace(cfg, split="dev[:5]"))
 
 
 def test_bounds_count_only_where_they_must():

@@ -14,6 +14,12 @@ def test_an_unregistered_task_names_the_nearest():
     assert toy.data(mixture_or_task_name=toy.MIXED).provider.name == toy.MIXED
 
 
+def test_the_tasks_of_a_mixture_that_have_the_split_are_known():
+    tasks = toy.data("validation", mixture_or_task_name=toy.MIXED).tasks_with_split
+    assert {task.name for task in tasks} == {toy.TASK, toy.BARE}
+    assert toy.data("test").tasks_with_split == []
+
+
 def test_a_module_is_imported_for_its_tasks(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"'no_such_module', but there is no .*_TASK_MODULE to"):
         toy.data(module="no_such_module")
