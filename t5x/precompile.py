@@ -175,4 +175,4 @@ def needs_of(compiled: jax.stages.Compiled) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main.run(precompile, keeps_programs=True)
+    main.run(precompile)

@@ -419,4 +419,4 @@ def starting_state(start: Start, trainer: Trainer, init_rng: jax.Array) -> Train
 
 
 if __name__ == "__main__":
-    main.run(train, keeps_programs=True, takes_over=True)
+    main.run(train)

@@ -4,8 +4,8 @@ python -m t5x.train --gin_file=gin/ro_t5x_tiny.gin --gin.TRAIN_STEPS=500 --dry_r
 """
 
 import contextlib
-import dataclasses
 import glob
+import inspect
 import io
 import os
 import pathlib
@@ -55,21 +55,16 @@ flags.DEFINE_integer("process_index", None, "This process, from 0, outside TPU p
 flags.DEFINE_float("roll_call_seconds", 300, "How long to wait for the other processes.")
 
 
-def run(
-    main: Callable[..., Any],
-    keeps_programs: bool = False,
-    reads_models: bool = False,
-    takes_over: bool = False,
-) -> None:
+def run(main: Callable[..., Any], reads_models: bool = False) -> None:
     """Parse flags and gin, join the other processes, and call `main` with its bindings.
 
     Args:
-      main: the function that gin configures.
-      keeps_programs: whether `main` has an argument `keep_programs`, which is then True.
-      takes_over: whether `main` has an argument `take_over`, for the flag.
+      main: the function that gin configures. An argument `keep_programs` is True, and `take_over`
+        is that flag.
       reads_models: gin files may be those of a model that others have trained, so they import and
         bind only what `trusted_modules` allows.
     """
+    takes = inspect.signature(main).parameters
 
     def guarded(_: list[str]) -> None:
         logging.set_verbosity(logging.INFO)
@@ -84,7 +79,7 @@ def run(
             trusted_modules.restrict(values.trusted_modules)
             gin_utils.check_names(trusted_modules.check_import, trusted_modules.check_object)
         gin_utils.parse_gin_flags(values.gin_search_paths, values.gin_file, values.gin_bindings)
-        if values.take_over and not takes_over:
+        if values.take_over and "take_over" not in takes:
             raise ValueError(
                 "--take_over is for t5x.train, which alone holds MODEL_DIR; leave it out."
             )
@@ -103,7 +98,7 @@ def run(
             sys.exit(0)
         stats = compile_stats.CompileStats()
         with ending_with_others():
-            asked = {"keep_programs": keeps_programs, "take_over": values.take_over}
+            asked = {"keep_programs": "keep_programs" in takes, "take_over": values.take_over}
             configured(**{name: True for name, value in asked.items() if value})
         if values.report:
             print(stats.text(), flush=True)
@@ -185,8 +180,7 @@ def join_others(values: flags.FlagValues) -> None:
     secret = read_secret(
         os.environ.get("T5X_POD_SECRET"), pathlib.Path(os.path.expanduser("~/.t5x_pod_secret"))
     )
-    worker = startup_check.find_worker(*given, seconds)
-    worker = dataclasses.replace(worker, secret=secret)
+    worker = startup_check.find_worker(*given, seconds, secret)
     startup_check.wait_for_all(worker, startup_check.facts(gin.config_str()), seconds)
     address, count, index = given if values.coordinator_address else (None, None, None)
     seconds = log_capture.HEARTBEAT_SECONDS

@@ -83,9 +83,9 @@ class Worker:
 
 
 def find_worker(
-    address: str | None, count: int | None, index: int | None, seconds: float
+    address: str | None, count: int | None, index: int | None, seconds: float, secret: bytes = b""
 ) -> Worker:
-    """Return this worker; arguments that are None are detected as JAX does it.
+    """Return this worker; of the first three, what is None is detected as JAX does it.
 
     Raises:
       RuntimeError: the name of worker 0 is not known within `seconds`.
@@ -106,7 +106,7 @@ def find_worker(
             "This machine does not know which of several processes this is; set "
             "--coordinator_address=HOST:PORT, --process_count=N and --process_index=I."
         )
-    return Worker(address, count, index)
+    return Worker(address, count, index, secret)
 
 
 def facts(config: str) -> dict[str, str]:
