@@ -2,7 +2,7 @@
 
 A file is a sequence of records: length (8 bytes), its checksum (4), an `Event` message, its
 checksum (4). TensorBoard's own `EventFileLoader` stops at the first damaged record, imports
-TensorFlow (5 s) and takes 7 µs a scalar, this reader 2.0 µs.
+TensorFlow (5 s) and takes 7 µs a scalar, this reader 4.5.
 """
 
 import dataclasses
@@ -12,14 +12,12 @@ from collections.abc import Iterator
 
 import google_crc32c
 from google.protobuf.message import DecodeError
-from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.compat.proto import event_pb2, summary_pb2, types_pb2
 from tensorboard.util import tensor_util
 
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 _FRAME = _LENGTH.size + 2 * _CHECKSUM.size  # around a message
-_TIME, _FLOAT = struct.Struct("<d"), struct.Struct("<f")
-_PLUGIN = b"J\x0b\n\t\n\x07scalars"  # ends a scalar's message, right after its value
-_TAIL = _FLOAT.size + len(_PLUGIN)
+_FLOAT = struct.Struct("<f")
 _SEARCH_BYTES = 1 << 20  # how far to look for the next record after a damaged one
 _STEPS = range(-(2**63), 2**63)  # of int64
 
@@ -52,12 +50,10 @@ class Events:
 def read_events(data: bytes) -> Events:
     """Return the scalars in a file's content; skip damaged and unfinished records."""
     events = Events()
-    known: dict[bytes, Points] = {}
     read = 0
     for record in records(data):
         read += len(record) + _FRAME
-        if not _read_known(record, known):
-            _parse(record, events, known)
+        _parse(record, events)
     events.damaged += len(data) - read
     return events
 
@@ -101,29 +97,7 @@ def _length_is_intact(data: bytes, position: int) -> bool:
     return masked_crc(data[position : position + 8]) == checksum
 
 
-def _read_known(record: bytes, known: dict[bytes, Points]) -> bool:
-    """Read a scalar whose tag is known without parsing its message: this halves the time.
-
-    The messages of one tag differ only in time, step and value. `known` has the points of a tag by
-    the bytes between step and value.
-    """
-    if record[:1] != b"\x09" or record[9:10] != b"\x10" or not record.endswith(_PLUGIN):
-        return False
-    step = shift = 0
-    for end in range(10, len(record)):  # an integer of 7 bits a byte, the lowest first
-        step |= (record[end] & 0x7F) << shift
-        if record[end] < 0x80:
-            break
-        shift += 7
-    points = known.get(record[end + 1 : -_TAIL])
-    if points is None or shift > 56:  # a negative step is parsed
-        return False
-    value = _FLOAT.unpack_from(record, len(record) - _TAIL)[0]
-    points.append(step, value, _TIME.unpack_from(record, 1)[0])
-    return True
-
-
-def _parse(record: bytes, events: Events, known: dict[bytes, Points]) -> None:
+def _parse(record: bytes, events: Events) -> None:
     try:
         event = event_pb2.Event.FromString(record)
     except DecodeError:
@@ -134,22 +108,20 @@ def _parse(record: bytes, events: Events, known: dict[bytes, Points]) -> None:
         if number is not None:
             points = events.scalars.setdefault(value.tag, Points())
             points.append(event.step, number, event.wall_time)
-            content = value.tensor.tensor_content
-            is_single = len(event.summary.value) == 1 and len(content) == _FLOAT.size
-            if is_single and event.step and record.endswith(content + _PLUGIN):
-                prefix = event_pb2.Event(wall_time=event.wall_time, step=event.step)
-                known[record[prefix.ByteSize() : -_TAIL]] = points
 
 
 def _number(value: summary_pb2.Summary.Value) -> float | None:
     """Return a scalar's value, None for anything else."""
+    tensor = value.tensor
+    if tensor.dtype == types_pb2.DT_FLOAT and len(tensor.tensor_content) == _FLOAT.size:
+        return _FLOAT.unpack(tensor.tensor_content)[0]  # as nearly all are, in a third of the time
     if value.HasField("simple_value"):
         return value.simple_value
     # The shape of a damaged tensor may ask for any amount of memory.
-    if not value.HasField("tensor") or any(d.size != 1 for d in value.tensor.tensor_shape.dim):
+    if not value.HasField("tensor") or any(d.size != 1 for d in tensor.tensor_shape.dim):
         return None
     try:
-        array = tensor_util.make_ndarray(value.tensor)
+        array = tensor_util.make_ndarray(tensor)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, AssertionError):
         return None
     return float(array.item()) if array.size == 1 and array.dtype.kind in "fiu" else None
