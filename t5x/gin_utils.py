@@ -86,14 +86,6 @@ def rewrite_gin_args(args: Sequence[str]) -> list[str]:
     return [rewrite(arg) for arg in args]
 
 
-def macro(name: str) -> Any:
-    """Return the value of a macro such as MODEL_DIR; None if it has none."""
-    try:
-        return gin.query_parameter(f"{name}/macro.value")
-    except ValueError:
-        return None
-
-
 def parse_gin_flags(
     gin_search_paths: Sequence[str],
     gin_files: Sequence[str] | None,
