@@ -93,24 +93,17 @@ class ShardIterator:
         with tf.io.gfile.GFile(f"{path}.rows.npz", "wb") as file:
             file.write(content.getvalue())
 
-    def read(self, path: str) -> None:
-        """Move to the position at `path`.
-
-        Raises:
-          tf.errors.OpError, AssertionError, KeyError: it is of another pipeline.
-          DamagedCheckpoint: a file is missing or cut off.
-        """
-        self.begin_read(path)
-        if error := self.end_read():
-            raise error
-
     def begin_read(self, path: str) -> None:
         """Start moving to the position at `path`; `end_read` must follow."""
         self._wait()
         self._worker.start(lambda: self._read(path))
 
     def end_read(self) -> BaseException | None:
-        """Wait until it is there; return the error that `read` raises, if any."""
+        """Wait until it is there; return the error if it cannot be.
+
+        That is a DamagedCheckpoint for a file that is missing or cut off, and a tf.errors.OpError,
+        AssertionError or KeyError for the position of another pipeline.
+        """
         try:
             self._worker.wait()
         except Exception as error:

@@ -45,6 +45,12 @@ def shard(kind="packed", data=None, size=4):
     return ShardIterator(data or dataset(), BUILDERS[kind](), size)
 
 
+def read(iterator, path):
+    iterator.begin_read(path)
+    if error := iterator.end_read():
+        raise error
+
+
 def remaining(iterator):
     return list(iter(iterator.take, None))
 
@@ -63,7 +69,7 @@ def test_a_restored_shard_yields_what_the_uninterrupted_one_does(tmp_path, kind,
 
     second = shard(kind)
     second.take()  # the position before the restore has no effect
-    second.read(path)
+    read(second, path)
     assert_equal_batches(remaining(second), wanted[taken:])
 
 
@@ -129,10 +135,10 @@ def test_a_position_of_another_pipeline_or_without_a_file_is_refused(tmp_path):
     path = str(tmp_path / "position")
     shard().write(path)
     with pytest.raises((tf.errors.OpError, AssertionError)):
-        shard(data=dataset().shuffle(4, seed=0)).read(path)
+        read(shard(data=dataset().shuffle(4, seed=0)), path)
     (tmp_path / "position.rows.npz").unlink()
     with pytest.raises(DamagedCheckpoint, match=r"position.rows.npz is missing"):
-        shard().read(path)
+        read(shard(), path)
 
 
 def test_a_shard_whose_reading_failed_can_read_another_position(tmp_path):
