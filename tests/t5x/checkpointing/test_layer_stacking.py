@@ -66,7 +66,10 @@ def test_shapes_and_shardings_are_unstacked_as_arrays():
         ({"layers_0": layer(0), "layers_2": layer(2)}, "1"),
         ({"layers_1": layer(1)}, "0"),
         ({"layers_0": {"w": np.ones(2)}, "layers_1": {"w": np.ones(3)}}, "same shape"),
-        ({"layers_0": {"w": np.ones(2)}, "layers_1": {"v": np.ones(2)}}, "different pytree metadata"),
+        (
+            {"layers_0": {"w": np.ones(2)}, "layers_1": {"v": np.ones(2)}},
+            "different pytree metadata",
+        ),
     ],
 )
 def test_layers_that_do_not_stack_are_refused(bad, message):
