@@ -263,13 +263,8 @@ class Checkpointer:
 
     def _failed(self, name: str, error: BaseException) -> SaveError:
         """Log a failed save, remove what it has left, and return its SaveError."""
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        # Without a node of TensorFlow's graph, and tensorstore's request.
-        reason = re.sub(r"\{\{.*?\}\} ?| ?\[tensorstore_spec='.*?'\](?= \[|$)", "", reason)
-        if len(reason) > 300:  # it starts with the operation and ends with the cause
-            reason = f"{reason[:60]} … {reason[-230:]}"
         last = self.last_complete
-        message = f"{name} could not be written to {self.run_folder}: {reason}. " + (
+        message = f"{name} could not be written to {self.run_folder}: {reason_of(error)}. " + (
             "There is no earlier one." if last is None else f"checkpoint_{last} is complete."
         )
         logging.error(message)
@@ -280,6 +275,14 @@ class Checkpointer:
             except OSError as second:
                 logging.warning("Its remains could not be removed: %s", second)
         return SaveError(message)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the first line of an error, without a node of TensorFlow or tensorstore's request."""
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    reason = re.sub(r"\{\{.*?\}\} ?| ?\[tensorstore_spec='.*?'\](?= \[|$)", "", reason)
+    # It starts with the operation and ends with the cause.
+    return reason if len(reason) <= 300 else f"{reason[:60]} … {reason[-230:]}"
 
 
 def _digests(state_dict: PyTree) -> dict[str, int]:

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import math
 import os
-import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from t5x.batches import TrainStream
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.layout import latest_checkpoint
 from t5x.checkpointing.restore import restore
-from t5x.checkpoints import REMEDY, Checkpointer
+from t5x.checkpoints import REMEDY, Checkpointer, reason_of
 from t5x.inference.encoder_filling import EncoderFilling
 from t5x.inference.evaluator import InferenceEvaluator, publish_predictions
 from t5x.inference.mask_filling import MaskFilling, filling_of
@@ -128,7 +127,7 @@ class TrainingRun:
                 return self._run(step, evaluate_first)
         except tf.errors.OpError as error:  # from writing metrics; reading data has its own errors
             raise RuntimeError(
-                f"{self.model_dir} cannot be written ({_reason(error)}). Once that is fixed, the "
+                f"{self.model_dir} cannot be written ({reason_of(error)}). Once that is fixed, the "
                 "same command resumes from the last checkpoint."
             ) from error
 
@@ -441,11 +440,6 @@ def nothing_left(model_dir: str, step: int) -> str:
         f"{model_dir} is at step {step:,}: nothing is left to do. Raise TRAIN_STEPS above {step} "
         "to train on."
     )
-
-
-def _reason(error: tf.errors.OpError) -> str:
-    text = re.sub(r"\{\{.*?\}\} ?", "", error.message.strip().splitlines()[0])
-    return text if len(text) < 300 else f"{text[:60]} … {text[-230:]}"
 
 
 def _listed(values: Mapping[str, Any]) -> str:
