@@ -15,49 +15,43 @@ from absl import logging
 
 from t5x.cli.gin_values import OUR_PACKAGES
 
-_ORBAX = "checkpoints are saved by Orbax, and both kinds are read"
-_STATE = "the state is made by t5x.train_state"
 _ARRAYS = "all arrays are distributed jax.Arrays"
 _READING = "upstream T5X reads no seqio task by it either"
-_TRAIN_SETS_IT = "train sets it"
+_OWN_METRICS = "t5x.eval measures a task's own metrics; train reports the loss"
+
+_OF_STATE = {
+    "train_state_initializer_cls": "the state is made by t5x.train_state",
+    "use_orbax": "checkpoints are saved by Orbax, and both kinds are read",
+}
+_OF_ARRAYS = dict.fromkeys(("use_gda", "use_jax_array"), _ARRAYS)
 
 # Arguments by function or class, with the reason.
 IGNORED: dict[str, dict[str, str]] = {
     "train": {
-        "train_state_initializer_cls": _STATE,
-        "use_orbax": _ORBAX,
-        "use_gda": _ARRAYS,
-        "use_jax_array": _ARRAYS,
+        **_OF_STATE,
+        **_OF_ARRAYS,
         "concurrent_metrics": "metrics are always read while the next step runs",
         "gc_period": "no step leaves garbage that must be collected at the same time on all hosts",
     },
     "evaluate": {
-        "training_evaluator_cls": "t5x.eval measures a task's own metrics; train reports the loss",
-        "train_eval_get_dataset_fn": "t5x.eval measures a task's own metrics; train reports the "
-        "loss",
-        "train_state_initializer_cls": _STATE,
-        "use_orbax": _ORBAX,
-        "use_gda": _ARRAYS,
-        "use_jax_array": _ARRAYS,
+        **dict.fromkeys(("training_evaluator_cls", "train_eval_get_dataset_fn"), _OWN_METRICS),
+        **_OF_STATE,
+        **_OF_ARRAYS,
     },
     "infer": {
-        "train_state_initializer_cls": _STATE,
+        **_OF_STATE,
+        **_OF_ARRAYS,
         "merge_fn": "results are appended in order, and merge_chunked_results = False keeps parts",
         "checkpoint_ds_iter": "progress is the number of lines written",
-        "use_orbax": _ORBAX,
-        "use_gda": _ARRAYS,
-        "use_jax_array": _ARRAYS,
     },
-    "precompile": {"use_gda": _ARRAYS, "use_jax_array": _ARRAYS},
-    "DatasetConfig": {
-        "runtime_preprocessors": _READING,
-        "num_prefetch_threads": _READING,
-        "num_workers": _READING,
-    },
+    "precompile": _OF_ARRAYS,
+    "DatasetConfig": dict.fromkeys(
+        ("runtime_preprocessors", "num_prefetch_threads", "num_workers"), _READING
+    ),
     "SaveCheckpointConfig": {"use_gda": _ARRAYS},
     "RestoreCheckpointConfig": {"use_gda": _ARRAYS},
     "PjitPartitioner": {"use_cpu_pjit": "a CPU is used like any other device"},
-    "Trainer": {"eval_names": _TRAIN_SETS_IT, "summary_dir": _TRAIN_SETS_IT},
+    "Trainer": dict.fromkeys(("eval_names", "summary_dir"), "train sets it"),
     "beam_search": {
         "initial_index": "the model starts at position 0 and feeds a prompt from there",
         "min_log_prob": "the search ends once no beam can improve the result",
