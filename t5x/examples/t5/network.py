@@ -60,15 +60,10 @@ class T5Config:
 
     def __post_init__(self):
         object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))  # hashable
-        unknown = set(self.mlp_activations) - set(layers.ACTIVATIONS)
-        if unknown:
+        if not self.mlp_activations or not layers.ACTIVATIONS.keys() >= {*self.mlp_activations}:
             raise ValueError(
-                f"T5Config.mlp_activations names {sorted(unknown)}; "
-                f"known are {sorted(layers.ACTIVATIONS)}."
-            )
-        if not self.mlp_activations:
-            raise ValueError(
-                f"T5Config.mlp_activations is empty; known are {sorted(layers.ACTIVATIONS)}."
+                f"T5Config.mlp_activations is {self.mlp_activations}; set it to one or several of "
+                f"{sorted(layers.ACTIVATIONS)}."
             )
         check_numerics(self, ATTENTIONS)
         half = jnp.dtype(self.dtype).itemsize == 2 and not self.float32_attention_logits
