@@ -138,17 +138,15 @@ def storage(folder: str, ocdbt_path: str | None = None) -> dict[str, Any]:
       ValueError: another scheme.
     """
     folder = os.fspath(folder)
-    if folder.startswith("gs://"):
-        bucket, _, path = folder.removeprefix("gs://").partition("/")
-        base = {"driver": "gcs", "bucket": bucket, "path": path.rstrip("/") + "/"}
-    elif folder.startswith("s3://"):
-        bucket, _, path = folder.removeprefix("s3://").partition("/")
-        base = {"driver": "s3", "bucket": bucket, "path": path.rstrip("/") + "/"}
-        base |= buckets.s3_server()
-    elif "://" in folder:
+    scheme, is_remote, address = folder.partition("://")
+    if not is_remote:
+        base = {"driver": "file", "path": os.path.abspath(folder) + "/"}
+    elif scheme not in ("gs", "s3"):
         raise ValueError(f"{folder} is neither local nor under gs:// or s3://; copy it there.")
     else:
-        base = {"driver": "file", "path": os.path.abspath(folder) + "/"}
+        bucket, _, path = address.partition("/")
+        base = {"driver": "gcs", "bucket": bucket, "path": path.rstrip("/") + "/"}
+        base |= {"driver": "s3", **buckets.s3_server()} if scheme == "s3" else {}
     if ocdbt_path is None:
         return base
     return {"driver": "ocdbt", "base": base, "path": ocdbt_path}
