@@ -66,18 +66,10 @@ class Dense(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """Map [..., in] to [..., features] in `output_dtype` (default `dtype`)."""
-        init = partitioned(self.kernel_init, *self.axes)
-        kernel = self.param("kernel", init, (x.shape[-1], self.features), jnp.float32)
-        out = jnp.dot(
-            x.astype(self.dtype),
-            gather_parameter(kernel.astype(self.dtype), *self.axes),
-            preferred_element_type=self.output_dtype or self.dtype,
-        )
-        if not self.use_bias:
-            return out
-        init = partitioned(nn.initializers.zeros, self.axes[1])
-        bias = self.param("bias", init, (self.features,), jnp.float32)
-        return out + gather_parameter(bias.astype(out.dtype), self.axes[1])
+        made = self.output_dtype or self.dtype
+        kernel, bias = kernel_and_bias(self, x.shape[-1], self.dtype, made)
+        out = jnp.dot(x.astype(self.dtype), kernel, preferred_element_type=made)
+        return out if bias is None else out + bias
 
 
 class Kernel(nn.Module):
@@ -91,14 +83,21 @@ class Kernel(nn.Module):
     @nn.compact
     def __call__(self, inputs: int, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array | None]:
         """Return the kernel [inputs, features] and the bias [features] or None, in `dtype`."""
-        init = partitioned(self.kernel_init, *self.axes)
-        kernel = self.param("kernel", init, (inputs, self.features), jnp.float32)
-        kernel = gather_parameter(kernel.astype(dtype), *self.axes)
-        if not self.use_bias:
-            return kernel, None
-        init = partitioned(nn.initializers.zeros, self.axes[1])
-        bias = self.param("bias", init, (self.features,), jnp.float32)
-        return kernel, gather_parameter(bias.astype(dtype), self.axes[1])
+        return kernel_and_bias(self, inputs, dtype, dtype)
+
+
+def kernel_and_bias(
+    layer: Dense | Kernel, inputs: int, dtype: jnp.dtype, bias_dtype: jnp.dtype
+) -> tuple[jax.Array, jax.Array | None]:
+    """Return a layer's parameters for `inputs` features, gathered for their use."""
+    init = partitioned(layer.kernel_init, *layer.axes)
+    kernel = layer.param("kernel", init, (inputs, layer.features), jnp.float32)
+    kernel = gather_parameter(kernel.astype(dtype), *layer.axes)
+    if not layer.use_bias:
+        return kernel, None
+    init = partitioned(nn.initializers.zeros, layer.axes[1])
+    bias = layer.param("bias", init, (layer.features,), jnp.float32)
+    return kernel, gather_parameter(bias.astype(bias_dtype), layer.axes[1])
 
 
 class LayerNorm(nn.Module):
