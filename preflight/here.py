@@ -76,8 +76,7 @@ class Step:
 def measure(run: argparse.Namespace, limit_gib: float, is_timed: bool = True) -> Step:
     """Compile the step of `run`, and time it if it fits into `limit_gib`.
 
-    Raises:
-      ValueError: the recipe does not fit the devices, in one sentence.
+    Raise ValueError, one sentence, for a recipe that does not fit the devices.
     """
     trainer, shapes = recipe_step.train_step(run, jax.devices())
     started = time.monotonic()

@@ -324,8 +324,7 @@ class TrainStream(Iterator[HostBatch]):
 def saved_stream(folder: str | None) -> dict[str, Any] | None:
     """Return seed, shards and corpora saved in a checkpoint's dataset folder, None without one.
 
-    Raises:
-      DamagedCheckpoint: they are cut off, or of another form.
+    Raise DamagedCheckpoint for what is cut off, or of another form.
     """
     path = f"{folder}/stream.json"
     if folder is None or not tf.io.gfile.exists(path):

@@ -199,8 +199,7 @@ class Checkpointer:
     def wait(self) -> None:
         """Wait until the last save is complete.
 
-        Raises:
-          SaveError: it failed, and `when_failed` is 'stop'.
+        Raise SaveError if it failed, and `when_failed` is 'stop'.
         """
         if self._pending and self._succeeds(self._pending, self._pending.wait):
             self._pending = None
@@ -288,8 +287,7 @@ def reason_of(error: BaseException) -> str:
 def _digests(state_dict: PyTree) -> dict[str, int]:
     """Return the digests of the arrays by name, computed where they are.
 
-    Raises:
-      NonFiniteStateError: one of them is not finite.
+    Raise NonFiniteStateError if one of them is not finite.
     """
 
     def inspect(array: Any) -> tuple[Any, Any]:

@@ -71,8 +71,7 @@ def run(
 def rewrite_gin_args(args: Sequence[str]) -> list[str]:
     """Turn each `--gin.NAME=value` into `--gin_bindings=NAME = value`.
 
-    Raises:
-      ValueError: such a flag has no value.
+    Raise ValueError for such a flag without a value.
     """
 
     def rewrite(arg: str) -> str:
@@ -149,14 +148,9 @@ def string_split_fn(
 
 
 def summarize_gin_config(model_dir: str, summary_writer: Any, step: int) -> None:
-    """Write `<model_dir>/config.gin`, which can be parsed again, and text summaries.
+    """Write `<model_dir>/config.gin`, which can be parsed again, on process 0.
 
-    Only process 0 writes.
-
-    Args:
-      model_dir: local or gs://.
-      summary_writer: a clu MetricWriter, or None.
-      step: of the summaries.
+    A clu MetricWriter also gets text summaries of this `step`; `summary_writer` may be None.
     """
     if jax.process_index() != 0:
         return
@@ -236,8 +230,7 @@ def _main_has(name: str) -> bool:
 def one_sentence(flag: str) -> Iterator[None]:
     """Turn every exception of gin into a ValueError with the place and what to do.
 
-    Args:
-      flag: names the place of a mistake on the command line.
+    `flag` names the place of a mistake on the command line.
     """
     try:
         yield
@@ -425,10 +418,7 @@ def bound_parameters() -> dict[Any, set[str]]:
 def bound_values() -> Iterator[tuple[str, Any, Any, str]]:
     """Yield (what the user sets, value, configurable, parameter) for each parameter.
 
-    Macros are replaced by their values.
-
-    Raises:
-      ValueError: a macro refers to itself.
+    Macros are replaced by their values. Raise ValueError for one that refers to itself.
     """
     for (scope, selector), values in gin_config._CONFIG.items():
         for parameter, value in values.items():
@@ -505,11 +495,8 @@ def missing_values() -> list[str]:
 def settings_of(wanted: Callable[[Any], bool]) -> dict[str, str]:
     """Return the bindings of each configurable `wanted` accepts, macros and references followed.
 
-      settings_of(lambda function: function.__module__ == "t5x.decoding")
-      # {"t5x.decoding.temperature_sample.topk": "40", …}
-
-    Returns:
-      By scope, selector and parameter, or macro, the value as gin writes it.
+    settings_of(lambda function: function.__module__ == "t5x.decoding")
+    # {"t5x.decoding.temperature_sample.topk": "40", …}, values as gin writes them
     """
     found: dict[str, str] = {}
     todo = [key for key in gin_config._CONFIG if wanted(_function(key[1]))]

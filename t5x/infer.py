@@ -267,11 +267,7 @@ class TaskFiles:
         compute: Callable[[Sequence[Example], Sequence[Example]], list[Any]],
         chunk_size: int,
     ) -> None:
-        """Compute and write the missing results of a task, in chunks.
-
-        Raises:
-          ValueError: there is no example.
-        """
+        """Compute and write the missing results of a task in chunks; ValueError for no example."""
         shard = f"{self.shard.index:05}-of-{self.shard.num_shards:05}"
         part = f"-{shard}" if self.shard.num_shards > 1 else ""
         name = f"{task.name}-{self.mode}{part}.{self.extension}"
@@ -350,8 +346,7 @@ def examples_of(
 def with_lines(cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str) -> DatasetConfig:
     """Return `cfg` with the lines of a file as its task; warn if they are cut or lack a prefix.
 
-    Raises:
-      ValueError: the file is malformed, or has no targets to score.
+    Raise ValueError if the file is malformed, or has no targets to score.
     """
     vocabularies = model.input_vocabulary, model.output_vocabulary
     name = cfg.mixture_or_task_name

@@ -117,11 +117,7 @@ class PjitPartitioner:
 
     @functools.cached_property
     def mesh(self) -> Mesh:
-        """All devices as `data` × `model`.
-
-        Raises:
-          ValueError: num_partitions does not divide the devices.
-        """
+        """All devices as `data` × `model`; ValueError if num_partitions does not divide them."""
         try:
             devices = list(self._devices or jax.devices(self.backend))
         except RuntimeError as error:

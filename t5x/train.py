@@ -224,11 +224,7 @@ def train(
 
 
 def on_first_device(partitioner: PjitPartitioner) -> PjitPartitioner:
-    """Disable jit, and return the partitioner of the first device.
-
-    Raises:
-      ValueError: there are several hosts.
-    """
+    """Disable jit, and return the partitioner of the first device; raise ValueError on a pod."""
     if jax.process_count() > 1:
         raise ValueError(
             f"train.single_device is True on {jax.process_count()} hosts; start it on one, without "
@@ -284,8 +280,7 @@ def check_data(
 ) -> None:
     """Check each dataset (by gin scope) against model, devices and evaluation.
 
-    Raises:
-      ValueError: one cannot be used; says what to set.
+    Raise ValueError for one that cannot be used, with what to set.
     """
     for scope, cfg in cfgs.items():
         if cfg is None:
@@ -308,8 +303,7 @@ def check_data(
 def check_rate(trainer: Trainer, start: Start, total_steps: int) -> None:
     """Warn of a schedule that does not suit the start of a run, or its optimizer.
 
-    Raises:
-      ValueError: it has ended before the start, or never ends although it must.
+    Raise ValueError if it has ended before the start, or never ends although it must.
     """
     rate = trainer.learning_rate_fn
     schedules.check_start(rate, start.known_step, total_steps)

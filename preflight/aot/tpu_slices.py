@@ -105,10 +105,9 @@ class Slice:
         return self.chips * self.chip.peak_flops
 
     def devices(self) -> list:
-        """Return described devices: a step can be compiled for them but not run.
+        """Return described devices, for which a step can be compiled but not run.
 
-        Raises:
-          ValueError: libtpu is not installed.
+        Raise ValueError if libtpu is not installed.
         """
         extras.require("libtpu")
         # Entry points start their process with ENVIRONMENT, before jax is loaded.

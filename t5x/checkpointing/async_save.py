@@ -67,12 +67,7 @@ class AsyncSave:
         self._wait(self._copied)
 
     def wait(self) -> None:
-        """Wait for both phases.
-
-        Raises:
-          TimeoutError: the deadline has passed.
-          Exception: what a phase has raised.
-        """
+        """Wait for both phases; raise what one has raised, or TimeoutError after the deadline."""
         self._wait(self._written)
 
     def shorten_deadline(self, seconds: float) -> None:

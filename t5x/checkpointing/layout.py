@@ -138,8 +138,7 @@ def check_position(run_folder: str, step: int) -> None:
 def custom_metadata(folder: str) -> dict:
     """Return the metadata that the writer of a checkpoint added, empty for none.
 
-    Raises:
-      DamagedCheckpoint: it is cut off, or of another form.
+    Raise DamagedCheckpoint for what is cut off, or of another form.
     """
     path = epath.Path(folder) / _METADATA
     if not path.exists():
@@ -156,11 +155,7 @@ def write_checksums(folder: epath.Path) -> None:
 
 
 def check_checksums(folder: str) -> None:
-    """Compare files to their checksums, if `write_checksums` was called.
-
-    Raises:
-      DamagedCheckpoint: one is missing or has changed.
-    """
+    """Raise DamagedCheckpoint if a file that `write_checksums` saw is missing or has changed."""
     path = epath.Path(folder)
     if not (path / _CHECKSUMS).exists():
         return

@@ -39,11 +39,7 @@ class DamagedCheckpoint(ValueError):
 
 @contextlib.contextmanager
 def parsing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise DamagedCheckpoint instead of what a damaged or missing file makes a parser raise.
-
-    Args:
-      path: the file, for the message.
-    """
+    """Raise DamagedCheckpoint of `path` for what a damaged or missing file makes a parser raise."""
     try:
         yield
     except DamagedCheckpoint:
@@ -73,8 +69,7 @@ class LazyArray:
     def read(self, index: Index = ()) -> np.ndarray:
         """Return the part at `index`, by default all of it.
 
-        Raises:
-          DamagedCheckpoint: its files cannot be read or have changed.
+        Raise DamagedCheckpoint if its files cannot be read or have changed.
         """
         array = self.fetch(index)
         if index == () and self.digest is not None:
@@ -130,12 +125,8 @@ def from_zarr(
 def storage(folder: str, ocdbt_path: str | None = None) -> dict[str, Any]:
     """Return tensorstore's description of a folder on disk, under gs:// or s3://.
 
-    Args:
-      folder: its path.
-      ocdbt_path: if given, `folder` is an OCDBT database and this a path inside it.
-
-    Raises:
-      ValueError: another scheme.
+    With `ocdbt_path`, `folder` is an OCDBT database and this a path inside it. Raise ValueError for
+    another scheme.
     """
     folder = os.fspath(folder)
     scheme, is_remote, address = folder.partition("://")

@@ -219,9 +219,7 @@ def _why_no_optimizer(
 ) -> str | None:
     """Return why the optimizer's state does not fit, None where it does.
 
-    Args:
-      sources: loses the slots of the parameters in `without`.
-      without: the parameters that start from scratch.
+    `sources` loses the slots of the parameters in `without`, which start from scratch.
     """
     slots = [n for n in wanted if n.startswith(_OPTIMIZER)]
     if slots and not any(n.startswith(_OPTIMIZER) for n in arrays):

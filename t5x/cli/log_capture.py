@@ -103,9 +103,7 @@ def redirect_loggers() -> None:
 def write_to(folder: str, host: int) -> None:
     """Make the folder, and move the log to `log_<host>.txt` in it, after an earlier start's.
 
-    Args:
-      folder: local, or in a bucket, where the log is uploaded every minute.
-      host: index of this process.
+    `host` is the index of this process. In a bucket the log is uploaded every minute.
     """
     if "://" not in folder:
         with contextlib.suppress(OSError):  # what writes there next says so

@@ -138,8 +138,7 @@ def ending_with_others() -> Iterator[None]:
 def parse_flags(argv: list[str]) -> list[str]:
     """Parse the command line, and return what is left: the program's name; or print the help.
 
-    Raises:
-      ValueError: a flag is unknown or has a wrong value, or an argument is no flag.
+    Raise ValueError for an unknown flag, a wrong value, or an argument that is no flag.
     """
     if {"--help", "-h"} & {*argv[1:]}:
         print(sys.modules["__main__"].__doc__)

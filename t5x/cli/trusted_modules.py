@@ -43,14 +43,9 @@ def restrict(more: Iterable[str]) -> None:
 
 
 def check_import(module: str, file: str | None) -> None:
-    """Allow an import that a gin file asks for.
+    """Allow an import, a module's full name, that `file` asks for; None is the command line.
 
-    Args:
-      module: its full name.
-      file: the gin file, None for the command line.
-
-    Raises:
-      ValueError: it is of neither this project nor T5X, and is not allowed either.
+    Raise ValueError if it is of neither this project nor T5X, and is not allowed either.
     """
     if _Policy.allowed is None or _is_in(module, _Policy.allowed):
         return
@@ -66,8 +61,7 @@ def check_import(module: str, file: str | None) -> None:
 def check_object(selector: str, value: Any) -> None:
     """Allow a class or function that a gin file binds or refers to.
 
-    Raises:
-      ValueError: it was not defined in an allowed module, or deletes or writes files.
+    Raise ValueError if no allowed module defines it, or it deletes or writes files.
     """
     if _Policy.allowed is None:
         return

@@ -157,12 +157,7 @@ LEFT_OUT: dict[str, str] = {
 
 
 def ignores(function: Any, argument: str) -> bool:
-    """Return whether gin may bind an argument that `function` lacks; if so, warn once.
-
-    Args:
-      function: the configurable, a function or class.
-      argument: as bound.
-    """
+    """Return whether gin may bind an argument that a function or class lacks; if so, warn once."""
     if getattr(function, "__module__", "").partition(".")[0] not in OUR_PACKAGES:
         return False
     owner = function.__qualname__.rpartition("<locals>.")[2]
@@ -181,8 +176,7 @@ def _warn(setting: str, reason: str) -> None:
 def left_out(path: str) -> str | None:
     """Return a sentence for a name of upstream's that is not here, None for any other name.
 
-    Args:
-      path: a module, or `module.name` or `module.name.argument` as a gin file writes it.
+    `path` is a module, or `module.name` or `module.name.argument` as a gin file writes it.
     """
     for instead, names in LEFT_OUT.items():
         for name in names.split():

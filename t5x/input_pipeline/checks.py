@@ -119,8 +119,7 @@ def _check_encoder(cfg: DatasetConfig, model: Any) -> None:
 def vocabulary_size(vocabulary: seqio.Vocabulary) -> int:
     """Load the vocabulary and return its number of ids.
 
-    Raises:
-      ValueError: it is no vocabulary, or its file cannot be read.
+    Raise ValueError if it is no vocabulary, or its file cannot be read.
     """
     try:
         return vocabulary.vocab_size

@@ -69,8 +69,7 @@ def begin(
 ) -> tuple[tf.data.Dataset, EncoderRowBuilder]:
     """Return the examples of a task, their values raised, and the builder of rows of them.
 
-    Raises:
-      ValueError: the task is not one of masked language modeling, or lengths differ.
+    Raise ValueError for a task that is not one of masked language modeling, or differing lengths.
     """
     spec = dataset.element_spec
     if missing := [name for name in _REQUIRED if name not in spec]:

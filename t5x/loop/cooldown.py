@@ -24,10 +24,8 @@ def branch(
 ) -> CheckpointConfig:
     """Return the configuration that starts at `cooldown_from`; None leaves it as it is.
 
-    The source's checkpoint need not exist: a branch that resumes has its own.
-
-    Raises:
-      ValueError: its name has no step, the branch has no end, or `model_dir` is the source run.
+    The source's checkpoint need not exist: a branch that resumes has its own. Raise ValueError if
+    its name has no step, the branch has no end, or `model_dir` is the source run.
     """
     if cooldown_from is None:
         return checkpoint_cfg

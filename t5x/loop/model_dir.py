@@ -201,12 +201,8 @@ def find_start(
 def first_sound(start: Start, read: Callable[[Start], T]) -> tuple[Start, T]:
     """Return the first start that `read` can read, from `start` to older ones, and its result.
 
-    Args:
-      start: the newest.
-      read: raises DamagedCheckpoint on all hosts or on none.
-
-    Raises:
-      DamagedCheckpoint: there is none; names all of the run's, or the one of another run.
+    `read` raises DamagedCheckpoint on all hosts or on none. Raise it if there is no start: it names
+    all checkpoints of the run, or the one of another run.
     """
     while True:
         try:
@@ -221,10 +217,8 @@ def last_step(
     """Return the step at which a run ends: `total_steps`, or `relative_steps` after its first.
 
     Upstream counts `relative_steps` from the newest checkpoint, so a run that is resumed gets
-    longer. Here they count from the checkpoint of `restore`, or from 0.
-
-    Raises:
-      ValueError: its name does not say its step, or it has to be looked for and does not exist.
+    longer. Here they count from the checkpoint of `restore`, or from 0. Raise ValueError if its
+    name does not say its step, or it has to be looked for and does not exist.
     """
     if not relative_steps:
         return total_steps
@@ -246,8 +240,7 @@ def last_step(
 def earlier_start(start: Start, damage: DamagedCheckpoint) -> Start:
     """Return the start from the checkpoint before a damaged one.
 
-    Raises:
-      DamagedCheckpoint: there is none; names all. Or `damage`, of another run's checkpoint.
+    Raise DamagedCheckpoint, which names all, if there is none; `damage` for another run's.
     """
     if not start.is_own:
         raise damage

@@ -95,12 +95,9 @@ class Lease:
     def acquire(self, take_over: bool = False) -> None:
         """Take the lease, after a wait if its holder on another host may be gone.
 
-        Args:
-          take_over: also if another run holds it, which then stops before its next save.
-
-        Raises:
-          LeaseError: another run holds it, or it cannot be written. On the other hosts of a pod a
-            RuntimeError with the same message.
+        With `take_over` also if another run holds it, which then stops before its next save. Raise
+        LeaseError if another run holds it, or it cannot be written; on the other hosts of a pod a
+        RuntimeError with the same message.
         """
         # The first host asks again and again, so that no collective of the others waits for long.
         while waiting := broadcast_from_first(lambda: self._attempt(take_over)):
@@ -136,8 +133,7 @@ class Lease:
     def _attempt(self, take_over: bool) -> str | None:
         """Take the lease if it is free; return what is waited for if that is not known yet.
 
-        Returns:
-          None if it is taken; the message for the user; "still" after that.
+        That is None if it is taken, the message for the user, and after that "still".
         """
         first = self._watched is None
         try:

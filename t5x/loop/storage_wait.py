@@ -36,15 +36,11 @@ def in_thread(call: Callable[[], T], name: str) -> concurrent.futures.Future[T]:
 
 
 def answer(what: str, ask: Callable[[], T]) -> T:
-    """Return the result of `ask`, which runs in a thread that can be abandoned.
+    """Return the result of `ask`, or raise what it has raised.
 
-    Args:
-      what: is waited for, for the messages: a setting and its value.
-      ask: must call nothing of jax, which belongs to the main thread.
-
-    Raises:
-      RuntimeError: there is none after `GIVE_UP_SECONDS`.
-      Exception: what `ask` has raised.
+    It runs in a thread that can be abandoned, and must call nothing of jax, which belongs to the
+    main thread. `what` names for messages what is waited for: a setting and its value. Raise
+    RuntimeError after `GIVE_UP_SECONDS`.
     """
     begun, reports = time.monotonic(), 0
     answered = in_thread(ask, what)

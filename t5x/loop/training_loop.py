@@ -211,8 +211,7 @@ class TrainingRun:
     def _go_back(self, error: FloatingPointError) -> int:
         """Restore the newest checkpoint, and continue with the data that comes next.
 
-        Raises:
-          FloatingPointError: `error`, if `bad_steps` is not 'go_back' or going back cannot help.
+        Raise `error` if `bad_steps` is not 'go_back' or going back cannot help.
         """
         if self.trainer.bad_steps != "go_back" or not self._checkpointer:
             raise error

@@ -18,12 +18,8 @@ T = TypeVar("T")
 def raise_together(do: Callable[[], T], *kinds: type[Exception]) -> T:
     """Call `do` on every host and return each host's own result, unless it raised on any.
 
-    Args:
-      do: called on every host.
-      kinds: the exceptions that are shared, the more severe ones last.
-
-    Raises:
-      One of `kinds`: the host's own, else one that names the hosts that raised.
+    Then raise, on all, the host's own exception, else one that names the hosts that raised. `kinds`
+    are the exceptions that are shared, the more severe ones last.
     """
     if jax.process_count() == 1:
         return do()
@@ -48,12 +44,8 @@ def raise_together(do: Callable[[], T], *kinds: type[Exception]) -> T:
 def broadcast_from_first(find: Callable[[], T]) -> T:
     """Return on every host the result of `find` on the first, the only one that calls it.
 
-    Args:
-      find: returns what JSON can hold.
-
-    Raises:
-      ValueError: `find` raised one; the same message on every host.
-      RuntimeError: on the other hosts, if `find` raised anything else.
+    It returns what JSON can hold. A ValueError of it is raised on every host, with its message; for
+    anything else the other hosts raise RuntimeError.
     """
     if jax.process_count() == 1:
         return find()

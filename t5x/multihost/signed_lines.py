@@ -22,8 +22,7 @@ _SHORTEST_SECRET = 32
 def read_secret(given: str | None, path: pathlib.Path) -> bytes:
     """Return the secret of the pod: `given`, else the text of the file `path`, else b"".
 
-    Raises:
-      ValueError: it is shorter than 32 characters, or other users can read the file.
+    Raise ValueError if it is shorter than 32 characters, or other users can read the file.
     """
     source = "T5X_POD_SECRET"
     if not given:
@@ -61,13 +60,10 @@ def is_nonce(value: object) -> bool:
 
 
 def sign(secret: bytes, purpose: str, nonces: Sequence[str], content: object) -> bytes:
-    """Return `content` as a line of JSON with its HMAC.
+    """Return `content`, anything that JSON can hold, as a line of JSON with its HMAC.
 
-    Args:
-      secret: of the pod; b"" signs as anyone can.
-      purpose: what the line is for, so that it is accepted for nothing else.
-      nonces: of this exchange.
-      content: anything that JSON can hold.
+    It is accepted for this `purpose` and exchange, of these `nonces`, alone. The secret b"" signs
+    as anyone can.
     """
     text = json.dumps(content).encode()
     return _digest(secret, purpose, nonces, text) + b" " + text + b"\n"

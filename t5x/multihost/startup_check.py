@@ -112,8 +112,7 @@ def find_worker(
 def facts(config: str) -> dict[str, str]:
     """Return the facts that must agree before JAX starts: commit, Python, packages, gin bindings.
 
-    Args:
-      config: the text of `gin.config_str`.
+    `config` is the text of `gin.config_str`.
     """
     packages = {p.metadata["Name"]: p.version for p in importlib.metadata.distributions()}
     return {
@@ -298,8 +297,7 @@ def _listening(worker: Worker) -> socket.socket:
 def parse_report(content: object, count: int) -> tuple[int, Facts]:
     """Return the index and the facts of a worker's report, parsed JSON.
 
-    Raises:
-      ValueError: it is anything else than [index from 1 to count - 1, {name: text, …}].
+    Raise ValueError for anything else than [index from 1 to count - 1, {name: text, …}].
     """
     match content:
         case [int(index), dict(theirs)] if type(index) is int and 0 < index < count:
