@@ -179,7 +179,14 @@ def train(
         start, (_, match_found) = first_sound(
             start, lambda start: (open_stream(start, *data), matched(start, trainer))
         )
-        show_checks(start, match_found, trainer, cfgs, plan, model_dir)
+        dry_run_table.show_training(
+            trainer,
+            train_dataset_cfg.batch_size,
+            cfgs,
+            model_dir,
+            start=dry_run_table.start(start.path, match_found),
+            steps=dry_run_table.steps(plan, start.step),
+        )
         return 0, None
 
     with model_dir_lease.held(model_dir, take_over) as lease:
@@ -373,29 +380,6 @@ def matched(start: Start, trainer: Trainer) -> Match | None:
 def _optional(trainer: Trainer) -> str | None:
     """Return the pattern of parameters that may start fresh, where the model has such."""
     return getattr(trainer.model, "optional_parameters", None)
-
-
-def show_checks(
-    start: Start,
-    found: Match | None,
-    trainer: Trainer,
-    cfgs: Mapping[str, DatasetConfig | None],
-    plan: triggers.TrainingPlan,
-    model_dir: str,
-) -> None:
-    """Print what a dry run has checked."""
-    model, train_cfg = trainer.model, cfgs["train"]
-    assert train_cfg is not None
-    dry_run_table.show(
-        {
-            "data": dry_run_table.data(cfgs),
-            "model": dry_run_table.model(trainer.specs.state.params, model.output_vocabulary),
-            "batch": dry_run_table.batch(train_cfg.batch_size, trainer.partitioner),
-            "start": dry_run_table.start(start.path, found),
-            "steps": dry_run_table.steps(plan, start.step),
-            "MODEL_DIR": f"{model_dir} can be written",
-        }
-    )
 
 
 def starting_state(start: Start, trainer: Trainer, init_rng: jax.Array) -> TrainState:

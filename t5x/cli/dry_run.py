@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 
@@ -14,6 +14,8 @@ from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop.triggers import TrainingPlan
 from t5x.partitioning import PjitPartitioner
 from t5x.trainer import Trainer
+
+Configs: TypeAlias = Mapping[str, DatasetConfig | None]
 
 
 def show(checks: Mapping[str, CheckResult | str]) -> None:
@@ -30,13 +32,16 @@ def show_inference(cfg: DatasetConfig, paths: Sequence[str], output_dir: str) ->
     show({"data": data({"": cfg}), "checkpoints": ", ".join(paths), "results": results_go})
 
 
-def show_program(trainer: Trainer, cfg: DatasetConfig, model_dir: str) -> None:
-    """Print what a dry run of `t5x.precompile` has checked."""
+def show_training(
+    trainer: Trainer, rows: int, cfgs: Configs, model_dir: str, **more: CheckResult
+) -> None:
+    """Print what a dry run of `t5x.train` or `t5x.precompile` has checked; `more` by name."""
     show(
         {
-            "data": data({"train": cfg}),
+            "data": data(cfgs),
             "model": model(trainer.specs.state.params, trainer.model.output_vocabulary),
-            "batch": batch(cfg.batch_size, trainer.partitioner),
+            "batch": batch(rows, trainer.partitioner),
+            **more,
             "MODEL_DIR": f"{model_dir} can be written",
         }
     )
@@ -52,7 +57,7 @@ def steps(plan: TrainingPlan, first: int) -> CheckResult:
     return ok(figure)
 
 
-def data(cfgs: Mapping[str, DatasetConfig | None]) -> str:
+def data(cfgs: Configs) -> str:
     """Return the tasks and splits whose first records were read."""
     named = lambda cfg: f"{cfg.provider.name} ({cfg.split})"
     found = dict.fromkeys(named(cfg) for cfg in cfgs.values() if cfg is not None)
