@@ -26,12 +26,16 @@ def check_sentences(sentences: Sequence[str], vocabulary: Any, length: int | Non
                 f"INFILL_SENTENCES holds {sentence!r}, but an encoder fills in masks; write {MASK} "
                 "where a piece is missing."
             )
-        count = len(encode(sentence, vocabulary))
-        if isinstance(length, int) and count > length:  # missing lengths are reported elsewhere
-            raise ValueError(
-                f"INFILL_SENTENCES holds a sentence of {count} tokens and the model reads "
-                f"{length}; shorten {sentence[:40]!r}."
-            )
+        check_length(sentence, len(encode(sentence, vocabulary)), length)
+
+
+def check_length(sentence: str, count: int, most: int | None) -> None:
+    """Raise ValueError for a sentence of more tokens than the model reads."""
+    if isinstance(most, int) and count > most:  # missing lengths are reported elsewhere
+        raise ValueError(
+            f"INFILL_SENTENCES holds a sentence of {count} tokens and the model reads "
+            f"{most}; shorten {sentence[:40]!r}."
+        )
 
 
 def encode(sentence: str, vocabulary: Any) -> list[int]:
@@ -39,6 +43,12 @@ def encode(sentence: str, vocabulary: Any) -> list[int]:
     mask = vocabulary.tokenizer.id_to_token(vocabulary.mask_id)
     ids = vocabulary.encode(sentence.replace(MASK, mask))
     return [vocabulary.cls_id, *ids, vocabulary.sep_id]
+
+
+def predictor_of(sentences: int, model: Any, partitioner: PjitPartitioner) -> Predictor:
+    """Return a predictor of one batch that holds all sentences."""
+    rows = partitioner.mesh.size  # divisible by every partitioning of a batch
+    return Predictor(model, partitioner, -(-sentences // rows) * rows)
 
 
 class EncoderFilling:
@@ -59,8 +69,7 @@ class EncoderFilling:
             }
             for row in self._ids
         ]
-        rows = partitioner.mesh.size  # divisible by every partitioning of a batch
-        self._predict = Predictor(model, partitioner, -(-len(self._ids) // rows) * rows)
+        self._predict = predictor_of(len(self._ids), model, partitioner)
 
     def _masks(self, ids: Sequence[int]) -> np.ndarray:
         return np.array(ids) == self.vocabulary.mask_id

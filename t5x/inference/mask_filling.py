@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from t5x.inference import encoder_filling
-from t5x.inference.predictor import Predictor
 from t5x.partitioning import PjitPartitioner
 
 _HOLE = re.compile(r"<extra_id_(\d+)>")
@@ -34,8 +33,9 @@ def check_sentences(
             f"watch.Watch.infill_sentences is {sentences!r}, a string; set INFILL_SENTENCES to "
             "several, ('…', '…'), or to one, ('…',)."
         )
+    most = (lengths or {}).get("inputs")
     if getattr(vocabulary, "mask_id", None) is not None:
-        encoder_filling.check_sentences(sentences, vocabulary, (lengths or {}).get("inputs"))
+        encoder_filling.check_sentences(sentences, vocabulary, most)
         return
     for sentence in sentences:
         holes = [int(n) for n in _HOLE.findall(sentence)]
@@ -44,12 +44,7 @@ def check_sentences(
                 f"INFILL_SENTENCES holds {sentence!r}, whose holes are {holes}; write <extra_id_0> "
                 "for the first, <extra_id_1> for the second, and so on."
             )
-        count, most = len(encode(sentence, vocabulary)), (lengths or {}).get("inputs")
-        if isinstance(most, int) and count > most:  # missing lengths are reported elsewhere
-            raise ValueError(
-                f"INFILL_SENTENCES holds a sentence of {count} tokens and the model reads "
-                f"{most}; shorten {sentence[:40]!r}."
-            )
+        encoder_filling.check_length(sentence, len(encode(sentence, vocabulary)), most)
 
 
 def encode(sentence: str, vocabulary: Any) -> list[int]:
@@ -113,9 +108,7 @@ class MaskFilling:
         self._examples = [
             {"encoder_input_tokens": pad(row), "decoder_input_tokens": targets} for row in ids
         ]
-        rows = partitioner.mesh.size  # divisible by every partitioning of a batch
-        batch_size = -(-len(ids) // rows) * rows
-        self._predict = Predictor(model, partitioner, batch_size)
+        self._predict = encoder_filling.predictor_of(len(ids), model, partitioner)
 
     def __call__(self, params: Any) -> list[str]:
         """Return the sentences, filled in; every host must call it."""
