@@ -57,14 +57,8 @@ class EarlyStoppingAction:
 
     def run(self, train_state: Any, metrics_by_task: Metrics) -> bool:
         """Return True to stop; raise a ValueError if the metric does not exist."""
-        value = metrics_by_task.get(self.task, {}).get(self.metric)
-        if value is None:
-            known = [(t, name) for t, values in metrics_by_task.items() for name in values]
-            raise ValueError(
-                f"trainer.EarlyStoppingAction.metric is {(self.task, self.metric)!r}, which is not "
-                f"measured; set it to one of {known}."
-            )
-        return self._ends_with(float(value))
+        name = "trainer.EarlyStoppingAction.metric"
+        return self._ends_with(float(_measured(name, self.task, self.metric, metrics_by_task)))
 
     def recall(self, past: Iterable[Metrics]) -> bool:
         """Start over with earlier measurements, oldest first; return True to stop."""
@@ -104,17 +98,23 @@ class TerminateOnNanAction:
 
     def run(self, train_state: Any, metrics_by_task: Metrics) -> bool:
         """Return True to stop; raise a ValueError if the task or metric is unknown."""
-        if self.task not in metrics_by_task or self.metric not in metrics_by_task[self.task]:
-            known = {task: sorted(values) for task, values in metrics_by_task.items()}
-            raise ValueError(
-                f"TerminateOnNanAction looks for {self.metric!r} of {self.task!r}, but there are "
-                f"only {known}; set its task and metric to some of these."
-            )
-        value = metrics_by_task[self.task][self.metric]
+        name = "TerminateOnNanAction's task and metric"
+        value = _measured(name, self.task, self.metric, metrics_by_task)
         if math.isfinite(value):
             return False
         logging.warning("%s of %s is %s: training stops.", self.metric, self.task, value)
         return True
+
+
+def _measured(setting: str, task: str, metric: str, metrics_by_task: Metrics) -> Any:
+    """Return the value of a metric, or raise ValueError if there is none of that name."""
+    value = metrics_by_task.get(task, {}).get(metric)
+    if value is None:
+        known = [(task, name) for task, values in metrics_by_task.items() for name in values]
+        raise ValueError(
+            f"{setting} is {(task, metric)!r}, which is not measured; set it to one of {known}."
+        )
+    return value
 
 
 def mode_name(mode: Any) -> str:
@@ -131,10 +131,9 @@ def check_actions(actions: Mapping[Any, Sequence[Any]] | None, evaluates: Sequen
                 f"{', '.join(map(repr, MODES))}."
             )
         if name not in evaluates:
-            cfg = {"TRAIN_EVAL": "train_eval", "INFER_EVAL": "infer_eval"}[name]
             raise ValueError(
                 f"train.actions has {name!r}, but nothing is evaluated in that mode; set "
-                f"train.{cfg}_dataset_cfg, or leave these actions out."
+                f"train.{name.lower()}_dataset_cfg, or leave these actions out."
             )
 
 
