@@ -18,7 +18,7 @@ import numpy as np
 from command_line.results import CheckResult, NotChecked, fails, ok, run_check, warning
 from preflight import search
 from preflight.aot import recipe_step
-from preflight.aot.compiler import OutOfMemory
+from preflight.aot.compiler import OutOfMemory, gib_on_a_device
 from preflight.aot.recipe import Recipe, load
 from preflight.aot.tpu_slices import GIB, Chip, Slice
 from preflight.checks import checklist
@@ -85,11 +85,9 @@ def measure(run: argparse.Namespace, limit_gib: float, is_timed: bool = True) ->
     if memory is None:
         raise NotChecked("this backend does not report the memory of a program")
     arrays = memory.argument_size_in_bytes + memory.temp_size_in_bytes
-    state = jax.tree.leaves(trainer.specs.state)
-    held = sum(np.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in state)
     step = Step(
         used_gib=(arrays + memory.generated_code_size_in_bytes) / GIB,
-        state_gib=float(held) / GIB,
+        state_gib=gib_on_a_device(trainer.specs.state),
         compile_seconds=seconds,
         tokens=flops.batch_tokens(shapes),
     )
@@ -110,9 +108,7 @@ def timed_rows(run: argparse.Namespace, trainer: Trainer, shapes: Shapes) -> int
         return rows
     per_row = count / rows
     pieces = trainer.partitioner.mesh.shape["data"] * trainer.num_microbatches
-    while rows % 2 == 0 and rows // 2 % pieces == 0:
-        if rows * per_row <= _CPU_FLOPS:
-            break
+    while rows * per_row > _CPU_FLOPS and rows % (2 * pieces) == 0:
         rows //= 2
     return rows
 

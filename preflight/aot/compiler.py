@@ -170,8 +170,8 @@ def measure_step(trainer: Trainer, batch: Shapes, dump: str | None) -> dict[str,
     figures = Figures(
         cycles=program.cycles(),
         argument_gib=memory.argument_size_in_bytes / GIB,
-        parameter_gib=_gib_on_a_device(trainer.specs.state.params),
-        optimizer_gib=_gib_on_a_device(trainer.specs.state.param_states),
+        parameter_gib=gib_on_a_device(trainer.specs.state.params),
+        optimizer_gib=gib_on_a_device(trainer.specs.state.param_states),
         peak_gib=memory.peak_memory_in_bytes / GIB,
         temp_gib=memory.temp_size_in_bytes / GIB,
         code_gib=memory.generated_code_size_in_bytes / GIB,
@@ -192,7 +192,7 @@ def measure_decoding(lowered: jax.stages.Lowered, specs: StateSpecs) -> dict[str
     compiled, rest = _compile(lowered, specs)
     if compiled is None:
         return rest
-    memory, held = compiled.memory_analysis(), _gib_on_a_device(specs.state)
+    memory, held = compiled.memory_analysis(), gib_on_a_device(specs.state)
     arrays = max(memory.peak_memory_in_bytes, memory.argument_size_in_bytes)
     used = (arrays + memory.generated_code_size_in_bytes) / GIB
     return {"used_gib": held + used, "held_gib": held, **rest}
@@ -204,11 +204,11 @@ def _compile(lowered: jax.stages.Lowered, specs: StateSpecs) -> tuple[Any, dict[
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        return None, {"error": str(error), "arguments_gib": _gib_on_a_device(specs.state)}
+        return None, {"error": str(error), "arguments_gib": gib_on_a_device(specs.state)}
     return compiled, {"compile_seconds": time.monotonic() - started}
 
 
-def _gib_on_a_device(tree: PyTree) -> float:
+def gib_on_a_device(tree: PyTree) -> float:
     """Return the size of sharded arrays on one device, without padding."""
     size = lambda x: math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
     return sum(map(size, jax.tree.leaves(tree))) / GIB

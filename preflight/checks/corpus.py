@@ -78,7 +78,8 @@ def fill(context: RunContext) -> CheckResult:
         check_targets(lengths, needed, "its objective", context.task.name)
     of_labels = objective is None and "encoder_loss_weights" in context.sample_rows[0]
     if of_labels or isinstance(objective, masked_lm.MaskedLM):
-        return _fill_of_encoder(shares[0], how)
+        # A sequence has complete sentences, and its row is not filled up with parts of others.
+        return ok(f"rows {int(100 * shares[0])} % full, {how}", numbers={"encoder": shares[0]})
     numbers = {"encoder": shares[0], "decoder": shares[1]}
     figure = f"encoder {int(100 * shares[0])} %, decoder {int(100 * shares[1])} % full, {how}"
     if min(shares) >= _FULL:
@@ -92,12 +93,6 @@ def fill(context: RunContext) -> CheckResult:
     else:
         to_set = "TASK_FEATURE_LENGTHS shorter, first the side that is least full"
     return warning(figure, to_set, numbers=numbers)
-
-
-def _fill_of_encoder(share: float, how: str) -> CheckResult:
-    figure = f"rows {int(100 * share)} % full, {how}"
-    # A sequence has complete sentences, and its row is not filled up with parts of others.
-    return ok(figure, numbers={"encoder": share})
 
 
 def measured_fill(context: RunContext) -> tuple[float, float]:
