@@ -8,7 +8,7 @@ import pathlib
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import jax
@@ -123,30 +123,31 @@ def _absent_folders(path: str) -> list[str]:
 
 
 def _write_probe(model_dir: str, probe: str) -> None:
-    try:
+    remedy = "set it to a folder or bucket that you can write to."
+    with _probing(model_dir, "cannot be written", remedy):
         tf.io.gfile.makedirs(model_dir)
         with tf.io.gfile.GFile(probe, "w") as file:
             file.write("")
+
+
+@contextlib.contextmanager
+def _probing(model_dir: str, problem: str, remedy: str) -> Iterator[None]:
+    """Raise RuntimeError for storage that may answer later, ValueError for what must be changed."""
+    which = f"MODEL_DIR is {model_dir}, which"
+    try:
+        yield
     except _UNANSWERED as error:
-        raise _unanswered(model_dir, error) from error
-    except (tf.errors.OpError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(
-            f"MODEL_DIR is {model_dir}, which cannot be written ({reason}); set it to a folder "
-            "or bucket that you can write to."
+        raise RuntimeError(
+            f"{which} does not answer ({str(error).splitlines()[0]}); start the same command "
+            "again, which resumes from the last checkpoint."
         ) from error
-
-
-def _unanswered(model_dir: str, error: tf.errors.OpError) -> RuntimeError:
-    return RuntimeError(
-        f"MODEL_DIR is {model_dir}, which does not answer ({str(error).splitlines()[0]}); start "
-        "the same command again, which resumes from the last checkpoint."
-    )
+    except (tf.errors.OpError, OSError) as error:
+        raise ValueError(f"{which} {problem} ({str(error).splitlines()[0]}); {remedy}") from error
 
 
 def _await_probe(model_dir: str, probe: str, seconds: float, host: int) -> None:
     end = time.monotonic() + seconds
-    try:
+    with _probing(model_dir, f"host {host} cannot read", "give it the rights that host 0 has."):
         while not tf.io.gfile.exists(probe):
             if time.monotonic() > end:
                 raise ValueError(
@@ -155,14 +156,6 @@ def _await_probe(model_dir: str, probe: str, seconds: float, host: int) -> None:
                     "a folder that all of them mount."
                 )
             time.sleep(0.2)
-    except _UNANSWERED as error:
-        raise _unanswered(model_dir, error) from error
-    except tf.errors.OpError as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(
-            f"MODEL_DIR is {model_dir}, which host {host} cannot read ({reason}); give it the "
-            "rights that host 0 has."
-        ) from error
 
 
 def find_start(
