@@ -111,43 +111,38 @@ def names(kind: str, task: seqio.Task, wanted: str, cfg: DatasetConfig) -> set[s
     them, they are called with one example too: names that differ then may become `wanted`.
     """
     if kind == "training_eval":
-        return (
-            _masked_metrics(task)
-            if "loss_weights" in task.output_features
-            else _loss_metrics(cfg.pack)
-        )
+        return _loss_metrics(task, cfg.pack)
     known = _function_metrics(task, 0)
     if wanted in known or not known:
         return known or None
     return known if known == _function_metrics(task, 1) else None
 
 
-def _loss_metrics(packed: bool) -> set[str]:
+def _loss_metrics(task: seqio.Task, packed: bool) -> set[str]:
+    found = {"steps", "loss"}
+    features: tuple[str, ...] = ("encoder_input_tokens", "decoder_target_tokens")
+    if "loss_weights" in task.output_features:  # rows of an encoder always have segments
+        found |= _masked_sums(task)
+        features = ("encoder_target_tokens", "encoder_segment_ids")
+    elif packed:
+        features += ("encoder_segment_ids", "decoder_segment_ids")
     ids = jax.ShapeDtypeStruct((1, 1), np.int32)
-    sides = ("encoder_segment_ids", "decoder_segment_ids") if packed else ()
-    batch = dict.fromkeys(("encoder_input_tokens", "decoder_target_tokens", *sides), ids)
     losses = jax.ShapeDtypeStruct((1, 1), np.float32)
     logits = jax.ShapeDtypeStruct((1, 1, 1), np.float32)
-    sums = jax.eval_shape(metrics.step_sums, logits, batch, losses, losses, losses)
-    ones = dict.fromkeys((*sums, "steps", "loss"), 1.0)
-    return set(metrics.summarize(ones, None, 1))
-
-
-def _masked_metrics(task: seqio.Task) -> set[str]:
-    """Return those of `t5x.examples.encoder.model`, whose rows always have segments."""
-    ids = jax.ShapeDtypeStruct((1, 1), np.int32)
-    batch = dict.fromkeys(("encoder_target_tokens", "encoder_segment_ids"), ids)
-    losses = jax.ShapeDtypeStruct((1, 1), np.float32)
-    logits = jax.ShapeDtypeStruct((1, 1, 1), np.float32)
-    found = {"masked_tokens", "next_sentences", "next_sentences_correct", "next_sentence_loss"}
-    if "next_sentence_label" not in task.output_features:
-        has_labels = hasattr(task.output_features["targets"].vocabulary, "labels")
-        found = set() if has_labels else {"masked_tokens"}
-    if hasattr(task.output_features["targets"].vocabulary, "word_starts"):
-        found |= {"masked_words", "words_correct"}
     found |= {*jax.eval_shape(metrics.token_sums, logits, ids, losses, losses, losses)}
-    found |= {*jax.eval_shape(metrics.row_sums, batch)}
-    return set(metrics.summarize(dict.fromkeys((*found, "steps", "loss"), 1.0), None, 1))
+    found |= {*jax.eval_shape(metrics.row_sums, dict.fromkeys(features, ids))}
+    return set(metrics.summarize(dict.fromkeys(found, 1.0), None, 1))
+
+
+def _masked_sums(task: seqio.Task) -> set[str]:
+    """Return those that `t5x.examples.encoder.model` adds."""
+    vocabulary, found = task.output_features["targets"].vocabulary, {"masked_tokens"}
+    if "next_sentence_label" in task.output_features:
+        found |= {"next_sentences", "next_sentences_correct", "next_sentence_loss"}
+    elif hasattr(vocabulary, "labels"):
+        found = set()
+    words = {"masked_words", "words_correct"} if hasattr(vocabulary, "word_starts") else set()
+    return found | words
 
 
 def _function_metrics(task: seqio.Task, examples: int) -> set[str]:
