@@ -55,10 +55,8 @@ def evaluate(
     """Evaluate each checkpoint that `restore_checkpoint_cfg` names, in order.
 
     Args:
-      model: see `models.EncoderDecoderModel`.
       dataset_cfg: the examples to decode and measure.
       restore_checkpoint_cfg: names the checkpoints.
-      partitioner: of parameters and batches over devices.
       output_dir: of all files.
       inference_evaluator_cls: seqio evaluator with its gin bindings.
       summarize_config_fn: (model_dir, writer, step), writes the configuration to a file.

@@ -159,10 +159,8 @@ def infer(
 
     Args:
       mode: 'predict', 'score', or 'predict_with_aux' for predictions with their scores.
-      model: see `models.EncoderDecoderModel`.
       dataset_cfg: which examples; each is used once, in order.
       restore_checkpoint_cfg: names one checkpoint.
-      partitioner: of parameters and batches over devices.
       output_dir: of all files.
       checkpoint_period: batches between two saves; at most this much work is lost by a kill.
       shard_id: which share of the examples this process takes.

@@ -93,14 +93,11 @@ def train(
     """Train `model` to step `total_steps`.
 
     Args:
-      model: see `models.EncoderDecoderModel`.
       train_dataset_cfg: training examples.
       train_eval_dataset_cfg: examples to evaluate the loss on, or None.
       infer_eval_dataset_cfg: examples to decode and measure, or None.
       checkpoint_cfg: which checkpoint to start from and when to save.
-      partitioner: of parameters and batches over devices.
       trainer_cls: `trainer.Trainer` with its gin bindings.
-      model_dir: folder of the run.
       total_steps: the step at which training ends, steps of the restored checkpoint included.
       eval_steps: batches per evaluation.
       eval_period: steps between evaluations.
