@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import seqio
 import tensorflow as tf
@@ -63,28 +64,27 @@ def line_task(
     def prefixed(example):
         return example | {"inputs": tf.strings.join([prefix, example["inputs"]])}
 
-    if getattr(like, "reads_lines", False):
-        assert like is not None
-        return seqio.Task(
-            name,
-            source=LineSource(path, split),
-            preprocessors=[lambda dataset: dataset.map(prefixed), *like.preprocessors],
-            output_features=like.output_features,
-        )
-    return seqio.Task(
-        name,
-        source=LineSource(path, split),
-        preprocessors=[
+    preprocessors: list[Any]
+    if like is not None and getattr(like, "reads_lines", False):
+        preprocessors = [lambda dataset: dataset.map(prefixed), *like.preprocessors]
+        features = like.output_features
+    else:
+        preprocessors = [
             lambda dataset: dataset.map(add_prefix),
             lambda dataset, output_features: seqio.preprocessors.tokenize(
                 dataset, output_features, copy_pretokenized=False
             ),
             seqio.preprocessors.append_eos_after_trim,  # cut inputs end as in training
-        ],
-        output_features={
+        ]
+        features = {
             "inputs": seqio.Feature(input_vocabulary, add_eos=True),
             "targets": seqio.Feature(output_vocabulary, add_eos=True),
-        },
+        }
+    return seqio.Task(
+        name,
+        source=LineSource(path, split),
+        preprocessors=preprocessors,
+        output_features=features,
     )
 
 
