@@ -25,7 +25,6 @@ GIN_NAMES = {
     "eval_period": "train.eval_period",
     "stats_period": "train.stats_period",
     "save_period": "utils.SaveCheckpointConfig.period",
-    "checkpoint_steps": "utils.SaveCheckpointConfig.checkpoint_steps",
 }
 
 
@@ -79,15 +78,9 @@ def check_periods(plan: TrainingPlan, first_step: int = 0) -> None:
 
     Upstream trains in rounds of the shorter of the evaluation and the checkpoint period, so each
     of the two must be a multiple of the shorter. The same is required here, so that one gin file
-    runs in both. Raise ValueError with the gin setting to change.
+    runs in both. Raise ValueError with the gin setting to change. Types and limits of the numbers
+    are checked by `t5x.cli.gin_values`.
     """
-    _check_count("total_steps", plan.total_steps, 0)
-    for name in ("eval_period", "save_period", "stats_period"):
-        if getattr(plan, name) is not None:
-            _check_count(name, getattr(plan, name), 1)
-    for at in plan.checkpoint_steps:
-        _check_count("checkpoint_steps", at, 0)
-
     if plan.total_steps < first_step:
         raise ValueError(
             f"total_steps is {plan.total_steps}, but the run starts at step {first_step}, so there "
@@ -106,12 +99,4 @@ def check_periods(plan: TrainingPlan, first_step: int = 0) -> None:
             f"stats_period {plan.stats_period} does not divide eval_period {plan.eval_period}, so "
             f"evaluations would have no training loss beside them: set "
             f"{GIN_NAMES['stats_period']} or {GIN_NAMES['eval_period']}."
-        )
-
-
-def _check_count(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(
-            f"{name} is {value!r}, but must be an integer number of steps of at least {least}: "
-            f"set {GIN_NAMES[name]}."
         )

@@ -143,6 +143,11 @@ SENTENCES = [
     ("X", -1, EarlyStoppingAction, "atol", "must be at least 0 and below inf."),
     ("X", 0, watch.Watch, "infill_period", "must be at least 1."),
     ("X", 0, infer, "checkpoint_period", "must be at least 1."),
+    ("X", -1, train, "total_steps", "must be at least 0."),
+    ("X", 1e4, train, "total_steps", "must be of type int."),
+    ("X", 2.5, SaveCheckpointConfig, "period", "must be of type int or None."),
+    ("X", True, train, "stats_period", "must be of type int or None."),
+    ("X", [3, -1], SaveCheckpointConfig, "checkpoint_steps", "must have numbers at least 0."),
     ("X", 3, standard_logical_axis_rules, "parameter_partitioning_dims", "must be at least 1 and"),
     ("X", float("inf"), optimizers.adamw, "clip_global_norm", "must be above 0 and below inf."),
 ]

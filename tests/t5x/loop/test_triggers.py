@@ -81,15 +81,6 @@ def test_without_periods_there_is_only_the_end():
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (Plan(-1), "total_steps is -1.*train.total_steps"),
-        (Plan(1e4), r"total_steps is 10000\.0.*integer number"),
-        (Plan(10, eval_period=0), "eval_period is 0.*at least 1.*train.eval_period"),
-        (Plan(10, eval_period=-5), "eval_period is -5"),
-        (Plan(10, save_period=0), "save_period is 0.*utils.SaveCheckpointConfig.period"),
-        (Plan(10, save_period=2.5), r"save_period is 2\.5"),
-        (Plan(10, stats_period=0), "stats_period is 0.*train.stats_period"),
-        (Plan(10, stats_period=True), "stats_period is True"),
-        (Plan(10, checkpoint_steps=(3, -1)), "checkpoint_steps is -1"),
         (
             Plan(10, eval_period=1000, save_period=1500),
             "1500 and the eval period 1000 do not fit",
