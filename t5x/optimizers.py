@@ -37,12 +37,10 @@ _NORMS_AND_BIASES = ("scale", "bias", "rel_embedding")
 
 
 class OptimizerDef(abc.ABC):
-    """Computes new parameters from gradients."""
+    """Computes new parameters from gradients.
 
-    @property
-    def usual_rates(self) -> UsualRates | None:
-        """The rates that suit this optimizer, None if they are not known."""
-        return None
+    An optional attribute `usual_rates` has the `UsualRates` that suit it.
+    """
 
     @abc.abstractmethod
     def init(self, params: PyTree, axes: PyTree) -> PyTree:
@@ -115,12 +113,7 @@ class DecoupledOptimizer(OptaxOptimizer):
     ):
         self.direction, self.decays, self.decay = direction, decays, decay
         self.clip, self.least_scale = clip, least_scale
-        self._usual_rates = usual_rates
-
-    @property
-    def usual_rates(self) -> UsualRates | None:
-        """The rates that were given."""
-        return self._usual_rates
+        self.usual_rates = usual_rates
 
     def init(self, params: PyTree, axes: PyTree) -> PyTree:
         """Return the initial optax state, or raise ValueError for an unknown `no_decay`."""
