@@ -157,17 +157,9 @@ def _read_msgpack(path: str) -> dict[str, Any]:
         shape, dtype, buffer = msgpack.unpackb(data, raw=False)
         return np.frombuffer(buffer, ts.dtype(dtype).numpy_dtype).reshape(shape)
 
-    try:
-        with parsing(path):
-            return dict(
-                msgpack.unpackb(
-                    epath.Path(path).read_bytes(), ext_hook=unpack, raw=False, strict_map_key=False
-                )
-            )
-    except msgpack.UnpackException as error:
-        raise DamagedCheckpoint(
-            f"{path} is cut off or no msgpack ({error}); restore another checkpoint."
-        ) from error
+    with parsing(path):
+        content = epath.Path(path).read_bytes()
+        return dict(msgpack.unpackb(content, ext_hook=unpack, raw=False, strict_map_key=False))
 
 
 def _flatten(
