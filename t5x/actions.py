@@ -23,35 +23,26 @@ MODES = ("TRAIN", *EVENTS)
 Metrics: TypeAlias = Mapping[str, Mapping[str, Any]]  # by task
 
 
+@dataclasses.dataclass(eq=False)
 class EarlyStoppingAction:
-    """Stops training after `patience` evaluations in a row that did not improve on the best.
+    """Stops training after `patience` evaluations in a row that did not improve on the best."""
 
-    Args:
-      metric: task and name of the metric, ('quality', 'accuracy').
-      mode: 'max' or 'min', which is better.
-      patience: evaluations to wait for an improvement.
-      atol: an improvement must be greater than this,
-      rtol: and greater than this share of the best value.
-    """
+    metric: Sequence[str]  # its task and name, ('quality', 'accuracy'); kept as `task`, `metric`
+    mode: str  # 'max' or 'min', which is better
+    patience: int = 3  # evaluations to wait for an improvement
+    atol: float = 0.0  # an improvement must be greater than this,
+    rtol: float = 0.0  # and greater than this share of the best value
 
-    def __init__(
-        self,
-        metric: Sequence[str],
-        mode: str,
-        patience: int = 3,
-        atol: float = 0.0,
-        rtol: float = 0.0,
-    ):
+    def __post_init__(self):
         gin_name = "trainer.EarlyStoppingAction"
-        if isinstance(metric, str) or len(metric) != 2:
+        if isinstance(self.metric, str) or len(self.metric) != 2:
             raise ValueError(
-                f"{gin_name}.metric is {metric!r}; set it to a task and one of its metrics, "
+                f"{gin_name}.metric is {self.metric!r}; set it to a task and one of its metrics, "
                 "('<task>', '<name>')."
             )
-        if mode not in ("max", "min"):
-            raise ValueError(f"{gin_name}.mode is {mode!r}; set it to 'max' or 'min'.")
-        self.task, self.metric = metric
-        self.mode, self.patience, self.atol, self.rtol = mode, patience, atol, rtol
+        if self.mode not in ("max", "min"):
+            raise ValueError(f"{gin_name}.mode is {self.mode!r}; set it to 'max' or 'min'.")
+        self.task, self.metric = self.metric
         self._best: float | None = None
         self._since = 0
 
