@@ -16,6 +16,7 @@ parameters (tuples of str), `"layers"` first where layers are stacked.
 """
 
 import abc
+import dataclasses
 import difflib
 import math
 import re
@@ -63,11 +64,11 @@ class OptimizerDef(abc.ABC):
         """Return logical axes, None where unsharded, of the state's arrays; `params` are shapes."""
 
 
+@dataclasses.dataclass(eq=False)
 class OptaxOptimizer(OptimizerDef):
     """An optax transformation with its own learning rate; `learning_rate_fn` is not used."""
 
-    def __init__(self, transformation: optax.GradientTransformation):
-        self.transformation = transformation
+    transformation: optax.GradientTransformation
 
     def init(self, params: PyTree, axes: PyTree) -> PyTree:
         """Return the initial optax state."""
@@ -88,32 +89,19 @@ def chain(transformations: Sequence[optax.GradientTransformation]) -> OptimizerD
     return OptaxOptimizer(optax.chain(*transformations))
 
 
-class DecoupledOptimizer(OptaxOptimizer):
-    """Unscaled steps from optax, times the trainer's rate, with decoupled weight decay.
+@dataclasses.dataclass(eq=False)
+class DecoupledOptimizer(OptimizerDef):
+    """Unscaled steps from optax, times the trainer's rate, with decoupled weight decay."""
 
-    Args:
-      direction: axes of the parameters to the optax transformation, whose updates are to be
-        subtracted.
-      decays: parameters to a tree of True where they decay.
-      decay: share of a parameter lost per step, times the rate.
-      clip: limit of the norm of all gradients together, None for none.
-      least_scale: None for steps of absolute size; a number for steps relative to each parameter's
-        root mean square (of each layer's, where layers are stacked), which counts as at least this.
-      usual_rates: see `OptimizerDef`.
-    """
-
-    def __init__(
-        self,
-        direction: Callable[[PyTree], optax.GradientTransformation],
-        decays: Callable[[PyTree], PyTree],
-        decay: float,
-        clip: float | None,
-        least_scale: float | None = None,
-        usual_rates: UsualRates | None = None,
-    ):
-        self.direction, self.decays, self.decay = direction, decays, decay
-        self.clip, self.least_scale = clip, least_scale
-        self.usual_rates = usual_rates
+    # Axes of the parameters to the optax transformation, whose updates are to be subtracted.
+    direction: Callable[[PyTree], optax.GradientTransformation]
+    decays: Callable[[PyTree], PyTree]  # parameters to a tree of True where they decay
+    decay: float  # share of a parameter lost per step, times the rate
+    clip: float | None  # limit of the norm of all gradients together, None for none
+    # None for steps of absolute size; a number for steps relative to each parameter's root mean
+    # square (of each layer's, where layers are stacked), which counts as at least this.
+    least_scale: float | None = None
+    usual_rates: UsualRates | None = None
 
     def init(self, params: PyTree, axes: PyTree) -> PyTree:
         """Return the initial optax state, or raise ValueError for an unknown `no_decay`."""
