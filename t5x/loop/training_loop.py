@@ -53,48 +53,34 @@ _LINE = 150  # characters of metrics on a line of the log
 MOST_SKIPPED, MOST_RETURNS = 50, 3
 
 
+@dataclasses.dataclass(eq=False)
 class TrainingRun:
-    """A run from the state of its trainer to the end of its plan.
+    """A run from the state of its trainer to the end of its plan."""
 
-    Args:
-      trainer: holds the state.
-      stream: training batches of this host.
-      plan: when to log, evaluate and save.
-      model_dir: folder to write to.
-      save_cfg: how checkpoints are saved; None for no checkpoints.
-      eval_sets: batches to evaluate, by task.
-      infer_evaluator: decodes and measures at evaluations, or None.
-      actions: may end the run; by mode 'TRAIN', 'TRAIN_EVAL', 'INFER_EVAL'.
-      watch: where metrics go, and what else shows whether the model learns.
-      lease: of `model_dir`, without which nothing is saved; None for no such check.
-    """
+    trainer: Trainer  # holds the state
+    stream: TrainStream  # training batches of this host
+    plan: triggers.TrainingPlan  # when to log, evaluate and save
+    model_dir: str  # folder to write to
+    save_cfg: SaveCheckpointConfig | None  # how checkpoints are saved; None for no checkpoints
+    eval_sets: Mapping[str, Sequence[HostBatch]]  # batches to evaluate, by task
+    infer_evaluator: InferenceEvaluator | None  # decodes and measures at evaluations
+    actions: Mapping[Any, Sequence[Any]]  # may end the run; by mode, see `actions.MODES`
+    watch: Watch  # where metrics go, and what else shows whether the model learns
+    lease: Lease | None = None  # of `model_dir`, without which nothing is saved; None for no check
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        stream: TrainStream,
-        plan: triggers.TrainingPlan,
-        model_dir: str,
-        save_cfg: SaveCheckpointConfig | None,
-        eval_sets: Mapping[str, Sequence[HostBatch]],
-        infer_evaluator: InferenceEvaluator | None,
-        actions: Mapping[Any, Sequence[Any]],
-        watch: Watch | None = None,
-        lease: Lease | None = None,
-    ):
-        self.trainer, self.stream, self.plan = trainer, stream, plan
-        self.model_dir = model_dir
-        self.eval_sets, self.infer_evaluator = eval_sets, infer_evaluator
-        self.actions = {mode_name(k): list(v) for k, v in actions.items()}
-        self.watch, self.log = watch or Watch(), EventLog(model_dir)
-        self._writers = MetricWriters(self.watch.writers, model_dir)
+    def __post_init__(self):
+        self.actions = {mode_name(k): list(v) for k, v in self.actions.items()}
+        self.log = EventLog(self.model_dir)
+        self._writers = MetricWriters(self.watch.writers, self.model_dir)
         self._stalls = StallDetector()
-        self._infilled = int(trainer.state.step)
+        self._infilled = int(self.trainer.state.step)
         self._infill: MaskFilling | EncoderFilling | None = None
         if sentences := self.watch.infill_sentences:
-            given = (trainer.model, trainer.partitioner, stream.global_batch)
+            given = (self.trainer.model, self.trainer.partitioner, self.stream.global_batch)
             self._infill = filling_of(sentences, *given)
-        self._checkpointer = Checkpointer(model_dir, save_cfg, lease) if save_cfg else None
+        self._checkpointer: Checkpointer | None = None
+        if self.save_cfg:
+            self._checkpointer = Checkpointer(self.model_dir, self.save_cfg, self.lease)
         self._saving: int | None = None  # step of the checkpoint being written
         self._interruption = Interruption()
         self._skipped = 0  # steps in a row

@@ -111,7 +111,7 @@ def run(tmp_path, plan, actions=None, infer=False, trainer=None, first=False, wa
         eval_sets={"toy": [None]},
         infer_evaluator=Infer(trainer.events) if infer is True else infer or None,
         actions=actions or {},
-        watch=watch,
+        watch=watch or Watch(),
     )
     try:
         return run.run(evaluate_first=first), trainer.events
