@@ -532,15 +532,11 @@ def check_names(
 ) -> None:
     """Call `check_import` before each import of a gin file and `check_object` before each binding.
 
-    An import of a file that `check_import` refuses is left out with a warning, and so are the
-    bindings of what it would provide: a model can be read where only its training needed them.
-    `parse_gin_flags` raises if something else refers to it.
-
-    Args:
-      check_import: takes the module's name and the gin file, None for the command line; raises
-        ValueError.
-      check_object: takes the name as the file writes it, and the class or function; raises
-        ValueError.
+    The first takes the module's name and the gin file, None for the command line; the second the
+    name as the file writes it, and the class or function. Both raise ValueError. An import of a
+    file that is refused is left out with a warning, and so are the bindings of what it would
+    provide: a model can be read where only its training needed them. `parse_gin_flags` raises if
+    something else refers to it.
     """
 
     class _CheckedContext(gin_config.ParseContext):

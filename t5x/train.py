@@ -335,11 +335,9 @@ def open_stream(
 ) -> batches.TrainStream:
     """Return the training stream of this host at the data position of `start`.
 
-    Its seed is the first that exists: of the saved position, of `cfg`, of the run.
-
-    Raises:
-      DamagedCheckpoint: the position is not as saved; on all hosts.
-      ValueError: the position cannot be used; says what to set.
+    Its seed is the first that exists: of the saved position, of `cfg`, of the run. Raise
+    DamagedCheckpoint, on all hosts, if the position is not as saved, and ValueError, with what to
+    set, if it cannot be used.
     """
     start.check_data_position()
     folder = start.dataset_folder

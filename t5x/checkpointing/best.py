@@ -44,13 +44,9 @@ class BestCheckpoints:
     def record(self, step: int, results: Results) -> bool:
         """Record the results of an evaluation, and return whether `step` is now among the best.
 
-        Args:
-          step: updates applied.
-          results: kind of evaluation to task to metric to value; complete on the first host, which
-            decides for all.
-
-        Raises:
-          ValueError: the evaluation has no such metric, or it is not a number.
+        `results` map a kind of evaluation to task to metric to value. They are complete on the
+        first host, which decides for all. Raise ValueError if there is no such metric, or it is no
+        number.
         """
         if not self.keep or self.metric.partition("/")[0] not in results:
             return False

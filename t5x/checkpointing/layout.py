@@ -119,9 +119,8 @@ def dataset_folder(folder: str) -> str | None:
 def check_position(run_folder: str, step: int) -> None:
     """Compare a checkpoint's data position to its checksums; see `check_checksums`.
 
-    Raises:
-      DamagedCheckpoint: it is gone, although an earlier checkpoint, whose position is deleted
-        first, has its own; or a file of it is missing or has changed.
+    Raise DamagedCheckpoint for a file that is missing or has changed, and for a position that is
+    gone although an earlier checkpoint, whose position is deleted first, has its own.
     """
     folder = step_folder(run_folder, step)
     if found := dataset_folder(folder):

@@ -37,13 +37,9 @@ _ARRAY, _SCALAR = 1, 3  # msgpack extension types of flax.serialization
 def open_checkpoint(path: str, together: bool = False) -> dict[str, LazyArray]:
     """Return all arrays of one checkpoint, on disk or under gs://.
 
-    Args:
-      path: the checkpoint's own folder, `…/checkpoint_<step>`.
-      together: see `scalable_t5.layer_by_layer`.
-
-    Raises:
-      ValueError: there is no such folder, or it holds no complete checkpoint.
-      DamagedCheckpoint: files inside are missing or cut off.
+    `path` is the checkpoint's own folder, `…/checkpoint_<step>`; for `together` see
+    `scalable_t5.layer_by_layer`. Raise ValueError if it holds no complete checkpoint,
+    DamagedCheckpoint if files inside are missing or cut off.
     """
     kind = layout.kind(path)
     if kind == "legacy":
@@ -107,9 +103,8 @@ def _orbax_index(folder: str) -> tuple[dict[str, Any], dict[str, str], bool]:
 def _read_legacy(folder: str) -> dict[str, LazyArray]:
     """Return the arrays of a legacy checkpoint; only its index is read.
 
-    Raises:
-      DamagedCheckpoint: the index is cut off or of another format.
-      ValueError: it was written before June 2021 and holds bfloat16 as integers.
+    Raise DamagedCheckpoint for an index that is cut off or of another format, ValueError for one of
+    before June 2021, which holds bfloat16 as integers.
     """
     index = os.path.join(folder, "checkpoint")
     state = _read_msgpack(index)

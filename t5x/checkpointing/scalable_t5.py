@@ -102,13 +102,9 @@ def _kept(slot: str, axes: str) -> str:
 def layer_by_layer(arrays: Arrays, together: bool = False) -> dict[str, LazyArray]:
     """Return arrays under our network's names and in its shapes; those that are so already, as is.
 
-    Args:
-      arrays: a checkpoint's, by name.
-      together: the caller reads the same part of all layers of an array, one after the other: it is
-        read from storage once, and kept until then.
-
-    Raises:
-      ValueError: arrays of one stack differ in their number of layers.
+    With `together` the caller reads the same part of all layers of an array, one after the other:
+    it is read from storage once, and kept until then. Raise ValueError if arrays of one stack
+    differ in their number of layers.
     """
     layer_axis = {stack: _layer_axis(arrays, stack) for stack in ("encoder", "decoder")}
     lengths: dict[str, tuple[int, str]] = {}
@@ -232,9 +228,7 @@ def scanned(arrays: Arrays) -> dict[str, LazyArray]:
 
     Each layer gets the relative position table that the layers of a stack share, and the table's
     optimizer state: the logits are the same, and further training changes the tables separately.
-
-    Raises:
-      ValueError: there is no relative position table, which has a row for each head.
+    Raise ValueError if there is no relative position table, which has a row for each head.
     """
     tables = [n for n in arrays if n.startswith("target/") and n.endswith("/rel_embedding")]
     if not tables:

@@ -164,16 +164,10 @@ LIMITS: dict[str, dict[str, Limits]] = {
 
 
 def check(name: str, value: Any, function: Any, parameter: str) -> None:
-    """Check one bound value, its macros replaced by their values.
+    """Check one bound value, as gin has read it, its macros replaced by their values.
 
-    Args:
-      name: what the user has set, such as a macro, for the message.
-      value: as gin has read it; references remain references.
-      function: the configurable. Those of other packages pass.
-      parameter: of the function.
-
-    Raises:
-      ValueError: the value is of another type, or beyond its limits.
+    `name` is what the user has set, such as a macro, for the message. Functions of other packages
+    pass. Raise ValueError if the value is of another type, or beyond its limits.
     """
     if (getattr(function, "__module__", None) or "").partition(".")[0] not in OUR_PACKAGES:
         return

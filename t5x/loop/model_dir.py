@@ -85,13 +85,9 @@ class Start:
 def check_writable(model_dir: str, seconds: float = 30.0) -> None:
     """Check that all hosts can make and write MODEL_DIR, and leave nothing there.
 
-    Args:
-      model_dir: local or in a bucket; in a pod the same for all hosts.
-      seconds: how long a file system may take to show one host what another wrote.
-
-    Raises:
-      ValueError: nothing can be written there, or the hosts of a pod do not share it.
-      RuntimeError: it does not answer.
+    It is local or in a bucket; in a pod the same for all hosts. A file system may take `seconds` to
+    show one host what another wrote. Raise ValueError if nothing can be written there, or the hosts
+    of a pod do not share it; RuntimeError if it does not answer.
     """
     arguments.check_address("MODEL_DIR", model_dir)
     what = f"MODEL_DIR {model_dir}"
@@ -167,9 +163,8 @@ def find_start(
     2. From the checkpoint that `restore` names.
     3. From scratch.
 
-    Raises:
-      ValueError: the checkpoint that `restore` names does not exist, or it names several.
-      DamagedCheckpoint: all of the run's own have lost what makes them complete; names all.
+    Raise ValueError if `restore` names no checkpoint that exists, or several; DamagedCheckpoint,
+    which names all, if all of the run's own have lost what makes them complete.
     """
     own, passed = broadcast.broadcast_from_first(
         lambda: answer(f"MODEL_DIR {model_dir}", lambda: _newest(model_dir, None))

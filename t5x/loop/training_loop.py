@@ -89,9 +89,8 @@ class TrainingRun:
     def run(self, evaluate_first: bool) -> int:
         """Run to the end and return the last step.
 
-        Raises:
-          FloatingPointError: the loss or its gradients are not finite; see `Trainer.bad_steps`.
-          checkpoints.SaveError: a checkpoint could not be written.
+        Raise FloatingPointError if the loss or its gradients are not finite (see
+        `Trainer.bad_steps`), `checkpoints.SaveError` if a checkpoint could not be written.
         """
         step = int(self.trainer.state.step)
         share = flops.peak_share(

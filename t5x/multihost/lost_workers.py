@@ -32,11 +32,9 @@ def sentence(
 ) -> str | None:
     """Return what has ended a process, if JAX's coordination service has.
 
-    Args:
-      log: the end of this process's log.
-      now: when it ended.
-      heartbeat_seconds: after which the service takes a worker for dead.
-      log_of: path of this worker's log, log_<index>.txt; None if it is known by no other.
+    `log` is the end of this process's log, `now` when it ended. The service takes a worker for dead
+    after `heartbeat_seconds`. `log_of` is the path of this worker's log, log_<index>.txt, None if
+    it is known by no other.
     """
     _, found, fatal = log.partition("JAX distributed service detected fatal errors")
     if not found:

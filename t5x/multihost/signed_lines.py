@@ -72,9 +72,8 @@ def sign(secret: bytes, purpose: str, nonces: Sequence[str], content: object) ->
 def verify(secret: bytes, purpose: str, nonces: Sequence[str], line: bytes) -> Any:
     """Return the content of a line of `sign`.
 
-    Raises:
-      PermissionError: it was not signed with this secret for this purpose and exchange.
-      ValueError: it was, and is no JSON.
+    Raise PermissionError if it was not signed with this secret for this purpose and exchange,
+    ValueError if it was, and is no JSON.
     """
     digest, _, text = line.rstrip(b"\n").partition(b" ")
     if not hmac.compare_digest(digest, _digest(secret, purpose, nonces, text)):

@@ -87,9 +87,8 @@ def find_worker(
 ) -> Worker:
     """Return this worker; of the first three, what is None is detected as JAX does it.
 
-    Raises:
-      RuntimeError: the name of worker 0 is not known within `seconds`.
-      ValueError: an argument that is None cannot be detected.
+    Raise RuntimeError if the name of worker 0 is not known within `seconds`, ValueError if an
+    argument cannot be detected.
     """
     if None in (address, count, index):
         from jax._src import clusters  # has no public name; jax is pinned
@@ -148,9 +147,8 @@ def _bindings(config: str) -> dict[str, str]:
 def wait_for_all(worker: Worker, mine: Facts, seconds: float) -> None:
     """Return once all workers have started with the same facts.
 
-    Raises:
-      RuntimeError: some have not reported within `seconds`; names them.
-      ValueError: facts differ; names the first, with all its values. Or they take too many bytes.
+    Raise RuntimeError with those that have not reported within `seconds`, ValueError with the first
+    fact that differs and all its values, or for facts of too many bytes.
     """
     if worker.count == 1:
         return
@@ -330,9 +328,8 @@ async def _report(worker: Worker, mine: Facts, seconds: float) -> Verdict:
 async def _report_once(worker: Worker, mine: Facts, left: float, patience: float) -> Verdict:
     """Send the facts, and return the verdict.
 
-    Raises:
-      PermissionError: worker 0 has another secret.
-      OSError, ValueError, EOFError: what listens there is no worker 0, or has left.
+    Raise PermissionError if worker 0 has another secret; OSError, ValueError or EOFError if what
+    listens there is no worker 0, or has left.
     """
     async with asyncio.timeout(min(left, 5.0)):
         reader, writer = await asyncio.open_connection(*worker.host_and_port, limit=_MAX_REPORT)
@@ -408,9 +405,8 @@ def data_facts(corpora: Callable[[], Mapping[str, object]]) -> dict[str, str]:
 def assert_same(topic: str, mine: Facts, seconds: float = 300.0) -> None:
     """Compare more facts after JAX has started; every worker must call this.
 
-    Raises:
-      RuntimeError: a worker does not call it within `seconds`; names it.
-      ValueError: facts differ; names the first, with all its values.
+    Raise RuntimeError with a worker that does not call it within `seconds`, ValueError with the
+    first fact that differs and all its values.
     """
     import jax  # here, since it takes seconds that `wait_for_all` need not wait for
     from jax._src import distributed  # its key-value store has no public name; jax is pinned
