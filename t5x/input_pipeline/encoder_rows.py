@@ -27,6 +27,7 @@ from t5x.input_pipeline.packing import Arrays, RowBuilder, concatenate
 _RAISED = 2
 _REQUIRED = ("inputs", "targets", "loss_weights")
 _LABEL = "next_sentence_label"
+_INT32 = seqio.FeatureConverter.FeatureSpec(tf.int32)
 _NAMES = {
     "inputs": "encoder_input_tokens",
     "targets": "encoder_target_tokens",
@@ -108,15 +109,13 @@ class EncoderFeatureConverter(seqio.FeatureConverter):
     The trainer makes the same rows without it (`t5x.batches`), many at a time.
     """
 
-    TASK_FEATURES: ClassVar = {
-        name: seqio.FeatureConverter.FeatureSpec(tf.int32) for name in _REQUIRED
-    }
+    TASK_FEATURES: ClassVar = dict.fromkeys(_REQUIRED, _INT32)
     MODEL_FEATURES: ClassVar = {
-        "encoder_input_tokens": seqio.FeatureConverter.FeatureSpec(tf.int32),
-        "encoder_target_tokens": seqio.FeatureConverter.FeatureSpec(tf.int32),
+        "encoder_input_tokens": _INT32,
+        "encoder_target_tokens": _INT32,
         "encoder_loss_weights": seqio.FeatureConverter.FeatureSpec(tf.float32),
-        "encoder_segment_ids": seqio.FeatureConverter.FeatureSpec(tf.int32),
-        "encoder_positions": seqio.FeatureConverter.FeatureSpec(tf.int32),
+        "encoder_segment_ids": _INT32,
+        "encoder_positions": _INT32,
     }
     PACKING_FEATURE_DTYPES: ClassVar = dict.fromkeys(MODEL_FEATURES, tf.int32)
 
