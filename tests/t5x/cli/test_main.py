@@ -43,7 +43,7 @@ def entry_point(monkeypatch, tmp_path):
     joined = lambda *args, heartbeat_timeout_seconds: calls.append(args)
     monkeypatch.setattr(jax.distributed, "initialize", joined)
     monkeypatch.setattr(command_line.startup_check, "wait_for_all", lambda *held: None)
-    worker = lambda *given: startup_check.Worker("host:12", 4, 2)
+    worker = lambda *given: startup_check.Worker("host:12", 4, 2, given[-1])
     monkeypatch.setattr(command_line.startup_check, "find_worker", worker)
     monkeypatch.setattr(command_line, "on_tpu_machine", lambda: False)
     (tmp_path / "a.gin").write_text(TEXT)
