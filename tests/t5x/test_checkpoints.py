@@ -275,8 +275,10 @@ def test_a_save_that_fails_or_hangs_is_skipped_if_asked(run, caplog, monkeypatch
     checkpointer.close()
     assert checkpointer.last_complete == 3
     late.set()
-    [hung] = [t for t in threading.enumerate() if t.name == "checkpoint_2"]
-    hung.join(60)
+    hung = [thread for thread in threading.enumerate() if thread.name == "checkpoint_2"]
+    assert hung
+    for thread in hung:
+        thread.join(60)
     assert all_steps(run) == [2, 3]  # late, but complete
     assert checkpointer.last_complete == 3
     assert same(restore(f"{run}/checkpoint_3", state()).state, state(3))
