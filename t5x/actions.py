@@ -27,7 +27,7 @@ Metrics: TypeAlias = Mapping[str, Mapping[str, Any]]  # by task
 class EarlyStoppingAction:
     """Stops training after `patience` evaluations in a row that did not improve on the best."""
 
-    metric: Sequence[str]  # its task and name, ('quality', 'accuracy'); kept as `task`, `metric`
+    metric: Sequence[str]  # its task and name, ('quality', 'accuracy')
     mode: str  # 'max' or 'min', which is better
     patience: int = 3  # evaluations to wait for an improvement
     atol: float = 0.0  # an improvement must be greater than this,
@@ -42,19 +42,19 @@ class EarlyStoppingAction:
             )
         if self.mode not in ("max", "min"):
             raise ValueError(f"{gin_name}.mode is {self.mode!r}; set it to 'max' or 'min'.")
-        self.task, self.metric = self.metric
         self._best: float | None = None
         self._since = 0
 
     def run(self, train_state: Any, metrics_by_task: Metrics) -> bool:
         """Return True to stop; raise a ValueError if the metric does not exist."""
         name = "trainer.EarlyStoppingAction.metric"
-        return self._ends_with(float(_measured(name, self.task, self.metric, metrics_by_task)))
+        return self._ends_with(float(_measured(name, self.metric, metrics_by_task)))
 
     def recall(self, past: Iterable[Metrics]) -> bool:
         """Start over with earlier measurements, oldest first; return True to stop."""
         self._best, self._since = None, 0
-        values = (metrics_by_task.get(self.task, {}).get(self.metric) for metrics_by_task in past)
+        task, metric = self.metric
+        values = (metrics_by_task.get(task, {}).get(metric) for metrics_by_task in past)
         ends = [self._ends_with(float(value)) for value in values if value is not None]
         return any(ends)
 
@@ -65,9 +65,10 @@ class EarlyStoppingAction:
         self._since += 1
         if self._since < self.patience:
             return False
+        task, metric = self.metric
         logging.warning(
             "%s of %s has not improved on %s for %d evaluations: training stops.",
-            self.metric, self.task, self._best, self._since,
+            metric, task, self._best, self._since,
         )  # fmt: skip
         return True
 
@@ -90,20 +91,21 @@ class TerminateOnNanAction:
     def run(self, train_state: Any, metrics_by_task: Metrics) -> bool:
         """Return True to stop; raise a ValueError if the task or metric is unknown."""
         name = "TerminateOnNanAction's task and metric"
-        value = _measured(name, self.task, self.metric, metrics_by_task)
+        value = _measured(name, (self.task, self.metric), metrics_by_task)
         if math.isfinite(value):
             return False
         logging.warning("%s of %s is %s: training stops.", self.metric, self.task, value)
         return True
 
 
-def _measured(setting: str, task: str, metric: str, metrics_by_task: Metrics) -> Any:
-    """Return the value of a metric, or raise ValueError if there is none of that name."""
-    value = metrics_by_task.get(task, {}).get(metric)
+def _measured(setting: str, metric: Sequence[str], metrics_by_task: Metrics) -> Any:
+    """Return the value of a metric, or raise ValueError if there is none of that task and name."""
+    task, name = metric
+    value = metrics_by_task.get(task, {}).get(name)
     if value is None:
-        known = [(task, name) for task, values in metrics_by_task.items() for name in values]
+        known = [(t, each) for t, values in metrics_by_task.items() for each in values]
         raise ValueError(
-            f"{setting} is {(task, metric)!r}, which is not measured; set it to one of {known}."
+            f"{setting} is {(task, name)!r}, which is not measured; set it to one of {known}."
         )
     return value
 

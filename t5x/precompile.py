@@ -106,8 +106,7 @@ def precompile(
         predictor = Predictor(model, partitioner, decoded.batch_size, length_buckets)
         example = example_of(model, decoded)
     if dry_run:
-        cfgs = {"train": train_dataset_cfg}
-        dry_run_table.show_training(trainer, train_dataset_cfg.batch_size, cfgs, model_dir)
+        dry_run_table.show_training(trainer, {"train": train_dataset_cfg}, model_dir)
         return {}
 
     log_capture.write_to(model_dir, jax.process_index())

@@ -178,7 +178,6 @@ def train(
         )
         dry_run_table.show_training(
             trainer,
-            train_dataset_cfg.batch_size,
             cfgs,
             model_dir,
             start=dry_run_table.start(start.path, match_found),

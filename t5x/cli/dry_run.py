@@ -32,15 +32,15 @@ def show_inference(cfg: DatasetConfig, paths: Sequence[str], output_dir: str) ->
     show({"data": data({"": cfg}), "checkpoints": ", ".join(paths), "results": results_go})
 
 
-def show_training(
-    trainer: Trainer, rows: int, cfgs: Configs, model_dir: str, **more: CheckResult
-) -> None:
+def show_training(trainer: Trainer, cfgs: Configs, model_dir: str, **more: CheckResult) -> None:
     """Print what a dry run of `t5x.train` or `t5x.precompile` has checked; `more` by name."""
+    train_cfg = cfgs["train"]
+    assert train_cfg is not None
     show(
         {
             "data": data(cfgs),
             "model": model(trainer.specs.state.params, trainer.model.output_vocabulary),
-            "batch": batch(rows, trainer.partitioner),
+            "batch": batch(train_cfg.batch_size, trainer.partitioner),
             **more,
             "MODEL_DIR": f"{model_dir} can be written",
         }

@@ -65,8 +65,9 @@ def choices(
         kind = KINDS.get(mode_name(mode))
         for action in several:
             if kind and isinstance(action, EarlyStoppingAction):
-                value = (action.task, action.metric)
-                yield Choice("trainer.EarlyStoppingAction.metric", value, kind, *value)
+                task, name = action.metric
+                setting = "trainer.EarlyStoppingAction.metric"
+                yield Choice(setting, (task, name), kind, task, name)
 
 
 def _check(choice: Choice, scope: str, cfg: DatasetConfig) -> None:

@@ -395,7 +395,7 @@ def test_early_stopping_is_a_few_flags_of_a_fine_tune(mains):
     ]
     gin_utils.parse_gin_flags([], ["gin/quality_base.gin"], flags)
     ((action,),) = gin.get_configurable(mains.train)()["actions"].values()
-    assert (action.task, action.metric, action.mode) == ("quality", "accuracy", "max")
+    assert (tuple(action.metric), action.mode) == (("quality", "accuracy"), "max")
 
 
 def test_a_fine_tune_and_the_eval_file_measure_the_best_checkpoint_on_the_test_split(mains):
