@@ -40,9 +40,9 @@ def add(
 
     `vocabulary` is as for `tasks.corpora.token_feature`; `prefix` precedes every input; `lengths`,
     in tokens with EOS, apply if a run sets none. `cut` truncates inputs, from (ids, number to keep,
-    vocabulary), without Python branches on tensors; by default it keeps the beginning. `checks` is called with the vocabulary before
-    anything is read, and raises if it is unsuitable. `normalization` are arguments of
-    `tasks.text.normalize.preprocess`.
+    vocabulary), without Python branches on tensors; by default it keeps the beginning. `checks` is
+    called with the vocabulary before anything is read, and raises if it is unsuitable.
+    `normalization` are arguments of `tasks.text.normalize.preprocess`.
     """
     feature = corpora.token_feature(vocabulary)
     counter = getattr(source, "counter", None) or RecordCounter(name)
