@@ -176,13 +176,9 @@ def train(
         start, (_, match_found) = first_sound(
             start, lambda start: (open_stream(start, *data), matched(start, trainer))
         )
-        dry_run_table.show_training(
-            trainer,
-            cfgs,
-            model_dir,
-            start=dry_run_table.start(start.path, match_found),
-            steps=dry_run_table.steps(plan, start.step),
-        )
+        found = dry_run_table.start(start.path, match_found)
+        steps = dry_run_table.steps(plan, start.step)
+        dry_run_table.show_training(trainer, cfgs, model_dir, start=found, steps=steps)
         return 0, None
 
     with model_dir_lease.held(model_dir, take_over) as lease:
