@@ -154,7 +154,9 @@ def example_of(model: Any, cfg: DatasetConfig) -> dict[str, jax.ShapeDtypeStruct
     """Return one example's features as the model decodes it, unread, or raise ValueError."""
     checks.feature_shapes(cfg)
     ids = tf.TensorSpec([None], tf.int32)
-    none = tf.data.Dataset.from_generator(lambda: (), output_signature=dict.fromkeys(SIDES, ids))
+    of_encoders = {"loss_weights", "type_ids"} & cfg.provider.output_features.keys()
+    signature = dict.fromkeys([*SIDES, *sorted(of_encoders)], ids)
+    none = tf.data.Dataset.from_generator(lambda: (), output_signature=signature)
     converted = model.FEATURE_CONVERTER_CLS(pack=False)(none, cfg.task_feature_lengths)
     return {
         name: jax.ShapeDtypeStruct(spec.shape.as_list(), spec.dtype.as_numpy_dtype)
