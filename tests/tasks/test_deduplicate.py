@@ -123,7 +123,10 @@ def test_a_corpus_that_has_changed_is_refused(task, tmp_path, capsys, monkeypatc
     [
         (["--task", "nosuch", "--to", "{folder}/new"], "--task is 'nosuch'"),
         (["--task", "{task}", "--to", "{folder}"], "--to is .*, which holds files"),
-        (["--task", "{task}", "--to", "gs://a/b"], "--to is gs://a/b, but must be a folder on"),
+        (
+            ["--task", "{task}", "--to", "gs://a/b"],
+            "--to is gs://a/b, but this command writes to disks only",
+        ),
         (["--task", "{task}", "--to", "{folder}/new", "--split", "dev"], "no split 'dev'"),
     ],
 )
