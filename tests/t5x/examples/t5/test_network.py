@@ -239,7 +239,7 @@ def test_buckets_never_shrink_with_distance():
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ({"mlp_activations": ("gelo", "linear")}, r"names \['gelo'\]; known are \['gelu'"),
+        ({"mlp_activations": ("gelo", "linear")}, r"\('gelo', 'linear'\); set it to .*'gelu'"),
         ({"remat_policy": "some"}, r"remat_policy is 'some'; choose one of"),
         ({"attention": "fast"}, r"T5Config.attention is 'fast'; choose one of"),
         ({"attention": "cudnn"}, r"'cudnn', .* T5Config.dtype, which is float32, to one of these"),
