@@ -22,7 +22,7 @@ Shapes: B batch, N decodes a row, L sequence positions, V vocab, C candidates a 
 import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Protocol
 
 import flax.struct
 import jax
@@ -94,17 +94,33 @@ class PausedSearch:
 
 
 TokensToLogits = Callable[[DecodingState], tuple[jax.Array, Cache]]
-# A decoding function, as `EncoderDecoderModel.decode_fn` takes it, is called by these keywords (see
-# `beam_search`), and returns decodes [B, N, T] and scores [B, N], worst first. It may accept
-# `decode_rng` and other settings. An optional attribute `check`, a function without arguments,
-# raises ValueError if the settings cannot work. The optional attribute `pauses`, True, promises
-# that it accepts `pause`, a `Pause`, and then returns a `PausedSearch`.
-DecodeFn: TypeAlias = Callable[..., Any]
 DECODE_ARGUMENTS = ("inputs", "cache", "tokens_to_logits", "eos_id", "num_decodes")
 
 
+class DecodeFn(Protocol):
+    """A decoding function, as `EncoderDecoderModel.decode_fn` takes it.
+
+    It returns decodes [B, N, T] and scores [B, N], worst first. It may accept `decode_rng` and
+    other settings. An optional attribute `check`, a function without arguments, raises ValueError
+    if the settings cannot work. The optional attribute `pauses`, True, promises that it accepts
+    `pause`, a `Pause`, and then returns a `PausedSearch`.
+    """
+
+    def __call__(
+        self,
+        *,
+        inputs: jax.Array,
+        cache: Cache,
+        tokens_to_logits: TokensToLogits,
+        eos_id: int,
+        num_decodes: int,
+        **settings: Any,
+    ) -> Any:
+        """Decode one batch; called by keyword."""
+
+
 def check_decode_fn(decode_fn: DecodeFn) -> None:
-    """Raise ValueError if `decode_fn` does not accept the arguments of a `DecodeFn`."""
+    """Raise ValueError if `decode_fn` does not accept the arguments of `DecodeFn`."""
     wanted = DECODE_ARGUMENTS + ("pause",) * getattr(decode_fn, "pauses", False)
     try:
         inspect.signature(decode_fn).bind(**dict.fromkeys(wanted))
