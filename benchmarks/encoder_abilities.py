@@ -31,7 +31,7 @@ MODEL = {
     "vocab_size": VOCABULARY_SIZE, "emb_dim": 128, "num_heads": 4, "num_layers": 4,
     "mlp_dim": 192, "max_length": LENGTH, "dtype": "float32",
 }  # fmt: skip
-PASSAGES = 600
+PASSAGES, MAX_CHARS = 600, 250  # so that a passage has at most LENGTH tokens
 RESULTS = ROOT / "benchmarks" / "results" / "encoder_abilities.jsonl"
 ENCODER = "ModernBERT"
 # Words that each model sees: the order of its n-grams, and whether those behind count.
@@ -99,7 +99,7 @@ def measure_checkpoints(work: pathlib.Path, steps: int) -> Iterator[dict]:
     paths = [f"{work}/pretrained/checkpoint_{step}" for step in measured]
     out = work / "evaluation.json"
     flags = ["--language", "ro", "--text", str(work / "validation.jsonl"), "--out", str(out)]
-    flags += ["--passages", str(PASSAGES), "--max_chars", str(abilities.MAX_CHARS)]
+    flags += ["--passages", str(PASSAGES), "--max_chars", str(MAX_CHARS)]
     abilities.call(work, "evaluation", *paths, *flags, "--without", "text", "pairs")
     for model in json.loads(out.read_text())["models"]:
         kept = {name: model[name] for name in ("step", "parameters", "measures")}
@@ -113,7 +113,7 @@ def measure_ngrams(work: pathlib.Path, name: str) -> dict:
     from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
     train, held_out = (abilities.texts(work / f"{part}.jsonl") for part in ("train", "validation"))
-    passages = list(hidden_text.cut_passages(held_out, PASSAGES, abilities.MAX_CHARS))
+    passages = list(hidden_text.cut_passages(held_out, PASSAGES, MAX_CHARS))
     vocabulary = TokenizerVocabulary(str(work / "pieces"))
     pieces = functools.cache(lambda word: len(vocabulary.encode_texts([word])[0]))
     order, behind = NGRAMS[name]

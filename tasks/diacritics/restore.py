@@ -70,9 +70,14 @@ def _write(read: str, predictions: str) -> None:
     """Print the lines of the file `read`, restored by a file of predictions."""
     with open(read, encoding="utf-8", newline="\n") as file:
         texts = file.read().split("\n")[:-1]
-    with open(predictions, encoding="utf-8", newline="\n") as file:
-        found = [json.loads(line) for line in file]
-    pairs = ((each["inputs"]["inputs_pretokenized"], each["prediction"]) for each in found)
+    try:
+        with open(predictions, encoding="utf-8", newline="\n") as file:
+            found = [json.loads(line) for line in file]
+        pairs = [(each["inputs"]["inputs_pretokenized"], each["prediction"]) for each in found]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{predictions} holds no predictions ({error}): name the .jsonl of t5x.infer"
+        ) from error
     restored = list(lines(texts, pairs))
     for line in restored:
         print(line)

@@ -106,7 +106,6 @@ def test_a_damaged_record_is_one_sentence(tmp_path, text):
             {"keep_best": 1, "metric": METRIC, "mode": "most"},
             r"mode is 'most'; set it to one of",
         ),
-        ({"keep_best": -1, "metric": METRIC}, r"keep_best is -1; set it to 1 or more"),
     ],
 )
 def test_settings_without_a_metric_are_refused(settings, said):

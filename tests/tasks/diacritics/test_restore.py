@@ -69,6 +69,14 @@ def test_bad_input_is_one_sentence(monkeypatch, capsys, data, said):
         restore.main(["read"])
 
 
+@pytest.mark.parametrize("data", [b"\x80", b"{", b"[]\n", b"3\n", b'{"prediction": "a"}\n'])
+def test_what_holds_no_predictions_is_one_sentence(capsys, tmp_path, data):
+    (tmp_path / "lines").write_text("una\n")
+    (tmp_path / "made").write_bytes(data)
+    with refused(capsys, r"^Error: .*made holds no predictions \(.*\n$"):
+        restore.main(["write", str(tmp_path / "lines"), str(tmp_path / "made")])
+
+
 def test_an_unknown_command_is_refused_with_the_known_ones(capsys):
     with refused(capsys, "must be `read`"):
         restore.main(["sing"])
