@@ -3,7 +3,7 @@
 import pytest
 
 from evaluation import minimal_pairs
-from fakes.loopback_hub import LoopbackHub, connect
+from fakes.loopback_hub import connected
 from tasks.io import hub
 
 ROWS = b"""sen\twrong_sen\tphenomenon
@@ -12,18 +12,14 @@ Ei sunt aici.\tEi este aici.\tSV-#
 """
 
 
-def test_pairs_of_a_language_and_an_unknown_one(monkeypatch, tmp_path):
+def test_pairs_of_a_language_and_an_unknown_one(tmp_path):
     configs = [f"- config_name: {c}\n  data_files: {c}/data.tsv\n" for c in ("ron", "tur")]
     card = f"---\nconfigs:\n{''.join(configs)}---\n".encode()
     files = {"README.md": card, "ron/data.tsv": ROWS, "tur/data.tsv": ROWS}
-    loopback = LoopbackHub({"jumelet/multiblimp": files})
-    connect(loopback, monkeypatch, tmp_path)
-    try:
+    with connected({"jumelet/multiblimp": files}, tmp_path):
         good, other = minimal_pairs.read_hub("ron")
         with pytest.raises(ValueError, match="has no configuration 'xho'") as unknown:
             minimal_pairs.read_hub("xho")
-    finally:
-        loopback.close()
     assert tuple(good) == ("Ana are mere.", "Ana au mere.", "SV-#")
     assert tuple(other) == ("Ei sunt aici.", "Ei este aici.", "SV-#")
     assert "of its 2 the nearest are ron, tur: name a file of pairs" in str(unknown.value)

@@ -8,7 +8,7 @@ import pytest
 import seqio
 
 from fakes.corpora import forget_jobs
-from fakes.loopback_hub import LoopbackHub, connect
+from fakes.loopback_hub import connected
 from tasks import text_metrics, vocabularies
 from tasks.languages import downstream
 
@@ -108,21 +108,18 @@ def repository(config, data, name="{config}/{split}-00000-of-00001.parquet"):
     return {"README.md": card.encode(), **dict.fromkeys(names.values(), data)}
 
 
-def test_the_rows_of_every_hub_data_set(tmp_path, monkeypatch):
-    hub = LoopbackHub(
-        {
-            "Davlan/sib200": repository("ron_Latn", TOPICS.encode(), "data/{config}/{split}.tsv"),
-            "unimelb-nlp/wikiann": repository("ro", parquet(NAMES)),
-            "facebook/xnli": repository("de", parquet(PAIRS)),
-            "google-research-datasets/paws-x": repository("de", parquet(SAME)),
-            "csebuetnlp/xlsum": repository("russian", parquet(NEWS)),
-        }
-    )
-    connect(hub, monkeypatch, tmp_path)
+def test_the_rows_of_every_hub_data_set(tmp_path):
+    repositories = {
+        "Davlan/sib200": repository("ron_Latn", TOPICS.encode(), "data/{config}/{split}.tsv"),
+        "unimelb-nlp/wikiann": repository("ro", parquet(NAMES)),
+        "facebook/xnli": repository("de", parquet(PAIRS)),
+        "google-research-datasets/paws-x": repository("de", parquet(SAME)),
+        "csebuetnlp/xlsum": repository("russian", parquet(NEWS)),
+    }
     jobs = {"topic": "ro", "entities": "ro", "inference": "german", "paraphrase": "de"}
     jobs |= {"summary": "ru"}
     found = {}
-    try:
+    with connected(repositories, tmp_path):
         for job, language in jobs.items():
             task = downstream.add(job, language, BYTES)
             first, *others = [task.source.peek_features(split) for split in SPLITS]
@@ -132,8 +129,6 @@ def test_the_rows_of_every_hub_data_set(tmp_path, monkeypatch):
                 [row[f"{side}_pretokenized"].decode() for side in ("inputs", "targets")]
                 for row in rows
             ]
-    finally:
-        hub.close()
     assert found == {
         "topic": [
             ["topic: Echipa a marcat.", "sports"],
