@@ -24,9 +24,10 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from t5x.losses import FALLBACK, SAFE_LOG
+from t5x.ops import blocked_attention
+from t5x.ops.blocked_attention import NEGATIVE
 from t5x.partitioning import cuts, platform
 
-NEGATIVE = -1e10  # a masked logit; a fully masked row attends evenly, without gradient
 TERMS = 64  # rows added one by one; each is an instruction to compile
 CMEM_BYTES = 70e6  # of weights that fit a v4's CMEM (128 MiB) together with their gradients
 KEPT = "attention"  # checkpoint_name of what the gradient keeps, for remat policies
@@ -59,6 +60,8 @@ def attend(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
 
 
 def _forward(q, k, v, mask, bias):
+    if platform() == "cpu":
+        return blocked_attention.forward(q, k, v, mask, bias)
     out_BHKQ, divisors_BHQ = _weighted(logits(q, k, mask, bias), v)
 
     @jax.named_scope(FALLBACK)
@@ -101,6 +104,11 @@ def _backward(kept, d_out_BQHK):
     # The softmax's gradient is each weight's gradient less the weighted mean of its row.
     means_BQH = (d_out_BQHK.astype(jnp.float32) * out_BQHK.astype(jnp.float32)).sum(-1)
     means_BHQ = means_BQH.swapaxes(1, 2)
+    if platform() == "cpu":
+        d_q, d_k, d_v, d_bias = blocked_attention.backward(
+            q, k, v, mask, bias, d_out_BQHK, means_BHQ, divisors_BHQ
+        )
+        return d_q, d_k, d_v, None, None if bias is None else d_bias.astype(bias.dtype)
     if bias is None:
         return *_gradients(mask, q, k, v, d_out_BQHK, means_BHQ, divisors_BHQ)[:3], None, None
     gradients = functools.partial(_gradients, mask)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
+from t5x.ops.product import kernel_gradient
 from t5x.partitioning import constrain
 
 Activations = Sequence[Callable[[jax.Array], jax.Array]]
@@ -77,15 +78,14 @@ def _backward(activations, kept, d_out_BID):
     d_hidden_BIF = jnp.einsum("BID,FD->BIF", d_out_BID, wo)
     hidden_BIF, d_projected = _once((hidden_BIF, pull(d_hidden_BIF)))
     d_x = sum(jnp.einsum("BIF,DF->BID", d, w) for d, w in zip(d_projected, wi, strict=True))
-    d_wo = jnp.einsum("BIF,BID->FD", hidden_BIF, d_out_BID)
+    d_wo = kernel_gradient(hidden_BIF, d_out_BID)
     if bias is None:
-        d_wi = tuple(jnp.einsum("BID,BIF->DF", x, d) for d in d_projected)
+        d_wi = tuple(kernel_gradient(x, d) for d in d_projected)
         return d_x, None, d_wi, d_wo, None
     # A column of ones sums the rows in the product that reads them anyway: a TPU takes 3.21 M
     # instead of 3.65 M cycles for BERT base (32 x 512).
     x = jnp.concatenate([x, jnp.ones((*x.shape[:-1], 1), x.dtype)], -1)
-    product = functools.partial(jnp.einsum, "BID,BIF->DF", x, preferred_element_type=jnp.float32)
-    found = [product(d) for d in d_projected]
+    found = [kernel_gradient(x, d, jnp.float32) for d in d_projected]
     d_wi = tuple(d[:-1].astype(w.dtype) for d, w in zip(found, wi, strict=True))
     d_bias = tuple(d[-1].astype(b.dtype) for d, b in zip(found, bias, strict=True))
     return d_x, None, d_wi, d_wo, d_bias

@@ -19,6 +19,7 @@ import numpy as np
 from t5x.array_types import FLOAT32
 from t5x.ops import attention, flash_attention
 from t5x.ops.feed_forward import feed_forward, gelu
+from t5x.ops.product import flat_on_cpu, product
 from t5x.partitioning import constrain, gather_parameter
 
 Initializer = Callable[..., jax.Array]
@@ -68,7 +69,7 @@ class Dense(nn.Module):
         """Map [..., in] to [..., features] in `output_dtype` (default `dtype`)."""
         made = self.output_dtype or self.dtype
         kernel, bias = kernel_and_bias(self, x.shape[-1], self.dtype, made)
-        out = jnp.dot(x.astype(self.dtype), kernel, preferred_element_type=made)
+        out = product(x.astype(self.dtype), kernel, made)
         return out if bias is None else out + bias
 
 
@@ -137,7 +138,9 @@ class Embed(nn.Module):
 
     def attend(self, x_BTD: jax.Array) -> jax.Array:
         """Return float32 logits [B, T, V], a product with each row of the table."""
-        return jnp.einsum("BTD,VD->BTV", x_BTD, self.table(), preferred_element_type=jnp.float32)
+        x, table = flat_on_cpu(x_BTD), self.table()
+        logits = jnp.einsum("...D,VD->...V", x, table, preferred_element_type=jnp.float32)
+        return logits.reshape(*x_BTD.shape[:-1], len(table))
 
     def table(self) -> jax.Array:
         """Return the table in `dtype`."""
@@ -292,3 +295,13 @@ class RelativePositionBiases(nn.Module):
         table = table_HR.astype(self.dtype)
         bias = jnp.einsum("HR,...R->H...", table, one_hot, preferred_element_type=jnp.float32)
         return bias if by_distance else bias[None]
+
+
+def by_positions(bias_HN: jax.Array, queries: int) -> jax.Array:
+    """Return a bias [1, H, Q, S] of one by distance [H, Q + S - 1], from 1 - Q to S - 1."""
+    heads, distances = bias_HN.shape
+    padded = jnp.pad(bias_HN, ((0, 0), (0, 1)))[:, None]
+    repeated = jnp.broadcast_to(padded, (heads, queries, distances + 1)).reshape(heads, -1)
+    # Cut one shorter than the repeated row, each row begins one distance earlier than the last.
+    rows = repeated[:, queries - 1 : -1].reshape(heads, queries, distances)
+    return rows[None, :, :, : distances - queries + 1]

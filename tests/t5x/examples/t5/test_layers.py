@@ -108,3 +108,12 @@ def test_biases_depend_on_the_distance_alone():
     np.testing.assert_allclose(found[:, :, 1:, 1:], found[:, :, :-1, :-1], rtol=1e-6)
     late = apply(biases, {"rel_embedding": table}, jnp.array([4]), 9)
     np.testing.assert_allclose(late[:, :, 0], found[:, :, 4], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 4), (5, 5), (3, 7), (6, 2)])
+def test_a_bias_by_distance_is_one_by_positions(queries, keys):
+    biases = layers.RelativePositionBiases(2, False, jnp.float32)
+    variables = biases.init(jax.random.key(0), jnp.arange(queries), keys)
+    wanted = biases.apply(variables, jnp.arange(queries), keys)
+    by_distance = biases.apply(variables, jnp.arange(queries), keys, by_distance=True)
+    np.testing.assert_array_equal(layers.by_positions(by_distance, queries), wanted)

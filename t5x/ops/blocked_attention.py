@@ -1,0 +1,131 @@
+"""Attention for CPUs, a few sequences and heads at a time, with a hand-written gradient.
+
+On a CPU the weights [B, H, Q, S] of a batch leave the caches between the operations that write and
+read them. Computed for so many sequences and heads at a time that they stay, attention and its
+gradient take 0.4 to 0.5 of the time (benchmarks/README.md, "On a CPU").
+
+Shapes: B batch, Q queries, S keys, H heads, K head_dim; b and g are the B and H of one block.
+"""
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from t5x.partitioning import cuts
+
+NEGATIVE = -1e10  # a masked logit; a fully masked row attends evenly, without gradient
+CACHE_BYTES = 512 * 1024  # of float32 weights of a block, for each core
+
+_once = jax.lax.optimization_barrier  # its argument is computed once, not again in each reader
+# The axes of the heads.
+_OF_HEADS = {"q": 2, "k": 2, "v": 2, "d_out": 2, "means": 1, "divisors": 1}
+
+
+def forward(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> tuple[jax.Array, jax.Array]:
+    """Return attention's output [B, Q, H, K] and the log of the softmax's divisor [B, H, Q].
+
+    The arguments are those of `attention.attend`.
+    """
+    given = {"q": q_BQHK, "k": k_BSHK, "v": v_BSHK}
+    return _by_blocks(_forward, given, mask, bias)[1]
+
+
+def _forward(q, k, v, mask, bias):
+    q, k, v = (x.swapaxes(1, 2) for x in (q, k, v))
+    logits = _logits(q, k, mask, bias)
+    peaks = logits.max(-1, keepdims=True)
+    weights = _once(jnp.exp(logits - peaks))
+    sums = weights.sum(-1, keepdims=True)
+    out = jnp.matmul(weights.astype(v.dtype), v, preferred_element_type=jnp.float32) / sums
+    divisors = jnp.where(peaks > NEGATIVE / 2, peaks + jnp.log(sums), -NEGATIVE)
+    return None, (out.astype(v.dtype).swapaxes(1, 2), divisors[..., 0])
+
+
+def backward(q_BQHK, k_BSHK, v_BSHK, mask, bias, d_out_BQHK, means_BHQ, divisors_BHQ):
+    """Return the gradients of q, k, v and of the bias float32 [1, H, Q, S], None without a bias.
+
+    `means_BHQ` are the rows' weighted means of the weights' gradients; `divisors_BHQ` come from
+    `forward`.
+    """
+    given = {"q": q_BQHK, "k": k_BSHK, "v": v_BSHK}
+    given |= {"d_out": d_out_BQHK, "means": means_BHQ, "divisors": divisors_BHQ}
+    d_bias, gradients = _by_blocks(_backward, given, mask, bias)
+    return *gradients, d_bias
+
+
+def _backward(q, k, v, d_out, means, divisors, mask, bias):
+    q, k, v, d_out = (x.swapaxes(1, 2) for x in (q, k, v, d_out))
+    weights = jnp.exp(_logits(q, k, mask, bias) - divisors[..., None])
+    d_weights = jnp.matmul(d_out, v.swapaxes(2, 3), preferred_element_type=jnp.float32)
+    d_logits = _once((weights * (d_weights - means[..., None])).astype(q.dtype))
+    # The large array comes second and is not transposed: 4 times as fast for one head of 512 x 512.
+    by_keys = lambda x, w: jnp.einsum("bgQK,bgQS->bgKS", x, w).swapaxes(2, 3)
+    d_v, d_q, d_k = by_keys(d_out, weights.astype(q.dtype)), d_logits @ k, by_keys(q, d_logits)
+    d_bias = None if bias is None else d_logits.astype(jnp.float32).sum(0, keepdims=True)
+    return d_bias, tuple(x.swapaxes(1, 2) for x in (d_q, d_k, d_v))
+
+
+def _logits(q_bgQK, k_bgSK, mask, bias) -> jax.Array:
+    """Return float32 logits [b, g, Q, S], biased and masked."""
+    logits = jnp.matmul(q_bgQK, k_bgSK.swapaxes(2, 3), preferred_element_type=jnp.float32)
+    if bias is not None:
+        logits = logits + bias.astype(jnp.float32)
+    return logits if mask is None else jnp.where(mask, logits, NEGATIVE)
+
+
+def _by_blocks(block: Callable, given: dict[str, jax.Array], mask, bias) -> tuple[Any, tuple]:
+    """Return the sum of `block`'s first results over the rows, and its other results joined."""
+    (batch, queries, heads, _), keys = given["q"].shape, given["k"].shape[1]
+    most = max(CACHE_BYTES * (os.cpu_count() or 1) // (4 * queries * keys), 1)
+    head_parts, row_parts = cuts("heads", heads), cuts("batch", batch)
+    block_heads = _divisor(heads // head_parts, most)
+    block_rows = _divisor(batch // row_parts, max(most // (heads // head_parts), 1))
+    rows = functools.partial(_split, axis=0, parts=row_parts, size=block_rows)
+    if mask is not None:
+        mask = jnp.broadcast_to(mask, (batch, *mask.shape[1:]))
+
+    def over_rows(arrays: dict[str, jax.Array], bias):
+        def turn(total, xs):
+            summed, made = block(**xs, bias=bias)
+            return jax.tree.map(jnp.add, total, summed), made
+
+        blocks = {name: rows(x) for name, x in (arrays | {"mask": mask}).items()}
+        first = jax.tree.map(lambda x: x[0], blocks)
+        total = jax.eval_shape(lambda xs: block(**xs, bias=bias)[0], first)
+        total = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), total)
+        total, made = jax.lax.scan(turn, total, blocks)
+        return total, tuple(_join(y, 0, row_parts) for y in made)
+
+    if block_heads == heads // head_parts:
+        return over_rows(given, bias)
+    split = functools.partial(_split, parts=head_parts, size=block_heads)
+    arrays = {name: split(x, axis=_OF_HEADS[name]) for name, x in given.items()}
+    bias = None if bias is None else split(bias, axis=1)
+    total, made = jax.lax.map(lambda xs: over_rows(*xs), (arrays, bias))
+    total = None if total is None else _join(total, 1, head_parts)
+    return total, tuple(_join(y, 2 if y.ndim == 5 else 1, head_parts) for y in made)
+
+
+def _divisor(number: int, most: int) -> int:
+    """Return the largest divisor of `number` that is at most `most`."""
+    return next(n for n in range(min(number, most), 0, -1) if number % n == 0)
+
+
+def _split(x: jax.Array | None, axis: int, parts: int, size: int) -> jax.Array | None:
+    """Return [turns, …] with `size` of an axis of each of its `parts`, so that none is moved."""
+    if x is None:
+        return None
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    x = jnp.moveaxis(x.reshape(*before, parts, -1, size, *after), axis + 1, 0)
+    return x.reshape(-1, *before, parts * size, *after)
+
+
+def _join(x: jax.Array, axis: int, parts: int) -> jax.Array:
+    """Undo `_split`."""
+    turns, before, after = x.shape[0], x.shape[1 : axis + 1], x.shape[axis + 2 :]
+    x = jnp.moveaxis(x.reshape(turns, *before, parts, -1, *after), 0, axis + 1)
+    return x.reshape(*before, -1, *after)
