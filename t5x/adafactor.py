@@ -34,12 +34,17 @@ class FactorDim(enum.Enum):
 
 
 def standard_logical_factor_rules() -> Mapping[str, FactorDim]:
-    """Return the role of each logical axis, for parameters of more than two dimensions."""
+    """Return the role of each logical axis, for parameters of more than two dimensions.
+
+    A model need not have all of them.
+    """
     column = ("vocab", "mlp", "heads", "kv", "joined_kv", "length", "mlp_activations")
+    of_upstream = ("q_wi_fused", "o_wo_fused", "multiquery_heads", "kv_fused")
     return {
-        **dict.fromkeys(column, FactorDim.COLUMN),
+        **dict.fromkeys((*column, *of_upstream), FactorDim.COLUMN),
         "embed": FactorDim.ROW,
         "relpos_buckets": FactorDim.NONE,
+        "layer_norm_scale": FactorDim.NONE,
         "layers": FactorDim.BATCH,
         "batch": FactorDim.BATCH,
         "stack": FactorDim.BATCH,
@@ -121,8 +126,24 @@ class Adafactor(OptimizerDef):
         return Factoring(own, (row, column) if row and column else None)
 
     def init(self, params: PyTree, axes: PyTree) -> PyTree:
-        """Return zeros: {m, v, v_row, v_col} for each parameter."""
+        """Return zeros: {m, v, v_row, v_col} for each parameter.
+
+        Raise ValueError for a rule of an axis that neither a parameter nor
+        `standard_logical_factor_rules` has.
+        """
+        self._check_rules(axes)
         return jax.tree.map(self.init_one, params, axes)
+
+    def _check_rules(self, axes: PyTree) -> None:
+        leaves = jax.tree.leaves(axes, is_leaf=lambda x: isinstance(x, tuple))
+        known = {axis for names in leaves for axis in names if axis is not None}
+        named = (self.logical_factor_rules or {}).keys()
+        if unknown := sorted(named - known - standard_logical_factor_rules().keys()):
+            raise ValueError(
+                f"adafactor.Adafactor.logical_factor_rules has {', '.join(map(repr, unknown))}, "
+                f"which no parameter has as an axis; the model's axes are "
+                f"{', '.join(sorted(known))}: leave the others out, or correct their names."
+            )
 
     def init_one(self, param: jax.Array, axes: Axes) -> Moments:
         """Return the initial state of one parameter."""

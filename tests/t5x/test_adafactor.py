@@ -178,6 +178,16 @@ def test_above_two_dimensions_the_rules_say_what_is_row_and_column():
         Adafactor(logical_factor_rules=rules).dims((4, 6, 8), ("embed", "heads", "kv"))
 
 
+def test_a_rule_of_an_axis_that_no_parameter_has_is_named():
+    params, axes = {"a": jnp.zeros((4, 6))}, {"a": ("embed", "rank")}
+    Adafactor(logical_factor_rules={**RULES, "rank": FactorDim.COLUMN}).init(params, axes)
+    rules = {**RULES, "rank": FactorDim.COLUMN, "emb": FactorDim.ROW, "ranks": FactorDim.COLUMN}
+    said = r"rules has 'emb', 'ranks', which no parameter .* axes are embed, rank:"
+    with pytest.raises(ValueError, match=said) as caught:
+        Adafactor(logical_factor_rules=rules).init(params, axes)
+    assert "\n" not in str(caught.value)
+
+
 def test_gradients_are_clipped_together():
     params = {"a": normal(6), "b": normal(5, seed=1)}
     axes = {"a": ("embed",), "b": ("mlp",)}

@@ -15,7 +15,7 @@ from tensorboard.util.tensor_util import make_ndarray
 
 from fakes import toy
 from fakes.paths import ROOT
-from t5x import batches, checkpoints, optimizers, schedules, train
+from t5x import adafactor, batches, checkpoints, optimizers, schedules, train
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.loop import model_dir
@@ -301,6 +301,12 @@ def test_a_bad_batch_is_left_behind_if_asked(tmp_path, capsys, bad_steps, steps,
         assert "with the data that comes next: The loss at step 6" in capsys.readouterr().err
 
 
+def with_optimizer(optimizer):
+    model = toy.model()
+    model.optimizer_def = optimizer
+    return model
+
+
 # What is refused, and the words that say why; nothing is left behind and nothing compiled.
 CONFIGS = {
     "an unregistered task": (
@@ -350,6 +356,10 @@ CONFIGS = {
             "save": {"keep_best": 1, "metric": "inference_eval/toy_copy/exat"},
         },
         r"toy_copy is measured by no 'exat' \(the nearest known name is 'exact'\)",
+    ),
+    "a rule of an unknown axis": (
+        {"model": with_optimizer(adafactor.Adafactor(logical_factor_rules={"emb": "row"}))},
+        r"logical_factor_rules has 'emb', .* axes are embed, .*vocab: leave",
     ),
     "no checkpoint": (
         {"restore": RestoreCheckpointConfig("/nowhere/at/all", mode="specific")},
