@@ -67,8 +67,9 @@ def our_step(request: SyntheticRequest, options: Mapping[str, str] | None = None
     trainer, shapes = train_step(request, jax.devices())
     # With the statistics that only `bad_steps = "skip"` has.
     carried = (initial_state(trainer.model, trainer.specs, jax.random.key(0)), None)
+    trainer.xla_options = dict(options or {})
     started = time.perf_counter()
-    compiled = trainer.lower(shapes).compile(compiler_options=dict(options or {}) or None)
+    compiled = trainer.lower(shapes).compile()
     compile_seconds = time.perf_counter() - started
     # Compiled, since processes cannot place an array on the devices of others.
     rng = jax.jit(lambda: jax.random.key(0), out_shardings=trainer.partitioner.replicated)()

@@ -29,30 +29,8 @@ from command_line.version import version  # noqa: E402
 from preflight.aot.hlo import Program  # noqa: E402
 from preflight.aot.tpu_slices import CHIPS  # noqa: E402
 from t5x.monitoring.flops import peak_flops, step_flops  # noqa: E402
+from t5x.multihost.xla_options import OPTIONS, generation  # noqa: E402
 
-# The start of JAX's name of a device, and the generation; the longer ones first.
-GENERATIONS = {
-    "TPU v6": "v6e", "TPU v5 lite": "v5e", "TPU v5e": "v5e", "TPU v5": "v5p", "TPU v4": "v4",
-    "TPU v3": "v3", "TPU v2": "v2",
-}  # fmt: skip
-_OVERLAP = {
-    "xla_enable_async_all_gather": "true",
-    "xla_enable_async_collective_permute": "true",
-    "xla_tpu_enable_async_collective_fusion": "true",
-    "xla_tpu_enable_async_collective_fusion_fuse_all_gather": "true",
-    "xla_tpu_overlap_compute_collective_tc": "true",
-}
-# Collectives that run while the chip computes; v6e has more fast memory for each program, and
-# SparseCores that can add up gradients.
-OPTIONS = {
-    "v4": _OVERLAP,
-    "v5e": _OVERLAP,
-    "v5p": _OVERLAP,
-    "v6e": {
-        "xla_tpu_scoped_vmem_limit_kib": "98304",
-        "xla_tpu_enable_sparse_core_collective_offload_all_reduce": "true",
-    },
-}
 WAYS: dict[str, tuple[Callable[..., timing.Timed], dict[str, str]]] = {
     "plain": (timing.plain_step, {}),
     "ours": (timing.our_step, {}),
@@ -80,11 +58,6 @@ class Row:
     compile_seconds: float | None = None
     loss: float | None = None
     refused: str = ""
-
-
-def generation(device_kind: str) -> str | None:
-    """Return the generation of TPUs of a device, None for another device."""
-    return next((v for k, v in GENERATIONS.items() if device_kind.startswith(k)), None)
 
 
 def plan(kind: str | None, batches: list[int]) -> Iterator[Row]:

@@ -55,7 +55,7 @@ def find() -> LocalDevices:
     limit = (first.memory_stats() or {}).get("bytes_limit")
     if not limit:  # of a CPU, whose devices share the memory
         limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / count
-    chip = Chip(0.0, 0.0, 0.0, limit / GIB, 1, 1, first.platform)
+    chip = Chip(0.0, 0.0, 0.0, limit / GIB, 1, 1, 0.0, first.platform)
     kind = first.device_kind if first.platform != "cpu" else f"CPU, {os.cpu_count()} cores"
     return LocalDevices(kind, chip, (count,))
 

@@ -11,6 +11,7 @@ from t5x import metrics
 from t5x.actions import EarlyStoppingAction as EarlyStoppingAction  # upstream's place
 from t5x.actions import TerminateOnNanAction as TerminateOnNanAction
 from t5x.array_types import HostBatch
+from t5x.multihost.xla_options import options as default_xla_options
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import StateSpecs, TrainState
 from t5x.train_step import StepStatistics, eval_step, skipping_step, train_step
@@ -31,6 +32,8 @@ class Trainer:
         drops such a step, and outliers too (see `train_step.skipping_step`). 'go_back' restores
         the last checkpoint and continues with the next data. None means 'skip' for an optimizer
         with `skip_nan_updates`, else 'stop'. Not in T5X.
+      xla_options: options of XLA for the train step, by name; None for those of the devices'
+        generation, `multihost.xla_options`. Not in T5X.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Trainer:
         learning_rate_fn: Callable[[jax.Array], jax.Array],
         num_microbatches: int | None = None,
         bad_steps: str | None = None,
+        xla_options: Mapping[str, str] | None = None,
     ):
         self.model = model
         if train_state is not None:
@@ -59,6 +63,8 @@ class Trainer:
                 f"trainer.Trainer.bad_steps is {bad_steps!r}; set it to 'stop', 'skip' or "
                 "'go_back'."
             )
+        if xla_options is not None:
+            self.xla_options = dict(xla_options)
         self.wait_seconds = 0.0  # spent waiting for data since the loop last set it to 0
         self.stop_requested = False  # set between two steps, ends `training_steps`
 
@@ -66,6 +72,11 @@ class Trainer:
         """Check that devices × microbatches divide the batch; raise a ValueError if not."""
         name = "train/utils.DatasetConfig.batch_size"
         self.partitioner.check_batch(batch_size, self.num_microbatches, name)
+
+    @functools.cached_property
+    def xla_options(self) -> dict[str, str]:
+        """The options of XLA for the train step."""
+        return default_xla_options(self.partitioner.mesh.devices.flat)
 
     @functools.cached_property
     def _train_step(self):
@@ -81,7 +92,12 @@ class Trainer:
         traced = self._with_activations(functools.partial(skipping_step, step=step), train_step)
         replicated = self.partitioner.replicated
         carried = (self.specs.shardings, replicated)
-        return jax.jit(traced, donate_argnums=0, out_shardings=(carried, replicated))
+        return jax.jit(
+            traced,
+            donate_argnums=0,
+            out_shardings=(carried, replicated),
+            compiler_options=self.xla_options or None,
+        )
 
     @functools.cached_property
     def _statistics(self) -> StepStatistics | None:

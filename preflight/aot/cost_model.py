@@ -1,9 +1,9 @@
 """What the compiler measures of a train step, and the time and money that follow from it.
 
-A step takes at least as long as the chips need for the model's arithmetic at their peak, and as
-their memory needs to read and write all arrays once (the roofline). The compiler's own cycle count
-is above that; it includes the collectives as it estimates them. None of these includes time lost to
-the host, to evaluations and to checkpoints.
+A step takes at least as long as the chips need for the model's arithmetic at their peak, as their
+memory needs to read and write all arrays once, and as their links need for what each chip receives
+from others (the roofline). The compiler's own cycle count is above that and includes collectives as
+it estimates them. None of these includes time lost to the host, to evaluations and to checkpoints.
 """
 
 import dataclasses
@@ -30,6 +30,8 @@ class Figures:
     trace_seconds: float  # of Python, to lower the step
     collectives: Mapping[str, float]  # bytes of results by kind
     costliest: list[tuple[int, int, str, str]]  # see `hlo.Program.costliest`
+    xla_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    received: float = 0.0  # bytes that collectives bring to a device
     cached: tuple[str, ...] = ()  # files that were added to the compilation cache
     kernels: Mapping[str, float] = dataclasses.field(default_factory=dict)  # `Program.kernels`
 
@@ -64,7 +66,15 @@ class Price:
         self.compiler_seconds = figures.seconds(tpu.chip)
         self.arithmetic_seconds = figures.flops / tpu.peak_flops
         self.memory_seconds = traffic / (tpu.chip.bandwidth / tpu.chip.devices)
-        self.roofline_seconds = max(self.arithmetic_seconds, self.memory_seconds)  # the least
+        links = tpu.link_bandwidth / tpu.chip.devices
+        self.communication_seconds = figures.received / links if links else 0.0
+        bounds = {
+            "arithmetic": self.arithmetic_seconds,
+            "memory": self.memory_seconds,
+            "communication": self.communication_seconds,
+        }
+        self.bound = max(bounds, key=bounds.__getitem__)
+        self.roofline_seconds = bounds[self.bound]  # the least
         seconds = max(self.compiler_seconds, self.roofline_seconds)
         self.steps_per_second = 1 / seconds
         self.mfu = self.arithmetic_seconds / seconds  # model FLOPs utilization

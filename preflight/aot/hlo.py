@@ -16,7 +16,6 @@ from collections.abc import Iterator
 _BITS = {"pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "f8e4m3fn": 8, "f8e5m2": 8, "s16": 16}
 _BITS |= {"u16": 16, "bf16": 16, "f16": 16, "s32": 32, "u32": 32, "f32": 32}
 _BITS |= {"s64": 64, "u64": 64, "f64": 64, "c64": 64}
-_COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 _HEAD = re.compile(r"(ENTRY )?%(\S+) \(.*\{$")
 _INSTRUCTION = re.compile(r"\s+(?:ROOT )?%(\S+) = (\(.*?\)|\S+) ([\w-]+)\((.*)$")
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
@@ -32,6 +31,16 @@ FALLBACK = "/fallback/"
 _ONCE = re.compile(r'op_name="[^"]*\bonce\b')
 _KERNEL = re.compile(r'"cost_estimate":\{"flops":"(\d+)",.*?"bytes_accessed":"(\d+)"')
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
+# The devices of a group: [groups,devices]<=…, {{0,1},…}, or the named axes of a mesh.
+_GROUPS = re.compile(r"replica_groups=(?:\[\d+,(\d+)\]<=|\{\{([\d,]+)\}|mesh\[(.*?)\] \{(.*?)\})")
+# Bytes that a device receives for a byte of the result, in a group of n (Chan et al. 2007).
+_RECEIVED = {
+    "all-reduce": lambda n: 2 * (n - 1) / n,
+    "all-gather": lambda n: (n - 1) / n,
+    "reduce-scatter": lambda n: n - 1,
+    "all-to-all": lambda n: (n - 1) / n,
+    "collective-permute": lambda n: 1,
+}
 
 
 class Program:
@@ -71,15 +80,24 @@ class Program:
     def collectives(self) -> dict[str, float]:
         """Return the bytes of the results of collective operations on one device, by kind."""
         found: Counter[str] = Counter()
+        for kind, size, _ in self._collectives():
+            found[kind] += size
+        return dict(found)
+
+    def received(self) -> float:
+        """Return the bytes that one device must receive from others in one run."""
+        return sum(size * _RECEIVED[kind](n) for kind, size, n in self._collectives())
+
+    def _collectives(self) -> Iterator[tuple[str, float, int]]:
+        """Yield the kind, the bytes of all its results on a device, and the devices of a group."""
         for line, times in self._lines():
             match = _INSTRUCTION.match(line)
-            if match and (kind := match[3].removesuffix("-start")) in _COLLECTIVES:
+            if match and (kind := match[3].removesuffix("-start")) in _RECEIVED:
                 size = _bytes(match[2])
                 # The result of an asynchronous gather or permutation includes its operand.
                 if match[3] in ("all-gather-start", "collective-permute-start"):
                     size = max(map(_bytes, re.findall(r"\w+\[[\d,]*\]", match[2])))
-                found[kind] += size * times
-        return dict(found)
+                yield kind, size * times, _group_size(line)
 
     def kernels(self) -> dict[str, float]:
         """Return FLOP and bytes moved by kernels on one device as they state; not in `cycles`."""
@@ -151,3 +169,17 @@ def _bytes(shape: str) -> int:
         for dtype, dims in _ARRAY.findall(shape)
     )
     return sum(bits) // 8
+
+
+def _group_size(line: str) -> int:
+    """Return the devices that take part in a collective together; 2 where they are not named."""
+    found = _GROUPS.search(line)
+    if not found:
+        return 2
+    size, listed, mesh, axes = found.groups()
+    if size:
+        return int(size)
+    if listed:
+        return listed.count(",") + 1
+    sizes = dict(re.findall(r"'(\w+)'=(\d+)", mesh))
+    return math.prod(int(sizes[axis]) for axis in re.findall(r"'(\w+)'", axes))

@@ -5,9 +5,10 @@
   tpu.chip.peak_flops          # 275e12
   devices = tpu.devices()      # 16 described devices to compile for; needs ENVIRONMENT
 
-Peaks, bandwidths and memory are from Google Cloud's TPU pages, system architecture. Clocks follow
-from the peak (two FLOP per cycle and cell of each matrix unit). The memory that a program may use
-is the one that the compiler states when a program does not fit.
+Peaks, bandwidths and memory are from Google Cloud's TPU pages, system architecture; links of v2 and
+v3 from Jouppi et al. 2020 (doi.org/10.1145/3360307). Clocks follow from the peak (two FLOP per
+cycle and cell of each matrix unit). The memory that a program may use is the one that the compiler
+states when a program does not fit.
 """
 
 import dataclasses
@@ -38,17 +39,18 @@ class Chip:
     hbm: float  # GiB that a program may use on one device
     devices: int  # JAX devices a chip: one for each core (v2, v3) or one
     cores: int  # TensorCores, if a slice's name counts these, else 1
+    link: float  # bytes a second in each direction of a link to a neighbour
     topology: str  # prefix of libtpu's topology name
     config: str | None = None  # libtpu's chip configuration
 
 
 CHIPS = {
-    "v2": Chip(45e12, 700e9, 0.70e9, 7.48, 2, 2, "v2", "default"),
-    "v3": Chip(123e12, 900e9, 0.94e9, 15.48, 2, 2, "v3", "default"),
-    "v4": Chip(275e12, 1228e9, 1.05e9, 30.75, 1, 2, "v4", "megacore"),
-    "v5e": Chip(197e12, 819e9, 1.50e9, 15.75, 1, 1, "v5e"),
-    "v5p": Chip(459e12, 2765e9, 1.75e9, 95.74, 1, 2, "v5", "megacore"),
-    "v6e": Chip(918e12, 1640e9, 1.75e9, 31.25, 1, 1, "v6e"),
+    "v2": Chip(45e12, 700e9, 0.70e9, 7.48, 2, 2, 62e9, "v2", "default"),
+    "v3": Chip(123e12, 900e9, 0.94e9, 15.48, 2, 2, 82e9, "v3", "default"),
+    "v4": Chip(275e12, 1228e9, 1.05e9, 30.75, 1, 2, 50e9, "v4", "megacore"),
+    "v5e": Chip(197e12, 819e9, 1.50e9, 15.75, 1, 1, 50e9, "v5e"),
+    "v5p": Chip(459e12, 2765e9, 1.75e9, 95.74, 1, 2, 100e9, "v5", "megacore"),
+    "v6e": Chip(918e12, 1640e9, 1.75e9, 31.25, 1, 1, 100e9, "v6e"),
 }
 _ALIASES = {"v5litepod": "v5e"}
 
@@ -98,6 +100,18 @@ class Slice:
     def hosts(self) -> int:
         """The number of machines."""
         return max(1, self.chips // math.prod(self.host_shape))
+
+    @property
+    def link_bandwidth(self) -> float:
+        """Bytes a second that a chip receives over all its links.
+
+        A ring has two links to a chip, a line no more than one for all. Cubes close to rings where
+        every side is a multiple of four, flat slices where a side is that of a full pod.
+        """
+        full = 32 if self.chip.topology == "v3" else 16
+        cubes = len(self.shape) == 3 and all(side % 4 == 0 for side in self.shape)
+        links = sum((side > 1) + (cubes or side == full) for side in self.shape)
+        return links * self.chip.link
 
     @property
     def peak_flops(self) -> float:

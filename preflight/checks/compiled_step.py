@@ -50,14 +50,13 @@ def _does_not_fit(error: OutOfMemory, tpu: Slice, cheapest: Trial | None) -> Che
 def speed(trial: Trial, context: RunContext) -> CheckResult:
     """Return steps per second and what bounds them."""
     figures, price = _measured(trial)
-    bound = "arithmetic" if price.arithmetic_seconds >= price.memory_seconds else "memory"
     figure = (
         f"{price.steps_per_second:.3g} steps/s, MFU {price.mfu:.0%}: {figures.flops / 1e12:.4g} "
         f"TFLOP a step, {figures.cycles / 1e6:,.1f} M cycles at "
         f"{context.tpu.chip.clock / 1e9:.2f} GHz "
         f"{'and kernels at their best ' if figures.kernels else ''}are "
         f"{1e3 * price.compiler_seconds:,.1f} ms; at least "
-        f"{1e3 * price.roofline_seconds:,.1f} ms ({bound})"
+        f"{1e3 * price.roofline_seconds:,.1f} ms ({price.bound})"
     )
     names = ("steps_per_second", "mfu", "compiler_seconds", "roofline_seconds")
     numbers = {name: getattr(price, name) for name in names}
@@ -84,9 +83,14 @@ def input_rate(trial: Trial, context: RunContext) -> CheckResult:
 
 def collectives(trial: Trial) -> CheckResult:
     """Return the traffic between devices in a step, by kind."""
-    found = _measured(trial)[0].collectives
+    figures, price = _measured(trial)
+    found = figures.collectives
     figure = ", ".join(f"{kind} {size / 1e6:,.1f} MB" for kind, size in sorted(found.items()))
-    return ok(f"{figure or 'none'} a step and device", numbers=found)
+    figure = f"{figure or 'none'} a step and device"
+    if figures.received:
+        figure += f"; at least {1e3 * price.communication_seconds:,.1f} ms on the links"
+    numbers = {**found, "received": figures.received}
+    return ok(figure, numbers=numbers | {"communication_seconds": price.communication_seconds})
 
 
 def compilation(trial: Trial, cache: str | None) -> CheckResult:
@@ -94,7 +98,11 @@ def compilation(trial: Trial, cache: str | None) -> CheckResult:
     figures, _ = _measured(trial)
     seconds = (figures.trace_seconds, figures.compile_seconds)
     figure = f"{seconds[0]:.0f} s to trace and {seconds[1]:.0f} s to compile"
+    if figures.xla_options:
+        settings = ", ".join(f"{name}={value}" for name, value in figures.xla_options.items())
+        figure += f", with {settings}"
     numbers = {"compile_seconds": figures.compile_seconds, "cache": list(figures.cached)}
+    numbers["xla_options"] = dict(figures.xla_options)
     if not figures.cached:
         return ok(figure, numbers=numbers)
     return ok(

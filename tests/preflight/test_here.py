@@ -30,7 +30,7 @@ def few_checks(monkeypatch):
 
 def local(count=1, gib=100.0):
     found = here.find()
-    chip = here.Chip(0.0, 0.0, 0.0, gib, 1, 1, "cpu")
+    chip = here.Chip(0.0, 0.0, 0.0, gib, 1, 1, 0.0, "cpu")
     return here.LocalDevices(found.name, chip, (count,))
 
 

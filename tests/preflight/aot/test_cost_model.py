@@ -25,6 +25,14 @@ def test_the_slowest_bound_decides():
     assert free.mfu == pytest.approx(1.0)
 
 
+def test_links_may_be_the_slowest():
+    figures = dataclasses.replace(FIGURES, cycles=1, received=90e9)
+    found = Price(figures, tpu_slices.find("v4-128"), 1)
+    assert found.communication_seconds == found.roofline_seconds == pytest.approx(0.3)
+    assert found.bound == "communication"
+    assert Price(figures, V4_8, 1).communication_seconds == pytest.approx(0.9)
+
+
 @pytest.mark.parametrize("kernels", [{"flops": 55e12, "bytes": 1}, {"flops": 1, "bytes": 245.6e9}])
 def test_kernels_come_on_top_at_the_chips_best(kernels):
     figures = dataclasses.replace(FIGURES, kernels=kernels)

@@ -54,6 +54,27 @@ def test_collectives_count_results_once():
     assert Program(PROGRAM).collectives() == wanted
 
 
+@pytest.mark.parametrize(
+    ("groups", "devices"),
+    [
+        ("[2,8]<=[8,2]T(1,0)", 8),
+        ("{{0,1,2,3},{4,5,6,7}}", 4),
+        ("mesh['axis_0'=8,'axis_1'=2] {'axis_0'}", 8),
+        ("mesh['axis_0'=4,'axis_1'=2,'axis_2'=3] {'axis_0','axis_2'}", 12),
+    ],
+)
+def test_a_device_receives_what_the_others_of_its_group_have(groups, devices):
+    program = PROGRAM.replace("dimensions={0}", f"replica_groups={groups}, dimensions={{0}}")
+    program = program.replace("all-reduce(%x, %y)", f"all-reduce(%x, %y), replica_groups={groups}")
+    others = devices - 1
+    reduced = 10 * (4 * 2 * 2 + 2 * 4)
+    wanted = (8 * 2 + 2 * reduced) * others / devices
+    assert Program(program).received() == pytest.approx(wanted)
+    scattered = program.replace("all-reduce(", "reduce-scatter(")
+    wanted = 8 * 2 * others / devices + reduced * others
+    assert Program(scattered).received() == pytest.approx(wanted)
+
+
 def test_of_branches_the_costliest_counts():
     chosen = "conditional(%p), branch_computations={%add, %inner}"
     program = PROGRAM.replace("all-gather-done(%gather)", chosen)

@@ -64,3 +64,13 @@ def test_libtpu_describes_every_slice():
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("name", "links"),
+    [("v4-8", 2), ("v4-64", 3), ("v4-128", 6), ("v5p-512", 6), ("v5e-64", 2), ("v5e-256", 4)],
+)
+def test_only_rings_have_two_links_a_side(name, links):
+    tpu = tpu_slices.find(name)
+    assert tpu.link_bandwidth == pytest.approx(links * tpu.chip.link)
+    assert tpu_slices.find("v5e-1").link_bandwidth == 0

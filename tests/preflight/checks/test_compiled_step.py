@@ -7,9 +7,10 @@ import pytest
 from command_line.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import fake_compiler, valid_run
 from preflight.aot.compiler import CompileError, OutOfMemory
+from preflight.aot.cost_model import Price
 from preflight.aot.recipe import Recipe
 from preflight.checks import compiled_step
-from preflight.search import BATCH, compile_trial, fit
+from preflight.search import BATCH, Trial, compile_trial, fit
 
 RECIPE = Recipe(("gin/ro_t5x_tiny.gin",))
 
@@ -97,3 +98,21 @@ def test_every_result_has_its_numbers(context, monkeypatch):
     assert per_host == trial.price.tokens_per_second / 4
     assert compiled_step.collectives(trial).figure == "all-reduce 2,000.0 MB a step and device"
     assert "40 s to compile" in compiled_step.compilation(trial, None).figure
+
+
+def test_traffic_is_shown_as_time_on_the_links(context):
+    figures = dataclasses.replace(fake_compiler.FIGURES, received=3e9)
+    found = compiled_step.collectives(Trial((), figures, Price(figures, context.tpu, 1)))
+    assert found.figure == (
+        "all-reduce 2,000.0 MB a step and device; at least 30.0 ms on the links"
+    )
+    assert found.numbers["communication_seconds"] == pytest.approx(0.03)
+
+
+def test_options_of_xla_are_shown(context):
+    figures = dataclasses.replace(
+        fake_compiler.FIGURES, xla_options={"xla_a": "true", "xla_b": "1"}
+    )
+    found = compiled_step.compilation(Trial((), figures, Price(figures, context.tpu, 1)), None)
+    assert found.figure == "3 s to trace and 40 s to compile, with xla_a=true, xla_b=1"
+    assert found.numbers["xla_options"] == {"xla_a": "true", "xla_b": "1"}

@@ -1,0 +1,31 @@
+"""Options of XLA are set for slices of a generation that has some."""
+
+import types
+
+import jax
+import pytest
+
+from t5x.multihost.xla_options import BY_DEFAULT, OPTIONS, generation, options
+from t5x.partitioning import PjitPartitioner
+from t5x.trainer import Trainer
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("TPU v4", "v4"), ("TPU v5 lite", "v5e"), ("TPU v5", "v5p"), ("TPU v5p", "v5p"),
+     ("TPU v6 lite", "v6e"), ("cpu", None), ("NVIDIA H100", None)],
+)  # fmt: skip
+def test_the_generation_is_that_of_the_device(kind, expected):
+    assert generation(kind) == expected
+    device = types.SimpleNamespace(device_kind=kind)
+    assert options([device, device]) == (OPTIONS[expected] if expected in BY_DEFAULT else {})
+    assert options([device]) == {}
+
+
+def test_a_trainer_compiles_with_its_options():
+    partitioner = PjitPartitioner(num_partitions=1, devices=jax.devices()[:2])
+    trainer = lambda **settings: Trainer(
+        None, None, partitioner, None, jax.random.key(0), learning_rate_fn=None, **settings
+    )
+    assert trainer().xla_options == {}  # of CPUs
+    assert trainer(xla_options={"xla_a": "true"}).xla_options == {"xla_a": "true"}
