@@ -32,12 +32,14 @@ import numpy as np
 import tensorflow as tf
 
 from t5x import batches
+from t5x.checkpointing.config import CheckpointConfig
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import log_capture, main
 from t5x.inference.predictor import Predictor
 from t5x.input_pipeline import checks, corpora
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.loop.model_dir import check_writable
+from t5x.loop import cooldown
+from t5x.loop.model_dir import check_writable, last_step
 from t5x.models import EncoderDecoderModel
 from t5x.monitoring import compile_stats
 from t5x.partitioning import PjitPartitioner
@@ -62,6 +64,8 @@ def precompile(
     get_dataset_fn: Callable[..., batches.TrainStream] = batches.TrainStream,
     verify_matching_vocabs_fn: Callable[..., None] | None = checks.verify_matching_vocabs,
     trainer_cls: Callable[..., Trainer] | None = None,
+    relative_steps: int | None = None,
+    cooldown_from: str | None = None,
     dry_run: bool = False,
     keep_programs: bool = False,
 ) -> dict[str, float]:
@@ -78,6 +82,8 @@ def precompile(
       verify_matching_vocabs_fn: (dataset cfg, model), raises if they do not fit; None for no check.
       trainer_cls: `trainer.Trainer` with the run's bindings; None for no microbatches and a
         constant learning rate.
+      relative_steps, cooldown_from: as in `train`, for the step of a cooldown branch; its
+        checkpoint need not exist yet.
       dry_run: build and check everything, then return without compiling.
       keep_programs: keep compiled programs in `<model_dir>/compiled` for the next start.
 
@@ -89,18 +95,15 @@ def precompile(
     if verify_matching_vocabs_fn is not None:
         verify_matching_vocabs_fn(train_dataset_cfg, model)
     corpora.check_corpora(train_dataset_cfg)
+    branch_end = end_of_branch(cooldown_from, relative_steps, model_dir)
     check_writable(model_dir)
     specs = state_specs(model, partitioner, checks.feature_shapes(train_dataset_cfg))
     rng = jax.random.key(0, impl="rbg" if use_hardware_rng or random_seed is None else None)
-    if trainer_cls is None:
-        trainer_cls = functools.partial(Trainer, learning_rate_fn=lambda _: jnp.float32(1e-3))
-    trainer = trainer_cls(model, None, partitioner, specs, rng)
+    constant = functools.partial(Trainer, learning_rate_fn=lambda _: jnp.float32(1e-3))
+    trainer = (trainer_cls or constant)(model, None, partitioner, specs, rng)
     trainer.check_batch(train_dataset_cfg.batch_size)
-
-    def open_stream(cfg: DatasetConfig) -> batches.TrainStream:
-        rows = batches.host_rows(partitioner, cfg.batch_size)
-        return get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, 0)
-
+    trainer.learning_rate_fn = cooldown.cooled(trainer.learning_rate_fn, cooldown_from, branch_end)
+    open_stream = functools.partial(stream_of, model, partitioner, get_dataset_fn)
     stream, decoded = open_stream(train_dataset_cfg), infer_eval_dataset_cfg
     if decoded is not None:
         predictor = Predictor(model, partitioner, decoded.batch_size, length_buckets)
@@ -128,6 +131,23 @@ def precompile(
     write_program(model_dir, lowered, compiled, partitioner.mesh.device_ids)
     print("  ".join(f"{name} {value:,.0f}" for name, value in needs.items()))
     return needs
+
+
+def end_of_branch(cooldown_from: str | None, relative_steps: int | None, model_dir: str) -> int:
+    """Return the last step of a cooldown branch, or raise ValueError for one that has no end."""
+    cfg = cooldown.branch(cooldown_from, relative_steps, model_dir, CheckpointConfig())
+    return last_step(0, relative_steps, cfg.restore)
+
+
+def stream_of(
+    model: EncoderDecoderModel,
+    partitioner: PjitPartitioner,
+    get_dataset_fn: Callable[..., batches.TrainStream],
+    cfg: DatasetConfig,
+) -> batches.TrainStream:
+    """Return the stream of this host's rows of a dataset."""
+    rows = batches.host_rows(partitioner, cfg.batch_size)
+    return get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, 0)
 
 
 def write_program(

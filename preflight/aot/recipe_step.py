@@ -17,6 +17,7 @@ from t5x import precompile
 from t5x.inference.predictor import Predictor
 from t5x.input_pipeline.checks import feature_shapes
 from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
+from t5x.loop import cooldown
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import StateSpecs, state_specs
 from t5x.trainer import Shapes, Trainer
@@ -54,6 +55,8 @@ def train_step(run: argparse.Namespace, devices: list[jax.Device]) -> tuple[Trai
         rng=jax.random.key(0, impl=kind),
     )
     trainer.check_batch(run.train_dataset_cfg.batch_size)
+    rate = trainer.learning_rate_fn
+    trainer.learning_rate_fn = cooldown.cooled(rate, run.cooldown_from, run.total_steps)
     return trainer, batch_shapes(run)
 
 

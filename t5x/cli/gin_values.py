@@ -91,7 +91,13 @@ LIMITS: dict[str, dict[str, Limits]] = {
         "shard_id": NOT_NEGATIVE,
         "input_file": NOT_EMPTY,
     },
-    "precompile": {"model_dir": NOT_EMPTY, "length_buckets": COUNT, "random_seed": SEED},
+    "precompile": {
+        "model_dir": NOT_EMPTY,
+        "length_buckets": COUNT,
+        "random_seed": SEED,
+        "relative_steps": COUNT_OR_NONE,
+        "cooldown_from": NOT_EMPTY,
+    },
     "DatasetConfig": {
         "mixture_or_task_name": NOT_EMPTY,
         "task_feature_lengths": COUNT,

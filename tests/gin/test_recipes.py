@@ -70,7 +70,7 @@ UPSTREAM = {
 # Ours beside them, bound in t5x/ alone: upstream's checkout has run files of its own.
 OURS = {
     "train": "watch cooldown_from",
-    "precompile": "use_hardware_rng train_eval_dataset_cfg",
+    "precompile": "use_hardware_rng train_eval_dataset_cfg relative_steps cooldown_from",
     "SaveCheckpointConfig": "keep_best metric mode",
     "T5Config": "own_relative_bias",
     "one_token": "ids",

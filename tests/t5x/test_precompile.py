@@ -93,6 +93,21 @@ def test_a_dry_run_compiles_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_step_of_a_cooldown_branch_is_compiled(tmp_path, monkeypatch):
+    trainers = []
+    show = lambda trainer, *_: trainers.append(trainer)
+    monkeypatch.setattr(precompile_script.dry_run_table, "show_training", show)
+    settings = {"trainer_cls": functools.partial(Trainer, learning_rate_fn=toy.rate)}
+    settings |= {"cooldown_from": "runs/long/checkpoint_40", "dry_run": True}
+    precompile(tmp_path, relative_steps=20, **settings)
+    (trainer,) = trainers
+    full = toy.rate(40)
+    rates = [trainer.learning_rate_fn(step) for step in (40, 50, 60)]
+    np.testing.assert_allclose(rates, [full, full / 2, 0], rtol=1e-6)
+    with pytest.raises(ValueError, match=r"so that the cooldown has no end; set TRAIN_STEPS_REL"):
+        precompile(tmp_path, **settings)
+
+
 def test_settings_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"batch_size is 7, not a multiple of 2"):
         precompile(tmp_path, train_dataset_cfg=toy.data(batch_size=7))

@@ -5,6 +5,7 @@ import json
 import math
 import pathlib
 
+import jax
 import pytest
 import seqio
 
@@ -24,6 +25,7 @@ from t5x.examples.encoder.embedding_model import EmbeddingModel
 from t5x.examples.encoder.label_model import LabelModel
 from t5x.monitoring import flops
 from t5x.partitioning import PjitPartitioner
+from t5x.schedules import Cooldown
 from tasks import labels, similarity
 from tasks.rows import Rows
 
@@ -55,6 +57,13 @@ def test_batches_of_encoders_have_the_shapes_of_their_stream(task, pack):
     stream = batches.TrainStream(run.train_dataset_cfg, converter, (0, 16), seed=0, shards=1)
     assert recipe_step.batch_shapes(run) == stream.global_batch
     stream.close()
+
+
+def test_the_step_of_a_cooldown_branch_has_its_rate():
+    branch = {"cooldown_from": "runs/long/checkpoint_80", "total_steps": 100}
+    run = valid_run.run("runs/none", **branch)
+    trainer, _ = recipe_step.train_step(run, jax.devices()[:1])
+    assert trainer.learning_rate_fn == Cooldown(toy.rate, 80, 100)
 
 
 @pytest.mark.parametrize("of", [LabelModel, EmbeddingModel])
