@@ -38,11 +38,7 @@ ROOT = model_dir.ROOT
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = arguments.parser("python -m convert", "T5X checkpoints to Hugging Face.")
-    add, text, formats = (
-        parser.add_argument,
-        arguments.text,
-        (*to_hf.FORMATS, *to_hf.SERVED_FORMATS),
-    )
+    add, text = parser.add_argument, arguments.text
     about = "a run's MODEL_DIR or one checkpoint (default: newest of runs/)"
     add("folder", nargs="?", type=text, help=about)
     add("--out", type=text, help="receives checkpoint_<step>/ (default: <run>_hf)")
@@ -52,6 +48,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     add("--model_type", choices=sorted(MODEL_TYPES), help="default: the network's")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
     about = "default: pytorch and flax; onnx and ctranslate2 (int8) are made of pytorch"
+    formats = (*to_hf.FORMATS, *to_hf.SERVED_FORMATS)
     add("--formats", nargs="+", choices=formats, default=to_hf.FORMATS, help=about)
     add("--all", action="store_true", help="every checkpoint of the run, even if one was named")
     about = "one mean of the last N checkpoints"

@@ -76,7 +76,7 @@ class Trainer:
     @functools.cached_property
     def xla_options(self) -> dict[str, str]:
         """The options of XLA for the train step."""
-        return default_xla_options(self.partitioner.mesh.devices.flat)
+        return default_xla_options(list(self.partitioner.mesh.devices.flat))
 
     @functools.cached_property
     def _train_step(self):

@@ -88,7 +88,7 @@ class Program:
         """Return the bytes that one device must receive from others in one run."""
         return sum(size * _RECEIVED[kind](n) for kind, size, n in self._collectives())
 
-    def _collectives(self) -> Iterator[tuple[str, float, int]]:
+    def _collectives(self) -> Iterator[tuple[str, int, int]]:
         """Yield the kind, the bytes of all its results on a device, and the devices of a group."""
         for line, times in self._lines():
             match = _INSTRUCTION.match(line)

@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -245,6 +245,8 @@ class FineTunedModel:
     pretrained: MaskedLanguageModel
     output_vocabulary: Any  # of the targets
 
+    # As `MaskedLanguageModel.loss_fn`.
+    loss_fn: ClassVar[Callable[..., Any]]
     # By their names in a state dict.
     optional_parameters = heads.OF_HEADS
 
@@ -273,19 +275,6 @@ class FineTunedModel:
         rows, _ = input_shapes["encoder_input_tokens"]
         ids = jnp.ones((rows, 1), jnp.int32)
         return self.module.init(rng, ids, enable_dropout=False, method="encode")
-
-    def loss_fn(
-        self,
-        params: Params,
-        batch: Batch,
-        dropout_rng: jax.Array | None,
-        normalizers: Normalizers | None = None,
-    ) -> tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array]]]:
-        """Return the normalized loss, and (sum of weights, sums of `metrics`).
-
-        `normalizers` are those of the batch that this one is a part of.
-        """
-        raise NotImplementedError
 
     def eval_fn(self, params: Params, batch: Batch, dropout_rng: None = None):
         """Return `loss_fn` without dropout."""
