@@ -63,16 +63,26 @@ def test_a_run_from_a_checkpoint_is_to_count_from_there(optimizer, caplog):
     assert float(rate(1_550_000)) == pytest.approx(PEAKS[optimizer] / 2, rel=1e-4)
 
 
-@pytest.mark.parametrize("size", ["base", "large"])
-def test_a_fast_recipe_is_the_other_with_muon_and_fewer_steps(size):
-    slow, _ = loaded(f"ro_t5x_{size}")
-    fast, rate = loaded(f"ro_t5x_{size}_fast")
+@pytest.mark.parametrize(
+    ("recipe", "start", "steps", "fewer"),
+    [
+        ("ro_t5x_base", 0, 2_000_000, 1_400_000),
+        ("ro_t5x_large", 0, 2_000_000, 1_400_000),
+        ("ro_mt5x_base", 1_000_000, 1_000_000, 700_000),
+        ("ro_mt5x_large", 1_000_000, 500_000, 350_000),
+    ],
+)
+def test_a_fast_recipe_is_the_other_with_muon_and_fewer_steps(recipe, start, steps, fewer, caplog):
+    slow, _ = loaded(recipe)
+    fast, rate = loaded(f"{recipe}_fast")
     assert isinstance(slow.model.optimizer_def, adafactor.Adafactor)
     assert isinstance(fast.model.optimizer_def, optimizers.DecoupledOptimizer)
     assert fast.model.optimizer_def.usual_rates.optimizer == "optimizers.muon"
-    assert (slow.total_steps, fast.total_steps) == (2_000_000, 1_400_000)
-    found = [float(rate(step)) for step in (5_000, 10_000, 705_000, 1_400_000)]
+    assert (slow.total_steps, fast.total_steps) == (start + steps, start + fewer)
+    found = [float(rate(start + step)) for step in (5_000, 10_000, (fewer + 10_000) // 2, fewer)]
     assert found == pytest.approx([0.0075, 0.015, 0.0075, 1e-8], rel=1e-4)
+    schedules.check_start(rate, start, fast.total_steps)
+    assert not caplog.records
     assert fast.model.module.config == slow.model.module.config
     same = ("train_dataset_cfg", "checkpoint_cfg", "eval_period", "random_seed")
     assert all(getattr(fast, name) == getattr(slow, name) for name in same)
