@@ -46,6 +46,7 @@ from t5x.loop.model_dir import (
     find_start,
     first_sound,
     last_step,
+    saved_by_another,
     write_description,
 )
 from t5x.loop.training_loop import TrainingRun, nothing_left
@@ -364,7 +365,8 @@ def matched(start: Start, trainer: Trainer) -> Match | None:
     """Return what `starting_state` would restore, None to start from scratch; see `match`."""
     if start.path is None:
         return None
-    return match(start.path, trainer.specs.on_disk, start.config, _optional(trainer))
+    other = saved_by_another(start.path, trainer.model)
+    return match(start.path, trainer.specs.on_disk, start.config, _optional(trainer), other)
 
 
 def _optional(trainer: Trainer) -> str | None:
@@ -381,8 +383,14 @@ def starting_state(start: Start, trainer: Trainer, init_rng: jax.Array) -> Train
     def initial() -> dict:
         return to_disk(initial_state(trainer.model, specs, init_rng), specs)
 
-    optional = _optional(trainer)
-    restored = restore(start.path, specs.on_disk, start.config, initial=initial, optional=optional)
+    restored = restore(
+        start.path,
+        specs.on_disk,
+        start.config,
+        initial=initial,
+        optional=_optional(trainer),
+        other_optimizer=saved_by_another(start.path, trainer.model),
+    )
     return from_disk(restored.state, specs)
 
 

@@ -50,7 +50,9 @@ def start(context: RunContext) -> CheckResult:
     found = run_folder.find_start(run.model_dir, restore, bool(save and save.save_dataset))
     if found.path is None:
         return ok("from scratch")
-    matched = match(found.path, recipe_step.state_on_one_device(run).on_disk, found.config)
+    wanted = recipe_step.state_on_one_device(run).on_disk
+    other = run_folder.saved_by_another(found.path, run.model)
+    matched = match(found.path, wanted, found.config, other_optimizer=other)
     saved = batches.saved_stream(found.dataset_folder)
     if saved and (unfit := batches.misfit(saved, context.data.batch_size)):
         raise ValueError(

@@ -54,6 +54,7 @@ def restore(
     *,
     initial: Callable[[], Mapping[str, Any]] | None = None,
     optional: str | None = None,
+    other_optimizer: str | None = None,
 ) -> Restored:
     """Read one checkpoint into arrays like `like`.
 
@@ -65,13 +66,15 @@ def restore(
       initial: makes the same tree with initial values; called only if some are needed.
       optional: pattern of the parameters of heads, which either side may lack; not for a run's own
         checkpoint.
+      other_optimizer: why the optimizer's state is of another optimizer, though it may fit; None
+        if that is not known.
 
     Raises:
       ValueError: no checkpoint there; parameters missing, superfluous or of another shape.
       DamagedCheckpoint: (a ValueError) its files cannot be read or have changed; on all hosts.
     """
     found = raise_together(
-        lambda: match(path, like, config, optional), DamagedCheckpoint, ValueError
+        lambda: match(path, like, config, optional, other_optimizer), DamagedCheckpoint, ValueError
     )
     reason = found.why_no_optimizer
     if reason:
@@ -105,6 +108,7 @@ def match(
     like: Mapping[str, Any],
     config: RestoreCheckpointConfig | None = None,
     optional: str | None = None,
+    other_optimizer: str | None = None,
 ) -> Match:
     """Find where a checkpoint holds what `like` wants, without reading arrays; see `restore`."""
     arrays, wanted = reader.open_checkpoint(path, together=True), by_name(like)
@@ -147,7 +151,7 @@ def match(
     # 4. Shapes must agree.
     _check_shapes(path, arrays, sources, wanted)
     # 5. The optimizer's state is restored completely or not at all.
-    reason = _why_no_optimizer(arrays, sources, wanted, kept.union(missing))
+    reason = _why_no_optimizer(arrays, sources, wanted, kept.union(missing)) or other_optimizer
     if reason and config is None:
         raise ValueError(
             f"{path} does not fit this run's optimizer: {reason}; set OPTIMIZER to its previous "

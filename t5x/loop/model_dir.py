@@ -30,6 +30,9 @@ T = TypeVar("T")
 _UNANSWERED = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.AbortedError)
 
 
+_DESCRIPTION = "model-info.txt"
+
+
 @dataclasses.dataclass(frozen=True)
 class Start:
     """The checkpoint a run starts from."""
@@ -296,8 +299,10 @@ def write_description(model_dir: str, model: Any, specs: StateSpecs) -> None:
         return
     flat = flatten_dict(specs.on_disk["target"], sep="/")
     lines = [f"{k:70} {v.shape!s:20} {v.sharding.spec}" for k, v in sorted(flat.items())]
+    if optimizer := _optimizer(model):
+        lines.append(f"optimizer: {optimizer}")
     count = sum(int(np.prod(v.shape)) for v in flat.values())
-    with tf.io.gfile.GFile(os.path.join(model_dir, "model-info.txt"), "w") as file:
+    with tf.io.gfile.GFile(os.path.join(model_dir, _DESCRIPTION), "w") as file:
         file.write("\n".join([*lines, f"parameters: {count:,}", ""]))
     source = getattr(model.output_vocabulary, "sentencepiece_model_file", None)
     if source:
@@ -313,6 +318,34 @@ def write_description(model_dir: str, model: Any, specs: StateSpecs) -> None:
         for name in ("tokenizer_config.json", "special_tokens_map.json"):
             if tf.io.gfile.exists(beside := os.path.join(os.path.dirname(tokenizer), name)):
                 _copy(beside, os.path.join(folder, name))
+
+
+def saved_by_another(path: str, model: Any) -> str | None:
+    """Return why a checkpoint's optimizer state does not suit `model`, by its run's description.
+
+    Checkpoints do not name their optimizer, and some optimizers keep arrays of the same names and
+    shapes. None for the same optimizer, and where one of the two is unknown: without the file
+    beside the checkpoint, in upstream's, or for an optimizer without a name.
+    """
+    beside = os.path.join(os.path.dirname(path.rstrip("/")), _DESCRIPTION)
+
+    def optimizer_there() -> str | None:
+        try:
+            with tf.io.gfile.GFile(beside) as file:
+                found = re.search(r"^optimizer: (\S+)$", file.read(), re.MULTILINE)
+        except (tf.errors.OpError, OSError, UnicodeDecodeError):
+            return None
+        return found[1] if found else None
+
+    there, here = broadcast.broadcast_from_first(optimizer_there), _optimizer(model)
+    if None in (there, here) or there == here:
+        return None
+    return f"the optimizer state is that of {there} and the optimizer {here}"
+
+
+def _optimizer(model: Any) -> str | None:
+    """Return the name of the model's optimizer in gin files, None for one that has no name."""
+    return getattr(getattr(model.optimizer_def, "usual_rates", None), "optimizer", None)
 
 
 def _copy(source: str, target: str) -> None:

@@ -167,6 +167,19 @@ def test_another_run_starts_from_its_parameters(undisturbed, tmp_path):
     assert found[9] < 0.6 * losses[1]
 
 
+def test_a_state_that_fits_is_not_taken_from_another_optimizer(undisturbed, tmp_path, caplog):
+    folder, *_ = undisturbed
+    other = tmp_path / "other"
+    shutil.copytree(f"{folder}/checkpoint_8", other / "checkpoint_8")
+    (other / "model-info.txt").write_text("optimizer: optimizers.adamw\n")
+    said = "the optimizer state is that of optimizers.adamw and the optimizer adafactor.Adafactor"
+    with pytest.raises(ValueError, match=f"does not fit this run's optimizer: {said}; set OPT"):
+        run(other, total_steps=9, dry_run=True)
+    restore = RestoreCheckpointConfig(f"{other}/checkpoint_8", mode="specific")
+    run(tmp_path / "new", restore=restore, total_steps=9)
+    assert f"A new optimizer is used: in {restore.path}, {said}." in caplog.text
+
+
 def test_a_cooldown_branch_finishes_a_run_and_resumes_without_it(undisturbed, tmp_path):
     folder, _, losses = undisturbed
     source = tmp_path / "long"

@@ -180,24 +180,25 @@ def test_an_assignment_map_renames_and_leaves_out(run):
             restore(folder, wanted, config, initial=lambda: wanted)
 
 
-@pytest.mark.parametrize("other", ["none", "slots", "shapes"])
+@pytest.mark.parametrize("other", ["none", "slots", "shapes", "known"])
 def test_another_optimizer_starts_from_scratch_but_is_refused_on_resume(run, other):
     tree = state(7)
     if other == "none":
         tree = {"target": tree["target"]}
     elif other == "slots":
         tree["state"]["param_states"]["encoder"]["w"].pop("m")
-    else:
+    elif other == "shapes":
         tree["state"]["param_states"]["encoder"]["w"]["v"] = np.ones(1, np.float32)
     folder = saved(run, 7, tree=tree)
     config = RestoreCheckpointConfig(folder)
-    assert match(folder, state(0), config).why_no_optimizer
-    restored = restore(folder, state(0), config, initial=zeros)
+    known = {"other_optimizer": "it is Adam's" if other == "known" else None}
+    assert match(folder, state(0), config, **known).why_no_optimizer
+    restored = restore(folder, state(0), config, initial=zeros, **known)
     assert same(restored.state["target"], state(7)["target"])
     assert same(restored.state["state"]["param_states"], zeros()["state"]["param_states"])
     assert restored.step == 7
     with pytest.raises(ValueError, match="does not fit this run's optimizer"):
-        restore(folder, state(0), initial=zeros)
+        restore(folder, state(0), initial=zeros, **known)
 
 
 def test_an_evaluation_restores_the_parameters_alone(run):

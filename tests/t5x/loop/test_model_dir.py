@@ -7,10 +7,11 @@ import types
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 from fakes import toy
-from t5x import checkpoints
+from t5x import checkpoints, optimizers
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
@@ -205,3 +206,27 @@ def test_relative_steps_need_a_step_in_the_checkpoints_name(tmp_path):
     with pytest.raises(ValueError, match=r"relative_steps is 5, but the name of .*/base") as caught:
         model_dir.last_step(0, 5, RestoreCheckpointConfig(str(renamed), "specific"))
     assert "\n" not in str(caught.value)
+
+
+def test_states_of_the_same_names_are_distinguished_by_the_runs_description(tmp_path):
+    model, path = toy.model(), f"{tmp_path}/checkpoint_8/"
+    unnamed = optimizers.chain([optax.sgd(0.1)])
+    shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
+
+    def found(optimizer):
+        model.optimizer_def = optimizer
+        return model_dir.saved_by_another(path, model)
+
+    assert found(optimizers.adamw_scaled()) is None  # without a description
+    model.optimizer_def = optimizers.adamw()
+    specs = state_specs(model, PjitPartitioner(2), shapes)
+    model_dir.write_description(str(tmp_path), model, specs)
+    assert found(optimizers.adamw(beta2=0.9)) is None
+    said = "the optimizer state is that of optimizers.adamw and the optimizer optimizers."
+    assert found(optimizers.adamw_scaled()) == f"{said}adamw_scaled"
+    assert found(unnamed) is None  # an optimizer without a name
+    model.optimizer_def = unnamed
+    model_dir.write_description(str(tmp_path), model, specs)
+    assert found(optimizers.adamw_scaled()) is None
+    (tmp_path / "model-info.txt").write_bytes(b"\xff\nparameters: 5\n")  # not ours
+    assert found(optimizers.adamw_scaled()) is None
