@@ -340,7 +340,7 @@ def saved_by_another(path: str, model: Any) -> str | None:
     there, here = broadcast.broadcast_from_first(optimizer_there), _optimizer(model)
     if None in (there, here) or there == here:
         return None
-    return f"the optimizer state is that of {there} and the optimizer {here}"
+    return f"the saved state is of {there}, not of {here}"
 
 
 def _optimizer(model: Any) -> str | None:

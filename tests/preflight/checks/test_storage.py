@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import os
+import shutil
 
 import jax
 import pytest
@@ -55,6 +56,18 @@ def test_a_new_run_starts_from_scratch(tmp_path):
 def test_another_run_s_checkpoint_is_matched(saved, tmp_path):
     config = restoring(saved / "checkpoint_20")
     assert row(storage.start, tmp_path, checkpoint_cfg=config).verdict == OK
+
+
+def test_a_state_of_another_optimizer_is_reported(saved, tmp_path):
+    shutil.copytree(saved / "checkpoint_20", tmp_path / "checkpoint_20")
+    (tmp_path / "model-info.txt").write_text("optimizer: optimizers.adamw\n")
+    config = restoring(tmp_path / "checkpoint_20")
+    found = row(storage.start, tmp_path / "new", checkpoint_cfg=config)
+    assert found.verdict == WARNING
+    assert (
+        "the optimizer state is new: the saved state is of optimizers.adamw, not of ada"
+        in found.figure
+    )
 
 
 def test_a_checkpoint_of_another_shape_is_found(saved, tmp_path):
