@@ -82,8 +82,8 @@ def precompile(
       verify_matching_vocabs_fn: (dataset cfg, model), raises if they do not fit; None for no check.
       trainer_cls: `trainer.Trainer` with the run's bindings; None for no microbatches and a
         constant learning rate.
-      relative_steps, cooldown_from: as in `train`, for the step of a cooldown branch; its
-        checkpoint need not exist yet.
+      relative_steps: as in `train`, for the step of a cooldown branch.
+      cooldown_from: as in `train`; the checkpoint need not exist yet.
       dry_run: build and check everything, then return without compiling.
       keep_programs: keep compiled programs in `<model_dir>/compiled` for the next start.
 
