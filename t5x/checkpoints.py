@@ -29,7 +29,7 @@ from t5x.checkpointing.async_save import AsyncSave
 from t5x.checkpointing.best import BestCheckpoints
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.reader import DIGESTS
-from t5x.checkpointing.restore import by_name, digest_and_finite
+from t5x.checkpointing.restore import all_finite, by_name, digest_of
 from t5x.loop.model_dir_lease import Lease
 from t5x.multihost.broadcast import broadcast_from_first
 
@@ -292,7 +292,7 @@ def _digests(state_dict: PyTree) -> dict[str, int]:
 
     def inspect(array: Any) -> tuple[Any, Any]:
         if isinstance(array, jax.Array):
-            return jax.device_get(digest_and_finite(array))
+            return jax.device_get(digest_of(array)), jax.device_get(all_finite(array))
         return checksums.digest(array), jnp.isfinite(array).all()
 
     # One array at a time: many such programs at once deadlock on machines with few cores.

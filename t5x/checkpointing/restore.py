@@ -267,16 +267,24 @@ def _read_all(found: Match, dtype: str | None) -> dict[str, Any]:
     for name, value in flat.items():
         stored = found.arrays[found.sources[name]]
         if isinstance(value, jax.Array) and stored.digest is not None:
-            stored.check_digest(int(digest_and_finite(value)[0]))
+            stored.check_digest(int(digest_of(value)))
         if value.dtype != dtype_of(name):
             flat[name] = value.astype(dtype_of(name))
     return flat
 
 
+# Two programs, not one: their sums over the devices do not depend on each other. On a CPU with few
+# cores devices may meet in them in different orders, and XLA aborts a sum that waits for 40 s.
 @jax.jit
-def digest_and_finite(array: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the digest, uint32 [], and whether all is finite, bool []; the same on all hosts."""
-    return checksums.digest(array, jnp), jnp.isfinite(array).all()
+def digest_of(array: jax.Array) -> jax.Array:
+    """Return the digest of an array, uint32 [], the same on all hosts."""
+    return checksums.digest(array, jnp)
+
+
+@jax.jit
+def all_finite(array: jax.Array) -> jax.Array:
+    """Return whether all of an array is finite, bool [], the same on all hosts."""
+    return jnp.isfinite(array).all()
 
 
 def _place(array: LazyArray, like: Any, dtype: np.dtype) -> Any:
