@@ -25,7 +25,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from t5x.losses import FALLBACK, SAFE_LOG
 from t5x.ops import blocked_attention
-from t5x.ops.blocked_attention import NEGATIVE
+from t5x.ops.blocked_attention import NEGATIVE, divisor, join, split
 from t5x.partitioning import cuts, platform
 
 TERMS = 64  # rows added one by one; each is an instruction to compile
@@ -154,27 +154,11 @@ def _by_heads(gradients, of_heads):
     (batch, queries, heads, _), keys = q_BQHK.shape, k_BSHK.shape[1]
     parts = cuts("heads", heads)
     own, weight_bytes = heads // parts, 4 * batch // cuts("batch", batch) * queries * keys
-    fits = lambda n: own % n == 0 and n * weight_bytes <= CMEM_BYTES
-    turn = max(filter(fits, range(1, own + 1)), default=1)
+    turn = divisor(own, max(int(CMEM_BYTES // weight_bytes), 1))
     given, made = (2, 2, 2, 2, 1, 1, 1), (2, 2, 2, 1)  # the axes of the heads
-
-    def split(x, axis):
-        shape = (*x.shape[:axis], parts, own // turn, turn, *x.shape[axis + 1 :])
-        return jnp.moveaxis(x.reshape(shape), axis + 1, 0)
-
-    def join(x, axis):
-        x = jnp.moveaxis(x, 0, axis + 1)
-        return x.reshape(*x.shape[:axis], heads, *x.shape[axis + 3 :])
-
-    def one_turn(xs):
-        xs = [
-            x.reshape(*x.shape[:a], -1, *x.shape[a + 2 :]) for x, a in zip(xs, given, strict=True)
-        ]
-        ys = zip(gradients(*xs), made, strict=True)
-        return [y.reshape(*y.shape[:a], parts, turn, *y.shape[a + 1 :]) for y, a in ys]
-
-    turns = jax.lax.map(one_turn, [split(x, a) for x, a in zip(of_heads, given, strict=True)])
-    return [join(y, a) for y, a in zip(turns, made, strict=True)]
+    turns = [split(x, a, parts, turn) for x, a in zip(of_heads, given, strict=True)]
+    turns = jax.lax.map(lambda xs: gradients(*xs)[:4], turns)
+    return [join(y, a, parts) for y, a in zip(turns, made, strict=True)]
 
 
 attend.defvjp(_forward_keeping, _backward)

@@ -1,8 +1,8 @@
 """Attention for CPUs, a few sequences and heads at a time, with a hand-written gradient.
 
 On a CPU the weights [B, H, Q, S] of a batch leave the caches between the operations that write and
-read them. Computed for so many sequences and heads at a time that they stay, attention and its
-gradient take 0.4 to 0.5 of the time (benchmarks/README.md, "On a CPU").
+read them. So they are computed for as many sequences and heads at a time as stay there
+(benchmarks/README.md, "On a CPU").
 
 Shapes: B batch, Q queries, S keys, H heads, K head_dim; b and g are the B and H of one block.
 """
@@ -82,9 +82,9 @@ def _by_blocks(block: Callable, given: dict[str, jax.Array], mask, bias) -> tupl
     (batch, queries, heads, _), keys = given["q"].shape, given["k"].shape[1]
     most = max(CACHE_BYTES * (os.cpu_count() or 1) // (4 * queries * keys), 1)
     head_parts, row_parts = cuts("heads", heads), cuts("batch", batch)
-    block_heads = _divisor(heads // head_parts, most)
-    block_rows = _divisor(batch // row_parts, max(most // (heads // head_parts), 1))
-    rows = functools.partial(_split, axis=0, parts=row_parts, size=block_rows)
+    block_heads = divisor(heads // head_parts, most)
+    block_rows = divisor(batch // row_parts, max(most // (heads // head_parts), 1))
+    rows = functools.partial(split, axis=0, parts=row_parts, size=block_rows)
     if mask is not None:
         mask = jnp.broadcast_to(mask, (batch, *mask.shape[1:]))
 
@@ -98,24 +98,24 @@ def _by_blocks(block: Callable, given: dict[str, jax.Array], mask, bias) -> tupl
         total = jax.eval_shape(lambda xs: block(**xs, bias=bias)[0], first)
         total = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), total)
         total, made = jax.lax.scan(turn, total, blocks)
-        return total, tuple(_join(y, 0, row_parts) for y in made)
+        return total, tuple(join(y, 0, row_parts) for y in made)
 
     if block_heads == heads // head_parts:
         return over_rows(given, bias)
-    split = functools.partial(_split, parts=head_parts, size=block_heads)
-    arrays = {name: split(x, axis=_OF_HEADS[name]) for name, x in given.items()}
-    bias = None if bias is None else split(bias, axis=1)
+    of_heads = functools.partial(split, parts=head_parts, size=block_heads)
+    arrays = {name: of_heads(x, axis=_OF_HEADS[name]) for name, x in given.items()}
+    bias = None if bias is None else of_heads(bias, axis=1)
     total, made = jax.lax.map(lambda xs: over_rows(*xs), (arrays, bias))
-    total = None if total is None else _join(total, 1, head_parts)
-    return total, tuple(_join(y, 2 if y.ndim == 5 else 1, head_parts) for y in made)
+    total = None if total is None else join(total, 1, head_parts)
+    return total, tuple(join(y, 2 if y.ndim == 5 else 1, head_parts) for y in made)
 
 
-def _divisor(number: int, most: int) -> int:
+def divisor(number: int, most: int) -> int:
     """Return the largest divisor of `number` that is at most `most`."""
     return next(n for n in range(min(number, most), 0, -1) if number % n == 0)
 
 
-def _split(x: jax.Array | None, axis: int, parts: int, size: int) -> jax.Array | None:
+def split(x: jax.Array | None, axis: int, parts: int, size: int) -> jax.Array | None:
     """Return [turns, …] with `size` of an axis of each of its `parts`, so that none is moved."""
     if x is None:
         return None
@@ -124,8 +124,8 @@ def _split(x: jax.Array | None, axis: int, parts: int, size: int) -> jax.Array |
     return x.reshape(-1, *before, parts * size, *after)
 
 
-def _join(x: jax.Array, axis: int, parts: int) -> jax.Array:
-    """Undo `_split`."""
+def join(x: jax.Array, axis: int, parts: int) -> jax.Array:
+    """Undo `split`."""
     turns, before, after = x.shape[0], x.shape[1 : axis + 1], x.shape[axis + 2 :]
     x = jnp.moveaxis(x.reshape(turns, *before, parts, -1, *after), 0, axis + 1)
     return x.reshape(*before, -1, *after)
