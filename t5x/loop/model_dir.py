@@ -28,8 +28,6 @@ from t5x.train_state import StateSpecs
 T = TypeVar("T")
 # What can pass, so that the same command may succeed later.
 _UNANSWERED = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.AbortedError)
-
-
 _DESCRIPTION = "model-info.txt"
 
 

@@ -17,15 +17,6 @@ ENTRY %main (p: f32[]) -> f32[] {
 """
 
 
-@pytest.mark.parametrize(
-    ("device", "expected"),
-    [("TPU v4", "v4"), ("TPU v5 lite", "v5e"), ("TPU v5", "v5p"), ("TPU v5p", "v5p"),
-     ("TPU v6 lite", "v6e"), ("cpu", None), ("NVIDIA H100", None)],
-)  # fmt: skip
-def test_the_generation_of_a_device(device, expected):
-    assert tpu_step.generation(device) == expected
-
-
 def test_each_way_is_planned_without_and_with_options():
     rows = [(row.way, row.options, row.batch) for row in tpu_step.plan("v4", [32, 64])]
     ways = [(way, options) for way in ("plain", "ours", "flash") for options in (False, True)]
