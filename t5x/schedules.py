@@ -190,7 +190,7 @@ class UsualRates:
                 "COOLDOWN_FROM is to finish the run."
             )
         steps = np.linspace(start, total_steps - 1, min(total_steps - start, _LOOKS))
-        peak = float(jnp.max(rate(steps.astype(np.int32))))
+        peak = np.max(jax.jit(rate)(steps.astype(np.int32))).item()
         if self.least <= peak <= self.most:
             return None
         return (
@@ -239,7 +239,7 @@ def check_start(rate: Any, start: int | None, total_steps: int) -> None:
     if start is None or not isinstance(rate, Schedule) or not rate.passing or n < 1:
         return
     steps = np.linspace(start, total_steps - 1, min(n, _LOOKS)).astype(np.int32)
-    idle = np.asarray(rate.share(steps)) < _IDLE
+    idle = np.asarray(jax.jit(rate.share)(steps)) < _IDLE
     if rate.step_offset == start:
         if idle.mean() > 0.5:
             logging.warning(
@@ -247,13 +247,14 @@ def check_start(rate: Any, start: int | None, total_steps: int) -> None:
                 "its factors %s.", f"{idle.mean() * n:,.0f}", f"{n:,}", " * ".join(rate.names)
             )  # fmt: skip
         return
-    first, middle, last = (float(rate(s)) for s in (start, start + n // 2, total_steps - 1))
+    rates = np.asarray(jax.jit(rate)(steps))
+    first, middle, last = rates[[0, len(rates) // 2, -1]]
     described = (
         f"The learning rate {' * '.join(rate.names)} counts from step {rate.step_offset:,} and "
         f"training starts at {start:,}, so it is {first:.1e} at first, {middle:.1e} halfway and "
         f"{last:.1e} at the end"
     )
-    over = np.asarray(rate(steps)) <= np.float32(rate.min_learning_rate)
+    over = rates <= np.float32(rate.min_learning_rate)
     over &= rate.min_learning_rate < _IDLE * rate.base_learning_rate
     if over.mean() > 0.5 or over[: max(len(over) // 10, 1) + 1].all():
         raise ValueError(f"{described}; set {_GIN_NAME}.step_offset to {start}")

@@ -51,7 +51,7 @@ from t5x.loop.model_dir import (
 )
 from t5x.loop.training_loop import TrainingRun, nothing_left
 from t5x.models import EncoderDecoderModel
-from t5x.monitoring import compile_stats
+from t5x.monitoring import compile_stats, startup_times
 from t5x.multihost import startup_check
 from t5x.multihost.broadcast import raise_together
 from t5x.partitioning import PjitPartitioner
@@ -188,23 +188,22 @@ def train(
             compile_stats.keep_programs(os.path.join(model_dir, "compiled"))
         start = find_start(model_dir, checkpoint_cfg.restore, has_position)  # it may have changed
         start, (stream, trainer.state) = first_sound(
-            start, lambda s: (open_stream(s, *data), starting_state(s, trainer, init_rng))
+            start, lambda s: stream_and_state(s, init_rng, *data)
         )
+        startup_times.done("state")
         delete_damaged_after(start)
         step = int(trainer.state.step)
         if not start.is_own and step != start.known_step:
             schedules.check_start(trainer.learning_rate_fn, step, total_steps)
         eval_sets: Mapping[str, Sequence[HostBatch]] = {}
         infer_evaluator = None
-        if train_eval_dataset_cfg:
-            eval_rows = batches.host_rows(partitioner, train_eval_dataset_cfg.batch_size)
-            eval_sets = train_eval_get_dataset_fn(
-                train_eval_dataset_cfg, model.FEATURE_CONVERTER_CLS, eval_rows, eval_steps
-            )
-        if infer_eval_dataset_cfg:
-            infer_evaluator = evaluator.InferenceEvaluator(
-                infer_eval_dataset_cfg, inference_evaluator_cls, model, partitioner, model_dir
-            )
+        if cfg := train_eval_dataset_cfg:
+            rows = batches.host_rows(partitioner, cfg.batch_size)
+            of_model = (cfg, model.FEATURE_CONVERTER_CLS)
+            eval_sets = train_eval_get_dataset_fn(*of_model, rows, eval_steps)
+        if cfg := infer_eval_dataset_cfg:
+            of_run = (inference_evaluator_cls, model, partitioner, model_dir)
+            infer_evaluator = evaluator.InferenceEvaluator(cfg, *of_run)
         run = TrainingRun(
             trainer=trainer,
             stream=stream,
@@ -219,6 +218,7 @@ def train(
         )
         write_description(model_dir, model, specs)
         summarize_config_fn(model_dir, run.writer("train"), step)
+        startup_times.done("evaluation sets")
         step = run.run(evaluate_first=run_eval_before_training and not start.is_own)
         return step, trainer.state
 
@@ -359,6 +359,17 @@ def open_stream(
     for line in corpora.mixing(cfg, stream.count):
         logging.info("%s", line)
     return stream
+
+
+def stream_and_state(
+    start: Start, init_rng: jax.Array, trainer: Trainer, *data: Any
+) -> tuple[batches.TrainStream, TrainState]:
+    """Return the stream of `open_stream` and the starting state; compile the step meanwhile."""
+    startup_times.done("checks")
+    stream = open_stream(start, trainer, *data)
+    startup_times.done("data")
+    trainer.begin_compiling(stream.global_batch)
+    return stream, starting_state(start, trainer, init_rng)
 
 
 def matched(start: Start, trainer: Trainer) -> Match | None:

@@ -1,5 +1,6 @@
 """Compiled train and evaluation steps over a mesh, which run ahead of the host."""
 
+import concurrent.futures
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,6 +12,7 @@ from t5x import metrics
 from t5x.actions import EarlyStoppingAction as EarlyStoppingAction  # upstream's place
 from t5x.actions import TerminateOnNanAction as TerminateOnNanAction
 from t5x.array_types import HostBatch
+from t5x.loop.storage_wait import in_thread
 from t5x.multihost.xla_options import options as default_xla_options
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import StateSpecs, TrainState
@@ -65,6 +67,8 @@ class Trainer:
             )
         if xla_options is not None:
             self.xla_options = dict(xla_options)
+        self.compile_seconds = 0.0  # that the train step took
+        self._compiling: concurrent.futures.Future[jax.stages.Compiled] | None = None
         self.wait_seconds = 0.0  # spent waiting for data since the loop last set it to 0
         self.stop_requested = False  # set between two steps, ends `training_steps`
 
@@ -110,10 +114,28 @@ class Trainer:
         # `device_put` cannot put a key on the devices of other hosts.
         return jax.jit(lambda key: key, out_shardings=self.partitioner.replicated)(self.rng)
 
+    def begin_compiling(self, batch: Shapes) -> None:
+        """Compile the train step in a thread, for which `compile` waits, unless one does already.
+
+        On GPUs `compile` does all of it: XLA times kernels there, and restoring a state would
+        disturb that.
+        """
+        on_gpu = self.partitioner.mesh.devices.flat[0].platform == "gpu"
+        if not (self._compiling or on_gpu or jax.config.jax_disable_jit):  # type: ignore[attr-defined,unused-ignore]  # jax adds flags later
+            self._compiling = in_thread(lambda: self._compiled(batch), "compile")
+
     def compile(self, batch: Shapes) -> None:
         """Compile the train step for global batches of these shapes, unless jit is off."""
-        if not jax.config.jax_disable_jit:  # type: ignore[attr-defined,unused-ignore]  # jax adds flags at import
-            self._train_step = self.lower(batch).compile()
+        if self._compiling:
+            self._train_step, self._compiling = self._compiling.result(), None
+        elif not jax.config.jax_disable_jit:  # type: ignore[attr-defined,unused-ignore]
+            self._train_step = self._compiled(batch)
+
+    def _compiled(self, batch: Shapes) -> jax.stages.Compiled:
+        started = time.monotonic()
+        compiled = self.lower(batch).compile()
+        self.compile_seconds = time.monotonic() - started
+        return compiled
 
     @functools.cached_property
     def _eval_step(self):

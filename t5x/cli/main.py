@@ -25,7 +25,7 @@ from command_line.version import version
 from t5x import gin_utils
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.cli import log_capture, trusted_modules
-from t5x.monitoring import compile_stats
+from t5x.monitoring import compile_stats, startup_times
 from t5x.multihost import lost_workers, startup_check
 from t5x.multihost.preemption import Interruption
 from t5x.multihost.signed_lines import read_secret
@@ -67,6 +67,7 @@ def run(main: Callable[..., Any], reads_models: bool = False) -> None:
     takes = inspect.signature(main).parameters
 
     def guarded(_: list[str]) -> None:
+        startup_times.done("imports")
         logging.set_verbosity(logging.INFO)
         log_capture.redirect_loggers()  # absl has added a handler
         tf.config.set_visible_devices([], "GPU")  # it only reads the data
@@ -87,6 +88,7 @@ def run(main: Callable[..., Any], reads_models: bool = False) -> None:
             raise ValueError(
                 "--print_config is for --dry_run; add it, or read MODEL_DIR/config.gin of the run."
             )
+        startup_times.done("configuration")
         join_others(values)
         if values.dry_run:
             table = io.StringIO()
@@ -101,7 +103,7 @@ def run(main: Callable[..., Any], reads_models: bool = False) -> None:
             asked = {"keep_programs": "keep_programs" in takes, "take_over": values.take_over}
             configured(**{name: True for name, value in asked.items() if value})
         if values.report:
-            print(stats.text(), flush=True)
+            print(f"{stats.text()}\n{startup_times.text()}", flush=True)
         if Interruption.ended_one and values.interrupted_status:
             sys.exit(values.interrupted_status)
 

@@ -35,7 +35,7 @@ from t5x.inference.mask_filling import MaskFilling, filling_of
 from t5x.input_pipeline.record_counts import data_metrics, sum_over_hosts
 from t5x.loop import triggers
 from t5x.loop.model_dir_lease import Lease
-from t5x.monitoring import flops
+from t5x.monitoring import flops, startup_times
 from t5x.monitoring.event_log import EventLog, numeric_metrics
 from t5x.monitoring.metric_writers import MetricWriters
 from t5x.monitoring.progress_bar import Progress
@@ -160,6 +160,7 @@ class TrainingRun:
                 self._fill_in(step, evaluates=True)
             elif trigger := self._missed(step):
                 ended |= self._handle(trigger, None)
+            startup_times.done("evaluation")
             while not ended and (trigger := triggers.next_trigger(step, self.plan)):
                 try:
                     step, figures = self._train_until(step, trigger.step)
@@ -234,10 +235,12 @@ class TrainingRun:
         return self._writers(name)
 
     def _compile(self) -> None:
-        step, started = int(self.trainer.state.step), time.monotonic()
-        with self.progress.busy("compiling the train step"), self.log.timed("compile", step=step):
+        step = int(self.trainer.state.step)
+        with self.progress.busy("compiling the train step"):
             self.trainer.compile(self.stream.global_batch)
-        seconds = time.monotonic() - started
+        startup_times.done("compiling")
+        seconds = self.trainer.compile_seconds
+        self.log.write("compile", seconds=round(seconds, 3), step=step)
         self.writer("train").write_scalars(step, {"timing/compilation_seconds": seconds})
         self.progress.note(f"The train step is compiled ({seconds:.0f} s).")
 
@@ -251,6 +254,7 @@ class TrainingRun:
             step, now = reached, time.monotonic()
             if sums is not None:
                 checked += 1
+                startup_times.done("first step", last=True)
                 self._check_sums(checked, sums)
                 for name, value in sums.items():
                     totals[name] += float(value)

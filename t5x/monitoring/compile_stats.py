@@ -21,6 +21,8 @@ def keep_programs(folder: str) -> None:
     """
     if getattr(jax.config, "jax_compilation_cache_dir") is None:  # noqa: B009 (unknown to mypy)
         jax.config.update("jax_compilation_cache_dir", folder)
+        # JAX keeps programs that took a second. A start also compiles dozens of smaller ones.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 
 class CompileStats:

@@ -27,7 +27,7 @@ class FakeTrainer:
         self.state = types.SimpleNamespace(step=step, params=f"params {step}")
         self.partitioner = types.SimpleNamespace(mesh=types.SimpleNamespace(size=1))
         self.specs, self.wait_seconds, self.events, self.model = None, 0.0, [], None
-        self.losses, self.bad_steps = losses or {}, "stop"
+        self.losses, self.bad_steps, self.compile_seconds = losses or {}, "stop", 0.0
 
     def compile(self, batch):
         self.events.append("compile")

@@ -11,10 +11,9 @@ from t5x.monitoring import compile_stats
 
 @pytest.fixture
 def cache(tmp_path):
-    """A folder that keeps even the smallest programs, for one test."""
+    """A folder for programs, of one test."""
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     before = {name: getattr(jax.config, name) for name in names}
-    jax.config.update(names[1], 0.0)
     jax.config.update(names[0], None)
     yield str(tmp_path / "compiled")
     for name, value in before.items():
@@ -25,6 +24,7 @@ def cache(tmp_path):
 def test_a_program_is_compiled_once_and_then_found(cache):
     jax.experimental.compilation_cache.compilation_cache.reset_cache()
     compile_stats.keep_programs(cache)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     stats = compile_stats.CompileStats()
     x = jnp.arange(7.0)
     compiled, found = len(stats.seconds), stats.found
