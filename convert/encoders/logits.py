@@ -116,7 +116,7 @@ def labelled(folder: Path, texts: list[str], sizes: EncoderSizes) -> list[list[s
     from transformers import pipeline
 
     silence_transformers()
-    label: Any = pipeline(sizes.pipeline, str(folder))  # type: ignore[call-overload]
+    label: Any = pipeline(sizes.pipeline, str(folder))
     if sizes.head == "text":
         return [[text, label(text)[0]["label"]] for text in texts]
     shown = lambda found: ", ".join(f"{one['word']} {one['entity']}" for one in found)
