@@ -176,8 +176,7 @@ def run(trial: Trial, data: dict) -> dict:
         network.Transformer(config), vocabulary, vocabulary, optimizer_of(trial.optimizer),
         z_loss=1e-4, loss_normalizing_factor=BATCH * LENGTHS["targets"],
     )  # fmt: skip
-    shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
-    specs = state_specs(model, PjitPartitioner(num_partitions=1), shapes)
+    specs = state_specs(model, PjitPartitioner(num_partitions=1))
     state = initial_state(model, specs, jax.random.key(trial.seed))
     step = functools.partial(
         train_step.train_step, loss_fn=model.loss_fn, optimizer=model.optimizer_def,

@@ -77,13 +77,12 @@ def make_trainer(
     base_learning_rate: float,
 ) -> Trainer:
     """Return a trainer of batches of these shapes, which must divide evenly."""
-    shapes = {name: spec.shape for name, spec in batch.items()}
-    partitioner.check_batch(next(iter(shapes.values()))[0], microbatches, "--batch")
+    partitioner.check_batch(next(iter(batch.values())).shape[0], microbatches, "--batch")
     return Trainer(
         model,
         None,
         partitioner,
-        state_specs(model, partitioner, shapes),
+        state_specs(model, partitioner),
         jax.random.key(0),
         learning_rate_fn=schedules.create_learning_rate_scheduler(
             factors, base_learning_rate, warmup_steps=10000

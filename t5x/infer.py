@@ -194,7 +194,7 @@ def infer(
     if input_file is not None:
         dataset_cfg = with_lines(dataset_cfg, input_file, input_prefix, model, mode)
         notes["input_file"] = dataset_cfg.provider.source.fingerprint
-    checks.feature_shapes(dataset_cfg)
+    checks.check_feature_lengths(dataset_cfg)
     evaluator.check_inference(dataset_cfg, model, verify_matching_vocabs_fn)
     check_feature(dataset_cfg, output_vocab_feature_name)
     model_dir.check_writable(output_dir)
@@ -364,7 +364,7 @@ def with_lines(cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str
             'have "inputs" and "targets".'
         )
     cfg = dataclasses.replace(cfg, mixture_or_task_name=task, module=None, use_cached=False)
-    checks.feature_shapes(cfg)
+    checks.check_feature_lengths(cfg)
     lengths = dict(cfg.task_feature_lengths or {})
     if long := text_file_task.longer_than(task, lengths, prefix):
         print(

@@ -94,10 +94,11 @@ def precompile(
     """
     if verify_matching_vocabs_fn is not None:
         verify_matching_vocabs_fn(train_dataset_cfg, model)
+    checks.check_feature_lengths(train_dataset_cfg)
     corpora.check_corpora(train_dataset_cfg)
     branch_end = end_of_branch(cooldown_from, relative_steps, model_dir)
     check_writable(model_dir)
-    specs = state_specs(model, partitioner, checks.feature_shapes(train_dataset_cfg))
+    specs = state_specs(model, partitioner)
     rng = jax.random.key(0, impl="rbg" if use_hardware_rng or random_seed is None else None)
     constant = functools.partial(Trainer, learning_rate_fn=lambda _: jnp.float32(1e-3))
     trainer = (trainer_cls or constant)(model, None, partitioner, specs, rng)
@@ -172,7 +173,7 @@ def seconds_of(programs: Iterable[jax.stages.Lowered]) -> float:
 
 def example_of(model: Any, cfg: DatasetConfig) -> dict[str, jax.ShapeDtypeStruct]:
     """Return one example's features as the model decodes it, unread, or raise ValueError."""
-    checks.feature_shapes(cfg)
+    checks.check_feature_lengths(cfg)
     ids = tf.TensorSpec([None], tf.int32)
     of_encoders = {"loss_weights", "type_ids"} & cfg.provider.output_features.keys()
     signature = dict.fromkeys([*SIDES, *sorted(of_encoders)], ids)

@@ -160,7 +160,7 @@ def train(
     seed = agreed_seed(random_seed)
     kind = "rbg" if use_hardware_rng or random_seed is None else None
     init_rng, trainer_rng = jax.random.split(jax.random.key(seed, impl=kind))
-    specs = state_specs(model, partitioner, checks.feature_shapes(train_dataset_cfg))
+    specs = state_specs(model, partitioner)
     trainer = trainer_cls(
         model=model,
         train_state=None,
@@ -285,6 +285,8 @@ def check_data(
     for scope, cfg in cfgs.items():
         if cfg is None:
             continue
+        if scope == "train":
+            checks.check_feature_lengths(cfg)
         if verify_fn is not None:
             verify_fn(cfg, model)
         corpora.check_corpora(cfg, required=scope == "train")

@@ -5,6 +5,7 @@ state dict, layer by layer: {'target': params, 'state': {'step', 'param_states'}
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,10 +58,16 @@ class StateSpecs:
         return layer_stacking.unstack_layers(self.state.state_dict())
 
 
-def state_specs(model: Any, partitioner: PjitPartitioner, input_shapes: Mapping) -> StateSpecs:
-    """Return shapes, dtypes and shardings of the state for batches of `input_shapes`."""
-    variables = lambda: model.get_initial_variables(jax.random.key(0), input_shapes)
-    boxed = jax.eval_shape(variables)["params"]
+@functools.partial(jax.jit, static_argnums=0)
+def _initial_params(model: Any, rng: jax.Array) -> dict:
+    """Return the initial parameters in Flax's boxes. A model is traced once for all uses."""
+    any_lengths = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
+    return model.get_initial_variables(rng, any_lengths)["params"]
+
+
+def state_specs(model: Any, partitioner: PjitPartitioner) -> StateSpecs:
+    """Return shapes, dtypes and shardings of the state."""
+    boxed = jax.eval_shape(functools.partial(_initial_params, model), jax.random.key(0))
     is_box = lambda x: isinstance(x, nn.Partitioned)
     axes = jax.tree.map(lambda x: x.names if is_box(x) else (None,) * x.ndim, boxed, is_leaf=is_box)
     params = nn.unbox(boxed)
@@ -79,8 +86,7 @@ def initial_state(model: Any, specs: StateSpecs, rng: jax.Array) -> TrainState:
     """Return an initial state, each shard computed on its device."""
 
     def init(rng):
-        shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
-        params = nn.unbox(model.get_initial_variables(rng, shapes)["params"])
+        params = nn.unbox(_initial_params(model, rng))
         param_states = model.optimizer_def.init(params, specs.axes)
         return TrainState(jnp.zeros((), jnp.int32), params, param_states)
 

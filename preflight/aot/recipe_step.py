@@ -15,7 +15,7 @@ from preflight.aot import compiler, tpu_slices
 from preflight.aot.recipe import Recipe, load
 from t5x import precompile
 from t5x.inference.predictor import Predictor
-from t5x.input_pipeline.checks import feature_shapes
+from t5x.input_pipeline.checks import check_feature_lengths
 from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
 from t5x.loop import cooldown
 from t5x.partitioning import PjitPartitioner
@@ -44,7 +44,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 def train_step(run: argparse.Namespace, devices: list[jax.Device]) -> tuple[Trainer, Shapes]:
     """Return the trainer of `run` over `devices` and its batch's shapes, or raise ValueError."""
     partitioner = run.partitioner.over(devices)
-    specs = state_specs(run.model, partitioner, feature_shapes(run.train_dataset_cfg))
+    specs = state_specs(run.model, partitioner)
     # The kind of generator decides what dropout compiles to; the seed does not.
     kind = "rbg" if run.use_hardware_rng or run.random_seed is None else None
     trainer = run.trainer_cls(
@@ -71,7 +71,7 @@ def decoding(
     lengths = cfg.task_feature_lengths or run.train_dataset_cfg.task_feature_lengths
     cfg = dataclasses.replace(cfg, task_feature_lengths=lengths)
     partitioner = run.partitioner.over(devices)
-    specs = state_specs(run.model, partitioner, feature_shapes(cfg))
+    specs = state_specs(run.model, partitioner)
     predictor = Predictor(run.model, partitioner, cfg.batch_size)
     example = precompile.example_of(run.model, cfg)
     (program,) = predictor.lower("predict", specs.state.params, example)
@@ -81,7 +81,7 @@ def decoding(
 def batch_shapes(run: argparse.Namespace) -> Shapes:
     """Return the int32 shapes of the run's global batch from its feature lengths; read no data."""
     cfg = run.train_dataset_cfg
-    feature_shapes(cfg)  # raises for lengths that are not positive integers
+    check_feature_lengths(cfg)  # raises for lengths that are not positive integers
     converter = run.model.FEATURE_CONVERTER_CLS(pack=cfg.pack)
     lengths = dict(converter.get_model_feature_lengths(cfg.task_feature_lengths))
     features = cfg.provider.output_features
@@ -108,7 +108,7 @@ def state_on_one_device(run: argparse.Namespace) -> StateSpecs:
     """Return the shapes of the training state on one device of this machine."""
     rules, device = run.partitioner.rules, jax.devices()[:1]
     partitioner = PjitPartitioner(1, devices=device, logical_axis_rules=rules)
-    return state_specs(run.model, partitioner, feature_shapes(run.train_dataset_cfg))
+    return state_specs(run.model, partitioner)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import seqio
 
 from command_line.results import CheckResult, counted, ok, warning
 from preflight.run_context import RunContext
-from t5x.input_pipeline.checks import feature_shapes
+from t5x.input_pipeline.checks import check_feature_lengths
 from t5x.input_pipeline.config import DatasetConfig
 from tasks.look.sampling import as_text
 from tasks.objectives import masked_lm, prefix_lm, span_corruption
@@ -62,7 +62,7 @@ def order(context: RunContext) -> CheckResult:
 
 def fill(context: RunContext) -> CheckResult:
     """Check that rows are full of tokens rather than padding, and targets are not cut."""
-    feature_shapes(context.data)  # raises ValueError for missing lengths
+    check_feature_lengths(context.data)  # raises ValueError for missing lengths
     lengths, objective = context.data.task_feature_lengths or {}, context.objective
     inputs, targets = lengths["inputs"], lengths["targets"]
     needed = None

@@ -33,8 +33,7 @@ class ParamsRestorer:
                 "number."
             )
         self.model, self.cfg, self.seed = model, cfg, fallback_init_rng
-        any_shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
-        self.specs = state_specs(model, partitioner, any_shapes)
+        self.specs = state_specs(model, partitioner)
         shardings = jax.tree.map(gathered, self.specs.shardings.params)  # as `Predictor` wants them
         self._stack = jax.jit(stack_layers, out_shardings=shardings)
 

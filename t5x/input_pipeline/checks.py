@@ -137,15 +137,12 @@ def vocabulary_size(vocabulary: seqio.Vocabulary) -> int:
         ) from error
 
 
-def feature_shapes(cfg: DatasetConfig) -> dict[str, tuple[int, int]]:
-    """Return the shapes of a global batch's ids; raise ValueError for a length below 1."""
-    shapes = {}
-    for feature, side in (("inputs", "encoder"), ("targets", "decoder")):
+def check_feature_lengths(cfg: DatasetConfig) -> None:
+    """Raise ValueError if `task_feature_lengths` lacks a length or has one below 1."""
+    for feature in ("inputs", "targets"):
         length = (cfg.task_feature_lengths or {}).get(feature)
         if not isinstance(length, int) or length < 1:
             raise ValueError(
                 f"TASK_FEATURE_LENGTHS[{feature!r}] is {length!r}; set it to a positive number of "
                 "tokens, such as {'inputs': 512, 'targets': 114}."
             )
-        shapes[f"{side}_input_tokens"] = (cfg.batch_size, length)
-    return shapes

@@ -137,7 +137,7 @@ def test_a_model_family(example):
     model = average_model(example("A model family", "my_network"))
     batch = {f"{side}_input_tokens": np.ones((2, 4), np.int32) for side in ("encoder", "decoder")}
     batch["decoder_target_tokens"] = np.full((2, 4), 5, np.int32)
-    specs = state_specs(model, PjitPartitioner(), {name: ids.shape for name, ids in batch.items()})
+    specs = state_specs(model, PjitPartitioner())
     shapes = {name: ids.shape for name, ids in batch.items()}
     variables = model.get_initial_variables(jax.random.key(0), shapes)
     params = nn.unbox(variables["params"])

@@ -86,6 +86,12 @@ def model(**settings) -> models.EncoderDecoderModel:
     )
 
 
+@functools.cache
+def shared_model() -> models.EncoderDecoderModel:
+    """Return the same model each time, whose initial values are traced once."""
+    return model()
+
+
 def state(specs: StateSpecs, seed: int = 0, step: int = 0) -> TrainState:
     """Return a state of random parameters, sharded as `specs`, without compiling anything."""
     random = np.random.default_rng(seed)
@@ -125,7 +131,7 @@ def train(model_dir, save=None, restore=None, trainer=None, **changes):
     save = {"period": 4, "keep": None, "save_dataset": True, **(save or {})}
     trainer = {"learning_rate_fn": rate, **(trainer or {})}
     arguments = {
-        "model": model(),
+        "model": shared_model(),
         "train_dataset_cfg": data(),
         "train_eval_dataset_cfg": None,
         "infer_eval_dataset_cfg": None,

@@ -145,8 +145,8 @@ def test_a_run_file_builds_what_its_function_gets(file, main):
     cfg = run["train_dataset_cfg"] if "train_dataset_cfg" in run else run["dataset_cfg"]
     if not cfg.task_feature_lengths:
         cfg.task_feature_lengths = GIVEN["TASK_FEATURE_LENGTHS"]
-    shapes = checks.feature_shapes(cfg)
-    specs = train_state.state_specs(run["model"], run["partitioner"], shapes)
+    checks.check_feature_lengths(cfg)
+    specs = train_state.state_specs(run["model"], run["partitioner"])
     assert run["partitioner"].mesh.size == 8
     if "trainer_cls" in run:
         trainer = run["trainer_cls"](run["model"], None, run["partitioner"], specs, None)

@@ -21,8 +21,7 @@ IDS = OF_LETTERS[:3].tolist()
 def case():
     model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:2])
     model.decode_fn = classifier.one_token(lambda: OF_LETTERS)
-    shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
-    params = toy.state(state_specs(model, partitioner, shapes)).params
+    params = toy.state(state_specs(model, partitioner)).params
     inputs = np.random.default_rng(0).integers(3, 200, (8, 6)).astype(np.int32)
     return model, partitioner, params, inputs
 

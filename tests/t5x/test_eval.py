@@ -16,15 +16,13 @@ from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConf
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
 
-ANY = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Checkpoints of steps 3 and 7 with different parameters."""
     folder = str(tmp_path_factory.mktemp("run"))
     model, partitioner = toy.model(), PjitPartitioner(2)
-    specs = state_specs(model, partitioner, ANY)
+    specs = state_specs(model, partitioner)
     with checkpoints.Checkpointer(folder, SaveCheckpointConfig()) as checkpointer:
         for step in (3, 7):
             checkpointer.save(step, to_disk(toy.state(specs, seed=step, step=step), specs))

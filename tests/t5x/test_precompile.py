@@ -65,8 +65,7 @@ def test_decoding_finds_all_its_programs(compiled_ahead):
     """It lowers exactly the programs that were compiled ahead."""
     _, _, programs = compiled_ahead
     model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:2])
-    shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
-    params = toy.state(state_specs(model, partitioner, shapes)).params
+    params = toy.state(state_specs(model, partitioner)).params
     predictor = Predictor(model, partitioner, 6, length_buckets=2)
     shapes = precompile_script.example_of(model, toy.data("validation", batch_size=6, pack=False))
     example = {name: np.zeros(x.shape, x.dtype) for name, x in shapes.items()}

@@ -12,8 +12,6 @@ from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 from t5x.trainer import Trainer
 
-SHAPES = {"encoder_input_tokens": (8, 12), "decoder_input_tokens": (8, 10)}
-
 
 def batch(seed):
     random = np.random.default_rng(seed)
@@ -28,7 +26,7 @@ def batch(seed):
 
 def trainer_over(partitioner, **settings):
     model = toy.model()
-    specs = state_specs(model, partitioner, SHAPES)
+    specs = state_specs(model, partitioner)
     state = toy.state(specs)
     return Trainer(
         model, state, partitioner, specs, jax.random.key(1), learning_rate_fn=toy.rate, **settings
@@ -79,7 +77,7 @@ def test_an_evaluation_adds_batches_up_and_leaves_the_state(trained):
 
 def test_a_batch_that_does_not_fit_names_what_to_set():
     partitioner = PjitPartitioner()
-    specs = state_specs(toy.model(), partitioner, SHAPES)
+    specs = state_specs(toy.model(), partitioner)
     trainer = Trainer(
         None, None, partitioner, specs, None, learning_rate_fn=None, num_microbatches=3
     )

@@ -38,10 +38,10 @@ def batches(golden):
 
 
 def specs_of(golden, model, devices=1):
-    shapes = {name: value.shape for name, value in batches(golden)[0].items()}
+    {name: value.shape for name, value in batches(golden)[0].items()}
     devices = jax.devices()[:devices]
     partitioner = PjitPartitioner(num_partitions=len(devices), devices=devices)
-    return state_specs(model, partitioner, shapes)
+    return state_specs(model, partitioner)
 
 
 @pytest.mark.parametrize(

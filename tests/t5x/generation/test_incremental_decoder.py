@@ -10,14 +10,13 @@ from t5x.generation.incremental_decoder import decoding_params
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 
-ANY = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
 ROWS, DECODES, LENGTH = 2, 3, 5
 
 
 def made(**settings):
     model = toy.model(num_decoder_layers=2, **settings)
     partitioner = PjitPartitioner(devices=jax.devices()[:1])
-    return model, toy.state(state_specs(model, partitioner, ANY)).params
+    return model, toy.state(state_specs(model, partitioner)).params
 
 
 @pytest.fixture(scope="module")

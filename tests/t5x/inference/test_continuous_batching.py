@@ -12,8 +12,6 @@ from t5x.inference.predictor import Predictor
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 
-ANY = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
-
 
 def ending(decode_fn, **settings):
     """`decode_fn` with an end after ids and at positions that look random, and nowhere else."""
@@ -40,7 +38,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def params():
     partitioner = PjitPartitioner(devices=jax.devices()[:1])
-    return toy.state(state_specs(toy.model(), partitioner, ANY)).params
+    return toy.state(state_specs(toy.model(), partitioner)).params
 
 
 def examples(count, longest=24):
@@ -137,7 +135,7 @@ def test_the_programs_compiled_ahead_are_those_that_decoding_uses(params, monkey
     monkeypatch.setattr(continuous_batching, "MAX_BATCHES", 2)
     model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:1])
     predictor = Predictor(model, partitioner, 4, length_buckets=2)
-    shapes = state_specs(model, partitioner, ANY).state.params
+    shapes = state_specs(model, partitioner).state.params
     example = {k: jax.ShapeDtypeStruct(x.shape, x.dtype) for k, x in examples(1)[0].items()}
     ahead = {program.as_text() for program in predictor.lower("predict", shapes, example)}
     # For two lengths: start, join 2 batches, resume with 1 or 2, drop rows.

@@ -39,7 +39,7 @@ def test_bad_sentences_are_refused(sentences, says):
 def test_an_encoder_fills_in_the_best_piece_of_each_mask():
     model = valid_run.encoder()["model"]
     partitioner = PjitPartitioner(devices=jax.devices()[:1])
-    specs = state_specs(model, partitioner, {"encoder_input_tokens": (8, 16)})
+    specs = state_specs(model, partitioner)
     params = toy.state(specs).params
     sentences = ("Copiii merg la [MASK].", "[MASK] și [MASK] au mere.")
     shapes = {"encoder_input_tokens": jax.ShapeDtypeStruct((8, 128), np.int32)}

@@ -22,14 +22,12 @@ from t5x.inference.evaluator import (
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 
-ANY = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
-
 
 @pytest.fixture(scope="module")
 def case():
     """A model and its state over two devices."""
     model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:2])
-    return model, partitioner, toy.state(state_specs(model, partitioner, ANY))
+    return model, partitioner, toy.state(state_specs(model, partitioner))
 
 
 def test_metrics_are_computed_in_the_examples_order(case, monkeypatch, tmp_path):

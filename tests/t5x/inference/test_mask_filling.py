@@ -60,8 +60,7 @@ def test_bad_sentences_are_refused(sentences, says):
 def test_a_network_fills_them_in_alike_each_time():
     model = toy.model()
     partitioner = PjitPartitioner()
-    shapes = {"encoder_input_tokens": (8, 16), "decoder_input_tokens": (8, 16)}
-    specs = state_specs(model, partitioner, shapes)
+    specs = state_specs(model, partitioner)
     params = toy.state(specs).params
     sentences = ("ab <extra_id_0>", "<extra_id_0> c <extra_id_1>", "a <extra_id_0> d")
     fill_in = MaskFilling(sentences, model, partitioner, toy.LENGTHS)

@@ -11,19 +11,17 @@ from t5x.inference.params import ParamsRestorer
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
 
-ANY = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
-
 
 @pytest.fixture(scope="module")
 def state():
     model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:2])
-    return toy.state(state_specs(model, partitioner, ANY))
+    return toy.state(state_specs(model, partitioner))
 
 
 @pytest.fixture(scope="module")
 def saved(state, tmp_path_factory):
     """The state as a checkpoint of step 0; and one that lacks the encoder's norm."""
-    specs = state_specs(toy.model(), PjitPartitioner(devices=jax.devices()[:2]), ANY)
+    specs = state_specs(toy.model(), PjitPartitioner(devices=jax.devices()[:2]))
     complete = to_disk(state, specs)
     target = {**complete["target"], "encoder": dict(complete["target"]["encoder"])}
     del target["encoder"]["encoder_norm"]

@@ -12,14 +12,12 @@ from t5x.inference.predictor import Predictor
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 
-ANY = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
-
 
 @pytest.fixture(scope="module")
 def case():
     """A model, its state over two devices, and 5 examples of unequal lengths."""
     model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:2])
-    state = toy.state(state_specs(model, partitioner, ANY))
+    state = toy.state(state_specs(model, partitioner))
     random, examples = np.random.default_rng(0), []
     for length in (3, 8, 5, 2, 7):
         ids = np.zeros((2, 8), np.int32)

@@ -152,8 +152,7 @@ def test_a_vocabulary_that_is_the_copy_itself_survives(tmp_path):
     copy = tmp_path / "vocabulary.model"
     copy.write_bytes(b"pieces" * 200_000)
     model = toy.model()
-    shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
-    specs = state_specs(model, PjitPartitioner(2), shapes)
+    specs = state_specs(model, PjitPartitioner(2))
     model.output_vocabulary = types.SimpleNamespace(sentencepiece_model_file=str(copy))
     model_dir.write_description(str(tmp_path), model, specs)
     assert copy.read_bytes() == b"pieces" * 200_000
@@ -161,8 +160,7 @@ def test_a_vocabulary_that_is_the_copy_itself_survives(tmp_path):
 
 def test_the_tokenizer_and_labels_of_an_encoder_are_kept(tmp_path):
     model = toy.model()
-    shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
-    specs = state_specs(model, PjitPartitioner(2), shapes)
+    specs = state_specs(model, PjitPartitioner(2))
     path = f"{vocabularies.ro_mini_wordpiece()}/tokenizer.json"
     model.input_vocabulary = types.SimpleNamespace(tokenizer_file=path)
     model.output_vocabulary = types.SimpleNamespace(labels=("nu", "poate"), of_words=False)
@@ -177,8 +175,7 @@ def test_the_tokenizer_and_labels_of_an_encoder_are_kept(tmp_path):
 
 def test_a_run_is_described_by_its_parameters(tmp_path):
     model = toy.model()
-    shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
-    specs = state_specs(model, PjitPartitioner(2), shapes)
+    specs = state_specs(model, PjitPartitioner(2))
     model_dir.write_description(str(tmp_path), model, specs)
     lines = (tmp_path / "model-info.txt").read_text().splitlines()
     count = sum(x.size for x in jax.tree.leaves(specs.state.params))
@@ -211,7 +208,6 @@ def test_relative_steps_need_a_step_in_the_checkpoints_name(tmp_path):
 def test_states_of_the_same_names_are_distinguished_by_the_runs_description(tmp_path):
     model, path = toy.model(), f"{tmp_path}/checkpoint_8/"
     unnamed = optimizers.chain([optax.sgd(0.1)])
-    shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
 
     def found(optimizer):
         model.optimizer_def = optimizer
@@ -219,7 +215,7 @@ def test_states_of_the_same_names_are_distinguished_by_the_runs_description(tmp_
 
     assert found(optimizers.adamw_scaled()) is None  # without a description
     model.optimizer_def = optimizers.adamw()
-    specs = state_specs(model, PjitPartitioner(2), shapes)
+    specs = state_specs(model, PjitPartitioner(2))
     model_dir.write_description(str(tmp_path), model, specs)
     assert found(optimizers.adamw(beta2=0.9)) is None
     said = "the saved state is of optimizers.adamw, not of optimizers.adamw_scaled"
