@@ -337,7 +337,10 @@ def examples_of(
     )
     if max_examples is not None:
         dataset = dataset.take(max_examples).shard(shard.num_shards, shard.index)
-    model_features = converter(dataset, task_feature_lengths=cfg.task_feature_lengths)
+    convert = converter
+    if type(converter) is seqio.EncDecFeatureConverter:  # unpacked it has no branches to convert
+        convert = tf.autograph.experimental.do_not_convert(converter)
+    model_features = convert(dataset, task_feature_lengths=cfg.task_feature_lengths)
     return tf.data.Dataset.zip((dataset, model_features))
 
 

@@ -183,6 +183,7 @@ def test_a_job_of_a_language_is_one_of_any_network(job, kind, jobs, monkeypatch)
         verify_matching_vocabs(run[f"{name}_dataset_cfg"], run["model"])
 
 
+@pytest.mark.slow
 def test_ro_bert_tiny_learns(tmp_path, monkeypatch):
     run = run_of(
         "ro_bert_tiny",

@@ -42,7 +42,7 @@ def test_a_failed_run_is_restarted_until_it_finishes(pair):
     assert (pair.cloud.home("ro", 1) / "flags").read_text() == "--gin.A=1\n"
 
 
-@pytest.mark.parametrize("kind", ["--spot", "--reserved"])
+@pytest.mark.parametrize("kind", ["--spot", pytest.param("--reserved", marks=pytest.mark.slow)])
 def test_a_preempted_slice_is_created_again_with_its_settings_and_the_run_resumes(kind, pair):
     pair.do("create", "ro", "v4-32", ZONE, kind, "--queued", TPU_RUNTIME="special")
     pair.hold_at(5)

@@ -137,6 +137,7 @@ def test_a_finished_run_says_so(undisturbed, capsys):
     assert "is at step 8: nothing is left to do. Raise TRAIN_STEPS" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_eight_devices_with_four_partitions_learn_the_same(undisturbed, tmp_path):
     _, _, losses = undisturbed
     step, _, found = run(tmp_path, partitioner=PjitPartitioner(num_partitions=4), total_steps=2)

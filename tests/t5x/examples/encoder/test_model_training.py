@@ -108,7 +108,13 @@ def vector_task(vocabulary, path):
     return similarity.pairs("resumed_vectors", source, vocabulary)
 
 
-@pytest.mark.parametrize(("make", "of"), [(label_task, LabelModel), (vector_task, EmbeddingModel)])
+@pytest.mark.parametrize(
+    ("make", "of"),
+    [
+        (label_task, LabelModel),
+        pytest.param(vector_task, EmbeddingModel, marks=pytest.mark.slow),
+    ],
+)
 def test_a_fine_tune_resumes_exactly(make, of, tmp_path):
     """With dropout, shuffled data, and a head; the optimizer's state is compared, too."""
     vocabulary = vocabularies.tokenizer(str(ROOT / "data/ro_mini/wordpiece"))
