@@ -1,5 +1,6 @@
 """Compiled steps over a mesh: sums are a step behind, and nothing depends on the mesh."""
 
+import threading
 import types
 
 import jax
@@ -63,6 +64,57 @@ def test_eight_devices_with_four_partitions_compute_what_two_devices_do(trained)
     again = list(many.training_steps(map(batch, range(9)), until=3))
     for (_, a), (_, b) in zip(again[1:], given[1:], strict=True):
         np.testing.assert_allclose(a["loss"], b["loss"], rtol=1e-4)
+
+
+class FakeLowered:
+    """A lowered step whose compilation waits for `go`, and then returns a name or raises."""
+
+    def __init__(self, result):
+        self.go, self.calls, self.result = threading.Event(), 0, result
+
+    def compile(self):
+        self.calls += 1
+        self.go.wait()
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+
+def background_trainer(monkeypatch, result):
+    trainer = trainer_over(PjitPartitioner(devices=jax.devices()[:1]))
+    lowered = FakeLowered(result)
+    monkeypatch.setattr(trainer, "lower", lambda batch: lowered)
+    return trainer, lowered
+
+
+def test_a_step_compiles_in_the_background_once_and_is_waited_for(monkeypatch):
+    trainer, lowered = background_trainer(monkeypatch, "a compiled step")
+    for _ in range(2):  # again where the first checkpoint is damaged
+        trainer.begin_compiling({})
+    lowered.go.set()
+    trainer.compile({})
+    assert (trainer._train_step, lowered.calls) == ("a compiled step", 1)
+    assert trainer.compile_seconds > 0
+
+
+def test_what_fails_in_the_background_is_raised_where_it_is_waited_for(monkeypatch):
+    trainer, lowered = background_trainer(monkeypatch, RuntimeError("RESOURCE_EXHAUSTED"))
+    trainer.begin_compiling({})
+    lowered.go.set()
+    with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
+        trainer.compile({})
+
+
+def test_on_a_gpu_nothing_compiles_before_the_state_is_there(monkeypatch):
+    trainer, lowered = background_trainer(monkeypatch, "a compiled step")
+    lowered.go.set()
+    device = types.SimpleNamespace(platform="gpu")
+    mesh = types.SimpleNamespace(devices=np.array([device]))
+    monkeypatch.setattr(trainer, "partitioner", types.SimpleNamespace(mesh=mesh))
+    trainer.begin_compiling({})
+    assert lowered.calls == 0
+    trainer.compile({})
+    assert (trainer._train_step, lowered.calls) == ("a compiled step", 1)
 
 
 def test_an_evaluation_adds_batches_up_and_leaves_the_state(trained):
