@@ -100,7 +100,7 @@ def pod(checkout: pathlib.Path, command: Sequence[str]) -> tuple[float, dict[str
     return result
 
 
-def doors(checkout: pathlib.Path, work: pathlib.Path, report: Sequence[str]) -> dict:
+def commands(checkout: pathlib.Path, work: pathlib.Path, report: Sequence[str]) -> dict:
     """Return the seconds and phases of each command, by its name."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -119,7 +119,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", type=pathlib.Path, help="folder for the runs")
-    parser.add_argument("--beside", type=pathlib.Path, help="another checkout, timed by turns")
+    parser.add_argument("--beside", type=pathlib.Path, help="another checkout, timed alternately")
     parser.add_argument("--rounds", type=int, default=3)
     values = parser.parse_args()
     work = (values.work or pathlib.Path(tempfile.mkdtemp(prefix="startup-"))).resolve()
@@ -128,7 +128,7 @@ def main() -> None:
     for number in range(values.rounds):
         for checkout in filter(None, (values.beside, ROOT)):
             report = ["--report"] if checkout == ROOT else []
-            for name, (first, parts) in doors(checkout.resolve(), work / "a", report).items():
+            for name, (first, parts) in commands(checkout.resolve(), work / "a", report).items():
                 seconds[name, checkout].append(first)
                 for phase, part in parts.items():
                     phases[name][phase].append(part)

@@ -16,7 +16,7 @@ _complete = False
 
 
 def done(phase: str, last: bool = False) -> None:
-    """Count the time since the phase before as this one's, again if it had ended already.
+    """Add the time since the phase before to this phase, which may end several times.
 
     Phases after one that is the `last` are not counted.
     """
