@@ -19,6 +19,7 @@ if __name__ == "__main__":  # before any library is imported
     log_capture.start()
 
 import numbers
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,7 @@ from t5x.inference.params import ParamsRestorer
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop import model_dir
 from t5x.models import EncoderDecoderModel
+from t5x.monitoring import compile_stats, startup_times
 from t5x.partitioning import PjitPartitioner
 
 Metrics = dict[str, dict[str, Any]]
@@ -51,6 +53,7 @@ def evaluate(
     fallback_init_rng: int | None = None,
     length_buckets: int = 4,
     dry_run: bool = False,
+    keep_programs: bool = False,
 ) -> dict[int, Metrics]:
     """Evaluate each checkpoint that `restore_checkpoint_cfg` names, in order.
 
@@ -63,6 +66,7 @@ def evaluate(
       fallback_init_rng: seed for parameters that a checkpoint may lack, None for none.
       length_buckets: maximum number of input lengths to compile; see `predictor.Predictor`.
       dry_run: build and check everything, then return without decoding.
+      keep_programs: keep compiled programs in `<output_dir>/compiled` for the next start.
 
     Returns:
       Metrics by step and task; on all hosts but the first the tasks are empty.
@@ -81,6 +85,9 @@ def evaluate(
         return {}
 
     log_capture.write_to(output_dir, jax.process_index())
+    if keep_programs:
+        compile_stats.keep_programs(os.path.join(output_dir, "compiled"))
+    startup_times.done("checks")
     summarize_config_fn(output_dir, None, 0)
     measure = evaluator.InferenceEvaluator(
         dataset_cfg, inference_evaluator_cls, model, partitioner, output_dir, length_buckets
@@ -88,7 +95,9 @@ def evaluate(
     results = {}
     for path in paths:
         params, step = restorer(path)
+        startup_times.done("state")
         results[step] = measure.evaluate(params, step)
+        startup_times.done("first evaluation", last=True)
         del params  # freed before the next are restored
         if jax.process_index() == 0:
             evaluator.publish_predictions(output_dir, results[step], step)

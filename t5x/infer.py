@@ -52,6 +52,7 @@ from t5x.input_pipeline import checks, record_counts
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop import model_dir
 from t5x.models import EncoderDecoderModel
+from t5x.monitoring import compile_stats, startup_times
 from t5x.partitioning import PjitPartitioner
 
 DECODING = "models.EncoderDecoderModel.predict_batch_with_aux"
@@ -154,6 +155,7 @@ def infer(
     max_examples: int | None = None,
     summarize_config_fn: Callable[..., None] = gin_utils.summarize_gin_config,
     dry_run: bool = False,
+    keep_programs: bool = False,
 ) -> list[str]:
     """Decode or score each task of `dataset_cfg`.
 
@@ -182,6 +184,7 @@ def infer(
       max_examples: use only so many examples of each task, the first ones; None for all.
       summarize_config_fn: (model_dir, writer, step), writes the configuration to a file.
       dry_run: build and check everything, then return without decoding.
+      keep_programs: keep compiled programs in `<output_dir>/compiled` for the next start.
 
     Returns:
       The paths of the files, one per task.
@@ -205,10 +208,9 @@ def infer(
         dry_run_table.show_inference(dataset_cfg, [path], output_dir)
         return []
 
-    log_capture.write_to(output_dir, shard_id)
-    if shard_id == 0:
-        summarize_config_fn(output_dir, None, 0)
+    open_output(output_dir, shard_id, keep_programs, summarize_config_fn)
     params, _ = restorer(path)
+    startup_times.done("state")
     named = (output_vocab_feature_name, file_extension)
     notes |= {"checkpoint": path, **example_notes(dataset_cfg, max_examples, named[0])}
     compute = computation(mode, predictor, params, constraint, keep_aux_as_numpy)
@@ -223,6 +225,18 @@ def infer(
         for line in record_counts.summaries(dataset_cfg, files.counts):
             print(line, file=sys.stderr)
     return files.paths
+
+
+def open_output(
+    output_dir: str, shard_id: int, keep_programs: bool, summarize_config_fn: Callable[..., None]
+) -> None:
+    """Write the log, the configuration and, if asked, compiled programs to `output_dir`."""
+    log_capture.write_to(output_dir, shard_id)
+    if keep_programs:
+        compile_stats.keep_programs(os.path.join(output_dir, "compiled"))
+    if shard_id == 0:
+        summarize_config_fn(output_dir, None, 0)
+    startup_times.done("checks")
 
 
 def computation(
@@ -286,6 +300,7 @@ class TaskFiles:
             shown, features = zip(*chunk, strict=True)
             results = compute(features, shown)
             total += len(chunk)
+            startup_times.done("first chunk", last=True)
             if file is not None:
                 spec = dataset.element_spec[0]
                 file.add(functools.partial(self._write_chunk, task, results, shown, spec))

@@ -13,6 +13,7 @@ from fakes.resumable import Corpus
 from t5x import checkpoints
 from t5x import eval as eval_script
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
+from t5x.monitoring import compile_stats
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
 
@@ -47,7 +48,12 @@ def evaluate(folder, output, mode="all", **changes):
 @pytest.fixture(scope="module")
 def evaluated(folder, tmp_path_factory):
     output = tmp_path_factory.mktemp("output")
-    return output, evaluate(folder, output)
+    kept = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compile_stats, "keep_programs", kept.append)
+        found = evaluate(folder, output, keep_programs=True)
+    assert kept == [f"{output}/compiled"]
+    return output, found
 
 
 def test_every_checkpoint_is_evaluated_in_turn(evaluated):

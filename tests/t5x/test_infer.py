@@ -18,6 +18,7 @@ from t5x import checkpoints, decoding
 from t5x import infer as infer_script
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.inference import predictor
+from t5x.monitoring import compile_stats
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
 
@@ -492,3 +493,11 @@ def test_a_line_is_written_by_the_encoder(folder, tmp_path):
     assert list(json.loads(first)) == ["inputs", "prediction"]
     assert list(json.loads(first)["inputs"]) == ["inputs_pretokenized", "targets_pretokenized"]
     assert json.loads(first)["prediction"] == given["prediction"]
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_compiled_programs_are_kept_beside_the_results_if_asked(keeps, tmp_path, monkeypatch):
+    kept = []
+    monkeypatch.setattr(compile_stats, "keep_programs", kept.append)
+    infer_script.open_output(str(tmp_path), 1, keeps, summarize_config_fn=None)
+    assert kept == [f"{tmp_path}/compiled"] * keeps
