@@ -38,6 +38,7 @@ VALIDATION_BATCHES = 16
 MODEL = {
     "emb_dim": 128, "num_heads": 4, "head_dim": 32, "mlp_dim": 256,
     "num_encoder_layers": 4, "num_decoder_layers": 4,
+    "mlp_activations": ("gelu", "linear"), "dropout_rate": 0.0,
 }  # fmt: skip
 BUDGETS = (250, 500, 1000)
 SEEDS = (0, 1, 2)

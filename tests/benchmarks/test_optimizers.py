@@ -7,6 +7,8 @@ import pytest
 
 from benchmarks import optimizers
 from benchmarks.optimizers import BATCH, BUDGETS, RATES, SEEDS, Trial
+from benchmarks.step import network_fields
+from t5x.examples.t5.network import T5Config
 
 
 def sweep(best: dict[str, float]) -> dict[Trial, dict]:
@@ -18,6 +20,13 @@ def sweep(best: dict[str, float]) -> dict[Trial, dict]:
         loss = 4 + abs(math.log(trial.rate / best[trial.optimizer]))
         results[trial] = {"loss": loss, "core_seconds_a_step": 1.0}
     return results
+
+
+def test_the_network_is_a_t5_1_1_without_dropout_as_recipes_pretrain_it():
+    tiny = network_fields("t5_1_1/tiny", [])
+    assert optimizers.MODEL["mlp_activations"] == tuple(tiny["mlp_activations"])
+    assert optimizers.MODEL["dropout_rate"] == 0.0
+    assert optimizers.MODEL.keys() <= T5Config.__dataclass_fields__.keys()
 
 
 def test_a_sweep_is_extended_until_the_best_rate_has_neighbours():
