@@ -152,7 +152,7 @@ def _read_pairs(flags, language, passages) -> list[minimal_pairs.Pair]:
 def _measure(model, flags, passages, pairs) -> dict[str, measures.Measure]:
     """Return the measures of a model, and report progress."""
     if model.run:
-        compile_stats.keep_programs(str(model.run / "compiled"))
+        compile_stats.keep_programs(str(model.run))
     guesser = model.load(model.objective(flags.objective))
     found: dict[str, measures.Measure] = {}
     step = "" if model.step is None else f", step {model.step:,}"

@@ -19,7 +19,6 @@ if __name__ == "__main__":  # before any library is imported
     log_capture.start()
 
 import numbers
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -86,7 +85,7 @@ def evaluate(
 
     log_capture.write_to(output_dir, jax.process_index())
     if keep_programs:
-        compile_stats.keep_programs(os.path.join(output_dir, "compiled"))
+        compile_stats.keep_programs(output_dir)
     startup_times.done("checks")
     summarize_config_fn(output_dir, None, 0)
     measure = evaluator.InferenceEvaluator(

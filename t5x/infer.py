@@ -233,7 +233,7 @@ def open_output(
     """Write the log, the configuration and, if asked, compiled programs to `output_dir`."""
     log_capture.write_to(output_dir, shard_id)
     if keep_programs:
-        compile_stats.keep_programs(os.path.join(output_dir, "compiled"))
+        compile_stats.keep_programs(output_dir)
     if shard_id == 0:
         summarize_config_fn(output_dir, None, 0)
     startup_times.done("checks")

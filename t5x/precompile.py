@@ -115,7 +115,7 @@ def precompile(
 
     log_capture.write_to(model_dir, jax.process_index())
     if keep_programs:
-        compile_stats.keep_programs(os.path.join(model_dir, "compiled"))
+        compile_stats.keep_programs(model_dir)
     started = time.monotonic()
     lowered = trainer.lower(stream.global_batch)
     compiled = lowered.compile()

@@ -174,18 +174,13 @@ def train(
         check_rate(trainer, start, total_steps)
     data = (trainer, train_dataset_cfg, get_dataset_fn, seed)
     if dry_run:
-        start, (_, match_found) = first_sound(
-            start, lambda start: (open_stream(start, *data), matched(start, trainer))
-        )
-        found = dry_run_table.start(start.path, match_found)
-        steps = dry_run_table.steps(plan, start.step)
-        dry_run_table.show_training(trainer, cfgs, model_dir, start=found, steps=steps)
+        show_start(start, plan, cfgs, model_dir, *data)
         return 0, None
 
     with model_dir_lease.held(model_dir, take_over) as lease:
         log_capture.write_to(model_dir, jax.process_index())
         if keep_programs:
-            compile_stats.keep_programs(os.path.join(model_dir, "compiled"))
+            compile_stats.keep_programs(model_dir)
         start = find_start(model_dir, checkpoint_cfg.restore, has_position)  # it may have changed
         start, (stream, trainer.state) = first_sound(
             start, lambda s: stream_and_state(s, init_rng, *data)
@@ -199,11 +194,12 @@ def train(
         infer_evaluator = None
         if cfg := train_eval_dataset_cfg:
             rows = batches.host_rows(partitioner, cfg.batch_size)
-            of_model = (cfg, model.FEATURE_CONVERTER_CLS)
-            eval_sets = train_eval_get_dataset_fn(*of_model, rows, eval_steps)
+            converter_cls = model.FEATURE_CONVERTER_CLS
+            eval_sets = train_eval_get_dataset_fn(cfg, converter_cls, rows, eval_steps)
         if cfg := infer_eval_dataset_cfg:
-            of_run = (inference_evaluator_cls, model, partitioner, model_dir)
-            infer_evaluator = evaluator.InferenceEvaluator(cfg, *of_run)
+            infer_evaluator = evaluator.InferenceEvaluator(
+                cfg, inference_evaluator_cls, model, partitioner, model_dir
+            )
         run = TrainingRun(
             trainer=trainer,
             stream=stream,
@@ -312,6 +308,23 @@ def check_rate(trainer: Trainer, start: Start, total_steps: int) -> None:
     suits = getattr(trainer.model.optimizer_def, "usual_rates", None)
     if suits and (unusual := suits.unusual(rate, start.step, total_steps)):
         logging.warning("%s", unusual)
+
+
+def show_start(
+    start: Start,
+    plan: triggers.TrainingPlan,
+    cfgs: Mapping[str, DatasetConfig | None],
+    model_dir: str,
+    trainer: Trainer,
+    *data: Any,
+) -> None:
+    """Print what a dry run found; open the stream and match the checkpoint as a run does."""
+    start, (_, match_found) = first_sound(
+        start, lambda start: (open_stream(start, trainer, *data), matched(start, trainer))
+    )
+    found = dry_run_table.start(start.path, match_found)
+    steps = dry_run_table.steps(plan, start.step)
+    dry_run_table.show_training(trainer, cfgs, model_dir, start=found, steps=steps)
 
 
 def agreed_seed(random_seed: int | None) -> int:

@@ -5,6 +5,7 @@ TPU v4 0: 3.10 GiB of 30.8 GiB at most, 1.20 GiB held.
 This process: 2.31 GiB of the host at most.
 """
 
+import os
 import resource
 
 import jax
@@ -15,12 +16,12 @@ _FOUND = "/jax/compilation_cache/cache_hits"
 
 
 def keep_programs(folder: str) -> None:
-    """Use `folder`, on disk or gs://, as JAX's compilation cache unless another one is set.
+    """Keep compiled programs in `<folder>/compiled`, on disk or gs://, unless JAX has a cache.
 
-    JAX_COMPILATION_CACHE_DIR sets another, JAX_ENABLE_COMPILATION_CACHE=false disables it.
+    JAX_COMPILATION_CACHE_DIR sets one, JAX_ENABLE_COMPILATION_CACHE=false disables it.
     """
     if getattr(jax.config, "jax_compilation_cache_dir") is None:  # noqa: B009 (unknown to mypy)
-        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_compilation_cache_dir", os.path.join(folder, "compiled"))
         # JAX keeps programs that took a second. A start also compiles dozens of smaller ones.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 

@@ -52,7 +52,7 @@ def evaluated(folder, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compile_stats, "keep_programs", kept.append)
         found = evaluate(folder, output, keep_programs=True)
-    assert kept == [f"{output}/compiled"]
+    assert kept == [str(output)]
     return output, found
 
 

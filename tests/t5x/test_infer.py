@@ -500,4 +500,4 @@ def test_compiled_programs_are_kept_beside_the_results_if_asked(keeps, tmp_path,
     kept = []
     monkeypatch.setattr(compile_stats, "keep_programs", kept.append)
     infer_script.open_output(str(tmp_path), 1, keeps, summarize_config_fn=None)
-    assert kept == [f"{tmp_path}/compiled"] * keeps
+    assert kept == [str(tmp_path)] * keeps

@@ -1,5 +1,6 @@
 """Compilations are counted, and kept programs are found by the next start."""
 
+import pathlib
 import re
 
 import jax
@@ -15,7 +16,7 @@ def cache(tmp_path):
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     before = {name: getattr(jax.config, name) for name in names}
     jax.config.update(names[0], None)
-    yield str(tmp_path / "compiled")
+    yield str(tmp_path)
     for name, value in before.items():
         jax.config.update(name, value)
     jax.experimental.compilation_cache.compilation_cache.reset_cache()
@@ -34,6 +35,7 @@ def test_a_program_is_compiled_once_and_then_found(cache):
     jax.clear_caches()
     jax.jit(program).lower(x).compile()
     assert stats.found == found + 1
+    assert any(pathlib.Path(cache, "compiled").iterdir())
     assert re.search(r"XLA: \d+ programs compiled, \d+ found in the cache", stats.text())
     assert re.search(r"This process: \d+\.\d\d GiB", stats.text())
 
