@@ -10,7 +10,6 @@ repository takes turns, with the same Python; its phases are not printed.
 """
 
 import argparse
-import collections
 import os
 import pathlib
 import re
@@ -21,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECIPE = "gin/ro_t5x_tiny.gin"
@@ -31,19 +30,18 @@ PHASES = re.compile(r"First result after [\d.]+ s: (.*)\.$")
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
-def train(folder: pathlib.Path, steps: int, *flags: str) -> list[str]:
+def train(folder: pathlib.Path, steps: int, *flags: str, recipe: str = RECIPE) -> list[str]:
     """Return the command that trains to a step, with a line for each."""
     steps_flags = [f"--gin.TRAIN_STEPS={steps}", "--gin.train.stats_period=1"]
     model_dir = f'--gin.MODEL_DIR="{folder}"'
-    gin = [] if any(flag.startswith("--gin_file") for flag in flags) else [f"--gin_file={RECIPE}"]
-    return ["t5x.train", *gin, model_dir, *steps_flags, *flags]
+    return ["t5x.train", f"--gin_file={recipe}", model_dir, *steps_flags, *flags]
 
 
 def fine_tune(folder: pathlib.Path) -> list[str]:
     """Return the command of a first fine-tuning step from the run in `folder`."""
     checkpoint = f'--gin.INITIAL_CHECKPOINT_PATH="{folder / "checkpoint_2"}"'
-    recipe = "--gin_file=gin/ro_diacritics_tiny.gin"
-    return train(folder.with_name("fine_tune"), 3, recipe, checkpoint)
+    recipe = "gin/ro_diacritics_tiny.gin"
+    return train(folder.with_name("fine_tune"), 3, checkpoint, recipe=recipe)
 
 
 def predict(folder: pathlib.Path) -> list[str]:
@@ -59,15 +57,22 @@ def predict(folder: pathlib.Path) -> list[str]:
     return ["t5x.infer", *gin, *flags, f"--gin.infer_script.infer.input_file='{lines}'"]
 
 
+def start(checkout: pathlib.Path, command: Sequence[str], output: int) -> subprocess.Popen[str]:
+    """Start a command of a checkout; its output and errors go to `output`."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-m", *command],
+        cwd=checkout,
+        env=os.environ | ENVIRONMENT | {"PYTHONPATH": str(checkout)},
+        text=True,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+    )
+
+
 def timed(checkout: pathlib.Path, command: Sequence[str]) -> tuple[float, dict[str, float]]:
     """Run a command of a checkout; return the seconds to its first step or its end, and phases."""
-    command = [sys.executable, "-W", "ignore", "-m", *command]
-    environment = os.environ | ENVIRONMENT | {"PYTHONPATH": str(checkout)}
     begun, first, phases, said = time.monotonic(), 0.0, {}, []
-    with subprocess.Popen(
-        command, cwd=checkout, env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    ) as process:  # fmt: skip
+    with start(checkout, command, subprocess.PIPE) as process:
         for line in process.stdout or ():
             said.append(line)
             if not first and FIRST.match(line):
@@ -86,16 +91,10 @@ def pod(checkout: pathlib.Path, command: Sequence[str]) -> tuple[float, dict[str
         probe.bind(("localhost", 0))
         address = f"localhost:{probe.getsockname()[1]}"
     flags = [f"--coordinator_address={address}", f"--process_count={PROCESSES}"]
-    environment = os.environ | ENVIRONMENT | {"PYTHONPATH": str(checkout)}
-    others = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", *command, *flags, f"--process_index={index}"],
-            cwd=checkout, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )
-        for index in range(1, PROCESSES)
-    ]  # fmt: skip
-    result = timed(checkout, [*command, *flags, "--process_index=0"])
-    for process in others:
+    first, *others = ([*command, *flags, f"--process_index={i}"] for i in range(PROCESSES))
+    processes = [start(checkout, other, subprocess.DEVNULL) for other in others]
+    result = timed(checkout, first)
+    for process in processes:
         process.wait()
     return result
 
@@ -115,6 +114,30 @@ def commands(checkout: pathlib.Path, work: pathlib.Path, report: Sequence[str]) 
     }
 
 
+def table(rounds: Sequence[dict], before: Sequence[dict]) -> Iterator[str]:
+    """Return the lines of the table.
+
+    Args:
+      rounds: results of `commands` of this checkout.
+      before: those of the other one, if any.
+    """
+    names = list(rounds[0])
+    columns = list(dict.fromkeys(phase for name in names for phase in rounds[0][name][1]))
+    beside = ["beside", "ratio"] if before else []
+    yield f"| | {' | '.join(['seconds', *beside, *columns])} |"
+    yield "|---" * (2 + len(beside) + len(columns)) + "|"
+    for name in names:
+        seconds = statistics.median(each[name][0] for each in rounds)
+        cells = [f"{seconds:.1f}"]
+        if before:
+            other = statistics.median(each[name][0] for each in before)
+            cells += [f"{other:.1f}", f"{seconds / other:.2f}"]
+        for phase in columns:
+            parts = [each[name][1][phase] for each in rounds if phase in each[name][1]]
+            cells.append(f"{statistics.median(parts):.1f}" if parts else "")
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -122,31 +145,14 @@ def main() -> None:
     parser.add_argument("--beside", type=pathlib.Path, help="another checkout, timed alternately")
     parser.add_argument("--rounds", type=int, default=3)
     values = parser.parse_args()
-    work = (values.work or pathlib.Path(tempfile.mkdtemp(prefix="startup-"))).resolve()
-    seconds = collections.defaultdict(list)
-    phases = collections.defaultdict(lambda: collections.defaultdict(list))
-    for number in range(values.rounds):
-        for checkout in filter(None, (values.beside, ROOT)):
-            report = ["--report"] if checkout == ROOT else []
-            for name, (first, parts) in commands(checkout.resolve(), work / "a", report).items():
-                seconds[name, checkout].append(first)
-                for phase, part in parts.items():
-                    phases[name][phase].append(part)
-            print(f"round {number + 1} of {values.rounds}, {checkout}", file=sys.stderr)
-    median = statistics.median
-    names = list(dict.fromkeys(name for name, _ in seconds))
-    columns = list(dict.fromkeys(phase for name in names for phase in phases[name]))
-    beside = ["beside", "ratio"] if values.beside else []
-    print(f"| | {' | '.join(['seconds', *beside, *columns])} |")
-    print("|---" * (2 + len(beside) + len(columns)) + "|")
-    for name in names:
-        cells = [f"{median(seconds[name, ROOT]):.1f}"]
+    work = (values.work or pathlib.Path(tempfile.mkdtemp(prefix="startup-"))).resolve() / "startup"
+    rounds, before = [], []
+    for number in range(1, values.rounds + 1):
         if values.beside:
-            other = median(seconds[name, values.beside])
-            cells += [f"{other:.1f}", f"{median(seconds[name, ROOT]) / other:.2f}"]
-        parts = phases[name]
-        cells += [f"{median(parts[c]):.1f}" if c in parts else "" for c in columns]
-        print(f"| {name} | {' | '.join(cells)} |")
+            before.append(commands(values.beside.resolve(), work, []))
+        rounds.append(commands(ROOT, work, ["--report"]))
+        print(f"round {number} of {values.rounds}", file=sys.stderr)
+    print("\n".join(table(rounds, before)))
 
 
 if __name__ == "__main__":
