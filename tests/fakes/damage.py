@@ -90,7 +90,6 @@ class Starter:
         self.data = toy.data(batch_size=2)
         toy.train(folder, partitioner=partitioner, train_dataset_cfg=self.data, total_steps=12)
         model = toy.model()
-        {f"{side}_input_tokens": (2, 16) for side in ("encoder", "decoder")}
         specs = state_specs(model, partitioner)
         self._trainer = Trainer(
             model=model,
