@@ -226,7 +226,7 @@ def pretrain_densely(work: pathlib.Path, start: int, steps: int) -> None:
             "utils.RestoreCheckpointConfig.mode": "specific",
         },
     )  # fmt: skip
-    flags += ["--gin.OPTIMIZER=@optimizers.muon()"]
+    flags += ["--gin.OPTIMIZER=@optimizers.muon()", "--gin.optimizers.muon.matrix_rate=1.0"]
     call(work, "t5x.train", "--gin_file=gin/ro_t5x_tiny.gin", *flags)
 
 

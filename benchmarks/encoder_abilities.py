@@ -90,6 +90,7 @@ def pretrain(work: pathlib.Path, steps: int) -> None:
         **{f"utils.create_learning_rate_scheduler.{k}": value for k, value in rate.items()},
     }  # fmt: skip
     flags = ["--gin_file=gin/ro_modernbert_base.gin", "--gin.OPTIMIZER=@optimizers.muon()"]
+    flags += ["--gin.optimizers.muon.matrix_rate=1.0"]
     abilities.call(work, "t5x.train", *abilities.bound(values), *flags)
 
 

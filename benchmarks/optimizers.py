@@ -1,7 +1,7 @@
 """Steps that each optimizer needs for the same loss: span corruption on real text, tuned rates.
 
     python benchmarks/optimizers.py run --corpus /data/ro --work /tmp/optimizers
-    python benchmarks/optimizers.py table
+    python benchmarks/optimizers.py table --png docs/optimizers.png
 
 The corpus is a folder of train*.jsonl and validation*.jsonl with a column `text`. `run` makes a
 vocabulary of 2,048 pieces and a fixed list of examples (128 input tokens, 29 target tokens), then
@@ -13,9 +13,11 @@ recipe of T5X: it stays flat for a tenth and then falls with 1 / sqrt(step). Los
 the end of each schedule only.
 
 Each finished trial is a line of --results, and is not repeated; an interrupted trial is. `table`
-reads these lines alone.
+reads these lines alone. Other trials run first if they are given (optimizer, rate, steps, seed):
+`--trials 'muon matrix_rate=0.4, 0.05, 250, 0'`.
 """
 
+import ast
 import dataclasses
 import itertools
 import math
@@ -23,7 +25,7 @@ import pathlib
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -48,7 +50,7 @@ RATES = {
     "adafactor_rsqrt": (0.0125, 0.025, 0.05, 0.1, 0.2),
     "adafactor": (0.0125, 0.025, 0.05, 0.1, 0.2),
     "adamw_scaled": (0.0125, 0.025, 0.05, 0.1, 0.2),
-    "muon": (0.00375, 0.0075, 0.015, 0.03, 0.06),
+    "muon": (0.05, 0.1, 0.2, 0.4, 0.8),
 }
 TASKS = """
 from tasks import corpora
@@ -62,7 +64,7 @@ corpora.add("optimizers", CorpusSource({corpus!r}), {vocabulary!r}, cedilla=True
 class Trial:
     """One training run: rate is the peak."""
 
-    optimizer: str
+    optimizer: str  # a name in RATES, perhaps with settings: "muon matrix_rate=0.4"
     rate: float
     steps: int
     seed: int
@@ -135,13 +137,15 @@ def batches(examples, seed: int) -> Iterator[dict]:
 
 
 def optimizer_of(name: str):
-    """Return the optimizer definition of a name in RATES."""
+    """Return the optimizer definition that `Trial.optimizer` names."""
     from t5x import adafactor, optimizers
 
+    name, *pairs = name.split()
+    settings = {key: ast.literal_eval(value) for key, _, value in (p.partition("=") for p in pairs)}
     if name.startswith("adafactor"):
         rules = adafactor.standard_logical_factor_rules()
-        return adafactor.Adafactor(decay_rate=0.8, logical_factor_rules=rules)
-    return getattr(optimizers, name)()
+        return adafactor.Adafactor(decay_rate=0.8, logical_factor_rules=rules, **settings)
+    return getattr(optimizers, name)(**settings)
 
 
 def rate_of(trial: Trial):
@@ -212,6 +216,12 @@ def run(trial: Trial, data: dict) -> dict:
 # Which trials, and what they say.
 
 
+def parse(text: str) -> Trial:
+    """Return the trial that a flag names, or raise ValueError."""
+    optimizer, rate, steps, seed = text.rsplit(",", 3)
+    return Trial(optimizer.strip(), float(rate), int(steps), int(seed))
+
+
 def read(path: pathlib.Path) -> dict[Trial, dict]:
     """Return the results by trial."""
     fields = [field.name for field in dataclasses.fields(Trial)]
@@ -250,8 +260,11 @@ def next_rate(optimizer: str, results: dict[Trial, dict]) -> float | None:
     return best * 2 if best == max(tried) else None
 
 
-def next_trial(results: dict[Trial, dict]) -> Trial | None:
-    """Return the next trial: all sweeps, then the best rates from short budgets to long ones."""
+def next_trial(results: dict[Trial, dict], first: Iterable[Trial] = ()) -> Trial | None:
+    """Return the next trial: `first`, all sweeps, then the best rates, short budgets first."""
+    for trial in first:
+        if trial not in results:
+            return trial
     for optimizer in RATES:
         rate = next_rate(optimizer, results)
         if rate:
@@ -272,62 +285,134 @@ def at_best(optimizer: str, steps: int, results: dict[Trial, dict]) -> list[dict
     return [results[trial] for trial in wanted if trial in results]
 
 
+def cost(optimizer: str, results: dict[Trial, dict]) -> float:
+    """Return the median core-seconds of a step."""
+    return statistics.median(
+        result["core_seconds_a_step"]
+        for trial, result in results.items()
+        if trial.optimizer == optimizer
+    )
+
+
 def steps_needed(loss: float, losses: dict[int, float]) -> float | None:
-    """Return the steps for a loss, on straight lines in log(steps); None outside of what was run.
+    """Return the steps for a loss, on straight lines in log(steps).
 
     Args:
       loss: to reach.
-      losses: mean loss at the end of each budget, by its steps.
+      losses: at the end of each budget, by its steps.
+
+    Returns:
+      Infinity for a loss below that of all budgets, None for one above, or without budgets.
     """
     points = sorted(losses.items())
     for (low, high_loss), (high, low_loss) in itertools.pairwise(points):
         if low_loss <= loss <= high_loss:
             part = (high_loss - loss) / (high_loss - low_loss)
             return math.exp(math.log(low) + part * math.log(high / low))
-    return None
+    return math.inf if points and loss < min(losses.values()) else None
+
+
+def times_as_many(optimizer: str, steps: int, other: str, results: dict[Trial, dict]) -> str:
+    """Return how many times the steps, and core-hours, `other` needs for the same loss."""
+    losses: dict[int, dict[int, float]] = {}
+    for budget in BUDGETS:
+        for result in at_best(other, budget, results):
+            losses.setdefault(result["seed"], {})[budget] = finite(result)
+    found = []
+    for result in at_best(optimizer, steps, results):
+        needed = steps_needed(finite(result), losses.get(result["seed"], {}))
+        if needed == math.inf:
+            return f"more than {max(losses[result['seed']]) / steps:.2f}"
+        if needed:
+            found.append(needed / steps)
+    if not found:
+        return ""
+    spread = f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else ""
+    hours = statistics.mean(found) * cost(other, results) / cost(optimizer, results)
+    return f"{statistics.mean(found):.2f}{spread} ({len(found)}), core-hours {hours:.2f}"
 
 
 def table(results: dict[Trial, dict]) -> Iterator[str]:
-    """Return the lines of the table."""
-    means = {}
+    """Return the lines of the tables; the number of seeds is in brackets."""
     yield f"| | rate | {' | '.join(f'{steps:,} steps' for steps in BUDGETS)} | core-s a step |"
     yield "|---" * (len(BUDGETS) + 3) + "|"
     for optimizer in RATES:
-        cells, seconds, means[optimizer] = [], [], {}
+        cells = []
         for steps in BUDGETS:
-            found = at_best(optimizer, steps, results)
-            losses = [finite(result) for result in found]
-            if not losses:
-                cells.append("")
-                continue
-            means[optimizer][steps] = statistics.mean(losses)
+            losses = [finite(result) for result in at_best(optimizer, steps, results)]
             spread = f" ± {statistics.stdev(losses):.3f}" if len(losses) > 1 else ""
-            cells.append(f"{statistics.mean(losses):.3f}{spread} ({len(losses)})")
-            seconds += [result["core_seconds_a_step"] for result in found]
-        rate = best_rate(optimizer, results)
-        cost = f"{statistics.median(seconds):.2f}" if seconds else ""
-        yield f"| {optimizer} | {rate or 'open'} | {' | '.join(cells)} | {cost} |"
-    yield ""
-    for optimizer, losses in means.items():
-        for steps, loss in losses.items():
-            for other in ("adafactor_rsqrt", "adafactor"):
-                needed = steps_needed(loss, means[other]) if other != optimizer else None
-                if needed:
-                    yield (
-                        f"{other} needs {needed:,.0f} steps for the loss that {optimizer} has "
-                        f"after {steps:,}: {needed / steps:.2f} times as many."
-                    )
+            cells.append(f"{statistics.mean(losses):.3f}{spread} ({len(losses)})" if losses else "")
+        tried = any(trial.optimizer == optimizer for trial in results)
+        cells.append(f"{cost(optimizer, results):.2f}" if tried else "")
+        yield f"| {optimizer} | {best_rate(optimizer, results) or 'open'} | {' | '.join(cells)} |"
+    references = ("adafactor_rsqrt", "adafactor")
+    yield from (
+        "",
+        f"| loss of | steps | {' needs | '.join(references)} needs |",
+        "|---|---|---|---|",
+    )
+    for optimizer in RATES:
+        for steps in BUDGETS:
+            cells = [
+                "" if other == optimizer else times_as_many(optimizer, steps, other, results)
+                for other in references
+            ]
+            if any(cells):
+                yield f"| {optimizer} | {steps:,} | {' | '.join(cells)} |"
+    others = sorted(trial for trial in results if trial.optimizer not in RATES)
+    if others:
+        yield from ("", "| other trials | rate | steps | loss |", "|---|---|---|---|")
+    for trial in others:
+        loss = results[trial]["loss"]
+        yield f"| {trial.optimizer} | {trial.rate} | {trial.steps} | {loss:.3f} |"
+
+
+def draw(results: dict[Trial, dict], path: pathlib.Path):
+    """Draw the losses at the best rates against steps and core-hours; bars are deviations.
+
+    Return Matplotlib's figure.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.5), sharey=True)
+    for optimizer in RATES:
+        found = {steps: at_best(optimizer, steps, results) for steps in BUDGETS}
+        found = {steps: each for steps, each in found.items() if each}
+        losses = [[finite(result) for result in each] for each in found.values()]
+        means = [statistics.mean(each) for each in losses]
+        bars = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in losses]
+        hours = [steps / 3600 * cost(optimizer, results) for steps in found]
+        for axis, places in zip(axes, (list(found), hours), strict=True):
+            axis.errorbar(places, means, bars, marker=".", capsize=2, label=optimizer)
+    for axis, name in zip(axes, ("steps", "core-hours"), strict=True):
+        axis.set_xscale("log")
+        axis.set_xlabel(name)
+    axes[0].set_xticks(BUDGETS, BUDGETS)
+    axes[0].set_ylabel("validation nats a token")
+    axes[1].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+    return figure
 
 
 def main() -> None:
     """Run trials until all are done, or print the table."""
-    values = abilities.parse(abilities.parser_of(__doc__, "table", RESULTS))
+    parser = abilities.parser_of(__doc__, "table", RESULTS)
+    parser.add_argument("--trials", type=parse, nargs="+", default=[], help="to run first")
+    parser.add_argument("--png", type=pathlib.Path, help="plot that table draws")
+    values = abilities.parse(parser)
     if values.action == "table":
-        print("\n".join(table(read(values.results))))
+        results = read(values.results)
+        print("\n".join(table(results)))
+        if values.png:
+            draw(results, values.png)
         return
     data = prepare(values.corpus, values.work)
     values.results.parent.mkdir(parents=True, exist_ok=True)
-    while trial := next_trial(read(values.results)):
+    while trial := next_trial(read(values.results), values.trials):
         result = run(trial, data)
         abilities.append(values.results, result)
         print(f"{trial}: {result['loss']:.4f}, {result['seconds']:.0f} s", flush=True)

@@ -101,6 +101,7 @@ class DecoupledOptimizer(OptimizerDef):
     # None for steps of absolute size; a number for steps relative to each parameter's root mean
     # square (of each layer's, where layers are stacked), which counts as at least this.
     least_scale: float | None = None
+    matrix_rate: float = 1.0  # multiplies the steps of matrices, see `matrix_dimensions`
     usual_rates: UsualRates | None = None
 
     def init(self, params: PyTree, axes: PyTree) -> PyTree:
@@ -119,6 +120,8 @@ class DecoupledOptimizer(OptimizerDef):
                 own = tuple(i for i, axis in enumerate(axes) if axis != "layers")
                 rms = jnp.sqrt(jnp.mean(jnp.square(param), axis=own, keepdims=True))
                 update = update * jnp.maximum(rms, self.least_scale)
+            if self.matrix_rate != 1 and matrix_dimensions(axes) is not None:
+                update = update * self.matrix_rate
             change = update + self.decay * param if decays else update
             return (param - learning_rate * change).astype(param.dtype)
 
@@ -161,19 +164,21 @@ def adamw_scaled(
     no_decay: Sequence[str] = ("scale", "rel_embedding"),
     clip_global_norm: float | None = 1.0,
     least_scale: float = 1e-3,
+    matrix_rate: float = 1.0,
 ) -> OptimizerDef:
     """Return AdamW with steps relative to each parameter's size, as nanoT5 and FAT5 train T5.
 
     T5's embeddings begin with deviation 1 and its kernels far below, so that no absolute step fits
     both. Nawrot 2023 (nanoT5, arXiv 2309.02373, section 3) multiplies the step by the root mean
-    square of the parameter, which counts as `least_scale` at least, as Adafactor does. The other
-    settings and errors are those of `adamw`.
+    square of the parameter, which counts as `least_scale` at least, as Adafactor does. Steps of
+    matrices, which are all but embeddings, logits, norms and biases, are also multiplied by
+    `matrix_rate`. The other settings and errors are those of `adamw`.
     """
     adam = optax.scale_by_adam(beta1, beta2, epsilon)
     decays = decay_mask(no_decay, "adamw_scaled")
     rates = UsualRates("optimizers.adamw_scaled", 1e-5, 0.5)
     return DecoupledOptimizer(
-        lambda axes: adam, decays, weight_decay, clip_global_norm, least_scale, rates
+        lambda axes: adam, decays, weight_decay, clip_global_norm, least_scale, matrix_rate, rates
     )
 
 
@@ -187,6 +192,7 @@ def muon(
     clip_global_norm: float | None = 1.0,
     least_scale: float = 1e-3,
     newton_schulz_steps: int = 5,
+    matrix_rate: float = 0.1,
     must_end: bool = True,
 ) -> OptimizerDef:
     """Return Muon (Jordan 2024) with steps relative to each parameter's size.
@@ -195,11 +201,12 @@ def muon(
     each layer of a stack by itself and on one device of the slice (`t5x.ops.orthogonal`), and
     brought to a root mean square of 1 (Liu et al. 2025, arXiv 2502.16982, section 2.2). Embeddings,
     logits, norms and position biases take the step of Adam with Nesterov momentum. Both are
-    multiplied by the root mean square of the parameter and by the rate. `beta` is the decay of the
-    momentum of matrices, `epsilon` is also added to the norm that a matrix is divided by, and the
-    root mean square of a parameter counts as `least_scale` at least. With `must_end` a run whose
-    rate does not fall to zero is refused: steps of one size leave the noise of single batches in
-    the matrices. The other settings and errors are those of `adamw`.
+    multiplied by the root mean square of the parameter and by the rate, and those of matrices by
+    `matrix_rate`. `beta` is the decay of the momentum of matrices, `epsilon` is also added to the
+    norm that a matrix is divided by, and the root mean square of a parameter counts as
+    `least_scale` at least. With `must_end` a run whose rate does not fall to zero is refused: steps
+    of one size leave the noise of single batches in the matrices. The other settings and errors are
+    those of `adamw_scaled`.
     """
 
     def direction(axes: PyTree) -> optax.GradientTransformation:
@@ -221,8 +228,10 @@ def muon(
         return optax.GradientTransformation(momentum.init, update)
 
     decays = decay_mask(no_decay, "muon")
-    rates = UsualRates("optimizers.muon", 1e-5, 0.1, must_end)
-    return DecoupledOptimizer(direction, decays, weight_decay, clip_global_norm, least_scale, rates)
+    rates = UsualRates("optimizers.muon", 1e-5, 0.5, must_end)
+    return DecoupledOptimizer(
+        direction, decays, weight_decay, clip_global_norm, least_scale, matrix_rate, rates
+    )
 
 
 def orthogonalized(

@@ -64,6 +64,7 @@ _ADAMW = {
     "weight_decay": NOT_NEGATIVE,
     "clip_global_norm": POSITIVE,
 }
+_SCALED = _ADAMW | {"least_scale": POSITIVE, "matrix_rate": POSITIVE}
 
 _ENCODER = dict.fromkeys(
     ("vocab_size", "emb_dim", "num_heads", "num_layers", "mlp_dim", "max_length"), COUNT
@@ -163,8 +164,8 @@ LIMITS: dict[str, dict[str, Limits]] = {
         "max_parameter_scale": POSITIVE,
     },
     "adamw": _ADAMW,
-    "adamw_scaled": _ADAMW | {"least_scale": POSITIVE},
-    "muon": _ADAMW | {"least_scale": POSITIVE, "beta": SHARE, "newton_schulz_steps": COUNT},
+    "adamw_scaled": _SCALED,
+    "muon": _SCALED | {"beta": SHARE, "newton_schulz_steps": COUNT},
     "EarlyStoppingAction": {"patience": COUNT, "atol": NOT_NEGATIVE, "rtol": NOT_NEGATIVE},
 }
 

@@ -190,6 +190,19 @@ def test_adamw_scaled_multiplies_adams_step_by_the_size_of_the_parameter():
 
 
 @pytest.mark.parametrize("name", ["adamw_scaled", "muon"])
+def test_the_steps_of_matrices_alone_are_multiplied_by_their_rate(name):
+    params = {"kernel": STACKED["wi"]["kernel"][:, 0], "embedding": jnp.ones((6, 4))}
+    axes = {"kernel": ("embed", "mlp"), "embedding": ("vocab", "embed")}
+    make = getattr(optimizers, name)
+    steps = [
+        jax.tree.map(jnp.subtract, params, trained(make(matrix_rate=r), params, axes, steps=1)[0])
+        for r in (1.0, 0.25)
+    ]
+    np.testing.assert_allclose(steps[1]["kernel"], 0.25 * steps[0]["kernel"], rtol=1e-3)
+    np.testing.assert_array_equal(steps[1]["embedding"], steps[0]["embedding"])
+
+
+@pytest.mark.parametrize("name", ["adamw_scaled", "muon"])
 def test_stacked_layers_are_trained_as_if_each_were_alone(name):
     optimizer = getattr(optimizers, name)(clip_global_norm=None)
     sizes = jnp.asarray([1.0, 10.0, 0.01])[None, :, None]
@@ -212,7 +225,7 @@ def test_stacked_layers_are_trained_as_if_each_were_alone(name):
 
 def test_a_step_of_muon_is_orthogonal_and_relative_to_the_matrix():
     params, axes = {"kernel": STACKED["wi"]["kernel"][:, 0]}, {"kernel": ("embed", "mlp")}
-    optimizer = optimizers.muon(newton_schulz_steps=5)
+    optimizer = optimizers.muon(newton_schulz_steps=5, matrix_rate=1.0)
     found, _ = trained(optimizer, params, axes, steps=1, rate=0.1)
     step = np.asarray(params["kernel"] - found["kernel"]) / (0.1 * rms(params["kernel"]))
     singular = np.linalg.svd(step, compute_uv=False) / np.sqrt(12)

@@ -138,6 +138,7 @@ SENTENCES = [
     ("X", 1.0, optimizers.adamw, "beta1", "must be at least 0 and below 1."),
     ("X", -1, optimizers.adamw_scaled, "weight_decay", "must be at least 0 and below inf."),
     ("X", 0, optimizers.muon, "newton_schulz_steps", "must be at least 1."),
+    ("X", 0, optimizers.muon, "matrix_rate", "must be above 0 and"),
     ("X", 0, SaveCheckpointConfig, "keep", "must be at least 1."),
     ("X", 0, EarlyStoppingAction, "patience", "must be at least 1."),
     ("X", -1, EarlyStoppingAction, "atol", "must be at least 0 and below inf."),
