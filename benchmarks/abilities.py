@@ -456,7 +456,7 @@ def draw(results: Sequence[dict], path: pathlib.Path) -> None:
     figure.savefig(path, dpi=100, metadata={"Software": None})
 
 
-def parser_of(about: str, shows: str, results: pathlib.Path) -> argparse.ArgumentParser:
+def parser_of(about: str, shows: str, results: pathlib.Path | None) -> argparse.ArgumentParser:
     """Return the flags that benchmarks in stages share; `shows` is the action that only reads."""
     parser = argparse.ArgumentParser(description=about.split("\n")[0])
     parser.add_argument("action", choices=("run", shows))

@@ -1,16 +1,21 @@
-"""Steps that each optimizer needs for the same loss: span corruption on real text, tuned rates.
+"""Steps that each optimizer needs for the same loss: real text, tuned rates, three seeds.
 
     python benchmarks/optimizers.py run --corpus /data/ro --work /tmp/optimizers
     python benchmarks/optimizers.py table --png docs/optimizers.png
+    python benchmarks/optimizers.py run --job diacritics --corpus /data/ro --work /tmp/optimizers
 
 The corpus is a folder of train*.jsonl and validation*.jsonl with a column `text`. `run` makes a
-vocabulary of 2,048 pieces and a fixed list of examples (128 input tokens, 29 target tokens), then
-trains a T5 1.1 of 2.1 million parameters on batches of 64: for each optimizer a sweep of learning
-rates at the shortest budget, then the best rate with three seeds at every budget. All optimizers
-see the same examples in the same order; a seed sets the initial parameters and that order. Rates
-warm up over the first tenth and fall to zero in a straight line, but for `adafactor_rsqrt`, the
-recipe of T5X: it stays flat for a tenth and then falls with 1 / sqrt(step). Losses are compared at
-the end of each schedule only.
+vocabulary of 2,048 pieces and a fixed list of examples, then trains a T5 1.1 of 2.1 million
+parameters on batches of 64: for each optimizer a sweep of learning rates at the shortest budget,
+then the best rate with three seeds at every budget. All optimizers see the same examples in the
+same order; a seed sets that order and, in pretraining, the initial parameters. Rates warm up over
+the first tenth and fall to zero in a straight line, but for `adafactor_rsqrt`, the recipe of T5X:
+it stays flat for a tenth and then falls with 1 / sqrt(step). Losses are compared at the end of each
+schedule only.
+
+The job `pretraining` is span corruption: 128 input tokens, 29 target tokens. `diacritics` restores
+diacritics, 64 tokens each, from the parameters that a run of 500 steps of pretraining has left:
+"muon after adafactor" fine-tunes with Muon what Adafactor has pretrained.
 
 Each finished trial is a line of --results, and is not repeated; an interrupted trial is. `table`
 reads these lines alone. Other trials run first if they are given (optimizer, rate, steps, seed):
@@ -25,16 +30,15 @@ import pathlib
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import abilities  # noqa: E402
 
-RESULTS = ROOT / "benchmarks" / "results" / "optimizers.jsonl"
+RESULTS = ROOT / "benchmarks" / "results"
 VOCABULARY_SIZE = 2048
-LENGTHS = {"inputs": 128, "targets": 29}  # 145 tokens of text: density 0.15, spans of 3
 BATCH = 64
 VALIDATION_BATCHES = 16
 MODEL = {
@@ -42,21 +46,17 @@ MODEL = {
     "num_encoder_layers": 4, "num_decoder_layers": 4,
     "mlp_activations": ("gelu", "linear"), "dropout_rate": 0.0,
 }  # fmt: skip
-BUDGETS = (250, 500, 1000)
 SEEDS = (0, 1, 2)
 LOGGED = 10  # steps between two points of the curve
-# The first rates of each sweep; it is extended until the best rate is not the first or last.
-RATES = {
-    "adafactor_rsqrt": (0.0125, 0.025, 0.05, 0.1, 0.2),
-    "adafactor": (0.0125, 0.025, 0.05, 0.1, 0.2),
-    "adamw_scaled": (0.0125, 0.025, 0.05, 0.1, 0.2),
-    "muon": (0.05, 0.1, 0.2, 0.4, 0.8),
-}
+AFTER = " after "  # in the name of an optimizer that fine-tunes
+RELATIVE = (0.0125, 0.025, 0.05, 0.1, 0.2)
 TASKS = """
-from tasks import corpora
+from tasks import corpora, diacritics
 from tasks.sources import CorpusSource
 
-corpora.add("optimizers", CorpusSource({corpus!r}), {vocabulary!r}, cedilla=True)
+source = CorpusSource({corpus!r})
+corpora.add("pretraining", source, {vocabulary!r}, cedilla=True)
+diacritics.add("diacritics", source, {vocabulary!r}, lengths={lengths!r})
 """
 
 
@@ -64,26 +64,74 @@ corpora.add("optimizers", CorpusSource({corpus!r}), {vocabulary!r}, cedilla=True
 class Trial:
     """One training run: rate is the peak."""
 
-    optimizer: str  # a name in RATES, perhaps with settings: "muon matrix_rate=0.4"
+    optimizer: str  # a name in `Job.rates`, perhaps with settings: "muon matrix_rate=0.4"
     rate: float
     steps: int
     seed: int
 
 
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What optimizers are compared at.
+
+    `lengths`: tokens of inputs and targets. `rates`: the first ones of each sweep, which is
+    extended until the best rate is not the first or last. `references`: the optimizers whose steps
+    are counted for the losses of the others.
+    """
+
+    task: str
+    lengths: Mapping[str, int]
+    budgets: tuple[int, ...]
+    rates: Mapping[str, tuple[float, ...]]
+    references: tuple[str, ...]
+
+
+PRETRAINING = Job(
+    "pretraining",
+    {"inputs": 128, "targets": 29},  # 145 tokens of text: density 0.15, spans of 3
+    (250, 500, 1000),
+    {
+        "adafactor_rsqrt": RELATIVE, "adafactor": RELATIVE, "adamw_scaled": RELATIVE,
+        "muon": (0.05, 0.1, 0.2, 0.4, 0.8),
+    },
+    ("adafactor_rsqrt", "adafactor"),
+)  # fmt: skip
+# The runs of pretraining that fine-tuning begins with.
+STARTS = {
+    "adafactor": Trial("adafactor", 0.05, 500, 0),
+    "muon": Trial("muon", 0.2, 500, 0),
+}
+DIACRITICS = Job(
+    "diacritics",
+    {"inputs": 64, "targets": 64},
+    (100, 200),
+    {
+        f"{optimizer}{AFTER}{start}": RELATIVE
+        for start in STARTS
+        for optimizer in ("adafactor", "adamw_scaled", "muon")
+    },
+    ("adafactor after adafactor",),
+)
+JOBS = {"pretraining": PRETRAINING, "diacritics": DIACRITICS}
+
+
 # The data: made once, the same for all trials.
 
 
-def prepare(corpus: pathlib.Path, work: pathlib.Path) -> dict:
-    """Return arrays `train` and `validation` of examples [N, 157] uint16, inputs then targets."""
+def prepare(job: Job, corpus: pathlib.Path, work: pathlib.Path) -> dict:
+    """Return arrays `train` and `validation` of examples [N, I + T] uint16, inputs then targets."""
     import numpy as np
+    import seqio
 
     work.mkdir(parents=True, exist_ok=True)
-    examples = work / "examples.npz"
+    examples = work / f"{job.task}.npz"
     if not examples.exists():
         vocabulary = train_vocabulary(corpus, work)
-        rows = {"train": max(BUDGETS) * BATCH, "validation": VALIDATION_BATCHES * BATCH}
-        exec(TASKS.format(corpus=str(corpus), vocabulary=str(vocabulary)), {})
-        arrays = {split: first_examples(split, number) for split, number in rows.items()}
+        rows = {"train": max(job.budgets) * BATCH, "validation": VALIDATION_BATCHES * BATCH}
+        if job.task not in seqio.TaskRegistry.names():
+            names = {"corpus": str(corpus), "vocabulary": str(vocabulary)}
+            exec(TASKS.format(**names, lengths=DIACRITICS.lengths), {})
+        arrays = {split: first_examples(job, split, number) for split, number in rows.items()}
         np.savez(work / "partial.npz", **arrays)
         (work / "partial.npz").rename(examples)
     with np.load(examples) as file:
@@ -101,36 +149,59 @@ def train_vocabulary(corpus: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
     return model
 
 
-def first_examples(split: str, number: int):
-    """Return the first examples of a split, [number, 157] uint16."""
+def first_examples(job: Job, split: str, number: int):
+    """Return the first examples of a split, [number, I + T] uint16, padded with 0."""
     import numpy as np
     import seqio
 
-    dataset = seqio.get_mixture_or_task("optimizers").get_dataset(
-        LENGTHS, split, shuffle=split == "train", seed=0, num_epochs=None
+    lengths = job.lengths
+    dataset = seqio.get_mixture_or_task(job.task).get_dataset(
+        lengths, split, shuffle=split == "train", seed=0, num_epochs=None
     )
-    found = np.zeros((number, sum(LENGTHS.values())), np.uint16)
-    rows = (each for each in dataset.as_numpy_iterator() if len(each["targets"]) == 29)
-    for row, example in zip(found, rows, strict=False):
-        row[:] = np.concatenate([example["inputs"], example["targets"]])
+    found = np.zeros((number, sum(lengths.values())), np.uint16)
+    examples = dataset.as_numpy_iterator()
+    if job is PRETRAINING:  # the last chunk of an epoch is shorter
+        examples = (each for each in examples if len(each["targets"]) == lengths["targets"])
+    for row, example in zip(found, examples, strict=False):
+        row[: len(example["inputs"])] = example["inputs"]
+        row[lengths["inputs"] :][: len(example["targets"])] = example["targets"]
     return found
 
 
-def batches(examples, seed: int) -> Iterator[dict]:
+def batches(job: Job, examples, seed: int) -> Iterator[dict]:
     """Return the batches of an epoch in the order of `seed`."""
     import numpy as np
 
     order = np.random.default_rng(seed).permutation(len(examples))
     for start in range(0, len(order) - BATCH + 1, BATCH):
         rows = examples[order[start : start + BATCH]].astype(np.int32)
-        inputs, targets = np.split(rows, [LENGTHS["inputs"]], axis=1)
+        inputs, targets = np.split(rows, [job.lengths["inputs"]], axis=1)
         shifted = np.pad(targets[:, :-1], ((0, 0), (1, 0)))
         yield {
             "encoder_input_tokens": inputs,
             "decoder_input_tokens": shifted,
             "decoder_target_tokens": targets,
-            "decoder_loss_weights": np.ones_like(targets),
+            "decoder_loss_weights": (targets != 0).astype(np.int32),
         }
+
+
+def start_of(trial: Trial, corpus: pathlib.Path, work: pathlib.Path) -> dict | None:
+    """Return the parameters that a trial begins with, by path, and train them if need be."""
+    import numpy as np
+    from flax import traverse_util
+
+    name = trial.optimizer.partition(AFTER)[2]
+    if not name:
+        return None
+    stored = work / f"start_{name}.npz"
+    if not stored.exists():
+        print(f"pretraining for {trial.optimizer!r}", flush=True)
+        data = prepare(PRETRAINING, corpus, work)
+        _, params = train(PRETRAINING, STARTS[name], data)
+        np.savez(work / "partial.npz", **traverse_util.flatten_dict(params, sep="/"))
+        (work / "partial.npz").rename(stored)
+    with np.load(stored) as file:
+        return traverse_util.unflatten_dict(dict(file), sep="/")
 
 
 # One trial.
@@ -140,7 +211,7 @@ def optimizer_of(name: str):
     """Return the optimizer definition that `Trial.optimizer` names."""
     from t5x import adafactor, optimizers
 
-    name, *pairs = name.split()
+    name, *pairs = name.partition(AFTER)[0].split()
     settings = {key: ast.literal_eval(value) for key, _, value in (p.partition("=") for p in pairs)}
     if name.startswith("adafactor"):
         rules = adafactor.standard_logical_factor_rules()
@@ -163,11 +234,15 @@ def rate_of(trial: Trial):
     )  # fmt: skip
 
 
-def run(trial: Trial, data: dict) -> dict:
-    """Return the result of a trial: loss in nats a target token, CPU seconds, the curve."""
+def train(job: Job, trial: Trial, data: dict, start: dict | None = None) -> tuple[dict, dict]:
+    """Train from the parameters `start`, or initial ones; return the result and the parameters.
+
+    The result has the loss in nats a target token, core-seconds and the curve.
+    """
     import functools
 
     import jax
+    import jax.numpy as jnp
     import seqio
 
     from t5x import models, train_step
@@ -179,10 +254,12 @@ def run(trial: Trial, data: dict) -> dict:
     vocabulary = seqio.PassThroughVocabulary(VOCABULARY_SIZE, eos_id=1)
     model = models.EncoderDecoderModel(
         network.Transformer(config), vocabulary, vocabulary, optimizer_of(trial.optimizer),
-        z_loss=1e-4, loss_normalizing_factor=BATCH * LENGTHS["targets"],
+        z_loss=1e-4, loss_normalizing_factor=BATCH * job.lengths["targets"],
     )  # fmt: skip
     specs = state_specs(model, PjitPartitioner(num_partitions=1))
     state = initial_state(model, specs, jax.random.key(trial.seed))
+    if start is not None:
+        state = dataclasses.replace(state, params=jax.tree.map(jnp.asarray, start))
     step = functools.partial(
         train_step.train_step, loss_fn=model.loss_fn, optimizer=model.optimizer_def,
         axes=specs.axes, learning_rate_fn=rate_of(trial),
@@ -192,7 +269,7 @@ def run(trial: Trial, data: dict) -> dict:
     nats = lambda sums: float(sums["cross_ent_loss"] / sums["target_tokens"])
 
     curve, recent, used, started = [], [], 0.0, time.monotonic()
-    examples = itertools.islice(batches(data["train"], trial.seed), trial.steps)
+    examples = itertools.islice(batches(job, data["train"], trial.seed), trial.steps)
     for number, batch in enumerate(examples, 1):
         begun = time.process_time()
         state, sums = compiled(state, batch, jax.random.key(0))
@@ -202,8 +279,9 @@ def run(trial: Trial, data: dict) -> dict:
         if number % LOGGED == 0:
             curve.append(round(statistics.mean(recent), 4))
             recent = []
-    losses = [nats(evaluate(state.params, batch)) for batch in batches(data["validation"], 0)]
-    return {
+    validation = batches(job, data["validation"], 0)
+    losses = [nats(evaluate(state.params, batch)) for batch in validation]
+    result = {
         **dataclasses.asdict(trial),
         "loss": statistics.mean(losses),
         "core_seconds_a_step": used / max(trial.steps - 1, 1),
@@ -211,6 +289,7 @@ def run(trial: Trial, data: dict) -> dict:
         "parameters": sum(x.size for x in jax.tree.leaves(state.params)),
         "curve": curve,
     }
+    return result, jax.device_get(state.params)
 
 
 # Which trials, and what they say.
@@ -234,66 +313,6 @@ def finite(result: dict) -> float:
     return result["loss"] if math.isfinite(result["loss"]) else math.inf
 
 
-def best_rate(optimizer: str, results: dict[Trial, dict]) -> float | None:
-    """Return the best rate of a complete sweep, None if a rate of it is to be tried."""
-    return None if next_rate(optimizer, results) else min(sweep(optimizer, results))[1]
-
-
-def sweep(optimizer: str, results: dict[Trial, dict]) -> list[tuple[float, float]]:
-    """Return pairs (loss, rate) at the shortest budget with the first seed."""
-    return [
-        (finite(result), trial.rate)
-        for trial, result in results.items()
-        if (trial.optimizer, trial.steps, trial.seed) == (optimizer, BUDGETS[0], SEEDS[0])
-    ]
-
-
-def next_rate(optimizer: str, results: dict[Trial, dict]) -> float | None:
-    """Return the next rate to try, None when the best one has neighbours on both sides."""
-    tried = {rate: loss for loss, rate in sweep(optimizer, results)}
-    for rate in RATES[optimizer]:
-        if rate not in tried:
-            return rate
-    best = min(tried, key=tried.__getitem__)
-    if best == min(tried):
-        return best / 2
-    return best * 2 if best == max(tried) else None
-
-
-def next_trial(results: dict[Trial, dict], first: Iterable[Trial] = ()) -> Trial | None:
-    """Return the next trial: `first`, all sweeps, then the best rates, short budgets first."""
-    for trial in first:
-        if trial not in results:
-            return trial
-    for optimizer in RATES:
-        rate = next_rate(optimizer, results)
-        if rate:
-            return Trial(optimizer, rate, BUDGETS[0], SEEDS[0])
-    for steps in BUDGETS:
-        for seed in SEEDS:
-            for optimizer in RATES:
-                trial = Trial(optimizer, best_rate(optimizer, results), steps, seed)
-                if trial not in results:
-                    return trial
-    return None
-
-
-def at_best(optimizer: str, steps: int, results: dict[Trial, dict]) -> list[dict]:
-    """Return the results of all seeds at the best rate."""
-    rate = best_rate(optimizer, results)
-    wanted = (Trial(optimizer, rate, steps, seed) for seed in SEEDS) if rate else ()
-    return [results[trial] for trial in wanted if trial in results]
-
-
-def cost(optimizer: str, results: dict[Trial, dict]) -> float:
-    """Return the median core-seconds of a step."""
-    return statistics.median(
-        result["core_seconds_a_step"]
-        for trial, result in results.items()
-        if trial.optimizer == optimizer
-    )
-
-
 def steps_needed(loss: float, losses: dict[int, float]) -> float | None:
     """Return the steps for a loss, on straight lines in log(steps).
 
@@ -312,109 +331,170 @@ def steps_needed(loss: float, losses: dict[int, float]) -> float | None:
     return math.inf if points and loss < min(losses.values()) else None
 
 
-def times_as_many(optimizer: str, steps: int, other: str, results: dict[Trial, dict]) -> str:
-    """Return how many times the steps, and core-hours, `other` needs for the same loss."""
-    losses: dict[int, dict[int, float]] = {}
-    for budget in BUDGETS:
-        for result in at_best(other, budget, results):
-            losses.setdefault(result["seed"], {})[budget] = finite(result)
-    found = []
-    for result in at_best(optimizer, steps, results):
-        needed = steps_needed(finite(result), losses.get(result["seed"], {}))
-        if needed == math.inf:
-            return f"more than {max(losses[result['seed']]) / steps:.2f}"
-        if needed:
-            found.append(needed / steps)
-    if not found:
-        return ""
-    spread = f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else ""
-    hours = statistics.mean(found) * cost(other, results) / cost(optimizer, results)
-    return f"{statistics.mean(found):.2f}{spread} ({len(found)}), core-hours {hours:.2f}"
+class Comparison:
+    """Which trials of a job are next, and what their results say."""
 
+    def __init__(self, job: Job, results: dict[Trial, dict]):
+        self.job, self.results = job, results
 
-def table(results: dict[Trial, dict]) -> Iterator[str]:
-    """Return the lines of the tables; the number of seeds is in brackets."""
-    yield f"| | rate | {' | '.join(f'{steps:,} steps' for steps in BUDGETS)} | core-s a step |"
-    yield "|---" * (len(BUDGETS) + 3) + "|"
-    for optimizer in RATES:
-        cells = []
-        for steps in BUDGETS:
-            losses = [finite(result) for result in at_best(optimizer, steps, results)]
-            spread = f" ± {statistics.stdev(losses):.3f}" if len(losses) > 1 else ""
-            cells.append(f"{statistics.mean(losses):.3f}{spread} ({len(losses)})" if losses else "")
-        tried = any(trial.optimizer == optimizer for trial in results)
-        cells.append(f"{cost(optimizer, results):.2f}" if tried else "")
-        yield f"| {optimizer} | {best_rate(optimizer, results) or 'open'} | {' | '.join(cells)} |"
-    references = ("adafactor_rsqrt", "adafactor")
-    yield from (
-        "",
-        f"| loss of | steps | {' needs | '.join(references)} needs |",
-        "|---|---|---|---|",
-    )
-    for optimizer in RATES:
-        for steps in BUDGETS:
-            cells = [
-                "" if other == optimizer else times_as_many(optimizer, steps, other, results)
-                for other in references
-            ]
-            if any(cells):
-                yield f"| {optimizer} | {steps:,} | {' | '.join(cells)} |"
-    others = sorted(trial for trial in results if trial.optimizer not in RATES)
-    if others:
-        yield from ("", "| other trials | rate | steps | loss |", "|---|---|---|---|")
-    for trial in others:
-        loss = results[trial]["loss"]
-        yield f"| {trial.optimizer} | {trial.rate} | {trial.steps} | {loss:.3f} |"
+    def sweep(self, optimizer: str) -> list[tuple[float, float]]:
+        """Return pairs (loss, rate) at the shortest budget with the first seed."""
+        wanted = (optimizer, self.job.budgets[0], SEEDS[0])
+        return [
+            (finite(result), trial.rate)
+            for trial, result in self.results.items()
+            if (trial.optimizer, trial.steps, trial.seed) == wanted
+        ]
 
+    def next_rate(self, optimizer: str) -> float | None:
+        """Return the next rate to try, None when the best one has neighbours on both sides."""
+        tried = {rate: loss for loss, rate in self.sweep(optimizer)}
+        for rate in self.job.rates[optimizer]:
+            if rate not in tried:
+                return rate
+        best = min(tried, key=tried.__getitem__)
+        if best == min(tried):
+            return best / 2
+        return best * 2 if best == max(tried) else None
 
-def draw(results: dict[Trial, dict], path: pathlib.Path):
-    """Draw the losses at the best rates against steps and core-hours; bars are deviations.
+    def best_rate(self, optimizer: str) -> float | None:
+        """Return the best rate of a complete sweep, None if a rate of it is to be tried."""
+        return None if self.next_rate(optimizer) else min(self.sweep(optimizer))[1]
 
-    Return Matplotlib's figure.
-    """
-    import matplotlib
+    def next_trial(self, first: Iterable[Trial] = ()) -> Trial | None:
+        """Return the next trial: `first`, all sweeps, then the best rates, short budgets first."""
+        for trial in first:
+            if trial not in self.results:
+                return trial
+        for optimizer in self.job.rates:
+            rate = self.next_rate(optimizer)
+            if rate:
+                return Trial(optimizer, rate, self.job.budgets[0], SEEDS[0])
+        for steps in self.job.budgets:
+            for seed in SEEDS:
+                for optimizer in self.job.rates:
+                    trial = Trial(optimizer, self.best_rate(optimizer), steps, seed)
+                    if trial not in self.results:
+                        return trial
+        return None
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    def at_best(self, optimizer: str, steps: int) -> list[dict]:
+        """Return the results of all seeds at the best rate."""
+        rate = self.best_rate(optimizer)
+        wanted = (Trial(optimizer, rate, steps, seed) for seed in SEEDS) if rate else ()
+        return [self.results[trial] for trial in wanted if trial in self.results]
 
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.5), sharey=True)
-    for optimizer in RATES:
-        found = {steps: at_best(optimizer, steps, results) for steps in BUDGETS}
-        found = {steps: each for steps, each in found.items() if each}
-        losses = [[finite(result) for result in each] for each in found.values()]
-        means = [statistics.mean(each) for each in losses]
-        bars = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in losses]
-        hours = [steps / 3600 * cost(optimizer, results) for steps in found]
-        for axis, places in zip(axes, (list(found), hours), strict=True):
-            axis.errorbar(places, means, bars, marker=".", capsize=2, label=optimizer)
-    for axis, name in zip(axes, ("steps", "core-hours"), strict=True):
-        axis.set_xscale("log")
-        axis.set_xlabel(name)
-    axes[0].set_xticks(BUDGETS, BUDGETS)
-    axes[0].set_ylabel("validation nats a token")
-    axes[1].legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=100, metadata={"Software": None})
-    return figure
+    def cost(self, optimizer: str) -> float:
+        """Return the median core-seconds of a step."""
+        return statistics.median(
+            result["core_seconds_a_step"]
+            for trial, result in self.results.items()
+            if trial.optimizer == optimizer
+        )
+
+    def times_as_many(self, optimizer: str, steps: int, other: str) -> str:
+        """Return how many times the steps, and core-hours, `other` needs for the same loss."""
+        losses: dict[int, dict[int, float]] = {}
+        for budget in self.job.budgets:
+            for result in self.at_best(other, budget):
+                losses.setdefault(result["seed"], {})[budget] = finite(result)
+        found = []
+        for result in self.at_best(optimizer, steps):
+            needed = steps_needed(finite(result), losses.get(result["seed"], {}))
+            if needed == math.inf:
+                return f"more than {max(losses[result['seed']]) / steps:.2f}"
+            if needed:
+                found.append(needed / steps)
+        if not found:
+            return ""
+        spread = f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else ""
+        hours = statistics.mean(found) * self.cost(other) / self.cost(optimizer)
+        return f"{statistics.mean(found):.2f}{spread} ({len(found)}), core-hours {hours:.2f}"
+
+    def table(self) -> Iterator[str]:
+        """Return the lines of the tables; the number of seeds is in brackets."""
+        job, budgets = self.job, self.job.budgets
+        yield f"| | rate | {' | '.join(f'{n:,} steps' for n in budgets)} | core-s a step |"
+        yield "|---" * (len(budgets) + 3) + "|"
+        for optimizer in job.rates:
+            cells = [str(self.best_rate(optimizer) or "open")]
+            for steps in budgets:
+                losses = [finite(result) for result in self.at_best(optimizer, steps)]
+                spread = f" ± {statistics.stdev(losses):.3f}" if len(losses) > 1 else ""
+                mean = f"{statistics.mean(losses):.3f}" if losses else ""
+                cells.append(f"{mean}{spread} ({len(losses)})" if losses else "")
+            tried = any(trial.optimizer == optimizer for trial in self.results)
+            cells.append(f"{self.cost(optimizer):.2f}" if tried else "")
+            yield f"| {optimizer} | {' | '.join(cells)} |"
+        yield from ("", f"| loss of | after | {' | '.join(job.references)} |")
+        yield "|---" * (2 + len(job.references)) + "|"
+        for optimizer in job.rates:
+            for steps in budgets:
+                cells = [
+                    "" if other == optimizer else self.times_as_many(optimizer, steps, other)
+                    for other in job.references
+                ]
+                if any(cells):
+                    yield f"| {optimizer} | {steps:,} | {' | '.join(cells)} |"
+        others = sorted(trial for trial in self.results if trial.optimizer not in job.rates)
+        if others:
+            yield from ("", "| other trials | rate | steps | loss |", "|---|---|---|---|")
+        for trial in others:
+            loss = self.results[trial]["loss"]
+            yield f"| {trial.optimizer} | {trial.rate} | {trial.steps} | {loss:.3f} |"
+
+    def draw(self, path: pathlib.Path):
+        """Draw the losses at the best rates against steps and core-hours; bars are deviations.
+
+        Return Matplotlib's figure.
+        """
+        import matplotlib
+
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+
+        figure, axes = plt.subplots(1, 2, figsize=(9, 3.5), sharey=True)
+        for optimizer in self.job.rates:
+            by_steps = {steps: self.at_best(optimizer, steps) for steps in self.job.budgets}
+            losses = {n: [finite(r) for r in found] for n, found in by_steps.items() if found}
+            means = [statistics.mean(each) for each in losses.values()]
+            bars = [statistics.stdev(x) if len(x) > 1 else 0.0 for x in losses.values()]
+            hours = [steps / 3600 * self.cost(optimizer) for steps in losses]
+            for axis, places in zip(axes, (list(losses), hours), strict=True):
+                axis.errorbar(places, means, bars, marker=".", capsize=2, label=optimizer)
+        for axis, name in zip(axes, ("steps", "core-hours"), strict=True):
+            axis.set_xscale("log")
+            axis.set_xlabel(name)
+        axes[0].set_xticks(self.job.budgets, self.job.budgets)
+        axes[0].set_ylabel("validation nats a token")
+        axes[1].legend(fontsize=8)
+        figure.tight_layout()
+        figure.savefig(path, dpi=100, metadata={"Software": None})
+        return figure
 
 
 def main() -> None:
-    """Run trials until all are done, or print the table."""
-    parser = abilities.parser_of(__doc__, "table", RESULTS)
+    """Run trials until all are done, or print the tables."""
+    parser = abilities.parser_of(__doc__, "table", None)
+    parser.add_argument("--job", choices=JOBS, default="pretraining")
     parser.add_argument("--trials", type=parse, nargs="+", default=[], help="to run first")
     parser.add_argument("--png", type=pathlib.Path, help="plot that table draws")
     values = abilities.parse(parser)
+    job = JOBS[values.job]
+    name = "optimizers" if job is PRETRAINING else f"optimizers_{job.task}"
+    path = values.results or RESULTS / f"{name}.jsonl"
     if values.action == "table":
-        results = read(values.results)
-        print("\n".join(table(results)))
+        comparison = Comparison(job, read(path))
+        print("\n".join(comparison.table()))
         if values.png:
-            draw(results, values.png)
+            comparison.draw(values.png)
         return
-    data = prepare(values.corpus, values.work)
-    values.results.parent.mkdir(parents=True, exist_ok=True)
-    while trial := next_trial(read(values.results), values.trials):
-        result = run(trial, data)
-        abilities.append(values.results, result)
+    data = prepare(job, values.corpus, values.work)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while trial := Comparison(job, read(path)).next_trial(values.trials):
+        start = start_of(trial, values.corpus, values.work)
+        result, _ = train(job, trial, data, start)
+        abilities.append(path, result)
         print(f"{trial}: {result['loss']:.4f}, {result['seconds']:.0f} s", flush=True)
 
 
