@@ -398,15 +398,15 @@ class Comparison:
         for budget in self.job.budgets:
             for result in self.at_best(other, budget):
                 losses.setdefault(result["seed"], {})[budget] = finite(result)
-        found = []
+        found, least = [], []  # least: where no budget of `other` was enough
         for result in self.at_best(optimizer, steps):
             needed = steps_needed(finite(result), losses.get(result["seed"], {}))
             if needed == math.inf:
-                return f"more than {max(losses[result['seed']]) / steps:.2f}"
-            if needed:
+                least.append(max(losses[result["seed"]]) / steps)
+            elif needed:
                 found.append(needed / steps)
         if not found:
-            return ""
+            return f"more than {max(least):.2f}" if least else ""
         spread = f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else ""
         hours = statistics.mean(found) * self.cost(other) / self.cost(optimizer)
         return f"{statistics.mean(found):.2f}{spread} ({len(found)}), core-hours {hours:.2f}"
@@ -466,6 +466,7 @@ class Comparison:
             axis.set_xscale("log")
             axis.set_xlabel(name)
         axes[0].set_xticks(self.job.budgets, self.job.budgets)
+        axes[0].minorticks_off()
         axes[0].set_ylabel("validation nats a token")
         axes[1].legend(fontsize=8)
         figure.tight_layout()
