@@ -2,14 +2,15 @@
 
     python benchmarks/real_size.py
     python benchmarks/real_size.py --shards 8 128 --files 2000 --json figures.json
+    python benchmarks/real_size.py --shards 128 --here 128    # a run of 16 hosts resumes on one
 
 The server holds a repository like FineWeb-2: a card of 1,913 configurations, and files of 1,000 row
 groups and its eleven columns, so that footers have their real size (1.2 MB), while a row group has
 only 16 documents. Each run is a new process, as a host's is: it checks the corpus, makes the
 training stream of packed batches of 128 rows of 512 and 114 tokens, takes a batch (cold), takes
-more, saves its position and ends; a second process resumes there. The host has
-8 virtual shards, of 8 or of 128 in the run. Seconds count from the start of
-the process, imports included. Requests and bytes are those that the server has answered.
+more, saves its position and ends; a second process resumes there. The host has `--here` virtual
+shards, of 8 or of 128 in the run, and the environment of launch scripts. Seconds count from the
+start of the process, imports included. Requests and bytes are those that the server has answered.
 """
 
 import argparse
@@ -31,7 +32,6 @@ CONFIG, REPOSITORY = "ron_Latn", "HuggingFaceFW/fineweb-2"
 ROW_GROUPS, ROWS_A_GROUP = 1_000, 16
 LENGTHS, BATCH = {"inputs": 512, "targets": 114}, 128
 MORE_BATCHES = 4
-HERE = 8  # virtual shards on the host that is measured, of all of the run
 
 
 def parquet_file() -> bytes:
@@ -171,6 +171,7 @@ def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     flags.add_argument("--files", type=int, default=2000)
     flags.add_argument("--shards", type=int, nargs="+", default=[8, 128])
+    flags.add_argument("--here", type=int, default=8, help="virtual shards of the host")
     flags.add_argument("--json", help="file for the figures")
     args = flags.parse_args()
     served = repository(args.files)
@@ -181,12 +182,12 @@ def main() -> None:
     print(f"{args.files:,} files; load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as folder:
         for shards in args.shards:
-            rows = (0, BATCH * HERE // shards)
+            rows = (0, BATCH * args.here // shards)
             for resume in (False, True):
                 one = measure(hub, footer, shards, rows, folder, resume)
                 found.append({"shards": shards, "resume": resume, **one})
                 print(
-                    f"{HERE} of {shards:3} shards here, {'resumed' if resume else 'cold':7} "
+                    f"{args.here} of {shards:3} shards here, {'resumed' if resume else 'cold':7} "
                     f"first batch {one['first']:4.1f} s (imports {one['imports']:3.1f} s, "
                     f"{one['core_seconds']:.1f} s of a core), "
                     f"peak {one['peak'] / 1e9:.2f} GB, {one['total']:4} requests "
