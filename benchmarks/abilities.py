@@ -8,7 +8,7 @@ all of it. `run` trains a vocabulary of 8,192 pieces and a T5 1.1 by span corrup
 project's own trainer: --steps as the tiny recipes do, then --dense_steps with half of the text
 hidden, which asks for three times as many tokens at the same cost, and by Muon. It restores
 diacritics after fine-tuning from the last checkpoint and from none, and measures checkpoints, the
-first before any training, by `python -m evaluation`. The n-gram model (benchmarks/ngram.py) answers
+first before any training, by `python -m evaluation`. The n-gram model (benchmarks/ngrams) answers
 the same questions.
 
 Each stage that is finished is in --work or a line of --results, and is not repeated; training that
@@ -304,7 +304,7 @@ def measure_checkpoints(work: pathlib.Path, paths: Sequence[pathlib.Path]) -> It
 
 def measure_ngrams(work: pathlib.Path) -> dict:
     """Return the results of the n-gram models on the passages and pairs of `evaluation`."""
-    from benchmarks.ngram_guesser import ByteGuesser, WordGuesser, restore
+    from benchmarks.ngrams.guesser import ByteGuesser, WordGuesser, restore
     from evaluation import measures, minimal_pairs
     from evaluation.hidden_text import cut_passages
 

@@ -109,7 +109,7 @@ def measure_checkpoints(work: pathlib.Path, steps: int) -> Iterator[dict]:
 
 def measure_ngrams(work: pathlib.Path, name: str) -> dict:
     """Return the result of an n-gram model on the hidden words of `evaluation`."""
-    from benchmarks.ngram_guesser import WordGuesser
+    from benchmarks.ngrams.guesser import WordGuesser
     from evaluation import hidden_text, measures
     from tasks.tokenizer_vocabulary import TokenizerVocabulary
 

@@ -30,7 +30,7 @@ import pathlib
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -49,6 +49,7 @@ MODEL = {
 SEEDS = (0, 1, 2)
 LOGGED = 10  # steps between two points of the curve
 AFTER = " after "  # in the name of an optimizer that fine-tunes
+ON = " on "  # in the name of one that trains on an objective, see `benchmarks.objectives`
 RELATIVE = (0.0125, 0.025, 0.05, 0.1, 0.2)
 TASKS = """
 from tasks import corpora, diacritics
@@ -75,8 +76,8 @@ class Job:
     """What optimizers are compared at.
 
     `lengths`: tokens of inputs and targets. `rates`: the first ones of each sweep, which is
-    extended until the best rate is not the first or last. `references`: the optimizers whose steps
-    are counted for the losses of the others.
+    extended until the best rate is not the first or last; a single rate is not swept. `references`:
+    the optimizers whose steps are counted for the losses of the others.
     """
 
     task: str
@@ -88,7 +89,7 @@ class Job:
 
 PRETRAINING = Job(
     "pretraining",
-    {"inputs": 128, "targets": 29},  # 145 tokens of text: density 0.15, spans of 3
+    {"inputs": 128, "targets": 29},  # 141 tokens of text: density 0.15, spans of 3
     (250, 500, 1000),
     {
         "adafactor_rsqrt": RELATIVE, "adafactor": RELATIVE, "adamw_scaled": RELATIVE,
@@ -131,7 +132,11 @@ def prepare(job: Job, corpus: pathlib.Path, work: pathlib.Path) -> dict:
         if job.task not in seqio.TaskRegistry.names():
             names = {"corpus": str(corpus), "vocabulary": str(vocabulary)}
             exec(TASKS.format(**names, lengths=DIACRITICS.lengths), {})
-        arrays = {split: first_examples(job, split, number) for split, number in rows.items()}
+        full = job is PRETRAINING
+        arrays = {
+            split: first_examples(job.task, job.lengths, split, number, full)
+            for split, number in rows.items()
+        }
         np.savez(work / "partial.npz", **arrays)
         (work / "partial.npz").rename(examples)
     with np.load(examples) as file:
@@ -149,18 +154,20 @@ def train_vocabulary(corpus: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
     return model
 
 
-def first_examples(job: Job, split: str, number: int):
-    """Return the first examples of a split, [number, I + T] uint16, padded with 0."""
+def first_examples(task: str, lengths: Mapping[str, int], split: str, number: int, full: bool):
+    """Return the first examples of a split, [number, I + T] uint16, padded with 0.
+
+    `full`: leave out examples of shorter targets.
+    """
     import numpy as np
     import seqio
 
-    lengths = job.lengths
-    dataset = seqio.get_mixture_or_task(job.task).get_dataset(
+    dataset = seqio.get_mixture_or_task(task).get_dataset(
         lengths, split, shuffle=split == "train", seed=0, num_epochs=None
     )
     found = np.zeros((number, sum(lengths.values())), np.uint16)
     examples = dataset.as_numpy_iterator()
-    if job is PRETRAINING:  # the last chunk of an epoch is shorter
+    if full:  # the last chunk of an epoch is shorter
         examples = (each for each in examples if len(each["targets"]) == lengths["targets"])
     for row, example in zip(found, examples, strict=False):
         row[: len(example["inputs"])] = example["inputs"]
@@ -174,15 +181,20 @@ def batches(job: Job, examples, seed: int) -> Iterator[dict]:
 
     order = np.random.default_rng(seed).permutation(len(examples))
     for start in range(0, len(order) - BATCH + 1, BATCH):
-        rows = examples[order[start : start + BATCH]].astype(np.int32)
-        inputs, targets = np.split(rows, [job.lengths["inputs"]], axis=1)
-        shifted = np.pad(targets[:, :-1], ((0, 0), (1, 0)))
-        yield {
-            "encoder_input_tokens": inputs,
-            "decoder_input_tokens": shifted,
-            "decoder_target_tokens": targets,
-            "decoder_loss_weights": (targets != 0).astype(np.int32),
-        }
+        yield batch_of(examples[order[start : start + BATCH]], job.lengths["inputs"])
+
+
+def batch_of(rows, inputs_length: int) -> dict:
+    """Return the batch of examples [B, I + T]."""
+    import numpy as np
+
+    inputs, targets = np.split(rows.astype(np.int32), [inputs_length], axis=1)
+    return {
+        "encoder_input_tokens": inputs,
+        "decoder_input_tokens": np.pad(targets[:, :-1], ((0, 0), (1, 0))),
+        "decoder_target_tokens": targets,
+        "decoder_loss_weights": (targets != 0).astype(np.int32),
+    }
 
 
 def start_of(trial: Trial, corpus: pathlib.Path, work: pathlib.Path) -> dict | None:
@@ -211,7 +223,7 @@ def optimizer_of(name: str):
     """Return the optimizer definition that `Trial.optimizer` names."""
     from t5x import adafactor, optimizers
 
-    name, *pairs = name.partition(AFTER)[0].split()
+    name, *pairs = name.partition(AFTER)[0].partition(ON)[0].split()
     settings = {key: ast.literal_eval(value) for key, _, value in (p.partition("=") for p in pairs)}
     if name.startswith("adafactor"):
         rules = adafactor.standard_logical_factor_rules()
@@ -235,56 +247,88 @@ def rate_of(trial: Trial):
 
 
 def train(job: Job, trial: Trial, data: dict, start: dict | None = None) -> tuple[dict, dict]:
+    """Train a T5 on the examples of a job; see `fit`."""
+    from t5x import models
+    from t5x.examples.t5 import network
+
+    model = model_of(trial, network.Transformer, models.EncoderDecoderModel)
+    steps = ((batch,) for batch in batches(job, data["train"], trial.seed))
+    return fit(trial, model, steps, batches(job, data["validation"], 0), start)
+
+
+def model_of(trial: Trial, network_class, model_class):
+    """Return a model of these classes, whose loss is a sum over the target tokens."""
+    import seqio
+
+    from t5x.examples.t5 import network
+
+    config = network.T5Config(vocab_size=VOCABULARY_SIZE, **MODEL)
+    vocabulary = seqio.PassThroughVocabulary(VOCABULARY_SIZE, eos_id=1)
+    optimizer = optimizer_of(trial.optimizer)
+    return model_class(network_class(config), vocabulary, vocabulary, optimizer, z_loss=1e-4)
+
+
+def mean_loss(model, params, parts: Sequence[dict], rng):
+    """Return `loss_fn` of one step's batches, which may differ in shape, a target token."""
+    import jax
+
+    found = [model.loss_fn(params, part, rng) for part in parts]
+    loss, others = jax.tree.map(lambda *values: sum(values), *found)
+    return loss / sum(part["decoder_target_tokens"].size for part in parts), others
+
+
+def fit(
+    trial: Trial,
+    model,
+    steps: Iterable[Sequence[dict]],
+    validation: Iterable[dict],
+    start: dict | None = None,
+) -> tuple[dict, dict]:
     """Train from the parameters `start`, or initial ones; return the result and the parameters.
 
-    The result has the loss in nats a target token, core-seconds and the curve.
+    Each of `steps` is a sequence of batches, see `mean_loss`. The result has the loss in nats a
+    target token, core-seconds and the curve.
     """
     import functools
 
     import jax
     import jax.numpy as jnp
-    import seqio
 
-    from t5x import models, train_step
-    from t5x.examples.t5 import network
+    from t5x import train_step
     from t5x.partitioning import PjitPartitioner
     from t5x.train_state import initial_state, state_specs
 
-    config = network.T5Config(vocab_size=VOCABULARY_SIZE, **MODEL)
-    vocabulary = seqio.PassThroughVocabulary(VOCABULARY_SIZE, eos_id=1)
-    model = models.EncoderDecoderModel(
-        network.Transformer(config), vocabulary, vocabulary, optimizer_of(trial.optimizer),
-        z_loss=1e-4, loss_normalizing_factor=BATCH * job.lengths["targets"],
-    )  # fmt: skip
     specs = state_specs(model, PjitPartitioner(num_partitions=1))
     state = initial_state(model, specs, jax.random.key(trial.seed))
     if start is not None:
         state = dataclasses.replace(state, params=jax.tree.map(jnp.asarray, start))
     step = functools.partial(
-        train_step.train_step, loss_fn=model.loss_fn, optimizer=model.optimizer_def,
-        axes=specs.axes, learning_rate_fn=rate_of(trial),
+        train_step.train_step, loss_fn=functools.partial(mean_loss, model),
+        optimizer=model.optimizer_def, axes=specs.axes, learning_rate_fn=rate_of(trial),
     )  # fmt: skip
     compiled = jax.jit(step, donate_argnums=0)
     evaluate = jax.jit(functools.partial(train_step.eval_step, loss_fn=model.loss_fn))
     nats = lambda sums: float(sums["cross_ent_loss"] / sums["target_tokens"])
 
-    curve, recent, used, started = [], [], 0.0, time.monotonic()
-    examples = itertools.islice(batches(job, data["train"], trial.seed), trial.steps)
-    for number, batch in enumerate(examples, 1):
-        begun = time.process_time()
-        state, sums = compiled(state, batch, jax.random.key(0))
+    curve, recent, timed, seen, started = [], [], [], set(), time.monotonic()
+    begun = time.process_time()
+    for number, parts in enumerate(itertools.islice(steps, trial.steps), 1):
+        state, sums = compiled(state, parts, jax.random.key(0))
         recent.append(nats(sums))
-        if number > 1:  # the first compiles
-            used += time.process_time() - begun
+        ended = time.process_time()
+        shapes = str(jax.tree.map(jnp.shape, parts))
+        if shapes in seen:  # else this step was compiled, too
+            timed.append(ended - begun)
+        begun = ended
+        seen.add(shapes)
         if number % LOGGED == 0:
             curve.append(round(statistics.mean(recent), 4))
             recent = []
-    validation = batches(job, data["validation"], 0)
     losses = [nats(evaluate(state.params, batch)) for batch in validation]
     result = {
         **dataclasses.asdict(trial),
         "loss": statistics.mean(losses),
-        "core_seconds_a_step": used / max(trial.steps - 1, 1),
+        "core_seconds_a_step": statistics.mean(timed or [0.0]),
         "seconds": time.monotonic() - started,
         "parameters": sum(x.size for x in jax.tree.leaves(state.params)),
         "curve": curve,
@@ -347,11 +391,16 @@ class Comparison:
         ]
 
     def next_rate(self, optimizer: str) -> float | None:
-        """Return the next rate to try, None when the best one has neighbours on both sides."""
+        """Return the next rate to try, None when the best one has neighbours on both sides.
+
+        A single rate is not swept.
+        """
         tried = {rate: loss for loss, rate in self.sweep(optimizer)}
         for rate in self.job.rates[optimizer]:
             if rate not in tried:
                 return rate
+        if len(self.job.rates[optimizer]) == 1:
+            return None
         best = min(tried, key=tried.__getitem__)
         if best == min(tried):
             return best / 2
@@ -395,7 +444,7 @@ class Comparison:
     def times_as_many(self, optimizer: str, steps: int, other: str) -> str:
         """Return how many times the steps, and core-hours, `other` needs for the same loss."""
         losses: dict[int, dict[int, float]] = {}
-        for budget in self.job.budgets:
+        for budget in {trial.steps for trial in self.results}:
             for result in self.at_best(other, budget):
                 losses.setdefault(result["seed"], {})[budget] = finite(result)
         found, least = [], []  # least: where no budget of `other` was enough

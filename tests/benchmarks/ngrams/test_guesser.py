@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.ngram_guesser import ByteGuesser, WordGuesser, restore
+from benchmarks.ngrams.guesser import ByteGuesser, WordGuesser, restore
 from evaluation import measures
 from evaluation.hidden_text import HiddenText
 from evaluation.minimal_pairs import Pair

@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import pytest
 
-from benchmarks.ngram import Ngrams
+from benchmarks.ngrams.ngram import Ngrams
 
 TEXT = np.random.default_rng(0).choice(4, 300, p=[0.5, 0.3, 0.15, 0.05])
 

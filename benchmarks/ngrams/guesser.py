@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from benchmarks.ngram import Ngrams
+from benchmarks.ngrams.ngram import Ngrams
 from evaluation.guesser import Guess, Guesser, Progress
 from evaluation.hidden_text import HiddenText
 from tasks.diacritics.letters import alphabet
