@@ -17,6 +17,7 @@ import io
 import itertools
 import json
 import re
+import threading
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -32,6 +33,7 @@ REMOTE_PART_BYTES = 8 << 20
 _FOOTER_BYTES = 64 << 10  # of a parquet file's end, fetched first
 PARALLEL_COLUMNS = ("source", "target")
 PARSED = 3  # bytes in memory of a byte of a parquet footer
+_parsing = threading.Lock()
 
 csv.field_size_limit(1 << 30)
 _ITEM = re.compile(r"[^\s,]")
@@ -157,7 +159,7 @@ def _size(file: CorpusFile) -> int:
 
 # A footer of a thousand row groups and eleven columns takes 9 MB parsed, 2.6 MB as it is stored and
 # 0.1 MB compressed, and is parsed in 15 ms. A host that reads many files alternately keeps them all
-# compressed, so that none is fetched twice.
+# compressed, so that none is fetched twice, and parses one at a time.
 @functools.lru_cache(maxsize=16)
 def _footer(file: CorpusFile):
     import pyarrow.parquet as pq
@@ -166,7 +168,9 @@ def _footer(file: CorpusFile):
         if not (file.remote and files.has_ranges(file)):
             with files.open_random(file) as f:
                 return pq.read_metadata(f)
-        return pq.read_metadata(io.BytesIO(zlib.decompress(_compressed_footer(file))))
+        compressed = _compressed_footer(file)
+        with _parsing:
+            return pq.read_metadata(io.BytesIO(zlib.decompress(compressed)))
 
 
 @functools.lru_cache(maxsize=1024)

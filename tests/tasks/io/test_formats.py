@@ -2,6 +2,8 @@
 
 import io
 import json
+import time
+from concurrent import futures
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -101,6 +103,28 @@ def test_a_row_group_smaller_than_its_footer_is_read_at_once(tmp_path, monkeypat
         assert not isinstance(bit_by_bit, list)
         assert list(bit_by_bit) == at_once
     assert [batch.num_rows for batch in at_once] == [2, 2, 2, 1]
+
+
+def test_footers_are_parsed_one_at_a_time(monkeypatch):
+    """Each takes memory in its thread's arena, and 128 shards of a host have 128 threads."""
+    out = io.BytesIO()
+    pq.write_table(pa.table({"text": list("abc")}), out)
+    data, parse, active, most = out.getvalue(), pq.read_metadata, [], []
+
+    def slow(raw):
+        active.append(raw)
+        most.append(len(active))
+        time.sleep(0.01)
+        active.remove(raw)
+        return parse(raw)
+
+    monkeypatch.setattr(formats.files, "read_range", lambda file, start, stop: data[start:stop])
+    monkeypatch.setattr(pq, "read_metadata", slow)
+    names = [f"hf://datasets/user/parsed@main/{i}.parquet" for i in range(8)]
+    many = [CorpusFile(name, "parquet", length=len(data)) for name in names]
+    with futures.ThreadPoolExecutor(len(many)) as pool:
+        assert list(pool.map(PartLayout(("text",)).count, many)) == [1] * len(many)
+    assert most == [1] * len(many)
 
 
 def test_footers_of_many_remote_files_are_fetched_once_each(monkeypatch):
