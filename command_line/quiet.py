@@ -19,6 +19,7 @@ import sys
 import tempfile
 
 from command_line import guard
+from command_line.garbage_collection import collect_rarely
 
 # Warnings of libraries that a user can do something about.
 _ACTIONABLE = re.compile(
@@ -36,6 +37,7 @@ def start() -> None:
 
     It is deleted at the end, unless the command ends with an error that no check foresaw.
     """
+    collect_rarely()
     handle, log = tempfile.mkstemp(prefix="t5x-", suffix=".log")
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     os.dup2(handle, 2)  # TensorFlow and XLA write there from C++

@@ -1,12 +1,16 @@
 """Shared set-up: eight fake CPU devices, fast compilation, no network, golden numbers, skips."""
 
 import collections
+import gc
 import os
 import shutil
 import signal
 import tempfile
 
+from command_line.garbage_collection import collect_rarely
 from fakes.paths import FAST_COMPILATION
+
+collect_rarely()
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Eight devices cost a test nothing that uses one of them.
@@ -41,6 +45,11 @@ def pytest_configure(config):
 def pytest_unconfigure(config):
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ.pop(PROGRAMS), ignore_errors=True)
+
+
+def pytest_collection_finish():
+    """Keep the modules and the collected tests out of later garbage collections."""
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter):
