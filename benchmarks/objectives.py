@@ -16,6 +16,12 @@ Each objective is a list of stages of equally many steps, and a stage one of noi
 batch. They are separate arrays, so nothing is padded. UL2's regular noise has no prefix, since the
 validation has none; the other prefixes are pieces that the vocabulary keeps for sentinels.
 
+"replaced_tokens" is simpler than SpacTor (Ye et al. 2024, arXiv 2401.13160), whose generator is a
+network trained beside the model. Here a bigram model of the inputs draws 15 % of the visible tokens
+from what fits both neighbours, in the first half of the steps. A linear layer on the encoder's
+outputs says of each token whether it was replaced; span corruption stays beside. So the detection
+costs little, but it is easier than with a generator that reads all of the text.
+
 Each finished trial is a line of --results; an interrupted one begins again. Other trials run first
 if they are given: `--trials 'muon on ul2, 0.1, 250, 0'`.
 """
@@ -26,11 +32,27 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import abilities, optimizers  # noqa: E402
-from benchmarks.optimizers import BATCH, ON, PRETRAINING, Comparison, Job, Trial  # noqa: E402
+from benchmarks.optimizers import (  # noqa: E402
+    BATCH,
+    ON,
+    PRETRAINING,
+    VOCABULARY_SIZE,
+    Comparison,
+    Job,
+    Trial,
+)
+from t5x import models  # noqa: E402
+from t5x.examples.t5 import network  # noqa: E402
 
 RESULTS = optimizers.RESULTS / "objectives.jsonl"
 TEXT = sum(PRETRAINING.lengths.values()) - 16  # tokens of a sequence: twice 7 sentinels and EOS
@@ -42,6 +64,7 @@ class Noise(NamedTuple):
     density: float = 0.15
     mean_span: float = 3.0
     prefix: str = ""  # of the inputs
+    replaced: float = 0.0  # share of the visible tokens that are replaced, and to be detected
 
     @property
     def task(self) -> str:
@@ -62,7 +85,10 @@ OBJECTIVES: Mapping[str, Stages] = {
     "spans_of_2": ((Noise(mean_span=2.0),),),
     "spans_of_5": ((Noise(mean_span=5.0),),),
     "ul2": (UL2,),
+    "replaced_tokens": ((PLAIN._replace(replaced=0.15),), (PLAIN,)),
 }
+ORDINARY = np.arange(3, VOCABULARY_SIZE - 100)  # ids that are no padding, EOS, unknown or sentinel
+DETECTION_WEIGHT = 1.0  # nats of detection a token beside nats a target token
 JOB = Job(
     PRETRAINING.task,
     PRETRAINING.lengths,
@@ -90,7 +116,6 @@ def lengths_of(noise: Noise, prefix_length: int) -> dict[str, int]:
 
 def prepare(noise: Noise, corpus: pathlib.Path, work: pathlib.Path) -> Examples:
     """Return the examples of a noise, as many as pretraining has, and make them if need be."""
-    import numpy as np
     import seqio
 
     from tasks import corpora, vocabularies
@@ -98,6 +123,7 @@ def prepare(noise: Noise, corpus: pathlib.Path, work: pathlib.Path) -> Examples:
     from tasks.objectives.ul2 import Denoiser, DenoiserMixture
     from tasks.sources import CorpusSource
 
+    noise = noise._replace(replaced=0.0)
     if noise == PLAIN:
         rows = optimizers.prepare(PRETRAINING, corpus, work)["train"]
         return Examples(rows, PRETRAINING.lengths["inputs"])
@@ -136,29 +162,108 @@ def steps_of(
 
     The order of the rows is that of pretraining with the same seed.
     """
-    import numpy as np
-
     number = min(len(found.rows) for found in examples.values())
     order = np.random.default_rng(trial.seed).permutation(number)
+    bigrams = {
+        noise: Bigrams(found.rows[:, : found.inputs_length])
+        for noise, found in examples.items()
+        if noise.replaced
+    }
     for step in range(trial.steps):
         noises = stages[step * len(stages) // trial.steps]
         parts = np.array_split(order[step * BATCH : (step + 1) * BATCH], len(noises))
-        yield [
+        batches = [
             optimizers.batch_of(examples[noise].rows[part], examples[noise].inputs_length)
             for noise, part in zip(noises, parts, strict=True)
         ]
+        for noise, batch in zip(noises, batches, strict=True):
+            if noise.replaced:
+                rng = np.random.default_rng((trial.seed, step))
+                inputs = batch["encoder_input_tokens"]
+                changed = bigrams[noise].replace(inputs, noise.replaced, rng)
+                batch |= {"encoder_input_tokens": changed, "replaced": changed != inputs}
+        yield batches
+
+
+class Bigrams:
+    """How often each ordinary token follows another in inputs [N, I]."""
+
+    def __init__(self, rows: np.ndarray):
+        pairs = rows[:, :-1].astype(np.int64) * VOCABULARY_SIZE + rows[:, 1:]
+        both = np.isin(rows[:, :-1], ORDINARY) & np.isin(rows[:, 1:], ORDINARY)
+        counts = np.bincount(pairs[both], minlength=VOCABULARY_SIZE**2)
+        self.counts = counts.reshape(VOCABULARY_SIZE, VOCABULARY_SIZE).astype(np.float32)
+
+    def replace(self, inputs: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+        """Return int32 [B, I] in which a share of the ordinary tokens is replaced.
+
+        Tokens between two ordinary ones are chosen, and drawn by how often the one before, and the
+        one behind, have been seen beside them. What is drawn may be the token itself.
+        """
+        ordinary = np.isin(inputs, ORDINARY)
+        inner = np.zeros_like(ordinary)
+        inner[:, 1:-1] = ordinary[:, 1:-1] & ordinary[:, :-2] & ordinary[:, 2:]
+        places = np.argwhere(inner & (rng.random(inputs.shape) < share))
+        row, column = places.T
+        before, behind = inputs[row, column - 1], inputs[row, column + 1]
+        after, ahead = self.counts[before][:, ORDINARY], self.counts[:, behind].T[:, ORDINARY]
+        total = self.counts.sum(1)[ORDINARY] + 1
+        sums = np.cumsum(after * ahead / total + 1e-9, axis=1, dtype=np.float64)
+        drawn = (sums < rng.random(len(places))[:, None] * sums[:, -1:]).sum(1)
+        changed = inputs.copy()
+        changed[row, column] = ORDINARY[drawn]
+        return changed
+
+
+class DetectingTransformer(network.Transformer):
+    """A T5 with a linear layer that says which tokens of the encoder's inputs were replaced."""
+
+    def setup(self):
+        """Create the T5 and the layer's weights."""
+        super().setup()
+        init = nn.with_logical_partitioning(nn.initializers.normal(0.05), ("embed",))
+        self.detector = self.param("detector", init, (self.config.emb_dim,), jnp.float32)
+
+    def detect(self, encoded_BID: jax.Array) -> jax.Array:
+        """Return logits [B, I] of a replacement."""
+        return encoded_BID @ self.detector
+
+
+class DetectingModel(models.EncoderDecoderModel):
+    """An encoder-decoder whose loss has that of detection, where a batch has `replaced` [B, I]."""
+
+    def loss_fn(self, params, batch, dropout_rng):
+        """Return the sum of the losses of target tokens, and of detection at the same scale."""
+        inputs, settings = batch["encoder_input_tokens"], {"enable_dropout": False}
+        encoded = self.module.apply({"params": params}, inputs, method="encode", **settings)
+        loss, others = super().loss_fn(params, {**batch, "encoded": encoded}, dropout_rng)
+        if "replaced" not in batch:
+            return loss, others
+        logits = self.module.apply({"params": params}, encoded, method="detect")
+        labels = batch["replaced"].astype(jnp.float32)
+        found = optax.sigmoid_binary_cross_entropy(logits, labels).mean()
+        return loss + DETECTION_WEIGHT * found * batch["decoder_target_tokens"].size, others
+
+    def logits(self, params, batch, dropout_rng=None):
+        """Return float32 logits [B, T, V] from `encoded` [B, I, D] of the batch."""
+        names = ("encoded", "encoder_input_tokens", "decoder_input_tokens", "decoder_target_tokens")
+        values = [batch[name] for name in names]
+        settings = {"method": "decode", "enable_dropout": False}
+        return self.module.apply({"params": params}, *values, **settings)
 
 
 def train(trial: Trial, corpus: pathlib.Path, work: pathlib.Path) -> dict:
     """Train on an objective; return the result on span corruption, see `optimizers.fit`."""
-    from t5x import models
-    from t5x.examples.t5 import network
-
     stages = stages_of(trial)
     noises = dict.fromkeys(noise for stage in stages for noise in stage)
     examples = {noise: prepare(noise, corpus, work) for noise in noises}
     validation = optimizers.prepare(PRETRAINING, corpus, work)["validation"]
-    model = optimizers.model_of(trial, network.Transformer, models.EncoderDecoderModel)
+    detects = any(noise.replaced for noise in noises)
+    model = optimizers.model_of(
+        trial,
+        DetectingTransformer if detects else network.Transformer,
+        DetectingModel if detects else models.EncoderDecoderModel,
+    )
     steps = steps_of(trial, stages, examples)
     return optimizers.fit(trial, model, steps, optimizers.batches(JOB, validation, 0))[0]
 

@@ -1,5 +1,8 @@
 """Which examples each objective trains on, and which trials are run."""
 
+from types import SimpleNamespace
+
+import jax
 import numpy as np
 import pytest
 
@@ -9,7 +12,12 @@ from benchmarks.optimizers import BATCH, PRETRAINING, SEEDS, Comparison, Trial
 from tasks.objectives import ul2
 from tasks.objectives.span_corruption import SpanNoise
 
-NOISES = {noise for stages in OBJECTIVES.values() for stage in stages for noise in stage}
+NOISES = {
+    noise._replace(replaced=0.0)
+    for stages in OBJECTIVES.values()
+    for stage in stages
+    for noise in stage
+}
 
 
 def fake_examples(lengths: dict, rows: int = 10 * BATCH) -> dict:
@@ -79,6 +87,52 @@ def test_noises_of_a_stage_share_the_rows_of_a_batch():
         ]
         seen += [row for part in parts for row in part["encoder_input_tokens"][:, 0]]
     assert len(set(seen)) == 2 * BATCH
+
+
+def test_tokens_are_replaced_by_what_fits_between_their_neighbours():
+    rows = np.tile([5, 6, 7, 8, 2047, 1], (400, 1))
+    rows[::2, 1] = 9  # as frequent as 6 between 5 and 7
+    bigrams = objectives.Bigrams(rows.astype(np.uint16))
+    changed = bigrams.replace(rows, 0.9, np.random.default_rng(0))
+    np.testing.assert_array_equal(changed[:, [0, 2, 3, 4, 5]], rows[:, [0, 2, 3, 4, 5]])
+    assert set(changed[:, 1]) == {6, 9}
+    assert 0.35 < (changed != rows)[:, 1].mean() < 0.55
+
+
+def test_replaced_tokens_are_labelled_in_the_first_half():
+    stages = OBJECTIVES["replaced_tokens"]
+    examples = {noise: fake_examples({noise: (128, 29)})[noise] for (noise,) in stages}
+    trial = Trial("muon on replaced_tokens", 0.2, 4, 0)
+    steps = [batch for (batch,) in objectives.steps_of(trial, stages, examples)]
+    assert ["replaced" in batch for batch in steps] == [True, True, False, False]
+    original = steps[0]["decoder_target_tokens"][:, :1]  # the row's number, as all of its inputs
+    is_new = steps[0]["encoder_input_tokens"] != original
+    np.testing.assert_array_equal(steps[0]["replaced"], is_new)
+
+
+def test_detection_adds_its_loss_to_that_of_the_targets(monkeypatch):
+    parent = objectives.models.EncoderDecoderModel
+    monkeypatch.setattr(parent, "loss_fn", lambda *values: (10.0, "others"))
+    trial = Trial("muon on replaced_tokens", 0.2, 4, 0)
+    model = optimizers.model_of(trial, objectives.DetectingTransformer, objectives.DetectingModel)
+    undecided = SimpleNamespace(apply=lambda variables, inputs, **settings: inputs * 0.0)
+    monkeypatch.setattr(model, "module", undecided)
+    batch = {
+        "encoder_input_tokens": np.ones([2, 4], np.float32),
+        "decoder_target_tokens": np.ones([2, 3]),
+    }
+    assert model.loss_fn({}, batch, None) == (10.0, "others")
+    batch["replaced"] = jax.numpy.zeros([2, 4], bool)
+    assert model.loss_fn({}, batch, None)[0] == pytest.approx(10 + 6 * np.log(2))
+
+
+def test_the_detector_is_a_parameter_of_the_network():
+    trial = Trial("muon on replaced_tokens", 0.2, 4, 0)
+    model = optimizers.model_of(trial, objectives.DetectingTransformer, objectives.DetectingModel)
+    shapes = dict.fromkeys(("encoder_input_tokens", "decoder_input_tokens"), (1, 4))
+    found = jax.eval_shape(lambda: model.get_initial_variables(jax.random.key(0), shapes))
+    assert found["params"]["detector"].value.shape == (optimizers.MODEL["emb_dim"],)
+    assert found["params"]["detector"].names == ("embed",)
 
 
 def test_an_unknown_objective_is_named():
