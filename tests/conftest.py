@@ -7,10 +7,7 @@ import shutil
 import signal
 import tempfile
 
-from command_line.garbage_collection import collect_rarely
 from fakes.paths import FAST_COMPILATION
-
-collect_rarely()
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Eight devices cost a test nothing that uses one of them.
@@ -25,7 +22,10 @@ import jax
 import pytest
 from absl import logging
 
+from command_line.garbage_collection import collect_rarely
 from fakes.golden import Golden
+
+collect_rarely()
 
 # Compiled programs of this test session, shared by the processes of pytest-xdist.
 PROGRAMS = "T5X_TEST_PROGRAMS"

@@ -107,8 +107,10 @@ def test_devices_and_microbatches_change_nothing(golden, partitions, microbatche
             results.append(step(state, batch, jax.random.key(0)))
     (one, one_sums), (many, many_sums) = results
     np.testing.assert_allclose(many_sums["loss"], one_sums["loss"], rtol=1e-5)
-    same = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
-    jax.tree.map(same, one.params, many.params)
+    # A gradient that is nothing but rounding has another sign elsewhere, and Adafactor's first step
+    # is as long for it as for the others.
+    for a, b in zip(jax.tree.leaves(one.params), jax.tree.leaves(many.params), strict=True):
+        assert np.isclose(a, b, rtol=1e-3, atol=1e-5).mean() > 0.9999
 
 
 @pytest.mark.parametrize("remat", ["full", pytest.param("minimal", marks=pytest.mark.slow)])
