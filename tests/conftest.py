@@ -5,6 +5,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 
 from fakes.paths import FAST_COMPILATION
@@ -48,8 +49,13 @@ def pytest_unconfigure(config):
 
 
 def pytest_collection_finish():
-    """Keep the modules and the collected tests out of later garbage collections."""
+    """Keep what was imported out of later garbage collections, and pipelines as they are written.
+
+    Optimizing a graph takes longer than running it on a few records.
+    """
     gc.freeze()
+    if tensorflow := sys.modules.get("tensorflow"):
+        tensorflow.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 def pytest_terminal_summary(terminalreporter):

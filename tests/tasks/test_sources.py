@@ -31,8 +31,7 @@ def test_every_format_gives_every_document_in_order(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [2, 5])
-@pytest.mark.parametrize("order", [RECORDS, PARTS])
+@pytest.mark.parametrize(("n", "order"), [(2, PARTS), (5, RECORDS)])
 def test_shards_of_one_file_are_disjoint_and_complete(tmp_path, kind, n, order):
     source = CorpusSource(str(write(tmp_path, kind, LINES)))
     infos = [seqio.ShardInfo(i, n) for i in range(n)]

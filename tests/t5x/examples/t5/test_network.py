@@ -250,7 +250,8 @@ def test_an_unknown_setting_is_refused(setting, said):
         network.T5Config(vocab_size=8, **setting)
 
 
-@pytest.mark.parametrize("attention", ["flash", "plain"])
+# The kernel of flash attention alone is compared in tests/t5x/ops.
+@pytest.mark.parametrize("attention", [pytest.param("flash", marks=pytest.mark.slow), "plain"])
 def test_other_attentions_have_the_same_loss_and_gradients(attention):
     golden = Golden("t5_1_1")
     params, batch = stack_layers(golden.tree("init_params")), golden.batch(0)
