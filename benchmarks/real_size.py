@@ -9,8 +9,8 @@ groups and its eleven columns, so that footers have their real size (1.2 MB), wh
 only 16 documents. Each run is a new process, as a host's is: it checks the corpus, makes the
 training stream of packed batches of 128 rows of 512 and 114 tokens, takes a batch (cold), takes
 more, saves its position and ends; a second process resumes there. The host has `--here` virtual
-shards, of 8 or of 128 in the run, and the environment of launch scripts. Seconds count from the
-start of the process, imports included. Requests and bytes are those that the server has answered.
+shards, of 8 or of 128 in the run. Seconds count from the start of the process, imports included.
+Requests and bytes are those that the server has answered. Set GLIBC_TUNABLES as launch scripts do.
 """
 
 import argparse

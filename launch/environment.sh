@@ -138,7 +138,7 @@ sys.exit(not any(map(find_spec, sys.argv[1:])))' "$@"
 choose_device() {
   local device flavour
   if [[ -n "${JAX_PLATFORMS+set}" ]]; then
-    if [[ "$JAX_PLATFORMS" == cpu ]]; then use_huge_pages; fi
+    if [[ "$JAX_PLATFORMS" == cpu ]]; then tune_malloc; fi
     return
   elif has_tpu; then
     device=TPU flavour=--tpu
@@ -152,13 +152,15 @@ choose_device() {
       "runs on the CPU: bash launch/setup.sh $flavour installs what it needs." >&2
   fi
   export JAX_PLATFORMS=cpu
-  use_huge_pages
+  tune_malloc
 }
 
 # Has glibc ask for huge pages. On a CPU, XLA takes new memory in each step, and writing to it for the
-# first time takes up to a fifth of the step (benchmarks/README.md). GLIBC_TUNABLES that you set are kept.
-use_huge_pages() {
-  export GLIBC_TUNABLES="${GLIBC_TUNABLES-glibc.malloc.hugetlb=1}"
+# first time takes up to a fifth of the step (benchmarks/README.md). Two arenas a core instead of eight
+# keep less of what the threads that read many shards have freed. GLIBC_TUNABLES that you set are kept.
+tune_malloc() {
+  local arenas=$((2 * $(getconf _NPROCESSORS_ONLN)))
+  export GLIBC_TUNABLES="${GLIBC_TUNABLES-glibc.malloc.hugetlb=1:glibc.malloc.arena_max=$arenas}"
 }
 
 # Makes T5X_DIR absolute, and takes the interpreter that launch/upstream.sh made beside it.

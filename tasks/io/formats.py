@@ -160,7 +160,7 @@ def _size(file: CorpusFile) -> int:
 # A footer of a thousand row groups and eleven columns takes 9 MB parsed, 2.6 MB as it is stored and
 # 0.1 MB compressed, and is parsed in 15 ms. A host that reads many files alternately keeps them all
 # compressed, so that none is fetched twice, and parses one at a time.
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=4)
 def _footer(file: CorpusFile):
     import pyarrow.parquet as pq
 

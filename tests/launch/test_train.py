@@ -354,12 +354,12 @@ def test_a_platform_that_the_user_chose_stays(value):
 @pytest.mark.parametrize(
     ("platforms", "own", "expected"),
     [
-        ("cpu", None, "glibc.malloc.hugetlb=1"),
+        ("cpu", None, f"glibc.malloc.hugetlb=1:glibc.malloc.arena_max={2 * os.cpu_count()}"),
         ("cpu", "glibc.malloc.check=3", "glibc.malloc.check=3"),
         ("tpu", None, "unset"),
     ],
 )
-def test_only_a_run_on_the_cpu_asks_for_huge_pages(platforms, own, expected):
+def test_only_a_run_on_the_cpu_tunes_malloc(platforms, own, expected):
     env = {"JAX_PLATFORMS": platforms} | ({"GLIBC_TUNABLES": own} if own else {})
     script = f"source {LAUNCH}/environment.sh; unset GLIBC_TUNABLES; " * (own is None)
     script += f"source {LAUNCH}/environment.sh; choose_device; echo ${{GLIBC_TUNABLES-unset}}"
