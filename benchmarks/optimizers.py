@@ -15,7 +15,8 @@ schedule only.
 
 The job `pretraining` is span corruption: 128 input tokens, 29 target tokens. `diacritics` restores
 diacritics, 64 tokens each, from the parameters that a run of 500 steps of pretraining has left:
-"muon after adafactor" fine-tunes with Muon what Adafactor has pretrained.
+"muon after adafactor" fine-tunes with Muon what Adafactor has pretrained. `pretraining_20m` is
+span corruption of a T5 of 18 million parameters, by the two best optimizers.
 
 Each finished trial is a line of --results, and is not repeated; an interrupted trial is. `table`
 reads these lines alone. Other trials run first if they are given (optimizer, rate, steps, seed):
@@ -31,6 +32,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -41,11 +43,13 @@ RESULTS = ROOT / "benchmarks" / "results"
 VOCABULARY_SIZE = 2048
 BATCH = 64
 VALIDATION_BATCHES = 16
-MODEL = {
+MODEL = {  # 2.1 million parameters
     "emb_dim": 128, "num_heads": 4, "head_dim": 32, "mlp_dim": 256,
     "num_encoder_layers": 4, "num_decoder_layers": 4,
     "mlp_activations": ("gelu", "linear"), "dropout_rate": 0.0,
 }  # fmt: skip
+# 18 million parameters.
+LARGER_MODEL = {**MODEL, "emb_dim": 384, "num_heads": 6, "head_dim": 64, "mlp_dim": 1024}
 SEEDS = (0, 1, 2)
 LOGGED = 10  # steps between two points of the curve
 AFTER = " after "  # in the name of an optimizer that fine-tunes
@@ -77,7 +81,7 @@ class Job:
 
     `lengths`: tokens of inputs and targets. `rates`: the first ones of each sweep, which is
     extended until the best rate is not the first or last; a single rate is not swept. `references`:
-    the optimizers whose steps are counted for the losses of the others.
+    the optimizers whose steps are counted for the losses of the others. `model`: T5Config's fields.
     """
 
     task: str
@@ -85,6 +89,7 @@ class Job:
     budgets: tuple[int, ...]
     rates: Mapping[str, tuple[float, ...]]
     references: tuple[str, ...]
+    model: Mapping[str, Any] = dataclasses.field(default_factory=lambda: MODEL)
 
 
 PRETRAINING = Job(
@@ -97,6 +102,13 @@ PRETRAINING = Job(
     },
     ("adafactor_rsqrt", "adafactor"),
 )  # fmt: skip
+PRETRAINING_20M = dataclasses.replace(
+    PRETRAINING,
+    budgets=(250, 500),
+    rates={"adafactor": (0.025, 0.05, 0.1), "muon": (0.1, 0.2, 0.4)},
+    references=("adafactor",),
+    model=LARGER_MODEL,
+)
 # The runs of pretraining that fine-tuning begins with.
 STARTS = {
     "adafactor": Trial("adafactor", 0.05, 500, 0),
@@ -113,7 +125,9 @@ DIACRITICS = Job(
     },
     ("adafactor after adafactor",),
 )
-JOBS = {"pretraining": PRETRAINING, "diacritics": DIACRITICS}
+JOBS = {
+    "pretraining": PRETRAINING, "pretraining_20m": PRETRAINING_20M, "diacritics": DIACRITICS,
+}  # fmt: skip
 
 
 # The data: made once, the same for all trials.
@@ -128,11 +142,12 @@ def prepare(job: Job, corpus: pathlib.Path, work: pathlib.Path) -> dict:
     examples = work / f"{job.task}.npz"
     if not examples.exists():
         vocabulary = train_vocabulary(corpus, work)
-        rows = {"train": max(job.budgets) * BATCH, "validation": VALIDATION_BATCHES * BATCH}
+        longest = max(max(other.budgets) for other in JOBS.values() if other.task == job.task)
+        rows = {"train": longest * BATCH, "validation": VALIDATION_BATCHES * BATCH}
         if job.task not in seqio.TaskRegistry.names():
             names = {"corpus": str(corpus), "vocabulary": str(vocabulary)}
             exec(TASKS.format(**names, lengths=DIACRITICS.lengths), {})
-        full = job is PRETRAINING
+        full = job.task == PRETRAINING.task
         arrays = {
             split: first_examples(job.task, job.lengths, split, number, full)
             for split, number in rows.items()
@@ -251,18 +266,21 @@ def train(job: Job, trial: Trial, data: dict, start: dict | None = None) -> tupl
     from t5x import models
     from t5x.examples.t5 import network
 
-    model = model_of(trial, network.Transformer, models.EncoderDecoderModel)
+    model = model_of(trial, network.Transformer, models.EncoderDecoderModel, job.model)
     steps = ((batch,) for batch in batches(job, data["train"], trial.seed))
     return fit(trial, model, steps, batches(job, data["validation"], 0), start)
 
 
-def model_of(trial: Trial, network_class, model_class):
-    """Return a model of these classes, whose loss is a sum over the target tokens."""
+def model_of(trial: Trial, network_class, model_class, fields: Mapping[str, Any] = MODEL):
+    """Return a model of these classes, whose loss is a sum over the target tokens.
+
+    `fields` are those of T5Config but for the vocabulary.
+    """
     import seqio
 
     from t5x.examples.t5 import network
 
-    config = network.T5Config(vocab_size=VOCABULARY_SIZE, **MODEL)
+    config = network.T5Config(vocab_size=VOCABULARY_SIZE, **fields)
     vocabulary = seqio.PassThroughVocabulary(VOCABULARY_SIZE, eos_id=1)
     optimizer = optimizer_of(trial.optimizer)
     return model_class(network_class(config), vocabulary, vocabulary, optimizer, z_loss=1e-4)
@@ -531,7 +549,7 @@ def main() -> None:
     parser.add_argument("--png", type=pathlib.Path, help="plot that table draws")
     values = abilities.parse(parser)
     job = JOBS[values.job]
-    name = "optimizers" if job is PRETRAINING else f"optimizers_{job.task}"
+    name = "optimizers" if job is PRETRAINING else f"optimizers_{values.job}"
     path = values.results or RESULTS / f"{name}.jsonl"
     if values.action == "table":
         comparison = Comparison(job, read(path))

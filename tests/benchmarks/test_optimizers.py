@@ -39,11 +39,12 @@ def complete(job=PRETRAINING) -> Comparison:
     return comparison
 
 
-def test_the_network_is_a_t5_1_1_without_dropout_as_recipes_pretrain_it():
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+def test_the_network_is_a_t5_1_1_without_dropout_as_recipes_pretrain_it(job):
     tiny = network_fields("t5_1_1/tiny", [])
-    assert optimizers.MODEL["mlp_activations"] == tuple(tiny["mlp_activations"])
-    assert optimizers.MODEL["dropout_rate"] == 0.0
-    assert optimizers.MODEL.keys() <= T5Config.__dataclass_fields__.keys()
+    assert job.model["mlp_activations"] == tuple(tiny["mlp_activations"])
+    assert job.model["dropout_rate"] == 0.0
+    assert job.model.keys() <= T5Config.__dataclass_fields__.keys()
 
 
 def test_a_sweep_is_extended_until_the_best_rate_has_neighbours():
