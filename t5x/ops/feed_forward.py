@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
-from t5x.ops.product import kernel_gradient
+from t5x.ops.product import contract, kernel_gradient
 from t5x.partitioning import constrain
 
 Activations = Sequence[Callable[[jax.Array], jax.Array]]
@@ -54,7 +54,7 @@ def feed_forward(activations: Activations, x_BID, keep_B1F, wi_DF, wo_FD, bias_F
 
 
 def _projected(x_BID, wi_DF, bias_F):
-    found = tuple(jnp.dot(x_BID, w) for w in wi_DF)
+    found = tuple(contract("BID,DF->BIF", x_BID, w) for w in wi_DF)
     return found if bias_F is None else tuple(y + b for y, b in zip(found, bias_F, strict=True))
 
 
@@ -69,15 +69,15 @@ def _forward(activations, x, keep, wi, wo, bias=None):
     projected = _projected(x, wi, bias)
     projected = tuple(constrain(y, "batch", "length", "mlp") for y in projected)
     hidden_BIF = _once(_hidden(activations, keep, *projected))
-    return jnp.dot(hidden_BIF, wo), (x, keep, wi, wo, bias, projected)
+    return contract("BIF,FD->BID", hidden_BIF, wo), (x, keep, wi, wo, bias, projected)
 
 
 def _backward(activations, kept, d_out_BID):
     x, keep, wi, wo, bias, projected = kept
     hidden_BIF, pull = jax.vjp(functools.partial(_hidden, activations, keep), *projected)
-    d_hidden_BIF = jnp.einsum("BID,FD->BIF", d_out_BID, wo)
+    d_hidden_BIF = contract("BID,FD->BIF", d_out_BID, wo)
     hidden_BIF, d_projected = _once((hidden_BIF, pull(d_hidden_BIF)))
-    d_x = sum(jnp.einsum("BIF,DF->BID", d, w) for d, w in zip(d_projected, wi, strict=True))
+    d_x = sum(contract("BIF,DF->BID", d, w) for d, w in zip(d_projected, wi, strict=True))
     d_wo = kernel_gradient(hidden_BIF, d_out_BID)
     if bias is None:
         d_wi = tuple(kernel_gradient(x, d) for d in d_projected)

@@ -19,7 +19,7 @@ import numpy as np
 from t5x.array_types import FLOAT32
 from t5x.ops import attention, flash_attention
 from t5x.ops.feed_forward import feed_forward, gelu
-from t5x.ops.product import flat_on_cpu, product
+from t5x.ops.product import product
 from t5x.partitioning import constrain, gather_parameter
 
 Initializer = Callable[..., jax.Array]
@@ -138,9 +138,7 @@ class Embed(nn.Module):
 
     def attend(self, x_BTD: jax.Array) -> jax.Array:
         """Return float32 logits [B, T, V], a product with each row of the table."""
-        x, table = flat_on_cpu(x_BTD), self.table()
-        logits = jnp.einsum("...D,VD->...V", x, table, preferred_element_type=jnp.float32)
-        return logits.reshape(*x_BTD.shape[:-1], len(table))
+        return product(x_BTD, self.table().T, jnp.float32)
 
     def table(self) -> jax.Array:
         """Return the table in `dtype`."""

@@ -1,34 +1,56 @@
-"""Products of tokens and kernels, and the form in which XLA gets their gradient."""
+"""Products of tokens and kernels, and the form in which XLA gets them."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from t5x.ops.product import kernel_gradient, product
+from t5x.ops.product import contract, kernel_gradient, product
 
 RNG = np.random.default_rng(0)
 X, KERNEL = (jnp.asarray(RNG.normal(size=s), jnp.float32) for s in [(2, 3, 4), (4, 5)])
+WEIGHTS = jnp.asarray(RNG.normal(size=(2, 3, 5)), jnp.float32)
 
 
-def test_products_and_gradients_are_the_references():
-    weights = jnp.asarray(RNG.normal(size=(2, 3, 5)), jnp.float32)
-    both = lambda f: jax.value_and_grad(lambda *xs: (f(*xs) * weights).sum(), (0, 1))(X, KERNEL)
-    found, wanted = both(product), both(jnp.dot)
-    jax.tree.map(lambda got, want: np.testing.assert_allclose(got, want, rtol=1e-5), found, wanted)
-    np.testing.assert_allclose(kernel_gradient(X, weights), wanted[1][1], rtol=1e-5)
+def values_and_gradients(f, *arrays):
+    return jax.value_and_grad(lambda *xs: (f(*xs) * WEIGHTS).sum(), (0, 1))(*arrays)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_products_and_gradients_are_the_references(dtype):
+    arrays = X.astype(dtype), KERNEL.astype(dtype)
+    found = values_and_gradients(lambda *xs: product(*xs, jnp.float32), *arrays)
+    wanted = values_and_gradients(jnp.dot, *(x.astype(jnp.float32) for x in arrays))
+    near = {"rtol": 1e-5} if dtype == jnp.float32 else {"rtol": 0.02, "atol": 0.02}
+    close = lambda got, want: np.testing.assert_allclose(np.asarray(got, np.float32), want, **near)
+    jax.tree.map(close, found, wanted)
+    assert [x.dtype for x in found[1]] == [dtype, dtype]
+    close(kernel_gradient(arrays[0], WEIGHTS.astype(dtype)), wanted[1][1])
 
 
 def test_the_result_has_the_dtype_asked_for():
     half = X.astype(jnp.bfloat16)
     assert product(half, KERNEL.astype(jnp.bfloat16)).dtype == jnp.bfloat16
     assert product(half, KERNEL.astype(jnp.bfloat16), jnp.float32).dtype == jnp.float32
+    assert contract("BID,BIE->DE", half, half).dtype == jnp.bfloat16
     assert kernel_gradient(half, half, jnp.float32).dtype == jnp.float32
 
 
-def test_no_activation_is_transposed_for_a_kernels_gradient():
-    x, d_out = (jax.ShapeDtypeStruct((8, 16, n), jnp.float32) for n in (32, 64))
-    kernel = jax.ShapeDtypeStruct((32, 64), jnp.float32)
+def compiled(f, dtype, *shapes) -> str:
+    specs = (jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)
+    return jax.jit(f).lower(*specs).compile().as_text()
+
+
+def test_bfloat16_is_multiplied_as_such_on_a_cpu():
+    program = compiled(product, jnp.bfloat16, (8, 16, 32), (32, 64))
+    for shape in ("8,16,32", "128,32", "32,64"):
+        assert f"= f32[{shape}]" not in program
+    program = compiled(jnp.dot, jnp.bfloat16, (8, 16, 32), (32, 64))
+    assert "= f32[32,64]" in program
+
+
+def test_a_kernels_gradient_is_a_product_with_transposed_tokens():
     gradient = lambda x, kernel, d: jax.vjp(product, x, kernel)[1](2 * d)[1]
-    program = jax.jit(gradient).lower(x, kernel, d_out).compile().as_text()
-    assert "copy(" not in program
-    assert "lhs_contracting_dims={0}, rhs_contracting_dims={0}" in program
+    program = compiled(gradient, jnp.float32, (8, 16, 32), (32, 64), (8, 16, 64))
+    assert "lhs_contracting_dims={1}, rhs_contracting_dims={0}" in program
+    assert "lhs_contracting_dims={0}" not in program
