@@ -22,7 +22,7 @@ from t5x.train_state import state_specs, to_disk
 def folder(tmp_path_factory):
     """Checkpoints of steps 3 and 7 with different parameters."""
     folder = str(tmp_path_factory.mktemp("run"))
-    model, partitioner = toy.model(), PjitPartitioner(2)
+    model, partitioner = toy.shared_model(), PjitPartitioner(2)
     specs = state_specs(model, partitioner)
     with checkpoints.Checkpointer(folder, SaveCheckpointConfig()) as checkpointer:
         for step in (3, 7):
@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 
 def evaluate(folder, output, mode="all", **changes):
     arguments = {
-        "model": toy.model(),
+        "model": toy.shared_model(),
         "dataset_cfg": toy.data("validation", batch_size=8),
         "restore_checkpoint_cfg": RestoreCheckpointConfig(folder, mode=mode),
         "partitioner": PjitPartitioner(devices=jax.devices()[:2]),

@@ -18,7 +18,7 @@ FILES = {"assignment", "lowered_hlo_post_optimization", "lowered_hlo_pre_optimiz
 
 def precompile(folder, **changes):
     arguments = {
-        "model": toy.model(),
+        "model": toy.shared_model(),
         "train_dataset_cfg": toy.data(batch_size=6, pack=False),
         "partitioner": PjitPartitioner(devices=jax.devices()[:2]),
         "model_dir": str(folder),
@@ -64,7 +64,7 @@ def test_the_program_and_its_needs_are_written(compiled_ahead):
 def test_decoding_finds_all_its_programs(compiled_ahead):
     """It lowers exactly the programs that were compiled ahead."""
     _, _, programs = compiled_ahead
-    model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:2])
+    model, partitioner = toy.shared_model(), PjitPartitioner(devices=jax.devices()[:2])
     params = toy.state(state_specs(model, partitioner)).params
     predictor = Predictor(model, partitioner, 6, length_buckets=2)
     shapes = precompile_script.example_of(model, toy.data("validation", batch_size=6, pack=False))

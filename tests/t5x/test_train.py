@@ -248,7 +248,7 @@ def test_adamw_warms_up_and_decays_from_the_step_of_the_checkpoint(undisturbed, 
 
 def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(undisturbed, tmp_path):
     _, state, _ = undisturbed
-    specs = state_specs(toy.model(), PjitPartitioner(devices=jax.devices()[:1]))
+    specs = state_specs(toy.shared_model(), PjitPartitioner(devices=jax.devices()[:1]))
     bad = jax.tree.map(lambda x: np.float32(1e30) * np.sign(x), state.params)
     with checkpoints.Checkpointer(str(tmp_path / "bad")) as checkpointer:
         checkpointer.save(0, to_disk(state.replace(params=bad, step=np.int32(0)), specs))

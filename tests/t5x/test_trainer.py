@@ -26,7 +26,7 @@ def batch(seed):
 
 
 def trainer_over(partitioner, **settings):
-    model = toy.model()
+    model = toy.shared_model()
     specs = state_specs(model, partitioner)
     state = toy.state(specs)
     return Trainer(
@@ -129,7 +129,7 @@ def test_an_evaluation_adds_batches_up_and_leaves_the_state(trained):
 
 def test_a_batch_that_does_not_fit_names_what_to_set():
     partitioner = PjitPartitioner()
-    specs = state_specs(toy.model(), partitioner)
+    specs = state_specs(toy.shared_model(), partitioner)
     trainer = Trainer(
         None, None, partitioner, specs, None, learning_rate_fn=None, num_microbatches=3
     )

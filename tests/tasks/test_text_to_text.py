@@ -47,7 +47,7 @@ def evaluation(monkeypatch, folder, name):
     evaluator = InferenceEvaluator(
         toy.data("validation", mixture_or_task_name=name, batch_size=2, task_feature_lengths=None),
         functools.partial(seqio.Evaluator, logger_cls=loggers),
-        toy.model(),
+        toy.shared_model(),
         PjitPartitioner(devices=jax.devices()[:1]),
         str(folder),
     )

@@ -38,7 +38,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def params():
     partitioner = PjitPartitioner(devices=jax.devices()[:1])
-    return toy.state(state_specs(toy.model(), partitioner)).params
+    return toy.state(state_specs(toy.shared_model(), partitioner)).params
 
 
 def examples(count, longest=24):
@@ -133,7 +133,7 @@ def test_a_batcher_keeps_no_more_than_its_memory_allows(monkeypatch):
 
 def test_the_programs_compiled_ahead_are_those_that_decoding_uses(params, monkeypatch):
     monkeypatch.setattr(continuous_batching, "MAX_BATCHES", 2)
-    model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:1])
+    model, partitioner = toy.shared_model(), PjitPartitioner(devices=jax.devices()[:1])
     predictor = Predictor(model, partitioner, 4, length_buckets=2)
     shapes = state_specs(model, partitioner).state.params
     example = {k: jax.ShapeDtypeStruct(x.shape, x.dtype) for k, x in examples(1)[0].items()}

@@ -26,7 +26,7 @@ from t5x.train_state import state_specs
 @pytest.fixture(scope="module")
 def case():
     """A model and its state over two devices."""
-    model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:2])
+    model, partitioner = toy.shared_model(), PjitPartitioner(devices=jax.devices()[:2])
     return model, partitioner, toy.state(state_specs(model, partitioner))
 
 

@@ -58,7 +58,7 @@ def test_bad_sentences_are_refused(sentences, says):
 
 
 def test_a_network_fills_them_in_alike_each_time():
-    model = toy.model()
+    model = toy.shared_model()
     partitioner = PjitPartitioner()
     specs = state_specs(model, partitioner)
     params = toy.state(specs).params

@@ -14,14 +14,14 @@ from t5x.train_state import state_specs, to_disk
 
 @pytest.fixture(scope="module")
 def state():
-    model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:2])
+    model, partitioner = toy.shared_model(), PjitPartitioner(devices=jax.devices()[:2])
     return toy.state(state_specs(model, partitioner))
 
 
 @pytest.fixture(scope="module")
 def saved(state, tmp_path_factory):
     """The state as a checkpoint of step 0; and one that lacks the encoder's norm."""
-    specs = state_specs(toy.model(), PjitPartitioner(devices=jax.devices()[:2]))
+    specs = state_specs(toy.shared_model(), PjitPartitioner(devices=jax.devices()[:2]))
     complete = to_disk(state, specs)
     target = {**complete["target"], "encoder": dict(complete["target"]["encoder"])}
     del target["encoder"]["encoder_norm"]
@@ -34,7 +34,7 @@ def saved(state, tmp_path_factory):
 
 def restorer(partitions, path, seed=None, **settings):
     config = RestoreCheckpointConfig(path, mode="specific", **settings)
-    return ParamsRestorer(toy.model(), PjitPartitioner(partitions), config, seed)
+    return ParamsRestorer(toy.shared_model(), PjitPartitioner(partitions), config, seed)
 
 
 @pytest.mark.parametrize("partitions", [1, 4])

@@ -16,7 +16,7 @@ from t5x.train_state import state_specs
 @pytest.fixture(scope="module")
 def case():
     """A model, its state over two devices, and 5 examples of unequal lengths."""
-    model, partitioner = toy.model(), PjitPartitioner(devices=jax.devices()[:2])
+    model, partitioner = toy.shared_model(), PjitPartitioner(devices=jax.devices()[:2])
     state = toy.state(state_specs(model, partitioner))
     random, examples = np.random.default_rng(0), []
     for length in (3, 8, 5, 2, 7):

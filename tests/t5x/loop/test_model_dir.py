@@ -174,7 +174,7 @@ def test_the_tokenizer_and_labels_of_an_encoder_are_kept(tmp_path):
 
 
 def test_a_run_is_described_by_its_parameters(tmp_path):
-    model = toy.model()
+    model = toy.shared_model()
     specs = state_specs(model, PjitPartitioner(2))
     model_dir.write_description(str(tmp_path), model, specs)
     lines = (tmp_path / "model-info.txt").read_text().splitlines()
