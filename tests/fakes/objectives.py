@@ -17,7 +17,7 @@ STARTS = vocabularies.word_starts(MINI)
 PREFIXES = [list(vocabularies.ids_of(MINI, p)) for p in ("[R]", "[S]", "[X]")]
 NAMES = sorted(registry.OBJECTIVES.keys() - {"masked_lm", "bert", "modernbert"})  # T5's
 HIDING = [name for name in NAMES if name != "prefix_lm"]
-MANY = 1_000_000  # tokens
+MANY = 500_000  # tokens
 
 
 @functools.cache
