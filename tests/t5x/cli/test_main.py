@@ -203,10 +203,11 @@ def test_a_number_of_processes_without_an_address_is_refused(given):
         command_line.join_others(types.SimpleNamespace(**values, roll_call_seconds=1))
 
 
-# Each end in a fork of a process that has imported the libraries.
+# Each end in a fork of a process that has imported the libraries, which takes seconds.
 HANGS = """
 import concurrent.futures, os, sys, threading, time
 from t5x import gin_utils
+import clu.metric_writers, seqio
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.checkpoints import SaveError
 from t5x.cli import log_capture, main
@@ -232,6 +233,7 @@ def end_with(end):
     gin_utils.run = lambda guarded, parse: main.gin_utils.guard.guarded(hang)()
     main.run(hang)
 
+print(bool(sys.modules["keras"]), "matplotlib" in sys.modules, flush=True)
 for end in (error, status):
     if not (child := os.fork()):
         end_with(end)
@@ -239,11 +241,19 @@ for end in (error, status):
 """
 
 
-def test_no_end_waits_for_a_thread_that_hangs():
+@pytest.fixture(scope="module")
+def ended():
     command = [sys.executable, "-c", HANGS]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
-    assert ended.stdout == "error 1\nstatus 0\n", ended.stderr
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
+
+
+def test_no_end_waits_for_a_thread_that_hangs(ended):
+    assert ended.stdout.splitlines()[1:] == ["error 1", "status 0"], ended.stderr
     assert "it hangs" in ended.stderr
+
+
+def test_it_starts_without_keras_and_matplotlib(ended):
+    assert ended.stdout.splitlines()[0] == "False False", ended.stderr
 
 
 def test_a_folder_that_a_module_has_set_stays(entry_point, monkeypatch):
