@@ -44,6 +44,7 @@ ENCODERS, OPTIMIZERS = "t5x/examples/encoder", "gin/optimizers/"  # which upstre
 DATASETS = ("train_dataset_cfg", "train_eval_dataset_cfg", "infer_eval_dataset_cfg")
 LOSS = ("z_loss", "label_smoothing", "loss_normalizing_factor")
 SCHEDULE_STEPS = (0, 1, 99, 100, 1000, 10_000, 100_000, 1_000_000)
+_counts: dict[str, int] = {}
 
 
 def recipes() -> list[str]:
@@ -98,12 +99,14 @@ def facts(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parameter_count(model: Any) -> int:
-    """Return the number of parameters; nothing is allocated."""
-    shapes = {"encoder_input_tokens": (1, 4), "decoder_input_tokens": (1, 4)}
-    variables = jax.eval_shape(
-        lambda rng: model.get_initial_variables(rng, shapes), jax.random.PRNGKey(0)
-    )
-    return sum(leaf.size for leaf in jax.tree.leaves(variables["params"]))
+    """Return the number of parameters; nothing is allocated, and equal networks are traced once."""
+    if (network := repr(model.module)) not in _counts:
+        shapes = {"encoder_input_tokens": (1, 4), "decoder_input_tokens": (1, 4)}
+        variables = jax.eval_shape(
+            lambda rng: model.get_initial_variables(rng, shapes), jax.random.PRNGKey(0)
+        )
+        _counts[network] = sum(leaf.size for leaf in jax.tree.leaves(variables["params"]))
+    return _counts[network]
 
 
 def _fields(owner: Any, kind: str) -> dict[str, Any]:

@@ -21,14 +21,17 @@ def loss_and_sums(model, params, batch):
     return {**sums, "loss": loss}, grads
 
 
+@pytest.fixture(scope="module")
+def at_all_places(g):
+    return loss_and_sums(g.model(predicted_share=1.0), g.params("init"), g.batch(0))
+
+
 # 40 places: all, room for all targets, and three times as many targets as there is room for.
 @pytest.mark.parametrize("share", [0.5, 0.07])
-def test_the_loss_is_the_same_however_many_places_are_computed_at_once(g, share):
-    params, batch = g.params("init"), g.batch(0)
-    wanted = loss_and_sums(g.model(predicted_share=1.0), params, batch)
-    found = loss_and_sums(g.model(predicted_share=share), params, batch)
+def test_the_loss_is_the_same_however_many_places_are_computed_at_once(g, at_all_places, share):
+    found = loss_and_sums(g.model(predicted_share=share), g.params("init"), g.batch(0))
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-    jax.tree.map(close, found, wanted)
+    jax.tree.map(close, found, at_all_places)
 
 
 def test_logits_are_computed_of_the_predicted_places_only(g):
