@@ -21,7 +21,10 @@ def layer_by_layer(params, config):
     return {**params, "encoder": encoder}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+# RoBERTa's network is BERT's.
+@pytest.mark.parametrize(
+    "family", [pytest.param(f, marks=pytest.mark.slow) if f == "roberta" else f for f in FAMILIES]
+)
 def test_the_plain_network_has_the_same_loss(family):
     g = EncoderGolden(family)
     ours, params, batch = g.model(), g.params("init"), g.batch(0)

@@ -137,7 +137,9 @@ def assert_host_rows(found, wanted, rows):
     )
 
 
-@pytest.mark.parametrize("hosts", [8, 16, 32, 128])
+@pytest.mark.parametrize(
+    "hosts", [8, *(pytest.param(n, marks=pytest.mark.slow) for n in (16, 32)), 128]
+)
 def test_a_position_of_one_host_is_resumed_by_any_number(tmp_path, hosts):
     one = stream(batch_size=128, pack=False)
     take(one, 1)
@@ -186,7 +188,8 @@ def test_a_shard_that_hosts_share_is_saved_and_counted_by_one(tmp_path, monkeypa
     assert (tmp_path / "stream.json").exists()
 
 
-@pytest.mark.parametrize("pack", [True, False])
+# A packed row is of several examples: the harder case.
+@pytest.mark.parametrize("pack", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_larger_or_smaller_batch_continues_where_the_last_one_ended(tmp_path, pack):
     """The rows of each shard follow each other, whatever number of them a batch takes."""
     undisturbed = stream(batch_size=6, pack=pack)

@@ -29,7 +29,7 @@ TEXTS = toy.texts("validation")
 def folder(tmp_path_factory):
     """A run's folder with a checkpoint of step 3."""
     folder = str(tmp_path_factory.mktemp("run"))
-    model = toy.model()
+    model = toy.shared_model()
     specs = state_specs(model, PjitPartitioner())
     state = toy.state(specs)
     with checkpoints.Checkpointer(folder, SaveCheckpointConfig()) as checkpointer:
@@ -61,7 +61,7 @@ def copying(monkeypatch, request):
 def infer(folder, output, mode="predict", **changes):
     arguments = {
         "mode": mode,
-        "model": toy.model(),
+        "model": toy.shared_model(),
         "dataset_cfg": toy.data("validation", batch_size=2),
         "restore_checkpoint_cfg": RestoreCheckpointConfig(f"{folder}/checkpoint_3", "specific"),
         "partitioner": PjitPartitioner(devices=jax.devices()[:2]),
@@ -138,8 +138,15 @@ class Killed(BaseException):
     """The process was taken away."""
 
 
-@pytest.mark.parametrize("written", [0, 2])
-@pytest.mark.parametrize("within", ["the work", "the writing"])
+@pytest.mark.parametrize(
+    ("within", "written"),
+    [
+        pytest.param("the work", 0, marks=pytest.mark.slow),
+        ("the work", 2),
+        ("the writing", 0),
+        ("the writing", 2),
+    ],
+)
 def test_after_a_kill_no_line_is_lost_or_repeated(folder, tmp_path, copying, written, within):
     done = []
 
@@ -459,7 +466,7 @@ def test_vocabularies_are_verified_as_set(folder, tmp_path):
     verify = lambda cfg, model: seen.append(cfg.mixture_or_task_name)
     infer(folder, tmp_path, dry_run=True, verify_matching_vocabs_fn=verify)
     assert seen == ["toy_copy"]
-    other = dataclasses.replace(toy.model(), output_vocabulary=seqio.ByteVocabulary(7))
+    other = dataclasses.replace(toy.shared_model(), output_vocabulary=seqio.ByteVocabulary(7))
     with pytest.raises(ValueError, match=r"output_vocabulary"):
         infer(folder, tmp_path, dry_run=True, model=other)
     infer(folder, tmp_path, dry_run=True, model=other, verify_matching_vocabs_fn=None)

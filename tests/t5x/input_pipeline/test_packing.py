@@ -46,7 +46,7 @@ def assert_same(found, wanted):
 
 
 @pytest.mark.parametrize("pack", [True, False])
-@pytest.mark.parametrize("shortest", [0, 1, 6])
+@pytest.mark.parametrize("shortest", [0, pytest.param(1, marks=pytest.mark.slow), 6])
 def test_rows_are_seqios(pack, shortest):
     some = examples(50, shortest=shortest)  # several groups of 9; a row ends after each
     assert_same(laid(some, pack, 7), converted(some, pack))

@@ -29,7 +29,13 @@ def masked(q, k, v, segments, radius):
 # One span; two, one of them short; eight; and two pieces of eight, the second one filled up.
 @pytest.mark.parametrize(
     ("length", "attention", "spans"),
-    [(8, attend, 1), (13, attend, 2), (64, plain_attend, 8), (70, attend, 8), (140, attend, 8)],
+    [
+        (8, attend, 1),
+        (13, attend, 2),
+        (64, plain_attend, 8),
+        pytest.param(70, attend, 8, marks=pytest.mark.slow),
+        (140, attend, 8),
+    ],
 )
 def test_values_and_gradients_are_those_of_a_mask(length, attention, spans):
     radius = 2

@@ -132,7 +132,7 @@ def test_seqio_reads_the_examples_counted(two_epochs, reading):
     assert info["seqio_version"] == seqio.__version__
 
 
-@pytest.mark.parametrize("hosts", [2, 4])
+@pytest.mark.parametrize("hosts", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_seqio_deals_finished_examples_to_hosts_always_alike(hosts, two_epochs, reading):
     task = caches.add_pregenerated("ro_mini_span_corruption", LENGTHS)
 
