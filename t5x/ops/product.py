@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from t5x.partitioning import platform
 
-_once = jax.lax.optimization_barrier  # its argument is written to memory, as it stands
+_once = jax.lax.optimization_barrier  # without it XLA makes the transposition part of the product
 
 
 def contract(
