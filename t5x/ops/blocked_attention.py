@@ -36,7 +36,7 @@ def forward(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> tuple[jax.Array, jax.Array]:
 
 def _forward(q, k, v, mask, bias):
     dtype = v.dtype
-    q, k, v = map(_by_heads, (q, k, v))
+    q, k, v = map(_float32_heads, (q, k, v))
     logits = _logits(q, k, mask, bias)
     peaks = logits.max(-1, keepdims=True)
     weights = _once(jnp.exp(logits - peaks))
@@ -59,7 +59,7 @@ def backward(q_BQHK, k_BSHK, v_BSHK, mask, bias, d_out_BQHK, means_BHQ, divisors
 
 def _backward(q, k, v, d_out, means, divisors, mask, bias):
     dtype = v.dtype
-    q, k, v, d_out = map(_by_heads, (q, k, v, d_out))
+    q, k, v, d_out = map(_float32_heads, (q, k, v, d_out))
     weights = jnp.exp(_logits(q, k, mask, bias) - divisors[..., None])
     d_weights = d_out @ v.swapaxes(2, 3)
     d_logits = _once(weights * (d_weights - means[..., None]))
@@ -70,7 +70,7 @@ def _backward(q, k, v, d_out, means, divisors, mask, bias):
     return d_bias, tuple(x.astype(dtype).swapaxes(1, 2) for x in gradients)
 
 
-def _by_heads(x_bQgK: jax.Array) -> jax.Array:
+def _float32_heads(x_bQgK: jax.Array) -> jax.Array:
     """Return float32 [b, g, Q, K]: rounding large arrays to bfloat16 takes longer than it saves."""
     return x_bQgK.swapaxes(1, 2).astype(jnp.float32)
 
