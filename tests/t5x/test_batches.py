@@ -188,8 +188,7 @@ def test_a_shard_that_hosts_share_is_saved_and_counted_by_one(tmp_path, monkeypa
     assert (tmp_path / "stream.json").exists()
 
 
-# A packed row is of several examples: the harder case.
-@pytest.mark.parametrize("pack", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("pack", [True, False])
 def test_a_larger_or_smaller_batch_continues_where_the_last_one_ended(tmp_path, pack):
     """The rows of each shard follow each other, whatever number of them a batch takes."""
     undisturbed = stream(batch_size=6, pack=pack)

@@ -249,10 +249,7 @@ def test_of_pages_the_main_text_is_used_and_filtered():
     }
 
 
-# tests/t5x/test_batches_order.py resumes in the order by parts, which knows nothing of the filters.
-@pytest.mark.parametrize(
-    "order", [sources.RECORDS, pytest.param(sources.PARTS, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("order", [sources.RECORDS, sources.PARTS])
 def test_a_cleaned_corpus_resumes_at_any_document(tmp_path, order):
     """The filters depend on a document alone, so they are no part of the data position."""
     texts = [f"{text} {i}" for i in range(12) for text in (ROMANIAN, CZECH)]
