@@ -7,7 +7,6 @@ import subprocess
 import sys
 import types
 
-import jax
 import jax.numpy as jnp
 import pytest
 
@@ -16,6 +15,7 @@ import t5x.eval
 import t5x.infer
 import t5x.precompile
 import t5x.train
+from benchmarks.recipe_facts import parameter_count
 from fakes import upstream_gin
 from fakes.paths import GOLDEN, ROOT
 from t5x import gin_utils, train_state
@@ -110,19 +110,6 @@ def model_of(file):
         return gin.get_configurable("gin.macro")()
 
 
-_sizes = {}
-
-
-def size(model):
-    """The number of parameters; equal networks, of upstream's files and ours, are traced once."""
-    if (network := repr(model.module)) not in _sizes:
-        shapes = {"encoder_input_tokens": (1, 4), "decoder_input_tokens": (1, 4)}
-        initial = lambda rng: model.get_initial_variables(rng, shapes)
-        variables = jax.eval_shape(initial, jax.random.key(0))
-        _sizes[network] = sum(leaf.size for leaf in jax.tree.leaves(variables["params"]))
-    return _sizes[network]
-
-
 def test_all_files_of_upstream_are_here():
     assert len(FILES) == len(MODELS) + len(RUNS) + len(REFUSED) == 48
     assert set(MODELS) == set(PARAMETERS)
@@ -130,13 +117,13 @@ def test_all_files_of_upstream_are_here():
 
 @pytest.mark.parametrize("file", MODELS)
 def test_a_model_has_the_size_that_it_has_upstream(file):
-    assert size(model_of(file)) == PARAMETERS[file]
+    assert parameter_count(model_of(file)) == PARAMETERS[file]
 
 
 @pytest.mark.parametrize("file", MODELS)
 def test_a_model_file_of_this_repository_has_the_size_of_upstreams(file, monkeypatch):
     monkeypatch.chdir(ROOT)
-    here = size(model_of(file))
+    here = parameter_count(model_of(file))
     if file.endswith("/tiny.gin"):  # upstream's are too small to learn, all with T5's vocabulary
         assert here > PARAMETERS[file]
     else:
