@@ -5,7 +5,7 @@
   .venv/bin/python benchmarks/encoder_step.py --model bert --set remat_policy=none --without_plain
 
 Batches are synthetic and packed, optimizer and loss those of the recipes; see
-`benchmarks/plain_encoder.py` for the plain model, whose logits are of all places.
+`benchmarks/baselines/plain_encoder.py` for the plain model, whose logits are of all places.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def main() -> None:
             print(f"  {cycles / 1e6:8.2f} M  {times:3}x  {instruction[:44]:44} {source[-100:]}")
         if not args.without_plain:
             single = dataclasses.replace(request, microbatches=1)
-            plain = compiler.compile_step(single, module="benchmarks.plain_encoder")
+            plain = compiler.compile_step(single, module="benchmarks.baselines.plain_encoder")
             share = ours.cycles / plain.cycles
             print(f"  plainly: {describe(plain)}: ours takes {share:.3f} of it", flush=True)
 

@@ -132,7 +132,8 @@ def report(name: str, request: SyntheticRequest, upstream: Upstream | None, args
     if args.beside_plain:
         rules = {"parameter_partitioning_dims": 1}
         plain = compile_step(
-            dataclasses.replace(request, rules=rules, dump=None), module="benchmarks.plain"
+            dataclasses.replace(request, rules=rules, dump=None),
+            module="benchmarks.baselines.plain",
         )
         print(
             f"  the plain step: {plain.seconds(tpu.chip) * tpu.chip.clock / 1e9:.4f} G cycles, "
@@ -148,7 +149,7 @@ def main():
         request = request_of(args, network_fields(args.recipe or "t5_1_1/tiny", args.set))
         others = {"the plain step": timing.plain_step} if args.beside_plain else {}
         if args.beside_torch:
-            from benchmarks.torch_step import torch_step
+            from benchmarks.baselines.torch_step import torch_step
 
             others["transformers with torch.compile"] = torch_step
         timing.report(args.recipe or "t5_1_1/tiny", request, args.steps, others)

@@ -87,7 +87,7 @@ def our_step(request: SyntheticRequest, options: Mapping[str, str] | None = None
 
 def plain_step(request: SyntheticRequest, options: Mapping[str, str] | None = None) -> Timed:
     """The same as one writes it first."""
-    from benchmarks.plain import plainly
+    from benchmarks.baselines.plain import plainly
 
     with plainly():
         return our_step(request, options)

@@ -2,7 +2,7 @@
 
   with plainly():
       compiled = trainer.lower(shapes).compile()
-  compile_step(request, module="benchmarks.plain")      # counted for a slice
+  compile_step(request, module="benchmarks.baselines.plain")      # counted for a slice
 
 In that context, layers and their parameters come one after the other instead of in a loop,
 embeddings are looked up by a product with one-hot rows, and attention, feed-forward and cross

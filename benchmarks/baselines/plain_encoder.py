@@ -1,7 +1,7 @@
 """BERT and ModernBERT as one writes them first, with Flax's own layers, to count beside ours.
 
     module = PlainEncoder(network.ModernBertConfig(**sizes))
-    compile_step(request, module="benchmarks.plain_encoder")       # counted for a slice
+    compile_step(request, module="benchmarks.baselines.plain_encoder")       # counted for a slice
 
 Layers and their parameters come one after the other, each attends to all keys under a mask (local
 layers as well), gradients are left to JAX, and logits are computed of every place. Parameters have

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.plain_encoder import PlainEncoder
+from benchmarks.baselines.plain_encoder import PlainEncoder
 from fakes.encoder_golden import FAMILIES, EncoderGolden
 from t5x.checkpointing.layer_stacking import unstack_layers
 from t5x.examples.encoder.model import MaskedLanguageModel
