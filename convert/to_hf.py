@@ -32,6 +32,7 @@ from convert.run.published import scalars_only, without_local_paths
 from convert.run.vocabulary import check_size
 from convert.served import formats as served
 from convert.tokenizer import TrainedVocabulary
+from t5x.checkpointing import layout
 
 FORMATS = ("pytorch", "flax")
 SERVED_FORMATS = tuple(served.WRITERS)  # made of the PyTorch weights, on request
@@ -85,16 +86,19 @@ def write_weights(
 
 def _request(run: TrainedRun, steps: list[int], options: ConversionOptions) -> dict[str, Any]:
     """Return the record that a folder must have for its conversion to be skipped."""
-    saved = [int((run.local / f"checkpoint_{step}").stat().st_mtime) for step in steps if run.local]
+    vocabulary = options.vocabulary
     return {
         # The record is published, a path of this machine is not.
         "source": run.name,
         "source_sha256": hashlib.sha256(run.folder.encode()).hexdigest(),
         "steps": steps,
-        "saved": saved,  # a run started again saves the same steps again
+        # A run started again saves the same steps again.
+        "saved": [layout.saved_at(run.checkpoints[step]) for step in steps],
         "dtype": options.dtype,
         "formats": list(options.formats),
-        "tokenizer": options.vocabulary is not None,
+        "model_type": options.family,
+        "tokenizer": vocabulary is not None,
+        "tokenizer_sha256": vocabulary.fingerprint() if vocabulary else None,
         "texts": list(options.texts),
         "sizes": json.loads(json.dumps(dataclasses.asdict(options.sizes))),
     }

@@ -17,6 +17,7 @@ transformers 4. The files avoid three pitfalls:
 """
 
 import functools
+import hashlib
 import json
 import os
 import re
@@ -64,6 +65,11 @@ class TrainedVocabulary(NamedTuple):
             return NUM_BYTE_IDS + self.extra_ids
         return len(load_sentencepiece(self.path, self.extra_ids))
 
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of what makes its ids."""
+        model = b"" if self.is_bytes else _content(self.path)
+        return hashlib.sha256(model + repr(self[1:]).encode()).hexdigest()
+
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without eos."""
         if self.is_bytes:
@@ -86,12 +92,19 @@ def load_sentencepiece(path: str, extra_ids: int = 0):
     from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
 
     try:
-        model = ModelProto.FromString(Path(path).read_bytes())
+        model = ModelProto.FromString(_content(path))
         kind = ModelProto.SentencePiece.USER_DEFINED
         for number in reversed(range(extra_ids)):
             model.pieces.add(piece=f"▁<extra_id_{number}>", score=0.0, type=kind)
         return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
-    except (OSError, RuntimeError, DecodeError) as error:
+    except (RuntimeError, DecodeError) as error:
+        raise ValueError(f"{path} is not a SentencePiece model: {error}") from error
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
         raise ValueError(f"{path} is not a SentencePiece model: {error}") from error
 
 

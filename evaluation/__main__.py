@@ -71,14 +71,16 @@ def _evaluate(flags: argparse.Namespace) -> None:
     passages, pairs = _read(flags, language)
     settings = _settings(flags, language, passages, pairs)
     done = results.load(flags.out, settings)
-    known = {(model["path"], model["step"]) for model in done}
     for model in found:
-        if (model.path, model.step) in known:
+        before = [each for each in done if each["path"] == model.path]
+        # A file from before times were kept has none.
+        if any(each.get("saved", model.saved) == model.saved for each in before):
             continue
         taken = _measure(model, flags, passages, pairs)
         if model.run and model.step is not None:
             values = {name: measure.value for name, measure in taken.items()}
             results.add_to_run(model.run, results.series(settings), model.step, values)
+        done = [each for each in done if each not in before]
         done.append(_result(model, model.objective(flags.objective), passages, taken))
         results.save(flags.out, settings, done)
     if flags.html:
@@ -180,6 +182,7 @@ def _result(model, objective, passages, taken) -> dict[str, Any]:
         "name": model.name,
         "path": model.path,
         "step": model.step,
+        "saved": model.saved,
         "objective": objective,
         "parameters": model.count_parameters(),
         "bytes_per_token": sum(len(text.encode()) for text in sample) / tokens,

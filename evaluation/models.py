@@ -35,13 +35,15 @@ Ids = Callable[[str], list[int]]
 class Model:
     """A model that is not loaded yet.
 
-    `step` is that of a `checkpoint_<step>`, else None; `run` is the folder of a run of this project
-    on this machine, else None. `guessers` make of its parameters what guesses text, by objective.
+    `step` is that of a `checkpoint_<step>`, else None; `saved` is when it was written, in seconds
+    since 1970; `run` is the folder of a run of this project on this machine, else None. `guessers`
+    make of its parameters what guesses text, by objective.
     """
 
     name: str
     path: str
     step: int | None
+    saved: int
     run: pathlib.Path | None
     ids_of: Ids
     read: Callable[[], t5x_params.Tree]
@@ -106,7 +108,8 @@ def _of_run(run: model_dir.TrainedRun) -> tuple[Ids, Guessers]:
 def _of_checkpoint(run: model_dir.TrainedRun, step: int, ids_of: Ids, guessers: Guessers) -> Model:
     path = run.checkpoints[step]
     read = lambda: t5x_params.open_tree([path])
-    return Model(run.name, path, step, run.local, ids_of, read, guessers)
+    saved = layout.saved_at(path)
+    return Model(run.name, path, step, saved, run.local, ids_of, read, guessers)
 
 
 def _of_t5(sizes: Sizes, encoder: TextEncoder) -> Guessers:
@@ -119,13 +122,15 @@ def _of_t5(sizes: Sizes, encoder: TextEncoder) -> Guessers:
 
 def _of_folder(name: str, folder: pathlib.Path) -> Model:
     checkpoint, step = HfCheckpoint.open(folder), layout.step_of(str(folder))
+    saved = int((folder / "config.json").stat().st_mtime)
     if encoders.is_encoder(checkpoint.config):
         encoder, read = encoders.of_folder(folder)
         guessers: Guessers = {MASKED_LM: encoder.guesser}
-        return Model(name, str(folder), step, None, encoder.ids_of, read, guessers)
+        return Model(name, str(folder), step, saved, None, encoder.ids_of, read, guessers)
     sizes = dataclasses.replace(
         sizes_of_hugging_face(checkpoint.config), logits_via_embedding=checkpoint.tied()
     )
     of_text = text_encoder.of_folder(folder)
     read = lambda: from_hf.parameters(HfCheckpoint.open(folder), sizes)
-    return Model(name, str(folder), step, None, of_text.ids_of, read, _of_t5(sizes, of_text))
+    guessers = _of_t5(sizes, of_text)
+    return Model(name, str(folder), step, saved, None, of_text.ids_of, read, guessers)

@@ -1,6 +1,8 @@
 """The tokenizer of an encoder's run: the files that `AutoTokenizer` loads, and its special ids."""
 
+import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,9 +23,20 @@ class TokenizerFolder(NamedTuple):
 
     def write(self, folder: Path) -> None:
         """Copy the files that are there."""
+        for name, content in self._contents():
+            (folder / name).write_bytes(content)
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of its files."""
+        found = hashlib.sha256()
+        for name, content in self._contents():
+            found.update(f"{name} {len(content)} ".encode() + content)
+        return found.hexdigest()
+
+    def _contents(self) -> Iterator[tuple[str, bytes]]:
         for name in FILES:
             if (source := epath.Path(self.path) / name).is_file():
-                (folder / name).write_bytes(source.read_bytes())
+                yield name, source.read_bytes()
 
     def _json(self, name: str) -> dict:
         path = epath.Path(self.path) / name

@@ -57,6 +57,13 @@ def kind(folder: str) -> str | None:
     return "orbax" if complete else None
 
 
+def saved_at(folder: str) -> int:
+    """Return when a checkpoint was written, in seconds since 1970, 0 if nothing says it."""
+    marks = ("checkpoint", _COMMIT, _METADATA, "state/_METADATA")
+    paths = [epath.Path(folder) / name for name in marks]
+    return max((int(path.stat().mtime or 0) for path in paths if path.exists()), default=0)
+
+
 def all_steps(run_folder: str) -> list[int]:
     """Return the steps of the complete checkpoints of a run, of both kinds, ascending."""
     steps = _steps(run_folder)

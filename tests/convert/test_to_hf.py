@@ -3,12 +3,14 @@
 import dataclasses
 import errno
 import json
+import os
 import shutil
 
 import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from sentencepiece import sentencepiece_model_pb2
 from transformers import AutoModelForSeq2SeqLM
 
 from convert import __main__ as converter
@@ -25,10 +27,11 @@ from fakes.convert_fakes import (
     tree,
     write_run,
 )
-from fakes.paths import GOLDEN
+from fakes.paths import GOLDEN, ROOT
 from t5x.checkpointing import scalable_t5
 
 ARCHITECTURES = ("t5_1_0", "t5_1_1")
+MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
 
 
 @pytest.fixture
@@ -119,6 +122,34 @@ def test_a_run_is_converted_by_its_own_gin_and_then_skipped(run_folder, capsys):
     assert atomic_output.read_record(folder)["dtype"] == "bfloat16"
     proof = atomic_output.read_record(folder)["proof"]
     assert proof["largest_difference"] < 1e-4 < proof["largest_difference_from_float32"]
+
+
+def test_another_request_or_run_is_converted_again(tmp_path, capsys):
+    """Nothing of an earlier request stays: family, vocabulary, or a run that is started again."""
+    sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
+    checkpoint = write_run(tmp_path / "run", sizes)
+    other = tmp_path / "other.model"
+    model = sentencepiece_model_pb2.ModelProto.FromString(MINI.read_bytes())
+    model.pieces[1000].score -= 1
+    other.write_bytes(model.SerializeToString())
+    quick = (checkpoint.parent, "--no_verify", "--formats", "pytorch")
+    requests = [
+        ("--vocabulary", MINI),
+        ("--vocabulary", other),
+        ("--vocabulary", other, "--model_type", "mt5"),
+    ]
+    folder = tmp_path / "run_hf" / checkpoint.name
+    for request in requests:
+        assert convert(*quick, *request) == 0
+        assert "is done" not in capsys.readouterr().out
+        assert convert(*quick, *request) == 0
+        assert "is done" in capsys.readouterr().out
+    assert (folder / "spiece.model").read_bytes() == other.read_bytes()
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "mt5"
+    for mark in checkpoint.iterdir():
+        os.utime(mark, (1, 1))
+    assert convert(*quick, *requests[-1]) == 0
+    assert "is done" not in capsys.readouterr().out
 
 
 def test_transformers_loads_what_is_split_over_files(tmp_path):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import os
 import pathlib
 import shutil
 
@@ -60,6 +61,12 @@ def test_each_checkpoint_is_measured_once(run, capsys, monkeypatch):
     monkeypatch.setattr(entry_point, "_measure", None)  # nothing is left to measure
     evaluate(run, *flags)
     assert capsys.readouterr().out == table
+    with monkeypatch.context() as again:  # a run that is started again saves the same steps again
+        os.utime(run / "checkpoint_20" / "checkpoint", (1, 1))
+        again.setattr(entry_point, "_measure", lambda *_: {})
+        evaluate(run, *flags)
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert [row.endswith("| – | – |") for row in rows] == [False, True]
     moved = pathlib.Path(shutil.copy(pairs, run / "pairs.jsonl"))
     evaluate(run, *flags, "--pairs", str(moved))  # the same pairs
     moved.write_text(pairs.read_text().replace("măr", "pix"))

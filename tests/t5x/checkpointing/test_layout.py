@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import time
 
 import pytest
 from etils import epath
@@ -64,6 +65,15 @@ def test_steps_are_ascending_numbers_and_the_latest_is_the_last(tmp_path):
         (tmp_path / f"checkpoint_{step}" / "checkpoint").write_bytes(b"")
     assert layout.all_steps(str(tmp_path)) == [3, 20, 100]
     assert layout.latest_checkpoint(str(tmp_path)) == f"{tmp_path}/checkpoint_100"
+
+
+def test_the_time_of_a_save_is_that_of_its_newest_mark(run):
+    folder = saved(run, 1)
+    found = layout.saved_at(folder)
+    assert abs(found - time.time()) < 600
+    assert layout.saved_at(f"{run}/checkpoint_7") == 0
+    os.utime(f"{folder}/_CHECKPOINT_METADATA", (found + 5, found + 5))
+    assert layout.saved_at(folder) == found + 5
 
 
 def test_a_changed_or_missing_file_is_damage(tmp_path):
