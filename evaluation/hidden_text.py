@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from tasks.text.normalize import is_letter
+
 DENSITY, MEAN_SPAN = 0.15, 3  # of the words of a passage; words
 _FEWEST_WORDS = 20
 
@@ -96,6 +98,6 @@ def hide_words(
     words: Sequence[str], rng: np.random.Generator, count: int = 4
 ) -> Iterator[HiddenText]:
     """Yield up to `count` times the passage with another word of letters hidden."""
-    candidates = [i for i, word in enumerate(words) if word.isalpha()]
+    candidates = [i for i, word in enumerate(words) if all(map(is_letter, word))]
     for i in rng.permutation(candidates)[:count].tolist():
         yield HiddenText(tuple(words), ((i, i + 1),))

@@ -61,11 +61,12 @@ def read_file(path: str) -> list[Pair]:
       ValueError: it cannot be read, or a line is no such object.
     """
     try:
-        lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines()
+        text = pathlib.Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     found = []
-    for number, line in enumerate(lines, 1):
+    # splitlines() would also split at U+2028, which JSON may contain.
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else [], 1):
         try:
             row = json.loads(line)
             pair = Pair(row["good"], row["bad"], row.get("kind", ""))

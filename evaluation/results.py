@@ -175,11 +175,12 @@ def add_to_run(run: pathlib.Path, task: str, step: int, values: Mapping[str, flo
     """Add the figures of a checkpoint to its run, as seqio writes those of a task.
 
     `python -m report` draws them over the steps, and the converter puts the last ones into the
-    model card. Lines of the same step are replaced, and NaN is left out.
+    model card. Figures of the same step are replaced, others of it are kept, and NaN
+    is left out.
     """
     path = run / "inference_eval" / f"{task}-metrics.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
-    found = {json.loads(line)["step"]: line for line in lines}
+    found = {(row := json.loads(line))["step"]: row for line in lines}
     known = {name: value for name, value in values.items() if not math.isnan(value)}
-    found[step] = json.dumps({"step": step, **known})
-    write(str(path), "".join(f"{found[each]}\n" for each in sorted(found)))
+    found[step] = found.get(step, {"step": step}) | known
+    write(str(path), "".join(f"{json.dumps(found[each])}\n" for each in sorted(found)))

@@ -70,6 +70,9 @@ def of_folder(folder: pathlib.Path) -> TextEncoder:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    # The file may keep what the last call of its owner asked for.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
     ids_of = lambda text: tokenizer.encode(text, add_special_tokens=False).ids
     names = {number: name for name, number in tokenizer.get_vocab().items()}
     unknown = next((i for i, name in names.items() if name == "<unk>"), None)

@@ -32,6 +32,7 @@ from typing import Any
 import seqio
 
 from tasks.text import sentence_split
+from tasks.text.normalize import is_letter
 
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 SPANS, NO_SPANS = " $$ ", "none"  # "PER: Ion Popescu $$ LOC: Cluj"
@@ -173,10 +174,7 @@ class UnicodeTokenizer:
 
 
 def _in_word(character: str) -> bool:
-    # `\w` of `re` leaves out marks (category M), without which Hindi's words are consonants.
-    if character.isalnum() or character == "_":
-        return True
-    return unicodedata.category(character).startswith("M")
+    return character.isalnum() or character == "_" or is_letter(character)
 
 
 def rouge(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:

@@ -49,6 +49,14 @@ def _is_tidy(text: str) -> bool:
     return text.isprintable() and "  " not in text and text[:1] != " " and text[-1:] != " "
 
 
+def is_letter(character: str) -> bool:
+    """Return whether a character is a letter, or a mark such as the vowel signs of Hindi.
+
+    `str.isalpha` and `\\w` of `re` leave out marks, without which words of Hindi are consonants.
+    """
+    return character.isalpha() or unicodedata.category(character).startswith("M")
+
+
 def remove_spaces(text: str) -> str:
     """Return `text` without white space, as the "no spaces" tasks train on it."""
     return "".join(text.split())

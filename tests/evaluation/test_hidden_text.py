@@ -35,6 +35,9 @@ def test_spans_hide_15_percent_of_the_words(length):
 def test_hidden_words_are_words_of_letters():
     found = list(hidden_text.hide_words(WORDS, np.random.default_rng(0), count=20))
     assert sorted(text.hidden[0] for text in found) == sorted(w for w in WORDS if w.isalpha())
+    hindi = ("हिन्दी", "में", "और", "२०", "।")
+    found = hidden_text.hide_words(hindi, np.random.default_rng(0), count=20)
+    assert {text.hidden[0] for text in found} == {"हिन्दी", "में", "और"}
 
 
 def test_passages_are_cut_at_words():

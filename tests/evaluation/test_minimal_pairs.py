@@ -15,6 +15,12 @@ def test_pairs_of_a_file(tmp_path):
     rows = [{"good": "a b", "bad": "b a", "kind": "order"}, {"good": "a", "bad": "b"}]
     path.write_text("\n".join(map(json.dumps, rows)))
     assert minimal_pairs.read_file(str(path)) == [("a b", "b a", "order"), ("a", "b", "")]
+    # Other ends of lines than \n are characters of JSON.
+    row = {"good": "a\u2028b", "bad": "b\x85a"}
+    path.write_text("\ufeff" + json.dumps(row, ensure_ascii=False) + "\n")
+    assert minimal_pairs.read_file(str(path)) == [("a\u2028b", "b\x85a", "")]
+    path.write_text("")
+    assert minimal_pairs.read_file(str(path)) == []
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,9 @@ def test_a_run_keeps_the_measures_by_step(tmp_path):
     path = tmp_path / "inference_eval" / "evaluation_ron_Latn-metrics.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert lines == [{"step": 100, "bits": 2.0}, {"step": 200, "bits": 1.25}]
+    results.add_to_run(tmp_path, "evaluation_ron_Latn", 100, {"pairs": 0.5})
+    first, _ = path.read_text().splitlines()
+    assert json.loads(first) == {"step": 100, "bits": 2.0, "pairs": 0.5}
 
 
 def test_figures_of_other_texts_have_another_name():

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import tokenizers
 
 from convert.tokenizer import TrainedVocabulary, write_byte_tokenizer, write_tokenizer
 from evaluation import text_encoder
@@ -63,6 +64,11 @@ def test_a_folder_gives_the_same_with_and_without_sentencepiece(tmp_path):
     assert fast.encode(PARTS) == pieces.encode(PARTS)
     assert (fast.sentinels, fast.unk_id) == (pieces.sentinels, pieces.unk_id)
     assert fast.word_starts == pieces.word_starts
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=64)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    assert text_encoder.of_folder(folder).encode(PARTS) == pieces.encode(PARTS)
 
 
 def test_a_folder_without_a_tokenizer_or_without_sentinels_is_refused(tmp_path):
