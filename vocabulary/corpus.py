@@ -1,7 +1,7 @@
 """The text of a vocabulary: a corpus as tasks read it, streamed as short lines.
 
 SentencePiece silently drops every line above 4,192 bytes, so documents are split at line ends and
-long lines at spaces.
+long lines at spaces, or between characters where there are none.
 """
 
 import dataclasses
@@ -95,20 +95,34 @@ def read_lines(
 
 
 def split_line(line: str, limit: int = MAX_LINE_BYTES) -> Iterator[str]:
-    """Split a line at spaces into parts of at most `limit` bytes; drop longer words."""
+    """Split a line at spaces into parts of at most `limit` bytes.
+
+    Longer words are cut, since Chinese, Japanese, Thai and Khmer have no spaces. Those of ASCII
+    alone are dropped: they are no text.
+    """
     if len(line.encode()) <= limit:
         if line.strip():
             yield line
         return
     part: list[str] = []
     size = 0
-    for word in line.split():
+    for word in itertools.chain.from_iterable(_cut(word, limit - 1) for word in line.split()):
         length = len(word.encode()) + 1
         if part and size + length > limit:
             yield " ".join(part)
             part, size = [], 0
-        if length <= limit:
-            part.append(word)
-            size += length
+        part.append(word)
+        size += length
     if part:
         yield " ".join(part)
+
+
+def _cut(word: str, limit: int) -> Iterator[str]:
+    """Yield a word in parts of at most `limit` bytes, or nothing for a long one of ASCII."""
+    rest = word.encode()
+    if word.isascii() and len(rest) > limit:
+        return
+    while rest:
+        part = rest[:limit].decode(errors="ignore")  # ends before a character that is cut
+        yield part
+        rest = rest[len(part.encode()) :]

@@ -17,12 +17,13 @@ if __name__ == "__main__":  # before any library writes to stderr
 
 import argparse
 import collections
-import re
+import itertools
 from collections.abc import Iterable, Sequence
 
 import sentencepiece
 
 from command_line import arguments
+from tasks.text.normalize import is_letter
 from vocabulary import checkpoint, cli, corpus
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check_results import VocabularyCheck
@@ -31,7 +32,6 @@ from vocabulary.tokenization_equality import sample_texts
 # Added to a new piece's score for each old piece it saves: it beats them, and of two new pieces
 # with the same beginning the longer one wins.
 SCORE_BONUS = 0.5
-_WORD = re.compile(r"[^\W\d_]+")
 
 
 def best_words(model: spm.ModelProto, lines: Iterable[str], count: int) -> list[str]:
@@ -39,7 +39,10 @@ def best_words(model: spm.ModelProto, lines: Iterable[str], count: int) -> list[
     encoder = spm.processor(model)
     words: collections.Counter[str] = collections.Counter()
     for line in lines:
-        words.update(match[0] for word in line.split() if (match := _WORD.match(word)))
+        for word in line.split():
+            letters = word if word.isalpha() else "".join(itertools.takewhile(is_letter, word))
+            if letters:
+                words[letters] += 1
     saved: collections.Counter[str] = collections.Counter()
     for word, number in words.items():
         ids = encoder.encode(word)

@@ -21,6 +21,15 @@ def test_long_lines_are_cut_at_spaces():
     assert list(corpus.split_line("  ")) == []
 
 
+def test_text_without_spaces_is_cut_between_characters():
+    text = "人人生而自由在尊严和权利上一律平等" * 200
+    parts = list(corpus.split_line(text))
+    assert "".join(parts) == text
+    assert len(parts) == 3
+    assert all(len(part.encode()) <= corpus.MAX_LINE_BYTES for part in parts)
+    assert list(corpus.split_line("aă" * 4, limit=5)) == ["aăa", "ăa", "ăa", "ă"]
+
+
 def test_bad_documents_are_counted_and_cedillas_become_commas():
     counts = corpus.TextCounts()
     documents = [None, "", " \n", 7, "Ştiinţă\n\nşi ţară"]

@@ -77,6 +77,15 @@ def test_the_best_words_save_most_ids(model, lines):
         extend.best_words(model, lines, 100_000)
 
 
+def test_words_are_complete_in_scripts_with_vowel_signs():
+    text = "हिन्दी में रहते हैं 12 हिन्दी, रहते।"
+    pieces = ModelProto.SentencePiece
+    model = ModelProto()
+    for i, piece in enumerate(["<pad>", "</s>", "<unk>", "▁", *sorted({*text} - {" "})]):
+        model.pieces.add(piece=piece, type={2: pieces.UNKNOWN}.get(i, pieces.NORMAL))
+    assert extend.best_words(model, [text], 2) == ["▁हिन्दी", "▁रहते"]
+
+
 def test_hugging_face_agrees(model, lines, tmp_path):
     import seqio
     from transformers import AutoTokenizer
