@@ -24,7 +24,7 @@ if [[ -n "${MODEL_DIR:-}" && "$model_dir" != /* && "$model_dir" != *://* ]]; the
 fi
 
 use_python
-if [[ "${slice[*]+${slice[*]}}" == "--slice here" ]]; then
+if [[ " ${slice[*]-} $* " == *" --slice"[\ =]"here "* ]]; then
   choose_device
 else
   export JAX_PLATFORMS=cpu

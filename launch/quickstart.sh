@@ -16,6 +16,8 @@ export MODEL_DIR="${MODEL_DIR:-$ROOT/runs/ro_simple_tiny}"
 if [[ "$MODEL_DIR" == *://* ]]; then
   fail "MODEL_DIR is $MODEL_DIR: the quickstart needs a folder on this machine."
 fi
+mkdir -p "$MODEL_DIR"
+MODEL_DIR="$(cd "$MODEL_DIR" && pwd -P)"  # as the converter names its folder after it
 # On Ctrl-C the trainer saves and exits with status 0; the later steps must not run then.
 trap 'echo "Stopped; the same command resumes from here."; exit 130' INT
 

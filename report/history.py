@@ -37,7 +37,7 @@ class History:
     """
 
     def __init__(self, text: str, last_seen: float = 0.0):
-        self.events = [event for line in text.splitlines() if (event := _event(line))]
+        self.events = [event for line in text.split("\n") if (event := _event(line))]
         self.events.sort(key=lambda event: event["time"])
         self.starts = [event for event in self.events if event["event"] == "start"]
         self.last_seen = max([last_seen, *(event["time"] for event in self.events)])

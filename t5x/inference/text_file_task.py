@@ -5,9 +5,11 @@ scored, "targets"; "-" is standard input, text. Empty lines are inputs too, so t
 belongs to the n-th line. Inputs are encoded unchanged, after the prefix.
 """
 
+import codecs
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +26,7 @@ class LineSource(seqio.FunctionDataSource):
     def __init__(self, path: str, split: str):
         content = _content(path)
         self.fingerprint = hashlib.sha256(content).hexdigest()
+        content = content.removeprefix(codecs.BOM_UTF8)
         read = _parse_json if path.endswith(".jsonl") else _parse_text
         lines = content.removesuffix(b"\n").split(b"\n") if content else []
         if not lines:
@@ -52,9 +55,12 @@ def line_task(
 ) -> seqio.Task:
     """Return the task of a text or .jsonl file, named after it; its only split is `split`.
 
+    Characters that seqio allows in no name become "_".
+
     If the preprocessors of `like` read lines (`reads_lines`), they make the examples.
     """
-    name = "stdin" if path == "-" else os.path.basename(path).rpartition(".")[0] or "lines"
+    stem = "stdin" if path == "-" else os.path.basename(path).rpartition(".")[0] or "lines"
+    name = re.sub(r"[^\w.:#]", "_", stem)  # what seqio allows
 
     def add_prefix(example):
         texts = {f"{name}_pretokenized": text for name, text in example.items()}

@@ -17,7 +17,8 @@ SCRIPT = ROOT / "launch" / "preflight.sh"
 def started(tmp_path):
     """Run the script; return the flags that Python got, or the failed process."""
     python = tmp_path / "python"
-    (tmp_path / "record.py").write_text("import json, sys; print(json.dumps(sys.argv[1:]))\n")
+    record = "import json, os, sys; print(json.dumps([os.environ['JAX_PLATFORMS'], *sys.argv[1:]]))"
+    (tmp_path / "record.py").write_text(record)
     python.write_text(f'#!/usr/bin/env bash\nexec {sys.executable} {tmp_path}/record.py "$@"\n')
     python.chmod(0o755)
 
@@ -32,6 +33,7 @@ def started(tmp_path):
         if done.returncode:
             return done
         said = json.loads(done.stdout)
+        start.platform = said[0]
         return said[said.index("preflight") :]
 
     return start
@@ -46,6 +48,11 @@ def test_a_recipe_and_a_slice(started):
 
 def test_the_devices_that_are_there_take_the_place_of_a_slice(started):
     assert started("ro_t5x_tiny", "here")[2:4] == ["--slice", "here"]
+    for flags in (["here"], ["--slice", "here"], ["--slice=here"], ["--sweep", "--slice", "here"]):
+        started("ro_t5x_tiny", *flags, JAX_PLATFORMS="cuda")
+        assert started.platform == "cuda"
+    started("ro_t5x_tiny", "v4-8", "--gin.MODEL_DIR='here'", JAX_PLATFORMS="cuda")
+    assert started.platform == "cpu"
 
 
 def test_comparing_slices_needs_no_slice(started):

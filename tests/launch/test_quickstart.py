@@ -31,7 +31,7 @@ def quickstart(model_dir, *flags):
 
 @pytest.mark.slow
 def test_all_steps_run_and_a_second_run_repeats_nothing(tmp_path):
-    first = quickstart(tmp_path / "run", *FEW_STEPS)
+    first = quickstart(f"{tmp_path}/run/", *FEW_STEPS)
     assert first.returncode == 0, first.stderr
     assert re.findall(r"^\d\.", first.stdout, re.MULTILINE) == ["1.", "2.", "3.", "4."]
     filled = [line for line in first.stdout.splitlines() if re.search(r"\[.+\]", line)]

@@ -58,6 +58,11 @@ def test_damaged_lines_are_skipped():
     assert [s.kind for s in found.spans] == ["running", "save"]
 
 
+def test_texts_may_hold_other_ends_of_lines():
+    event = {"time": 1, "event": "infill", "step": 2, "sentences": {"a": "b\u2028c"}}
+    assert History(json.dumps(event, ensure_ascii=False)).events == [event]
+
+
 def test_infillings_come_by_sentence_and_step():
     made = lambda step, text: {"step": step, "sentences": {"a <extra_id_0>": text}}
     found = history(

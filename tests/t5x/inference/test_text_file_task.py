@@ -34,6 +34,15 @@ def test_a_line_is_an_input_and_an_empty_one_too(tmp_path, content):
     assert "targets_pretokenized" not in found[0]
 
 
+@pytest.mark.parametrize(
+    ("file", "name"), [("my-questions.txt", "my_questions"), ("q (1).txt", "q__1_")]
+)
+def test_any_name_and_a_byte_order_mark_are_taken(tmp_path, file, name):
+    (tmp_path / file).write_text("\ufeffa\nb\n")
+    task, found = examples(tmp_path / file)
+    assert (task.name, texts(found)) == (name, ["a", "b"])
+
+
 def test_a_prefix_is_encoded_and_not_shown(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("x\ny\n")

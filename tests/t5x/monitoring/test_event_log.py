@@ -28,6 +28,14 @@ def test_an_event_has_its_time_and_fields(tmp_path):
     assert 0 <= evaluated["seconds"] < 60
 
 
+def test_texts_with_other_ends_of_lines_are_read_again(tmp_path):
+    log = EventLog(str(tmp_path))
+    log.write("infill", sentences={"a": "b\u2028c"})
+    (found,) = log.events("infill")
+    log.close()
+    assert found["sentences"] == {"a": "b\u2028c"}
+
+
 def test_a_start_logs_its_configuration_only_if_it_is_new(tmp_path):
     for config in ("a = 1", "a = 1", "a = 2", "a = 1", None):
         log = EventLog(str(tmp_path))
