@@ -377,11 +377,11 @@ def fits_in_cache(file: CorpusFile) -> bool:
     return (size(file) or most + 1) <= most
 
 
-def cached_copy(file: CorpusFile) -> str:
-    """Return the path of a complete copy in the stream cache, fetching it if necessary."""
+def open_cached(file: CorpusFile) -> BinaryIO | None:
+    """Open a complete copy in the stream cache, fetching it first; None if the disk is full."""
     assert stream_cache.current  # see `fits_in_cache`
     fetch = functools.partial(_read_range, file)
-    return str(stream_cache.current.copy_of(_cache_key(file), size(file) or 0, fetch))
+    return stream_cache.current.open_copy(_cache_key(file), size(file) or 0, fetch)
 
 
 class _RangedFile(AbstractBufferedFile):
@@ -451,8 +451,8 @@ def open_raw(file: CorpusFile, needs_end: bool = True) -> BinaryIO:
     """
     if not file.remote:
         return _open_local(file)
-    if fits_in_cache(file):
-        return open(cached_copy(file), "rb")
+    if fits_in_cache(file) and (copy := open_cached(file)):
+        return copy
     if not file.url.startswith("http"):
         fs, path = _filesystem(file.url)
         with _pinned(file) as pin:

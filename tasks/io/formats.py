@@ -85,8 +85,8 @@ class PartLayout:
                 files.read_range(file, start, stop)
         elif self._by_bytes(file):
             lines_between(file, *self._bounds(file, part))
-        elif files.fits_in_cache(file):
-            files.cached_copy(file)
+        elif files.fits_in_cache(file) and (copy := files.open_cached(file)):
+            copy.close()
 
     def _bounds(self, file: CorpusFile, part: int) -> tuple[int, int]:
         size = self.bytes_per_part(file)

@@ -10,6 +10,7 @@ Several processes may share a folder.
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -20,7 +21,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from absl import logging
 
@@ -56,9 +57,11 @@ class StreamCache:
                 f"STREAM_CACHE_DIR is {folder}, which is not writable ({error}): set it to a "
                 "folder on a local disk"
             ) from error
-        for leftover in self._folder.glob(".*"):  # of a process killed while writing
-            if time.time() - leftover.stat().st_mtime > 3600:
-                leftover.unlink(missing_ok=True)
+        for pattern, seconds in ((".*", 3600), ("*.part", 86400)):
+            for leftover in self._folder.glob(pattern):  # of a process killed while writing
+                with contextlib.suppress(FileNotFoundError):  # deleted by another process
+                    if time.time() - leftover.stat().st_mtime > seconds:
+                        leftover.unlink()
         self._size = sum(size for _, size, _ in self._entries())
 
     def _write_temporary(self, data: bytes) -> pathlib.Path:
@@ -106,24 +109,42 @@ class StreamCache:
                 logging.warning("STREAM_CACHE_DIR: writing an entry failed (%s)", error)
             return data
 
-    def copy_of(self, url: str, size: int, fetch: Callable[[int, int], bytes]) -> pathlib.Path:
-        """Return the path of a local copy of a file of `size` bytes, `fetch`ing missing bytes.
+    def open_copy(self, url: str, size: int, fetch: Callable[[int, int], bytes]) -> BinaryIO | None:
+        """Open a local copy of a file of `size` bytes, `fetch`ing missing bytes.
 
-        A partial copy is kept, so the next attempt or process continues it.
+        A partial copy is kept, so the next attempt or process continues it. Return None if the disk
+        is full, which does not stop a run.
         """
         path = self._path(url, "-0-end.piece")
-        temporary = path.with_suffix(".part")
         with self._locked(path):
-            while not path.exists():
-                with open(temporary, "ab") as file:
-                    fcntl.flock(file, fcntl.LOCK_EX)  # another process may be writing it
-                    if not temporary.exists() or path.exists():
-                        continue
-                    while (at := file.tell()) < size:
-                        file.write(fetch(at, min(at + CHUNK_BYTES, size)))
-                        file.flush()
-                    self._add(temporary, path)
-        return path
+            while True:
+                # Opened before it may be evicted, and used, so that older entries go first.
+                with contextlib.suppress(FileNotFoundError):
+                    file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+                    os.utime(file.fileno())
+                    return file
+                try:
+                    self._complete(path, size, fetch)
+                except OSError as error:
+                    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                        raise
+                    logging.warning("STREAM_CACHE_DIR: writing an entry failed (%s)", error)
+                    return None
+
+    def _complete(self, path: pathlib.Path, size: int, fetch: Callable[[int, int], bytes]) -> None:
+        """Write the copy at `path`; it may be gone again, or be another process's."""
+        temporary = path.with_suffix(".part")
+        with open(temporary, "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # another process may be writing it
+            if path.exists() or not temporary.exists():
+                return
+            if not os.path.samestat(os.fstat(file.fileno()), temporary.stat()):
+                return  # another process completed what was opened here, and a third began again
+            file.seek(0, os.SEEK_END)  # the process that held the lock may have written some
+            while (at := file.tell()) < size:
+                file.write(fetch(at, min(at + CHUNK_BYTES, size)))
+                file.flush()
+            self._add(temporary, path)
 
     def _add(self, temporary: pathlib.Path, path: pathlib.Path) -> None:
         self._evict_for(temporary.stat().st_size)

@@ -1,9 +1,11 @@
 """Ranges that were read are cached within the bound; the next ones are fetched ahead."""
 
+import errno
 import os
 import signal
 import threading
 import time
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -77,10 +79,65 @@ def test_a_copy_of_a_file_continues_where_it_was_cut_off(tmp_path, monkeypatch):
 
     kept = StreamCache(str(tmp_path), 100)
     with pytest.raises(ConnectionError):
-        kept.copy_of("u", 10, fetch)
+        kept.open_copy("u", 10, fetch)
     again = StreamCache(str(tmp_path), 100)
-    assert again.copy_of("u", 10, fetch).read_bytes() == b"0123456789"
+    with again.open_copy("u", 10, fetch) as file:
+        assert file.read() == b"0123456789"
     assert asked == [(0, 4), (4, 8), (4, 8), (8, 10)]
+
+
+def test_a_copy_is_right_if_the_process_that_was_writing_it_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(stream_cache, "CHUNK_BYTES", 4)
+    waiting = threading.Event()
+    found = []
+
+    def fetch(start, stop):
+        return b"0123456789"[start:stop]
+
+    def fail(start, stop):
+        if start == 0:
+            return fetch(start, stop)
+        second.start()  # opens the unfinished copy, and waits for the lock on it
+        assert waiting.wait(20)
+        time.sleep(0.1)
+        raise ConnectionError
+
+    def read():
+        with StreamCache(str(tmp_path), 100).open_copy("u", 10, fetch) as file:
+            found.append(file.read())
+
+    lock = stream_cache.fcntl.flock
+    monkeypatch.setattr(
+        stream_cache.fcntl,
+        "flock",
+        lambda *call: (threading.current_thread() is second and waiting.set(), lock(*call)),
+    )
+    second = threading.Thread(target=read)
+    with pytest.raises(ConnectionError):
+        StreamCache(str(tmp_path), 100).open_copy("u", 10, fail)
+    second.join(20)
+    assert found == [b"0123456789"]
+
+
+def test_a_copy_that_is_in_use_may_be_deleted_and_a_used_one_goes_last(tmp_path):
+    kept = StreamCache(str(tmp_path), 10)
+    fetch = lambda start, stop: b"abcd"[start:stop]
+    for age, url in enumerate("uv"):
+        kept.open_copy(url, 4, fetch).close()
+        newest = max(tmp_path.glob("*.piece"), key=lambda path: path.stat().st_mtime_ns)
+        os.utime(newest, (age, age))
+    with kept.open_copy("u", 4, fetch) as used:  # now younger than the other one
+        kept.open_copy("w", 4, fetch).close()
+        kept.open_copy("u", 4, None).close()  # still there
+        kept.open_copy("x", 4, fetch).close()
+        kept.open_copy("y", 4, fetch).close()
+        assert used.read() == b"abcd"
+
+
+def test_a_full_disk_leaves_an_entire_file_to_its_server(tmp_path, monkeypatch):
+    monkeypatch.setattr(StreamCache, "_add", Mock(side_effect=OSError(errno.ENOSPC, "full")))
+    kept = StreamCache(str(tmp_path), 100)
+    assert kept.open_copy("u", 4, lambda start, stop: b"abcd"[start:stop]) is None
 
 
 def test_concurrent_readers_of_one_entry_fetch_it_once(tmp_path):
