@@ -43,7 +43,10 @@ class RecordCounter:
         """Note that this process reads a shard (index, number of shards) of a split."""
         with self._lock:
             self.split = split
-            self._epochs[split].setdefault(shard, 0)
+            # A stream that resumes may have made other shards before it knew their number.
+            of_split = {s: n for s, n in self._epochs[split].items() if s[1] == shard[1]}
+            self._epochs[split] = of_split
+            of_split.setdefault(shard, 0)
 
     def add(
         self,

@@ -31,7 +31,9 @@ class PermutedReader:
         self, store: RecordStore, split: str, shard: tuple[int, int], counter: RecordCounter
     ):
         self._store, self._split, self._shard, self._counter = store, split, shard, counter
-        self._epochs_read = self._seed = 0
+        self._epochs_read = self._seed = self._empty_epochs = 0
+        self._is_endless = False
+        self._texts_read = 0  # of the epoch so far
         counter.start_shard(split, shard)
 
     def dataset(self, seed: int | None, epochs: int | None = 1) -> tf.data.Dataset:
@@ -49,7 +51,7 @@ class PermutedReader:
             texts = tf_callbacks.call(self._texts, none, [None], epoch, block)
             return tf.data.Dataset.from_tensor_slices({"text": texts})
 
-        self._seed = seed or 0
+        self._seed, self._is_endless = seed or 0, epochs is None
         drawn = random_epoch(seed) if epochs == 1 else tf.data.Dataset.range(epochs or 1 << 60)
         return drawn.flat_map(of_epoch).flat_map(of_block)
 
@@ -82,10 +84,25 @@ class PermutedReader:
         if not len(numbers):
             self._epochs_read += 1
             self._counter.log_epoch(self._split, self._shard, self._epochs_read)
+            self._check_texts()
             return np.array([], object)
         texts, codes = self._store.read(numbers)
         labels = self._store.labels
         self._counter.add_records(self._split, codes, numbers, len(self._store), labels)
+        self._texts_read += len(texts)
         out = np.empty([len(texts)], object)
         out[:] = texts
         return out
+
+    def _check_texts(self) -> None:
+        """Raise ValueError where an endless dataset would look for a text without end."""
+        self._empty_epochs = 0 if self._texts_read else self._empty_epochs + 1
+        self._texts_read = 0
+        # One alone may be the end of an epoch at which the run resumed.
+        if self._is_endless and self._empty_epochs > 1:
+            index, num_shards = self._shard
+            raise ValueError(
+                f"shard {index} of {num_shards} of split {self._split!r} has no text: the corpus "
+                "is too small for so many shards, or its documents are skipped; set "
+                "DatasetConfig.mixture_or_task_name to a larger one, or a smaller BATCH_SIZE"
+            )

@@ -34,6 +34,15 @@ def test_an_epoch_is_complete_when_every_shard_is():
     assert counter.counts("train")["epochs"] == 1
 
 
+def test_epochs_are_of_the_shards_that_a_resumed_stream_has():
+    counter = RecordCounter("corpus")
+    counter.start_shard("train", (0, 16))  # before the saved number of shards is known
+    for index in range(2):
+        counter.start_shard("train", (index, 8))
+        counter.end_epoch("train", (index, 8), 3)
+    assert counter.counts("train")["epochs"] == 3
+
+
 def test_the_sentence_names_the_reasons_of_skips():
     counter = RecordCounter("corpus")
     assert "0 records read, skipped none" in counter.sentence()

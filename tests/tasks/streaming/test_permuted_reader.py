@@ -75,6 +75,18 @@ def test_each_epoch_has_its_own_order_that_the_seed_decides(tmp_path):
     assert source.record_counts("train", distinct=True)["read"] == 700
 
 
+def test_an_endless_shard_without_text_is_named(tmp_path):
+    source = sorted_source(tmp_path, "csv", {"a": 3})
+    with source.repeated(None):
+        endless = lambda i: source.get_dataset("train", seed=0, shard_info=seqio.ShardInfo(i, 8))
+        few = endless(0).take(20)
+        none = endless(5)
+    assert len(list(few)) == 20
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"shard 5 of 8 .* has no text: the c"):
+        next(iter(none))
+    assert read(source, 5, 8, epochs=2) == []
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_order_is_exact_after_a_kill_and_the_position_small(tmp_path, kind):
     corpus = tmp_path / "corpus"
