@@ -114,6 +114,7 @@ class Checkpointer:
         self.best = BestCheckpoints(self.run_folder, c.keep_best, c.metric, c.mode)
         self._pending: AsyncSave | None = None
         self._writer = self._new_writer()
+        self._hangs = False  # whether a save of this writer was given up
 
     def _new_writer(self) -> ocp.AsyncCheckpointer:
         # Folders are made before `save` returns, so that a missing permission is reported there.
@@ -209,7 +210,8 @@ class Checkpointer:
         if quickly and self._pending:
             self._pending.shorten_deadline(_QUICK_CLOSE_SECONDS)
         self.wait()
-        self._writer.close()
+        if not self._hangs:  # its thread would be waited for
+            self._writer.close()
 
     def _rounded(self, state_dict: Mapping[str, Any]) -> dict[str, Any]:
         """Return the state with its parameters in the dtype on disk."""
@@ -225,13 +227,13 @@ class Checkpointer:
             wait()
             return True
         except Exception as error:
-            self._pending = None
+            self._pending, self._hangs = None, isinstance(error, TimeoutError)
             failed = self._failed(pending.name, error)
             # A save that hangs before it has copied would later meet the other hosts' next save.
             out_of_step = not pending.has_copied and jax.process_count() > 1
             if self.config.when_failed == "stop" or out_of_step:
                 raise failed from error
-            self._writer = self._new_writer()
+            self._writer, self._hangs = self._new_writer(), False
             return False
 
     def _finish(self, writer: ocp.AsyncCheckpointer, step: int) -> None:

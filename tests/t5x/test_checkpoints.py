@@ -260,6 +260,21 @@ def test_a_save_that_hangs_ends_the_run_in_one_sentence(run, hanging):
         checkpointer.save(2, state(2), lambda _: hanging.wait(60))
 
 
+def test_closing_does_not_wait_for_a_commit_that_was_given_up(run, monkeypatch):
+    storage = threading.Event()
+    monkeypatch.setattr(layout, "write_checksums", lambda _: storage.wait(60))
+    checkpointer = Checkpointer(run, SaveCheckpointConfig(timeout=3, save_dataset=True))
+    write = lambda folder: pathlib.Path(folder, "position").write_text("here")
+    checkpointer.save(1, state(1), write)
+    with pytest.raises(SaveError, match="it hangs and is given up"):
+        checkpointer.wait()
+    closing = threading.Thread(target=checkpointer.close, daemon=True)
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive()
+    storage.set()
+
+
 def test_a_save_that_fails_or_hangs_is_skipped_if_asked(run, caplog, monkeypatch):
     config = SaveCheckpointConfig(timeout=4, when_failed="go_on", save_dataset=True)
     checkpointer, late = Checkpointer(run, config), threading.Event()
