@@ -137,7 +137,7 @@ def precompile(
 def end_of_branch(cooldown_from: str | None, relative_steps: int | None, model_dir: str) -> int:
     """Return the last step of a cooldown branch, or raise ValueError for one that has no end."""
     cfg = cooldown.branch(cooldown_from, relative_steps, model_dir, CheckpointConfig())
-    return last_step(0, relative_steps, cfg.restore)
+    return last_step(model_dir, 0, relative_steps, cfg.restore)
 
 
 def stream_of(

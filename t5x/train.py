@@ -46,6 +46,7 @@ from t5x.loop.model_dir import (
     find_start,
     first_sound,
     last_step,
+    record_first_step,
     saved_by_another,
     write_description,
 )
@@ -142,7 +143,7 @@ def train(
     }
     checkpoint_cfg = cooldown.branch(cooldown_from, relative_steps, model_dir, checkpoint_cfg)
     save = checkpoint_cfg.save
-    total_steps = last_step(total_steps, relative_steps, checkpoint_cfg.restore)
+    total_steps = last_step(model_dir, total_steps, relative_steps, checkpoint_cfg.restore)
     plan = training_plan(cfgs, save, total_steps, eval_period, stats_period)
     triggers.check_periods(plan)
     enable_stream_cache(cfgs)
@@ -187,6 +188,8 @@ def train(
         )
         startup_times.done("state")
         delete_damaged_after(start)
+        if relative_steps and not start.is_own:
+            record_first_step(model_dir, total_steps - relative_steps)
         step = int(trainer.state.step)
         if not start.is_own and step != start.known_step:
             schedules.check_start(trainer.learning_rate_fn, step, total_steps)

@@ -97,7 +97,9 @@ def build() -> argparse.Namespace:
         run = argparse.Namespace(**{**defaults, **gin.get_configurable(module.train)()})
     given = run.cooldown_from, run.relative_steps, run.model_dir, run.checkpoint_cfg
     run.checkpoint_cfg = cooldown.branch(*given)
-    run.total_steps = last_step(run.total_steps, run.relative_steps, run.checkpoint_cfg.restore)
+    run.total_steps = last_step(
+        run.model_dir, run.total_steps, run.relative_steps, run.checkpoint_cfg.restore
+    )
     return run
 
 

@@ -20,7 +20,7 @@ from flax.traverse_util import flatten_dict
 from command_line import arguments
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
-from t5x.checkpointing.lazy_array import DamagedCheckpoint
+from t5x.checkpointing.lazy_array import DamagedCheckpoint, parsing
 from t5x.loop.storage_wait import answer
 from t5x.multihost import broadcast
 from t5x.train_state import StateSpecs
@@ -29,6 +29,7 @@ T = TypeVar("T")
 # What can pass, so that the same command may succeed later.
 _UNANSWERED = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.AbortedError)
 _DESCRIPTION = "model-info.txt"
+_FIRST_STEP = "first_step.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,8 +183,15 @@ def find_start(
                 "RestoreCheckpointConfig.mode is 'all', which names many checkpoints, and training "
                 "starts from one; set it to 'specific' or 'latest'."
             )
+        if restore.dtype not in (None, "float32"):
+            raise ValueError(
+                f"RestoreCheckpointConfig.dtype is {restore.dtype!r}, and training keeps its "
+                "parameters in float32; set it to 'float32', and network.T5Config.dtype to the "
+                "dtype of computations."
+            )
         named = f"RestoreCheckpointConfig.path {restore.path}"
-        return Start(answer(named, lambda: checkpoint_paths(restore))[0], restore)
+        find = lambda: answer(named, lambda: checkpoint_paths(restore))[0]
+        return Start(broadcast.broadcast_from_first(find), restore)
     return Start(None, None)
 
 
@@ -201,29 +209,50 @@ def first_sound(start: Start, read: Callable[[Start], T]) -> tuple[Start, T]:
 
 
 def last_step(
-    total_steps: int, relative_steps: int | None, restore: RestoreCheckpointConfig | None
+    model_dir: str,
+    total_steps: int,
+    relative_steps: int | None,
+    restore: RestoreCheckpointConfig | None,
 ) -> int:
     """Return the step at which a run ends: `total_steps`, or `relative_steps` after its first.
 
     Upstream counts `relative_steps` from the newest checkpoint, so a run that is resumed gets
-    longer. Here they count from the checkpoint of `restore`, or from 0. Raise ValueError if its
-    name does not say its step, or it has to be looked for and does not exist.
+    longer. Here they count from the checkpoint of `restore`, or from 0; where that was looked for,
+    a run that resumes counts from the one that was found, see `record_first_step`. Raise ValueError
+    if its name does not say its step, or it has to be looked for and does not exist.
     """
     if not relative_steps:
         return total_steps
     if restore is None or not restore.path:
         return relative_steps
-    path = restore.path
+    return broadcast.broadcast_from_first(lambda: _first_step(model_dir, restore)) + relative_steps
+
+
+def record_first_step(model_dir: str, step: int) -> None:
+    """Write the step that a run's `relative_steps` count from; other hosts write nothing.
+
+    The run that it started from may have trained on by the time it resumes, or be gone.
+    """
+    if jax.process_index() == 0:
+        with tf.io.gfile.GFile(os.path.join(model_dir, _FIRST_STEP), "w") as file:
+            file.write(json.dumps({"step": step}))
+
+
+def _first_step(model_dir: str, restore: RestoreCheckpointConfig) -> int:
+    """Return what `record_first_step` wrote for a run that resumes, else the step of `restore`."""
+    path, record = restore.path, os.path.join(model_dir, _FIRST_STEP)
     if restore.mode != "specific" or not isinstance(path, str) or layout.step_of(path) is None:
+        if layout.latest_step(model_dir) is not None and tf.io.gfile.exists(record):
+            with parsing(record), tf.io.gfile.GFile(record) as file:
+                return int(json.loads(file.read())["step"])
         path = checkpoint_paths(restore)[0]
     first = layout.step_of(path)  # of a run that resumes it may be gone
     if first is None:
         raise ValueError(
-            f"train.relative_steps is {relative_steps}, but the name of {path} does not say its "
-            "step; rename it to checkpoint_<step>, or set TRAIN_STEPS and leave relative_steps at "
-            "None."
+            f"train.relative_steps is set, but the name of {path} does not say its step; rename it "
+            "to checkpoint_<step>, or set TRAIN_STEPS and leave relative_steps at None."
         )
-    return first + relative_steps
+    return first
 
 
 def earlier_start(start: Start, damage: DamagedCheckpoint) -> Start:

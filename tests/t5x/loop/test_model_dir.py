@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import shutil
 import types
 
 import jax
@@ -121,6 +122,10 @@ def test_training_starts_from_one_checkpoint(tmp_path):
     other = checkpoint(tmp_path / "other", 1)
     with pytest.raises(ValueError, match=r"mode is 'all'.* set it to 'specific' or 'latest'"):
         model_dir.find_start(str(tmp_path / "new"), RestoreCheckpointConfig(other, mode="all"))
+    with pytest.raises(ValueError, match=r"dtype is 'bfloat16', and training keeps its parameters"):
+        model_dir.find_start(
+            str(tmp_path / "new"), RestoreCheckpointConfig(other, dtype="bfloat16")
+        )
     with pytest.raises(ValueError, match=r"no folder checkpoint_<step>"):
         model_dir.find_start(str(tmp_path / "new"), RestoreCheckpointConfig(str(tmp_path)))
 
@@ -187,21 +192,38 @@ def test_a_run_is_described_by_its_parameters(tmp_path):
 
 
 def test_relative_steps_count_from_where_the_run_began(tmp_path):
+    own = str(tmp_path / "own")
     begun = checkpoint(tmp_path / "other", 30, 70)
     specific = RestoreCheckpointConfig(f"{begun}/checkpoint_30", "specific")
-    assert model_dir.last_step(100, None, specific) == 100
-    assert model_dir.last_step(100, 0, specific) == 100
-    assert model_dir.last_step(0, 5, specific) == 35
-    assert model_dir.last_step(0, 5, RestoreCheckpointConfig(begun)) == 75
-    assert model_dir.last_step(100, 5, None) == 5
-    assert model_dir.last_step(100, 5, RestoreCheckpointConfig(None)) == 5
+    assert model_dir.last_step(own, 100, None, specific) == 100
+    assert model_dir.last_step(own, 100, 0, specific) == 100
+    assert model_dir.last_step(own, 0, 5, specific) == 35
+    assert model_dir.last_step(own, 0, 5, RestoreCheckpointConfig(begun)) == 75
+    assert model_dir.last_step(own, 100, 5, None) == 5
+    assert model_dir.last_step(own, 100, 5, RestoreCheckpointConfig(None)) == 5
+
+
+def test_relative_steps_stay_where_they_began_though_the_source_trains_on(tmp_path):
+    own, begun = str(tmp_path / "own"), checkpoint(tmp_path / "other", 30)
+    latest = RestoreCheckpointConfig(begun)
+    (tmp_path / "own").mkdir()
+    model_dir.record_first_step(own, 30)
+    checkpoint(tmp_path / "other", 70)
+    assert model_dir.last_step(own, 0, 5, latest) == 75  # nothing is saved of the first start
+    checkpoint(tmp_path / "own", 32)
+    assert model_dir.last_step(own, 0, 5, latest) == 35
+    shutil.rmtree(begun)
+    assert model_dir.last_step(own, 0, 5, latest) == 35
 
 
 def test_relative_steps_need_a_step_in_the_checkpoints_name(tmp_path):
+    own = str(tmp_path / "own")
     begun = checkpoint(tmp_path / "other", 30)
     renamed = pathlib.Path(begun, "checkpoint_30").rename(tmp_path / "base")
-    with pytest.raises(ValueError, match=r"relative_steps is 5, but the name of .*/base") as caught:
-        model_dir.last_step(0, 5, RestoreCheckpointConfig(str(renamed), "specific"))
+    with pytest.raises(
+        ValueError, match=r"relative_steps is set, but the name of .*/base"
+    ) as caught:
+        model_dir.last_step(own, 0, 5, RestoreCheckpointConfig(str(renamed), "specific"))
     assert "\n" not in str(caught.value)
 
 
