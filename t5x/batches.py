@@ -161,6 +161,7 @@ class TrainStream(Iterator[HostBatch]):
             for name, none in self._shards[0].nothing.items()
         }
         self._given = 0
+        self.interrupted: Callable[[], bool] = lambda: False  # ends a wait for data
 
     def _make_shards(self, count: int) -> None:
         """Make those of `count` virtual shards that have rows of this host."""
@@ -183,12 +184,26 @@ class TrainStream(Iterator[HostBatch]):
     def __next__(self) -> HostBatch:
         for shard in self._shards:
             shard.start()
+        while not self.wait(1.0):
+            if self.interrupted():
+                raise StopIteration
         taken = [shard.take() for shard in self._shards]
         parts = [part for part in taken if part is not None]
         if len(parts) < len(taken):
             raise self._at_end(self.indices[taken.index(None)])
         self._given += 1
         return {k: np.concatenate([p[k] for p in parts])[self._mine] for k in parts[0]}
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the next batch is there or has failed; return False after `seconds`."""
+        deadline = time.monotonic() + (seconds or 0.0)
+        left = lambda: None if seconds is None else max(0.0, deadline - time.monotonic())
+        return all(shard.wait(left()) for shard in self._shards)
+
+    def check(self) -> None:
+        """Raise the error of the next batch, if it has one already, as `next` does."""
+        for shard in self._shards:
+            shard.check()
 
     def _at_end(self, shard: int) -> ValueError:
         name = self.cfg.provider.name

@@ -173,14 +173,17 @@ class Trainer:
         return {name: struct(x.shape, x.dtype) for name, x in batch.items()}
 
     def training_steps(self, batches: Iterator[HostBatch], until: int) -> Iterator[tuple[int, Any]]:
-        """Train to step `until`, or until `stop_requested` is set, yielding after each step.
+        """Train to step `until`, while there are batches and `stop_requested` is not set.
 
-        Yield the step, which may still be running, and the sums of the one before, first None.
+        After each yield the step, which may still be running, and the sums of the one before, first
+        None.
         """
         pending = None
         for step in range(int(self.state.step) + 1, until + 1):
             started = time.monotonic()
-            batch = self.put(next(batches))
+            if (rows := next(batches, None)) is None:
+                break
+            batch = self.put(rows)
             self.wait_seconds += time.monotonic() - started
             carried = (self.state, self._statistics)
             (self.state, self._statistics), sums = self._train_step(carried, batch, self._rng)

@@ -11,6 +11,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 
 import numpy as np
 import tensorflow as tf
@@ -67,26 +68,33 @@ class ShardIterator:
         """Return the next rows, None if too few are left, or raise ValueError or RuntimeError."""
         self.start()
         try:
-            rows = self._worker.wait()
+            rows = self._worker.result()
         except tf.errors.OpError as error:
-            kind = ValueError if isinstance(error, tf.errors.InvalidArgumentError) else RuntimeError
-            raise kind(
-                f"Reading the data failed: {_reason(error)}. Once that is fixed, the same "
-                "command resumes from the last checkpoint."
-            ) from error
+            raise _reading_failed(error) from error
         if rows is not None:
             self._rows.drop(self._size)
             self.start()
         return rows
 
-    def _wait(self) -> None:
-        """Wait for the thread. Its rows are made again from the builder at the next take."""
-        if self._worker.busy:
-            self._worker.wait()
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the rows of the next take, at most `seconds`; return whether that is over."""
+        return self._worker.wait(seconds)
+
+    def check(self) -> None:
+        """Raise the error of the next take, if it has one already, as `take` does."""
+        error = self._worker.error()
+        if isinstance(error, tf.errors.OpError):
+            raise _reading_failed(error) from error
 
     def write(self, path: str) -> None:
-        """Write the position to `path` plus each of `ENDINGS`."""
-        self._wait()
+        """Write the position to `path` plus each of `ENDINGS`.
+
+        There is none after an error of the next take, since what it has lost is not known: raise it
+        then, and once more at the take.
+        """
+        self._worker.wait()
+        if error := self._worker.error():
+            raise error
         with buckets.local_copy(path, ENDINGS[:2]) as local:
             tf.train.Checkpoint(iterator=self._iterator).write(local)
         content = io.BytesIO()
@@ -96,7 +104,8 @@ class ShardIterator:
 
     def begin_read(self, path: str) -> None:
         """Start moving to the position at `path`; `end_read` must follow."""
-        self._wait()
+        self._worker.wait()
+        self._worker.forget()
         self._worker.start(lambda: self._read(path))
 
     def end_read(self) -> BaseException | None:
@@ -106,7 +115,7 @@ class ShardIterator:
         AssertionError or KeyError for the position of another pipeline.
         """
         try:
-            self._worker.wait()
+            self._worker.result()
         except Exception as error:
             return error
         return None
@@ -163,48 +172,68 @@ def _never_destroy(iterator: Iterator) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(iterator))
 
 
+def _reading_failed(error: tf.errors.OpError) -> ValueError | RuntimeError:
+    kind = ValueError if isinstance(error, tf.errors.InvalidArgumentError) else RuntimeError
+    return kind(
+        f"Reading the data failed: {_reason(error)}. Once that is fixed, the same command resumes "
+        "from the last checkpoint."
+    )
+
+
 def _reason(error: tf.errors.OpError) -> str:
     """Return the message of an error in a pipeline, without its place in the graph."""
     first = error.message.strip().splitlines()[0]
+    first = re.sub(r"Error in user-defined function passed to .* with iterator: \S+: ", "", first)
     return re.sub(r"\{\{.*?\}\}|\[Op:.*|\[\[.*", "", first).strip(" .")[:400]
 
 
 class _Worker:
-    """A thread that computes one result at a time.
+    """A thread that computes one result at a time, which several threads may wait for.
 
     A daemon, because a read that waits for a network must not keep the process from exiting. One
     thread for all takes, because starting one waits until it runs, which is slow on a busy machine.
     """
 
     def __init__(self):
-        self.busy = False  # until the result was waited for
+        self._result: Future | None = None  # that nothing has taken
         self._calls: queue.SimpleQueue = queue.SimpleQueue()
-        self._results: queue.SimpleQueue = queue.SimpleQueue()
-        queues = self._calls, self._results
-        threading.Thread(target=_work, args=queues, daemon=True).start()
+        threading.Thread(target=_work, args=(self._calls,), daemon=True).start()
         weakref.finalize(self, self._calls.put, None).atexit = False
 
     def start(self, fn: Callable[[], Arrays | None]) -> None:
-        """Start computing `fn()`, unless the thread is busy."""
-        if not self.busy:
-            self.busy = True
-            self._calls.put(fn)
+        """Start computing `fn()`, unless there is a result to take."""
+        if self._result is None:
+            self._result = Future()
+            self._calls.put((fn, self._result))
 
-    def wait(self) -> Arrays | None:
-        """Return the result, or raise the error of `fn`."""
-        result, error = self._results.get()
-        self.busy = False  # not reached if an interrupt cuts the waiting short
-        if error is not None:
-            raise error
-        return result
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the thread is idle, at most `seconds`; return whether it is."""
+        return self._result is None or bool(wait([self._result], seconds).done)
+
+    def error(self) -> BaseException | None:
+        """Return the error of `fn` if it has raised one."""
+        if self._result is None or not self._result.done():
+            return None
+        return self._result.exception()
+
+    def forget(self) -> None:
+        """Drop the result of `fn`, which is over."""
+        self._result = None
+
+    def result(self) -> Arrays | None:
+        """Take the result, or raise the error of `fn`."""
+        assert self._result
+        result = self._result
+        wait([result])  # if an interrupt cuts this short, the result can be taken later
+        self._result = None
+        return result.result()
 
 
-def _work(calls: queue.SimpleQueue, results: queue.SimpleQueue) -> None:
-    while (fn := calls.get()) is not None:
+def _work(calls: queue.SimpleQueue) -> None:
+    while (call := calls.get()) is not None:
+        fn, result = call
         try:
-            result: tuple[Arrays | None, BaseException | None] = fn(), None
-        except BaseException as error:  # raised again by `wait`
-            result = None, error
-        del fn  # it holds the shard, which must not live as long as this thread
-        results.put(result)
-        del result
+            result.set_result(fn())
+        except BaseException as error:  # raised again by `_Worker.result`
+            result.set_exception(error)
+        del call, fn, result  # they hold the shard, which must not live as long as this thread

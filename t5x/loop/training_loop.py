@@ -12,7 +12,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -40,7 +40,7 @@ from t5x.monitoring.event_log import EventLog, numeric_metrics
 from t5x.monitoring.metric_writers import MetricWriters
 from t5x.monitoring.progress_bar import Progress
 from t5x.monitoring.throughput import StallDetector
-from t5x.multihost.broadcast import broadcast_from_first
+from t5x.multihost.broadcast import broadcast_from_first, raise_together
 from t5x.multihost.preemption import Interrupted, Interruption
 from t5x.train_state import from_disk, to_disk
 from t5x.train_step import SKIPPED
@@ -48,6 +48,7 @@ from t5x.trainer import Trainer
 from t5x.watch import Watch
 
 _LINE = 150  # characters of metrics on a line of the log
+_LAST_WAIT_SECONDS = 15.0  # for data that is being read, of the 30 that a preemption leaves
 
 # After so many skipped steps in a row, or returns to one checkpoint, the run is given up.
 MOST_SKIPPED, MOST_RETURNS = 50, 3
@@ -83,8 +84,15 @@ class TrainingRun:
             self._checkpointer = Checkpointer(self.model_dir, self.save_cfg, self.lease)
         self._saving: int | None = None  # step of the checkpoint being written
         self._interruption = Interruption()
+        self.stream.interrupted = self._is_interrupted
         self._skipped = 0  # steps in a row
+        # Sums of metrics, and seconds of training and waiting, since the last report.
+        self._totals: dict[str, float] = collections.defaultdict(float)
         self._returns: list[str | None] = []  # checkpoints that the run went back to
+
+    def _is_interrupted(self) -> bool:
+        """Return whether to wait for data no longer; other hosts may be in the next step."""
+        return jax.process_count() == 1 and self._interruption.reason is not None
 
     def run(self, evaluate_first: bool) -> int:
         """Run to the end and return the last step.
@@ -199,6 +207,7 @@ class TrainingRun:
 
         Raise `error` if `bad_steps` is not 'go_back' or going back cannot help.
         """
+        self._totals.clear()
         if self.trainer.bad_steps != "go_back" or not self._checkpointer:
             raise error
         self._checkpointer.wait()
@@ -245,8 +254,8 @@ class TrainingRun:
         self.progress.note(f"The train step is compiled ({seconds:.0f} s).")
 
     def _train_until(self, step: int, until: int) -> tuple[int, dict[str, float] | None]:
-        """Train; return the step reached, and metrics since the last trigger if there are any."""
-        totals: dict[str, float] = collections.defaultdict(float)
+        """Train; return the step reached, and metrics since the last report if there are any."""
+        totals = self._totals
         self.trainer.wait_seconds = 0.0
         started = before = time.monotonic()
         waited, checked = 0.0, step
@@ -267,11 +276,14 @@ class TrainingRun:
                 self._checkpointer.check()
                 self._note_save()
             self.trainer.stop_requested = self._interruption.requested()
-        seconds = time.monotonic() - started
+        if step < until:  # perhaps interrupted while it waited for data
+            self._interruption.requested()
+        totals["seconds"] += time.monotonic() - started
+        totals["wait"] += self.trainer.wait_seconds
         if not totals["steps"]:  # none, or all of them were skipped
             return step, None
-        figures = metrics.summarize(totals, seconds, self.trainer.partitioner.mesh.size)
-        figures["data/wait_share"] = self.trainer.wait_seconds / seconds
+        figures = metrics.summarize(totals, totals["seconds"], self.trainer.partitioner.mesh.size)
+        figures["data/wait_share"] = totals["wait"] / totals["seconds"]
         if self.progress.peak_share:
             rate = figures["timing/steps_per_second"]
             figures["device/mfu"] = rate * self.progress.peak_share
@@ -322,7 +334,8 @@ class TrainingRun:
         return ended or over
 
     def _report(self, step: int, figures: dict[str, float] | None) -> None:
-        """Write the metrics since the last trigger, before a checkpoint can be complete."""
+        """Write the metrics since the last report, before a checkpoint can be complete."""
+        self._totals.clear()
         if figures:
             data = data_metrics(sum_over_hosts(self.stream.counts()))
             self.writer("train").write_scalars(step, {**figures, **data})
@@ -346,12 +359,37 @@ class TrainingRun:
             started = time.monotonic()
             self._checkpointer.wait()  # for the previous one
             self._note_save()
-            saves = self._checkpointer.save(step, state, self.stream.save)
+            saves = self._checkpointer.save(step, state, self._position_writer(step))
             seconds = time.monotonic() - started
         if saves:
             self._saving = step
             self.log.write("save", step=step, seconds=round(seconds, 3))
             self.progress.note(f"step {step:,}  saving checkpoint_{step}")
+
+    def _position_writer(self, step: int) -> Callable[[str], None] | None:
+        """Return what saves the data position; raise if the data of the next step cannot be read.
+
+        Where no data is needed any more the state is saved all the same, without a position. An
+        interrupted run does not wait longer for data than `_LAST_WAIT_SECONDS`.
+        """
+        if not (self.save_cfg and self.save_cfg.save_dataset):
+            return None
+        ends = self._interruption.ending or step >= self.plan.total_steps
+        is_over = self.stream.wait(_LAST_WAIT_SECONDS if self._interruption.ending else None)
+
+        def check() -> None:
+            self.stream.check()
+            if not is_over:
+                raise RuntimeError("The data of the next step is still being read")
+
+        try:
+            raise_together(check, RuntimeError, ValueError)
+        except (RuntimeError, ValueError) as error:
+            if not ends:
+                raise
+            self.progress.note(f"checkpoint_{step} has no data position. {error}")
+            return None
+        return self.stream.save
 
     def _note_save(self) -> None:
         """Report the checkpoint being written once it is complete."""

@@ -18,6 +18,7 @@ from fakes.paths import ROOT
 from t5x import adafactor, batches, checkpoints, optimizers, schedules, train
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
+from t5x.checkpointing.restore import restore
 from t5x.loop import model_dir
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
@@ -288,6 +289,68 @@ class Spoiled(batches.TrainStream):
         if self.taken == 6:
             batch = {**batch, "decoder_target_tokens": batch["decoder_target_tokens"] + 10**6}
         return batch
+
+
+class Unreadable(batches.TrainStream):
+    """Whose batch after `last` cannot be read, or does not come while a signal arrives."""
+
+    last, hangs, taken = 0, False, 0
+
+    def __next__(self):
+        batch = super().__next__()
+        self.taken += 1
+        return batch
+
+    def wait(self, seconds=None):
+        if self.hangs and self.taken == self.last:
+            if not self.interrupted():
+                os.kill(os.getpid(), signal.SIGTERM)
+            return False
+        return super().wait(seconds)
+
+    def check(self):
+        if not self.hangs and self.taken == self.last:
+            raise RuntimeError("Reading the data failed: no route to the hub.")
+
+
+def unreadable(last, hangs=False):
+    def stream(*args):
+        made = Unreadable(*args)
+        made.last, made.hangs = last, hangs
+        return made
+
+    return stream
+
+
+def test_the_last_state_is_saved_though_no_more_data_can_be_read(tmp_path, capsys):
+    save = {"when_failed": "go_on"}  # which is not for what is wrong with the data
+    with pytest.raises(RuntimeError, match="no route to the hub"):
+        run(tmp_path, save=save, get_dataset_fn=unreadable(4))
+    assert layout.all_steps(str(tmp_path)) == []  # a resumed run would have lost its place
+    step, state, _ = run(tmp_path, save=save, get_dataset_fn=unreadable(8))
+    assert (step, layout.all_steps(str(tmp_path))) == (8, [4, 8])
+    said = capsys.readouterr().err
+    assert "checkpoint_8 has no data position. Reading the data failed: no route" in said
+    assert layout.dataset_folder(f"{tmp_path}/checkpoint_4")
+    assert layout.dataset_folder(f"{tmp_path}/checkpoint_8") is None
+    specs = state_specs(toy.model(), PjitPartitioner(devices=jax.devices()[:2]))
+    restored = restore(f"{tmp_path}/checkpoint_8", specs.on_disk).state
+    same_states(restored, to_disk(state, specs))
+
+
+def test_an_interruption_while_data_does_not_come_saves_the_state(tmp_path, capsys):
+    step, _, losses = run(tmp_path, get_dataset_fn=unreadable(6, hangs=True))
+    assert (step, list(losses)) == (6, [1, 2, 3, 4, 5, 6])
+    assert layout.all_steps(str(tmp_path)) == [4, 6]
+    said = capsys.readouterr().err
+    assert "checkpoint_6 has no data position. The data of the next step is still being" in said
+    assert "Stopped by SIGTERM at step 6; the same command resumes" in said
+
+
+def test_metrics_between_two_reports_are_all_in_the_second(tmp_path):
+    save = {"period": None, "checkpoint_steps": (3, 7)}
+    run(tmp_path, save=save, stats_period=4)
+    assert scalars(tmp_path / "train")["timing/seqs"] == {4: 24.0, 8: 24.0}
 
 
 @pytest.mark.parametrize(

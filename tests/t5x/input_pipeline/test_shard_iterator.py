@@ -3,7 +3,6 @@
 import gc
 import re
 import threading
-import types
 import weakref
 
 import numpy as np
@@ -12,6 +11,7 @@ import tensorflow as tf
 
 from fakes.arrays import assert_equal_batches
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
+from t5x.input_pipeline import shard_iterator
 from t5x.input_pipeline.packing import ConvertedRows, RowBuilder
 from t5x.input_pipeline.shard_iterator import ENDINGS, TRUNCATED, ShardIterator
 
@@ -132,6 +132,59 @@ def test_an_invalid_example_raises_a_value_error_without_names_of_the_graph():
     assert "[Op:" not in str(caught.value)
 
 
+class Broken:
+    """A source whose reads fail while `error` is set and block while `allowed` is not."""
+
+    def __init__(self):
+        self.error, self.allowed = None, threading.Event()
+        self.allowed.set()
+
+    def dataset(self):
+        through = lambda x: tf.ensure_shape(tf.numpy_function(self._read, [x], tf.int32), x.shape)
+        return dataset().map(lambda x: {name: through(value) for name, value in x.items()})
+
+    def _read(self, value):
+        self.allowed.wait(60)
+        if self.error:
+            raise self.error
+        return value
+
+
+def test_an_error_of_the_next_take_is_kept_for_it_and_there_is_no_position_then(tmp_path):
+    source = Broken()
+    failing = shard(data=source.dataset())
+    source.error = ConnectionError("no route to the hub")
+    failing.start()
+    assert failing.wait()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="no route to the hub"):
+            failing.check()
+        with pytest.raises(tf.errors.OpError):
+            failing.write(str(tmp_path / "position"))
+    with pytest.raises(RuntimeError, match="no route to the hub"):
+        failing.take()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_save_that_waits_for_data_leaves_it_to_the_next_take(tmp_path):
+    """As an abandoned one does, for which the training does not wait any more."""
+    source = Broken()
+    iterator, other = shard(data=source.dataset()), shard()
+    source.allowed.clear()
+    iterator.start()
+    assert not iterator.wait(0.05)
+    iterator.check()
+    saves = [threading.Thread(target=iterator.write, args=(str(tmp_path / name),)) for name in "ab"]
+    for save in saves:
+        save.start()
+    threading.Timer(0.2, source.allowed.set).start()
+    first = iterator.take()
+    for save in saves:
+        save.join(20)
+        assert not save.is_alive()
+    assert_equal_batches([first, *remaining(iterator)], remaining(other))
+
+
 def test_a_position_of_another_pipeline_or_without_a_file_is_refused(tmp_path):
     path = str(tmp_path / "position")
     shard().write(path)
@@ -158,11 +211,11 @@ def test_a_shard_whose_reading_failed_can_read_another_position(tmp_path):
 def test_an_interrupted_take_loses_no_rows(monkeypatch):
     iterator, other = shard(), shard()
 
-    def interrupt():
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(iterator._worker, "_results", types.SimpleNamespace(get=interrupt))
+        patch.setattr(shard_iterator, "wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
             iterator.take()
     assert_equal_batches(remaining(iterator), remaining(other))
@@ -180,7 +233,7 @@ def test_a_dropped_shard_is_freed_and_its_thread_ends():
     iterator = shard()
     (thread,) = set(threading.enumerate()) - before
     iterator.take()
-    iterator._wait()
+    iterator.wait()
     dropped = weakref.ref(iterator)
     del iterator
     gc.collect()
