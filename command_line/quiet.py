@@ -17,6 +17,7 @@ import pathlib
 import re
 import sys
 import tempfile
+from types import TracebackType
 
 from command_line import guard
 from command_line.garbage_collection import collect_rarely
@@ -52,9 +53,22 @@ def start() -> None:
         return log
 
     guard.write_log = keep
+    sys.excepthook = _explain
     logging.captureWarnings(True)
     logging.getLogger().addHandler(TerminalHandler())  # libraries add theirs only where none is
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # we report what it retries
+
+
+def _explain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print one sentence for a package that is not there when a command is imported."""
+    if not isinstance(error, ModuleNotFoundError) or error.name is None:
+        sys.__excepthook__(kind, error, trace)
+        return
+    print(
+        f"Error: {error.name.partition('.')[0]} is not installed for {sys.executable}: "
+        "bash launch/setup.sh installs it in .venv; run source .venv/bin/activate then.",
+        file=sys.stderr,
+    )
 
 
 def _end(log: str, process: int) -> None:

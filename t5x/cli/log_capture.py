@@ -47,6 +47,7 @@ _FATAL = re.compile(
 # A process that sends no heartbeat for so long is dead, and the others end. Heartbeats come from a
 # thread of their own, also while a process computes or compiles.
 HEARTBEAT_SECONDS = 30
+INTERRUPTED = 130  # the exit status of a program that Ctrl-C has ended, as in a shell
 _UPLOAD_SECONDS = 60.0
 _LAST_UPLOAD_SECONDS = 10.0
 _NAMED_SECONDS = 15.0  # after the heartbeats
@@ -85,6 +86,23 @@ def start() -> None:
     logging.captureWarnings(True)
     redirect_loggers()
     guard.write_log = keep
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _stop_at_once)
+
+
+def end_of_imports() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt from here on.
+
+    While libraries are imported it ends the process: some lose the exception.
+    """
+    if signal.getsignal(signal.SIGINT) is _stop_at_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _stop_at_once(*_) -> None:
+    with contextlib.suppress(OSError):
+        os.write(sys.stderr.fileno(), b"Stopped before anything began.\n")
+    exit_now(INTERRUPTED)
 
 
 def is_started() -> bool:

@@ -54,6 +54,8 @@ flags.DEFINE_integer("process_count", None, "Number of processes, outside TPU po
 flags.DEFINE_integer("process_index", None, "This process, from 0, outside TPU pods.")
 flags.DEFINE_float("roll_call_seconds", 300, "How long to wait for the other processes.")
 
+_STOPPED = "Stopped by Ctrl-C; the same command continues from what has been saved, if anything."
+
 
 def run(main: Callable[..., Any], reads_models: bool = False) -> None:
     """Parse flags and gin, join the other processes, and call `main` with its bindings.
@@ -68,6 +70,7 @@ def run(main: Callable[..., Any], reads_models: bool = False) -> None:
 
     def guarded(_: list[str]) -> None:
         startup_times.done("imports")
+        log_capture.end_of_imports()
         logging.set_verbosity(logging.INFO)
         log_capture.redirect_loggers()  # absl has added a handler
         tf.config.set_visible_devices([], "GPU")  # it only reads the data
@@ -111,12 +114,16 @@ def run(main: Callable[..., Any], reads_models: bool = False) -> None:
         gin_utils.run(guarded, parse_flags)
     except BaseException as error:
         status = (error.code or 0) if isinstance(error, SystemExit) else 1
+        if isinstance(error, KeyboardInterrupt):
+            status = log_capture.INTERRUPTED
         # In a pod the other hosts wait for this one, and notice its end sooner than any barrier.
         # Anywhere, what has failed or hung may have left threads for which Python would wait.
         in_command = log_capture.is_started() or jax.distributed.is_initialized()
         if in_command and (status or AsyncSave.abandoned):
             try:
-                if not isinstance(error, SystemExit):
+                if isinstance(error, KeyboardInterrupt):
+                    print(_STOPPED, file=sys.stderr)
+                elif not isinstance(error, SystemExit):
                     sys.excepthook(type(error), error, error.__traceback__)
             finally:  # also where the terminal is closed or the disk full
                 log_capture.exit_now(status if isinstance(status, int) else 1)

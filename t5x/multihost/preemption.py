@@ -9,8 +9,10 @@
 A second Ctrl-C ends the process immediately.
 """
 
+import contextlib
 import os
 import signal
+import sys
 import threading
 from typing import Any
 
@@ -20,6 +22,8 @@ from jax.experimental import multihost_utils
 # In a pod any host may get the signal: a preemption's SIGTERM, or a Ctrl-C, which is turned into
 # one. JAX's coordination service then chooses a number, and every host answers yes to its question
 # of that number. So all stop at the same step, and no host waits for another in order to ask.
+
+_NOTED = b"\nStopping after this step, to save it. Ctrl-C again stops at once, without saving.\n"
 
 
 class Interrupted(Exception):
@@ -53,6 +57,8 @@ class Interruption:
         if self.reason is not None:
             raise KeyboardInterrupt
         self.reason = signal.Signals(number).name
+        with contextlib.suppress(OSError, ValueError):  # `print` must not be used in a handler
+            os.write(sys.stderr.fileno(), _NOTED if number == signal.SIGINT else b"")
         if jax.process_count() > 1:  # JAX shares a SIGTERM with the other hosts, and nothing else
             os.kill(os.getpid(), signal.SIGTERM)
 

@@ -1,5 +1,6 @@
 """The output of libraries stays out of a command's terminal, what a user can act on does not."""
 
+import re
 import subprocess
 import sys
 
@@ -49,6 +50,15 @@ def test_an_unforeseen_error_keeps_the_log(tmp_path):
     assert "oneDNN" in text
     assert "worker" in text
     assert "Traceback" in text
+
+
+def test_a_package_that_is_not_there_is_one_sentence():
+    code = "from command_line import quiet; quiet.start(); import absent_package.part"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"Error: absent_package is not installed for \S+: bash launch/setup.sh .*\n", done.stderr
+    )
 
 
 def test_a_crash_is_not_silent(tmp_path):

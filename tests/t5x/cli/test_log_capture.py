@@ -49,6 +49,29 @@ print("ours", file=sys.stderr)
     assert log(tmp_path).endswith("W0000 after it, without an end of line")
 
 
+@pytest.mark.parametrize(
+    ("then", "status", "said"),
+    [
+        ("", 130, "Stopped before anything began.\n"),
+        ("log_capture.end_of_imports()", 5, "caught\n"),
+    ],
+)
+def test_ctrl_c_ends_an_import_at_once(then, status, said):
+    # Where tests run in the background it is ignored.
+    before = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code = f"""
+{then}
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt:
+    print("caught", file=sys.stderr)
+    sys.exit(5)
+"""
+    command = [sys.executable, "-c", before + START + code]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (process.returncode, process.stderr) == (status, said)
+
+
 def test_loggers_and_warnings_of_libraries_go_to_the_log(tmp_path):
     code = (
         LIBRARY

@@ -155,6 +155,23 @@ def test_in_a_pod_a_process_that_fails_exits_at_once(entry_point, monkeypatch):
         assert left == wanted
 
 
+def test_ctrl_c_ends_a_command_in_one_sentence(entry_point, monkeypatch, capsys):
+    left = []
+    monkeypatch.setattr(command_line.log_capture, "exit_now", left.append)
+    monkeypatch.setattr(command_line.log_capture, "is_started", lambda: True)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gin_utils, "run", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(entry_point, "--gin_file=a.gin")
+    said = capsys.readouterr().err
+    assert said.startswith("Stopped by Ctrl-C; the same command continues from what has been")
+    assert said.count("\n") == 1
+    assert left == [130]
+
+
 @pytest.mark.parametrize(
     ("platforms", "found", "vendor", "is_one"),
     [
