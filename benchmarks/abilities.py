@@ -102,7 +102,7 @@ def prepare(corpus: pathlib.Path, work: pathlib.Path) -> None:
         write(work / "train.jsonl", train)
     if not (work / "novels.model").exists():
         flags = ["--corpus", str(work / "train.jsonl"), "--size", str(VOCABULARY_SIZE)]
-        flags += ["--max_documents", "6000", "--out", str(work / "novels.model")]
+        flags += ["--max_documents", "6000", "--cedilla", "--out", str(work / "novels.model")]
         call(work, "vocabulary.train", *flags)
 
 

@@ -85,6 +85,7 @@ def prepare(corpus: pathlib.Path, out: pathlib.Path, held_out: int) -> None:
         both = (each for text in texts for each in (text, alphabet("ro").bare(text)))
         write_records(out / "text.jsonl", both)
         flags = ["--corpus", str(out / "text.jsonl"), "--size", str(VOCABULARY_SIZE)]
+        flags += ["--cedilla"]
         call(out, "vocabulary.train", *flags, "--out", str(out / "proof.model"))
 
 

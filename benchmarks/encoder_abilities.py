@@ -63,7 +63,7 @@ def prepare(corpus: pathlib.Path, work: pathlib.Path) -> None:
         abilities.write(work / "train.jsonl", train)
     if not (work / "pieces").exists():
         flags = ["--kind", "wordpiece", "--corpus", str(work / "train.jsonl")]
-        flags += ["--size", str(VOCABULARY_SIZE), "--max_documents", "6000"]
+        flags += ["--size", str(VOCABULARY_SIZE), "--max_documents", "6000", "--cedilla"]
         abilities.call(work, "vocabulary.train", *flags, "--out", str(work / "pieces"))
 
 

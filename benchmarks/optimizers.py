@@ -165,6 +165,7 @@ def train_vocabulary(corpus: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
         lines = (line for path in sorted(corpus.glob("train*.jsonl")) for line in path.open())
         text.write_text("".join(itertools.islice(lines, 0, None, 4)))
         flags = ["--corpus", str(text), "--size", str(VOCABULARY_SIZE), "--out", str(model)]
+        flags += ["--cedilla"]
         abilities.call(work, "vocabulary.train", *flags)
     return model
 

@@ -145,7 +145,7 @@ def report(language: Language, size: str, written: list[str]) -> str:
     """Return what was written, what the corpus holds, and the two commands that follow."""
     called, steps = names(language, size), train_steps(language)
     corpus = f"--corpus {FINEWEB2} --config {language.code}"
-    corpus += "" if language.code == "ron_Latn" else " --keep_cedilla"
+    corpus += " --cedilla" if language.code == "ron_Latn" else ""
     lines = [
         f"{language.name}, {language.code}: {language.documents:,} documents and "
         f"{language.words:,} words in {language.parquet_bytes / 1e9:,.1f} GB of parquet "

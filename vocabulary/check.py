@@ -20,6 +20,7 @@ if __name__ == "__main__":  # before any library writes to stderr
 import argparse
 
 from command_line import arguments
+from tasks.text.normalize import normalize
 from vocabulary import cli
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check_results import VocabularyCheck
@@ -158,6 +159,8 @@ def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     texts = []
     if args.corpus:
         texts = [text for text in cli.read_documents(args) if isinstance(text, str)]
+    if args.cedilla:
+        texts = [normalize(text, cedilla=True, nfc=False, whitespace=False) for text in texts]
     if folder := find_tokenizer(args.model):
         return [*check_any(folder, args.vocab_size), *check_texts(folder, texts)]
     path = spm.find_model(args.model)

@@ -26,6 +26,8 @@ def add_corpus_arguments(parser: argparse.ArgumentParser, max_documents: int | N
     add("--split", type=arguments.text, default="train", help="the split to read")
     about = "read at most this many documents"
     add("--max_documents", type=number, default=max_documents, help=about)
+    about = "write Romanian ş ţ as ș ț, as tasks with cedilla=True do"
+    add("--cedilla", action="store_true", help=about)
 
 
 def read_documents(args: argparse.Namespace, sample: bool = False) -> Iterator[str]:

@@ -78,7 +78,7 @@ def _texts(source: Any, split: str, spread: bool) -> Iterator[str]:
 
 
 def read_lines(
-    documents: Iterable[Any], counts: TextCounts, *, cedilla: bool = True
+    documents: Iterable[Any], counts: TextCounts, *, cedilla: bool = False
 ) -> Iterator[str]:
     """Yield normalized lines of at most `MAX_LINE_BYTES` bytes, with `cedilla` ș for ş."""
     for document in documents:

@@ -118,7 +118,7 @@ def _new_pieces(model: spm.ModelProto, args: argparse.Namespace) -> list[str]:
         raise ValueError(
             f"--size {args.size} must be a multiple of {spm.SIZE_MULTIPLE} above the model's {now}"
         )
-    lines = corpus.read_lines(cli.read_documents(args), corpus.TextCounts())
+    lines = corpus.read_lines(cli.read_documents(args), corpus.TextCounts(), cedilla=args.cedilla)
     return best_words(model, lines, args.size - now)
 
 

@@ -191,7 +191,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--size", type=number, required=True, help=about)
     about = "path of the model, with the .vocab listing beside it; an encoder's folder"
     add("--out", type=arguments.text, required=True, help=about)
-    add("--keep_cedilla", action="store_true", help="keep ş ţ as they are (for Turkish)")
+    add("--keep_cedilla", action="store_true", help=argparse.SUPPRESS)  # once not the default
     add("--byte_fallback", action="store_true", help="bytes instead of <unk>, as in mT5")
     add("--character_coverage", type=arguments.number(above=0, most=1), default=0.9999)
     add("--max_lines", type=number, default=5_000_000, help="lines kept, sampled uniformly")
@@ -208,7 +208,7 @@ def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     _check_out(args.out, args.kind, args.overwrite)
     counts = corpus.TextCounts()
     documents = cli.read_documents(args, sample=True)
-    lines = corpus.read_lines(documents, counts, cedilla=not args.keep_cedilla)
+    lines = corpus.read_lines(documents, counts, cedilla=args.cedilla)
     lines = show_progress(lines, counts)
     first = list(itertools.islice(lines, _LINES_FOR_LETTERS))
     required = REQUIRED_CHARACTERS + letters_of(first, args.size)

@@ -91,7 +91,9 @@ def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     """Trim, write, print both sizes, and check."""
     checkpoint.check_out(args)
     model = spm.read_model(spm.find_model(args.model))
-    lines = list(corpus.read_lines(cli.read_documents(args), corpus.TextCounts()))
+    lines = list(
+        corpus.read_lines(cli.read_documents(args), corpus.TextCounts(), cedilla=args.cedilla)
+    )
     before = count_pieces(model, lines)
     small, sources = trim(model, before, args.size, args.extra_ids)
     after = count_pieces(small, lines)

@@ -33,8 +33,8 @@ def test_text_without_spaces_is_cut_between_characters():
 def test_bad_documents_are_counted_and_cedillas_become_commas():
     counts = corpus.TextCounts()
     documents = [None, "", " \n", 7, "Ştiinţă\n\nşi ţară"]
-    assert list(corpus.read_lines(documents, counts)) == ["Știință", "și țară"]
-    kept = corpus.read_lines(documents, corpus.TextCounts(), cedilla=False)
+    assert list(corpus.read_lines(documents, counts, cedilla=True)) == ["Știință", "și țară"]
+    kept = corpus.read_lines(documents, corpus.TextCounts())
     assert list(kept) == ["Ştiinţă", "şi ţară"]
     assert (counts.documents, counts.skipped, counts.lines) == (1, 4, 2)
 
