@@ -12,6 +12,7 @@ BEGINNINGS=(
   "Bunica pune pe masă"
 )
 
+check_flags "$@"
 export MODEL_DIR="${MODEL_DIR:-$ROOT/runs/ro_simple_tiny}"
 if [[ "$MODEL_DIR" == *://* ]]; then
   fail "MODEL_DIR is $MODEL_DIR: the quickstart needs a folder on this machine."

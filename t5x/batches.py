@@ -302,10 +302,11 @@ class TrainStream(Iterator[HostBatch]):
         errors = [error for shard in self._shards if (error := shard.end_read())]
         for error in errors:
             if isinstance(error, tf.errors.OpError | AssertionError | KeyError):
+                logging.info("%s", error)
                 raise ValueError(
                     f"{folder} holds the data position of a different pipeline than "
-                    f"{self.cfg.provider.name} has ({str(error).splitlines()[0][:200]}); run the "
-                    f"code and the task that saved it, or {remedy}"
+                    f"{self.cfg.provider.name} has; set another MODEL_DIR for another task, run "
+                    f"the code and the task that saved it, or {remedy}"
                 ) from error
             raise error
 

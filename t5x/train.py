@@ -41,6 +41,7 @@ from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop import cooldown, model_dir_lease, selection_metric, triggers
 from t5x.loop.model_dir import (
     Start,
+    check_vocabulary,
     check_writable,
     delete_damaged_after,
     find_start,
@@ -153,6 +154,8 @@ def train(
     check_writable(model_dir)
     has_position = bool(save and save.save_dataset)
     start = find_start(model_dir, checkpoint_cfg.restore, has_position)
+    if start.is_own:
+        check_vocabulary(model_dir, model)
     triggers.check_periods(plan, start.foreign_step)
     if not dry_run and start.is_own and start.step >= total_steps:
         print(nothing_left(model_dir, start.step), file=sys.stderr)  # before anything is built
@@ -213,6 +216,7 @@ def train(
             infer_evaluator=infer_evaluator,
             actions=actions or {},
             watch=watch,
+            begun_from=None if start.is_own else start.path,
             lease=lease,
         )
         write_description(model_dir, model, specs)

@@ -347,6 +347,30 @@ def write_description(model_dir: str, model: Any, specs: StateSpecs) -> None:
                 _copy(beside, os.path.join(folder, name))
 
 
+def check_vocabulary(model_dir: str, model: Any) -> None:
+    """Raise ValueError if the run in `model_dir` has another vocabulary than `model`.
+
+    Its ids would be other texts, and its checkpoints be converted with the new vocabulary.
+    """
+
+    def differing() -> str | None:
+        kinds = (
+            ("vocabulary.model", model.output_vocabulary, "sentencepiece_model_file"),
+            ("tokenizer/tokenizer.json", model.input_vocabulary, "tokenizer_file"),
+        )
+        for name, vocabulary, file in kinds:
+            copy, source = os.path.join(model_dir, name), getattr(vocabulary, file, None)
+            if source and tf.io.gfile.exists(copy) and _content(copy) != _content(source):
+                return f"{source}, and the run in MODEL_DIR {model_dir} that of its {name}"
+        return None
+
+    if found := broadcast.broadcast_from_first(differing):
+        raise ValueError(
+            f"the vocabulary is {found}: set another MODEL_DIR for another model, or the "
+            "vocabulary of that run"
+        )
+
+
 def saved_by_another(path: str, model: Any) -> str | None:
     """Return why a checkpoint's optimizer state does not suit `model`, by its run's description.
 
@@ -376,7 +400,11 @@ def _optimizer(model: Any) -> str | None:
 
 
 def _copy(source: str, target: str) -> None:
-    with tf.io.gfile.GFile(source, "rb") as original:
-        content = original.read()  # completely, since the copy may be the source
+    content = _content(source)  # completely, since the copy may be the source
     with tf.io.gfile.GFile(target, "wb") as copy:
         copy.write(content)
+
+
+def _content(path: str) -> bytes:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return file.read()

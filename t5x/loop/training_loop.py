@@ -67,6 +67,7 @@ class TrainingRun:
     infer_evaluator: InferenceEvaluator | None  # decodes and measures at evaluations
     actions: Mapping[Any, Sequence[Any]]  # may end the run; by mode, see `actions.MODES`
     watch: Watch  # where metrics go, and what else shows whether the model learns
+    begun_from: str | None = None  # the checkpoint of another run; None for its own, or none
     lease: Lease | None = None  # of `model_dir`, without which nothing is saved; None for no check
 
     def __post_init__(self):
@@ -112,8 +113,12 @@ class TrainingRun:
         if step >= self.plan.total_steps:
             self.progress.note(nothing_left(self.model_dir, step))
         elif step:
-            self.progress.note(f"Resuming from step {step:,}.")
-            if self._checkpointer and (saved := self._checkpointer.last_complete) is not None:
+            saved = self._checkpointer.last_complete if self._checkpointer else None
+            if self.begun_from:
+                self.progress.note(f"Starting from {self.begun_from}, at step {step:,}.")
+            else:
+                self.progress.note(f"Resuming from step {step:,}.")
+            if saved is not None:
                 self.progress.saved(saved)
         try:
             with self._interruption:  # to the end: a notice must not cut the last save short

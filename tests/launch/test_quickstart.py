@@ -60,6 +60,12 @@ def test_a_training_that_fails_ends_the_quickstart(tmp_path):
     assert "3. Convert" not in process.stdout
 
 
+def test_a_stray_word_is_refused_before_the_set_up(tmp_path):
+    process = quickstart(tmp_path / "run", "foo")
+    assert (process.returncode, process.stdout) == (2, "")
+    assert process.stderr.startswith("quickstart.sh: 'foo' is not a flag")
+
+
 def test_a_bucket_is_refused_in_one_sentence():
     process = quickstart("gs://bucket/run")
     assert (process.returncode, process.stdout) == (2, "")

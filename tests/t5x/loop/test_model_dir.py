@@ -191,6 +191,32 @@ def test_a_run_is_described_by_its_parameters(tmp_path):
     assert not (tmp_path / "vocabulary.model").exists()  # bytes have no file
 
 
+def test_a_run_keeps_its_vocabulary(tmp_path):
+    own = str(tmp_path)
+    (tmp_path / "mine.model").write_text("pieces")
+    model = types.SimpleNamespace(
+        input_vocabulary=None,
+        output_vocabulary=types.SimpleNamespace(
+            sentencepiece_model_file=str(tmp_path / "mine.model")
+        ),
+    )
+    model_dir.check_vocabulary(own, model)  # of upstream's run there is no copy
+    (tmp_path / "vocabulary.model").write_text("pieces")
+    model_dir.check_vocabulary(own, model)
+    (tmp_path / "mine.model").write_text("other pieces")
+    with pytest.raises(ValueError, match=r"/mine.model, and the run in MODEL_DIR .* set another"):
+        model_dir.check_vocabulary(own, model)
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer/tokenizer.json").write_text("words")
+    (tmp_path / "other.json").write_text("other words")
+    encoder = types.SimpleNamespace(
+        output_vocabulary=None,
+        input_vocabulary=types.SimpleNamespace(tokenizer_file=str(tmp_path / "other.json")),
+    )
+    with pytest.raises(ValueError, match=r"that of its tokenizer/tokenizer.json"):
+        model_dir.check_vocabulary(own, encoder)
+
+
 def test_relative_steps_count_from_where_the_run_began(tmp_path):
     own = str(tmp_path / "own")
     begun = checkpoint(tmp_path / "other", 30, 70)
