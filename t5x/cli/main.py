@@ -113,21 +113,29 @@ def run(main: Callable[..., Any], reads_models: bool = False) -> None:
     try:
         gin_utils.run(guarded, parse_flags)
     except BaseException as error:
-        status = (error.code or 0) if isinstance(error, SystemExit) else 1
-        if isinstance(error, KeyboardInterrupt):
-            status = log_capture.INTERRUPTED
-        # In a pod the other hosts wait for this one, and notice its end sooner than any barrier.
-        # Anywhere, what has failed or hung may have left threads for which Python would wait.
-        in_command = log_capture.is_started() or jax.distributed.is_initialized()
-        if in_command and (status or AsyncSave.abandoned):
-            try:
-                if isinstance(error, KeyboardInterrupt):
-                    print(_STOPPED, file=sys.stderr)
-                elif not isinstance(error, SystemExit):
-                    sys.excepthook(type(error), error, error.__traceback__)
-            finally:  # also where the terminal is closed or the disk full
-                log_capture.exit_now(status if isinstance(status, int) else 1)
+        end_at_once(error)
         raise
+
+
+def end_at_once(error: BaseException) -> None:
+    """End the process, if it runs a command, after an error or a save that was given up.
+
+    In a pod the other hosts wait for this one, and notice its end sooner than any barrier.
+    Anywhere, what has failed or hung may have left threads for which Python would wait.
+    """
+    status = (error.code or 0) if isinstance(error, SystemExit) else 1
+    if isinstance(error, KeyboardInterrupt):
+        status = log_capture.INTERRUPTED
+    in_command = log_capture.is_started() or jax.distributed.is_initialized()
+    if not in_command or not (status or AsyncSave.abandoned):
+        return
+    try:
+        if isinstance(error, KeyboardInterrupt):
+            print(_STOPPED, file=sys.stderr)
+        elif not isinstance(error, SystemExit):
+            sys.excepthook(type(error), error, error.__traceback__)
+    finally:  # also where the terminal is closed or the disk full
+        log_capture.exit_now(status if isinstance(status, int) else 1)
 
 
 @contextlib.contextmanager
