@@ -154,8 +154,7 @@ def train(
     check_writable(model_dir)
     has_position = bool(save and save.save_dataset)
     start = find_start(model_dir, checkpoint_cfg.restore, has_position)
-    if start.is_own:
-        check_vocabulary(model_dir, model)
+    check_vocabulary(start, model)
     triggers.check_periods(plan, start.foreign_step)
     if not dry_run and start.is_own and start.step >= total_steps:
         print(nothing_left(model_dir, start.step), file=sys.stderr)  # before anything is built

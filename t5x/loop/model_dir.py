@@ -347,11 +347,14 @@ def write_description(model_dir: str, model: Any, specs: StateSpecs) -> None:
                 _copy(beside, os.path.join(folder, name))
 
 
-def check_vocabulary(model_dir: str, model: Any) -> None:
-    """Raise ValueError if the run in `model_dir` has another vocabulary than `model`.
+def check_vocabulary(start: Start, model: Any) -> None:
+    """Raise ValueError if a run that resumes has another vocabulary than `model`.
 
     Its ids would be other texts, and its checkpoints be converted with the new vocabulary.
     """
+    if not start.is_own:
+        return
+    model_dir, _ = _own_checkpoint(start)
 
     def differing() -> str | None:
         kinds = (

@@ -192,7 +192,8 @@ def test_a_run_is_described_by_its_parameters(tmp_path):
 
 
 def test_a_run_keeps_its_vocabulary(tmp_path):
-    own = str(tmp_path)
+    own = model_dir.Start(f"{tmp_path}/checkpoint_1", None)
+    other = model_dir.Start(own.path, RestoreCheckpointConfig(own.path))
     (tmp_path / "mine.model").write_text("pieces")
     model = types.SimpleNamespace(
         input_vocabulary=None,
@@ -204,6 +205,7 @@ def test_a_run_keeps_its_vocabulary(tmp_path):
     (tmp_path / "vocabulary.model").write_text("pieces")
     model_dir.check_vocabulary(own, model)
     (tmp_path / "mine.model").write_text("other pieces")
+    model_dir.check_vocabulary(other, model)  # it starts a run of its own
     with pytest.raises(ValueError, match=r"/mine.model, and the run in MODEL_DIR .* set another"):
         model_dir.check_vocabulary(own, model)
     (tmp_path / "tokenizer").mkdir()
