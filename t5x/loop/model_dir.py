@@ -364,13 +364,13 @@ def check_vocabulary(start: Start, model: Any) -> None:
         for name, vocabulary, file in kinds:
             copy, source = os.path.join(model_dir, name), getattr(vocabulary, file, None)
             if source and tf.io.gfile.exists(copy) and _content(copy) != _content(source):
-                return f"{source}, and the run in MODEL_DIR {model_dir} that of its {name}"
+                return f"{name}, which differs from {source}"
         return None
 
     if found := broadcast.broadcast_from_first(differing):
         raise ValueError(
-            f"the vocabulary is {found}: set another MODEL_DIR for another model, or the "
-            "vocabulary of that run"
+            f"the run in MODEL_DIR {model_dir} was trained with its {found}: set another MODEL_DIR "
+            "for another model, or the vocabulary of that run"
         )
 
 
