@@ -8,7 +8,6 @@ MultiBLiMP has agreement in number, person and gender (Jumelet et al. 2025, arXi
 """
 
 import json
-import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -61,12 +60,12 @@ def read_file(path: str) -> list[Pair]:
       ValueError: it cannot be read, or a line is no such object.
     """
     try:
-        text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+        with open(path, encoding="utf-8-sig") as file:
+            lines = list(file)  # splitlines() would also split at U+2028, which JSON may contain
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     found = []
-    # splitlines() would also split at U+2028, which JSON may contain.
-    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else [], 1):
+    for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
             pair = Pair(row["good"], row["bad"], row.get("kind", ""))

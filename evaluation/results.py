@@ -175,8 +175,8 @@ def add_to_run(run: pathlib.Path, task: str, step: int, values: Mapping[str, flo
     """Add the figures of a checkpoint to its run, as seqio writes those of a task.
 
     `python -m report` draws them over the steps, and the converter puts the last ones into the
-    model card. Figures of the same step are replaced, others of it are kept, and NaN
-    is left out.
+    model card. Figures of the same step are replaced, others of it are kept, and NaN is
+    left out.
     """
     path = run / "inference_eval" / f"{task}-metrics.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []

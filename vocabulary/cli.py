@@ -36,6 +36,13 @@ def read_documents(args: argparse.Namespace, sample: bool = False) -> Iterator[s
     return corpus.read_documents(args.corpus, **flags, sample=sample)
 
 
+def read_lines(
+    args: argparse.Namespace, counts: corpus.TextCounts, sample: bool = False
+) -> Iterator[str]:
+    """Yield the lines of what the corpus flags name; see `corpus.read_lines`."""
+    return corpus.read_lines(read_documents(args, sample), counts, cedilla=args.cedilla)
+
+
 def command(
     name: str,
     description: str,

@@ -118,8 +118,7 @@ def _new_pieces(model: spm.ModelProto, args: argparse.Namespace) -> list[str]:
         raise ValueError(
             f"--size {args.size} must be a multiple of {spm.SIZE_MULTIPLE} above the model's {now}"
         )
-    lines = corpus.read_lines(cli.read_documents(args), corpus.TextCounts(), cedilla=args.cedilla)
-    return best_words(model, lines, args.size - now)
+    return best_words(model, cli.read_lines(args, corpus.TextCounts()), args.size - now)
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

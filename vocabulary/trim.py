@@ -91,9 +91,7 @@ def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     """Trim, write, print both sizes, and check."""
     checkpoint.check_out(args)
     model = spm.read_model(spm.find_model(args.model))
-    lines = list(
-        corpus.read_lines(cli.read_documents(args), corpus.TextCounts(), cedilla=args.cedilla)
-    )
+    lines = list(cli.read_lines(args, corpus.TextCounts()))
     before = count_pieces(model, lines)
     small, sources = trim(model, before, args.size, args.extra_ids)
     after = count_pieces(small, lines)

@@ -71,7 +71,7 @@ class EventLog:
             return []
         found = []
         with tf.io.gfile.GFile(self.path) as file:
-            for line in file.read().split("\n"):  # texts may hold U+2028, also a line's end
+            for line in file:  # splitlines() would also split at U+2028, which texts may hold
                 with contextlib.suppress(ValueError):  # cut short by a kill
                     found.append(json.loads(line))
         return [one for one in found if one.get("event") == event]

@@ -57,8 +57,9 @@ class Interruption:
         if self.reason is not None:
             raise KeyboardInterrupt
         self.reason = signal.Signals(number).name
-        with contextlib.suppress(OSError, ValueError):  # `print` must not be used in a handler
-            os.write(sys.stderr.fileno(), _NOTED if number == signal.SIGINT else b"")
+        if number == signal.SIGINT:
+            with contextlib.suppress(OSError, ValueError):  # `print` must not be used in a handler
+                os.write(sys.stderr.fileno(), _NOTED)
         if jax.process_count() > 1:  # JAX shares a SIGTERM with the other hosts, and nothing else
             os.kill(os.getpid(), signal.SIGTERM)
 
