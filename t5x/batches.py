@@ -181,9 +181,13 @@ class TrainStream(Iterator[HostBatch]):
             for info in infos
         ]
 
-    def __next__(self) -> HostBatch:
+    def start(self) -> None:
+        """Start making the next batch in threads, unless they already do."""
         for shard in self._shards:
             shard.start()
+
+    def __next__(self) -> HostBatch:
+        self.start()
         while not self.wait(1.0):
             if self.interrupted():
                 raise StopIteration

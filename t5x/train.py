@@ -385,12 +385,20 @@ def open_stream(
 def stream_and_state(
     start: Start, init_rng: jax.Array, trainer: Trainer, *data: Any
 ) -> tuple[batches.TrainStream, TrainState]:
-    """Return the stream of `open_stream` and the starting state; compile the step meanwhile."""
+    """Return the stream of `open_stream` and the starting state.
+
+    Meanwhile the step compiles, and the first batch is made.
+    """
     startup_times.done("checks")
     stream = open_stream(start, trainer, *data)
     startup_times.done("data")
     trainer.begin_compiling(stream.global_batch)
-    return stream, starting_state(start, trainer, init_rng)
+    stream.start()
+    try:
+        return stream, starting_state(start, trainer, init_rng)
+    except DamagedCheckpoint:
+        stream.close()
+        raise
 
 
 def matched(start: Start, trainer: Trainer) -> Match | None:

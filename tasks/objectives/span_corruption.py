@@ -132,51 +132,73 @@ def counts_tf(length, density, mean_span) -> tuple[tf.Tensor, tf.Tensor]:
 
 def random_mask(length, hidden, spans, seed: tf.Tensor, n: Number = 1) -> tf.Tensor:
     """Return `n` random masks, bool [n, length], of `hidden` tokens in `spans` spans each."""
-    seeds = tf.random.experimental.stateless_split(seed, 2)
-    shown_lengths = _random_parts(n, length - hidden, spans, seeds[0])
-    hidden_lengths = _random_parts(n, hidden, spans, seeds[1])
-    lengths = tf.reshape(tf.stack([shown_lengths, hidden_lengths], axis=2), [-1])
-    is_hidden = tf.tile([False, True], [n * spans])
-    return tf.reshape(tf.repeat(is_hidden, lengths), [n, length])
+    seeds = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
+    shown_until = _random_parts(n, length - hidden, spans, seeds[0])
+    hidden_until = _random_parts(n, hidden, spans, seeds[1])
+    ends = shown_until + hidden_until
+    begins = shown_until + tf.pad(hidden_until[:, :-1], [[0, 0], [1, 0]])
+    bounds = tf.reshape(tf.stack([begins, ends], axis=2), [n, 2 * spans])
+    places = tf.broadcast_to(tf.range(length), [n, length])
+    return tf.raw_ops.UpperBound(sorted_inputs=bounds, values=places) % 2 == 1
 
 
 def _random_parts(n, total, parts, seed: tf.Tensor) -> tf.Tensor:
-    """Cut `total` into `parts` positive integers, int32 [n, parts], all ways equally likely."""
+    """Cut `total` into `parts` positive integers, all ways equally likely; return their sums.
+
+    These are int32 [n, parts], the sum of the first part, of the first two, ..., `total`.
+    """
     draw = tf.random.stateless_uniform([n, total - 1], seed)
-    cuts = tf.sort(tf.math.top_k(draw, parts - 1, sorted=False).indices, axis=1) + 1
-    ends = tf.fill([n, 1], total)
-    return tf.concat([cuts, ends], 1) - tf.concat([tf.zeros_like(ends), cuts], 1)
+    chosen = tf.math.top_k(draw, parts - 1, sorted=False).indices
+    cuts = 1 - tf.math.top_k(-chosen, parts - 1).values
+    return tf.pad(cuts, [[0, 0], [0, 1]], constant_values=total)
+
+
+# Functions such as tf.repeat, tf.boolean_mask and from_value_rowids consist of ten to thirty
+# operations. Every shard has a copy of its graph, which it makes when it starts.
 
 
 def corrupt(
     chunks: tf.Tensor, mask: tf.Tensor, sentinels: Sequence[int]
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Return ragged (inputs, targets) before EOS of chunks and their masks, [n, L]."""
-    n, length = tf.shape(chunks)[0], tf.shape(chunks)[1]
-    rows = tf.repeat(tf.range(n), length)
-    return corrupt_rows(tf.reshape(chunks, [-1]), tf.reshape(mask, [-1]), rows, n, sentinels)
+    """Return ragged (inputs, targets) before EOS of chunks and their masks, [n, L].
+
+    If a mask begins with hidden tokens or ends with visible ones, the targets still are the spans,
+    each after its sentinel, and nothing else.
+    """
+    first = mask & ~tf.pad(mask[:, :-1], [[0, 0], [1, 0]])
+    rank = tf.cumsum(tf.cast(first, tf.int32), axis=1) - 1
+    marks = tf.gather(tf.constant(sentinels, chunks.dtype), tf.maximum(rank, 0))
+
+    def rows_of(values, kept):
+        lengths = tf.reduce_sum(tf.cast(kept, tf.int64), range(1, kept.shape.rank))
+        flat = tf.gather(tf.reshape(values, [-1]), _places(tf.reshape(kept, [-1])))
+        return tf.RaggedTensor.from_row_lengths(flat, lengths, validate=False)
+
+    inputs = rows_of(tf.where(first, marks, chunks), first | ~mask)
+    return inputs, rows_of(tf.stack([marks, chunks], 2), tf.stack([first, mask], 2))
 
 
 def corrupt_rows(
     tokens: tf.Tensor, mask: tf.Tensor, rows: tf.Tensor, n: Number, sentinels: Sequence[int]
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Return `corrupt` of `n` rows of any lengths, concatenated; `rows` has each token's row.
-
-    If a row's mask begins with hidden tokens or ends with visible ones, the targets still are the
-    spans, each after its sentinel, and nothing else.
-    """
-    starts_row = tf.concat([tf.ones_like(mask[:1]), rows[1:] != rows[:-1]], 0)
-    first = mask & (starts_row | ~tf.concat([tf.zeros_like(mask[:1]), mask[:-1]], 0))
+    """Return `corrupt` of `n` rows of any lengths, concatenated; `rows` has each token's row."""
+    starts_row = rows != tf.pad(rows[:-1], [[1, 0]], constant_values=-1)
+    first = mask & (starts_row | ~tf.pad(mask[:-1], [[1, 0]]))
     spans_before = tf.cumsum(tf.cast(first, tf.int32), exclusive=True)
-    rank = spans_before - tf.gather(tf.boolean_mask(spans_before, starts_row), rows)
+    rank = spans_before - tf.gather(tf.gather(spans_before, _places(starts_row)), rows)
     marks = tf.gather(tf.constant(sentinels, tokens.dtype), tf.where(first, rank, 0))
 
-    def rows_of(values, kept, rows):
-        rows = tf.cast(tf.boolean_mask(rows, kept), tf.int64)
-        kept = tf.boolean_mask(values, kept)
-        return tf.RaggedTensor.from_value_rowids(kept, rows, tf.cast(n, tf.int64), validate=False)
+    def rows_of(values, rows, kept):
+        places = _places(kept)
+        of_rows = {"sorted_inputs": tf.gather(rows, places)[tf.newaxis], "out_type": tf.int64}
+        splits = tf.raw_ops.LowerBound(values=tf.range(n + 1)[tf.newaxis], **of_rows)[0]
+        return tf.RaggedTensor.from_row_splits(tf.gather(values, places), splits, validate=False)
 
-    both = tf.reshape(tf.stack([marks, tokens], 1), [-1])
-    hidden = tf.reshape(tf.stack([first, mask], 1), [-1])
-    inputs = rows_of(tf.where(first, marks, tokens), first | ~mask, rows)
-    return inputs, rows_of(both, hidden, tf.repeat(rows, 2))
+    pairs = lambda a, b: tf.reshape(tf.stack([a, b], 1), [-1])
+    inputs = rows_of(tf.where(first, marks, tokens), rows, first | ~mask)
+    return inputs, rows_of(pairs(marks, tokens), pairs(rows, rows), pairs(first, mask))
+
+
+def _places(mask: tf.Tensor) -> tf.Tensor:
+    """Return where a mask, bool [n], is true, int64."""
+    return tf.squeeze(tf.where(mask), 1)
