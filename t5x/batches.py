@@ -15,7 +15,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -394,3 +394,12 @@ def eval_sets(
         stream.close()
         logging.info("Read %s in %.1f s.", task.name, time.monotonic() - started)
     return sets
+
+
+def global_shapes(
+    sets: Mapping[str, Sequence[HostBatch]], batch_size: int
+) -> dict[str, jax.ShapeDtypeStruct] | None:
+    """Return the shapes of the global batches of `eval_sets`, None if there are none."""
+    first = next((batches[0] for batches in sets.values() if batches), None)
+    struct = lambda rows: jax.ShapeDtypeStruct((batch_size, *rows.shape[1:]), rows.dtype)
+    return None if first is None else {name: struct(rows) for name, rows in first.items()}

@@ -196,11 +196,10 @@ def train(
         if not start.is_own and step != start.known_step:
             schedules.check_start(trainer.learning_rate_fn, step, total_steps)
         eval_sets: Mapping[str, Sequence[HostBatch]] = {}
-        infer_evaluator = None
         if cfg := train_eval_dataset_cfg:
-            rows = batches.host_rows(partitioner, cfg.batch_size)
-            converter_cls = model.FEATURE_CONVERTER_CLS
-            eval_sets = train_eval_get_dataset_fn(cfg, converter_cls, rows, eval_steps)
+            read = lambda *given: train_eval_get_dataset_fn(*given, eval_steps)
+            eval_sets = evaluation_sets(cfg, read, trainer, compiles=not start.is_own)
+        infer_evaluator = None
         if cfg := infer_eval_dataset_cfg:
             infer_evaluator = evaluator.InferenceEvaluator(
                 cfg, inference_evaluator_cls, model, partitioner, model_dir
@@ -399,6 +398,20 @@ def stream_and_state(
     except DamagedCheckpoint:
         stream.close()
         raise
+
+
+def evaluation_sets(
+    cfg: DatasetConfig, read: Callable[..., Mapping], trainer: Trainer, compiles: bool
+) -> Mapping[str, Sequence[HostBatch]]:
+    """Return this host's rows of the evaluation sets; if `compiles`, begin to compile their step.
+
+    A run that resumes has kept the program.
+    """
+    rows = batches.host_rows(trainer.partitioner, cfg.batch_size)
+    sets = read(cfg, trainer.model.FEATURE_CONVERTER_CLS, rows)
+    if compiles and (shapes := batches.global_shapes(sets, cfg.batch_size)):
+        trainer.begin_compiling_evaluation(shapes)
+    return sets
 
 
 def matched(start: Start, trainer: Trainer) -> Match | None:

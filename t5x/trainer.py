@@ -69,6 +69,7 @@ class Trainer:
             self.xla_options = dict(xla_options)
         self.compile_seconds = 0.0  # that the train step took
         self._compiling: concurrent.futures.Future[jax.stages.Compiled] | None = None
+        self._compiling_evaluation: concurrent.futures.Future[Any] | None = None
         self.wait_seconds = 0.0  # spent waiting for data since the loop last set it to 0
         self.stop_requested = False  # set between two steps, ends `training_steps`
 
@@ -120,9 +121,19 @@ class Trainer:
         On GPUs `compile` does all of it: XLA times kernels there, and restoring a state would
         disturb that.
         """
-        on_gpu = self.partitioner.mesh.devices.flat[0].platform == "gpu"
-        if not (self._compiling or on_gpu or jax.config.jax_disable_jit):  # type: ignore[attr-defined,unused-ignore]  # jax adds flags later
+        if self._compiles_ahead and not self._compiling:
             self._compiling = in_thread(lambda: self._compiled(batch), "compile")
+
+    def begin_compiling_evaluation(self, batch: Shapes) -> None:
+        """Compile the evaluation step in a thread, for which `evaluate` waits; not on GPUs."""
+        if self._compiles_ahead:
+            compiled = lambda: self.lower_eval(batch).compile()  # which `_eval_step` then has
+            self._compiling_evaluation = in_thread(compiled, "compile evaluation")
+
+    @property
+    def _compiles_ahead(self) -> bool:
+        on_gpu = self.partitioner.mesh.devices.flat[0].platform == "gpu"
+        return not (on_gpu or jax.config.jax_disable_jit)  # type: ignore[attr-defined,unused-ignore]  # jax adds flags later
 
     def compile(self, batch: Shapes) -> None:
         """Compile the train step for global batches of these shapes, unless jit is off."""
@@ -199,6 +210,8 @@ class Trainer:
     def evaluate(self, batches: Iterable[HostBatch]) -> dict[str, float]:
         """Return metrics over evaluation batches; `batches` are this host's rows."""
         total = None
+        if self._compiling_evaluation:
+            self._compiling_evaluation.result()
         for batch in batches:
             total = metrics.add(total, self._eval_step(self.state.params, self.put(batch)))
         return metrics.summarize(jax.device_get(total), None, self.partitioner.mesh.size)
