@@ -15,7 +15,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -38,6 +38,12 @@ SHARDS = 8  # virtual shards if they divide the batch; a power of two
 CHUNK = 16  # examples that a pipeline yields at once
 AHEAD = 8  # chunks prefetched, so that no shard waits while another reads; the position has them
 FORM = 3  # format version of a saved position
+
+
+def global_shapes(rows: HostBatch, batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """Return the shapes of a global batch; `rows` are any number of its rows."""
+    struct = lambda x: jax.ShapeDtypeStruct((batch_size, *x.shape[1:]), x.dtype)
+    return {name: struct(x) for name, x in rows.items()}
 
 
 def host_rows(partitioner: PjitPartitioner, batch_size: int) -> tuple[int, int]:
@@ -156,10 +162,7 @@ class TrainStream(Iterator[HostBatch]):
         self._converter = converter_cls(pack=cfg.pack)
         self._num_workers = num_workers
         self._make_shards(shards or shard_count(cfg.batch_size, rows))
-        self.global_batch = {
-            name: jax.ShapeDtypeStruct((cfg.batch_size, *none.shape[1:]), none.dtype)
-            for name, none in self._shards[0].nothing.items()
-        }
+        self.global_batch = global_shapes(self._shards[0].nothing, cfg.batch_size)
         self._given = 0
         self.interrupted: Callable[[], bool] = lambda: False  # ends a wait for data
 
@@ -394,12 +397,3 @@ def eval_sets(
         stream.close()
         logging.info("Read %s in %.1f s.", task.name, time.monotonic() - started)
     return sets
-
-
-def global_shapes(
-    sets: Mapping[str, Sequence[HostBatch]], batch_size: int
-) -> dict[str, jax.ShapeDtypeStruct] | None:
-    """Return the shapes of the global batches of `eval_sets`, None if there are none."""
-    first = next((batches[0] for batches in sets.values() if batches), None)
-    struct = lambda rows: jax.ShapeDtypeStruct((batch_size, *rows.shape[1:]), rows.dtype)
-    return None if first is None else {name: struct(rows) for name, rows in first.items()}

@@ -197,8 +197,7 @@ def train(
             schedules.check_start(trainer.learning_rate_fn, step, total_steps)
         eval_sets: Mapping[str, Sequence[HostBatch]] = {}
         if cfg := train_eval_dataset_cfg:
-            read = lambda *given: train_eval_get_dataset_fn(*given, eval_steps)
-            eval_sets = evaluation_sets(cfg, read, trainer, compiles=not start.is_own)
+            eval_sets = evaluation_sets(start, trainer, cfg, train_eval_get_dataset_fn, eval_steps)
         infer_evaluator = None
         if cfg := infer_eval_dataset_cfg:
             infer_evaluator = evaluator.InferenceEvaluator(
@@ -401,16 +400,21 @@ def stream_and_state(
 
 
 def evaluation_sets(
-    cfg: DatasetConfig, read: Callable[..., Mapping], trainer: Trainer, compiles: bool
+    start: Start,
+    trainer: Trainer,
+    cfg: DatasetConfig,
+    get_dataset_fn: Callable[..., Mapping],
+    eval_steps: int,
 ) -> Mapping[str, Sequence[HostBatch]]:
-    """Return this host's rows of the evaluation sets; if `compiles`, begin to compile their step.
+    """Return this host's rows of the evaluation sets, and begin to compile the evaluation step.
 
-    A run that resumes has kept the program.
+    A run that resumes has kept the program and compiles nothing here.
     """
     rows = batches.host_rows(trainer.partitioner, cfg.batch_size)
-    sets = read(cfg, trainer.model.FEATURE_CONVERTER_CLS, rows)
-    if compiles and (shapes := batches.global_shapes(sets, cfg.batch_size)):
-        trainer.begin_compiling_evaluation(shapes)
+    sets = get_dataset_fn(cfg, trainer.model.FEATURE_CONVERTER_CLS, rows, eval_steps)
+    first = next(filter(None, sets.values()), None)
+    if first and not start.is_own:
+        trainer.begin_compiling_evaluation(batches.global_shapes(first[0], cfg.batch_size))
     return sets
 
 

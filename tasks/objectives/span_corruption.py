@@ -24,7 +24,7 @@ and mean span 3 always give 512 and 114, EOS included.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import seqio
@@ -167,15 +167,8 @@ def corrupt(
     """
     first = mask & ~tf.pad(mask[:, :-1], [[0, 0], [1, 0]])
     rank = tf.cumsum(tf.cast(first, tf.int32), axis=1) - 1
-    marks = tf.gather(tf.constant(sentinels, chunks.dtype), tf.maximum(rank, 0))
-
-    def rows_of(values, kept):
-        lengths = tf.reduce_sum(tf.cast(kept, tf.int64), range(1, kept.shape.rank))
-        flat = tf.gather(tf.reshape(values, [-1]), _places(tf.reshape(kept, [-1])))
-        return tf.RaggedTensor.from_row_lengths(flat, lengths, validate=False)
-
-    inputs = rows_of(tf.where(first, marks, chunks), first | ~mask)
-    return inputs, rows_of(tf.stack([marks, chunks], 2), tf.stack([first, mask], 2))
+    of_rows = lambda counts: tf.reduce_sum(counts, 1)
+    return _spans_replaced(chunks, mask, first, rank, of_rows, sentinels)
 
 
 def corrupt_rows(
@@ -186,17 +179,33 @@ def corrupt_rows(
     first = mask & (starts_row | ~tf.pad(mask[:-1], [[1, 0]]))
     spans_before = tf.cumsum(tf.cast(first, tf.int32), exclusive=True)
     rank = spans_before - tf.gather(tf.gather(spans_before, _places(starts_row)), rows)
+    of_rows = lambda counts: tf.math.unsorted_segment_sum(counts, rows, n)
+    return _spans_replaced(tokens, mask, first, rank, of_rows, sentinels)
+
+
+def _spans_replaced(
+    tokens: tf.Tensor,
+    mask: tf.Tensor,
+    first: tf.Tensor,
+    rank: tf.Tensor,
+    of_rows: Callable[[tf.Tensor], tf.Tensor],
+    sentinels: Sequence[int],
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Return `corrupt` of tokens of any shape.
+
+    `first` tokens of spans have the `rank` of their span in the row. `of_rows` adds up the int64
+    counts of all tokens of a row.
+    """
     marks = tf.gather(tf.constant(sentinels, tokens.dtype), tf.where(first, rank, 0))
 
-    def rows_of(values, rows, kept):
-        places = _places(kept)
-        of_rows = {"sorted_inputs": tf.gather(rows, places)[tf.newaxis], "out_type": tf.int64}
-        splits = tf.raw_ops.LowerBound(values=tf.range(n + 1)[tf.newaxis], **of_rows)[0]
-        return tf.RaggedTensor.from_row_splits(tf.gather(values, places), splits, validate=False)
+    def kept(values, where):
+        flat = tf.gather(tf.reshape(values, [-1]), _places(tf.reshape(where, [-1])))
+        counts = tf.reduce_sum(tf.cast(where, tf.int64), -1)
+        return tf.RaggedTensor.from_row_lengths(flat, of_rows(counts), validate=False)
 
-    pairs = lambda a, b: tf.reshape(tf.stack([a, b], 1), [-1])
-    inputs = rows_of(tf.where(first, marks, tokens), rows, first | ~mask)
-    return inputs, rows_of(pairs(marks, tokens), pairs(rows, rows), pairs(first, mask))
+    inputs = tf.where(first, marks, tokens)[..., tf.newaxis], (first | ~mask)[..., tf.newaxis]
+    targets = tf.stack([marks, tokens], -1), tf.stack([first, mask], -1)
+    return kept(*inputs), kept(*targets)
 
 
 def _places(mask: tf.Tensor) -> tf.Tensor:
