@@ -11,6 +11,11 @@ so that the report and the model card have them. Run again, it resumes; what is 
 is, and another checkpoint, language or flag needs another <out>.
 """
 
+if __name__ == "__main__":  # before any library writes to stderr
+    from command_line import quiet
+
+    quiet.start()
+
 import argparse
 import importlib.metadata
 import json
@@ -181,7 +186,8 @@ def _bound(**values) -> list[str]:
 
 def run_command(words: Sequence[str]) -> None:
     """Run `python -m` with the words in the repository; exit with its status if it fails."""
-    done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, check=False)
+    # Descriptor 2 may be a log, see `command_line.quiet`.
+    done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, stderr=sys.stderr, check=False)
     if done.returncode:
         sys.exit(done.returncode)
 

@@ -25,7 +25,7 @@ from command_line.garbage_collection import collect_rarely
 # Warnings of libraries that a user can do something about.
 _ACTIONABLE = re.compile(
     r"falling back to cpu|out of memory|resource_?exhausted|no space left|permission denied"
-    r"|quota|rate limit|unauthorized|could not connect|retrying",
+    r"|quota|rate limit|unauthorized|could not connect|thrown while requesting|retrying",
     re.IGNORECASE,
 )
 # asyncio reports every unretrieved error of a failed save, which we report once ourselves.

@@ -7,6 +7,8 @@ from collections.abc import Hashable, Iterable, Mapping
 import numpy as np
 from absl import logging
 
+from command_line.results import counted
+
 REASONS = ("empty", "null", "not_text", "not_UTF-8", "malformed", "too_long")
 # Where a column asks for them.
 FILTERS = ("too_short", "other_value", "low_value", "duplicate", "unknown_label")
@@ -134,10 +136,11 @@ class RecordCounter:
         counts = self.counts(split)
         shown = [name for name in (*CHANGES, EXTRA_COPIES, *NOTES) if counts[name]]
         notes = [f"{counts[name]} {name.replace('_', ' ')}, " for name in shown]
+        epochs = counted(counts["epochs"], "epoch")
         return (
             f"corpus {self.corpus}{f', split {split}' if split else ''}: "
-            f"{counts['read']} records read, skipped {_reasons(counts)}, "
-            f"{''.join(notes)}{counts['epochs']} epochs completed"
+            f"{counted(counts['read'], 'record')} read, skipped {_reasons(counts)}, "
+            f"{''.join(notes)}{epochs} completed"
         )
 
     def splits(self) -> list[str]:

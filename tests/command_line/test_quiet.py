@@ -41,6 +41,13 @@ def test_only_what_a_user_can_act_on_is_printed_and_no_log_is_left(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_what_is_retried_is_named(tmp_path):
+    warning = 'logging.getLogger("huggingface_hub.utils._http").warning'
+    said = ("'timed out' thrown while requesting GET https://example.org/a", "Retrying in 1s")
+    done = run(tmp_path, "; ".join(f"{warning}({text!r})" for text in said))
+    assert done.stderr.splitlines()[-2:] == [f"Warning: {text}" for text in said]
+
+
 def test_an_unforeseen_error_keeps_the_log(tmp_path):
     done = run(tmp_path, "{}['a']")
     (log,) = tmp_path.iterdir()

@@ -32,6 +32,7 @@ def test_an_epoch_is_complete_when_every_shard_is():
     assert counter.counts("train")["epochs"] == 0
     assert counter.end_epoch("train", (1, 2), 1)
     assert counter.counts("train")["epochs"] == 1
+    assert counter.sentence().endswith(" 1 epoch completed")
 
 
 def test_epochs_are_of_the_shards_that_a_resumed_stream_has():
