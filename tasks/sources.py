@@ -434,6 +434,8 @@ class CorpusSource(seqio.DataSource):
             texts, counter = corpus.retry(read, first)
         except Exception as error:
             raise self._unreachable(error) if is_transient(error) else error from error
+        if not texts and not counter.counts()["read"]:
+            raise ValueError(f"{first.url} has no records: give a file that has, or leave it out")
         if not texts:
             raise ValueError(
                 f"{first.url} has no usable text in column {self.column.name!r}: of "

@@ -87,6 +87,12 @@ def test_a_file_in_another_encoding_is_refused_for_that_reason(tmp_path):
         CorpusSource(str(tmp_path)).peek()
 
 
+def test_a_file_without_records_is_refused_for_that_reason(tmp_path):
+    (tmp_path / "train.jsonl").write_text("")
+    with pytest.raises(ValueError, match=r"train\.jsonl has no records: give a file that"):
+        CorpusSource(str(tmp_path)).peek()
+
+
 def test_columns_can_be_joined_by_a_template(tmp_path):
     (tmp_path / "train.jsonl").write_text('{"t": "Titlu", "b": "corp"}\n{"t": "x", "b": null}\n')
     assert CorpusSource(str(tmp_path), column="{t}: {b}").peek("train", 5) == ["Titlu: corp"]
@@ -117,7 +123,7 @@ def test_unusable_arguments_are_refused(tmp_path):
         CorpusSource(str(tmp_path)).peek("train")
     (tmp_path / "train.doc").rename(tmp_path / "train.txt")
     (tmp_path / "train.txt").write_text("\n\n")
-    with pytest.raises(ValueError, match="no usable text"):
+    with pytest.raises(ValueError, match="no records"):
         CorpusSource(str(tmp_path)).peek("train")
 
 
