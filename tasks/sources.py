@@ -434,8 +434,6 @@ class CorpusSource(seqio.DataSource):
             texts, counter = corpus.retry(read, first)
         except Exception as error:
             raise self._unreachable(error) if is_transient(error) else error from error
-        if not texts and not counter.counts()["read"]:
-            raise ValueError(f"{first.url} has no records: give a file that has, or leave it out")
         if not texts:
             raise ValueError(
                 f"{first.url} has no usable text in column {self.column.name!r}: of "
@@ -453,6 +451,8 @@ class CorpusSource(seqio.DataSource):
             return f" ({found}): list them in the task's labels"
         if counter.counts()["skipped_not_UTF-8"]:
             return ": convert the file to UTF-8, for example with iconv"
+        if not counter.counts()["read"]:
+            return ": give a file that has records, or leave it out"
         return ""
 
     def list_shards(self, split: str) -> Sequence[str]:
