@@ -12,15 +12,14 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-LAZY = ("pyglove",)
-
 
 class _Finder(importlib.abc.MetaPathFinder):
+    # A lazy module in sys.modules would be loaded by the first import, which reads its __spec__.
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Return the spec of a lazy module, None for any other."""
-        if fullname not in LAZY:
+        if fullname != "pyglove":
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec and spec.loader:
@@ -28,9 +27,4 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def provide() -> None:
-    """Make the import of it lazy; call this once."""
-    sys.meta_path.insert(0, _Finder())
-
-
-provide()
+sys.meta_path.insert(0, _Finder())

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 
 from fakes.paths import ROOT
 
@@ -18,6 +19,14 @@ def bash(*command, env=None, cwd=None, seconds=120):
         text=True,
         timeout=seconds,
     )
+
+
+def python(program):
+    """Return the words that a program prints in a process of its own, which must succeed."""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
 
 
 def executable(path, text):
