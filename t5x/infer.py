@@ -50,6 +50,7 @@ from t5x.inference.predictor import MODES, Example, Predictor
 from t5x.inference.resumable_jsonl import ResumableFile
 from t5x.input_pipeline import checks, record_counts
 from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.feature_converters import WithoutAutograph
 from t5x.loop import model_dir
 from t5x.models import EncoderDecoderModel
 from t5x.monitoring import compile_stats, startup_times
@@ -216,7 +217,7 @@ def infer(
     compute = computation(mode, predictor, params, constraint, keep_aux_as_numpy)
     shard, merge = seqio.ShardInfo(shard_id, num_shards), merge_chunked_results
     files = TaskFiles(mode, write_fn, output_dir, shard, merge, notes, *named)
-    converter = model.FEATURE_CONVERTER_CLS(pack=False)
+    converter = WithoutAutograph(model.FEATURE_CONVERTER_CLS(pack=False))
     for task in dataset_cfg.tasks_with_split:
         examples = examples_of(task, dataset_cfg, converter, shard, max_examples)
         files.write(task, examples, compute, checkpoint_period * dataset_cfg.batch_size)
@@ -352,10 +353,7 @@ def examples_of(
     )
     if max_examples is not None:
         dataset = dataset.take(max_examples).shard(shard.num_shards, shard.index)
-    convert = converter
-    if type(converter) is seqio.EncDecFeatureConverter:  # unpacked it has no branches to convert
-        convert = tf.autograph.experimental.do_not_convert(converter)
-    model_features = convert(dataset, task_feature_lengths=cfg.task_feature_lengths)
+    model_features = converter(dataset, cfg.task_feature_lengths)
     return tf.data.Dataset.zip((dataset, model_features))
 
 

@@ -38,6 +38,7 @@ from t5x.cli import log_capture, main
 from t5x.inference.predictor import Predictor
 from t5x.input_pipeline import checks, corpora
 from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.feature_converters import WithoutAutograph
 from t5x.loop import cooldown
 from t5x.loop.model_dir import check_writable, last_step
 from t5x.models import EncoderDecoderModel
@@ -178,7 +179,8 @@ def example_of(model: Any, cfg: DatasetConfig) -> dict[str, jax.ShapeDtypeStruct
     of_encoders = {"loss_weights", "type_ids"} & cfg.provider.output_features.keys()
     signature = dict.fromkeys([*SIDES, *sorted(of_encoders)], ids)
     none = tf.data.Dataset.from_generator(lambda: (), output_signature=signature)
-    converted = model.FEATURE_CONVERTER_CLS(pack=False)(none, cfg.task_feature_lengths)
+    converter = WithoutAutograph(model.FEATURE_CONVERTER_CLS(pack=False))
+    converted = converter(none, cfg.task_feature_lengths)
     return {
         name: jax.ShapeDtypeStruct(spec.shape.as_list(), spec.dtype.as_numpy_dtype)
         for name, spec in converted.element_spec.items()

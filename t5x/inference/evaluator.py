@@ -15,6 +15,7 @@ from t5x.array_types import Params
 from t5x.inference.predictor import Predictor
 from t5x.input_pipeline import checks, corpora, record_counts
 from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.feature_converters import WithoutAutograph
 from t5x.partitioning import PjitPartitioner
 
 PREDICTIONS_FILE = "generated_predictions.jsonl"
@@ -41,7 +42,7 @@ class InferenceEvaluator:
             tf.io.gfile.makedirs(logs["log_dir"])  # some of seqio's loggers do not
         self.evaluator = evaluator_cls(
             mixture_or_task_name=cfg.mixture_or_task_name,
-            feature_converter=model.FEATURE_CONVERTER_CLS(pack=False),
+            feature_converter=WithoutAutograph(model.FEATURE_CONVERTER_CLS(pack=False)),
             eval_split=cfg.split,
             use_cached=cfg.use_cached,
             seed=cfg.seed,
