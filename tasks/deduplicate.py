@@ -40,6 +40,7 @@ import zstandard
 from command_line import arguments, extras
 from command_line.atomic_file import replace_file
 from command_line.guard import guarded
+from command_line.results import counted
 from tasks import registered
 from tasks.record_counts import SKIPS
 from tasks.sources import CorpusSource
@@ -309,9 +310,9 @@ def sentence(counts: Mapping[str, int]) -> str:
     skipped = [(counts[name], name.removeprefix("skipped_")) for name in SKIPS if name in counts]
     reasons = ", ".join(f"{n:,} {reason.replace('_', ' ')}" for n, reason in skipped) or "none"
     return (
-        f"{counts.get('read', 0):,} records read, skipped {reasons}; of "
-        f"{counts['documents']:,} documents {counts['near_duplicates']:,} are near-duplicates and "
-        f"{counts['kept']:,} are kept"
+        f"{counted(counts.get('read', 0), 'record')} read, skipped {reasons}; kept "
+        f"{counts['kept']:,} of {counted(counts['documents'], 'document')}, near-duplicates: "
+        f"{counts['near_duplicates']:,}"
     )
 
 

@@ -34,6 +34,7 @@ import tensorflow as tf
 from absl import logging
 
 import gin
+from command_line.results import counted
 from tasks import slices
 from tasks.documents import Column, screen
 from tasks.io import files, hub, stream_cache
@@ -437,7 +438,7 @@ class CorpusSource(seqio.DataSource):
         if not texts:
             raise ValueError(
                 f"{first.url} has no usable text in column {self.column.name!r}: of "
-                f"{counter.counts()['read']} records read, skipped {counter.skipped()}"
+                f"{counted(counter.counts()['read'], 'record')} read, skipped {counter.skipped()}"
                 f"{self._remedy(counter)}"
             )
         return [text.decode() for text in texts[:n]], counter

@@ -12,6 +12,7 @@ import numpy as np
 import seqio
 from jax.experimental import multihost_utils
 
+from command_line.results import counted
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import resumable_source
 
@@ -81,9 +82,9 @@ def summary(
     if reasons := _with_prefix("skipped_", counts):
         n = sum(reasons.values())
         why = ", ".join(f"{n:,} {reason}" for reason, n in reasons.items())
-        parts.append(f"{n:,} of {read:,} records skipped ({100 * n / read:.1f} %): {why}")
+        parts.append(f"{n:,} of {counted(read, 'record')} skipped ({100 * n / read:.1f} %): {why}")
     elif read and is_complete:
-        parts.append(f"{read:,} records read, none skipped")
+        parts.append(f"{counted(read, 'record')} read, none skipped")
     parts += [f"{n:,} kept {reason}" for reason, n in _with_prefix("kept_", counts).items()]
     if cut := _with_prefix("cut_", counts):
         made = counts["examples"]
@@ -94,7 +95,7 @@ def summary(
         why = ", ".join(f"{round(n / times):,} {name} ({share(n)})" for name, n in cut.items())
         parts.append(f"of {examples or made:,} examples{'' if examples else ' made'} cut: {why}")
     if is_complete and counts.get("epochs"):
-        parts.append(f"{counts['epochs']:,} epochs, read ahead")
+        parts.append(f"{counted(counts['epochs'], 'epoch')}, read ahead")
     return f"Data of {task}, split {split!r}: {'; '.join(parts)}" if parts else None
 
 

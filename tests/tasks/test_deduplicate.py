@@ -53,7 +53,7 @@ def test_of_near_duplicates_one_is_kept_and_all_is_counted(task, tmp_path, capsy
     monkeypatch.setattr(deduplicate, "PART_BYTES", 5_000)
     said = deduplicated(task, tmp_path / "out", capsys)
     assert "kept: 4 of 4" in said
-    expected = "26 records read, skipped 2 empty; of 24 documents 8 are near-duplicates and 16 are"
+    expected = "26 records read, skipped 2 empty; kept 16 of 24 documents, near-duplicates: 8"
     assert expected in said
     found, every = kept(tmp_path / "out"), texts()
     assert len(set(found)) == 16
