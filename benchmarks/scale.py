@@ -57,7 +57,7 @@ def measure(layout: Layout) -> dict:
     request = SyntheticRequest(layout.slice, network, batch, partitions=layout.partitions)
     found = dataclasses.asdict(layout) | {"batch": batch}
     try:
-        figures = compile_step(request)
+        figures = compile_step(request, limit_s=3 * 3600)  # a busy machine is no result
     except CompileError as error:
         return {**found, "refused": str(error)}
     price = Price(figures, tpu, 1)
