@@ -57,7 +57,8 @@ def line_task(
 
     Characters that seqio allows in no name become "_".
 
-    If the preprocessors of `like` read lines (`reads_lines`), they make the examples.
+    If the preprocessors of `like` read lines (`reads_lines`), they make the examples. The task has
+    `needs_autograph` if they do: whether they may have Python branches on tensors.
     """
     stem = "stdin" if path == "-" else os.path.basename(path).rpartition(".")[0] or "lines"
     name = re.sub(r"[^\w.:#]", "_", stem)  # what seqio allows
@@ -71,9 +72,11 @@ def line_task(
         return example | {"inputs": tf.strings.join([prefix, example["inputs"]])}
 
     preprocessors: list[Any]
+    needs_autograph = False
     if like is not None and getattr(like, "reads_lines", False):
         preprocessors = [lambda dataset: dataset.map(prefixed), *like.preprocessors]
         features = like.output_features
+        needs_autograph = getattr(like, "needs_autograph", True)
     else:
         preprocessors = [
             lambda dataset: dataset.map(add_prefix),
@@ -86,12 +89,14 @@ def line_task(
             "inputs": seqio.Feature(input_vocabulary, add_eos=True),
             "targets": seqio.Feature(output_vocabulary, add_eos=True),
         }
-    return seqio.Task(
+    task = seqio.Task(
         name,
         source=LineSource(path, split),
         preprocessors=preprocessors,
         output_features=features,
     )
+    task.needs_autograph = needs_autograph
+    return task
 
 
 def longer_than(task: seqio.Task, lengths: dict[str, int], prefix: str = "") -> list[int]:

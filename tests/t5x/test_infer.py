@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 import seqio
+from tensorflow.python.autograph.impl import api
 
 import gin
 from fakes import toy
@@ -18,6 +19,9 @@ from t5x import checkpoints, decoding
 from t5x import infer as infer_script
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.inference import predictor
+from t5x.inference.text_file_task import line_task
+from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.feature_converters import WithoutAutograph
 from t5x.monitoring import compile_stats
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
@@ -327,6 +331,20 @@ def test_lines_without_the_prefix_of_the_models_task_are_reported(
         path = f"{tmp_path}/{name}.txt"
         infer(folder, tmp_path / "out", input_file=path, input_prefix=prefix)
         assert (said in capsys.readouterr().err) == is_said
+
+
+def test_the_lines_of_a_file_are_not_converted_by_autograph(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("x\n")
+    model, converted = toy.shared_model(), []
+    monkeypatch.setattr(api, "_convert_actual", lambda *args: converted.append(args))
+    task = line_task(
+        str(tmp_path / "a.txt"), model.input_vocabulary, model.output_vocabulary, "test"
+    )
+    cfg = DatasetConfig(task, toy.LENGTHS, "test", 8, shuffle=False, seed=0)
+    converter = WithoutAutograph(seqio.EncDecFeatureConverter(pack=False))
+    pairs = infer_script.examples_of(task, cfg, converter, seqio.ShardInfo(0, 1))
+    assert len(list(pairs)) == 1
+    assert not converted
 
 
 def test_lines_that_are_cut_are_counted(folder, tmp_path, capsys):
