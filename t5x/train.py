@@ -51,9 +51,10 @@ from t5x.loop.model_dir import (
     saved_by_another,
     write_description,
 )
-from t5x.loop.training_loop import TrainingRun, nothing_left
+from t5x.loop.training_loop import TrainingRun, missed_evaluation, nothing_left
 from t5x.models import EncoderDecoderModel
 from t5x.monitoring import compile_stats, startup_times
+from t5x.monitoring.event_log import EventLog
 from t5x.multihost import startup_check
 from t5x.multihost.broadcast import raise_together
 from t5x.partitioning import PjitPartitioner
@@ -156,7 +157,8 @@ def train(
     start = find_start(model_dir, checkpoint_cfg.restore, has_position)
     check_vocabulary(start, model)
     triggers.check_periods(plan, start.foreign_step)
-    if not dry_run and start.is_own and start.step >= total_steps:
+    is_at_end = start.is_own and start.step >= total_steps
+    if is_at_end and not dry_run and not missed_evaluation(EventLog(model_dir), start.step, plan):
         print(nothing_left(model_dir, start.step), file=sys.stderr)  # before anything is built
         return start.step, None
 

@@ -28,7 +28,7 @@ from t5x.batches import TrainStream
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.layout import latest_checkpoint
 from t5x.checkpointing.restore import restore
-from t5x.checkpoints import REMEDY, Checkpointer, reason_of
+from t5x.checkpoints import REMEDY, Checkpointer, NonFiniteStateError, reason_of
 from t5x.inference.encoder_filling import EncoderFilling
 from t5x.inference.evaluator import InferenceEvaluator, publish_predictions
 from t5x.inference.mask_filling import MaskFilling, filling_of
@@ -111,7 +111,8 @@ class TrainingRun:
         self.progress = Progress(self.plan.total_steps, step, peak_share=share)
         self._start(step)
         if step >= self.plan.total_steps:
-            self.progress.note(nothing_left(self.model_dir, step))
+            if not missed_evaluation(self.log, step, self.plan):
+                self.progress.note(nothing_left(self.model_dir, step))
         elif step:
             saved = self._checkpointer.last_complete if self._checkpointer else None
             if self.begun_from:
@@ -171,7 +172,7 @@ class TrainingRun:
             if evaluate_first:
                 ended |= self._measure(step)[1]
                 self._fill_in(step, evaluates=True)
-            elif trigger := self._missed(step):
+            elif trigger := missed_evaluation(self.log, step, self.plan):
                 ended |= self._handle(trigger, None)
             startup_times.done("evaluation")
             while not ended and (trigger := triggers.next_trigger(step, self.plan)):
@@ -183,6 +184,8 @@ class TrainingRun:
                     ended = self._handle(trigger, figures)
                 except FloatingPointError as error:
                     step = self._go_back(error)
+            if ended and step:
+                self._save_at_end(step)
         if self._interruption.ending:
             self._save(step)
             reason = self._interruption.reason
@@ -197,15 +200,12 @@ class TrainingRun:
         """Replay measurements up to `step` to the actions; True if one had ended the run."""
         return broadcast_from_first(lambda: recall(self.actions, self.log.metrics_by_step, step))
 
-    def _missed(self, step: int) -> triggers.Trigger | None:
-        """Return the evaluation at `step` if the run was stopped in it, after the save."""
-        trigger = triggers.next_trigger(step - 1, self.plan) if step else None
-        if trigger is None or trigger.step != step:
-            return None
-        done = {"evaluate": self.eval_sets, "infer": self.infer_evaluator}
-        kinds = [kind for kind, used in done.items() if used and trigger.evaluate]
-        missed = broadcast_from_first(lambda: self.log.saved_without(step, kinds))
-        return dataclasses.replace(trigger, log=False, save=False) if missed else None
+    def _save_at_end(self, step: int) -> None:
+        """Save where an action ended the run, unless it did because the state is not finite."""
+        try:
+            self._save(step)
+        except NonFiniteStateError as error:
+            self.progress.note(f"step {step:,} is not saved: {error}")
 
     def _go_back(self, error: FloatingPointError) -> int:
         """Restore the newest checkpoint, and continue with the data that comes next.
@@ -333,6 +333,8 @@ class TrainingRun:
         decoded = results.get("inference_eval") if jax.process_index() == 0 else None
         if decoded and (not (best and best.keep) or best.is_best_so_far(step)):
             publish_predictions(self.model_dir, decoded, step)
+        if trigger.evaluate:
+            self.log.write("measured", step=step)
         self._fill_in(step, trigger.evaluate)
         if trigger.log:
             self._writers.flush()
@@ -379,6 +381,9 @@ class TrainingRun:
         """
         if not (self.save_cfg and self.save_cfg.save_dataset):
             return None
+        while not self._interruption.ending and not self.stream.wait(1.0):
+            if self._is_interrupted():
+                self._interruption.requested()  # now it is `ending`
         ends = self._interruption.ending or step >= self.plan.total_steps
         is_over = self.stream.wait(_LAST_WAIT_SECONDS if self._interruption.ending else None)
 
@@ -463,6 +468,17 @@ class TrainingRun:
             asked = [action.run(state, metrics_by_task=results) for action in actions]
             ended = any(asked)
         return bool(multihost_utils.broadcast_one_to_all(np.int32(ended)))
+
+
+def missed_evaluation(
+    log: EventLog, step: int, plan: triggers.TrainingPlan
+) -> triggers.Trigger | None:
+    """Return the evaluation at `step` if the run was stopped in it, after the save."""
+    trigger = triggers.next_trigger(step - 1, plan) if step else None
+    if trigger is None or trigger.step != step or not trigger.evaluate:
+        return None
+    missed = broadcast_from_first(lambda: log.saved_unmeasured(step))
+    return dataclasses.replace(trigger, log=False, save=False) if missed else None
 
 
 def nothing_left(model_dir: str, step: int) -> str:

@@ -5,15 +5,15 @@
   with log.timed("evaluate", step=100): …   # … "event": "evaluate", "seconds": 2.5
 
 Events: start (with the configuration if it has changed), compile, evaluate and infer (with their
-metrics), infill, save, saved, stall, skipped, returned, interrupted, end, failed. Only the first
-host writes.
+metrics), measured (after all evaluations of a step), infill, save, saved, stall, skipped, returned,
+interrupted, end, failed. Only the first host writes.
 """
 
 import concurrent.futures
 import contextlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from numbers import Real
 from typing import Any
 
@@ -32,6 +32,7 @@ class EventLog:
         self.path = f"{model_dir.rstrip('/')}/{NAME}"
         self._writes = jax.process_index() == 0
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "events")
+        self._appended = False
 
     def write(self, event: str, **fields: Any) -> None:
         """Log an event with fields that JSON can hold."""
@@ -45,10 +46,20 @@ class EventLog:
 
     def _append(self, line: str) -> None:
         try:
+            begin = "" if self._appended or not self._cut_short() else "\n"
             with tf.io.gfile.GFile(self.path, "a") as file:
-                file.write(line + "\n")
+                file.write(f"{begin}{line}\n")
+            self._appended = True
         except (tf.errors.OpError, OSError) as error:
             logging.warning("%s could not be written: %s", self.path, str(error).splitlines()[0])
+
+    def _cut_short(self) -> bool:
+        """Return whether a kill has cut the last line."""
+        if not tf.io.gfile.exists(self.path):
+            return False
+        with tf.io.gfile.GFile(self.path, "rb") as file:
+            file.seek(max(file.size() - 1, 0))
+            return file.read(1) not in (b"", b"\n")
 
     @contextlib.contextmanager
     def timed(self, event: str, **fields: Any) -> Iterator[dict[str, Any]]:
@@ -83,10 +94,10 @@ class EventLog:
             found.setdefault(one["step"], {}).update(one.get("metrics", {}))
         return found
 
-    def saved_without(self, step: int, kinds: Iterable[str]) -> bool:
-        """Return whether `step` was saved, but one of these kinds of evaluation never logged."""
-        saved = any(one.get("step") == step for one in self.events("save"))
-        return saved and any(step not in self.metrics_by_step(kind) for kind in kinds)
+    def saved_unmeasured(self, step: int) -> bool:
+        """Return whether `step` was saved, but neither measured nor the end of the run."""
+        done = lambda event: any(one.get("step") == step for one in self.events(event))
+        return done("save") and not done("measured") and not done("end")
 
 
 def numeric_metrics(results: Mapping[str, Mapping[str, Any]]) -> Metrics:

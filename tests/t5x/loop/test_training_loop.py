@@ -282,7 +282,7 @@ def test_it_notes_what_happened_when(tmp_path):
     run(tmp_path, plan, infer=True, watch=Watch(expected_loss={4: 1.5}))
     events = lines(tmp_path / "events.jsonl")
     kinds = [event["event"] for event in events]
-    assert kinds == ["start", "compile", *["evaluate", "infer"] * 2, "end"]
+    assert kinds == ["start", "compile", *["evaluate", "infer", "measured"] * 2, "end"]
     assert events[0]["config"] == "TRAIN_STEPS = 4"
     assert (events[0]["total_steps"], events[0]["expected_loss"]) == (4, {"4": 1.5})
     assert events[-1]["step"] == 4

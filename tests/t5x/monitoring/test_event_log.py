@@ -91,8 +91,24 @@ def test_metrics_are_found_by_step_and_the_last_ones_count(tmp_path):
     assert exact == {2: 0.5, 4: 0.75}
     assert log.metrics_by_step("infer")[4] == {"toy": {"exact": 0.75, "n": 3.0}}
     assert log.metrics_by_step("evaluate") == {}
-    log.write("save", step=6)
-    log.write("save", step=8)
-    lacks = [step for step in (2, 4, 6, 8) if log.saved_without(step, ["infer"])]
-    assert lacks == [8]
+    log.close()
+
+
+def test_a_saved_step_is_unmeasured_until_it_is_measured_or_the_run_has_ended(tmp_path):
+    log = EventLog(str(tmp_path))
+    for step in (4, 6, 8):
+        log.write("save", step=step)
+    log.write("evaluate", step=4)  # one of several
+    log.write("measured", step=6)
+    log.write("end", step=8)
+    assert [step for step in (2, 4, 6, 8) if log.saved_unmeasured(step)] == [4]
+    log.close()
+
+
+def test_a_line_cut_short_costs_no_other(tmp_path):
+    (tmp_path / "events.jsonl").write_text('{"event": "start", "st')
+    log = EventLog(str(tmp_path))
+    log.write("start", step=3)
+    log.write("start", step=4)
+    assert [one["step"] for one in log.events("start")] == [3, 4]
     log.close()
