@@ -56,6 +56,8 @@ def main(argv: list[str]) -> None:
         if sentence.count(MASK) != 1:
             raise ValueError(f"{sentence!r} must hold {MASK} once: it marks what to fill in")
     filler = MaskFiller(last_converted(args.folder))
+    if not filler.sentinels:
+        raise ValueError(f"{args.folder} has no {MASK} in its vocabulary: it fills in no masks")
     for sentence in args.sentences:
         print("  " + sentence.replace(MASK, f"[{filler.fill(sentence)}]"), flush=True)
 

@@ -5,13 +5,14 @@ Encoders are converted by `convert.encoders.from_hf`.
   write_checkpoint(Path("mt5-small"), Path("start"), step=0)
 
 writes `start/checkpoint_0` with `target` and `state/step` (the optimizer starts fresh),
-`start/config.gin` with the network's sizes and, if the folder has one, `start/vocabulary.model`; a
-ByT5's gin names its bytes. Only one tensor is in memory at a time. Converting back gives the same
-bits.
+`start/config.gin` with the network's sizes and, if the folder has one, `start/vocabulary.model`,
+whose `extra_ids` the gin binds; a ByT5's gin names its bytes. Only one tensor is in memory at a
+time. Converting back gives the same bits.
 """
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -27,11 +28,13 @@ from convert.model_config import Sizes, sizes_of_hugging_face
 from convert.proof.verify import verify
 from convert.run import model_dir
 from convert.run.rewrite import check_written, staged_run, write_run
+from convert.run.vocabulary import sentencepiece_vocabulary
 from convert.subprocesses import call_isolated
 from t5x.checkpointing.lazy_array import LazyArray, from_numpy
 
 _FILES = ["config.json", "*.safetensors", "*.index.json", "pytorch_model*.bin"]
 _FILES += ["spiece.model", *tokenizer_folder.FILES]
+_HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 
 
 def parameters(model: HfCheckpoint, sizes: Sizes) -> dict[str, LazyArray]:
@@ -63,9 +66,14 @@ def _write(folder: Path, run_folder: Path, step: int) -> Sizes:
     tree = parameters(model, sizes)
     arrays = {f"target/{name}": array for name, array in tree.items()}
     arrays["state/step"] = from_numpy(np.asarray(step, np.int32))
-    check_written(write_run(run_folder, step, arrays, sizes, model.byte_sentinels()), arrays)
-    if (folder / "spiece.model").is_file():
-        shutil.copyfile(folder / "spiece.model", run_folder / model_dir.VOCABULARY)
+    pieces, extra_ids = folder / "spiece.model", None
+    if pieces.is_file():
+        extra_ids = sentencepiece_vocabulary(str(pieces), model.extra_ids()).extra_ids
+    in_bytes = model.byte_sentinels()
+    path = write_run(run_folder, step, arrays, sizes, in_bytes, extra_ids=extra_ids)
+    check_written(path, arrays)
+    if pieces.is_file():
+        shutil.copyfile(pieces, run_folder / model_dir.VOCABULARY)
     return sizes
 
 
@@ -87,23 +95,27 @@ def write_checkpoint(
 
 def is_hub_name(name: str) -> bool:
     """Return whether this is OWNER/NAME of the hub rather than a file, a folder or an address."""
-    return not Path(name).exists() and name.count("/") == 1 and "://" not in name
+    return _HUB_NAME.fullmatch(name) is not None and not Path(name).exists()
 
 
 def download(name: str) -> Path:
     """Return the folder of that name, or else download the hub's model of that name.
 
     Raises:
-      ValueError: it cannot be downloaded.
+      ValueError: it is neither a folder nor a name of the hub, or it cannot be downloaded.
     """
-    if not is_hub_name(name):
+    if Path(name).is_dir():
         return Path(name)
+    if not is_hub_name(name):
+        raise ValueError(
+            f"{name} is not a folder, nor user/name of the hub: name a Hugging Face model's folder."
+        )
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
         return Path(snapshot_download(name, allow_patterns=_FILES))
-    except (HfHubHTTPError, OSError) as error:
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ValueError(
             f"{name} is not a folder, and cannot be downloaded from the hub: {reason}"

@@ -1,11 +1,10 @@
 """A converted T5 and its tokenizer, for the commands that show what it writes."""
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from convert.proof.torch_logits import load_torch
-
-NUM_SENTINELS = 100
+from convert.tokenizer import sentinel_ids
 
 
 class TextModel:
@@ -16,8 +15,7 @@ class TextModel:
 
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         self.model = load_torch(folder)
-        names = [f"<extra_id_{number}>" for number in range(NUM_SENTINELS)]
-        self.sentinels = cast(list[int], self.tokenizer.convert_tokens_to_ids(names))
+        self.sentinels = sentinel_ids(self.tokenizer)
 
 
 def last_converted(folder: Path) -> Path:

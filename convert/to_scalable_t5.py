@@ -14,6 +14,7 @@ from etils import epath
 from command_line import arguments
 from convert.run import model_dir
 from convert.run.rewrite import check_written, last_checkpoint, staged_run, write_run
+from convert.run.vocabulary import bound_extra_ids
 from t5x.checkpointing import scalable_t5
 
 CONFIG_HELP = "network if there is no gin: t5_1_1/base, a .gin, or a .json"
@@ -32,10 +33,14 @@ def write_checkpoint(folder: str, run_folder: Path, config: str | None = None) -
         or the disk is full; nothing is left then.
     """
     old = last_checkpoint(folder, config)
-    vocabulary = model_dir.open_run(folder).vocabulary()
+    run = model_dir.open_run(folder)
+    vocabulary, bindings = run.vocabulary(), model_dir.network(run, config)[1]
+    extra_ids = bound_extra_ids(bindings) if vocabulary else None
     with staged_run(run_folder) as temporary:
         arrays = scalable_t5.scanned(old.arrays)
-        path = write_run(temporary, old.step, arrays, old.sizes, network="scalable_t5")
+        path = write_run(
+            temporary, old.step, arrays, old.sizes, network="scalable_t5", extra_ids=extra_ids
+        )
         check_written(path, scalable_t5.with_own_tables(old.arrays))
         if vocabulary:
             (temporary / model_dir.VOCABULARY).write_bytes(epath.Path(vocabulary).read_bytes())

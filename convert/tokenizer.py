@@ -113,8 +113,8 @@ def write_tokenizer(sentencepiece_path: str, folder: str, *, extra_ids: int = 0)
 
     The trainer's model, local or on `gs://`, is copied to spiece.model. `extra_ids` is that of
     `seqio.SentencePieceVocabulary`: 0 if the sentinels are pieces of the model (mT5's and our own),
-    100 if seqio adds them (T5's own). Raise ValueError for a model that is not unigram, or whose
-    pad, eos and unk are not 0, 1, 2.
+    100 (T5's own) or 300 (umT5's) if seqio adds them. Raise ValueError for a model that is not
+    unigram, or whose pad, eos and unk are not 0, 1, 2.
     """
     import fsspec
     from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
@@ -161,9 +161,8 @@ def assert_same_ids(vocabulary, tokenizer, texts: Iterable[str]) -> int:
     `vocabulary` is a `TrainedVocabulary` or seqio's; the transformers `tokenizer` must end every
     text in eos, as the trainer does. Sentinels in `texts` count if they are between spaces.
     """
-    highest = vocabulary.vocab_size - 1
-    numbers = range(vocabulary.extra_ids) if _is_bytes(vocabulary) else range(NUM_SENTINELS)
-    sentinels = {f"<extra_id_{number}>": highest - number for number in numbers}
+    highest, number = vocabulary.vocab_size - 1, _count_sentinels(vocabulary)
+    sentinels = {f"<extra_id_{n}>": highest - n for n in range(number)}
     special = {"pad": 0, "eos": vocabulary.eos_id, "unk": vocabulary.unk_id}
     ids = {name: tokenizer.convert_tokens_to_ids(name) for name in sentinels}
     ids |= {name: getattr(tokenizer, f"{name}_token_id") for name in special}
@@ -173,6 +172,7 @@ def assert_same_ids(vocabulary, tokenizer, texts: Iterable[str]) -> int:
                 f"{name} is {ids[name]} in the Hugging Face tokenizer and {wanted} in the "
                 "trainer's vocabulary"
             )
+    _refuse_more_sentinels(tokenizer, number)
     ties = 0
     for text in texts:
         expected = [*_encode(vocabulary, text), vocabulary.eos_id]
@@ -194,6 +194,37 @@ def assert_folder_has_same_ids(vocabulary: TrainedVocabulary, folder: Path) -> N
 def is_tie(a: list[int], b: list[int], names: Callable[[list[int]], list[str]]) -> bool:
     """Return whether `a` and `b` are the same text in the same pieces, in another order."""
     return sorted(a) == sorted(b) and "".join(names(a)) == "".join(names(b))
+
+
+def sentinel_ids(tokenizer) -> list[int]:
+    """Return the ids of a transformers tokenizer's sentinels, from `<extra_id_0>`."""
+    found = {name: i for name, i in tokenizer.get_vocab().items() if _SENTINEL.fullmatch(name)}
+    return [found[name] for name in sorted(found, key=_number)]
+
+
+def _number(sentinel: str) -> int:
+    return int(re.sub(r"\D", "", sentinel))
+
+
+def _count_sentinels(vocabulary) -> int:
+    """Return how many sentinels a vocabulary has, inside its model or behind it."""
+    if _is_bytes(vocabulary):
+        return vocabulary.extra_ids
+    if isinstance(vocabulary, TrainedVocabulary):
+        model = load_sentencepiece(vocabulary.path, vocabulary.extra_ids)
+    else:
+        model = vocabulary.tokenizer
+    return sum(bool(_SENTINEL.fullmatch(model.IdToPiece(i))) for i in range(len(model)))
+
+
+def _refuse_more_sentinels(tokenizer, number: int) -> None:
+    """Raise ValueError if a transformers tokenizer has more sentinels than `number`."""
+    found = sentinel_ids(tokenizer)
+    if len(found) > number:
+        raise ValueError(
+            f"<extra_id_{number}> is {found[number]} in the Hugging Face tokenizer, which has "
+            f"{len(found)} sentinels, and the trainer's vocabulary has {number}"
+        )
 
 
 def _encode(vocabulary, text: str) -> list[int]:

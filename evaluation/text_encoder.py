@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
-from convert.run import model_dir
-from convert.run import vocabulary as run_vocabulary
+from convert.run.vocabulary import sentencepiece_vocabulary
 from convert.tokenizer import NUM_BYTE_IDS, NUM_SENTINELS, TrainedVocabulary, load_sentencepiece
 
 EOS = 1  # of every T5
@@ -56,11 +55,11 @@ def of_vocabulary(vocabulary: TrainedVocabulary, owner: str) -> TextEncoder:
 
 def of_folder(folder: pathlib.Path) -> TextEncoder:
     """Return the encoder of a Hugging Face folder; raise ValueError if it has none that fits."""
-    if (count := HfCheckpoint.open(folder).byte_sentinels()) is not None:
+    checkpoint = HfCheckpoint.open(folder)
+    if (count := checkpoint.byte_sentinels()) is not None:
         return of_vocabulary(TrainedVocabulary("bytes", count), str(folder))
-    if (folder / "spiece.model").is_file():
-        run = model_dir.TrainedRun(str(folder), {})
-        found = run_vocabulary.vocabulary_of(run, None, str(folder / "spiece.model"))
+    if (path := folder / "spiece.model").is_file():
+        found = sentencepiece_vocabulary(str(path), checkpoint.extra_ids())
         return of_vocabulary(found, str(folder))
     if not (folder / "tokenizer.json").is_file():
         raise ValueError(

@@ -89,6 +89,13 @@ def _weight_files(folder: Path) -> list[Path]:
     raise ValueError(f"{folder} has neither model.safetensors nor pytorch_model.bin.")
 
 
+def _sentinels_last(tokenizer: dict[str, Any]) -> int:
+    """Return the number of named sentinels if the first is the highest id, as in seqio, else 0."""
+    tokens = tokenizer.get("added_tokens_decoder", {}).items()
+    ids = {token["content"]: int(i) for i, token in tokens if "extra_id" in token["content"]}
+    return len(ids) if ids and ids.get("<extra_id_0>") == max(ids.values()) else 0
+
+
 @dataclasses.dataclass(frozen=True)
 class HfCheckpoint:
     """A folder's config.json and its tensors by Hugging Face name."""
@@ -121,14 +128,21 @@ class HfCheckpoint:
         The first ByT5 was trained with its last bytes as sentinels. The rows that transformers
         names upwards from the first row behind the bytes are no sentinels, so the count is 0.
         """
-        path = self.folder / "tokenizer_config.json"
-        tokenizer = json.loads(path.read_text()) if path.is_file() else self.config
+        tokenizer = self._tokenizer()
         if tokenizer.get("tokenizer_class") != "ByT5Tokenizer":
             return None
-        tokens = tokenizer.get("added_tokens_decoder", {}).items()
-        ids = {token["content"]: int(i) for i, token in tokens if "extra_id" in token["content"]}
-        highest = ids.get("<extra_id_0>")
-        return len(ids) if ids and highest == max(ids.values()) else 0
+        return _sentinels_last(tokenizer)
+
+    def extra_ids(self) -> int | None:
+        """Return how many sentinels follow a SentencePiece model that holds none, or None."""
+        tokenizer = self._tokenizer()
+        declared = tokenizer.get("extra_ids")
+        # PreTrainedTokenizerFast, which a model with byte fallback needs, has no extra_ids.
+        return _sentinels_last(tokenizer) or None if declared is None else declared
+
+    def _tokenizer(self) -> dict[str, Any]:
+        path = self.folder / "tokenizer_config.json"
+        return json.loads(path.read_text()) if path.is_file() else self.config
 
     def tied(self) -> bool:
         """Return whether logits are read with the embedding, scaled as in T5 1.0.

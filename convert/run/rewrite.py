@@ -53,6 +53,7 @@ def write_run(
     sizes: Sizes,
     byte_sentinels: int | None = None,
     network: str = "t5",
+    extra_ids: int | None = None,
 ) -> str:
     """Write `checkpoint_<step>` and `config.gin`; return the former's path, or raise ValueError."""
     needed = sum(math.prod(a.shape) * a.dtype.itemsize for a in arrays.values())
@@ -60,7 +61,8 @@ def write_run(
     checkpoint = folder / f"checkpoint_{step}"
     checked = {name: _checked(name, array) for name, array in arrays.items()}
     t5x_checkpoint_writer.write(checkpoint, checked)
-    (folder / model_dir.GIN_FILES[0]).write_text(gin_of(sizes, byte_sentinels, network))
+    gin = gin_of(sizes, byte_sentinels, network, extra_ids)
+    (folder / model_dir.GIN_FILES[0]).write_text(gin)
     return str(checkpoint)
 
 
@@ -89,9 +91,15 @@ def check_written(path: str, wanted: Tree) -> None:
             raise ValueError(f"{path}: {name} was written with different values than were read.")
 
 
-def gin_of(sizes: Sizes, byte_sentinels: int | None = None, network: str = "t5") -> str:
-    """Return gin bindings of this network, and of the `byte_sentinels` of a byte vocabulary.
+def gin_of(
+    sizes: Sizes,
+    byte_sentinels: int | None = None,
+    network: str = "t5",
+    extra_ids: int | None = None,
+) -> str:
+    """Return gin bindings of this network, and of its vocabulary's sentinels.
 
+    There are `byte_sentinels` of them behind bytes, or `extra_ids` behind a SentencePiece model.
     `network` is its package in `t5x.examples`: t5, or upstream's scalable_t5.
     """
     fields = dataclasses.asdict(sizes)
@@ -101,7 +109,9 @@ def gin_of(sizes: Sizes, byte_sentinels: int | None = None, network: str = "t5")
         del fields["own_relative_bias"]  # a field that upstream's T5Config lacks
     lines = [f"network.T5Config.{name} = {value!r}" for name, value in fields.items()]
     imports = [f"from t5x.examples.{network} import network"]
-    if byte_sentinels is not None:
-        imports.insert(0, "import seqio")
-        lines.append(f"seqio.ByteVocabulary.extra_ids = {byte_sentinels}")
+    counts = {"ByteVocabulary": byte_sentinels, "SentencePieceVocabulary": extra_ids}
+    for name, count in counts.items():
+        if count is not None:
+            imports.insert(0, "import seqio")
+            lines.append(f"seqio.{name}.extra_ids = {count}")
     return "\n".join([*imports, "", *lines, ""])

@@ -24,15 +24,26 @@ def check_size(vocabulary: TrainedVocabulary, vocab_size: int) -> None:
         )
 
 
-def _sentencepiece_vocabulary(path: str) -> TrainedVocabulary:
-    """Return the vocabulary: with sentinels in the model seqio adds none, else T5's hundred."""
+def sentencepiece_vocabulary(path: str, extra_ids: int | None = None) -> TrainedVocabulary:
+    """Return the vocabulary of a model, with `extra_ids` sentinels behind it, or T5's hundred.
+
+    There are none behind it if it holds them itself.
+    """
     if "://" in path:
         with tempfile.NamedTemporaryFile(suffix=".model", delete=False) as copy:
             copy.write(epath.Path(path).read_bytes())
         path = copy.name
     model = load_sentencepiece(path)
     inside = any(model.PieceToId(mark + "<extra_id_0>") != model.unk_id() for mark in ("", "▁"))
-    return TrainedVocabulary(path, 0 if inside else NUM_SENTINELS)
+    behind = NUM_SENTINELS if extra_ids is None else extra_ids
+    return TrainedVocabulary(path, 0 if inside else behind)
+
+
+def bound_extra_ids(
+    bindings: Bindings | None, configurable: str = "SentencePieceVocabulary"
+) -> int | None:
+    """Return the number of sentinels that a run's gin binds, or None."""
+    return bindings.of(configurable).get("extra_ids") if bindings else None
 
 
 def _path_in_gin(bindings: Bindings, folders: list[Path]) -> str | None:
@@ -62,9 +73,9 @@ def vocabulary_of(
     `given` is a path that the user named, or "bytes" (ByT5); relative paths in the gin are looked
     for in `folders`. Raise ValueError if there is none, or the given one is not the trainer's.
     """
-    bytes_bound = bindings.of("ByteVocabulary").get("extra_ids") if bindings else None
     if given == BYTES or (not given and bindings and _binds_bytes(bindings)):
-        return TrainedVocabulary(BYTES, NUM_SENTINELS if bytes_bound is None else bytes_bound)
+        bound = bound_extra_ids(bindings, "ByteVocabulary")
+        return TrainedVocabulary(BYTES, NUM_SENTINELS if bound is None else bound)
     trained = run.vocabulary()
     if given and trained and _differ(given, trained):
         raise ValueError(
@@ -79,7 +90,7 @@ def vocabulary_of(
         )
     if not epath.Path(path).is_file():
         raise ValueError(f"There is no vocabulary {path}: give the trained one with --vocabulary.")
-    return _sentencepiece_vocabulary(path)
+    return sentencepiece_vocabulary(path, bound_extra_ids(bindings))
 
 
 def _differ(a: str, b: str) -> bool:

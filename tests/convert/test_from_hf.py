@@ -20,10 +20,12 @@ from convert import __main__ as converter
 from convert import atomic_output, from_hf, tokenizer
 from convert.model_config import Sizes
 from convert.proof import torch_logits
+from convert.run.gin_reader import Bindings
 from fakes.convert_fakes import FAMILIES
-from fakes.paths import GOLDEN
+from fakes.paths import GOLDEN, ROOT
 from fakes.published import publish, weights_named
 from t5x.checkpointing.reader import open_checkpoint
+from vocabulary.sentencepiece_model import read_model, write_model
 
 NARROW = {"emb_dim": 8, "num_heads": 2, "head_dim": 4, "mlp_dim": 8}
 NARROW |= {"num_decoder_layers": 1, "mlp_activations": ("gelu", "linear")}
@@ -125,6 +127,27 @@ def test_a_run_with_its_vocabulary_answers_in_transformers(tmp_path):
     assert "language:\n- ro" in (done / "README.md").read_text()
 
 
+@pytest.mark.parametrize("extra_ids", [50, 300])
+def test_sentinels_behind_the_pieces_keep_their_ids_there_and_back(tmp_path, extra_ids):
+    """The conversion back reads their number from the gin and proves the ids of texts."""
+    model = read_model(str(ROOT / "data" / "ro_mini" / "ro_mini.model"))
+    del model.pieces[-100:]
+    rows = 1948 + extra_ids
+    folder = publish(tmp_path / "hf", dataclasses.replace(FAMILIES["umt5"], vocab_size=rows))
+    write_model(model, str(tmp_path / "outside.model"))
+    tokenizer.write_tokenizer(str(tmp_path / "outside.model"), str(folder), extra_ids=extra_ids)
+    assert converter.main(["from_hf", str(folder), str(tmp_path / "run")]) == 0
+    gin = Bindings.read((tmp_path / "run" / "config.gin").read_text())
+    assert gin.of("SentencePieceVocabulary") == {"extra_ids": extra_ids}
+    assert converter.main([str(tmp_path / "run"), "--formats", "pytorch"]) == 0
+    done = tmp_path / "run_hf" / "checkpoint_0"
+    assert atomic_output.read_record(done)["proof"]["tokenizer_texts"] > 0
+    found = AutoTokenizer.from_pretrained(done)
+    assert found.convert_tokens_to_ids("<extra_id_0>") == rows - 1
+    assert found.convert_tokens_to_ids(f"<extra_id_{extra_ids - 1}>") == 1948
+    assert len(found) == rows
+
+
 def test_bad_folders_are_one_sentence(tmp_path, capsys):
     def wrong(folder):
         with pytest.raises(SystemExit):
@@ -134,6 +157,10 @@ def test_bad_folders_are_one_sentence(tmp_path, capsys):
         return message
 
     assert "no config.json" in wrong(tmp_path)
+    for name in ("/nosuch", "nosuch", "./nosuch", "a/b/c", "s3://bucket/model", "-a/b"):
+        assert f"{name} is not a folder, nor user/name of the hub" in wrong(name)
+    for name in ("a/b--c", "a/b.."):  # which only the hub's client refuses
+        assert f"{name} is not a folder, and cannot be downloaded from the hub" in wrong(name)
     folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
     capsys.readouterr()  # transformers' progress bar, which a first save shows
     config = json.loads((folder / "config.json").read_text())

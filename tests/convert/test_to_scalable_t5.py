@@ -44,6 +44,8 @@ def test_upstreams_checkpoint_becomes_a_folder_of_hugging_face(tmp_path):
 def test_our_checkpoint_becomes_upstreams(tmp_path):
     golden_run(tmp_path / "run")
     (tmp_path / "run" / "vocabulary.model").write_bytes(b"pieces")
+    with (tmp_path / "run" / "config.gin").open("a") as gin:
+        gin.write("\nseqio.SentencePieceVocabulary.extra_ids = 300\n")
     command = ["to_scalable_t5", str(tmp_path / "run"), str(tmp_path / "theirs")]
     assert converter.main(command) == 0
     theirs, sizes = tmp_path / "theirs", golden_sizes("t5_1_1")
@@ -57,6 +59,8 @@ def test_our_checkpoint_becomes_upstreams(tmp_path):
     text = (theirs / "config.gin").read_text()
     assert "from t5x.examples.scalable_t5 import network" in text
     assert "own_relative_bias" not in text
+    bound = gin_reader.Bindings.read(text).of("SentencePieceVocabulary")
+    assert bound == {"extra_ids": 300}
     assert Sizes.from_fields(gin_reader.Bindings.read(text).of("T5Config")) == sizes
 
 

@@ -88,12 +88,34 @@ def test_saved_again_and_loaded_by_class(tmp_path, texts):
         hugging_face.assert_same_ids(vocabulary, tokenizer, texts)
 
 
-def test_sentinels_behind_the_model(tmp_path, texts, outside_model):
-    hugging_face.write_tokenizer(outside_model, str(tmp_path), extra_ids=100)
+@pytest.mark.parametrize("extra_ids", [0, 50, 100, 300])
+def test_sentinels_behind_the_model(tmp_path, texts, outside_model, extra_ids):
+    hugging_face.write_tokenizer(outside_model, str(tmp_path), extra_ids=extra_ids)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    vocabulary = seqio.SentencePieceVocabulary(outside_model, extra_ids=100)
+    vocabulary = seqio.SentencePieceVocabulary(outside_model, extra_ids=extra_ids)
     hugging_face.assert_same_ids(vocabulary, tokenizer, texts)
-    assert len(tokenizer) == 2048
+    ours = hugging_face.TrainedVocabulary(outside_model, extra_ids)
+    hugging_face.assert_same_ids(ours, tokenizer, texts)
+    assert len(tokenizer) == 1948 + extra_ids
+    last = 1947 + extra_ids
+    assert hugging_face.sentinel_ids(tokenizer) == list(range(last, 1947, -1))
+
+
+@pytest.mark.parametrize(("trained", "written"), [(50, 100), (100, 50), (300, 100), (0, 50)])
+def test_another_number_of_sentinels_is_noticed(tmp_path, outside_model, trained, written):
+    hugging_face.write_tokenizer(outside_model, str(tmp_path), extra_ids=written)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    vocabulary = hugging_face.TrainedVocabulary(outside_model, trained)
+    with pytest.raises(ValueError, match=r"<extra_id_\d+> is .* the trainer's vocabulary"):
+        hugging_face.assert_same_ids(vocabulary, tokenizer, [])
+
+
+def test_sentinels_that_the_trainer_has_not_are_noticed(tmp_path):
+    hugging_face.write_byte_tokenizer(str(tmp_path), extra_ids=50)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    said = "<extra_id_0> is 308 .* which has 50 sentinels, and the trainer's vocabulary has 0"
+    with pytest.raises(ValueError, match=said):
+        hugging_face.assert_same_ids(seqio.ByteVocabulary(), tokenizer, [])
 
 
 def test_byte_fallback(tmp_path, texts, bytes_model):
@@ -145,7 +167,7 @@ def test_files_are_the_same_every_time(tmp_path):
     assert (tmp_path / "a" / "spiece.model").read_bytes() == pathlib.Path(MINI).read_bytes()
 
 
-@pytest.mark.parametrize("extra_ids", [0, 100])
+@pytest.mark.parametrize("extra_ids", [0, 50, 100, 300])
 def test_the_config_declares_the_sentinels_to_the_slow_tokenizer_of_transformers_4(
     tmp_path, outside_model, extra_ids
 ):
@@ -154,17 +176,20 @@ def test_the_config_declares_the_sentinels_to_the_slow_tokenizer_of_transformers
     hugging_face.write_tokenizer(model, str(tmp_path), extra_ids=extra_ids)
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
     pieces = len(read_model(str(tmp_path / "spiece.model")).pieces)
-    assert pieces - 1 + config["extra_ids"] == 2047
-    assert config["additional_special_tokens"] == [f"<extra_id_{n}>" for n in range(100)]
+    assert config["extra_ids"] == extra_ids
+    assert pieces + extra_ids == (1948 + extra_ids if extra_ids else 2048)
+    names = [f"<extra_id_{n}>" for n in range(extra_ids or 100)]
+    assert config["additional_special_tokens"] == names
     assert config["legacy"] is False
 
 
 def test_another_vocabulary_is_noticed(tmp_path, bytes_model, outside_model):
     hugging_face.write_tokenizer(MINI, str(tmp_path))
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    for path, extra_ids in ((bytes_model, 0), (outside_model, 0)):
-        vocabulary = seqio.SentencePieceVocabulary(path, extra_ids=extra_ids)
-        with pytest.raises(ValueError, match=r"<extra_id_0> is 2047 .* and \d+ in the trainer's"):
+    said = {bytes_model: "and 1023 in the trainer's", outside_model: "trainer's vocabulary has 0"}
+    for path, reason in said.items():
+        vocabulary = seqio.SentencePieceVocabulary(path, extra_ids=0)
+        with pytest.raises(ValueError, match=f"<extra_id_0> is 2047 .* {reason}"):
             hugging_face.assert_same_ids(vocabulary, tokenizer, [])
 
 

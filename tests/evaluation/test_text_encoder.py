@@ -8,6 +8,7 @@ import tokenizers
 from convert.tokenizer import TrainedVocabulary, write_byte_tokenizer, write_tokenizer
 from evaluation import text_encoder
 from fakes.paths import ROOT
+from vocabulary.sentencepiece_model import read_model, write_model
 
 MODEL = str(ROOT / "data" / "ro_mini" / "ro_mini.model")
 PARTS = ["Ana are", "mere", "și pere ."]
@@ -49,8 +50,8 @@ def _empty_safetensors() -> bytes:
     return (2).to_bytes(8, "little") + b"{}"
 
 
-def folder_with_tokenizer(path):
-    write_tokenizer(MODEL, str(path))
+def folder_with_tokenizer(path, model=MODEL, extra_ids=0):
+    write_tokenizer(model, str(path), extra_ids=extra_ids)
     (path / "config.json").write_text("{}")
     (path / "model.safetensors").write_bytes(_empty_safetensors())
     return path
@@ -69,6 +70,24 @@ def test_a_folder_gives_the_same_with_and_without_sentencepiece(tmp_path):
     tokenizer.enable_padding(length=64)
     tokenizer.save(str(folder / "tokenizer.json"))
     assert text_encoder.of_folder(folder).encode(PARTS) == pieces.encode(PARTS)
+
+
+@pytest.mark.parametrize("byte_fallback", [False, True])
+@pytest.mark.parametrize("extra_ids", [50, 100, 300])
+def test_a_folder_says_how_many_sentinels_are_behind_the_pieces(tmp_path, extra_ids, byte_fallback):
+    model = read_model(MODEL)
+    del model.pieces[-100:]
+    model.trainer_spec.byte_fallback = byte_fallback
+    if byte_fallback:
+        for piece, byte in zip(model.pieces[-256:], range(256), strict=True):
+            piece.piece, piece.type = f"<0x{byte:02X}>", piece.BYTE
+    write_model(model, str(tmp_path / "outside.model"))
+    folder = folder_with_tokenizer(tmp_path, str(tmp_path / "outside.model"), extra_ids)
+    last = len(model.pieces) + extra_ids - 1
+    found = text_encoder.of_folder(folder)
+    assert found.sentinels == tuple(range(last, last - extra_ids, -1))
+    (folder / "spiece.model").unlink()
+    assert text_encoder.of_folder(folder).sentinels == found.sentinels
 
 
 def test_a_folder_without_a_tokenizer_or_without_sentinels_is_refused(tmp_path):

@@ -43,6 +43,26 @@ def test_config_and_weights_say_whether_there_is_a_separate_head(tmp_path):
     assert not model.tied()
 
 
+@pytest.mark.parametrize(
+    ("tokenizer", "number"),
+    [
+        ({"tokenizer_class": "T5Tokenizer", "extra_ids": 300}, 300),
+        ({"tokenizer_class": "T5Tokenizer", "extra_ids": 0}, 0),
+        ({"added_tokens_decoder": {"9": "<extra_id_1>", "10": "<extra_id_0>"}}, 2),
+        ({"added_tokens_decoder": {"9": "<extra_id_0>", "10": "<extra_id_1>"}}, None),  # upwards
+        ({}, None),
+    ],
+)
+def test_the_tokenizers_configuration_says_how_many_sentinels_there_are(
+    tmp_path, tokenizer, number
+):
+    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    named = tokenizer.get("added_tokens_decoder", {}).items()
+    tokenizer = tokenizer | {"added_tokens_decoder": {i: {"content": name} for i, name in named}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    assert HfCheckpoint.open(folder).extra_ids() == number
+
+
 def test_a_tensor_is_read_from_the_file_on_request(tmp_path):
     folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
     table = HfCheckpoint.open(folder).arrays["shared.weight"]

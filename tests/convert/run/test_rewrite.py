@@ -16,6 +16,9 @@ def test_the_gin_binds_the_network(sizes):
     bindings = Bindings.read(rewrite.gin_of(sizes))
     assert Sizes.from_fields(bindings.of("T5Config")) == sizes
     assert Bindings.read(rewrite.gin_of(sizes, 100)).of("ByteVocabulary") == {"extra_ids": 100}
+    behind = Bindings.read(rewrite.gin_of(sizes, extra_ids=0))
+    assert behind.of("SentencePieceVocabulary") == {"extra_ids": 0}
+    assert not behind.names("ByteVocabulary")
 
 
 def test_a_written_run_is_read_again(tmp_path):

@@ -33,6 +33,39 @@ def test_a_relative_path_in_the_gin_is_looked_for(tmp_path):
         vocabularies.vocabulary_of(run(tmp_path), gin, folders=[tmp_path])
 
 
+@pytest.fixture
+def outside(tmp_path):
+    """A model of 1948 pieces without sentinels."""
+    path = tmp_path / "outside.model"
+    model = read_model(str(MINI))
+    del model.pieces[-100:]
+    write_model(model, str(path))
+    return path
+
+
+@pytest.mark.parametrize("extra_ids", [0, 50, 100, 300])
+def test_the_gin_says_how_many_sentinels_are_behind_the_model(tmp_path, outside, extra_ids):
+    gin = Bindings.read(f"seqio.SentencePieceVocabulary.extra_ids = {extra_ids}\n")
+    found = vocabularies.vocabulary_of(run(tmp_path), gin, str(outside))
+    seqios = seqio.SentencePieceVocabulary(str(outside), extra_ids=extra_ids)
+    assert (found.extra_ids, found.vocab_size) == (seqios.extra_ids, seqios.vocab_size)
+    outside.rename(tmp_path / "vocabulary.model")
+    assert vocabularies.vocabulary_of(run(tmp_path), gin).extra_ids == extra_ids
+
+
+def test_umt5s_gin_gives_three_hundred_and_a_silent_one_t5s_hundred(tmp_path, outside):
+    sizes = ROOT / "t5x" / "examples" / "t5"
+    for name, number in (("umt5", 300), ("t5_1_1", 100)):
+        gin = Bindings.follow(sizes / name / "base.gin", [ROOT])
+        assert vocabularies.vocabulary_of(run(tmp_path), gin, str(outside)).extra_ids == number
+    assert vocabularies.vocabulary_of(run(tmp_path), None, str(outside)).extra_ids == 100
+
+
+def test_none_are_behind_a_model_that_holds_them(tmp_path):
+    gin = Bindings.read("seqio.SentencePieceVocabulary.extra_ids = 300\n")
+    assert vocabularies.vocabulary_of(run(tmp_path), gin, str(MINI)).extra_ids == 0
+
+
 def test_bytes_need_no_file(tmp_path):
     gin = Bindings.read(BYTES + "seqio.ByteVocabulary.extra_ids = 125\n")
     assert vocabularies.vocabulary_of(run(tmp_path), gin) == TrainedVocabulary("bytes", 125)
@@ -59,14 +92,12 @@ def test_the_embedding_may_be_rounded_up_and_nothing_more(rows, fits):
             vocabularies.check_size(vocabulary, rows)
 
 
-def test_the_trained_vocabulary_is_seqios(tmp_path):
-    outside = str(tmp_path / "outside.model")
-    model = read_model(str(MINI))
-    del model.pieces[-100:]
-    write_model(model, outside)
+def test_the_trained_vocabulary_is_seqios(outside):
+    outside = str(outside)
     for ours, theirs in (
         (TrainedVocabulary(str(MINI), 0), seqio.SentencePieceVocabulary(str(MINI))),
         (TrainedVocabulary(outside, 100), seqio.SentencePieceVocabulary(outside, extra_ids=100)),
+        (TrainedVocabulary(outside, 50), seqio.SentencePieceVocabulary(outside, extra_ids=50)),
         (TrainedVocabulary("bytes", 125), seqio.ByteVocabulary(extra_ids=125)),
     ):
         for name in ("vocab_size", "extra_ids", "eos_id", "unk_id"):
