@@ -57,7 +57,13 @@ def starting_run(model: str, out: pathlib.Path) -> model_dir.TrainedRun:
         return model_dir.open_run(model)
     start = out / "start"
     if not model_dir.holds_run(start):
-        run_command(["convert", "from_hf", str(folder.resolve()), str(start)])
+        existed = out.exists()
+        try:
+            run_command(["convert", "from_hf", str(folder.resolve()), str(start)])
+        except SystemExit:  # the converter has made `out` and refused the model
+            if not existed and out.exists() and not any(out.iterdir()):
+                out.rmdir()
+            raise
     return model_dir.open_run(str(start))
 
 
@@ -272,12 +278,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = downstream.config(args.job, args.language)
     name = pathlib.Path(args.model.rstrip("/")).resolve().name
     out = pathlib.Path(args.out or ROOT / "runs" / f"{name}_{args.job}_{config}").resolve()
-    out.mkdir(parents=True, exist_ok=True)
     run = starting_run(args.model, out)
     chosen = recipe(args.job, run)
+    model = model_gin(run)
     step, checkpoint = max(run.checkpoints.items())
     settings = {"job": args.job, "language": config, "checkpoint": checkpoint, "flags": flags}
-    keep_settings(out, model_gin(run), settings)
+    out.mkdir(parents=True, exist_ok=True)
+    keep_settings(out, model, settings)
     seeds, said = [], []
     for seed in range(args.seeds):
         folder = out / f"seed_{seed}"

@@ -51,11 +51,19 @@ gin_string() {
   printf '"%s"' "${quoted//\"/\\\"}"
 }
 
-# Sets PYTHON to an interpreter with the packages of the locks.
+# Sets PYTHON to an interpreter with the packages of the locks. Scripts call it before they change the
+# folder: a relative PYTHON starts from the current directory.
 use_python() {
   if [[ -z "${PYTHON:-}" ]]; then
     bash "$ROOT/launch/setup.sh"
     PYTHON="$VENV/bin/python"
+    return
+  fi
+  if [[ "$PYTHON" == */* && "$PYTHON" != /* ]]; then
+    PYTHON="$PWD/$PYTHON"
+  fi
+  if ! command -v "$PYTHON" > /dev/null; then
+    fail "PYTHON is $PYTHON, which is not a program: name an interpreter, or unset PYTHON to use .venv."
   fi
 }
 

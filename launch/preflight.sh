@@ -16,6 +16,8 @@ slice=()
 if [[ "${1:---}" != -* ]]; then
   slice=(--slice "$1")
   shift
+elif [[ ! " $* " =~ \ --(slice|compare)[\ =] ]]; then
+  fail "name a slice, such as v4-8, or here; or give --compare NAME,NAME."
 fi
 
 model_dir="${MODEL_DIR:-runs/$recipe}"

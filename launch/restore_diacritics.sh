@@ -8,10 +8,12 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 model="$ROOT/runs/ro_diacritics_tiny"
 if [[ $# -gt 0 && "$1" != --* ]]; then
-  if [[ "$1" == gs://* ]]; then
+  if [[ "$1" == *://* ]]; then
     run="${1%/}"
     run="${run%/checkpoint_*}"
-    fail "$1 is not on this machine: copy the run (gcloud storage cp -r '$run' runs/) and name runs/$(basename "$run") here."
+    how="'$run' to runs/"
+    if [[ "$run" == gs://* ]]; then how="the run (gcloud storage cp -r '$run' runs/)"; fi
+    fail "$1 is not on this machine: copy $how and name runs/$(basename "$run") here."
   fi
   model="$(realpath -m "$1")"
   shift

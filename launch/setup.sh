@@ -17,6 +17,7 @@ cd "$ROOT"
 # because it may hold half a package, which pip would take for a complete one.
 stamp="$VENV/installed"
 log="$VENV/pip.log"
+made="$VENV/.made_by_setup"
 
 before=() flavour="" extras=""
 if [[ -f "$stamp" ]]; then
@@ -51,6 +52,20 @@ if [[ "$extras" == *--dev* ]]; then locks+=(requirements.txt); fi
 is_done() {
   { echo "$flavour$extras" && cat "${locks[@]}"; } | cmp -s - "$stamp" \
     && "$VENV/bin/python" -c '' 2> /dev/null
+}
+
+# True if no one misses .venv: set-up made it, or `python -m venv .venv` did, by which you choose the
+# Python, and it has no package but those that it is made with.
+is_replaceable() {
+  local info
+  if [[ ! -e "$VENV" || -e "$made" || -e "$stamp" || -e "$log" ]]; then return 0; fi
+  [[ -f "$VENV/pyvenv.cfg" ]] || return 1
+  for info in "$VENV"/lib/python3*/site-packages/*.{dist,egg}-info; do
+    case "${info##*/}" in
+      pip-* | setuptools-* | wheel-* | '*.'*) ;;
+      *) return 1 ;;
+    esac
+  done
 }
 
 # Python compiles a module when it is first imported. Most never are, so compiling all would waste 0.4
@@ -143,6 +158,10 @@ if is_done; then
   exit 0
 fi
 
+if ! is_replaceable; then
+  fail ".venv exists and was not made by launch/setup.sh: set PYTHON=.venv/bin/python to use it, or" \
+    "remove it."
+fi
 python="$(find_python)"
 count="$(sed -n 's/==.*//p' "${locks[@]}" | sort -u | grep -c .)"
 echo "Setting up .venv for $flavour$extras ($("$python" --version), $count packages; takes minutes, once for these versions)."
@@ -152,6 +171,7 @@ if [[ -e "$VENV" && ! ("${before[0]-}" == "$flavour" || "${before[0]-}" == --cpu
   clear=(--clear)
 fi
 "$python" -m venv ${clear[@]+"${clear[@]}"} "$VENV"
+: > "$made"
 rm -f "$stamp" "$log"
 trap 'fail "stopped before .venv was complete; the same command starts again."' INT
 if ! install; then

@@ -193,7 +193,8 @@ why_failed() {
   } | printable
 }
 
-# Prints the commit that all workers have reported as "head <commit>", and fails if they differ.
+# Prints the commit that all workers have reported as "head <commit>", and fails if they differ or
+# none has.
 common_head() {
   local worker head heads=""
   for ((worker = 0; worker < WORKERS; worker++)); do
@@ -203,6 +204,9 @@ common_head() {
   if [[ "$(cut -d ' ' -f 1 <<< "$heads" | sort -u | wc -l)" != 1 ]]; then
     fail "the workers have different commits ($(paste -sd , <<< "$heads" | sed 's/,/, /g')):" \
       "run bash launch/tpu_setup.sh $NAME $ZONE."
+  fi
+  if [[ "$heads" == none* ]]; then
+    fail "not every worker has reported its commit: run bash launch/tpu_setup.sh $NAME $ZONE."
   fi
   cut -d ' ' -f 1 <<< "$heads" | head -n 1
 }
@@ -268,18 +272,33 @@ start_on_workers() {
   fail_if_any_failed "${RUN[0]} could not be started everywhere (bash launch/tpu_stop.sh $NAME $ZONE ends the others)"
 }
 
+# Prints the MODEL_DIR of RUN: its last --gin.MODEL_DIR without quotes, else the variable.
+model_dir_of_run() {
+  local argument found="${MODEL_DIR:-}"
+  for argument in "${RUN[@]}"; do
+    if [[ "$argument" == --gin.MODEL_DIR=* ]]; then
+      found="$(sed -E "s/^[[:space:]]*[\"']?//; s/[\"']?[[:space:]]*$//" <<< "${argument#*=}")"
+    fi
+  done
+  printf '%s\n' "$found"
+}
+
 # Requires a shared MODEL_DIR if there are several workers or if the slice may be created again ($1:
-# "recreated").
+# "recreated"). Whether an absolute path is one is not known here.
 check_model_dir() {
-  local why=""
+  local why="" model_dir
   if [[ "$WORKERS" -gt 1 ]]; then
     why="$WORKERS workers need one folder that all of them can write to"
   elif [[ "${1:-}" == recreated ]]; then
     why="a slice that is created again has an empty disk"
   fi
-  if [[ -n "$why" && "${MODEL_DIR:-}" != *://* && "${MODEL_DIR:-}" != /* &&
-    "${RUN[*]}" != *--gin.MODEL_DIR=* ]]; then
-    fail "MODEL_DIR is '${MODEL_DIR:-}' and $why: set it to gs://bucket/run (or to a folder that is" \
+  model_dir="$(model_dir_of_run)"
+  if [[ -z "$why" || "$model_dir" == *://* || "$model_dir" == [%@]* ]]; then # % is another gin setting
+    return 0
+  elif [[ "$model_dir" != /* ]]; then
+    fail "MODEL_DIR is '$model_dir' and $why: set it to gs://bucket/run (or to a folder that is" \
       "mounted on every worker)."
   fi
+  echo "warning: MODEL_DIR is $model_dir: unless that folder is mounted from elsewhere, it is deleted" \
+    "with the slice." >&2
 }

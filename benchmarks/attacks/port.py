@@ -1,17 +1,20 @@
 """Strangers at the port of the start-up check, one kind after the other, then all at once.
 
-    PYTHONPATH=. python benchmarks/attacks/port.py
+    python benchmarks/attacks/port.py
 
 A row a kind: whether a pod of 3 workers started nevertheless, and in how many seconds. See
 tests/fakes/strangers.py.
 """
 
+import argparse
 import pathlib
 import sys
+from collections.abc import Sequence
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from fakes.strangers import STRANGERS, start_among
+from fakes.strangers import STRANGERS, start_among  # noqa: E402
 
 SECRET = b"0123456789abcdef" * 4
 SECONDS = 30.0
@@ -31,8 +34,9 @@ def _outcome(strangers: list[str]) -> str:
         return f"lost: {error}"
 
 
-def main() -> None:
+def main(argv: Sequence[str] = ()) -> None:
     """Print the table; exit with 1 if a pod did not start."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(argv)
     found = rows()
     print("| stranger | the pod |\n|---|---|")
     for name, outcome in found:
@@ -43,4 +47,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,28 +1,31 @@
 """Corpora on web servers that break off, answer wrongly or replace a file: complete, or an error.
 
-    PYTHONPATH=. python benchmarks/attacks/servers.py
+    python benchmarks/attacks/servers.py
 
 Each of 7 formats is read from each of 9 kinds of servers with each of 8 faults, at a request that
 follows from the seed. Survived: all records arrived once, in order, or reading ended in an error.
 Lost: other records arrived and nothing was said. See tests/fakes/file_server.py.
 """
 
+import argparse
 import collections
 import itertools
 import pathlib
 import random
 import sys
 import tempfile
+from collections.abc import Sequence
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from absl import logging
+from absl import logging  # noqa: E402
 
-from fakes.corpora import write
-from fakes.file_server import FileServer
-from tasks.io import formats, http_files
-from tasks.io.retry import RetryPolicy
-from tasks.sources import CorpusSource
+from fakes.corpora import write  # noqa: E402
+from fakes.file_server import FileServer  # noqa: E402
+from tasks.io import formats, http_files  # noqa: E402
+from tasks.io.retry import RetryPolicy  # noqa: E402
+from tasks.sources import CorpusSource  # noqa: E402
 
 FORMATS = ("jsonl", "jsonl.gz", "jsonl.zst", "json", "csv", "txt", "parquet")
 SERVERS = {
@@ -83,8 +86,9 @@ def _other(fault: str, version: str | None) -> list[str]:
     return [f"{record}{longer}"[::-1] for record in RECORDS]
 
 
-def main() -> None:
+def main(argv: Sequence[str] = ()) -> None:
     """Print a line per server and per fault, and what was lost; exit with 1 if anything was."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(argv)
     formats.REMOTE_PART_BYTES = PART_BYTES
     found = rows()
     counts = collections.Counter((fault, outcome) for *_, fault, outcome in found)
@@ -101,4 +105,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -238,3 +238,14 @@ def test_what_is_wrong_is_one_sentence(flags, said, tmp_path, capsys):
     error = capsys.readouterr().err
     assert re.search(said, error), error
     assert len(error.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_hugging_face_folder_that_is_refused_leaves_no_output_folder(tmp_path, capfd):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").write_text('{"model_type": "bart"}')
+    flags = ["--language", "ro", "--model", str(tmp_path / "model"), "--out", f"{tmp_path}/out"]
+    with pytest.raises(SystemExit):
+        finetune.main(["topic", *flags])
+    assert "bart" in capfd.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -62,6 +62,16 @@ def test_comparing_slices_needs_no_slice(started):
     assert ast.literal_eval(folder.partition("=")[2]).endswith("/here")
 
 
+@pytest.mark.parametrize("flags", [(), ("--offline",), ("--gin.A='--slice'", "--sweep")])
+def test_without_a_slice_the_sentence_says_what_to_add(flags, started):
+    done = started("ro_t5x_base", *flags)
+    assert done.returncode == 2
+    said = "name a slice, such as v4-8, or here; or give --compare NAME,NAME.\n"
+    assert done.stderr == f"preflight.sh: {said}"
+    for given in (["--slice=v4-8"], ["--slice", "v4-8"], ["--compare=v4-8,v5e-16"]):
+        assert given[0] in started("ro_t5x_base", *flags, *given)
+
+
 def test_an_unknown_recipe_is_one_sentence(started):
     done = started("ro_t5x_huge", "v4-8")
     assert done.returncode == 2

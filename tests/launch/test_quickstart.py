@@ -2,11 +2,13 @@
 
 import os
 import re
+import shlex
 import subprocess
 
 import pytest
 
 from fakes.paths import ROOT
+from fakes.shell import LAUNCH, bash, executable
 
 FEW_STEPS = [
     "--gin.TRAIN_STEPS=20",
@@ -58,6 +60,16 @@ def test_a_training_that_fails_ends_the_quickstart(tmp_path):
     assert process.returncode == 2
     assert "TRAIN_STEP" in process.stderr
     assert "3. Convert" not in process.stdout
+
+
+def test_the_command_for_the_curves_can_be_pasted(tmp_path):
+    python = executable(tmp_path / "python", "#!/usr/bin/env bash\n")
+    folder = tmp_path / "my run's $folder"
+    env = {"PYTHON": str(python), "MODEL_DIR": str(folder)}
+    process = bash(LAUNCH / "quickstart.sh", env=env, cwd="/")
+    assert process.returncode == 0, process.stderr
+    (command,) = re.findall(r"^  curves +(.*)$", process.stdout, re.MULTILINE)
+    assert shlex.split(command) == ["bash", str(LAUNCH / "monitor.sh"), str(folder)]
 
 
 def test_a_stray_word_is_refused_before_the_set_up(tmp_path):

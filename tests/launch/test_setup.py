@@ -91,6 +91,44 @@ def test_an_error_of_pip_is_shown_and_nothing_counts_as_installed(fresh):
     assert "--clear" in fresh.calls("-m venv")[-1]
 
 
+FOREIGN = ".venv exists and was not made by launch/setup.sh: set PYTHON=.venv/bin/python to use it"
+
+
+@pytest.mark.parametrize("config", ["pyvenv.cfg", "conda-meta"])
+def test_an_environment_of_the_user_is_never_erased(config, fresh):
+    """`uv pip install -e` puts the packages into ./.venv, if there is one."""
+    mine = fresh.venv / "lib/python3.11/site-packages/t5x_recipes-0.1.dist-info"
+    (mine.parent / "pip-24.0.dist-info").mkdir(parents=True)
+    (fresh.venv / config).touch()
+    if config == "pyvenv.cfg":
+        mine.mkdir()
+    for flags in ([], ["--dev"], ["--cuda"]):
+        assert FOREIGN in sentence(fresh.setup(*flags))
+    assert (fresh.venv / config).exists()
+    assert mine.exists() == (config == "pyvenv.cfg")
+
+
+def test_an_environment_without_packages_only_chooses_the_python(fresh):
+    """The workflows run `python -m venv .venv` before tests/run.sh."""
+    for name in ("pip-24.0", "setuptools-65.5.0", "wheel-0.45"):
+        (fresh.venv / f"lib/python3.12/site-packages/{name}.dist-info").mkdir(parents=True)
+    (fresh.venv / "pyvenv.cfg").touch()
+    assert fresh.setup("--dev").returncode == 0
+    assert fresh.stamp.exists()
+
+
+def test_what_set_up_itself_left_unfinished_is_made_again(fresh):
+    package = fresh.venv / "lib/python3.11/site-packages/one-1.dist-info"
+    for mark in (".made_by_setup", "pip.log"):  # the latter of an earlier version
+        package.mkdir(parents=True)
+        (fresh.venv / mark).touch()
+        assert fresh.setup().returncode == 0
+        assert "--clear" in fresh.calls("-m venv")[-1]
+        assert not package.exists()
+        assert (fresh.venv / ".made_by_setup").exists()
+        shutil.rmtree(fresh.venv)
+
+
 def wait_for(condition):
     for _ in range(4800):
         if condition():

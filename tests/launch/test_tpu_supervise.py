@@ -149,6 +149,36 @@ def test_a_run_on_a_workers_own_disk_cannot_be_supervised(tmp_path):
     assert "MODEL_DIR is '' and a slice that is created again has an empty disk" in said
 
 
+@pytest.mark.parametrize("flag", ["'run'", '"run"', "run", "", "''"])
+def test_a_relative_folder_in_a_flag_is_refused_too(flag, pair):
+    pair.do("create", "ro", "v4-32", ZONE)
+    run = ["ro", ZONE, "launch/like_t5x.sh", f"--gin.MODEL_DIR={flag}"]
+    for script in ("supervise", "run"):
+        said = sentence(pair.ask(script, *run, MODEL_DIR="gs://bucket/run"))
+        folder = flag.strip("'\"")
+        assert f"MODEL_DIR is '{folder}' and 2 workers need one folder" in said
+
+
+def test_an_absolute_folder_gives_a_warning(pair):
+    warning = (
+        "warning: MODEL_DIR is {}: unless that folder is mounted from elsewhere, it is deleted "
+    )
+    pair.do("create", "ro", "v4-32", ZONE)
+    run = ["ro", ZONE, "launch/like_t5x.sh"]
+    for given, flags, expected in (
+        ("/a/b", [], "/a/b"),
+        ("run", ['--gin.MODEL_DIR="/tmp/it\'s"'], "/tmp/it's"),
+        ("gs://bucket/run", ["--gin.MODEL_DIR='/tmp/x'"], "/tmp/x"),
+        ("/a/b", ["--gin.MODEL_DIR='/tmp/x'", "--gin.MODEL_DIR='gs://bucket/run'"], None),
+        ("/a/b", ["--gin.MODEL_DIR=%OTHER"], None),
+    ):
+        process = pair.ask("run", *run, *flags, MODEL_DIR=given)
+        assert "there is no clone in ~/origin" in process.stderr  # it was not refused before
+        assert process.stderr.count("warning: ") == (expected is not None)
+        if expected:
+            assert process.stderr.startswith(f"{warning.format(expected)}with the slice.\n")
+
+
 def test_supervision_survives_an_outage_of_the_cloud(pair):
     pair.make()
     pair.hold_at(5)

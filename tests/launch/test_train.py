@@ -387,6 +387,22 @@ def test_a_tpu_is_known_by_its_device_files(files, expected, tmp_path):
 # --- Python
 
 
+@pytest.mark.parametrize("script", ["train.sh", "preflight.sh"])
+def test_a_relative_python_starts_from_the_current_directory(script, recorder):
+    command = (LAUNCH / script, "ro_t5x_tiny", *["v4-8"] * (script == "preflight.sh"))
+    folder = recorder.parent
+    for given, cwd in ((f"./{recorder.name}", folder), (f"{folder.name}/python", folder.parent)):
+        call = recorded(bash(*command, env={"PYTHON": given}, cwd=cwd))
+        assert call["cwd"] == str(ROOT)
+
+
+@pytest.mark.parametrize("given", ["bin/python", "/no/python", "python-of-no-one", "./"])
+def test_a_python_that_does_not_exist_is_one_sentence(given, tmp_path):
+    process = bash(LAUNCH / "ro_t5x_tiny.sh", env={"PYTHON": given}, cwd=tmp_path)
+    where = f"{tmp_path}/{given}" if given in ("bin/python", "./") else given
+    assert f"PYTHON is {where}, which is not a program: name an" in sentence(process)
+
+
 def test_the_python_that_has_made_the_environment_is_taken_again(tmp_path):
     """A Python that is not on PATH, as uv installs it, is found by later calls too."""
     fine, old = "#!/bin/sh\nexit 0\n", "#!/bin/sh\ncase $* in *version_info*) exit 1;; esac\n"
