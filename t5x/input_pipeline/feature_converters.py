@@ -25,7 +25,7 @@ class WithoutAutograph:
             self._convert = tf.autograph.experimental.do_not_convert(converter)
 
     def __call__(
-        self, dataset: tf.data.Dataset, task_feature_lengths: Mapping[str, int]
+        self, dataset: tf.data.Dataset, task_feature_lengths: Mapping[str, int] | None
     ) -> tf.data.Dataset:
         """Return the dataset with the features of the model."""
         return self._convert(dataset, task_feature_lengths)
