@@ -95,6 +95,22 @@ def test_an_answer_that_is_no_state_counts_as_unknown(pair, answer):
     assert_harmless(pair, process.stdout, process.stderr)
 
 
+def test_a_commit_that_no_worker_reports_is_not_the_same_everywhere(pair):
+    scripts = [pair.cloud.home("ro", n) / "origin/launch/tpu_worker.sh" for n in (0, 1)]
+    before = scripts[0].read_text()
+    for script in scripts:
+        script.write_text("#!/usr/bin/env bash\n")
+    try:
+        process = pair.ask("run", "ro", ZONE, "launch/like_t5x.sh")
+    finally:
+        for script in scripts:
+            script.write_text(before)
+    assert process.returncode == 2
+    assert process.stderr.endswith(
+        "not every worker has reported its commit: run bash launch/tpu_setup.sh ro us-central2-b.\n"
+    )
+
+
 def test_what_a_worker_writes_reaches_the_terminal_as_text(pair):
     hostile = "\x1b[2J\x1b]0;title\x07a\rb\x08c\x9b31m ș €"
     set_answer(pair, "status", f"training\t3\t{hostile}\n")
