@@ -347,6 +347,34 @@ def test_an_interruption_while_data_does_not_come_saves_the_state(tmp_path, caps
     assert "Stopped by SIGTERM at step 6; the same command resumes" in said
 
 
+def test_a_notice_while_data_does_not_come_at_a_save_saves_the_state(tmp_path, capsys):
+    step, _, losses = run(tmp_path, get_dataset_fn=unreadable(4, hangs=True))
+    assert (step, list(losses)) == (4, [1, 2, 3, 4])
+    assert layout.all_steps(str(tmp_path)) == [4]
+    assert "Stopped by SIGTERM at step 4; the same command resumes" in capsys.readouterr().err
+
+
+def test_a_run_that_an_action_ends_saves_its_last_step(tmp_path):
+    ended = lambda: True
+    assert run(tmp_path, Watch(at=6, then=ended))[0] == 6
+    assert layout.all_steps(str(tmp_path)) == [4, 6]
+    assert list(run(tmp_path)[2]) == [7, 8]
+
+
+def test_a_run_that_ends_with_a_bad_state_is_not_saved_there(tmp_path, monkeypatch, capsys):
+    save = checkpoints.Checkpointer.save
+
+    def refuse(self, step, *arguments):
+        if step == 6:
+            raise checkpoints.NonFiniteStateError("x holds NaN")
+        return save(self, step, *arguments)
+
+    monkeypatch.setattr(checkpoints.Checkpointer, "save", refuse)
+    assert run(tmp_path, Watch(at=6, then=lambda: True))[0] == 6
+    assert layout.all_steps(str(tmp_path)) == [4]
+    assert "step 6 is not saved: x holds NaN" in capsys.readouterr().err
+
+
 def test_metrics_between_two_reports_are_all_in_the_second(tmp_path):
     save = {"period": None, "checkpoint_steps": (3, 7)}
     run(tmp_path, save=save, stats_period=4)
