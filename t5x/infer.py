@@ -341,10 +341,7 @@ def examples_of(
 
     With `max_examples`, the shards share so many examples, the task's first.
     """
-    get_dataset = task.get_dataset
-    if not getattr(task, "needs_autograph", True):
-        get_dataset = tf.autograph.experimental.do_not_convert(get_dataset)
-    dataset = get_dataset(
+    dataset = task.get_dataset(
         sequence_length=cfg.task_feature_lengths,
         split=cfg.split,
         shuffle=False,

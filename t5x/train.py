@@ -54,7 +54,6 @@ from t5x.loop.model_dir import (
 from t5x.loop.training_loop import TrainingRun, missed_evaluation, nothing_left
 from t5x.models import EncoderDecoderModel
 from t5x.monitoring import compile_stats, startup_times
-from t5x.monitoring.event_log import EventLog
 from t5x.multihost import startup_check
 from t5x.multihost.broadcast import raise_together
 from t5x.partitioning import PjitPartitioner
@@ -158,7 +157,7 @@ def train(
     check_vocabulary(start, model)
     triggers.check_periods(plan, start.foreign_step)
     is_at_end = start.is_own and start.step >= total_steps
-    if is_at_end and not dry_run and not missed_evaluation(EventLog(model_dir), start.step, plan):
+    if is_at_end and not dry_run and not missed_evaluation(model_dir, start.step, plan):
         print(nothing_left(model_dir, start.step), file=sys.stderr)  # before anything is built
         return start.step, None
 

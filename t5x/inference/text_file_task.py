@@ -57,8 +57,7 @@ def line_task(
 
     Characters that seqio allows in no name become "_".
 
-    If the preprocessors of `like` read lines (`reads_lines`), they make the examples. The task has
-    `needs_autograph` if they do: whether they may have Python branches on tensors.
+    If the preprocessors of `like` read lines (`reads_lines`), they make the examples.
     """
     stem = "stdin" if path == "-" else os.path.basename(path).rpartition(".")[0] or "lines"
     name = re.sub(r"[^\w.:#]", "_", stem)  # what seqio allows
@@ -95,7 +94,8 @@ def line_task(
         preprocessors=preprocessors,
         output_features=features,
     )
-    task.needs_autograph = needs_autograph
+    if not needs_autograph:  # a conversion of these functions takes seconds
+        task.get_dataset = tf.autograph.experimental.do_not_convert(task.get_dataset)
     return task
 
 

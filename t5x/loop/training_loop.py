@@ -111,7 +111,7 @@ class TrainingRun:
         self.progress = Progress(self.plan.total_steps, step, peak_share=share)
         self._start(step)
         if step >= self.plan.total_steps:
-            if not missed_evaluation(self.log, step, self.plan):
+            if not missed_evaluation(self.model_dir, step, self.plan):
                 self.progress.note(nothing_left(self.model_dir, step))
         elif step:
             saved = self._checkpointer.last_complete if self._checkpointer else None
@@ -172,7 +172,7 @@ class TrainingRun:
             if evaluate_first:
                 ended |= self._measure(step)[1]
                 self._fill_in(step, evaluates=True)
-            elif trigger := missed_evaluation(self.log, step, self.plan):
+            elif trigger := missed_evaluation(self.model_dir, step, self.plan):
                 ended |= self._handle(trigger, None)
             startup_times.done("evaluation")
             while not ended and (trigger := triggers.next_trigger(step, self.plan)):
@@ -471,13 +471,14 @@ class TrainingRun:
 
 
 def missed_evaluation(
-    log: EventLog, step: int, plan: triggers.TrainingPlan
+    model_dir: str, step: int, plan: triggers.TrainingPlan
 ) -> triggers.Trigger | None:
     """Return the evaluation at `step` if the run was stopped in it, after the save."""
     trigger = triggers.next_trigger(step - 1, plan) if step else None
     if trigger is None or trigger.step != step or not trigger.evaluate:
         return None
-    missed = broadcast_from_first(lambda: log.saved_unmeasured(step))
+    with contextlib.closing(EventLog(model_dir)) as log:
+        missed = broadcast_from_first(lambda: log.saved_unmeasured(step))
     return dataclasses.replace(trigger, log=False, save=False) if missed else None
 
 

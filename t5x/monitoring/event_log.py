@@ -77,6 +77,9 @@ class EventLog:
 
     def events(self, event: str) -> list[dict[str, Any]]:
         """Return the events of a kind, oldest first; none on hosts that do not write."""
+        return [one for one in self._all() if one.get("event") == event]
+
+    def _all(self) -> list[dict[str, Any]]:
         self._thread.submit(lambda: None).result()  # wait for the events before it
         if not self._writes or not tf.io.gfile.exists(self.path):
             return []
@@ -85,7 +88,7 @@ class EventLog:
             for line in file:  # splitlines() would also split at U+2028, which texts may hold
                 with contextlib.suppress(ValueError):  # cut short by a kill
                     found.append(json.loads(line))
-        return [one for one in found if one.get("event") == event]
+        return found
 
     def metrics_by_step(self, event: str) -> dict[int, Metrics]:
         """Return the metrics of the evaluations logged as `event`; the last ones of each step."""
@@ -96,8 +99,8 @@ class EventLog:
 
     def saved_unmeasured(self, step: int) -> bool:
         """Return whether `step` was saved, but neither measured nor the end of the run."""
-        done = lambda event: any(one.get("step") == step for one in self.events(event))
-        return done("save") and not done("measured") and not done("end")
+        found = {one.get("event") for one in self._all() if one.get("step") == step}
+        return "save" in found and not found & {"measured", "end"}
 
 
 def numeric_metrics(results: Mapping[str, Mapping[str, Any]]) -> Metrics:
