@@ -57,13 +57,7 @@ def starting_run(model: str, out: pathlib.Path) -> model_dir.TrainedRun:
         return model_dir.open_run(model)
     start = out / "start"
     if not model_dir.holds_run(start):
-        existed = out.exists()
-        try:
-            run_command(["convert", "from_hf", str(folder.resolve()), str(start)])
-        except SystemExit:  # the converter has made `out` and refused the model
-            if not existed and out.exists() and not any(out.iterdir()):
-                out.rmdir()
-            raise
+        run_command(["convert", "from_hf", str(folder.resolve()), str(start)])
     return model_dir.open_run(str(start))
 
 

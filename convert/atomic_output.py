@@ -56,8 +56,12 @@ def check_disk_space(folder: Path, needed: int) -> None:
 
 @contextlib.contextmanager
 def staged(folder: Path) -> Iterator[Path]:
-    """Yield a sibling that replaces `folder` unless an error is raised, or raise ValueError."""
+    """Yield a sibling that replaces `folder` unless an error is raised, or raise ValueError.
+
+    After an error nothing is left, nor folders made for it.
+    """
     check_replaceable(folder)
+    made = [each for each in folder.parents if not each.exists()]
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
@@ -78,3 +82,6 @@ def staged(folder: Path) -> Iterator[Path]:
         raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        with contextlib.suppress(OSError):  # one that holds something stays, and its parents
+            for each in made:
+                each.rmdir()
