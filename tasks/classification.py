@@ -14,8 +14,9 @@ Long texts keep their beginning and end (`pairs.keep_both_ends`).
 
 import collections
 import copy
+import difflib
 import functools
-import string
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import seqio
@@ -96,7 +97,7 @@ def class_ids(vocabulary: seqio.Vocabulary, classes: Sequence[str]) -> tuple[int
         if len(found) != 1 or found[0] == vocabulary.unk_id:
             raise ValueError(
                 f"class {name!r} is {len(found)} tokens of the task's vocabulary, but must be one "
-                f"of its pieces: call it {_one_token(name, vocabulary, taken)!r}, for example, in "
+                f"of its pieces: call it {_one_token(name, vocabulary, taken)}, for example, in "
                 "the task's classes and labels"
             )
     if len({found[0] for found in ids}) < len(ids):
@@ -105,12 +106,19 @@ def class_ids(vocabulary: seqio.Vocabulary, classes: Sequence[str]) -> tuple[int
 
 
 def _one_token(name: str, vocabulary: seqio.Vocabulary, taken: set[str]) -> str:
-    shorter = (name[:n] for n in range(len(name) - 1, 0, -1))
-    for other in (name.lower(), name.capitalize(), *shorter, *string.ascii_letters):
+    """Return a form of the name that is one token, else the words most like it that are."""
+
+    def fits(other: str) -> bool:
         found = vocabulary.encode(other)
-        if other not in taken and len(found) == 1 and found[0] != vocabulary.unk_id:
-            return other
-    return "a piece of the vocabulary"
+        return other not in taken and len(found) == 1 and found[0] != vocabulary.unk_id
+
+    shorter = (name[:n] for n in range(len(name) - 1, 0, -1))
+    if form := next(filter(fits, (name.lower(), name.capitalize(), *shorter)), None):
+        return repr(form)
+    pieces = (vocabulary.decode([i]).strip() for i in range(vocabulary.vocab_size))
+    unlike = lambda word: (-difflib.SequenceMatcher(None, word, name).ratio(), len(word), word)
+    words = sorted({piece for piece in pieces if piece[:1].isalpha()}, key=unlike)
+    return " or ".join(map(repr, itertools.islice(filter(fits, words), 3)))
 
 
 def scores(

@@ -1,6 +1,8 @@
 """Classes are one token each, metrics are counted by hand, long questions keep both ends."""
 
 import csv
+import random
+import re
 
 import pytest
 import seqio
@@ -9,6 +11,7 @@ import gin
 from tasks import classification, vocabularies
 from tasks.classification import class_ids, scores
 from tasks.rows import Rows
+from vocabulary.train import train_vocabulary
 
 MINI = vocabularies.sentencepiece(vocabularies.ro_mini_model)
 CLASSES = ("n", "l", "h")
@@ -56,8 +59,22 @@ def test_a_class_of_several_tokens_is_refused_with_another_name():
         class_ids(MINI, ("none", "mare"))
     with pytest.raises(ValueError, match=r"'low' is 3 tokens .* call it 'lo?'"):
         class_ids(vocabularies.byt5(), ("n", "low"))
-    with pytest.raises(ValueError, match="call it 'b'"):  # a is taken
-        class_ids(vocabularies.byt5(), ("a", "ăă"))
+    with pytest.raises(ValueError, match="call it 'B' or 'C' or 'D'"):  # A is taken
+        class_ids(vocabularies.byt5(), ("A", "ăă"))
+
+
+def test_a_class_in_letters_that_are_no_pieces_is_refused_with_the_nearest_pieces(tmp_path):
+    rng, letters = random.Random(0), "αβγδεζηθικλμνξοπρστυφχψω"
+    others = ["".join(rng.choices(letters, k=rng.randint(2, 7))) for _ in range(300)]
+    known = ["θετική", "θετικός", "αρνητικός", "δεν"]
+    lines = [" ".join(known + rng.choices(others, k=4)) for _ in range(1000)]
+    model = train_vocabulary(lines, 256, required_characters="", byte_fallback=False)
+    (tmp_path / "el.model").write_bytes(model.SerializeToString())
+    greek = seqio.SentencePieceVocabulary(str(tmp_path / "el.model"), extra_ids=0)
+    with pytest.raises(ValueError, match="call it 'θετικός' or ") as error:
+        class_ids(greek, ("θετικές", "δεν"))
+    suggested = re.findall(r"'([^']+)'", str(error.value).partition("call it")[2].split(",")[0])
+    assert len(class_ids(greek, suggested)) == len(suggested) > 1
 
 
 @pytest.mark.parametrize(
