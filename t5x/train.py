@@ -376,6 +376,7 @@ def open_stream(
             "Keep SaveCheckpointConfig.save_dataset = True to resume the data too.",
             start.path,
         )
+    corpora.check_shards(cfg, stream.count)
     for line in corpora.mixing(cfg, stream.count):
         logging.info("%s", line)
     return stream

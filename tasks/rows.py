@@ -141,6 +141,11 @@ class Rows(CorpusSource):
             return f"every epoch is a permutation of the first {self.max_examples:,} usable rows"
         return super().mixing(split, num_shards)
 
+    def check_shards(self, split: str, num_shards: int, limit_s: float = 30.0) -> None:
+        """Raise ValueError for fewer texts than shards, as CorpusSource does."""
+        if not (split == "train" and self.max_examples):  # which several shards share
+            super().check_shards(split, num_shards, limit_s)
+
     def _of_split(self, dataset: tf.data.Dataset, split: str) -> tf.data.Dataset:
         """Keep the documents whose hash belongs to the split."""
         if not self._held_out or (split != "train" and split not in self._held_out):

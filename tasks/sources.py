@@ -415,26 +415,22 @@ class CorpusSource(seqio.DataSource):
         """Return some labels that no class lists, of the records before the first `n` texts."""
         return self._peeked(split, n, limit_s)[1].labels
 
+    def check_shards(self, split: str, num_shards: int, limit_s: float = 30.0) -> None:
+        """Raise ValueError if a split has fewer usable texts than shards, which need one each."""
+        corpus = self._in_small_parts(split, limit_s)
+        found = len(self._first_texts(corpus, corpus.files, num_shards)[0])
+        if found < num_shards:
+            raise ValueError(
+                f"split {split!r} of corpus {self.name!r} has {counted(found, 'usable text')}, but "
+                f"its {num_shards} shards need one each: add texts, or set BATCH_SIZE to an odd "
+                "number, which makes one shard a process"
+            )
+
     def _peeked(self, split: str, n: int, limit_s: float) -> tuple[list[str], RecordCounter]:
         """Return the first `n` texts of a split, and the counts of what was read for them."""
-        corpus = self.corpus_split(split, RetryPolicy(limit_s=limit_s))
-        layout = dataclasses.replace(corpus.layout, part_bytes=PEEK_BYTES)
-        corpus, first = dataclasses.replace(corpus, layout=layout), corpus.files[0]
-
-        def read() -> tuple[list[bytes], RecordCounter]:
-            texts, counter = [], RecordCounter(self.name)
-            column = corpus.column.of_file(first.url)
-            for part in range(layout.count(first)):
-                for batch in corpus.batches(first, part):
-                    texts += screen(batch, column, corpus.max_chars, counter.add)
-                    if len(texts) >= n:
-                        return texts, counter
-            return texts, counter
-
-        try:
-            texts, counter = corpus.retry(read, first)
-        except Exception as error:
-            raise self._unreachable(error) if is_transient(error) else error from error
+        corpus = self._in_small_parts(split, limit_s)
+        first = corpus.files[0]
+        texts, counter = self._first_texts(corpus, [first], n)
         if not texts:
             raise ValueError(
                 f"{first.url} has no usable text in column {self.column.name!r}: of "
@@ -442,6 +438,32 @@ class CorpusSource(seqio.DataSource):
                 f"{self._remedy(counter)}"
             )
         return [text.decode() for text in texts[:n]], counter
+
+    def _in_small_parts(self, split: str, limit_s: float) -> CorpusSplit:
+        corpus = self.corpus_split(split, RetryPolicy(limit_s=limit_s))
+        layout = dataclasses.replace(corpus.layout, part_bytes=PEEK_BYTES)
+        return dataclasses.replace(corpus, layout=layout)
+
+    def _first_texts(
+        self, corpus: CorpusSplit, among: Sequence[CorpusFile], n: int
+    ) -> tuple[list[bytes], RecordCounter]:
+        """Return the texts of some files, or the first of them, at least `n`, and their counts."""
+
+        def read() -> tuple[list[bytes], RecordCounter]:
+            texts, counter = [], RecordCounter(self.name)
+            for file in among:
+                column = corpus.column.of_file(file.url)
+                for part in range(corpus.layout.count(file)):
+                    for batch in corpus.batches(file, part):
+                        texts += screen(batch, column, corpus.max_chars, counter.add)
+                        if len(texts) >= n:
+                            return texts, counter
+            return texts, counter
+
+        try:
+            return corpus.retry(read, among[0])
+        except Exception as error:
+            raise self._unreachable(error) if is_transient(error) else error from error
 
     def _remedy(self, counter: RecordCounter) -> str:
         """Return advice about a file without usable text, as the end of a sentence."""

@@ -37,8 +37,9 @@ def _first(task: seqio.Task, cfg: DatasetConfig) -> str:
 
 
 def shards(context: RunContext) -> CheckResult:
-    """Check that each host reads separate files, or separate parts of files."""
+    """Check that each host reads separate files, or separate parts of files, with texts in them."""
     found, source = context.list_files(), context.task.source
+    context.read(source, lambda: source.check_shards(context.data.split, context.shards))
     hosts = counted(context.tpu.hosts, "host")
     figure = f"{counted(len(found), 'file')} for {context.shards} shards on {hosts}"
     if len(found) >= context.shards:

@@ -62,6 +62,14 @@ class OrderedSource(Protocol):
         """Return how far a shuffled epoch mixes the records, as a predicate for the log."""
 
 
+@runtime_checkable
+class CountedSource(Protocol):
+    """A method of a `ResumableSource` that knows whether it has enough texts for a run."""
+
+    def check_shards(self, split: str, num_shards: int) -> None:
+        """Raise ValueError if a split has fewer texts than shards, which need one each."""
+
+
 METHODS = tuple(name for name in vars(ResumableSource) if not name.startswith("_"))
 
 
@@ -118,6 +126,17 @@ def check_corpora(cfg: DatasetConfig, required: bool = True) -> None:
     broadcast_from_first(peek)
     _share_listings(cfg)
     orders(cfg)
+
+
+def check_shards(cfg: DatasetConfig, num_shards: int) -> None:
+    """Raise ValueError if a corpus has fewer texts than the stream has shards."""
+
+    def check() -> None:
+        for _, source in resumable_sources(cfg):
+            if isinstance(source, CountedSource):
+                source.check_shards(cfg.split, num_shards)
+
+    broadcast_from_first(check)
 
 
 def _share_listings(cfg: DatasetConfig) -> None:

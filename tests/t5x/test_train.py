@@ -459,7 +459,7 @@ CONFIGS = {
             "infer_eval_dataset_cfg": toy.data("validation", pack=False, batch_size=6),
             "save": {"keep_best": 1, "metric": "inference_eval/toy_copy/exat"},
         },
-        r"toy_copy is measured by no 'exat' \(the nearest known name is 'exact'\)",
+        r"toy_copy has no metric 'exat' \(the nearest known name is 'exact'\)",
     ),
     "a rule of an unknown axis": (
         {"model": with_optimizer(adafactor.Adafactor(logical_factor_rules={"emb": "row"}))},
@@ -521,6 +521,17 @@ def test_a_checkpoint_of_another_shape_is_refused(undisturbed, tmp_path):
     for dry_run in (False, True):
         with pytest.raises(ValueError, match=r"checkpoint_8 is of another shape"):
             run(folder, model=toy.model(emb_dim=32), dry_run=dry_run, total_steps=9)
+
+
+def test_a_corpus_is_asked_for_a_text_a_shard_before_anything_compiles(tmp_path, monkeypatch):
+    def refuse(cfg, num_shards):
+        raise ValueError(f"{cfg.split}: too few texts for {num_shards} shards")
+
+    monkeypatch.setattr(train.corpora, "check_shards", refuse)
+    monkeypatch.setattr("t5x.trainer.Trainer.begin_compiling", None)
+    for dry_run in (True, False):
+        with pytest.raises(ValueError, match=r"train: too few texts for \d shards"):
+            run(tmp_path / "run", dry_run=dry_run)
 
 
 def test_a_dry_run_makes_nothing(tmp_path, monkeypatch):

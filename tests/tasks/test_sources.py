@@ -93,6 +93,15 @@ def test_a_file_without_records_is_refused_for_that_reason(tmp_path):
         CorpusSource(str(tmp_path)).peek()
 
 
+def test_a_split_of_fewer_texts_than_shards_is_refused_with_both_numbers(tmp_path):
+    for i in range(2):  # the second text of each file is skipped
+        (tmp_path / f"train-{i}.jsonl").write_text(f'{{"text": "{LINES[i]}"}}\n{{"text": ""}}\n')
+    source = CorpusSource(str(tmp_path))
+    source.check_shards("train", 2)
+    with pytest.raises(ValueError, match="has 2 usable texts, but its 3 shards need one each"):
+        source.check_shards("train", 3)
+
+
 def test_columns_can_be_joined_by_a_template(tmp_path):
     (tmp_path / "train.jsonl").write_text('{"t": "Titlu", "b": "corp"}\n{"t": "x", "b": null}\n')
     assert CorpusSource(str(tmp_path), column="{t}: {b}").peek("train", 5) == ["Titlu: corp"]

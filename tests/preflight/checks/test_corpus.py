@@ -117,10 +117,17 @@ def test_the_measured_fill_is_the_objective_s(sound):
 
 def test_files_that_cannot_be_cut_are_too_few_for_many_shards(tmp_path, task):
     few = CorpusSource(files={"train": str(tmp_path / "train*"), "validation": "none"})
-    (tmp_path / "train.csv").write_text("text\nAna are mere.\n")
+    (tmp_path / "train.csv").write_text("text\n" + "Ana are mere.\n" * 8)
     row = run_check("check", corpus.shards, valid_run.context(tpu="v4-64", **task(few)))
     assert row.verdict == WARNING
     assert "1 file for 8 shards on 8 hosts" in row.figure
+
+
+def test_a_corpus_of_fewer_texts_than_shards_is_found(write_corpus, task):
+    source = CorpusSource(write_corpus(ROMANIAN[:3]))
+    row = run_check("check", corpus.shards, valid_run.context(**task(source)))
+    assert row.verdict == FAILS
+    assert "has 3 usable texts, but its 8 shards need one each" in row.figure
 
 
 def test_pairs_are_measured_and_shown_as_the_task_makes_them(tmp_path):

@@ -52,6 +52,17 @@ def test_the_first_record_is_read_of_each_task_that_has_the_split(monkeypatch):
     assert list(corpora.resumable_sources(toy.data(use_cached=True))) == []
 
 
+def test_a_corpus_that_counts_its_texts_is_asked_whether_they_suffice(monkeypatch):
+    class Counted(Corpus):
+        def check_shards(self, split, num_shards):
+            raise ValueError(f"{split} has fewer texts than {num_shards} shards")
+
+    tasks = [task(Corpus()), task(Counted(), "other")]
+    monkeypatch.setattr(seqio, "get_subtasks", lambda provider: tasks)
+    with pytest.raises(ValueError, match="train has fewer texts than 8 shards"):
+        corpora.check_shards(toy.data(), 8)
+
+
 def test_a_corpus_is_read_at_the_revision_of_its_saved_position(monkeypatch):
     corpus = Corpus(identity={"files": 3})
     monkeypatch.setattr(seqio, "get_subtasks", lambda provider: [task(corpus)])
