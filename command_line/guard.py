@@ -8,6 +8,7 @@ def main(argv: list[str]) -> int: ...
 | 0 | done |
 | 1 | failed: the network, the disk, or an error in the code; a restart may succeed |
 | 2 | refused: a flag or setting is wrong, and the same command would be refused again |
+| 130 | stopped by Ctrl-C, as a shell reports it |
 """
 
 import contextlib
@@ -27,12 +28,16 @@ ROOT = Path(__file__).resolve().parent.parent
 _EXPECTED = (ValueError, RuntimeError, FloatingPointError)
 _RAISES = ("RAISE_VARARGS", "RERAISE")
 _LONGEST = 2000  # characters of a sentence
+INTERRUPTED, STOPPED = 130, "Stopped by Ctrl-C."
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def guarded(main: Callable[P, R]) -> Callable[P, R]:
-    """Return `main`, whose errors are reported and become a SystemExit."""
+def guarded(main: Callable[P, R], takes_interrupts: bool = True) -> Callable[P, R]:
+    """Return `main`, whose errors are reported and become a SystemExit.
+
+    So does Ctrl-C, unless the caller says otherwise because it handles it itself.
+    """
 
     @functools.wraps(main)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -40,6 +45,12 @@ def guarded(main: Callable[P, R]) -> Callable[P, R]:
             return main(*args, **kwargs)
         except Exception as error:
             status = report(error)
+        except KeyboardInterrupt:
+            if not takes_interrupts:
+                raise
+            status = INTERRUPTED
+            with contextlib.suppress(OSError):  # a closed terminal
+                print(STOPPED, file=sys.stderr, flush=True)
         sys.exit(status)  # outside of the handler: nothing of the error is kept
 
     return call

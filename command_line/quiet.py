@@ -15,9 +15,10 @@ import logging
 import os
 import pathlib
 import re
+import signal
 import sys
 import tempfile
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from command_line import guard
 from command_line.garbage_collection import collect_rarely
@@ -45,6 +46,7 @@ def start() -> None:
     os.close(handle)
     faulthandler.enable(sys.stderr)
     atexit.register(_end, log, os.getpid())
+    _end_imports_at_once(log)
 
     def keep(text: str) -> str:
         with contextlib.suppress(OSError):
@@ -59,8 +61,32 @@ def start() -> None:
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # we report what it retries
 
 
+def _end_imports_at_once(log: str) -> None:
+    """Let Ctrl-C end the process while a library is imported, instead of raising an exception.
+
+    Some libraries lose a KeyboardInterrupt there, and numpy and TensorFlow crash.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        at = frame
+        while at is not None and not at.f_code.co_filename.startswith("<frozen importlib"):
+            at = at.f_back
+        if at is None:
+            signal.default_int_handler(number, frame)
+        with contextlib.suppress(OSError):
+            os.write(sys.stderr.fileno(), f"{guard.STOPPED}\n".encode())
+        _end(log, os.getpid())
+        os._exit(guard.INTERRUPTED)
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, stop)
+
+
 def _explain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print one sentence for a package that is not there when a command is imported."""
+    """Print one sentence for Ctrl-C, and for a package that is not there when it is imported."""
+    if issubclass(kind, KeyboardInterrupt):
+        print(guard.STOPPED, file=sys.stderr)
+        return
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         sys.__excepthook__(kind, error, trace)
         return

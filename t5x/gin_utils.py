@@ -63,7 +63,7 @@ def run(
     says.
     """
     app.run(
-        guard.guarded(main),
+        guard.guarded(main, takes_interrupts=False),
         flags_parser=guard.guarded(lambda argv: parse(rewrite_gin_args(argv))),
     )
 

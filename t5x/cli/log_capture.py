@@ -47,7 +47,7 @@ _FATAL = re.compile(
 # A process that sends no heartbeat for so long is dead, and the others end. Heartbeats come from a
 # thread of their own, also while a process computes or compiles.
 HEARTBEAT_SECONDS = 30
-INTERRUPTED = 130  # the exit status of a program that Ctrl-C has ended, as in a shell
+INTERRUPTED = guard.INTERRUPTED
 _UPLOAD_SECONDS = 60.0
 _LAST_UPLOAD_SECONDS = 10.0
 _NAMED_SECONDS = 15.0  # after the heartbeats

@@ -4,6 +4,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from fakes.paths import ROOT
 
 PROGRAM = """
@@ -28,8 +30,29 @@ main()
 """
 
 
+IMPORTS = """
+import os, pathlib, sys
+from command_line import guard, quiet
+quiet.start()
+sys.path.insert(0, os.environ["TMPDIR"])
+pathlib.Path(sys.path[0], "library.py").write_text('''
+import os
+try:
+    os.kill(os.getpid(), 2)
+except BaseException:  # as some libraries do
+    pass
+''')
+sys.dont_write_bytecode = True
+{}import library
+"""
+
+
 def run(folder, end: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-c", PROGRAM.format(end=end)]
+    return execute(folder, PROGRAM.format(end=end))
+
+
+def execute(folder, program: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", program]
     environment = {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder), "PATH": "/usr/bin:/bin"}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
@@ -46,6 +69,22 @@ def test_what_is_retried_is_named(tmp_path):
     said = ("'timed out' thrown while requesting GET https://example.org/a", "Retrying in 1s")
     done = run(tmp_path, "; ".join(f"{warning}({text!r})" for text in said))
     assert done.stderr.splitlines()[-2:] == [f"Warning: {text}" for text in said]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        PROGRAM.format(end="os.kill(os.getpid(), 2)"),
+        IMPORTS.format(""),
+        IMPORTS.format("@guard.guarded\ndef main():\n    ") + "main()\n",
+    ],
+    ids=["running", "importing", "importing late"],
+)
+def test_ctrl_c_is_one_sentence_wherever_it_comes_and_no_log_is_left(tmp_path, program):
+    done = execute(tmp_path, program)
+    assert (done.stderr.splitlines()[-1:], done.returncode) == (["Stopped by Ctrl-C."], 130)
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("*.log"))
 
 
 def test_an_unforeseen_error_keeps_the_log(tmp_path):
