@@ -158,7 +158,7 @@ class TrainStream(Iterator[HostBatch]):
         shards: int | None = None,
         num_workers: int | None = None,
     ):
-        self.cfg, self.seed, self._rows = cfg, seed, rows
+        self.cfg, self.seed, self.rows = cfg, seed, rows
         self._converter = converter_cls(pack=cfg.pack)
         self._num_workers = num_workers
         self._make_shards(shards or shard_count(cfg.batch_size, rows))
@@ -168,7 +168,7 @@ class TrainStream(Iterator[HostBatch]):
 
     def _make_shards(self, count: int) -> None:
         """Make those of `count` virtual shards that have rows of this host."""
-        size, (first, end) = self.cfg.batch_size // count, self._rows
+        size, (first, end) = self.cfg.batch_size // count, self.rows
         self.count, self.indices = count, range(first // size, -(-end // size))
         start = self.indices[0] * size
         self._mine = slice(first - start, end - start)  # of the rows of these shards
@@ -229,8 +229,8 @@ class TrainStream(Iterator[HostBatch]):
     def counts(self) -> dict[str, dict[str, int]]:
         """Return this process's record counts since its start: {task: {name: count}}.
 
-        A host that only takes rows of shards that others save counts none, so that the sum over
-        hosts is right.
+        A host that only takes rows of shards that others save counts none, so that
+        `sum_over_hosts` is right.
         """
         counts = {
             task.name: source.record_counts(self.cfg.split)
@@ -267,9 +267,10 @@ class TrainStream(Iterator[HostBatch]):
             shard.write(mine)
             for ending in ENDINGS:
                 tf.io.gfile.rename(f"{mine}{ending}", f"{path}{ending}", overwrite=True)
-        if self._rows[0] == 0:
+        if self.rows[0] == 0:
             about: dict[str, Any] = {"form": FORM, "seed": self.seed, "shards": self.count}
             about |= {"batch_size": self.cfg.batch_size, "orders": self._orders}
+            about |= _row_settings(self.cfg)
             with tf.io.gfile.GFile(f"{folder}/stream.json", "w") as file:
                 file.write(json.dumps({**about, "corpora": identities(self.cfg)}))
 
@@ -277,8 +278,8 @@ class TrainStream(Iterator[HostBatch]):
         """Move to the position saved in `folder`, on any number of hosts.
 
         Raises:
-          ValueError: its shards do not divide this batch size, or it was saved for another corpus,
-            by another pipeline, or by another trainer.
+          ValueError: its shards do not divide this batch size, or it was saved for rows of other
+            lengths or packing, for another corpus, by another pipeline, or by another trainer.
           DamagedCheckpoint: its files are missing or cut off.
         """
         saved = saved_stream(folder)
@@ -288,7 +289,7 @@ class TrainStream(Iterator[HostBatch]):
         )
         if saved is None:
             raise ValueError(f"{folder} holds no position that this trainer saved; {remedy}")
-        if unfit := misfit(saved, self.cfg.batch_size):
+        if unfit := misfit(saved, self.cfg):
             raise ValueError(f"{folder} {unfit}, or {remedy}")
         for name, now in identities(self.cfg).items():
             # Positions of earlier versions hold less: what they lack is not compared.
@@ -327,7 +328,7 @@ class TrainStream(Iterator[HostBatch]):
                 *(before, now, now // self.count, self.count),
             )
         if not all(self._owned):
-            hosts = now // (self._rows[1] - self._rows[0])
+            hosts = now // (self.rows[1] - self.rows[0])
             logging.warning(
                 "The %d virtual shards of this run are read by %d hosts, so several hosts make "
                 "the rows of the same shard and each takes its own: preparing data is no faster "
@@ -362,9 +363,22 @@ def saved_stream(folder: str | None) -> dict[str, Any] | None:
         return saved
 
 
-def misfit(saved: Mapping[str, Any], batch_size: int) -> str | None:
+def _row_settings(cfg: DatasetConfig) -> dict[str, Any]:
+    """Return what decides the rows that a position holds, by the name of its setting."""
+    lengths = cfg.task_feature_lengths
+    return {"TASK_FEATURE_LENGTHS": None if lengths is None else dict(lengths), "pack": cfg.pack}
+
+
+def misfit(saved: Mapping[str, Any], cfg: DatasetConfig) -> str | None:
     """Return why the position in `saved` cannot fill batches, as a predicate; None if it can."""
-    shards = saved["shards"]
+    for name, now in _row_settings(cfg).items():
+        before = saved.get(name, now)  # positions of earlier versions do not say
+        if before != now:
+            return (
+                f"holds the position of rows made with {name} = {before}, and it is {now} now; "
+                f"set it to {before}"
+            )
+    shards, batch_size = saved["shards"], cfg.batch_size
     if batch_size % shards == 0:
         return None
     before = f" (it was {saved['batch_size']})" if "batch_size" in saved else ""

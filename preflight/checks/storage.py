@@ -54,7 +54,7 @@ def start(context: RunContext) -> CheckResult:
     other = run_folder.saved_by_another(found.path, run.model)
     matched = match(found.path, wanted, found.config, other_optimizer=other)
     saved = batches.saved_stream(found.dataset_folder)
-    if saved and (unfit := batches.misfit(saved, context.data.batch_size)):
+    if saved and (unfit := batches.misfit(saved, context.data)):
         raise ValueError(
             f"{found.path} {unfit}, or utils.SaveCheckpointConfig.save_dataset = False to read the "
             "corpus from its start."

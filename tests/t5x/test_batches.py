@@ -225,6 +225,25 @@ def test_a_position_that_cannot_fill_the_batch_is_refused(tmp_path):
     assert batches.saved_stream(None) is None
 
 
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"pack": False}, "made with pack = True, and it is False now; set it to True, or set"),
+        (
+            {"task_feature_lengths": {"inputs": 24, "targets": 24}},
+            r"TASK_FEATURE_LENGTHS = \{'inputs': \d+, .* is \{'inputs': 24, .*; set it to .*, or",
+        ),
+    ],
+)
+def test_a_position_in_rows_of_another_kind_is_refused(tmp_path, other, message):
+    """They would lose the examples that the position holds, or not fit."""
+    first = stream(batch_size=6)
+    take(first, 1)
+    first.save(str(tmp_path))
+    with pytest.raises(ValueError, match=message):
+        stream(batch_size=6, **other).restore(str(tmp_path))
+
+
 def test_a_corpus_too_small_for_its_shards_is_named():
     pair = lambda split, shuffle_files, seed=None: toy.dataset(split).take(2)
     few = seqio.Task(
