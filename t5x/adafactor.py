@@ -190,7 +190,7 @@ class Adafactor(OptimizerDef):
         """Apply one step to one parameter; return (new parameter, new state)."""
         dims = self.dims(param.shape, axes)
         rms = lambda x: jnp.sqrt(jnp.mean(x * x, axis=dims.averaged, keepdims=True))
-        t = (step - self.step_offset).astype(jnp.float32) + 1.0
+        t = jnp.maximum(step - self.step_offset, 0).astype(jnp.float32) + 1.0
         decay = 1.0 - t**-self.decay_rate
         mix = lambda old, new: decay * old + (1.0 - decay) * new
 
