@@ -160,6 +160,12 @@ class EncoderDecoderModel:
             **{**settings, **(decoder_params or {})},
         )
         decodes, scores = found if pause is None else (found.decodes, found.scores)
+        if decodes.shape[-1] > length:
+            raise ValueError(
+                f"decode_fn decodes {decodes.shape[-1]} ids, but the decoder has memory for the "
+                f"{length} of the targets: set max_decode_len to {length} at most, or the length "
+                "of the targets to more."
+            )
         if not return_all_decodes:
             decodes, scores = decodes[:, -1, :], scores[:, -1]
         if pause is None:

@@ -1,6 +1,7 @@
 """A model's loss, scores and predictions, from its logits by hand."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -235,6 +236,14 @@ def test_a_prompt_begins_each_decode_and_loses_its_end(case, inputs, decode_fn):
     if decode_fn is decoding.temperature_sample:  # greedy
         logits = model.logits(case[1], {**batch, "decoder_target_tokens": prompts})
         assert found[True][0, 2] == np.asarray(logits)[0, 2].argmax()
+
+
+def test_decoding_beyond_the_targets_length_is_refused(case, inputs):
+    """Attention over a shorter cache would read the wrong memory and score it."""
+    decode_fn = functools.partial(decoding.beam_search, max_decode_len=9)
+    model = dataclasses.replace(case[0], decode_fn=decode_fn)
+    with pytest.raises(ValueError, match=r"decodes 9 ids, .* memory for the 5 .* max_decode_len"):
+        predict((model, case[1], None), inputs)
 
 
 def test_a_prompt_survives_a_pause(case, inputs):
