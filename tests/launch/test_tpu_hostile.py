@@ -67,8 +67,9 @@ def test_supervision_computes_only_with_numbers(pair):
         deadline.cancel()
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=60)
-        pair.do("stop", "ro", ZONE)
-    assert_harmless(pair, said)
+        stopped = pair.ask("stop", "ro", ZONE)
+    assert stopped.returncode == 1, stopped  # what worker 1 does is not known
+    assert_harmless(pair, said, stopped.stdout)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,13 @@ def test_an_answer_that_is_no_state_counts_as_unknown(pair, answer):
     assert process.returncode == 1, process
     assert re.search("worker 1 +unknown +answers '.*', not a state and a step", process.stdout)
     assert_harmless(pair, process.stdout, process.stderr)
+
+
+def test_a_stop_that_a_worker_does_not_confirm_fails(pair):
+    set_answer(pair, "status", "fine\n")
+    process = pair.ask("stop", "ro", ZONE)
+    assert process.returncode == 1
+    assert "worker 1  unknown  answers 'fine'" in process.stdout
 
 
 def test_a_commit_that_no_worker_reports_is_not_the_same_everywhere(pair):
