@@ -1,6 +1,6 @@
 """What was read of each task: as metrics over all hosts, and in a sentence per task.
 
-data_metrics(sum_over_hosts(stream.counts()))   # {"data/records/my_task": 1200.0, …}
+data_metrics(sum_over_hosts(stream.counts(), stream.rows[0]))  # {"data/records/my_task": 1200.0, …}
 summary("spam", "test", source.record_counts("test", distinct=True))
 # "Data of spam, split 'test': 18 of 78 records skipped (23.1 %): 13 empty, 5 malformed"
 """
@@ -19,13 +19,20 @@ from t5x.input_pipeline.corpora import resumable_source
 _METRICS = {"read": "records", "epochs": "epoch"}
 
 
-def sum_over_hosts(counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-    """Return the counts of all hosts together; every host must call this at the same time."""
+def sum_over_hosts(
+    counts: Mapping[str, Mapping[str, int]], first_row: int
+) -> dict[str, dict[str, int]]:
+    """Return the counts of all hosts together; every host must call this at the same time.
+
+    `first_row` is that of this host in a global batch. Hosts of the same first row share a replica
+    of the model and have read the same records, which count once.
+    """
     if jax.process_count() == 1 or not any(counts.values()):
         return {task: dict(values) for task, values in counts.items()}
     names = [(task, name) for task in sorted(counts) for name in sorted(counts[task])]
-    mine = np.array([counts[task][name] for task, name in names], np.float32)
+    mine = np.array([first_row, *(counts[task][name] for task, name in names)], np.float32)
     hosts = np.asarray(multihost_utils.process_allgather(mine))
+    hosts = hosts[np.unique(hosts[:, 0], return_index=True)[1], 1:]
     total: dict[str, dict[str, int]] = {}
     for (task, name), values in zip(names, hosts.T, strict=True):
         # An epoch is complete when it is complete on every host.

@@ -344,7 +344,7 @@ class TrainingRun:
         """Write the metrics since the last report, before a checkpoint can be complete."""
         self._totals.clear()
         if figures:
-            data = data_metrics(sum_over_hosts(self.stream.counts()))
+            data = data_metrics(sum_over_hosts(self.stream.counts(), self.stream.rows[0]))
             self.writer("train").write_scalars(step, {**figures, **data})
             self._writers.flush()
             self.progress.report(step, figures)

@@ -24,23 +24,30 @@ def test_names_of_metrics():
 
 
 def test_one_host_knows_all():
-    assert sum_over_hosts(COUNTS) == COUNTS
-    assert sum_over_hosts({"a": {}}) == {"a": {}}
+    assert sum_over_hosts(COUNTS, 0) == COUNTS
+    assert sum_over_hosts({"a": {}}, 0) == {"a": {}}
 
 
 def test_hosts_add_records_and_agree_on_epochs(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    other = lambda mine: np.stack([mine, mine + 5])  # five more of each, epochs too
+    other = lambda mine: np.stack([mine, mine + 5])  # five more of each, epochs and rows too
     monkeypatch.setattr(multihost_utils, "process_allgather", other)
-    found = sum_over_hosts(COUNTS)
+    found = sum_over_hosts(COUNTS, 0)
     assert found["b"] == {"read": 25, "skipped_blank": 7, "epochs": 3}
     assert found["a"] == {"read": 19, "skipped_blank": 5, "epochs": 2}
+
+
+def test_hosts_that_share_a_replica_count_once(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 4)
+    pairs = lambda mine: np.stack([mine, mine, mine + 4, mine + 4])  # of rows 0 and 4
+    monkeypatch.setattr(multihost_utils, "process_allgather", pairs)
+    assert sum_over_hosts(COUNTS, 0)["b"] == {"read": 24, "skipped_blank": 6, "epochs": 3}
 
 
 def test_a_source_that_counts_nothing_asks_no_host(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(multihost_utils, "process_allgather", None)
-    assert sum_over_hosts({"a": {}}) == {"a": {}}
+    assert sum_over_hosts({"a": {}}, 0) == {"a": {}}
 
 
 def test_skipped_records_are_counted_by_reason():

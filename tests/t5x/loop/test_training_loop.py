@@ -65,6 +65,7 @@ class FakeTrainer:
 
 class FakeStream:
     global_batch = None
+    rows = (0, 8)
     closed = False
 
     def counts(self):
