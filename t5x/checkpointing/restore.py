@@ -134,8 +134,8 @@ def match(
                 f"network.T5Config.own_relative_bias = {own_table in arrays}."
             )
         raise ValueError(
-            f"{path} lacks {_several(missing)}; check the MODEL include in the gin file, or set "
-            "RestoreCheckpointConfig.fallback_to_scratch = True to start these from scratch."
+            f"{path} lacks {_several(missing)}; check the MODEL include in the gin file, or "
+            + _remedy(config, "fallback_to_scratch = True to start these from scratch")
         )
     # 3. Parameters that the model lacks are ignored, if that is allowed.
     taken = set(sources.values()) | wanted.keys()
@@ -145,8 +145,7 @@ def match(
     if ignored and (config is None or config.strict):
         raise ValueError(
             f"{path} has {_several(ignored)}, which the model does not have; check the MODEL "
-            "include in the gin file, or set RestoreCheckpointConfig.strict = False to ignore "
-            "these."
+            f"include in the gin file, or {_remedy(config, 'strict = False to ignore these')}"
         )
     # 4. Shapes must agree.
     _check_shapes(path, arrays, sources, wanted)
@@ -160,6 +159,13 @@ def match(
     if reason:
         sources = {n: s for n, s in sources.items() if not n.startswith(_OPTIMIZER)}
     return Match(arrays, wanted, sources, tuple(ignored), reason)
+
+
+def _remedy(config: RestoreCheckpointConfig | None, setting: str) -> str:
+    """Return what else to set; a run's own checkpoint takes no RestoreCheckpointConfig."""
+    if config is None:
+        return "set another MODEL_DIR, since this one holds the run of another model."
+    return f"set RestoreCheckpointConfig.{setting}."
 
 
 def _network(names: Iterable[str]) -> str | None:

@@ -48,6 +48,21 @@ def test_a_checkpoint_of_another_model_is_refused(run, wanted, message):
         restore(folder, wanted, RestoreCheckpointConfig(folder), initial=zeros)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "setting"),
+    [
+        (without(state(), "target", "decoder"), "strict = False to ignore these"),
+        (state() | {"target": {"extra": np.ones(2)}}, "fallback_to_scratch = True to start these"),
+    ],
+)
+def test_only_the_checkpoint_of_another_run_may_be_restored_in_part(run, wanted, setting):
+    folder = saved(run, 1)
+    with pytest.raises(ValueError, match=f"RestoreCheckpointConfig.{setting}"):
+        restore(folder, wanted, RestoreCheckpointConfig(folder), initial=zeros)
+    with pytest.raises(ValueError, match=r"gin file, or set another MODEL_DIR, since [^=]*$"):
+        restore(folder, wanted)
+
+
 @pytest.mark.parametrize("given", ["encoder", "t5"])
 def test_an_encoder_and_a_t5_are_distinguished(run, given):
     drawn, rest = {"w": np.ones(2)}, {"state": state()["state"]}
