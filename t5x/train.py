@@ -291,6 +291,8 @@ def check_data(
         if verify_fn is not None:
             verify_fn(cfg, model)
         corpora.check_corpora(cfg, required=scope == "train")
+        if repeated := corpora.repeated_by_a_batch(cfg):
+            logging.warning("%s", repeated)
         if scope == "infer_eval":
             selection_metric.check_split(scope, cfg)
             evaluator.check_metrics(cfg)

@@ -234,6 +234,10 @@ class Columns(Column):
         other._of_words = feature if of_words else None
         return other
 
+    def names_of(self, feature: str) -> list[str]:
+        """Return the names of a feature's labels; none if it has no labels."""
+        return [*self._labels.get(feature, {}).values()]
+
     def extract(self, record: Mapping) -> Any:
         """Return all texts, or the first that is None, blank, no string or UnknownLabel."""
         for name, joined in self._lists.items():

@@ -15,6 +15,7 @@ import seqio
 import tensorflow as tf
 
 from tasks import caches, corpora, vocabularies
+from tasks.documents import Columns
 from tasks.record_counts import MADE, NOTES, RecordCounter
 from tasks.sources import CorpusSource
 from tasks.streaming import tf_callbacks
@@ -53,7 +54,14 @@ def add(
             functools.partial(_texts, prefix=prefix, checks=checks, normalization=normalization),
             seqio.preprocessors.tokenize,
             seqio.CacheDatasetPlaceholder(),
-            functools.partial(truncate, lengths=dict(lengths), cut=cut, counter=counter),
+            functools.partial(
+                truncate,
+                lengths=dict(lengths),
+                cut=cut,
+                counter=counter,
+                prefix=prefix,
+                names=_label_names(source),
+            ),
         ],
         output_features={"inputs": feature, "targets": feature},
         metric_fns=list(metric_fns),
@@ -72,17 +80,33 @@ def _texts(dataset, output_features, prefix: str, checks, normalization):
     return dataset.map(lambda x: {**x, "inputs": tf.strings.join([prefix, x["inputs"]])})
 
 
+def _label_names(source: CorpusSource) -> Sequence[str]:
+    column = getattr(source, "column", None)
+    return column.names_of("targets") if isinstance(column, Columns) else ()
+
+
 def truncate(
     dataset: tf.data.Dataset,
     output_features: Mapping[str, seqio.Feature],
     lengths: Mapping[str, int],
     cut: Truncate | None,
     counter: RecordCounter,
+    prefix: str = "",
+    names: Sequence[str] = (),
     sequence_length: Mapping[str, int] | None = None,
 ) -> tf.data.Dataset:
-    """Truncate {"inputs", "targets"}, int32 [n], to `sequence_length` or `lengths`; append EOS."""
+    """Truncate {"inputs", "targets"}, int32 [n], to `sequence_length` or `lengths`; append EOS.
+
+    Raises:
+      ValueError: a length has no room for `prefix` and a token, or for all `names` of labels.
+    """
     most = sequence_length or lengths
     vocabulary = {side: output_features[side].vocabulary for side in ("inputs", "targets")}
+    size = lambda side, text: len(vocabulary[side].encode(text)) if text else 0
+    longest = max(names, key=lambda name: size("targets", name), default="")
+    held = f"the label {longest!r}" if longest else "a token"
+    _check_length("inputs", most, size("inputs", prefix) + 2, f"the prefix {prefix!r}, a token")
+    _check_length("targets", most, max(size("targets", longest), 1) + 1, held)
     split = counter.split  # of this dataset: the counter's changes with every dataset made
 
     def count(*are_cut):
@@ -110,6 +134,14 @@ def truncate(
             return example | {"inputs": tf.identity(inputs), "targets": tf.identity(targets)}
 
     return dataset.map(fn, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _check_length(side: str, lengths: Mapping[str, int], least: int, held: str) -> None:
+    if lengths[side] < least:
+        raise ValueError(
+            f"TASK_FEATURE_LENGTHS[{side!r}] is {lengths[side]}, but {held} and EOS take {least}: "
+            f"set it to at least {least}"
+        )
 
 
 def keep_both_ends(ids: tf.Tensor, most: int, vocabulary: seqio.Vocabulary) -> tf.Tensor:

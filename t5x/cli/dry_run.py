@@ -15,6 +15,7 @@ from t5x.loop.triggers import TrainingPlan
 from t5x.partitioning import PjitPartitioner
 from t5x.trainer import Trainer
 
+ROW_MULTIPLE = 128  # of an embedding, for accelerators and model parallelism
 Configs: TypeAlias = Mapping[str, DatasetConfig | None]
 
 
@@ -36,10 +37,11 @@ def show_training(trainer: Trainer, cfgs: Configs, model_dir: str, **more: Check
     """Print what a dry run of `t5x.train` or `t5x.precompile` has checked; `more` by name."""
     train_cfg = cfgs["train"]
     assert train_cfg is not None
+    rows = getattr(getattr(trainer.model.module, "config", None), "vocab_size", None)
     show(
         {
             "data": data(cfgs),
-            "model": model(trainer.specs.state.params, trainer.model.output_vocabulary),
+            "model": model(trainer.specs.state.params, trainer.model.output_vocabulary, rows),
             "batch": batch(train_cfg.batch_size, trainer.partitioner),
             **more,
             "MODEL_DIR": f"{model_dir} can be written",
@@ -73,11 +75,17 @@ def batch(rows: int, partitioner: PjitPartitioner) -> str:
     return f"{rows} rows, {devices}: {copy}"
 
 
-def model(params: PyTree, vocabulary: Any) -> str:
-    """Return the size of the model, and the vocabulary that suits it."""
+def model(params: PyTree, vocabulary: Any, rows: int | None = None) -> CheckResult:
+    """Return the size of the model, and how its vocabulary suits the rows of its embedding."""
     size = sum(math.prod(x.shape) for x in jax.tree.leaves(params))
     path = getattr(vocabulary, "sentencepiece_model_file", type(vocabulary).__name__)
-    return f"{size / 1e6:,.1f} M parameters; {path}, {vocabulary.vocab_size:,} ids"
+    ids = vocabulary.vocab_size
+    figure = f"{size / 1e6:,.1f} M parameters; {path}, {ids:,} ids"
+    padded = -(-ids // ROW_MULTIPLE) * ROW_MULTIPLE
+    if rows is not None and rows > padded + ROW_MULTIPLE:
+        unused = f"{rows - ids:,} of {rows:,} rows of the embedding are never used"
+        return warning(f"{figure}: {unused}", f"network.*.vocab_size to {padded}")
+    return ok(figure)
 
 
 def start(path: str | None, matched: Match | None) -> CheckResult:

@@ -69,7 +69,11 @@ class CountedSource(Protocol):
     def check_shards(self, split: str, num_shards: int) -> None:
         """Raise ValueError if a split has fewer texts than shards, which need one each."""
 
+    def text_bytes(self, split: str) -> int | None:
+        """Return roughly how many bytes of text a split has, None if it is unknown."""
 
+
+_MANY_TIMES = 10
 METHODS = tuple(name for name in vars(ResumableSource) if not name.startswith("_"))
 
 
@@ -137,6 +141,26 @@ def check_shards(cfg: DatasetConfig, num_shards: int) -> None:
                 source.check_shards(cfg.split, num_shards)
 
     broadcast_from_first(check)
+
+
+def repeated_by_a_batch(cfg: DatasetConfig) -> str | None:
+    """Return a sentence if one batch of packed rows reads all corpora many times over.
+
+    A token is a byte or more, so that the corpora are read at least so often.
+    """
+    sources = [source for _, source in resumable_sources(cfg)]
+    sizes = [s.text_bytes(cfg.split) if isinstance(s, CountedSource) else None for s in sources]
+    length = (cfg.task_feature_lengths or {}).get("inputs")
+    if not (cfg.pack and length and all(sizes) and sizes):
+        return None
+    times = cfg.batch_size * length // sum(size or 0 for size in sizes)
+    if times < _MANY_TIMES:
+        return None
+    return (
+        f"a batch of {cfg.batch_size:,} rows of {length} tokens reads {cfg.provider.name}, split "
+        f"{cfg.split!r}, {times:,} times or more, which takes long and teaches little: set "
+        f"BATCH_SIZE to {max(cfg.batch_size // times, 1):,} or less"
+    )
 
 
 def _share_listings(cfg: DatasetConfig) -> None:

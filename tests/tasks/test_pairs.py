@@ -53,6 +53,29 @@ def test_long_texts_are_truncated_and_counted(tmp_path):
     assert task.prefix == ""
 
 
+@pytest.mark.parametrize(
+    ("lengths", "said"),
+    [
+        ({"inputs": 4, "targets": 9}, r"'inputs'\] is 4, but the prefix 'q: ', a token and EOS"),
+        (
+            {"inputs": 9, "targets": 4},
+            r"'targets'\] is 4, but the label 'spam' and EOS take 5: set",
+        ),
+    ],
+)
+def test_lengths_without_room_for_a_prefix_or_a_label_are_refused(tmp_path, lengths, said):
+    path = tmp_path / "train.jsonl"
+    path.write_text(json.dumps({"inputs": "ab", "targets": "1"}))
+    columns = {"inputs": "inputs", "targets": "targets"}
+    names = {"targets": {"0": "ham", "1": "spam"}}
+    source = Rows(files={"train": str(path)}, columns=columns, labels=names)
+    seqio.TaskRegistry.remove("pair_short")
+    task = pairs.add("pair_short", source, VOCABULARY, prefix="q: ")
+    with pytest.raises(ValueError, match=said):
+        read(task, lengths)
+    read(task, {"inputs": 5, "targets": 5})
+
+
 def test_evaluation_without_lengths_uses_the_tasks_own(tmp_path):
     task = task_of("pair_none", tmp_path, [("a" * 40, "b" * 40)], lengths=LENGTHS)
     (row,) = read(task, None)

@@ -29,9 +29,17 @@ def test_data_model_and_batch():
     cfgs = {"train": toy.data("train"), "train_eval": toy.data("validation"), "infer_eval": None}
     assert dry_run.data(cfgs).startswith(f"{toy.TASK} (train), {toy.TASK} (validation): ")
     params = {"kernel": jax.ShapeDtypeStruct((1000, 300), jnp.float32)}
-    assert dry_run.model(params, toy.VOCABULARY).startswith("0.3 M parameters; ")
+    assert dry_run.model(params, toy.VOCABULARY).figure.startswith("0.3 M parameters; ")
     found = dry_run.batch(16, PjitPartitioner(devices=jax.devices()[:1]))
     assert found == "16 rows, 1 device (cpu): 1 copy of the model on 1 device each"
+
+
+def test_an_embedding_of_many_unused_rows_is_a_warning():
+    params = {"kernel": jax.ShapeDtypeStruct((1000, 300), jnp.float32)}
+    assert dry_run.model(params, toy.VOCABULARY, 384).verdict == "ok"  # 259 ids, padded
+    found = dry_run.model(params, toy.VOCABULARY, 4096)
+    assert (found.verdict, found.to_set) == ("warning", "network.*.vocab_size to 384")
+    assert "3,837 of 4,096 rows of the embedding are never used" in found.figure
 
 
 def test_what_a_checkpoint_lacks_is_a_warning():

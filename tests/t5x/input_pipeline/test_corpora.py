@@ -57,10 +57,20 @@ def test_a_corpus_that_counts_its_texts_is_asked_whether_they_suffice(monkeypatc
         def check_shards(self, split, num_shards):
             raise ValueError(f"{split} has fewer texts than {num_shards} shards")
 
+        def text_bytes(self, split):
+            return 1000
+
     tasks = [task(Corpus()), task(Counted(), "other")]
     monkeypatch.setattr(seqio, "get_subtasks", lambda provider: tasks)
     with pytest.raises(ValueError, match="train has fewer texts than 8 shards"):
         corpora.check_shards(toy.data(), 8)
+    monkeypatch.setattr(seqio, "get_subtasks", lambda provider: [task(Counted())])
+    large = toy.data(batch_size=1000, pack=True)
+    said = corpora.repeated_by_a_batch(large)
+    assert "1,000 rows of 16 tokens" in said
+    assert "16 times or more" in said
+    assert said.endswith("set BATCH_SIZE to 62 or less")
+    assert corpora.repeated_by_a_batch(toy.data(batch_size=8, pack=True)) is None
 
 
 def test_a_corpus_is_read_at_the_revision_of_its_saved_position(monkeypatch):
