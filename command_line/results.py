@@ -61,10 +61,30 @@ def _split(message: str) -> tuple[str, str]:
     return (cut[1], cut[2]) if cut else (message.rstrip("."), "")
 
 
-def counted(number: int, noun: str) -> str:
-    """Return number and noun: `2 hosts`, `1 host`, `3 copies`."""
+def counted(number: float, noun: str, spec: str = ",") -> str:
+    """Return number and noun: `2 hosts`, `1 host`, `3 copies`, with ".2g" `1 epoch` for 0.999."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"
+    text = format(number, spec)
+    return f"{text} {noun if text == '1' else plural}"
+
+
+def data_size(number: float) -> str:
+    """Return a number of bytes with a decimal unit that fits: `12 B`, `1.11 KB`, `24 GB`."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if number >= 0.9995 * size:  # below, three digits do not round to 1
+            return f"{float(f'{number / size:.3g}'):,.15g} {unit}"
+    return f"{number:.0f} B"
+
+
+def time_span(seconds: float, of: str = "") -> str:
+    """Return seconds in a unit that fits: `7.5 seconds`, `3.2 hours`, of "chip" `41 chip-hours`."""
+    unit, size = "hour", 3600.0
+    if seconds < 120:
+        unit, size = "second", 1.0
+    elif seconds < 7200:
+        unit, size = "minute", 60.0
+    number = f"{seconds / size:,.{0 if seconds >= 1000 * size else 1}f}".removesuffix(".0")
+    return f"{number} {f'{of}-' if of else ''}{unit}{'' if number == '1' else 's'}"
 
 
 def passed(results: Iterable[CheckResult]) -> bool:

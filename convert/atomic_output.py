@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from command_line.results import data_size
+
 RECORD = "conversion.json"
 
 
@@ -49,7 +51,7 @@ def check_disk_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ValueError(
-            f"{folder} needs {needed / 1e9:.2f} GB and its disk has {free / 1e9:.2f} GB free: "
+            f"{folder} needs {data_size(needed)}, but its disk has {data_size(free)} free: "
             "free some space, or name another --out."
         )
 

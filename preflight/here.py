@@ -15,7 +15,16 @@ from collections.abc import Callable, Iterator
 import jax
 import numpy as np
 
-from command_line.results import CheckResult, NotChecked, fails, ok, run_check, warning
+from command_line.results import (
+    CheckResult,
+    NotChecked,
+    counted,
+    fails,
+    ok,
+    run_check,
+    time_span,
+    warning,
+)
 from preflight import search
 from preflight.aot import recipe_step
 from preflight.aot.compiler import OutOfMemory, gib_on_a_device
@@ -218,9 +227,10 @@ def speed(step: Step, context: RunContext) -> CheckResult:
 
 
 def duration(step: Step, context: RunContext) -> CheckResult:
-    """Return the hours to the last step."""
+    """Return the time to the last step."""
     hours = context.steps_left * step.seconds / 3600
-    figure = f"{hours:,.1f} hours for {context.steps_left:,} steps, without evaluations and saves"
+    steps = counted(context.steps_left, "step")
+    figure = f"{time_span(3600 * hours)} for {steps}, without evaluations and saves"
     if hours > _LONG_HOURS:
         to_set = "TRAIN_STEPS lower, a smaller model, or a slice: preflight with v4-8 says more"
         return warning(figure, to_set, numbers={"hours": hours})

@@ -316,6 +316,7 @@ def near_partitions(context: RunContext) -> list[int]:
 # --- reports
 
 # Title, key of the row, width and alignment, format.
+_HOURS = "hours"  # one decimal; below 1, two digits
 _SPEED = (("steps/s", "steps_per_second", ">8", ".3g"), ("MFU", "mfu", ">4", ".0%"))
 SWEEP_COLUMNS = (
     ("batch", BATCH, ">6", ""),
@@ -334,8 +335,8 @@ COMPARISON_COLUMNS = (
     ("batch", "batch", ">6", ""),
     ("partitions", "partitions", ">10", ""),
     *_SPEED,
-    ("hours", "hours", ">9", ",.1f"),
-    ("chip-hours", "chip_hours", ">11", ",.0f"),
+    ("hours", "hours", ">9", _HOURS),
+    ("chip-hours", "chip_hours", ">11", _HOURS),
     ("settings", "flags", "", ""),
 )
 
@@ -350,6 +351,8 @@ def table(rows: Sequence[Row], columns: Sequence[tuple[str, str, str, str]]) -> 
 def _cell(value: Any, spec: str) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if spec == _HOURS and value is not None:
+        return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
     return "" if value is None else format(value, spec)
 
 

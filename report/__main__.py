@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from command_line import arguments
 from command_line.guard import guarded
+from command_line.results import counted, data_size
 from report import page, picture
 from report.run_data import Cache, Folder, RunData, load
 
@@ -63,8 +64,8 @@ def _write(runs: Sequence[RunData], out: str | None, png: str | None, reload: fl
         picture.draw(runs, pathlib.Path(png))
     if out:
         page.write(page.html(runs, time.time(), reload), out)
-        size = pathlib.Path(out).stat().st_size
-        print(f"{out}: {len(runs)} runs, {size / 2**20:.1f} MiB", file=sys.stderr)
+        size = data_size(pathlib.Path(out).stat().st_size)
+        print(f"{out}: {counted(len(runs), 'run')}, {size}", file=sys.stderr)
     for run in runs:
         for note in run.notes:
             print(f"{run.name}: {note}", file=sys.stderr)

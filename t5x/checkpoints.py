@@ -23,6 +23,7 @@ import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
 
+from command_line.results import counted
 from t5x.array_types import PyTree
 from t5x.checkpointing import checksums, layout, orbax_s3
 from t5x.checkpointing.async_save import AsyncSave
@@ -301,9 +302,10 @@ def _digests(state_dict: PyTree) -> dict[str, int]:
     arrays = {n: a for n, a in by_name(state_dict).items() if checksums.has_digest(a.dtype)}
     found = {name: inspect(array) for name, array in arrays.items()}
     if bad := [name for name, (_, finite) in found.items() if not finite]:
+        others = f" and {counted(len(bad) - 1, 'other array')}" if bad[1:] else ""
         raise NonFiniteStateError(
-            f"{bad[0]} and {len(bad) - 1} other arrays of the state hold NaN or infinity; no "
-            f"checkpoint is written. {REMEDY}"
+            f"The state holds NaN or infinity in {bad[0]}{others}; no checkpoint is written. "
+            f"{REMEDY}"
         )
     return {name: int(value) for name, (value, _) in found.items()}
 

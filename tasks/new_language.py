@@ -15,6 +15,7 @@ import unicodedata
 
 from command_line import arguments
 from command_line.guard import guarded
+from command_line.results import counted
 from tasks.languages import table
 from tasks.languages.table import FINEWEB2, TOKENS_PER_WORD, Language
 
@@ -150,7 +151,7 @@ def report(language: Language, size: str, written: list[str]) -> str:
         f"{language.name}, {language.code}: {language.documents:,} documents and "
         f"{language.words:,} words in {language.parquet_bytes / 1e9:,.1f} GB of parquet "
         f"({FINEWEB2}, ODC-By)",
-        f"{steps:,} steps of 128 rows are about {epochs(language, steps):.2g} epochs",
+        f"{steps:,} steps of 128 rows are about {counted(epochs(language, steps), 'epoch', '.2g')}",
         *(f"wrote {path}" for path in written),
         "",
         "Now train the vocabulary, and then the model:",

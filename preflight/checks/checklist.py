@@ -66,8 +66,10 @@ def check_gin(recipe: Recipe) -> tuple[list[CheckResult], argparse.Namespace | N
     found: list[CheckResult] = []
     runs: list[argparse.Namespace] = []
     objects = f"model, data, partitioner and checkpoints of {recipe.name} can be made"
+    files = recipe.gin_files
+    parsed = f"{', '.join(files)} and {'their' if files[1:] else 'its'} includes"
     steps: tuple[tuple[Callable[[Recipe], None], str], ...] = (
-        (recipes.parse, f"{', '.join(recipe.gin_files)} and their includes: every name is known"),
+        (recipes.parse, f"{parsed}: every name is known"),
         (recipes.finalize, "every macro in use has a value"),
         (lambda _: runs.append(recipes.build()), objects),
     )

@@ -3,7 +3,7 @@
 Each takes the trial of the recipe as it is. Without its figures the results are "not checked".
 """
 
-from command_line.results import CheckResult, NotChecked, counted, fails, ok, warning
+from command_line.results import CheckResult, NotChecked, counted, fails, ok, time_span, warning
 from preflight.aot.compiler import CompileError, OutOfMemory, compile_decoding
 from preflight.aot.cost_model import Figures, Price
 from preflight.aot.recipe import Recipe
@@ -65,11 +65,12 @@ def speed(trial: Trial, context: RunContext) -> CheckResult:
 
 
 def duration(trial: Trial, context: RunContext) -> CheckResult:
-    """Return hours and chip-hours to the last step."""
+    """Return the time and the chips' time to the last step."""
     _, price = _measured(trial)
     figure = (
-        f"{price.hours:,.1f} hours for {context.steps_left:,} steps, {price.chip_hours:,.0f} "
-        f"chip-hours on {context.tpu.chips} chips, without evaluations and saves"
+        f"{time_span(3600 * price.hours)} for {counted(context.steps_left, 'step')}, "
+        f"{time_span(3600 * price.chip_hours, 'chip')} on {counted(context.tpu.chips, 'chip')}, "
+        "without evaluations and saves"
     )
     return ok(figure, numbers={"hours": price.hours, "chip_hours": price.chip_hours})
 

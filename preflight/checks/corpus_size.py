@@ -6,7 +6,7 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from command_line.results import CheckResult, NotChecked, fails, ok, warning
+from command_line.results import CheckResult, NotChecked, counted, data_size, fails, ok, warning
 from preflight.checks.corpus import measured_fill
 from preflight.run_context import RunContext, is_local
 from tasks.documents import screen
@@ -17,7 +17,6 @@ from tasks.look.sampling import normalized
 from tasks.objectives import span_corruption
 from tasks.sources import RECORDS, CorpusSource
 
-GB = 1e9  # as disks and buckets are sold
 _SAMPLE_BYTES = 1 << 20
 # Beyond four epochs a token teaches less and less (Muennighoff et al. 2023, arXiv:2305.16264).
 _MOST_EPOCHS = 4.0
@@ -36,7 +35,8 @@ def epochs(context: RunContext) -> CheckResult:
         per_row = encoder * lengths["inputs"] + decoder * lengths["targets"]
     read = context.steps_left * context.data.batch_size * per_row
     count = read / size
-    figure = f"{amount(read)} tokens are {count:.2g} epochs of {amount(size)}{how}"
+    times = counted(count, "epoch", ".2g")
+    figure = f"{amount(read)} tokens are {times} of {amount(size)}{how}"
     numbers = {"tokens": size, "read": read, "epochs": count}
     if count > _MOST_EPOCHS:
         enough = context.first_step + int(context.steps_left * _MOST_EPOCHS / count)
@@ -63,7 +63,7 @@ def corpus_tokens(context: RunContext) -> tuple[float, str]:
     """
     source = context.task.source
     if (language := language_of(context)) is not None:
-        about = f" ({language.text_bytes / GB:,.3g} GB of text, by its authors"
+        about = f" ({data_size(language.text_bytes)} of text, by its authors"
         if source.column.copies:
             about += ", without copies and filters"
         try:
@@ -113,11 +113,11 @@ def copies(context: RunContext) -> CheckResult:
     else:
         numbers["mirror"] = size
         local = is_local(source)
-        shown = [f"{'the corpus' if local else 'a mirror'} takes {size / GB:,.3g} GB"]
+        shown = [f"{'the corpus' if local else 'a mirror'} takes {data_size(size)}"]
     try:
         tokens, _ = corpus_tokens(context)
         numbers["cache"] = tokens * bytes_of_a_cached_token(context)
-        shown.append(f"a cache of its tokens up to {numbers['cache'] / GB:,.3g} GB")
+        shown.append(f"a cache of its tokens up to {data_size(numbers['cache'])}")
     except NotChecked as error:
         shown.append(f"a cache of its tokens an unknown size, since {error}")
     kept = kept_text(context)
@@ -126,7 +126,7 @@ def copies(context: RunContext) -> CheckResult:
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
     numbers |= {"kept": kept, "free": free}
-    shown.append(f"each host keeps {kept / GB:,.3g} GB in {folder}, {free / GB:,.3g} GB free here")
+    shown.append(f"each host keeps {data_size(kept)} in {folder}, {data_size(free)} free here")
     if kept > free:
         to_set = "TMPDIR to a larger disk, or tasks.sources.full_shuffle.gigabytes = 0"
         return fails(", ".join(shown), to_set, numbers=numbers)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jax
 
-from command_line.results import CheckResult, NotChecked, counted, fails, ok, warning
+from command_line.results import CheckResult, NotChecked, counted, data_size, fails, ok, warning
 from preflight import reachability
 from preflight.aot import recipe_step
 from preflight.run_context import RunContext
@@ -17,8 +17,6 @@ from t5x.checkpointing import layout
 from t5x.checkpointing.restore import match
 from t5x.cli import dry_run
 from t5x.loop import model_dir as run_folder
-
-GB = 1e9  # as disks and buckets are sold
 
 
 def model_dir(context: RunContext) -> CheckResult:
@@ -65,7 +63,7 @@ def start(context: RunContext) -> CheckResult:
 def checkpoints(context: RunContext) -> CheckResult:
     """Check how much space the kept checkpoints take."""
     each, count = checkpoint_bytes(context), checkpoints_kept(context)
-    figure = f"{each / GB:.3g} GB each, {count} kept: {count * each / GB:.3g} GB"
+    figure = f"{data_size(each)} each, {count} kept: {data_size(count * each)}"
     numbers = {"bytes_each": each, "kept": count, "bytes": count * each}
     if count and context.run.checkpoint_cfg.save.keep is None:
         to_set = "utils.SaveCheckpointConfig.keep = 5"
@@ -111,7 +109,7 @@ def disk(context: RunContext) -> CheckResult:
     # Checkpoints of earlier steps are deleted as new ones are saved.
     held = len(layout.all_steps(folder))
     needed = max(kept + 1 - held, 1) * checkpoint_bytes(context)
-    figure = f"{free / GB:,.1f} GB free of {needed / GB:,.1f} GB needed at {existing}"
+    figure = f"{data_size(free)} free at {existing}, {data_size(needed)} needed"
     numbers = {"free": free, "needed": needed}
     if free < needed:
         to_set = "utils.SaveCheckpointConfig.keep lower, or MODEL_DIR on a larger disk"

@@ -40,6 +40,15 @@ def test_numbers_are_spelled():
     said = [results.counted(n, "copy") for n in (1, 2, 3000)]
     assert said == ["1 copy", "2 copies", "3,000 copies"]
     assert results.counted(2, "host") == "2 hosts"
+    assert [results.counted(n, "epoch", ".2g") for n in (0.999, 1.52)] == ["1 epoch", "1.5 epochs"]
+
+
+def test_sizes_and_times_have_a_unit_that_fits():
+    sizes = [results.data_size(n) for n in (12, 1110, 999_600, 24.3e9, 1.5e15)]
+    assert sizes == ["12 B", "1.11 KB", "1 MB", "24.3 GB", "1,500 TB"]
+    spans = [results.time_span(n) for n in (1, 7.52, 150, 7200, 5e6)]
+    assert spans == ["1 second", "7.5 seconds", "2.5 minutes", "2 hours", "1,389 hours"]
+    assert results.time_span(600, "chip") == "10 chip-minutes"
 
 
 def test_the_table_wraps_what_is_long():

@@ -205,7 +205,7 @@ def test_a_full_disk_or_logits_that_differ_leave_nothing(tmp_path, capsys, monke
         wrong("is full: nothing was left there")
     with monkeypatch.context() as patch:
         patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10))
-        wrong("and its disk has 0.00 GB free")
+        wrong("but its disk has 10 B free")
     right = torch_logits.torch_outputs
     wrong_logits = lambda found: found._replace(logits=found.logits[:, ::-1])
     monkeypatch.setattr(torch_logits, "torch_outputs", lambda *given: wrong_logits(right(*given)))

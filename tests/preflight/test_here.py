@@ -59,6 +59,7 @@ def test_memory_speed_and_hours_of_a_step(tmp_path):
     step = here.Step(1.0, 0.5, 1.0, 100, seconds=0.5, rows=16)
     duration = here.duration(step, context)
     assert (duration.verdict, duration.numbers["hours"]) == (OK, 100 * 0.5 / 3600)
+    assert duration.figure.startswith("50 seconds for 100 steps, ")
     assert here.memory_of(step, context).verdict == OK
     long = here.Step(1.0, 0.5, 1.0, 100, seconds=1e6, rows=2)
     assert here.duration(long, context).verdict == WARNING

@@ -20,7 +20,7 @@ def test_a_page_is_one_file_with_its_data_in_it(tmp_path, capsys):
     assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
     (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
     assert json.loads(data)["runs"][0]["name"] == "tiny"
-    assert "report.html: 1 runs" in capsys.readouterr().err
+    assert re.search(r"report.html: 1 run, [\d.]+ KB$", capsys.readouterr().err, re.M)
     assert list(tmp_path.glob("*.html")) == [out]
 
 

@@ -25,6 +25,7 @@ def gin_rows(*bindings, file=TINY):
 def test_a_valid_recipe_is_built():
     rows, run = gin_rows()
     assert {row.verdict for row in rows.values()} == {OK}
+    assert f"{TINY} and its includes: every name is known" in rows["gin parses"].figure
     assert run.model_dir == "runs/ro_t5x_tiny"
     assert (run.train_dataset_cfg.batch_size, run.total_steps) == (16, 300)
     assert run.model.module.config.vocab_size == 2048
