@@ -40,6 +40,7 @@ import tensorflow as tf
 from jax.experimental import multihost_utils
 
 import gin
+from command_line.results import counted
 from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.cli import dry_run as dry_run_table
@@ -91,8 +92,8 @@ def write_inferences_to_file(
     fields = input_fields_to_include
     if include_all_inputs and fields is not None:
         raise ValueError(
-            f"write_inferences_to_file.input_fields_to_include is {fields}, and "
-            "include_all_inputs True would write all fields; set one of them."
+            f"write_inferences_to_file.input_fields_to_include is {fields}, but "
+            "include_all_inputs is True, which writes all fields; set only one of the two."
         )
 
     def is_shown(name: str) -> bool:
@@ -223,8 +224,7 @@ def infer(
         files.write(task, examples, compute, checkpoint_period * dataset_cfg.batch_size)
     files.close()
     if jax.process_index() == 0:
-        for line in record_counts.summaries(dataset_cfg, files.counts):
-            print(line, file=sys.stderr)
+        files.report(dataset_cfg)
     return files.paths
 
 
@@ -270,6 +270,7 @@ class TaskFiles:
     vocabulary_of: str = "targets"
     extension: str = "jsonl"
     paths: list[str] = dataclasses.field(default_factory=list)
+    written: list[str] = dataclasses.field(default_factory=list)  # paths or patterns
     counts: dict[str, int] = dataclasses.field(default_factory=dict)  # examples, by task
     _files: list[ResumableFile] = dataclasses.field(default_factory=list)
 
@@ -287,8 +288,9 @@ class TaskFiles:
         path = os.path.join(self.output_dir, name)
         self.paths.append(path)
         file, lines = None, 0
+        folder = os.path.join(self.output_dir, f"tmp-{task.name}-{self.mode}-{shard}")
+        self.written.append(path if self.merge else f"{folder}/{name}-chunk*")
         if jax.process_index() == 0:
-            folder = os.path.join(self.output_dir, f"tmp-{task.name}-{self.mode}-{shard}")
             file = ResumableFile(folder, path, self.notes)
             lines = FINISHED if file.finished else file.lines
             self._files += [file] * self.merge
@@ -318,6 +320,12 @@ class TaskFiles:
             file.merge()
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices(f"{task.name} is done")
+
+    def report(self, cfg: DatasetConfig) -> None:
+        """Print the records that were skipped or cut, and the paths that were written."""
+        for line in record_counts.summaries(cfg, self.counts):
+            print(line, file=sys.stderr)
+        print(f"Wrote {', '.join(self.written)}.", file=sys.stderr)
 
     def close(self) -> None:
         """Delete what was kept to resume, once all tasks are done."""
@@ -384,8 +392,9 @@ def with_lines(cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str
     lengths = dict(cfg.task_feature_lengths or {})
     if long := text_file_task.longer_than(task, lengths, prefix):
         print(
-            f"{len(long)} lines of {path}, first line {long[0]}, have more tokens than "
-            f"TASK_FEATURE_LENGTHS {lengths} and are cut.",
+            f"{counted(len(long), 'line')} of {path} {'have' if long[1:] else 'has'} more tokens "
+            f"than TASK_FEATURE_LENGTHS {lengths} and {'are' if long[1:] else 'is'} cut: "
+            f"{'the first is ' if long[1:] else ''}line {long[0]}.",
             file=sys.stderr,
         )
     return cfg

@@ -18,6 +18,7 @@ import seqio
 import tensorflow as tf
 
 FIELDS = ("inputs", "targets")
+SETTING = "infer_script.infer.input_file"  # that names the file
 
 
 class LineSource(seqio.FunctionDataSource):
@@ -30,7 +31,7 @@ class LineSource(seqio.FunctionDataSource):
         read = _parse_json if path.endswith(".jsonl") else _parse_text
         lines = content.removesuffix(b"\n").split(b"\n") if content else []
         if not lines:
-            raise ValueError(f"infer.input_file {path} is empty; there is nothing to decode.")
+            raise ValueError(f"{SETTING} is {path!r}, which is empty; name a file that has lines.")
         self.examples = [read(path, i, line) for i, line in enumerate(lines, 1)]
         names = self.examples[0].keys()
         for i, example in enumerate(self.examples, 1):
@@ -118,8 +119,14 @@ def _content(path: str) -> bytes:
             return file.read()
     except (tf.errors.OpError, OSError) as error:
         raise ValueError(
-            f"infer.input_file {path} cannot be read: {str(error).splitlines()[0]}."
+            f"{SETTING} is {path!r}, which cannot be read: {_reason(path, error)}."
         ) from error
+
+
+def _reason(path: str, error: Exception) -> str:
+    """Return the first line of an error without the path, which TensorFlow writes in front."""
+    first = (str(error).splitlines() or [""])[0].removeprefix(f"{path}; ").strip(" .")
+    return first or type(error).__name__
 
 
 def _parse_text(path: str, number: int, line: bytes) -> dict[str, str]:

@@ -85,7 +85,7 @@ def test_the_fingerprint_is_of_the_content(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.txt", b"", r"a.txt is empty; there is nothing to decode"),
+        ("a.txt", b"", r"a.txt', which is empty; name a file"),
         ("a.txt", b"fine\n\xff\xfe", r"Line 2 of .*a.txt is not UTF-8 \(invalid start byte at by"),
         ("a.jsonl", b'{"inputs": "a"}\nb', r"Line 2 of .*a.jsonl is not JSON"),
         ("a.jsonl", b'{"input": "a"}', r"Line 1 of .* it needs a string \"inputs\""),
@@ -106,5 +106,7 @@ def test_malformed_files_are_refused(tmp_path, name, content, said):
 
 
 def test_a_missing_file_is_named():
-    with pytest.raises(ValueError, match=r"infer.input_file /nowhere.txt cannot be read"):
+    said = r"^infer_script.infer.input_file is '/nowhere.txt', which cannot be read: No such file"
+    with pytest.raises(ValueError, match=said) as caught:
         examples("/nowhere.txt")
+    assert str(caught.value).count("/nowhere.txt") == 1
