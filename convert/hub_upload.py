@@ -22,14 +22,17 @@ def check_access(name: str) -> None:
     if name.count("/") != 1:
         raise ValueError(f"--push_to_hub {name} is not of the form user/name.")
     if not get_token():
-        raise ValueError(f"{name} needs a token: set HF_TOKEN, or log in with `hf auth login`.")
+        raise ValueError(
+            f"There is no Hugging Face token, so nothing can be uploaded to {name}: set HF_TOKEN, "
+            "or log in with `hf auth login`."
+        )
     api = HfApi()
     try:
         user = api.whoami()
     except HfHubHTTPError as error:
         raise ValueError(
-            f"The hub rejects your token ({_reason(error)}), so {name} cannot be written: set "
-            "HF_TOKEN to one of https://huggingface.co/settings/tokens."
+            f"The hub rejects your token ({_reason(error)}), so nothing can be uploaded to {name}: "
+            "create one at https://huggingface.co/settings/tokens and set HF_TOKEN to it."
         ) from error
     except _errors() as error:
         raise RuntimeError(
@@ -38,8 +41,8 @@ def check_access(name: str) -> None:
         ) from error
     if user.get("auth", {}).get("accessToken", {}).get("role") == "read":
         raise ValueError(
-            f"Your token may only read, and {name} is to be written: set HF_TOKEN to one that may "
-            "write, of https://huggingface.co/settings/tokens."
+            f"Your token may only read, so nothing can be uploaded to {name}: create one that may "
+            "write at https://huggingface.co/settings/tokens and set HF_TOKEN to it."
         )
 
 

@@ -146,9 +146,18 @@ def _read_pairs(flags, language, passages) -> list[minimal_pairs.Pair]:
     else:
         pairs = minimal_pairs.read_hub(language.code.partition("_")[0])
     if not pairs:
-        raise ValueError("there is no minimal pair: name a file of some, or set --without pairs")
+        raise ValueError(
+            f"no minimal pair was found {_source_of_pairs(flags.pairs)}: name a file of pairs with "
+            "--pairs, or leave that measure out with --without pairs"
+        )
     known = lambda text: _normalize(text, language)
     return [pair._replace(good=known(pair.good), bad=known(pair.bad)) for pair in pairs]
+
+
+def _source_of_pairs(pairs: str | None) -> str:
+    if pairs == "made":
+        return "in the passages"
+    return f"in {pairs}" if pairs else "on the hub for this language"
 
 
 def _measure(model, flags, passages, pairs) -> dict[str, measures.Measure]:

@@ -16,7 +16,8 @@ session() {
   tmux -L t5x "$@"
 }
 
-# Rejects a file of runs/.pod whose numbers are none; one that is just being written is empty.
+# Fails if a file of runs/.pod holds something other than numbers. An empty file is accepted: it is
+# being written.
 check_numbers() {
   local file number numbers
   for file in started pid ended; do

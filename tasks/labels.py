@@ -55,11 +55,18 @@ class LabelVocabulary(seqio.Vocabulary):
     def __init__(self, labels: Sequence[str], of_words: bool = False):
         super().__init__()
         if isinstance(labels, str) or len(labels) < 2 or len({*labels}) < len(labels):
-            raise ValueError(f"labels are {labels!r}, but must be two names or more, all different")
-        spaced = [name for name in labels if name != name.strip() or not name]
-        spaced += [name for name in labels if of_words and len(name.split()) > 1]
-        if spaced:
-            raise ValueError(f"label {spaced[0]!r} has blanks at its ends or, of words, inside")
+            raise ValueError(
+                f"labels is {labels!r}, but must list two names or more, all different"
+            )
+        if padded := [name for name in labels if name != name.strip() or not name]:
+            raise ValueError(
+                f"label {padded[0]!r} is empty or begins or ends with a blank: give its name alone"
+            )
+        if spaced := [name for name in labels if of_words and len(name.split()) > 1]:
+            raise ValueError(
+                f"label {spaced[0]!r} contains a blank, and blanks separate the labels of words: "
+                "give it a name without one"
+            )
         self.labels, self.of_words = tuple(labels), of_words
 
     eos_id = unk_id = bos_id = None
@@ -214,13 +221,13 @@ def vocabulary(task: str) -> LabelVocabulary:
         tasks.labels.vocabulary.task = %MIXTURE_OR_TASK_NAME
 
     Raises:
-      ValueError: it is no task of labels.
+      ValueError: it is not a task of labels.
     """
     found = task in seqio.TaskRegistry.names() and seqio.TaskRegistry.get(task)
     if not isinstance(found, LabelTask):
         raise ValueError(
-            f"tasks.labels.vocabulary.task is {task!r}, which is no task of labels: set it to the "
-            "name given to tasks.labels.text, and import the module that calls it"
+            f"tasks.labels.vocabulary.task is {task!r}, which is not a task made by "
+            "tasks.labels.text: set it to the name of one, and import the module that makes it"
         )
     return found.output_features["targets"].vocabulary
 

@@ -148,7 +148,7 @@ def _sentinels_inside_or_behind(model: ModelProto, extra_ids: int) -> list[int]:
     absent = [number for number in range(NUM_SENTINELS) if number not in ids]
     if absent:
         raise ValueError(
-            f"the model holds no <extra_id_{absent[0]}>: set --extra_ids {NUM_SENTINELS} if "
-            "seqio adds the sentinels behind it"
+            f"the model has no piece <extra_id_{absent[0]}>, and all {NUM_SENTINELS} sentinels are "
+            f"needed: set --extra_ids {NUM_SENTINELS} if seqio adds them after its pieces"
         )
     return [ids[number] for number in reversed(range(NUM_SENTINELS))]

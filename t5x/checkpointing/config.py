@@ -58,14 +58,15 @@ class SaveCheckpointConfig:
         names_one = kind in ("training_eval", "inference_eval") and len(rest) == 2
         if self.keep_best and not names_one:
             raise ValueError(
-                f"SaveCheckpointConfig.keep_best is {self.keep_best} and .metric {self.metric!r}, "
-                "which names no metric of a task; set it to 'inference_eval/<task>/<name>' or "
-                "'training_eval/<task>/<name>'."
+                f"SaveCheckpointConfig.keep_best is {self.keep_best}, but "
+                f"SaveCheckpointConfig.metric is {self.metric!r}, which names no metric of a task; "
+                "set metric to 'inference_eval/<task>/<name>' or 'training_eval/<task>/<name>'."
             )
         if self.metric and not self.keep_best:
             raise ValueError(
-                f"SaveCheckpointConfig.metric is {self.metric!r}, but .keep_best {self.keep_best}, "
-                "so no checkpoint is kept for it; set keep_best to 1 or more."
+                f"SaveCheckpointConfig.metric is {self.metric!r}, but "
+                f"SaveCheckpointConfig.keep_best is {self.keep_best}, so no checkpoint is kept for "
+                "that metric; set keep_best to 1 or more."
             )
 
 

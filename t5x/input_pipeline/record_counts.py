@@ -102,7 +102,8 @@ def summary(
         why = ", ".join(f"{round(n / times):,} {name} ({share(n)})" for name, n in cut.items())
         parts.append(f"of {examples or made:,} examples{'' if examples else ' made'} cut: {why}")
     if is_complete and counts.get("epochs"):
-        parts.append(f"{counted(counts['epochs'], 'epoch')}, read ahead")
+        epochs = counted(counts["epochs"], "epoch")
+        parts.append(f"{epochs} read by the input pipeline, which prefetches before training")
     return f"Data of {task}, split {split!r}: {'; '.join(parts)}" if parts else None
 
 

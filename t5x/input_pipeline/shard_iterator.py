@@ -181,10 +181,15 @@ def _reading_failed(error: tf.errors.OpError) -> ValueError | RuntimeError:
 
 
 def _reason(error: tf.errors.OpError) -> str:
-    """Return the message of an error in a pipeline, without its place in the graph."""
+    """Return the message of an error in a pipeline, without its place in the graph.
+
+    The class of a Python exception, with which it begins, is left out if it is ValueError: those
+    are sentences for the user.
+    """
     first = error.message.strip().splitlines()[0]
     first = re.sub(r"Error in user-defined function passed to .* with iterator: \S+: ", "", first)
-    return re.sub(r"\{\{.*?\}\}|\[Op:.*|\[\[.*", "", first).strip(" .")[:400]
+    first = re.sub(r"\{\{.*?\}\}|\[Op:.*|\[\[.*", "", first).strip(" .")
+    return first.removeprefix("ValueError: ")[:400]
 
 
 class _Worker:

@@ -87,7 +87,7 @@ def _check(choice: Choice, scope: str, cfg: DatasetConfig) -> None:
     known = names(choice.kind, tasks[choice.task], choice.name, cfg)
     if known is not None and choice.name not in known:
         raise ValueError(
-            f"{setting} {choice.task} is measured by no {choice.name!r}"
+            f"{setting} {choice.task} has no metric {choice.name!r}"
             f"{nearest(choice.name, known)}; set it to one of {', '.join(sorted(known))}."
         )
 

@@ -52,11 +52,11 @@ def answer(what: str, ask: Callable[[], T]) -> T:
         waited = time.monotonic() - begun
         if waited >= GIVE_UP_SECONDS:
             raise RuntimeError(
-                f"{what} has not answered for {waited:.0f} s and is given up; look whether it can "
-                "be reached from here, then start the same command again."
+                f"{what} has not answered for {waited:.0f} s, so the command stops waiting; check "
+                "that it can be reached from this machine, then start the same command again."
             )
         logging.warning(
-            "%s has not answered for %.0f s; it is given up after %.0f s.",
+            "%s has not answered for %.0f s; the command stops waiting after %.0f s.",
             *(what, waited, GIVE_UP_SECONDS),
         )
         reports += 1

@@ -83,8 +83,9 @@ def check_periods(plan: TrainingPlan, first_step: int = 0) -> None:
     """
     if plan.total_steps < first_step:
         raise ValueError(
-            f"total_steps is {plan.total_steps}, but the run starts at step {first_step}, so there "
-            f"is nothing to train: set {GIN_NAMES['total_steps']} to more than {first_step}."
+            f"TRAIN_STEPS ({GIN_NAMES['total_steps']}) is {plan.total_steps}, but the run starts "
+            f"at step {first_step}, so there is nothing to train: set TRAIN_STEPS to more than "
+            f"{first_step}."
         )
     if plan.eval_period and plan.save_period:
         short, long = sorted((plan.eval_period, plan.save_period))

@@ -5,7 +5,7 @@ parts = raise_together(lambda: read_my_parts())              # raises on all hos
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
 import jax
@@ -34,11 +34,16 @@ def raise_together(do: Callable[[], T], *kinds: type[Exception]) -> T:
     if raised is not None:
         raise raised
     if codes.any():
-        hosts = ", ".join(str(i) for i in np.flatnonzero(codes))
-        raise kinds[codes.max() - 1](
-            f"Host {hosts} of {jax.process_count()} failed; its own log says why."
-        )
+        raise kinds[codes.max() - 1](_who_failed(np.flatnonzero(codes).tolist()))
     return cast(T, result)
+
+
+def _who_failed(hosts: Sequence[int]) -> str:
+    *others, last = map(str, hosts)
+    if not others:
+        return f"Host {last} of {jax.process_count()} failed; its own log says why."
+    names = f"{', '.join(others)} and {last}"
+    return f"Hosts {names} of {jax.process_count()} failed; their own logs say why."
 
 
 def broadcast_from_first(find: Callable[[], T]) -> T:

@@ -58,7 +58,7 @@ def unnamed(reason: str, log_of: str | None) -> str:
     first = next(iter(reason.strip().splitlines()), "")
     logs = re.sub(r"log_\d+\.txt$", "log_*.txt", log_of or "each worker's log")
     return (
-        f"Another worker is gone or cannot be reached ({first}); look why at the end of {logs} "
+        f"Another worker is gone or cannot be reached ({first}); find out why at the end of {logs} "
         "(bash launch/tpu_status.sh NAME ZONE shows which has ended), then start the same command "
         "on all workers, which resumes from the last checkpoint."
     )
@@ -70,7 +70,7 @@ def _gone(workers: list[int], since: str, log_of: str | None) -> str:
     logs = [re.sub(r"log_\d+\.txt$", f"log_{worker}.txt", log_of or "") for worker in workers]
     where = f"in {', '.join(logs)} or " if log_of else ""
     return (
-        f"Worker{'s' * several} {names} {'are' if several else 'is'} gone since {since}; look why "
-        f"{where}with bash launch/tpu_logs.sh NAME ZONE {workers[0]}, then start the same command "
-        "on all workers, which resumes from the last checkpoint."
+        f"Worker{'s' * several} {names} {'are' if several else 'is'} gone since {since}; find out "
+        f"why {where}with bash launch/tpu_logs.sh NAME ZONE {workers[0]}, then start the same "
+        "command on all workers, which resumes from the last checkpoint."
     )

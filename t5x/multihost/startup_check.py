@@ -369,7 +369,7 @@ def _verdict(
 
 def _how_to_start(worker: int) -> str:
     return (
-        "run the same command there, and look why it ended with "
+        "run the same command there, or find out why it ended with "
         f"bash launch/tpu_logs.sh NAME ZONE {worker} (--roll_call_seconds bounds the wait)."
     )
 
@@ -424,7 +424,7 @@ def assert_same(topic: str, mine: Facts, seconds: float = 300.0) -> None:
         except jax.errors.JaxRuntimeError as error:
             raise RuntimeError(
                 f"Worker {worker} of {count} has not reported its {topic} within {seconds:.0f} s; "
-                f"look why with bash launch/tpu_logs.sh NAME ZONE {worker}."
+                f"find out why with bash launch/tpu_logs.sh NAME ZONE {worker}."
             ) from error
     if message := difference(reports):
         raise ValueError(message)

@@ -113,10 +113,10 @@ def test_a_label_that_the_task_lacks_is_refused_before_a_run(tmp_path, added):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("da",), "must be two names or more, all different"),
-        (("da", "da"), "must be two names or more, all different"),
-        ("danu", "must be two names or more"),
-        (("da", " nu"), "' nu' has blanks at its ends"),
+        (("da",), "must list two names or more, all different"),
+        (("da", "da"), "must list two names or more, all different"),
+        ("danu", "must list two names or more"),
+        (("da", " nu"), "' nu' is empty or begins or ends with a blank"),
     ],
 )
 def test_labels_that_are_none_are_refused(given, said):
@@ -128,7 +128,7 @@ def test_columns_and_vocabularies_that_do_not_fit_are_refused(tmp_path, added):
     source = rows(tmp_path, REVIEWS, {"text": "text", "targets": "label"})
     with pytest.raises(ValueError, match="task bad labels rows: give its source the columns"):
         added(labels.text, "bad", source, WORDPIECE, ("da", "nu"))
-    with pytest.raises(ValueError, match="'ro_mini', which is no task of labels"):
+    with pytest.raises(ValueError, match=r"'ro_mini', which is not a task made by tasks.labels"):
         labels.vocabulary("ro_mini")
 
 
@@ -196,5 +196,5 @@ def test_labels_of_words_that_do_not_fit_are_refused(tmp_path, added, tags, said
 
 def test_lists_become_words():
     assert labels.joined(["1 000", "lei", " "]) == "1_000 lei _"
-    with pytest.raises(ValueError, match="has blanks"):
+    with pytest.raises(ValueError, match="'B PER' contains a blank"):
         labels.LabelVocabulary(("O", "B PER"), of_words=True)

@@ -149,7 +149,7 @@ def test_words_that_are_tokenized_differently_stop_everything(run, tmp_path, mon
     ("change", "message"),
     [
         ("vocabulary", r"has 1,920 ids and the embedding of .* 2,048 rows"),
-        ("no sentinels", "holds no <extra_id_0>: set --extra_ids 100"),
+        ("no sentinels", "has no piece <extra_id_0>, .*: set --extra_ids 100"),
         ("gin", "is not the network that its configuration names"),
         ("no gin", "name the network with --config"),
         ("nan", r"embedding holds 1 values that are NaN"),

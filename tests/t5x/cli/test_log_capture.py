@@ -175,7 +175,7 @@ def test_a_process_that_jax_ends_says_which_worker_is_gone(tmp_path):
     assert process.returncode == -signal.SIGABRT
     (line,) = process.stderr.splitlines()
     assert line.startswith("Worker 3 is gone since 2")
-    assert f"look why in {tmp_path}/log_3.txt or with bash launch/tpu_logs.sh" in line
+    assert f"find out why in {tmp_path}/log_3.txt or with bash launch/tpu_logs.sh" in line
     assert "Check failure stack trace" in log(tmp_path)
     assert "Fatal Python error: Aborted" in log(tmp_path)
 

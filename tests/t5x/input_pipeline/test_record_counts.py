@@ -59,7 +59,7 @@ def test_skipped_records_are_counted_by_reason():
     assert summary("q", "test", counts) == wanted
     assert (
         summary("q", "test", counts | {"epochs": 14}, is_complete=True)
-        == f"{wanted}; 14 epochs, read ahead"
+        == f"{wanted}; 14 epochs read by the input pipeline, which prefetches before training"
     )
     assert summary("q", "test", {"read": 3, "examples": 3, "cut_inputs": 0}) is None
     assert summary("q", "test", {"read": 3}, is_complete=True).endswith(

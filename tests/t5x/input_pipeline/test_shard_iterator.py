@@ -121,6 +121,23 @@ def test_a_source_that_fails_raises_one_sentence():
     assert isinstance(caught.value.__cause__, tf.errors.OpError)
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("line 3 is not JSON"), "failed: line 3 is not JSON. Once"),
+        (KeyError("label"), "failed: KeyError: 'label'. Once"),
+    ],
+)
+def test_only_the_class_of_a_foreign_error_is_named(error, said):
+    def fail(_):
+        raise error
+
+    away = lambda x: tf.ensure_shape(tf.numpy_function(fail, [x], tf.int32), x.shape)
+    failing = shard(data=dataset().map(lambda x: {k: away(v) for k, v in x.items()}))
+    with pytest.raises((ValueError, RuntimeError), match=said):
+        failing.take()
+
+
 def test_an_invalid_example_raises_a_value_error_without_names_of_the_graph():
     def checked(example):
         tf.debugging.assert_less(example["inputs"], 0, message="an id is too large")

@@ -56,8 +56,8 @@ def test_what_is_measured_passes():
 TYPOS = {
     "best": (
         {"metric": "inference_eval/toy_copy/exat"},
-        r"^SaveCheckpointConfig.metric is 'inference_eval/toy_copy/exat', but toy_copy is measured "
-        r"by no 'exat' \(the nearest known name is 'exact'\); set it to one of exact, likelihood.$",
+        r"^SaveCheckpointConfig.metric is 'inference_eval/toy_copy/exat', but toy_copy has no "
+        r"metric 'exat' \(the nearest known name is 'exact'\); set it to one of exact, like",
     ),
     "stop": (
         {"stop_by": ("toy_copy", "exat")},
@@ -65,12 +65,12 @@ TYPOS = {
     ),
     "loss": (
         {"metric": "training_eval/toy_copy/acuracy", "train_eval": VALIDATION},
-        r"no 'acuracy' .*'accuracy'\); set it to one of accuracy, cross_ent_loss, .*z_loss_per",
+        r"no metric 'acuracy' .*'accuracy'\); set it to one of accuracy, cross_ent_loss, .*z_loss",
     ),
     "examples of a row": (
         {"metric": "training_eval/toy_copy/effective_batch_size/encoder"}
         | {"train_eval": VALIDATION},
-        r"by no 'effective_batch_size/encoder'",
+        r"has no metric 'effective_batch_size/encoder'",
     ),
     "task": (
         {"metric": "inference_eval/joy/exact"},
@@ -167,8 +167,8 @@ def test_a_run_without_a_validation_split_must_hold_one_out(task):
 def test_encoders_are_chosen_by_their_own_metrics(name):
     cfg = dataclasses.replace(VALIDATION, mixture_or_task_name="ro_mini_bert", pack=True)
     check(f"training_eval/ro_mini_bert/{name}", train_eval=cfg)
-    with pytest.raises(ValueError, match=r"by no 'effective_batch_size/decoder'.*; set it to"):
+    with pytest.raises(ValueError, match=r"no metric 'effective_batch_size/decoder'.*set it to"):
         check("training_eval/ro_mini_bert/effective_batch_size/decoder", train_eval=cfg)
     single = dataclasses.replace(cfg, mixture_or_task_name="ro_mini_masked_lm")
-    with pytest.raises(ValueError, match=r"is measured by no 'next_sentence_loss'"):
+    with pytest.raises(ValueError, match=r"has no metric 'next_sentence_loss'"):
         check("training_eval/ro_mini_masked_lm/next_sentence_loss", train_eval=single)

@@ -24,11 +24,11 @@ def test_a_wait_is_reported_and_given_up(monkeypatch):
     monkeypatch.setattr(storage_wait, "GIVE_UP_SECONDS", 0.5)
     hanging, begun = threading.Event(), time.monotonic()
     with damage.reported() as said:
-        with pytest.raises(RuntimeError, match=r"^MODEL_DIR x has not answered for \d s and is gi"):
+        with pytest.raises(RuntimeError, match=r"^MODEL_DIR x has not answered for \d s, so the"):
             answer("MODEL_DIR x", hanging.wait)
         hanging.set()
     assert time.monotonic() - begun < 30
-    assert said[0] == "MODEL_DIR x has not answered for 0 s; it is given up after 0 s."
+    assert said[0] == "MODEL_DIR x has not answered for 0 s; the command stops waiting after 0 s."
     assert 2 <= len(said) <= 6  # less and less often
 
 

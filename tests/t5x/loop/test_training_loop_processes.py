@@ -169,7 +169,7 @@ def test_a_host_killed_takes_the_others_along_within_a_minute(tmp_path, programs
         assert "Traceback" not in said
         last = said.splitlines()[-1]
         assert last.startswith(f"Worker {index} is gone since 2"), said
-        assert f"look why in {pod.run}/log_{index}.txt or with bash launch/tpu_logs.sh" in last
+        assert f"find out why in {pod.run}/log_{index}.txt or with bash launch/tpu_logs.sh" in last
         assert "start the same command on all workers, which resumes" in last
 
 

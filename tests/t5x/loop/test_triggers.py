@@ -106,7 +106,8 @@ def test_what_does_not_fit_is_said_in_one_sentence(plan, message):
 def test_a_run_cannot_start_past_its_end():
     plan = Plan(total_steps=100)
     check_periods(plan, first_step=100)
-    with pytest.raises(ValueError, match="total_steps is 100, but the run starts at step 101"):
+    said = r"^TRAIN_STEPS \(train.total_steps\) is 100, but the run starts at step 101"
+    with pytest.raises(ValueError, match=said):
         check_periods(plan, first_step=101)
 
 

@@ -48,6 +48,13 @@ def test_an_error_on_one_host_is_raised_on_all_as_the_same_kind(others, code, ki
     assert type(raised.value) is kind
 
 
+def test_several_hosts_that_failed_are_listed(others):
+    others += [1, 2]
+    said = "^Hosts 0 and 2 of 3 failed; their own logs say why"
+    with pytest.raises(ValueError, match=said):
+        raise_together(lambda: 7, *KINDS)
+
+
 def test_a_host_raises_its_own_error(others):
     others += [0, 1]
     with pytest.raises(ValueError, match=r"^mine$"):

@@ -45,7 +45,7 @@ def test_the_worker_and_the_time_are_named(log, expected):
     said = lost_workers.sentence(log, NOW, 30, "gs://bucket/run/log_1.txt")
     first = expected.split()[1].strip(",")
     assert said.startswith(expected)
-    assert f"look why in gs://bucket/run/log_{first}.txt" in said
+    assert f"find out why in gs://bucket/run/log_{first}.txt" in said
     assert f"with bash launch/tpu_logs.sh NAME ZONE {first}, " in said
     assert said.endswith(END)
     assert "\n" not in said
@@ -53,7 +53,7 @@ def test_the_worker_and_the_time_are_named(log, expected):
 
 def test_without_a_common_folder_the_script_shows_the_log():
     said = lost_workers.sentence(FATAL + LEADER, NOW, 30, None)
-    assert "look why with bash launch/tpu_logs.sh NAME ZONE 0, then" in said
+    assert "find out why with bash launch/tpu_logs.sh NAME ZONE 0, then" in said
 
 
 @pytest.mark.parametrize("log", ["", "Check failed: a == b", TASKS.format(1)])
