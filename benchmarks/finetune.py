@@ -1,4 +1,4 @@
-"""Fine-tune a model on a job of a language with several seeds, and measure each on the test split.
+"""Fine-tune a model on one task in one language, and measure it on the test split, for each seed.
 
     bash launch/finetune.sh topic --language ro --model runs/ro_t5x_base --seeds 5
 
@@ -253,10 +253,10 @@ def _is_confusion(name: str) -> bool:
 def _arguments(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
     parser = arguments.parser("bash launch/finetune.sh", __doc__.splitlines()[0])
     add = parser.add_argument
-    add("job", choices=downstream.JOBS, help="which recipe of gin/")
+    add("job", choices=downstream.JOBS, help="the task to train")
     add("--language", type=arguments.text, required=True, help="a code (ron_Latn, ro) or a name")
     add("--model", type=arguments.text, required=True, help="a run or a Hugging Face folder")
-    add("--seeds", type=arguments.integer(1), default=1, help="how many trainings, default 1")
+    add("--seeds", type=arguments.integer(1), default=1, help="number of trainings, default 1")
     add("--out", type=arguments.text, help="default runs/<model>_<job>_<language>")
     known, flags = parser.parse_known_args(argv)
     for flag in flags:

@@ -34,10 +34,16 @@ from convert.served import space
 from convert.tokenizer import TrainedVocabulary
 
 ROOT = model_dir.ROOT
+OTHERS = (
+    "Two other commands have their own --help: 'python -m convert from_hf' makes a T5X checkpoint "
+    "of a Hugging Face model, and 'python -m convert to_scalable_t5' writes a checkpoint for "
+    "upstream's scalable_t5."
+)
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = arguments.parser("python -m convert", "T5X checkpoints to Hugging Face.")
+    about = "Convert the checkpoints of a run to Hugging Face folders."
+    parser = arguments.parser("python -m convert", about, epilog=OTHERS)
     add, text = parser.add_argument, arguments.text
     about = "a run's MODEL_DIR or one checkpoint (default: newest of runs/)"
     add("folder", nargs="?", type=text, help=about)

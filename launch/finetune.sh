@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Fine-tunes a model on a job of a language and measures it on the test split, once:
+# Fine-tunes a model on one task in one language, then evaluates it once on the test split:
 #   bash launch/finetune.sh topic --language ro --model runs/ro_t5x_base [--seeds 5] [--out FOLDER]
-# JOB is topic, entities, inference, paraphrase, summary or translation, of an encoder similarity;
-# MODEL is a run of a T5 or an encoder, one of its checkpoints, or a Hugging Face folder. With --seeds
-# it prints means and deviations. Run again, it resumes. Other flags go to the trainer:
-# --gin.TRAIN_STEPS_RELATIVE=500.
+# The first argument is the task: topic, entities, inference, paraphrase, summary or translation, or
+# similarity, which is only for encoders. --model is a run of a T5 or an encoder, one of its
+# checkpoints, or a Hugging Face folder. With --seeds N it trains N times and prints means and
+# standard deviations. The same command resumes an interrupted one. Flags that begin with --gin. or
+# --gin_file= go to the trainer: --gin.TRAIN_STEPS_RELATIVE=500.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 

@@ -1,4 +1,4 @@
-r"""Leaves out near-duplicates of a corpus: of documents that share most words one is kept.
+r"""Write a corpus without near-duplicates: keep one of the documents that share most words.
 
     python -m tasks.deduplicate --module tasks.my_language --task my_corpus --to /data/unique
 
@@ -321,11 +321,21 @@ def main(argv: list[str]) -> int:
     """Write the corpus without near-duplicates; return the exit status."""
     parser = arguments.parser("python -m tasks.deduplicate", __doc__.splitlines()[0])
     add = parser.add_argument
-    add("--task", type=arguments.text, required=True, help="a registered task, for its corpus")
-    add("--module", action="append", default=[], help="that registers it; default: all of tasks/")
-    add("--split", type=arguments.text, default="train", help="default train")
-    add("--to", type=arguments.text, required=True, help="an empty folder on a disk")
-    add("--workers", type=arguments.integer(1), default=os.cpu_count() or 1, help="processes")
+    add("--task", type=arguments.text, required=True, help="the task whose corpus is read")
+    add(
+        "--module",
+        action="append",
+        default=[],
+        help="module that registers the task; default: all of tasks/",
+    )
+    add("--split", type=arguments.text, default="train", help="split to read, default train")
+    add("--to", type=arguments.text, required=True, help="empty folder on a disk, for the result")
+    add(
+        "--workers",
+        type=arguments.integer(1),
+        default=os.cpu_count() or 1,
+        help="number of processes",
+    )
     args = parser.parse_args(argv)
     arguments.check_output_folder("--to", args.to)
     extras.require("datatrove")
