@@ -7,8 +7,10 @@ Everything is read from the source by `ast`; nothing is imported. Code lines hol
 comments and docstrings. A function's length includes its signature and docstring. Imports inside
 functions are edges too; a package's `__init__.py` counts as the package.
 
-A sheet shows one package: each sub-package is one box and each top-level module is one. Arrows are
-the distinct imports between boxes, floors the number of boxes in the longest chain of arrows.
+The components of a package are its sub-packages and its top-level modules. Their imports are the
+distinct imports between two of them, and their layers the components in the longest chain of
+imports; "cyclic" means that components import each other, directly or not, even if single modules
+do not.
 """
 
 import argparse
@@ -23,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGES = ("t5x", "tasks", "preflight", "convert", "vocabulary", "report")
-SHEETS = PACKAGES[:4]
+LAYERED = PACKAGES[:4]  # whose components are counted
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LAYOUT_TOKENS = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 Graph = dict[str, set[str]]
@@ -80,13 +82,14 @@ def cycles(graph: Graph) -> int:
     return len({frozenset(n for n in reach[m] if m in reach[n]) for m in graph if m in reach[m]})
 
 
-def sheet(graph: Graph, package: str) -> Graph:
-    """Return the imports between the boxes of a package."""
-    box_of = {n: ".".join(n.split(".")[:2]) for n in graph if n.startswith(f"{package}.")}
-    boxes: Graph = {box: set() for box in box_of.values()}
-    for name, box in box_of.items():
-        boxes[box] |= {box_of[n] for n in graph[name] & box_of.keys()} - {box}
-    return boxes
+def component_graph(graph: Graph, package: str) -> Graph:
+    """Return the imports between the components of a package."""
+    component_of = {n: ".".join(n.split(".")[:2]) for n in graph if n.startswith(f"{package}.")}
+    components: Graph = {component: set() for component in component_of.values()}
+    for name, component in component_of.items():
+        imported = {component_of[n] for n in graph[name] & component_of.keys()}
+        components[component] |= imported - {component}
+    return components
 
 
 def folder_sizes(root: Path) -> Iterator[tuple[int, str]]:
@@ -135,11 +138,12 @@ def measure(root: Path) -> Iterator[tuple[str, object]]:
     yield "modules without a test of their name", len(without_test)
     yield "class names defined twice", ", ".join(sorted(n for n in classes if classes[n] > 1)) or 0
     yield "most entries in a folder", f"{entries} in {folder}/"
-    for package in SHEETS:
-        boxes = sheet(graph, package)
-        floors = longest_chain(boxes) or ("cyclic" if boxes else 0)
-        arrows = sum(map(len, boxes.values()))
-        yield f"{package}/", f"{len(boxes)} boxes, {floors} floors, {arrows} arrows"
+    for package in LAYERED:
+        components = component_graph(graph, package)
+        layers = longest_chain(components)
+        shown = f"{layers} layers" if layers or not components else "cyclic"
+        imported = sum(map(len, components.values()))
+        yield f"{package}/", f"{len(components)} components, {shown}, {imported} imports"
 
 
 if __name__ == "__main__":

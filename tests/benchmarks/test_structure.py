@@ -48,9 +48,20 @@ def test_each_import_between_two_modules_is_one_edge(measures):
     assert measures["modules with one importer"] == 1
 
 
-def test_a_sub_package_is_one_box_of_the_sheet(measures):
-    assert measures["t5x/"] == "3 boxes, 3 floors, 3 arrows"
-    assert measures["tasks/"] == "0 boxes, 0 floors, 0 arrows"
+def test_a_sub_package_is_one_component(measures):
+    assert measures["t5x/"] == "3 components, 3 layers, 3 imports"
+    assert measures["tasks/"] == "0 components, 0 layers, 0 imports"
+
+
+def test_components_that_import_each_other_are_cyclic(tmp_path):
+    (tmp_path / "t5x/ops").mkdir(parents=True)
+    (tmp_path / "t5x/a.py").write_text("from t5x.ops import b\n\ndef f():\n    pass\n")
+    (tmp_path / "t5x/c.py").write_text("")
+    (tmp_path / "t5x/ops/b.py").write_text("from t5x import c\n")
+    (tmp_path / "t5x/ops/d.py").write_text("from t5x import a\n")
+    found = dict(measure(tmp_path))
+    assert found["t5x/"] == "3 components, cyclic, 3 imports"
+    assert found["import cycles"] == 0
 
 
 def test_repeated_class_names_and_modules_without_a_test_are_found(measures):
