@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Trains a recipe of gin/ or resumes its run: bash launch/train.sh RECIPE [flags]
 # Flags go to the trainer: --gin.TRAIN_STEPS=1000, --gin_file=more.gin, --dry_run. You may set:
-#   MODEL_DIR      where checkpoints and logs go, a folder or gs://…; default runs/RECIPE here
+#   MODEL_DIR      where checkpoints and logs go: a folder, gs://… or s3://…; default runs/RECIPE
 #   T5X_DIR        a checkout of upstream T5X, whose trainer then runs on the same gin and tasks;
 #                  launch/upstream.sh makes one, with its packages
 #   PYTHON         an interpreter to use as it is, for instance T5X's, instead of .venv
-#   JAX_PLATFORMS  default cpu where there is no TPU
+#   JAX_PLATFORMS  default cpu unless there is a TPU or GPU and the installed jax supports it
 #   STREAM_CACHE_DIR  a folder on this machine that caches remote data and is filled ahead of time,
 #                  so that training survives an outage; STREAM_CACHE_GB bounds it, default 50
 set -euo pipefail
