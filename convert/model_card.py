@@ -174,8 +174,8 @@ class ModelCard:
         """Return how the model is loaded and, if it was tried, code and output of `generate`."""
         lines = ["## Use", "", "```python"]
         lines += ["from transformers import AutoModelForSeq2SeqLM, AutoTokenizer", ""]
-        name = self.record["metadata"].get("repository") or self.name
-        lines.append(f"name = {name!r}")
+        repository = self.record["metadata"].get("repository")
+        lines.append(f"name = {repository!r}" if repository else 'name = "."  # this folder')
         if self.record["tokenizer"]:
             lines.append("tokenizer = AutoTokenizer.from_pretrained(name)")
         lines.append("model = AutoModelForSeq2SeqLM.from_pretrained(name)")

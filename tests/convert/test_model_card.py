@@ -137,3 +137,12 @@ def test_a_corpus_without_a_licence_is_said():
     assert "- [user/a](https://huggingface.co/datasets/user/a): odc-by" in body
     assert "user/b): its page names no licence, so ask its authors" in body
     assert "Trained on:" not in page()
+
+
+@pytest.mark.parametrize(
+    ("repository", "line"),
+    [("user/ro", "name = 'user/ro'"), (None, 'name = "."  # this folder')],
+)
+def test_the_code_loads_the_repository_or_the_folder(repository, line):
+    metadata = {"language": (), "license": None, "datasets": (), "repository": repository}
+    assert line in page(metadata=metadata).splitlines()
