@@ -3,6 +3,7 @@
 task = find("ro_mini_ul2", modules=("tasks.romanian",), bindings=())
 """
 
+import difflib
 import importlib
 import pkgutil
 from collections.abc import Sequence
@@ -56,8 +57,11 @@ def find(name: str, flag: str, modules: Sequence[str], bindings: Sequence[str] =
         raise ValueError(
             f"{flag} is {name!r}, which is a mixture: give one of its tasks, {', '.join(parts)}"
         )
+    near = difflib.get_close_matches(name, seqio.TaskRegistry.names(), n=3)
     where = ", ".join(modules) if len(modules) <= 5 else "no module of tasks/"
     verb = "does not register" if len(modules) <= 5 else "registers"
     raise ValueError(
-        f"{flag} is {name!r}, which {where} {verb}; give the module that does by --module"
+        f"{flag} is {name!r}, which {where} {verb}; "
+        + (f"did you mean {', '.join(near)}? Else " if near else "")
+        + "give the module that does by --module"
     )

@@ -51,7 +51,9 @@ def languages() -> tuple[Language, ...]:
 
 
 def find(text: str) -> Language:
-    """Return the language of a code, a tag or an English name; of several scripts the largest.
+    """Return the language of a code, a tag, an English name or a word of it.
+
+    Of several the largest in FineWeb-2: "greek" is Modern Greek, "chinese" Mandarin Chinese.
 
     Raises:
       ValueError: there is none; names the nearest.
@@ -66,6 +68,8 @@ def find(text: str) -> Language:
             "FineWeb-2 has every language but English, which is FineWeb: "
             'CorpusSource("HuggingFaceFW/fineweb", "sample-350BT")'
         )
+    if found := [one for one in languages() if wanted in one.name.casefold().split()]:
+        return max(found, key=lambda one: one.text_bytes)
     nearest = ", ".join(f"{one.code} ({one.name})" for one in _nearest(wanted))
     raise ValueError(
         f"no language is called {text!r}: name it by a code such as ces_Latn or cs, or in English"
@@ -74,9 +78,7 @@ def find(text: str) -> Language:
 
 
 def _nearest(wanted: str) -> list[Language]:
-    """Return up to three languages with that word in their names, else with similar names."""
-    close = [one for one in languages() if wanted and wanted in one.name.casefold().split()]
-    if not close:
-        known = {name.casefold(): one for one in languages() for name in (one.code, one.name)}
-        close = [known[name] for name in difflib.get_close_matches(wanted, known, n=3)]
-    return sorted(close, key=lambda one: -one.text_bytes)[:3]
+    """Return up to three languages with similar names or codes."""
+    known = {name.casefold(): one for one in languages() for name in (one.code, one.name)}
+    close = [known[name] for name in difflib.get_close_matches(wanted, known, n=3)]
+    return sorted(close, key=lambda one: -one.text_bytes)

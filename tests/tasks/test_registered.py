@@ -30,6 +30,11 @@ def test_mistakes_are_one_sentence(modules, bindings, message):
         registered.find("x", "TASK", modules, bindings)
 
 
+def test_an_unknown_task_gets_the_nearest():
+    with pytest.raises(ValueError, match=r"did you mean ro_mini_ul2\b.*\? Else give the module"):
+        registered.find("ro_mini_ul", "TASK", ["tasks.romanian"])
+
+
 def test_a_mixture_names_its_tasks():
     import seqio
 
