@@ -155,16 +155,21 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> list[VocabularyCheck]:
-    """Run all checks, those that need seqio and transformers too."""
+    """Run all checks, those that need seqio and transformers too; the corpus is read last."""
+    folder = find_tokenizer(args.model)
+    path = folder or spm.find_model(args.model)
+    checks = (
+        check_any(folder, args.vocab_size)
+        if folder
+        else check_vocabulary(path, args.vocab_size, args.extra_ids)
+    )
     texts = []
     if args.corpus:
         texts = [text for text in cli.read_documents(args) if isinstance(text, str)]
     if args.cedilla:
         texts = [normalize(text, cedilla=True, nfc=False, whitespace=False) for text in texts]
-    if folder := find_tokenizer(args.model):
-        return [*check_any(folder, args.vocab_size), *check_texts(folder, texts)]
-    path = spm.find_model(args.model)
-    checks = check_vocabulary(path, args.vocab_size, args.extra_ids)
+    if folder:
+        return [*checks, *check_texts(folder, texts)]
     covered = coverage(path, texts, args.beside)
     texts = [*sample_texts(path), *texts]
     return [*checks, check_equal_ids(args.model, texts, args.extra_ids), *covered]
