@@ -42,9 +42,10 @@ def folder(run_folder):
     return run_folder.parent / "run_hf" / "checkpoint_3"
 
 
-def test_the_code_of_the_card_prints_what_the_card_says(folder):
+def test_the_code_of_the_card_prints_what_the_card_says(folder, monkeypatch):
+    monkeypatch.chdir(folder)
     card = (folder / "README.md").read_text()
-    code = re.search(r"```python\n(.*?)```", card, re.S)[1].replace("'run'", repr(str(folder)))
+    code = re.search(r"```python\n(.*?)```", card, re.S)[1]
     said = re.search(r"These weights print:\n\n```\n(.*?)```", card, re.S)[1]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

@@ -85,7 +85,9 @@ def test_a_run_cannot_choose_its_best_checkpoint_by_a_signature(registered):
         keep_best=1, metric=f"inference_eval/{NAMES[0]}/{name}"
     )
     check(data, choose("chrf"), None)
-    with pytest.raises(ValueError, match=r"no 'chrf_signature'.* one of cer, chrf, exact_match"):
+    with pytest.raises(
+        ValueError, match=r"no metric 'chrf_signature'.* to one of cer, chrf, exact_match"
+    ):
         check(data, choose("chrf_signature"), None)
 
 
