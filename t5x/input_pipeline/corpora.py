@@ -64,7 +64,7 @@ class OrderedSource(Protocol):
 
 @runtime_checkable
 class CountedSource(Protocol):
-    """A method of a `ResumableSource` that knows whether it has enough texts for a run."""
+    """The methods of a `ResumableSource` that knows whether it has enough texts for a run."""
 
     def check_shards(self, split: str, num_shards: int) -> None:
         """Raise ValueError if a split has fewer texts than shards, which need one each."""
@@ -146,12 +146,19 @@ def check_shards(cfg: DatasetConfig, num_shards: int) -> None:
 def repeated_by_a_batch(cfg: DatasetConfig) -> str | None:
     """Return a sentence if one batch of packed rows reads all corpora many times over.
 
-    A token is a byte or more, so that the corpora are read at least so often.
+    A token is a byte or more, so that the corpora are read at least so often. Their sizes may be
+    those of remote files, so that one host asks for them.
     """
-    sources = [source for _, source in resumable_sources(cfg)]
-    sizes = [s.text_bytes(cfg.split) if isinstance(s, CountedSource) else None for s in sources]
     length = (cfg.task_feature_lengths or {}).get("inputs")
-    if not (cfg.pack and length and all(sizes) and sizes):
+    if not (cfg.pack and length):
+        return None
+
+    def measure() -> list[int | None]:
+        sources = [source for _, source in resumable_sources(cfg)]
+        return [s.text_bytes(cfg.split) if isinstance(s, CountedSource) else None for s in sources]
+
+    sizes = broadcast_from_first(measure)
+    if not (sizes and all(sizes)):
         return None
     times = cfg.batch_size * length // sum(size or 0 for size in sizes)
     if times < _MANY_TIMES:
