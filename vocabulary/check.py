@@ -49,11 +49,13 @@ def check_vocabulary(
     ]
 
 
-def check_any(path: str, vocab_size: int | None = None) -> list[VocabularyCheck]:
+def check_any(
+    path: str, vocab_size: int | None = None, extra_ids: int = 0
+) -> list[VocabularyCheck]:
     """Run the checks that need only the files, of a SentencePiece model or a tokenizer.json."""
     folder = find_tokenizer(path)
     if folder is None:
-        return check_vocabulary(path, vocab_size)
+        return check_vocabulary(path, vocab_size, extra_ids)
     size, checks = check_tokenizer(folder)
     return [*checks, _size(size, vocab_size, 0)]
 
@@ -158,11 +160,7 @@ def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     """Run all checks, those that need seqio and transformers too; the corpus is read last."""
     folder = find_tokenizer(args.model)
     path = folder or spm.find_model(args.model)
-    checks = (
-        check_any(folder, args.vocab_size)
-        if folder
-        else check_vocabulary(path, args.vocab_size, args.extra_ids)
-    )
+    checks = check_any(path, args.vocab_size, args.extra_ids)
     texts = []
     if args.corpus:
         texts = [text for text in cli.read_documents(args) if isinstance(text, str)]
