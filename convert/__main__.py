@@ -22,6 +22,7 @@ from etils import epath
 from command_line import arguments, extras
 from command_line.guard import guarded, one_sentence
 from convert import corpus_licenses, hub_upload, to_hf, to_scalable_t5
+from convert.card_values import language_code, license_id
 from convert.encoders.sizes import EncoderSizes
 from convert.encoders.tokenizer_folder import TokenizerFolder, tokenizer_of
 from convert.fill_masks import MASK
@@ -73,8 +74,8 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 def _add_published(parser: argparse.ArgumentParser) -> None:
     """Add the flags of what is published."""
     add, text = parser.add_argument, arguments.text
-    add("--language", nargs="+", type=text, default=(), help="for the model card, e.g. ro")
-    add("--license", type=text, help="for the model card, e.g. apache-2.0")
+    add("--language", nargs="+", type=language_code, default=(), help="for the model card, e.g. ro")
+    add("--license", type=license_id, help="for the model card, e.g. apache-2.0")
     about = "for the model card, hub names; it shows their licences"
     add("--datasets", nargs="+", type=text, default=(), help=about)
     about = "inputs whose outputs the model card shows (default: the run's INFILL_SENTENCES)"

@@ -43,6 +43,16 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(run_folder, capsys, tmp_pa
     assert not list(out.glob("**/*"))
 
 
+def test_metadata_that_the_hub_refuses_ends_the_command_before_the_checkpoint_is_read(
+    capsys, tmp_path
+):
+    for flags, said in (
+        (("--license", "GPLv9"), "'GPLv9' is no licence of a model card"),
+        (("--language", "ro", "xx"), "'xx' is no language of a model card"),
+    ):
+        assert said in wrong(capsys, tmp_path / "absent", *flags)
+
+
 def test_a_place_that_cannot_be_written_is_one_sentence(run_folder, capsys):
     out = run_folder / "config.gin" / "out"
     message = wrong(capsys, run_folder, "--vocabulary", "none", "--out", out)
