@@ -211,7 +211,10 @@ class CorpusSource(seqio.DataSource):
         if corpus in mirrors():
             return files.match_files([f"{mirrors()[corpus].rstrip('/')}/{split}-*"])
         if "://" in corpus or corpus.startswith(_FOLDER):
-            return files.match_files([f"{corpus.rstrip('/')}/{corpus_split}*"])
+            advice = f": name files {corpus_split}*, or give patterns by files={{{split!r}: …}}"
+            if split != "train":
+                advice = f": add one, or {self._hold_out(split)}"
+            return files.match_files([f"{corpus.rstrip('/')}/{corpus_split}*"], advice=advice)
         repository = hub.load_repository(corpus, self._config, self._revision)
         if corpus_split not in repository.splits:
             raise self._no_split(corpus_split, repository.splits)
@@ -382,7 +385,11 @@ class CorpusSource(seqio.DataSource):
         return ValueError(
             f"corpus {self.name!r} has no split {split!r}, only {', '.join(sorted(known))}: set "
             "the task's `splits`, which may map one name to another"
+            + (f", or {self._hold_out(split)}" if split != "train" else "")
         )
+
+    def _hold_out(self, split: str) -> str:
+        return f"hold a part of 'train' out by tasks.rows.Rows(…, held_out={{{split!r}: 0.01}})"
 
     def _unreachable(self, error: BaseException) -> Unreachable:
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]

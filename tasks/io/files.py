@@ -17,6 +17,7 @@ import functools
 import glob
 import io
 import os
+import re
 import urllib.parse
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -130,8 +131,12 @@ def _count_lines(file: CorpusFile) -> int:
         return sum(1 for _ in stream)
 
 
-def match_files(patterns: Iterable[str], kind: str | None = None) -> list[CorpusFile]:
+def match_files(
+    patterns: Iterable[str], kind: str | None = None, advice: str = ""
+) -> list[CorpusFile]:
     """Return the files that match, sorted by address; all of `kind`, if it is given.
+
+    `advice` ends the message where the folder of a pattern exists and no file matches.
 
     Raises:
       ValueError: a pattern matches nothing, or a file whose name has no known suffix, or is of
@@ -141,7 +146,7 @@ def match_files(patterns: Iterable[str], kind: str | None = None) -> list[Corpus
     for pattern in patterns:
         known = _expand(pattern)
         if not known:
-            raise ValueError(f"no file matches {pattern!r}")
+            raise ValueError(f"no file matches {pattern!r}{_no_folder(pattern) or advice}")
         for url, facts in known.items():
             file = classify(url, kind)
             if file is None:
@@ -154,12 +159,20 @@ def match_files(patterns: Iterable[str], kind: str | None = None) -> list[Corpus
     return [found[url] for url in sorted(found)]
 
 
+def _no_folder(pattern: str) -> str:
+    """Return that the folder of a local pattern does not exist, to end a sentence, or ''."""
+    folder = os.path.dirname(re.split(r"[*?[]", os.path.expanduser(pattern))[0])
+    exists = "://" in pattern or os.path.isdir(folder or ".")
+    return "" if exists else f", since there is no folder {folder}"
+
+
 def _expand(pattern: str) -> dict[str, dict[str, Any]]:
     """Return the addresses that match, each with what is known of the file."""
     if pattern.startswith(LIST):
         return _expand_list(pattern.removeprefix(LIST))
     if "://" not in pattern:
-        paths = [os.path.abspath(p) for p in glob.glob(pattern, recursive=True)]
+        found = glob.glob(os.path.expanduser(pattern), recursive=True)
+        paths = [os.path.abspath(path) for path in found]
         return {path: _local_facts(path) for path in paths if os.path.isfile(path)}
     if pattern.startswith("http"):
         if "*" in (path := urllib.parse.urlsplit(pattern).path) or "[" in path:

@@ -116,10 +116,20 @@ def test_a_missing_column_is_named_beside_those_that_exist(tmp_path, kind):
 
 def test_a_missing_split_is_named_beside_those_that_exist(tmp_path):
     source = CorpusSource(str(write(tmp_path, "jsonl", LINES[:5])), splits=["train"])
-    with pytest.raises(ValueError, match="has no split 'test', only train"):
+    with pytest.raises(ValueError, match=r"has no split 'test', only train: .*held_out={'test': 0"):
         source.peek("test")
-    with pytest.raises(ValueError, match="no file matches"):
+
+
+def test_a_folder_without_files_of_a_split_says_what_to_set(tmp_path):
+    (tmp_path / "other.jsonl").write_text('{"text": "x"}\n')
+    missing = r"no file matches '.*/validation\*': add one, or hold .*held_out={'validation': 0.01}"
+    with pytest.raises(ValueError, match=missing):
         CorpusSource(str(tmp_path)).peek("validation")
+    with pytest.raises(ValueError, match=r"name files train\*, or give patterns by files={'train'"):
+        CorpusSource(str(tmp_path)).peek()
+    for split in ("train", "validation"):
+        with pytest.raises(ValueError, match=f"since there is no folder {tmp_path}/absent$"):
+            CorpusSource(f"{tmp_path}/absent").peek(split)
 
 
 def test_unusable_arguments_are_refused(tmp_path):

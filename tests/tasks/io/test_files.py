@@ -35,8 +35,17 @@ def test_patterns_give_each_file_once_in_order(tmp_path):
         (tmp_path / name).write_text("x\n")
     found = files.match_files([f"{tmp_path}/[ab].txt", f"{tmp_path}/b.txt"])
     assert [file.url for file in found] == [f"{tmp_path}/a.txt", f"{tmp_path}/b.txt"]
-    with pytest.raises(ValueError, match="no file matches"):
-        files.match_files([f"{tmp_path}/*.csv"])
+    with pytest.raises(ValueError, match=r"no file matches '.*/\*.csv': write one$"):
+        files.match_files([f"{tmp_path}/*.csv"], advice=": write one")
+    for pattern in ("absent/*.csv", "absent/a.csv"):
+        with pytest.raises(ValueError, match=f", since there is no folder {tmp_path}/absent$"):
+            files.match_files([f"{tmp_path}/{pattern}"], advice=": write one")
+
+
+def test_a_path_may_begin_at_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.txt").write_text("x\n")
+    assert [file.url for file in files.match_files(["~/*.txt"])] == [f"{tmp_path}/a.txt"]
 
 
 def test_parallel_files_are_joined_and_split(tmp_path):
