@@ -25,12 +25,21 @@ printable() {
   LC_ALL=C sed -u -e $'s/\302[\200-\237]//g' -e $'s/[\001-\010\013-\037\177]//g'
 }
 
+# Prints the name of a recipe, which may be given as NAME.gin or gin/NAME.gin.
+recipe_name() {
+  local name="${1#gin/}"
+  echo "${name%.gin}"
+}
+
 # Rejects an unknown recipe; the second argument says what follows a recipe on the command line.
 check_recipe() {
-  if [[ -z "$1" || ! -f "$ROOT/gin/$1.gin" ]]; then
-    local known
+  if [[ -z "$1" || "$1" == */* || ! -f "$ROOT/gin/$1.gin" ]]; then
+    local known near find='import difflib, sys; print(*difflib.get_close_matches(sys.argv[1], sys.argv[2:], 1))'
     known="$(cd "$ROOT/gin" && printf '%s ' *.gin)"
-    fail "'$1' is not a recipe of gin/: name one of ${known//.gin/}and $2 after it."
+    known="${known//.gin/}"
+    # shellcheck disable=SC2086 # one word each
+    near="$(python3 -c "$find" "$1" $known 2> /dev/null || true)"
+    fail "'$1' is not a recipe of gin/${near:+ (the nearest is $near)}: name one of ${known}and $2 after it."
   fi
 }
 

@@ -11,7 +11,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-recipe="${1:-}"
+recipe="$(recipe_name "${1:-}")"
 check_recipe "$recipe" "flags"
 shift
 check_flags "$@"

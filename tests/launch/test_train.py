@@ -112,9 +112,20 @@ def test_a_relative_model_dir_starts_from_the_current_directory(
 
 
 def test_an_unknown_recipe_is_one_sentence():
-    said = sentence(bash(LAUNCH / "train.sh", "ro_t5x_huge"))
-    assert "'ro_t5x_huge' is not a recipe" in said
+    said = sentence(bash(LAUNCH / "train.sh", "ro_t5_tiny"))
+    assert "'ro_t5_tiny' is not a recipe of gin/ (the nearest is ro_t5x_tiny)" in said
     assert all(recipe in said for recipe in RECIPES)
+    for nothing in ((), ("zzzzzz",), ("gin/shared/run.gin",)):
+        assert "is not a recipe of gin/: name one of" in sentence(
+            bash(LAUNCH / "train.sh", *nothing)
+        )
+
+
+@pytest.mark.parametrize("given", ["gin/ro_t5x_tiny.gin", "ro_t5x_tiny.gin"])
+def test_a_recipe_may_be_named_by_its_file(given, recorder):
+    call = recorded(bash(LAUNCH / "train.sh", given, env={"PYTHON": str(recorder)}))
+    assert call["flags"][:2] == ["t5x.train", "--gin_file=gin/ro_t5x_tiny.gin"]
+    assert model_dir(call) == "runs/ro_t5x_tiny"
 
 
 def test_a_failure_of_the_trainer_is_the_scripts(tmp_path):
