@@ -12,6 +12,7 @@ import atexit
 import contextlib
 import faulthandler
 import logging
+import math
 import os
 import pathlib
 import re
@@ -31,6 +32,7 @@ _ACTIONABLE = re.compile(
 )
 # asyncio reports every unretrieved error of a failed save, which we report once ourselves.
 _REPORTED_ELSEWHERE = ("asyncio",)
+_REPEATED_S = 600.0
 _kept: list[str] = []  # logs with a traceback
 
 
@@ -103,7 +105,15 @@ def _end(log: str, process: int) -> None:
 
 
 class TerminalHandler(logging.Handler):
-    """Prints our own warnings, and those of libraries that a user can act on, one line each."""
+    """Prints our own warnings, and those of libraries that a user can act on, one line each.
+
+    A library's warning that differs from an earlier one in numbers alone, such as the next of its
+    retries, is not printed again for _REPEATED_S.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._printed: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print it, or not."""
@@ -111,7 +121,12 @@ class TerminalHandler(logging.Handler):
             return
         path, text = pathlib.Path(record.pathname), record.getMessage().strip()
         ours = path.is_relative_to(guard.ROOT) and "site-packages" not in path.parts
-        if ours or record.levelno >= logging.ERROR or _ACTIONABLE.search(text):
-            first, _, rest = text.partition("\n")
-            shown = text if ours or not rest else f"{first} …"
-            print(f"{record.levelname.capitalize()}: {shown}", file=sys.stderr)
+        if not ours and record.levelno < logging.ERROR:
+            same = re.sub(r"\d+", "", text)
+            since = record.created - self._printed.get(same, -math.inf)
+            if since < _REPEATED_S or not _ACTIONABLE.search(text):
+                return
+            self._printed[same] = record.created
+        first, _, rest = text.partition("\n")
+        shown = text if ours or not rest else f"{first} …"
+        print(f"{record.levelname.capitalize()}: {shown}", file=sys.stderr)

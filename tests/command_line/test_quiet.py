@@ -1,11 +1,13 @@
 """The output of libraries stays out of a command's terminal, what a user can act on does not."""
 
+import logging
 import re
 import subprocess
 import sys
 
 import pytest
 
+from command_line import quiet
 from fakes.paths import ROOT
 
 PROGRAM = """
@@ -69,6 +71,27 @@ def test_what_is_retried_is_named(tmp_path):
     said = ("'timed out' thrown while requesting GET https://example.org/a", "Retrying in 1s")
     done = run(tmp_path, "; ".join(f"{warning}({text!r})" for text in said))
     assert done.stderr.splitlines()[-2:] == [f"Warning: {text}" for text in said]
+
+
+def test_the_repeats_of_a_retry_are_not_printed(capsys):
+    def warn(text, at):
+        record = logging.LogRecord("hub", logging.WARNING, "/lib.py", 1, text, (), None)
+        record.created = at
+        handler.emit(record)
+
+    handler = quiet.TerminalHandler()
+    for i in range(5):
+        warn("refused; thrown while requesting HEAD https://example.org/a", 100.0 + i)
+        warn(f"Retrying in {2**i}s [Retry {i}/5].", 100.0 + i)
+    warn("refused; thrown while requesting HEAD https://example.org/b", 105.0)
+    warn("refused; thrown while requesting HEAD https://example.org/a", 1000.0)
+    said = capsys.readouterr().err.splitlines()
+    assert [text.rpartition(" ")[2] for text in said] == [
+        "https://example.org/a",
+        "0/5].",
+        "https://example.org/b",
+        "https://example.org/a",
+    ]
 
 
 @pytest.mark.parametrize(
