@@ -8,7 +8,7 @@ watch.Watch:                                             # in a gin file
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from t5x.inference import mask_filling
@@ -23,18 +23,24 @@ class Watch:
     infill_sentences: Sequence[str] = ()  # with gaps, <extra_id_0>, …; see `mask_filling`
     infill_period: int | None = None  # in steps, at the next trigger; None: at every evaluation
     expected_loss: Mapping[int, float] | None = None  # of a good run, nats per token, by step
+    expected_loss_task: str | None = None  # the task that it was measured with; None: every task
 
     def check(self, model: Any, lengths: Mapping[str, int] | None) -> None:
         """Check the settings for this model; raise a ValueError if they do not fit."""
         metric_writers.check_names(self.writers)
         mask_filling.check_sentences(self.infill_sentences, model.input_vocabulary, lengths)
 
-    def reference(self, step: int) -> str:
-        """Return the expected loss nearest to `step` as a note, empty if none is known."""
-        if not self.expected_loss:
+    def known_losses(self, tasks: Iterable[str]) -> dict[int, float]:
+        """Return the expected losses if one of `tasks` has them; a copied recipe may have none."""
+        applies = self.expected_loss_task in (None, *tasks)
+        return dict(self.expected_loss or {}) if applies else {}
+
+    def reference(self, step: int, task: str) -> str:
+        """Return the task's expected loss nearest to `step` as a note, empty if none is known."""
+        if not (expected := self.known_losses([task])):
             return ""
-        at = min(self.expected_loss, key=lambda known: (abs(known - step), known))
-        return f"  (expected {self.expected_loss[at]:.3f} at step {at:,})"
+        at = min(expected, key=lambda known: (abs(known - step), known))
+        return f"  (expected {expected[at]:.3f} at step {at:,})"
 
     def fills_in(self, step: int, before: int, evaluates: bool) -> bool:
         """Return whether sentences are due at a trigger at `step`, after the last at `before`."""

@@ -162,7 +162,7 @@ class TrainingRun:
             devices=jax.device_count(),
             device=jax.devices()[0].device_kind,
             hosts=jax.process_count(),
-            expected_loss=dict(self.watch.expected_loss or {}),
+            expected_loss=self.watch.known_losses(self.eval_sets),
         )
 
     def _train(self, step: int, evaluate_first: bool) -> int:
@@ -423,7 +423,7 @@ class TrainingRun:
             loss = values[metrics.UNNORMALIZED_LOSS]
             self.progress.note(
                 f"step {step:,}  validation of {task}: loss {loss:.3f}  "
-                f"accuracy {values['accuracy']:.3f}{self.watch.reference(step)}"
+                f"accuracy {values['accuracy']:.3f}{self.watch.reference(step, task)}"
             )
         return results
 

@@ -74,7 +74,7 @@ OURS = {
     "SaveCheckpointConfig": "keep_best metric mode",
     "T5Config": "own_relative_bias",
     "one_token": "ids",
-    "Watch": "writers infill_sentences infill_period expected_loss",
+    "Watch": "writers infill_sentences infill_period expected_loss expected_loss_task",
 }
 
 # Parameters of the published models (Raffel et al. 2020; Xue et al. 2021; Xue et al. 2022), of the

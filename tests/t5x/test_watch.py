@@ -39,8 +39,16 @@ def test_nothing_is_due_without_sentences():
 )
 def test_the_nearest_step_of_a_good_run_is_named(step, note):
     watch = Watch(expected_loss={0: 8.15, 100: 4.8, 300: 4.5})
-    assert watch.reference(step) == f"  (expected {note})"
-    assert Watch().reference(step) == ""
+    assert watch.reference(step, "toy") == f"  (expected {note})"
+    assert Watch().reference(step, "toy") == ""
+
+
+def test_losses_of_another_task_are_not_compared():
+    watch = Watch(expected_loss={0: 8.15}, expected_loss_task="ro_mini")
+    assert watch.reference(0, "ro_mini") == "  (expected 8.150 at step 0)"
+    assert watch.reference(0, "mine") == ""
+    assert watch.known_losses(["ro_mini", "mine"]) == {0: 8.15}
+    assert watch.known_losses(["mine"]) == {}
 
 
 @pytest.mark.parametrize(

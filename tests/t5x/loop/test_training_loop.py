@@ -323,6 +323,13 @@ def test_the_loss_is_shown_with_its_expected_value(tmp_path, capsys):
     assert "loss 1.000  accuracy 0.500  (expected 1.250 at step 2)" in capsys.readouterr().err
 
 
+def test_a_copied_recipe_is_not_compared_with_the_losses_of_its_original(tmp_path, capsys):
+    watch = Watch(expected_loss={2: 1.25}, expected_loss_task="original")
+    run(tmp_path, TrainingPlan(total_steps=2, eval_period=2), watch=watch)
+    assert "expected" not in capsys.readouterr().err
+    assert lines(tmp_path / "events.jsonl")[0]["expected_loss"] == {}
+
+
 def test_long_metrics_are_cut():
     few = {"f1": 0.123456, "examples": 1500, "text": "left out"}
     assert training_loop._listed(few) == "f1 0.1235  examples 1,500"
