@@ -20,6 +20,7 @@ from tasks import slices
 from tasks.documents import SEPARATOR, Columns
 from tasks.io.files import CorpusFile, join_parallel, match_files
 from tasks.io.formats import PARALLEL_COLUMNS
+from tasks.record_counts import CODED
 from tasks.sources import PARTS, CorpusSource
 
 BUCKETS = 10_000  # of the documents' hashes, by which splits are held out
@@ -145,6 +146,17 @@ class Rows(CorpusSource):
         """Raise ValueError for fewer texts than shards, as CorpusSource does."""
         if not (split == "train" and self.max_examples):  # which several shards share
             super().check_shards(split, num_shards, limit_s)
+
+    def record_counts(self, split: str | None = None, distinct: bool = False) -> dict[str, int]:
+        """Return the record counts of a split, as CorpusSource does.
+
+        A split held out has only its examples: it is chosen after the whole file was read, and a
+        skipped record has no text to choose it by, so that 'train' counts all records.
+        """
+        counts = super().record_counts(split, distinct)
+        if split and slices.full(split) in self._held_out:
+            counts |= dict.fromkeys(("read", *CODED), 0)
+        return counts
 
     def _of_split(self, dataset: tf.data.Dataset, split: str) -> tf.data.Dataset:
         """Keep the documents whose hash belongs to the split."""
