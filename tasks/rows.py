@@ -150,7 +150,7 @@ class Rows(CorpusSource):
     def record_counts(self, split: str | None = None, distinct: bool = False) -> dict[str, int]:
         """Return the record counts of a split, as CorpusSource does.
 
-        A split held out has only its examples: it is chosen after the whole file was read, and a
+        A split held out has only its examples: it is chosen after the entire file was read, and a
         skipped record has no text to choose it by, so that 'train' counts all records.
         """
         counts = super().record_counts(split, distinct)
