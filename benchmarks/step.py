@@ -5,7 +5,7 @@
   .venv/bin/python benchmarks/step.py --compile_for v4-8 --beside_plain
   .venv/bin/python benchmarks/step.py --recipe t5_1_1/small --batch 8  # times it on this machine
   .venv/bin/python benchmarks/step.py --recipe t5_1_1/tiny --batch 8 --beside_plain
-  python benchmarks/step.py --recipe t5_1_1/base --batch 128 --set dtype=bfloat16 --beside_torch
+  python benchmarks/step.py --recipe t5_1_1/base --set attention=cudnn --beside_torch   # on a GPU
   .venv/bin/python benchmarks/step.py --recipe … --set remat_policy=full --top 20
 
 A recipe is a gin file or the name of one below t5x/examples/t5. Batches are synthetic and packed;
@@ -14,7 +14,9 @@ tensorflow is not imported. One step a process, one process at a time.
 
 import argparse
 import ast
+import contextlib
 import dataclasses
+import functools
 import json
 import os
 import sys
@@ -23,6 +25,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+
+if "--beside_torch" in sys.argv:
+    with contextlib.suppress(ImportError):  # PyTorch's compiler needs it, the trainer hides it
+        import triton  # noqa: F401
 
 from benchmarks import timing  # noqa: E402
 from benchmarks.synthetic_step import SyntheticRequest  # noqa: E402
@@ -62,7 +68,9 @@ PARSER.add_argument("--parameter_partitioning_dims", type=int, default=2, help="
 PARSER.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="of T5Config")
 PARSER.add_argument("--steps", type=int, default=10, help="to time")
 PARSER.add_argument("--beside_plain", action="store_true", help="and the step as upstream has it")
-PARSER.add_argument("--beside_torch", action="store_true", help="and transformers' T5, compiled")
+PARSER.add_argument(
+    "--beside_torch", nargs="*", metavar="ATTENTION", help="and transformers' T5: sdpa, compiled"
+)
 PARSER.add_argument("--top", type=int, default=0, help="print the costliest instructions")
 PARSER.add_argument("--dump", help="file for the optimized program")
 
@@ -148,10 +156,12 @@ def main():
     if not args.compile_for:
         request = request_of(args, network_fields(args.recipe or "t5_1_1/tiny", args.set))
         others = {"the plain step": timing.plain_step} if args.beside_plain else {}
-        if args.beside_torch:
+        if args.beside_torch is not None:
             from benchmarks.baselines.torch_step import torch_step
 
-            others["transformers with torch.compile"] = torch_step
+            for attention in args.beside_torch or ["sdpa"]:
+                name = f"transformers with torch.compile and {attention}"
+                others[name] = functools.partial(torch_step, attention=attention)
         timing.report(args.recipe or "t5_1_1/tiny", request, args.steps, others)
         return
     if args.recipe:

@@ -46,7 +46,7 @@ def embed(self: layers.Embed, tokens_BI: jax.Array) -> jax.Array:
     return jnp.dot(jax.nn.one_hot(tokens_BI, self.vocab_size, dtype=self.dtype), self.table())
 
 
-def stack(layer: type[nn.Module], config: network.T5Config, length: int, broadcast: int):
+def stack(layer: type[nn.Module], config: network.T5Config, length: int, *_):
     """See `network.stack`; each layer has parameters of its own, `layers_0` and so on."""
 
     def run(x, *args):

@@ -10,7 +10,7 @@ from convert.model_config import Sizes, hugging_face_config, model_type
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
-def torch_step(request: SyntheticRequest) -> Timed:
+def torch_step(request: SyntheticRequest, attention: str = "sdpa") -> Timed:
     """Forward, backward and Adafactor by `torch.compile`, on the GPU if PyTorch has one.
 
     Parameters are float32, products in the recipe's dtype, the loss has the same terms. Each row is
@@ -25,7 +25,11 @@ def torch_step(request: SyntheticRequest) -> Timed:
     sizes = Sizes.from_fields(request.network)
     config = AutoConfig.for_model(**hugging_face_config(sizes, model_type(sizes)))
     torch.manual_seed(0)
-    model = AutoModelForSeq2SeqLM.from_config(config, dtype=torch.float32).to(device).train()
+    torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as XLA does by default
+    model = AutoModelForSeq2SeqLM.from_config(
+        config, dtype=torch.float32, attn_implementation=attention
+    )
+    model = model.to(device).train()
     optimizer = torch.optim.Adafactor(model.parameters(), lr=1e-2, foreach=True)
     batch = synthetic_batch(request)
     put = lambda name: torch.from_numpy(batch[name]).long().to(device)

@@ -176,6 +176,8 @@ def attend_by_cudnn(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
             f"T5Config.attention is 'cudnn', which works on GPUs only, not on a {platform()}; set "
             "network.T5Config.attention to 'xla', or for a TPU to 'flash'."
         )
+    if 1 in lengths:  # initialization, and decoding, which asks with one query at a time
+        return attend(q_BQHK, k_BSHK, v_BSHK, mask, bias)
     if any(length % 2 for length in lengths):
         raise ValueError(
             f"T5Config.attention is 'cudnn', which takes even lengths, not {lengths[0]} queries "
@@ -190,10 +192,12 @@ def attend_by_cudnn(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
 def sum_rows(x: jax.Array) -> jax.Array:
     """Return float32 sums [P, …] over the rows [B, …] in each of P parts of the batch.
 
-    Rows are added one by one: a TPU does this three times faster than reducing a leading axis.
+    On a TPU rows are added one by one: three times faster there than reducing a leading axis.
     """
     parts = cuts("batch", x.shape[0])
     rows = x.shape[0] // parts
+    if platform() != "tpu":
+        return x.reshape(parts, rows, *x.shape[1:]).sum(1, dtype=jnp.float32)
     terms = next(n for n in range(min(rows, TERMS), 0, -1) if rows % n == 0)
     x = x.reshape(parts, terms, rows // terms, *x.shape[1:])
     sums = functools.reduce(jnp.add, (x[:, i].astype(jnp.float32) for i in range(terms)))

@@ -32,19 +32,19 @@ def contract(
 def product(x: jax.Array, kernel_DF: jax.Array, dtype: jnp.dtype | None = None) -> jax.Array:
     """Return `x @ kernel_DF` [..., F] of [..., D], in `dtype` (default x's)."""
     dtype = dtype or x.dtype
-    if platform() != "cpu":
+    if platform() == "tpu" or (platform() == "gpu" and dtype == x.dtype):
         return jnp.dot(x, kernel_DF, preferred_element_type=dtype)
-    out_NF = _product_on_cpu(dtype, x.reshape(-1, x.shape[-1]), kernel_DF)
+    out_NF = _product(dtype, x.reshape(-1, x.shape[-1]), kernel_DF)
     return out_NF.reshape(*x.shape[:-1], kernel_DF.shape[-1])
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _product_on_cpu(dtype, x_ND, kernel_DF):
+def _product(dtype, x_ND, kernel_DF):
     return contract("ND,DF->NF", x_ND, kernel_DF, dtype)
 
 
 def _forward(dtype, x_ND, kernel_DF):
-    return _product_on_cpu(dtype, x_ND, kernel_DF), (x_ND, kernel_DF)
+    return _product(dtype, x_ND, kernel_DF), (x_ND, kernel_DF)
 
 
 def _backward(dtype, kept, d_out_NF):
@@ -54,7 +54,7 @@ def _backward(dtype, kept, d_out_NF):
     return d_x_ND, kernel_gradient(x_ND, d_out_NF, kernel_DF.dtype)
 
 
-_product_on_cpu.defvjp(_forward, _backward)
+_product.defvjp(_forward, _backward)
 
 
 def kernel_gradient(

@@ -184,7 +184,8 @@ class BertEncoder(nn.Module):
     def __call__(self, x: jax.Array, segments_BL: jax.Array, enable_dropout: bool) -> jax.Array:
         """Map [B, L, D] to [B, L, D]."""
         c = self.config
-        x, _ = stack(BertLayer, c, c.num_layers, 2)(x, everywhere(segments_BL), enable_dropout)
+        bert_layers = stack(BertLayer, c, c.num_layers, 2, self.is_initializing())
+        x, _ = bert_layers(x, everywhere(segments_BL), enable_dropout)
         return x
 
 
@@ -308,7 +309,7 @@ class ModernBertEncoder(nn.Module):
         x = ModernBertLayer(c, True, name="first_layer")(x, mask, far, enable_dropout)
         groups = (c.num_layers - 1) // c.global_every
         if groups:
-            grouped = stack(ModernBertGroup, c, groups, 5)
+            grouped = stack(ModernBertGroup, c, groups, 5, self.is_initializing())
             x, _ = grouped(x, window, near, mask, far, enable_dropout)
         return layers.CenteredLayerNorm(c.dtype, c.norm_epsilon, False, name="encoder_norm")(x)
 
