@@ -20,7 +20,7 @@ BATCH = "BATCH_SIZE"
 MICROBATCHES = "trainer.Trainer.num_microbatches"
 PARTITIONS = "partitioning.PjitPartitioner.num_partitions"
 REMAT = "network.T5Config.remat_policy"  # of T5s; see `remat_name`
-POLICIES = ("none", "minimal", "full")
+POLICIES = ("none", "minimal", "full")  # to try; `products` is for GPUs
 _ATTEMPTS = 2  # of one kind of setting, to make a step fit
 _LARGER = 2  # doublings of the batch that a comparison tries
 _WORTH = 0.98  # a doubled batch must cost less than this share
@@ -190,7 +190,8 @@ def stronger_remat(context: RunContext) -> list[str]:
     policy = getattr(config, "remat_policy", None)
     if policy is None:
         return []
-    return list(POLICIES[POLICIES.index("minimal" if policy == "auto" else policy) + 1 :])
+    policy = {"auto": "minimal", "products": "none"}.get(policy, policy)
+    return list(POLICIES[POLICIES.index(policy) + 1 :])
 
 
 def remat_name(context: RunContext) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from t5x.partitioning import platform
+
 SAFE_LOG = 60.0  # e^±60 are far inside float32's range, e^±87
 FALLBACK = "fallback"  # scope of work that is done only if the fast path fails
 ONCE = "once"  # scope of a loop that runs as often as is needed: once for usual data
@@ -35,9 +37,11 @@ def cross_entropy(
     """
     logits_BTV = logits_BTV.astype(jnp.float32)
     log_z = log_normalizer(logits_BTV)
-    # By comparison: the gradient of a lookup would be a scatter, one more pass over the logits.
-    is_target = jnp.arange(logits_BTV.shape[-1]) == targets_BT[..., None]
-    chosen = jnp.where(is_target, logits_BTV, 0.0).sum(-1)
+    if platform() == "gpu":  # whose gradient of a lookup is a scatter, a pass over all logits
+        is_target = jnp.arange(logits_BTV.shape[-1]) == targets_BT[..., None]
+        chosen = jnp.where(is_target, logits_BTV, 0.0).sum(-1)
+    else:
+        chosen = jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
     loss = log_z - chosen
     if label_smoothing:
         vocab = logits_BTV.shape[-1]

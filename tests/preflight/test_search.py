@@ -100,6 +100,7 @@ def test_only_values_that_divide_are_tried():
     assert search.larger_partitions(fake_compiler.context(spread=4)) == []
     assert search.stronger_remat(fake_compiler.context(remat="auto")) == ["full"]
     assert search.stronger_remat(fake_compiler.context(remat="none")) == ["minimal", "full"]
+    assert search.stronger_remat(fake_compiler.context(remat="products")) == ["minimal", "full"]
 
 
 # --- slices compared

@@ -125,3 +125,12 @@ def test_a_sequence_without_weight_divides_by_nothing():
 def test_an_unknown_factor_is_refused():
     with pytest.raises(ValueError, match=r"loss_normalizing_factor is 'MEAN'.*NUM_REAL"):
         normalizing_factor_and_weights("MEAN", BATCH)
+
+
+def test_on_a_gpu_the_losss_gradient_scatters_nothing(monkeypatch):
+    gradient = lambda: jax.grad(lambda x: cross_entropy(x, TARGETS)[0].sum())
+    wanted = gradient()(LOGITS)
+    assert "scatter" in str(jax.make_jaxpr(gradient())(LOGITS))
+    monkeypatch.setattr(losses, "platform", lambda: "gpu")
+    assert "scatter" not in str(jax.make_jaxpr(gradient())(LOGITS))
+    np.testing.assert_allclose(gradient()(LOGITS), wanted, rtol=1e-6)

@@ -106,7 +106,9 @@ def test_devices_and_microbatches_change_nothing(golden, partitions, microbatche
         assert np.isclose(a, b, rtol=1e-3, atol=1e-5).mean() > 0.9999
 
 
-@pytest.mark.parametrize("remat", ["full", pytest.param("minimal", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "remat", ["full", "products", pytest.param("minimal", marks=pytest.mark.slow)]
+)
 def test_rematerialization_changes_nothing(remat):
     rng = np.random.default_rng(0)
     names = ("encoder_input_tokens", "decoder_input_tokens", "decoder_target_tokens")

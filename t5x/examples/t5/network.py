@@ -205,8 +205,8 @@ def stack(
 
     The last of these, a flag, is static for rematerialization. A GPU runs the layers one after the
     other, without a loop, into whose arrays it would copy all that the gradient needs, and out of
-    them again: 222 to 174 ms a step (T5 1.1 base, batch 128, H100). `initializing`, it has a loop,
-    which compiles in 13 seconds instead of 70.
+    them again (benchmarks/README.md, "On a GPU"). If `initializing`, it has one, which compiles
+    sooner.
     """
     policy = config.remat_policy
     if policy == "auto":

@@ -107,6 +107,13 @@ def test_cudnn_computes_the_same_attention(monkeypatch, biased):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
+def test_one_query_is_not_asked_of_cudnn(monkeypatch):
+    q, k, v, mask, bias = arrays()
+    one = q[:, :1], k, v, mask[..., :1, :], bias[..., :1, :]
+    monkeypatch.setattr(attention, "platform", lambda: "gpu")
+    np.testing.assert_allclose(attend_by_cudnn(*one), plain_attend(*one), rtol=1e-5, atol=1e-6)
+
+
 def test_cudnn_is_refused_where_it_cannot_work(monkeypatch):
     q, k, v, mask, bias = arrays()
     with pytest.raises(ValueError, match=r"'cudnn', which works on GPUs only, not on a cpu; set"):

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x.ops import product as module
 from t5x.ops.product import contract, kernel_gradient, product
 
 RNG = np.random.default_rng(0)
@@ -54,3 +55,16 @@ def test_a_kernels_gradient_is_a_product_with_transposed_tokens():
     program = compiled(gradient, jnp.float32, (8, 16, 32), (32, 64), (8, 16, 64))
     assert "lhs_contracting_dims={1}, rhs_contracting_dims={0}" in program
     assert "lhs_contracting_dims={0}" not in program
+
+
+def test_a_gpu_multiplies_gradients_of_float32_results_in_bfloat16(monkeypatch):
+    monkeypatch.setattr(module, "platform", lambda: "gpu")
+    gradients = jax.grad(lambda x, k: jnp.sin(product(x, k, jnp.float32)).sum(), (0, 1))
+    arrays = X.astype(jnp.bfloat16), KERNEL.astype(jnp.bfloat16)
+    lines = jax.jit(gradients).lower(*arrays).as_text().splitlines()
+    factors = [line.rsplit(" : ", 1)[1].split("->")[0] for line in lines if "dot_general" in line]
+    assert len(factors) == 3
+    assert all(pair.count("xbf16>") == 2 for pair in factors), factors
+    wanted = jax.grad(lambda x, k: jnp.sin(x @ k).sum(), (0, 1))(X, KERNEL)
+    for got, want in zip(gradients(*arrays), wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(got, np.float32), want, rtol=0.05, atol=0.05)

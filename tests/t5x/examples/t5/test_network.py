@@ -263,3 +263,14 @@ def test_other_attentions_have_the_same_loss_and_gradients(attention):
     (found, found_grads), (loss, grads) = both(attention=attention), both()
     np.testing.assert_allclose(found, loss, rtol=RTOL)
     jax.tree.map(lambda a, b: close(a, b, 1e-4), found_grads, grads)
+
+
+def test_a_gpu_runs_the_layers_without_a_loop_and_keeps_products(monkeypatch, one):
+    model, params = one
+    batch = example(ids(0, 2, 6), ids(1, 2, 4))
+    gradient = lambda: jax.grad(lambda p: model.loss_fn(p, batch, None)[0])
+    wanted = jax.jit(gradient())(params)
+    monkeypatch.setattr(network, "platform", lambda: "gpu")
+    layers = model.module.config.num_encoder_layers
+    assert f"unroll={layers}" in str(jax.make_jaxpr(gradient())(params))
+    jax.tree.map(lambda a, b: close(a, b, 1e-4), jax.jit(gradient())(params), wanted)
