@@ -25,6 +25,7 @@ from t5x.partitioning import constrain, gather_parameter
 Initializer = Callable[..., jax.Array]
 Distribution = Literal["truncated_normal", "normal", "uniform"]
 ATTENTIONS: dict[str, Callable[..., jax.Array]] = {
+    "auto": attention.attend_by_default,
     "xla": attention.attend,
     "flash": flash_attention.attend,
     "cudnn": attention.attend_by_cudnn,
@@ -190,7 +191,7 @@ class Attention(nn.Module):
     dropout_rate: float
     dtype: jnp.dtype
     float32_logits: bool = False
-    kind: str = "xla"
+    kind: str = "auto"
 
     def setup(self):
         """Create the projections [D, H*K] of queries, keys and values."""

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from t5x.array_types import FLOAT32, Cache
 from t5x.examples.t5 import layers
-from t5x.ops.attention import KEPT
+from t5x.ops.attention import KEPT, has_cudnn
 from t5x.ops.flash_attention import Segments
 from t5x.partitioning import constrain, platform
 
@@ -50,15 +50,16 @@ class T5Config:
     `remat_policy` is what the backward pass recomputes: `none`; `products` (everything but the
     results of products with kernels and attention's output); `minimal` (everything but each layer's
     input and attention's output: an eighth of the memory); `full` (everything but each layer's
-    input). `auto` is `none` on a CPU, where products cost more than memory, `products` on a GPU,
-    where memory's bandwidth costs most, and `minimal` on a TPU.
+    input). `auto` is `none` on a CPU, where products cost more than memory, `products` with cuDNN's
+    attention, else `minimal`.
 
     With `own_relative_bias` each layer has its own relative position table (umT5, Chung et al.
     2023: `encoder/layers_0/relpos_bias/…`); otherwise the layers of a stack share one, as in T5.
 
     `attention` is `xla`, with hand-written gradients (`t5x.ops.attention`); `flash`, kernels for
     TPUs, experimental: never timed on one (`t5x.ops.flash_attention`); `cudnn`, NVIDIA's kernels,
-    in bfloat16 or float16; or `plain`, the reference that the others must match.
+    in bfloat16 or float16; `auto`, `cudnn` where it works, else `xla`; or `plain`, the reference
+    that the others must match.
     """
 
     vocab_size: int
@@ -75,7 +76,7 @@ class T5Config:
     float32_attention_logits: bool = False
     remat_policy: str = "auto"
     own_relative_bias: bool = False
-    attention: str = "xla"
+    attention: str = "auto"
 
     def __post_init__(self):
         object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))  # hashable
@@ -85,13 +86,17 @@ class T5Config:
                 f"{sorted(layers.ACTIVATIONS)}."
             )
         check_numerics(self, ATTENTIONS)
-        half = jnp.dtype(self.dtype).itemsize == 2 and not self.float32_attention_logits
-        if self.attention == "cudnn" and not half:
+        if self.attention == "cudnn" and not in_halves(self):
             raise ValueError(
                 "T5Config.attention is 'cudnn', which works in bfloat16 or float16: set "
                 f"T5Config.dtype, which is {jnp.dtype(self.dtype).name}, to one of these and "
                 "float32_attention_logits to False."
             )
+
+
+def in_halves(config: T5Config) -> bool:
+    """Return whether attention is computed in 16 bits."""
+    return jnp.dtype(config.dtype).itemsize == 2 and not config.float32_attention_logits
 
 
 def check_numerics(config: Any, attentions: Sequence[str]) -> None:
@@ -203,15 +208,18 @@ def stack(
 ) -> nn.Module:
     """Return `length` layers run by one scanned body; they share `broadcast` arguments.
 
-    The last of these, a flag, is static for rematerialization. A GPU runs the layers one after the
-    other, without a loop, into whose arrays it would copy all that the gradient needs, and out of
-    them again (benchmarks/README.md, "On a GPU"). If `initializing`, it has one, which compiles
+    The last of these, a flag, is static for rematerialization. With cuDNN's attention the layers
+    run without a loop, into whose arrays a GPU would copy all that the gradient needs, and out of
+    them again (benchmarks/README.md, "On a GPU"); unless `initializing`, since a loop compiles
     sooner.
     """
     policy = config.remat_policy
+    by_cudnn = has_cudnn() and (
+        config.attention == "cudnn" or (config.attention == "auto" and in_halves(config))
+    )
     if policy == "auto":
-        policy = {"cpu": "none", "gpu": "products"}.get(platform(), "minimal")
-    unrolled = platform() == "gpu" and not initializing
+        policy = "products" if by_cudnn else "none" if platform() == "cpu" else "minimal"
+    unrolled = by_cudnn and not initializing
     if policy != "none":
         layer = nn.remat(
             layer,

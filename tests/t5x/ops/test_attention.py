@@ -1,5 +1,7 @@
 """Hand-written attention and its gradient are those of the plain reference."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -105,6 +107,31 @@ def test_cudnn_computes_the_same_attention(monkeypatch, biased):
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
     for got, want in zip(found_grads, wanted_grads, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "keys", "width", "capability", "kernels"),
+    [
+        (jnp.bfloat16, 4, 8, "9.0", True),
+        (jnp.float32, 4, 8, "9.0", False),
+        (jnp.bfloat16, 5, 8, "9.0", False),
+        (jnp.bfloat16, 4, 4, "9.0", False),
+        (jnp.bfloat16, 4, 8, "7.5", False),
+        (jnp.bfloat16, 4, 8, "gfx90a", False),
+        (jnp.bfloat16, 4, 8, None, False),
+    ],
+)
+def test_by_default_cudnn_attends_where_it_works(
+    monkeypatch, dtype, keys, width, capability, kernels
+):
+    device = types.SimpleNamespace(compute_capability=capability)
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+    monkeypatch.setattr(attention, "platform", lambda: "gpu" if capability else "cpu")
+    monkeypatch.setattr(attention, "attend_by_cudnn", lambda *args: "cudnn")
+    monkeypatch.setattr(attention, "attend", lambda *args: "ours")
+    q, k = jnp.zeros((1, 6, 2, width), dtype), jnp.zeros((1, keys, 2, width), dtype)
+    found = attention.attend_by_default(q, k, k, None, None)
+    assert found == ("cudnn" if kernels else "ours")
 
 
 def test_one_query_is_not_asked_of_cudnn(monkeypatch):

@@ -265,12 +265,13 @@ def test_other_attentions_have_the_same_loss_and_gradients(attention):
     jax.tree.map(lambda a, b: close(a, b, 1e-4), found_grads, grads)
 
 
-def test_a_gpu_runs_the_layers_without_a_loop_and_keeps_products(monkeypatch, one):
+def test_with_cudnn_the_layers_run_without_a_loop_and_keep_products(monkeypatch, one):
     model, params = one
     batch = example(ids(0, 2, 6), ids(1, 2, 4))
     gradient = lambda: jax.grad(lambda p: model.loss_fn(p, batch, None)[0])
     wanted = jax.jit(gradient())(params)
-    monkeypatch.setattr(network, "platform", lambda: "gpu")
+    monkeypatch.setattr(network, "has_cudnn", lambda: True)
+    monkeypatch.setattr(network, "in_halves", lambda config: True)
     layers = model.module.config.num_encoder_layers
     assert f"unroll={layers}" in str(jax.make_jaxpr(gradient())(params))
     jax.tree.map(lambda a, b: close(a, b, 1e-4), jax.jit(gradient())(params), wanted)
