@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from t5x.array_types import FLOAT32, Cache
 from t5x.examples.t5 import layers
-from t5x.ops.attention import KEPT, has_cudnn
+from t5x.ops.attention import KEPT, has_cudnn, is_cudnns_by_default
 from t5x.ops.flash_attention import Segments
 from t5x.partitioning import constrain, platform
 
@@ -58,8 +58,8 @@ class T5Config:
 
     `attention` is `xla`, with hand-written gradients (`t5x.ops.attention`); `flash`, kernels for
     TPUs, experimental: never timed on one (`t5x.ops.flash_attention`); `cudnn`, NVIDIA's kernels,
-    in bfloat16 or float16; `auto`, `cudnn` where it works, else `xla`; or `plain`, the reference
-    that the others must match.
+    in bfloat16 or float16; `auto`, `cudnn` on one GPU where it works, else `xla`; or `plain`,
+    the reference that the others must match.
     """
 
     vocab_size: int
@@ -214,9 +214,9 @@ def stack(
     sooner.
     """
     policy = config.remat_policy
-    by_cudnn = has_cudnn() and (
-        config.attention == "cudnn" or (config.attention == "auto" and in_halves(config))
-    )
+    by_cudnn = config.attention == "cudnn" and has_cudnn()
+    if config.attention == "auto":
+        by_cudnn = is_cudnns_by_default() and in_halves(config)
     if policy == "auto":
         policy = "products" if by_cudnn else "none" if platform() == "cpu" else "minimal"
     unrolled = by_cudnn and not initializing

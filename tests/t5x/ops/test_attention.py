@@ -110,22 +110,24 @@ def test_cudnn_computes_the_same_attention(monkeypatch, biased):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "keys", "width", "capability", "kernels"),
+    ("dtype", "keys", "width", "capability", "devices", "kernels"),
     [
-        (jnp.bfloat16, 4, 8, "9.0", True),
-        (jnp.float32, 4, 8, "9.0", False),
-        (jnp.bfloat16, 5, 8, "9.0", False),
-        (jnp.bfloat16, 4, 4, "9.0", False),
-        (jnp.bfloat16, 4, 8, "7.5", False),
-        (jnp.bfloat16, 4, 8, "gfx90a", False),
-        (jnp.bfloat16, 4, 8, None, False),
+        (jnp.bfloat16, 4, 8, "9.0", 1, True),
+        (jnp.bfloat16, 4, 8, "9.0", 8, False),
+        (jnp.float32, 4, 8, "9.0", 1, False),
+        (jnp.bfloat16, 5, 8, "9.0", 1, False),
+        (jnp.bfloat16, 4, 4, "9.0", 1, False),
+        (jnp.bfloat16, 4, 8, "7.5", 1, False),
+        (jnp.bfloat16, 4, 8, "gfx90a", 1, False),
+        (jnp.bfloat16, 4, 8, None, 1, False),
     ],
 )
 def test_by_default_cudnn_attends_where_it_works(
-    monkeypatch, dtype, keys, width, capability, kernels
+    monkeypatch, dtype, keys, width, capability, devices, kernels
 ):
     device = types.SimpleNamespace(compute_capability=capability)
     monkeypatch.setattr(jax, "devices", lambda: [device])
+    monkeypatch.setattr(jax, "device_count", lambda: devices)
     monkeypatch.setattr(attention, "platform", lambda: "gpu" if capability else "cpu")
     monkeypatch.setattr(attention, "attend_by_cudnn", lambda *args: "cudnn")
     monkeypatch.setattr(attention, "attend", lambda *args: "ours")
