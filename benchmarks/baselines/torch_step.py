@@ -25,7 +25,8 @@ def torch_step(request: SyntheticRequest, attention: str = "sdpa") -> Timed:
     sizes = Sizes.from_fields(request.network)
     config = AutoConfig.for_model(**hugging_face_config(sizes, model_type(sizes)))
     torch.manual_seed(0)
-    torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as XLA does by default
+    if device == "cuda":
+        torch.set_float32_matmul_precision("high")  # TF32, as XLA does by default
     model = AutoModelForSeq2SeqLM.from_config(
         config, dtype=torch.float32, attn_implementation=attention
     )

@@ -169,7 +169,7 @@ def attend_by_default(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
     """Compute the same as `attend`, by NVIDIA's kernels where they work."""
     halves = all(x.dtype.itemsize == 2 for x in (q_BQHK, k_BSHK, v_BSHK))
     sizes = q_BQHK.shape[1] % 2, k_BSHK.shape[1] % 2, q_BQHK.shape[3] % 8
-    kernels = is_cudnns_by_default() and halves and not any(sizes)
+    kernels = prefers_cudnn() and halves and not any(sizes)
     return (attend_by_cudnn if kernels else attend)(q_BQHK, k_BSHK, v_BSHK, mask, bias)
 
 
@@ -181,8 +181,8 @@ def has_cudnn() -> bool:
     return re.fullmatch(r"\d+\.\d+", capability) is not None and float(capability) >= 8
 
 
-def is_cudnns_by_default() -> bool:
-    """Return whether `attend_by_default` takes the kernels: on one GPU, where they were tried."""
+def prefers_cudnn() -> bool:
+    """Return whether `attend_by_default` takes cuDNN's kernels: on one GPU, as tried so far."""
     return has_cudnn() and jax.device_count() == 1
 
 

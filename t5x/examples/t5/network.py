@@ -18,29 +18,26 @@ import jax.numpy as jnp
 
 from t5x.array_types import FLOAT32, Cache
 from t5x.examples.t5 import layers
-from t5x.ops.attention import KEPT, has_cudnn, is_cudnns_by_default
+from t5x.ops.attention import KEPT, has_cudnn, prefers_cudnn
 from t5x.ops.flash_attention import Segments
 from t5x.partitioning import constrain, platform
 
-REMAT_POLICIES = ("auto", "none", "products", "minimal", "full")
 ATTENTIONS = tuple(layers.ATTENTIONS)
 
 
-def _keeps_attention(primitive: Any, *args: Any, **params: Any) -> bool:
-    """Return whether a result of `primitive` is attention's, ours or cuDNN's, to be kept."""
-    by_cudnn = primitive.name.startswith("dot_product_attention_fwd")
-    return by_cudnn or jax.checkpoint_policies.save_only_these_names(KEPT)(
-        primitive, *args, **params
-    )
+def _is_cudnns(primitive: Any, *_: Any, **__: Any) -> bool:
+    """Return whether `primitive` is the attention of `attend_by_cudnn`, which has no name."""
+    return primitive.name.startswith("dot_product_attention_fwd")
 
 
+_either = jax.checkpoint_policies.save_from_both_policies
+_ATTENTION = _either(_is_cudnns, jax.checkpoint_policies.save_only_these_names(KEPT))
 REMAT = {
-    "products": jax.checkpoint_policies.save_from_both_policies(
-        _keeps_attention, jax.checkpoint_policies.dots_with_no_batch_dims_saveable
-    ),
-    "minimal": _keeps_attention,
+    "products": _either(_ATTENTION, jax.checkpoint_policies.dots_with_no_batch_dims_saveable),
+    "minimal": _ATTENTION,
     "full": None,
 }
+REMAT_POLICIES = ("auto", "none", *REMAT)
 
 
 @flax.struct.dataclass
@@ -216,7 +213,7 @@ def stack(
     policy = config.remat_policy
     by_cudnn = config.attention == "cudnn" and has_cudnn()
     if config.attention == "auto":
-        by_cudnn = is_cudnns_by_default() and in_halves(config)
+        by_cudnn = prefers_cudnn() and in_halves(config)
     if policy == "auto":
         policy = "products" if by_cudnn else "none" if platform() == "cpu" else "minimal"
     unrolled = by_cudnn and not initializing

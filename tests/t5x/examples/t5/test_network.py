@@ -270,7 +270,7 @@ def test_with_cudnn_the_layers_run_without_a_loop_and_keep_products(monkeypatch,
     batch = example(ids(0, 2, 6), ids(1, 2, 4))
     gradient = lambda: jax.grad(lambda p: model.loss_fn(p, batch, None)[0])
     wanted = jax.jit(gradient())(params)
-    monkeypatch.setattr(network, "is_cudnns_by_default", lambda: True)
+    monkeypatch.setattr(network, "prefers_cudnn", lambda: True)
     monkeypatch.setattr(network, "in_halves", lambda config: True)
     layers = model.module.config.num_encoder_layers
     assert f"unroll={layers}" in str(jax.make_jaxpr(gradient())(params))
