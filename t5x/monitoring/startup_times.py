@@ -10,8 +10,19 @@ import time
 
 import psutil
 
+
+def _process_start() -> float:
+    """Return when this process began, as `time.time` counts."""
+    created = psutil.Process().create_time()
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return created
+    # Linux knows it in hundredths of a second since boot, but the time of boot in entire seconds.
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - (created - psutil.boot_time())
+    return time.time() - age
+
+
 _seconds: dict[str, float] = {}
-_ended = psutil.Process().create_time()
+_ended = _process_start()
 _complete = False
 
 

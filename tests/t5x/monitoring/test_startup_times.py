@@ -1,7 +1,11 @@
 import itertools
+import subprocess
+import sys
+import time
 
 import pytest
 
+from fakes.paths import ROOT
 from t5x.monitoring import startup_times
 
 
@@ -33,3 +37,12 @@ def test_nothing_counts_after_the_last_phase(clock):
     for phase, _ in itertools.product(("evaluation", "first step"), range(2)):
         startup_times.done(phase)
     assert startup_times.text() == "First result after 5.3 s: imports 5.2, first step 0.1."
+
+
+def test_the_first_phase_begins_with_the_process():
+    program = "from t5x.monitoring import startup_times as s; print(s._ended)"
+    for _ in range(3):  # a time of boot in entire seconds would be wrong by up to one
+        before = time.time()
+        started = float(subprocess.check_output([sys.executable, "-c", program], cwd=ROOT))
+        assert before - 0.05 < started < before + 0.5
+        time.sleep(0.3)
