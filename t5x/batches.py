@@ -271,8 +271,11 @@ class TrainStream(Iterator[HostBatch]):
             about: dict[str, Any] = {"form": FORM, "seed": self.seed, "shards": self.count}
             about |= {"batch_size": self.cfg.batch_size, "orders": self._orders}
             about |= _row_settings(self.cfg)
-            with tf.io.gfile.GFile(f"{folder}/stream.json", "w") as file:
+            path = f"{folder}/stream.json"
+            mine = f"{path}-by-{jax.process_index()}"
+            with tf.io.gfile.GFile(mine, "w") as file:
                 file.write(json.dumps({**about, "corpora": identities(self.cfg)}))
+            tf.io.gfile.rename(mine, path, overwrite=True)
 
     def restore(self, folder: str) -> None:
         """Move to the position saved in `folder`, on any number of hosts.

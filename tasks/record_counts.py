@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from absl import logging
@@ -38,7 +38,8 @@ class RecordCounter:
             Counter
         )
         self._records: dict[tuple[str, int], np.ndarray] = {}  # which were read, by number
-        self._seen: defaultdict[tuple[str | None, int], set] = defaultdict(set)
+        # Of a part of a shard, the steps that were read: bit i of its number is of step i.
+        self._seen: defaultdict[tuple[str | None, int, tuple], int] = defaultdict(int)
         self._epochs: defaultdict[str, dict[tuple[int, int], int]] = defaultdict(dict)
 
     def start_shard(self, split: str, shard: tuple[int, int]) -> None:
@@ -56,13 +57,13 @@ class RecordCounter:
         labels: Iterable[str] = (),
         split: str | None = None,
         shard: tuple[int, int] | None = None,
-        batch: Hashable = None,
+        batch: tuple[int, ...] = (0,),
     ) -> None:
         """Add the counts of some records of a split, and unknown labels in these records.
 
-        `shard` was read if `counts` are of all records of a batch, and `batch` is its name within
-        the shard. Epochs, restarts and evaluations read a batch several times; what it holds is
-        always the same, so it is distinct once.
+        `shard` was read if `counts` are of all records of a batch, and `batch` is its place within
+        the shard: numbers of a part, then the step in it. Epochs, restarts and evaluations read a
+        batch several times; what it holds is always the same, so it is distinct once.
         """
         with self._lock:
             self._counts[split].update(counts)
@@ -70,9 +71,10 @@ class RecordCounter:
             if shard is None:
                 return
             index, num_shards = shard
-            seen = self._seen[split, num_shards]
-            if (index, batch) not in seen:
-                seen.add((index, batch))
+            *part, step = batch
+            place = (split, num_shards, (index, *part))
+            if not self._seen[place] >> step & 1:
+                self._seen[place] |= 1 << step
                 self._distinct[split, num_shards].update(counts)
 
     def add_records(

@@ -30,8 +30,9 @@ def sum_over_hosts(
     if jax.process_count() == 1 or not any(counts.values()):
         return {task: dict(values) for task, values in counts.items()}
     names = [(task, name) for task in sorted(counts) for name in sorted(counts[task])]
-    mine = np.array([first_row, *(counts[task][name] for task, name in names)], np.float32)
-    hosts = np.asarray(multihost_utils.process_allgather(mine))
+    mine = np.array([first_row, *(counts[task][name] for task, name in names)], np.int64)
+    halves = multihost_utils.process_allgather(mine.view(np.int32))  # JAX would cut 64 bits
+    hosts = np.ascontiguousarray(halves).view(np.int64)
     hosts = hosts[np.unique(hosts[:, 0], return_index=True)[1], 1:]
     total: dict[str, dict[str, int]] = {}
     for (task, name), values in zip(names, hosts.T, strict=True):

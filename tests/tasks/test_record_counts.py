@@ -8,11 +8,25 @@ from tasks.record_counts import MOST_LABELS, RecordCounter, code
 def test_a_batch_that_is_read_twice_is_distinct_once():
     counter = RecordCounter("corpus")
     for _ in range(2):
-        counter.add({"read": 8, "skipped_empty": 1}, split="train", shard=(0, 2), batch=0)
-    counter.add({"read": 4}, split="train", shard=(1, 2), batch=0)
+        counter.add({"read": 8, "skipped_empty": 1}, split="train", shard=(0, 2), batch=(0, 7))
+    counter.add({"read": 4}, split="train", shard=(1, 2), batch=(0, 7))
     assert counter.counts("train")["read"] == 20
     found = counter.counts("train", distinct=True)
     assert (found["read"], found["skipped_empty"]) == (12, 1)
+
+
+def test_batches_are_known_in_any_order():
+    counter = RecordCounter("corpus")
+    for batch in [(0, 2), (0, 3), (0, 0), (1, 2), (0, 1), (0, 2), (1, 2)]:  # (part, step)
+        counter.add({"read": 1}, split="train", shard=(0, 1), batch=batch)
+    assert counter.counts("train", distinct=True)["read"] == 5
+
+
+def test_what_is_known_of_a_part_takes_a_bit_a_batch():
+    counter = RecordCounter("corpus")
+    for step in range(4000):
+        counter.add({"read": 1}, split="train", shard=(0, 1), batch=(0, step))
+    assert [mask.bit_length() for mask in counter._seen.values()] == [4000]
 
 
 def test_splits_are_counted_apart_and_together():

@@ -12,6 +12,16 @@ COUNTS = {
 }
 
 
+def of_int64(gather):
+    """Return a gather of int64 [n] as one of int32 [2 n], the only integers that JAX carries."""
+
+    def halves(mine):
+        assert mine.dtype == np.int32
+        return gather(mine.view(np.int64)).view(np.int32)
+
+    return halves
+
+
 def test_names_of_metrics():
     assert data_metrics(COUNTS) == {
         "data/records/b": 10.0,
@@ -31,16 +41,24 @@ def test_one_host_knows_all():
 def test_hosts_add_records_and_agree_on_epochs(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     other = lambda mine: np.stack([mine, mine + 5])  # five more of each, epochs and rows too
-    monkeypatch.setattr(multihost_utils, "process_allgather", other)
+    monkeypatch.setattr(multihost_utils, "process_allgather", of_int64(other))
     found = sum_over_hosts(COUNTS, 0)
     assert found["b"] == {"read": 25, "skipped_blank": 7, "epochs": 3}
     assert found["a"] == {"read": 19, "skipped_blank": 5, "epochs": 2}
 
 
+def test_records_beyond_what_float32_and_int32_count_are_exact(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    other = lambda mine: np.stack([mine, mine + 1])
+    monkeypatch.setattr(multihost_utils, "process_allgather", of_int64(other))
+    many = 3_000_000_001
+    assert sum_over_hosts({"a": {"read": many}}, 0) == {"a": {"read": 2 * many + 1}}
+
+
 def test_hosts_that_share_a_replica_count_once(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 4)
     pairs = lambda mine: np.stack([mine, mine, mine + 4, mine + 4])  # of rows 0 and 4
-    monkeypatch.setattr(multihost_utils, "process_allgather", pairs)
+    monkeypatch.setattr(multihost_utils, "process_allgather", of_int64(pairs))
     assert sum_over_hosts(COUNTS, 0)["b"] == {"read": 24, "skipped_blank": 6, "epochs": 3}
 
 
