@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
@@ -293,10 +294,10 @@ def _digests(state_dict: PyTree) -> dict[str, int]:
     Raise NonFiniteStateError if one of them is not finite.
     """
 
-    def inspect(array: Any) -> tuple[Any, Any]:
+    def inspect(array: Any) -> tuple[int, bool]:
         if isinstance(array, jax.Array):
-            return jax.device_get(digest_of(array)), jax.device_get(all_finite(array))
-        return checksums.digest(array), jnp.isfinite(array).all()
+            return digest_of(array), all_finite(array)
+        return checksums.digest(array), bool(np.isfinite(array).all())
 
     # One array at a time: many such programs at once deadlock on machines with few cores.
     arrays = {n: a for n, a in by_name(state_dict).items() if checksums.has_digest(a.dtype)}
@@ -307,7 +308,7 @@ def _digests(state_dict: PyTree) -> dict[str, int]:
             f"The state holds NaN or infinity in {bad[0]}{others}; no checkpoint is written. "
             f"{REMEDY}"
         )
-    return {name: int(value) for name, (value, _) in found.items()}
+    return {name: value for name, (value, _) in found.items()}
 
 
 def steps_to_delete(

@@ -273,23 +273,40 @@ def _read_all(found: Match, dtype: str | None) -> dict[str, Any]:
     for name, value in flat.items():
         stored = found.arrays[found.sources[name]]
         if isinstance(value, jax.Array) and stored.digest is not None:
-            stored.check_digest(int(digest_of(value)))
+            stored.check_digest(digest_of(value))
         if value.dtype != dtype_of(name):
             flat[name] = value.astype(dtype_of(name))
     return flat
 
 
+def digest_of(array: jax.Array) -> int:
+    """Return the digest of an array, the same on all hosts."""
+    if _is_in_memory(array):
+        return checksums.digest(np.asarray(array))
+    return int(_digest_on_devices(array))
+
+
+def all_finite(array: jax.Array) -> bool:
+    """Return whether all of an array is finite, the same on all hosts."""
+    if _is_in_memory(array):
+        return bool(np.isfinite(np.asarray(array)).all())
+    return bool(_all_finite_on_devices(array))
+
+
+def _is_in_memory(array: jax.Array) -> bool:
+    """Return whether this process has all of an array, so that no program need be compiled."""
+    return array.is_fully_replicated and next(iter(array.devices())).platform == "cpu"
+
+
 # Two programs, not one: their sums over the devices do not depend on each other. On a CPU with few
 # cores devices may meet in them in different orders, and XLA aborts a sum that waits for 40 s.
 @jax.jit
-def digest_of(array: jax.Array) -> jax.Array:
-    """Return the digest of an array, uint32 [], the same on all hosts."""
+def _digest_on_devices(array: jax.Array) -> jax.Array:
     return checksums.digest(array, jnp)
 
 
 @jax.jit
-def all_finite(array: jax.Array) -> jax.Array:
-    """Return whether all of an array is finite, bool [], the same on all hosts."""
+def _all_finite_on_devices(array: jax.Array) -> jax.Array:
     return jnp.isfinite(array).all()
 
 
