@@ -389,9 +389,11 @@ def stream_and_state(
 ) -> tuple[batches.TrainStream, TrainState]:
     """Return the stream of `open_stream` and the starting state.
 
-    Meanwhile the step compiles, and the first batch is made.
+    Meanwhile initialization and the step compile, and the first batch is made.
     """
     startup_times.done("checks")
+    if start.path is None:
+        trainer.begin_compiling_init(init_rng)
     stream = open_stream(start, trainer, *data)
     startup_times.done("data")
     trainer.begin_compiling(stream.global_batch)
@@ -439,7 +441,7 @@ def starting_state(start: Start, trainer: Trainer, init_rng: jax.Array) -> Train
     """Return the state that training starts with: restored as `start` says, or initial."""
     specs = trainer.specs
     if start.path is None:
-        return initial_state(trainer.model, specs, init_rng)
+        return trainer.init(init_rng)
 
     def initial() -> dict:
         return to_disk(initial_state(trainer.model, specs, init_rng), specs)

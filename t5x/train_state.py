@@ -6,7 +6,7 @@ state dict, layer by layer: {'target': params, 'state': {'step', 'param_states'}
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -84,13 +84,23 @@ def state_specs(model: Any, partitioner: PjitPartitioner) -> StateSpecs:
 
 def initial_state(model: Any, specs: StateSpecs, rng: jax.Array) -> TrainState:
     """Return an initial state, each shard computed on its device."""
+    return _init(model, specs)(rng)
 
+
+def compiled_initial_state(
+    model: Any, specs: StateSpecs, rng: jax.Array
+) -> Callable[[jax.Array], TrainState]:
+    """Return `initial_state` of a key like `rng`, compiled."""
+    return _init(model, specs).lower(rng).compile()
+
+
+def _init(model: Any, specs: StateSpecs) -> jax.stages.Wrapped:
     def init(rng):
         params = nn.unbox(_initial_params(model, rng))
         param_states = model.optimizer_def.init(params, specs.axes)
         return TrainState(jnp.zeros((), jnp.int32), params, param_states)
 
-    return jax.jit(init, out_shardings=specs.shardings)(rng)
+    return jax.jit(init, out_shardings=specs.shardings)
 
 
 def to_disk(state: TrainState, specs: StateSpecs) -> dict:

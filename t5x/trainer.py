@@ -15,7 +15,7 @@ from t5x.array_types import HostBatch
 from t5x.loop.storage_wait import in_thread
 from t5x.multihost.xla_options import options as default_xla_options
 from t5x.partitioning import PjitPartitioner
-from t5x.train_state import StateSpecs, TrainState
+from t5x.train_state import StateSpecs, TrainState, compiled_initial_state, initial_state
 from t5x.train_step import StepStatistics, eval_step, skipping_step, train_step
 
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
@@ -68,6 +68,7 @@ class Trainer:
         if xla_options is not None:
             self.xla_options = dict(xla_options)
         self.compile_seconds = 0.0  # that the train step took
+        self._compiling_init: concurrent.futures.Future[Callable] | None = None
         self._compiling: concurrent.futures.Future[jax.stages.Compiled] | None = None
         self._compiling_evaluation: concurrent.futures.Future[Any] | None = None
         self.wait_seconds = 0.0  # spent waiting for data since the loop last set it to 0
@@ -114,6 +115,19 @@ class Trainer:
     def _rng(self) -> jax.Array:
         # `device_put` cannot put a key on the devices of other hosts.
         return jax.jit(lambda key: key, out_shardings=self.partitioner.replicated)(self.rng)
+
+    def begin_compiling_init(self, rng: jax.Array) -> None:
+        """Compile the initialization in a thread, for which `init` waits; not on GPUs."""
+        if self._compiles_ahead:
+            compiled = lambda: compiled_initial_state(self.model, self.specs, rng)
+            self._compiling_init = in_thread(compiled, "compile initialization")
+
+    def init(self, rng: jax.Array) -> TrainState:
+        """Return the initial state."""
+        if not self._compiling_init:
+            return initial_state(self.model, self.specs, rng)
+        compiled, self._compiling_init = self._compiling_init.result(), None
+        return compiled(rng)
 
     def begin_compiling(self, batch: Shapes) -> None:
         """Compile the train step in a thread, for which `compile` waits, unless one does already.
