@@ -7,6 +7,7 @@ collide is 1 in 3,700. Memory holds one part's hashes, or a 64th of all.
 
 import hashlib
 import io
+from collections.abc import Mapping
 
 import numpy as np
 import seqio
@@ -23,6 +24,14 @@ def hash_of(text: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
+def content(document: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """Return what equal documents share, string []: the text, or all columns of a row."""
+    if set(document) == {"text"}:
+        return document["text"]
+    columns = [tf.io.serialize_tensor(value) for _, value in sorted(document.items())]
+    return tf.io.serialize_tensor(tf.stack(columns))
+
+
 def write_hashes(job: CacheJob, split: str, index: int) -> None:
     """Write the sorted hashes of a part's documents, unless the file exists."""
     path = _hashes_path(job, split, index)
@@ -30,7 +39,7 @@ def write_hashes(job: CacheJob, split: str, index: int) -> None:
         return
     info = seqio.ShardInfo(index, plan_of(job, split).parts)
     documents = task_of(job).source.get_dataset(split, shuffle=False, seed=0, shard_info=info)
-    hashes = {hash_of(x["text"]) for x in documents.as_numpy_iterator()}
+    hashes = {hash_of(text) for text in documents.map(content).as_numpy_iterator()}
     _save(job, path, np.sort(np.array(list(hashes), np.uint64)))
 
 
@@ -68,7 +77,7 @@ def keep_first(
         seen.add(found)
         return np.True_
 
-    keeps = lambda x: tf.numpy_function(is_first, [x["text"]], tf.bool)
+    keeps = lambda x: tf.numpy_function(is_first, [content(x)], tf.bool)
     return documents.filter(lambda x: tf.ensure_shape(keeps(x), []))
 
 

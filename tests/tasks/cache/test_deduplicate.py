@@ -4,10 +4,11 @@ import json
 
 import seqio
 
-from tasks import corpora
+from tasks import corpora, text_to_text
 from tasks.cache import __main__ as cache
 from tasks.cache import build, deduplicate, plan
 from tasks.cache.plan import CacheJob
+from tasks.rows import Rows
 from tasks.sources import CorpusSource
 
 
@@ -29,6 +30,24 @@ def test_unique_keeps_each_text_once(tmp_path):
         assert (stats["examples"], stats["records"]["skipped_duplicate"]) == (30, 40)
     finally:
         seqio.TaskRegistry.remove("twice")
+
+
+def test_rows_are_equal_if_all_their_columns_are(tmp_path):
+    rows = [{"a": f"x {n % 3}", "b": f"y {n % 2}"} for n in range(20)]  # six different ones
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    columns = {"inputs": "a", "targets": "b"}
+    source = Rows(files={"train": str(tmp_path / "train.jsonl")}, columns=columns)
+    text_to_text.add("pairs_twice", source, "data/ro_mini/ro_mini.model", metrics=("chrf",))
+    try:
+        made = CacheJob("pairs_twice", str(tmp_path / "out"), splits=("train",), unique=True)
+        assert cache.start(made)
+        for _, items, function in cache.stages(made):
+            for item in items:
+                function(item)
+        stats = build.finish(made)["train"]
+        assert (stats["examples"], stats["records"]["skipped_duplicate"]) == (6, 14)
+    finally:
+        seqio.TaskRegistry.remove("pairs_twice")
 
 
 def test_hashes_are_those_of_the_bytes():
