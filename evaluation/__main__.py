@@ -64,7 +64,7 @@ def _evaluate(flags: argparse.Namespace) -> None:
             arguments.check_output_file(f"--{name}", path)
     if flags.max_chars > _MOST_CHARS:
         raise ValueError(f"--max_chars is {flags.max_chars}, but may be at most {_MOST_CHARS}")
-    language = table.find(flags.language)
+    language = _language(flags.language)
     found = [m for path in flags.models for m in models.find(path, flags.every_checkpoint)]
     for model in found:
         model.objective(flags.objective)  # refuses before anything is measured
@@ -88,6 +88,13 @@ def _evaluate(flags: argparse.Namespace) -> None:
     if flags.card:
         results.write(flags.card, results.card(settings, done))
     print(results.table(done))
+
+
+def _language(name: str) -> table.Language:
+    """Return a language of FineWeb-2, or English, of which it has no text."""
+    if name.strip().casefold() in table.ENGLISH:
+        return table.Language("eng_Latn", "English", "en", 0, 0, 0, 0, test_documents=0)
+    return table.find(name)
 
 
 def _settings(

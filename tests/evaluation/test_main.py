@@ -113,5 +113,12 @@ def test_wrong_requests_are_one_sentence(run, capsys, monkeypatch):
         entry_point.main([str(run.parent), "--language", "ro"])
 
 
+def test_english_needs_a_text_of_its_own(run, capsys):
+    evaluate(run, "--language", "en", "--without", "words", "pairs")
+    assert json.loads((run.parent / "out.json").read_text())["settings"]["language"] == "eng_Latn"
+    with refused(capsys, "no held-out documents of English: name yours with --text"):
+        entry_point.main([str(run), "--language", "English", "--out", str(run.parent / "a.json")])
+
+
 def _refuse(_):
     raise ValueError("no pairs of xyz")
