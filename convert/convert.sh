@@ -4,6 +4,7 @@
 # accelerator. `--help` names the flags.
 set -euo pipefail
 
+unset CDPATH  # cd prints the folder that it finds there
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 python="${PYTHON:-python3}" # $PYTHON if you set it, else the repository's .venv, as in launch/
 if [[ -z "${PYTHON:-}" && -x "$root/.venv/bin/python" ]]; then

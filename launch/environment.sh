@@ -3,6 +3,7 @@
 # ROOT is the repository. $PYTHON is used as it is if you set it, else .venv, which launch/setup.sh
 # creates.
 
+unset CDPATH  # cd prints the folder that it finds there
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 VENV="$ROOT/.venv"
 

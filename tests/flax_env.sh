@@ -5,6 +5,7 @@
 # It takes a minute the first time and nothing after that. tests/run.sh calls it.
 set -euo pipefail
 
+unset CDPATH  # cd prints the folder that it finds there
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 folder="${1:-$root/.venv-flax}"
 # Flax models need no torch.

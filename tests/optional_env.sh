@@ -5,6 +5,7 @@
 # It takes a minute the first time and nothing after that.
 set -euo pipefail
 
+unset CDPATH  # cd prints the folder that it finds there
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 folder="${1:-$root/.venv-optional}"
 packages=('onnx==1.23.2' 'onnxscript==0.7.2' 'onnxruntime==1.32.0' 'ctranslate2==4.8.5'

@@ -35,6 +35,14 @@ def test_the_version_is_that_of_the_commands(name):
     assert shown.stdout.count("\n") == 1
 
 
+def test_a_cdpath_that_is_exported_changes_nothing(tmp_path):
+    given = {"CDPATH": f".:{tmp_path}"}
+    command = ["bash", "launch/train.sh", "--version"]
+    shown = subprocess.run(command, cwd=ROOT, env=ENV | given, capture_output=True, text=True)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.startswith("t5x-recipes ")
+
+
 def test_help_after_other_arguments_starts_nothing():
     shown = bash(LAUNCH / "train.sh", "ro_t5x_tiny", "--gin.TRAIN_STEPS=1", "--help")
     assert shown.returncode == 0
