@@ -16,6 +16,7 @@ COMPRESSIONS = ("gz", "zst")
 ERRORS = (EOFError, zlib.error, zstandard.ZstdError)
 READ_BYTES = 1 << 16  # of compressed data at once; its text is held in memory
 _GZIP = 16 + zlib.MAX_WBITS
+_LONGEST_WINDOW = 1 << 31  # that zstd writes, with --long=31; the default limit is 1 << 27
 
 
 def decompressed(raw: BinaryIO, compression: str) -> BinaryIO:
@@ -64,4 +65,4 @@ class _Frames(io.RawIOBase):
     def _begin(self):
         if self._compression == "gz":
             return zlib.decompressobj(_GZIP)
-        return zstandard.ZstdDecompressor().decompressobj()
+        return zstandard.ZstdDecompressor(max_window_size=_LONGEST_WINDOW).decompressobj()

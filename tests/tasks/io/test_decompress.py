@@ -62,3 +62,12 @@ def test_damage_is_noticed(kind):
 def test_lines_are_read_one_by_one():
     with decompressed(io.BytesIO(zstandard.compress(TEXT)), "zst") as stream:
         assert [next(stream), next(stream)] == [b"randul 0\n", b"randul 1\n"]
+
+
+@pytest.mark.parametrize("log", [27, 28, 31])
+def test_a_long_window_is_read(log):
+    parameters = zstandard.ZstdCompressionParameters(window_log=log)
+    writer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    data = writer.compress(TEXT) + writer.flush()
+    assert zstandard.get_frame_parameters(data).window_size == 1 << log
+    assert read(data, "zst") == TEXT
