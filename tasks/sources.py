@@ -23,6 +23,7 @@ one file).
 
 import contextlib
 import dataclasses
+import glob
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -91,7 +92,8 @@ class CorpusSource(seqio.DataSource):
 
     Args:
       corpus: "user/name" on the hub; or a folder (a path that begins with / . or ~, or the address
-        of a bucket) of files named <split>*; None if `files` is given.
+        of a bucket) of files named <split>*, in which a file belongs to the longest name of a
+        split that it begins with; None if `files` is given.
       config: the hub data set's configuration.
       revision: the hub data set's branch, tag or commit.
       column: the column that holds the text, a template of several, "{title}\\n{body}", or a
@@ -209,12 +211,12 @@ class CorpusSource(seqio.DataSource):
         if corpus is None:
             return files.match_files(self._patterns_of(split))
         if corpus in mirrors():
-            return files.match_files([f"{mirrors()[corpus].rstrip('/')}/{split}-*"])
+            return self._in_folder(mirrors()[corpus], split, "-*")
         if "://" in corpus or corpus.startswith(_FOLDER):
             advice = f": name files {corpus_split}*, or give patterns by files={{{split!r}: …}}"
             if split != "train":
                 advice = f": add one, or {self._hold_out(split)}"
-            return files.match_files([f"{corpus.rstrip('/')}/{corpus_split}*"], advice=advice)
+            return self._in_folder(corpus, split, "*", advice)
         repository = hub.load_repository(corpus, self._config, self._revision)
         if corpus_split not in repository.splits:
             raise self._no_split(corpus_split, repository.splits)
@@ -223,6 +225,15 @@ class CorpusSource(seqio.DataSource):
             listing = [dataclasses.astuple(f) for f in found]
             stream_cache.current.save_note(self._note(split), listing)
         return found
+
+    def _in_folder(
+        self, folder: str, split: str, ending: str, advice: str = ""
+    ) -> list[CorpusFile]:
+        """Return the files whose names begin with a split's, and not with a longer name."""
+        name = self._split_names[split]
+        longer = [n for n in self._split_names.values() if n != name and n.startswith(name)]
+        pattern = lambda name: f"{glob.escape(folder.rstrip('/'))}/{name}{ending}"
+        return files.match_files([pattern(name)], advice=advice, without=map(pattern, longer))
 
     def _note(self, split: str) -> str:
         # Also the name of listings that earlier versions left in a cache folder.

@@ -132,21 +132,27 @@ def _count_lines(file: CorpusFile) -> int:
 
 
 def match_files(
-    patterns: Iterable[str], kind: str | None = None, advice: str = ""
+    patterns: Iterable[str],
+    kind: str | None = None,
+    advice: str = "",
+    without: Iterable[str] = (),
 ) -> list[CorpusFile]:
     """Return the files that match, sorted by address; all of `kind`, if it is given.
 
-    `advice` ends the message where the folder of a pattern exists and no file matches.
+    `advice` ends the message where the folder of a pattern exists and no file matches. Files that
+    match a pattern of `without` are left out.
 
     Raises:
       ValueError: a pattern matches nothing, or a file whose name has no known suffix, or is of
         http, where files cannot be listed; a list of addresses is empty.
     """
     found = {}
+    left_out = {url for pattern in without for url in _expand(pattern)}
     for pattern in patterns:
-        known = _expand(pattern)
+        known = {url: facts for url, facts in _expand(pattern).items() if url not in left_out}
         if not known:
-            raise ValueError(f"no file matches {pattern!r}{_no_folder(pattern) or advice}")
+            shown = repr(_unescaped(pattern))
+            raise ValueError(f"no file matches {shown}{_no_folder(pattern) or advice}")
         for url, facts in known.items():
             file = classify(url, kind)
             if file is None:
@@ -159,9 +165,15 @@ def match_files(
     return [found[url] for url in sorted(found)]
 
 
+def _unescaped(pattern: str) -> str:
+    """Return what `glob.escape` has made a pattern of."""
+    return re.sub(r"\[([*?[])\]", r"\1", pattern)
+
+
 def _no_folder(pattern: str) -> str:
     """Return that the folder of a local pattern does not exist, to end a sentence, or ''."""
-    folder = os.path.dirname(re.split(r"[*?[]", os.path.expanduser(pattern))[0])
+    literal = cast(re.Match, re.match(r"(\[[*?[]\]|[^*?[])*", os.path.expanduser(pattern)))
+    folder = os.path.dirname(_unescaped(literal[0]))
     exists = "://" in pattern or os.path.isdir(folder or ".")
     return "" if exists else f", since there is no folder {folder}"
 

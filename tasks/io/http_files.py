@@ -14,7 +14,9 @@ import email.message
 import functools
 import io
 import re
+import string
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import BinaryIO
 
@@ -131,7 +133,17 @@ def _get(url: str, start: int = 0, stop: int | None = None, version: str | None 
         headers["Range"] = f"bytes={start}-{stop - 1}"
         if version and not version.startswith("W/"):  # a weak ETag is not allowed here
             headers["If-Range"] = version
-    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S)
+    request = urllib.request.Request(_escaped(url), headers=headers)
+    return urllib.request.urlopen(request, timeout=TIMEOUT_S)
+
+
+def _escaped(url: str) -> str:
+    """Return an address with spaces and other letters than ASCII's as %XX, the rest unchanged."""
+    parts = urllib.parse.urlsplit(url)
+    path, query = (
+        urllib.parse.quote(part, safe=string.punctuation) for part in (parts.path, parts.query)
+    )
+    return parts._replace(path=path, query=query).geturl()
 
 
 def _length(response) -> int | None:

@@ -1,6 +1,7 @@
 """A corpus is read completely, once an epoch, in a new order each epoch, and resumed exactly."""
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -130,6 +131,32 @@ def test_a_folder_without_files_of_a_split_says_what_to_set(tmp_path):
     for split in ("train", "validation"):
         with pytest.raises(ValueError, match=f"since there is no folder {tmp_path}/absent$"):
             CorpusSource(f"{tmp_path}/absent").peek(split)
+
+
+def test_a_file_belongs_to_the_longest_name_of_a_split(tmp_path):
+    for name in ("train-0", "dev-0", "devtest-0"):
+        write(tmp_path, "jsonl", [name], name)
+    splits = {"train": "train", "validation": "dev", "test": "devtest"}
+    source = CorpusSource(str(tmp_path), splits=splits)
+    found = {split: [file.url for file in source.list_files(split)] for split in splits}
+    assert found == {ours: [f"{tmp_path}/{name}-0.jsonl"] for ours, name in splits.items()}
+    assert len(CorpusSource(str(tmp_path), splits={"all": "dev"}).list_files("all")) == 2
+
+
+@pytest.mark.parametrize("name", ["corpus [v2]", "a*b"])
+def test_a_folder_may_have_any_name(tmp_path, name):
+    for made in ("corpus v", "corpus 2", "aab", name):  # which the name would match
+        (tmp_path / made).mkdir()
+        write(tmp_path / made, "jsonl", [made])
+    source = CorpusSource(str(tmp_path / name))
+    assert source.peek("train", 9) == [name]
+    with pytest.raises(ValueError, match=rf"/{re.escape(name)}/validation\*': add one, or hold"):
+        source.peek("validation")
+    with pytest.raises(ValueError, match=rf"since there is no folder .*/{re.escape(name)}2$"):
+        CorpusSource(str(tmp_path / f"{name}2")).peek("train")
+    bucket = fsspec.filesystem("memory")
+    bucket.pipe(f"/names/{name}/train-0.jsonl", jsonl(["a"]))
+    assert CorpusSource(f"memory://names/{name}").peek("train") == ["a"]
 
 
 def test_unusable_arguments_are_refused(tmp_path):

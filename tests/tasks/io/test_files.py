@@ -318,3 +318,12 @@ def test_a_bucket_without_its_package_is_one_sentence(monkeypatch):
 def test_what_s3_lists_has_its_etag_as_version():
     info = {"size": 3, "ETag": '"abc"'}
     assert files._facts_of(info) == {"length": 3, "version": '"abc"', "digest": '"abc"'}
+
+
+def test_files_of_another_pattern_are_left_out(tmp_path):
+    for name in ("dev-0.txt", "dev-1.txt", "devtest.txt"):
+        (tmp_path / name).write_text("a\n")
+    found = files.match_files([f"{tmp_path}/dev*"], without=[f"{tmp_path}/devtest*"])
+    assert [file.url for file in found] == [f"{tmp_path}/dev-0.txt", f"{tmp_path}/dev-1.txt"]
+    with pytest.raises(ValueError, match=r"no file matches '.*/devt\*'"):
+        files.match_files([f"{tmp_path}/devt*"], without=[f"{tmp_path}/devtest*"])

@@ -118,3 +118,21 @@ def test_a_body_without_a_marked_end_says_so(path):
         with http_files.open_body(f"{server.url}/a", known) as body:
             assert not http_files.has_end(body)
             assert body.read() == DATA
+
+
+@pytest.mark.parametrize(
+    ("name", "escaped"),
+    [
+        ("română.jsonl", "rom%C3%A2n%C4%83.jsonl"),
+        ("two words.jsonl?of=ș", "two%20words.jsonl?of=%C8%99"),
+        ("a%20b+c.jsonl?at=%2F&x=[1]", "a%20b+c.jsonl?at=%2F&x=[1]"),
+    ],
+)
+def test_an_address_may_have_letters_that_are_not_escaped(path, name, escaped):
+    (path.parent / escaped).write_bytes(DATA)  # the server does not decode names
+    with serve(path) as server:
+        known = http_files.probe(f"{server.url}/{name}")
+        assert http_files.read_range(f"{server.url}/{name}", 10, 20, known) == DATA[10:20]
+        with http_files.open_body(f"{server.url}/{name}", known) as body:
+            assert body.read() == DATA
+    assert {path for path, _ in server.asked} == {f"/{escaped}"}
