@@ -20,7 +20,7 @@ import re
 import threading
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TextIO
 
 from tasks.io import files
 from tasks.io.files import CorpusFile
@@ -140,8 +140,7 @@ class PartLayout:
         with files.open_stream(file) as raw:
             if file.kind in ("csv", "tsv"):
                 text = io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="")
-                rows = csv.DictReader(text, delimiter="\t" if file.kind == "tsv" else ",")
-                yield from map(_check_row, rows)
+                yield from _csv_rows(text, file)
             elif file.kind == "text":
                 lines = map(_parse_line, raw)
                 yield from _paragraphs(lines) if self.documents == "paragraphs" else lines
@@ -192,8 +191,8 @@ def _naming_damage(file: CorpusFile) -> Iterator[None]:
     """Raise a parser's complaint about a file as a ValueError that names the file."""
     try:
         yield
-    except (OSError, ValueError, csv.Error) as error:
-        by_parser = isinstance(error, json.JSONDecodeError | UnicodeDecodeError | csv.Error)
+    except (OSError, ValueError) as error:
+        by_parser = isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
         if file.kind == "parquet":  # Arrow raises plain OSErrors too
             plain = type(error) is OSError and error.errno is None
             by_parser = plain or type(error).__name__ == "ArrowInvalid"
@@ -330,6 +329,27 @@ def _rows_of(batch) -> list:
         if batch.num_rows == 1:
             return [NOT_UTF8]
         return [row for i in range(batch.num_rows) for row in _rows_of(batch.slice(i, 1))]
+
+
+def _csv_rows(text: TextIO, file: CorpusFile) -> Iterator:
+    """Yield the rows of a CSV or TSV file.
+
+    Raises:
+      ValueError: a quoted field does not end, or another character than the delimiter follows its
+        end; it would contain the rows up to the next quote.
+    """
+    rows = csv.DictReader(text, delimiter="\t" if file.kind == "tsv" else ",", strict=True)
+    line = 1
+    try:
+        for row in rows:
+            line = rows.line_num + 1
+            yield _check_row(row)
+    except csv.Error as error:
+        raise ValueError(
+            f"the row of {file.url} that begins at line {line} has a quote that does not end, or "
+            f"text behind one that does ({error}): quote the entire field and double each quote "
+            f'in it, "He said ""yes""", or write the file as JSONL'
+        ) from error
 
 
 def _check_row(row: dict):

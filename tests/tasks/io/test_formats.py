@@ -89,6 +89,25 @@ def test_a_missing_column_is_named_with_those_that_exist(tmp_path):
         records(tmp_path / "train-0.csv", PartLayout(("body",)))
 
 
+@pytest.mark.parametrize(("kind", "comma"), [("csv", ","), ("tsv", "\t")])
+@pytest.mark.parametrize("wrong", ['"Una,', '"Una" două,', '"Una ""două"",', '"Una" "două",'])
+def test_a_quote_that_does_not_end_is_refused_by_its_line(tmp_path, kind, comma, wrong):
+    rows = ["text,label", '"a\nb",x', f"{wrong}x", *(f"row {i},y" for i in range(9)), '"c ""d""",z']
+    for name, lines in (("last", rows[:-1]), ("before", rows)):
+        path = tmp_path / f"{name}.{kind}"
+        path.write_text("\n".join(lines).replace(",", comma) + "\n")
+        with pytest.raises(ValueError, match=rf"row of {path} that begins at line 4 .*: quote the"):
+            records(path, PartLayout())
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_quoted_fields_may_have_quotes_delimiters_and_lines(tmp_path, end):
+    lines = ["text,label", '"a', 'b, ""c""",x', 'd "e" f,""', '"""g""","h"', ',"i"']
+    (tmp_path / "a.csv").write_bytes(end.join(lines).encode())
+    found = [tuple(row.values()) for row in records(tmp_path / "a.csv", PartLayout())]
+    assert found == [(f'a{end}b, "c"', "x"), ('d "e" f', ""), ('"g"', "h"), ("", "i")]
+
+
 def test_a_row_group_smaller_than_its_footer_is_read_at_once(tmp_path, monkeypatch):
     """What is read bit by bit holds the parsed footer: many files at a time would take memory."""
     path = tmp_path / "train.parquet"
