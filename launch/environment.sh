@@ -174,10 +174,11 @@ choose_device() {
 }
 
 # Has glibc ask for huge pages. On a CPU, XLA takes new memory in each step, and writing to it for the
-# first time takes up to a fifth of the step (benchmarks/README.md). Two arenas a core instead of eight
-# keep less of what the threads that read many shards have freed. GLIBC_TUNABLES that you set are kept.
+# first time takes up to a fifth of the step (benchmarks/README.md). One arena a core instead of eight
+# keeps less of what the threads that read many shards have freed. GLIBC_TUNABLES that you set are kept.
 tune_malloc() {
-  local arenas=$((2 * $(getconf _NPROCESSORS_ONLN)))
+  local arenas
+  arenas="$(getconf _NPROCESSORS_ONLN)"
   export GLIBC_TUNABLES="${GLIBC_TUNABLES-glibc.malloc.hugetlb=1:glibc.malloc.arena_max=$arenas}"
 }
 

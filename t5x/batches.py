@@ -37,6 +37,7 @@ from t5x.partitioning import PjitPartitioner
 SHARDS = 8  # virtual shards if they divide the batch; a power of two
 CHUNK = 16  # examples that a pipeline yields at once
 AHEAD = 8  # chunks prefetched, so that no shard waits while another reads; the position has them
+READ_AT_ONCE = 16  # shards that move to a saved position at the same time; each takes memory
 FORM = 3  # format version of a saved position
 
 
@@ -307,10 +308,13 @@ class TrainStream(Iterator[HostBatch]):
             self.close()
             self._make_shards(saved["shards"])
         self._report_change(saved)
-        # At the same time, since each shard finds its place by reading its corpus.
-        for index, shard in zip(self.indices, self._shards, strict=True):
-            shard.begin_read(self._path(folder, index))
-        errors = [error for shard in self._shards if (error := shard.end_read())]
+        # Several at a time, since each shard finds its place by reading its corpus.
+        errors: list[BaseException] = []
+        for first in range(0, len(self._shards), READ_AT_ONCE):
+            some = slice(first, first + READ_AT_ONCE)
+            for index, shard in zip(self.indices[some], self._shards[some], strict=True):
+                shard.begin_read(self._path(folder, index))
+            errors += [error for shard in self._shards[some] if (error := shard.end_read())]
         for error in errors:
             if isinstance(error, tf.errors.OpError | AssertionError | KeyError):
                 logging.info("%s", error)
