@@ -44,6 +44,10 @@ class Column:
     A template accepts numbers, and their records are counted. A list or an object in one of its
     columns is no text, and the record is skipped.
 
+    A record may lack a column, but some record at the beginning of each file must have those of the
+    text, and some record at the beginning of the first file those of `where` and `copies`. A
+    parquet file must have all columns.
+
     Args:
       name: the name or template.
       min_chars: shorter texts are skipped.
@@ -103,6 +107,7 @@ class Column:
         named = [field for _, field, _, _ in string.Formatter().parse(name) if field is not None]
         self._of = tuple(dict.fromkeys(named)) or (name,)
         self._is_template = bool(named)
+        self.text_fields = self._of
         # All that must be read.
         self.fields = tuple(dict.fromkeys([*self._of, *self._where, *self.copies]))
         self._labels: dict[str, dict[str, str]] = {}  # of `Columns`
@@ -208,7 +213,7 @@ class Columns(Column):
         for unknown in self._labels.keys() - self._columns.keys():
             raise ValueError(f"labels are given for {unknown!r}, but columns for {list(columns)}")
         fields = [field for column in self._columns.values() for field in column.fields]
-        self.fields = tuple(dict.fromkeys(fields))
+        self.fields = self.text_fields = tuple(dict.fromkeys(fields))
 
     def only(self, feature: str, names: Sequence[str], of_words: bool = False) -> "Columns":
         """Return these columns with a feature restricted to `names`.

@@ -19,7 +19,7 @@ import json
 import re
 import threading
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from tasks.io import files
@@ -92,20 +92,37 @@ class PartLayout:
         size = self.bytes_per_part(file)
         return part * size, min((part + 1) * size, _size(file))
 
-    def batches(self, file: CorpusFile, part: int) -> Iterator[list]:
+    def batches(
+        self, file: CorpusFile, part: int, required: Sequence[str] | None = None
+    ) -> Iterator[list]:
         """Yield the records of one part in batches, always in the same order.
+
+        Some record at the beginning of `file` must have the columns `required`, by default all;
+        parquet files have all. How the file is cut does not change what its beginning is.
 
         Raises:
           ValueError: a column is missing.
         """
-        if file.kind == "parquet":
-            found = self._row_group(file, part)
-        elif self._by_bytes(file):
-            parse = _parse_json if file.kind == "jsonl" else _parse_line
-            found = iter([[parse(line) for line in lines_between(file, *self._bounds(file, part))]])
+        if file.kind == "parquet":  # which has a schema
+            return _undamaged(self._row_group(file, part), file)
+        if self._by_bytes(file):
+            found = iter([self._lines(file, *self._bounds(file, part))])
+            beginning = lambda: self._beginning(file)
         else:
-            found = in_batches(self._stream(file))
-        return check_columns(self.fields, _undamaged(found, file), file)
+            found, beginning = in_batches(self._stream(file)), None
+        found = _undamaged(found, file)
+        if part:
+            return found
+        return check_columns(self.fields if required is None else required, found, file, beginning)
+
+    def _lines(self, file: CorpusFile, start: int, stop: int) -> list:
+        parse = _parse_json if file.kind == "jsonl" else _parse_line
+        return [parse(line) for line in lines_between(file, start, stop)]
+
+    def _beginning(self, file: CorpusFile) -> list:
+        """Return the records of a part of the usual size."""
+        usual = dataclasses.replace(self, part_bytes=None)
+        return self._lines(file, *usual._bounds(file, 0))
 
     def _by_bytes(self, file: CorpusFile) -> bool:
         is_lines = file.kind == "jsonl" or (file.kind == "text" and self.documents == "lines")
@@ -394,16 +411,31 @@ def _missing_column(column: str, names: Iterable[Any], file: CorpusFile) -> Valu
 
 
 def check_columns(
-    fields: tuple[str, ...], batches: Iterator[list], file: CorpusFile
+    required: Sequence[str],
+    batches: Iterator[list],
+    file: CorpusFile,
+    beginning: Callable[[], list] | None = None,
 ) -> Iterator[list]:
-    """Yield batches of records; the first must have all columns.
+    """Yield the batches of records that a file begins with; some record must have each column.
+
+    A column that the first batch lacks may be in what `beginning` returns.
 
     Raises:
       ValueError: names the missing column and those that exist.
     """
     for i, batch in enumerate(batches):
-        rows = [r for r in batch if r not in (MALFORMED, NOT_UTF8)] if i == 0 else []
-        for field in fields:
-            if rows and not any(field in row for row in rows):
-                raise _missing_column(field, {name for row in rows for name in row}, file)
+        if i == 0 and _lacking(batch, required):
+            records = beginning() if beginning else batch
+            for column in _lacking(records, required):
+                raise _missing_column(column, {name for r in _rows(records) for name in r}, file)
         yield batch
+
+
+def _lacking(records: list, required: Sequence[str]) -> list[str]:
+    """Return the columns that no record has, where some record can be read."""
+    rows = _rows(records)
+    return [field for field in required if rows and not any(field in row for row in rows)]
+
+
+def _rows(records: list) -> list[dict]:
+    return [record for record in records if record not in (MALFORMED, NOT_UTF8)]

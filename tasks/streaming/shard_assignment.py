@@ -43,12 +43,14 @@ class CorpusSplit:
         """Yield the records of one part of `file` in batches.
 
         Raises:
-          ValueError: a column is missing.
+          ValueError: no record at the beginning of the file has a column of the text, or none at
+            the beginning of the first file a column of a filter.
         """
+        required = self.column.fields if file == self.files[0] else self.column.text_fields
         if file.kind == hub.STREAMED and self.repository:
             rows = hub.read_shard(hub.load_repository(*self.repository), file)
-            return formats.check_columns(self.column.fields, formats.in_batches(rows), file)
-        return self.layout.batches(file, part)
+            return formats.check_columns(required, formats.in_batches(rows), file)
+        return self.layout.batches(file, part, required)
 
     def retry(self, fn: Callable, file: CorpusFile):
         """Call `fn`, which reads `file`, until it succeeds."""

@@ -270,3 +270,44 @@ def test_a_cleaned_corpus_resumes_at_any_document(tmp_path, order):
         path = tf.train.Checkpoint(iterator=first).save(str(tmp_path / f"position{count}"))
         tf.train.Checkpoint(iterator=second).restore(path)
         assert [each["text"].numpy() for each in second] == every[count:]
+
+
+def _read(tmp_path, column, **records):
+    """Return the texts of files of JSON lines, by name, and the counts of what was skipped."""
+    for name, rows in records.items():
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    source = CorpusSource(files={"train": f"{tmp_path}/*.jsonl"}, column=column)
+    dataset = source.get_dataset("train", shuffle=False)
+    found = [x["text"].decode() for x in dataset.as_numpy_iterator()]
+    counts = source.record_counts("train")
+    return found, {k: n for k, n in counts.items() if n and k not in ("read", "epochs")}
+
+
+@pytest.mark.parametrize("shuffle", [sources.RECORDS, sources.PARTS, None])
+def test_a_record_may_lack_a_column_wherever_it_is(tmp_path, monkeypatch, shuffle):
+    monkeypatch.setattr("tasks.io.formats.LOCAL_PART_BYTES", 1 << 12)
+    lines = [json.dumps({"text": f"text {i}"}) for i in range(300)]
+    for at, n in ((0, 99), (150, 999), (300, 999)):  # 999 are several parts
+        rows = [*lines[:at], *[json.dumps({"id": 5})] * n, *lines[at:]]
+        (tmp_path / "train.jsonl").write_text("\n".join(rows))
+        source = CorpusSource(str(tmp_path))
+        order = {"shuffle": True, "seed": 0, "order": shuffle} if shuffle else {"shuffle": False}
+        assert sum(1 for _ in source.get_dataset("train", **order).as_numpy_iterator()) == 300
+        assert source.record_counts("train")["skipped_null"] == n
+
+
+def test_a_file_may_lack_the_columns_of_filters_but_not_the_first(tmp_path):
+    column = Column("text", where={"language": "ro"}, copies={"quality": {7: 1, 9: 2}})
+    full = [{"text": "a", "language": "ro", "quality": 9}]
+    found, counts = _read(tmp_path, column, a=full, b=[{"text": "b", "quality": 8}])
+    assert (found, counts) == (["a", "a"], {"skipped_other_value": 1, "extra_copies": 1})
+    found, counts = _read(tmp_path, column, a=full, b=[{"text": "b", "language": "ro"}])
+    assert (found, counts) == (["a", "a", "b"], {"extra_copies": 1})
+    for lacking, others in (("language", "quality, text"), ("quality", "language, text")):
+        (first,) = full
+        rows = [{key: value for key, value in first.items() if key != lacking}]
+        message = rf"no column '{lacking}' in .*/a\.jsonl: it has {others}"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            _read(tmp_path, column, a=rows, b=full)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"no column 'text' in .*/b\.jsonl"):
+        _read(tmp_path, column, a=full, b=[{"language": "ro", "quality": 9}])

@@ -1,5 +1,6 @@
 """Files are cut into parts without losing a record, and read into records of one shape."""
 
+import gzip
 import io
 import json
 import time
@@ -87,6 +88,31 @@ def test_a_missing_column_is_named_with_those_that_exist(tmp_path):
     write(tmp_path, "csv", LINES[:3])
     with pytest.raises(ValueError, match=r"no column 'body' in .*: it has id, text"):
         records(tmp_path / "train-0.csv", PartLayout(("body",)))
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz"])
+def test_the_beginning_of_a_file_has_the_columns_and_other_records_may_lack_them(tmp_path, kind):
+    with_text, without = json.dumps({"text": "a" * 9}), json.dumps({"id": "b" * 9})
+    opened = gzip.open if kind.endswith("gz") else open
+    for name, lines in {"last": [with_text] * 600 + [without] * 600, "none": [without] * 9}.items():
+        with opened(tmp_path / f"{name}.{kind}", "wt") as file:
+            file.write("\n".join(lines))
+    found = records(tmp_path / f"last.{kind}", PartLayout(part_bytes=1000))
+    assert (len(found), sum("text" in record for record in found)) == (1200, 600)
+    with pytest.raises(ValueError, match=r"no column 'text' in .*/none\.jsonl.*: it has id"):
+        records(tmp_path / f"none.{kind}", PartLayout(part_bytes=1000))
+
+
+@pytest.mark.parametrize("part_bytes", [1, 100, None])
+def test_what_the_beginning_is_does_not_depend_on_the_parts(tmp_path, monkeypatch, part_bytes):
+    monkeypatch.setattr(formats, "LOCAL_PART_BYTES", 1000)
+    lines = [json.dumps({"id": i}) for i in range(50)] + [json.dumps({"text": "a"})]
+    (tmp_path / "soon.jsonl").write_text("\n".join(lines))
+    (tmp_path / "late.jsonl").write_text("\n".join(lines[:50] * 3 + lines))
+    layout = PartLayout(part_bytes=part_bytes)
+    assert len(records(tmp_path / "soon.jsonl", layout)) == 51
+    with pytest.raises(ValueError, match=r"no column 'text' in .*/late\.jsonl: it has id"):
+        records(tmp_path / "late.jsonl", layout)
 
 
 @pytest.mark.parametrize(("kind", "comma"), [("csv", ","), ("tsv", "\t")])
