@@ -15,8 +15,8 @@
 | fulg | hub, faur-ai/fulg (Romanian) | 0.1 % of the documents, by hash | ODC-By |
 
 All take codes as FineWeb-2 has them (see `tasks.languages.table`); those of HPLT are the same for
-most languages. Nothing is read before a run. Held-out documents are never trained on; to read them,
-all documents before them are read too.
+most languages, and CulturaX and mC4 also take their own, such as no or iw. Nothing is read before a
+run. Held-out documents are never trained on; to read them, all documents before them are read too.
 """
 
 from collections.abc import Mapping
@@ -26,6 +26,7 @@ from tasks.languages import table
 from tasks.languages.table import FINEWEB2, Language
 from tasks.rows import Rows
 from tasks.sources import CorpusSource
+from tasks.text import language_filter
 
 HELD_OUT = {"validation": 0.001}
 # How often to use a document of FineWeb-2, by the size of its cluster of near-duplicates; only one
@@ -33,6 +34,9 @@ HELD_OUT = {"validation": 0.001}
 CLUSTER_COPIES: dict[str, dict[float, int]] = {
     "minhash_cluster_size": {1: 1, 2: 2, 3: 3, 5: 5, 100: 8, 1000: 1}
 }
+# Configurations that are called otherwise than `table.Language.tag`.
+MC4_CODES = {"nb": "no", "he": "iw", "fil": "fil", "ceb": "ceb", "haw": "haw", "pbt": "ps"}
+CULTURAX_CODES = language_filter.LABELS  # by whose model its authors recognized languages
 HPLT3_LIST = "@https://data.hplt-project.org/three/sorted/{code}.map"
 HPLT3_QUALITY = (5, 10)  # the least and the highest quality of a file
 
@@ -112,7 +116,7 @@ def culturax(language: str) -> CorpusSource:
     Raises:
       ValueError: there is no such language, or it has no code of two letters.
     """
-    return Rows("uonlp/CulturaX", _tag(language), held_out=HELD_OUT)
+    return Rows("uonlp/CulturaX", _config(language, CULTURAX_CODES), held_out=HELD_OUT)
 
 
 def mc4(language: str) -> CorpusSource:
@@ -121,7 +125,7 @@ def mc4(language: str) -> CorpusSource:
     Raises:
       ValueError: there is no such language, or it has no code of two letters.
     """
-    return CorpusSource("allenai/c4", _tag(language))
+    return CorpusSource("allenai/c4", _config(language, MC4_CODES))
 
 
 def fulg() -> CorpusSource:
@@ -129,8 +133,9 @@ def fulg() -> CorpusSource:
     return Rows("faur-ai/fulg", column="raw_content", held_out=HELD_OUT)
 
 
-def _tag(language: str) -> str:
-    found = table.find(language)
-    if not found.tag:
-        raise ValueError(f"{found.name} has no code of two letters, by which this corpus names it")
-    return found.tag
+def _config(language: str, codes: Mapping[str, str]) -> str:
+    code = table.code_of(language, codes)
+    if len(code) > 2 and code not in codes.values():
+        name = table.find(language).name
+        raise ValueError(f"{name} has no code of two letters, by which this corpus names it")
+    return code

@@ -13,6 +13,7 @@ import dataclasses
 import difflib
 import functools
 import pathlib
+from collections.abc import Mapping
 
 FINEWEB2 = "HuggingFaceFW/fineweb-2"
 ENGLISH = ("english", "en", "eng", "eng_latn")  # which FineWeb-2 and so this table lack
@@ -75,6 +76,21 @@ def find(text: str) -> Language:
         f"no language is called {text!r}: name it by a code such as ces_Latn or cs, or in English"
         + (f"; the nearest are {nearest}" if nearest else "")
     )
+
+
+def code_of(text: str, others: Mapping[str, str]) -> str:
+    """Return a corpus's code of a language: its tag, else the code of three letters.
+
+    `others` has the codes of the corpus that differ, by these; `text` may be one of them.
+
+    Raises:
+      ValueError: as `find`.
+    """
+    if (wanted := text.strip().casefold()) in others.values():
+        return wanted
+    found = find(text)
+    code = found.tag or found.code.partition("_")[0]
+    return others.get(code, code)
 
 
 def _nearest(wanted: str) -> list[Language]:

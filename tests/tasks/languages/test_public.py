@@ -82,6 +82,11 @@ def test_a_quality_that_hplt3_does_not_have_is_refused(quality):
 
 def test_older_corpora_are_named_by_two_letters():
     assert public.culturax("ces_Latn")._config == public.mc4("czech")._config == "cs"
+    assert public.culturax("norwegian").config == public.mc4("norwegian").config == "no"
+    assert (public.culturax("hebrew").config, public.mc4("hebrew").config) == ("he", "iw")
+    assert (public.culturax("filipino").config, public.mc4("filipino").config) == ("tl", "fil")
+    assert public.mc4("iw").config == "iw"
+    assert public.mc4("nynorsk").config == "nn"
     assert public.hplt2("ces_Latn")._config == "ces_Latn"
     assert public.fulg().column.name == "raw_content"
     with pytest.raises(ValueError, match="Abidji has no code of two letters"):

@@ -41,3 +41,12 @@ def test_the_figures_are_those_of_the_authors():
     assert len(every) == len({one.code for one in every}) == 1_913
     assert sum(one.text_bytes > 1e9 for one in every) == 104
     assert all(one.documents > 0 and one.text_bytes > 0 for one in every)
+
+
+def test_a_corpus_may_have_codes_of_its_own():
+    others = {"nb": "no", "fil": "tl"}
+    asked = ["norwegian", "Filipino", "no", "TL", "czech", "ceb_Latn"]
+    found = [table.code_of(text, others) for text in asked]
+    assert found == ["no", "tl", "no", "tl", "cs", "ceb"]
+    with pytest.raises(ValueError, match="no language is called 'no'"):
+        table.code_of("no", {})
