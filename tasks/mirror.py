@@ -1,14 +1,16 @@
 r"""Copies a corpus to a folder or bucket, from which it then streams.
 
 python -m tasks.mirror --corpus dumitrescustefan/rlm --to /data/rlm
+python -m tasks.mirror --corpus HuggingFaceFW/fineweb-2 --config ces_Latn --to /data/cs
 python -m tasks.mirror --files 'train=@https://example.org/ro.map' --to gs://bucket/ro
 
-The copy holds `<split>-00000-of-00012.<ending>` and `mirror.json`: the commit, and each file's
-address, bytes and SHA-256. After an interruption the same command continues at the commit it began
-with: complete files are not fetched again, and a partial file on a disk is continued. `--check`
-reads the entire copy again and compares. The corpus is then `CorpusSource("/data/rlm")`, or,
-without changing the task, `tasks.sources.mirrors.folders = {"dumitrescustefan/rlm": "/data/rlm"}`
-in a gin file.
+The copy holds `<split>-00000-of-00012.<ending>`, by the corpus's own names of splits, and
+`mirror.json`: the configuration, revision and commit, and each file's address, bytes and SHA-256.
+After an interruption the same command continues at the commit it began with: complete files are not
+fetched again, and a partial file on a disk is continued. `--check` reads the entire copy again and
+compares. The corpus is then `CorpusSource("/data/rlm")`, or, without changing the task,
+`tasks.sources.mirrors.folders = {"dumitrescustefan/rlm": "/data/rlm"}` in a gin file. Each
+configuration has a folder: {"HuggingFaceFW/fineweb-2/ces_Latn": "/data/cs"}.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
@@ -20,7 +22,7 @@ import hashlib
 import json
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 from typing import Any
 
@@ -30,10 +32,12 @@ from command_line import arguments
 from command_line.guard import guarded, one_sentence
 from tasks.io import files, hub
 from tasks.io.files import CorpusFile
-from tasks.io.retry import retry, shutting_down
-from tasks.sources import CorpusSource
+from tasks.io.mirrored import MANIFEST
+from tasks.io.retry import RetryPolicy, retry, shutting_down
+from tasks.languages.table import FINEWEB2, FINEWEB2_SPLITS
+from tasks.sources import CorpusSource, is_on_hub
 
-MANIFEST = "mirror.json"
+SPLITS = ("train", "validation")
 CHUNK_BYTES = 16 << 20
 _SUFFIXES = {"text": "txt"}
 
@@ -44,7 +48,8 @@ class Mirror:
     def __init__(self, source: CorpusSource, folder: str, report: Callable[[str], None] = print):
         self._source, self._folder, self._report = source, folder.rstrip("/"), report
         path = f"{self._folder}/{MANIFEST}"
-        self._manifest: dict[str, Any] = {"corpus": source.name, "commit": None, "files": {}}
+        of = {"corpus": source.name, "config": source.config, "revision": source.revision}
+        self._manifest: dict[str, Any] = {**of, "commit": None, "files": {}}
         if tf.io.gfile.exists(path):
             with tf.io.gfile.GFile(path) as file:
                 self._manifest |= json.loads(file.read())
@@ -52,6 +57,11 @@ class Mirror:
             raise ValueError(
                 f"{folder} holds a copy of {self._manifest['corpus']!r}, not of {source.name!r}: "
                 "set --to to another folder"
+            )
+        if self._manifest["config"] != source.config:
+            raise ValueError(
+                f"{folder} holds configuration {self._manifest['config']!r} of {source.name!r}, "
+                f"not {source.config!r}: set --to to another folder"
             )
         if self._manifest["commit"]:
             source.pin_revision(self._manifest["commit"])
@@ -64,9 +74,13 @@ class Mirror:
         tf.io.gfile.rename(f"{path}.new", path, overwrite=True)
 
     def wanted(self) -> dict[str, CorpusFile]:
-        """Return the files that a complete copy has, by name, or raise ValueError."""
+        """Return the files that a complete copy has, by name.
+
+        Raises:
+          ValueError: a file cannot be copied, or the folder has a copy of another by that name.
+        """
         found = {}
-        for split in self._source.splits:
+        for split, own in self._source.split_names.items():
             listed = self._source.list_files(split)
             for i, file in enumerate(listed):
                 if file.kind == hub.STREAMED:
@@ -76,12 +90,18 @@ class Mirror:
                     )
                 suffix = _SUFFIXES.get(file.kind, file.kind)
                 suffix += f".{file.compression}" if file.compression else ""
-                found[f"{split}-{i:05d}-of-{len(listed):05d}.{suffix}"] = file
+                found[f"{own}-{i:05d}-of-{len(listed):05d}.{suffix}"] = file
+        self._check_commit(found)
+        for name in found.keys() & self._manifest["files"].keys():
+            copied = self._manifest["files"][name]["url"]
+            if copied.split("?")[0] != found[name].url.split("?")[0]:
+                raise ValueError(
+                    f"{self._folder}/{name} is a copy of {copied}, not of {found[name].url}: set "
+                    "--to to another folder"
+                )
         return found
 
-    def copy(self, workers: int = 4) -> None:
-        """Fetch missing files, `workers` at a time; check checksums, or raise ValueError."""
-        wanted = self.wanted()
+    def _check_commit(self, wanted: Mapping[str, CorpusFile]) -> None:
         commit = hub.commit_of(next(iter(wanted.values())).url)
         if self._manifest["commit"] not in (None, commit):
             raise ValueError(
@@ -90,6 +110,10 @@ class Mirror:
                 "leave --revision out to continue that copy"
             )
         self._manifest["commit"] = commit
+
+    def copy(self, workers: int = 4) -> None:
+        """Fetch missing files, `workers` at a time; check checksums, or raise ValueError."""
+        wanted = self.wanted()
         self._write_manifest()
         missing = {name: file for name, file in wanted.items() if not self._has(name)}
         self._report(f"{len(wanted)} files, {len(wanted) - len(missing)} of them already copied")
@@ -192,6 +216,30 @@ def _fetch_chunks(file: CorpusFile, start: int, size: int | None) -> Iterator[by
             yield files.read_range(file, at, min(at + CHUNK_BYTES, size))
 
 
+def _splits(
+    corpus: str, config: str | None, revision: str | None, named: list[str] | None
+) -> dict[str, str]:
+    """Return the splits of a hub corpus to copy, with their names there.
+
+    `named` may have our names, by which tasks read FineWeb-2, or those of the corpus.
+    """
+    find = lambda: hub.load_repository(corpus, config, revision).splits
+    known = retry(find, f"listing {corpus}", RetryPolicy())
+    ours = FINEWEB2_SPLITS if corpus == FINEWEB2 else {}
+    found = {
+        split: split if split in known else ours.get(split, split) for split in named or SPLITS
+    }
+    return found if named else {k: v for k, v in found.items() if v in known or k == "train"}
+
+
+def _expression(folder: str, source: CorpusSource) -> str:
+    """Return how a task reads the copy."""
+    splits = dict(source.split_names)
+    if [*splits.items()] == [(split, split) for split in SPLITS]:
+        return f'CorpusSource("{folder}")'
+    return f'CorpusSource("{folder}", splits={splits})'
+
+
 @guarded
 def main(argv: list[str]) -> int:
     """Copy or check; return the exit status."""
@@ -201,7 +249,7 @@ def main(argv: list[str]) -> int:
     add("--config", help="configuration of a hub corpus")
     add("--revision", help="its branch, tag or commit; default the current main")
     add("--files", action="append", default=[], help="SPLIT=PATTERN, repeatable")
-    add("--splits", nargs="+", help="of --corpus; default train validation")
+    add("--splits", nargs="+", help="of --corpus; default train and, if there is one, validation")
     add("--to", type=arguments.text, required=True, help="a folder, gs://… or s3://…")
     add("--workers", type=arguments.integer(1), default=4, help="files fetched at a time")
     add("--check", action="store_true", help="compare the copy with its checksums")
@@ -219,7 +267,9 @@ def main(argv: list[str]) -> int:
                 f"--splits names {', '.join(sorted(unknown))}, for which --files has no pattern: "
                 "leave --splits out, or add --files SPLIT=PATTERN"
             )
-        splits = args.splits or list(patterns) or ["train", "validation"]
+        splits: Any = args.splits or list(patterns) or SPLITS
+        if args.corpus and not patterns and is_on_hub(args.corpus):
+            splits = _splits(args.corpus, args.config, args.revision, args.splits)
         source = CorpusSource(
             args.corpus, args.config, args.revision, files=patterns or None, splits=splits
         )
@@ -236,7 +286,7 @@ def main(argv: list[str]) -> int:
         remedy = "run the same command without --check"
         print(f"{name} is missing or damaged: {remedy}", file=sys.stderr)
     if not wrong:
-        print(f'{args.to} is complete. Read it as CorpusSource("{args.to}").')
+        print(f"{args.to} is complete. Read it as {_expression(args.to, source)}.")
     return 1 if wrong else 0
 
 

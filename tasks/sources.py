@@ -38,7 +38,7 @@ import gin
 from command_line.results import counted
 from tasks import slices
 from tasks.documents import Column, screen
-from tasks.io import files, hub, stream_cache
+from tasks.io import files, hub, mirrored, stream_cache
 from tasks.io.files import CorpusFile
 from tasks.io.formats import BATCH_RECORDS, PartLayout
 from tasks.io.retry import RetryPolicy, is_transient, retry
@@ -79,8 +79,17 @@ def full_shuffle(gigabytes: float = 2.0) -> float:
 
 @gin.configurable
 def mirrors(folders: Mapping[str, str] | None = None) -> Mapping[str, str]:
-    """Return the folders with copies of hub corpora (see `tasks.mirror`), by corpus."""
+    """Return the folders with copies of hub corpora (see `tasks.mirror`).
+
+    By corpus, or by corpus and configuration, "HuggingFaceFW/fineweb-2/ces_Latn"; a copy of another
+    configuration is refused (see `tasks.io.mirrored`).
+    """
     return folders or {}
+
+
+def is_on_hub(corpus: str) -> bool:
+    """Return whether a corpus is named as on the hub, not by a folder or an address."""
+    return "://" not in corpus and not corpus.startswith(_FOLDER)
 
 
 class Unreachable(ValueError, ConnectionError):
@@ -210,9 +219,10 @@ class CorpusSource(seqio.DataSource):
         corpus, corpus_split = self._corpus, self._split_names[split]
         if corpus is None:
             return files.match_files(self._patterns_of(split))
-        if corpus in mirrors():
-            return self._in_folder(mirrors()[corpus], split, "-*")
-        if "://" in corpus or corpus.startswith(_FOLDER):
+        copy = mirrored.folder(mirrors(), corpus, self._config, self._revision)
+        if copy is not None:
+            return self._in_folder(copy, split, "-*")
+        if not is_on_hub(corpus):
             advice = f": name files {corpus_split}*, or give patterns by files={{{split!r}: …}}"
             if split != "train":
                 advice = f": add one, or {self._hold_out(split)}"
@@ -324,6 +334,16 @@ class CorpusSource(seqio.DataSource):
     def config(self) -> str | None:
         """The configuration of a corpus on the hub."""
         return self._config
+
+    @property
+    def revision(self) -> str | None:
+        """The branch, tag or commit of a corpus on the hub."""
+        return self._revision
+
+    @property
+    def split_names(self) -> Mapping[str, str]:
+        """By the names of the splits, their names in the corpus."""
+        return self._split_names
 
     def text_bytes(self, split: str) -> int | None:
         """Return roughly how many bytes of text a split has, None if it is unknown."""

@@ -370,6 +370,17 @@ def read_range(file: CorpusFile, start: int, stop: int) -> bytes:
     return fetch()
 
 
+def read_if_any(url: str) -> bytes | None:
+    """Return what a file on a disk or in a bucket holds, None if there is no such file."""
+    with contextlib.suppress(FileNotFoundError):
+        if "://" in url:
+            fs, path = _filesystem(url)
+            return fs.cat_file(path)
+        with open(os.path.expanduser(url), "rb") as file:
+            return file.read()
+    return None
+
+
 def _cache_key(file: CorpusFile) -> str:
     """Return the name of a file in the stream cache, another one for each version of it."""
     return f"{file.url} {found}" if (found := version(file)) else file.url

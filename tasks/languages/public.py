@@ -23,7 +23,7 @@ from collections.abc import Mapping
 
 from tasks.documents import Column
 from tasks.languages import table
-from tasks.languages.table import FINEWEB2, Language
+from tasks.languages.table import FINEWEB2, FINEWEB2_SPLITS, Language
 from tasks.rows import Rows
 from tasks.sources import CorpusSource
 from tasks.text import language_filter
@@ -61,8 +61,7 @@ def fineweb2(
     column = Column("text", copies=copies)
     if not found.test_documents:
         return Rows(FINEWEB2, found.code, column=column, held_out=HELD_OUT)
-    splits = {"train": "train", "validation": "test"}
-    return CorpusSource(FINEWEB2, found.code, column=column, splits=splits)
+    return CorpusSource(FINEWEB2, found.code, column=column, splits=FINEWEB2_SPLITS)
 
 
 def fineweb2_language(source: CorpusSource) -> Language | None:

@@ -16,6 +16,7 @@ import pathlib
 from collections.abc import Mapping
 
 FINEWEB2 = "HuggingFaceFW/fineweb-2"
+FINEWEB2_SPLITS = {"train": "train", "validation": "test"}
 ENGLISH = ("english", "en", "eng", "eng_latn")  # which FineWeb-2 and so this table lack
 TOKENS_PER_WORD = 1.5  # with a vocabulary of the language, roughly
 _FILE = pathlib.Path(__file__).with_name("fineweb2.tsv")

@@ -6,7 +6,8 @@ import pytest
 
 from fakes.file_server import FileServer
 from tasks import mirror, sources
-from tasks.io import files, http_files, retry
+from tasks.io import files, http_files, hub, retry
+from tasks.languages import public, table
 from tasks.sources import CorpusSource
 
 QUICK = retry.RetryPolicy(limit_s=20, first_s=0.01, longest_s=0.02)
@@ -146,3 +147,69 @@ def test_a_task_of_the_hub_reads_its_copy_where_gin_says_so(served, tmp_path, mo
     mirror.Mirror(source(served), str(tmp_path / "copy"), lambda _: None).copy()
     monkeypatch.setattr(sources, "mirrors", lambda: {"user/corpus": str(tmp_path / "copy")})
     assert texts(CorpusSource("user/corpus")) == TEXTS
+
+
+@pytest.fixture
+def hub_of_two(tmp_path, monkeypatch):
+    """A corpus of two configurations on the hub, with the splits of FineWeb-2."""
+
+    def load(corpus, config, revision):
+        assert corpus == table.FINEWEB2
+        found = {}
+        for split in ("train", "test"):
+            path = tmp_path / "hub" / config / f"{split}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                path.write_text(f"{config} {split}")
+            found[split] = files.match_files([str(path)])
+        return hub.Repository(found, None)
+
+    monkeypatch.setattr(hub, "load_repository", load)
+
+
+def test_a_run_reads_its_own_configuration_and_splits(hub_of_two, tmp_path, monkeypatch, capsys):
+    to = {config: str(tmp_path / config) for config in ("ces_Latn", "slk_Latn")}
+    for config, folder in to.items():
+        arguments = ["--corpus", table.FINEWEB2, "--config", config, "--to", folder]
+        assert mirror.main(arguments) == 0
+        assert mirror.main([*arguments, "--check"]) == 0
+    splits = "splits={'train': 'train', 'validation': 'test'}"
+    assert f'Read it as CorpusSource("{folder}", {splits}).' in capsys.readouterr().out
+    copy = CorpusSource(folder, splits=table.FINEWEB2_SPLITS)
+    assert texts(copy, "validation") == ["slk_Latn test"]
+    folders = {f"{table.FINEWEB2}/{config}": folder for config, folder in to.items()}
+    monkeypatch.setattr(sources, "mirrors", lambda: folders)
+    monkeypatch.delattr(hub, "load_repository")
+    for name, config in (("czech", "ces_Latn"), ("slovak", "slk_Latn")):
+        assert texts(public.fineweb2(name)) == [f"{config} train"]
+        assert texts(public.fineweb2(name), "validation") == [f"{config} test"]
+    folders.clear()
+    folders[table.FINEWEB2] = to["ces_Latn"]
+    assert texts(public.fineweb2("czech")) == ["ces_Latn train"]
+    with pytest.raises(ValueError, match=r"holds configuration 'ces_Latn' .*, not 'slk_Latn'"):
+        texts(public.fineweb2("slovak"))
+
+
+@pytest.mark.parametrize("named", [["validation"], ["test"]])
+def test_splits_have_our_names_or_those_of_the_corpus(hub_of_two, tmp_path, named):
+    arguments = ["--corpus", table.FINEWEB2, "--config", "ces_Latn", "--to", str(tmp_path / "to")]
+    assert mirror.main([*arguments, "--splits", *named]) == 0
+    found = sorted(path.name for path in (tmp_path / "to").iterdir())
+    assert found == ["mirror.json", "test-00000-of-00001.txt"]
+
+
+def test_a_folder_holds_one_configuration(hub_of_two, tmp_path):
+    of = lambda config: CorpusSource(table.FINEWEB2, config, splits=["train"])
+    mirror.Mirror(of("ces_Latn"), str(tmp_path / "to"), lambda _: None).copy()
+    with pytest.raises(ValueError, match=r"holds configuration 'ces_Latn' .*, not 'slk_Latn': set"):
+        mirror.Mirror(of("slk_Latn"), str(tmp_path / "to"))
+    # A manifest of an earlier version has no configuration, but the addresses.
+    path = tmp_path / "to" / "mirror.json"
+    notes = json.loads(path.read_text())
+    path.write_text(json.dumps({k: v for k, v in notes.items() if k not in ("config", "revision")}))
+    other = mirror.Mirror(of("slk_Latn"), str(tmp_path / "to"))
+    for use in (other.copy, other.check):
+        with pytest.raises(ValueError, match=r"is a copy of .*/ces_Latn/.*, not of .*/slk_Latn/"):
+            use()
+    mirror.Mirror(of("ces_Latn"), str(tmp_path / "to"), lambda _: None).copy()
+    assert json.loads(path.read_text()) == notes
