@@ -358,9 +358,11 @@ def _csv_rows(text: TextIO, file: CorpusFile) -> Iterator:
     rows = csv.DictReader(text, delimiter="\t" if file.kind == "tsv" else ",", strict=True)
     line = 1
     try:
+        _ = rows.fieldnames  # reads the header
+        line = rows.line_num + 1
         for row in rows:
-            line = rows.line_num + 1
             yield _check_row(row)
+            line = rows.line_num + 1
     except csv.Error as error:
         raise ValueError(
             f"the row of {file.url} that begins at line {line} has a quote that does not end, or "

@@ -126,6 +126,13 @@ def test_a_quote_that_does_not_end_is_refused_by_its_line(tmp_path, kind, comma,
             records(path, PartLayout())
 
 
+@pytest.mark.parametrize(("text", "line"), [('"a\nb\n', 1), ('a\n"b\nc\n', 2)])
+def test_the_line_of_a_quote_is_right_in_the_header_and_behind_it(tmp_path, text, line):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(ValueError, match=rf"that begins at line {line} has a quote"):
+        records(tmp_path / "a.csv", PartLayout(("a",)))
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_quoted_fields_may_have_quotes_delimiters_and_lines(tmp_path, end):
     lines = ["text,label", '"a', 'b, ""c""",x', 'd "e" f,""', '"""g""","h"', ',"i"']
