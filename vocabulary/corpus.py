@@ -57,12 +57,13 @@ def read_documents(
     from tasks.sources import CorpusSource
 
     options: dict[str, Any] = {"column": column, "retry_policy": RetryPolicy(_RETRY_SECONDS)}
-    if corpus.startswith(files.LIST) or "*" in corpus or files.classify(corpus):
-        source = CorpusSource(files={slices.full(split): os.path.expanduser(corpus)}, **options)
+    path, splits = os.path.expanduser(corpus), (slices.full(split),)
+    if os.path.isdir(path):  # even if its name ends in .jsonl
+        source = CorpusSource(os.path.abspath(path), config, splits=splits, **options)
+    elif corpus.startswith(files.LIST) or "*" in corpus or files.classify(corpus):
+        source = CorpusSource(files={slices.full(split): path}, **options)
     else:
-        folder = os.path.expanduser(corpus)
-        name = os.path.abspath(folder) if os.path.isdir(folder) else corpus
-        source = CorpusSource(name, config, splits=(slices.full(split),), **options)
+        source = CorpusSource(corpus, config, splits=splits, **options)
     source.peek(split)  # raises the mistakes in one sentence
     spread = sample and max_documents is not None
     return itertools.islice(_texts(source, split, spread), max_documents)

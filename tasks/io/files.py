@@ -82,7 +82,8 @@ def classify(url: str, kind: str | None = None) -> CorpusFile | None:
         name = stem
     else:
         compression = ""
-    kind = kind or KINDS.get(name.rpartition(".")[2])
+    _, dot, suffix = name.rpartition(".")  # "text" and "owner/text" have none
+    kind = kind or (KINDS.get(suffix) if dot else None)
     return CorpusFile(url, kind, compression) if kind else None
 
 

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from fakes.paths import ROOT
+from tasks import sources
 from vocabulary import corpus
 
 MINI = str(ROOT / "data" / "ro_mini" / "train-*.jsonl")
@@ -57,6 +58,29 @@ def test_folders_and_lists_of_files_are_read_as_a_task_reads_them(tmp_path):
     assert list(corpus.read_documents(str(tmp_path))) == ["unu", "doi"]
     assert list(corpus.read_documents(str(tmp_path), split="dev")) == ["trei"]
     assert list(corpus.read_documents(f"@{tmp_path}/all.map")) == ["trei", "doi"]
+
+
+@pytest.mark.parametrize("name", ["text", "jsonl", "parquet", "corpus.jsonl", "a [v2]"])
+def test_a_folder_may_have_the_name_of_a_format(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data" / name).mkdir(parents=True)
+    (tmp_path / "data" / name / "train.txt").write_text("unu\n")
+    for corpus_name in (f"data/{name}", f"data/{name}/", str(tmp_path / "data" / name)):
+        assert list(corpus.read_documents(corpus_name)) == ["unu"], corpus_name
+
+
+def test_a_hub_name_may_end_in_the_name_of_a_format(monkeypatch):
+    found = []
+
+    class Source(sources.CorpusSource):
+        def __init__(self, name=None, config=None, **settings):
+            found.append((name, config, settings.get("files")))
+            raise ValueError("not read")
+
+    monkeypatch.setattr(sources, "CorpusSource", Source)
+    with pytest.raises(ValueError, match="not read"):
+        list(corpus.read_documents("owner/text", config="ro"))
+    assert found == [("owner/text", "ro", None)]
 
 
 def test_a_template_of_columns(tmp_path):

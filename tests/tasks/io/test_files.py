@@ -28,6 +28,7 @@ def test_suffixes_name_the_format(url, kind, compression):
 
 def test_other_suffixes_are_no_corpus_unless_the_kind_is_given():
     assert files.classify("README.md") is None
+    assert [files.classify(name) for name in ("owner/text", "jsonl", "text.gz")] == [None] * 3
     assert files.classify("train.ro.gz", "text") == CorpusFile("train.ro.gz", "text", "gz")
 
 
