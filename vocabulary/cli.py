@@ -2,7 +2,8 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 
 from command_line import arguments
 from command_line.guard import guarded, one_sentence
@@ -41,6 +42,22 @@ def read_lines(
 ) -> Iterator[str]:
     """Yield the lines of what the corpus flags name; see `corpus.read_lines`."""
     return corpus.read_lines(read_documents(args, sample), counts, cedilla=args.cedilla)
+
+
+def show_progress(lines: Iterable[str], counts: corpus.TextCounts) -> Iterator[str]:
+    """Yield `lines` and report on stderr how much has been read."""
+    start = reported = time.monotonic()
+    terminal = sys.stderr.isatty()
+    for line in lines:
+        yield line
+        now = time.monotonic()
+        if now - reported >= (0.5 if terminal else 10):
+            reported = now
+            end = "\r" if terminal else "\n"
+            print(f"{counts} in {now - start:.0f} s", end=end, file=sys.stderr, flush=True)
+    print(f"{counts} in {time.monotonic() - start:.0f} s", file=sys.stderr)
+    if counts.skipped:
+        print(f"skipped {counts.skipped:,} empty, null or non-text documents", file=sys.stderr)
 
 
 def command(

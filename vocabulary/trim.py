@@ -10,6 +10,9 @@ keep their scores and order, so a text whose pieces are all kept is tokenized as
 kept rows of the embeddings give the same logits. `.rows.json` beside the model has the old id of
 every new one. With --checkpoint the checkpoint is trimmed too, and both are verified
 (`vocabulary.checkpoint`).
+
+Every line that is read is counted. Words are verified, and both sizes measured, on a sample of
+20,000 lines, so that a corpus of any size needs no more memory.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
@@ -19,24 +22,37 @@ if __name__ == "__main__":  # before any library writes to stderr
 
 import argparse
 import collections
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from command_line import arguments
 from vocabulary import checkpoint, cli, corpus
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check_results import VocabularyCheck
+from vocabulary.tokenizer_training import sample_lines
 
 PieceCounts: TypeAlias = collections.Counter[int]
+_SAMPLED_LINES = 20_000
 
 
 def count_pieces(model: spm.ModelProto, lines: Iterable[str]) -> PieceCounts:
     """Return how often `lines` use each piece id."""
+    return count_and_sample(model, lines, 0)[0]
+
+
+def count_and_sample(
+    model: spm.ModelProto, lines: Iterable[str], most: int
+) -> tuple[PieceCounts, list[str]]:
+    """Return how often `lines` use each piece id, and a uniform sample of `most` of them."""
     encode = spm.processor(model).encode
     counts: PieceCounts = collections.Counter()
-    for line in lines:
-        counts.update(encode(line))
-    return counts
+
+    def counted() -> Iterator[str]:
+        for line in lines:
+            counts.update(encode(line))
+            yield line
+
+    return counts, sample_lines(counted(), most, seed=0)
 
 
 def trim(
@@ -91,20 +107,26 @@ def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     """Trim, write, print both sizes, and check."""
     checkpoint.check_out(args)
     model = spm.read_model(spm.find_model(args.model))
-    lines = list(cli.read_lines(args, corpus.TextCounts()))
-    before = count_pieces(model, lines)
-    small, sources = trim(model, before, args.size, args.extra_ids)
-    after = count_pieces(small, lines)
+    counts = corpus.TextCounts()
+    lines = cli.show_progress(cli.read_lines(args, counts, sample=True), counts)
+    usage, sample = count_and_sample(model, lines, _SAMPLED_LINES)
+    small, sources = trim(model, usage, args.size, args.extra_ids)
     change = checkpoint.VocabularyChange(model, small, sources, args.extra_ids)
-    _, checks = checkpoint.write(change, args, lines)
-    _print_size("before", len(model.pieces) + args.extra_ids, before, args.emb_dim)
-    _print_size("after", len(small.pieces), after, args.emb_dim)
+    _, checks = checkpoint.write(change, args, sample)
+    _print_size("before", model, args.extra_ids, sample, args.emb_dim)
+    _print_size("after", small, 0, sample, args.emb_dim)
     return checks
 
 
-def _print_size(name: str, pieces: int, usage: PieceCounts, emb_dim: int | None) -> None:
-    unknown = usage[2] / max(usage.total(), 1)
-    line = f"{name:6} {pieces:>9,} pieces, corpus {usage.total():,} ids, {unknown:.3%} unknown"
+def _print_size(
+    name: str, model: spm.ModelProto, extra_ids: int, sample: list[str], emb_dim: int | None
+) -> None:
+    usage, pieces = count_pieces(model, sample), len(model.pieces) + extra_ids
+    unknown = usage[model.trainer_spec.unk_id] / max(usage.total(), 1)
+    line = (
+        f"{name:6} {pieces:>9,} pieces, {usage.total():,} ids for {len(sample):,} lines, "
+        f"{unknown:.3%} unknown"
+    )
     if emb_dim:
         line += f", embeddings {2 * pieces * emb_dim / 1e6:,.1f} M parameters (input and output)"
     print(line)

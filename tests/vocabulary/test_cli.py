@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from fakes.paths import ROOT
-from vocabulary import cli
+from vocabulary import cli, corpus
 from vocabulary.check_results import VocabularyCheck
 
 MINI = str(ROOT / "data" / "ro_mini" / "validation.jsonl")
@@ -38,6 +38,20 @@ def test_an_error_is_one_sentence(error, status, capsys):
     with pytest.raises(SystemExit, match=status):
         main(fail)([])
     assert capsys.readouterr().err == "Error: too small\n"
+
+
+def test_progress_is_shown_while_reading(monkeypatch, capsys):
+    counts = corpus.TextCounts()
+    clock = iter(range(0, 1000, 6))
+    monkeypatch.setattr(cli.time, "monotonic", lambda: next(clock))
+    lines = corpus.read_lines(["unu", None, "doi\ntrei", "patru"], counts)
+    assert list(cli.show_progress(lines, counts)) == ["unu", "doi", "trei", "patru"]
+    assert capsys.readouterr().err.splitlines() == [
+        "read 2 documents, 2 lines, 0.0 MB in 12 s",
+        "read 3 documents, 4 lines, 0.0 MB in 24 s",
+        "read 3 documents, 4 lines, 0.0 MB in 30 s",
+        "skipped 1 empty, null or non-text documents",
+    ]
 
 
 def test_the_corpus_flags_say_what_is_read(capsys):

@@ -10,7 +10,7 @@ from fakes.paths import ROOT
 from vocabulary import checkpoint, trim
 from vocabulary.check import check_vocabulary
 from vocabulary.check_results import passed, table
-from vocabulary.sentencepiece_model import ModelProto, sentinel_ids, write_model
+from vocabulary.sentencepiece_model import ModelProto, read_model, sentinel_ids, write_model
 
 DATA = ROOT / "data" / "ro_mini"
 MINI = str(DATA / "ro_mini.model")
@@ -96,6 +96,45 @@ def test_command(tmp_path, capsys):
     assert "before     2,048 pieces" in printed
     assert "after        512 pieces" in printed
     assert len(json.loads((tmp_path / "small.rows.json").read_text())) == 512
+
+
+def test_all_lines_are_counted_and_few_are_kept(model, lines):
+    kept = set()
+
+    class Line(str):
+        def __init__(self, *_):
+            super().__init__()
+            kept.add(id(self))
+
+        def __del__(self):
+            kept.discard(id(self))
+
+    def stream():
+        for line in lines:
+            yield Line(line)
+            most.append(len(kept))
+
+    most: list[int] = []
+    usage, sample = trim.count_and_sample(model, stream(), 10)
+    assert usage == trim.count_pieces(model, lines)
+    assert len(sample) == 10
+    assert set(sample) <= set(lines)
+    assert max(most) <= 12 < len(lines)
+    assert sorted(trim.count_and_sample(model, lines, len(lines))[1]) == sorted(lines)
+
+
+def test_the_documents_are_spread_over_the_corpus_and_progress_is_shown(tmp_path, capsys):
+    words = ["constituție", "judecător", "libertate", "grădină", "zăpadă", "fereastră"]
+    for number, word in enumerate(words):
+        text = f"{word}\n" * 50
+        (tmp_path / f"train-{number}.txt").write_text(text, encoding="utf-8")
+    out = str(tmp_path / "small.model")
+    trim.main([MINI, "--corpus", str(tmp_path), "--max_documents", "12", "--out", out])
+    pieces = {piece.piece for piece in read_model(out).pieces}
+    assert set("".join(words)) <= pieces
+    printed = capsys.readouterr()
+    assert "read 12 documents" in printed.err
+    assert "12 lines" in printed.out
 
 
 def test_rows_of_another_model_are_refused():
