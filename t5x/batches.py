@@ -31,7 +31,7 @@ from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import identities, orders, pin_orders, resumable_source
 from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
 from t5x.input_pipeline.packing import ConvertedRows, RowBuilder
-from t5x.input_pipeline.shard_iterator import ENDINGS, TRUNCATED, ShardIterator
+from t5x.input_pipeline.shard_iterator import TRUNCATED, ShardIterator
 from t5x.partitioning import PjitPartitioner
 
 SHARDS = 8  # virtual shards if they divide the batch; a power of two
@@ -52,6 +52,14 @@ def host_rows(partitioner: PjitPartitioner, batch_size: int) -> tuple[int, int]:
     indices = partitioner.batch_sharding.addressable_devices_indices_map((batch_size,)).values()
     bounds = [index[0].indices(batch_size) for index in indices if index is not None]
     return min(b[0] for b in bounds), max(b[1] for b in bounds)
+
+
+def saves_rows(partitioner: PjitPartitioner, batch_size: int) -> bool:
+    """Return whether this host is the first of those with its rows, which share a replica."""
+    first, _ = host_rows(partitioner, batch_size)
+    indices = partitioner.batch_sharding.devices_indices_map((batch_size,)).items()
+    mine = [device for device, index in indices if index[0].indices(batch_size)[0] == first]
+    return jax.process_index() == min(getattr(device, "process_index") for device in mine)  # noqa: B009 (unknown to mypy)
 
 
 def shard_count(batch_size: int, rows: tuple[int, int]) -> int:
@@ -166,6 +174,7 @@ class TrainStream(Iterator[HostBatch]):
         self.global_batch = global_shapes(self._shards[0].nothing, cfg.batch_size)
         self._given = 0
         self.interrupted: Callable[[], bool] = lambda: False  # ends a wait for data
+        self.saves = True  # whether `save` writes anything, see `saves_rows`
 
     def _make_shards(self, count: int) -> None:
         """Make those of `count` virtual shards that have rows of this host."""
@@ -231,7 +240,7 @@ class TrainStream(Iterator[HostBatch]):
         """Return this process's record counts since its start: {task: {name: count}}.
 
         A host that only takes rows of shards that others save counts none, so that
-        `sum_over_hosts` is right.
+        `sum_over_hosts` is right. One that has both kinds counts both: then it is an upper bound.
         """
         counts = {
             task.name: source.record_counts(self.cfg.split)
@@ -256,27 +265,21 @@ class TrainStream(Iterator[HostBatch]):
     def save(self, folder: str) -> None:
         """Write the position of every shard whose first row is this host's into `folder`.
 
-        Hosts that share a replica of the model share its rows and write the same files at the
-        same time, so each writes under its own name first and then renames.
+        Of hosts with the same rows only one may write: their positions are equal, but not their
+        files, which hold what each has prefetched.
         """
+        if not self.saves:
+            return
         tf.io.gfile.makedirs(folder)
         for index, shard, owned in zip(self.indices, self._shards, self._owned, strict=True):
-            if not owned:
-                continue
-            path = self._path(folder, index)
-            mine = f"{path}-by-{jax.process_index()}"
-            shard.write(mine)
-            for ending in ENDINGS:
-                tf.io.gfile.rename(f"{mine}{ending}", f"{path}{ending}", overwrite=True)
+            if owned:
+                shard.write(self._path(folder, index))
         if self.rows[0] == 0:
             about: dict[str, Any] = {"form": FORM, "seed": self.seed, "shards": self.count}
             about |= {"batch_size": self.cfg.batch_size, "orders": self._orders}
             about |= _row_settings(self.cfg)
-            path = f"{folder}/stream.json"
-            mine = f"{path}-by-{jax.process_index()}"
-            with tf.io.gfile.GFile(mine, "w") as file:
+            with tf.io.gfile.GFile(f"{folder}/stream.json", "w") as file:
                 file.write(json.dumps({**about, "corpora": identities(self.cfg)}))
-            tf.io.gfile.rename(mine, path, overwrite=True)
 
     def restore(self, folder: str) -> None:
         """Move to the position saved in `folder`, on any number of hosts.

@@ -367,6 +367,7 @@ def open_stream(
         seed = cfg.seed
     rows = batches.host_rows(trainer.partitioner, cfg.batch_size)
     stream = get_dataset_fn(cfg, trainer.model.FEATURE_CONVERTER_CLS, rows, seed)
+    stream.saves = batches.saves_rows(trainer.partitioner, cfg.batch_size)
     if jax.process_count() > 1:
         facts = startup_check.data_facts(functools.partial(corpora.identities, cfg))
         startup_check.assert_same("data", facts)

@@ -128,7 +128,9 @@ class ShardIterator:
         try:
             with buckets.local_copy(path, ENDINGS[:2], read=True) as local:
                 tf.train.Checkpoint(iterator=self._iterator).read(local).assert_consumed()
-        except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+        except (tf.errors.OpError, IndexError) as error:
+            if not _is_damage(error):
+                raise
             raise DamagedCheckpoint(
                 f"{path} is cut off or damaged ({_reason(error)}); restore another checkpoint."
             ) from error
@@ -180,13 +182,19 @@ def _reading_failed(error: tf.errors.OpError) -> ValueError | RuntimeError:
     )
 
 
-def _reason(error: tf.errors.OpError) -> str:
+def _is_damage(error: tf.errors.OpError | IndexError) -> bool:
+    """Return whether files of a position are not as they were written, or not of one another."""
+    damage = (tf.errors.DataLossError, tf.errors.OutOfRangeError, IndexError)
+    return isinstance(error, damage) or "checksum" in str(error)
+
+
+def _reason(error: tf.errors.OpError | IndexError) -> str:
     """Return the message of an error in a pipeline, without its place in the graph.
 
     The class of a Python exception, with which it begins, is left out if it is ValueError: those
     are sentences for the user.
     """
-    first = error.message.strip().splitlines()[0]
+    first = str(getattr(error, "message", error)).strip().splitlines()[0]
     first = re.sub(r"Error in user-defined function passed to .* with iterator: \S+: ", "", first)
     first = re.sub(r"\{\{.*?\}\}|\[Op:.*|\[\[.*", "", first).strip(" .")
     return first.removeprefix("ValueError: ")[:400]

@@ -1,7 +1,9 @@
 """The stream: the same batches whatever the hosts, and the same after a kill as without."""
 
 import collections
+import dataclasses
 import json
+import shutil
 import threading
 import types
 
@@ -14,6 +16,7 @@ from fakes import toy
 from fakes.arrays import assert_equal_batches
 from fakes.resumable import Corpus
 from t5x import batches
+from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.input_pipeline.shard_iterator import ShardIterator
 from t5x.partitioning import PjitPartitioner
 
@@ -274,6 +277,57 @@ def test_this_process_needs_all_rows_of_its_devices():
     assert batches.host_rows(PjitPartitioner(2), 24) == (0, 24)
     assert batches.host_rows(PjitPartitioner(8), 3) == (0, 3)
     assert batches.host_rows(PjitPartitioner(devices=jax.devices()[:1]), 5) == (0, 5)
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    number: int
+    process_index: int
+
+
+class SharedRows:
+    """A sharding of a batch over four hosts of two chips. Two hosts share each replica."""
+
+    hosts = (0, 2, 1, 3)  # which of them hold rows 0 to 4 and 4 to 8, two by two
+    this = 0
+
+    def devices_indices_map(self, shape):
+        half = shape[0] // 2
+        chips = [Chip(2 * i + chip, host) for i, host in enumerate(self.hosts) for chip in (0, 1)]
+        return {c: (slice(c.number // 4 * half, (c.number // 4 + 1) * half),) for c in chips}
+
+    def addressable_devices_indices_map(self, shape):
+        found = self.devices_indices_map(shape)
+        return {chip: index for chip, index in found.items() if chip.process_index == self.this}
+
+
+def test_of_the_hosts_that_share_a_replica_the_first_saves(monkeypatch):
+    partitioner = PjitPartitioner(1)
+    sharding = SharedRows()
+    monkeypatch.setattr(type(partitioner), "batch_sharding", sharding)
+    monkeypatch.setattr(jax, "process_index", lambda: sharding.this)
+    found = []
+    for sharding.this in range(4):
+        found.append((batches.host_rows(partitioner, 8), batches.saves_rows(partitioner, 8)))
+    assert found == [((0, 4), True), ((4, 8), True), ((0, 4), False), ((4, 8), False)]
+
+
+def test_a_host_that_does_not_save_writes_nothing(tmp_path):
+    part = stream((0, 8))
+    part.saves = False
+    part.save(str(tmp_path / "position"))
+    assert not (tmp_path / "position").exists()
+
+
+def test_files_of_two_positions_are_a_damaged_checkpoint(tmp_path):
+    for name, taken in (("one", 2), ("other", 9)):
+        part = stream((0, 8))
+        take(part, taken)
+        part.save(str(tmp_path / name))
+    for file in (tmp_path / "other").glob("*.data-*"):
+        shutil.copy(file, tmp_path / "one" / file.name)
+    with pytest.raises(DamagedCheckpoint):
+        stream((0, 8)).restore(str(tmp_path / "one"))
 
 
 def test_evaluation_batches_are_the_same_every_time_and_go_round():
