@@ -59,8 +59,8 @@ class AsyncSave:
 
     @property
     def has_copied(self) -> bool:
-        """Whether the first phase is over."""
-        return self._copied.done()
+        """Whether the first phase has succeeded."""
+        return self._copied.done() and self._copied.exception() is None
 
     def wait_for_copy(self) -> None:
         """Wait for the first phase; raises as `wait`."""

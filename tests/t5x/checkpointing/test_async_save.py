@@ -36,6 +36,7 @@ def test_an_error_is_raised_by_wait(which):
     work = AsyncSave("it", *steps, timeout=600)
     with pytest.raises(OSError, match="disk full"):
         work.wait()
+    assert work.has_copied == bool(which)
     if which:
         work.wait_for_copy()
     else:
