@@ -128,7 +128,7 @@ def normalizing_factor_and_weights(
     weights = weights.astype(jnp.float32)
     match factor:
         case SpecialLossNormalizingFactor.NUM_REAL_TARGET_TOKENS:
-            return weights.sum(), weights
+            return _divisor(weights.sum()), weights
         case SpecialLossNormalizingFactor.NUM_TOTAL_TARGET_TOKENS:
             return float(math.prod(targets.shape)), weights
     # Average per sequence: every sequence's weights add up to 1.
@@ -139,4 +139,9 @@ def normalizing_factor_and_weights(
         same = segments[:, :, None] == segments[:, None, :]
         per_sequence = jnp.einsum("BTS,BS->BT", same.astype(jnp.float32), weights)
     weights = jnp.where(per_sequence > 0, weights / jnp.maximum(per_sequence, 1e-6), 0.0)
-    return weights.sum(), weights
+    return _divisor(weights.sum()), weights
+
+
+def _divisor(total: jax.Array) -> jax.Array:
+    """Return the sum of weights; 1 for 0, so that a batch or a part without any has no loss."""
+    return jnp.where(total > 0, total, 1.0)

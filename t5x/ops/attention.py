@@ -73,7 +73,9 @@ def _forward(q, k, v, mask, bias):
         # In a fully masked row the gradient's weights are then 0; its output is unused.
         return out_BHKQ, jnp.where(peaks_BHQ > NEGATIVE / 2, divisors_BHQ + peaks_BHQ, -NEGATIVE)
 
-    safe = (jnp.abs(divisors_BHQ) < SAFE_LOG).all()
+    # The weights are rounded to the values' dtype, and float16 is fine only above e^-9.7.
+    limit = 8.0 if v.dtype == jnp.float16 else SAFE_LOG
+    safe = (jnp.abs(divisors_BHQ) < limit).all()
     out_BHKQ, divisors_BHQ = jax.lax.cond(safe, lambda: (out_BHKQ, divisors_BHQ), carefully)
     return out_BHKQ.transpose(0, 3, 1, 2), divisors_BHQ
 

@@ -119,7 +119,7 @@ def test_a_sequence_without_weight_divides_by_nothing():
     batch = {"decoder_target_tokens": np.zeros((1, 3), np.int32)}
     total, weights = normalizing_factor_and_weights("AVERAGE_PER_SEQUENCE", batch)
     np.testing.assert_array_equal(weights, np.zeros((1, 3)))
-    assert total == 0
+    assert total == 1
 
 
 def test_an_unknown_factor_is_refused():
@@ -134,3 +134,12 @@ def test_on_a_gpu_the_losss_gradient_scatters_nothing(monkeypatch):
     monkeypatch.setattr(losses, "platform", lambda: "gpu")
     assert "scatter" not in str(jax.make_jaxpr(gradient())(LOGITS))
     np.testing.assert_allclose(gradient()(LOGITS), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("factor", ["NUM_REAL_TARGET_TOKENS", "AVERAGE_PER_SEQUENCE"])
+def test_a_batch_without_weights_has_a_divisor(factor):
+    batch = {"decoder_target_tokens": jnp.zeros([2, 3], jnp.int32)}
+    total, weights = normalizing_factor_and_weights(factor, batch)
+    assert (float(total), float(weights.sum())) == (1.0, 0.0)
+    half = {**batch, "decoder_loss_weights": jnp.full([2, 3], 0.05)}
+    assert float(normalizing_factor_and_weights("NUM_REAL_TARGET_TOKENS", half)[0]) < 1

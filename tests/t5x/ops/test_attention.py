@@ -44,6 +44,16 @@ def test_values_and_gradients_are_the_references(monkeypatch, scale, parts, fill
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * scale)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_low_logits_lose_nothing_in_two_bytes(monkeypatch, dtype):
+    monkeypatch.setattr(attention, "platform", lambda: "gpu")
+    q, k, v, _, bias = arrays(0.3)
+    low = bias - 16.5  # whose exponentials are nearly nothing in float16
+    wanted = plain_attend(q, k, v, None, low)
+    found = attend(*(x.astype(dtype) for x in (q, k, v)), None, low).astype(jnp.float32)
+    np.testing.assert_allclose(found, wanted, atol=0.02)
+
+
 @pytest.mark.parametrize("platform", ["tpu", "cpu"])
 def test_a_fully_masked_row_attends_evenly(monkeypatch, platform):
     monkeypatch.setattr(attention, "platform", lambda: platform)
