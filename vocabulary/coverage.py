@@ -7,7 +7,9 @@ counts the characters that become <unk>, bytes a token and tokens a word.
 
 import collections
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+import sentencepiece
 
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check_results import VocabularyCheck
@@ -15,6 +17,9 @@ from vocabulary.check_results import VocabularyCheck
 MT5 = ("google/mt5-small", "google/mt5-base", "google/mt5-large", "google/mt5-xl")
 BESIDE_HELP = "compare with this vocabulary; default mT5's, if the Hugging Face cache has it"
 _SHOWN = 10  # characters
+# The zero-width non-joiner. T5's normalization (nmt_nfkc) makes a blank of it.
+JOINERS = "\u200c"
+_JOINER_EVERY = 5_000
 
 
 def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list[VocabularyCheck]:
@@ -42,8 +47,34 @@ def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list
     rows = zip(("bytes a token", "tokens a word"), zip(*figures, strict=True), strict=True)
     return [
         VocabularyCheck.of("characters not covered", not unknown, detail, otherwise="warn"),
+        *_joined_words(own, texts),
         *(VocabularyCheck(title, "ok", "; ".join(_all(values, note))) for title, values in rows),
     ]
+
+
+def joiners_of(lines: Iterable[str]) -> str:
+    """Return the zero-width joiners that `lines` write words with, as Persian and Sorani do.
+
+    Elsewhere they are stray characters of web pages, rarer than one in `_JOINER_EVERY` letters.
+    """
+    counts = collections.Counter(itertools.chain.from_iterable(lines))
+    letters = sum(n for c, n in counts.items() if c.isalpha())
+    return "".join(c for c in JOINERS if counts[c] * _JOINER_EVERY > letters)
+
+
+def _joined_words(
+    own: sentencepiece.SentencePieceProcessor, texts: Sequence[str]
+) -> list[VocabularyCheck]:
+    """Return the check that the text's joiners can be written, none for a text without them."""
+    joiners = joiners_of(texts)
+    lost = [c for c in joiners if c not in own.decode(own.encode(f"a{c}a"))]
+    if not joiners:
+        return []
+    names = ", ".join(f"U+{ord(c):04X}" for c in lost or joiners)
+    detail = f"{names} can be written"
+    if lost:
+        detail = f"{names} becomes a blank, which cuts words: vocabulary.train makes it a piece"
+    return [VocabularyCheck.of("zero-width joiners", not lost, detail, otherwise="warn")]
 
 
 def _all(values: Sequence[float], note: str) -> list[str]:

@@ -35,7 +35,7 @@ from vocabulary import cli, corpus, tokenizer_training
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check import check_any
 from vocabulary.check_results import VocabularyCheck
-from vocabulary.coverage import BESIDE_HELP, coverage
+from vocabulary.coverage import BESIDE_HELP, coverage, joiners_of
 
 # These become pieces however rare they are: a vocabulary without a capital Q or a Ț would always
 # encode it as <unk>.
@@ -66,6 +66,7 @@ def train_vocabulary(
     byte_fallback: bool = False,
     character_coverage: float = 0.9999,
     required_characters: str = REQUIRED_CHARACTERS,
+    joiners: str = "",
     max_lines: int = 5_000_000,
     seed: int = 0,
     verbose: bool = False,
@@ -76,6 +77,7 @@ def train_vocabulary(
     `max_lines`, drawn with `seed`, is kept in memory (about 30 bytes a character while fitting).
     `character_coverage` is the share of its characters that become pieces, `required_characters`
     become pieces even if they are rare, and `byte_fallback` adds 256 byte pieces instead of <unk>.
+    `joiners` are kept as pieces of their own, although the normalization would lose them.
     Raise ValueError for a wrong size and for a text too small or too varied for it.
     """
     check_size(size)
@@ -95,6 +97,7 @@ def train_vocabulary(
             byte_fallback=byte_fallback,
             character_coverage=character_coverage,
             required_chars=required_characters,
+            user_defined_symbols=list(joiners),  # which are not normalized
             input_sentence_size=max_lines,
             shuffle_input_sentence=True,
             num_threads=16,  # constant: another number of threads sums in another order
@@ -214,7 +217,8 @@ def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     start = time.monotonic()
     if args.kind == "sentencepiece":
         options = {name: getattr(args, name) for name in _OPTIONS}
-        model = train_vocabulary(lines, args.size, required_characters=required, **options)
+        options |= {"required_characters": required, "joiners": joiners_of(first)}
+        model = train_vocabulary(lines, args.size, **options)
         spm.write_model(model, args.out)
     else:
         _train_tokenizer(args, lines, required)

@@ -29,6 +29,16 @@ def test_what_is_counted():
     assert coverage.coverage(MINI, []) == []
 
 
+def test_joiners_that_words_are_written_with_must_not_be_lost():
+    joined = ["Ana are me\u200cre și pere."] * 50
+    row = rows(MINI, joined)["zero-width joiners"]
+    assert row.status == "warn"
+    assert "U+200C becomes a blank" in row.detail
+    strays = ["a\u200cb" + "Ana are mere. " * 1000]
+    assert "zero-width joiners" not in rows(MINI, strays)
+    assert (coverage.joiners_of(joined), coverage.joiners_of(strays)) == ("\u200c", "")
+
+
 def test_another_vocabulary_is_shown_beside_it(tmp_path, monkeypatch):
     other = small_vocabulary.train(tmp_path)
     found = rows(MINI, TEXTS, beside=other)

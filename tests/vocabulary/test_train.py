@@ -4,9 +4,12 @@ import json
 
 import pytest
 import sentencepiece
+import tensorflow as tf
 
 from fakes.paths import ROOT
 from fakes.refusals import refused
+from tasks import vocabularies
+from tasks.text.tokenize import batch_encoder
 from vocabulary import corpus, train
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check import check_vocabulary
@@ -145,6 +148,19 @@ def test_letters_of_a_language_become_pieces_in_both_cases(tmp_path):
     assert set("ěščřžýáíéúůťďňóĚŠČŘŽÝÁÍÉÚŮŤĎŇÓß") >= set(train.letters_of(text, 2048))
     assert set("ěščřžĚŠČŘŽß") <= set(train.letters_of(text, 2048))
     assert len(train.letters_of([chr(0x4E00 + i) * 30 for i in range(500)], 1024)) == 64
+
+
+def test_a_zero_width_joiner_of_the_corpus_is_a_piece_of_its_own(tmp_path, capsys):
+    texts = [text.replace("te", "t\u200ce") for text in corpus.read_documents(MINI)]
+    (tmp_path / "train.jsonl").write_text("\n".join(json.dumps({"text": t}) for t in texts))
+    out = tmp_path / "joined.model"
+    train.main(["--corpus", str(tmp_path / "train.jsonl"), "--size", "512", "--out", str(out)])
+    assert "U+200C can be written" in capsys.readouterr().out
+    vocabulary = vocabularies.sentencepiece(str(out))
+    ids = vocabulary.encode("ceart\u200ce\nmere")
+    assert vocabulary.decode(ids) == "ceart\u200ce mere"
+    (streamed,) = batch_encoder(vocabulary)(tf.constant(["ceart\u200ce\nmere"])).to_list()
+    assert streamed == ids
 
 
 def test_a_rare_letter_of_the_corpus_is_no_unknown_piece(tmp_path):
