@@ -63,15 +63,17 @@ def extend(
 ) -> tuple[spm.ModelProto, spm.Sources]:
     """Return a larger model and, for each of its ids, the old ids from which it starts.
 
-    New pieces that start a word have ▁ before them. `extra_ids` is 100 if seqio added the
-    sentinels behind the model; they become pieces of it. Raise ValueError for a piece that exists,
-    is given twice, or holds an unknown character.
+    New pieces that start a word have ▁ before them; they are normalized as the model normalizes
+    text. `extra_ids` is 100 if seqio added the sentinels behind the model; they become pieces of
+    it. Raise ValueError for a piece that exists, is given twice, holds an unknown character, or is
+    not one word.
     """
     encoder = spm.processor(model)
     known = {piece.piece for piece in model.pieces}
     sentinels = set(spm.sentinel_ids(model).values())
     added = []
-    for piece in pieces:
+    for given in pieces:
+        piece = _normalized(encoder, given)
         if piece in known:
             raise ValueError(f"the piece {piece!r} exists already or is given twice")
         known.add(piece)
@@ -80,6 +82,19 @@ def extend(
         added.append((piece, score, ids))
     kept = [i for i in range(len(model.pieces)) if i not in sentinels]
     return spm.rebuild(model, kept, added, extra_ids)
+
+
+def _normalized(encoder: sentencepiece.SentencePieceProcessor, piece: str) -> str:
+    """Return a piece as the model normalizes text; raise ValueError if that is not one word."""
+    start = spm.WORD_START if piece.startswith(spm.WORD_START) else ""
+    words = encoder.normalize(piece.removeprefix(start)).replace(spm.WORD_START, " ").split()
+    if len(words) != 1:
+        found = f"{len(words)} words" if words else "nothing"
+        raise ValueError(
+            f"the piece {piece!r} is {found} to the model, but a piece is of one word; give each "
+            "word a line of its own"
+        )
+    return start + words[0]
 
 
 def _old_ids(encoder: sentencepiece.SentencePieceProcessor, piece: str) -> list[int]:

@@ -1,5 +1,7 @@
 """More pieces: they are used, they start from their old pieces, and nothing else moves."""
 
+import unicodedata
+
 import numpy as np
 import pytest
 import sentencepiece
@@ -30,6 +32,14 @@ def test_new_pieces_are_used_the_longer_one_first(model):
     assert encode("Popescu")[-1] == first + 2
     score = {piece.piece: piece.score for piece in large.pieces}
     assert score[WORDS[0]] > score[WORDS[1]] + score["ă"] + 0.1
+
+
+def test_pieces_are_normalized_as_texts_are(model):
+    words = [unicodedata.normalize("NFD", "constituțională"), "ﬁrmăm", "m²", "Ⅻ"]
+    large, _ = extend.extend(model, [f"▁{word}" for word in words])
+    first = len(model.pieces) - 100
+    assert processor(large).encode(words) == [[first + i] for i in range(4)]
+    assert processor(large).encode("constituțională firmăm m2 XII") == [*range(first, first + 4)]
 
 
 def test_other_texts_are_tokenized_as_before(model, lines):
@@ -103,6 +113,8 @@ def test_hugging_face_agrees(model, lines, tmp_path):
     ("pieces", "sentence"),
     [
         (["▁de"], "'▁de' exists already"),
+        (["▁bună ziua"], "'▁bună ziua' is 2 words to the model"),
+        (["▁\u200b"], "is nothing to the model"),
         (["▁nouă", "▁nouă"], "exists already or is given twice"),
         (["▁漢字"], "a character that the model does not know"),
     ],
