@@ -97,6 +97,13 @@ def _normalized(encoder: sentencepiece.SentencePieceProcessor, piece: str) -> st
     return start + words[0]
 
 
+def never_given(model: spm.ModelProto, count: int) -> list[str]:
+    """Return those of the `count` new pieces before the sentinels that their own words lack."""
+    encode, end = spm.processor(model).encode, len(model.pieces) - spm.NUM_SENTINELS
+    new = {i: model.pieces[i].piece for i in range(end - count, end)}
+    return [p for i, p in new.items() if i not in encode(p.replace(spm.WORD_START, " "))]
+
+
 def _old_ids(encoder: sentencepiece.SentencePieceProcessor, piece: str) -> list[int]:
     """Return the old ids of a new piece; one without ▁ is encoded as the rest of a word."""
     ids = encoder.encode(piece.replace(spm.WORD_START, " "))
@@ -133,7 +140,9 @@ def _new_pieces(model: spm.ModelProto, args: argparse.Namespace) -> list[str]:
         raise ValueError(
             f"--size {args.size} must be a multiple of {spm.SIZE_MULTIPLE} above the model's {now}"
         )
-    return best_words(model, cli.read_lines(args, corpus.TextCounts()), args.size - now)
+    counts = corpus.TextCounts()
+    lines = cli.show_progress(cli.read_lines(args, counts, sample=True), counts)
+    return best_words(model, lines, args.size - now)
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -153,6 +162,11 @@ def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     model = spm.read_model(path)
     pieces = _new_pieces(model, args)
     large, sources = extend(model, pieces, args.extra_ids)
+    if unused := never_given(large, len(pieces)):
+        raise ValueError(
+            f"nothing was written, since the model never gives {', '.join(map(repr, unused))}, "
+            "whose rows no text would use: leave them out of the new pieces"
+        )
     change = checkpoint.VocabularyChange(model, large, sources, args.extra_ids)
     written, checks = checkpoint.write(change, args, sample_texts(path))
     print(f"wrote {written}: {len(large.pieces):,} pieces, {len(pieces):,} of them new")

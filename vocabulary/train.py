@@ -135,19 +135,8 @@ def _explain(error: str, size: int) -> str:
 
 
 def show_progress(lines: Iterable[str], counts: corpus.TextCounts) -> Iterator[str]:
-    """Yield `lines` and report on stderr how much has been read."""
-    start = reported = time.monotonic()
-    terminal = sys.stderr.isatty()
-    for line in lines:
-        yield line
-        now = time.monotonic()
-        if now - reported >= (0.5 if terminal else 10):
-            reported = now
-            end = "\r" if terminal else "\n"
-            print(f"{counts} in {now - start:.0f} s", end=end, file=sys.stderr, flush=True)
-    print(f"{counts} in {time.monotonic() - start:.0f} s", file=sys.stderr)
-    if counts.skipped:
-        print(f"skipped {counts.skipped:,} empty, null or non-text documents", file=sys.stderr)
+    """Yield `lines`, report on stderr how much has been read, and last that fitting begins."""
+    yield from cli.show_progress(lines, counts)
     print("fitting the pieces (minutes for gigabytes) ...", file=sys.stderr, flush=True)
 
 

@@ -9,7 +9,7 @@ import sentencepiece
 from convert import tokenizer as hugging_face
 from fakes.paths import ROOT
 from fakes.refusals import refused
-from vocabulary import checkpoint, extend
+from vocabulary import checkpoint, cli, extend
 from vocabulary.check import check_vocabulary
 from vocabulary.check_results import passed, table
 from vocabulary.sentencepiece_model import ModelProto, sentinel_ids, write_model
@@ -122,6 +122,30 @@ def test_hugging_face_agrees(model, lines, tmp_path):
 def test_impossible_pieces_are_refused(model, pieces, sentence):
     with pytest.raises(ValueError, match=sentence):
         extend.extend(model, pieces)
+
+
+def test_a_piece_that_the_model_never_gives_is_refused(model, tmp_path, capsys, monkeypatch):
+    large, _ = extend.extend(model, WORDS)
+    assert extend.never_given(large, len(WORDS)) == []
+    large.pieces[len(model.pieces) - 100].score = -1000
+    assert extend.never_given(large, len(WORDS)) == WORDS[:1]
+    monkeypatch.setattr(extend, "SCORE_BONUS", -100)
+    (tmp_path / "words.txt").write_text("constituțională", encoding="utf-8")
+    with refused(capsys, "nothing was written, since the model never gives '▁constituțională'"):
+        extend.main([MINI, "--pieces", f"{tmp_path}/words.txt", "--out", f"{tmp_path}/a.model"])
+    assert not (tmp_path / "a.model").exists()
+
+
+def test_the_corpus_is_read_as_in_training(monkeypatch, tmp_path, capsys):
+    sampled = []
+    read = cli.read_documents
+    monkeypatch.setattr(
+        cli, "read_documents", lambda args, sample: (sampled.append(sample), read(args, sample))[1]
+    )
+    options = ["--max_documents", "200", "--size", "2176", "--out", str(tmp_path / "a.model")]
+    extend.main([MINI, "--corpus", str(DATA / "train-*.jsonl"), *options])
+    assert sampled == [True]
+    assert "read 200 documents" in capsys.readouterr().err
 
 
 def test_command(tmp_path, capsys):
