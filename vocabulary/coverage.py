@@ -2,11 +2,12 @@
 
     coverage("my.model", texts, beside="google/mt5-base")
 
-counts the characters that become <unk>, bytes a token and tokens a word.
+counts the characters that become <unk>, those that are lost, bytes a token and tokens a word.
 """
 
 import collections
 import itertools
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 import sentencepiece
@@ -20,6 +21,7 @@ _SHOWN = 10  # characters
 # The zero-width non-joiner. T5's normalization (nmt_nfkc) makes a blank of it.
 JOINERS = "\u200c"
 _JOINER_EVERY = 5_000
+_AROUND = 10  # characters of a word shown before and after one that is lost
 
 
 def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list[VocabularyCheck]:
@@ -48,6 +50,7 @@ def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list
     return [
         VocabularyCheck.of("characters not covered", not unknown, detail, otherwise="warn"),
         *_joined_words(own, texts),
+        *_lost_characters(own, texts, characters),
         *(VocabularyCheck(title, "ok", "; ".join(_all(values, note))) for title, values in rows),
     ]
 
@@ -75,6 +78,38 @@ def _joined_words(
     if lost:
         detail = f"{names} becomes a blank, which cuts words: vocabulary.train makes it a piece"
     return [VocabularyCheck.of("zero-width joiners", not lost, detail, otherwise="warn")]
+
+
+def _lost_characters(
+    own: sentencepiece.SentencePieceProcessor,
+    texts: Sequence[str],
+    characters: collections.Counter[str],
+) -> list[VocabularyCheck]:
+    """Return the check of characters that the model's normalization drops or makes a blank.
+
+    White space and control characters should be, and joiners have a check of their own. It is no
+    warning if all are as rare as stray characters; without any there is no check.
+    """
+    nothing = {own.normalize("aa"), own.normalize("a a")}
+    expected = lambda c: c.isspace() or unicodedata.category(c) == "Cc"
+    odd = {c: n for c, n in characters.most_common() if c not in JOINERS and not expected(c)}
+    lost = [(c, n) for c, n in odd.items() if own.normalize(f"a{c}a") in nothing]
+    if not lost:
+        return []
+    letters = sum(n for c, n in characters.items() if c.isalpha())
+    rare = all(n * _JOINER_EVERY <= letters for _, n in lost)
+    shown = ", ".join(f"U+{ord(c):04X} × {n:,} in '{_example(c, texts)}'" for c, n in lost[:_SHOWN])
+    detail = f"blank or nothing to the model, which never writes them: {shown}"
+    return [VocabularyCheck.of("characters lost", rare, detail, otherwise="warn")]
+
+
+def _example(character: str, texts: Sequence[str]) -> str:
+    """Return the middle of the first word that holds a character, escaped where not printable."""
+    text = next(text for text in texts if character in text)
+    word = next(word for word in text.split() if character in word)
+    place = word.index(character)
+    part = word[max(place - _AROUND, 0) : place + 1 + _AROUND]
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in part)
 
 
 def _all(values: Sequence[float], note: str) -> list[str]:

@@ -39,6 +39,25 @@ def test_joiners_that_words_are_written_with_must_not_be_lost():
     assert (coverage.joiners_of(joined), coverage.joiners_of(strays)) == ("\u200c", "")
 
 
+def test_characters_that_the_normalization_drops_are_named():
+    texts = [
+        "Ana are mere\u200bmulte\t\u00a0și\u2028pere\x07 e\u0301.",
+        "\ufeffUn om\u200bbun",
+    ] * 25
+    row = rows(MINI, texts)["characters lost"]
+    assert (row.status, row.detail) == (
+        "warn",
+        "blank or nothing to the model, which never writes them: "
+        "U+200B × 50 in 'mere\\u200bmulte', U+FEFF × 25 in '\\ufeffUn'",
+    )
+    strays = ["a\u200bb" + "Ana are mere. " * 1000]
+    assert rows(MINI, strays)["characters lost"].status == "ok"
+    assert "U+200B × 1 in" in rows(MINI, strays)["characters lost"].detail
+    assert "characters lost" not in rows(MINI, [*TEXTS, "a\u200cb" * 50])
+    cut = rows(MINI, ["x" * 90 + "\u200b" + "y" * 90])["characters lost"].detail
+    assert cut.endswith(r" in 'xxxxxxxxxx\u200byyyyyyyyyy'")
+
+
 def test_another_vocabulary_is_shown_beside_it(tmp_path, monkeypatch):
     other = small_vocabulary.train(tmp_path)
     found = rows(MINI, TEXTS, beside=other)
