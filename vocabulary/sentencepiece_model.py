@@ -16,6 +16,7 @@ every sentinel, which no training example has.
 
 import os
 import re
+import struct
 from collections.abc import Iterable, Sequence
 
 import fsspec
@@ -113,6 +114,31 @@ def append_sentinels(
             piece=f"{prefix}<extra_id_{number}>", score=0.0, type=SentencePiece.USER_DEFINED
         )
     model.trainer_spec.vocab_size = len(model.pieces)
+
+
+def keep_character(model: ModelProto, character: str) -> None:
+    """Let the model's normalization, in place, leave a character as it is that it changes now.
+
+    Its rules are a trie of bytes, as of github.com/s-yata/darts-clone, whose leaves say where in
+    the strings behind it a rule's result begins. Rules with equal results share a leaf, so that
+    `character` gets a block of its own behind the others.
+    """
+    rules = model.normalizer_spec.precompiled_charsmap
+    (size,) = struct.unpack_from("<I", rules)
+    units = [*struct.unpack_from(f"<{size // 4}I", rules, 4)]
+    results = rules[4 + size :]
+    children = lambda unit: unit >> 10 << ((unit & 1 << 9) >> 6)
+    node = children(units[0])
+    for byte in character.encode():
+        last = node ^ byte
+        assert units[last] & 0x800000FF == byte, f"no rule for {character!r}"
+        node = last ^ children(units[last])
+    block = -(-len(units) // 256) * 256
+    units += [0] * (block + 256 - len(units))
+    units[last] = units[last] & 0x1FF | (last ^ block) << 10
+    units[block] = 1 << 31 | len(results)
+    trie = struct.pack(f"<I{len(units)}I", 4 * len(units), *units)
+    model.normalizer_spec.precompiled_charsmap = trie + results + character.encode() + b"\0"
 
 
 def rebuild(

@@ -45,6 +45,7 @@ REQUIRED_CHARACTERS = (
 # Those of the language are looked for in so many lines.
 _LINES_FOR_LETTERS, _OFTEN = 100_000, 20
 _LINES_FOR_REPORT = 20_000
+_FIRST_MARK = 0xF200C  # for private use
 _OPTIONS = ("byte_fallback", "character_coverage", "max_lines", "seed", "verbose")
 
 
@@ -77,11 +78,15 @@ def train_vocabulary(
     `max_lines`, drawn with `seed`, is kept in memory (about 30 bytes a character while fitting).
     `character_coverage` is the share of its characters that become pieces, `required_characters`
     become pieces even if they are rare, and `byte_fallback` adds 256 byte pieces instead of <unk>.
-    `joiners` are kept as pieces of their own, although the normalization would lose them.
+    `joiners` are pieces too, and the model's normalization leaves them as they are.
     Raise ValueError for a wrong size and for a text too small or too varied for it.
     """
     check_size(size)
     sentencepiece.set_random_generator_seed(seed)
+    # Others while training, since SentencePiece's own rules would lose them.
+    marks = {ord(joiner): chr(_FIRST_MARK + i) for i, joiner in enumerate(joiners)}
+    if marks:
+        lines = (line.translate(marks) for line in lines)
     output = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -96,8 +101,7 @@ def train_vocabulary(
             normalization_rule_name="nmt_nfkc",
             byte_fallback=byte_fallback,
             character_coverage=character_coverage,
-            required_chars=required_characters,
-            user_defined_symbols=list(joiners),  # which are not normalized
+            required_chars=required_characters + "".join(marks.values()),
             input_sentence_size=max_lines,
             shuffle_input_sentence=True,
             num_threads=16,  # constant: another number of threads sums in another order
@@ -106,6 +110,10 @@ def train_vocabulary(
     except RuntimeError as error:
         raise ValueError(_explain(str(error), size)) from error
     model = spm.ModelProto.FromString(output.getvalue())
+    for joiner, mark in marks.items():
+        spm.keep_character(model, chr(joiner))
+        for piece in model.pieces:
+            piece.piece = piece.piece.replace(mark, chr(joiner))
     spm.append_sentinels(model)
     return model
 

@@ -64,3 +64,15 @@ def test_a_model_without_sentinels_must_say_where_they_are(model):
 
 def test_sizes_are_rounded_up_to_multiples_of_128():
     assert [spm.round_up(size) for size in (1, 128, 129)] == [128, 128, 256]
+
+
+def test_one_character_is_kept_and_all_others_are_normalized_as_before():
+    model = spm.read_model(str(ROOT / "data/ro_mini/ro_mini.model"))
+    before = spm.processor(model)
+    spm.keep_character(model, "\u200c")
+    after = spm.processor(model)
+    assert after.normalize("a\u200ca") == "▁a\u200ca"
+    others = [chr(i) for i in range(1, 0x20000) if not 0xD800 <= i < 0xE000 and i != 0x200C]
+    assert [after.normalize(f"a{c}a") for c in others] == [
+        before.normalize(f"a{c}a") for c in others
+    ]

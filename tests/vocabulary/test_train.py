@@ -15,6 +15,7 @@ from vocabulary import sentencepiece_model as spm
 from vocabulary.check import check_vocabulary
 from vocabulary.check_results import passed, table
 from vocabulary.sentencepiece_model import sentinel_ids
+from vocabulary.tokenization_equality import check_equal_ids
 
 MINI = str(ROOT / "data" / "ro_mini" / "train-*.jsonl")
 
@@ -161,6 +162,10 @@ def test_a_zero_width_joiner_of_the_corpus_is_a_piece_of_its_own(tmp_path, capsy
     assert vocabulary.decode(ids) == "ceart\u200ce mere"
     (streamed,) = batch_encoder(vocabulary)(tf.constant(["ceart\u200ce\nmere"])).to_list()
     assert streamed == ids
+    texts += ["line\nbreak", "a\u200cb ﬁ\u200cm² \u200c x\u200b\u200cy"]
+    same = check_equal_ids(str(out), texts)
+    assert same.status == "ok", same.detail
+    assert not any(ord(c) >= 0xF0000 for p in spm.read_model(str(out)).pieces for c in p.piece)
 
 
 def test_a_rare_letter_of_the_corpus_is_no_unknown_piece(tmp_path):
