@@ -8,6 +8,7 @@ import pytest
 import seqio
 
 from fakes.pages import blocks, section
+from tasks import labels  # noqa: F401  # registers a task of its own
 
 NAMES = ("ro_en", "ro_answers")
 
