@@ -17,9 +17,13 @@ _TIME = "%Y-%m-%d %H:%M:%S"
 
 
 def may_be_loss(error: BaseException) -> bool:
-    """Return whether an exception of JAX can come from the end of another worker."""
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    return bool({"JaxRuntimeError", "XlaRuntimeError"} & kinds) and bool(_LOSS.search(str(error)))
+    """Return whether an exception of JAX can come from the end of another worker.
+
+    Some calls raise what XLA reports, "UNKNOWN: Gloo …", as a ValueError.
+    """
+    kinds, text = {kind.__name__ for kind in type(error).__mro__}, str(error)
+    of_jax = {"JaxRuntimeError", "XlaRuntimeError"} & kinds
+    return bool((of_jax or re.match("[A-Z_]+: ", text)) and _LOSS.search(text))
 
 
 def note(now: datetime.datetime) -> str:

@@ -71,6 +71,7 @@ class JaxRuntimeError(RuntimeError):
         (JaxRuntimeError("UNKNOWN: Gloo all-reduce failed: Connection reset by peer"), True),
         (JaxRuntimeError("UNAVAILABLE: Socket closed"), True),
         (JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), False),
+        (ValueError("UNKNOWN: Gloo AllGather failed: Connection reset by peer"), True),
         (RuntimeError("Gloo all-reduce failed"), False),
         (SystemExit(1), False),
     ],
