@@ -20,7 +20,7 @@ BESIDE_HELP = "compare with this vocabulary; default mT5's, if the Hugging Face 
 _SHOWN = 10  # characters
 # The zero-width non-joiner. T5's normalization (nmt_nfkc) makes a blank of it.
 JOINERS = "\u200c"
-_JOINER_EVERY = 5_000
+_STRAY_EVERY = 5_000  # letters or more, for a stray character of web pages
 _AROUND = 10  # characters of a word shown before and after one that is lost
 
 
@@ -49,27 +49,28 @@ def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list
     rows = zip(("bytes a token", "tokens a word"), zip(*figures, strict=True), strict=True)
     return [
         VocabularyCheck.of("characters not covered", not unknown, detail, otherwise="warn"),
-        *_joined_words(own, texts),
+        *_joined_words(own, characters),
         *_lost_characters(own, texts, characters),
         *(VocabularyCheck(title, "ok", "; ".join(_all(values, note))) for title, values in rows),
     ]
 
 
 def joiners_of(lines: Iterable[str]) -> str:
-    """Return the zero-width joiners that `lines` write words with, as Persian and Sorani do.
+    """Return the zero-width joiners that `lines` write words with, as Persian and Sorani do."""
+    return _often(JOINERS, collections.Counter(itertools.chain.from_iterable(lines)))
 
-    Elsewhere they are stray characters of web pages, rarer than one in `_JOINER_EVERY` letters.
-    """
-    counts = collections.Counter(itertools.chain.from_iterable(lines))
-    letters = sum(n for c, n in counts.items() if c.isalpha())
-    return "".join(c for c in JOINERS if counts[c] * _JOINER_EVERY > letters)
+
+def _often(some: Iterable[str], characters: collections.Counter[str]) -> str:
+    """Return those of `some` characters that are too frequent to be strays."""
+    letters = sum(n for c, n in characters.items() if c.isalpha())
+    return "".join(c for c in some if characters[c] * _STRAY_EVERY > letters)
 
 
 def _joined_words(
-    own: sentencepiece.SentencePieceProcessor, texts: Sequence[str]
+    own: sentencepiece.SentencePieceProcessor, characters: collections.Counter[str]
 ) -> list[VocabularyCheck]:
     """Return the check that the text's joiners can be written, none for a text without them."""
-    joiners = joiners_of(texts)
+    joiners = _often(JOINERS, characters)
     lost = [c for c in joiners if c not in own.decode(own.encode(f"a{c}a"))]
     if not joiners:
         return []
@@ -96,8 +97,7 @@ def _lost_characters(
     lost = [(c, n) for c, n in odd.items() if own.normalize(f"a{c}a") in nothing]
     if not lost:
         return []
-    letters = sum(n for c, n in characters.items() if c.isalpha())
-    rare = all(n * _JOINER_EVERY <= letters for _, n in lost)
+    rare = not _often(dict(lost), characters)
     shown = ", ".join(f"U+{ord(c):04X} × {n:,} in '{_example(c, texts)}'" for c, n in lost[:_SHOWN])
     detail = f"blank or nothing to the model, which never writes them: {shown}"
     return [VocabularyCheck.of("characters lost", rare, detail, otherwise="warn")]
