@@ -305,7 +305,7 @@ def per_device(
     """Return `fn` called on each device with the parts of the arguments that it holds.
 
     For functions that the compiler cannot shard, such as kernels; `fn` outside `activations`.
-    `given` are the logical axes of each argument, `made` those of the result.
+    `given` are the logical axes of each argument, `made` those of each result.
     """
     partitioner = _active.get()
     if partitioner is None or partitioner.mesh.size == 1:
@@ -313,9 +313,10 @@ def per_device(
 
     def call(*args):
         specs = (partitioner.sharding(a, x.shape).spec for a, x in zip(given, args, strict=True))
-        result = partitioner.sharding(made, jax.eval_shape(fn, *args).shape).spec
+        spec = lambda x: partitioner.sharding(made, x.shape).spec
+        results = jax.tree.map(spec, jax.eval_shape(fn, *args))
         sharded = jax.shard_map(
-            fn, mesh=partitioner.mesh, in_specs=tuple(specs), out_specs=result, check_vma=False
+            fn, mesh=partitioner.mesh, in_specs=tuple(specs), out_specs=results, check_vma=False
         )
         return sharded(*args)
 

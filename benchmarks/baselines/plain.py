@@ -22,7 +22,7 @@ from benchmarks.synthetic_step import answer
 from preflight.aot.compiler import serve
 from t5x import losses
 from t5x.examples.t5 import layers, network
-from t5x.ops.attention import plain_attend
+from t5x.ops import attention
 from t5x.ops.feed_forward import plain_feed_forward
 
 
@@ -35,9 +35,11 @@ def plainly() -> Iterator[None]:
             (losses, "log_normalizer", functools.partial(jax.nn.logsumexp, axis=-1)),
             (layers.Embed, "__call__", embed),
             (network, "stack", stack),
+            (network, "prefers_gpu_kernels", lambda: False),
+            (attention, "prefers_gpu_kernels", lambda: False),
         ):
             patches.enter_context(mock.patch.object(module, name, plain))
-        patches.enter_context(mock.patch.dict(layers.ATTENTIONS, xla=plain_attend))
+        patches.enter_context(mock.patch.dict(layers.ATTENTIONS, xla=attention.plain_attend))
         yield
 
 

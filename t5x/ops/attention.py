@@ -18,6 +18,7 @@ Shapes: B batch, Q queries, S keys, H heads, K head_dim.
 """
 
 import functools
+import importlib.util
 import re
 
 import jax
@@ -167,25 +168,17 @@ def _by_heads(gradients, of_heads):
 attend.defvjp(_forward_keeping, _backward)
 
 
-def attend_by_default(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
-    """Compute the same as `attend`, by NVIDIA's kernels where they work."""
-    halves = all(x.dtype.itemsize == 2 for x in (q_BQHK, k_BSHK, v_BSHK))
-    sizes = q_BQHK.shape[1] % 2, k_BSHK.shape[1] % 2, q_BQHK.shape[3] % 8
-    kernels = prefers_cudnn() and halves and not any(sizes)
-    return (attend_by_cudnn if kernels else attend)(q_BQHK, k_BSHK, v_BSHK, mask, bias)
-
-
-def has_cudnn() -> bool:
-    """Return whether the program is traced for an NVIDIA GPU with kernels for attention."""
-    if platform() != "gpu":
+def has_gpu_kernels() -> bool:
+    """Return whether the program is traced for a GPU that kernels exist for: Ampere or newer."""
+    if platform() != "gpu" or importlib.util.find_spec("jax.experimental.pallas.triton") is None:
         return False
     capability = str(getattr(jax.devices()[0], "compute_capability", ""))  # AMD's are no numbers
     return re.fullmatch(r"\d+\.\d+", capability) is not None and float(capability) >= 8
 
 
-def prefers_cudnn() -> bool:
-    """Return whether `attend_by_default` takes cuDNN's kernels: on one GPU, as tried so far."""
-    return has_cudnn() and jax.device_count() == 1
+def prefers_gpu_kernels() -> bool:
+    """Return whether kernels are used where nothing else is set: on one GPU, as tried so far."""
+    return has_gpu_kernels() and jax.device_count() == 1
 
 
 def attend_by_cudnn(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from t5x.ops.product import contract, kernel_gradient
-from t5x.partitioning import constrain
+from t5x.partitioning import constrain, platform
 
 Activations = Sequence[Callable[[jax.Array], jax.Array]]
 _once = jax.lax.optimization_barrier  # its argument is computed once, not again in each reader
@@ -69,13 +69,18 @@ def _forward(activations, x, keep, wi, wo, bias=None):
     projected = _projected(x, wi, bias)
     projected = tuple(constrain(y, "batch", "length", "mlp") for y in projected)
     hidden_BIF = _once(_hidden(activations, keep, *projected))
-    return contract("BIF,FD->BID", hidden_BIF, wo), (x, keep, wi, wo, bias, projected)
+    # A GPU reads the hidden units sooner than it computes them again from both projections.
+    kept = hidden_BIF if platform() == "gpu" else None
+    return contract("BIF,FD->BID", hidden_BIF, wo), (x, keep, wi, wo, bias, projected, kept)
 
 
 def _backward(activations, kept, d_out_BID):
-    x, keep, wi, wo, bias, projected = kept
+    x, keep, wi, wo, bias, projected, kept_BIF = kept
+    if kept_BIF is not None:
+        projected = _once(projected)  # or XLA keeps more of the activation than its inputs
     hidden_BIF, pull = jax.vjp(functools.partial(_hidden, activations, keep), *projected)
     d_hidden_BIF = contract("BID,FD->BIF", d_out_BID, wo)
+    hidden_BIF = hidden_BIF if kept_BIF is None else kept_BIF
     hidden_BIF, d_projected = _once((hidden_BIF, pull(d_hidden_BIF)))
     d_x = sum(contract("BIF,DF->BID", d, w) for d, w in zip(d_projected, wi, strict=True))
     d_wo = kernel_gradient(hidden_BIF, d_out_BID)

@@ -19,13 +19,13 @@ import numpy as np
 from t5x.array_types import FLOAT32
 from t5x.ops import attention, flash_attention
 from t5x.ops.feed_forward import feed_forward, gelu
-from t5x.ops.product import product
-from t5x.partitioning import constrain, gather_parameter
+from t5x.ops.product import contract, product
+from t5x.partitioning import constrain, gather_parameter, platform
 
 Initializer = Callable[..., jax.Array]
 Distribution = Literal["truncated_normal", "normal", "uniform"]
+
 ATTENTIONS: dict[str, Callable[..., jax.Array]] = {
-    "auto": attention.attend_by_default,
     "xla": attention.attend,
     "flash": flash_attention.attend,
     "cudnn": attention.attend_by_cudnn,
@@ -109,14 +109,24 @@ class LayerNorm(nn.Module):
     epsilon: float = 1e-6
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Normalize [..., D] and multiply by `scale` [D]."""
+    def of_sum(self, x: jax.Array, y: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        """Return `x` [B, I, D] plus `y` if there is one, and its norm times `scale` [D]."""
         init = partitioned(nn.initializers.ones, "embed")
-        scale = self.param("scale", init, (x.shape[-1],), jnp.float32)
-        x = x.astype(jnp.float32)
-        variance = jnp.mean(jax.lax.square(x), axis=-1, keepdims=True)
-        normed = (x * jax.lax.rsqrt(variance + self.epsilon)).astype(self.dtype)
-        return normed * scale.astype(self.dtype)
+        scale = self.param("scale", init, (x.shape[-1],), jnp.float32).astype(self.dtype)
+        if attention.prefers_gpu_kernels():
+            from t5x.ops import triton_norm
+
+            return triton_norm.of_sum(x, y, scale, self.epsilon)
+        if y is not None:
+            x = constrain(x + y, "batch", "length", "embed")
+        wide = x.astype(jnp.float32)
+        variance = jnp.mean(jax.lax.square(wide), axis=-1, keepdims=True)
+        normed = (wide * jax.lax.rsqrt(variance + self.epsilon)).astype(self.dtype)
+        return x, normed * scale
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Normalize [B, I, D] and multiply by `scale` [D]."""
+        return self.of_sum(x, None)[1]
 
 
 class Embed(nn.Module):
@@ -191,52 +201,80 @@ class Attention(nn.Module):
     dropout_rate: float
     dtype: jnp.dtype
     float32_logits: bool = False
-    kind: str = "auto"
+    kind: str = "xla"
 
     def setup(self):
         """Create the projections [D, H*K] of queries, keys and values."""
         width = self.num_heads * self.head_dim
         axes, init = ("embed", "joined_kv"), scaled_init("normal")
-        query_init = scaled_init("normal", math.sqrt(self.head_dim))
-        self.query = Dense(width, axes, query_init, self.dtype)
-        self.key = Dense(width, axes, init, self.dtype)
-        self.value = Dense(width, axes, init, self.dtype)
+        self.query = Kernel(width, axes, scaled_init("normal", math.sqrt(self.head_dim)))
+        self.key = Kernel(width, axes, init)
+        self.value = Kernel(width, axes, init)
 
-    def heads(self, x: jax.Array) -> jax.Array:
-        """Reshape [B, S, H*K] to [B, S, H, K]."""
-        return x.reshape(*x.shape[:-1], self.num_heads, self.head_dim)
+    def projected(self, x_BLD: jax.Array, *projections: Kernel) -> jax.Array:
+        """Return the products [B, L, P, H, K] of `x_BLD` and each of P projections, as one."""
+        found = [kernel(x_BLD.shape[-1], self.dtype)[0] for kernel in projections]
+        joined = jnp.stack(found, 1) if len(found) > 1 else found[0][:, None]
+        out = contract("BLD,DPF->BLPF", x_BLD.astype(self.dtype), joined)
+        return out.reshape(*out.shape[:3], self.num_heads, self.head_dim)
+
+    def heads(self, x_BLD: jax.Array, projection: Kernel) -> jax.Array:
+        """Return the product [B, L, H, K] of `x_BLD` and one projection."""
+        kernel, _ = projection(x_BLD.shape[-1], self.dtype)
+        out = product(x_BLD.astype(self.dtype), kernel)
+        return out.reshape(*out.shape[:-1], self.num_heads, self.head_dim)
 
     def keys_values(self, x_BSD: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return keys and values [B, S, H, K] of `x_BSD`."""
-        return self.heads(self.key(x_BSD)), self.heads(self.value(x_BSD))
+        return self.heads(x_BSD, self.key), self.heads(x_BSD, self.value)
 
     @nn.compact
     def __call__(
         self,
         x_BQD: jax.Array,
-        keys_values: tuple[jax.Array, jax.Array],
+        source: jax.Array | tuple[jax.Array, jax.Array],
         mask: jax.Array | flash_attention.Segments | None = None,
         bias: jax.Array | None = None,
         enable_dropout: bool = False,
     ) -> jax.Array:
-        """Attend from queries [B, Q, D] to keys and values [B, S, H, K]; return [B, Q, D].
+        """Attend from queries [B, Q, D] to `source`; return [B, Q, D].
 
-        `mask` is bool, broadcastable to [B, H, Q, S], True where a query attends; for flash
-        attention its segments. `bias` is added to the logits, broadcastable to [B, H, Q, S]; for
-        flash attention by distance. One mask for all queries drops attention weights.
+        `source` is [B, S, D], `x_BQD` itself for attention of a row to itself, or keys and values
+        [B, S, H, K]. `mask` is bool, broadcastable to [B, H, Q, S], True where a query attends; for
+        flash attention its segments. `bias` is added to the logits, broadcastable to [B, H, Q, S];
+        for flash attention by distance. One mask for all queries drops attention weights.
         """
-        k_BSHK, v_BSHK = keys_values
-        q_BQHK = self.heads(self.query(x_BQD))
+        drop = lambda v: v
         if enable_dropout and self.dropout_rate:
             # With one mask for all queries, dropping a weight is the same as dropping its value.
-            v_BSHK = nn.Dropout(self.dropout_rate, broadcast_dims=(3,), deterministic=False)(v_BSHK)
-        if self.float32_logits:
-            q_BQHK, k_BSHK = q_BQHK.astype(jnp.float32), k_BSHK.astype(jnp.float32)
-        out = ATTENTIONS[self.kind](q_BQHK, k_BSHK, v_BSHK, mask, bias)
+            drop = nn.Dropout(self.dropout_rate, broadcast_dims=(-1,), deterministic=False)
+        if isinstance(mask, flash_attention.Segments) and platform() == "gpu":
+            from t5x.ops import triton_attention
+
+            out = triton_attention.attend(self._parts(x_BQD, source, drop), mask, bias)
+        else:
+            q = self.heads(x_BQD, self.query)
+            k, v = source if isinstance(source, tuple) else self.keys_values(source)
+            v = drop(v)
+            if self.float32_logits:
+                q, k = q.astype(jnp.float32), k.astype(jnp.float32)
+            out = ATTENTIONS[self.kind](q, k, v, mask, bias)
         out = out.reshape(*out.shape[:2], -1)
         out = constrain(out, "batch", "length", "joined_kv")
         init = scaled_init("normal")
         return Dense(x_BQD.shape[-1], ("joined_kv", "embed"), init, self.dtype, name="out")(out)
+
+    def _parts(self, x_BQD, source, drop) -> list[jax.Array]:
+        """Return queries, keys and values as parts of as few arrays as possible."""
+        if source is x_BQD:
+            arrays = [self.projected(x_BQD, self.query, self.key, self.value)]
+        else:
+            arrays = [self.projected(x_BQD, self.query)]
+            arrays.append(self.projected(source, self.key, self.value))
+        if isinstance(drop, nn.Dropout):
+            *others, v = [x[:, :, i : i + 1] for x in arrays for i in range(x.shape[2])]
+            arrays = [*others, drop(v)]
+        return arrays
 
 
 def relative_position_bucket(

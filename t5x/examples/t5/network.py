@@ -18,11 +18,11 @@ import jax.numpy as jnp
 
 from t5x.array_types import FLOAT32, Cache
 from t5x.examples.t5 import layers
-from t5x.ops.attention import KEPT, has_cudnn, prefers_cudnn
+from t5x.ops.attention import KEPT, has_gpu_kernels, prefers_gpu_kernels
 from t5x.ops.flash_attention import Segments
 from t5x.partitioning import constrain, platform
 
-ATTENTIONS = tuple(layers.ATTENTIONS)
+ATTENTIONS = ("auto", *layers.ATTENTIONS)
 
 
 def _is_cudnns(primitive: Any, *_: Any, **__: Any) -> bool:
@@ -38,6 +38,8 @@ REMAT = {
     "full": None,
 }
 REMAT_POLICIES = ("auto", "none", *REMAT)
+REMAT_ON_GPU = {"flash": "none", "cudnn": "products"}  # what `auto` is with these kernels
+HEAD_DIMS = (16, 32, 64, 128)  # of `flash` on a GPU
 
 
 @flax.struct.dataclass
@@ -47,16 +49,16 @@ class T5Config:
     `remat_policy` is what the backward pass recomputes: `none`; `products` (everything but the
     results of products with kernels and attention's output); `minimal` (everything but each layer's
     input and attention's output: an eighth of the memory); `full` (everything but each layer's
-    input). `auto` is `none` on a CPU, where products cost more than memory, `products` with cuDNN's
-    attention, else `minimal`.
+    input). `auto` is `none` on a CPU, where products cost more than memory, and with `flash` on a
+    GPU; `products` with cuDNN's attention; else `minimal`.
 
     With `own_relative_bias` each layer has its own relative position table (umT5, Chung et al.
     2023: `encoder/layers_0/relpos_bias/…`); otherwise the layers of a stack share one, as in T5.
 
-    `attention` is `xla`, with hand-written gradients (`t5x.ops.attention`); `flash`, kernels for
-    TPUs, experimental: never timed on one (`t5x.ops.flash_attention`); `cudnn`, NVIDIA's kernels,
-    in bfloat16 or float16; `auto`, `cudnn` on one GPU where it works, else `xla`; or `plain`,
-    the reference that the others must match.
+    `attention` is `xla`, with hand-written gradients (`t5x.ops.attention`); `flash`, our
+    kernels, in 16 bits for GPUs (`t5x.ops.triton_attention`), and for TPUs, experimental: never timed
+    on one (`t5x.ops.flash_attention`); `cudnn`, NVIDIA's kernels, in 16 bits; `auto`, `flash` on
+    one GPU where it works, else `xla`; or `plain`, the reference that the others must match.
     """
 
     vocab_size: int
@@ -96,6 +98,14 @@ def in_halves(config: T5Config) -> bool:
     return jnp.dtype(config.dtype).itemsize == 2 and not config.float32_attention_logits
 
 
+def attention_kind(config: T5Config) -> str:
+    """Return the attention that `auto` stands for where the program runs."""
+    if config.attention != "auto":
+        return config.attention
+    fits = in_halves(config) and config.head_dim in HEAD_DIMS
+    return "flash" if fits and prefers_gpu_kernels() else "xla"
+
+
 def check_numerics(config: Any, attentions: Sequence[str]) -> None:
     """Raise ValueError unless dtype, remat_policy and attention of a configuration exist."""
     owner = type(config).__name__
@@ -110,14 +120,28 @@ def check_numerics(config: Any, attentions: Sequence[str]) -> None:
 
 
 def make_attention(c: T5Config, name: str | None = None) -> layers.Attention:
-    """Return an attention of these sizes."""
+    """Return an attention of these sizes. Raise ValueError if it cannot run on this GPU."""
+    kind = attention_kind(c)
+    if kind == "flash" and platform() == "gpu":
+        if not has_gpu_kernels():
+            raise ValueError(
+                "T5Config.attention is 'flash', whose kernels need an NVIDIA GPU of Ampere or "
+                "newer; set network.T5Config.attention to 'xla'."
+            )
+        if not in_halves(c) or c.head_dim not in HEAD_DIMS:
+            raise ValueError(
+                "T5Config.attention is 'flash', which on a GPU works in bfloat16 or float16, for "
+                f"heads of {', '.join(map(str, HEAD_DIMS))}, not in {jnp.dtype(c.dtype).name} with "
+                f"float32_attention_logits={c.float32_attention_logits} and head_dim={c.head_dim}; "
+                "change these, or set network.T5Config.attention to 'xla'."
+            )
     return layers.Attention(
         c.num_heads,
         c.head_dim,
         c.dropout_rate,
         c.dtype,
         c.float32_attention_logits,
-        c.attention,
+        kind,
         name=name,
     )
 
@@ -131,17 +155,17 @@ class Block(nn.Module):
         """Return a norm named `name`."""
         return layers.LayerNorm(self.config.dtype, name=name)
 
-    def residual(self, x: jax.Array, y: jax.Array, enable_dropout: bool) -> jax.Array:
-        """Return `x` plus `y` after dropout, sharded over the mesh."""
-        y = layers.dropout(self.config.dropout_rate, enable_dropout)(y)
-        return constrain(x + y, "batch", "length", "embed")
+    def dropped(self, y: jax.Array, enable_dropout: bool) -> jax.Array:
+        """Return `y` after dropout."""
+        return layers.dropout(self.config.dropout_rate, enable_dropout)(y)
 
-    def feed_forward(self, x: jax.Array, enable_dropout: bool) -> jax.Array:
-        """Apply the feed-forward sublayer with its norm and residual."""
+    def feed_forward(self, x: jax.Array, y: jax.Array, enable_dropout: bool) -> jax.Array:
+        """Add `y`, and to that the feed-forward sublayer with its norm."""
         c = self.config
-        y = self.norm("pre_mlp_layer_norm")(x)
+        x, y = self.norm("pre_mlp_layer_norm").of_sum(x, self.dropped(y, enable_dropout))
         mlp = layers.MlpBlock(c.mlp_dim, c.mlp_activations, c.dropout_rate, c.dtype, name="mlp")
-        return self.residual(x, mlp(y, enable_dropout), enable_dropout)
+        y = self.dropped(mlp(y, enable_dropout), enable_dropout)
+        return constrain(x + y, "batch", "length", "embed")
 
 
 class EncoderLayer(Block):
@@ -152,11 +176,10 @@ class EncoderLayer(Block):
         """Map [B, I, D] to ([B, I, D], None); `nn.scan` wants the second."""
         if bias is None:
             bias = relative_bias(self.config, True, x)
-        y = self.norm("pre_attention_layer_norm")(x)
+        x, y = self.norm("pre_attention_layer_norm").of_sum(x, None)
         attention = make_attention(self.config, "attention")
-        y = attention(y, attention.keys_values(y), mask, bias, enable_dropout)
-        x = self.residual(x, y, enable_dropout)
-        return self.feed_forward(x, enable_dropout), None
+        y = attention(y, y, mask, bias, enable_dropout)
+        return self.feed_forward(x, y, enable_dropout), None
 
 
 class DecoderLayer(Block):
@@ -174,25 +197,23 @@ class DecoderLayer(Block):
         """
         if bias is None:
             bias = relative_bias(self.config, False, x, cache, position)
-        y = self.norm("pre_self_attention_layer_norm")(x)
+        x, y = self.norm("pre_self_attention_layer_norm").of_sum(x, None)
         attention = make_attention(self.config, "self_attention")
-        keys_values = attention.keys_values(y)
+        source = y
         if cache is not None:
+            keys_values = attention.keys_values(y)
             cache = tuple(map(_written, cache, keys_values, (position, position)))
-            keys_values = tuple(kept.swapaxes(1, 2) for kept in cache)
-        y = attention(y, keys_values, mask, bias, enable_dropout)
-        x = self.residual(x, y, enable_dropout)
+            source = tuple(kept.swapaxes(1, 2) for kept in cache)
+        y = attention(y, source, mask, bias, enable_dropout)
 
-        y = self.norm("pre_cross_attention_layer_norm")(x)
+        norm = self.norm("pre_cross_attention_layer_norm")
+        x, y = norm.of_sum(x, self.dropped(y, enable_dropout))
         attention = make_attention(self.config, "encoder_decoder_attention")
-        if cache is None:
-            keys_values = attention.keys_values(encoded)
-        else:
-            keys_values = tuple(kept.swapaxes(1, 2) for kept in encoded)
-        y = y.reshape(len(keys_values[0]), -1, y.shape[-1])
-        y = attention(y, keys_values, cross_mask, None, enable_dropout)
-        x = self.residual(x, y.reshape(x.shape), enable_dropout)
-        return self.feed_forward(x, enable_dropout), cache
+        if cache is not None:
+            encoded = tuple(kept.swapaxes(1, 2) for kept in encoded)
+            y = y.reshape(len(encoded[0]), -1, y.shape[-1])
+        y = attention(y, encoded, cross_mask, None, enable_dropout)
+        return self.feed_forward(x, y.reshape(x.shape), enable_dropout), cache
 
 
 def _written(kept_MHTK: jax.Array, new_M1HK: jax.Array, position: jax.Array) -> jax.Array:
@@ -205,18 +226,18 @@ def stack(
 ) -> nn.Module:
     """Return `length` layers run by one scanned body; they share `broadcast` arguments.
 
-    The last of these, a flag, is static for rematerialization. With cuDNN's attention the layers
+    The last of these, a flag, is static for rematerialization. With kernels of a GPU the layers
     run without a loop, into whose arrays a GPU would copy all that the gradient needs, and out of
     them again (benchmarks/README.md, "On a GPU"); unless `initializing`, since a loop compiles
     sooner.
     """
-    policy = config.remat_policy
-    by_cudnn = config.attention == "cudnn" and has_cudnn()
-    if config.attention == "auto":
-        by_cudnn = prefers_cudnn() and in_halves(config)
-    if policy == "auto":
-        policy = "products" if by_cudnn else "none" if platform() == "cpu" else "minimal"
-    unrolled = by_cudnn and not initializing
+    policy, kind = config.remat_policy, attention_kind(config)
+    by_kernels = kind in REMAT_ON_GPU and has_gpu_kernels()
+    if policy == "auto" and by_kernels:
+        policy = REMAT_ON_GPU[kind]
+    elif policy == "auto":
+        policy = "none" if platform() == "cpu" else "minimal"
+    unrolled = by_kernels and not initializing
     if policy != "none":
         layer = nn.remat(
             layer,
@@ -248,9 +269,10 @@ def relative_bias(
     if cache is not None:
         return table(position[None], cache[0].shape[2])
     length = x.shape[1]
-    by_distance = c.attention == "flash" or platform() == "cpu"
+    flash = attention_kind(c) == "flash"
+    by_distance = flash or platform() == "cpu"
     bias = table(jnp.arange(length), length, by_distance)
-    if c.attention == "flash" or not by_distance:
+    if flash or not by_distance:
         return bias
     return layers.by_positions(bias, length)  # each distance is looked up once: CPUs feel it
 
@@ -420,7 +442,7 @@ def attention_mask(
     From segments [B, Q] and [B, S], 0 for padding, make a mask [B, 1, Q, S], once for all layers,
     or `Segments` for flash attention.
     """
-    if config.attention == "flash":
+    if attention_kind(config) == "flash":
         return Segments(queries, keys, causal)
     queries = queries[:, None, :, None]
     mask = (queries == keys[:, None, None, :]) & (queries > 0)

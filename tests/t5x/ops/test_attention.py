@@ -120,30 +120,24 @@ def test_cudnn_computes_the_same_attention(monkeypatch, biased):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "keys", "width", "capability", "devices", "kernels"),
+    ("capability", "devices", "exist", "preferred"),
     [
-        (jnp.bfloat16, 4, 8, "9.0", 1, True),
-        (jnp.bfloat16, 4, 8, "9.0", 8, False),
-        (jnp.float32, 4, 8, "9.0", 1, False),
-        (jnp.bfloat16, 5, 8, "9.0", 1, False),
-        (jnp.bfloat16, 4, 4, "9.0", 1, False),
-        (jnp.bfloat16, 4, 8, "7.5", 1, False),
-        (jnp.bfloat16, 4, 8, "gfx90a", 1, False),
-        (jnp.bfloat16, 4, 8, None, 1, False),
+        ("9.0", 1, True, True),
+        ("8.0", 8, True, False),
+        ("7.5", 1, False, False),
+        ("gfx90a", 1, False, False),
+        (None, 1, False, False),
     ],
 )
-def test_by_default_cudnn_attends_where_it_works(
-    monkeypatch, dtype, keys, width, capability, devices, kernels
+def test_kernels_are_for_one_gpu_of_ampere_or_newer(
+    monkeypatch, capability, devices, exist, preferred
 ):
     device = types.SimpleNamespace(compute_capability=capability)
     monkeypatch.setattr(jax, "devices", lambda: [device])
     monkeypatch.setattr(jax, "device_count", lambda: devices)
     monkeypatch.setattr(attention, "platform", lambda: "gpu" if capability else "cpu")
-    monkeypatch.setattr(attention, "attend_by_cudnn", lambda *args: "cudnn")
-    monkeypatch.setattr(attention, "attend", lambda *args: "ours")
-    q, k = jnp.zeros((1, 6, 2, width), dtype), jnp.zeros((1, keys, 2, width), dtype)
-    found = attention.attend_by_default(q, k, k, None, None)
-    assert found == ("cudnn" if kernels else "ours")
+    assert attention.has_gpu_kernels() == exist
+    assert attention.prefers_gpu_kernels() == preferred
 
 
 def test_one_query_is_not_asked_of_cudnn(monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 from fakes.golden import Golden
 from t5x.checkpointing.layer_stacking import stack_layers
 from t5x.examples.t5 import layers, network
+from t5x.ops import attention
 
 RTOL = 1e-5
 
@@ -265,13 +266,56 @@ def test_other_attentions_have_the_same_loss_and_gradients(attention):
     jax.tree.map(lambda a, b: close(a, b, 1e-4), found_grads, grads)
 
 
-def test_with_cudnn_the_layers_run_without_a_loop_and_keep_products(monkeypatch, one):
+@pytest.mark.parametrize(("kind", "kept"), [("flash", False), ("cudnn", True)])
+def test_with_kernels_of_a_gpu_the_layers_run_without_a_loop(monkeypatch, one, kind, kept):
     model, params = one
     batch = example(ids(0, 2, 6), ids(1, 2, 4))
     gradient = lambda: jax.grad(lambda p: model.loss_fn(p, batch, None)[0])
     wanted = jax.jit(gradient())(params)
-    monkeypatch.setattr(network, "prefers_cudnn", lambda: True)
-    monkeypatch.setattr(network, "in_halves", lambda config: True)
-    layers = model.module.config.num_encoder_layers
-    assert f"unroll={layers}" in str(jax.make_jaxpr(gradient())(params))
+    monkeypatch.setattr(network, "has_gpu_kernels", lambda: True)
+    monkeypatch.setitem(network.REMAT_ON_GPU, "xla", network.REMAT_ON_GPU[kind])
+    layers, traced = model.module.config.num_encoder_layers, str(jax.make_jaxpr(gradient())(params))
+    assert f"unroll={layers}" in traced
+    assert ("checkpoint[" in traced or "remat" in traced) == kept
     jax.tree.map(lambda a, b: close(a, b, 1e-4), jax.jit(gradient())(params), wanted)
+
+
+def test_kernels_of_a_gpu_have_the_same_loss_and_gradients(monkeypatch, one):
+    model, params = one
+    batch = example(ids(0, 2, 6), ids(1, 2, 4))
+    gradient = lambda: jax.jit(jax.grad(lambda p: model.loss_fn(p, batch, None)[0]))(params)
+    wanted = gradient()
+    monkeypatch.setattr(network, "attention_kind", lambda config: "flash")
+    monkeypatch.setattr(layers, "platform", lambda: "gpu")
+    monkeypatch.setattr(attention, "prefers_gpu_kernels", lambda: True)
+    jax.tree.map(lambda a, b: close(a, b, 1e-4), gradient(), wanted)
+
+
+@pytest.mark.parametrize(
+    ("config", "kernels", "said"),
+    [
+        ({}, False, "'flash', whose kernels need an NVIDIA GPU of Ampere or newer; set"),
+        ({"dtype": jnp.float32}, True, "not in float32 with float32_attention_logits=False and"),
+        (
+            {"head_dim": 24},
+            True,
+            "and head_dim=24; change these, or set network.T5Config.attention",
+        ),
+    ],
+)
+def test_flash_is_refused_on_a_gpu_where_it_cannot_work(monkeypatch, config, kernels, said):
+    monkeypatch.setattr(network, "platform", lambda: "gpu")
+    monkeypatch.setattr(network, "has_gpu_kernels", lambda: kernels)
+    config = {"dtype": jnp.bfloat16, "attention": "flash", **config}
+    with pytest.raises(ValueError, match=said):
+        network.make_attention(network.T5Config(8, **config))
+
+
+def test_auto_is_flash_on_one_gpu_where_it_works(monkeypatch):
+    kind = lambda **fields: network.attention_kind(network.T5Config(8, **fields))
+    assert kind(dtype=jnp.bfloat16) == "xla"
+    monkeypatch.setattr(network, "prefers_gpu_kernels", lambda: True)
+    assert kind(dtype=jnp.bfloat16) == "flash"
+    assert kind(dtype=jnp.bfloat16, attention="cudnn") == "cudnn"
+    assert kind(dtype=jnp.bfloat16, head_dim=24) == "xla"
+    assert kind() == "xla"

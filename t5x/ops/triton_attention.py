@@ -1,0 +1,486 @@
+"""Flash attention for NVIDIA GPUs (Dao et al. 2022, arXiv:2205.14135), with T5's bias by distance.
+
+  segments = Segments(decoder_segments_BQ, encoder_segments_BS)
+  out_BQHK = triton_attention.attend((q_BQ1HK, kv_BS2HK), segments, by_distance_HN)
+
+cuDNN's kernels take bias and mask as one array [B, H, Q, S], read it in every layer, and write the
+gradient of that size. These read the bias as tiles by distance, the same for all examples, compare
+segment ids in registers, and skip tiles in which no query attends to a key.
+
+Queries, keys and values may be parts of one array, as one product makes them, and so may their
+gradients: nothing is transposed, padded or copied.
+
+On other platforms the same kernels are interpreted, slowly, for tests.
+
+Shapes: B batch, Q queries, S keys, L either, P parts, H heads, K head_dim, N distances, O offsets
+of a tile's first key from its first query, in tiles.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.ad_checkpoint import checkpoint_name
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+
+from t5x.ops.attention import KEPT
+from t5x.ops.flash_attention import Segments
+from t5x.partitioning import per_device, platform
+
+TILE = 64  # queries and keys at a time
+NEGATIVE = -(2.0**20)  # a masked logit, in which float32 still counts by eighths
+LOG2_E = 1.4426950408889634
+MAX_SIZE = 2**31  # of an array: Triton counts in 32 bits
+NO_QUERY, NO_KEY = -1, -2  # ids of padding, which attends to nothing
+BIAS_PROGRAMS = 512  # for each head: enough to fill a GPU
+# Where queries, keys and values are in one, two or three arrays: the n-th array, and the part.
+PLACES = {
+    1: ((0, 0), (0, 1), (0, 2)),
+    2: ((0, 0), (1, 0), (1, 1)),
+    3: ((0, 0), (1, 0), (2, 0)),
+}
+
+
+class Plan(NamedTuple):
+    """Which tiles have a query that attends to a key; all int32.
+
+    Attributes:
+      of_query: segment ids of queries [B, Q], padded to tiles.
+      of_key: those of keys [B, S].
+      in_row: of each row of tiles the first such tile and the end [B, Q / TILE, 2].
+      in_column: the same of each column [B, S / TILE, 2].
+      places: of each offset example * Q / TILE + row, such tiles first [O, B * Q / TILE].
+      counts: of each offset how many there are [O].
+    """
+
+    of_query: jax.Array
+    of_key: jax.Array
+    in_row: jax.Array
+    in_column: jax.Array
+    places: jax.Array
+    counts: jax.Array
+
+
+def attend(arrays: Sequence[jax.Array], segments: Segments, by_distance_HN=None) -> jax.Array:
+    """Return values [B, Q, H, K] weighted by the softmax over keys of q·k + bias.
+
+    `arrays` [B, L, P, H, K] have queries, keys and values as their parts, one after another: one
+    array of three parts, two of one and two, or three of one. Logits are not divided by sqrt(K).
+    `by_distance_HN`, float32 [H, Q + S - 1], is the bias at distances key - query from 1 - Q to
+    S - 1, None for no bias. A query without any key, which is padding, gets zeros. Raise ValueError
+    if an array is larger than the kernels count.
+    """
+    axes = [("batch", None)] * 2 + [("batch", None, None, "heads", None)] * len(arrays)
+    args = [segments.queries, segments.keys, *arrays]
+    if by_distance_HN is not None:
+        args.append(by_distance_HN)
+        axes.append(("heads", None))
+
+    def of_device(of_query, of_key, *args):
+        if (largest := max(x.size for x in args)) >= MAX_SIZE:
+            raise ValueError(
+                f"attention on a GPU takes arrays of less than {MAX_SIZE:,} numbers, not "
+                f"{largest:,}; raise trainer.Trainer.num_microbatches."
+            )
+        plan = _plan(of_query, of_key, segments.causal)
+        return _attend(segments.causal, plan, args[: len(arrays)], *args[len(arrays) :])
+
+    return per_device(of_device, axes, ("batch", None, "heads", None))(*args)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(causal: bool, plan, arrays, by_distance_HN=None) -> jax.Array:
+    return _forward(causal, plan, arrays, by_distance_HN)[0]
+
+
+def _forward(causal, plan, arrays, by_distance_HN=None):
+    q, k, v = _views(arrays)
+    batch, queries, _, heads, width = q.array.shape
+    tiles = _tiles(by_distance_HN, q, k)
+    out, divisors = _call(
+        functools.partial(_forward_kernel, causal, q.length, k.length),
+        (plan.in_row.shape[1], heads, batch),
+        [
+            _of_example(plan.in_row),
+            _of_example(plan.of_query),
+            _of_example(plan.of_key),
+            *(view.spec() for view in (q, k, v)),
+            *_of_head(tiles),
+        ],
+        [
+            _rows(jax.ShapeDtypeStruct((batch, queries, heads, width), q.array.dtype)),
+            _row_numbers(jax.ShapeDtypeStruct((batch, heads, plan.of_query.shape[1]), jnp.float32)),
+        ],
+        stages=2,
+    )
+    out, divisors = checkpoint_name(out, KEPT), checkpoint_name(divisors, KEPT)
+    return out, (plan, arrays, by_distance_HN, out, divisors)
+
+
+def _backward(causal, kept, d_out):
+    plan, arrays, by_distance_HN, out, divisors = kept
+    q, k, v = _views(arrays)
+    batch, queries, _, heads, _ = q.array.shape
+    d_out = d_out.astype(q.array.dtype)
+    tiles = _tiles(by_distance_HN, q, k)
+    lengths = causal, q.length, k.length
+    ids = [_of_example(plan.of_query), _of_example(plan.of_key)]
+    views = [view.spec() for view in (q, k, v)]
+    row_tiles, column_tiles = plan.in_row.shape[1], plan.in_column.shape[1]
+    d_q, means = _call(
+        functools.partial(_query_kernel, *lengths),
+        (row_tiles, heads, batch),
+        [
+            _of_example(plan.in_row),
+            *ids,
+            *views,
+            _rows(out),
+            _rows(d_out),
+            _row_numbers(divisors),
+            *_of_head(tiles),
+        ],
+        [q.spec(), _row_numbers(divisors)],
+        stages=3,
+    )
+    results = [_all_parts(arrays[n]) for n in sorted({k.n, v.n})]
+    given = [d_q] if q.n == k.n else []  # its other parts are still to be written
+    d_keys = _call(
+        functools.partial(_key_kernel, *lengths, len(given), k.part, v.part),
+        (column_tiles, heads, batch),
+        [
+            *(_all_parts(x) for x in given),
+            _of_example(plan.in_column),
+            *ids,
+            *views,
+            _rows(d_out),
+            _row_numbers(divisors),
+            _row_numbers(means),
+            *_of_head([x.swapaxes(2, 3) for x in tiles]),
+        ],
+        results,
+        stages=3,
+        aliases={0: 0} if given else {},
+    )
+    d_arrays = tuple(d_keys) if given else (d_q, *d_keys)
+    if not tiles:
+        return None, d_arrays, None
+    d_tiles = _tile_gradients(lengths, plan, (q, k, v), d_out, divisors, means, tiles[0])
+    _, pull = jax.vjp(lambda x: _by_tiles(x, queries), by_distance_HN)
+    return None, d_arrays, *pull(d_tiles)
+
+
+def _tile_gradients(lengths, plan, views, d_out, divisors, means, tiles):
+    """Return the gradients of the tiles of the bias, float32 [H, O, TILE, TILE]."""
+    offsets, places = plan.places.shape
+    (batch, queries, heads, width), padded = d_out.shape, divisors.shape[2]
+    parts = max(BIAS_PROGRAMS // offsets, 1)
+    entire = lambda x: (x, pl.BlockSpec(x.shape, lambda o, h, p: (0,) * len(x.shape)))
+    rows = pl.BlockSpec((batch, queries, None, width), lambda o, h, p: (0, 0, h, 0))
+    numbers = pl.BlockSpec((batch, None, padded), lambda o, h, p: (0, h, 0))
+    shape = (parts, heads, offsets, TILE, TILE)
+    (found,) = _call(
+        functools.partial(_bias_kernel, *lengths, parts, plan.in_row.shape[1]),
+        (offsets, heads, parts),
+        [
+            entire(plan.counts),
+            (plan.places, pl.BlockSpec((None, places), lambda o, h, p: (o, 0))),
+            entire(plan.of_query),
+            entire(plan.of_key),
+            *(view.all_examples() for view in views),
+            (d_out, rows),
+            (divisors, numbers),
+            (means, numbers),
+            (tiles, pl.BlockSpec((None, None, TILE, TILE), lambda o, h, p: (h, o, 0, 0))),
+        ],
+        [
+            (
+                jax.ShapeDtypeStruct(shape, jnp.float32),
+                pl.BlockSpec((None, None, None, TILE, TILE), lambda o, h, p: (p, h, o, 0, 0)),
+            )
+        ],
+        stages=2,
+        warps=8,
+    )
+    return found.sum(0)
+
+
+_attend.defvjp(_forward, _backward)
+
+
+class _View(NamedTuple):
+    """Queries, keys or values: a part of an array [B, L, P, H, K], the n-th of all."""
+
+    array: jax.Array
+    n: int
+    part: int
+
+    @property
+    def length(self) -> int:
+        return self.array.shape[1]
+
+    def spec(self):
+        """Return the array and what a program of head h and example b sees: [L, K]."""
+        part, (_, length, _, _, width) = self.part, self.array.shape
+        block = pl.BlockSpec((None, length, None, None, width), lambda i, h, b: (b, 0, part, h, 0))
+        return self.array, block
+
+    def all_examples(self):
+        """Return the array and what a program of head h sees: [B, L, K]."""
+        part, (batch, length, _, _, width) = self.part, self.array.shape
+        block = (batch, length, None, None, width)
+        return self.array, pl.BlockSpec(block, lambda o, h, p: (0, 0, part, h, 0))
+
+
+def _views(arrays) -> list[_View]:
+    return [_View(arrays[n], n, part) for n, part in PLACES[len(arrays)]]
+
+
+def _of_example(x):
+    return x, pl.BlockSpec((None, *x.shape[1:]), lambda i, h, b: (b,) + (0,) * (len(x.shape) - 1))
+
+
+def _of_head(tiles):
+    return [(x, pl.BlockSpec((None, *x.shape[1:]), lambda i, h, b: (h, 0, 0, 0))) for x in tiles]
+
+
+def _rows(x):
+    return x, pl.BlockSpec((None, x.shape[1], None, x.shape[3]), lambda i, h, b: (b, 0, h, 0))
+
+
+def _row_numbers(x):
+    return x, pl.BlockSpec((None, None, x.shape[2]), lambda i, h, b: (b, h, 0))
+
+
+def _all_parts(x):
+    _, length, parts, _, width = x.shape
+    return x, pl.BlockSpec((None, length, parts, None, width), lambda i, h, b: (b, 0, 0, h, 0))
+
+
+def _call(kernel, grid, args, results, stages: int, warps: int = 4, aliases=None) -> Any:
+    """Run a kernel; each array comes with what a program sees of it."""
+    return pl.pallas_call(
+        kernel,
+        grid=grid,
+        in_specs=[spec for _, spec in args],
+        out_specs=[spec for _, spec in results],
+        out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x, _ in results],
+        input_output_aliases=aliases or {},
+        compiler_params=plgpu.CompilerParams(num_warps=warps, num_stages=stages),
+        interpret=platform() != "gpu",
+    )(*(x for x, _ in args))
+
+
+def _forward_kernel(causal, queries, keys, bounds, of_query, of_key, q, k, v, *refs):
+    *tiles, out, divisors = refs
+    i = pl.program_id(0)
+    first, end = bounds[i, 0], bounds[i, 1]
+    q_rows, ids = _load(q, i, queries), of_query[_at(i)]
+
+    def body(j, carry):
+        sums, peaks, totals = carry
+        logits = _logits(q_rows, _load(k, j, keys), _tile(tiles, i, j, queries))
+        mask = _mask(causal, i, j, ids[:, None], of_key[_at(j)][None, :])
+        logits = jnp.where(mask, logits, NEGATIVE)
+        higher = jnp.maximum(peaks, logits.max(1))
+        shrink = jnp.exp2((peaks - higher) * LOG2_E)
+        # Written so that product and difference are one instruction.
+        weights = jnp.exp2(logits * LOG2_E - (higher * LOG2_E)[:, None])
+        totals = totals * shrink + weights.sum(1)
+        sums = sums * shrink[:, None] + _dot(weights.astype(v.dtype), _load(v, j, keys))
+        return sums, higher, totals
+
+    zeros = jnp.zeros(q_rows.shape, jnp.float32)
+    start = zeros, jnp.full((TILE,), NEGATIVE, jnp.float32), jnp.zeros((TILE,), jnp.float32)
+    sums, peaks, totals = jax.lax.fori_loop(first, end, body, start)
+    some = peaks > NEGATIVE / 2
+    totals = jnp.where(some, totals, 1.0)
+    _store(out, i, queries, jnp.where(some[:, None], sums / totals[:, None], 0.0))
+    # A row without keys has weights 0 in the gradient.
+    divisors[_at(i)] = jnp.where(some, peaks * LOG2_E + jnp.log2(totals), -NEGATIVE)
+
+
+def _query_kernel(
+    causal, queries, keys, bounds, of_query, of_key, q, k, v, out, d_out, divisors, *refs
+):
+    """Compute the gradient of queries, and the weighted mean of each row's gradients."""
+    *tiles, d_q, means = refs
+    i = pl.program_id(0)
+    first, end = bounds[i, 0], bounds[i, 1]
+    q_rows, d_rows, ids = _load(q, i, queries), _load(d_out, i, queries), of_query[_at(i)]
+    out_rows, divisor = _load(out, i, queries), divisors[_at(i)]
+    mean = (d_rows.astype(jnp.float32) * out_rows.astype(jnp.float32)).sum(1)
+    means[_at(i)] = mean
+
+    def body(j, sums):
+        k_rows = _load(k, j, keys)
+        logits = _logits(q_rows, k_rows, _tile(tiles, i, j, queries))
+        weights = jnp.exp2(logits * LOG2_E - divisor[:, None])
+        mask = _mask(causal, i, j, ids[:, None], of_key[_at(j)][None, :])
+        d_weights = _dot(d_rows, _load(v, j, keys).T)
+        d_logits = jnp.where(mask, weights * (d_weights - mean[:, None]), 0.0)
+        return sums + _dot(d_logits.astype(k_rows.dtype), k_rows)
+
+    sums = jnp.zeros(q_rows.shape, jnp.float32)
+    _store(d_q, i, queries, jax.lax.fori_loop(first, end, body, sums))
+
+
+def _key_kernel(causal, queries, keys, given, part_k, part_v, *refs):
+    """Compute the gradients of keys and values; tiles here are [keys, queries]."""
+    bounds, of_query, of_key, q, k, v, d_out, divisors, means, *rest = refs[given:]
+    results = 1 if given or part_v else 2
+    tiles, (d_k, *d_v) = rest[:-results], rest[-results:]
+    j = pl.program_id(0)
+    first, end = bounds[j, 0], bounds[j, 1]
+    k_rows, v_rows, ids = _load(k, j, keys), _load(v, j, keys), of_key[_at(j)]
+
+    def body(i, carry):
+        sum_k, sum_v = carry
+        q_rows, d_rows = _load(q, i, queries), _load(d_out, i, queries)
+        logits = _logits(k_rows, q_rows, _tile(tiles, i, j, queries))
+        weights = jnp.exp2(logits * LOG2_E - divisors[_at(i)][None, :])
+        mask = _mask(causal, i, j, of_query[_at(i)][None, :], ids[:, None], queries_axis=1)
+        weights = jnp.where(mask, weights, 0.0)
+        sum_v += _dot(weights.astype(v_rows.dtype), d_rows)
+        d_logits = weights * (_dot(v_rows, d_rows.T) - means[_at(i)][None, :])
+        sum_k += _dot(d_logits.astype(q_rows.dtype), q_rows)
+        return sum_k, sum_v
+
+    zeros = jnp.zeros(k_rows.shape, jnp.float32)
+    sum_k, sum_v = jax.lax.fori_loop(first, end, body, (zeros, zeros))
+    _store(d_k, j, keys, sum_k, part_k)
+    _store(d_v[0] if d_v else d_k, j, keys, sum_v, part_v)
+
+
+def _bias_kernel(causal, queries, keys, parts, rows, *refs):
+    """Sum the gradients of one tile of the bias over a part of all the tiles with its offset."""
+    counts, places, of_query, of_key, q, k, v, d_out, divisors, means, tile, d_tile = refs
+    offset, part = pl.program_id(0), pl.program_id(2)
+    bias, count = tile[...], counts[offset]
+
+    def body(n, sums):
+        b, i = jax.lax.div(places[n], rows), jax.lax.rem(places[n], rows)
+        j = i + offset - (rows - 1)
+        logits = _logits(_load(q, i, queries, b), _load(k, j, keys, b), bias)
+        weights = jnp.exp2(logits * LOG2_E - divisors[b, _at(i)][:, None])
+        mask = _mask(causal, i, j, of_query[b, _at(i)][:, None], of_key[b, _at(j)][None, :])
+        d_weights = _dot(_load(d_out, i, queries, b), _load(v, j, keys, b).T)
+        d_logits = weights * (d_weights - means[b, _at(i)][:, None])
+        return sums + jnp.where(mask, d_logits, 0.0)
+
+    first, end = (jax.lax.div(n * count, parts) for n in (part, part + 1))
+    d_tile[...] = jax.lax.fori_loop(first, end, body, jnp.zeros(bias.shape, jnp.float32))
+
+
+def _at(block):
+    return pl.ds(block * TILE, TILE)
+
+
+def _inside(block, length):
+    return (block * TILE + jax.lax.broadcasted_iota(jnp.int32, (TILE, 1), 0)) < length
+
+
+def _load(ref, block, length: int, *example):
+    """Load a block of rows [TILE, K], of one example if the array has all; beyond them 0."""
+    index = (*example, _at(block), slice(None))
+    if length % TILE == 0:
+        return ref[index]
+    mask = jnp.broadcast_to(_inside(block, length), (TILE, ref.shape[-1]))
+    return plgpu.load(ref.at[index], mask=mask, other=0.0)
+
+
+def _store(ref, block, length: int, rows, part: int | None = None) -> None:
+    """Store a block of rows [TILE, K], of one part if the array has several."""
+    index = (
+        (_at(block), slice(None)) if part is None else (_at(block), jnp.int32(part), slice(None))
+    )
+    rows = rows.astype(ref.dtype)
+    if length % TILE == 0:
+        ref[index] = rows
+    else:
+        mask = jnp.broadcast_to(_inside(block, length), rows.shape)
+        plgpu.store(ref.at[index], rows, mask=mask)
+
+
+def _tile(tiles, i, j, queries: int):
+    """Return the tile of the bias for block i of queries and block j of keys, None without."""
+    return tiles[0][j - i + (-(-queries // TILE) - 1)] if tiles else None
+
+
+def _logits(rows, columns, tile):
+    """Return float32 logits [rows, columns]."""
+    logits = _dot(rows, columns.T)
+    return logits if tile is None else logits + tile.astype(jnp.float32)
+
+
+def _mask(causal, i, j, of_query, of_key, queries_axis=0):
+    mask = of_query == of_key
+    if causal:
+        query = jax.lax.broadcasted_iota(jnp.int32, (TILE, TILE), queries_axis) + i * TILE
+        key = jax.lax.broadcasted_iota(jnp.int32, (TILE, TILE), 1 - queries_axis) + j * TILE
+        mask &= key <= query
+    return mask
+
+
+def _dot(a, b):
+    return jnp.dot(a, b, preferred_element_type=jnp.float32)
+
+
+def _tiles(by_distance_HN, q: _View, k: _View) -> list[jax.Array]:
+    """Return the tiles of the bias in the dtype of queries, nothing without a bias."""
+    if by_distance_HN is None:
+        return []
+    return [_by_tiles(by_distance_HN, q.length).astype(q.array.dtype)]
+
+
+def _by_tiles(by_distance_HN, queries: int) -> jax.Array:
+    """Return tiles [H, O, TILE, TILE] of a bias by distance, 0 beyond the last query and key."""
+    heads, distances = by_distance_HN.shape
+    keys = distances + 1 - queries
+    more_q, more_k = -queries % TILE, -keys % TILE
+    by_distance_HN = jnp.pad(by_distance_HN, ((0, 0), (more_q, more_k + 1)))
+    # Each window has the 2 * TILE - 1 distances of a tile, and one more.
+    halves = by_distance_HN.reshape(heads, -1, TILE)
+    windows = jnp.concatenate([halves[:, :-1], halves[:, 1:]], -1)
+    # Repeated rows, cut one shorter than they are, begin one distance earlier each.
+    repeated = jnp.broadcast_to(windows[:, :, None], (*windows.shape[:2], TILE, 2 * TILE))
+    flat = repeated.reshape(*windows.shape[:2], -1)[..., TILE - 1 : -1]
+    return flat.reshape(*windows.shape[:2], TILE, 2 * TILE - 1)[..., :TILE]
+
+
+def _plan(of_query, of_key, causal: bool) -> Plan:
+    def padded(ids, padding):
+        ids = jnp.where(ids > 0, ids, padding)
+        return jnp.pad(ids, ((0, 0), (0, -ids.shape[1] % TILE)), constant_values=padding)
+
+    of_query, of_key = padded(of_query, NO_QUERY), padded(of_key, NO_KEY)
+    q_ids, k_ids = (ids.reshape(len(ids), -1, TILE) for ids in (of_query, of_key))
+    most = jnp.iinfo(jnp.int32).max
+    low = lambda ids: jnp.where(ids > 0, ids, most).min(-1)
+    needed = low(q_ids)[:, :, None] <= k_ids.max(-1)[:, None]
+    needed &= low(k_ids)[:, None] <= q_ids.max(-1)[:, :, None]
+    rows, columns = needed.shape[1:]
+    row, column = np.arange(rows), np.arange(columns)
+    if causal:
+        needed &= column[None] <= row[:, None]
+
+    def ends(needed):
+        first = jnp.argmax(needed, -1)
+        end = needed.shape[-1] - jnp.argmax(needed[..., ::-1], -1)
+        return jnp.stack([first, jnp.where(needed.any(-1), end, first)], -1).astype(jnp.int32)
+
+    at = row[None] + np.arange(rows + columns - 1)[:, None] - (rows - 1)  # column of [O, row]
+    inside = (at >= 0) & (at < columns)
+    by_offset = needed[:, row[None], np.clip(at, 0, columns - 1)] & inside
+    by_offset = by_offset.swapaxes(0, 1).reshape(len(at), -1)
+    return Plan(
+        of_query,
+        of_key,
+        ends(needed),
+        ends(needed.swapaxes(1, 2)),
+        jnp.argsort(~by_offset, axis=-1, stable=True).astype(jnp.int32),
+        by_offset.sum(-1, dtype=jnp.int32),
+    )

@@ -1,0 +1,118 @@
+"""The kernels compute the same as plain attention with a mask and a bias, gradients too."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x.ops import triton_attention
+from t5x.ops.attention import plain_attend
+from t5x.ops.flash_attention import Segments
+from t5x.partitioning import PjitPartitioner
+
+BATCH, HEADS, WIDTH = 2, 2, 16
+
+
+def case(queries, keys, causal):
+    rng = np.random.default_rng(0)
+    normal = lambda *shape: jnp.asarray(rng.normal(size=shape) / 2, jnp.float32)
+    q, k, v = (normal(BATCH, n, HEADS, WIDTH) for n in (queries, keys, keys))
+    segments = lambda n: jnp.asarray(np.repeat([[1, 2, 3, 0], [1, 1, 4, 4]], -(-n // 4), 1)[:, :n])
+    where = Segments(segments(queries), segments(keys), causal)
+    return q, k, v, where, normal(HEADS, queries + keys - 1)
+
+
+def parts(q, k, v, arrays):
+    if arrays == 1:
+        return [jnp.stack([q, k, v], 2)]
+    return [
+        q[:, :, None],
+        *([jnp.stack([k, v], 2)] if arrays == 2 else [k[:, :, None], v[:, :, None]]),
+    ]
+
+
+def wanted(q, k, v, where, by_distance):
+    """Return the output of plain attention, 0 for queries without keys."""
+    queries, keys = q.shape[1], k.shape[1]
+    mask = where.queries[:, None, :, None] == where.keys[:, None, None]
+    mask &= (where.queries > 0)[:, None, :, None]
+    if where.causal:
+        mask &= np.tril(np.ones((queries, keys), bool))
+    some, bias = mask.any(-1, keepdims=True), None
+    if by_distance is not None:
+        distance = jnp.arange(keys)[None] - jnp.arange(queries)[:, None]
+        bias = by_distance[:, distance + queries - 1][None]
+    return plain_attend(q, k, v, mask | ~some, bias) * some[:, 0, :, :, None]
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "biased", "causal", "arrays"),
+    [
+        (114, 114, True, True, 1),  # not a multiple of a tile
+        (192, 130, True, False, 3),  # fewer keys
+        (50, 200, False, False, 2),
+        (128, 128, True, False, 2),
+        (1, 64, False, False, 2),
+    ],
+)
+def test_values_and_gradients_are_the_references(queries, keys, biased, causal, arrays):
+    q, k, v, where, by_distance = case(queries, keys, causal)
+    weights = jnp.sin(jnp.arange(q.size, dtype=jnp.float32)).reshape(q.shape)
+    given = (q, k, v, by_distance)[: 3 + biased]
+
+    def by_kernels(q, k, v, by_distance=None):
+        return triton_attention.attend(parts(q, k, v, arrays), where, by_distance)
+
+    plainly = lambda q, k, v, by_distance=None: wanted(q, k, v, where, by_distance)
+    loss = lambda attend: jax.jit(
+        jax.value_and_grad(lambda *xs: (attend(*xs) * weights).sum(), tuple(range(len(given))))
+    )
+    found, found_grads = loss(by_kernels)(*given)
+    value, grads = loss(plainly)(*given)
+    np.testing.assert_allclose(found, value, rtol=1e-4)
+    for got, want in zip(found_grads, grads, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_query_without_keys_gets_zeros_and_gives_no_gradient():
+    q, k, v, _, by_distance = case(64, 64, False)
+    where = Segments(jnp.zeros((BATCH, 64), jnp.int32), jnp.ones((BATCH, 64), jnp.int32))
+    attend = lambda q: triton_attention.attend(parts(q, k, v, 3), where, by_distance)
+    assert not attend(q).any()
+    assert not jax.grad(lambda q: jnp.cos(attend(q)).sum())(q).any()
+
+
+def test_tiles_without_a_common_segment_are_skipped():
+    ids = jnp.asarray([[1] * 128 + [2] * 64 + [0] * 64])
+    plan = triton_attention._plan(ids, ids, causal=False)
+    assert plan.in_row.tolist() == [[[0, 2], [0, 2], [2, 3], [0, 0]]]
+    assert plan.counts.tolist() == [0, 0, 1, 3, 1, 0, 0]  # by offset, -3 to 3
+    assert plan.places[3, :3].tolist() == [0, 1, 2]
+    assert plan.places[4, 0] == 0  # queries of the first tile, keys of the second
+
+
+def test_later_keys_are_skipped_if_causal():
+    ids = jnp.ones((1, 192), jnp.int32)
+    plan = triton_attention._plan(ids, ids, causal=True)
+    assert plan.in_row.tolist() == [[[0, 1], [0, 2], [0, 3]]]
+    assert plan.in_column.tolist() == [[[0, 3], [1, 3], [2, 3]]]
+    assert plan.counts.tolist() == [1, 2, 3, 0, 0]
+
+
+def test_each_device_computes_its_examples_and_heads():
+    q, k, v, where, by_distance = case(64, 64, False)
+    loss = lambda *xs: jnp.sin(triton_attention.attend(parts(*xs[:3], 1), where, xs[3])).sum()
+    gradient = jax.grad(loss, argnums=(0, 3))
+    alone = jax.jit(gradient)(q, k, v, by_distance)
+    with PjitPartitioner(num_partitions=2, devices=jax.devices()[:4]).activations():
+        together = jax.jit(gradient)(q, k, v, by_distance)
+    for got, want in zip(together, alone, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_arrays_that_the_kernels_cannot_count_are_refused():
+    shapes = [jax.ShapeDtypeStruct((2048, 1024, 1, 16, 64), jnp.bfloat16)] * 3
+    ids = jnp.ones((2048, 1024), jnp.int32)
+    attend = lambda *arrays: triton_attention.attend(arrays, Segments(ids, ids))
+    with pytest.raises(ValueError, match=r"less than 2,147,483,648 numbers, not 2,147,483,648; ra"):
+        jax.eval_shape(attend, *shapes)
