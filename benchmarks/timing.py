@@ -5,9 +5,12 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from benchmarks.synthetic_step import SyntheticRequest, batch_shapes, train_step
 from t5x.monitoring.flops import peak_flops, step_flops
+
+STEPS_A_TURN = 4  # on a GPU
 
 
 def synthetic_batch(request: SyntheticRequest) -> dict:
@@ -33,33 +36,40 @@ class Timed:
     """A train step to run again and again.
 
     Args:
-      advance: runs it and gives the loss, a sum over targets, once it is done.
+      advance: begins it and gives the loss, a sum over targets, as a number of the device.
       compile_seconds: how long it took to compile, None if unknown.
       temp_gib: memory that it takes beside its arguments, None if unknown.
       program: the optimized program's text, "" if unknown.
     """
 
-    advance: Callable[[], float]
+    advance: Callable[[], Any]
     compile_seconds: float | None = None
     temp_gib: float | None = None
     program: str = ""
     seconds: list[float] = dataclasses.field(default_factory=list)
     loss: float = 0.0
 
-    def step(self) -> None:
-        """Runs one step and notes how long it took."""
+    def turn(self, steps: int) -> None:
+        """Runs steps one after another, as training does, and notes how long one took."""
         started = time.perf_counter()
-        self.loss = self.advance()
-        self.seconds.append(time.perf_counter() - started)
+        for _ in range(steps):
+            loss = self.advance()
+        self.loss = float(loss)  # waits for the device
+        self.seconds.append((time.perf_counter() - started) / steps)
 
     @property
     def median(self) -> float:
-        """Of all steps but the two first: on a shared machine a mean measures the neighbours."""
+        """Of all turns but the two first: on a shared machine a mean measures the neighbours."""
         return statistics.median(self.seconds[2:])
 
 
-def our_step(request: SyntheticRequest, options: Mapping[str, str] | None = None) -> Timed:
-    """The trainer's step, compiled with `options` of XLA; each process has an equal share."""
+def our_step(
+    request: SyntheticRequest, options: Mapping[str, str | int | bool] | None = None
+) -> Timed:
+    """The trainer's step; each process has an equal share.
+
+    It is compiled with `options` of XLA, None for those of the trainer.
+    """
     import jax
 
     from t5x.train_state import initial_state
@@ -67,7 +77,8 @@ def our_step(request: SyntheticRequest, options: Mapping[str, str] | None = None
     trainer, shapes = train_step(request, jax.devices())
     # With the statistics that only `bad_steps = "skip"` has.
     carried = (initial_state(trainer.model, trainer.specs, jax.random.key(0)), None)
-    trainer.xla_options = dict(options or {})
+    if options is not None:
+        trainer.xla_options = dict(options)
     started = time.perf_counter()
     compiled = trainer.lower(shapes).compile()
     compile_seconds = time.perf_counter() - started
@@ -76,16 +87,18 @@ def our_step(request: SyntheticRequest, options: Mapping[str, str] | None = None
     share = request.batch // jax.process_count()
     rest = trainer.put({k: rows[:share] for k, rows in synthetic_batch(request).items()}), rng
 
-    def advance() -> float:
+    def advance() -> jax.Array:
         nonlocal carried
         carried, sums = compiled(carried, *rest)
-        return float(sums["loss"])
+        return sums["loss"]
 
     temp = compiled.memory_analysis().temp_size_in_bytes / 2**30
     return Timed(advance, compile_seconds, temp, compiled.as_text())
 
 
-def plain_step(request: SyntheticRequest, options: Mapping[str, str] | None = None) -> Timed:
+def plain_step(
+    request: SyntheticRequest, options: Mapping[str, str | int | bool] | None = None
+) -> Timed:
     """The same as one writes it first."""
     from benchmarks.baselines.plain import plainly
 
@@ -101,15 +114,17 @@ def report(
 ) -> None:
     """Compiles, runs `steps` steps after two to warm up, prints one line.
 
-    Others, by name, run in turn with it, and a ratio is printed for each.
+    Others, by name, run in turn with it, and a ratio is printed for each. On a GPU a turn is
+    `STEPS_A_TURN` steps: a faster device feels how long the host needs to ask for one.
     """
     import jax
 
     ways = [our_step(request), *(other(request) for other in others.values())]
+    ours, device = ways[0], jax.devices()[0]
+    together = STEPS_A_TURN if device.platform == "gpu" else 1
     for turn in range(steps + 2):
         for way in ways[:: 1 - 2 * (turn % 2)]:
-            way.step()
-    ours, device = ways[0], jax.devices()[0]
+            way.turn(together)
     flops = step_flops(argparse.Namespace(**request.network), request.batch, request.inputs,
                        request.targets)  # fmt: skip
     peak = (peak_flops(device.device_kind) or 0.0) * jax.device_count()

@@ -82,9 +82,9 @@ def measure(row: Row, network: Mapping[str, Any], args: argparse.Namespace, kind
         rules=rules,
     )  # fmt: skip
     try:
-        timed = build(request, OPTIONS[kind] if row.options and kind else None)
+        timed = build(request, OPTIONS[kind] if row.options and kind else {})
         for _ in range(args.steps + 2):
-            timed.step()
+            timed.turn(1)
     except Exception as error:  # of XLA, of a kernel: the next way may do
         row.refused = " ".join(str(error).split())[:300] or type(error).__name__
         return

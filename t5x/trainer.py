@@ -34,8 +34,8 @@ class Trainer:
         drops such a step, and outliers too (see `train_step.skipping_step`). 'go_back' restores
         the last checkpoint and continues with the next data. None means 'skip' for an optimizer
         with `skip_nan_updates`, else 'stop'. Not in T5X.
-      xla_options: options of XLA for the train step, by name; None for those of the devices'
-        generation, `multihost.xla_options`. Not in T5X.
+      xla_options: options of XLA for the train step, by name; None for those of the devices,
+        `multihost.xla_options`. Not in T5X.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Trainer:
         learning_rate_fn: Callable[[jax.Array], jax.Array],
         num_microbatches: int | None = None,
         bad_steps: str | None = None,
-        xla_options: Mapping[str, str] | None = None,
+        xla_options: Mapping[str, str | int | bool] | None = None,
     ):
         self.model = model
         if train_state is not None:
@@ -80,7 +80,7 @@ class Trainer:
         self.partitioner.check_batch(batch_size, self.num_microbatches, name)
 
     @functools.cached_property
-    def xla_options(self) -> dict[str, str]:
+    def xla_options(self) -> dict[str, str | int | bool]:
         """The options of XLA for the train step."""
         return default_xla_options(list(self.partitioner.mesh.devices.flat))
 

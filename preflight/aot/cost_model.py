@@ -30,7 +30,7 @@ class Figures:
     trace_seconds: float  # of Python, to lower the step
     collectives: Mapping[str, float]  # bytes of results by kind
     costliest: list[tuple[int, int, str, str]]  # see `hlo.Program.costliest`
-    xla_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    xla_options: Mapping[str, str | int | bool] = dataclasses.field(default_factory=dict)
     received: float = 0.0  # bytes that collectives bring to a device
     cached: tuple[str, ...] = ()  # files that were added to the compilation cache
     kernels: Mapping[str, float] = dataclasses.field(default_factory=dict)  # `Program.kernels`

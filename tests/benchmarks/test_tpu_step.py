@@ -29,11 +29,13 @@ def fake_steps(monkeypatch, kind):
         if request.batch > 16:
             raise RuntimeError("RESOURCE_EXHAUSTED:\n  out of memory")
         timed = timing.Timed(lambda: 2.0 * request.batch * request.targets, 3.0, 0.5, PROGRAM)
-        monkeypatch.setattr(timed, "step", lambda: timed.seconds.append(0.01 if options else 0.02))
+        monkeypatch.setattr(
+            timed, "turn", lambda _: timed.seconds.append(0.01 if options else 0.02)
+        )
         timed.loss = timed.advance()
         return timed
 
-    plain = lambda request, options: ours(request, None)
+    plain = lambda request, options: ours(request, {})
     monkeypatch.setattr(tpu_step, "WAYS", {"plain": (plain, {}), "ours": (ours, {})})
     monkeypatch.setattr(tpu_step, "generation", lambda _: kind)
     monkeypatch.setattr(tpu_step, "peak_flops", lambda _: 275e12)

@@ -5,7 +5,7 @@ import types
 import jax
 import pytest
 
-from t5x.multihost.xla_options import BY_DEFAULT, OPTIONS, generation, options
+from t5x.multihost.xla_options import BY_DEFAULT, ON_GPU, OPTIONS, generation, options
 from t5x.partitioning import PjitPartitioner
 from t5x.trainer import Trainer
 
@@ -13,13 +13,18 @@ from t5x.trainer import Trainer
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [("TPU v4", "v4"), ("TPU v5 lite", "v5e"), ("TPU v5", "v5p"), ("TPU v5p", "v5p"),
-     ("TPU v6 lite", "v6e"), ("cpu", None), ("NVIDIA H100", None)],
+     ("TPU v6 lite", "v6e"), ("cpu", None)],
 )  # fmt: skip
 def test_the_generation_is_that_of_the_device(kind, expected):
     assert generation(kind) == expected
     device = types.SimpleNamespace(device_kind=kind)
     assert options([device, device]) == (OPTIONS[expected] if expected in BY_DEFAULT else {})
     assert options([device]) == {}
+
+
+def test_gpus_of_nvidia_have_options_of_their_own():
+    gpus = [types.SimpleNamespace(device_kind=kind) for kind in ("NVIDIA H100", "Radeon")]
+    assert [options([gpu]) for gpu in gpus] == [ON_GPU, {}]
 
 
 def test_a_trainer_compiles_with_its_options():
