@@ -5,7 +5,7 @@
   .venv/bin/python benchmarks/step.py --compile_for v4-8 --beside_plain
   .venv/bin/python benchmarks/step.py --recipe t5_1_1/small --batch 8  # times it on this machine
   .venv/bin/python benchmarks/step.py --recipe t5_1_1/tiny --batch 8 --beside_plain
-  python benchmarks/step.py --recipe t5_1_1/base --set attention=cudnn --beside_torch   # on a GPU
+  python benchmarks/step.py --recipe t5_1_1/base --beside_torch sdpa flex_attention   # on a GPU
   .venv/bin/python benchmarks/step.py --recipe … --set remat_policy=full --top 20
 
 A recipe is a gin file or the name of one below t5x/examples/t5. Batches are synthetic and packed;

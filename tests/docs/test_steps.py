@@ -36,7 +36,6 @@ ELSEWHERE = {
     r"onnx": "tests/convert/served, which installs these packages",
     r"launch/summarize_base\.sh$": "it reads a data set of the hub",
     r"launch/upstream\.sh|T5X_DIR=|gs://t5-data": "upstream is not on a package index",
-    r"attention=cudnn": "it needs a GPU: tests/t5x/ops",
 }
 
 
