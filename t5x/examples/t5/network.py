@@ -55,10 +55,10 @@ class T5Config:
     With `own_relative_bias` each layer has its own relative position table (umT5, Chung et al.
     2023: `encoder/layers_0/relpos_bias/…`); otherwise the layers of a stack share one, as in T5.
 
-    `attention` is `xla`, with hand-written gradients (`t5x.ops.attention`); `flash`, our
-    kernels, in 16 bits for GPUs (`t5x.ops.triton_attention`), and for TPUs, experimental: never timed
-    on one (`t5x.ops.flash_attention`); `cudnn`, NVIDIA's kernels, in 16 bits; `auto`, `flash` on
-    one GPU where it works, else `xla`; or `plain`, the reference that the others must match.
+    `attention` is `xla`, with hand-written gradients (`t5x.ops.attention`); `flash`, our kernels,
+    in 16 bits for GPUs (`t5x.ops.triton_attention`), and for TPUs, experimental: never timed on
+    one (`t5x.ops.flash_attention`); `cudnn`, NVIDIA's kernels, in 16 bits; `auto`, `flash` on one
+    GPU where it works, else `xla`; or `plain`, the reference that the others must match.
     """
 
     vocab_size: int
