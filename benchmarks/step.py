@@ -1,8 +1,11 @@
 """What a train step costs: counted by the TPU compiler for a slice, or timed where it runs.
 
+For one of NVIDIA's GPUs the compiler counts memory alone.
+
   .venv/bin/python benchmarks/step.py --compile_for v4-8               # the three models of README
   .venv/bin/python benchmarks/step.py --compile_for v4-8 --recipe gin/ro_t5x_base.gin --partitions 1
   .venv/bin/python benchmarks/step.py --compile_for v4-8 --beside_plain
+  .venv/bin/python benchmarks/step.py --compile_for h100 --recipe gin/ro_t5x_base.gin --batch 16
   .venv/bin/python benchmarks/step.py --recipe t5_1_1/small --batch 8  # times it on this machine
   .venv/bin/python benchmarks/step.py --recipe t5_1_1/tiny --batch 8 --beside_plain
   python benchmarks/step.py --recipe t5_1_1/base --beside_torch sdpa flex_attention   # on a GPU
@@ -20,6 +23,7 @@ import functools
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,10 +35,11 @@ if "--beside_torch" in sys.argv:
         import triton  # noqa: F401
 
 from benchmarks import timing  # noqa: E402
-from benchmarks.synthetic_step import SyntheticRequest  # noqa: E402
+from benchmarks.synthetic_step import SyntheticRequest, train_step  # noqa: E402
 from convert.run.gin_reader import Bindings  # noqa: E402
-from preflight.aot import tpu_slices  # noqa: E402
+from preflight.aot import gpus, tpu_slices  # noqa: E402
 from preflight.aot.compiler import CompileError, compile_step  # noqa: E402
+from t5x.multihost import xla_options  # noqa: E402
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +62,7 @@ COMPARED = {
     ("t5_1_1/large", 64000, 1, "v4-32"): Upstream(0.1805, 8.5, 510),
 }
 PARSER = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-PARSER.add_argument("--compile_for", metavar="SLICE", help="count instead of running")
+PARSER.add_argument("--compile_for", metavar="SLICE", help="or GPU; count instead of running")
 PARSER.add_argument("--recipe", help="default: the compared models of that slice")
 PARSER.add_argument("--batch", type=int, default=128)
 PARSER.add_argument("--inputs", type=int, default=512)
@@ -151,8 +156,31 @@ def report(name: str, request: SyntheticRequest, upstream: Upstream | None, args
         )
 
 
+def report_gpu(name: str, request: SyntheticRequest):
+    """Compiles for a GPU and prints the memory of one line."""
+    try:
+        trainer, shapes = train_step(request, gpus.describe(request.slice))
+    except ValueError as error:
+        raise SystemExit(str(error)) from error
+    trainer.xla_options = {**xla_options.ON_GPU, **gpus.OPTIONS}
+    started = time.monotonic()
+    with gpus.traced_for(request.slice):
+        lowered = trainer.lower(shapes)
+    memory = lowered.compile().memory_analysis()
+    print(
+        f"{name:24} {request.slice:8} {memory.temp_size_in_bytes / 2**30:.2f} GiB temp  "
+        f"{memory.argument_size_in_bytes / 2**30:.2f} GiB held  "
+        f"{time.monotonic() - started:.0f} s to compile",
+        flush=True,
+    )
+
+
 def main():
     args = PARSER.parse_args()
+    if args.compile_for in gpus.GPUS:
+        name = args.recipe or "t5_1_1/base"
+        report_gpu(name, request_of(args, network_fields(name, args.set)))
+        return
     if not args.compile_for:
         request = request_of(args, network_fields(args.recipe or "t5_1_1/tiny", args.set))
         others = {"the plain step": timing.plain_step} if args.beside_plain else {}

@@ -332,7 +332,12 @@ def cuts(axis: str, size: int) -> int:
     return partitioner.mesh.shape[mesh_axis] if mesh_axis else 1
 
 
+def devices() -> list[jax.Device]:
+    """Return the devices that the program is traced for."""
+    partitioner = _active.get()
+    return list(partitioner.mesh.devices.flat) if partitioner else jax.devices()
+
+
 def platform() -> str:
     """Return the platform that the program is traced for: `cpu`, `gpu` or `tpu`."""
-    partitioner = _active.get()
-    return partitioner.mesh.devices.flat[0].platform if partitioner else jax.default_backend()
+    return devices()[0].platform

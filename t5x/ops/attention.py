@@ -28,7 +28,7 @@ from jax.ad_checkpoint import checkpoint_name
 from t5x.losses import FALLBACK, SAFE_LOG
 from t5x.ops import blocked_attention
 from t5x.ops.blocked_attention import NEGATIVE, divisor, join, split
-from t5x.partitioning import cuts, platform
+from t5x.partitioning import cuts, devices, platform
 
 TERMS = 64  # rows added one by one; each is an instruction to compile
 CMEM_BYTES = 70e6  # of weights that fit a v4's CMEM (128 MiB) together with their gradients
@@ -172,13 +172,13 @@ def has_gpu_kernels() -> bool:
     """Return whether the program is traced for a GPU that kernels exist for: Ampere or newer."""
     if platform() != "gpu" or importlib.util.find_spec("jax.experimental.pallas.triton") is None:
         return False
-    capability = str(getattr(jax.devices()[0], "compute_capability", ""))  # AMD's are no numbers
+    capability = str(getattr(devices()[0], "compute_capability", ""))  # AMD's are no numbers
     return re.fullmatch(r"\d+\.\d+", capability) is not None and float(capability) >= 8
 
 
 def prefers_gpu_kernels() -> bool:
     """Return whether kernels are used where nothing else is set: on one GPU, as tried so far."""
-    return has_gpu_kernels() and jax.device_count() == 1
+    return has_gpu_kernels() and len(devices()) == 1
 
 
 def attend_by_cudnn(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:

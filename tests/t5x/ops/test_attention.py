@@ -133,8 +133,7 @@ def test_kernels_are_for_one_gpu_of_ampere_or_newer(
     monkeypatch, capability, devices, exist, preferred
 ):
     device = types.SimpleNamespace(compute_capability=capability)
-    monkeypatch.setattr(jax, "devices", lambda: [device])
-    monkeypatch.setattr(jax, "device_count", lambda: devices)
+    monkeypatch.setattr(attention, "devices", lambda: [device] * devices)
     monkeypatch.setattr(attention, "platform", lambda: "gpu" if capability else "cpu")
     assert attention.has_gpu_kernels() == exist
     assert attention.prefers_gpu_kernels() == preferred

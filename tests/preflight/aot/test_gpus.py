@@ -1,0 +1,48 @@
+"""GPUs are known by name, and a step compiles for one that is not there."""
+
+import importlib.util
+
+import pytest
+
+from preflight.aot import gpus
+
+
+def test_the_compiler_gets_a_gpus_sizes():
+    said = " ".join(gpus._target_config(gpus.GPUS["l4"]).split())
+    assert "core_count: 58" in said
+    assert "shared_memory_per_block_optin: 101376" in said  # CUDA C++ Programming Guide, 8.9: 99 KB
+    assert "device_memory_size: 24000000000" in said
+    assert "major: 8 minor: 9" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("h10", "no GPU is called 'h10'; did you mean h100?"), ("tpu", "known are h")],
+)
+def test_an_unknown_gpu_is_refused(name, said):
+    with pytest.raises(ValueError, match=said):
+        gpus.describe(name)
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install jax-cuda12-plugin==\d.* nvidia-cuda-nvcc"):
+        gpus.describe("h100")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["h100", "a100", "l4"])
+def test_a_step_with_kernels_compiles_without_a_gpu(name):
+    pytest.importorskip("jax_cuda12_plugin")
+    from benchmarks.synthetic_step import SyntheticRequest, train_step
+
+    sizes = {"emb_dim": 128, "num_heads": 2, "head_dim": 64, "mlp_dim": 256}
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    network = {"vocab_size": 512, "dtype": "bfloat16", **sizes, **layers}
+    trainer, shapes = train_step(
+        SyntheticRequest("", network=network, batch=4), gpus.describe(name)
+    )
+    trainer.xla_options = gpus.OPTIONS
+    with gpus.traced_for(name):
+        lowered = trainer.lower(shapes)
+    assert "__gpu$xla.gpu.triton" in lowered.compile().as_text()
