@@ -39,6 +39,7 @@ from tasks.sources import CorpusSource, is_on_hub
 
 SPLITS = ("train", "validation")
 CHUNK_BYTES = 16 << 20
+FIRST_ANSWER = RetryPolicy(limit_s=120)  # someone waits; later, a copy survives hours without
 _SUFFIXES = {"text": "txt"}
 
 
@@ -224,7 +225,7 @@ def _splits(
     `named` may have our names, by which tasks read FineWeb-2, or those of the corpus.
     """
     find = lambda: hub.load_repository(corpus, config, revision).splits
-    known = retry(find, f"listing {corpus}", RetryPolicy())
+    known = retry(find, f"listing {corpus}", FIRST_ANSWER)
     ours = FINEWEB2_SPLITS if corpus == FINEWEB2 else {}
     found = {
         split: split if split in known else ours.get(split, split) for split in named or SPLITS
@@ -276,6 +277,8 @@ def main(argv: list[str]) -> int:
         with one_sentence(tf.errors.OpError):  # a server, disk or bucket refuses
             mirror = Mirror(source, args.to)
             if not args.check:
+                for split in splits:
+                    source.list_files(split, FIRST_ANSWER)
                 mirror.copy(args.workers)
             wrong = mirror.check() if args.check else []
     except KeyboardInterrupt:

@@ -1,5 +1,6 @@
 """A copy is complete, verified, continues after an interruption, and streams as the corpus did."""
 
+import dataclasses
 import json
 
 import pytest
@@ -188,6 +189,18 @@ def test_a_run_reads_its_own_configuration_and_splits(hub_of_two, tmp_path, monk
     assert texts(public.fineweb2("czech")) == ["ces_Latn train"]
     with pytest.raises(ValueError, match=r"holds configuration 'ces_Latn' .*, not 'slk_Latn'"):
         texts(public.fineweb2("slovak"))
+
+
+def test_a_hub_that_does_not_answer_is_not_waited_for_long(tmp_path, monkeypatch, capsys):
+    def lost(*_):
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr(hub, "load_repository", lost)
+    monkeypatch.setattr(mirror, "FIRST_ANSWER", dataclasses.replace(QUICK, limit_s=0.1))
+    with pytest.raises(SystemExit) as ended:
+        mirror.main(["--corpus", "owner/text", "--to", str(tmp_path / "to")])
+    assert ended.value.code == 1
+    assert "no route to host" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("named", [["validation"], ["test"]])
