@@ -71,7 +71,7 @@ PARSER.add_argument("--partitions", type=int, default=1)
 PARSER.add_argument("--microbatches", type=int, default=1)
 PARSER.add_argument("--parameter_partitioning_dims", type=int, default=2, help="1: upstream's")
 PARSER.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="of T5Config")
-PARSER.add_argument("--steps", type=int, default=10, help="to time")
+PARSER.add_argument("--steps", type=int, default=10, help="to time; on a GPU turns of 4")
 PARSER.add_argument("--beside_plain", action="store_true", help="and the step as upstream has it")
 PARSER.add_argument(
     "--beside_torch", nargs="*", metavar="ATTENTION", help="and transformers' T5: sdpa, compiled"
@@ -165,8 +165,10 @@ def report_gpu(name: str, request: SyntheticRequest):
     trainer.xla_options = {**xla_options.ON_GPU, **gpus.OPTIONS}
     started = time.monotonic()
     with gpus.traced_for(request.slice):
-        lowered = trainer.lower(shapes)
-    memory = lowered.compile().memory_analysis()
+        compiled = trainer.lower(shapes).compile()
+    if request.dump:
+        Path(request.dump).write_text(compiled.as_text())
+    memory = compiled.memory_analysis()
     print(
         f"{name:24} {request.slice:8} {memory.temp_size_in_bytes / 2**30:.2f} GiB temp  "
         f"{memory.argument_size_in_bytes / 2**30:.2f} GiB held  "
@@ -175,8 +177,27 @@ def report_gpu(name: str, request: SyntheticRequest):
     )
 
 
+def check(args: argparse.Namespace) -> None:
+    """Ends with a sentence if `--compile_for` is unknown or does not go with the other flags."""
+    name, compared = args.compile_for, {tpu for *_, tpu in COMPARED}
+    if name in gpus.GPUS:
+        if args.top or args.beside_plain:
+            PARSER.error("a GPU's compiler counts memory alone: leave out --top and --beside_plain")
+    elif name:
+        try:
+            tpu_slices.find(name)
+        except ValueError:
+            known = ", ".join(gpus.GPUS)
+            PARSER.error(
+                f"--compile_for {name} is no slice of TPUs, such as v4-8, and none of {known}"
+            )
+        if not args.recipe and name not in compared:
+            PARSER.error(f"--compile_for {name} needs --recipe")
+
+
 def main():
     args = PARSER.parse_args()
+    check(args)
     if args.compile_for in gpus.GPUS:
         name = args.recipe or "t5_1_1/base"
         report_gpu(name, request_of(args, network_fields(name, args.set)))

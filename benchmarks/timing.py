@@ -112,10 +112,10 @@ def report(
     steps: int,
     others: dict[str, Callable[[SyntheticRequest], Timed]],
 ) -> None:
-    """Compiles, runs `steps` steps after two to warm up, prints one line.
+    """Compiles, runs `steps` turns after two to warm up, prints one line.
 
-    Others, by name, run in turn with it, and a ratio is printed for each. On a GPU a turn is
-    `STEPS_A_TURN` steps: a faster device feels how long the host needs to ask for one.
+    Others, by name, take turns with it, and a ratio is printed for each. A turn is one step, on a
+    GPU `STEPS_A_TURN`: a faster device feels how long the host needs to ask for one.
     """
     import jax
 

@@ -32,9 +32,8 @@ from t5x.ops.flash_attention import Segments
 from t5x.partitioning import per_device, platform
 
 TILE = 64  # queries and keys at a time
-NEGATIVE = -(2.0**20)  # a masked logit, in which float32 still counts by eighths
+NEGATIVE = -(2.0**20)  # a masked logit, in which float32 still counts by eighths; others are larger
 LOG2_E = 1.4426950408889634
-MAX_SIZE = 2**31  # of an array: Triton counts in 32 bits
 NO_QUERY, NO_KEY = -1, -2  # ids of padding, which attends to nothing
 BIAS_PROGRAMS = 512  # for each head: enough to fill a GPU
 # Where queries, keys and values are in one, two or three arrays: the n-th array, and the part.
@@ -71,8 +70,8 @@ def attend(arrays: Sequence[jax.Array], segments: Segments, by_distance_HN=None)
     `arrays` [B, L, P, H, K] have queries, keys and values as their parts, one after another: one
     array of three parts, two of one and two, or three of one. Logits are not divided by sqrt(K).
     `by_distance_HN`, float32 [H, Q + S - 1], is the bias at distances key - query from 1 - Q to
-    S - 1, None for no bias. A query without any key, which is padding, gets zeros. Raise ValueError
-    if an array is larger than the kernels count.
+    S - 1, None for no bias. Padding gets zeros, and so does a query whose segment has no key; where
+    an example has no keys at all, its queries attend to all of its padding.
     """
     axes = [("batch", None)] * 2 + [("batch", None, None, "heads", None)] * len(arrays)
     args = [segments.queries, segments.keys, *arrays]
@@ -81,11 +80,6 @@ def attend(arrays: Sequence[jax.Array], segments: Segments, by_distance_HN=None)
         axes.append(("heads", None))
 
     def of_device(of_query, of_key, *args):
-        if (largest := max(x.size for x in args)) >= MAX_SIZE:
-            raise ValueError(
-                f"attention on a GPU takes arrays of less than {MAX_SIZE:,} numbers, not "
-                f"{largest:,}; raise trainer.Trainer.num_microbatches."
-            )
         plan = _plan(of_query, of_key, segments.causal)
         return _attend(segments.causal, plan, args[: len(arrays)], *args[len(arrays) :])
 
@@ -124,7 +118,8 @@ def _forward(causal, plan, arrays, by_distance_HN=None):
 def _backward(causal, kept, d_out):
     plan, arrays, by_distance_HN, out, divisors = kept
     q, k, v = _views(arrays)
-    batch, queries, _, heads, _ = q.array.shape
+    batch, queries, _, heads, width = q.array.shape
+    stages = 3 if width < 128 else 2  # what a GPU's shared memory holds, 99 KB on an L4
     d_out = d_out.astype(q.array.dtype)
     tiles = _tiles(by_distance_HN, q, k)
     lengths = causal, q.length, k.length
@@ -144,7 +139,7 @@ def _backward(causal, kept, d_out):
             *_of_head(tiles),
         ],
         [q.spec(), _row_numbers(divisors)],
-        stages=3,
+        stages=stages,
     )
     results = [_all_parts(arrays[n]) for n in sorted({k.n, v.n})]
     given = [d_q] if q.n == k.n else []  # its other parts are still to be written
@@ -162,7 +157,7 @@ def _backward(causal, kept, d_out):
             *_of_head([x.swapaxes(2, 3) for x in tiles]),
         ],
         results,
-        stages=3,
+        stages=stages,
         aliases={0: 0} if given else {},
     )
     d_arrays = tuple(d_keys) if given else (d_q, *d_keys)
@@ -296,7 +291,7 @@ def _forward_kernel(causal, queries, keys, bounds, of_query, of_key, q, k, v, *r
     zeros = jnp.zeros(q_rows.shape, jnp.float32)
     start = zeros, jnp.full((TILE,), NEGATIVE, jnp.float32), jnp.zeros((TILE,), jnp.float32)
     sums, peaks, totals = jax.lax.fori_loop(first, end, body, start)
-    some = peaks > NEGATIVE / 2
+    some = (peaks > NEGATIVE / 2) | jnp.isnan(totals)  # a maximum of NaN is dropped on a GPU
     totals = jnp.where(some, totals, 1.0)
     _store(out, i, queries, jnp.where(some[:, None], sums / totals[:, None], 0.0))
     # A row without keys has weights 0 in the gradient.
@@ -456,6 +451,8 @@ def _plan(of_query, of_key, causal: bool) -> Plan:
         ids = jnp.where(ids > 0, ids, padding)
         return jnp.pad(ids, ((0, 0), (0, -ids.shape[1] % TILE)), constant_values=padding)
 
+    empty = ~(of_key > 0).any(-1, keepdims=True)
+    of_query, of_key = jnp.where(empty & (of_query > 0), 1, of_query), jnp.where(empty, 1, of_key)
     of_query, of_key = padded(of_query, NO_QUERY), padded(of_key, NO_KEY)
     q_ids, k_ids = (ids.reshape(len(ids), -1, TILE) for ids in (of_query, of_key))
     most = jnp.iinfo(jnp.int32).max
