@@ -326,7 +326,7 @@ def _query_kernel(
 def _key_kernel(causal, queries, keys, given, part_k, part_v, *refs):
     """Compute the gradients of keys and values; tiles here are [keys, queries]."""
     bounds, of_query, of_key, q, k, v, d_out, divisors, means, *rest = refs[given:]
-    results = 1 if given or part_v else 2
+    results = 1 if part_v else 2  # a first part is of an array of its own
     tiles, (d_k, *d_v) = rest[:-results], rest[-results:]
     j = pl.program_id(0)
     first, end = bounds[j, 0], bounds[j, 1]

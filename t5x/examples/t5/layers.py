@@ -244,7 +244,7 @@ class Attention(nn.Module):
         flash attention its segments. `bias` is added to the logits, broadcastable to [B, H, Q, S];
         for flash attention by distance. One mask for all queries drops attention weights.
         """
-        drop = lambda v: v
+        drop = None
         if enable_dropout and self.dropout_rate:
             # With one mask for all queries, dropping a weight is the same as dropping its value.
             drop = nn.Dropout(self.dropout_rate, broadcast_dims=(-1,), deterministic=False)
@@ -255,7 +255,7 @@ class Attention(nn.Module):
         else:
             q = self.heads(x_BQD, self.query)
             k, v = source if isinstance(source, tuple) else self.keys_values(source)
-            v = drop(v)
+            v = drop(v) if drop else v
             if self.float32_logits:
                 q, k = q.astype(jnp.float32), k.astype(jnp.float32)
             out = ATTENTIONS[self.kind](q, k, v, mask, bias)
@@ -271,7 +271,7 @@ class Attention(nn.Module):
         else:
             arrays = [self.projected(x_BQD, self.query)]
             arrays.append(self.projected(source, self.key, self.value))
-        if isinstance(drop, nn.Dropout):
+        if drop:
             *others, v = [x[:, :, i : i + 1] for x in arrays for i in range(x.shape[2])]
             arrays = [*others, drop(v)]
         return arrays

@@ -99,7 +99,7 @@ def in_halves(config: T5Config) -> bool:
 
 
 def attention_kind(config: T5Config) -> str:
-    """Return the attention that `auto` stands for where the program runs."""
+    """Return the attention of a configuration; `auto` depends on where the program runs."""
     if config.attention != "auto":
         return config.attention
     fits = in_halves(config) and config.head_dim in HEAD_DIMS

@@ -7,34 +7,9 @@ import pytest
 
 from benchmarks.synthetic_step import SyntheticRequest
 from preflight.aot.compiler import compile_step
-from t5x.ops.attention import plain_attend
-from t5x.ops.flash_attention import Segments, attend
-from t5x.partitioning import PjitPartitioner
+from t5x.ops.flash_attention import attend
 
-BATCH, HEADS, WIDTH = 2, 2, 8
-
-
-def case(queries, keys, causal):
-    rng = np.random.default_rng(0)
-    normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
-    q, k, v = (normal(BATCH, n, HEADS, WIDTH) for n in (queries, keys, keys))
-    segments = lambda n: np.repeat([[1, 2, 3, 0], [1, 1, 4, 4]], -(-n // 4), 1)[:, :n]
-    where = Segments(jnp.asarray(segments(queries)), jnp.asarray(segments(keys)), causal)
-    return q, k, v, where, normal(HEADS, queries + keys - 1)
-
-
-def full_bias(by_distance, queries, keys):
-    distance = jnp.arange(keys)[None] - jnp.arange(queries)[:, None]
-    return by_distance[:, distance + queries - 1][None]
-
-
-def mask_of(where):
-    mask = (where.queries[:, None, :, None] == where.keys[:, None, None]) & (where.queries > 0)[
-        :, None, :, None
-    ]
-    if where.causal:
-        mask &= np.tril(np.ones(mask.shape[-2:], bool))
-    return mask | ~mask.any(-1, keepdims=True)
+WIDTH = 8
 
 
 @pytest.mark.parametrize(
@@ -45,8 +20,8 @@ def mask_of(where):
         (114, 200, False, False),
     ],
 )
-def test_values_and_gradients_are_the_references(queries, keys, biased, causal):
-    q, k, v, where, by_distance = case(queries, keys, causal)
+def test_values_and_gradients_are_the_references(segmented, plainly, queries, keys, biased, causal):
+    q, k, v, where, by_distance = segmented(queries, keys, causal, WIDTH)
     weights = jnp.sin(jnp.arange(q.size, dtype=jnp.float32)).reshape(q.shape)
     given = (q, k, v, by_distance)[: 3 + biased]
 
@@ -54,8 +29,7 @@ def test_values_and_gradients_are_the_references(queries, keys, biased, causal):
         return (attend(q, k, v, where, by_distance) * weights).sum()
 
     def wanted(q, k, v, by_distance=None):
-        bias = None if by_distance is None else full_bias(by_distance, queries, keys)
-        return (plain_attend(q, k, v, mask_of(where), bias) * weights).sum()
+        return (plainly(q, k, v, where, by_distance)[0] * weights).sum()
 
     argnums = tuple(range(len(given)))
     found, found_grads = jax.jit(jax.value_and_grad(flashed, argnums))(*given)
@@ -65,19 +39,14 @@ def test_values_and_gradients_are_the_references(queries, keys, biased, causal):
         np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
 
 
-def test_each_device_computes_its_examples_and_heads():
-    q, k, v, where, by_distance = case(128, 128, False)
+def test_each_device_computes_its_examples_and_heads(segmented, assert_devices_agree):
+    q, k, v, where, by_distance = segmented(128, 128, False, WIDTH)
     loss = lambda *xs: jnp.sin(attend(*xs[:3], where, xs[3])).sum()
-    gradient = jax.grad(loss, argnums=(0, 3))
-    alone = jax.jit(gradient)(q, k, v, by_distance)
-    with PjitPartitioner(num_partitions=2, devices=jax.devices()[:4]).activations():
-        together = jax.jit(gradient)(q, k, v, by_distance)
-    for got, want in zip(together, alone, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    assert_devices_agree(jax.grad(loss, argnums=(0, 3)), (q, k, v, by_distance), 2)
 
 
-def test_lengths_beyond_a_chips_memory_are_refused():
-    q, k, v, where, by_distance = jax.eval_shape(lambda: case(2048, 1024, False))
+def test_lengths_beyond_a_chips_memory_are_refused(segmented):
+    q, k, v, where, by_distance = jax.eval_shape(lambda: segmented(2048, 1024, False, WIDTH))
     with pytest.raises(ValueError, match=r"2048 queries and 1024 keys .* set it to 'xla'"):
         jax.eval_shape(attend, q, k, v, where, by_distance)
 

@@ -8,18 +8,11 @@ import pytest
 from t5x.ops import triton_attention
 from t5x.ops.attention import plain_attend
 from t5x.ops.flash_attention import Segments
-from t5x.partitioning import PjitPartitioner
-
-BATCH, HEADS, WIDTH = 2, 2, 16
 
 
-def case(queries, keys, causal):
-    rng = np.random.default_rng(0)
-    normal = lambda *shape: jnp.asarray(rng.normal(size=shape) / 2, jnp.float32)
-    q, k, v = (normal(BATCH, n, HEADS, WIDTH) for n in (queries, keys, keys))
-    segments = lambda n: jnp.asarray(np.repeat([[1, 2, 3, 0], [1, 1, 4, 4]], -(-n // 4), 1)[:, :n])
-    where = Segments(segments(queries), segments(keys), causal)
-    return q, k, v, where, normal(HEADS, queries + keys - 1)
+@pytest.fixture
+def case(segmented):
+    return lambda queries, keys, causal=False: segmented(queries, keys, causal, 16, 0.5)
 
 
 def parts(q, k, v, arrays):
@@ -29,20 +22,6 @@ def parts(q, k, v, arrays):
         q[:, :, None],
         *([jnp.stack([k, v], 2)] if arrays == 2 else [k[:, :, None], v[:, :, None]]),
     ]
-
-
-def wanted(q, k, v, where, by_distance):
-    """Return the output of plain attention, 0 for queries without keys."""
-    queries, keys = q.shape[1], k.shape[1]
-    mask = where.queries[:, None, :, None] == where.keys[:, None, None]
-    mask &= (where.queries > 0)[:, None, :, None]
-    if where.causal:
-        mask &= np.tril(np.ones((queries, keys), bool))
-    some, bias = mask.any(-1, keepdims=True), None
-    if by_distance is not None:
-        distance = jnp.arange(keys)[None] - jnp.arange(queries)[:, None]
-        bias = by_distance[:, distance + queries - 1][None]
-    return plain_attend(q, k, v, mask | ~some, bias) * some[:, 0, :, :, None]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +34,9 @@ def wanted(q, k, v, where, by_distance):
         (1, 64, False, False, 2),
     ],
 )
-def test_values_and_gradients_are_the_references(queries, keys, biased, causal, arrays):
+def test_values_and_gradients_are_the_references(
+    case, plainly, queries, keys, biased, causal, arrays
+):
     q, k, v, where, by_distance = case(queries, keys, causal)
     weights = jnp.sin(jnp.arange(q.size, dtype=jnp.float32)).reshape(q.shape)
     given = (q, k, v, by_distance)[: 3 + biased]
@@ -63,20 +44,23 @@ def test_values_and_gradients_are_the_references(queries, keys, biased, causal, 
     def by_kernels(q, k, v, by_distance=None):
         return triton_attention.attend(parts(q, k, v, arrays), where, by_distance)
 
-    plainly = lambda q, k, v, by_distance=None: wanted(q, k, v, where, by_distance)
+    def wanted(q, k, v, by_distance=None):
+        out, some = plainly(q, k, v, where, by_distance)
+        return out * some
+
     loss = lambda attend: jax.jit(
         jax.value_and_grad(lambda *xs: (attend(*xs) * weights).sum(), tuple(range(len(given))))
     )
     found, found_grads = loss(by_kernels)(*given)
-    value, grads = loss(plainly)(*given)
+    value, grads = loss(wanted)(*given)
     np.testing.assert_allclose(found, value, rtol=1e-4)
     for got, want in zip(found_grads, grads, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-def test_a_query_without_keys_gets_zeros_and_gives_no_gradient():
-    q, k, v, _, by_distance = case(64, 64, False)
-    where = Segments(jnp.full((BATCH, 64), 2), jnp.ones((BATCH, 64), jnp.int32))
+def test_a_query_without_keys_gets_zeros_and_gives_no_gradient(case):
+    q, k, v, _, by_distance = case(64, 64)
+    where = Segments(jnp.full((2, 64), 2), jnp.ones((2, 64), jnp.int32))
     attend = lambda q: triton_attention.attend(parts(q, k, v, 3), where, by_distance)
     assert not attend(q).any()
     assert not jax.grad(lambda q: jnp.cos(attend(q)).sum())(q).any()
@@ -99,27 +83,22 @@ def test_later_keys_are_skipped_if_causal():
     assert plan.counts.tolist() == [1, 2, 3, 0, 0]
 
 
-def test_each_device_computes_its_examples_and_heads():
-    q, k, v, where, by_distance = case(64, 64, False)
+def test_each_device_computes_its_examples_and_heads(case, assert_devices_agree):
+    q, k, v, where, by_distance = case(64, 64)
     loss = lambda *xs: jnp.sin(triton_attention.attend(parts(*xs[:3], 1), where, xs[3])).sum()
-    gradient = jax.grad(loss, argnums=(0, 3))
-    alone = jax.jit(gradient)(q, k, v, by_distance)
-    with PjitPartitioner(num_partitions=2, devices=jax.devices()[:4]).activations():
-        together = jax.jit(gradient)(q, k, v, by_distance)
-    for got, want in zip(together, alone, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    assert_devices_agree(jax.grad(loss, argnums=(0, 3)), (q, k, v, by_distance), 2)
 
 
-def test_queries_of_an_example_without_keys_attend_to_all_of_its_padding():
-    q, k, v, _, _ = case(50, 70, False)
+def test_queries_of_an_example_without_keys_attend_to_all_of_its_padding(case):
+    q, k, v, _, _ = case(50, 70)
     ids = lambda n, *rows: jnp.asarray([[row] * n for row in rows])
     where = Segments(ids(50, 1, 2), ids(70, 0, 2))
     found = triton_attention.attend(parts(q, k, v, 2), where)
     np.testing.assert_allclose(found, plain_attend(q, k, v, None, None), rtol=1e-4, atol=1e-5)
 
 
-def test_nan_is_not_hidden():
-    q, k, v, where, _ = case(64, 64, False)
+def test_nan_is_not_hidden(case):
+    q, k, v, where, _ = case(64, 64)
     found = triton_attention.attend(parts(q.at[0, 3].set(jnp.nan), k, v, 3), where)
     assert jnp.isnan(found[0, 3]).all()
     assert not jnp.isnan(found[0, 4]).any()
