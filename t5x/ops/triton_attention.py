@@ -35,7 +35,7 @@ TILE = 64  # queries and keys at a time
 NEGATIVE = -(2.0**20)  # a masked logit, in which float32 still counts by eighths; others are larger
 LOG2_E = 1.4426950408889634
 NO_QUERY, NO_KEY = -1, -2  # ids of padding, which attends to nothing
-BIAS_PROGRAMS = 512  # for each head: enough to fill a GPU
+SUM_PROGRAMS, SUM_TILES = 256, 16  # at most for each head, enough to fill a GPU; at least for each
 # Where queries, keys and values are in one, two or three arrays: the n-th array, and the part.
 PLACES = {
     1: ((0, 0), (0, 1), (0, 2)),
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
       of_query: segment ids of queries [B, Q], padded to tiles.
       of_key: those of keys [B, S].
       in_row: of each row of tiles the first such tile and the end [B, Q / TILE, 2].
-      in_column: the same of each column [B, S / TILE, 2].
+      in_column: of each column the first and the end of those in `in_row` [B, S / TILE, 2].
       places: of each offset example * Q / TILE + row, such tiles first [O, B * Q / TILE].
       counts: of each offset how many there are [O].
     """
@@ -95,7 +95,7 @@ def _forward(causal, plan, arrays, by_distance_HN=None):
     q, k, v = _views(arrays)
     batch, queries, _, heads, width = q.array.shape
     tiles = _tiles(by_distance_HN, q, k)
-    out, divisors = _call(
+    out, shifts = _call(
         functools.partial(_forward_kernel, causal, q.length, k.length),
         (plan.in_row.shape[1], heads, batch),
         [
@@ -111,85 +111,71 @@ def _forward(causal, plan, arrays, by_distance_HN=None):
         ],
         stages=2,
     )
-    out, divisors = checkpoint_name(out, KEPT), checkpoint_name(divisors, KEPT)
-    return out, (plan, arrays, by_distance_HN, out, divisors)
+    out, shifts = checkpoint_name(out, KEPT), checkpoint_name(shifts, KEPT)
+    return out, (plan, arrays, by_distance_HN, out, shifts)
 
 
 def _backward(causal, kept, d_out):
-    plan, arrays, by_distance_HN, out, divisors = kept
+    plan, arrays, by_distance_HN, out, shifts = kept
     q, k, v = _views(arrays)
     batch, queries, _, heads, width = q.array.shape
-    stages = 3 if width < 128 else 2  # what a GPU's shared memory holds, 99 KB on an L4
     d_out = d_out.astype(q.array.dtype)
     tiles = _tiles(by_distance_HN, q, k)
-    lengths = causal, q.length, k.length
-    ids = [_of_example(plan.of_query), _of_example(plan.of_key)]
-    views = [view.spec() for view in (q, k, v)]
     row_tiles, column_tiles = plan.in_row.shape[1], plan.in_column.shape[1]
-    d_q, means = _call(
-        functools.partial(_query_kernel, *lengths),
-        (row_tiles, heads, batch),
-        [
-            _of_example(plan.in_row),
-            *ids,
-            *views,
-            _rows(out),
-            _rows(d_out),
-            _row_numbers(divisors),
-            *_of_head(tiles),
-        ],
-        [q.spec(), _row_numbers(divisors)],
-        stages=stages,
-    )
-    results = [_all_parts(arrays[n]) for n in sorted({k.n, v.n})]
-    given = [d_q] if q.n == k.n else []  # its other parts are still to be written
-    d_keys = _call(
-        functools.partial(_key_kernel, *lengths, len(given), k.part, v.part),
+    shape = (batch, heads, column_tiles, row_tiles, TILE, TILE)
+    d_logits = jax.ShapeDtypeStruct(shape, d_out.dtype)
+    *d_keys, d_logits = _call(
+        functools.partial(_key_kernel, causal, q.length, k.length, k.part, v.part),
         (column_tiles, heads, batch),
         [
-            *(_all_parts(x) for x in given),
             _of_example(plan.in_column),
-            *ids,
-            *views,
+            _of_example(plan.of_query),
+            _of_example(plan.of_key),
+            *(view.spec() for view in (q, k, v)),
             _rows(d_out),
-            _row_numbers(divisors),
-            _row_numbers(means),
+            _row_numbers(shifts),
+            _row_numbers(_means(out, d_out, shifts)),
             *_of_head([x.swapaxes(2, 3) for x in tiles]),
         ],
-        results,
-        stages=stages,
+        [*(_all_parts(arrays[n]) for n in sorted({k.n, v.n})), _tiles_of_column(d_logits)],
+        stages=3 if width < 128 else 2,  # what a GPU's shared memory holds, 99 KB on an L4
+    )
+    given = d_keys[:1] if q.n == k.n else []  # its part of queries is still to be written
+    (d_q,) = _call(
+        functools.partial(_query_kernel, q.length, k.length, len(given)),
+        (row_tiles, heads, batch),
+        [*map(_all_parts, given), _of_example(plan.in_row), k.spec(), _tiles_of_row(d_logits)],
+        [q.spec()],
+        stages=3,
         aliases={0: 0} if given else {},
     )
-    d_arrays = tuple(d_keys) if given else (d_q, *d_keys)
+    d_arrays = (d_q, *d_keys[len(given) :])
     if not tiles:
         return None, d_arrays, None
-    d_tiles = _tile_gradients(lengths, plan, (q, k, v), d_out, divisors, means, tiles[0])
     _, pull = jax.vjp(lambda x: _by_tiles(x, queries), by_distance_HN)
-    return None, d_arrays, *pull(d_tiles)
+    return None, d_arrays, *pull(_sum_by_offset(plan, d_logits))
 
 
-def _tile_gradients(lengths, plan, views, d_out, divisors, means, tiles):
+def _means(out, d_out, shifts):
+    """Return the weighted mean of each row's gradients, float32 [B, H, Q] padded to tiles."""
+    means_BHQ = (out.astype(jnp.float32) * d_out.astype(jnp.float32)).sum(-1).swapaxes(1, 2)
+    return jnp.pad(means_BHQ, ((0, 0), (0, 0), (0, shifts.shape[2] - out.shape[1])))
+
+
+def _sum_by_offset(plan, d_logits):
     """Return the gradients of the tiles of the bias, float32 [H, O, TILE, TILE]."""
+    batch, heads, columns, rows, *_ = d_logits.shape
     offsets, places = plan.places.shape
-    (batch, queries, heads, width), padded = d_out.shape, divisors.shape[2]
-    parts = max(BIAS_PROGRAMS // offsets, 1)
-    entire = lambda x: (x, pl.BlockSpec(x.shape, lambda o, h, p: (0,) * len(x.shape)))
-    rows = pl.BlockSpec((batch, queries, None, width), lambda o, h, p: (0, 0, h, 0))
-    numbers = pl.BlockSpec((batch, None, padded), lambda o, h, p: (0, h, 0))
+    parts = max(min(SUM_PROGRAMS // offsets, places // SUM_TILES), 1)
+    every = (batch, None, columns, rows, TILE, TILE)
     shape = (parts, heads, offsets, TILE, TILE)
-    (found,) = _call(
-        functools.partial(_bias_kernel, *lengths, parts, plan.in_row.shape[1]),
+    (sums,) = _call(
+        functools.partial(_sum_kernel, parts, rows),
         (offsets, heads, parts),
         [
-            entire(plan.counts),
+            (plan.counts, pl.BlockSpec((offsets,), lambda o, h, p: (0,))),
             (plan.places, pl.BlockSpec((None, places), lambda o, h, p: (o, 0))),
-            entire(plan.of_query),
-            entire(plan.of_key),
-            *(view.all_examples() for view in views),
-            (d_out, rows),
-            (divisors, numbers),
-            (means, numbers),
-            (tiles, pl.BlockSpec((None, None, TILE, TILE), lambda o, h, p: (h, o, 0, 0))),
+            (d_logits, pl.BlockSpec(every, lambda o, h, p: (0, h, 0, 0, 0, 0))),
         ],
         [
             (
@@ -198,9 +184,8 @@ def _tile_gradients(lengths, plan, views, d_out, divisors, means, tiles):
             )
         ],
         stages=2,
-        warps=8,
     )
-    return found.sum(0)
+    return sums.sum(0).swapaxes(2, 3)
 
 
 _attend.defvjp(_forward, _backward)
@@ -223,12 +208,6 @@ class _View(NamedTuple):
         block = pl.BlockSpec((None, length, None, None, width), lambda i, h, b: (b, 0, part, h, 0))
         return self.array, block
 
-    def all_examples(self):
-        """Return the array and what a program of head h sees: [B, L, K]."""
-        part, (batch, length, _, _, width) = self.part, self.array.shape
-        block = (batch, length, None, None, width)
-        return self.array, pl.BlockSpec(block, lambda o, h, p: (0, 0, part, h, 0))
-
 
 def _views(arrays) -> list[_View]:
     return [_View(arrays[n], n, part) for n, part in PLACES[len(arrays)]]
@@ -250,12 +229,22 @@ def _row_numbers(x):
     return x, pl.BlockSpec((None, None, x.shape[2]), lambda i, h, b: (b, h, 0))
 
 
+def _tiles_of_column(x):
+    _, _, _, rows, *tile = x.shape
+    return x, pl.BlockSpec((None, None, None, rows, *tile), lambda j, h, b: (b, h, j, 0, 0, 0))
+
+
+def _tiles_of_row(x):
+    _, _, columns, _, *tile = x.shape
+    return x, pl.BlockSpec((None, None, columns, None, *tile), lambda i, h, b: (b, h, 0, i, 0, 0))
+
+
 def _all_parts(x):
     _, length, parts, _, width = x.shape
     return x, pl.BlockSpec((None, length, parts, None, width), lambda i, h, b: (b, 0, 0, h, 0))
 
 
-def _call(kernel, grid, args, results, stages: int, warps: int = 4, aliases=None) -> Any:
+def _call(kernel, grid, args, results, stages: int, aliases=None) -> Any:
     """Run a kernel; each array comes with what a program sees of it."""
     return pl.pallas_call(
         kernel,
@@ -264,13 +253,13 @@ def _call(kernel, grid, args, results, stages: int, warps: int = 4, aliases=None
         out_specs=[spec for _, spec in results],
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x, _ in results],
         input_output_aliases=aliases or {},
-        compiler_params=plgpu.CompilerParams(num_warps=warps, num_stages=stages),
+        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=stages),
         interpret=platform() != "gpu",
     )(*(x for x, _ in args))
 
 
 def _forward_kernel(causal, queries, keys, bounds, of_query, of_key, q, k, v, *refs):
-    *tiles, out, divisors = refs
+    *tiles, out, shifts = refs
     i = pl.program_id(0)
     first, end = bounds[i, 0], bounds[i, 1]
     q_rows, ids = _load(q, i, queries), of_query[_at(i)]
@@ -281,53 +270,27 @@ def _forward_kernel(causal, queries, keys, bounds, of_query, of_key, q, k, v, *r
         mask = _mask(causal, i, j, ids[:, None], of_key[_at(j)][None, :])
         logits = jnp.where(mask, logits, NEGATIVE)
         higher = jnp.maximum(peaks, logits.max(1))
-        shrink = jnp.exp2((peaks - higher) * LOG2_E)
-        # Written so that product and difference are one instruction.
-        weights = jnp.exp2(logits * LOG2_E - (higher * LOG2_E)[:, None])
+        shrink = _exponential(peaks, -higher * LOG2_E)
+        weights = _exponential(logits, (-higher * LOG2_E)[:, None])
         totals = totals * shrink + weights.sum(1)
         sums = sums * shrink[:, None] + _dot(weights.astype(v.dtype), _load(v, j, keys))
         return sums, higher, totals
 
     zeros = jnp.zeros(q_rows.shape, jnp.float32)
     start = zeros, jnp.full((TILE,), NEGATIVE, jnp.float32), jnp.zeros((TILE,), jnp.float32)
-    sums, peaks, totals = jax.lax.fori_loop(first, end, body, start)
+    sums, peaks, totals = _loop(first, end, body, start)
     some = (peaks > NEGATIVE / 2) | jnp.isnan(totals)  # a maximum of NaN is dropped on a GPU
     totals = jnp.where(some, totals, 1.0)
     _store(out, i, queries, jnp.where(some[:, None], sums / totals[:, None], 0.0))
     # A row without keys has weights 0 in the gradient.
-    divisors[_at(i)] = jnp.where(some, peaks * LOG2_E + jnp.log2(totals), -NEGATIVE)
+    shifts[_at(i)] = jnp.where(some, -peaks * LOG2_E - jnp.log2(totals), NEGATIVE)
 
 
-def _query_kernel(
-    causal, queries, keys, bounds, of_query, of_key, q, k, v, out, d_out, divisors, *refs
-):
-    """Compute the gradient of queries, and the weighted mean of each row's gradients."""
-    *tiles, d_q, means = refs
-    i = pl.program_id(0)
-    first, end = bounds[i, 0], bounds[i, 1]
-    q_rows, d_rows, ids = _load(q, i, queries), _load(d_out, i, queries), of_query[_at(i)]
-    out_rows, divisor = _load(out, i, queries), divisors[_at(i)]
-    mean = (d_rows.astype(jnp.float32) * out_rows.astype(jnp.float32)).sum(1)
-    means[_at(i)] = mean
-
-    def body(j, sums):
-        k_rows = _load(k, j, keys)
-        logits = _logits(q_rows, k_rows, _tile(tiles, i, j, queries))
-        weights = jnp.exp2(logits * LOG2_E - divisor[:, None])
-        mask = _mask(causal, i, j, ids[:, None], of_key[_at(j)][None, :])
-        d_weights = _dot(d_rows, _load(v, j, keys).T)
-        d_logits = jnp.where(mask, weights * (d_weights - mean[:, None]), 0.0)
-        return sums + _dot(d_logits.astype(k_rows.dtype), k_rows)
-
-    sums = jnp.zeros(q_rows.shape, jnp.float32)
-    _store(d_q, i, queries, jax.lax.fori_loop(first, end, body, sums))
-
-
-def _key_kernel(causal, queries, keys, given, part_k, part_v, *refs):
-    """Compute the gradients of keys and values; tiles here are [keys, queries]."""
-    bounds, of_query, of_key, q, k, v, d_out, divisors, means, *rest = refs[given:]
-    results = 1 if part_v else 2  # a first part is of an array of its own
-    tiles, (d_k, *d_v) = rest[:-results], rest[-results:]
+def _key_kernel(causal, queries, keys, part_k, part_v, *refs):
+    """Compute the gradients of keys, values and logits; tiles here are [keys, queries]."""
+    bounds, of_query, of_key, q, k, v, d_out, shifts, means, *rest = refs
+    results = 2 if part_v else 3  # a first part is of an array of its own
+    tiles, (d_k, *d_v, d_tiles) = rest[:-results], rest[-results:]
     j = pl.program_id(0)
     first, end = bounds[j, 0], bounds[j, 1]
     k_rows, v_rows, ids = _load(k, j, keys), _load(v, j, keys), of_key[_at(j)]
@@ -336,38 +299,52 @@ def _key_kernel(causal, queries, keys, given, part_k, part_v, *refs):
         sum_k, sum_v = carry
         q_rows, d_rows = _load(q, i, queries), _load(d_out, i, queries)
         logits = _logits(k_rows, q_rows, _tile(tiles, i, j, queries))
-        weights = jnp.exp2(logits * LOG2_E - divisors[_at(i)][None, :])
+        weights = _exponential(logits, shifts[_at(i)][None, :])
         mask = _mask(causal, i, j, of_query[_at(i)][None, :], ids[:, None], queries_axis=1)
         weights = jnp.where(mask, weights, 0.0)
         sum_v += _dot(weights.astype(v_rows.dtype), d_rows)
         d_logits = weights * (_dot(v_rows, d_rows.T) - means[_at(i)][None, :])
-        sum_k += _dot(d_logits.astype(q_rows.dtype), q_rows)
-        return sum_k, sum_v
+        d_logits = d_logits.astype(q_rows.dtype)
+        d_tiles[i] = d_logits
+        return sum_k + _dot(d_logits, q_rows), sum_v
 
     zeros = jnp.zeros(k_rows.shape, jnp.float32)
-    sum_k, sum_v = jax.lax.fori_loop(first, end, body, (zeros, zeros))
+    sum_k, sum_v = _loop(first, end, body, (zeros, zeros))
     _store(d_k, j, keys, sum_k, part_k)
     _store(d_v[0] if d_v else d_k, j, keys, sum_v, part_v)
 
 
-def _bias_kernel(causal, queries, keys, parts, rows, *refs):
-    """Sum the gradients of one tile of the bias over a part of all the tiles with its offset."""
-    counts, places, of_query, of_key, q, k, v, d_out, divisors, means, tile, d_tile = refs
+def _query_kernel(queries, keys, given, *refs):
+    """Compute the gradient of queries from that of logits."""
+    bounds, k, d_tiles, d_q = refs[given:]
+    i = pl.program_id(0)
+
+    def body(j, sums):
+        return sums + _dot(d_tiles[j].T, _load(k, j, keys))
+
+    sums = jnp.zeros((TILE, k.shape[1]), jnp.float32)
+    _store(d_q, i, queries, jax.lax.fori_loop(bounds[i, 0], bounds[i, 1], body, sums))
+
+
+def _sum_kernel(parts, rows, counts, places, d_tiles, total):
+    """Sum a part of the gradients of all tiles with one offset."""
     offset, part = pl.program_id(0), pl.program_id(2)
-    bias, count = tile[...], counts[offset]
 
-    def body(n, sums):
-        b, i = jax.lax.div(places[n], rows), jax.lax.rem(places[n], rows)
-        j = i + offset - (rows - 1)
-        logits = _logits(_load(q, i, queries, b), _load(k, j, keys, b), bias)
-        weights = jnp.exp2(logits * LOG2_E - divisors[b, _at(i)][:, None])
-        mask = _mask(causal, i, j, of_query[b, _at(i)][:, None], of_key[b, _at(j)][None, :])
-        d_weights = _dot(_load(d_out, i, queries, b), _load(v, j, keys, b).T)
-        d_logits = weights * (d_weights - means[b, _at(i)][:, None])
-        return sums + jnp.where(mask, d_logits, 0.0)
+    def body(n, carry):
+        sums, place = carry
+        next_place = places[jnp.minimum(n + 1, places.shape[0] - 1)]  # while a tile is read
+        b, i = jax.lax.div(place, rows), jax.lax.rem(place, rows)
+        return sums + d_tiles[b, i + offset - (rows - 1), i].astype(jnp.float32), next_place
 
-    first, end = (jax.lax.div(n * count, parts) for n in (part, part + 1))
-    d_tile[...] = jax.lax.fori_loop(first, end, body, jnp.zeros(bias.shape, jnp.float32))
+    first, end = (jax.lax.div(n * counts[offset], parts) for n in (part, part + 1))
+    start = jnp.zeros(total.shape, jnp.float32), places[first]
+    total[...], _ = jax.lax.fori_loop(first, end, body, start)
+
+
+def _loop(first, end, body, start):
+    """Run `body` from `first` to `end`, and once if there is nothing in between."""
+    times = jnp.maximum(end - first, 1)
+    return jax.lax.fori_loop(0, times, lambda n, carry: body(first + n, carry), start)
 
 
 def _at(block):
@@ -378,9 +355,9 @@ def _inside(block, length):
     return (block * TILE + jax.lax.broadcasted_iota(jnp.int32, (TILE, 1), 0)) < length
 
 
-def _load(ref, block, length: int, *example):
-    """Load a block of rows [TILE, K], of one example if the array has all; beyond them 0."""
-    index = (*example, _at(block), slice(None))
+def _load(ref, block, length: int):
+    """Load a block of rows [TILE, K]; beyond them 0."""
+    index = (_at(block), slice(None))
     if length % TILE == 0:
         return ref[index]
     mask = jnp.broadcast_to(_inside(block, length), (TILE, ref.shape[-1]))
@@ -408,7 +385,37 @@ def _tile(tiles, i, j, queries: int):
 def _logits(rows, columns, tile):
     """Return float32 logits [rows, columns]."""
     logits = _dot(rows, columns.T)
-    return logits if tile is None else logits + tile.astype(jnp.float32)
+    if tile is None:
+        return logits
+    tile = tile.astype(jnp.float32)
+    if platform() != "gpu":
+        return logits + tile
+    (logits,) = plgpu.elementwise_inline_asm(
+        "add.rn.f32 $0, $1, $2;",
+        args=[logits, tile],
+        constraints="=f,f,f",
+        pack=1,
+        result_shape_dtypes=[jax.ShapeDtypeStruct(logits.shape, jnp.float32)],
+    )
+    return logits
+
+
+def _exponential(logits, shift):
+    """Return 2 ** (logits * LOG2_E + shift) in the two instructions that a GPU has for it.
+
+    Numbers below 2**-126 become 0. The compiler would take care of them by four more instructions.
+    """
+    shift = jnp.broadcast_to(shift, logits.shape)
+    if platform() != "gpu":
+        return jnp.exp2(logits * LOG2_E + shift)
+    (powers,) = plgpu.elementwise_inline_asm(
+        "{ .reg .f32 t; fma.rn.f32 t, $1, 0f3FB8AA3B, $2; ex2.approx.ftz.f32 $0, t; }",
+        args=[logits, shift],
+        constraints="=f,f,f",
+        pack=1,
+        result_shape_dtypes=[jax.ShapeDtypeStruct(logits.shape, jnp.float32)],
+    )
+    return powers
 
 
 def _mask(causal, i, j, of_query, of_key, queries_axis=0):
@@ -469,6 +476,9 @@ def _plan(of_query, of_key, causal: bool) -> Plan:
         end = needed.shape[-1] - jnp.argmax(needed[..., ::-1], -1)
         return jnp.stack([first, jnp.where(needed.any(-1), end, first)], -1).astype(jnp.int32)
 
+    in_row = ends(needed)
+    visited = (column >= in_row[..., :1]) & (column < in_row[..., 1:])
+
     at = row[None] + np.arange(rows + columns - 1)[:, None] - (rows - 1)  # column of [O, row]
     inside = (at >= 0) & (at < columns)
     by_offset = needed[:, row[None], np.clip(at, 0, columns - 1)] & inside
@@ -476,8 +486,8 @@ def _plan(of_query, of_key, causal: bool) -> Plan:
     return Plan(
         of_query,
         of_key,
-        ends(needed),
-        ends(needed.swapaxes(1, 2)),
+        in_row,
+        ends(visited.swapaxes(1, 2)),
         jnp.argsort(~by_offset, axis=-1, stable=True).astype(jnp.int32),
         by_offset.sum(-1, dtype=jnp.int32),
     )
