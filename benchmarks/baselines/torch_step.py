@@ -22,6 +22,8 @@ def torch_step(request: SyntheticRequest, attention: str = "sdpa") -> Timed:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = getattr(torch, str(request.network.get("dtype", "float32")))
+    if attention == "flex_attention":
+        _read_one_bias_for_all_examples()
     sizes = Sizes.from_fields(request.network)
     config = AutoConfig.for_model(**hugging_face_config(sizes, model_type(sizes)))
     torch.manual_seed(0)
@@ -54,3 +56,22 @@ def torch_step(request: SyntheticRequest, attention: str = "sdpa") -> Timed:
         return loss.detach()
 
     return Timed(advance)
+
+
+def _read_one_bias_for_all_examples() -> None:
+    """Replace what transformers has for Flex attention.
+
+    In 5.17 and 5.23 it reads T5's bias, which has one example for all, at each example's own index,
+    beyond the array's end: an illegal memory access on a GPU, "index out of bounds" on a CPU.
+    """
+    from torch.nn.attention.flex_attention import flex_attention
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    def attend(module, query, key, value, mask, position_bias, scaling, **_):
+        def add_bias(score, example, head, query, key):
+            return score + position_bias[0, head, query, key]
+
+        out = flex_attention(query, key, value, add_bias, mask, scaling)
+        return out.transpose(1, 2).contiguous(), None
+
+    ALL_ATTENTION_FUNCTIONS["flex_attention"] = attend

@@ -3,9 +3,10 @@
   segments = Segments(decoder_segments_BQ, encoder_segments_BS)
   out_BQHK = triton_attention.attend((q_BQ1HK, kv_BS2HK), segments, by_distance_HN)
 
-cuDNN's kernels take bias and mask as one array [B, H, Q, S], read it in every layer, and write the
-gradient of that size. These read the bias as tiles by distance, the same for all examples, compare
-segment ids in registers, and skip tiles in which no query attends to a key.
+cuDNN's kernels take bias and mask as one array [B, H, Q, S] and read it in every layer. These read
+the bias as tiles by distance, the same for all examples, compare segment ids in registers, and skip
+tiles in which no query attends to a key. A backward pass keeps the gradient of the logits, one such
+array in the dtype of queries, for the moment between two kernels.
 
 Queries, keys and values may be parts of one array, as one product makes them, and so may their
 gradients: nothing is transposed, padded or copied.
@@ -35,7 +36,8 @@ TILE = 64  # queries and keys at a time
 NEGATIVE = -(2.0**20)  # a masked logit, in which float32 still counts by eighths; others are larger
 LOG2_E = 1.4426950408889634
 NO_QUERY, NO_KEY = -1, -2  # ids of padding, which attends to nothing
-SUM_PROGRAMS, SUM_TILES = 256, 16  # at most for each head, enough to fill a GPU; at least for each
+SUM_PROGRAMS = 256  # for each head, enough to fill a GPU
+SUM_TILES = 16  # for each of these programs at least, which spares partial sums
 # Where queries, keys and values are in one, two or three arrays: the n-th array, and the part.
 PLACES = {
     1: ((0, 0), (0, 1), (0, 2)),
@@ -330,19 +332,19 @@ def _sum_kernel(parts, rows, counts, places, d_tiles, total):
     """Sum a part of the gradients of all tiles with one offset."""
     offset, part = pl.program_id(0), pl.program_id(2)
 
-    def body(n, carry):
-        sums, place = carry
-        next_place = places[jnp.minimum(n + 1, places.shape[0] - 1)]  # while a tile is read
-        b, i = jax.lax.div(place, rows), jax.lax.rem(place, rows)
-        return sums + d_tiles[b, i + offset - (rows - 1), i].astype(jnp.float32), next_place
+    def body(n, sums):
+        b, i = jax.lax.div(places[n], rows), jax.lax.rem(places[n], rows)
+        return sums + d_tiles[b, i + offset - (rows - 1), i].astype(jnp.float32)
 
     first, end = (jax.lax.div(n * counts[offset], parts) for n in (part, part + 1))
-    start = jnp.zeros(total.shape, jnp.float32), places[first]
-    total[...], _ = jax.lax.fori_loop(first, end, body, start)
+    total[...] = jax.lax.fori_loop(first, end, body, jnp.zeros(total.shape, jnp.float32))
 
 
 def _loop(first, end, body, start):
-    """Run `body` from `first` to `end`, and once if there is nothing in between."""
+    """Run `body` for each of `first` to `end`, and once, all masked, if these are none.
+
+    If it could run not even once, ptxas would wait for each part of each product.
+    """
     times = jnp.maximum(end - first, 1)
     return jax.lax.fori_loop(0, times, lambda n, carry: body(first + n, carry), start)
 
@@ -385,37 +387,36 @@ def _tile(tiles, i, j, queries: int):
 def _logits(rows, columns, tile):
     """Return float32 logits [rows, columns]."""
     logits = _dot(rows, columns.T)
-    if tile is None:
-        return logits
-    tile = tile.astype(jnp.float32)
+    return logits if tile is None else _add(logits, tile.astype(jnp.float32))
+
+
+def _add(logits, tile):
+    """Return the sum. A plain one becomes the start of the product, and is not read ahead."""
     if platform() != "gpu":
         return logits + tile
-    (logits,) = plgpu.elementwise_inline_asm(
-        "add.rn.f32 $0, $1, $2;",
-        args=[logits, tile],
-        constraints="=f,f,f",
-        pack=1,
-        result_shape_dtypes=[jax.ShapeDtypeStruct(logits.shape, jnp.float32)],
-    )
-    return logits
+    return _by_ptx("add.rn.f32 $0, $1, $2;", logits, tile)
 
 
 def _exponential(logits, shift):
     """Return 2 ** (logits * LOG2_E + shift) in the two instructions that a GPU has for it.
 
-    Numbers below 2**-126 become 0. The compiler would take care of them by four more instructions.
+    Numbers below 2 ** -126 become 0. To keep them the compiler takes four more instructions.
     """
     shift = jnp.broadcast_to(shift, logits.shape)
     if platform() != "gpu":
         return jnp.exp2(logits * LOG2_E + shift)
-    (powers,) = plgpu.elementwise_inline_asm(
-        "{ .reg .f32 t; fma.rn.f32 t, $1, 0f3FB8AA3B, $2; ex2.approx.ftz.f32 $0, t; }",
-        args=[logits, shift],
-        constraints="=f,f,f",
-        pack=1,
-        result_shape_dtypes=[jax.ShapeDtypeStruct(logits.shape, jnp.float32)],
+    log2_e = f"0f{np.float32(LOG2_E).view(np.int32):08X}"
+    ptx = f"fma.rn.f32 t, $1, {log2_e}, $2; ex2.approx.ftz.f32 $0, t;"
+    return _by_ptx(f"{{ .reg .f32 t; {ptx} }}", logits, shift)
+
+
+def _by_ptx(instructions: str, x, y):
+    """Return for each element the float32 $0 that PTX instructions compute of $1 and $2."""
+    like = jax.ShapeDtypeStruct(x.shape, jnp.float32)
+    (found,) = plgpu.elementwise_inline_asm(
+        instructions, args=[x, y], constraints="=f,f,f", pack=1, result_shape_dtypes=[like]
     )
-    return powers
+    return found
 
 
 def _mask(causal, i, j, of_query, of_key, queries_axis=0):

@@ -66,6 +66,18 @@ def test_a_query_without_keys_gets_zeros_and_gives_no_gradient(case):
     assert not jax.grad(lambda q: jnp.cos(attend(q)).sum())(q).any()
 
 
+def test_segments_may_be_in_any_order(case, plainly):
+    q, k, v, _, by_distance = case(192, 192)
+    ids = jnp.asarray([[1] * 64 + [2] * 64 + [1] * 64, [3, 1, 2] * 64])
+    where = Segments(ids, ids)
+    gradient = lambda attend: jax.grad(lambda *xs: jnp.cos(attend(*xs)).sum(), (0, 1, 2, 3))
+    found = lambda q, k, v, bias: triton_attention.attend(parts(q, k, v, 3), where, bias)
+    wanted = lambda q, k, v, bias: plainly(q, k, v, where, bias)[0]
+    given = q, k, v, by_distance
+    for got, want in zip(gradient(found)(*given), gradient(wanted)(*given), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
 def test_tiles_without_a_common_segment_are_skipped():
     ids = jnp.asarray([[1] * 128 + [2] * 64 + [0] * 64])
     plan = triton_attention._plan(ids, ids, causal=False)
