@@ -198,7 +198,9 @@ def train(
             schedules.check_start(trainer.learning_rate_fn, step, total_steps)
         eval_sets: Mapping[str, Sequence[HostBatch]] = {}
         if cfg := train_eval_dataset_cfg:
-            eval_sets = evaluation_sets(start, trainer, cfg, train_eval_get_dataset_fn, eval_steps)
+            eval_sets = evaluation_sets(
+                start, trainer, cfg, train_eval_get_dataset_fn, eval_steps, run_eval_before_training
+            )
         infer_evaluator = None
         if cfg := infer_eval_dataset_cfg:
             infer_evaluator = evaluator.InferenceEvaluator(
@@ -412,16 +414,19 @@ def evaluation_sets(
     cfg: DatasetConfig,
     get_dataset_fn: Callable[..., Mapping],
     eval_steps: int,
+    evaluates_first: bool,
 ) -> Mapping[str, Sequence[HostBatch]]:
     """Return this host's rows of the evaluation sets, and begin to compile the evaluation step.
 
-    A run that resumes has kept the program and compiles nothing here.
+    A run that resumes has kept the program and compiles nothing here. The train step is compiled
+    before, unless the run `evaluates_first`.
     """
     rows = batches.host_rows(trainer.partitioner, cfg.batch_size)
     sets = get_dataset_fn(cfg, trainer.model.FEATURE_CONVERTER_CLS, rows, eval_steps)
     first = next(filter(None, sets.values()), None)
     if first and not start.is_own:
-        trainer.begin_compiling_evaluation(batches.global_shapes(first[0], cfg.batch_size))
+        shapes = batches.global_shapes(first[0], cfg.batch_size)
+        trainer.begin_compiling_evaluation(shapes, at_once=evaluates_first)
     return sets
 
 

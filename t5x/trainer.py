@@ -138,11 +138,21 @@ class Trainer:
         if self._compiles_ahead and not self._compiling:
             self._compiling = in_thread(lambda: self._compiled(batch), "compile")
 
-    def begin_compiling_evaluation(self, batch: Shapes) -> None:
-        """Compile the evaluation step in a thread, for which `evaluate` waits; not on GPUs."""
-        if self._compiles_ahead:
-            compiled = lambda: self.lower_eval(batch).compile()  # which `_eval_step` then has
-            self._compiling_evaluation = in_thread(compiled, "compile evaluation")
+    def begin_compiling_evaluation(self, batch: Shapes, at_once: bool = True) -> None:
+        """Compile the evaluation step in a thread, for which `evaluate` waits; not on GPUs.
+
+        Unless `at_once`, the thread first waits for the train step, which is then needed first.
+        """
+        if not self._compiles_ahead:
+            return
+        before = None if at_once else self._compiling
+
+        def compiled():
+            if before:
+                before.exception()  # waits; `compile` raises it
+            return self.lower_eval(batch).compile()  # which `_eval_step` then has
+
+        self._compiling_evaluation = in_thread(compiled, "compile evaluation")
 
     @property
     def _compiles_ahead(self) -> bool:
