@@ -1,8 +1,11 @@
 """What a train step of an encoder costs by the TPU compiler, beside the same written plainly.
 
+For one of NVIDIA's GPUs the compiler counts memory alone.
+
   .venv/bin/python benchmarks/encoder_step.py                      # both models of README
   .venv/bin/python benchmarks/encoder_step.py --model modernbert --batch 128 --top 20
   .venv/bin/python benchmarks/encoder_step.py --model bert --set remat_policy=none --without_plain
+  .venv/bin/python benchmarks/encoder_step.py --compile_for h100 --batch 32
 
 Batches are synthetic and packed, optimizer and loss those of the recipes; see
 `benchmarks/baselines/plain_encoder.py` for the plain model, whose logits are of all places.
@@ -11,8 +14,10 @@ Batches are synthetic and packed, optimizer and loss those of the recipes; see
 import argparse
 import ast
 import dataclasses
+import functools
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
 
-from benchmarks.synthetic_encoder import MODELS, EncoderRequest  # noqa: E402
-from preflight.aot import compiler  # noqa: E402
+from benchmarks.synthetic_encoder import MODELS, EncoderRequest, train_step  # noqa: E402
+from preflight.aot import compiler, gpus  # noqa: E402
 from preflight.aot.cost_model import Figures  # noqa: E402
 
 
@@ -41,11 +46,24 @@ def literal(text: str) -> Any:
         return text
 
 
+def report_gpu(request: EncoderRequest, dump: str | None) -> None:
+    """Compile for a GPU, and print the memory."""
+    started = time.monotonic()
+    try:
+        compiled = gpus.compile_step(request.slice, functools.partial(train_step, request))
+    except ValueError as error:
+        raise SystemExit(str(error)) from error
+    if dump:
+        Path(dump).write_text(compiled.as_text())
+    described = gpus.described(compiled, time.monotonic() - started)
+    print(f"{request.model}, {request.batch} x {request.length}: {described}", flush=True)
+
+
 def main() -> None:
     """Compile, and print a line for each model and way."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     add = parser.add_argument
-    add("--compile_for", metavar="SLICE", default="v4-8")
+    add("--compile_for", metavar="SLICE", default="v4-8", help="or GPU")
     add("--model", choices=MODELS, help="default: each")
     add("--batch", type=int, help="rows on the slice; default 128 of BERT, 32 of ModernBERT")
     add("--microbatches", type=int, default=1, help="of the first program")
@@ -60,6 +78,9 @@ def main() -> None:
         request = EncoderRequest(
             args.compile_for, name, fields, args.batch or batch, length, args.microbatches
         )
+        if args.compile_for in gpus.GPUS:
+            report_gpu(request, args.dump)
+            continue
         ours = compiler.compile_step(dataclasses.replace(request, dump=args.dump))
         print(f"{name}, {request.batch} x {length}: {describe(ours)}", flush=True)
         for cycles, times, instruction, source in ours.costliest[: args.top]:

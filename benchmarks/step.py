@@ -39,7 +39,6 @@ from benchmarks.synthetic_step import SyntheticRequest, train_step  # noqa: E402
 from convert.run.gin_reader import Bindings  # noqa: E402
 from preflight.aot import gpus, tpu_slices  # noqa: E402
 from preflight.aot.compiler import CompileError, compile_step  # noqa: E402
-from t5x.multihost import xla_options  # noqa: E402
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,23 +157,15 @@ def report(name: str, request: SyntheticRequest, upstream: Upstream | None, args
 
 def report_gpu(name: str, request: SyntheticRequest):
     """Compiles for a GPU and prints the memory of one line."""
+    started = time.monotonic()
     try:
-        trainer, shapes = train_step(request, gpus.describe(request.slice))
+        compiled = gpus.compile_step(request.slice, functools.partial(train_step, request))
     except ValueError as error:
         raise SystemExit(str(error)) from error
-    trainer.xla_options = {**xla_options.ON_GPU, **gpus.OPTIONS}
-    started = time.monotonic()
-    with gpus.traced_for(request.slice):
-        compiled = trainer.lower(shapes).compile()
     if request.dump:
         Path(request.dump).write_text(compiled.as_text())
-    memory = compiled.memory_analysis()
-    print(
-        f"{name:24} {request.slice:8} {memory.temp_size_in_bytes / 2**30:.2f} GiB temp  "
-        f"{memory.argument_size_in_bytes / 2**30:.2f} GiB held  "
-        f"{time.monotonic() - started:.0f} s to compile",
-        flush=True,
-    )
+    described = gpus.described(compiled, time.monotonic() - started)
+    print(f"{name:24} {request.slice:8} {described}", flush=True)
 
 
 def check(args: argparse.Namespace) -> None:

@@ -11,10 +11,13 @@ import contextlib
 import dataclasses
 import importlib.util
 import os
+from collections.abc import Callable
 from typing import Any
 
 import jax
 from jax.experimental import topologies
+
+from t5x.multihost import xla_options
 
 # Without a GPU no product can be timed, so the compiler takes the first way for each.
 OPTIONS = {"xla_gpu_autotune_level": 0}
@@ -64,6 +67,24 @@ def traced_for(name: str) -> contextlib.AbstractContextManager:
     device = jax.sharding.AbstractDevice(GPUS[name].kind, None, "gpu")
     mesh = jax.sharding.AbstractMesh((), (), abstract_device=device)
     return jax.sharding.use_abstract_mesh(mesh)
+
+
+def compile_step(name: str, make: Callable[[list[Any]], tuple[Any, Any]]) -> jax.stages.Compiled:
+    """Return a train step compiled for a GPU; `make` returns trainer and shapes for its devices.
+
+    Raise ValueError if a package is missing.
+    """
+    trainer, shapes = make(describe(name))
+    trainer.xla_options = {**xla_options.ON_GPU, **OPTIONS}
+    with traced_for(name):
+        return trainer.lower(shapes).compile()
+
+
+def described(compiled: jax.stages.Compiled, seconds: float) -> str:
+    """Return the memory of a compiled step, and the seconds that its compilation took."""
+    memory = compiled.memory_analysis()
+    temporary, held = memory.temp_size_in_bytes / 2**30, memory.argument_size_in_bytes / 2**30
+    return f"{temporary:.2f} GiB temp  {held:.2f} GiB held  {seconds:.0f} s to compile"
 
 
 def _target_config(gpu: Gpu) -> str:

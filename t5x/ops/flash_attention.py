@@ -40,12 +40,14 @@ PADDING, EVERYTHING = -1, -2  # ids of keys added here, and of queries that atte
 class Segments:
     """Segment ids int32 [B, Q] and [B, S], 0 for padding: queries attend to their own segment.
 
-    If `causal`, not to later keys. A query without any key, which is padding, attends to all.
+    If `causal`, not to later keys; with a `radius`, for GPUs, to keys at most so far away. A query
+    without any key, which is padding, attends to all.
     """
 
     queries: jax.Array
     keys: jax.Array
     causal: bool = flax.struct.field(pytree_node=False, default=False)
+    radius: int | None = flax.struct.field(pytree_node=False, default=None)
 
 
 def attend(q_BQHK, k_BSHK, v_BSHK, segments: Segments, by_distance_HN=None) -> jax.Array:

@@ -46,6 +46,33 @@ PLACES = {
 }
 
 
+class Reach(NamedTuple):
+    """How far a query attends: if `causal` not to later keys; to those at most `radius` away."""
+
+    causal: bool = False
+    radius: int | None = None
+
+    def of_tiles(self, rows: int, columns: int) -> np.ndarray:
+        """Return which tiles hold a pair in reach, bool [rows, columns]."""
+        offset = np.arange(columns)[None] - np.arange(rows)[:, None]
+        within = offset <= 0 if self.causal else np.full(offset.shape, True)
+        if self.radius is not None:
+            within &= (abs(offset) - 1) * TILE < self.radius
+        return within
+
+    def of_pairs(self, i, j, queries_axis: int):
+        """Return which pairs of tile i, j are in reach, bool [TILE, TILE]; None if all are."""
+        if self == Reach():
+            return None
+        query = jax.lax.broadcasted_iota(jnp.int32, (TILE, TILE), queries_axis) + i * TILE
+        key = jax.lax.broadcasted_iota(jnp.int32, (TILE, TILE), 1 - queries_axis) + j * TILE
+        within = key <= query if self.causal else None
+        if self.radius is not None:
+            near = jnp.abs(key - query) <= self.radius
+            within = near if within is None else within & near
+        return within
+
+
 class Plan(NamedTuple):
     """Which tiles have a query that attends to a key; all int32.
 
@@ -82,23 +109,24 @@ def attend(arrays: Sequence[jax.Array], segments: Segments, by_distance_HN=None)
         axes.append(("heads", None))
 
     def of_device(of_query, of_key, *args):
-        plan = _plan(of_query, of_key, segments.causal)
-        return _attend(segments.causal, plan, args[: len(arrays)], *args[len(arrays) :])
+        reach = Reach(segments.causal, segments.radius)
+        plan = _plan(of_query, of_key, reach)
+        return _attend(reach, plan, args[: len(arrays)], *args[len(arrays) :])
 
     return per_device(of_device, axes, ("batch", None, "heads", None))(*args)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(causal: bool, plan, arrays, by_distance_HN=None) -> jax.Array:
-    return _forward(causal, plan, arrays, by_distance_HN)[0]
+def _attend(reach: Reach, plan, arrays, by_distance_HN=None) -> jax.Array:
+    return _forward(reach, plan, arrays, by_distance_HN)[0]
 
 
-def _forward(causal, plan, arrays, by_distance_HN=None):
+def _forward(reach, plan, arrays, by_distance_HN=None):
     q, k, v = _views(arrays)
     batch, queries, _, heads, width = q.array.shape
     tiles = _tiles(by_distance_HN, q, k)
     out, shifts = _call(
-        functools.partial(_forward_kernel, causal, q.length, k.length),
+        functools.partial(_forward_kernel, reach, q.length, k.length),
         (plan.in_row.shape[1], heads, batch),
         [
             _of_example(plan.in_row),
@@ -117,7 +145,7 @@ def _forward(causal, plan, arrays, by_distance_HN=None):
     return out, (plan, arrays, by_distance_HN, out, shifts)
 
 
-def _backward(causal, kept, d_out):
+def _backward(reach, kept, d_out):
     plan, arrays, by_distance_HN, out, shifts = kept
     q, k, v = _views(arrays)
     batch, queries, _, heads, width = q.array.shape
@@ -127,7 +155,7 @@ def _backward(causal, kept, d_out):
     shape = (batch, heads, column_tiles, row_tiles, TILE, TILE)
     d_logits = jax.ShapeDtypeStruct(shape, d_out.dtype)
     *d_keys, d_logits = _call(
-        functools.partial(_key_kernel, causal, q.length, k.length, k.part, v.part),
+        functools.partial(_key_kernel, reach, q.length, k.length, k.part, v.part),
         (column_tiles, heads, batch),
         [
             _of_example(plan.in_column),
@@ -260,7 +288,7 @@ def _call(kernel, grid, args, results, stages: int, aliases=None) -> Any:
     )(*(x for x, _ in args))
 
 
-def _forward_kernel(causal, queries, keys, bounds, of_query, of_key, q, k, v, *refs):
+def _forward_kernel(reach, queries, keys, bounds, of_query, of_key, q, k, v, *refs):
     *tiles, out, shifts = refs
     i = pl.program_id(0)
     first, end = bounds[i, 0], bounds[i, 1]
@@ -269,7 +297,7 @@ def _forward_kernel(causal, queries, keys, bounds, of_query, of_key, q, k, v, *r
     def body(j, carry):
         sums, peaks, totals = carry
         logits = _logits(q_rows, _load(k, j, keys), _tile(tiles, i, j, queries))
-        mask = _mask(causal, i, j, ids[:, None], of_key[_at(j)][None, :])
+        mask = _mask(reach, i, j, ids[:, None], of_key[_at(j)][None, :])
         logits = jnp.where(mask, logits, NEGATIVE)
         higher = jnp.maximum(peaks, logits.max(1))
         shrink = _exponential(peaks, -higher * LOG2_E)
@@ -288,7 +316,7 @@ def _forward_kernel(causal, queries, keys, bounds, of_query, of_key, q, k, v, *r
     shifts[_at(i)] = jnp.where(some, -peaks * LOG2_E - jnp.log2(totals), NEGATIVE)
 
 
-def _key_kernel(causal, queries, keys, part_k, part_v, *refs):
+def _key_kernel(reach, queries, keys, part_k, part_v, *refs):
     """Compute the gradients of keys, values and logits; tiles here are [keys, queries]."""
     bounds, of_query, of_key, q, k, v, d_out, shifts, means, *rest = refs
     results = 2 if part_v else 3  # a first part is of an array of its own
@@ -302,7 +330,7 @@ def _key_kernel(causal, queries, keys, part_k, part_v, *refs):
         q_rows, d_rows = _load(q, i, queries), _load(d_out, i, queries)
         logits = _logits(k_rows, q_rows, _tile(tiles, i, j, queries))
         weights = _exponential(logits, shifts[_at(i)][None, :])
-        mask = _mask(causal, i, j, of_query[_at(i)][None, :], ids[:, None], queries_axis=1)
+        mask = _mask(reach, i, j, of_query[_at(i)][None, :], ids[:, None], queries_axis=1)
         weights = jnp.where(mask, weights, 0.0)
         sum_v += _dot(weights.astype(v_rows.dtype), d_rows)
         d_logits = weights * (_dot(v_rows, d_rows.T) - means[_at(i)][None, :])
@@ -419,13 +447,9 @@ def _by_ptx(instructions: str, x, y):
     return found
 
 
-def _mask(causal, i, j, of_query, of_key, queries_axis=0):
-    mask = of_query == of_key
-    if causal:
-        query = jax.lax.broadcasted_iota(jnp.int32, (TILE, TILE), queries_axis) + i * TILE
-        key = jax.lax.broadcasted_iota(jnp.int32, (TILE, TILE), 1 - queries_axis) + j * TILE
-        mask &= key <= query
-    return mask
+def _mask(reach, i, j, of_query, of_key, queries_axis=0):
+    mask, within = of_query == of_key, reach.of_pairs(i, j, queries_axis)
+    return mask if within is None else mask & within
 
 
 def _dot(a, b):
@@ -454,7 +478,7 @@ def _by_tiles(by_distance_HN, queries: int) -> jax.Array:
     return flat.reshape(*windows.shape[:2], TILE, 2 * TILE - 1)[..., :TILE]
 
 
-def _plan(of_query, of_key, causal: bool) -> Plan:
+def _plan(of_query, of_key, reach: Reach) -> Plan:
     def padded(ids, padding):
         ids = jnp.where(ids > 0, ids, padding)
         return jnp.pad(ids, ((0, 0), (0, -ids.shape[1] % TILE)), constant_values=padding)
@@ -468,9 +492,8 @@ def _plan(of_query, of_key, causal: bool) -> Plan:
     needed = low(q_ids)[:, :, None] <= k_ids.max(-1)[:, None]
     needed &= low(k_ids)[:, None] <= q_ids.max(-1)[:, :, None]
     rows, columns = needed.shape[1:]
+    needed &= reach.of_tiles(rows, columns)
     row, column = np.arange(rows), np.arange(columns)
-    if causal:
-        needed &= column[None] <= row[:, None]
 
     def ends(needed):
         first = jnp.argmax(needed, -1)

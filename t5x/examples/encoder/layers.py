@@ -15,9 +15,13 @@ from t5x.array_types import FLOAT32
 from t5x.examples.t5.layers import ATTENTIONS, Dense, Initializer, partitioned
 from t5x.ops import local_attention, rotary
 from t5x.ops.attention import KEPT
+from t5x.ops.flash_attention import Segments
 from t5x.partitioning import constrain, gather_parameter
 
 Angles = tuple[jax.Array, jax.Array]
+# The keys that a query attends to: a mask bool [B, 1, L, L], True where it does, a window of near
+# keys, or for a GPU's kernels the segments.
+Reached = jax.Array | local_attention.Window | Segments
 
 
 class CenteredLayerNorm(nn.Module):
@@ -77,15 +81,14 @@ class SelfAttention(nn.Module):
     def __call__(
         self,
         x_BLD: jax.Array,
-        mask: jax.Array | local_attention.Window,
+        keys: Reached,
         angles: Angles | None,
         enable_dropout: bool,
     ) -> jax.Array:
         """Map [B, L, D] to [B, L, D].
 
-        `mask` is bool [B, 1, L, L], True where a query attends, or a window of near keys. `angles`,
-        unless they are None, turn queries and keys (`t5x.ops.rotary`). One mask for all queries
-        drops attention weights, as in `t5x.examples.t5.layers.Attention`.
+        `angles`, unless they are None, turn queries and keys (`t5x.ops.rotary`). One mask for all
+        queries drops attention weights, as in `t5x.examples.t5.layers.Attention`.
         """
         heads = lambda name: Dense(
             self.num_heads * self.head_dim,
@@ -101,11 +104,14 @@ class SelfAttention(nn.Module):
         q = q * self.head_dim**-0.5
         if enable_dropout and self.dropout_rate:
             v = nn.Dropout(self.dropout_rate, broadcast_dims=(3,), deterministic=False)(v)
-        attention = ATTENTIONS[self.kind]
-        if isinstance(mask, local_attention.Window):
-            out = local_attention.attend(attention, q, k, v, mask)
+        if isinstance(keys, Segments):
+            from t5x.ops import triton_attention
+
+            out = triton_attention.attend([x[:, :, None] for x in (q, k, v)], keys)
+        elif isinstance(keys, local_attention.Window):
+            out = local_attention.attend(ATTENTIONS[self.kind], q, k, v, keys)
         else:
-            out = attention(q, k, v, mask, None)
+            out = ATTENTIONS[self.kind](q, k, v, keys, None)
         out = constrain(out.reshape(*out.shape[:2], -1), "batch", "length", "joined_kv")
         return Dense(
             x_BLD.shape[-1],

@@ -21,12 +21,17 @@ import jax.numpy as jnp
 from t5x.array_types import FLOAT32
 from t5x.examples.encoder import layers
 from t5x.examples.t5.layers import ACTIVATIONS, Dense, Embed, Initializer, MlpBlock, dropout
-from t5x.examples.t5.network import check_numerics, stack
+from t5x.examples.t5.network import (
+    attention_kind,
+    check_numerics,
+    stack,
+    usable_attention_kind,
+)
 from t5x.ops import local_attention, rotary
-from t5x.partitioning import constrain
+from t5x.ops.flash_attention import Segments
+from t5x.partitioning import constrain, platform
 
-KINDS = ("xla", "cudnn", "plain")
-Mask = jax.Array | local_attention.Window
+KINDS = ("auto", "xla", "flash", "cudnn", "plain")
 
 
 @flax.struct.dataclass
@@ -34,7 +39,8 @@ class EncoderConfig:
     """Sizes and numerics of an encoder; see `t5x.examples.t5.network.T5Config` for the numerics.
 
     `max_length` is the longest example that has positions. `dropout_rate` is that of embeddings and
-    sublayers, `attention_dropout_rate` that of attention weights.
+    sublayers, `attention_dropout_rate` that of attention weights. `attention` has no kernels for
+    TPUs: 'flash' is for GPUs.
     """
 
     vocab_size: int
@@ -48,7 +54,7 @@ class EncoderConfig:
     attention_dropout_rate: float = 0.1
     norm_epsilon: float = 1e-12
     remat_policy: str = "auto"
-    attention: str = "xla"
+    attention: str = "auto"
 
     def __post_init__(self):
         check_numerics(self, KINDS)
@@ -129,21 +135,37 @@ def positions_of(tokens_BL: jax.Array, positions_BL: jax.Array | None) -> jax.Ar
     return jnp.broadcast_to(jnp.arange(tokens_BL.shape[1]), tokens_BL.shape)
 
 
-def everywhere(segments_BL: jax.Array) -> jax.Array:
-    """Return the mask [B, 1, L, L] of keys of the same segment; padding attends to all keys."""
+def reached(c: EncoderConfig, segments_BL: jax.Array, radius: int | None = None) -> layers.Reached:
+    """Return the keys of the same segment, with a `radius` those at most so far away.
+
+    Padding attends to all keys in reach, or gets zeros: its output is never used.
+    """
+    if attention_kind(c) == "flash":
+        return Segments(segments_BL, segments_BL, radius=radius)
+    if radius is not None:
+        return local_attention.window(segments_BL, radius)
     return local_attention.window(segments_BL, radius=segments_BL.shape[1]).masks[0]
 
 
 def self_attention(
     c: EncoderConfig, use_bias: bool, inner: Initializer, outer: Initializer
 ) -> layers.SelfAttention:
-    """Return the submodule `attention` of the calling layer."""
+    """Return the submodule `attention` of the calling layer.
+
+    Raise ValueError if the configured one cannot run where the program runs.
+    """
+    kind, owner = usable_attention_kind(c), type(c).__name__
+    if kind == "flash" and platform() != "gpu":
+        raise ValueError(
+            f"{owner}.attention is 'flash', which encoders have on GPUs only; set "
+            f"network.{owner}.attention to 'auto'."
+        )
     return layers.SelfAttention(
         c.num_heads,
         c.head_dim,
         c.attention_dropout_rate,
         c.dtype,
-        c.attention,
+        kind,
         use_bias,
         inner,
         outer,
@@ -160,7 +182,7 @@ class BertLayer(nn.Module):
     config: BertConfig
 
     @nn.compact
-    def __call__(self, x: jax.Array, mask: jax.Array, enable_dropout: bool):
+    def __call__(self, x: jax.Array, keys: layers.Reached, enable_dropout: bool):
         """Map [B, L, D] to ([B, L, D], None); `nn.scan` wants the second."""
         c = self.config
 
@@ -170,7 +192,7 @@ class BertLayer(nn.Module):
             return constrain(x, "batch", "length", "embed")
 
         attention = self_attention(c, True, NORMAL, NORMAL)
-        x = added(x, attention(x, mask, None, enable_dropout), "post_attention_layer_norm")
+        x = added(x, attention(x, keys, None, enable_dropout), "post_attention_layer_norm")
         mlp = MlpBlock(c.mlp_dim, ("gelu_exact",), 0.0, c.dtype, True, NORMAL, NORMAL, name="mlp")
         return added(x, mlp(x, enable_dropout), "post_mlp_layer_norm"), None
 
@@ -185,7 +207,7 @@ class BertEncoder(nn.Module):
         """Map [B, L, D] to [B, L, D]."""
         c = self.config
         bert_layers = stack(BertLayer, c, c.num_layers, 2, self.is_initializing())
-        x, _ = bert_layers(x, everywhere(segments_BL), enable_dropout)
+        x, _ = bert_layers(x, reached(c, segments_BL), enable_dropout)
         return x
 
 
@@ -259,7 +281,9 @@ class ModernBertLayer(nn.Module):
     first: bool = False  # then the norm of the embeddings is that of the attention
 
     @nn.compact
-    def __call__(self, x, mask: Mask, angles: layers.Angles, enable_dropout: bool) -> jax.Array:
+    def __call__(
+        self, x, keys: layers.Reached, angles: layers.Angles, enable_dropout: bool
+    ) -> jax.Array:
         """Map [B, L, D] to [B, L, D]."""
         c = self.config
         inner, outer = modern_inits(c)
@@ -271,7 +295,7 @@ class ModernBertLayer(nn.Module):
 
         y = x if self.first else norm(name="pre_attention_layer_norm")(x)
         attention = self_attention(c, False, inner, outer)
-        x = added(x, attention(y, mask, angles, enable_dropout))
+        x = added(x, attention(y, keys, angles, enable_dropout))
         gated = ("gelu_exact", "linear")
         mlp = MlpBlock(c.mlp_dim, gated, 0.0, c.dtype, False, inner, outer, name="mlp")
         return added(x, mlp(norm(name="pre_mlp_layer_norm")(x), enable_dropout))
@@ -283,12 +307,14 @@ class ModernBertGroup(nn.Module):
     config: ModernBertConfig
 
     @nn.compact
-    def __call__(self, x, window, near: layers.Angles, mask, far: layers.Angles, enable_dropout):
+    def __call__(
+        self, x, window, near: layers.Angles, all_keys, far: layers.Angles, enable_dropout
+    ):
         """Map [B, L, D] to ([B, L, D], None); `nn.scan` wants the second."""
         for i in range(self.config.global_every - 1):
             layer = ModernBertLayer(self.config, name=f"local_{i}")
             x = layer(x, window, near, enable_dropout)
-        return ModernBertLayer(self.config, name="global")(x, mask, far, enable_dropout), None
+        return ModernBertLayer(self.config, name="global")(x, all_keys, far, enable_dropout), None
 
 
 class ModernBertEncoder(nn.Module):
@@ -300,17 +326,16 @@ class ModernBertEncoder(nn.Module):
     def __call__(self, x, segments_BL, positions_BL, enable_dropout: bool) -> jax.Array:
         """Map [B, L, D] to [B, L, D], normalized."""
         c = self.config
-        mask = everywhere(segments_BL)
-        window = local_attention.window(segments_BL, c.local_window // 2)
+        all_keys, window = reached(c, segments_BL), reached(c, segments_BL, c.local_window // 2)
         far, near = (
             rotary.angles(positions_BL, c.head_dim, theta)
             for theta in (c.global_theta, c.local_theta)
         )
-        x = ModernBertLayer(c, True, name="first_layer")(x, mask, far, enable_dropout)
+        x = ModernBertLayer(c, True, name="first_layer")(x, all_keys, far, enable_dropout)
         groups = (c.num_layers - 1) // c.global_every
         if groups:
             grouped = stack(ModernBertGroup, c, groups, 5, self.is_initializing())
-            x, _ = grouped(x, window, near, mask, far, enable_dropout)
+            x, _ = grouped(x, window, near, all_keys, far, enable_dropout)
         return layers.CenteredLayerNorm(c.dtype, c.norm_epsilon, False, name="encoder_norm")(x)
 
 

@@ -93,12 +93,13 @@ class T5Config:
             )
 
 
-def in_halves(config: T5Config) -> bool:
+def in_halves(config: Any) -> bool:
     """Return whether attention is computed in 16 bits."""
-    return jnp.dtype(config.dtype).itemsize == 2 and not config.float32_attention_logits
+    wide = getattr(config, "float32_attention_logits", False)  # which encoders do not have
+    return jnp.dtype(config.dtype).itemsize == 2 and not wide
 
 
-def attention_kind(config: T5Config) -> str:
+def attention_kind(config: Any) -> str:
     """Return the attention of a configuration; `auto` depends on where the program runs."""
     if config.attention != "auto":
         return config.attention
@@ -119,29 +120,36 @@ def check_numerics(config: Any, attentions: Sequence[str]) -> None:
             raise ValueError(f"{owner}.{name} is {value!r}; choose one of {known}.")
 
 
+def usable_attention_kind(config: Any) -> str:
+    """Return `attention_kind`. Raise ValueError if it cannot run on this GPU."""
+    kind, owner = attention_kind(config), type(config).__name__
+    if kind != "flash" or platform() != "gpu":
+        return kind
+    if not has_gpu_kernels():
+        raise ValueError(
+            f"{owner}.attention is 'flash', whose kernels need an NVIDIA GPU of Ampere or newer; "
+            f"set network.{owner}.attention to 'xla'."
+        )
+    if not in_halves(config) or config.head_dim not in HEAD_DIMS:
+        wide = getattr(config, "float32_attention_logits", False)
+        raise ValueError(
+            f"{owner}.attention is 'flash', which on a GPU works in bfloat16 or float16, for heads "
+            f"of {', '.join(map(str, HEAD_DIMS))}, not in {jnp.dtype(config.dtype).name} with "
+            f"float32_attention_logits={wide} and head_dim={config.head_dim}; change these, or set "
+            f"network.{owner}.attention to 'xla'."
+        )
+    return kind
+
+
 def make_attention(c: T5Config, name: str | None = None) -> layers.Attention:
     """Return an attention of these sizes. Raise ValueError if it cannot run on this GPU."""
-    kind = attention_kind(c)
-    if kind == "flash" and platform() == "gpu":
-        if not has_gpu_kernels():
-            raise ValueError(
-                "T5Config.attention is 'flash', whose kernels need an NVIDIA GPU of Ampere or "
-                "newer; set network.T5Config.attention to 'xla'."
-            )
-        if not in_halves(c) or c.head_dim not in HEAD_DIMS:
-            raise ValueError(
-                "T5Config.attention is 'flash', which on a GPU works in bfloat16 or float16, for "
-                f"heads of {', '.join(map(str, HEAD_DIMS))}, not in {jnp.dtype(c.dtype).name} with "
-                f"float32_attention_logits={c.float32_attention_logits} and head_dim={c.head_dim}; "
-                "change these, or set network.T5Config.attention to 'xla'."
-            )
     return layers.Attention(
         c.num_heads,
         c.head_dim,
         c.dropout_rate,
         c.dtype,
         c.float32_attention_logits,
-        kind,
+        usable_attention_kind(c),
         name=name,
     )
 

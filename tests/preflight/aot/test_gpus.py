@@ -1,5 +1,6 @@
 """GPUs are known by name, and a step compiles for one that is not there."""
 
+import functools
 import importlib.util
 
 import pytest
@@ -32,10 +33,18 @@ def test_a_step_with_kernels_compiles_without_a_gpu(name, head_dim):
     sizes = {"emb_dim": 128, "num_heads": 2, "head_dim": head_dim, "mlp_dim": 256}
     layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
     network = {"vocab_size": 512, "dtype": "bfloat16", **sizes, **layers}
-    trainer, shapes = train_step(
-        SyntheticRequest("", network=network, batch=4), gpus.describe(name)
-    )
-    trainer.xla_options = gpus.OPTIONS
-    with gpus.traced_for(name):
-        lowered = trainer.lower(shapes)
-    assert "__gpu$xla.gpu.triton" in lowered.compile().as_text()
+    request = SyntheticRequest("", network=network, batch=4)
+    compiled = gpus.compile_step(name, functools.partial(train_step, request))
+    assert "__gpu$xla.gpu.triton" in compiled.as_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["bert", "modernbert"])
+def test_an_encoders_step_compiles_with_kernels(model):
+    pytest.importorskip("jax_cuda12_plugin")
+    from benchmarks.synthetic_encoder import EncoderRequest, train_step
+
+    sizes = {"emb_dim": 128, "num_heads": 2, "num_layers": 4, "mlp_dim": 256}
+    request = EncoderRequest("h100", model, sizes, batch=4, length=256)
+    compiled = gpus.compile_step("h100", functools.partial(train_step, request))
+    assert "__gpu$xla.gpu.triton" in compiled.as_text()

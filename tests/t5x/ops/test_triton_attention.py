@@ -8,6 +8,7 @@ import pytest
 from t5x.ops import triton_attention
 from t5x.ops.attention import plain_attend
 from t5x.ops.flash_attention import Segments
+from t5x.ops.triton_attention import Reach
 
 
 @pytest.fixture
@@ -80,16 +81,41 @@ def test_segments_may_be_in_any_order(case, plainly):
 
 def test_tiles_without_a_common_segment_are_skipped():
     ids = jnp.asarray([[1] * 128 + [2] * 64 + [0] * 64])
-    plan = triton_attention._plan(ids, ids, causal=False)
+    plan = triton_attention._plan(ids, ids, Reach())
     assert plan.in_row.tolist() == [[[0, 2], [0, 2], [2, 3], [0, 0]]]
     assert plan.counts.tolist() == [0, 0, 1, 3, 1, 0, 0]  # by offset, -3 to 3
     assert plan.places[3, :3].tolist() == [0, 1, 2]
     assert plan.places[4, 0] == 0  # queries of the first tile, keys of the second
 
 
+@pytest.mark.parametrize(("causal", "radius"), [(False, 20), (False, 64), (True, 70)])
+def test_keys_beyond_the_radius_are_not_reached(case, causal, radius):
+    q, k, v, where, _ = case(200, 200)
+    at = np.arange(200)
+    near = np.abs(at[None] - at[:, None]) <= radius
+    mask = (where.queries[:, :, None] == where.keys[:, None]) & (where.queries > 0)[:, :, None]
+    mask = (mask & (near & (at[None] <= at[:, None]) if causal else mask & near))[:, None]
+    where = Segments(where.queries, where.keys, causal, radius)
+    real = (where.queries > 0)[:, :, None, None]
+    found = lambda q, k, v: triton_attention.attend(parts(q, k, v, 3), where)
+    wanted = lambda q, k, v: plain_attend(q, k, v, mask | ~mask.any(-1, keepdims=True), None) * real
+    gradient = lambda attend: jax.grad(lambda *xs: jnp.cos(attend(*xs)).sum(), (0, 1, 2))(q, k, v)
+    np.testing.assert_allclose(found(q, k, v), wanted(q, k, v), rtol=1e-4, atol=1e-5)
+    for got, want in zip(gradient(found), gradient(wanted), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_tiles_beyond_the_radius_are_skipped():
+    ids = jnp.ones((1, 256), jnp.int32)
+    rows = lambda radius: triton_attention._plan(ids, ids, Reach(radius=radius)).in_row.tolist()
+    near = [[[0, 2], [0, 3], [1, 4], [2, 4]]]
+    assert rows(1) == rows(64) == near
+    assert rows(65) == [[[0, 3], [0, 4], [0, 4], [1, 4]]]
+
+
 def test_later_keys_are_skipped_if_causal():
     ids = jnp.ones((1, 192), jnp.int32)
-    plan = triton_attention._plan(ids, ids, causal=True)
+    plan = triton_attention._plan(ids, ids, Reach(causal=True))
     assert plan.in_row.tolist() == [[[0, 1], [0, 2], [0, 3]]]
     assert plan.in_column.tolist() == [[[0, 3], [1, 3], [2, 3]]]
     assert plan.counts.tolist() == [1, 2, 3, 0, 0]

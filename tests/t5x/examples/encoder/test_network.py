@@ -152,6 +152,24 @@ def test_eight_devices_and_recomputation_change_nothing(family):
     jax.tree.map(close, grads, g.params("grad"))
 
 
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_kernels_of_a_gpu_have_the_same_loss_and_gradients(monkeypatch, family):
+    g = golden(family)
+    model, params, batch = g.model(), g.params("init"), g.batch(0)
+    gradient = lambda: jax.jit(jax.value_and_grad(model.loss_fn, has_aux=True))(params, batch, None)
+    (wanted, _), wanted_grads = gradient()
+    monkeypatch.setattr(network, "attention_kind", lambda config: "flash")
+    (found, _), grads = gradient()
+    np.testing.assert_allclose(found, wanted, rtol=TOLERANCE)
+    jax.tree.map(close, grads, wanted_grads)
+
+
+def test_kernels_of_a_gpu_are_refused_elsewhere():
+    config = network.BertConfig(8, attention="flash")
+    with pytest.raises(ValueError, match="'flash', which encoders have on GPUs only; set network"):
+        network.Bert(config).init(jax.random.key(0), jnp.ones((1, 4), jnp.int32))
+
+
 def test_dropout_needs_a_key_and_depends_on_it(one):
     g, params, _ = one
     apply, batch = jax.jit(g.model(dropout_rate=0.5).logits), g.batch(0)
@@ -164,7 +182,7 @@ def test_dropout_needs_a_key_and_depends_on_it(one):
     ("config", "setting", "said"),
     [
         ("BertConfig", {"num_heads": 7}, "emb_dim is 768, which 7 heads cannot share"),
-        ("BertConfig", {"attention": "flash"}, "BertConfig.attention is 'flash'; choose one of"),
+        ("BertConfig", {"attention": "fast"}, "BertConfig.attention is 'fast'; choose one of"),
         ("BertConfig", {"attention": "cudnn"}, "BertConfig.dtype, which is float32, to one of"),
         ("BertConfig", {"dtype": "int32"}, "BertConfig.dtype is int32, which holds no fractions"),
         ("ModernBertConfig", {"num_layers": 12}, "num_layers is 12, .*; set it to 13"),
