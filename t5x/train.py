@@ -198,8 +198,8 @@ def train(
             schedules.check_start(trainer.learning_rate_fn, step, total_steps)
         eval_sets: Mapping[str, Sequence[HostBatch]] = {}
         if cfg := train_eval_dataset_cfg:
-            data = cfg, train_eval_get_dataset_fn, eval_steps
-            eval_sets = evaluation_sets(start, trainer, *data, run_eval_before_training)
+            made_from = cfg, train_eval_get_dataset_fn, eval_steps
+            eval_sets = evaluation_sets(start, trainer, *made_from, run_eval_before_training)
         infer_evaluator = None
         if cfg := infer_eval_dataset_cfg:
             infer_evaluator = evaluator.InferenceEvaluator(

@@ -82,7 +82,7 @@ def compile_step(name: str, make: Callable[[list[Any]], tuple[Any, Any]]) -> jax
 
 def described(compiled: jax.stages.Compiled, seconds: float) -> str:
     """Return the memory of a compiled step, and the seconds that its compilation took."""
-    memory = compiled.memory_analysis()
+    memory: Any = compiled.memory_analysis()
     temporary, held = memory.temp_size_in_bytes / 2**30, memory.argument_size_in_bytes / 2**30
     return f"{temporary:.2f} GiB temp  {held:.2f} GiB held  {seconds:.0f} s to compile"
 

@@ -5,8 +5,8 @@
 
 cuDNN's kernels take bias and mask as one array [B, H, Q, S] and read it in every layer. These read
 the bias as tiles by distance, the same for all examples, compare segment ids in registers, and skip
-tiles in which no query attends to a key. A backward pass keeps the gradient of the logits, one such
-array in the dtype of queries, for the moment between two kernels.
+tiles in which no query attends to a key. The gradient of the bias needs that of the logits, one
+such array in the dtype of queries for the moment between two kernels.
 
 Queries, keys and values may be parts of one array, as one product makes them, and so may their
 gradients: nothing is transposed, padded or copied.
@@ -18,7 +18,7 @@ of a tile's first key from its first query, in tiles.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -152,31 +152,35 @@ def _backward(reach, kept, d_out):
     d_out = d_out.astype(q.array.dtype)
     tiles = _tiles(by_distance_HN, q, k)
     row_tiles, column_tiles = plan.in_row.shape[1], plan.in_column.shape[1]
-    shape = (batch, heads, column_tiles, row_tiles, TILE, TILE)
-    d_logits = jax.ShapeDtypeStruct(shape, d_out.dtype)
-    *d_keys, d_logits = _call(
-        functools.partial(_key_kernel, reach, q.length, k.length, k.part, v.part),
+    ids = [_of_example(plan.of_query), _of_example(plan.of_key)]
+    views = [view.spec() for view in (q, k, v)]
+    of_rows = [_rows(d_out), _row_numbers(shifts), _row_numbers(_means(out, d_out, shifts))]
+    results = [_all_parts(arrays[n]) for n in sorted({k.n, v.n})]
+    if tiles:
+        shape = (batch, heads, column_tiles, row_tiles, TILE, TILE)
+        results.append(_tiles_of_column(jax.ShapeDtypeStruct(shape, d_out.dtype)))
+    d_keys = _call(
+        functools.partial(_key_kernel, reach, q.length, k.length, k.part, v.part, len(tiles)),
         (column_tiles, heads, batch),
         [
-            _of_example(plan.in_column),
-            _of_example(plan.of_query),
-            _of_example(plan.of_key),
-            *(view.spec() for view in (q, k, v)),
-            _rows(d_out),
-            _row_numbers(shifts),
-            _row_numbers(_means(out, d_out, shifts)),
+            *(_of_example(plan.in_column), *ids, *views, *of_rows),
             *_of_head([x.swapaxes(2, 3) for x in tiles]),
         ],
-        [*(_all_parts(arrays[n]) for n in sorted({k.n, v.n})), _tiles_of_column(d_logits)],
+        results,
         stages=3 if width < 128 else 2,  # what a GPU's shared memory holds, 99 KB on an L4
     )
+    kernel: Callable[..., None] = functools.partial(_query_kernel, reach)
+    args = [*ids, *views, *of_rows]
+    if tiles:
+        *d_keys, d_logits = d_keys
+        kernel, args = _query_kernel_of_logits, [k.spec(), _tiles_of_row(d_logits)]
     given = d_keys[:1] if q.n == k.n else []  # its part of queries is still to be written
     (d_q,) = _call(
-        functools.partial(_query_kernel, q.length, k.length, len(given)),
+        functools.partial(kernel, q.length, k.length, len(given)),
         (row_tiles, heads, batch),
-        [*map(_all_parts, given), _of_example(plan.in_row), k.spec(), _tiles_of_row(d_logits)],
+        [*map(_all_parts, given), _of_example(plan.in_row), *args],
         [q.spec()],
-        stages=3,
+        stages=3 if width < 128 else 2,
         aliases={0: 0} if given else {},
     )
     d_arrays = (d_q, *d_keys[len(given) :])
@@ -316,11 +320,11 @@ def _forward_kernel(reach, queries, keys, bounds, of_query, of_key, q, k, v, *re
     shifts[_at(i)] = jnp.where(some, -peaks * LOG2_E - jnp.log2(totals), NEGATIVE)
 
 
-def _key_kernel(reach, queries, keys, part_k, part_v, *refs):
-    """Compute the gradients of keys, values and logits; tiles here are [keys, queries]."""
+def _key_kernel(reach, queries, keys, part_k, part_v, biased, *refs):
+    """Compute the gradients of keys, values, and if `biased` logits; tiles are [keys, queries]."""
     bounds, of_query, of_key, q, k, v, d_out, shifts, means, *rest = refs
-    results = 2 if part_v else 3  # a first part is of an array of its own
-    tiles, (d_k, *d_v, d_tiles) = rest[:-results], rest[-results:]
+    tiles, results = rest[:biased], rest[biased:]
+    d_k, d_v = results[0], results[0 if part_v else 1]  # a first part is of an array of its own
     j = pl.program_id(0)
     first, end = bounds[j, 0], bounds[j, 1]
     k_rows, v_rows, ids = _load(k, j, keys), _load(v, j, keys), of_key[_at(j)]
@@ -335,16 +339,17 @@ def _key_kernel(reach, queries, keys, part_k, part_v, *refs):
         sum_v += _dot(weights.astype(v_rows.dtype), d_rows)
         d_logits = weights * (_dot(v_rows, d_rows.T) - means[_at(i)][None, :])
         d_logits = d_logits.astype(q_rows.dtype)
-        d_tiles[i] = d_logits
+        if biased:
+            results[-1][i] = d_logits
         return sum_k + _dot(d_logits, q_rows), sum_v
 
     zeros = jnp.zeros(k_rows.shape, jnp.float32)
     sum_k, sum_v = _loop(first, end, body, (zeros, zeros))
     _store(d_k, j, keys, sum_k, part_k)
-    _store(d_v[0] if d_v else d_k, j, keys, sum_v, part_v)
+    _store(d_v, j, keys, sum_v, part_v)
 
 
-def _query_kernel(queries, keys, given, *refs):
+def _query_kernel_of_logits(queries, keys, given, *refs):
     """Compute the gradient of queries from that of logits."""
     bounds, k, d_tiles, d_q = refs[given:]
     i = pl.program_id(0)
@@ -354,6 +359,24 @@ def _query_kernel(queries, keys, given, *refs):
 
     sums = jnp.zeros((TILE, k.shape[1]), jnp.float32)
     _store(d_q, i, queries, jax.lax.fori_loop(bounds[i, 0], bounds[i, 1], body, sums))
+
+
+def _query_kernel(reach, queries, keys, given, *refs):
+    """Compute the gradient of queries where that of logits is not kept, for want of a bias."""
+    bounds, of_query, of_key, q, k, v, d_out, shifts, means, d_q = refs[given:]
+    i = pl.program_id(0)
+    q_rows, d_rows, ids = _load(q, i, queries), _load(d_out, i, queries), of_query[_at(i)]
+    shift, mean = shifts[_at(i)][:, None], means[_at(i)][:, None]
+
+    def body(j, sums):
+        k_rows = _load(k, j, keys)
+        weights = _exponential(_logits(q_rows, k_rows, None), shift)
+        mask = _mask(reach, i, j, ids[:, None], of_key[_at(j)][None, :])
+        d_logits = weights * (_dot(d_rows, _load(v, j, keys).T) - mean)
+        return sums + _dot(jnp.where(mask, d_logits, 0.0).astype(k_rows.dtype), k_rows)
+
+    sums = jnp.zeros(q_rows.shape, jnp.float32)
+    _store(d_q, i, queries, _loop(bounds[i, 0], bounds[i, 1], body, sums))
 
 
 def _sum_kernel(parts, rows, counts, places, d_tiles, total):
