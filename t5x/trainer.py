@@ -148,11 +148,17 @@ class Trainer:
         before = None if at_once else self._compiling
 
         def compiled():
-            if before:
-                before.exception()  # waits; `compile` raises it
-            return self.lower_eval(batch).compile()  # which `_eval_step` then has
+            if before and before.exception():  # waits; `compile` raises it
+                return
+            self.lower_eval(batch).compile()  # which `_eval_step` then has
 
         self._compiling_evaluation = in_thread(compiled, "compile evaluation")
+
+    def finish_compiling(self) -> None:
+        """Wait until no thread compiles: at its exit Python would abort when one comes back."""
+        for compiling in (self._compiling, self._compiling_evaluation):
+            if compiling:
+                compiling.exception()  # not raised: what needed the program has
 
     @property
     def _compiles_ahead(self) -> bool:

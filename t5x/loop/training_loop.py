@@ -240,6 +240,9 @@ class TrainingRun:
             with self.progress.busy("finishing the checkpoint"):
                 self._checkpointer.close(hurry and jax.process_count() > 1)
             self._note_save()
+        if not hurry:
+            with self.progress.busy("finishing the compilation"):
+                self.trainer.finish_compiling()
         self.log.close()
         self.stream.close()
         self._writers.close()

@@ -40,8 +40,8 @@ PADDING, EVERYTHING = -1, -2  # ids of keys added here, and of queries that atte
 class Segments:
     """Segment ids int32 [B, Q] and [B, S], 0 for padding: queries attend to their own segment.
 
-    If `causal`, not to later keys; with a `radius`, for GPUs, to keys at most so far away. A query
-    without any key, which is padding, attends to all.
+    If `causal`, not to later keys; with a `radius`, for GPUs, to keys at most so far away. Padding,
+    which has no key, attends to all keys on a TPU, and gets zeros on a GPU.
     """
 
     queries: jax.Array
@@ -55,8 +55,13 @@ def attend(q_BQHK, k_BSHK, v_BSHK, segments: Segments, by_distance_HN=None) -> j
 
     Logits are not divided by sqrt(K). `by_distance_HN`, float32 [H, Q + S - 1], is the bias at
     distances key - query from 1 - Q to S - 1, None for no bias. Raise ValueError if a chip's VMEM
-    cannot hold queries times keys.
+    cannot hold queries times keys, and for a radius.
     """
+    if segments.radius is not None:
+        raise ValueError(
+            f"Segments.radius is {segments.radius}, which the kernels for TPUs do not have; use "
+            "t5x.ops.local_attention."
+        )
     queries, keys = q_BQHK.shape[1], k_BSHK.shape[1]
     more_q, more_k = -queries % BLOCK, -keys % BLOCK
     if (queries + more_q) * (keys + more_k) > MAX_PAIRS:

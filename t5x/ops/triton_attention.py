@@ -100,7 +100,7 @@ def attend(arrays: Sequence[jax.Array], segments: Segments, by_distance_HN=None)
     array of three parts, two of one and two, or three of one. Logits are not divided by sqrt(K).
     `by_distance_HN`, float32 [H, Q + S - 1], is the bias at distances key - query from 1 - Q to
     S - 1, None for no bias. Padding gets zeros, and so does a query whose segment has no key; where
-    an example has no keys at all, its queries attend to all of its padding.
+    an example has no keys at all, its queries attend to all of its padding in reach.
     """
     axes = [("batch", None)] * 2 + [("batch", None, None, "heads", None)] * len(arrays)
     args = [segments.queries, segments.keys, *arrays]

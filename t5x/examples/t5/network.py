@@ -130,12 +130,17 @@ def usable_attention_kind(config: Any) -> str:
             f"{owner}.attention is 'flash', whose kernels need an NVIDIA GPU of Ampere or newer; "
             f"set network.{owner}.attention to 'xla'."
         )
-    if not in_halves(config) or config.head_dim not in HEAD_DIMS:
-        wide = getattr(config, "float32_attention_logits", False)
+    wrong = []
+    if jnp.dtype(config.dtype).itemsize != 2:
+        wrong.append(f"dtype is {jnp.dtype(config.dtype).name}")
+    elif not in_halves(config):
+        wrong.append("float32_attention_logits is True")
+    if config.head_dim not in HEAD_DIMS:
+        wrong.append(f"heads are {config.head_dim} wide")
+    if wrong:
         raise ValueError(
             f"{owner}.attention is 'flash', which on a GPU works in bfloat16 or float16, for heads "
-            f"of {', '.join(map(str, HEAD_DIMS))}, not in {jnp.dtype(config.dtype).name} with "
-            f"float32_attention_logits={wide} and head_dim={config.head_dim}; change these, or set "
+            f"of {', '.join(map(str, HEAD_DIMS))}, but {' and '.join(wrong)}; change that, or set "
             f"network.{owner}.attention to 'xla'."
         )
     return kind

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.synthetic_step import SyntheticRequest
 from preflight.aot.compiler import compile_step
-from t5x.ops.flash_attention import attend
+from t5x.ops.flash_attention import Segments, attend
 
 WIDTH = 8
 
@@ -61,3 +61,9 @@ def test_the_train_step_with_kernels_compiles_for_a_tpu(tpu):
         SyntheticRequest(tpu, network=network, batch=16, inputs=512, targets=114)
     )
     assert figures.kernels["flops"] > 0
+
+
+def test_a_radius_is_refused():
+    ids, x = jnp.ones((1, 8), jnp.int32), jnp.ones((1, 8, 2, WIDTH))
+    with pytest.raises(ValueError, match=r"Segments.radius is 3, .* use t5x.ops.local_attention"):
+        attend(x, x, x, Segments(ids, ids, radius=3))

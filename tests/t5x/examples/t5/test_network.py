@@ -295,12 +295,9 @@ def test_kernels_of_a_gpu_have_the_same_loss_and_gradients(monkeypatch, one):
     ("config", "kernels", "said"),
     [
         ({}, False, "'flash', whose kernels need an NVIDIA GPU of Ampere or newer; set"),
-        ({"dtype": jnp.float32}, True, "not in float32 with float32_attention_logits=False and"),
-        (
-            {"head_dim": 24},
-            True,
-            "and head_dim=24; change these, or set network.T5Config.attention",
-        ),
+        ({"dtype": jnp.float32}, True, "but dtype is float32; change that, or set network.T5Con"),
+        ({"float32_attention_logits": True}, True, "but float32_attention_logits is True; change"),
+        ({"head_dim": 24}, True, "but heads are 24 wide; change that, or set network.T5Config.att"),
     ],
 )
 def test_flash_is_refused_on_a_gpu_where_it_cannot_work(monkeypatch, config, kernels, said):
