@@ -76,7 +76,8 @@ def classify(url: str, kind: str | None = None) -> CorpusFile | None:
 
     With a `kind`, only the suffix of a compression is looked at.
     """
-    name = url.split("?")[0].rsplit("/", 1)[-1].lower()
+    path = url.split("?")[0] if "://" in url else url  # an address may have a query
+    name = path.rsplit("/", 1)[-1].lower()
     stem, _, compression = name.rpartition(".")
     if compression in COMPRESSIONS:
         name = stem

@@ -20,6 +20,7 @@ from tasks.io.files import CorpusFile
         ("https://x.org/a.NDJSON.zst?download=1", "jsonl", "zst"),
         ("gs://b/a.csv.gz", "csv", "gz"),
         ("a.txt", "text", ""),
+        ("/data/what?/a.txt", "text", ""),
     ],
 )
 def test_suffixes_name_the_format(url, kind, compression):
