@@ -32,6 +32,9 @@ class FakeTrainer:
     def compile(self, batch):
         self.events.append("compile")
 
+    def finish_compiling(self):
+        self.finished_compiling = True
+
     def sums(self, step):
         loss = np.float32(self.losses.get(step, step))
         return (
@@ -289,6 +292,12 @@ def test_it_notes_what_happened_when(tmp_path):
     assert events[-1]["step"] == 4
     measured = [event["metrics"] for event in events if event["event"] == "infer"]
     assert measured == [{"toy": {"exact": 0.25}}] * 2
+
+
+def test_a_run_ends_when_nothing_compiles(tmp_path):
+    trainer = FakeTrainer()
+    run(tmp_path, TrainingPlan(total_steps=1), trainer=trainer)
+    assert trainer.finished_compiling
 
 
 def test_a_run_that_fails_says_so(tmp_path):
