@@ -392,9 +392,9 @@ def _sum_kernel(parts, rows, counts, places, d_tiles, total):
 
 
 def _loop(first, end, body, start):
-    """Run `body` for each of `first` to `end`, and once, all masked, if these are none.
+    """Run `body` for each tile from `first` to `end`; if there is none, once, all masked.
 
-    If it could run not even once, ptxas would wait for each part of each product.
+    Where a loop may not run at all, ptxas waits for each part of each product.
     """
     times = jnp.maximum(end - first, 1)
     return jax.lax.fori_loop(0, times, lambda n, carry: body(first + n, carry), start)
@@ -442,7 +442,10 @@ def _logits(rows, columns, tile):
 
 
 def _add(logits, tile):
-    """Return the sum. A plain one becomes the start of the product, and is not read ahead."""
+    """Return the sum, by an instruction of its own.
+
+    From a plain sum Triton makes a product that starts with the tile, and does not read it ahead.
+    """
     if platform() != "gpu":
         return logits + tile
     return _by_ptx("add.rn.f32 $0, $1, $2;", logits, tile)
@@ -451,7 +454,7 @@ def _add(logits, tile):
 def _exponential(logits, shift):
     """Return 2 ** (logits * LOG2_E + shift) in the two instructions that a GPU has for it.
 
-    Numbers below 2 ** -126 become 0. To keep them the compiler takes four more instructions.
+    Results below 2 ** -126 become 0. To keep them the compiler takes four more instructions.
     """
     shift = jnp.broadcast_to(shift, logits.shape)
     if platform() != "gpu":
