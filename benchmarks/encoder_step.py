@@ -17,7 +17,6 @@ import dataclasses
 import functools
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -46,19 +45,6 @@ def literal(text: str) -> Any:
         return text
 
 
-def report_gpu(request: EncoderRequest, dump: str | None) -> None:
-    """Compile for a GPU, and print the memory."""
-    started = time.monotonic()
-    try:
-        compiled = gpus.compile_step(request.slice, functools.partial(train_step, request))
-    except ValueError as error:
-        raise SystemExit(str(error)) from error
-    if dump:
-        Path(dump).write_text(compiled.as_text())
-    described = gpus.described(compiled, time.monotonic() - started)
-    print(f"{request.model}, {request.batch} x {request.length}: {described}", flush=True)
-
-
 def main() -> None:
     """Compile, and print a line for each model and way."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -72,6 +58,10 @@ def main() -> None:
     add("--top", type=int, default=0, help="print the costliest instructions")
     add("--dump", help="file for the optimized program")
     args = parser.parse_args()
+    try:
+        gpus.check_target(args.compile_for, bool(args.top))
+    except ValueError as error:
+        parser.error(str(error))
     fields = {name: literal(value) for name, _, value in (s.partition("=") for s in args.set)}
     for name in [args.model] if args.model else MODELS:
         length, batch = MODELS[name][2:4]
@@ -79,7 +69,11 @@ def main() -> None:
             args.compile_for, name, fields, args.batch or batch, length, args.microbatches
         )
         if args.compile_for in gpus.GPUS:
-            report_gpu(request, args.dump)
+            label, make = (
+                f"{name}, {request.batch} x {length}:",
+                functools.partial(train_step, request),
+            )
+            gpus.report(label, request.slice, make, args.dump)
             continue
         ours = compiler.compile_step(dataclasses.replace(request, dump=args.dump))
         print(f"{name}, {request.batch} x {length}: {describe(ours)}", flush=True)

@@ -23,7 +23,6 @@ import functools
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -155,35 +154,17 @@ def report(name: str, request: SyntheticRequest, upstream: Upstream | None, args
         )
 
 
-def report_gpu(name: str, request: SyntheticRequest):
-    """Compiles for a GPU and prints the memory of one line."""
-    started = time.monotonic()
-    try:
-        compiled = gpus.compile_step(request.slice, functools.partial(train_step, request))
-    except ValueError as error:
-        raise SystemExit(str(error)) from error
-    if request.dump:
-        Path(request.dump).write_text(compiled.as_text())
-    described = gpus.described(compiled, time.monotonic() - started)
-    print(f"{name:24} {request.slice:8} {described}", flush=True)
-
-
 def check(args: argparse.Namespace) -> None:
     """Ends with a sentence if `--compile_for` is unknown or does not go with the other flags."""
     name, compared = args.compile_for, {tpu for *_, tpu in COMPARED}
-    if name in gpus.GPUS:
-        if args.top or args.beside_plain:
-            PARSER.error("a GPU's compiler counts memory alone: leave out --top and --beside_plain")
-    elif name:
-        try:
-            tpu_slices.find(name)
-        except ValueError:
-            known = ", ".join(gpus.GPUS)
-            PARSER.error(
-                f"--compile_for {name} is no slice of TPUs, such as v4-8, and none of {known}"
-            )
-        if not args.recipe and name not in compared:
-            PARSER.error(f"--compile_for {name} needs --recipe")
+    if not name:
+        return
+    try:
+        gpus.check_target(name, bool(args.top or args.beside_plain))
+    except ValueError as error:
+        PARSER.error(str(error))
+    if name not in gpus.GPUS and not args.recipe and name not in compared:
+        PARSER.error(f"--compile_for {name} needs --recipe")
 
 
 def main():
@@ -191,7 +172,9 @@ def main():
     check(args)
     if args.compile_for in gpus.GPUS:
         name = args.recipe or "t5_1_1/base"
-        report_gpu(name, request_of(args, network_fields(name, args.set)))
+        request = request_of(args, network_fields(name, args.set))
+        label = f"{name:24} {args.compile_for:8}"
+        gpus.report(label, args.compile_for, functools.partial(train_step, request), args.dump)
         return
     if not args.compile_for:
         request = request_of(args, network_fields(args.recipe or "t5_1_1/tiny", args.set))

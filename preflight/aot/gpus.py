@@ -11,12 +11,15 @@ import contextlib
 import dataclasses
 import importlib.util
 import os
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
 from jax.experimental import topologies
 
+from preflight.aot import tpu_slices
 from t5x.multihost import xla_options
 
 # Without a GPU no product can be timed, so the compiler takes the first way for each.
@@ -80,11 +83,45 @@ def compile_step(name: str, make: Callable[[list[Any]], tuple[Any, Any]]) -> jax
         return trainer.lower(shapes).compile()
 
 
-def described(compiled: jax.stages.Compiled, seconds: float) -> str:
-    """Return the memory of a compiled step, and the seconds that its compilation took."""
+def report(
+    label: str, name: str, make: Callable[[list[Any]], tuple[Any, Any]], dump: str | None
+) -> None:
+    """Print the memory of a step of `compile_step`, and write its program to the file `dump`.
+
+    End with a sentence if a package is missing.
+    """
+    started = time.monotonic()
+    try:
+        compiled = compile_step(name, make)
+    except ValueError as error:
+        raise SystemExit(str(error)) from error
+    seconds = time.monotonic() - started
+    if dump:
+        Path(dump).write_text(compiled.as_text() or "")
     memory: Any = compiled.memory_analysis()
     temporary, held = memory.temp_size_in_bytes / 2**30, memory.argument_size_in_bytes / 2**30
-    return f"{temporary:.2f} GiB temp  {held:.2f} GiB held  {seconds:.0f} s to compile"
+    print(
+        f"{label} {temporary:.2f} GiB temp  {held:.2f} GiB held  {seconds:.0f} s to compile",
+        flush=True,
+    )
+
+
+def check_target(name: str, counts_cycles: bool) -> None:
+    """Raise ValueError unless there is such a GPU or slice of TPUs, which alone counts cycles."""
+    if name in GPUS:
+        if counts_cycles:
+            raise ValueError(
+                f"--compile_for {name}: a GPU's compiler counts memory alone; leave out the flags "
+                "that show cycles, such as --top"
+            )
+        return
+    try:
+        tpu_slices.find(name)
+    except ValueError:
+        known = ", ".join(GPUS)
+        raise ValueError(
+            f"--compile_for {name} is no slice of TPUs, such as v4-8, and none of {known}"
+        ) from None
 
 
 def _target_config(gpu: Gpu) -> str:

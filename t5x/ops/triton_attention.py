@@ -446,9 +446,7 @@ def _add(logits, tile):
 
     From a plain sum Triton makes a product that starts with the tile, and does not read it ahead.
     """
-    if platform() != "gpu":
-        return logits + tile
-    return _by_ptx("add.rn.f32 $0, $1, $2;", logits, tile)
+    return _by_ptx("add.rn.f32 $0, $1, $2;", jnp.add, logits, tile)
 
 
 def _exponential(logits, shift):
@@ -456,16 +454,17 @@ def _exponential(logits, shift):
 
     Results below 2 ** -126 become 0. To keep them the compiler takes four more instructions.
     """
-    shift = jnp.broadcast_to(shift, logits.shape)
-    if platform() != "gpu":
-        return jnp.exp2(logits * LOG2_E + shift)
     log2_e = f"0f{np.float32(LOG2_E).view(np.int32):08X}"
     ptx = f"fma.rn.f32 t, $1, {log2_e}, $2; ex2.approx.ftz.f32 $0, t;"
-    return _by_ptx(f"{{ .reg .f32 t; {ptx} }}", logits, shift)
+    plainly = lambda x, y: jnp.exp2(x * LOG2_E + y)
+    shift = jnp.broadcast_to(shift, logits.shape)
+    return _by_ptx(f"{{ .reg .f32 t; {ptx} }}", plainly, logits, shift)
 
 
-def _by_ptx(instructions: str, x, y):
-    """Return for each element the float32 $0 that PTX instructions compute of $1 and $2."""
+def _by_ptx(instructions: str, plainly: Callable[[Any, Any], Any], x, y):
+    """Return `plainly(x, y)`, on a GPU by PTX that computes float32 $0 of each $1 and $2."""
+    if platform() != "gpu":
+        return plainly(x, y)
     like = jax.ShapeDtypeStruct(x.shape, jnp.float32)
     (found,) = plgpu.elementwise_inline_asm(
         instructions, args=[x, y], constraints="=f,f,f", pack=1, result_shape_dtypes=[like]

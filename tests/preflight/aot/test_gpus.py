@@ -22,6 +22,19 @@ def test_a_missing_package_is_named(monkeypatch):
         gpus.describe("h100")
 
 
+def test_a_target_is_a_slice_or_a_gpu_which_counts_no_cycles():
+    gpus.check_target("v4-8", counts_cycles=True)
+    gpus.check_target("h100", counts_cycles=False)
+    with pytest.raises(
+        ValueError, match=r"--compile_for h10 is no slice .* and none of h100, h200"
+    ):
+        gpus.check_target("h10", counts_cycles=False)
+    with pytest.raises(
+        ValueError, match=r"--compile_for h100: .* memory alone; leave out the flag"
+    ):
+        gpus.check_target("h100", counts_cycles=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "head_dim"), [("h100", 64), ("h100", 128), ("a100", 64), ("l4", 64), ("l4", 128)]

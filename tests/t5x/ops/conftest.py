@@ -37,9 +37,11 @@ def plainly():
         mask &= (where.queries > 0)[:, None, :, None]
         if where.causal:
             mask &= np.tril(np.ones((queries, keys), bool))
+        distance = np.arange(keys)[None] - np.arange(queries)[:, None]
+        if where.radius is not None:
+            mask &= abs(distance) <= where.radius
         some, bias = mask.any(-1, keepdims=True), None
         if by_distance is not None:
-            distance = jnp.arange(keys)[None] - jnp.arange(queries)[:, None]
             bias = by_distance[:, distance + queries - 1][None]
         return plain_attend(q, k, v, mask | ~some, bias), some[:, 0, :, :, None]
 
