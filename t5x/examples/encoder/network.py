@@ -206,7 +206,8 @@ class BertEncoder(nn.Module):
     def __call__(self, x: jax.Array, segments_BL: jax.Array, enable_dropout: bool) -> jax.Array:
         """Map [B, L, D] to [B, L, D]."""
         c = self.config
-        bert_layers = stack(BertLayer, c, c.num_layers, 2, self.is_initializing())
+        flags = self.is_initializing(), enable_dropout
+        bert_layers = stack(BertLayer, c, c.num_layers, 2, *flags)
         x, _ = bert_layers(x, reached(c, segments_BL), enable_dropout)
         return x
 
@@ -334,7 +335,8 @@ class ModernBertEncoder(nn.Module):
         x = ModernBertLayer(c, True, name="first_layer")(x, all_keys, far, enable_dropout)
         groups = (c.num_layers - 1) // c.global_every
         if groups:
-            grouped = stack(ModernBertGroup, c, groups, 5, self.is_initializing())
+            flags = self.is_initializing(), enable_dropout
+            grouped = stack(ModernBertGroup, c, groups, 5, *flags)
             x, _ = grouped(x, window, near, all_keys, far, enable_dropout)
         return layers.CenteredLayerNorm(c.dtype, c.norm_epsilon, False, name="encoder_norm")(x)
 

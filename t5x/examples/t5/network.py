@@ -235,22 +235,27 @@ def _written(kept_MHTK: jax.Array, new_M1HK: jax.Array, position: jax.Array) -> 
 
 
 def stack(
-    layer: type[nn.Module], config: Any, length: int, broadcast: int, initializing: bool
+    layer: type[nn.Module],
+    config: Any,
+    length: int,
+    broadcast: int,
+    initializing: bool,
+    training: bool,
 ) -> nn.Module:
     """Return `length` layers run by one scanned body; they share `broadcast` arguments.
 
-    The last of these, a flag, is static for rematerialization. With kernels of a GPU the layers
-    run without a loop, into whose arrays a GPU would copy all that the gradient needs, and out of
-    them again (benchmarks/README.md, "On a GPU"); unless `initializing`, since a loop compiles
-    sooner.
+    The last of these, a flag, is static for rematerialization. With kernels of a GPU, and on a CPU
+    that is `training`, the layers run without a loop, into whose arrays all that the gradient needs
+    would be copied, and out of them again (benchmarks/README.md); unless `initializing`, since a
+    loop compiles sooner.
     """
     policy, kind = config.remat_policy, attention_kind(config)
-    by_kernels = kind in REMAT_ON_GPU and has_gpu_kernels()
+    by_kernels, on_cpu = kind in REMAT_ON_GPU and has_gpu_kernels(), platform() == "cpu"
     if policy == "auto" and by_kernels:
         policy = REMAT_ON_GPU[kind]
     elif policy == "auto":
-        policy = "none" if platform() == "cpu" else "minimal"
-    unrolled = by_kernels and not initializing
+        policy = "none" if on_cpu else "minimal"
+    unrolled = (on_cpu and training) or (by_kernels and not initializing)
     if policy != "none":
         layer = nn.remat(
             layer,
@@ -304,7 +309,8 @@ class Encoder(nn.Module):
             bias = relative_bias(c, True, x_BID)
         x = layers.dropout(c.dropout_rate, enable_dropout)(x_BID)
         x = constrain(x, "batch", "length", "embed")
-        encoder_layers = stack(EncoderLayer, c, c.num_encoder_layers, 3, self.is_initializing())
+        flags = self.is_initializing(), enable_dropout
+        encoder_layers = stack(EncoderLayer, c, c.num_encoder_layers, 3, *flags)
         x, _ = encoder_layers(x, mask, bias, enable_dropout)
         x = layers.LayerNorm(c.dtype, name="encoder_norm")(x)
         return layers.dropout(c.dropout_rate, enable_dropout)(x)
@@ -330,8 +336,8 @@ class Decoder(nn.Module):
         x = layers.dropout(c.dropout_rate, enable_dropout)(x_BTD)
         x = constrain(x, "batch", "length", "embed")
         if caches is None:
-            initializing = self.is_initializing()
-            decoder_layers = stack(DecoderLayer, c, c.num_decoder_layers, 5, initializing)
+            flags = self.is_initializing(), enable_dropout
+            decoder_layers = stack(DecoderLayer, c, c.num_decoder_layers, 5, *flags)
             x, _ = decoder_layers(x, encoded, mask, bias, cross_mask, enable_dropout)
         else:
             # Not scanned: a scan would copy each layer's kernels and cache out of the stack and

@@ -272,12 +272,28 @@ def test_with_kernels_of_a_gpu_the_layers_run_without_a_loop(monkeypatch, one, k
     batch = example(ids(0, 2, 6), ids(1, 2, 4))
     gradient = lambda: jax.grad(lambda p: model.loss_fn(p, batch, None)[0])
     wanted = jax.jit(gradient())(params)
+    monkeypatch.setattr(network, "platform", lambda: "gpu")
     monkeypatch.setattr(network, "has_gpu_kernels", lambda: True)
     monkeypatch.setitem(network.REMAT_ON_GPU, "xla", network.REMAT_ON_GPU[kind])
     layers, traced = model.module.config.num_encoder_layers, str(jax.make_jaxpr(gradient())(params))
     assert f"unroll={layers}" in traced
     assert ("checkpoint[" in traced or "remat" in traced) == kept
     jax.tree.map(lambda a, b: close(a, b, 1e-4), jax.jit(gradient())(params), wanted)
+
+
+@pytest.mark.parametrize(
+    ("platform", "training", "looped"),
+    [("tpu", True, True), ("gpu", True, True), ("cpu", False, True), ("cpu", True, False)],
+)
+def test_without_kernels_the_layers_run_in_a_loop_unless_a_cpu_trains(
+    monkeypatch, one, platform, training, looped
+):
+    model, params = one
+    monkeypatch.setattr(network, "platform", lambda: platform)
+    rng = jax.random.key(0) if training else None
+    loss = lambda p: model.loss_fn(p, example(ids(0, 2, 6), ids(1, 2, 4)), rng)[0]
+    layers, traced = model.module.config.num_encoder_layers, str(jax.make_jaxpr(loss)(params))
+    assert (f"unroll={layers}" in traced) != looped
 
 
 def test_kernels_of_a_gpu_have_the_same_loss_and_gradients(monkeypatch, one):
