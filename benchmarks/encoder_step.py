@@ -69,10 +69,8 @@ def main() -> None:
             args.compile_for, name, fields, args.batch or batch, length, args.microbatches
         )
         if args.compile_for in gpus.GPUS:
-            label, make = (
-                f"{name}, {request.batch} x {length}:",
-                functools.partial(train_step, request),
-            )
+            label = f"{name}, {request.batch} x {length}:"
+            make = functools.partial(train_step, request)
             gpus.report(label, request.slice, make, args.dump)
             continue
         ours = compiler.compile_step(dataclasses.replace(request, dump=args.dump))

@@ -5,7 +5,7 @@
 
 Sources: Devlin et al. 2019 (BERT), Liu et al. 2019 (RoBERTa), Warner et al. 2024 (ModernBERT,
 arXiv 2412.13663); numbers are those of Hugging Face's transformers. As in T5 (`t5x.examples.t5`)
-one scanned body runs all layers, whose parameters have a leading axis under `encoder/layers`.
+the layers are stacked: their parameters have a leading axis under `encoder/layers`.
 
 Shapes: B batch, L length, D emb_dim, V vocab.
 """

@@ -242,12 +242,12 @@ def stack(
     initializing: bool,
     training: bool,
 ) -> nn.Module:
-    """Return `length` layers run by one scanned body; they share `broadcast` arguments.
+    """Return `length` layers with stacked parameters; they share `broadcast` arguments.
 
-    The last of these, a flag, is static for rematerialization. With kernels of a GPU, and on a CPU
-    that is `training`, the layers run without a loop, into whose arrays all that the gradient needs
-    would be copied, and out of them again (benchmarks/README.md); unless `initializing`, since a
-    loop compiles sooner.
+    The last of these, a flag, is static for rematerialization. One body runs all layers in a loop,
+    which compiles sooner. But all that the gradient needs is copied into the arrays of a loop, and
+    out of them again (benchmarks/README.md). So there is none with kernels of a GPU, unless
+    `initializing`, nor on a CPU when `training`.
     """
     policy, kind = config.remat_policy, attention_kind(config)
     by_kernels, on_cpu = kind in REMAT_ON_GPU and has_gpu_kernels(), platform() == "cpu"
