@@ -31,18 +31,19 @@ def forward(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> tuple[jax.Array, jax.Array]:
     The arguments are those of `attention.attend`.
     """
     given = {"q": q_BQHK, "k": k_BSHK, "v": v_BSHK}
-    return _by_blocks(_forward, given, mask, bias)[1]
+    out, divisors = _by_blocks(_forward, given, mask, bias)[1]
+    return out.astype(v_BSHK.dtype), divisors
 
 
 def _forward(q, k, v, mask, bias):
-    dtype = v.dtype
+    """Return float32 results: into an array of bfloat16 XLA writes a block by converting it all."""
     q, k, v = map(_float32_heads, (q, k, v))
     logits = _logits(q, k, mask, bias)
     peaks = logits.max(-1, keepdims=True)
     weights = _once(jnp.exp(logits - peaks))
     sums = weights.sum(-1, keepdims=True)
     divisors = jnp.where(peaks > NEGATIVE / 2, peaks + jnp.log(sums), -NEGATIVE)
-    return None, ((weights @ v / sums).astype(dtype).swapaxes(1, 2), divisors[..., 0])
+    return None, ((weights @ v / sums).swapaxes(1, 2), divisors[..., 0])
 
 
 def backward(q_BQHK, k_BSHK, v_BSHK, mask, bias, d_out_BQHK, means_BHQ, divisors_BHQ):
@@ -54,11 +55,10 @@ def backward(q_BQHK, k_BSHK, v_BSHK, mask, bias, d_out_BQHK, means_BHQ, divisors
     given = {"q": q_BQHK, "k": k_BSHK, "v": v_BSHK}
     given |= {"d_out": d_out_BQHK, "means": means_BHQ, "divisors": divisors_BHQ}
     d_bias, gradients = _by_blocks(_backward, given, mask, bias)
-    return *gradients, d_bias
+    return *(x.astype(v_BSHK.dtype) for x in gradients), d_bias
 
 
 def _backward(q, k, v, d_out, means, divisors, mask, bias):
-    dtype = v.dtype
     q, k, v, d_out = map(_float32_heads, (q, k, v, d_out))
     weights = jnp.exp(_logits(q, k, mask, bias) - divisors[..., None])
     d_weights = d_out @ v.swapaxes(2, 3)
@@ -67,7 +67,7 @@ def _backward(q, k, v, d_out, means, divisors, mask, bias):
     by_keys = lambda x, w: jnp.einsum("bgQK,bgQS->bgKS", x, w).swapaxes(2, 3)
     gradients = d_logits @ k, by_keys(q, d_logits), by_keys(d_out, weights)
     d_bias = None if bias is None else d_logits.sum(0, keepdims=True)
-    return d_bias, tuple(x.astype(dtype).swapaxes(1, 2) for x in gradients)
+    return d_bias, tuple(x.swapaxes(1, 2) for x in gradients)
 
 
 def _float32_heads(x_bQgK: jax.Array) -> jax.Array:
