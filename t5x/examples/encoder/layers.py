@@ -16,6 +16,7 @@ from t5x.examples.t5.layers import ATTENTIONS, Dense, Initializer, partitioned
 from t5x.ops import local_attention, rotary
 from t5x.ops.attention import KEPT
 from t5x.ops.flash_attention import Segments
+from t5x.ops.lookup import lookup
 from t5x.partitioning import constrain, gather_parameter
 
 Angles = tuple[jax.Array, jax.Array]
@@ -62,7 +63,7 @@ class Table(nn.Module):
         init = partitioned(self.embedding_init, "length", "embed")
         table = self.param("embedding", init, (self.rows, self.emb_dim), jnp.float32)
         table = gather_parameter(table.astype(self.dtype), "length", "embed")
-        return jnp.take(table, ids_BL, axis=0)
+        return lookup(table, ids_BL)
 
 
 class SelfAttention(nn.Module):

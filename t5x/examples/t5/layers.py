@@ -19,6 +19,7 @@ import numpy as np
 from t5x.array_types import FLOAT32
 from t5x.ops import attention, flash_attention
 from t5x.ops.feed_forward import feed_forward, gelu
+from t5x.ops.lookup import lookup
 from t5x.ops.product import contract, product
 from t5x.partitioning import constrain, gather_parameter, platform
 
@@ -145,7 +146,7 @@ class Embed(nn.Module):
 
     def __call__(self, tokens_BI: jax.Array) -> jax.Array:
         """Return the rows [B, I, D] of ids int32 [B, I]."""
-        return jnp.take(self.table(), tokens_BI, axis=0)
+        return lookup(self.table(), tokens_BI)
 
     def attend(self, x_BTD: jax.Array) -> jax.Array:
         """Return float32 logits [B, T, V], a product with each row of the table."""
