@@ -6,6 +6,7 @@ For one of NVIDIA's GPUs the compiler counts memory alone.
   .venv/bin/python benchmarks/encoder_step.py --model modernbert --batch 128 --top 20
   .venv/bin/python benchmarks/encoder_step.py --model bert --set remat_policy=none --without_plain
   .venv/bin/python benchmarks/encoder_step.py --compile_for h100 --batch 32
+  python benchmarks/encoder_step.py --model bert --steps 8 --beside attention=xla   # times it here
 
 Batches are synthetic and packed, optimizer and loss those of the recipes; see
 `benchmarks/baselines/plain_encoder.py` for the plain model, whose logits are of all places.
@@ -24,7 +25,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
 
-from benchmarks.synthetic_encoder import MODELS, EncoderRequest, train_step  # noqa: E402
+from benchmarks.synthetic_encoder import (  # noqa: E402
+    MODELS,
+    EncoderRequest,
+    synthetic_batch,
+    train_step,
+)
 from preflight.aot import compiler, gpus  # noqa: E402
 from preflight.aot.cost_model import Figures  # noqa: E402
 
@@ -45,6 +51,29 @@ def literal(text: str) -> Any:
         return text
 
 
+def time_here(request: EncoderRequest, steps: int, beside: dict[str, Any] | None) -> None:
+    """Print the median time of a step on this machine, beside that with other fields."""
+    import jax
+
+    from benchmarks import timing
+
+    requests = [request]
+    if beside is not None:
+        requests.append(dataclasses.replace(request, network={**request.network, **beside}))
+    ways = [
+        timing.timed_step(*train_step(r, jax.devices()), synthetic_batch(r.batch, r.length))
+        for r in requests
+    ]
+    timing.take_turns(ways, steps)
+    for way, fields in zip(ways, ({}, beside), strict=False):
+        label = f"{request.model}, {request.batch} x {request.length} {fields or ''}"
+        print(
+            f"{label}: {1e3 * way.median:.1f} ms a step, "
+            f"{way.median / ways[0].median:.2f} of the first, loss {way.loss:.1f}{way.costs}",
+            flush=True,
+        )
+
+
 def main() -> None:
     """Compile, and print a line for each model and way."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -57,17 +86,25 @@ def main() -> None:
     add("--without_plain", action="store_true")
     add("--top", type=int, default=0, help="print the costliest instructions")
     add("--dump", help="file for the optimized program")
+    add("--steps", type=int, default=0, help="to time on this machine; on a GPU turns of 4")
+    add("--beside", nargs="*", metavar="FIELD=VALUE", help="timed alternately: the same with these")
     args = parser.parse_args()
     try:
         gpus.check_target(args.compile_for, bool(args.top))
     except ValueError as error:
         parser.error(str(error))
-    fields = {name: literal(value) for name, _, value in (s.partition("=") for s in args.set)}
+    read = lambda settings: {
+        name: literal(value) for name, _, value in (s.partition("=") for s in settings)
+    }
+    fields = read(args.set)
     for name in [args.model] if args.model else MODELS:
         length, batch = MODELS[name][2:4]
         request = EncoderRequest(
             args.compile_for, name, fields, args.batch or batch, length, args.microbatches
         )
+        if args.steps:
+            time_here(request, args.steps, None if args.beside is None else read(args.beside))
+            continue
         if args.compile_for in gpus.GPUS:
             label = f"{name}, {request.batch} x {length}:"
             make = functools.partial(train_step, request)

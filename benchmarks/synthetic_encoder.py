@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from benchmarks.synthetic_step import make_trainer
 from preflight.aot import compiler, tpu_slices
@@ -76,6 +77,19 @@ def batch_shapes(rows: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
     kinds = {f"encoder_{name}": jnp.int32 for name in names}
     kinds["encoder_loss_weights"] = jnp.float32
     return {k: jax.ShapeDtypeStruct((rows, length), kind) for k, kind in kinds.items()}
+
+
+def synthetic_batch(rows: int, length: int) -> dict[str, np.ndarray]:
+    """Return random ids in rows of three texts and a little padding, a quarter to predict."""
+    rng, places = np.random.default_rng(0), np.arange(length)
+    starts = np.array([0, 0.3, 0.45]) * length // 1
+    segments = np.where(places < 0.97 * length, np.searchsorted(starts, places, "right"), 0)
+    positions = places - starts[segments - 1] * (segments > 0)
+    row = lambda x: np.tile(x.astype(np.int32), (rows, 1))
+    ids = rng.integers(5, VOCABULARY, (rows, length), np.int32) * row(segments > 0)
+    predicted = (rng.random((rows, length)) < 0.25) & (ids > 0)
+    arrays = (ids, ids, row(segments), row(positions), predicted.astype(np.float32))
+    return dict(zip(batch_shapes(rows, length), arrays, strict=True))
 
 
 if __name__ == "__main__":

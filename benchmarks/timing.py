@@ -58,6 +58,13 @@ class Timed:
         self.seconds.append((time.perf_counter() - started) / steps)
 
     @property
+    def costs(self) -> str:
+        """What is known of memory and compilation, after a comma."""
+        temp = f", {self.temp_gib:.2f} GiB temp" if self.temp_gib is not None else ""
+        seconds = self.compile_seconds
+        return temp + (f", {seconds:.0f} s to compile" if seconds is not None else "")
+
+    @property
     def median(self) -> float:
         """Of all turns but the two first: on a shared machine a mean measures the neighbours."""
         return statistics.median(self.seconds[2:])
@@ -66,7 +73,19 @@ class Timed:
 def our_step(
     request: SyntheticRequest, options: Mapping[str, str | int | bool] | None = None
 ) -> Timed:
-    """The trainer's step; each process has an equal share.
+    """The trainer's step, as `timed_step` has it."""
+    import jax
+
+    return timed_step(*train_step(request, jax.devices()), synthetic_batch(request), options)
+
+
+def timed_step(
+    trainer: Any,
+    shapes: Mapping[str, Any],
+    batch: Mapping[str, Any],
+    options: Mapping[str, str | int | bool] | None = None,
+) -> Timed:
+    """A trainer's step of a batch with these shapes; each process has an equal share.
 
     It is compiled with `options` of XLA, None for those of the trainer.
     """
@@ -74,7 +93,6 @@ def our_step(
 
     from t5x.train_state import initial_state
 
-    trainer, shapes = train_step(request, jax.devices())
     # With the statistics that only `bad_steps = "skip"` has.
     carried = (initial_state(trainer.model, trainer.specs, jax.random.key(0)), None)
     if options is not None:
@@ -84,8 +102,8 @@ def our_step(
     compile_seconds = time.perf_counter() - started
     # Compiled, since processes cannot place an array on the devices of others.
     rng = jax.jit(lambda: jax.random.key(0), out_shardings=trainer.partitioner.replicated)()
-    share = request.batch // jax.process_count()
-    rest = trainer.put({k: rows[:share] for k, rows in synthetic_batch(request).items()}), rng
+    share = lambda rows: rows[: len(rows) // jax.process_count()]
+    rest = trainer.put({k: share(rows) for k, rows in batch.items()}), rng
 
     def advance() -> jax.Array:
         nonlocal carried
@@ -106,6 +124,20 @@ def plain_step(
         return our_step(request, options)
 
 
+def take_turns(ways: list[Timed], turns: int) -> None:
+    """Runs all ways alternately, two turns to warm up and then `turns`.
+
+    A turn is one step, on a GPU `STEPS_A_TURN`: a faster device feels how long the host needs to
+    ask for one.
+    """
+    import jax
+
+    together = STEPS_A_TURN if jax.devices()[0].platform == "gpu" else 1
+    for turn in range(turns + 2):
+        for way in ways[:: 1 - 2 * (turn % 2)]:
+            way.turn(together)
+
+
 def report(
     name: str,
     request: SyntheticRequest,
@@ -114,17 +146,13 @@ def report(
 ) -> None:
     """Compiles, runs `steps` turns after two to warm up, prints one line.
 
-    Others, by name, take turns with it, and a ratio is printed for each. A turn is one step, on a
-    GPU `STEPS_A_TURN`: a faster device feels how long the host needs to ask for one.
+    Others, by name, take turns with it, and a ratio is printed for each.
     """
     import jax
 
     ways = [our_step(request), *(other(request) for other in others.values())]
     ours, device = ways[0], jax.devices()[0]
-    together = STEPS_A_TURN if device.platform == "gpu" else 1
-    for turn in range(steps + 2):
-        for way in ways[:: 1 - 2 * (turn % 2)]:
-            way.turn(together)
+    take_turns(ways, steps)
     flops = step_flops(argparse.Namespace(**request.network), request.batch, request.inputs,
                        request.targets)  # fmt: skip
     peak = (peak_flops(device.device_kind) or 0.0) * jax.device_count()
@@ -132,12 +160,8 @@ def report(
         f"{1 / way.median:.3f} steps/s, "
         f"{request.batch * (request.inputs + request.targets) / way.median:,.0f} tokens/s, "
         f"MFU {f'{flops / way.median / peak:.1%}' if peak else 'unknown'}, "
-        f"loss {way.loss / request.batch / request.targets:.3f}"
+        f"loss {way.loss / request.batch / request.targets:.3f}{way.costs}"
     )
-    print(
-        f"{name:24} {jax.device_count()} x {device.device_kind}: {rates(ours)}, "
-        f"{ours.temp_gib:.2f} GiB temp, {ours.compile_seconds:.0f} s to compile",
-        flush=True,
-    )
+    print(f"{name:24} {jax.device_count()} x {device.device_kind}: {rates(ours)}", flush=True)
     for other, way in zip(others, ways[1:], strict=True):
         print(f"  {way.median / ours.median:.2f} x as fast as {other}: {rates(way)}")
