@@ -19,8 +19,12 @@ _TIME = "%Y-%m-%d %H:%M:%S"
 def may_be_loss(error: BaseException) -> bool:
     """Return whether an exception of JAX can come from the end of another worker.
 
-    Some calls raise what XLA reports, "UNKNOWN: Gloo …", as a ValueError.
+    Some calls raise what XLA reports, "UNKNOWN: Gloo …", as a ValueError. A save that waits for the
+    others at a barrier has it as the cause of its own error.
     """
+    cause = error.__cause__ or error.__context__
+    if cause is not None and may_be_loss(cause):
+        return True
     kinds, text = {kind.__name__ for kind in type(error).__mro__}, str(error)
     of_jax = {"JaxRuntimeError", "XlaRuntimeError"} & kinds
     return bool((of_jax or re.match("[A-Z_]+: ", text)) and _LOSS.search(text))

@@ -80,6 +80,16 @@ def test_an_exception_may_come_from_another_workers_end(error, may_be):
     assert lost_workers.may_be_loss(error) is may_be
 
 
+def test_the_cause_of_an_exception_may_come_from_another_workers_end():
+    loss = JaxRuntimeError("UNAVAILABLE: Failed to send RPC to coordination service.")
+    timeout = TimeoutError("Timed out while waiting for a barrier.")
+    failed = RuntimeError("checkpoint_20 could not be written")
+    timeout.__cause__, failed.__cause__ = loss, timeout
+    assert lost_workers.may_be_loss(failed)
+    timeout.__cause__ = None
+    assert not lost_workers.may_be_loss(failed)
+
+
 def test_a_loss_without_a_name_is_a_sentence_too():
     reason = "UNKNOWN: Gloo all-reduce failed\n  In call to configurable"
     said = lost_workers.unnamed(reason, "/runs/x/log_1.txt")
