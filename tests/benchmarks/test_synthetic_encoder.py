@@ -15,7 +15,8 @@ def test_a_batch_has_the_shapes_that_the_step_is_compiled_for():
 def test_a_row_has_three_texts_with_positions_from_0_and_padding():
     batch = synthetic_batch(1, 100)
     segments, positions = (batch[f"encoder_{k}"][0] for k in ("segment_ids", "positions"))
-    assert np.unique(segments).tolist() == [0, 1, 2, 3] and segments[-1] == 0
+    assert np.unique(segments).tolist() == [0, 1, 2, 3]
+    assert segments[-1] == 0
     for segment in (1, 2, 3):
         places = positions[segments == segment]
         np.testing.assert_array_equal(places, np.arange(len(places)))
