@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/startup.py [--work FOLDER] [--beside CHECKOUT] [--rounds 3]
 
-Trains gin/ro_t5x_tiny.gin with nothing cached, resumes it, fine-tunes it, predicts with it, and
-resumes it twice as a pod of four processes. Seconds are medians, from the start of Python to the
+Trains gin/ro_t5x_tiny.gin with nothing cached, resumes it, fine-tunes it, predicts with it, again to
+another folder ("others"), and resumes it twice as a pod of four processes. Seconds are medians, from the start of Python to the
 line of the first step, or of predictions to the end. The phases are those of `--report`; what runs
 beside others counts where the process waits for it. With --beside, another checkout of this
 repository takes turns, with the same Python; its phases are not printed.
@@ -44,13 +44,13 @@ def fine_tune(folder: pathlib.Path) -> list[str]:
     return train(folder.with_name("fine_tune"), 3, checkpoint, recipe=recipe)
 
 
-def predict(folder: pathlib.Path) -> list[str]:
-    """Return the command that predicts for a file of two lines."""
+def predict(folder: pathlib.Path, output: str) -> list[str]:
+    """Return the command that predicts for a file of two lines, to a folder of this name."""
     lines = folder / "lines.txt"
     lines.write_text("Ana are mere.\nAfară ninge.\n")
     settings = {
         "CHECKPOINT_PATH": folder / "checkpoint_2",
-        "INFER_OUTPUT_DIR": folder.with_name("predictions"),
+        "INFER_OUTPUT_DIR": folder.with_name(output),
     }
     flags = [f'--gin.{name}="{value}"' for name, value in settings.items()]
     gin = [f"--gin_file={RECIPE}", "--gin_file=t5x/configs/runs/infer.gin"]
@@ -108,7 +108,8 @@ def commands(checkout: pathlib.Path, work: pathlib.Path, report: Sequence[str]) 
         "first start": timed(checkout, [*train(run, 1), *report]),
         "resumed": timed(checkout, [*train(run, 2), *report]),
         "fine-tune": timed(checkout, [*fine_tune(run), *report]),
-        "predictions": timed(checkout, [*predict(run), *report]),
+        "predictions": timed(checkout, [*predict(run, "predictions"), *report]),
+        "others": timed(checkout, [*predict(run, "others"), *report]),
         f"{PROCESSES} processes, first start": pod(checkout, [*train(run, 3), *report]),
         f"{PROCESSES} processes, resumed": pod(checkout, [*train(run, 4), *report]),
     }

@@ -65,7 +65,8 @@ def evaluate(
       fallback_init_rng: seed for parameters that a checkpoint may lack, None for none.
       length_buckets: maximum number of input lengths to compile; see `predictor.Predictor`.
       dry_run: build and check everything, then return without decoding.
-      keep_programs: keep compiled programs in `<output_dir>/compiled` for the next start.
+      keep_programs: keep compiled programs for the next start, with those of the checkpoint's
+        run if that has any, else in `<output_dir>/compiled`.
 
     Returns:
       Metrics by step and task; on all hosts but the first the tasks are empty.
@@ -85,7 +86,7 @@ def evaluate(
 
     log_capture.write_to(output_dir, jax.process_index())
     if keep_programs:
-        compile_stats.keep_programs(output_dir)
+        compile_stats.keep_programs(output_dir, paths[0])
     startup_times.done("checks")
     summarize_config_fn(output_dir, None, 0)
     measure = evaluator.InferenceEvaluator(

@@ -186,7 +186,8 @@ def infer(
       max_examples: use only so many examples of each task, the first ones; None for all.
       summarize_config_fn: (model_dir, writer, step), writes the configuration to a file.
       dry_run: build and check everything, then return without decoding.
-      keep_programs: keep compiled programs in `<output_dir>/compiled` for the next start.
+      keep_programs: keep compiled programs for the next start, with those of the checkpoint's
+        run if that has any, else in `<output_dir>/compiled`.
 
     Returns:
       The paths of the files, one per task.
@@ -210,7 +211,7 @@ def infer(
         dry_run_table.show_inference(dataset_cfg, [path], output_dir)
         return []
 
-    open_output(output_dir, shard_id, keep_programs, summarize_config_fn)
+    open_output(output_dir, shard_id, path if keep_programs else None, summarize_config_fn)
     params, _ = restorer(path)
     startup_times.done("state")
     named = (output_vocab_feature_name, file_extension)
@@ -229,12 +230,12 @@ def infer(
 
 
 def open_output(
-    output_dir: str, shard_id: int, keep_programs: bool, summarize_config_fn: Callable[..., None]
+    output_dir: str, shard_id: int, checkpoint: str | None, summarize_config_fn: Callable[..., None]
 ) -> None:
-    """Write the log, the configuration and, if asked, compiled programs to `output_dir`."""
+    """Write the log and the configuration to `output_dir`; keep programs if `checkpoint` is set."""
     log_capture.write_to(output_dir, shard_id)
-    if keep_programs:
-        compile_stats.keep_programs(output_dir)
+    if checkpoint is not None:
+        compile_stats.keep_programs(output_dir, checkpoint)
     if shard_id == 0:
         summarize_config_fn(output_dir, None, 0)
     startup_times.done("checks")

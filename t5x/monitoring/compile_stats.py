@@ -9,19 +9,25 @@ import os
 import resource
 
 import jax
+from etils import epath
 
 GIB = 2**30
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _FOUND = "/jax/compilation_cache/cache_hits"
 
 
-def keep_programs(folder: str) -> None:
+def keep_programs(folder: str, checkpoint: str = "") -> None:
     """Keep compiled programs in `<folder>/compiled`, on disk or gs://, unless JAX has a cache.
 
-    JAX_COMPILATION_CACHE_DIR sets one, JAX_ENABLE_COMPILATION_CACHE=false disables it.
+    If the run of `checkpoint` keeps its own and this process may write there, they are kept with
+    those: for another folder they need not be compiled again. JAX_COMPILATION_CACHE_DIR sets a
+    cache, JAX_ENABLE_COMPILATION_CACHE=false disables it.
     """
     if getattr(jax.config, "jax_compilation_cache_dir") is None:  # noqa: B009 (unknown to mypy)
-        jax.config.update("jax_compilation_cache_dir", os.path.join(folder, "compiled"))
+        kept, of_run = (os.path.join(f, "compiled") for f in (folder, os.path.dirname(checkpoint)))
+        if checkpoint and ("://" in of_run or os.access(of_run, os.W_OK)):
+            kept = of_run if epath.Path(of_run).exists() else kept
+        jax.config.update("jax_compilation_cache_dir", kept)
         # JAX keeps programs that took a second. A start also compiles dozens of smaller ones.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 

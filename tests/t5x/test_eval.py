@@ -50,9 +50,9 @@ def evaluated(folder, tmp_path_factory):
     output = tmp_path_factory.mktemp("output")
     kept = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compile_stats, "keep_programs", kept.append)
+        patch.setattr(compile_stats, "keep_programs", lambda *where: kept.append(where))
         found = evaluate(folder, output, keep_programs=True)
-    assert kept == [str(output)]
+    assert kept == [(str(output), f"{folder}/checkpoint_3")]
     return output, found
 
 

@@ -525,6 +525,6 @@ def test_a_line_is_written_by_the_encoder(folder, tmp_path):
 @pytest.mark.parametrize("keeps", [True, False])
 def test_compiled_programs_are_kept_beside_the_results_if_asked(keeps, tmp_path, monkeypatch):
     kept = []
-    monkeypatch.setattr(compile_stats, "keep_programs", kept.append)
-    infer_script.open_output(str(tmp_path), 1, keeps, summarize_config_fn=None)
-    assert kept == [str(tmp_path)] * keeps
+    monkeypatch.setattr(compile_stats, "keep_programs", lambda *where: kept.append(where))
+    infer_script.open_output(str(tmp_path), 1, "run/checkpoint_1" if keeps else None, None)
+    assert kept == [(str(tmp_path), "run/checkpoint_1")] * keeps

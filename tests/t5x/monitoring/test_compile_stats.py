@@ -1,5 +1,6 @@
 """Compilations are counted, and kept programs are found by the next start."""
 
+import os
 import pathlib
 import re
 
@@ -38,6 +39,20 @@ def test_a_program_is_compiled_once_and_then_found(cache):
     assert any(pathlib.Path(cache, "compiled").iterdir())
     assert re.search(r"XLA: \d+ programs compiled, \d+ found in the cache", stats.text())
     assert re.search(r"This process: \d+\.\d\d GiB", stats.text())
+
+
+@pytest.mark.parametrize("may_write", [True, False])
+def test_the_run_of_a_checkpoint_keeps_them_if_it_has_any(may_write, cache, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    checkpoint = str(run / "checkpoint_3")
+    compile_stats.keep_programs(cache, checkpoint)
+    assert jax.config.jax_compilation_cache_dir == os.path.join(cache, "compiled")
+    (run / "compiled").mkdir(parents=True)
+    monkeypatch.setattr(os, "access", lambda path, mode: may_write)
+    jax.config.update("jax_compilation_cache_dir", None)
+    compile_stats.keep_programs(cache, checkpoint)
+    kept = str(run) if may_write else cache
+    assert jax.config.jax_compilation_cache_dir == os.path.join(kept, "compiled")
 
 
 def test_a_cache_set_by_the_user_stays(cache):
