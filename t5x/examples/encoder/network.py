@@ -206,8 +206,7 @@ class BertEncoder(nn.Module):
     def __call__(self, x: jax.Array, segments_BL: jax.Array, enable_dropout: bool) -> jax.Array:
         """Map [B, L, D] to [B, L, D]."""
         c = self.config
-        flags = self.is_initializing(), enable_dropout
-        bert_layers = stack(BertLayer, c, c.num_layers, 2, *flags)
+        bert_layers = stack(self, BertLayer, c.num_layers, 2, enable_dropout)
         x, _ = bert_layers(x, reached(c, segments_BL), enable_dropout)
         return x
 
@@ -335,8 +334,7 @@ class ModernBertEncoder(nn.Module):
         x = ModernBertLayer(c, True, name="first_layer")(x, all_keys, far, enable_dropout)
         groups = (c.num_layers - 1) // c.global_every
         if groups:
-            flags = self.is_initializing(), enable_dropout
-            grouped = stack(ModernBertGroup, c, groups, 5, *flags)
+            grouped = stack(self, ModernBertGroup, groups, 5, enable_dropout)
             x, _ = grouped(x, window, near, all_keys, far, enable_dropout)
         return layers.CenteredLayerNorm(c.dtype, c.norm_epsilon, False, name="encoder_norm")(x)
 

@@ -235,27 +235,24 @@ def _written(kept_MHTK: jax.Array, new_M1HK: jax.Array, position: jax.Array) -> 
 
 
 def stack(
-    layer: type[nn.Module],
-    config: Any,
-    length: int,
-    broadcast: int,
-    initializing: bool,
-    training: bool,
+    caller: Any, layer: type[nn.Module], length: int, broadcast: int, training: bool
 ) -> nn.Module:
-    """Return `length` layers with stacked parameters; they share `broadcast` arguments.
+    """Return the submodule `layers` of the calling module, and with its `config`.
 
-    The last of these, a flag, is static for rematerialization. One body runs all layers in a loop,
+    It is `length` layers with stacked parameters, which share `broadcast` arguments. The last of
+    these, a flag, is static for rematerialization. One body runs all layers in a loop,
     which compiles sooner. But all that the gradient needs is copied into the arrays of a loop, and
     out of them again (benchmarks/README.md). So there is none with kernels of a GPU, unless
-    `initializing`, nor on a CPU when `training`.
+    parameters are initialized, nor on a CPU when `training`.
     """
+    config = caller.config
     policy, kind = config.remat_policy, attention_kind(config)
     by_kernels, on_cpu = kind in REMAT_ON_GPU and has_gpu_kernels(), platform() == "cpu"
     if policy == "auto" and by_kernels:
         policy = REMAT_ON_GPU[kind]
     elif policy == "auto":
         policy = "none" if on_cpu else "minimal"
-    unrolled = (on_cpu and training) or (by_kernels and not initializing)
+    unrolled = (on_cpu and training) or (by_kernels and not caller.is_initializing())
     if policy != "none":
         layer = nn.remat(
             layer,
@@ -309,8 +306,7 @@ class Encoder(nn.Module):
             bias = relative_bias(c, True, x_BID)
         x = layers.dropout(c.dropout_rate, enable_dropout)(x_BID)
         x = constrain(x, "batch", "length", "embed")
-        flags = self.is_initializing(), enable_dropout
-        encoder_layers = stack(EncoderLayer, c, c.num_encoder_layers, 3, *flags)
+        encoder_layers = stack(self, EncoderLayer, c.num_encoder_layers, 3, enable_dropout)
         x, _ = encoder_layers(x, mask, bias, enable_dropout)
         x = layers.LayerNorm(c.dtype, name="encoder_norm")(x)
         return layers.dropout(c.dropout_rate, enable_dropout)(x)
@@ -336,8 +332,7 @@ class Decoder(nn.Module):
         x = layers.dropout(c.dropout_rate, enable_dropout)(x_BTD)
         x = constrain(x, "batch", "length", "embed")
         if caches is None:
-            flags = self.is_initializing(), enable_dropout
-            decoder_layers = stack(DecoderLayer, c, c.num_decoder_layers, 5, *flags)
+            decoder_layers = stack(self, DecoderLayer, c.num_decoder_layers, 5, enable_dropout)
             x, _ = decoder_layers(x, encoded, mask, bias, cross_mask, enable_dropout)
         else:
             # Not scanned: a scan would copy each layer's kernels and cache out of the stack and
