@@ -24,10 +24,13 @@ def keep_programs(folder: str, checkpoint: str = "") -> None:
     cache, JAX_ENABLE_COMPILATION_CACHE=false disables it.
     """
     if getattr(jax.config, "jax_compilation_cache_dir") is None:  # noqa: B009 (unknown to mypy)
-        kept, of_run = (os.path.join(f, "compiled") for f in (folder, os.path.dirname(checkpoint)))
-        if checkpoint and ("://" in of_run or os.access(of_run, os.W_OK)):
-            kept = of_run if epath.Path(of_run).exists() else kept
-        jax.config.update("jax_compilation_cache_dir", kept)
+        run = os.path.dirname(checkpoint)
+        kept = os.path.join(run, "compiled")
+        if checkpoint and (
+            epath.Path(kept).exists() if "://" in kept else os.access(kept, os.W_OK)
+        ):
+            folder = run
+        jax.config.update("jax_compilation_cache_dir", os.path.join(folder, "compiled"))
         # JAX keeps programs that took a second. A start also compiles dozens of smaller ones.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 

@@ -4,7 +4,7 @@
 
 JAX adds up the gradient of a bfloat16 table in bfloat16, token by token. A sum of more than 256
 like terms then hardly grows: one of 65,536 tokens that share a row was a thirtieth of the true one.
-A token type, or a comma, has that many in a batch.
+A batch has as many of a token type, and thousands of a comma.
 """
 
 import functools
