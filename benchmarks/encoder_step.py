@@ -13,7 +13,6 @@ Batches are synthetic and packed, optimizer and loss those of the recipes; see
 """
 
 import argparse
-import ast
 import dataclasses
 import functools
 import os
@@ -31,6 +30,7 @@ from benchmarks.synthetic_encoder import (  # noqa: E402
     synthetic_batch,
     train_step,
 )
+from benchmarks.synthetic_step import settings  # noqa: E402
 from preflight.aot import compiler, gpus  # noqa: E402
 from preflight.aot.cost_model import Figures  # noqa: E402
 
@@ -43,29 +43,19 @@ def describe(figures: Figures) -> str:
     )
 
 
-def literal(text: str) -> Any:
-    """Return the value that Python reads, else the text."""
-    try:
-        return ast.literal_eval(text)
-    except (SyntaxError, ValueError):
-        return text
-
-
 def time_here(request: EncoderRequest, steps: int, beside: dict[str, Any] | None) -> None:
     """Print the median time of a step on this machine, beside that with other fields."""
     import jax
 
     from benchmarks import timing
 
-    requests = [request]
-    if beside is not None:
-        requests.append(dataclasses.replace(request, network={**request.network, **beside}))
-    ways = [
-        timing.timed_step(*train_step(r, jax.devices()), synthetic_batch(r.batch, r.length))
-        for r in requests
-    ]
+    changes, ways = [{}] if beside is None else [{}, beside], []
+    batch = synthetic_batch(request.batch, request.length)
+    for fields in changes:
+        changed = dataclasses.replace(request, network={**request.network, **fields})
+        ways.append(timing.timed_step(*train_step(changed, jax.devices()), batch))
     timing.take_turns(ways, steps)
-    for way, fields in zip(ways, ({}, beside), strict=False):
+    for way, fields in zip(ways, changes, strict=True):
         label = f"{request.model}, {request.batch} x {request.length} {fields or ''}"
         print(
             f"{label}: {1e3 * way.median:.1f} ms a step, "
@@ -93,17 +83,17 @@ def main() -> None:
         gpus.check_target(args.compile_for, bool(args.top))
     except ValueError as error:
         parser.error(str(error))
-    read = lambda settings: {
-        name: literal(value) for name, _, value in (s.partition("=") for s in settings)
-    }
-    fields = read(args.set)
+    if args.beside is not None and not args.steps:
+        parser.error("--beside is timed alternately: set --steps, such as --steps 8")
+    fields = settings(args.set)
+    beside = None if args.beside is None else settings(args.beside)
     for name in [args.model] if args.model else MODELS:
         length, batch = MODELS[name][2:4]
         request = EncoderRequest(
             args.compile_for, name, fields, args.batch or batch, length, args.microbatches
         )
         if args.steps:
-            time_here(request, args.steps, None if args.beside is None else read(args.beside))
+            time_here(request, args.steps, beside)
             continue
         if args.compile_for in gpus.GPUS:
             label = f"{name}, {request.batch} x {length}:"

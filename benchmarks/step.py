@@ -16,7 +16,6 @@ tensorflow is not imported. One step a process, one process at a time.
 """
 
 import argparse
-import ast
 import contextlib
 import dataclasses
 import functools
@@ -34,7 +33,7 @@ if "--beside_torch" in sys.argv:
         import triton  # noqa: F401
 
 from benchmarks import timing  # noqa: E402
-from benchmarks.synthetic_step import SyntheticRequest, train_step  # noqa: E402
+from benchmarks.synthetic_step import SyntheticRequest, settings, train_step  # noqa: E402
 from convert.run.gin_reader import Bindings  # noqa: E402
 from preflight.aot import gpus, tpu_slices  # noqa: E402
 from preflight.aot.compiler import CompileError, compile_step  # noqa: E402
@@ -78,21 +77,15 @@ PARSER.add_argument("--top", type=int, default=0, help="print the costliest inst
 PARSER.add_argument("--dump", help="file for the optimized program")
 
 
-def network_fields(recipe: str, settings: list[str]) -> dict:
-    """Fields of T5Config as the recipe binds them, changed by `settings`; dropout is 0."""
+def network_fields(recipe: str, changes: list[str]) -> dict:
+    """Fields of T5Config as the recipe binds them, changed by FIELD=VALUE; dropout is 0."""
     path = Path(recipe)
     if not path.is_file():
         path = ROOT / "t5x" / "examples" / "t5" / f"{recipe}.gin"
     if not path.is_file():
         raise SystemExit(f"--recipe {recipe} is neither a gin file nor one of t5x/examples/t5.")
-    fields = Bindings.follow(path, [ROOT]).of("T5Config") | {"dropout_rate": 0.0}
-    for setting in settings:
-        name, _, value = setting.partition("=")
-        try:
-            fields[name] = ast.literal_eval(value)
-        except (SyntaxError, ValueError):
-            fields[name] = value
-    return fields
+    fields = Bindings.follow(path, [ROOT]).of("T5Config")
+    return fields | {"dropout_rate": 0.0} | settings(changes)
 
 
 def request_of(args: argparse.Namespace, fields: dict) -> SyntheticRequest:

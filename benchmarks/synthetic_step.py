@@ -6,8 +6,9 @@ trainer, batch = train_step(request, devices)
 Run as a module it compiles a `SyntheticRequest`, see `preflight.aot.compiler`.
 """
 
+import ast
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -48,6 +49,18 @@ class SyntheticRequest(compiler.Request):
     optimizer: str = "adafactor"
     dump: str | None = None
     MODULE: ClassVar[str] = "benchmarks.synthetic_step"
+
+
+def settings(pairs: Sequence[str]) -> dict[str, Any]:
+    """Return the fields that FIELD=VALUE set: what Python reads, else the text."""
+    fields: dict[str, Any] = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        try:
+            fields[name] = ast.literal_eval(value)
+        except (SyntaxError, ValueError):
+            fields[name] = value
+    return fields
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
