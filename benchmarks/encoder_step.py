@@ -43,13 +43,13 @@ def describe(figures: Figures) -> str:
     )
 
 
-def time_here(request: EncoderRequest, steps: int, beside: dict[str, Any] | None) -> None:
-    """Print the median time of a step on this machine, beside that with other fields."""
+def time_here(request: EncoderRequest, steps: int, beside: list[dict[str, Any]]) -> None:
+    """Print the median time of a step on this machine, beside those with other fields."""
     import jax
 
     from benchmarks import timing
 
-    changes, ways = [{}] if beside is None else [{}, beside], []
+    changes, ways = [{}, *beside], []
     batch = synthetic_batch(request.batch, request.length)
     for fields in changes:
         changed = dataclasses.replace(request, network={**request.network, **fields})
@@ -77,16 +77,19 @@ def main() -> None:
     add("--top", type=int, default=0, help="print the costliest instructions")
     add("--dump", help="file for the optimized program")
     add("--steps", type=int, default=0, help="to time on this machine; on a GPU turns of 4")
-    add("--beside", nargs="*", metavar="FIELD=VALUE", help="timed alternately: the same with these")
+    add(
+        "--beside", nargs="+", action="append", default=[], metavar="FIELD=VALUE",
+        help="timed alternately: the same with these fields; may be given several times",
+    )  # fmt: skip
     args = parser.parse_args()
     try:
         gpus.check_target(args.compile_for, bool(args.top))
     except ValueError as error:
         parser.error(str(error))
-    if args.beside is not None and not args.steps:
+    if args.beside and not args.steps:
         parser.error("--beside is timed alternately: set --steps, such as --steps 8")
     fields = settings(args.set)
-    beside = None if args.beside is None else settings(args.beside)
+    beside = [settings(changes) for changes in args.beside]
     for name in [args.model] if args.model else MODELS:
         length, batch = MODELS[name][2:4]
         request = EncoderRequest(

@@ -8,6 +8,7 @@ For one of NVIDIA's GPUs the compiler counts memory alone.
   .venv/bin/python benchmarks/step.py --compile_for h100 --recipe gin/ro_t5x_base.gin --batch 16
   .venv/bin/python benchmarks/step.py --recipe t5_1_1/small --batch 8  # times it on this machine
   .venv/bin/python benchmarks/step.py --recipe t5_1_1/tiny --batch 8 --beside_plain
+  .venv/bin/python benchmarks/step.py --batch 8 --beside attention=xla --beside remat_policy=full
   python benchmarks/step.py --recipe t5_1_1/base --beside_torch sdpa flex_attention   # on a GPU
   .venv/bin/python benchmarks/step.py --recipe … --set remat_policy=full --top 20
 
@@ -69,6 +70,10 @@ PARSER.add_argument("--microbatches", type=int, default=1)
 PARSER.add_argument("--parameter_partitioning_dims", type=int, default=2, help="1: upstream's")
 PARSER.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="of T5Config")
 PARSER.add_argument("--steps", type=int, default=10, help="to time; on a GPU turns of 4")
+PARSER.add_argument(
+    "--beside", nargs="+", action="append", default=[], metavar="FIELD=VALUE",
+    help="timed alternately: the same with these fields; may be given several times",
+)  # fmt: skip
 PARSER.add_argument("--beside_plain", action="store_true", help="and the step as upstream has it")
 PARSER.add_argument(
     "--beside_torch", nargs="*", metavar="ATTENTION", help="and transformers' T5: sdpa, compiled"
@@ -147,11 +152,19 @@ def report(name: str, request: SyntheticRequest, upstream: Upstream | None, args
         )
 
 
+def with_fields(changes: dict, request: SyntheticRequest) -> timing.Timed:
+    """Our step with other fields of T5Config."""
+    network = {**request.network, **changes}
+    return timing.our_step(dataclasses.replace(request, network=network))
+
+
 def check(args: argparse.Namespace) -> None:
     """Ends with a sentence if `--compile_for` is unknown or does not go with the other flags."""
     name, compared = args.compile_for, {tpu for *_, tpu in COMPARED}
     if not name:
         return
+    if args.beside:
+        PARSER.error("--beside is timed alternately: leave out --compile_for")
     try:
         gpus.check_target(name, bool(args.top or args.beside_plain))
     except ValueError as error:
@@ -171,7 +184,10 @@ def main():
         return
     if not args.compile_for:
         request = request_of(args, network_fields(args.recipe or "t5_1_1/tiny", args.set))
-        others = {"the plain step": timing.plain_step} if args.beside_plain else {}
+        others = {" ".join(changes): functools.partial(with_fields, settings(changes))
+                  for changes in args.beside}  # fmt: skip
+        if args.beside_plain:
+            others["the plain step"] = timing.plain_step
         if args.beside_torch is not None:
             from benchmarks.baselines.torch_step import torch_step
 
