@@ -12,10 +12,11 @@ the batch at step n, and a saved position, do not depend on the number of hosts.
 """
 
 import dataclasses
+import functools
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -26,12 +27,13 @@ from absl import logging
 
 from t5x.array_types import HostBatch
 from t5x.checkpointing.lazy_array import parsing
-from t5x.input_pipeline import encoder_rows, record_counts
+from t5x.input_pipeline import encoder_rows, record_counts, shared_graph
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import identities, orders, pin_orders, resumable_source
 from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
 from t5x.input_pipeline.packing import ConvertedRows, RowBuilder
 from t5x.input_pipeline.shard_iterator import TRUNCATED, ShardIterator
+from t5x.input_pipeline.shared_graph import SharedTask
 from t5x.partitioning import PjitPartitioner
 
 SHARDS = 8  # virtual shards if they divide the batch; a power of two
@@ -71,40 +73,74 @@ def shard_count(batch_size: int, rows: tuple[int, int]) -> int:
     return math.lcm(math.gcd(batch_size, SHARDS), hosts)
 
 
-def shard_of(
+def shards_of(
+    cfg: DatasetConfig,
+    converter: seqio.FeatureConverter,
+    indices: Sequence[int],
+    count: int,
+    seed: int | None,
+    size: int,
+    num_workers: int | None = None,
+) -> list[ShardIterator]:
+    """Return the endless streams of some of `count` virtual shards, `size` rows per take."""
+    make = functools.partial(_examples, cfg, converter, seed=seed, size=size)
+    if len(indices) > 1 and _share_graph(cfg, converter):
+        made = shared_graph.datasets(make, indices, count)
+    else:
+        made = [make(seqio.ShardInfo(index, count)) for index in indices]
+    options = tf.data.Options()
+    if num_workers is not None:
+        options.threading.private_threadpool_size = num_workers
+    return [
+        ShardIterator(dataset.prefetch(AHEAD).with_options(options), rows, size)
+        for dataset, rows in made
+    ]
+
+
+def _examples(
     cfg: DatasetConfig,
     converter: seqio.FeatureConverter,
     info: seqio.ShardInfo,
     seed: int | None,
     size: int,
-    num_workers: int | None = None,
-) -> ShardIterator:
-    """Return the endless stream of one virtual shard, `size` rows per take."""
+) -> tuple[tf.data.Dataset, RowBuilder | ConvertedRows]:
+    """Return the examples of one virtual shard, many at a time, and what makes rows of them."""
     settings: dict[str, Any] = {"use_cached": cfg.use_cached, "shuffle": cfg.shuffle}
     settings |= {"num_epochs": None, "shard_info": info, "seed": seed}
     lengths = cfg.task_feature_lengths
-    rows: RowBuilder | ConvertedRows
-    own = isinstance(converter, EncoderFeatureConverter)
-    if own or (_is_standard(converter) and lengths is not None):
-        settings["trim_output_features"] = False  # `_padded` trims, and counts
-        dataset = cfg.provider.get_dataset(lengths, split=cfg.split, **settings)
-        if own:
-            dataset, rows = encoder_rows.begin(dataset, cfg.provider.name, lengths, cfg.pack)
-            lengths = rows.lengths
-        else:
-            assert lengths is not None
-            rows = RowBuilder(lengths, cfg.pack)
-        dataset = _padded(cfg, dataset, {name: lengths[name] for name in rows.features})
-    else:
+    if not _has_own_rows(cfg, converter):
         settings |= {"dataset_split": cfg.split, "feature_converter": converter, "verbose": False}
         settings["trim_output_features"] = cfg.trim_output_features
         dataset = seqio.get_dataset(cfg.provider, lengths, **settings).batch(size)
         none = lambda spec: np.zeros([0, *spec.shape[1:]], spec.dtype.as_numpy_dtype)
-        rows = ConvertedRows({name: none(spec) for name, spec in dataset.element_spec.items()})
-    options = tf.data.Options()
-    if num_workers is not None:
-        options.threading.private_threadpool_size = num_workers
-    return ShardIterator(dataset.prefetch(AHEAD).with_options(options), rows, size)
+        return dataset, ConvertedRows({k: none(spec) for k, spec in dataset.element_spec.items()})
+    rows: RowBuilder
+    settings["trim_output_features"] = False  # `_padded` trims, and counts
+    dataset = cfg.provider.get_dataset(lengths, split=cfg.split, **settings)
+    if isinstance(converter, EncoderFeatureConverter):
+        dataset, rows = encoder_rows.begin(dataset, cfg.provider.name, lengths, cfg.pack)
+        lengths = rows.lengths
+    else:
+        assert lengths is not None
+        rows = RowBuilder(lengths, cfg.pack)
+    return _padded(cfg, dataset, {name: lengths[name] for name in rows.features}), rows
+
+
+def _share_graph(cfg: DatasetConfig, converter: seqio.FeatureConverter) -> bool:
+    """Return whether all virtual shards of a host may have one graph; see `SharedTask`."""
+    if cfg.use_cached or not _has_own_rows(cfg, converter):
+        return False
+    return all(
+        isinstance(task, SharedTask) and task.shares_graph(cfg.split)
+        for task in cfg.tasks_with_split
+    )
+
+
+def _has_own_rows(cfg: DatasetConfig, converter: seqio.FeatureConverter) -> bool:
+    """Return whether rows are made here instead of by the converter."""
+    if isinstance(converter, EncoderFeatureConverter):
+        return True
+    return _is_standard(converter) and cfg.task_feature_lengths is not None
 
 
 def _is_standard(converter: seqio.FeatureConverter) -> bool:
@@ -188,11 +224,9 @@ class TrainStream(Iterator[HostBatch]):
         if num_workers is not None:
             num_workers = max(1, num_workers // len(self.indices))
         self._orders = orders(self.cfg)
-        infos = [seqio.ShardInfo(index, count) for index in self.indices]
-        self._shards = [
-            shard_of(self.cfg, self._converter, info, self.seed, size, num_workers)
-            for info in infos
-        ]
+        self._shards = shards_of(
+            self.cfg, self._converter, self.indices, count, self.seed, size, num_workers
+        )
 
     def start(self) -> None:
         """Start making the next batch in threads, unless they already do."""

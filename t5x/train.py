@@ -327,9 +327,12 @@ def show_start(
     *data: Any,
 ) -> None:
     """Print what a dry run found; open the stream and match the checkpoint as a run does."""
-    start, (_, match_found) = first_sound(
-        start, lambda start: (open_stream(start, trainer, *data), matched(start, trainer))
-    )
+
+    def open_both(start: Start) -> Match | None:
+        move_stream(make_stream(start, trainer, *data), start)
+        return matched(start, trainer)
+
+    start, match_found = first_sound(start, open_both)
     found = dry_run_table.start(start.path, match_found)
     steps = dry_run_table.steps(plan, start.step)
     dry_run_table.show_training(trainer, cfgs, model_dir, start=found, steps=steps)
@@ -345,18 +348,17 @@ def agreed_seed(random_seed: int | None) -> int:
     return seed
 
 
-def open_stream(
+def make_stream(
     start: Start,
     trainer: Trainer,
     cfg: DatasetConfig,
     get_dataset_fn: Callable[..., batches.TrainStream],
     seed: int,
 ) -> batches.TrainStream:
-    """Return the training stream of this host at the data position of `start`.
+    """Return the training stream of this host, from which `move_stream` must follow.
 
-    Its seed is the first that exists: of the saved position, of `cfg`, of the run. Raise
-    DamagedCheckpoint, on all hosts, if the position is not as saved, and ValueError, with what to
-    set, if it cannot be used.
+    Its seed is the first that exists: of the data position of `start`, of `cfg`, of the run. Raise
+    DamagedCheckpoint, on all hosts, if the position is not as saved.
     """
     start.check_data_position()
     folder = start.dataset_folder
@@ -369,9 +371,19 @@ def open_stream(
     rows = batches.host_rows(trainer.partitioner, cfg.batch_size)
     stream = get_dataset_fn(cfg, trainer.model.FEATURE_CONVERTER_CLS, rows, seed)
     stream.saves = batches.saves_rows(trainer.partitioner, cfg.batch_size)
+    return stream
+
+
+def move_stream(stream: batches.TrainStream, start: Start) -> batches.TrainStream:
+    """Move the stream to the data position of `start`, if it has one, and return it.
+
+    Raise DamagedCheckpoint, on all hosts, if the position is not as saved, and ValueError, with
+    what to set, if it cannot be used.
+    """
     if jax.process_count() > 1:
-        facts = startup_check.data_facts(functools.partial(corpora.identities, cfg))
+        facts = startup_check.data_facts(functools.partial(corpora.identities, stream.cfg))
         startup_check.assert_same("data", facts)
+    folder = start.dataset_folder
     if folder:
         raise_together(lambda: stream.restore(folder), DamagedCheckpoint)
     elif start.is_own or (start.config and start.config.restore_dataset):
@@ -380,8 +392,8 @@ def open_stream(
             "Keep SaveCheckpointConfig.save_dataset = True to resume the data too.",
             start.path,
         )
-    corpora.check_shards(cfg, stream.count)
-    for line in corpora.mixing(cfg, stream.count):
+    corpora.check_shards(stream.cfg, stream.count)
+    for line in corpora.mixing(stream.cfg, stream.count):
         logging.info("%s", line)
     return stream
 
@@ -389,18 +401,19 @@ def open_stream(
 def stream_and_state(
     start: Start, init_rng: jax.Array, trainer: Trainer, *data: Any
 ) -> tuple[batches.TrainStream, TrainState]:
-    """Return the stream of `open_stream` and the starting state.
+    """Return the stream at its position and the starting state.
 
     Meanwhile initialization and the step compile, and the first batch is made.
     """
     startup_times.done("checks")
     if start.path is None:
         trainer.begin_compiling_init(init_rng)
-    stream = open_stream(start, trainer, *data)
-    startup_times.done("data")
+    stream = make_stream(start, trainer, *data)
     trainer.begin_compiling(stream.global_batch)
-    stream.start()
     try:
+        move_stream(stream, start)
+        startup_times.done("data")
+        stream.start()
         return stream, starting_state(start, trainer, init_rng)
     except DamagedCheckpoint:
         stream.close()

@@ -131,6 +131,11 @@ class Rows(CorpusSource):
             dataset = dataset.shard(n, shard_info.index % n)
         return self._named(dataset.shuffle(few, seed) if shuffle else dataset)
 
+    def takes_any_shard(self, split: str) -> bool:
+        """Return whether one dataset may serve several shards; one of a few rows reads for one."""
+        few = split == "train" and self.max_examples
+        return not few and super().takes_any_shard(split)
+
     def order(self, split: str) -> str:
         """Return what a shuffled epoch permutes, as CorpusSource does."""
         few = split == "train" and self.max_examples

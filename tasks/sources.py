@@ -44,7 +44,7 @@ from tasks.io.formats import BATCH_RECORDS, PartLayout
 from tasks.io.retry import RetryPolicy, is_transient, retry
 from tasks.record_counts import RecordCounter
 from tasks.slices import SplitPart, Splits
-from tasks.streaming import tf_callbacks
+from tasks.streaming import permuted_reader, shard_reader, tf_callbacks
 from tasks.streaming.permuted_reader import PermutedReader
 from tasks.streaming.record_store import RecordStore
 from tasks.streaming.shard_assignment import CorpusSplit, assign
@@ -189,6 +189,10 @@ class CorpusSource(seqio.DataSource):
     def layout(self) -> PartLayout:
         """How the files are cut into parts."""
         return PartLayout(self.column.fields, self.documents)
+
+    def takes_any_shard(self, split: str) -> bool:
+        """Return whether one dataset may serve several shards, by a tensor with their number."""
+        return not slices.parse(split)
 
     def record_counts(self, split: str | None = None, distinct: bool = False) -> dict[str, int]:
         """Return this process's record counts of a split; see `RecordCounter.counts`."""
@@ -535,10 +539,12 @@ class CorpusSource(seqio.DataSource):
         """Return one epoch of documents; each repetition of it (`.repeat()`) has a new order.
 
         Without `shuffle` it is the order of the files. A `seed` decides the orders of all epochs;
-        None draws one. `order` is what is permuted, by default as the method `order` says.
-        `sequence_length`, `use_cached` and `num_epochs` are unused.
+        None draws one. `order` is what is permuted, by default as the method `order` says. The
+        index of `shard_info` may be a tensor that takes the values of its `indices`, see
+        `takes_any_shard`. `sequence_length`, `use_cached` and `num_epochs` are unused.
         """
         shard = shard_info or seqio.ShardInfo(0, 1)
+        n, indices = shard.num_shards, getattr(shard, "indices", [shard.index])
         if part := slices.parse(split):
             return self._sliced(part, shuffle, seed, shard)
         if seed is not None:
@@ -547,10 +553,15 @@ class CorpusSource(seqio.DataSource):
         corpus = self.corpus_split(split)
         if shuffle and (order or self.order(split)) == RECORDS:
             store = self._stores.setdefault(corpus, RecordStore(corpus))
-            place = (shard.index, shard.num_shards)
-            return PermutedReader(store, split, place, self.counter).dataset(seed, self._epochs)
-        share = assign(corpus, shard.index, shard.num_shards)
-        return ShardReader(share, shuffle, self.counter).dataset(seed)
+            permuted = {
+                index: PermutedReader(store, split, (index, n), self.counter, seed, self._epochs)
+                for index in indices
+            }
+            return permuted_reader.shard_dataset(permuted, shard.index, seed, self._epochs)
+        readers = {
+            index: ShardReader(assign(corpus, index, n), shuffle, self.counter) for index in indices
+        }
+        return shard_reader.shard_dataset(readers, shard.index, shuffle, seed)
 
     def _sliced(
         self, part: SplitPart, shuffle: bool, seed: int | None, shard: seqio.ShardInfo

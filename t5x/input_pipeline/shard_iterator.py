@@ -5,6 +5,7 @@ exactly behind the last row taken.
 """
 
 import ctypes
+import functools
 import io
 import queue
 import re
@@ -36,13 +37,21 @@ class ShardIterator:
         options.experimental_optimization.map_fusion = True
         # A source is a function of the position, so it has no state that must be saved.
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-        self._iterator = iter(dataset.with_options(options))
-        _drop_graphs(self._iterator, options)
-        _never_destroy(self._iterator)
+        self._dataset: tf.data.Dataset | None = dataset.with_options(options)
         self._rows, self._size = rows, size
         self.truncated = 0  # examples that were truncated
         self._worker = _Worker()
         self._closed = False
+
+    @functools.cached_property
+    def _iterator(self) -> Iterator:
+        """The iterator, made in the thread: TensorFlow optimizes its graph for 0.1 s."""
+        dataset, self._dataset = self._dataset, None
+        assert dataset is not None
+        iterator = iter(dataset)
+        _drop_graphs(iterator, dataset.options())
+        _never_destroy(iterator)
+        return iterator
 
     @property
     def nothing(self) -> Arrays:

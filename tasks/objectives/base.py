@@ -115,8 +115,9 @@ def _traced(
     Tracing it takes half a second of a core, which a host with many shards would spend for each,
     and AutoGraph, which rewrites Python branches on tensors, would take two more.
     """
-    n_tokens, corrupt = objective.value.corruption(dict(lengths), vocabulary.value, task)
-    return n_tokens, tf.function(corrupt, autograph=False)
+    with tf.init_scope():  # its constants must not belong to the graph that needs them first
+        n_tokens, corrupt = objective.value.corruption(dict(lengths), vocabulary.value, task)
+        return n_tokens, tf.function(corrupt, autograph=False)
 
 
 def by_chunks(length: int, corrupt_chunks: Corrupt) -> tuple[int, Corrupt]:

@@ -11,6 +11,8 @@ its number. A dataset of a single epoch, which others may repeat, does not know 
 draws a random one, as often as it is repeated.
 """
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 import tensorflow as tf
 
@@ -24,36 +26,57 @@ BLOCK_RECORDS, BLOCK_BYTES = 512, 1 << 20  # the most of a block, whose texts ar
 _SHARDS_KEY = (0, 0, 0, 1)  # of the permutation that divides the records among shards
 
 
+def shard_dataset(
+    readers: Mapping[int, "PermutedReader"],
+    shard: int | tf.Tensor,
+    seed: int | None,
+    epochs: int | None = 1,
+) -> tf.data.Dataset:
+    """Return some epochs of a shard, None for endlessly many, as {"text": string scalar}.
+
+    Args:
+      readers: by the numbers of their shards.
+      shard: the number of one, or a tensor that will hold one.
+      seed: of the random number of an epoch; None draws one.
+      epochs: how many.
+    """
+    as_is = tf.autograph.experimental.do_not_convert  # these functions are graphs already
+
+    def call(method: Callable, at_exit: np.ndarray | np.generic, shape: list, *args):
+        fn = lambda index, *position: method(readers[int(index)], *position)
+        return tf_callbacks.call(fn, at_exit, shape, shard, *args)
+
+    @as_is
+    def of_epoch(epoch):
+        count = call(PermutedReader._blocks, np.int64(0), [])
+        return tf.data.Dataset.range(count).map(as_is(lambda block: (epoch, block)))
+
+    @as_is
+    def of_block(epoch, block):
+        texts = call(PermutedReader._texts, np.array([], object), [None], epoch, block)
+        return tf.data.Dataset.from_tensor_slices({"text": texts})
+
+    drawn = random_epoch(seed) if epochs == 1 else tf.data.Dataset.range(epochs or 1 << 60)
+    return drawn.flat_map(of_epoch).flat_map(of_block)
+
+
 class PermutedReader:
     """Reads one shard of the records in a store; `shard` is (index, number of shards)."""
 
     def __init__(
-        self, store: RecordStore, split: str, shard: tuple[int, int], counter: RecordCounter
+        self,
+        store: RecordStore,
+        split: str,
+        shard: tuple[int, int],
+        counter: RecordCounter,
+        seed: int | None,
+        epochs: int | None = 1,
     ):
         self._store, self._split, self._shard, self._counter = store, split, shard, counter
-        self._epochs_read = self._seed = self._empty_epochs = 0
-        self._is_endless = False
+        self._seed, self._is_endless = seed or 0, epochs is None
+        self._epochs_read = self._empty_epochs = 0
         self._texts_read = 0  # of the epoch so far
         counter.start_shard(split, shard)
-
-    def dataset(self, seed: int | None, epochs: int | None = 1) -> tf.data.Dataset:
-        """Return some epochs, None for endlessly many, as {"text": string scalar}."""
-        as_is = tf.autograph.experimental.do_not_convert  # these functions are graphs already
-
-        @as_is
-        def of_epoch(epoch):
-            count = tf_callbacks.call(self._blocks, np.int64(0), [])
-            return tf.data.Dataset.range(count).map(as_is(lambda block: (epoch, block)))
-
-        @as_is
-        def of_block(epoch, block):
-            none = np.array([], object)
-            texts = tf_callbacks.call(self._texts, none, [None], epoch, block)
-            return tf.data.Dataset.from_tensor_slices({"text": texts})
-
-        self._seed, self._is_endless = seed or 0, epochs is None
-        drawn = random_epoch(seed) if epochs == 1 else tf.data.Dataset.range(epochs or 1 << 60)
-        return drawn.flat_map(of_epoch).flat_map(of_block)
 
     @property
     def _size(self) -> int:

@@ -11,7 +11,7 @@ restored iterator asks for its current batch, and reading continues there.
 
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -30,6 +30,54 @@ PartKey = tuple[int, int, int]  # epoch, file, part
 def random_epoch(seed: int | None) -> tf.data.Dataset:
     """Return one random number, int64 [], that every repetition of the dataset draws again."""
     return tf.data.Dataset.random(seed, rerandomize_each_iteration=True).take(1)
+
+
+def shard_dataset(
+    readers: Mapping[int, "ShardReader"], shard: int | tf.Tensor, shuffle: bool, seed: int | None
+) -> tf.data.Dataset:
+    """Return one epoch of a shard as {"text": string scalar}.
+
+    Args:
+      readers: by the numbers of their shards.
+      shard: the number of one, or a tensor that will hold one.
+      shuffle: whether readers permute; an epoch then has a random number.
+      seed: of these numbers; None draws one.
+    """
+    # These functions are graphs already; converting them takes autograph seconds per shard.
+    as_is = tf.autograph.experimental.do_not_convert
+
+    def call(method: Callable, at_exit: np.ndarray | np.generic, shape: list, *args):
+        fn = lambda index, *position: method(readers[int(index)], *position)
+        return tf_callbacks.call(fn, at_exit, shape, shard, *args)
+
+    none = np.zeros([0], np.int64)
+
+    @as_is
+    def of_epoch(epoch):
+        chosen = call(ShardReader._files, none, [None], epoch)
+        return tf.data.Dataset.from_tensor_slices(chosen).map(as_is(lambda f: (epoch, f)))
+
+    @as_is
+    def of_file(epoch, file):
+        parts = call(ShardReader._parts, none, [None], epoch, file)
+        return tf.data.Dataset.from_tensor_slices(parts).map(as_is(lambda p: (epoch, file, p)))
+
+    @as_is
+    def of_part(*key):
+        steps = tf.data.Dataset.range(1 << 60)
+        has = lambda step: call(ShardReader._has, np.bool_(False), [], *key, step)
+        return steps.take_while(as_is(has)).map(as_is(lambda s: (*key, s)))
+
+    @as_is
+    def of_batch(*position):
+        texts = call(ShardReader._texts, np.array([], object), [None], *position)
+        return tf.data.Dataset.from_tensor_slices({"text": texts})
+
+    if shuffle:
+        epochs = random_epoch(seed)
+    else:
+        epochs = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
+    return epochs.flat_map(of_epoch).flat_map(of_file).flat_map(of_part).flat_map(of_batch)
 
 
 class _Cursor:
@@ -63,40 +111,6 @@ class ShardReader:
         self._prefetcher = stream_cache.Prefetcher() if stream_cache.current else None
         self._orders: dict[tuple[int, int], list[int]] = {}
         counter.start_shard(self._split.name, self._shard)
-
-    def dataset(self, seed: int | None) -> tf.data.Dataset:
-        """Return one epoch as {"text": string scalar}."""
-
-        call, none = tf_callbacks.call, np.zeros([0], np.int64)
-        # These functions are graphs already; converting them takes autograph seconds per shard.
-        as_is = tf.autograph.experimental.do_not_convert
-
-        @as_is
-        def of_epoch(epoch):
-            chosen = call(self._files, none, [None], epoch)
-            return tf.data.Dataset.from_tensor_slices(chosen).map(as_is(lambda f: (epoch, f)))
-
-        @as_is
-        def of_file(epoch, file):
-            parts = call(self._parts, none, [None], epoch, file)
-            return tf.data.Dataset.from_tensor_slices(parts).map(as_is(lambda p: (epoch, file, p)))
-
-        @as_is
-        def of_part(*key):
-            steps = tf.data.Dataset.range(1 << 60)
-            steps = steps.take_while(as_is(lambda s: call(self._has, np.bool_(False), [], *key, s)))
-            return steps.map(as_is(lambda s: (*key, s)))
-
-        @as_is
-        def of_batch(*position):
-            texts = call(self._texts, np.array([], object), [None], *position)
-            return tf.data.Dataset.from_tensor_slices({"text": texts})
-
-        if self._shuffle:
-            epochs = random_epoch(seed)
-        else:
-            epochs = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
-        return epochs.flat_map(of_epoch).flat_map(of_file).flat_map(of_part).flat_map(of_batch)
 
     def _files(self, epoch) -> np.ndarray:
         chosen = np.array(self._share.files, np.int64)

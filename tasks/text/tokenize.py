@@ -68,9 +68,10 @@ def _fast_encoder(model: bytes) -> Callable | None:
     tokenizer = sentencepiece.SentencePieceProcessor(model_proto=model)
     sample = _sample(tokenizer)
     try:
-        fast = tf_text.FastSentencepieceTokenizer(model=model)
-        if fast.tokenize(sample).to_list() == tokenizer.EncodeAsIds(sample):
-            return fast.tokenize
+        with tf.init_scope():  # not in the graph of the pipeline that needs it first
+            fast = tf_text.FastSentencepieceTokenizer(model=model)
+            if fast.tokenize(sample).to_list() == tokenizer.EncodeAsIds(sample):
+                return fast.tokenize
         reason = "gives other ids"
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]

@@ -110,9 +110,10 @@ class Starter:
         trainer = self._trainer
 
         def read(start: model_dir.Start) -> tuple:
-            stream = train_module.open_stream(
+            stream = train_module.make_stream(
                 start, trainer, self.data, batches.TrainStream, seed=0
             )
+            train_module.move_stream(stream, start)
             return stream, train_module.starting_state(start, trainer, jax.random.key(0))
 
         start = model_dir.find_start(str(folder), None)

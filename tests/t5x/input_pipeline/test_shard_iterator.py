@@ -270,9 +270,9 @@ def test_python_keeps_no_graph_of_a_shard_that_runs_and_saves(tmp_path):
         return dataset().map(as_is(lambda x: {**x, TRUNCATED: table.lookup(x["inputs"][:, 0]) > 0}))
 
     one = shard(data=data())
+    assert one.take() is not None
     gc.collect()
     assert kept[0]() is None
-    assert one.take() is not None
     one.write(str(tmp_path / "position"))
     assert one._iterator._dataset.options().experimental_external_state_policy is IGNORED
     expected = remaining(one)
