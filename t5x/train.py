@@ -408,8 +408,10 @@ def stream_and_state(
     startup_times.done("checks")
     if start.path is None:
         trainer.begin_compiling_init(init_rng)
+    if shapes := batches.known_shapes(data[0], trainer.model.FEATURE_CONVERTER_CLS):
+        trainer.begin_compiling(shapes)
     stream = make_stream(start, trainer, *data)
-    trainer.begin_compiling(stream.global_batch)
+    trainer.begin_compiling(stream.global_batch)  # unless it has begun
     try:
         move_stream(stream, start)
         startup_times.done("data")

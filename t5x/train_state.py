@@ -91,7 +91,10 @@ def compiled_initial_state(
     model: Any, specs: StateSpecs, rng: jax.Array
 ) -> Callable[[jax.Array], TrainState]:
     """Return `initial_state` of a key like `rng`, compiled."""
-    return _init(model, specs).lower(rng).compile()
+    # It runs once. So on a CPU it is optimized less, which changes no value.
+    on_cpu = jax.default_backend() == "cpu"
+    options = {"xla_backend_optimization_level": 1} if on_cpu else None
+    return _init(model, specs).lower(rng).compile(options)
 
 
 def _init(model: Any, specs: StateSpecs) -> jax.stages.Wrapped:

@@ -26,7 +26,7 @@ from t5x import gin_utils
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.cli import log_capture, trusted_modules
 from t5x.monitoring import compile_stats, startup_times
-from t5x.multihost import lost_workers, startup_check
+from t5x.multihost import lost_workers, shared_programs, startup_check
 from t5x.multihost.preemption import Interruption
 from t5x.multihost.signed_lines import read_secret
 
@@ -201,6 +201,8 @@ def join_others(values: flags.FlagValues) -> None:
     address, count, index = given if values.coordinator_address else (None, None, None)
     seconds = log_capture.HEARTBEAT_SECONDS
     jax.distributed.initialize(address, count, index, heartbeat_timeout_seconds=seconds)
+    if address:
+        shared_programs.share_programs(address)
 
 
 def on_tpu_machine() -> bool:
