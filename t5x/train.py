@@ -408,7 +408,9 @@ def stream_and_state(
     startup_times.done("checks")
     if start.path is None:
         trainer.begin_compiling_init(init_rng)
-    if shapes := batches.known_shapes(data[0], trainer.model.FEATURE_CONVERTER_CLS):
+    cfg, get_dataset_fn, *_ = data
+    shapes = batches.known_shapes(cfg, trainer.model.FEATURE_CONVERTER_CLS)
+    if shapes and get_dataset_fn is batches.TrainStream:  # of another the shapes are not known
         trainer.begin_compiling(shapes)
     stream = make_stream(start, trainer, *data)
     trainer.begin_compiling(stream.global_batch)  # unless it has begun
