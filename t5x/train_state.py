@@ -92,8 +92,9 @@ def compiled_initial_state(
 ) -> Callable[[jax.Array], TrainState]:
     """Return `initial_state` of a key like `rng`, compiled."""
     # It runs once. So on a CPU it is optimized less, which changes no value.
-    on_cpu = jax.default_backend() == "cpu"
-    options = {"xla_backend_optimization_level": 1} if on_cpu else None
+    options: dict[str, str | bool] = {}
+    if jax.default_backend() == "cpu":
+        options["xla_backend_optimization_level"] = "1"
     return _init(model, specs).lower(rng).compile(options)
 
 

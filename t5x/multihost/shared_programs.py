@@ -24,11 +24,11 @@ def share_programs(address: str) -> None:
     if not re.match(r"(localhost|127\.\d+\.\d+\.\d+|\[::1\]):", address):
         return
     devices, client = jax.local_devices(), distributed.global_state.client
-    if devices[0].platform != "cpu":
+    if client is None or devices[0].platform != "cpu":
         return
     if jax.process_index() == 0:
         own = xla_client.get_topology_for_devices(devices).fingerprint()
         client.key_value_set(_KEY, str(own))
     fingerprint = client.blocking_key_value_get(_KEY, 1000 * _SECONDS).encode()
-    cache_key._hash_accelerator_config = lambda hash_obj, devices: hash_obj.update(fingerprint)
+    cache_key._hash_accelerator_config = lambda hash_obj, accelerators: hash_obj.update(fingerprint)
     jax.config.update("jax_share_binary_between_hosts", True)

@@ -523,12 +523,13 @@ def test_a_checkpoint_of_another_shape_is_refused(undisturbed, tmp_path):
             run(folder, model=toy.model(emb_dim=32), dry_run=dry_run, total_steps=9)
 
 
-def test_a_corpus_is_asked_for_a_text_a_shard_before_anything_compiles(tmp_path, monkeypatch):
+def test_a_corpus_is_asked_for_a_text_a_shard_before_the_state_is_made(tmp_path, monkeypatch):
     def refuse(cfg, num_shards):
         raise ValueError(f"{cfg.split}: too few texts for {num_shards} shards")
 
     monkeypatch.setattr(train.corpora, "check_shards", refuse)
-    monkeypatch.setattr("t5x.trainer.Trainer.begin_compiling", None)
+    monkeypatch.setattr("t5x.trainer.Trainer.begin_compiling", lambda *_: None)
+    monkeypatch.setattr(train, "starting_state", None)
     for dry_run in (True, False):
         with pytest.raises(ValueError, match=r"train: too few texts for \d shards"):
             run(tmp_path / "run", dry_run=dry_run)

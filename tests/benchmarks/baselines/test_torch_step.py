@@ -25,7 +25,7 @@ def logits():
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_flex_attention_reads_one_bias_for_all_examples(logits):
+def test_flex_attention_reads_one_bias_for_all_examples_and_masks(logits):
     wanted = logits("sdpa")
-    torch_step._read_one_bias_for_all_examples()
+    torch_step._repair_flex_attention()
     assert (logits("flex_attention") - wanted).abs().max() < 1e-5

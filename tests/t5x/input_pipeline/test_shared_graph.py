@@ -4,6 +4,7 @@ import pytest
 import seqio
 import tensorflow as tf
 
+import tasks.diacritics
 import tasks.romanian  # noqa: F401 (registers tasks)
 from fakes.arrays import assert_equal_batches
 from t5x import batches
@@ -61,6 +62,7 @@ def graphs(monkeypatch):
     [
         *("ro_mini_span_corruption", "ro_mini_ul2", "ro_mini_byt5_span_corruption"),
         *("ro_mini_whole_words", "ro_mini_masked_lm", "ro_mini_bert", "mixture"),
+        "ro_mini_diacritics",
     ],
 )
 def test_shards_read_what_they_read_with_a_graph_each(task, order, graphs, monkeypatch, tmp_path):
