@@ -30,7 +30,7 @@ from benchmarks.synthetic_encoder import (  # noqa: E402
     synthetic_batch,
     train_step,
 )
-from benchmarks.synthetic_step import settings  # noqa: E402
+from benchmarks.synthetic_step import add_beside, settings  # noqa: E402
 from preflight.aot import compiler, gpus  # noqa: E402
 from preflight.aot.cost_model import Figures  # noqa: E402
 
@@ -77,10 +77,7 @@ def main() -> None:
     add("--top", type=int, default=0, help="print the costliest instructions")
     add("--dump", help="file for the optimized program")
     add("--steps", type=int, default=0, help="to time on this machine; on a GPU turns of 4")
-    add(
-        "--beside", nargs="+", action="append", default=[], metavar="FIELD=VALUE",
-        help="timed alternately: the same with these fields; may be given several times",
-    )  # fmt: skip
+    add_beside(parser)
     args = parser.parse_args()
     try:
         gpus.check_target(args.compile_for, bool(args.top))

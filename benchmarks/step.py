@@ -34,7 +34,12 @@ if "--beside_torch" in sys.argv:
         import triton  # noqa: F401
 
 from benchmarks import timing  # noqa: E402
-from benchmarks.synthetic_step import SyntheticRequest, settings, train_step  # noqa: E402
+from benchmarks.synthetic_step import (  # noqa: E402
+    SyntheticRequest,
+    add_beside,
+    settings,
+    train_step,
+)
 from convert.run.gin_reader import Bindings  # noqa: E402
 from preflight.aot import gpus, tpu_slices  # noqa: E402
 from preflight.aot.compiler import CompileError, compile_step  # noqa: E402
@@ -70,10 +75,7 @@ PARSER.add_argument("--microbatches", type=int, default=1)
 PARSER.add_argument("--parameter_partitioning_dims", type=int, default=2, help="1: upstream's")
 PARSER.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="of T5Config")
 PARSER.add_argument("--steps", type=int, default=10, help="to time; on a GPU turns of 4")
-PARSER.add_argument(
-    "--beside", nargs="+", action="append", default=[], metavar="FIELD=VALUE",
-    help="timed alternately: the same with these fields; may be given several times",
-)  # fmt: skip
+add_beside(PARSER)
 PARSER.add_argument("--beside_plain", action="store_true", help="and the step as upstream has it")
 PARSER.add_argument(
     "--beside_torch", nargs="*", metavar="ATTENTION", help="and transformers' T5: sdpa, compiled"

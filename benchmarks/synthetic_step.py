@@ -6,6 +6,7 @@ trainer, batch = train_step(request, devices)
 Run as a module it compiles a `SyntheticRequest`, see `preflight.aot.compiler`.
 """
 
+import argparse
 import ast
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -49,6 +50,18 @@ class SyntheticRequest(compiler.Request):
     optimizer: str = "adafactor"
     dump: str | None = None
     MODULE: ClassVar[str] = "benchmarks.synthetic_step"
+
+
+def add_beside(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that names other settings to time a step with, lists for `settings`."""
+    parser.add_argument(
+        "--beside",
+        nargs="+",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="timed alternately: the same with these fields; may be given several times",
+    )
 
 
 def settings(pairs: Sequence[str]) -> dict[str, Any]:

@@ -374,8 +374,8 @@ def make_stream(
     return stream
 
 
-def move_stream(stream: batches.TrainStream, start: Start) -> batches.TrainStream:
-    """Move the stream to the data position of `start`, if it has one, and return it.
+def move_stream(stream: batches.TrainStream, start: Start) -> None:
+    """Move the stream to the data position of `start`, if it has one.
 
     Raise DamagedCheckpoint, on all hosts, if the position is not as saved, and ValueError, with
     what to set, if it cannot be used.
@@ -395,7 +395,6 @@ def move_stream(stream: batches.TrainStream, start: Start) -> batches.TrainStrea
     corpora.check_shards(stream.cfg, stream.count)
     for line in corpora.mixing(stream.cfg, stream.count):
         logging.info("%s", line)
-    return stream
 
 
 def stream_and_state(

@@ -119,7 +119,7 @@ class Rows(CorpusSource):
         """Return one epoch, as CorpusSource does, with the features that `columns` names."""
         if slices.parse(split):
             return super().get_dataset(split, shuffle, seed, shard_info)
-        few = self.max_examples if split == "train" else None
+        few = self._few(split)
         if few is None:
             dataset = super().get_dataset(split, shuffle, seed, shard_info, **others)
             return self._named(self._of_split(dataset, split))
@@ -131,25 +131,27 @@ class Rows(CorpusSource):
             dataset = dataset.shard(n, shard_info.index % n)
         return self._named(dataset.shuffle(few, seed) if shuffle else dataset)
 
+    def _few(self, split: str) -> int | None:
+        """Return how many rows of a split are used, None for all."""
+        return self.max_examples if split == "train" else None
+
     def takes_any_shard(self, split: str) -> bool:
         """Return whether one dataset may serve several shards; one of a few rows reads for one."""
-        few = split == "train" and self.max_examples
-        return not few and super().takes_any_shard(split)
+        return self._few(split) is None and super().takes_any_shard(split)
 
     def order(self, split: str) -> str:
         """Return what a shuffled epoch permutes, as CorpusSource does."""
-        few = split == "train" and self.max_examples
-        return PARTS if few else super().order(split)
+        return super().order(split) if self._few(split) is None else PARTS
 
     def mixing(self, split: str, num_shards: int) -> str:
         """Return how far a shuffled epoch mixes the rows, as CorpusSource does."""
-        if split == "train" and self.max_examples:
-            return f"every epoch is a permutation of the first {self.max_examples:,} usable rows"
+        if few := self._few(split):
+            return f"every epoch is a permutation of the first {few:,} usable rows"
         return super().mixing(split, num_shards)
 
     def check_shards(self, split: str, num_shards: int, limit_s: float = 30.0) -> None:
         """Raise ValueError for fewer texts than shards, as CorpusSource does."""
-        if not (split == "train" and self.max_examples):  # which several shards share
+        if self._few(split) is None:  # several shards share few
             super().check_shards(split, num_shards, limit_s)
 
     def record_counts(self, split: str | None = None, distinct: bool = False) -> dict[str, int]:

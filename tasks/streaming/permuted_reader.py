@@ -11,7 +11,7 @@ its number. A dataset of a single epoch, which others may repeat, does not know 
 draws a random one, as often as it is repeated.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -41,10 +41,7 @@ def shard_dataset(
       epochs: how many.
     """
     as_is = tf.autograph.experimental.do_not_convert  # these functions are graphs already
-
-    def call(method: Callable, at_exit: np.ndarray | np.generic, shape: list, *args):
-        fn = lambda index, *position: method(readers[int(index)], *position)
-        return tf_callbacks.call(fn, at_exit, shape, shard, *args)
+    call = tf_callbacks.of_shard(readers, shard)
 
     @as_is
     def of_epoch(epoch):

@@ -46,11 +46,7 @@ def shard_dataset(
     # These functions are graphs already; converting them takes autograph seconds per shard.
     as_is = tf.autograph.experimental.do_not_convert
 
-    def call(method: Callable, at_exit: np.ndarray | np.generic, shape: list, *args):
-        fn = lambda index, *position: method(readers[int(index)], *position)
-        return tf_callbacks.call(fn, at_exit, shape, shard, *args)
-
-    none = np.zeros([0], np.int64)
+    call, none = tf_callbacks.of_shard(readers, shard), np.zeros([0], np.int64)
 
     @as_is
     def of_epoch(epoch):
