@@ -43,13 +43,12 @@ class Alphabet:
         """The bare letters that have forms with diacritics."""
         return frozenset(self.bases.values())
 
-    @functools.cached_property
-    def _table(self) -> dict[int, str]:
-        return str.maketrans(self.bases)
-
     def bare(self, text: str) -> str:
         """Return `text` without the language's diacritics, letter for letter."""
-        return text.translate(self._table)
+        # Not str.translate, which looks up every letter of the text.
+        for letter, base in self.bases.items():
+            text = text.replace(letter, base)
+        return text
 
 
 class LetterForms(dict):

