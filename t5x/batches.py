@@ -37,8 +37,8 @@ from t5x.input_pipeline.shared_graph import SharedTask
 from t5x.partitioning import PjitPartitioner
 
 SHARDS = 8  # virtual shards if they divide the batch; a power of two
-CHUNK = 16  # examples that a pipeline yields at once
-AHEAD = 8  # chunks prefetched, so that no shard waits while another reads; the position has them
+CHUNK = 64  # examples that a pipeline yields at once, since each time costs the switch of a thread
+AHEAD = 2  # chunks prefetched, so that no shard waits while another reads; the position has them
 READ_AT_ONCE = 16  # shards that move to a saved position at the same time; each takes memory
 FORM = 3  # format version of a saved position
 
