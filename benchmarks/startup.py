@@ -115,15 +115,16 @@ def commands(checkout: pathlib.Path, work: pathlib.Path, report: Sequence[str]) 
     }
 
 
-def table(rounds: Sequence[dict], before: Sequence[dict]) -> Iterator[str]:
+def table(rounds: Sequence[dict], before: Sequence[dict], reported: dict) -> Iterator[str]:
     """Return the lines of the table.
 
     Args:
       rounds: results of `commands` of this checkout.
       before: those of the other one, if any.
+      reported: another round of this checkout, with phases.
     """
     names = list(rounds[0])
-    columns = list(dict.fromkeys(phase for name in names for phase in rounds[0][name][1]))
+    columns = list(dict.fromkeys(phase for name in names for phase in reported[name][1]))
     beside = ["beside", "ratio"] if before else []
     yield f"| | {' | '.join(['seconds', *beside, *columns])} |"
     yield "|---" * (2 + len(beside) + len(columns)) + "|"
@@ -133,9 +134,8 @@ def table(rounds: Sequence[dict], before: Sequence[dict]) -> Iterator[str]:
         if before:
             other = statistics.median(each[name][0] for each in before)
             cells += [f"{other:.1f}", f"{seconds / other:.2f}"]
-        for phase in columns:
-            parts = [each[name][1][phase] for each in rounds if phase in each[name][1]]
-            cells.append(f"{statistics.median(parts):.1f}" if parts else "")
+        phases = reported[name][1]
+        cells += [f"{phases[phase]:.1f}" if phase in phases else "" for phase in columns]
         yield f"| {name} | {' | '.join(cells)} |"
 
 
@@ -151,9 +151,9 @@ def main() -> None:
     for number in range(1, values.rounds + 1):
         if values.beside:
             before.append(commands(values.beside.resolve(), work, []))
-        rounds.append(commands(ROOT, work, ["--report"]))
+        rounds.append(commands(ROOT, work, []))
         print(f"round {number} of {values.rounds}", file=sys.stderr)
-    print("\n".join(table(rounds, before)))
+    print("\n".join(table(rounds, before, commands(ROOT, work, ["--report"]))))
 
 
 if __name__ == "__main__":

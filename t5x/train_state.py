@@ -6,7 +6,7 @@ state dict, layer by layer: {'target': params, 'state': {'step', 'param_states'}
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -87,15 +87,9 @@ def initial_state(model: Any, specs: StateSpecs, rng: jax.Array) -> TrainState:
     return _init(model, specs)(rng)
 
 
-def compiled_initial_state(
-    model: Any, specs: StateSpecs, rng: jax.Array
-) -> Callable[[jax.Array], TrainState]:
-    """Return `initial_state` of a key like `rng`, compiled."""
-    # It runs once. So on a CPU it is optimized less, which changes no value.
-    options: dict[str, str | bool] = {}
-    if jax.default_backend() == "cpu":
-        options["xla_backend_optimization_level"] = "1"
-    return _init(model, specs).lower(rng).compile(options)
+def lower_initial_state(model: Any, specs: StateSpecs, rng: jax.Array) -> jax.stages.Lowered:
+    """Return `initial_state` of a key like `rng`, lowered."""
+    return _init(model, specs).lower(rng)
 
 
 def _init(model: Any, specs: StateSpecs) -> jax.stages.Wrapped:
@@ -104,7 +98,10 @@ def _init(model: Any, specs: StateSpecs) -> jax.stages.Wrapped:
         param_states = model.optimizer_def.init(params, specs.axes)
         return TrainState(jnp.zeros((), jnp.int32), params, param_states)
 
-    return jax.jit(init, out_shardings=specs.shardings)
+    # It runs once. So on a CPU it is not optimized, which changes the last bit of some values.
+    on_cpu = jax.default_backend() == "cpu"
+    options = {"xla_backend_optimization_level": "0"} if on_cpu else None
+    return jax.jit(init, out_shardings=specs.shardings, compiler_options=options)
 
 
 def to_disk(state: TrainState, specs: StateSpecs) -> dict:

@@ -15,7 +15,7 @@ from t5x.array_types import HostBatch
 from t5x.loop.storage_wait import in_thread
 from t5x.multihost.xla_options import options as default_xla_options
 from t5x.partitioning import PjitPartitioner
-from t5x.train_state import StateSpecs, TrainState, compiled_initial_state, initial_state
+from t5x.train_state import StateSpecs, TrainState, initial_state, lower_initial_state
 from t5x.train_step import StepStatistics, eval_step, skipping_step, train_step
 
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
@@ -117,10 +117,10 @@ class Trainer:
         return jax.jit(lambda key: key, out_shardings=self.partitioner.replicated)(self.rng)
 
     def begin_compiling_init(self, rng: jax.Array) -> None:
-        """Compile the initialization in a thread, for which `init` waits; not on GPUs."""
+        """Trace `init` and compile it in a thread, for which `init` waits; not on GPUs."""
         if self._compiles_ahead:
-            compiled = lambda: compiled_initial_state(self.model, self.specs, rng)
-            self._compiling_init = in_thread(compiled, "compile initialization")
+            lowered = lower_initial_state(self.model, self.specs, rng)
+            self._compiling_init = in_thread(lowered.compile, "compile initialization")
 
     def init(self, rng: jax.Array) -> TrainState:
         """Return the initial state."""
@@ -130,13 +130,16 @@ class Trainer:
         return compiled(rng)
 
     def begin_compiling(self, batch: Shapes) -> None:
-        """Compile the train step in a thread, for which `compile` waits, unless one does already.
+        """Trace the train step, and compile it in a thread that `compile` waits for.
 
-        On GPUs `compile` does all of it: XLA times kernels there, and restoring a state would
-        disturb that.
+        It is traced here, since in a thread it would wait for Python's lock and XLA start later.
+        Do nothing if a thread compiles already. On GPUs `compile` does all of it: XLA times kernels
+        there, and restoring a state would disturb that.
         """
         if self._compiles_ahead and not self._compiling:
-            self._compiling = in_thread(lambda: self._compiled(batch), "compile")
+            started = time.monotonic()
+            lowered = self.lower(batch)
+            self._compiling = in_thread(lambda: self._compiled(lowered, started), "compile")
 
     def begin_compiling_evaluation(self, batch: Shapes, at_once: bool = True) -> None:
         """Compile the evaluation step in a thread, for which `evaluate` waits; not on GPUs.
@@ -170,11 +173,11 @@ class Trainer:
         if self._compiling:
             self._train_step, self._compiling = self._compiling.result(), None
         elif not jax.config.jax_disable_jit:  # type: ignore[attr-defined,unused-ignore]
-            self._train_step = self._compiled(batch)
+            started = time.monotonic()
+            self._train_step = self._compiled(self.lower(batch), started)
 
-    def _compiled(self, batch: Shapes) -> jax.stages.Compiled:
-        started = time.monotonic()
-        compiled = self.lower(batch).compile()
+    def _compiled(self, lowered: jax.stages.Lowered, started: float) -> jax.stages.Compiled:
+        compiled = lowered.compile()
         self.compile_seconds = time.monotonic() - started
         return compiled
 
