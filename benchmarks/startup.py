@@ -5,8 +5,8 @@
 Trains gin/ro_t5x_tiny.gin with nothing cached, resumes it, fine-tunes it, predicts with it, again
 to another folder ("others"), and resumes it twice as a pod of four processes. Seconds are medians,
 from the start of Python to the line of the first step, or of predictions to the end. The phases are
-those of `--report`; what runs beside others counts where the process waits for it. With --beside,
-another checkout of this repository takes turns, with the same Python; its phases are not printed.
+those of one more round with `--report`; what runs beside others counts where the process waits for
+it. With --beside, another checkout of this repository takes turns, with the same Python.
 """
 
 import argparse
