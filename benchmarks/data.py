@@ -208,13 +208,17 @@ def main() -> None:
     pipes, processes = {}, {}
     for way in ("plain", "ours"):
         pipes[way], end = context.Pipe()
-        processes[way] = context.Process(target=serve, args=(way, args, end))
+        processes[way] = context.Process(target=serve, args=(way, args, end), daemon=True)
         processes[way].start()
+        end.close()  # so that the end of a process that fails is noticed
     rates, cores = ({way: [] for way in pipes} for _ in range(2))
     for _ in range(args.rounds):
         for way, pipe in pipes.items():
             pipe.send(True)
-            rate, waited, core, memory = pipe.recv()
+            try:
+                rate, waited, core, memory = pipe.recv()
+            except (EOFError, ConnectionError):
+                raise SystemExit(f"the process of the {way} way has failed") from None
             rates[way].append(rate)
             cores[way].append(core)
             print(
