@@ -68,7 +68,9 @@ def settings(pairs: Sequence[str]) -> dict[str, Any]:
     """Return the fields that FIELD=VALUE set: what Python reads, else the text."""
     fields: dict[str, Any] = {}
     for pair in pairs:
-        name, _, value = pair.partition("=")
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise SystemExit(f"{pair!r} sets no value: write FIELD=VALUE, as in dtype=float32")
         try:
             fields[name] = ast.literal_eval(value)
         except (SyntaxError, ValueError):

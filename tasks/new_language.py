@@ -77,6 +77,8 @@ def names(language: Language, size: str) -> dict[str, str]:
     if table.find(short) != language:  # a code means its largest language and script
         short = language.code.lower()
         module = f"{module}_{language.code.partition('_')[2].lower()}"
+    elif table.find(language.name) != language:  # such as Dan, where dan is Danish
+        module = f"{module}_{short}"
     return {
         "module": module,
         "task": f"{short}_span_corruption",

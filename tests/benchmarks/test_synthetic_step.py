@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import pytest
 
-from benchmarks.synthetic_step import SyntheticRequest, batch_shapes, train_step
+from benchmarks.synthetic_step import SyntheticRequest, batch_shapes, settings, train_step
 from preflight.aot.compiler import compile_step
 
 TINY = {"vocab_size": 512, "dtype": "bfloat16", "emb_dim": 128, "num_heads": 2, "head_dim": 64,
@@ -42,3 +42,9 @@ def test_layers_count_though_their_body_is_compiled_once():
     more = compile_step(dataclasses.replace(REQUEST, network=deeper))
     assert more.cycles > 1.3 * figures.cycles
     assert more.argument_gib > figures.argument_gib
+
+
+def test_a_setting_has_a_value_that_python_reads_or_a_text():
+    assert settings(["dtype=float32", "head_dim=64"]) == {"dtype": "float32", "head_dim": 64}
+    with pytest.raises(SystemExit, match="'head_dim' sets no value: write FIELD=VALUE"):
+        settings(["head_dim"])

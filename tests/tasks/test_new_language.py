@@ -39,7 +39,7 @@ def test_files_are_named_after_the_language(text, paths):
 
 def test_no_two_languages_share_a_name():
     every = [new_language.names(one, "base") for one in table.languages()]
-    for key in ("task", "recipe"):
+    for key in ("module", "task", "recipe"):
         assert len({each[key] for each in every}) == len(every)
 
 
