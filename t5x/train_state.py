@@ -17,7 +17,7 @@ from flax import serialization
 
 from t5x.array_types import PyTree
 from t5x.checkpointing import layer_stacking
-from t5x.partitioning import PjitPartitioner
+from t5x.partitioning import PjitPartitioner, platform
 
 
 @flax.struct.dataclass
@@ -99,8 +99,7 @@ def _init(model: Any, specs: StateSpecs) -> jax.stages.Wrapped:
         return TrainState(jnp.zeros((), jnp.int32), params, param_states)
 
     # It runs once. So on a CPU it is not optimized, which changes the last bit of some values.
-    on_cpu = jax.default_backend() == "cpu"
-    options = {"xla_backend_optimization_level": "0"} if on_cpu else None
+    options = {"xla_backend_optimization_level": "0"} if platform() == "cpu" else None
     return jax.jit(init, out_shardings=specs.shardings, compiler_options=options)
 
 

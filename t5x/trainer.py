@@ -137,9 +137,7 @@ class Trainer:
         there, and restoring a state would disturb that.
         """
         if self._compiles_ahead and not self._compiling:
-            started = time.monotonic()
-            lowered = self.lower(batch)
-            self._compiling = in_thread(lambda: self._compiled(lowered, started), "compile")
+            self._compiling = in_thread(self._traced(batch), "compile")
 
     def begin_compiling_evaluation(self, batch: Shapes, at_once: bool = True) -> None:
         """Compile the evaluation step in a thread, for which `evaluate` waits; not on GPUs.
@@ -173,12 +171,18 @@ class Trainer:
         if self._compiling:
             self._train_step, self._compiling = self._compiling.result(), None
         elif not jax.config.jax_disable_jit:  # type: ignore[attr-defined,unused-ignore]
-            started = time.monotonic()
-            self._train_step = self._compiled(self.lower(batch), started)
+            self._train_step = self._traced(batch)()
 
-    def _compiled(self, lowered: jax.stages.Lowered, started: float) -> jax.stages.Compiled:
-        compiled = lowered.compile()
-        self.compile_seconds = time.monotonic() - started
+    def _traced(self, batch: Shapes) -> Callable[[], jax.stages.Compiled]:
+        """Trace the train step; return a function that compiles it and notes what both took."""
+        started = time.monotonic()
+        lowered = self.lower(batch)
+
+        def compiled() -> jax.stages.Compiled:
+            program = lowered.compile()
+            self.compile_seconds = time.monotonic() - started
+            return program
+
         return compiled
 
     @functools.cached_property

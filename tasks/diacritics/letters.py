@@ -11,6 +11,8 @@ Texts are in Unicode NFC, Romanian ones without cedillas (`tasks.text.normalize`
 import dataclasses
 import functools
 
+from tasks.text.normalize import replace_letters
+
 # The forms with diacritics of each letter. Capitals follow, unless they are listed.
 LETTERS = {
     "ro": {"a": "ăâ", "i": "î", "s": "ș", "t": "ț"},
@@ -45,10 +47,7 @@ class Alphabet:
 
     def bare(self, text: str) -> str:
         """Return `text` without the language's diacritics, letter for letter."""
-        # Not str.translate, which looks up every letter of the text.
-        for letter, base in self.bases.items():
-            text = text.replace(letter, base)
-        return text
+        return replace_letters(text, self.bases)
 
 
 class LetterForms(dict):

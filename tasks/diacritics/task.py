@@ -173,12 +173,11 @@ def token_count(vocabulary: seqio.Vocabulary, language: str) -> Callable:
     letters = alphabet(language)
     size = lambda form: len(form.encode())
     longest = {bare: max(forms, key=size) for bare, forms in letters.forms.items()}
-    longest_spelling = str.maketrans(longest)
 
     def count(texts):
         bare = list(map(letters.bare, texts))
         if not isinstance(vocabulary, seqio.SentencePieceVocabulary):
-            return [len(text.translate(longest_spelling).encode()) for text in bare]
+            return [len(normalize.replace_letters(text, longest).encode()) for text in bare]
         sizes = [len(ids) for ids in vocabulary.tokenizer.encode([*texts, *bare])]
         return [max(pair) for pair in zip(sizes[: len(texts)], sizes[len(texts) :], strict=True)]
 
