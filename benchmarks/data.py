@@ -36,7 +36,7 @@ from tasks.sources import CorpusSource  # noqa: E402
 from tasks.text.token_chunks import split_tokens  # noqa: E402
 
 LENGTHS = {"inputs": 512, "targets": 114}
-SKIPPED = 10_000  # elements of a stage that are made to measure its cost
+SKIPPED = 10_000  # examples that are made to measure the cost of a stage
 
 
 def plain_task(files: str, vocabulary: str) -> None:
@@ -134,7 +134,7 @@ def print_position(stream: TrainStream) -> None:
     print(f"its position takes {size / 1e6:.1f} MB, saved in {seconds:.2f} s")
 
 
-def print_stages(seconds: float, batch_size: int) -> None:
+def print_stages(batch_size: int) -> None:
     """Print what a document costs, from the source to the end of each stage."""
     task = seqio.TaskRegistry.get("ours")
     dataset = task.source.get_dataset("train", seed=0).repeat()
@@ -151,22 +151,21 @@ def print_stages(seconds: float, batch_size: int) -> None:
     before = 0.0
     for name, dataset in stages:
         # Elements are skipped in the runtime, so that Python's loop is not measured.
-        cost = _cost(iter(dataset.skip(SKIPPED)), task.source)
+        cost = _cost(iter(dataset.skip(SKIPPED)), task.source, 1)
         print(
             f"  {name:28s} {cost:6.0f} us of a core a document, {cost - before:+6.0f}", flush=True
         )
         before = cost if "packing" not in name else before
-    cost = _cost(our_batches(batch_size, None), task.source, seconds)
+    stream = our_batches(batch_size, None)
+    next(stream)  # the start is not counted
+    cost = _cost(stream, task.source, SKIPPED // batch_size)
     print(f"  {'our entire stream':28s} {cost:6.0f} us of a core a document, {cost - before:+6.0f}")
 
 
-def _cost(iterator: Iterator, source: CorpusSource, seconds: float = 0.0) -> float:
-    """Return the microseconds of a core for each document read, of at least one element."""
-    if seconds:
-        next(iterator)
-    read, start, busy = source.counter.counts()["read"], time.monotonic(), time.process_time()
-    next(iterator)
-    while time.monotonic() - start < seconds:
+def _cost(iterator: Iterator, source: CorpusSource, n: int) -> float:
+    """Return the microseconds of a core for each document read, for `n` elements."""
+    read, busy = source.counter.counts()["read"], time.process_time()
+    for _ in range(n):
         next(iterator)
     return (time.process_time() - busy) / (source.counter.counts()["read"] - read) * 1e6
 
@@ -189,7 +188,7 @@ def serve(
     if way == "ours":
         print_position(batches)
         if args.stages:
-            print_stages(args.seconds, args.batch_size)
+            print_stages(args.batch_size)
 
 
 def main() -> None:
