@@ -4,4 +4,11 @@ Importing a module of tasks registers them with seqio and touches neither networ
 """
 
 # Before seqio and TensorFlow.
-from command_line import buckets, edit_distance, lazy_imports, no_keras, no_triton  # noqa: F401
+from command_line import (  # noqa: F401
+    buckets,
+    edit_distance,
+    lazy_imports,
+    no_keras,
+    no_onednn,
+    no_triton,
+)
