@@ -43,6 +43,7 @@ from benchmarks.synthetic_step import (  # noqa: E402
 from convert.run.gin_reader import Bindings  # noqa: E402
 from preflight.aot import gpus, tpu_slices  # noqa: E402
 from preflight.aot.compiler import CompileError, compile_step  # noqa: E402
+from t5x.multihost import xla_options  # noqa: E402
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,6 +186,8 @@ def main():
         gpus.report(label, args.compile_for, functools.partial(train_step, request), args.dump)
         return
     if not args.compile_for:
+        if os.environ.get("JAX_PLATFORMS") == "cpu":  # as in a training run
+            os.environ["XLA_FLAGS"] = xla_options.flags_on_cpu(os.environ.get("XLA_FLAGS", ""))
         request = request_of(args, network_fields(args.recipe or "t5_1_1/tiny", args.set))
         others = {" ".join(changes): functools.partial(with_fields, settings(changes))
                   for changes in args.beside}  # fmt: skip

@@ -40,7 +40,7 @@ def _empty(owner: str, name: str) -> _EmptyClass:
     return _EmptyClass(name, (), {})
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class _KerasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
@@ -61,8 +61,8 @@ def provide() -> None:
     """Make `import keras` raise ImportError, and other modules of Keras empty."""
     if sys.modules.setdefault("keras", None):  # type: ignore[arg-type]  # as the import system means it
         return
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    if not any(isinstance(finder, _KerasFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _KerasFinder())
 
 
 provide()

@@ -5,14 +5,12 @@ A step returns a dict of float32 scalars that add up over microbatches and steps
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-Sums = Mapping[str, jax.Array]
 
 # Upstream's loss_per_nonpadding_target_token divides what LOSS_NORMALIZING_FACTOR has divided, so
 # that runs with another factor cannot be compared by it.
@@ -98,13 +96,13 @@ def segments(batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
 
 def unnormalized_loss(sums: Mapping[str, Any]) -> Any:
     """Return cross entropy and z-loss in nats per target with a weight, whatever normalizes."""
-    total = sums["cross_ent_loss"] + sums["unnormalized_z_loss"]
-    return total / jnp.maximum(sums["target_tokens"], 1.0)
+    total, tokens = sums["cross_ent_loss"] + sums["unnormalized_z_loss"], sums["target_tokens"]
+    return total / (tokens + (tokens == 0))  # on the host without a program of JAX, which compiles
 
 
-def add(a: Sums | None, b: Sums) -> Sums:
-    """Return the sum of two dicts of sums."""
-    return b if a is None else jax.tree.map(jnp.add, a, b)
+def total(parts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the sum of dicts of sums that are on the host, at least one."""
+    return {name: sum(float(part[name]) for part in parts) for name in parts[0]}
 
 
 def summarize(sums: Mapping[str, float], seconds: float | None, devices: int) -> dict[str, float]:

@@ -162,8 +162,7 @@ def train(
         return start.step, None
 
     seed = agreed_seed(random_seed)
-    kind = "rbg" if use_hardware_rng or random_seed is None else None
-    init_rng, trainer_rng = jax.random.split(jax.random.key(seed, impl=kind))
+    init_rng, trainer_rng = two_keys(seed, use_hardware_rng or random_seed is None)
     specs = state_specs(model, partitioner)
     trainer = trainer_cls(
         model=model,
@@ -304,6 +303,13 @@ def check_data(
                 "train.train_eval_dataset_cfg to None."
             )
         partitioner.check_batch(cfg.batch_size, None, f"{scope}/utils.DatasetConfig.batch_size")
+
+
+def two_keys(seed: int, use_hardware_rng: bool) -> tuple[jax.Array, jax.Array]:
+    """Return the keys of the initial values and of the training steps."""
+    kind = "rbg" if use_hardware_rng else None
+    # One program, since each takes 0.05 s to compile.
+    return jax.jit(lambda: tuple(jax.random.split(jax.random.key(seed, impl=kind))))()
 
 
 def check_rate(trainer: Trainer, start: Start, total_steps: int) -> None:

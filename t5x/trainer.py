@@ -246,12 +246,11 @@ class Trainer:
 
     def evaluate(self, batches: Iterable[HostBatch]) -> dict[str, float]:
         """Return metrics over evaluation batches; `batches` are this host's rows."""
-        total = None
         if self._compiling_evaluation:
             self._compiling_evaluation.result()
-        for batch in batches:
-            total = metrics.add(total, self._eval_step(self.state.params, self.put(batch)))
-        return metrics.summarize(jax.device_get(total), None, self.partitioner.mesh.size)
+        parts = [self._eval_step(self.state.params, self.put(batch)) for batch in batches]
+        total = metrics.total(jax.device_get(parts))
+        return metrics.summarize(total, None, self.partitioner.mesh.size)
 
     def put(self, batch: HostBatch) -> dict[str, jax.Array]:
         """Return global arrays that contain this host's rows."""

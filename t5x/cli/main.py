@@ -26,7 +26,7 @@ from t5x import gin_utils
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.cli import log_capture, trusted_modules
 from t5x.monitoring import compile_stats, startup_times
-from t5x.multihost import lost_workers, shared_programs, startup_check
+from t5x.multihost import lost_workers, shared_programs, startup_check, xla_options
 from t5x.multihost.preemption import Interruption
 from t5x.multihost.signed_lines import read_secret
 
@@ -73,6 +73,8 @@ def run(main: Callable[..., Any], reads_models: bool = False) -> None:
         log_capture.end_of_imports()
         logging.set_verbosity(logging.INFO)
         log_capture.redirect_loggers()  # absl has added a handler
+        if os.environ.get("JAX_PLATFORMS") == "cpu":
+            os.environ["XLA_FLAGS"] = xla_options.flags_on_cpu(os.environ.get("XLA_FLAGS", ""))
         tf.config.set_visible_devices([], "GPU")  # it only reads the data
         # Grappler takes 0.6 s of a core for the pipelines' functions and makes no batch sooner.
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

@@ -133,8 +133,6 @@ class TrainingRun:
     def _run(self, step: int, evaluate_first: bool) -> int:
         try:
             with self.progress:
-                if step < self.plan.total_steps:
-                    self._compile()
                 step = self._train(step, evaluate_first)
                 if not self._interruption.ending:
                     self.log.write("end", step=step)
@@ -175,6 +173,8 @@ class TrainingRun:
             elif trigger := missed_evaluation(self.model_dir, step, self.plan):
                 ended |= self._handle(trigger, None)
             startup_times.done("evaluation")
+            if not ended and step < self.plan.total_steps:
+                self._compile()  # waits for the thread that has compiled since the start
             while not ended and (trigger := triggers.next_trigger(step, self.plan)):
                 try:
                     step, figures = self._train_until(step, trigger.step)

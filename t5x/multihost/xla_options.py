@@ -8,6 +8,10 @@ a chip sends and receives, not what it computes: for T5 1.1 base on a v4-32 the 
 Those of GPUs leave all products to cuBLAS, which adds to a result what is added to it next, and do
 not join products of one array, whose results would be cut apart again. On an H200 the first takes a
 step of T5 1.1 base from 128.0 to 126.4 ms, and its compilation from 14 to 7 s.
+
+Those of a CPU are LLVM's, for all programs of a process. They leave out passes that order
+instructions, which such a processor does itself, and longer loops: tiny compiles in 0.84 of the
+time, and its steps take as long (`benchmarks/startup.py`, `benchmarks/step.py`).
 """
 
 from collections.abc import Sequence
@@ -41,6 +45,14 @@ OPTIONS = {
 BY_DEFAULT = ("v4", "v5e", "v5p")
 
 
+ON_CPU = ",".join([
+    "-disable-lsr=true",
+    "-disable-post-ra=true",
+    "-enable-misched=false",
+    "-force-vector-interleave=1",
+    "-unroll-threshold=50",
+])  # fmt: skip
+_LLVM = "--xla_backend_extra_options"
 ON_GPU = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_dot_merger_threshold_mb": 0}
 
 
@@ -59,3 +71,11 @@ def options(devices: Sequence[jax.Device]) -> dict[str, str | int | bool]:
         return dict(ON_GPU)
     tpu = generation(kind)
     return dict(OPTIONS[tpu]) if len(devices) > 1 and tpu in BY_DEFAULT else {}
+
+
+def flags_on_cpu(given: str) -> str:
+    """Return XLA_FLAGS for a process that uses the CPU, which XLA reads once: `given` and ON_CPU.
+
+    LLVM's options in `given` stay alone.
+    """
+    return given if _LLVM in given else f"{given} {_LLVM}={ON_CPU}".strip()

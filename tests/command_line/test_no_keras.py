@@ -11,3 +11,17 @@ from command_line import no_keras
 print(sys.modules["keras"] is keras, "tensorboard.plugins.hparams._keras" in sys.modules)
 """
     assert shell.python(program) == ["True", "False"]
+
+
+def test_other_modules_of_keras_are_empty():
+    program = """
+from command_line import no_keras
+from tensorflow.python.keras.layers import Layer, core
+from tensorflow_text.python.keras import layers
+import tensorflow as tf
+class Mine(Layer, core.Dense):
+    pass
+print(hasattr(Layer, "__wrapped__"), hasattr(layers, "__path__"))
+print(int(tf.constant(3)), tf.data.Dataset.range(2).cardinality().numpy())
+"""
+    assert shell.python(program) == ["False", "False", "3", "2"]

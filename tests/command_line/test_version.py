@@ -7,6 +7,7 @@ import sys
 import tomllib
 
 import pytest
+from absl.testing import flagsaver
 
 from command_line import version
 from command_line.guard import ROOT
@@ -77,17 +78,17 @@ def test_a_mistyped_flag_is_one_sentence(words, capsys):
     assert err.count("\n") == 1
 
 
+@flagsaver.flagsaver
 def test_the_trainers_commands_refuse_a_mistyped_flag_and_take_dashes():
     with pytest.raises(ValueError, match=r"'gin_fil'.*\(--help lists all flags\)$"):
         trainer.parse_flags(["t5x.train", "--gin_fil=x.gin"])
     trainer.parse_flags(["t5x.train", "--gin-file=x.gin", "--roll-call-seconds", "3"])
     assert trainer.flags.FLAGS.roll_call_seconds == 3
-    trainer.parse_flags(["t5x.train", "--roll_call_seconds=300"])
 
 
 @pytest.mark.parametrize(("flag", "has"), [("--help", "--gin_file: "), ("--version", "t5x-")])
 def test_the_trainers_commands_answer(flag, has, capsys):
-    with pytest.raises(SystemExit) as end:
+    with pytest.raises(SystemExit) as end, flagsaver.flagsaver():
         trainer.parse_flags(["t5x.train", "--gin_file=x.gin", flag])
     assert end.value.code == 0
     assert has in capsys.readouterr().out

@@ -1,11 +1,22 @@
-"""Options of XLA are set for slices of a generation that has some."""
+"""Options of XLA are set for slices of a generation that has some, and for GPUs and CPUs."""
 
+import subprocess
+import sys
 import types
 
 import jax
 import pytest
 
-from t5x.multihost.xla_options import BY_DEFAULT, ON_GPU, OPTIONS, generation, options
+from fakes.paths import ROOT
+from t5x.multihost.xla_options import (
+    BY_DEFAULT,
+    ON_CPU,
+    ON_GPU,
+    OPTIONS,
+    flags_on_cpu,
+    generation,
+    options,
+)
 from t5x.partitioning import PjitPartitioner
 from t5x.trainer import Trainer
 
@@ -34,3 +45,28 @@ def test_a_trainer_compiles_with_its_options():
     )
     assert trainer().xla_options == {}  # of CPUs
     assert trainer(xla_options={"xla_a": "true"}).xla_options == {"xla_a": "true"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("", f"--xla_backend_extra_options={ON_CPU}"),
+        ("--xla_a=1", f"--xla_a=1 --xla_backend_extra_options={ON_CPU}"),
+        ("--xla_backend_extra_options=-b", "--xla_backend_extra_options=-b"),
+    ],
+)
+def test_options_of_llvm_are_added_where_there_are_none(given, expected):
+    assert flags_on_cpu(given) == expected
+
+
+def test_llvm_knows_its_options():
+    program = """
+import os
+from t5x.multihost import xla_options
+os.environ |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla_options.flags_on_cpu("")}
+import jax.numpy as jnp
+print(*(jnp.arange(3) + 1).tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.split() == ["1", "2", "3"]
+    assert "Unknown" not in done.stderr  # as LLVM says of others, without an error
