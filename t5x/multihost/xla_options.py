@@ -10,8 +10,8 @@ not join products of one array, whose results would be cut apart again. On an H2
 step of T5 1.1 base from 128.0 to 126.4 ms, and its compilation from 14 to 7 s.
 
 Those of a CPU are LLVM's, for all programs of a process. They leave out passes that order
-instructions, which such a processor does itself, and longer loops: tiny compiles in 0.84 of the
-time, and its steps take as long (`benchmarks/startup.py`, `benchmarks/step.py`).
+instructions, which such a processor does itself, and that lengthen loops: T5 1.1 tiny compiles for
+8 s instead of 10, and its steps take as long (benchmarks/README.md, "The start").
 """
 
 from collections.abc import Sequence
