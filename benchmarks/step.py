@@ -186,8 +186,7 @@ def main():
         gpus.report(label, args.compile_for, functools.partial(train_step, request), args.dump)
         return
     if not args.compile_for:
-        if os.environ.get("JAX_PLATFORMS") == "cpu":  # as in a training run
-            os.environ["XLA_FLAGS"] = xla_options.flags_on_cpu(os.environ.get("XLA_FLAGS", ""))
+        xla_options.set_on_cpu(os.environ)  # as a training run does
         request = request_of(args, network_fields(args.recipe or "t5_1_1/tiny", args.set))
         others = {" ".join(changes): functools.partial(with_fields, settings(changes))
                   for changes in args.beside}  # fmt: skip

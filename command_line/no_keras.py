@@ -61,8 +61,7 @@ def provide() -> None:
     """Make `import keras` raise ImportError, and other modules of Keras empty."""
     if sys.modules.setdefault("keras", None):  # type: ignore[arg-type]  # as the import system means it
         return
-    if not any(isinstance(finder, _KerasFinder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _KerasFinder())
+    sys.meta_path.insert(0, _KerasFinder())
 
 
 provide()

@@ -97,7 +97,7 @@ def segments(batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
 def unnormalized_loss(sums: Mapping[str, Any]) -> Any:
     """Return cross entropy and z-loss in nats per target with a weight, whatever normalizes."""
     total, tokens = sums["cross_ent_loss"] + sums["unnormalized_z_loss"], sums["target_tokens"]
-    return total / (tokens + (tokens == 0))  # on the host without a program of JAX, which compiles
+    return total / (tokens + (tokens == 0))  # jnp.maximum would compile on the host
 
 
 def total(parts: Sequence[Mapping[str, Any]]) -> dict[str, float]:

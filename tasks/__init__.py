@@ -3,12 +3,4 @@
 Importing a module of tasks registers them with seqio and touches neither network nor corpora.
 """
 
-# Before seqio and TensorFlow.
-from command_line import (  # noqa: F401
-    buckets,
-    edit_distance,
-    lazy_imports,
-    no_keras,
-    no_onednn,
-    no_triton,
-)
+from command_line import before_tensorflow  # noqa: F401

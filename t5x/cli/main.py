@@ -73,8 +73,7 @@ def run(main: Callable[..., Any], reads_models: bool = False) -> None:
         log_capture.end_of_imports()
         logging.set_verbosity(logging.INFO)
         log_capture.redirect_loggers()  # absl has added a handler
-        if os.environ.get("JAX_PLATFORMS") == "cpu":
-            os.environ["XLA_FLAGS"] = xla_options.flags_on_cpu(os.environ.get("XLA_FLAGS", ""))
+        xla_options.set_on_cpu(os.environ)
         tf.config.set_visible_devices([], "GPU")  # it only reads the data
         # Grappler takes 0.6 s of a core for the pipelines' functions and makes no batch sooner.
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

@@ -14,7 +14,7 @@ instructions, which such a processor does itself, and that lengthen loops: T5 1.
 8 s instead of 10, and its steps take as long (benchmarks/README.md, "The start").
 """
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 
 import jax
 
@@ -73,9 +73,11 @@ def options(devices: Sequence[jax.Device]) -> dict[str, str | int | bool]:
     return dict(OPTIONS[tpu]) if len(devices) > 1 and tpu in BY_DEFAULT else {}
 
 
-def flags_on_cpu(given: str) -> str:
-    """Return XLA_FLAGS for a process that uses the CPU, which XLA reads once: `given` and ON_CPU.
+def set_on_cpu(environment: MutableMapping[str, str]) -> None:
+    """Add ON_CPU to XLA_FLAGS, which XLA reads once, of a process with JAX_PLATFORMS=cpu.
 
-    LLVM's options in `given` stay alone.
+    LLVM's options that are there already stay alone.
     """
-    return given if _LLVM in given else f"{given} {_LLVM}={ON_CPU}".strip()
+    given = environment.get("XLA_FLAGS", "")
+    if environment.get("JAX_PLATFORMS") == "cpu" and _LLVM not in given:
+        environment["XLA_FLAGS"] = f"{given} {_LLVM}={ON_CPU}".strip()

@@ -13,9 +13,9 @@ from t5x.multihost.xla_options import (
     ON_CPU,
     ON_GPU,
     OPTIONS,
-    flags_on_cpu,
     generation,
     options,
+    set_on_cpu,
 )
 from t5x.partitioning import PjitPartitioner
 from t5x.trainer import Trainer
@@ -50,20 +50,27 @@ def test_a_trainer_compiles_with_its_options():
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
+        (None, f"--xla_backend_extra_options={ON_CPU}"),
         ("", f"--xla_backend_extra_options={ON_CPU}"),
         ("--xla_a=1", f"--xla_a=1 --xla_backend_extra_options={ON_CPU}"),
         ("--xla_backend_extra_options=-b", "--xla_backend_extra_options=-b"),
     ],
 )
 def test_options_of_llvm_are_added_where_there_are_none(given, expected):
-    assert flags_on_cpu(given) == expected
+    flags = {} if given is None else {"XLA_FLAGS": given}
+    on_cpu, on_tpu = {"JAX_PLATFORMS": "cpu", **flags}, {"JAX_PLATFORMS": "tpu", **flags}
+    set_on_cpu(on_cpu)
+    set_on_cpu(on_tpu)
+    assert on_cpu["XLA_FLAGS"] == expected
+    assert on_tpu.get("XLA_FLAGS") == given
 
 
 def test_llvm_knows_its_options():
     program = """
 import os
 from t5x.multihost import xla_options
-os.environ |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla_options.flags_on_cpu("")}
+os.environ |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
+xla_options.set_on_cpu(os.environ)
 import jax.numpy as jnp
 print(*(jnp.arange(3) + 1).tolist())
 """
