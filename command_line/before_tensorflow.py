@@ -4,7 +4,7 @@ from command_line import (  # noqa: F401
     buckets,
     edit_distance,
     lazy_imports,
-    no_keras,
     no_onednn,
     no_triton,
+    unused_tensorflow,
 )

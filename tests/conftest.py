@@ -23,7 +23,7 @@ import jax
 import pytest
 from absl import logging
 
-from command_line import no_keras  # noqa: F401  # before a test imports TensorFlow
+from command_line import unused_tensorflow  # noqa: F401  # before a test imports TensorFlow
 from command_line.garbage_collection import collect_rarely
 from fakes.golden import Golden
 
