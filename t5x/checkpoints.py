@@ -11,7 +11,7 @@
 T5X restores these; `checkpointing.restore` reads what T5X saved, this kind and the older one.
 """
 
-import dataclasses
+import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -20,13 +20,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
 
 from command_line.results import counted
 from t5x.array_types import PyTree
-from t5x.checkpointing import checksums, layout, orbax_s3
+from t5x.checkpointing import checksums, layout
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.checkpointing.best import BestCheckpoints
 from t5x.checkpointing.config import SaveCheckpointConfig
@@ -58,8 +57,6 @@ REMEDY = (
     "trainer.Trainer.bad_steps to 'skip' or 'go_back', and start the same command again: it "
     "resumes from the last checkpoint."
 )
-# Small enough that a process which needs a part of an array reads little more than its part.
-_CHUNK_BYTES = 64 << 20
 # After a failure in a pod the current save may wait for hosts that are gone. All processes should
 # end within a minute of a fault.
 _QUICK_CLOSE_SECONDS = 45
@@ -115,24 +112,13 @@ class Checkpointer:
         self.last_complete = layout.latest_step(self.run_folder)
         self.best = BestCheckpoints(self.run_folder, c.keep_best, c.metric, c.mode)
         self._pending: AsyncSave | None = None
-        self._writer = self._new_writer()
         self._hangs = False  # whether a save of this writer was given up
 
-    def _new_writer(self) -> ocp.AsyncCheckpointer:
-        # Folders are made before `save` returns, so that a missing permission is reported there.
-        options = ocp.options.AsyncOptions(
-            timeout_secs=self._timeout, create_directories_asynchronously=False
-        )
-        orbax_s3.provide()
-        commit = orbax_s3.committed_by_file(self.run_folder)
-        handler = ocp.CompositeCheckpointHandler(
-            composite_options=ocp.CompositeOptions(
-                async_options=options, temporary_path_class=commit
-            ),
-            state=ocp.PyTreeCheckpointHandler(),
-            dataset=DatasetCheckpointHandler(),
-        )
-        return ocp.AsyncCheckpointer(handler, async_options=options, temporary_path_class=commit)
+    @functools.cached_property
+    def _writer(self) -> Any:
+        from t5x.checkpointing import orbax_writer
+
+        return orbax_writer.make(self.run_folder, self._timeout)
 
     def __enter__(self) -> "Checkpointer":
         return self
@@ -175,12 +161,13 @@ class Checkpointer:
             return False
         state_dict = self._rounded(state_dict)
         metadata: dict[str, Any] = {DIGESTS: _digests(state_dict)}
-        save_args = jax.tree.map(lambda _: ocp.SaveArgs(chunk_byte_size=_CHUNK_BYTES), state_dict)
-        items = {"state": ocp.args.PyTreeSave(state_dict, save_args)}
-        if dataset_writer is not None and self.config.save_dataset:
-            items["dataset"] = _DatasetSave(dataset_writer)
+        if not self.config.save_dataset:
+            dataset_writer = None
+        if dataset_writer is not None:
             metadata[layout.HAS_POSITION] = True
-        writer, args = self._writer, ocp.args.Composite(**items)
+        from t5x.checkpointing import orbax_writer
+
+        writer, args = self._writer, orbax_writer.arguments(state_dict, dataset_writer)
         self._pending = AsyncSave(
             f"checkpoint_{step}",
             lambda: writer.save(folder, args=args, force=True, custom_metadata=metadata),
@@ -212,7 +199,7 @@ class Checkpointer:
         if quickly and self._pending:
             self._pending.shorten_deadline(_QUICK_CLOSE_SECONDS)
         self.wait()
-        if not self._hangs:  # its thread would be waited for
+        if "_writer" in vars(self) and not self._hangs:  # its thread would be waited for
             self._writer.close()
 
     def _rounded(self, state_dict: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,10 +222,11 @@ class Checkpointer:
             out_of_step = not pending.has_copied and jax.process_count() > 1
             if self.config.when_failed == "stop" or out_of_step:
                 raise failed from error
-            self._writer, self._hangs = self._new_writer(), False
+            del self._writer  # the next save makes another
+            self._hangs = False
             return False
 
-    def _finish(self, writer: ocp.AsyncCheckpointer, step: int) -> None:
+    def _finish(self, writer: Any, step: int) -> None:
         """In the background: wait for the commit, then delete old checkpoints."""
         writer.wait_until_finished()
         self.last_complete = max(step, self.last_complete or 0)  # one given up may end late
@@ -317,27 +305,3 @@ def steps_to_delete(
     """Return all but the newest `keep` steps and the pinned ones, which do not count."""
     counted = sorted(set(steps) - set(pinned))
     return counted[:-keep] if keep else []
-
-
-class DatasetCheckpointHandler(ocp.CheckpointHandler):
-    """Makes Orbax write the data position of every process before it commits a checkpoint."""
-
-    def save(self, directory: epath.Path, args: "_DatasetSave") -> None:
-        """Write this process's data position."""
-        args.write(os.fspath(directory))
-
-    def finalize(self, directory: epath.Path) -> None:
-        """On one process, once all have written: write the checksums of their files."""
-        layout.write_checksums(directory)
-
-    def restore(self, directory: epath.Path, args: Any = None) -> None:
-        """Unused: the data's reader opens `layout.dataset_folder` itself."""
-        raise NotImplementedError
-
-
-@ocp.args.register_with_handler(DatasetCheckpointHandler, for_save=True, for_restore=True)
-@dataclasses.dataclass
-class _DatasetSave(ocp.args.CheckpointArgs):
-    """The writer of the data position."""
-
-    write: Callable[[str], None]
