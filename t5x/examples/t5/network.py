@@ -267,6 +267,7 @@ def stack(
         in_axes=(nn.broadcast,) * broadcast,
         length=length,
         unroll=length if unrolled else 1,
+        check_constancy_invariants=False,  # they would be traced for it once more
         metadata_params={nn.PARTITION_NAME: "layers"},
     )
     return scanned(config, name="layers")
