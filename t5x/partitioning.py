@@ -341,3 +341,10 @@ def devices() -> list[jax.Device]:
 def platform() -> str:
     """Return the platform that the program is traced for: `cpu`, `gpu` or `tpu`."""
     return devices()[0].platform
+
+
+def is_in_memory(array: jax.Array | np.ndarray) -> bool:
+    """Return whether this process has all of an array in memory, so that numpy can read it."""
+    if not isinstance(array, jax.Array):
+        return True
+    return array.is_fully_replicated and next(iter(array.devices())).platform == "cpu"

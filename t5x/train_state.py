@@ -13,11 +13,12 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import serialization
 
 from t5x.array_types import PyTree
 from t5x.checkpointing import layer_stacking
-from t5x.partitioning import PjitPartitioner, platform
+from t5x.partitioning import PjitPartitioner, is_in_memory, platform
 
 
 @flax.struct.dataclass
@@ -67,7 +68,8 @@ def _initial_params(model: Any, rng: jax.Array) -> dict:
 
 def state_specs(model: Any, partitioner: PjitPartitioner) -> StateSpecs:
     """Return shapes, dtypes and shardings of the state."""
-    boxed = jax.eval_shape(functools.partial(_initial_params, model), jax.random.key(0))
+    key = jax.eval_shape(jax.random.key, 0)
+    boxed = jax.eval_shape(functools.partial(_initial_params, model), key)
     is_box = lambda x: isinstance(x, nn.Partitioned)
     axes = jax.tree.map(lambda x: x.names if is_box(x) else (None,) * x.ndim, boxed, is_leaf=is_box)
     params = nn.unbox(boxed)
@@ -115,4 +117,13 @@ def from_disk(state_dict: Mapping, specs: StateSpecs) -> TrainState:
     def stacked(tree):
         return specs.state.restore_state(layer_stacking.stack_layers(tree))
 
-    return jax.jit(stacked, out_shardings=specs.shardings)(dict(state_dict))
+    if not all(is_in_memory(leaf) for leaf in jax.tree.leaves(state_dict)):
+        return jax.jit(stacked, out_shardings=specs.shardings)(dict(state_dict))
+    # In numpy, since compiling that takes longer than doing it.
+    state = stacked(jax.tree.map(np.asarray, dict(state_dict)))
+
+    def place(array: np.ndarray, sharding: jax.sharding.Sharding) -> jax.Array:
+        part = lambda index: np.array(array[index])  # not shared, since the state is donated
+        return jax.make_array_from_callback(array.shape, sharding, part)
+
+    return jax.tree.map(place, state, specs.shardings)

@@ -71,6 +71,7 @@ class Trainer:
         self._compiling_init: concurrent.futures.Future[Callable] | None = None
         self._compiling: concurrent.futures.Future[jax.stages.Compiled] | None = None
         self._compiling_evaluation: concurrent.futures.Future[Any] | None = None
+        self._evaluated: Shapes | None = None  # for which the evaluation step is still to compile
         self.wait_seconds = 0.0  # spent waiting for data since the loop last set it to 0
         self.stop_requested = False  # set between two steps, ends `training_steps`
 
@@ -142,18 +143,18 @@ class Trainer:
     def begin_compiling_evaluation(self, batch: Shapes, at_once: bool = True) -> None:
         """Compile the evaluation step in a thread, for which `evaluate` waits; not on GPUs.
 
-        Unless `at_once`, the thread first waits for the train step, which is then needed first.
+        Unless `at_once`, it begins after the first training step, so that this is not delayed.
         """
-        if not self._compiles_ahead:
-            return
-        before = None if at_once else self._compiling
+        if self._compiles_ahead:
+            self._evaluated = batch
+        if at_once:
+            self._compile_evaluation()
 
-        def compiled():
-            if before and before.exception():  # waits; `compile` raises it
-                return
-            self.lower_eval(batch).compile()  # which `_eval_step` then has
-
-        self._compiling_evaluation = in_thread(compiled, "compile evaluation")
+    def _compile_evaluation(self) -> None:
+        batch, self._evaluated = self._evaluated, None
+        if batch is not None:
+            compiled = lambda: self.lower_eval(batch).compile()  # which `_eval_step` then has
+            self._compiling_evaluation = in_thread(compiled, "compile evaluation")
 
     def finish_compiling(self) -> None:
         """Wait until no thread compiles: at its exit Python would abort when one comes back."""
@@ -237,12 +238,18 @@ class Trainer:
             (self.state, self._statistics), sums = self._train_step(carried, batch, self._rng)
             # Reading sums waits for their step. Those of the step before are read while this one
             # runs, so the device never waits for the host.
-            yield step, None if pending is None else jax.device_get(pending)
+            yield step, None if pending is None else self._read(pending)
             pending, until = sums, step
             if self.stop_requested:
                 break
         if pending is not None:
-            yield until, jax.device_get(pending)
+            yield until, self._read(pending)
+
+    def _read(self, sums: Any) -> Any:
+        """Return the sums of a step, after its end."""
+        on_host = jax.device_get(sums)
+        self._compile_evaluation()
+        return on_host
 
     def evaluate(self, batches: Iterable[HostBatch]) -> dict[str, float]:
         """Return metrics over evaluation batches; `batches` are this host's rows."""

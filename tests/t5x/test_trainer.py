@@ -1,7 +1,6 @@
 """Compiled steps over a mesh: sums are a step behind, and nothing depends on the mesh."""
 
 import threading
-import time
 import types
 
 import jax
@@ -147,29 +146,19 @@ def test_what_fails_while_the_evaluation_step_compiles_is_raised_by_the_evaluati
         trainer.evaluate([])
 
 
-def test_the_evaluation_step_may_wait_for_the_train_step(monkeypatch):
-    trainer, lowered = background_trainer(monkeypatch, "a compiled step")
+def test_the_evaluation_step_may_wait_for_the_first_training_step(monkeypatch):
+    trainer = trainer_over(PjitPartitioner(devices=jax.devices()[:1]))
     _, evaluation = background_trainer(monkeypatch, "a compiled evaluation")
     evaluation.go.set()
-    after = []
-    lower_eval = lambda batch: after.append(lowered.go.is_set()) or evaluation
-    monkeypatch.setattr(trainer, "lower_eval", lower_eval)
-    trainer.begin_compiling({})
+    monkeypatch.setattr(trainer, "lower_eval", lambda batch: evaluation)
     trainer.begin_compiling_evaluation({}, at_once=False)
-    time.sleep(0.05)
-    lowered.go.set()
+    steps = trainer.training_steps(map(batch, range(9)), until=2)
+    assert next(steps)[1] is None
+    assert trainer._compiling_evaluation is None
+    assert next(steps)[1] is not None
     trainer.finish_compiling()
-    assert (after, evaluation.calls) == ([True], 1)
-
-
-def test_nothing_compiles_after_a_train_step_that_failed(monkeypatch):
-    trainer, lowered = background_trainer(monkeypatch, RuntimeError("RESOURCE_EXHAUSTED"))
-    monkeypatch.setattr(trainer, "lower_eval", None)
-    trainer.begin_compiling({})
-    trainer.begin_compiling_evaluation({}, at_once=False)
-    lowered.go.set()
-    trainer.finish_compiling()
-    assert trainer._compiling_evaluation.exception() is None
+    assert [step for step, _ in steps] == [2]
+    assert evaluation.calls == 1
 
 
 def test_a_batch_that_does_not_fit_names_what_to_set():
