@@ -21,6 +21,7 @@ import functools
 import importlib.util
 import re
 
+import flax.struct
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
@@ -35,6 +36,20 @@ CMEM_BYTES = 70e6  # of weights that fit a v4's CMEM (128 MiB) together with the
 KEPT = "attention"  # checkpoint_name of what the gradient keeps, for remat policies
 
 _once = jax.lax.optimization_barrier  # its argument is computed once, not again in each reader
+
+
+@flax.struct.dataclass
+class Segments:
+    """Segment ids int32 [B, Q] and [B, S], 0 for padding: queries attend to their own segment.
+
+    If `causal`, not to later keys; with a `radius`, for GPUs, to keys at most so far away. Padding,
+    which has no key, attends to all keys on a TPU, and gets zeros on a GPU.
+    """
+
+    queries: jax.Array
+    keys: jax.Array
+    causal: bool = flax.struct.field(pytree_node=False, default=False)
+    radius: int | None = flax.struct.field(pytree_node=False, default=None)
 
 
 def logits(q_BQHK, k_BSHK, mask, bias) -> jax.Array:

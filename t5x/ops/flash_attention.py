@@ -20,34 +20,19 @@ Shapes: B batch, Q queries, S keys, H heads, K head_dim, N distances.
 import functools
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from t5x.ops.attention import KEPT
+from t5x.ops.attention import KEPT, Segments
 from t5x.partitioning import per_device, platform
 
 BLOCK = 128  # queries at a time; lengths are padded to multiples of it
 MAX_PAIRS = 1 << 20  # queries times keys; two such float32 arrays and temporaries fit 16 MiB
 NEGATIVE = -1e10  # a masked logit
 PADDING, EVERYTHING = -1, -2  # ids of keys added here, and of queries that attend to all others
-
-
-@flax.struct.dataclass
-class Segments:
-    """Segment ids int32 [B, Q] and [B, S], 0 for padding: queries attend to their own segment.
-
-    If `causal`, not to later keys; with a `radius`, for GPUs, to keys at most so far away. Padding,
-    which has no key, attends to all keys on a TPU, and gets zeros on a GPU.
-    """
-
-    queries: jax.Array
-    keys: jax.Array
-    causal: bool = flax.struct.field(pytree_node=False, default=False)
-    radius: int | None = flax.struct.field(pytree_node=False, default=None)
 
 
 def attend(q_BQHK, k_BSHK, v_BSHK, segments: Segments, by_distance_HN=None) -> jax.Array:

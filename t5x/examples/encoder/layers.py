@@ -14,8 +14,7 @@ from jax.ad_checkpoint import checkpoint_name
 from t5x.array_types import FLOAT32
 from t5x.examples.t5.layers import ATTENTIONS, Dense, Initializer, partitioned
 from t5x.ops import local_attention, rotary
-from t5x.ops.attention import KEPT
-from t5x.ops.flash_attention import Segments
+from t5x.ops.attention import KEPT, Segments
 from t5x.ops.lookup import lookup
 from t5x.partitioning import constrain, gather_parameter
 

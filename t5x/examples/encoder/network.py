@@ -28,7 +28,7 @@ from t5x.examples.t5.network import (
     usable_attention_kind,
 )
 from t5x.ops import local_attention, rotary
-from t5x.ops.flash_attention import Segments
+from t5x.ops.attention import Segments
 from t5x.partitioning import constrain, platform
 
 KINDS = ("auto", "xla", "flash", "cudnn", "plain")

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from t5x.array_types import FLOAT32
-from t5x.ops import attention, flash_attention
+from t5x.ops import attention
 from t5x.ops.feed_forward import feed_forward, gelu
 from t5x.ops.lookup import lookup
 from t5x.ops.product import contract, product
@@ -26,9 +26,16 @@ from t5x.partitioning import constrain, gather_parameter, platform
 Initializer = Callable[..., jax.Array]
 Distribution = Literal["truncated_normal", "normal", "uniform"]
 
+
+def _flash(q_BQHK, k_BSHK, v_BSHK, segments, by_distance_HN) -> jax.Array:
+    from t5x.ops import flash_attention  # 0.04 s, and few need it
+
+    return flash_attention.attend(q_BQHK, k_BSHK, v_BSHK, segments, by_distance_HN)
+
+
 ATTENTIONS: dict[str, Callable[..., jax.Array]] = {
     "xla": attention.attend,
-    "flash": flash_attention.attend,
+    "flash": _flash,
     "cudnn": attention.attend_by_cudnn,
     "plain": attention.plain_attend,
 }
@@ -234,7 +241,7 @@ class Attention(nn.Module):
         self,
         x_BQD: jax.Array,
         source: jax.Array | tuple[jax.Array, jax.Array],
-        mask: jax.Array | flash_attention.Segments | None = None,
+        mask: jax.Array | attention.Segments | None = None,
         bias: jax.Array | None = None,
         enable_dropout: bool = False,
     ) -> jax.Array:
@@ -249,7 +256,7 @@ class Attention(nn.Module):
         if enable_dropout and self.dropout_rate:
             # With one mask for all queries, dropping a weight is the same as dropping its value.
             drop = nn.Dropout(self.dropout_rate, broadcast_dims=(-1,), deterministic=False)
-        if isinstance(mask, flash_attention.Segments) and platform() == "gpu":
+        if isinstance(mask, attention.Segments) and platform() == "gpu":
             from t5x.ops import triton_attention
 
             out = triton_attention.attend(self._parts(x_BQD, source, drop), mask, bias)

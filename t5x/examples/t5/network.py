@@ -18,8 +18,7 @@ import jax.numpy as jnp
 
 from t5x.array_types import FLOAT32, Cache
 from t5x.examples.t5 import layers
-from t5x.ops.attention import KEPT, has_gpu_kernels, prefers_gpu_kernels
-from t5x.ops.flash_attention import Segments
+from t5x.ops.attention import KEPT, Segments, has_gpu_kernels, prefers_gpu_kernels
 from t5x.partitioning import constrain, platform
 
 ATTENTIONS = ("auto", *layers.ATTENTIONS)

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x.ops.attention import plain_attend
-from t5x.ops.flash_attention import Segments
+from t5x.ops.attention import Segments, plain_attend
 from t5x.partitioning import PjitPartitioner
 
 BATCH, HEADS = 2, 2

@@ -7,7 +7,8 @@ import pytest
 
 from benchmarks.synthetic_step import SyntheticRequest
 from preflight.aot.compiler import compile_step
-from t5x.ops.flash_attention import Segments, attend
+from t5x.ops.attention import Segments
+from t5x.ops.flash_attention import attend
 
 WIDTH = 8
 

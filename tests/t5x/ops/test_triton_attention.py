@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from t5x.ops import triton_attention
-from t5x.ops.attention import plain_attend
-from t5x.ops.flash_attention import Segments
+from t5x.ops.attention import Segments, plain_attend
 from t5x.ops.triton_attention import Reach
 
 
