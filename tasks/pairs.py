@@ -19,7 +19,7 @@ from tasks.documents import Columns
 from tasks.record_counts import MADE, NOTES, RecordCounter
 from tasks.sources import CorpusSource
 from tasks.streaming import tf_callbacks
-from tasks.text import normalize
+from tasks.text import normalize, tokenize
 
 LENGTHS = {"inputs": 512, "targets": 128}  # if a run sets none, as in evaluation
 SHUFFLED = 1024  # examples
@@ -52,7 +52,7 @@ def add(
         source=source,
         preprocessors=[
             functools.partial(_texts, prefix=prefix, checks=checks, normalization=normalization),
-            seqio.preprocessors.tokenize,
+            tokenize.tokenize_examples,
             seqio.CacheDatasetPlaceholder(),
             functools.partial(
                 truncate,

@@ -33,7 +33,7 @@ from tasks.romanian import RO_MINI
 from tasks.rows import Rows
 from tasks.sources import CorpusSource
 from tasks.streaming import tf_callbacks
-from tasks.text import normalize, sentence_split
+from tasks.text import normalize, sentence_split, token_chunks, tokenize
 
 # If a run sets none, as in evaluation; tokens, EOS included.
 LENGTHS = {"inputs": 256, "targets": 256}
@@ -115,8 +115,8 @@ def add(
     preprocessors = [
         functools.partial(normalize.preprocess, cedilla=language == "ro"),
         functools.partial(make_examples, language=language, lengths=dict(lengths)),
-        seqio.preprocessors.tokenize,
-        seqio.preprocessors.append_eos,
+        tokenize.tokenize_examples,
+        token_chunks.append_eos,
     ]
     settings: dict[str, Any] = {
         "output_features": {"inputs": feature, "targets": feature},
@@ -178,7 +178,9 @@ def token_count(vocabulary: seqio.Vocabulary, language: str) -> Callable:
         bare = list(map(letters.bare, texts))
         if not isinstance(vocabulary, seqio.SentencePieceVocabulary):
             return [len(normalize.replace_letters(text, longest).encode()) for text in bare]
-        sizes = [len(ids) for ids in vocabulary.tokenizer.encode([*texts, *bare])]
+        # By default it starts a thread for each core and text, in each of the pipeline's threads.
+        ids = vocabulary.tokenizer.encode([*texts, *bare], num_threads=1)
+        sizes = list(map(len, ids))
         return [max(pair) for pair in zip(sizes[: len(texts)], sizes[len(texts) :], strict=True)]
 
     return count

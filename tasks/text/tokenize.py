@@ -7,7 +7,7 @@ word have the same score, as in long runs of dots, the two may choose differentl
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import sentencepiece
@@ -42,6 +42,37 @@ def tokenize(
 
     batches = inline_map.map_each(dataset, lambda x: x[key]).batch(DOCUMENTS_A_CALL)
     return unbatch(batches.map(fn, num_parallel_calls=tf.data.AUTOTUNE))
+
+
+def tokenize_examples(
+    dataset: tf.data.Dataset, output_features: Mapping[str, seqio.Feature]
+) -> tf.data.Dataset:
+    """Replace the texts of every example by their ids, as `seqio.preprocessors.tokenize` does.
+
+    Each text is kept as `<name>_pretokenized`. Examples of string scalars are tokenized many at a
+    time, by the vocabulary's `encode_tf`. Others, with features of other shapes, are left to seqio.
+    """
+    if any(spec.shape.rank != 0 for spec in dataset.element_spec.values()):
+        return seqio.preprocessors.tokenize(dataset, output_features)
+
+    def encoded(name: str, texts: tf.Tensor) -> tf.RaggedTensor:
+        vocabulary = output_features[name].vocabulary
+        is_bytes = isinstance(vocabulary, seqio.ByteVocabulary)  # whose `encode_tf` takes one text
+        return (batch_encoder(vocabulary) if is_bytes else vocabulary.encode_tf)(texts)
+
+    def fn(batch):
+        texts = {k: v for k, v in batch.items() if k in output_features}
+        kept = {f"{name}_pretokenized": text for name, text in texts.items()}
+        return batch | kept | {name: encoded(name, text) for name, text in texts.items()}
+
+    batches = dataset.batch(DOCUMENTS_A_CALL).map(fn, num_parallel_calls=tf.data.AUTOTUNE)
+
+    def shaped(example):
+        for name in output_features.keys() & example.keys():
+            example[name].set_shape([None])
+        return example
+
+    return inline_map.map_each(batches.unbatch(), shaped)
 
 
 def batch_encoder(vocabulary: seqio.Vocabulary):

@@ -1,12 +1,15 @@
 """Batches are tokenized as SentencePiece and seqio tokenize single texts."""
 
+import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
 
+from fakes.paths import ROOT
 from fakes.small_vocabulary import TEXTS, train
 from tasks import vocabularies
 from tasks.text import tokenize
+from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
 ODD = ["", "  două  blancuri ", "한국어 ☃ 𝔘", "a\nb\tc", "s\u0326i", "x" * 3000]
 
@@ -33,3 +36,42 @@ def test_a_text_that_spells_a_sentinel_makes_none(tmp_path):
     (example,) = tokenize.tokenize(dataset, {"targets": feature}).as_numpy_iterator()
     assert example["targets"].max() < 300
     assert 2 in example["targets"]
+
+
+def wordpiece(folder):
+    return TokenizerVocabulary(str(ROOT / "data/ro_mini/wordpiece"))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda folder: vocabularies.sentencepiece(train(folder)),
+        lambda _: vocabularies.byt5(),
+        wordpiece,
+    ],
+    ids=["sentencepiece", "bytes", "wordpiece"],
+)
+def test_examples_are_those_of_seqio(tmp_path, make):
+    features = dict.fromkeys(["inputs", "targets"], seqio.Feature(make(tmp_path)))
+    texts = TEXTS[:4] + ODD
+    rows = {"inputs": texts, "targets": texts[::-1], "row": range(len(texts))}
+    dataset = tf.data.Dataset.from_tensor_slices({k: list(v) for k, v in rows.items()})
+    found = tokenize.tokenize_examples(dataset, features)
+    expected = seqio.preprocessors.tokenize(dataset, features)
+    assert found.element_spec == expected.element_spec
+    lists = lambda examples: [
+        {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in example.items()}
+        for example in examples.as_numpy_iterator()
+    ]
+    assert lists(found) == lists(expected)
+
+
+def test_examples_may_lack_a_feature_or_have_others_of_any_shape(tmp_path):
+    feature = seqio.Feature(vocabularies.sentencepiece(train(tmp_path)))
+    features = {"inputs": feature, "targets": feature}
+    example = {"inputs": "Ana are mere", "names": ["a", "b"]}
+    for given in (example, {"inputs": example["inputs"]}):
+        dataset = tf.data.Dataset.from_tensors(given)
+        (found,) = tokenize.tokenize_examples(dataset, features).as_numpy_iterator()
+        assert found.keys() == given.keys() | {"inputs_pretokenized"}
+        assert found["inputs"].tolist() == feature.vocabulary.encode("Ana are mere")
