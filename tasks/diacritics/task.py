@@ -156,7 +156,9 @@ def make_examples(
         return {"inputs": pair[0], "targets": pair[1]}
 
     batches = dataset.map(lambda x: x["text"]).batch(DOCUMENTS_A_CALL)
-    return batches.map(fn, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+    # One call at a time, since calls of Python wait for each other, and what they have made ahead
+    # delays the first batch.
+    return batches.map(fn, num_parallel_calls=1).unbatch()
 
 
 def keep_given(dataset: tf.data.Dataset) -> tf.data.Dataset:
