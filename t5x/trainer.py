@@ -246,7 +246,7 @@ class Trainer:
             yield until, self._read(pending)
 
     def _read(self, sums: Any) -> Any:
-        """Return the sums of a step, after its end."""
+        """Return the sums of a step, after its end, and let the evaluation step compile then."""
         on_host = jax.device_get(sums)
         self._compile_evaluation()
         return on_host

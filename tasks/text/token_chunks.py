@@ -21,11 +21,12 @@ def split_tokens(dataset: tf.data.Dataset, length: int, key: str = "targets") ->
 
 
 def unbatch(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Turn ragged rows into one example an element, int32 [None] each."""
+    """Turn ragged rows into one example an element, vectors [None]; scalars stay scalars."""
 
     def fn(row):
         for value in row.values():
-            value.set_shape([None])
+            if value.shape.rank != 0:
+                value.set_shape([None])
         return row
 
     return inline_map.map_each(dataset.unbatch(), fn)

@@ -65,14 +65,7 @@ def tokenize_examples(
         kept = {f"{name}_pretokenized": text for name, text in texts.items()}
         return batch | kept | {name: encoded(name, text) for name, text in texts.items()}
 
-    batches = dataset.batch(DOCUMENTS_A_CALL).map(fn, num_parallel_calls=tf.data.AUTOTUNE)
-
-    def shaped(example):
-        for name in output_features.keys() & example.keys():
-            example[name].set_shape([None])
-        return example
-
-    return inline_map.map_each(batches.unbatch(), shaped)
+    return unbatch(dataset.batch(DOCUMENTS_A_CALL).map(fn, num_parallel_calls=tf.data.AUTOTUNE))
 
 
 def batch_encoder(vocabulary: seqio.Vocabulary):
