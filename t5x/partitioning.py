@@ -332,6 +332,12 @@ def cuts(axis: str, size: int) -> int:
     return partitioner.mesh.shape[mesh_axis] if mesh_axis else 1
 
 
+def is_divided() -> bool:
+    """Return whether the program is traced for several devices, which share its arrays."""
+    partitioner = _active.get()
+    return partitioner is not None and partitioner.mesh.size > 1
+
+
 def devices() -> list[jax.Device]:
     """Return the devices that the program is traced for."""
     partitioner = _active.get()

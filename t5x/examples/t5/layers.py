@@ -20,7 +20,7 @@ from t5x.array_types import FLOAT32
 from t5x.ops import attention
 from t5x.ops.feed_forward import feed_forward, gelu
 from t5x.ops.lookup import lookup
-from t5x.ops.product import contract, product
+from t5x.ops.product import contract, product, scaled
 from t5x.partitioning import constrain, gather_parameter, platform
 
 Initializer = Callable[..., jax.Array]
@@ -130,7 +130,7 @@ class LayerNorm(nn.Module):
         wide = x.astype(jnp.float32)
         variance = jnp.mean(jax.lax.square(wide), axis=-1, keepdims=True)
         normed = (wide * jax.lax.rsqrt(variance + self.epsilon)).astype(self.dtype)
-        return x, normed * scale
+        return x, scaled(normed, scale)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Normalize [B, I, D] and multiply by `scale` [D]."""
@@ -346,7 +346,8 @@ def by_positions(bias_HN: jax.Array, queries: int) -> jax.Array:
     """Return a bias [1, H, Q, S] of one by distance [H, Q + S - 1], from 1 - Q to S - 1."""
     heads, distances = bias_HN.shape
     padded = jnp.pad(bias_HN, ((0, 0), (0, 1)))[:, None]
-    repeated = jnp.broadcast_to(padded, (heads, queries, distances + 1)).reshape(heads, -1)
+    # A product with ones, because its gradient is a product too, and not a slow sum.
+    repeated = (jnp.ones((heads, queries, 1), padded.dtype) @ padded).reshape(heads, -1)
     # Cut one shorter than the repeated row, each row begins one distance earlier than the last.
     rows = repeated[:, queries - 1 : -1].reshape(heads, queries, distances)
     return rows[None, :, :, : distances - queries + 1]
