@@ -1,8 +1,8 @@
 """Attention for CPUs, a few sequences and heads at a time, with a hand-written gradient.
 
 On a CPU the weights [B, H, Q, S] of a batch leave the caches between the operations that write and
-read them. So they are computed for as many sequences and heads at a time as stay there
-(benchmarks/README.md, "On a CPU").
+read them. So they are computed for as many sequences and heads at a time as nearly stay there: in
+smaller blocks XLA starts too many operations (benchmarks/README.md, "On a CPU").
 
 Shapes: B batch, Q queries, S keys, H heads, K head_dim; b and g are the B and H of one block.
 """
@@ -15,10 +15,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from t5x.partitioning import cuts
+from t5x.ops.product import column_sums
+from t5x.partitioning import cuts, is_divided
 
 NEGATIVE = -1e10  # a masked logit; a fully masked row attends evenly, without gradient
-CACHE_BYTES = 512 * 1024  # of float32 weights of a block, for each core
+CACHE_BYTES = 4 * 1024 * 1024  # of float32 weights of a block, for each core
+FEW = 8  # rows that are added one by one: each is an instruction to compile
 
 _once = jax.lax.optimization_barrier  # its argument is computed once, not again in each reader
 # The axes of the heads.
@@ -37,13 +39,13 @@ def forward(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> tuple[jax.Array, jax.Array]:
 
 def _forward(q, k, v, mask, bias):
     """Return float32 results: into an array of bfloat16 XLA writes a block by converting it all."""
-    q, k, v = map(_float32_heads, (q, k, v))
     logits = _logits(q, k, mask, bias)
     peaks = logits.max(-1, keepdims=True)
-    weights = _once(jnp.exp(logits - peaks))
-    sums = weights.sum(-1, keepdims=True)
+    weights = _once(_rounded(jnp.exp(logits - peaks), v.dtype))
+    sums = weights.astype(jnp.float32).sum(-1, keepdims=True)
     divisors = jnp.where(peaks > NEGATIVE / 2, peaks + jnp.log(sums), -NEGATIVE)
-    return None, ((weights @ v / sums).swapaxes(1, 2), divisors[..., 0])
+    out = _product(weights, _rows(v)) / sums
+    return None, (out.swapaxes(1, 2), divisors[..., 0])
 
 
 def backward(q_BQHK, k_BSHK, v_BSHK, mask, bias, d_out_BQHK, means_BHQ, divisors_BHQ):
@@ -55,29 +57,74 @@ def backward(q_BQHK, k_BSHK, v_BSHK, mask, bias, d_out_BQHK, means_BHQ, divisors
     given = {"q": q_BQHK, "k": k_BSHK, "v": v_BSHK}
     given |= {"d_out": d_out_BQHK, "means": means_BHQ, "divisors": divisors_BHQ}
     d_bias, gradients = _by_blocks(_backward, given, mask, bias)
+    d_bias = None if bias is None else d_bias.sum(0, keepdims=True)
     return *(x.astype(v_BSHK.dtype) for x in gradients), d_bias
 
 
 def _backward(q, k, v, d_out, means, divisors, mask, bias):
-    q, k, v, d_out = map(_float32_heads, (q, k, v, d_out))
-    weights = jnp.exp(_logits(q, k, mask, bias) - divisors[..., None])
-    d_weights = d_out @ v.swapaxes(2, 3)
-    d_logits = _once(weights * (d_weights - means[..., None]))
+    weights = _rounded(jnp.exp(_logits(q, k, mask, bias) - divisors[..., None]), v.dtype)
+    d_weights = _product(_rows(d_out), _columns(v))
+    d_logits = _once((weights * (d_weights - means[..., None])).astype(q.dtype))
     # The large array comes second and is not transposed: 4 times as fast for one head of 512 x 512.
-    by_keys = lambda x, w: jnp.einsum("bgQK,bgQS->bgKS", x, w).swapaxes(2, 3)
-    gradients = d_logits @ k, by_keys(q, d_logits), by_keys(d_out, weights)
-    d_bias = None if bias is None else d_logits.sum(0, keepdims=True)
-    return d_bias, tuple(x.swapaxes(1, 2) for x in gradients)
+    by_keys = lambda x, w: _product(_columns(x), w).transpose(0, 3, 1, 2)
+    d_q = _product(d_logits, _rows(k)).swapaxes(1, 2)
+    d_bias = None if bias is None else _sums_of_rows(d_logits)
+    return d_bias, (d_q, by_keys(q, d_logits), by_keys(d_out, weights))
 
 
-def _float32_heads(x_bQgK: jax.Array) -> jax.Array:
-    """Return float32 [b, g, Q, K]: rounding large arrays to bfloat16 takes longer than it saves."""
-    return x_bQgK.swapaxes(1, 2).astype(jnp.float32)
+def _rows(x_bQgK: jax.Array) -> jax.Array:
+    """Return a copy [b, g, Q, K]."""
+    return _copied(x_bQgK.swapaxes(1, 2))
 
 
-def _logits(q_bgQK, k_bgSK, mask, bias) -> jax.Array:
+def _columns(x_bQgK: jax.Array) -> jax.Array:
+    """Return a copy [b, g, K, Q]."""
+    return _copied(x_bQgK.transpose(0, 2, 3, 1))
+
+
+def _copied(x: jax.Array) -> jax.Array:
+    """Return `x`, copied to this layout unless it is float32: as XLA multiplies transposed factors.
+
+    One long row of what several devices share would have to be moved between them.
+    """
+    if is_divided() or x.dtype == jnp.float32:
+        return x
+    return _once(x.reshape(-1)).reshape(x.shape)
+
+
+def _rounded(x: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """Return positive float32 numbers in `dtype`, to the nearest, halves to the even one.
+
+    For bfloat16 by their bits: after an exponential, XLA's conversion takes as long as that itself.
+    """
+    if dtype != jnp.bfloat16:
+        return x.astype(dtype)
+    bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
+    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return jax.lax.bitcast_convert_type(bits.astype(jnp.uint16), jnp.bfloat16)
+
+
+def _product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Return float32 products of matrices, for which XLA uses the processor's bfloat16."""
+    return jnp.matmul(a, b, preferred_element_type=jnp.float32)
+
+
+def _sums_of_rows(x: jax.Array) -> jax.Array:
+    """Return float32 sums [P, …] of the rows [b, …] in each of the P parts of the batch.
+
+    Few rows are added one by one. What devices hold is added up once, after the loop.
+    """
+    x = x.reshape(cuts("batch", len(x)), -1, *x.shape[1:])
+    if is_divided():
+        return x.sum(1, dtype=jnp.float32)
+    if x.shape[1] > FEW:
+        return column_sums(x.reshape(1, x.shape[1], -1)).reshape(1, *x.shape[2:])
+    return functools.reduce(jnp.add, (x[:, i].astype(jnp.float32) for i in range(x.shape[1])))
+
+
+def _logits(q_bQgK, k_bSgK, mask, bias) -> jax.Array:
     """Return float32 logits [b, g, Q, S], biased and masked."""
-    logits = q_bgQK @ k_bgSK.swapaxes(2, 3)
+    logits = _product(_rows(q_bQgK), _columns(k_bSgK))
     if bias is not None:
         logits = logits + bias.astype(jnp.float32)
     return logits if mask is None else jnp.where(mask, logits, NEGATIVE)
@@ -89,7 +136,10 @@ def _by_blocks(block: Callable, given: dict[str, jax.Array], mask, bias) -> tupl
     most = max(CACHE_BYTES * (os.cpu_count() or 1) // (4 * queries * keys), 1)
     head_parts, row_parts = cuts("heads", heads), cuts("batch", batch)
     block_heads = divisor(heads // head_parts, most)
-    block_rows = divisor(batch // row_parts, max(most // (heads // head_parts), 1))
+    most_rows = most // (heads // head_parts)
+    if bias is not None:  # XLA removes a loop of one turn and computes the bias in each reader
+        most_rows = min(most_rows, batch // row_parts // 2)
+    block_rows = divisor(batch // row_parts, max(most_rows, 1))
     rows = functools.partial(split, axis=0, parts=row_parts, size=block_rows)
     if mask is not None:
         mask = jnp.broadcast_to(mask, (batch, *mask.shape[1:]))

@@ -1,9 +1,12 @@
 """Attention by blocks is attention at once, for blocks of any size and in any sharding."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
 from t5x.ops import blocked_attention
 from t5x.ops.attention import attend, plain_attend
@@ -48,10 +51,71 @@ def test_blocks_of_any_size_give_the_same(monkeypatch, heads, partitions, biased
 
 
 def test_the_weights_of_all_rows_are_never_held_at_once():
-    shape = jax.ShapeDtypeStruct((64, 128, 4, 32), jnp.float32)
-    bias = jax.ShapeDtypeStruct((1, 4, 128, 128), jnp.float32)
+    shape = jax.ShapeDtypeStruct((64, 256, 4, 16), jnp.float32)
+    bias = jax.ShapeDtypeStruct((1, 4, 256, 256), jnp.float32)
     loss = lambda q, k, v, bias: attend(q, k, v, None, bias).sum()
     program = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3))).lower(shape, shape, shape, bias)
-    weight_bytes = 4 * 64 * 4 * 128 * 128
+    weight_bytes = 4 * 64 * 4 * 256 * 256
     # Beside some arrays as large as the queries, 4 MiB.
     assert program.compile().memory_analysis().temp_size_in_bytes < weight_bytes
+
+
+@pytest.mark.parametrize("rows", [4, 2 * blocked_attention.FEW + 2])
+def test_bfloat16_is_near_float32(rows):
+    rng = np.random.default_rng(0)
+    normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.bfloat16)
+    weights, mask = normal(rows, 6, 4, 2), jnp.asarray(rng.random((rows, 1, 6, 5)) < 0.8)
+    arrays = [normal(rows, 6, 4, 2), normal(rows, 5, 4, 2), normal(rows, 5, 4, 2)]
+    arrays.append(normal(1, 4, 6, 5))
+    mask = mask.at[..., 0].set(True)
+    found = gradients(attend, arrays, mask, weights)
+    wide = [x.astype(jnp.float32) for x in arrays]
+    wanted = gradients(plain_attend, wide, mask, weights.astype(jnp.float32))
+    assert [x.dtype for x in found[1]] == [jnp.bfloat16] * 4
+    for got, want in zip(found[1], wanted[1], strict=True):
+        error = np.abs(np.asarray(got, np.float32) - want).max()
+        assert error < 0.02 * np.abs(want).max()
+
+
+def test_heads_of_several_devices_are_not_moved_between_them():
+    partitioner = PjitPartitioner(2, devices=jax.devices()[:4])
+    by_rows_and_heads = NamedSharding(partitioner.mesh, PartitionSpec("data", None, "model"))
+    by_heads = NamedSharding(partitioner.mesh, PartitionSpec(None, "model"))
+    heads = jax.ShapeDtypeStruct((8, 64, 4, 16), jnp.float32, sharding=by_rows_and_heads)
+    bias = jax.ShapeDtypeStruct((1, 4, 64, 64), jnp.float32, sharding=by_heads)
+    loss = lambda q, k, v, bias: attend(q, k, v, None, bias).sum()
+    gradients = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3)))
+    with partitioner.activations():
+        program = gradients.lower(heads, heads, heads, bias).compile().as_text()
+    assert "all-reduce" in program
+    for moving in ("all-gather", "all-to-all", "collective-permute"):
+        assert moving not in program
+    bodies = re.findall(r"body=%?([\w.\-]+)", program)
+    assert bodies
+    for body in bodies:  # processes would not agree on the order of collectives in loops
+        found = re.search(rf"^%?{re.escape(body)} \(.*?^}}", program, re.MULTILINE | re.DOTALL)
+        assert found is not None
+        assert "all-reduce" not in found[0]
+
+
+def test_bfloat16_is_multiplied_as_such():
+    heads = jax.ShapeDtypeStruct((4, 64, 2, 16), jnp.bfloat16)
+    bias = jax.ShapeDtypeStruct((1, 2, 64, 64), jnp.float32)
+    loss = lambda q, k, v, bias: attend(q, k, v, None, bias).astype(jnp.float32).sum()
+    lowered = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3))).lower(heads, heads, heads, bias)
+    factors = []
+    for computation in lowered.compile().as_text().split("\n\n"):
+        dtypes = dict(re.findall(r"%([\w.\-]+) = (\w+)\[", computation))
+        for pair in re.findall(r" dot\(%([\w.\-]+), %([\w.\-]+)\)", computation):
+            factors.append([dtypes[name] for name in pair])
+    assert len(factors) == 7  # two of the output, five of its gradients
+    assert all(pair == ["bf16", "bf16"] for pair in factors), factors
+
+
+def test_weights_are_rounded_as_xla_rounds_them():
+    numbers = np.random.default_rng(0).exponential(size=100_000).astype(np.float32)
+    ties = (np.arange(1000, dtype=np.uint32) << 16 | 0x3F808000).view(np.float32)
+    extremes = np.float32([0, 1, 1e-38, 3.39e38, np.inf])
+    numbers = jnp.asarray(np.concatenate([numbers, ties, extremes]))
+    rounded = blocked_attention._rounded(numbers, jnp.bfloat16)
+    np.testing.assert_array_equal(rounded, numbers.astype(jnp.bfloat16))
