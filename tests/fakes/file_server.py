@@ -5,6 +5,8 @@ import http.server
 import threading
 import zlib
 
+from tasks.io import http_files
+
 
 class FileServer:
     """Serves a folder over loopback HTTP, with or without ranges, with `faults`.
@@ -71,6 +73,7 @@ class FileServer:
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self._server.server_port}"
+        http_files.probe.cache_clear()  # another test's server may have had this port
 
     def __enter__(self):
         return self
