@@ -244,10 +244,16 @@ def side_by_side(grid: np.ndarray) -> np.ndarray:
     return grid[sorted(range(len(grid)), key=hosts.__getitem__)]
 
 
+def _dividing() -> "PjitPartitioner | None":
+    """Return the partitioner of `activations`, if it has several devices."""
+    partitioner = _active.get()
+    return partitioner if partitioner is not None and partitioner.mesh.size > 1 else None
+
+
 def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
     """Constrain `x` to the sharding of its logical axes; return it as is outside `activations`."""
-    partitioner = _active.get()
-    if partitioner is None or partitioner.mesh.size == 1:
+    partitioner = _dividing()
+    if partitioner is None:
         return x
     return jax.lax.with_sharding_constraint(x, partitioner.sharding(logical_axes, x.shape))
 
@@ -257,8 +263,8 @@ def spread(x: jax.Array) -> jax.Array:
 
     Return `x` as is outside `activations`.
     """
-    partitioner = _active.get()
-    if partitioner is None or partitioner.mesh.size == 1:
+    partitioner = _dividing()
+    if partitioner is None:
         return x
     mesh = partitioner.mesh
     x = jnp.pad(x, [(0, -len(x) % mesh.size)] + [(0, 0)] * (x.ndim - 1))
@@ -278,8 +284,8 @@ def gather_parameter(kernel: jax.Array, *logical_axes: str | None) -> jax.Array:
     and one reduction of their gradient. Left alone, the compiler splits the products into windows,
     which makes a step on a v4-32 three times as long in the compiler's cycle counts.
     """
-    partitioner = _active.get()
-    if partitioner is None or partitioner.mesh.size == 1:
+    partitioner = _dividing()
+    if partitioner is None:
         return kernel
     spread = partitioner.sharding(logical_axes, kernel.shape)
     return _gather(gathered(spread), spread, kernel)
@@ -307,8 +313,8 @@ def per_device(
     For functions that the compiler cannot shard, such as kernels; `fn` outside `activations`.
     `given` are the logical axes of each argument, `made` those of each result.
     """
-    partitioner = _active.get()
-    if partitioner is None or partitioner.mesh.size == 1:
+    partitioner = _dividing()
+    if partitioner is None:
         return fn
 
     def call(*args):
@@ -325,8 +331,8 @@ def per_device(
 
 def cuts(axis: str, size: int) -> int:
     """Return the number of parts of an activation's logical axis; 1 outside `activations`."""
-    partitioner = _active.get()
-    if partitioner is None or partitioner.mesh.size == 1:
+    partitioner = _dividing()
+    if partitioner is None:
         return 1
     mesh_axis = partitioner.sharding((axis,), (size,)).spec[0]
     return partitioner.mesh.shape[mesh_axis] if mesh_axis else 1
@@ -334,8 +340,7 @@ def cuts(axis: str, size: int) -> int:
 
 def is_divided() -> bool:
     """Return whether the program is traced for several devices, which share its arrays."""
-    partitioner = _active.get()
-    return partitioner is not None and partitioner.mesh.size > 1
+    return _dividing() is not None
 
 
 def devices() -> list[jax.Device]:

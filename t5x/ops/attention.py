@@ -29,9 +29,9 @@ from jax.ad_checkpoint import checkpoint_name
 from t5x.losses import FALLBACK, SAFE_LOG
 from t5x.ops import blocked_attention
 from t5x.ops.blocked_attention import NEGATIVE, divisor, join, split
+from t5x.ops.sums import sum_rows
 from t5x.partitioning import cuts, devices, platform
 
-TERMS = 64  # rows added one by one; each is an instruction to compile
 CMEM_BYTES = 70e6  # of weights that fit a v4's CMEM (128 MiB) together with their gradients
 KEPT = "attention"  # checkpoint_name of what the gradient keeps, for remat policies
 
@@ -123,20 +123,18 @@ def _backward(kept, d_out_BQHK):
     # The softmax's gradient is each weight's gradient less the weighted mean of its row.
     means_BQH = (d_out_BQHK.astype(jnp.float32) * out_BQHK.astype(jnp.float32)).sum(-1)
     means_BHQ = means_BQH.swapaxes(1, 2)
+    of_heads = (q, k, v, d_out_BQHK, means_BHQ, divisors_BHQ)
     if platform() == "cpu":
-        d_q, d_k, d_v, d_bias = blocked_attention.backward(
-            q, k, v, mask, bias, d_out_BQHK, means_BHQ, divisors_BHQ
-        )
-        return d_q, d_k, d_v, None, None if bias is None else d_bias.astype(bias.dtype)
-    if bias is None:
-        return *_gradients(mask, q, k, v, d_out_BQHK, means_BHQ, divisors_BHQ)[:3], None, None
-    gradients = functools.partial(_gradients, mask)
-    of_heads = (q, k, v, d_out_BQHK, _once(means_BHQ), divisors_BHQ, bias)
-    if on_tpu:
-        d_q, d_k, d_v, d_bias_PHQS = _by_heads(gradients, of_heads)
+        found = blocked_attention.backward(q, k, v, mask, bias, *of_heads[3:])
+    elif bias is None:
+        found = _gradients(mask, *of_heads)
     else:
-        d_q, d_k, d_v, d_bias_PHQS = gradients(*of_heads)
-    return d_q, d_k, d_v, None, d_bias_PHQS.sum(0)[None].astype(bias.dtype)
+        gradients = functools.partial(_gradients, mask)
+        biased = (q, k, v, d_out_BQHK, _once(means_BHQ), divisors_BHQ, bias)
+        found = _by_heads(gradients, biased) if on_tpu else gradients(*biased)
+    d_q, d_k, d_v, d_bias_PHQS = found
+    d_bias = None if bias is None else d_bias_PHQS.sum(0)[None].astype(bias.dtype)
+    return d_q, d_k, d_v, None, d_bias
 
 
 def _gradients(mask, q, k, v, d_out, means_BHQ, divisors_BHQ, bias=None):
@@ -219,18 +217,3 @@ def attend_by_cudnn(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
     return jax.nn.dot_product_attention(
         q_BQHK, k_BSHK, v_BSHK, bias, mask, scale=1.0, implementation="cudnn"
     )
-
-
-def sum_rows(x: jax.Array) -> jax.Array:
-    """Return float32 sums [P, …] over the rows [B, …] in each of P parts of the batch.
-
-    On a TPU rows are added one by one: three times faster there than reducing a leading axis.
-    """
-    parts = cuts("batch", x.shape[0])
-    rows = x.shape[0] // parts
-    if platform() != "tpu":
-        return x.reshape(parts, rows, *x.shape[1:]).sum(1, dtype=jnp.float32)
-    terms = next(n for n in range(min(rows, TERMS), 0, -1) if rows % n == 0)
-    x = x.reshape(parts, terms, rows // terms, *x.shape[1:])
-    sums = functools.reduce(jnp.add, (x[:, i].astype(jnp.float32) for i in range(terms)))
-    return sums.sum(1)

@@ -15,14 +15,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from t5x.ops.product import column_sums
+from t5x.ops.product import contract, copied
+from t5x.ops.sums import sum_rows
 from t5x.partitioning import cuts, is_divided
 
 NEGATIVE = -1e10  # a masked logit; a fully masked row attends evenly, without gradient
 CACHE_BYTES = 4 * 1024 * 1024  # of float32 weights of a block, for each core
-FEW = 8  # rows that are added one by one: each is an instruction to compile
 
 _once = jax.lax.optimization_barrier  # its argument is computed once, not again in each reader
+# Float32 products of matrices, for which XLA uses the processor's bfloat16.
+_product = functools.partial(contract, "bgMK,bgKN->bgMN", dtype=jnp.float32)
 # The axes of the heads.
 _OF_HEADS = {"q": 2, "k": 2, "v": 2, "d_out": 2, "means": 1, "divisors": 1}
 
@@ -41,7 +43,7 @@ def _forward(q, k, v, mask, bias):
     """Return float32 results: into an array of bfloat16 XLA writes a block by converting it all."""
     logits = _logits(q, k, mask, bias)
     peaks = logits.max(-1, keepdims=True)
-    weights = _once(_rounded(jnp.exp(logits - peaks), v.dtype))
+    weights = _once(rounded(jnp.exp(logits - peaks), v.dtype))
     sums = weights.astype(jnp.float32).sum(-1, keepdims=True)
     divisors = jnp.where(peaks > NEGATIVE / 2, peaks + jnp.log(sums), -NEGATIVE)
     out = _product(weights, _rows(v)) / sums
@@ -49,7 +51,10 @@ def _forward(q, k, v, mask, bias):
 
 
 def backward(q_BQHK, k_BSHK, v_BSHK, mask, bias, d_out_BQHK, means_BHQ, divisors_BHQ):
-    """Return the gradients of q, k, v and of the bias float32 [1, H, Q, S], None without a bias.
+    """Return the gradients of q, k, v, and of the bias float32 [P, H, Q, S] or None.
+
+    P are the parts of the batch. Added up in the loop, they would be a collective in each turn,
+    whose order the processes of a pod do not agree on.
 
     `means_BHQ` are the rows' weighted means of the weights' gradients; `divisors_BHQ` come from
     `forward`.
@@ -57,69 +62,45 @@ def backward(q_BQHK, k_BSHK, v_BSHK, mask, bias, d_out_BQHK, means_BHQ, divisors
     given = {"q": q_BQHK, "k": k_BSHK, "v": v_BSHK}
     given |= {"d_out": d_out_BQHK, "means": means_BHQ, "divisors": divisors_BHQ}
     d_bias, gradients = _by_blocks(_backward, given, mask, bias)
-    d_bias = None if bias is None else d_bias.sum(0, keepdims=True)
     return *(x.astype(v_BSHK.dtype) for x in gradients), d_bias
 
 
 def _backward(q, k, v, d_out, means, divisors, mask, bias):
-    weights = _rounded(jnp.exp(_logits(q, k, mask, bias) - divisors[..., None]), v.dtype)
+    weights = rounded(jnp.exp(_logits(q, k, mask, bias) - divisors[..., None]), v.dtype)
     d_weights = _product(_rows(d_out), _columns(v))
     d_logits = _once((weights * (d_weights - means[..., None])).astype(q.dtype))
     # The large array comes second and is not transposed: 4 times as fast for one head of 512 x 512.
     by_keys = lambda x, w: _product(_columns(x), w).transpose(0, 3, 1, 2)
     d_q = _product(d_logits, _rows(k)).swapaxes(1, 2)
-    d_bias = None if bias is None else _sums_of_rows(d_logits)
+    d_bias = None if bias is None else sum_rows(d_logits)
     return d_bias, (d_q, by_keys(q, d_logits), by_keys(d_out, weights))
 
 
 def _rows(x_bQgK: jax.Array) -> jax.Array:
-    """Return a copy [b, g, Q, K]."""
-    return _copied(x_bQgK.swapaxes(1, 2))
+    """Return [b, g, Q, K]."""
+    return _natural(x_bQgK.swapaxes(1, 2))
 
 
 def _columns(x_bQgK: jax.Array) -> jax.Array:
-    """Return a copy [b, g, K, Q]."""
-    return _copied(x_bQgK.transpose(0, 2, 3, 1))
+    """Return [b, g, K, Q]."""
+    return _natural(x_bQgK.transpose(0, 2, 3, 1))
 
 
-def _copied(x: jax.Array) -> jax.Array:
-    """Return `x`, copied to this layout unless it is float32: as XLA multiplies transposed factors.
-
-    One long row of what several devices share would have to be moved between them.
-    """
-    if is_divided() or x.dtype == jnp.float32:
-        return x
-    return _once(x.reshape(-1)).reshape(x.shape)
+def _natural(x: jax.Array) -> jax.Array:
+    """Return `x`, copied unless it is float32: as that XLA multiplies transposed factors."""
+    return x if is_divided() or x.dtype == jnp.float32 else copied(x)
 
 
-def _rounded(x: jax.Array, dtype: jnp.dtype) -> jax.Array:
+def rounded(x: jax.Array, dtype: jnp.dtype) -> jax.Array:
     """Return positive float32 numbers in `dtype`, to the nearest, halves to the even one.
 
-    For bfloat16 by their bits: after an exponential, XLA's conversion takes as long as that itself.
+    For bfloat16 by their bits, sooner than XLA converts exponentials (`benchmarks/products.py`).
     """
     if dtype != jnp.bfloat16:
         return x.astype(dtype)
     bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
     bits = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return jax.lax.bitcast_convert_type(bits.astype(jnp.uint16), jnp.bfloat16)
-
-
-def _product(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Return float32 products of matrices, for which XLA uses the processor's bfloat16."""
-    return jnp.matmul(a, b, preferred_element_type=jnp.float32)
-
-
-def _sums_of_rows(x: jax.Array) -> jax.Array:
-    """Return float32 sums [P, …] of the rows [b, …] in each of the P parts of the batch.
-
-    Few rows are added one by one. What devices hold is added up once, after the loop.
-    """
-    x = x.reshape(cuts("batch", len(x)), -1, *x.shape[1:])
-    if is_divided():
-        return x.sum(1, dtype=jnp.float32)
-    if x.shape[1] > FEW:
-        return column_sums(x.reshape(1, x.shape[1], -1)).reshape(1, *x.shape[2:])
-    return functools.reduce(jnp.add, (x[:, i].astype(jnp.float32) for i in range(x.shape[1])))
 
 
 def _logits(q_bQgK, k_bSgK, mask, bias) -> jax.Array:

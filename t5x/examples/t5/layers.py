@@ -346,7 +346,7 @@ def by_positions(bias_HN: jax.Array, queries: int) -> jax.Array:
     """Return a bias [1, H, Q, S] of one by distance [H, Q + S - 1], from 1 - Q to S - 1."""
     heads, distances = bias_HN.shape
     padded = jnp.pad(bias_HN, ((0, 0), (0, 1)))[:, None]
-    # A product with ones, because its gradient is a product too, and not a slow sum.
+    # A product with ones, whose gradient is a product too: a CPU computes it sooner than a sum.
     repeated = (jnp.ones((heads, queries, 1), padded.dtype) @ padded).reshape(heads, -1)
     # Cut one shorter than the repeated row, each row begins one distance earlier than the last.
     rows = repeated[:, queries - 1 : -1].reshape(heads, queries, distances)
