@@ -62,7 +62,7 @@ _product.defvjp(_forward, _backward)
 def copied(x: jax.Array) -> jax.Array:
     """Return a copy of `x` in this layout, made as one long row, for a product on a CPU.
 
-    It must be whole on its device: several devices would move such a row between them.
+    One device must hold all of it: several would move such a row between them.
     """
     return _once(x.reshape(-1)).reshape(x.shape)
 
