@@ -10,6 +10,7 @@ it. With --beside, another checkout of this repository takes turns, with the sam
 """
 
 import argparse
+import functools
 import os
 import pathlib
 import re
@@ -27,7 +28,15 @@ RECIPE = "gin/ro_t5x_tiny.gin"
 PROCESSES = 4
 FIRST = re.compile(r"^step \d+/")
 PHASES = re.compile(r"First result after [\d.]+ s: (.*)\.$")
-ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
+
+@functools.cache
+def environment() -> dict[str, str]:
+    """Return what launch scripts set for a CPU."""
+    script = f"unset GLIBC_TUNABLES; source {ROOT}/launch/environment.sh; tune_malloc;"
+    script += " echo $GLIBC_TUNABLES"
+    tunables = subprocess.check_output(["bash", "-c", script], text=True).strip()
+    return {"JAX_PLATFORMS": "cpu", "GLIBC_TUNABLES": tunables}
 
 
 def train(folder: pathlib.Path, steps: int, *flags: str, recipe: str = RECIPE) -> list[str]:
@@ -62,7 +71,7 @@ def start(checkout: pathlib.Path, command: Sequence[str], output: int) -> subpro
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", "-m", *command],
         cwd=checkout,
-        env=os.environ | ENVIRONMENT | {"PYTHONPATH": str(checkout)},
+        env=os.environ | environment() | {"PYTHONPATH": str(checkout)},
         text=True,
         stdout=output,
         stderr=subprocess.STDOUT,

@@ -173,13 +173,14 @@ choose_device() {
   tune_malloc
 }
 
-# Has glibc ask for huge pages. On a CPU, XLA takes new memory in each step, and writing to it for the
-# first time takes up to a fifth of the step (benchmarks/README.md). One arena a core instead of eight
-# keeps less of what the threads that read many shards have freed. GLIBC_TUNABLES that you set are kept.
+# Has glibc ask for huge pages and keep freed memory. On a CPU, XLA takes memory for each step, and
+# writing to new memory takes up to a third of the step (benchmarks/README.md). One arena a core instead
+# of eight keeps less of what the threads that read many shards have freed. GLIBC_TUNABLES that you set
+# are kept.
 tune_malloc() {
-  local arenas
-  arenas="$(getconf _NPROCESSORS_ONLN)"
-  export GLIBC_TUNABLES="${GLIBC_TUNABLES-glibc.malloc.hugetlb=1:glibc.malloc.arena_max=$arenas}"
+  local tunables
+  tunables="hugetlb=1:arena_max=$(getconf _NPROCESSORS_ONLN):mmap_max=0:trim_threshold=1099511627776"
+  export GLIBC_TUNABLES="${GLIBC_TUNABLES-glibc.malloc.${tunables//:/:glibc.malloc.}}"
 }
 
 # Makes T5X_DIR absolute, and takes the interpreter that launch/upstream.sh made beside it.

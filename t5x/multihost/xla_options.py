@@ -74,10 +74,14 @@ def options(devices: Sequence[jax.Device]) -> dict[str, str | int | bool]:
 
 
 def set_on_cpu(environment: MutableMapping[str, str]) -> None:
-    """Add ON_CPU to XLA_FLAGS, which XLA reads once, of a process with JAX_PLATFORMS=cpu.
+    """Set up XLA, before its first use, in a process with JAX_PLATFORMS=cpu.
 
-    LLVM's options that are there already stay alone.
+    ON_CPU is added to XLA_FLAGS, unless LLVM's options are there already. Programs run in the
+    thread that calls them: glibc gives another thread's memory back to the system after each step.
     """
+    if environment.get("JAX_PLATFORMS") != "cpu":
+        return
     given = environment.get("XLA_FLAGS", "")
-    if environment.get("JAX_PLATFORMS") == "cpu" and _LLVM not in given:
+    if _LLVM not in given:
         environment["XLA_FLAGS"] = f"{given} {_LLVM}={ON_CPU}".strip()
+    jax.config.update("jax_cpu_enable_async_dispatch", False)

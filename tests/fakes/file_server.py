@@ -5,7 +5,7 @@ import http.server
 import threading
 import zlib
 
-from tasks.io import http_files
+from tasks.io import formats, http_files
 
 
 class FileServer:
@@ -73,7 +73,8 @@ class FileServer:
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        http_files.probe.cache_clear()  # another test's server may have had this port
+        for known in (http_files.probe, formats._footer, formats._compressed_footer):
+            known.cache_clear()  # another test's server may have had this port
 
     def __enter__(self):
         return self

@@ -365,7 +365,12 @@ def test_a_platform_that_the_user_chose_stays(value):
 @pytest.mark.parametrize(
     ("platforms", "own", "expected"),
     [
-        ("cpu", None, f"glibc.malloc.hugetlb=1:glibc.malloc.arena_max={os.cpu_count()}"),
+        (
+            "cpu",
+            None,
+            f"glibc.malloc.hugetlb=1:glibc.malloc.arena_max={os.cpu_count()}:"
+            "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776",
+        ),
         ("cpu", "glibc.malloc.check=3", "glibc.malloc.check=3"),
         ("tpu", None, "unset"),
     ],
