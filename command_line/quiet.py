@@ -30,8 +30,8 @@ _ACTIONABLE = re.compile(
     r"|quota|rate limit|unauthorized|could not connect|thrown while requesting|retrying",
     re.IGNORECASE,
 )
-# asyncio reports every unretrieved error of a failed save, which we report once ourselves.
-_REPORTED_ELSEWHERE = ("asyncio",)
+# They report every error of a failed save, in each thread, which we report once ourselves.
+_REPORTED_ELSEWHERE = {"asyncio", "orbax"}
 _REPEATED_S = 600.0
 _kept: list[str] = []  # logs with a traceback
 
@@ -117,9 +117,10 @@ class TerminalHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print it, or not."""
-        if record.levelno < logging.WARNING or record.name in _REPORTED_ELSEWHERE:
-            return
         path, text = pathlib.Path(record.pathname), record.getMessage().strip()
+        elsewhere = _REPORTED_ELSEWHERE.intersection((record.name, *path.parts))
+        if record.levelno < logging.WARNING or elsewhere:
+            return
         ours = path.is_relative_to(guard.ROOT) and "site-packages" not in path.parts
         if not ours and record.levelno < logging.ERROR:
             same = re.sub(r"\d+", "", text)

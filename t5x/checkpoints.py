@@ -11,6 +11,7 @@
 T5X restores these; `checkpointing.restore` reads what T5X saved, this kind and the older one.
 """
 
+import errno
 import functools
 import os
 import re
@@ -222,6 +223,7 @@ class Checkpointer:
             out_of_step = not pending.has_copied and jax.process_count() > 1
             if self.config.when_failed == "stop" or out_of_step:
                 raise failed from error
+            logging.error("%s", failed)
             del self._writer  # the next save makes another
             self._hangs = False
             return False
@@ -253,12 +255,11 @@ class Checkpointer:
             layout.remove(os.path.join(folder(step), "dataset"))
 
     def _failed(self, name: str, error: BaseException) -> SaveError:
-        """Log a failed save, remove what it has left, and return its SaveError."""
+        """Remove what a failed save has left, and return its SaveError."""
         last = self.last_complete
         message = f"{name} could not be written to {self.run_folder}: {reason_of(error)}. " + (
             "There is no earlier one." if last is None else f"checkpoint_{last} is complete."
         )
-        logging.error(message)
         # If storage hangs, another call to it would hang too.
         if self._is_first and self._may_delete() and not isinstance(error, TimeoutError):
             try:  # on a full disk the incomplete one takes the space
@@ -269,7 +270,12 @@ class Checkpointer:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the first line of an error, without a node of TensorFlow or tensorstore's request."""
+    """Return the first line of an error, without a node of TensorFlow or tensorstore's request.
+
+    A full disk is named as such: libraries bury it in paths.
+    """
+    if (full := os.strerror(errno.ENOSPC)) in str(error):
+        return full[0].lower() + full[1:]
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     reason = re.sub(r"\{\{.*?\}\} ?| ?\[tensorstore_spec='.*?'\](?= \[|$)", "", reason)
     # It starts with the operation and ends with the cause.

@@ -94,6 +94,15 @@ def test_the_repeats_of_a_retry_are_not_printed(capsys):
     ]
 
 
+def test_errors_of_saving_threads_are_not_printed_beside_ours(capsys):
+    handler = quiet.TerminalHandler()
+    for library in ("orbax/checkpoint/threads.py", "asyncio/events.py", "jax/core.py"):
+        path = f"/venv/site-packages/{library}"
+        name = "asyncio" if "asyncio" in library else "absl"
+        handler.emit(logging.LogRecord(name, logging.ERROR, path, 1, library, (), None))
+    assert capsys.readouterr().err == "Error: jax/core.py\n"
+
+
 @pytest.mark.parametrize(
     "program",
     [

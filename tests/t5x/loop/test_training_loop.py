@@ -242,7 +242,8 @@ def test_metrics_that_cannot_be_written_end_the_run_in_one_sentence(tmp_path):
 
         close = flush = write_scalars
 
-    with pytest.raises(RuntimeError, match=r"cannot be written \(x; No space left .*resumes from"):
+    sentence = r"cannot be written \(no space left on device\)\. .*resumes from"
+    with pytest.raises(RuntimeError, match=sentence):
         run(tmp_path, TrainingPlan(total_steps=6, stats_period=2), watch=Watch(writers=(Full,)))
 
 
