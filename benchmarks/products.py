@@ -1,6 +1,6 @@
 """Speed of products, sums and weights of a train step on a CPU, in the ways that XLA computes them.
 
-  JAX_PLATFORMS=cpu GLIBC_TUNABLES=glibc.malloc.hugetlb=1 python benchmarks/products.py
+  source launch/environment.sh; tune_malloc; JAX_PLATFORMS=cpu python benchmarks/products.py
 
 Tokens [N, D] and a kernel [D, F] as in `t5x/ops/product.py`; sums as in `t5x/ops/sums.py`; heads
 and weights of `t5x/ops/blocked_attention.py`. The ways take turns; GF/s and ms are medians.

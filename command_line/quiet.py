@@ -30,8 +30,10 @@ _ACTIONABLE = re.compile(
     r"|quota|rate limit|unauthorized|could not connect|thrown while requesting|retrying",
     re.IGNORECASE,
 )
-# They report every error of a failed save, in each thread, which we report once ourselves.
-_REPORTED_ELSEWHERE = {"asyncio", "orbax"}
+# asyncio and Orbax report every error of a failed save, in each thread, which we report once
+# ourselves.
+_REPORTED_ELSEWHERE = ("asyncio",)
+_ORBAX = "/site-packages/orbax/"  # it has no logger of its own
 _REPEATED_S = 600.0
 _kept: list[str] = []  # logs with a traceback
 
@@ -117,10 +119,11 @@ class TerminalHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print it, or not."""
-        path, text = pathlib.Path(record.pathname), record.getMessage().strip()
-        elsewhere = _REPORTED_ELSEWHERE.intersection((record.name, *path.parts))
-        if record.levelno < logging.WARNING or elsewhere:
+        if record.levelno < logging.WARNING or record.name in _REPORTED_ELSEWHERE:
             return
+        if _ORBAX in record.pathname:
+            return
+        path, text = pathlib.Path(record.pathname), record.getMessage().strip()
         ours = path.is_relative_to(guard.ROOT) and "site-packages" not in path.parts
         if not ours and record.levelno < logging.ERROR:
             same = re.sub(r"\d+", "", text)

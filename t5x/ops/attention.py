@@ -28,7 +28,8 @@ from jax.ad_checkpoint import checkpoint_name
 
 from t5x.losses import FALLBACK, SAFE_LOG
 from t5x.ops import blocked_attention
-from t5x.ops.blocked_attention import NEGATIVE, divisor, join, split
+from t5x.ops.blocked_attention import NEGATIVE
+from t5x.ops.splitting import divisor, join, split
 from t5x.ops.sums import sum_rows
 from t5x.partitioning import cuts, devices, platform
 

@@ -9,6 +9,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from t5x.ops.splitting import divisor
 from t5x.partitioning import cuts, is_divided, platform
 
 WIDE = 1 << 14  # columns up to which XLA sums the rows of an array quickly on a CPU
@@ -37,7 +38,7 @@ def sum_rows(x: jax.Array) -> jax.Array:
     rows = x.shape[0] // parts
     if platform() == "gpu":
         return x.reshape(parts, rows, *x.shape[1:]).sum(1, dtype=jnp.float32)
-    terms = next(n for n in range(min(rows, TERMS), 0, -1) if rows % n == 0)
+    terms = divisor(rows, TERMS)
     x = x.reshape(parts, terms, rows // terms, *x.shape[1:])
     sums = functools.reduce(jnp.add, (x[:, i].astype(jnp.float32) for i in range(terms)))
     return sums.sum(1)

@@ -73,8 +73,7 @@ class FileServer:
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        for known in (http_files.probe, formats._footer, formats._compressed_footer):
-            known.cache_clear()  # another test's server may have had this port
+        forget_files()  # another test's server may have had this port
 
     def __enter__(self):
         return self
@@ -82,6 +81,12 @@ class FileServer:
     def __exit__(self, *_):
         self._server.shutdown()
         self._server.server_close()
+
+
+def forget_files():
+    """Drop what is known of files by their address."""
+    for known in (http_files.probe, formats._footer, formats._compressed_footer):
+        known.cache_clear()
 
 
 def _sent(body, is_cut, in_chunks):
