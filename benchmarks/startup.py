@@ -6,7 +6,8 @@ Trains gin/ro_t5x_tiny.gin with nothing cached, resumes it, fine-tunes it, predi
 to another folder ("others"), and resumes it twice as a pod of four processes. Seconds are medians,
 from the start of Python to the line of the first step, or of predictions to the end. The phases are
 those of one more round with `--report`; what runs beside others counts where the process waits for
-it. With --beside, another checkout of this repository takes turns, with the same Python.
+it. With --beside, another checkout of this repository takes turns, with the same Python. Each has
+the environment that its own launch scripts set.
 """
 
 import argparse
@@ -31,12 +32,12 @@ PHASES = re.compile(r"First result after [\d.]+ s: (.*)\.$")
 
 
 @functools.cache
-def environment() -> dict[str, str]:
-    """Return what launch scripts set for a CPU."""
-    script = f"unset GLIBC_TUNABLES; source {ROOT}/launch/environment.sh; tune_malloc;"
-    script += " echo $GLIBC_TUNABLES"
+def environment(checkout: pathlib.Path) -> dict[str, str]:
+    """Return what the launch scripts of a checkout set for a CPU."""
+    script = f"unset GLIBC_TUNABLES; source {checkout}/launch/environment.sh; "
+    script += "if declare -F tune_malloc > /dev/null; then tune_malloc; fi; echo $GLIBC_TUNABLES"
     tunables = subprocess.check_output(["bash", "-c", script], text=True).strip()
-    return {"JAX_PLATFORMS": "cpu", "GLIBC_TUNABLES": tunables}
+    return {"JAX_PLATFORMS": "cpu"} | ({"GLIBC_TUNABLES": tunables} if tunables else {})
 
 
 def train(folder: pathlib.Path, steps: int, *flags: str, recipe: str = RECIPE) -> list[str]:
@@ -71,7 +72,7 @@ def start(checkout: pathlib.Path, command: Sequence[str], output: int) -> subpro
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", "-m", *command],
         cwd=checkout,
-        env=os.environ | environment() | {"PYTHONPATH": str(checkout)},
+        env=os.environ | environment(checkout) | {"PYTHONPATH": str(checkout)},
         text=True,
         stdout=output,
         stderr=subprocess.STDOUT,

@@ -173,12 +173,13 @@ choose_device() {
   tune_malloc
 }
 
-# Has glibc ask for huge pages and keep freed memory: on a CPU, XLA takes memory for each step, and the
-# first write to new memory is slow (benchmarks/README.md, "On a CPU"). One arena a core instead of eight
-# keeps less of what the threads that read many shards have freed. GLIBC_TUNABLES that you set are kept.
+# Has glibc keep freed memory: on a CPU, XLA takes memory for each step, and the first write to new
+# memory is slow (benchmarks/README.md, "On a CPU"). One arena a core beside the main thread's, instead
+# of eight, keeps less of what the threads that read many shards have freed; with fewer, threads that
+# compile would wait for each other. GLIBC_TUNABLES that you set are kept.
 tune_malloc() {
   local tunables
-  tunables="hugetlb=1:arena_max=$(getconf _NPROCESSORS_ONLN):mmap_max=0:trim_threshold=1099511627776"
+  tunables="arena_max=$(($(getconf _NPROCESSORS_ONLN) + 1)):mmap_max=0:trim_threshold=1099511627776"
   export GLIBC_TUNABLES="${GLIBC_TUNABLES-glibc.malloc.${tunables//:/:glibc.malloc.}}"
 }
 

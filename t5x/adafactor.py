@@ -196,18 +196,18 @@ class Adafactor(OptimizerDef):
         mix = lambda old, new: decay * old + (1.0 - decay) * new
 
         grad = grad.astype(jnp.float32)
-        square = grad * grad + self.epsilon1
-        new = {key: jnp.zeros_like(array) for key, array in state.items()}
+        square = grad * grad
+        new = dict(state)
         if dims.factored:
             col_gone, row_gone = dims.factored
-            new["v_row"] = mix(state["v_row"], mean(square, row_gone))
-            new["v_col"] = mix(state["v_col"], mean(square, col_gone))
+            new["v_row"] = mix(state["v_row"], mean(square, row_gone) + self.epsilon1)
+            new["v_col"] = mix(state["v_col"], mean(square, col_gone) + self.epsilon1)
             row = jnp.expand_dims(new["v_row"], row_gone)
             col = jnp.expand_dims(new["v_col"], col_gone)
             row = row / jnp.mean(row, axis=col_gone, keepdims=True)
             update = grad * jax.lax.rsqrt(row) * jax.lax.rsqrt(col)
         else:
-            new["v"] = mix(state["v"], square)
+            new["v"] = mix(state["v"], square + self.epsilon1)
             update = grad * jax.lax.rsqrt(new["v"])
         if self.clipping_threshold is not None:
             update /= jnp.maximum(1.0, rms(update) / self.clipping_threshold)

@@ -368,7 +368,7 @@ def test_a_platform_that_the_user_chose_stays(value):
         (
             "cpu",
             None,
-            f"glibc.malloc.hugetlb=1:glibc.malloc.arena_max={os.cpu_count()}:"
+            f"glibc.malloc.arena_max={os.cpu_count() + 1}:"
             "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776",
         ),
         ("cpu", "glibc.malloc.check=3", "glibc.malloc.check=3"),

@@ -56,7 +56,7 @@ def test_a_trainer_compiles_with_its_options():
         ("--xla_backend_extra_options=-b", "--xla_backend_extra_options=-b"),
     ],
 )
-def test_options_of_llvm_are_added_where_there_are_none(given, expected, monkeypatch):
+def test_options_are_added_where_there_are_none(given, expected, monkeypatch):
     monkeypatch.setattr(jax.config, "update", lambda *_: None)
     flags = {} if given is None else {"XLA_FLAGS": given}
     on_cpu, on_tpu = {"JAX_PLATFORMS": "cpu", **flags}, {"JAX_PLATFORMS": "tpu", **flags}
@@ -66,18 +66,21 @@ def test_options_of_llvm_are_added_where_there_are_none(given, expected, monkeyp
     assert on_tpu.get("XLA_FLAGS") == given
 
 
-def test_llvm_knows_its_options_and_programs_run_where_they_are_called():
+def test_a_process_has_its_options():
     program = """
 import os
 from t5x.multihost import xla_options
 os.environ |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
 xla_options.set_on_cpu(os.environ)
-import jax.numpy as jnp
+import jax, jax.numpy as jnp
 print(*(jnp.arange(3) + 1).tolist())
+# What reads the same arrays is one operation.
+both = jax.jit(lambda x, y: (jnp.sin(x) * y, jnp.cos(x) * y))
+print(both.lower(jnp.ones(999), jnp.ones(999)).compile().as_text().count(" fusion("))
 # A program runs in the thread that calls it, so its result is there.
 x = jnp.ones((1000, 1000))
 print(*((x @ x).is_ready() for _ in range(3)))
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.split() == ["1", "2", "3", "True", "True", "True"]
+    assert done.stdout.split() == ["1", "2", "3", "1", "True", "True", "True"]
     assert "Unknown" not in done.stderr  # as LLVM says of others, without an error
