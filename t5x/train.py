@@ -51,7 +51,6 @@ from t5x.loop.model_dir import (
     saved_by_another,
     write_description,
 )
-from t5x.loop.storage_wait import in_thread
 from t5x.loop.training_loop import TrainingRun, missed_evaluation, nothing_left
 from t5x.models import EncoderDecoderModel
 from t5x.monitoring import compile_stats, startup_times
@@ -163,9 +162,8 @@ def train(
         return start.step, None
 
     seed = agreed_seed(random_seed)
-    keys = in_thread(lambda: two_keys(seed, use_hardware_rng or random_seed is None), "keys")
-    specs = state_specs(model, partitioner)  # traced while the keys' program compiles
-    init_rng, trainer_rng = keys.result()
+    init_rng, trainer_rng = two_keys(seed, use_hardware_rng or random_seed is None)
+    specs = state_specs(model, partitioner)
     trainer = trainer_cls(
         model=model,
         train_state=None,
