@@ -193,21 +193,21 @@ class Adafactor(OptimizerDef):
         rms = lambda x: jnp.sqrt(jnp.mean(x * x, axis=dims.averaged, keepdims=True))
         t = jnp.maximum(step - self.step_offset, 0).astype(jnp.float32) + 1.0
         decay = 1.0 - t**-self.decay_rate
-        mix = lambda old, new: decay * old + (1.0 - decay) * new
+        mix = lambda old, square: decay * old + (1.0 - decay) * (square + self.epsilon1)
 
         grad = grad.astype(jnp.float32)
         square = grad * grad
         new = dict(state)
         if dims.factored:
             col_gone, row_gone = dims.factored
-            new["v_row"] = mix(state["v_row"], mean(square, row_gone) + self.epsilon1)
-            new["v_col"] = mix(state["v_col"], mean(square, col_gone) + self.epsilon1)
+            new["v_row"] = mix(state["v_row"], mean(square, row_gone))
+            new["v_col"] = mix(state["v_col"], mean(square, col_gone))
             row = jnp.expand_dims(new["v_row"], row_gone)
             col = jnp.expand_dims(new["v_col"], col_gone)
             row = row / jnp.mean(row, axis=col_gone, keepdims=True)
             update = grad * jax.lax.rsqrt(row) * jax.lax.rsqrt(col)
         else:
-            new["v"] = mix(state["v"], square + self.epsilon1)
+            new["v"] = mix(state["v"], square)
             update = grad * jax.lax.rsqrt(new["v"])
         if self.clipping_threshold is not None:
             update /= jnp.maximum(1.0, rms(update) / self.clipping_threshold)
