@@ -30,9 +30,6 @@ _ACTIONABLE = re.compile(
     r"|quota|rate limit|unauthorized|could not connect|thrown while requesting|retrying",
     re.IGNORECASE,
 )
-# asyncio and Orbax report every error of a failed save, in each thread, which we report once
-# ourselves.
-_REPORTED_ELSEWHERE = ("asyncio",)
 _ORBAX = "/site-packages/orbax/"  # it has no logger of its own
 _REPEATED_S = 600.0
 _kept: list[str] = []  # logs with a traceback
@@ -119,9 +116,9 @@ class TerminalHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print it, or not."""
-        if record.levelno < logging.WARNING or record.name in _REPORTED_ELSEWHERE:
-            return
-        if _ORBAX in record.pathname:
+        # Both report every error of a failed save, in each thread; the save itself reports it once.
+        of_save = record.name == "asyncio" or _ORBAX in record.pathname
+        if record.levelno < logging.WARNING or of_save:
             return
         path, text = pathlib.Path(record.pathname), record.getMessage().strip()
         ours = path.is_relative_to(guard.ROOT) and "site-packages" not in path.parts
