@@ -181,6 +181,9 @@ def main():
     import jax
     import torch
 
+    from t5x.multihost.xla_options import set_on_cpu
+
+    set_on_cpu(os.environ)  # as t5x.infer does
     torch.set_num_threads(args.threads)
     with tempfile.TemporaryDirectory() as folder:
         theirs, sizes, arrays = made(args, Path(folder))

@@ -1,12 +1,13 @@
 """Speed of products, sums and weights of a train step on a CPU, in the ways that XLA computes them.
 
-  source launch/environment.sh; tune_malloc; JAX_PLATFORMS=cpu python benchmarks/products.py
+  JAX_PLATFORMS=cpu python benchmarks/products.py
 
 Tokens [N, D] and a kernel [D, F] as in `t5x/ops/product.py`; sums as in `t5x/ops/sums.py`; heads
 and weights of `t5x/ops/blocked_attention.py`. The ways take turns; GF/s and ms are medians.
 """
 
 import argparse
+import os
 import pathlib
 import statistics
 import sys
@@ -18,6 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import jax
 import jax.numpy as jnp
 
+from t5x.multihost.xla_options import set_on_cpu
 from t5x.ops.blocked_attention import rounded
 from t5x.ops.product import copied, kernel_gradient
 from t5x.ops.sums import column_sums, sum_rows
@@ -76,6 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
+    set_on_cpu(os.environ)  # as a training run does
     products, others = ways(), parts()
     compiled = {**products, **others}
     seconds: dict[str, list[float]] = {name: [] for name in compiled}

@@ -10,7 +10,7 @@ only 16 documents. Each run is a new process, as a host's is: it checks the corp
 training stream of packed batches of 128 rows of 512 and 114 tokens, takes a batch (cold), takes
 more, saves its position and ends; a second process resumes there. The host has `--here` virtual
 shards, of 8 or of 128 in the run. Seconds count from the start of the process, imports included.
-Requests and bytes are those that the server has answered. Set GLIBC_TUNABLES as launch scripts do.
+Requests and bytes are those that the server has answered.
 """
 
 import argparse
@@ -91,12 +91,14 @@ def host(shards: int, rows: tuple[int, int], position: str, resume: bool, starte
     """Be one host of a run; print its figures as JSON."""
     import seqio
 
+    from command_line import malloc
     from t5x.batches import TrainStream
     from t5x.input_pipeline.config import DatasetConfig
     from t5x.input_pipeline.corpora import check_corpora
     from tasks import corpora, vocabularies
     from tasks.languages import public
 
+    malloc.keep_freed_memory(os.environ)  # as a run on a CPU does
     corpora.add("web", public.fineweb2(CONFIG), vocabularies.ro_mini_model)
     cfg = DatasetConfig("web", LENGTHS, "train", BATCH, shuffle=True, seed=0, pack=True)
     imported = time.time() - started

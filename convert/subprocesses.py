@@ -5,13 +5,14 @@ tensors. `multiprocessing` would import the main module in the child, and with i
 child must not load; here it imports only what the function's module imports.
 """
 
-import ctypes
 import pickle
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from typing import Any, BinaryIO
+
+from command_line.malloc import return_freed_memory
 
 _PROGRAM = """
 import pickle, sys
@@ -22,17 +23,9 @@ with open(int(sys.argv[1]), "wb") as result:
 """
 
 
-def _return_freed_memory() -> None:
-    """Let the C library return free memory now, and large blocks as they are freed (glibc)."""
-    library = ctypes.CDLL(None)
-    if hasattr(library, "malloc_trim"):
-        library.mallopt(-3, 1 << 20)  # M_MMAP_THRESHOLD
-        library.malloc_trim(0)
-
-
 def answer(call: BinaryIO, result: BinaryIO) -> None:
     """Run the pickled call in the child, and write its value or its error."""
-    _return_freed_memory()
+    return_freed_memory()
     function, args = pickle.load(call)
     outcome: tuple[Any, Exception | None]
     try:
@@ -50,7 +43,7 @@ def call_isolated(isolate: bool, function: Callable, *args) -> Any:
     """
     if not isolate:
         return function(*args)
-    _return_freed_memory()
+    return_freed_memory()
     call = pickle.dumps(sys.path) + pickle.dumps((function, args))
     with tempfile.TemporaryFile() as file:
         command = [sys.executable, "-c", _PROGRAM, str(file.fileno())]

@@ -156,7 +156,6 @@ sys.exit(not any(map(find_spec, sys.argv[1:])))' "$@"
 choose_device() {
   local device flavour
   if [[ -n "${JAX_PLATFORMS+set}" ]]; then
-    if [[ "$JAX_PLATFORMS" == cpu ]]; then tune_malloc; fi
     return
   elif has_tpu; then
     device=TPU flavour=--tpu
@@ -170,17 +169,6 @@ choose_device() {
       "runs on the CPU: bash launch/setup.sh $flavour installs what it needs." >&2
   fi
   export JAX_PLATFORMS=cpu
-  tune_malloc
-}
-
-# Has glibc keep freed memory: on a CPU, XLA takes memory for each step, and the first write to new
-# memory is slow (benchmarks/README.md, "On a CPU"). One arena a core beside the main thread's, instead
-# of eight, keeps less of what the threads that read many shards have freed; with fewer, threads that
-# compile would wait for each other. GLIBC_TUNABLES that you set are kept.
-tune_malloc() {
-  local tunables
-  tunables="arena_max=$(($(getconf _NPROCESSORS_ONLN) + 1)):mmap_max=0:trim_threshold=1099511627776"
-  export GLIBC_TUNABLES="${GLIBC_TUNABLES-glibc.malloc.${tunables//:/:glibc.malloc.}}"
 }
 
 # Makes T5X_DIR absolute, and takes the interpreter that launch/upstream.sh made beside it.

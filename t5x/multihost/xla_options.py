@@ -19,6 +19,8 @@ from collections.abc import MutableMapping, Sequence
 
 import jax
 
+from command_line.malloc import keep_freed_memory
+
 # The start of JAX's name of a device, and the generation; the longer ones first.
 _GENERATIONS = {
     "TPU v6": "v6e", "TPU v5 lite": "v5e", "TPU v5e": "v5e", "TPU v5": "v5p", "TPU v4": "v4",
@@ -79,12 +81,14 @@ def options(devices: Sequence[jax.Device]) -> dict[str, str | int | bool]:
 def set_on_cpu(environment: MutableMapping[str, str]) -> None:
     """Set up XLA, before its first use, in a process with JAX_PLATFORMS=cpu.
 
-    ON_CPU is added to XLA_FLAGS, unless such options are there already. Programs run in the
-    thread that calls them: glibc gives another thread's memory back to the system after each step.
+    ON_CPU is added to XLA_FLAGS, unless such options are there already. Freed memory is kept for
+    the next step, and programs run in the thread that calls them, since glibc returns the memory of
+    other threads to the system anyway.
     """
     if environment.get("JAX_PLATFORMS") != "cpu":
         return
     given = environment.get("XLA_FLAGS", "")
     if _EXTRA not in given:
         environment["XLA_FLAGS"] = f"{given} {_EXTRA}={ON_CPU}".strip()
+    keep_freed_memory(environment)
     jax.config.update("jax_cpu_enable_async_dispatch", False)

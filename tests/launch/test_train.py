@@ -363,26 +363,6 @@ def test_a_platform_that_the_user_chose_stays(value):
 
 
 @pytest.mark.parametrize(
-    ("platforms", "own", "expected"),
-    [
-        (
-            "cpu",
-            None,
-            f"glibc.malloc.arena_max={os.cpu_count() + 1}:"
-            "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776",
-        ),
-        ("cpu", "glibc.malloc.check=3", "glibc.malloc.check=3"),
-        ("tpu", None, "unset"),
-    ],
-)
-def test_only_a_run_on_the_cpu_tunes_malloc(platforms, own, expected):
-    env = {"JAX_PLATFORMS": platforms} | ({"GLIBC_TUNABLES": own} if own else {})
-    script = f"source {LAUNCH}/environment.sh; unset GLIBC_TUNABLES; " * (own is None)
-    script += f"source {LAUNCH}/environment.sh; choose_device; echo ${{GLIBC_TUNABLES-unset}}"
-    assert bash("-c", script, env=env).stdout.strip() == expected
-
-
-@pytest.mark.parametrize(
     ("files", "expected"),
     [
         ({}, False),
