@@ -43,19 +43,16 @@ PARSER.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"
 PARSER.add_argument("--profile", help="folder for traces of one of our rounds a job")
 
 
-def made(args: argparse.Namespace, folder: Path):
+def made(fields: dict, folder: Path):
     """A published model with random weights, and the same as sizes and a tree of parameters."""
     import torch
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
     from convert import from_hf
     from convert.model_config import Sizes, hugging_face_config, model_type
-    from convert.run.gin_reader import Bindings
     from convert.t5x_params import parameters
     from t5x.checkpointing.reader import open_checkpoint
 
-    path = ROOT / "t5x" / "examples" / "t5" / f"{args.size}.gin"
-    fields = Bindings.follow(path, [ROOT]).of("T5Config") | {"vocab_size": args.vocabulary}
     sizes = dataclasses.replace(Sizes.from_fields(fields), dropout_rate=0.0)
     torch.manual_seed(0)
     config = AutoConfig.for_model(**hugging_face_config(sizes, model_type(sizes)))
@@ -181,12 +178,15 @@ def main():
     import jax
     import torch
 
+    from convert.run.gin_reader import Bindings
     from t5x.multihost.xla_options import set_on_cpu
 
-    set_on_cpu(os.environ)  # as t5x.infer does
+    path = ROOT / "t5x" / "examples" / "t5" / f"{args.size}.gin"
+    fields = Bindings.follow(path, [ROOT]).of("T5Config") | {"vocab_size": args.vocabulary}
+    set_on_cpu(os.environ, fields["emb_dim"])  # as t5x.infer does
     torch.set_num_threads(args.threads)
     with tempfile.TemporaryDirectory() as folder:
-        theirs, sizes, arrays = made(args, Path(folder))
+        theirs, sizes, arrays = made(fields, Path(folder))
     theirs = theirs.to(getattr(torch, args.dtype))
     rows = inputs_of(args)
     jobs = {"steps": args.targets, "file": args.targets // 4}

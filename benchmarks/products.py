@@ -78,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
-    set_on_cpu(os.environ)  # as a training run does
+    set_on_cpu(os.environ, IN)  # as a training run does
     products, others = ways(), parts()
     compiled = {**products, **others}
     seconds: dict[str, list[float]] = {name: [] for name in compiled}

@@ -186,8 +186,8 @@ def main():
         gpus.report(label, args.compile_for, functools.partial(train_step, request), args.dump)
         return
     if not args.compile_for:
-        xla_options.set_on_cpu(os.environ)  # as a training run does
         request = request_of(args, network_fields(args.recipe or "t5_1_1/tiny", args.set))
+        xla_options.set_on_cpu(os.environ, request.network["emb_dim"])  # as a training run does
         others = {" ".join(changes): functools.partial(with_fields, settings(changes))
                   for changes in args.beside}  # fmt: skip
         if args.beside_plain:

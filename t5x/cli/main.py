@@ -73,7 +73,6 @@ def run(main: Callable[..., Any], reads_models: bool = False) -> None:
         log_capture.end_of_imports()
         logging.set_verbosity(logging.INFO)
         log_capture.redirect_loggers()  # absl has added a handler
-        xla_options.set_on_cpu(os.environ)
         tf.config.set_visible_devices([], "GPU")  # it only reads the data
         # Grappler takes 0.6 s of a core for the pipelines' functions and makes no batch sooner.
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
@@ -86,6 +85,7 @@ def run(main: Callable[..., Any], reads_models: bool = False) -> None:
             trusted_modules.restrict(values.trusted_modules)
             gin_utils.check_names(trusted_modules.check_import, trusted_modules.check_object)
         gin_utils.parse_gin_flags(values.gin_search_paths, values.gin_file, values.gin_bindings)
+        xla_options.set_on_cpu(os.environ, gin_utils.model_width())
         if values.take_over and "take_over" not in takes:
             raise ValueError(
                 "--take_over is for t5x.train, which alone holds MODEL_DIR; leave it out."

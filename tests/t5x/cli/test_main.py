@@ -28,9 +28,9 @@ script.work.folder = 'runs/x'
 def entry_point(monkeypatch, tmp_path):
     """A main that records its arguments, in an empty folder; gin and flags cleared."""
     main = types.ModuleType("__main__")
-    calls = []
+    calls, set_up = [], []
 
-    def work(*, steps, folder, dry_run=False):
+    def work(*, steps, folder, dry_run=False, emb_dim=0):
         calls.append((steps, folder, dry_run))
 
     main.work = work
@@ -45,16 +45,20 @@ def entry_point(monkeypatch, tmp_path):
     monkeypatch.setattr(command_line.startup_check, "wait_for_all", lambda *held: None)
     worker = lambda *given: startup_check.Worker("host:12", 4, 2, given[-1])
     monkeypatch.setattr(command_line.startup_check, "find_worker", worker)
+    # Set up for a model of this width.
+    monkeypatch.setattr(
+        command_line.xla_options, "set_on_cpu", lambda _, width: set_up.append(width)
+    )
     monkeypatch.setattr(command_line, "on_tpu_machine", lambda: False)
     (tmp_path / "a.gin").write_text(TEXT)
     monkeypatch.chdir(tmp_path)
     gin.clear_config()
-    yield work, calls
+    yield work, calls, set_up
     gin.clear_config()
 
 
 def run(entry_point, *arguments):
-    work, calls = entry_point
+    work, calls, _ = entry_point
     with flagsaver.flagsaver():
         flags.FLAGS(["entry_point", *arguments])
         command_line.run(work)
@@ -75,6 +79,19 @@ def test_files_are_found_in_the_search_paths(entry_point, tmp_path):
     (tmp_path / "a.gin").rename(tmp_path / "deep" / "b.gin")
     found = run(entry_point, "--gin_file=b.gin", f"--gin_search_paths=none,{tmp_path}/deep")
     assert found == [(3, "runs/x", False)]
+
+
+@pytest.mark.parametrize(
+    ("bindings", "expected"),
+    [
+        ([], 0),
+        (["script.work.emb_dim = 512"], 512),
+        (["WIDTH = 8", "script.work.emb_dim = %WIDTH"], 8),
+    ],
+)
+def test_xla_is_set_up_for_the_models_width(entry_point, bindings, expected):
+    run(entry_point, "--gin_file=a.gin", *(f"--gin_bindings={each}" for each in bindings))
+    assert entry_point[2] == [expected]
 
 
 @pytest.mark.parametrize("flags", [[], ["--print_config"]], ids=str)

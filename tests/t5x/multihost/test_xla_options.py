@@ -10,11 +10,12 @@ import pytest
 from fakes.paths import ROOT
 from t5x.multihost.xla_options import (
     BY_DEFAULT,
-    ON_CPU,
+    NARROW_WIDTH,
     ON_GPU,
     OPTIONS,
     generation,
     options,
+    options_on_cpu,
     set_on_cpu,
 )
 from t5x.partitioning import PjitPartitioner
@@ -50,9 +51,9 @@ def test_a_trainer_compiles_with_its_options():
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (None, f"--xla_backend_extra_options={ON_CPU}"),
-        ("", f"--xla_backend_extra_options={ON_CPU}"),
-        ("--xla_a=1", f"--xla_a=1 --xla_backend_extra_options={ON_CPU}"),
+        (None, f"--xla_backend_extra_options={options_on_cpu(128)}"),
+        ("", f"--xla_backend_extra_options={options_on_cpu(128)}"),
+        ("--xla_a=1", f"--xla_a=1 --xla_backend_extra_options={options_on_cpu(128)}"),
         ("--xla_backend_extra_options=-b", "--xla_backend_extra_options=-b"),
     ],
 )
@@ -60,10 +61,15 @@ def test_options_are_added_where_there_are_none(given, expected, monkeypatch):
     monkeypatch.setattr(jax.config, "update", lambda *_: None)
     flags = {} if given is None else {"XLA_FLAGS": given}
     on_cpu, on_tpu = {"JAX_PLATFORMS": "cpu", **flags}, {"JAX_PLATFORMS": "tpu", **flags}
-    set_on_cpu(on_cpu)
-    set_on_cpu(on_tpu)
+    set_on_cpu(on_cpu, 128)
+    set_on_cpu(on_tpu, 128)
     assert on_cpu["XLA_FLAGS"] == expected
     assert on_tpu.get("XLA_FLAGS") == given
+
+
+def test_only_a_narrow_model_goes_without_tiles():
+    narrow, wide = options_on_cpu(NARROW_WIDTH - 1), options_on_cpu(NARROW_WIDTH)
+    assert narrow == f"{wide},xla_cpu_disable_tiled_emitter"
 
 
 def test_a_process_has_its_options():
@@ -71,7 +77,7 @@ def test_a_process_has_its_options():
 import os
 from t5x.multihost import xla_options
 os.environ |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
-xla_options.set_on_cpu(os.environ)
+xla_options.set_on_cpu(os.environ, 512)
 import jax, jax.numpy as jnp
 print(*(jnp.arange(3) + 1).tolist())
 # What reads the same arrays is one operation.
