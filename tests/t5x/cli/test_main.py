@@ -45,10 +45,8 @@ def entry_point(monkeypatch, tmp_path):
     monkeypatch.setattr(command_line.startup_check, "wait_for_all", lambda *held: None)
     worker = lambda *given: startup_check.Worker("host:12", 4, 2, given[-1])
     monkeypatch.setattr(command_line.startup_check, "find_worker", worker)
-    # Set up for a model of this width.
-    monkeypatch.setattr(
-        command_line.xla_options, "set_on_cpu", lambda _, width: set_up.append(width)
-    )
+    set_on_cpu = lambda _, width: set_up.append(width)
+    monkeypatch.setattr(command_line.xla_options, "set_on_cpu", set_on_cpu)
     monkeypatch.setattr(command_line, "on_tpu_machine", lambda: False)
     (tmp_path / "a.gin").write_text(TEXT)
     monkeypatch.chdir(tmp_path)

@@ -8,6 +8,7 @@ import jax
 import pytest
 
 from fakes.paths import ROOT
+from t5x.multihost import xla_options
 from t5x.multihost.xla_options import (
     BY_DEFAULT,
     NARROW_WIDTH,
@@ -59,6 +60,7 @@ def test_a_trainer_compiles_with_its_options():
 )
 def test_options_are_added_where_there_are_none(given, expected, monkeypatch):
     monkeypatch.setattr(jax.config, "update", lambda *_: None)
+    monkeypatch.setattr(xla_options, "keep_freed_memory", lambda _: None)
     flags = {} if given is None else {"XLA_FLAGS": given}
     on_cpu, on_tpu = {"JAX_PLATFORMS": "cpu", **flags}, {"JAX_PLATFORMS": "tpu", **flags}
     set_on_cpu(on_cpu, 128)
