@@ -1,28 +1,16 @@
-"""The direction of imports, and other rules of structure that can be read from the source."""
+"""The direction of imports, and what of it depends on the names of files."""
 
 import ast
 import functools
 import pathlib
 import re
-import subprocess
 
 import pytest
 
 from fakes.paths import PACKAGES, ROOT
 
-
-def tracked(pattern: str) -> list[str]:
-    """Paths that git tracks or would add, from the root of the repository."""
-    command = ["git", "ls-files", "-co", "--exclude-standard", pattern]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return [path for path in done.stdout.split() if (ROOT / path).exists()]
-
-
-FILES = [pathlib.Path(p) for p in tracked("*.py")] or [
-    p.relative_to(ROOT) for p in ROOT.rglob("*.py")
-]
-FILES = sorted(p for p in FILES if not p.parts[0].startswith("."))
-SOURCES = [p for p in FILES if p.parts[0] in PACKAGES]
+PATHS = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+SOURCES = sorted(path.relative_to(ROOT) for path in PATHS)
 ENTRY_POINTS = {"train", "eval", "infer", "precompile", "main", "__main__"}
 COMPUTE = [
     *("layers", "network", "losses", "adafactor", "partitioning", "train_step", "optimizers"),
@@ -146,47 +134,6 @@ def test_imports_have_no_cycle():
         walk(name, [])
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_a_file_is_at_most_600_lines(path):
-    assert len((ROOT / path).read_text().splitlines()) <= 600
-
-
-def functions(path):
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    return [node for node in ast.walk(tree(path)) if isinstance(node, kinds)]
-
-
-def lines_of(function) -> int:
-    """Return the number of lines of a function without its docstring."""
-    first = function.body[0]
-    is_text = isinstance(first, ast.Expr) and isinstance(
-        getattr(first, "value", None), ast.Constant
-    )
-    docstring = first.end_lineno - first.lineno + 1 if is_text else 0
-    return function.end_lineno - function.lineno + 1 - docstring
-
-
-def test_a_function_is_at_most_60_lines_beside_its_docstring():
-    for path in FILES:
-        for function in functions(path):
-            lines, limit = lines_of(function), 120 if function.name == "train" else 60
-            assert lines <= limit, f"{path}:{function.lineno} {function.name} has {lines} lines"
-
-
-def test_the_median_function_is_at_most_12_lines():
-    bodies = sorted(lines_of(f) for p in SOURCES for f in functions(p))
-    assert bodies[len(bodies) // 2] <= 12
-
-
-def test_no_file_is_named_after_nothing():
-    vague = {"utils", "util", "helpers", "helper", "common", "misc", "tools"}
-    found = {str(path) for path in FILES if path.stem in vague}
-    assert found == {"t5x/utils.py"}
-    body = tree(pathlib.Path("t5x/utils.py")).body
-    defines = [n for n in body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
-    assert not defines, "t5x/utils.py re-exports and defines nothing"
-
-
 def dependencies() -> set[str]:
     lists = sorted((ROOT / "requirements").glob("*.in"))
     lines = "".join(file.read_text() for file in lists).splitlines()
@@ -225,68 +172,3 @@ def test_flags_and_environment_are_read_in_entry_points():
         if path.stem not in ENTRY_POINTS and path.parts[0] in ("t5x", "tasks"):
             lines = reads_the_environment(path)
             assert not lines, f"{path}:{lines} reads flags or the environment"
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=str)
-def test_a_module_has_a_docstring(path):
-    assert ast.get_docstring(tree(path)) or not tree(path).body
-
-
-# Folders of tests/ that mirror no package.
-OTHER_TESTS = ("benchmarks", "docs", "gin")
-
-
-def path_of_test(module: pathlib.Path) -> str:
-    """tests/t5x/loop/test_triggers.py for t5x/loop/triggers.py; test_main.py for __main__.py."""
-    return str("tests" / module.parent / f"test_{module.stem.strip('_')}.py")
-
-
-def defines_something(path: pathlib.Path) -> bool:
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    return any(isinstance(node, kinds) for node in tree(path).body)
-
-
-def test_every_module_has_a_test_file_of_its_name():
-    paths = set(map(str, FILES))
-    modules = [p for p in SOURCES if p.stem != "__init__" and defines_something(p)]
-    missing = {str(p) for p in modules if path_of_test(p) not in paths}
-    assert not missing, f"add {sorted(path_of_test(pathlib.Path(m)) for m in missing)}"
-
-
-def names_a_module(path: pathlib.Path) -> bool:
-    """Whether tests/a/test_b.py or tests/a/test_b_more.py has a module a/b.py."""
-    folder = pathlib.Path(*path.parts[1:-1])
-    stems = {p.stem.strip("_") for p in SOURCES if p.parent == folder}
-    if folder.parts == ("launch",):
-        stems = {p.stem for p in (ROOT / "launch").iterdir()}
-    name = path.stem.removeprefix("test_")
-    return any(name == stem or name.startswith(f"{stem}_") for stem in stems)
-
-
-def test_every_test_file_is_named_after_a_module_of_its_folder():
-    tests = [p for p in FILES if p.parts[0] == "tests" and p.stem.startswith("test_")]
-    mirrors = [p for p in tests if len(p.parts) > 2 and p.parts[1] not in OTHER_TESTS]
-    odd = {str(p) for p in mirrors if not names_a_module(p)}
-    assert not odd
-
-
-def test_a_folder_shows_at_most_35_entries():
-    entries: dict[pathlib.Path, set[str]] = {}
-    for path in map(pathlib.Path, tracked("*")):
-        for child in (path, *path.parents[:-1]):
-            entries.setdefault(child.parent, set()).add(child.name)
-    # Checkpoints have a file for each array, and launch/ has a script for each recipe.
-    data, launch = pathlib.Path("tests/golden"), pathlib.Path("launch")
-    recipes = {path.stem for path in (ROOT / "gin").glob("*.gin")}
-    entries[launch] = {name for name in entries[launch] if pathlib.Path(name).stem not in recipes}
-    full = {str(k): len(v) for k, v in entries.items() if len(v) > 35 and data not in k.parents}
-    assert not full
-
-
-def test_a_class_name_is_defined_once():
-    places: dict[str, list[str]] = {}
-    for path in SOURCES:
-        for node in ast.walk(tree(path)):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(str(path))
-    assert not {k: found for k, found in places.items() if len(found) > 1}

@@ -193,10 +193,8 @@ def test_gin_holds_only_recipes():
 
 
 @pytest.mark.parametrize("name", ALL_RECIPES)
-def test_a_recipe_is_short_and_says_what_it_costs(name):
+def test_a_recipe_says_what_it_costs(name):
     lines = (ROOT / "gin" / f"{name}.gin").read_text().splitlines()
-    assert len(lines) <= 30
-    assert max(map(len, lines)) <= 100
     head = " ".join(line for line in lines[:4] if line.startswith("#"))
     assert lines[0].startswith("# ")
     assert f"Command: bash launch/{name}.sh" in head
