@@ -8,9 +8,7 @@ Makes a checkpoint with random weights (kept for the next run), then, each in it
 - load everything: read the entire tree, build the model, `save_pretrained`, without proof;
 - ours: `convert/convert.sh` writing the same model.safetensors a tensor at a time, and a tokenizer;
 - ours, with flax_model.msgpack beside it, and with the proof;
-- the reverse, `from_hf`, without and with the proof;
-- with --corpus, only `vocabulary.trim` of the checkpoint and its vocabulary, which has the pieces
-  of --model and pairs of Chinese letters up to the network's size.
+- the reverse, `from_hf`, without and with the proof.
 
 Peak memory, sampled every 20 ms, is the private memory of a process and its children (anonymous
 pages) and, in brackets, with the files that they map, which the system reclaims at need. The
@@ -31,7 +29,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
-TRIM = "trim to 32,000"
 LARGEST_SAVED_AT_ONCE = 2e9  # parameters
 EVERYTHING_NAME = "load everything"
 EVERYTHING = """
@@ -77,11 +74,11 @@ def drawn(tensor, sizes):
     return values
 
 
-def make_run(run: Path, size: str, model: Path = MINI) -> tuple[int, int]:
+def make_run(run: Path, size: str) -> tuple[int, int]:
     """Write `run/checkpoint_1` with random weights once; return its size and its largest array's.
 
     It is written as the trainer writes it, or tensor by tensor if that does not fit here, with a
-    vocabulary of as many pieces made from `model`, or none for bytes.
+    vocabulary of as many pieces made from the bundled one, or none for bytes.
     """
     import numpy as np
 
@@ -115,7 +112,7 @@ def make_run(run: Path, size: str, model: Path = MINI) -> tuple[int, int]:
         t5x_checkpoint_writer.write(run / "checkpoint_1", arrays | {"state/step": from_numpy(step)})
     in_bytes = size.startswith("byt5")
     if not in_bytes:
-        pieces = vocabulary_of(read_model(str(model)), sizes.vocab_size // 100 * 100)
+        pieces = vocabulary_of(read_model(str(MINI)), sizes.vocab_size // 100 * 100)
         write_model(pieces, str(run / "vocabulary.model"))
     (run / "config.gin").write_text(rewrite.gin_of(sizes, 100 if in_bytes else None))
     return parameters, largest
@@ -155,25 +152,17 @@ def file_pages(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[2]) * os.sysconf("SC_PAGESIZE")
 
 
-def bytes_below(folder: Path) -> int:
-    """Return the size of all files."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def measure(
-    command: list[str], data_limit: int | None, heard: bool
-) -> tuple[float, float, float, float]:
+def measure(command: list[str], data_limit: int | None) -> tuple[float, float, float, float]:
     """Run a command; return seconds, seconds of CPU, and peaks of its own and all memory in MB.
-
-    What it prints is shown if `heard`.
 
     With `data_limit` no process of it gets more bytes of its own (RLIMIT_DATA).
     """
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     limit = lambda: data_limit and resource.setrlimit(resource.RLIMIT_DATA, (data_limit,) * 2)
     start, before, peaks = time.perf_counter(), os.times(), [0, 0]
-    out = None if heard else subprocess.DEVNULL
-    process = subprocess.Popen(command, env=environment, stdout=out, preexec_fn=limit)
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, preexec_fn=limit
+    )
     while process.poll() is None:
         peaks = [max(pair) for pair in zip(peaks, held(process.pid), strict=True)]
         time.sleep(0.02)
@@ -185,12 +174,8 @@ def measure(
     return seconds, cpu, peaks[0] / 1e6, peaks[1] / 1e6
 
 
-def ways(run: Path, folder: Path, corpus: str | None) -> dict[str, list[str]]:
+def ways(run: Path, folder: Path) -> dict[str, list[str]]:
     """Return the commands to measure, by name."""
-    if corpus:
-        trim = [sys.executable, "-m", "vocabulary.trim", str(run), "--corpus", corpus]
-        trim += ["--size", "32000", "--checkpoint", str(run), "--out", str(folder / "out")]
-        return {TRIM: trim}
     out, back = str(folder / "out"), str(folder / "back")
     script = str(ROOT / "convert" / "convert.sh")
     convert = ["bash", script, str(run), "--out", out]
@@ -214,25 +199,23 @@ def main():
     parser.add_argument(
         "--memory", type=float, help="GB: each process gets half, and at most two run at once"
     )
-    parser.add_argument("--corpus", help="glob: measure vocabulary.trim on this text instead")
-    parser.add_argument("--model", type=Path, default=MINI, help="whose pieces the vocabulary gets")
     args = parser.parse_args()
     os.environ["JAX_PLATFORMS"] = "cpu"
     run = args.folder / args.size.replace("/", "_")
     # In a process of its own, since a command starts as a copy of this one.
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        parameters, largest = pool.apply(make_run, (run, args.size, args.model))
+        parameters, largest = pool.apply(make_run, (run, args.size))
     print(f"{args.size}: {parameters / 1e6:.0f} M parameters; the largest tensor twice", end=" ")
     print(f"and 300 MB are {2 * 4 * largest / 1e6 + 300:.0f} MB", flush=True)
     limit = args.memory and int(args.memory * 1e9 / 2)
     base = None
-    for name, command in ways(run, args.folder, args.corpus).items():
+    for name, command in ways(run, args.folder).items():
         if args.ways and name not in args.ways:
             continue
         place = args.folder / ("back" if "from_hf" in command else "out")
         shutil.rmtree(place, ignore_errors=True)
         os.sync()
-        seconds, cpu, own, resident = measure(command, limit, name == TRIM)
+        seconds, cpu, own, resident = measure(command, limit)
         base = base or (name == EVERYTHING_NAME and (seconds, cpu, own))
         figures = (seconds, cpu, own)
         shares = (
@@ -243,9 +226,6 @@ def main():
             f"{own:6.0f} MB {shares[2]:6}  [{resident:.0f} MB]",
             flush=True,
         )
-        if name == TRIM:
-            sizes = [bytes_below(path) / 1e6 for path in (run, place)]
-            print(f"{'on disk':20} {sizes[0]:.0f} MB before, {sizes[1]:.0f} MB after", flush=True)
     for place in ("out", "back"):
         shutil.rmtree(args.folder / place, ignore_errors=True)
 

@@ -7,7 +7,7 @@ has a process of its own, so that what one reads ahead does not take the other's
 plain way is `from_generator` over `load_dataset(streaming=True)`, seqio's tokenize, the same span
 corruption, and seqio's packing. Ours is the training stream of a single host. Tokens are those of
 inputs and targets without padding. --step_ms prints the share of time that a training step of that
-length waits; --stages prints what a document costs up to each stage.
+length waits.
 """
 
 import argparse
@@ -36,7 +36,6 @@ from tasks.sources import CorpusSource  # noqa: E402
 from tasks.text.token_chunks import split_tokens  # noqa: E402
 
 LENGTHS = {"inputs": 512, "targets": 114}
-SKIPPED = 10_000  # examples that are made to measure the cost of a stage
 
 
 def plain_task(files: str, vocabulary: str) -> None:
@@ -134,42 +133,6 @@ def print_position(stream: TrainStream) -> None:
     print(f"its position takes {size / 1e6:.1f} MB, saved in {seconds:.2f} s")
 
 
-def print_stages(batch_size: int) -> None:
-    """Print what a document costs, from the source to the end of each stage."""
-    task = seqio.TaskRegistry.get("ours")
-    dataset = task.source.get_dataset("train", seed=0).repeat()
-    stages = [("source", dataset)]
-    with seqio.utils.map_seed_manager(0):
-        for stage in task.preprocessors:
-            if not isinstance(stage, seqio.CacheDatasetPlaceholder):
-                kwargs = {"sequence_length": LENGTHS, "output_features": task.output_features}
-                dataset = seqio.utils.add_kwargs_to_transform(stage, **kwargs)(dataset)
-                stages.append((seqio.utils.function_name(stage), dataset))
-    dataset = task.get_dataset(LENGTHS, "train", seed=0, num_epochs=None)
-    stages.append(("trimmed, shuffled", dataset))
-    stages.append(("seqio's packing", seqio.EncDecFeatureConverter(pack=True)(dataset, LENGTHS)))
-    before = 0.0
-    for name, dataset in stages:
-        # Elements are skipped in the runtime, so that Python's loop is not measured.
-        cost = _cost(iter(dataset.skip(SKIPPED)), task.source, 1)
-        print(
-            f"  {name:28s} {cost:6.0f} us of a core a document, {cost - before:+6.0f}", flush=True
-        )
-        before = cost if "packing" not in name else before
-    stream = our_batches(batch_size, None)
-    next(stream)  # the start is not counted
-    cost = _cost(stream, task.source, SKIPPED // batch_size)
-    print(f"  {'our entire stream':28s} {cost:6.0f} us of a core a document, {cost - before:+6.0f}")
-
-
-def _cost(iterator: Iterator, source: CorpusSource, n: int) -> float:
-    """Return the microseconds of a core for each document read, for `n` elements."""
-    read, busy = source.counter.counts()["read"], time.process_time()
-    for _ in range(n):
-        next(iterator)
-    return (time.process_time() - busy) / (source.counter.counts()["read"] - read) * 1e6
-
-
 def serve(
     way: str, args: argparse.Namespace, parent: multiprocessing.connection.Connection
 ) -> None:
@@ -187,8 +150,6 @@ def serve(
         parent.send((*found, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10))
     if way == "ours":
         print_position(batches)
-        if args.stages:
-            print_stages(args.batch_size)
 
 
 def main() -> None:
@@ -201,7 +162,6 @@ def main() -> None:
     flags.add_argument("--batch_size", type=int, default=128)
     flags.add_argument("--step_ms", type=float, default=0.0, help="length of a simulated step")
     flags.add_argument("--num_workers", type=int, help="threads of our way, default one a core")
-    flags.add_argument("--stages", action="store_true", help="profile our column by stage")
     args = flags.parse_args()
     context = multiprocessing.get_context("spawn")
     pipes, processes = {}, {}

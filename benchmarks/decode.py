@@ -40,7 +40,6 @@ PARSER.add_argument("--job", choices=("steps", "file"), help="this one alone")
 PARSER.add_argument("--rounds", type=int, default=5)
 PARSER.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
 PARSER.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
-PARSER.add_argument("--profile", help="folder for traces of one of our rounds a job")
 
 
 def made(fields: dict, folder: Path):
@@ -175,7 +174,6 @@ def main():
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.threads])
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
-    import jax
     import torch
 
     from convert.run.gin_reader import Bindings
@@ -199,9 +197,6 @@ def main():
         print(f"{job}: {args.examples} outputs of {shortest} to {args.targets} tokens")
         wanted = [output_lengths(len(row), shortest, args.targets) for row in rows]
         compare(ways, wanted, args.rounds)
-        if args.profile:
-            with jax.profiler.trace(os.path.join(args.profile, job)):
-                ways["ours"]()
 
 
 def compare(ways: dict, wanted: list[int], rounds: int):

@@ -9,7 +9,7 @@ For one of NVIDIA's GPUs the compiler counts memory alone.
   .venv/bin/python benchmarks/step.py --recipe t5_1_1/small --batch 8  # times it on this machine
   .venv/bin/python benchmarks/step.py --recipe t5_1_1/tiny --batch 8 --beside_plain
   .venv/bin/python benchmarks/step.py --batch 8 --beside attention=xla --beside remat_policy=full
-  python benchmarks/step.py --recipe t5_1_1/base --beside_torch sdpa flex_attention   # on a GPU
+  python benchmarks/step.py --recipe t5_1_1/base --beside_torch                # on a GPU
   .venv/bin/python benchmarks/step.py --recipe … --set remat_policy=full --top 20
 
 A recipe is a gin file or the name of one below t5x/examples/t5. Batches are synthetic and packed;
@@ -17,6 +17,7 @@ tensorflow is not imported. One step a process, one process at a time.
 """
 
 import argparse
+import ast
 import contextlib
 import dataclasses
 import functools
@@ -34,12 +35,7 @@ if "--beside_torch" in sys.argv:
         import triton  # noqa: F401
 
 from benchmarks import timing  # noqa: E402
-from benchmarks.synthetic_step import (  # noqa: E402
-    SyntheticRequest,
-    add_beside,
-    settings,
-    train_step,
-)
+from benchmarks.synthetic_step import SyntheticRequest, train_step  # noqa: E402
 from convert.run.gin_reader import Bindings  # noqa: E402
 from preflight.aot import gpus, tpu_slices  # noqa: E402
 from preflight.aot.compiler import CompileError, compile_step  # noqa: E402
@@ -76,13 +72,32 @@ PARSER.add_argument("--microbatches", type=int, default=1)
 PARSER.add_argument("--parameter_partitioning_dims", type=int, default=2, help="1: upstream's")
 PARSER.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="of T5Config")
 PARSER.add_argument("--steps", type=int, default=10, help="to time; on a GPU turns of 4")
-add_beside(PARSER)
-PARSER.add_argument("--beside_plain", action="store_true", help="and the step as upstream has it")
 PARSER.add_argument(
-    "--beside_torch", nargs="*", metavar="ATTENTION", help="and transformers' T5: sdpa, compiled"
+    "--beside",
+    nargs="+",
+    action="append",
+    default=[],
+    metavar="FIELD=VALUE",
+    help="timed alternately: the same with these fields; may be given several times",
 )
+PARSER.add_argument("--beside_plain", action="store_true", help="and the step as upstream has it")
+PARSER.add_argument("--beside_torch", action="store_true", help="and transformers' T5, compiled")
 PARSER.add_argument("--top", type=int, default=0, help="print the costliest instructions")
 PARSER.add_argument("--dump", help="file for the optimized program")
+
+
+def settings(pairs: list[str]) -> dict:
+    """Return the fields that FIELD=VALUE set: what Python reads, else the text."""
+    fields = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise SystemExit(f"{pair!r} sets no value: write FIELD=VALUE, as in dtype=float32")
+        try:
+            fields[name] = ast.literal_eval(value)
+        except (SyntaxError, ValueError):
+            fields[name] = value
+    return fields
 
 
 def network_fields(recipe: str, changes: list[str]) -> dict:
@@ -192,12 +207,10 @@ def main():
                   for changes in args.beside}  # fmt: skip
         if args.beside_plain:
             others["the plain step"] = timing.plain_step
-        if args.beside_torch is not None:
+        if args.beside_torch:
             from benchmarks.baselines.torch_step import torch_step
 
-            for attention in args.beside_torch or ["sdpa"]:
-                name = f"transformers with torch.compile and {attention}"
-                others[name] = functools.partial(torch_step, attention=attention)
+            others["transformers with torch.compile and SDPA"] = torch_step
         timing.report(args.recipe or "t5_1_1/tiny", request, args.steps, others)
         return
     if args.recipe:

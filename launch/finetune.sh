@@ -12,4 +12,4 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 use_python
 choose_device
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
-exec "$PYTHON" -m benchmarks.finetune "$@"
+exec "$PYTHON" -m evaluation.finetune "$@"

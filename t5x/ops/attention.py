@@ -3,7 +3,7 @@
   out_BQHK = attend(q_BQHK, k_BSHK, v_BSHK, mask, bias)       # the same as plain_attend
 
 With the feed-forward gradient and the normalizer of the loss it took a step of T5 1.1 base on a
-v4-8 from 0.2621 to 0.1884 G cycles, counted by the compiler (benchmarks/README.md, "The ladder"):
+v4-8 from 0.2621 to 0.1884 G cycles, counted by the compiler (docs/log.md):
 
 - A TPU computes `product, exp, product` in one pass if nothing else reads the arrays between. So
   the sum of the weights comes from the second product (a column of ones beside the values), and the

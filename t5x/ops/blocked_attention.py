@@ -2,7 +2,7 @@
 
 On a CPU the weights [B, H, Q, S] of a batch leave the caches between the operations that write and
 read them. So they are computed for as many sequences and heads at a time as nearly stay there: in
-smaller blocks XLA starts too many operations (benchmarks/README.md, "On a CPU").
+smaller blocks XLA starts too many operations.
 
 Shapes: B batch, Q queries, S keys, H heads, K head_dim; b and g are the B and H of one block.
 """
@@ -97,7 +97,7 @@ def _natural(x: jax.Array) -> jax.Array:
 def rounded(x: jax.Array, dtype: jnp.dtype) -> jax.Array:
     """Return positive float32 numbers in `dtype`, to the nearest, halves to the even one.
 
-    For bfloat16 by their bits, sooner than XLA converts exponentials (`benchmarks/products.py`).
+    For bfloat16 by their bits, sooner than XLA converts exponentials.
     """
     if dtype != jnp.bfloat16:
         return x.astype(dtype)

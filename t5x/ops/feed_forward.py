@@ -5,7 +5,7 @@
 
 Left to itself, the compiler recomputes the hidden units inside every product that reads them. Here
 they and their gradients are computed once, fused with the product before them. Its share of the
-gain is in benchmarks/README.md, "The ladder"; `plain_feed_forward` is the reference.
+gain is counted with it; `plain_feed_forward` is the reference.
 
 Shapes: B batch, I length, D emb_dim, F mlp_dim.
 """

@@ -7,7 +7,7 @@ The queries of a span of 4 x radius tokens attend to the keys of that span and o
 side, under a mask of their distances: 6 x radius keys a query, however long the row, where the
 window holds 2 x radius + 1 of them. Queries and keys are slices, which a TPU reads where they are;
 blocks with their neighbours copied beside them took longer than attention to all 1,024 keys of a
-row (benchmarks/README.md). Rows of more than 8 spans are first cut into pieces of 8, side by side
+row (docs/log.md). Rows of more than 8 spans are first cut into pieces of 8, side by side
 in the batch, because each span is compiled.
 
 Shapes: B batch, L length, N pieces of a row, Q queries and S keys of a span, H heads, K head_dim.

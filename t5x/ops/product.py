@@ -1,6 +1,6 @@
 """Products in the form in which XLA computes them well where they run.
 
-On a CPU (`benchmarks/products.py`):
+On a CPU:
 
 - XLA uses the processor's instructions for bfloat16 only if the result is float32: 371 GF/s for a
   product of tokens and a kernel. For a bfloat16 result it converts both factors first: 153 GF/s.

@@ -1,6 +1,6 @@
 """Sums in the form in which XLA computes them well where they run.
 
-On a CPU (`benchmarks/products.py`) XLA takes several times as long as a product with ones to add up
+On a CPU XLA takes several times as long as a product with ones to add up
 the rows of an array of more than 2^14 columns, and of one with few rows as adding them one by one.
 """
 

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from benchmarks import optimizers
-from benchmarks.optimizers import BATCH, DIACRITICS, JOBS, PRETRAINING, SEEDS, Comparison, Trial
+from benchmarks.optimizers import BATCH, BUDGETS, LENGTHS, RATES, SEEDS, Comparison, Trial
 from benchmarks.step import network_fields
 from t5x.examples.t5.network import T5Config
-
-RATES, BUDGETS = PRETRAINING.rates, PRETRAINING.budgets
 
 
 def result_of(trial: Trial, loss: float, core_seconds: float = 1.0) -> dict:
@@ -20,7 +18,7 @@ def result_of(trial: Trial, loss: float, core_seconds: float = 1.0) -> dict:
 
 def swept(best: dict[str, float]) -> Comparison:
     """Return the comparison after all sweeps, whose losses are least at the rates of `best`."""
-    comparison = Comparison(PRETRAINING, {})
+    comparison = Comparison({})
     while any(map(comparison.next_rate, RATES)):
         trial = comparison.next_trial()
         loss = 4 + abs(math.log(trial.rate / best[trial.optimizer]))
@@ -28,23 +26,22 @@ def swept(best: dict[str, float]) -> Comparison:
     return comparison
 
 
-def complete(job=PRETRAINING) -> Comparison:
+def complete() -> Comparison:
     """Return results of all trials, in which Muon needs half of the steps at 1.25 of the cost."""
-    comparison = Comparison(job, {})
+    comparison = Comparison({})
     while trial := comparison.next_trial():
         fast = trial.optimizer.startswith("muon")
         loss = 9 + 0.5 * trial.seed - math.log((1 + fast) * trial.steps)
-        loss += abs(math.log(trial.rate / job.rates[trial.optimizer][2]))
+        loss += abs(math.log(trial.rate / RATES[trial.optimizer][2]))
         comparison.results[trial] = result_of(trial, loss, 1.25 if fast else 1.0)
     return comparison
 
 
-@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
-def test_the_network_is_a_t5_1_1_without_dropout_as_recipes_pretrain_it(job):
+def test_the_network_is_a_t5_1_1_without_dropout_as_recipes_pretrain_it():
     tiny = network_fields("t5_1_1/tiny", [])
-    assert job.model["mlp_activations"] == tuple(tiny["mlp_activations"])
-    assert job.model["dropout_rate"] == 0.0
-    assert job.model.keys() <= T5Config.__dataclass_fields__.keys()
+    assert optimizers.MODEL["mlp_activations"] == tuple(tiny["mlp_activations"])
+    assert optimizers.MODEL["dropout_rate"] == 0.0
+    assert optimizers.MODEL.keys() <= T5Config.__dataclass_fields__.keys()
 
 
 def test_a_sweep_is_extended_until_the_best_rate_has_neighbours():
@@ -63,11 +60,10 @@ def test_a_trial_that_diverged_is_never_the_best():
     assert found.best_rate("adafactor") != 0.05
 
 
-@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
-def test_the_best_rates_run_with_every_seed_at_every_budget(job):
-    found = complete(job)
-    for name in job.rates:
-        for steps in job.budgets:
+def test_the_best_rates_run_with_every_seed_at_every_budget():
+    found = complete()
+    for name in RATES:
+        for steps in BUDGETS:
             assert len(found.at_best(name, steps)) == len(SEEDS)
 
 
@@ -93,21 +89,9 @@ def test_the_plot_has_a_line_for_each_optimizer(tmp_path):
 def test_the_settings_of_a_trial_are_the_optimizers():
     with pytest.raises(TypeError, match="unexpected keyword argument 'no_setting'"):
         optimizers.optimizer_of("muon no_setting=1")
-    made = optimizers.optimizer_of("adamw_scaled least_scale=0.5 after muon")
+    made = optimizers.optimizer_of("adamw_scaled least_scale=0.5")
     assert made.least_scale == 0.5
     assert not optimizers.optimizer_of("muon must_end=False").usual_rates.must_end
-
-
-def test_fine_tuning_begins_with_what_pretraining_has_left(tmp_path):
-    params = {"a": {"b": np.arange(3.0)}, "c": np.ones([2, 2])}
-    np.savez(tmp_path / "start_muon.npz", **{"a/b": params["a"]["b"], "c": params["c"]})
-    start = lambda name: optimizers.start_of(Trial(name, 0.1, 100, 0), tmp_path, tmp_path)
-    found = start("adafactor after muon")
-    assert found.keys() == params.keys()
-    np.testing.assert_array_equal(found["a"]["b"], params["a"]["b"])
-    assert start("adafactor") is None
-    starts = {name.partition(optimizers.AFTER)[2] for name in DIACRITICS.rates}
-    assert starts == optimizers.STARTS.keys() <= RATES.keys()
 
 
 def test_the_steps_for_a_loss_are_interpolated_in_their_logarithm():
@@ -129,21 +113,13 @@ def test_steps_and_core_hours_for_the_same_loss_are_compared_seed_by_seed():
 
 
 def test_a_seed_orders_all_examples_once():
-    width = sum(PRETRAINING.lengths.values())
+    width = sum(LENGTHS.values())
     examples = 1 + np.arange(3 * BATCH * width, dtype=np.uint16).reshape(3 * BATCH, width)
-    parts = lambda seed: optimizers.batches(PRETRAINING, examples, seed)
+    parts = lambda seed: optimizers.batches(examples, seed)
     seen = {seed: [b["encoder_input_tokens"][:, 0] for b in parts(seed)] for seed in (0, 1)}
     for rows in seen.values():
         assert sorted(np.concatenate(rows)) == sorted(examples[:, 0])
     assert not np.array_equal(seen[0][0], seen[1][0])
-
-
-def test_padding_of_targets_has_no_loss():
-    examples = np.full([BATCH, sum(DIACRITICS.lengths.values())], 7, np.uint16)
-    examples[:, -4:] = 0
-    (batch,) = optimizers.batches(DIACRITICS, examples, seed=0)
-    assert batch["decoder_loss_weights"].sum(1).tolist() == [60] * BATCH
-    assert batch["decoder_input_tokens"][0, :2].tolist() == [0, 7]
 
 
 def test_results_are_read_by_trial(tmp_path):

@@ -5,7 +5,8 @@ import dataclasses
 import jax
 import pytest
 
-from benchmarks.synthetic_step import SyntheticRequest, batch_shapes, settings, train_step
+from benchmarks.step import settings
+from benchmarks.synthetic_step import SyntheticRequest, batch_shapes, train_step
 from preflight.aot.compiler import compile_step
 
 TINY = {"vocab_size": 512, "dtype": "bfloat16", "emb_dim": 128, "num_heads": 2, "head_dim": 64,

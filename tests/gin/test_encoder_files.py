@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from golden import recipe_facts
 
 import gin
-from benchmarks import recipe_facts
 from convert.encoders.sizes import EncoderSizes, hugging_face_config
 from fakes import valid_run
 from fakes.corpora import forget_jobs

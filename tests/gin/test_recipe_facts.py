@@ -8,8 +8,9 @@ import os
 import pathlib
 
 import pytest
+from golden import recipe_facts
 
-from benchmarks import recipe_facts, upstream_losses
+from benchmarks import upstream_losses
 from fakes.paths import ROOT
 from t5x.examples.t5.network import T5Config
 

@@ -12,9 +12,9 @@ import types
 import jax
 import pytest
 import seqio
+from golden import recipe_facts
 
 import gin
-from benchmarks import recipe_facts
 from fakes.pages import commands, section
 from fakes.paths import ROOT
 from gin import config_parser

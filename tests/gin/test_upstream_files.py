@@ -9,13 +9,13 @@ import types
 
 import jax.numpy as jnp
 import pytest
+from golden.recipe_facts import parameter_count
 
 import gin
 import t5x.eval
 import t5x.infer
 import t5x.precompile
 import t5x.train
-from benchmarks.recipe_facts import parameter_count
 from fakes import upstream_gin
 from fakes.paths import GOLDEN, ROOT
 from t5x import gin_utils, train_state

@@ -8,10 +8,9 @@ import pathlib
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(HERE.parent))
 
-from benchmarks import recipe_facts  # noqa: E402
+from golden import recipe_facts  # noqa: E402
 
 
 def main(upstream: str) -> None:

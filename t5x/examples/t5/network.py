@@ -241,7 +241,7 @@ def stack(
     It is `length` layers with stacked parameters, which share `broadcast` arguments. The last of
     these, a flag, is static for rematerialization. One body runs all layers in a loop,
     which compiles sooner. But all that the gradient needs is copied into the arrays of a loop, and
-    out of them again (benchmarks/README.md). So there is none with kernels of a GPU, unless
+    out of them again. So there is none with kernels of a GPU, unless
     parameters are initialized, nor on a CPU when `training`.
     """
     config = caller.config
@@ -336,7 +336,7 @@ class Decoder(nn.Module):
             x, _ = decoder_layers(x, encoded, mask, bias, cross_mask, enable_dropout)
         else:
             # Not scanned: a scan would copy each layer's kernels and cache out of the stack and
-            # back at every step (74 for 37 ms, benchmarks/README.md).
+            # back at every step (74 for 37 ms on a CPU).
             caches = list(caches)
             for i, layer_cache in enumerate(caches):
                 layer = DecoderLayer(c, name=f"layers_{i}")

@@ -3,9 +3,16 @@
 import functools
 import importlib.util
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from preflight.aot import gpus
+from t5x import optimizers, partitioning, schedules
+from t5x.examples.encoder import network
+from t5x.examples.encoder.model import MaskedLanguageModel
+from t5x.train_state import state_specs
+from t5x.trainer import Trainer
 
 
 def test_the_compiler_gets_a_gpus_sizes():
@@ -55,9 +62,25 @@ def test_a_step_with_kernels_compiles_without_a_gpu(name, head_dim):
 @pytest.mark.parametrize("model", ["bert", "modernbert"])
 def test_an_encoders_step_compiles_with_kernels(model):
     pytest.importorskip("jax_cuda12_plugin")
-    from benchmarks.synthetic_encoder import EncoderRequest, train_step
+    config, module = {
+        "bert": (network.BertConfig, network.Bert),
+        "modernbert": (network.ModernBertConfig, network.ModernBert),
+    }[model]
+    sizes = config(
+        vocab_size=512, dtype=jnp.bfloat16, emb_dim=128, num_heads=2, num_layers=4, mlp_dim=256
+    )
 
-    sizes = {"emb_dim": 128, "num_heads": 2, "num_layers": 4, "mlp_dim": 256}
-    request = EncoderRequest("h100", model, sizes, batch=4, length=256)
-    compiled = gpus.compile_step("h100", functools.partial(train_step, request))
+    def train_step(devices):
+        masked = MaskedLanguageModel(module(sizes), None, None, optimizers.adamw())
+        partitioner = partitioning.PjitPartitioner(1, devices=devices)
+        rate = schedules.create_learning_rate_scheduler("constant", 1e-3)
+        specs = state_specs(masked, partitioner)
+        trainer = Trainer(
+            masked, None, partitioner, specs, jax.random.key(0), learning_rate_fn=rate
+        )
+        names = ("input_tokens", "target_tokens", "segment_ids", "positions", "loss_weights")
+        shape = jax.ShapeDtypeStruct((4, 256), jnp.int32)
+        return trainer, {f"encoder_{name}": shape for name in names}
+
+    compiled = gpus.compile_step("h100", train_step)
     assert "__gpu$xla.gpu.triton" in compiled.as_text()

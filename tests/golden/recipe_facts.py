@@ -1,6 +1,6 @@
 """What a recipe says to the trainer that reads it: the model, the data, the steps, the schedule.
 
-    python -m benchmarks.recipe_facts ro_t5x_tiny ro_t5x_base     # JSON by recipe
+    PYTHONPATH=tests python -m golden.recipe_facts ro_t5x_tiny ro_t5x_base     # JSON by recipe
 
 It asks the objects that gin builds, and trains nothing. `t5x` may be this repository's or
 upstream's (`of` asks either), so only names that both have are used.
@@ -22,7 +22,7 @@ import seqio
 
 import gin
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEVICES = "--xla_force_host_platform_device_count=4"  # as many as num_partitions of any recipe
 FIELDS = {
     "T5Config": "vocab_size dtype emb_dim num_heads num_encoder_layers num_decoder_layers head_dim "
@@ -143,14 +143,14 @@ def of(recipes: Sequence[str], upstream: pathlib.Path | None = None) -> dict[str
       RuntimeError: a recipe cannot be built; the end of the output is in the message.
     """
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": DEVICES, "T5X_DIR": ""}
-    environment |= {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    environment |= {"PYTHON": sys.executable, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
     use = "T5X_DIR="
     if upstream:
         environment |= {"T5X_DIR": str(upstream), "PYTHON": ""}
-        environment["PYTHONPATH"] = f"{upstream}:{ROOT}"
+        environment["PYTHONPATH"] = f"{upstream}:{ROOT}:{ROOT / 'tests'}"
         use = "use_upstream"
     script = f'set -euo pipefail; source launch/environment.sh; {use}; run_module "$@"'
-    command = ["bash", "-c", script, "bash", "benchmarks.recipe_facts", *recipes]
+    command = ["bash", "-c", script, "bash", "golden.recipe_facts", *recipes]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"the recipes cannot be built:\n{done.stderr[-3000:]}")

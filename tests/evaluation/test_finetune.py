@@ -8,10 +8,10 @@ import statistics
 
 import pytest
 
-from benchmarks import finetune
 from convert.run import loss_curve
 from convert.run.gin_reader import Bindings
 from convert.run.model_dir import TrainedRun
+from evaluation import finetune
 from fakes.paths import ROOT
 
 SIZES = "network.T5Config.vocab_size = 2048\nnetwork.T5Config.emb_dim = 128\n"
