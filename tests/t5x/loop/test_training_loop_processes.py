@@ -4,7 +4,6 @@ import json
 import random
 import re
 import signal
-import sys
 import time
 
 import numpy as np
@@ -191,14 +190,3 @@ def test_a_folder_that_hosts_do_not_share_is_refused_by_all(tmp_path, programs):
     with Pod(tmp_path, 10, 2, programs, model_dir="run", places=places) as pod:
         assert pod.ends() == [2, 2], pod.said()
     assert "which host 1 does not share with host 0" in pod.said()
-
-
-@pytest.mark.slow
-def test_chaos_in_short(tmp_path):
-    """Each fault but those that the tests above have; `benchmarks/chaos.py` runs it for long."""
-    sys.path.append(str(ROOT / "benchmarks"))
-    from chaos import chaos
-
-    results = chaos(tmp_path, 3, 1, 0, ("cut a file", "flip bytes", "fill the disk"))
-    assert results["recognised_damage"] >= 1
-    assert results["differing_steps"] == results["differing_arrays"] == 0
