@@ -19,7 +19,7 @@ from pathlib import Path
 
 from etils import epath
 
-from command_line import arguments, extras
+from command_line import arguments
 from command_line.guard import guarded, one_sentence
 from convert import corpus_licenses, hub_upload, to_hf, to_scalable_t5
 from convert.card_values import language_code, license_id
@@ -63,8 +63,6 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     add("--no_verify", action="store_true", help="skip the verification, and say so in the card")
     _add_published(parser)
     args = parser.parse_args(argv)
-    if not args.no_verify:
-        extras.require("torch", "transformers")
     if args.out:
         arguments.check_output_folder("--out", args.out)
         args.out = Path(args.out)

@@ -77,25 +77,35 @@ use_python() {
   fi
 }
 
-# Prints the first Python that can create .venv: the one that created it before if it still exists.
+# Prints the newest Python from 3.13 down that is on the PATH, in pyenv's folder or known to uv; or the
+# one that UV_PYTHON names.
 find_python() {
-  local name other="" before
-  before="$(sed -n 's/^executable = //p' "$VENV/pyvenv.cfg" 2> /dev/null || true)"
-  for name in ${before:+"$before"} python3.11 python3 python3.12 python3.13; do
-    if ! "$name" -c '' 2> /dev/null; then
-      continue
-    fi
-    if ! "$name" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))'; then
-      other="${other:-$("$name" -c 'import platform; print(platform.python_version())')}"
-    elif "$name" -c 'import venv, ensurepip' 2> /dev/null; then
-      command -v "$name"
-      return
-    else
-      fail "$name has no venv module: install it (Debian and Ubuntu: apt install $name-venv)."
-    fi
+  local version name
+  for version in ${UV_PYTHON:-3.13 3.12 3.11}; do
+    for name in "python$version" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/python \
+      "$(PATH="$PATH:$HOME/.local/bin" uv python find --no-python-downloads "$version" 2> /dev/null || true)"; do
+      if "$name" -c 'import sys, venv, ensurepip
+sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2> /dev/null; then
+        command -v "$name"
+        return
+      fi
+    done
   done
-  fail "Python 3.11, 3.12 or 3.13 is needed and ${other:-none} was found: install one of them, for" \
-    "instance by 'uv python install 3.11'."
+  fail "no Python ${UV_PYTHON:-3.13, 3.12 or 3.11} with its venv module was found: install one, for" \
+    "instance by 'uv python install 3.13' or 'apt install python3-venv'."
+}
+
+# Puts uv on the PATH, by pip where it is missing, and gives it pip's settings (index, links,
+# certificates), which it does not read itself. The argument is an environment that has pip.
+use_uv() {
+  local setting
+  while IFS= read -r setting; do
+    export "${setting?}"
+  done < <("$1/bin/python" -m pip config list | "$1/bin/python" "$ROOT/launch/pip_settings.py")
+  PATH="$PATH:$HOME/.local/bin:$1/bin"
+  if ! command -v uv > /dev/null; then
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
+  fi
 }
 
 # True on a TPU machine. Its chips are /dev/accel0… (not /dev/accel/, which other accelerators use)

@@ -1,68 +1,28 @@
 #!/usr/bin/env bash
-# Pins every version that the lists requirements/*.in lead to, for Linux and macOS and for Python 3.11
-# to 3.13: bash launch/lock.sh
+# Pins every version that pyproject.toml leads to, for Linux and macOS and for Python 3.11 to 3.13:
 #   bash launch/lock.sh            after a change to a list; keeps what is pinned and still fits
-#   bash launch/lock.sh --newest   the newest versions, also of what the lists pin by == or >=
-# It writes requirements/cpu.txt, tpu.txt, cuda.txt, cache.txt and clean.txt, and for development
-# requirements.txt, which is everything but CUDA. It installs nothing.
+#   bash launch/lock.sh --upgrade  the newest versions that the lists allow
+# It writes requirements/lock.txt, which launch/setup.sh obeys, and from it requirements.txt, for those
+# who use pip: what trains and converts, on a TPU or a CPU. It installs nothing.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$ROOT"
-newest="${1:-}"
-if [[ $# -gt 1 || ! "$newest" =~ ^(--newest)?$ ]]; then
-  fail "'$*' is not understood: bash launch/lock.sh takes --newest or nothing."
+if [[ $# -gt 1 || ! "${1:-}" =~ ^(--upgrade)?$ ]]; then
+  fail "'$*' is not understood: bash launch/lock.sh takes --upgrade or nothing."
 fi
+command -v uv > /dev/null || fail "uv is not on the PATH: install it (pip install uv)."
+export UV_INDEX_STRATEGY="${UV_INDEX_STRATEGY:-unsafe-best-match}"
 
-work="$(mktemp -d)"
-trap 'rm -rf "$work"' EXIT
-"$(find_python)" -m venv "$work/venv"
-"$work/venv/bin/pip" install --quiet --disable-pip-version-check uv
-cp pyproject.toml "$work" # whose [tool.uv] uv obeys
-cp -r requirements "$work/lists"
-# TensorFlow only reads data, so on Linux its CPU build does, which is 0.6 GB smaller and takes no
-# memory of a GPU; libclang, which it asks for, is for building it.
-echo 'tensorflow-cpu==2.21.*; sys_platform == "linux"' > "$work/lists/linux.in"
-printf '%s\n' 'tensorflow; sys_platform != "linux"' 'libclang; sys_platform == "none"' > "$work/replaced"
-if [[ -n "$newest" ]]; then
-  sed -i.pinned -E 's/[=<>~]=[^;]*//' "$work"/lists/*.in
-else
-  sort -u requirements.txt requirements/*.txt > "$work/all.txt" # which uv keeps where it can
-fi
-
-# Resolves some lists into $work/NAME.txt, in agreement with all.txt, which the first call makes:
-# resolve NAME LIST…
+# Resolves some extras into a file: resolve FILE FLAG…
 resolve() {
-  local name="$1" agree=()
-  shift
-  if [[ "$name" != all ]]; then
-    agree=(--constraints all.txt)
-  fi
-  (cd "$work" && "$work/venv/bin/uv" pip compile --quiet --universal --python-version 3.11 \
-    --no-annotate --no-header --overrides replaced ${agree[@]+"${agree[@]}"} \
-    --output-file "$name.txt" "${@/#/lists/}" > "$name.log" 2>&1) \
-    || { cat "$work/$name.log" >&2 && fail "uv could not resolve $*; the lines above say why."; }
+  uv pip compile --quiet --universal --python-version 3.11 --no-annotate \
+    --custom-compile-command "bash launch/lock.sh" --output-file "$@" pyproject.toml > /dev/null
 }
 
-# Writes $work/NAME.txt to a file, without the packages of CUDA that follow PyTorch's own build of it.
-write() {
-  {
-    echo "# Made by launch/lock.sh from requirements/*.in, for Python 3.11 to 3.13."
-    grep -Ev "^(cuda-|triton=|nvidia-[^=]*[^=2]=)|== '(win32|emscripten|none)'" "$work/$1.txt"
-  } > "$work/lock"
-  cp "$work/lock" "$2"
-  echo "$2 pins $(grep -c == "$2") packages."
-}
-
-lists=("$work"/lists/*.in)
-resolve all "${lists[@]##*/}"
-for flavour in cpu tpu cuda; do
-  resolve "$flavour" base.in "$flavour.in" convert.in linux.in
-  write "$flavour" "requirements/$flavour.txt"
-done
-resolve cache cache.in
-write cache requirements/cache.txt
-resolve clean clean.in
-write clean requirements/clean.txt
-resolve dev {base,tpu,convert,cache,clean,docs,dev,linux}.in
-write dev requirements.txt
-echo "bash launch/setup.sh installs them."
+resolve requirements/lock.txt --all-extras --group linux "$@"
+# pip knows none of the overrides of [tool.uv]. It finds itself what PyTorch's build needs, which with
+# CUDA is 3 GB.
+rm -f requirements.txt
+resolve requirements.txt --no-config --extra tpu --constraint requirements/lock.txt
+sed -i.bak -E '/^(cuda-|nvidia-|triton=)/d' requirements.txt
+rm requirements.txt.bak

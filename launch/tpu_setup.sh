@@ -11,7 +11,13 @@ USAGE="takes NAME ZONE"
 PREPARE='
 set -euo pipefail
 export PATH="$HOME/.local/bin:$PATH"
-has_python() { python3.11 -c "import venv, ensurepip" 2> /dev/null; }
+has_python() {
+  local version
+  for version in 3.13 3.12 3.11; do
+    "python$version" -c "import venv, ensurepip" 2> /dev/null && return
+  done
+  return 1
+}
 apt() { sudo DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600 "$@" >&2; }
 need=""
 for tool in git tmux; do command -v "$tool" > /dev/null || need+=" $tool"; done
@@ -20,10 +26,9 @@ if [[ -n "$need" ]]; then
   for try in 1 2 3 4 5 6; do apt update && break; sleep 20; done # a new machine is busy with its own updates
   apt install $need
 fi
-if ! has_python; then # Ubuntu 20.04 has none, 22.04 has a pre-release
+if ! has_python; then # Ubuntu 20.04 and 22.04 have none
   PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --user uv >&2
-  uv python install --quiet 3.11 >&2
-  PATH="$(dirname "$(uv python find 3.11)"):$PATH"
+  uv python install --quiet 3.13 >&2
 fi
 if [[ -d "$FOLDER/.git" ]]; then
   git -C "$FOLDER" fetch --quiet

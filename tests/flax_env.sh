@@ -5,24 +5,20 @@
 # It takes a minute the first time and nothing after that. tests/run.sh calls it.
 set -euo pipefail
 
-unset CDPATH  # cd prints the folder that it finds there
-root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-folder="${1:-$root/.venv-flax}"
+source "$(dirname "${BASH_SOURCE[0]}")/../launch/environment.sh"
+folder="${1:-$ROOT/.venv-flax}"
 # Flax models need no torch.
 packages=('jax==0.9.2' 'jaxlib==0.9.2' 'flax==0.12.6' 'numpy==2.4.*' 'transformers==4.57.*'
   sentencepiece protobuf)
 if [[ -f "$folder/ready" && "$(< "$folder/ready")" == "${packages[*]}" ]]; then
   exit 0
 fi
-python="$root/.venv/bin/python"
-if [[ ! -x "$python" ]]; then
-  python=python3
-fi
 if [[ ! -x "$folder/bin/python" ]]; then
-  "$python" -m venv "$folder"
+  "$(find_python)" -m venv "$folder"
 fi
-if ! "$folder/bin/python" -m pip install --quiet --retries 1 "${packages[@]}"; then
-  echo "flax_env.sh: pip could not install ${packages[*]}. It is needed for the proof of flax_model.msgpack." >&2
+use_uv "$folder"
+if ! uv pip install --quiet --python "$folder/bin/python" "${packages[@]}"; then
+  echo "flax_env.sh: uv could not install ${packages[*]}. It is needed for the proof of flax_model.msgpack." >&2
   exit 1
 fi
 echo "${packages[*]}" > "$folder/ready"

@@ -2,8 +2,10 @@
 
 import ast
 import functools
+import itertools
 import pathlib
 import re
+import tomllib
 
 import pytest
 
@@ -135,9 +137,9 @@ def test_imports_have_no_cycle():
 
 
 def dependencies() -> set[str]:
-    lists = sorted((ROOT / "requirements").glob("*.in"))
-    lines = "".join(file.read_text() for file in lists).splitlines()
-    names = {re.split(r"[\[=<>~ ;]", line)[0] for line in lines if line and line[0] != "#"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
+    names = {re.split(r"[\[=<>~ ;]", line)[0] for line in lines}
     roots = {n.replace("-", "_") for n in names}
     return roots | {"gin", "absl", "google", "optax", "orbax", "etils", "sklearn", "yaml"}
 

@@ -17,7 +17,7 @@ from fakes.paths import PACKAGES, ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
-EXTRAS = {"cpu", "tpu", "cuda", "convert", "cache", "clean", "docs", "dev"}
+EXTRAS = {"cpu", "tpu", "cuda", "cache", "s3", "dev"}
 
 
 def test_the_version_is_the_same_everywhere():
@@ -60,7 +60,7 @@ def test_the_workflow_runs_both_commands():
 def test_every_python_is_tried_with_the_newest_versions_each_week():
     (job,) = yaml.safe_load(read(".github/workflows/newest.yml"))["jobs"].values()
     commands = [step["run"] for step in job["steps"] if "run" in step]
-    assert commands[0] == "bash launch/lock.sh --newest"
+    assert commands[1] == "bash launch/lock.sh --upgrade"
     assert commands[-1] == "bash tests/run.sh"
     pythons = [line for line in PROJECT["classifiers"] if "Python :: 3" in line]
     assert job["strategy"]["matrix"]["python"] == [line.split()[-1] for line in pythons]
@@ -84,7 +84,6 @@ def installed(tmp_path_factory) -> pathlib.Path:
     copy = tmp_path_factory.mktemp("project")
     for name in PACKAGES:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "requirements", copy / "requirements")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
     prefix = tmp_path_factory.mktemp("prefix")
@@ -113,13 +112,12 @@ def test_it_installs_with_its_dependencies_and_extras(installed):
     assert found.metadata["Name"] == PROJECT["name"]
     assert found.version == PROJECT["version"]
     assert set(found.metadata.get_all("Provides-Extra")) >= EXTRAS
-    assert any(line.startswith("jax==") for line in required)
+    assert any(line.startswith("jax>=") for line in required)
     assert 'pytest; extra == "dev"' in required
     of = lambda extra: {line for line in required if f'extra == "{extra}"' in line}
     assert not of("cpu")
-    assert any(line.startswith("jax[tpu]==") for line in of("tpu"))
-    assert any(line.startswith("jax[cuda12]==") for line in of("cuda"))
-    assert len(of("dev")) > len(of("tpu") | of("convert") | of("cache") | of("clean") | of("docs"))
+    assert any(line.startswith("jax[tpu]") for line in of("tpu"))
+    assert any(line.startswith("jax[cuda12]") for line in of("cuda"))
     assert set(PROJECT["scripts"]) <= {path.name for path in (installed / "bin").iterdir()}
 
 

@@ -48,22 +48,31 @@ FAKE_PYTHON = """#!/usr/bin/env bash
 # {version}, {folder}
 echo "$*" >> "{folder}/calls"
 case "$*" in
-  *version_info*) exit {old} ;;
+  *version_info*) exit {unfit} ;;
   *python_version*) echo {version} ;;
-  *ensurepip*) exit {bare} ;;
   *urlopen*) exit "${{INDEX_FAILS:-0}}" ;;
+  *pip_settings*) echo "UV_INDEX=${{PIP_EXTRA_INDEX_URL:-}}" ;;
   --version) echo "Python {version}" ;;
   "-m venv"*)
     venv="${{@: -1}}"
-    if [[ "$*" == *--clear* ]]; then rm -rf "$venv"; fi
     mkdir -p "$venv/bin"
     cp "$0" "$venv/bin/python"
     ;;
-  "-m pip install"*)
-    printf 'Collecting one==1\\nProcessing /a/two-2.whl\\nInstalling collected packages\\n'
-    touch "{folder}/pip_is_running"
-    sleep "${{PIP_SLEEPS:-0}}"
-    if [[ -n "${{PIP_SAYS:-}}" ]]; then echo "$PIP_SAYS" >&2; exit 1; fi
-    ;;
 esac
 """
+
+FAKE_UV = """#!/usr/bin/env bash
+if [[ "$1" == python ]]; then exit 1; fi
+echo "uv $* index=${{UV_INDEX:-}}" >> "{folder}/calls"
+touch "{folder}/uv_is_running"
+sleep "${{UV_SLEEPS:-0}}"
+if [[ -n "${{UV_SAYS:-}}" ]]; then echo "$UV_SAYS" >&2; exit 1; fi
+"""
+
+
+def fake_pythons(folder, calls, version="3.13.0", unfit=0):
+    """Write to `folder` interpreters and a uv that only note in `calls`/calls how they were called."""
+    text = FAKE_PYTHON.format(version=version, unfit=unfit, folder=calls)
+    for name in ("python3.13", "python3.12", "python3.11", "python3"):
+        executable(folder / name, text)
+    executable(folder / "uv", FAKE_UV.format(folder=calls))

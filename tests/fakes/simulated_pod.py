@@ -13,7 +13,7 @@ import time
 
 from fakes.gcloud import Cloud
 from fakes.paths import ROOT
-from fakes.shell import FAKE_PYTHON, executable
+from fakes.shell import executable, fake_pythons
 
 ZONE = "us-central2-b"
 # Behaves like the trainer: logs its steps, which all workers take together, saves and exits on
@@ -79,16 +79,14 @@ class Pod:
             shutil.copytree(ROOT / folder_name, origin / folder_name, ignore=ignored)
         executable(origin / "launch/like_t5x.sh", TRAINER)
         (origin / "requirements").mkdir()
-        for lock in ("requirements.txt", "requirements/cpu.txt", "requirements/tpu.txt"):
-            (origin / lock).write_text("one==1\n")
+        for name in ("pyproject.toml", "requirements/lock.txt"):
+            (origin / name).write_text("one==1\n")
         (origin / ".gitignore").write_text(".venv/\n/runs/\n/launch/env\n")
         self.git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(origin)]
         subprocess.run(["git", "init", "-q", "-b", "main", str(origin)], check=True)
         self.commit("first")
         subprocess.run(["git", "clone", "-q", str(origin), str(self.clone)], check=True)
-        for name in ("python3.11", "python3"):
-            text = FAKE_PYTHON.format(version="3.11.7", old=0, bare=0, folder=folder)
-            executable(folder / "pythons" / name, text)
+        fake_pythons(folder / "pythons", folder)
         path = f"{folder}/pythons:{os.environ['PATH']}"
         environment = {"PATH": path} | (worker_environment or {})
         self.cloud, self.started = Cloud(folder / "cloud", environment, workers), []

@@ -1,88 +1,78 @@
-"""The locks pin what the lists ask for, agree with each other, and name no index."""
+"""The lock pins what pyproject.toml asks for, for every Python, and names no index."""
 
 import re
+import tomllib
 
 import pytest
 from packaging.requirements import Requirement
 
 from fakes.paths import ROOT
 
-LOCKS = {path.stem: path for path in (ROOT / "requirements").glob("*.txt")}
-LOCKS["dev"] = ROOT / "requirements.txt"
-LISTS = {
-    "cpu": ("base", "cpu", "convert"),
-    "tpu": ("base", "tpu", "convert"),
-    "cuda": ("base", "cuda", "convert"),
-    "cache": ("cache",),
-    "clean": ("clean",),
-    "dev": ("base", "tpu", "convert", "cache", "clean", "docs", "dev"),
-}
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 LINUX = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64"}
 MAC = {"sys_platform": "darwin", "platform_system": "Darwin", "platform_machine": "arm64"}
 PYTHONS = ("3.11", "3.12", "3.13")
-# On Linux launch/lock.sh replaces it.
-REPLACED = {"tensorflow": "tensorflow-cpu"}
+OVERRIDDEN = {
+    re.split("[ ;]", line)[0] for line in PYPROJECT["tool"]["uv"]["override-dependencies"]
+}
 
 
-def requirements(path) -> list[Requirement]:
-    lines = [line for line in path.read_text().splitlines() if line and line[0] != "#"]
-    return [Requirement(line) for line in lines]
+def environment(python, machine):
+    found = {"python_version": python, "python_full_version": f"{python}.9", **machine}
+    return found | {"platform_python_implementation": "CPython", "implementation_name": "cpython"}
 
 
-def pins(name, python, machine=LINUX) -> dict[str, str]:
-    environment = {"python_version": python, "python_full_version": f"{python}.9", **machine}
-    environment |= {"platform_python_implementation": "CPython", "implementation_name": "cpython"}
+def pins(file, python, machine=LINUX) -> dict[str, str]:
     found = {}
-    for pin in requirements(LOCKS[name]):
-        if not pin.marker or pin.marker.evaluate(environment):
+    for line in (ROOT / file).read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        pin = Requirement(line)
+        if not pin.marker or pin.marker.evaluate(environment(python, machine)):
             assert pin.name not in found, "one version of a package for a Python"
             (specifier,) = pin.specifier
             assert specifier.operator == "=="
+            assert "+" not in specifier.version, "no build of one index"
             found[pin.name] = specifier.version
     return found
 
 
-def test_there_is_a_lock_for_each_set():
-    assert LOCKS.keys() == LISTS.keys()
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_lock_pins_what_the_lists_ask_for(python):
+    found = pins("requirements/lock.txt", python)
+    lists = [PYPROJECT["project"]["dependencies"], *EXTRAS.values()]
+    for wanted in map(Requirement, [line for lines in lists for line in lines]):
+        if wanted.name not in OVERRIDDEN:
+            assert wanted.specifier.contains(found[wanted.name]), wanted
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("name", LISTS)
-def test_a_lock_pins_what_its_lists_ask_for(name, python):
-    found = pins(name, python)
-    assert not [version for version in found.values() if "+" in version], "no build of one index"
-    for list_name in LISTS[name]:
-        for wanted in requirements(ROOT / f"requirements/{list_name}.in"):
-            if not wanted.marker or wanted.marker.evaluate({**LINUX, "python_version": python}):
-                package = REPLACED.get(wanted.name, wanted.name)
-                assert wanted.specifier.contains(found[package]), wanted
+def test_the_requirements_for_pip_agree_with_the_lock(python):
+    """They have what trains on a TPU, and nothing that only some commands need."""
+    lock = pins("requirements/lock.txt", python)
+    found = pins("requirements.txt", python)
+    assert {
+        "jax",
+        "libtpu",
+        "seqio",
+        "flax",
+        "tensorflow",
+        "datasets",
+        "transformers",
+    } <= found.keys()
+    assert not found.keys() & {"apache-beam", "pytest", "s3fs", "jax-cuda12-plugin"}
+    assert {name for name, version in found.items() if lock.get(name) != version} <= OVERRIDDEN
 
 
-@pytest.mark.parametrize("python", PYTHONS)
-def test_the_locks_agree(python):
-    all_pins = {}
-    for name in LISTS:
-        for package, version in pins(name, python).items():
-            assert all_pins.setdefault(package, version) == version, package
-
-
-def test_a_flavour_has_only_what_its_device_needs():
-    heavy = re.compile("libtpu|apache-beam|pytest|mypy|zensical|nvidia-.*|jax-cuda.*|tensorflow")
-    found = {name: {p for p in pins(name, "3.11") if heavy.fullmatch(p)} for name in LISTS}
-    assert found["cpu"] == set()
-    assert found["tpu"] == {"libtpu"}
-    assert {"jax-cuda12-plugin", "nvidia-cudnn-cu12"} <= found["cuda"]
-    assert not [p for p in found["cuda"] if p.startswith("nvidia-") and not p.endswith("-cu12")]
-    assert found["dev"] == {"libtpu", "apache-beam", "pytest", "mypy", "zensical"}
-
-
-def test_python_3_11_keeps_the_jax_that_has_it():
-    assert [pins("tpu", python)["jax"][:4] for python in PYTHONS] == ["0.10", "0.12", "0.12"]
+def test_every_python_but_3_11_has_todays_jax():
+    found = [pins("requirements/lock.txt", python)["jax"] for python in PYTHONS]
+    assert found[0].startswith("0.10.")
+    assert all(tuple(map(int, jax.split(".")[:2])) >= (0, 12) for jax in found[1:])
 
 
 def test_what_has_no_wheel_is_left_out():
-    assert "editdistance" in pins("cpu", "3.12")
-    assert "editdistance" not in pins("cpu", "3.13"), "its build needs a C++ compiler"
-    mac = pins("tpu", "3.12", MAC)
+    assert "editdistance" not in pins("requirements/lock.txt", "3.13"), "its build needs a compiler"
+    mac = pins("requirements/lock.txt", "3.13", MAC)
     assert "libtpu" not in mac
     assert {"jax", "tensorflow", "torch"} <= mac.keys()

@@ -264,7 +264,7 @@ def test_a_pod_has_a_secret_that_no_command_line_shows(pair):
 
 
 def test_missing_tools_of_a_worker_are_installed(pair):
-    """Without tmux, git and Python 3.11: fake apt-get and uv are called."""
+    """Without tmux, git and Python: fake apt-get and uv are called."""
     tools = pair.folder / "tools"
     for tool in (
         "bash",
@@ -287,9 +287,10 @@ def test_missing_tools_of_a_worker_are_installed(pair):
     executable(tools / "sudo", '#!/bin/sh\nshift\nexec "$@"\n')
     give = f"ln -sf {shutil.which('git')} {shutil.which('tmux')} {tools}\n"
     executable(tools / "apt-get", f"#!/bin/sh\n{note}case $* in *install*) {give};; esac\n")
-    fake_python = (pair.folder / "pythons/python3.11").read_text()
-    executable(pair.folder / "managed/python3.11", fake_python)
-    uv = f"#!/bin/sh\n{note}case $* in *find*) echo {pair.folder}/managed/python3.11;; esac\n"
+    shutil.copytree(pair.folder / "pythons", pair.folder / "managed")
+    (pair.folder / "managed/uv").rename(pair.folder / "uv")
+    managed = f"{pair.folder}/managed/python3.13"
+    uv = f"#!/bin/sh\n{note}case $* in *find*3.13*) echo {managed};; pip*) {pair.folder}/uv $*;; esac\n"
     executable(tools / "python3", f"#!/bin/sh\n{note}")
     executable(tools / "uv", uv)
     pair.worker_settings(PATH=str(tools))
@@ -297,7 +298,7 @@ def test_missing_tools_of_a_worker_are_installed(pair):
     asked = (pair.folder / "asked").read_text()
     assert re.search(r"^apt-get .* install git tmux$", asked, re.MULTILINE)
     assert "python3 -m pip install --quiet --user uv" in asked
-    assert "uv python install --quiet 3.11" in asked
+    assert "uv python install --quiet 3.13" in asked
     assert (pair.cloud.home("ro", 0) / "origin/.venv/installed").exists()
 
 

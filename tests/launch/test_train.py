@@ -399,22 +399,6 @@ def test_a_python_that_does_not_exist_is_one_sentence(given, tmp_path):
     assert f"PYTHON is {where}, which is not a program: name an" in sentence(process)
 
 
-def test_the_python_that_has_made_the_environment_is_taken_again(tmp_path):
-    """A Python that is not on PATH, as uv installs it, is found by later calls too."""
-    fine, old = "#!/bin/sh\nexit 0\n", "#!/bin/sh\ncase $* in *version_info*) exit 1;; esac\n"
-    executable(tmp_path / "uv/python3.11", fine)
-    for name in ("python3.11", "python3", "python3.12", "python3.13"):
-        executable(tmp_path / "bin" / name, old)
-    script = f"source {LAUNCH}/environment.sh; VENV={tmp_path}; find_python"
-    env = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
-    assert "Python 3.11, 3.12 or 3.13 is needed" in sentence(bash("-c", script, env=env))
-    (tmp_path / "pyvenv.cfg").write_text(f"home = /a\nexecutable = {tmp_path}/uv/python3.11\n")
-    assert bash("-c", script, env=env).stdout == f"{tmp_path}/uv/python3.11\n"
-    executable(tmp_path / "bin/python3", fine)
-    (tmp_path / "uv/python3.11").unlink()
-    assert bash("-c", script, env=env).stdout == f"{tmp_path}/bin/python3\n"
-
-
 # --- tests/run.sh
 
 
