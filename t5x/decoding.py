@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from t5x.array_types import Cache, PyTree
+from t5x.array_types import Cache
 from t5x.generation.kv_cache import pick, reorder_rows, repeat_rows
 from t5x.generation.top_k import argmax, top_k
 
@@ -75,24 +75,6 @@ class _Beams:
     cache: Cache
 
 
-@flax.struct.dataclass
-class Pause:
-    """A request to decode only a part of the sequences, for continuous batching."""
-
-    until: int | jax.Array  # the step to stop at; the int 0 only prepares the state
-    state: PyTree = None  # `PausedSearch.state` to resume; None to start
-
-
-@flax.struct.dataclass
-class PausedSearch:
-    """The result of a search that was given a `Pause`."""
-
-    decodes: jax.Array  # the result if the search ended here
-    scores: jax.Array
-    state: PyTree  # the rows are axis 0 of its arrays, their decodes adjacent
-    unfinished: jax.Array  # [B] bool, the rows that can still change
-
-
 TokensToLogits = Callable[[DecodingState], tuple[jax.Array, Cache]]
 DECODE_ARGUMENTS = ("inputs", "cache", "tokens_to_logits", "eos_id", "num_decodes")
 
@@ -102,8 +84,7 @@ class DecodeFn(Protocol):
 
     It returns decodes [B, N, T] and scores [B, N], worst first. It may accept `decode_rng` and
     other settings. An optional attribute `check`, a function without arguments, raises ValueError
-    if the settings cannot work. The optional attribute `pauses`, True, promises that it accepts
-    `pause`, a `Pause`, and then returns a `PausedSearch`.
+    if the settings cannot work.
     """
 
     def __call__(
@@ -121,20 +102,14 @@ class DecodeFn(Protocol):
 
 def check_decode_fn(decode_fn: DecodeFn) -> None:
     """Raise ValueError if `decode_fn` does not accept the arguments of `DecodeFn`."""
-    wanted = DECODE_ARGUMENTS + ("pause",) * getattr(decode_fn, "pauses", False)
     try:
-        inspect.signature(decode_fn).bind(**dict.fromkeys(wanted))
+        inspect.signature(decode_fn).bind(**dict.fromkeys(DECODE_ARGUMENTS))
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"models.EncoderDecoderModel.decode_fn is {decode_fn!r}, which cannot be called with "
-            f"the keyword arguments {', '.join(wanted)}: {error}; see t5x.decoding.DecodeFn."
+            f"the keyword arguments {', '.join(DECODE_ARGUMENTS)}: {error}; see "
+            "t5x.decoding.DecodeFn."
         ) from None
-
-
-def pausable(decode_fn: Any) -> Any:
-    """Mark a decoding function as one that accepts `pause`."""
-    decode_fn.pauses = True
-    return decode_fn
 
 
 def brevity_penalty(alpha: float, length: jax.Array | int) -> jax.Array:
@@ -142,7 +117,6 @@ def brevity_penalty(alpha: float, length: jax.Array | int) -> jax.Array:
     return ((5.0 + length) / 6.0) ** alpha
 
 
-@pausable
 def beam_search(
     inputs: jax.Array,
     cache: Cache,
@@ -154,13 +128,12 @@ def beam_search(
     decode_rng: jax.Array | None = None,
     cache_offset: int = 0,
     max_decode_step: int = -1,
-    pause: Pause | None = None,
-) -> tuple[jax.Array, jax.Array] | PausedSearch:
+) -> tuple[jax.Array, jax.Array]:
     """Find the `num_decodes` most probable sequences of every row.
 
     Args:
         inputs: [B, T] int32, prompts or zeros; position 0 is ignored.
-        cache: pytree of the model, for B rows; unused if `pause` has a state.
+        cache: pytree of the model, for B rows.
         tokens_to_logits: one step of the model for B*N rows.
         eos_id: id that ends a sequence.
         num_decodes: beams, and sequences returned, per row.
@@ -169,13 +142,12 @@ def beam_search(
         decode_rng: ignored; beam search is deterministic.
         cache_offset: batch axis of the cache; 1 where layers come first.
         max_decode_step: steps after which the search ends, the prompt included; no limit below 1.
-        pause: where to start and stop; not in T5X.
 
     Returns:
-        Sequences [B, N, T] int32 and scores [B, N] float32, worst first, or a `PausedSearch` of
-        these if `pause` is given. A score is the sum of log-probabilities over the brevity penalty.
-        A row in which fewer than N sequences ended starts with empty ones of score -1e7; one in
-        which none ended returns its live beams with plain sums of log-probabilities.
+        Sequences [B, N, T] int32 and scores [B, N] float32, worst first. A score is the sum of
+        log-probabilities over the brevity penalty. A row in which fewer than N sequences ended
+        starts with empty ones of score -1e7; one in which none ended returns its live beams with
+        plain sums of log-probabilities.
     """
     del decode_rng
     rows, length = inputs.shape[0], max_decode_len or inputs.shape[1]
@@ -183,11 +155,11 @@ def beam_search(
     prompt = inputs[:, 1 : length + 1].astype(jnp.int32)
     prompt = jnp.pad(prompt, ((0, 0), (1, length - prompt.shape[1])))
 
-    def unfinished(beams: _Beams) -> jax.Array:
+    def is_unfinished(beams: _Beams) -> jax.Array:
         # Log-probabilities only fall, so no live beam can exceed this score.
         bound = beams.live_log_prob[:, 0] / brevity_penalty(alpha, length)
         alive = (beams.live_log_prob[:, 0] > NEG_INF / 2) & (bound >= beams.done_score[:, -1])
-        return (beams.step < last_step) & alive
+        return (beams.step < last_step) & jnp.any(alive)
 
     def step(beams: _Beams) -> _Beams:
         flat_seq = beams.live_seq.reshape(rows * num_decodes, length + 1)
@@ -197,26 +169,12 @@ def beam_search(
         forced = lax.dynamic_index_in_dim(prompt, beams.step + 1, 1, keepdims=False)
         return _next_beams(beams, logits, cache, forced, eos_id, alpha, cache_offset)
 
-    beams = pause and pause.state
-    if beams is None:
-        beams = _first_beams(rows, num_decodes, length + 1, cache, cache_offset)
-    beams = _run(beams, step, unfinished, pause)
+    beams = _first_beams(rows, num_decodes, length + 1, cache, cache_offset)
+    beams = lax.while_loop(is_unfinished, step, beams)
     any_done = beams.done_score[:, :1] > NEG_INF
     sequences = jnp.where(any_done[..., None], beams.done_seq, beams.live_seq)[:, ::-1, 1:]
     scores = jnp.where(any_done, beams.done_score, beams.live_log_prob)[:, ::-1]
-    if pause is None:
-        return sequences, scores
-    return PausedSearch(sequences, scores, beams, unfinished(beams))
-
-
-def _run(state, step, unfinished, pause: Pause | None):
-    """Return the state once no row is unfinished, or at the step of the pause."""
-    if pause is None:
-        return lax.while_loop(lambda state: jnp.any(unfinished(state)), step, state)
-    if isinstance(pause.until, int) and pause.until == 0:
-        return state  # no loop to compile
-    running = lambda state: jnp.any(unfinished(state)) & (state.step < pause.until)
-    return lax.while_loop(running, step, state)
+    return sequences, scores
 
 
 def _first_beams(rows, beams, positions, cache, cache_offset) -> _Beams:
@@ -277,7 +235,6 @@ def _candidates(live_log_prob_BN, logits):
     return log_prob_BC, which_BC // width, token_BC
 
 
-@pausable
 def temperature_sample(
     inputs: jax.Array,
     cache: Cache,
@@ -295,8 +252,7 @@ def temperature_sample(
     rescale_log_probs: bool = True,
     state_callback_fn: Callable[[SamplingLoopState], SamplingLoopState] | None = None,
     logit_callback_fn: Callable[[jax.Array, SamplingLoopState], jax.Array] | None = None,
-    pause: Pause | None = None,
-) -> tuple[jax.Array, jax.Array] | PausedSearch:
+) -> tuple[jax.Array, jax.Array]:
     """Sample `num_decodes` sequences for every row; for other arguments see `beam_search`.
 
     Args:
@@ -316,11 +272,9 @@ def temperature_sample(
         state_callback_fn: takes the state before each step and at the end, returns a state.
         logit_callback_fn: takes logits [B*N, V] and the state, returns the logits to sample from;
             ids set to -1e7 there are never sampled.
-        pause: only greedy decoding stops, because samples depend on the rows beside them.
 
     Returns:
-        Sequences [B, N, T] int32 and their log-probabilities [B, N] float32, worst first, or a
-        `PausedSearch` of these.
+        Sequences [B, N, T] int32 and their log-probabilities [B, N] float32, worst first.
     """
     if topk and topp:
         raise ValueError(
@@ -335,8 +289,8 @@ def temperature_sample(
     if jnp.ndim(temperature):
         temperature = repeat(temperature)[:, None]
 
-    def unfinished(state: SamplingLoopState) -> jax.Array:
-        return ~state.ended.reshape(rows, num_decodes).all(-1)
+    def is_unfinished(state: SamplingLoopState) -> jax.Array:
+        return ~state.ended.all()
 
     def step(state: SamplingLoopState) -> SamplingLoopState:
         state = on_state(state)
@@ -349,20 +303,15 @@ def temperature_sample(
         state = _next_state(state, *sampled, last_position, eos_id)
         return dataclasses.replace(state, cache=new_cache, rng=rng)
 
-    state = pause and pause.state
-    if state is None:
-        rng = jax.random.key(0) if decode_rng is None else decode_rng
-        cache = repeat_rows(cache, rows, num_decodes, cache_offset, initial_index is not None)
-        index = 0 if initial_index is None else repeat(initial_index)
-        state = _first_state(repeat(inputs), cache, rng, index)
-    state = on_state(_run(state, step, unfinished, pause if topk == 1 else None))
+    rng = jax.random.key(0) if decode_rng is None else decode_rng
+    cache = repeat_rows(cache, rows, num_decodes, cache_offset, initial_index is not None)
+    index = 0 if initial_index is None else repeat(initial_index)
+    state = _first_state(repeat(inputs), cache, rng, index)
+    state = on_state(lax.while_loop(is_unfinished, step, state))
     sequences = state.sequences[:, 1:].reshape(rows, num_decodes, length)
     log_prob = state.log_prob.reshape(rows, num_decodes)
     order = jnp.argsort(log_prob, axis=1)
-    sequences, log_prob = pick(sequences, order), pick(log_prob, order)
-    if pause is None:
-        return sequences, log_prob
-    return PausedSearch(sequences, log_prob, state, unfinished(state))
+    return pick(sequences, order), pick(log_prob, order)
 
 
 def _first_state(inputs, cache, rng, index) -> SamplingLoopState:

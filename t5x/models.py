@@ -6,7 +6,6 @@ B batch, I input length, T target length, V vocab, N decodes.
 """
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,8 +16,6 @@ from t5x import decoding, losses, metrics
 from t5x.array_types import Batch, Params
 from t5x.generation.incremental_decoder import IncrementalDecoder, decoding_params
 from t5x.optimizers import OptimizerDef
-
-_DECODING = ("predict_batch", "predict_batch_with_aux")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,8 +108,7 @@ class EncoderDecoderModel:
         return_all_decodes: bool | None = None,
         num_decodes: int | None = None,
         prompt_with_targets: bool = False,
-        pause: decoding.Pause | None = None,
-    ) -> Any:
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """Decode a batch of inputs.
 
         Args:
@@ -125,12 +121,9 @@ class EncoderDecoderModel:
           num_decodes: beams, or samples; None for `default_decoder_params`.
           prompt_with_targets: begin each decode with the row's `decoder_input_tokens`, its
             end-of-sequence ids left out. Upstream's beam search ignores them, ours does not.
-          pause: where to start and stop, if the model `pauses`. Its state replaces the inputs; the
-            batch then gives only the shape of `decoder_input_tokens`. Not in T5X.
 
         Returns:
-          Ids [B, T] and {'scores': [B]}, or [B, N, T] and {'scores': [B, N]}; with `pause` these in
-          a `decoding.PausedSearch`.
+          Ids [B, T] and {'scores': [B]}, or [B, N, T] and {'scores': [B, N]}.
         """
         rows, length = batch["decoder_input_tokens"].shape
         defaults = self.default_decoder_params or DecoderParams()
@@ -141,25 +134,15 @@ class EncoderDecoderModel:
         if prompt_with_targets:
             prompt = batch["decoder_input_tokens"]
             prompt = jnp.where(prompt == self.output_vocabulary.eos_id, 0, prompt)
-        if pause is None or pause.state is None:
-            decoder = self.incremental_decoder(params, batch["encoder_input_tokens"], length)
-            cache = decoder.empty_cache()
-        else:
-            decoder = IncrementalDecoder.resume(self.module, params, pause.state["inputs"], length)
-            cache = None
-        if pause is not None:
-            state = pause.state and pause.state["search"]
-            prompt = pause.state["prompt"] if pause.state else prompt
-            settings["pause"] = decoding.Pause(pause.until, state)
-        found = self.decode_fn(
+        decoder = self.incremental_decoder(params, batch["encoder_input_tokens"], length)
+        decodes, scores = self.decode_fn(
             inputs=prompt,
-            cache=cache,
+            cache=decoder.empty_cache(),
             tokens_to_logits=lambda state: decoder(state.cur_token[:, 0], state.cache),
             eos_id=self.output_vocabulary.eos_id,
             num_decodes=num_decodes or defaults.num_decodes,
             **{**settings, **(decoder_params or {})},
         )
-        decodes, scores = found if pause is None else (found.decodes, found.scores)
         if decodes.shape[-1] > length:
             raise ValueError(
                 f"decode_fn decodes {decodes.shape[-1]} ids, but the decoder has memory for the "
@@ -168,18 +151,7 @@ class EncoderDecoderModel:
             )
         if not return_all_decodes:
             decodes, scores = decodes[:, -1, :], scores[:, -1]
-        if pause is None:
-            return decodes, {"scores": scores}
-        state = {"inputs": decoder.inputs, "prompt": prompt, "search": found.state}
-        return decoding.PausedSearch(decodes, scores, state, found.unfinished)
-
-    @property
-    def pauses(self) -> bool:
-        """Whether `predict_batch_with_aux` accepts `pause`; subclasses and `decode_fn` may not."""
-        own = (inspect.unwrap(getattr(EncoderDecoderModel, name)) for name in _DECODING)
-        used = (inspect.unwrap(getattr(type(self), name)) for name in _DECODING)
-        same = all(a is b for a, b in zip(own, used, strict=True))
-        return same and getattr(self.decode_fn, "pauses", False)
+        return decodes, {"scores": scores}
 
     def incremental_decoder(
         self, params: Params, inputs_BI: jax.Array, length: int

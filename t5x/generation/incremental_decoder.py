@@ -54,24 +54,11 @@ class IncrementalDecoder:
         # Without the barrier XLA moves the transposition into the loop over positions.
         swapped = jax.tree.map(lambda x: x.swapaxes(1, 2), pairs)
         cross = jax.lax.optimization_barrier(swapped)
-        return cls.resume(module, params, (cross, (inputs_BI > 0)[:, None, None, :]), length)
-
-    @classmethod
-    def resume(
-        cls, module: Any, params: Params, inputs: tuple[Any, jax.Array], length: int
-    ) -> "IncrementalDecoder":
-        """Return the decoder for the `inputs` of another one."""
         # Plain attention: the hand-written gradients of the others are of no use here, and their
         # forward passes copy or pad the keys and values, here the entire cache, at every call.
         module = module.clone(config=module.config.replace(attention="plain"))
-        params = decoding_params(module.config, params)
         ours = {name: params[name] for name in ("decoder", "token_embedder")}
-        return cls(ours, *inputs, module=module, length=length)
-
-    @property
-    def inputs(self) -> tuple[Any, jax.Array]:
-        """What the decoder keeps of the inputs; the batch is axis 0 of all arrays."""
-        return self.cross, self.cross_mask_B11I
+        return cls(ours, cross, (inputs_BI > 0)[:, None, None, :], module=module, length=length)
 
     def empty_cache(self) -> Cache:
         """Return the cache for B rows before the first step; the batch is axis 0 of its arrays."""
@@ -87,5 +74,10 @@ class IncrementalDecoder:
         The N decodes of a row are adjacent in `ids_M` and in the cache.
         """
         return self.module.apply(
-            {"params": self.params}, ids_M, *self.inputs, cache, method="decode_step"
+            {"params": self.params},
+            ids_M,
+            self.cross,
+            self.cross_mask_B11I,
+            cache,
+            method="decode_step",
         )

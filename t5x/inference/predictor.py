@@ -3,19 +3,20 @@
 import functools
 import itertools
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from t5x.array_types import Params
+from t5x.array_types import Batch, Params
 from t5x.batches import host_rows
-from t5x.inference.continuous_batching import ContinuousBatcher, NumberedBatch
 from t5x.partitioning import PjitPartitioner, gathered
 
 MODES = ("predict", "score", "predict_with_aux")
 Example = Mapping[str, np.ndarray]
+# A batch, the indices of its examples (fewer than rows if it is padded), and the seed of its draws.
+NumberedBatch = tuple[Batch, Sequence[int], np.uint32]
 
 
 class Predictor:
@@ -24,8 +25,7 @@ class Predictor:
     Every host takes all examples, computes its rows of each batch and returns all results. With
     several `length_buckets`, examples of similar input length share a batch, and their inputs are
     padded to the shortest of that many lengths. So short inputs do not pay for long ones, and at
-    most that many programs are compiled. Padding is masked: results are those of one bucket. On a
-    single device unfinished rows are then decoded together, see `continuous_batching`.
+    most that many programs are compiled. Padding is masked: results are those of one bucket.
     """
 
     def __init__(
@@ -56,27 +56,15 @@ class Predictor:
             ),
         }
 
-    @functools.cached_property
-    def _batcher(self) -> ContinuousBatcher | None:
-        if self.length_buckets == 1 or jax.process_count() > 1 or self.partitioner.mesh.size > 1:
-            return None
-        pauses = getattr(self.model, "pauses", False)
-        return ContinuousBatcher(self.model, self.partitioner) if pauses else None
-
     def __call__(self, mode: str, params: Any, examples: Iterable[Example]) -> list[Any]:
         """Return the results of `mode` for each example, in their order.
 
         'predict' gives int32 [T], 'score' float32, 'predict_with_aux' pairs of ids and a dict.
         """
         params = self.decoding_params(params) if mode != "score" else self._gathered(params)
-        batches = self.passing(self.batches(examples))
-        if mode != "score" and self._batcher:
-            found = self._batcher.decode(params, batches)
-            pairs = [found[index] for index in range(len(found))]
-            return pairs if mode == "predict_with_aux" else [ids for ids, _ in pairs]
         results: dict[int, Any] = {}
         pending = None
-        for batch, indices, seed in batches:
+        for batch, indices, seed in self.passing(self.batches(examples)):
             started = self._steps[mode](params, batch, seed), indices
             if pending:  # read while the next batch is computed
                 results |= _rows(*pending)
@@ -111,10 +99,7 @@ class Predictor:
                 for name, x in example.items()
                 for shape in [(kept, *x.shape[1:]) if _is_cut(name, x, longest) else x.shape]
             }
-            if mode != "score" and self._batcher:
-                yield from self._batcher.lower(params, batch)
-            else:
-                yield self._steps[mode].lower(params, batch, np.uint32(0))
+            yield self._steps[mode].lower(params, batch, np.uint32(0))
 
     def batches(self, examples: Iterable[Example]) -> Iterator[NumberedBatch]:
         """Yield global batches, the indices of the examples in them, and a seed.
@@ -148,7 +133,7 @@ class Predictor:
             yield group, indices
 
 
-def _rows(output: Any, indices: list[int]) -> dict[int, Any]:
+def _rows(output: Any, indices: Sequence[int]) -> dict[int, Any]:
     output = jax.device_get(output)
     return {index: jax.tree.map(lambda x, i=i: x[i], output) for i, index in enumerate(indices)}
 

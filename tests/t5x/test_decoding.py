@@ -15,10 +15,8 @@ import pytest
 from t5x import decoding
 from t5x.decoding import (
     DecodingState,
-    Pause,
     beam_search,
     check_decode_fn,
-    pausable,
     temperature_sample,
 )
 
@@ -443,20 +441,6 @@ def test_bad_arguments_are_named(arguments, message):
         temperature_sample(np.zeros((3, 4), np.int32), cache, toy.step, EOS, **arguments)
 
 
-def test_a_paused_search_resumes_where_it_stopped():
-    toy = Toy(rows=3, vocab=9, seed=5)
-    inputs, given = np.zeros((3, 8), np.int32), (toy.step, EOS)
-    for decode, settings in ((beam_search, {"num_decodes": 2}), (temperature_sample, {})):
-        wanted = decode(inputs, toy.cache(), *given, **settings)
-        state = decode(inputs, toy.cache(), *given, pause=Pause(0), **settings).state
-        for until in (3, 6, 9):
-            paused = decode(inputs, None, *given, pause=Pause(until, state), **settings)
-            state = paused.state
-        assert not paused.unfinished.any()
-        np.testing.assert_array_equal(paused.decodes, wanted[0])
-        np.testing.assert_array_equal(paused.scores, wanted[1])
-
-
 def test_a_decode_function_that_does_not_fit_is_refused():
     check_decode_fn(functools.partial(beam_search, alpha=0.9))
 
@@ -465,13 +449,6 @@ def test_a_decode_function_that_does_not_fit_is_refused():
 
     with pytest.raises(ValueError, match=r"misspelt .*keyword arguments inputs, .*to_logit'"):
         check_decode_fn(misspelt)
-
-    @pausable
-    def cannot_pause(*, inputs, cache, tokens_to_logits, eos_id, num_decodes):
-        """Promises what it does not accept."""
-
-    with pytest.raises(ValueError, match=r"num_decodes, pause: got an unexpected .* 'pause'"):
-        check_decode_fn(cannot_pause)
 
 
 @pytest.mark.parametrize("limit", [-1, 0, 1, 3, 9])

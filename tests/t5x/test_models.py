@@ -244,13 +244,3 @@ def test_decoding_beyond_the_targets_length_is_refused(case, inputs):
     model = dataclasses.replace(case[0], decode_fn=decode_fn)
     with pytest.raises(ValueError, match=r"decodes 9 ids, .* memory for the 5 .* max_decode_len"):
         predict((model, case[1], None), inputs)
-
-
-def test_a_prompt_survives_a_pause(case, inputs):
-    batch = {**inputs, "decoder_input_tokens": np.array([[0, 7, 9, 0, 0]] * 3, np.int32)}
-    pause = decoding.Pause(0)
-    state = predict(case, batch, prompt_with_targets=True, num_decodes=2, pause=pause).state
-    shapes = {"decoder_input_tokens": np.zeros((3, 5), np.int32)}
-    resumed = predict(case, shapes, num_decodes=2, pause=decoding.Pause(5, state))
-    expected, _ = predict(case, batch, prompt_with_targets=True, num_decodes=2)
-    np.testing.assert_array_equal(resumed.decodes, expected)

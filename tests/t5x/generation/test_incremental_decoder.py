@@ -62,14 +62,3 @@ def test_parameters_are_laid_out_once(case):
     half = decoding_params(model.module.config.replace(dtype=jnp.bfloat16), params)
     assert {x.dtype for x in jax.tree.leaves(half["decoder"])} == {jnp.dtype("bfloat16")}
     assert half["encoder"] is params["encoder"]
-
-
-def test_a_decoder_resumes_from_the_inputs_of_another(case):
-    model, params = case
-    inputs = np.full((ROWS, 4), 7, np.int32)
-    first = model.incremental_decoder(params, inputs, LENGTH)
-    second = first.resume(model.module, params, first.inputs, LENGTH)
-    ids = jnp.zeros(ROWS, jnp.int32)
-    logits, cache = first(ids, first.empty_cache())
-    np.testing.assert_array_equal(second(ids, second.empty_cache())[0], logits)
-    assert int(cache["position"]) == 1
