@@ -38,7 +38,7 @@ import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 from convert import t5x_params, weight_map
 from convert.model_config import Sizes, hugging_face_config
-from convert.run.gin_reader import Bindings
+from command_line.gin_reader import Bindings
 from pathlib import Path
 from t5x.checkpointing.reader import open_checkpoint
 
@@ -82,11 +82,11 @@ def make_run(run: Path, size: str) -> tuple[int, int]:
     """
     import numpy as np
 
+    from command_line.gin_reader import Bindings
     from convert import t5x_params, weight_map
     from convert.formats import t5x_checkpoint_writer
     from convert.model_config import Sizes
     from convert.run import rewrite
-    from convert.run.gin_reader import Bindings
     from t5x.checkpointing.lazy_array import LazyArray, from_numpy
     from t5x.checkpoints import Checkpointer
     from vocabulary.sentencepiece_model import read_model, write_model

@@ -176,7 +176,7 @@ def main():
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     import torch
 
-    from convert.run.gin_reader import Bindings
+    from command_line.gin_reader import Bindings
     from t5x.multihost.xla_options import set_on_cpu
 
     path = ROOT / "t5x" / "examples" / "t5" / f"{args.size}.gin"

@@ -36,7 +36,7 @@ if "--beside_torch" in sys.argv:
 
 from benchmarks import timing  # noqa: E402
 from benchmarks.synthetic_step import SyntheticRequest, train_step  # noqa: E402
-from convert.run.gin_reader import Bindings  # noqa: E402
+from command_line.gin_reader import Bindings  # noqa: E402
 from preflight.aot import gpus, tpu_slices  # noqa: E402
 from preflight.aot.compiler import CompileError, compile_step  # noqa: E402
 from t5x.multihost import xla_options  # noqa: E402

@@ -20,6 +20,7 @@ from pathlib import Path
 from etils import epath
 
 from command_line import arguments
+from command_line.gin_reader import Bindings
 from command_line.guard import guarded, one_sentence
 from convert import corpus_licenses, hub_upload, to_hf, to_scalable_t5
 from convert.card_values import language_code, license_id
@@ -29,7 +30,6 @@ from convert.fill_masks import MASK
 from convert.model_card import CardMetadata
 from convert.model_config import MODEL_TYPES
 from convert.run import loss_curve, model_dir
-from convert.run.gin_reader import Bindings
 from convert.run.vocabulary import vocabulary_of
 from convert.served import space
 from convert.tokenizer import TrainedVocabulary

@@ -10,11 +10,11 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from command_line.gin_reader import Bindings
 from convert import t5x_params
 from convert.encoders import from_hf
 from convert.encoders.sizes import ARCHITECTURES
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
-from convert.run.gin_reader import Bindings
 from convert.run.model_dir import TrainedRun
 from evaluation.masks import MaskGuesser, MaskScorer
 from t5x.examples.encoder import network

@@ -28,13 +28,13 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from command_line import arguments
+from command_line.gin_reader import Bindings
 from command_line.guard import ROOT, guarded
 from command_line.version import version
 from convert.encoders import from_hf
 from convert.encoders.sizes import EncoderSizes
 from convert.encoders.tokenizer_folder import tokenizer_of
 from convert.run import model_dir, rewrite
-from convert.run.gin_reader import Bindings
 from convert.run.loss_curve import OF_PRETRAINED
 from convert.run.vocabulary import vocabulary_of
 from evaluation import results

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from command_line.gin_reader import Bindings
 from convert import from_hf, t5x_params
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.model_config import Sizes, sizes_of_hugging_face
 from convert.proof.t5x_logits import network_config
 from convert.run import model_dir, vocabulary
-from convert.run.gin_reader import Bindings
 from evaluation import encoders, text_encoder
 from evaluation.guesser import Guesser, PrefixGuesser, SpanGuesser
 from evaluation.scorer import Scorer

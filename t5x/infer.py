@@ -45,7 +45,7 @@ from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import log_capture, main
-from t5x.inference import constrained_decoding, evaluator, text_file_task
+from t5x.inference import evaluator, text_file_task
 from t5x.inference.params import ParamsRestorer
 from t5x.inference.predictor import MODES, Example, Predictor
 from t5x.inference.resumable_jsonl import ResumableFile
@@ -115,8 +115,6 @@ def result_fields(
     """Return the fields of a line that depend on the mode."""
     if mode == "score":
         return {"score": to_json(result)}
-    if isinstance(result, str):
-        return {"prediction": result}
     ids, aux = result if mode == "predict_with_aux" else (result, None)
     decode = lambda row: vocabulary.decode(row.tolist())
     cut = lambda row: row[: len(row) if row.all() else int((row == 0).argmax())].tolist()
@@ -152,7 +150,6 @@ def infer(
     fallback_init_rng: int | None = None,
     input_file: str | None = None,
     input_prefix: str = "",
-    constraint: Callable[..., Any] | None = None,
     length_buckets: int = 4,
     max_examples: int | None = None,
     summarize_config_fn: Callable[..., None] = gin_utils.summarize_gin_config,
@@ -179,9 +176,6 @@ def infer(
       input_file: a text or .jsonl file, or '-', whose lines replace a task's examples; see
         `text_file_task.line_task`.
       input_prefix: written before each of its lines.
-      constraint: restricts predictions; takes the texts of some inputs and returns (allowed,
-        finish). allowed(row, ids so far) returns the ids that may come next, finish(row, ids) the
-        text. Its optional `identity()` returns what it depends on, as plain JSON.
       length_buckets: maximum number of input lengths to compile; see `predictor.Predictor`.
       max_examples: use only so many examples of each task, the first ones; None for all.
       summarize_config_fn: (model_dir, writer, step), writes the configuration to a file.
@@ -195,8 +189,8 @@ def infer(
     Raises:
       ValueError: a setting is wrong; raised before anything is decoded.
     """
-    check_settings(mode, constraint, shard_id, num_shards)
-    notes = {"input_prefix": input_prefix, **decoding_notes(model, constraint)}
+    check_settings(mode, shard_id, num_shards)
+    notes = {"input_prefix": input_prefix, **decoding_notes(model)}
     if input_file is not None:
         dataset_cfg = with_lines(dataset_cfg, input_file, input_prefix, model, mode)
         notes["input_file"] = dataset_cfg.provider.source.fingerprint
@@ -216,7 +210,7 @@ def infer(
     startup_times.done("state")
     named = (output_vocab_feature_name, file_extension)
     notes |= {"checkpoint": path, **example_notes(dataset_cfg, max_examples, named[0])}
-    compute = computation(mode, predictor, params, constraint, keep_aux_as_numpy)
+    compute = computation(mode, predictor, params, keep_aux_as_numpy)
     shard, merge = seqio.ShardInfo(shard_id, num_shards), merge_chunked_results
     files = TaskFiles(mode, write_fn, output_dir, shard, merge, notes, *named)
     converter = WithoutAutograph(model.FEATURE_CONVERTER_CLS(pack=False))
@@ -242,14 +236,11 @@ def open_output(
 
 
 def computation(
-    mode: str, predictor: Predictor, params: Any, constraint: Any, keep_aux_as_numpy: bool
-) -> Callable[[Sequence[Example], Sequence[Example]], list[Any]]:
-    """Return a function from features of examples, and the examples, to their results."""
+    mode: str, predictor: Predictor, params: Any, keep_aux_as_numpy: bool
+) -> Callable[[Sequence[Example]], list[Any]]:
+    """Return a function from features of examples to their results."""
 
-    def compute(examples: Sequence[Example], shown: Sequence[Example]) -> list[Any]:
-        if constraint is not None:
-            texts = [to_json(example["inputs_pretokenized"]) for example in shown]
-            return constrained_decoding.decode_texts(predictor, params, examples, texts, constraint)
+    def compute(examples: Sequence[Example]) -> list[Any]:
         results = predictor(mode, params, examples)
         if mode != "predict_with_aux" or keep_aux_as_numpy:
             return results
@@ -279,7 +270,7 @@ class TaskFiles:
         self,
         task: seqio.Task,
         dataset: tf.data.Dataset,
-        compute: Callable[[Sequence[Example], Sequence[Example]], list[Any]],
+        compute: Callable[[Sequence[Example]], list[Any]],
         chunk_size: int,
     ) -> None:
         """Compute and write the missing results of a task in chunks; ValueError for no example."""
@@ -302,7 +293,7 @@ class TaskFiles:
         examples = dataset.skip(done).as_numpy_iterator()
         while chunk := list(itertools.islice(examples, chunk_size)):
             shown, features = zip(*chunk, strict=True)
-            results = compute(features, shown)
+            results = compute(features)
             total += len(chunk)
             startup_times.done("first chunk", last=True)
             if file is not None:
@@ -422,11 +413,8 @@ def one_checkpoint(cfg: RestoreCheckpointConfig) -> str:
     return path
 
 
-def decoding_notes(model: Any, constraint: Any) -> dict[str, Any]:
-    """Return the settings that decoding depends on beside parameters and inputs, as plain JSON.
-
-    A constraint without `identity` is noted as present only.
-    """
+def decoding_notes(model: Any) -> dict[str, Any]:
+    """Return the settings that decoding depends on beside parameters and inputs, as plain JSON."""
     decode_fn: Any = inspect.unwrap(getattr(model, "decode_fn", lambda: None))
     given: dict[str, str] = {}
     while isinstance(decode_fn, functools.partial):
@@ -441,12 +429,10 @@ def decoding_notes(model: Any, constraint: Any) -> dict[str, Any]:
         name = getattr(function, "__qualname__", "")
         return function.__module__ == module or name.endswith("predict_batch_with_aux")
 
-    identity = getattr(constraint, "identity", lambda: constraint is not None)
     return gin_utils.settings_of(decodes) | {
         "num_decodes": num_decodes(),
         "decode_fn": f"{module}.{decode_fn.__qualname__}",
         **given,
-        "constraint": identity(),
     }
 
 
@@ -468,20 +454,10 @@ def num_decodes() -> int:
         return 1
 
 
-def check_settings(mode: str, constraint: Any, shard_id: int, num_shards: int) -> None:
+def check_settings(mode: str, shard_id: int, num_shards: int) -> None:
     """Raise ValueError if a setting is unknown, out of range, or does not fit another."""
     if mode not in MODES:
         raise ValueError(f"infer.mode is {mode!r}; set INFER_MODE to one of {MODES}.")
-    if constraint is not None and mode != "predict":
-        raise ValueError(
-            f"infer.mode is {mode!r}, and a constraint applies to predictions only; set INFER_MODE "
-            "to 'predict', or infer.constraint to None."
-        )
-    if constraint is not None and jax.process_count() > 1:
-        raise ValueError(
-            f"Constrained decoding runs on one host, not on {jax.process_count()}; set "
-            "infer.constraint to None, or start it on one."
-        )
     if not 0 <= shard_id < num_shards:
         raise ValueError(
             f"infer.shard_id is {shard_id} and infer.num_shards {num_shards}; shards are numbered "

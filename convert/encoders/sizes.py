@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from convert.run.gin_reader import Bindings
+from command_line.gin_reader import Bindings
 
 ARCHITECTURES = {
     "bert": "BertForMaskedLM",

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from etils import epath
 
 from command_line import arguments
+from command_line.gin_reader import Bindings
 from convert.encoders.sizes import ARCHITECTURES, EncoderSizes, sizes_of_gin
 from convert.encoders.sizes import sizes_of_hugging_face as encoder_sizes
 from convert.model_config import Sizes, sizes_of_hugging_face
-from convert.run.gin_reader import Bindings
 from t5x.checkpointing import layout
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from etils import epath
 
-from convert.run.gin_reader import Bindings, Reference
+from command_line.gin_reader import Bindings
 from convert.run.model_dir import TrainedRun
 from convert.tokenizer import BYTES, NUM_SENTINELS, TrainedVocabulary, load_sentencepiece
 
@@ -55,13 +55,6 @@ def _path_in_gin(bindings: Bindings, folders: list[Path]) -> str | None:
     return next((str(folder / path) for folder in folders if (folder / path).is_file()), path)
 
 
-def _binds_bytes(bindings: Bindings) -> bool:
-    vocabulary = bindings.of("EncoderDecoderModel").get("output_vocabulary")
-    if isinstance(vocabulary, Reference):
-        return vocabulary.split(".")[-1] == "ByteVocabulary"
-    return bindings.names("ByteVocabulary")
-
-
 def vocabulary_of(
     run: TrainedRun,
     bindings: Bindings | None,
@@ -73,7 +66,7 @@ def vocabulary_of(
     `given` is a path that the user named, or "bytes" (ByT5); relative paths in the gin are looked
     for in `folders`. Raise ValueError if there is none, or the given one is not the trainer's.
     """
-    if given == BYTES or (not given and bindings and _binds_bytes(bindings)):
+    if given == BYTES or (not given and bindings and bindings.binds_bytes()):
         bound = bound_extra_ids(bindings, "ByteVocabulary")
         return TrainedVocabulary(BYTES, NUM_SENTINELS if bound is None else bound)
     trained = run.vocabulary()

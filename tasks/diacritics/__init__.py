@@ -1,5 +1,5 @@
-"""Diacritics restoration: tasks, metrics, constrained decoding."""
+"""Diacritics restoration: tasks, metrics, and the letters of the input kept."""
 
-from tasks.diacritics.task import add, lines, only_diacritics
+from tasks.diacritics.task import add, lines
 
-__all__ = ["add", "lines", "only_diacritics"]
+__all__ = ["add", "lines"]

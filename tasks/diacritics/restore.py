@@ -1,11 +1,12 @@
-"""Text before and after the model that restores diacritics.
+"""Text before and after the model that restores diacritics, and the settings of that model.
 
+    python -m tasks.diacritics.restore settings runs/x > model.gin
     python -m tasks.diacritics.restore read < text > lines.txt
-    … t5x.infer on the task <task>_lines …
+    … t5x.infer with model.gin, on the task <task>_lines …
     python -m tasks.diacritics.restore write lines.txt predictions.jsonl > restored
 
-`launch/restore_diacritics.sh` runs all three. Each line of the input becomes one line of the
-output, with its own blanks if the model has kept the letters.
+`launch/restore_diacritics.sh` runs all four. Each line of the input becomes one line of the output
+with the same letters and blanks; only diacritics are added.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
@@ -14,11 +15,72 @@ if __name__ == "__main__":  # before any library writes to stderr
     quiet.start()
 
 import json
+import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
+from command_line.gin_reader import Bindings
 from command_line.guard import guarded, one_sentence
+from tasks import vocabularies
+from tasks.diacritics import align
+from tasks.diacritics.letters import alphabet
 from tasks.text.normalize import normalize
+
+Prediction = tuple[str, str, str]  # a piece of a line, the model's output for it, their language
+# What T5Config says of the parameters, beside numbers that the trainer checks with them.
+_NETWORK = (
+    *("vocab_size", "emb_dim", "num_heads", "head_dim", "mlp_dim", "mlp_activations", "dtype"),
+    *("num_encoder_layers", "num_decoder_layers", "logits_via_embedding"),
+    *("float32_attention_logits", "own_relative_bias"),
+)
+
+
+def settings(run: str) -> str:
+    """Return gin settings that decode with a run's model, made of literals in its `config.gin`.
+
+    The folder may be somebody else's: its gin is read, not executed, and of its text only sizes,
+    the vocabulary, the lengths and the name of the task are used. Raise ValueError if one lacks.
+    """
+    config = os.path.join(run, "config.gin")
+    with open(config, encoding="utf-8") as file:
+        bindings = Bindings.read(file.read())
+    name, lengths = bindings.macro("MIXTURE_OR_TASK_NAME"), bindings.macro("TASK_FEATURE_LENGTHS")
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.:]+", name):
+        raise ValueError(
+            f"{config} names no task: it sets no MIXTURE_OR_TASK_NAME of letters and digits"
+        )
+    found = {"MIXTURE_OR_TASK_NAME": f"{name}_lines", "TASK_FEATURE_LENGTHS": lengths}
+    network = bindings.literals("T5Config")
+    found |= {f"network.T5Config.{k}": v for k, v in network.items() if k in _NETWORK}
+    kind = "ByteVocabulary" if bindings.binds_bytes() else "SentencePieceVocabulary"
+    vocabulary = bindings.literals(kind)
+    if "extra_ids" in vocabulary:
+        found[f"seqio.{kind}.extra_ids"] = vocabulary["extra_ids"]
+    if kind == "SentencePieceVocabulary":
+        copy = os.path.join(os.path.abspath(run), "vocabulary.model")
+        of_tasks = {name: bindings.literals(name) for name in dir(vocabularies)}
+        paths = {
+            "seqio.SentencePieceVocabulary.sentencepiece_model_file": vocabulary.get(
+                "sentencepiece_model_file"
+            )
+        } | {
+            f"tasks.vocabularies.{name}.path": bound["path"]
+            for name, bound in of_tasks.items()
+            if name.endswith("_model") and "path" in bound
+        }
+        found |= dict.fromkeys(paths, copy) if os.path.exists(copy) else paths
+    if missing := [setting for setting, value in found.items() if value is None]:
+        raise ValueError(f"{config} has no plain value of {', '.join(missing)}")
+    base = "byt5" if kind == "ByteVocabulary" else "t5_1_1"
+    return "\n".join(
+        [
+            "from __gin__ import dynamic_registration",
+            *("import seqio", "import tasks.diacritics", "from t5x.examples.t5 import network"),
+            f"include 't5x/examples/t5/{base}/base.gin'",
+            *(f"{setting} = {value!r}" for setting, value in found.items()),
+        ]
+    )
 
 
 def _letters(text: str) -> int:
@@ -26,29 +88,23 @@ def _letters(text: str) -> int:
 
 
 def onto(original: str, restored: str) -> str:
-    """Return `original` with the letters of `restored`.
-
-    If that has more or fewer letters, it is returned itself, with single blanks.
-    """
-    letters = "".join(restored.split())
-    if len(letters) != _letters(original):
-        return " ".join(restored.split())
-    each = iter(letters)
-    return "".join(letter if letter.isspace() else next(each) for letter in original)
+    """Return `original` with the letters of `restored`, which has as many."""
+    letters = iter("".join(restored.split()))
+    return "".join(letter if letter.isspace() else next(letters) for letter in original)
 
 
-def lines(texts: Sequence[str], predictions: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield each line restored, from pairs of its pieces and the model's outputs, in order."""
+def lines(texts: Sequence[str], predictions: Iterable[Prediction]) -> Iterator[str]:
+    """Yield each line restored, from the predictions of its pieces, in order."""
     rest = iter(predictions)
     for text in texts:
         length = _letters(text)
         found: list[str] = []
         while length > 0:
-            piece, restored = next(rest, ("", ""))
+            piece, decoded, language = next(rest, ("", "", "ro"))
             length -= _letters(piece)
             if not piece or length < 0:
                 raise ValueError(f"the predictions are not those of the line {text[:80]!r}")
-            found.append(restored)
+            found.append(align.onto(piece, decoded, alphabet(language)))
         yield onto(text, " ".join(found))
 
 
@@ -73,31 +129,32 @@ def _write(read: str, predictions: str) -> None:
     try:
         with open(predictions, encoding="utf-8", newline="\n") as file:
             found = [json.loads(line) for line in file]
-        pairs = [(each["inputs"]["inputs_pretokenized"], each["prediction"]) for each in found]
+        fields = ("inputs_pretokenized", "language_pretokenized")
+        given = [[each["inputs"][field] for field in fields] for each in found]
+        made = [each["prediction"] for each in found]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{predictions} holds no predictions ({error}): name the .jsonl of t5x.infer"
         ) from error
-    restored = list(lines(texts, pairs))
-    for line in restored:
+    pieces = [(piece, text, code) for (piece, code), text in zip(given, made, strict=True)]
+    for line in lines(texts, pieces):
         print(line)
-    lines_of = zip(texts, restored, strict=True)
-    if short := sum(_letters(line) < _letters(text) for text, line in lines_of):
-        lost = f"{short} of {len(texts)} lines have fewer letters than the input"
-        remedy = "the model dropped some; --constrained keeps all of them"
-        print(f"{lost}: {remedy}", file=sys.stderr)
 
 
 @guarded
 def main(arguments: Sequence[str]) -> None:
-    """Run `read` or `write`."""
+    """Run `settings`, `read` or `write`."""
     with one_sentence():
         if list(arguments) == ["read"]:
             _read()
+        elif len(arguments) == 2 and arguments[0] == "settings":
+            print(settings(arguments[1]))
         elif len(arguments) == 3 and arguments[0] == "write":
             _write(*arguments[1:])
         else:
-            raise ValueError("the command must be `read`, or `write LINES PREDICTIONS`")
+            raise ValueError(
+                "the command must be `settings RUN`, `read`, or `write LINES PREDICTIONS`"
+            )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ the model reads bare text, as in training, while `inputs_pretokenized` keeps the
 """
 
 import functools
-import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,7 +26,7 @@ import tensorflow as tf
 
 import gin
 from tasks import caches, corpora, vocabularies
-from tasks.diacritics import constraint, metrics
+from tasks.diacritics import metrics
 from tasks.diacritics.letters import alphabet
 from tasks.romanian import RO_MINI
 from tasks.rows import Rows
@@ -49,52 +48,6 @@ def lines(path: str = "lines.txt") -> dict[str, str]:
 
 
 LINES = Rows(files=lines, splits=("test",))
-_languages: dict[str, str] = {}  # by task
-
-
-def only_diacritics(task: str, words: str | None = None) -> Callable:
-    """Return a constraint for t5x.infer: outputs have the letters of their inputs.
-
-        infer_script.infer.constraint = @tasks.diacritics.only_diacritics()
-        tasks.diacritics.only_diacritics.task = %MIXTURE_OR_TASK_NAME
-
-    `add` must have registered the task when the first text is decoded. `words` is a text file of
-    known words, one a line; see `constraint.DiacriticsConstraint`.
-    """
-
-    @functools.cache
-    def load() -> constraint.DiacriticsConstraint:
-        if task not in _languages:
-            raise ValueError(
-                f"tasks.diacritics.only_diacritics.task is {task!r}, which is not a task that "
-                "restores diacritics: set it to the name given to tasks.diacritics.add"
-            )
-        vocabulary = seqio.TaskRegistry.get(task).output_features["targets"].vocabulary
-        known = read_words(words) if words else ()
-        return constraint.DiacriticsConstraint(vocabulary, _languages[task], known)
-
-    def constrain(texts):
-        return load()(texts)
-
-    def identity():
-        known = "\n".join(read_words(words)).encode() if words else b""
-        return {"task": task, "words": hashlib.sha256(known).hexdigest() if words else None}
-
-    constrain.identity = identity  # type: ignore[attr-defined]  # t5x.infer resumes only with it
-    return constrain
-
-
-def read_words(path: str) -> list[str]:
-    """Return the words of a UTF-8 text file, one a line, or raise ValueError."""
-    try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            text = file.read().decode("utf-8-sig")
-    except (tf.errors.OpError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"tasks.diacritics.only_diacritics.words is {path!r}, which cannot be read as UTF-8 "
-            f"text ({error}): set it to a file of words, one a line, or to None"
-        ) from error
-    return [normalize.normalize(line.strip()) for line in text.splitlines() if line.strip()]
 
 
 def add(
@@ -123,9 +76,9 @@ def add(
         "shuffle_buffer_size": corpora.SHUFFLED_CHUNKS,
         "task_cls": caches.Task,
     }
-    _languages[name] = _languages[f"{name}_lines"] = language
+    given = functools.partial(keep_given, language=language)
     seqio.TaskRegistry.add(
-        f"{name}_lines", LINES, preprocessors=[*preprocessors, keep_given], **settings
+        f"{name}_lines", LINES, preprocessors=[*preprocessors, given], **settings
     )
     metric_fns = [metrics.metric(language, forms)]
     return seqio.TaskRegistry.add(
@@ -161,9 +114,19 @@ def make_examples(
     return batches.map(fn, num_parallel_calls=1).unbatch()
 
 
-def keep_given(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Give each input its original diacritics in `inputs_pretokenized`, for the constraint."""
-    return dataset.map(lambda x: {**x, "inputs_pretokenized": x["targets_pretokenized"]})
+def keep_given(dataset: tf.data.Dataset, language: str) -> tf.data.Dataset:
+    """Add what `tasks.diacritics.restore` needs beside a prediction, for t5x.infer to write.
+
+    `inputs_pretokenized` is the input with its original diacritics. t5x.infer writes the features
+    that end so, hence the name of the language.
+    """
+    return dataset.map(
+        lambda x: {
+            **x,
+            "inputs_pretokenized": x["targets_pretokenized"],
+            "language_pretokenized": language,
+        }
+    )
 
 
 def token_count(vocabulary: seqio.Vocabulary, language: str) -> Callable:

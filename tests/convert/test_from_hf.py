@@ -16,11 +16,11 @@ from transformers import (
     GenerationConfig,
 )
 
+from command_line.gin_reader import Bindings
 from convert import __main__ as converter
 from convert import atomic_output, from_hf, tokenizer
 from convert.model_config import Sizes
 from convert.proof import torch_logits
-from convert.run.gin_reader import Bindings
 from fakes.convert_fakes import FAMILIES
 from fakes.paths import GOLDEN, ROOT
 from fakes.published import publish, weights_named

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
+from command_line.gin_reader import Bindings
 from convert import __main__ as converter
 from convert import atomic_output
 from convert.model_config import Sizes
 from convert.run import rewrite
-from convert.run.gin_reader import Bindings
 from fakes import toy
 from t5x.checkpointing.reader import open_checkpoint
 

@@ -6,10 +6,10 @@ import shutil
 import numpy as np
 import pytest
 
+from command_line import gin_reader
 from convert import __main__ as converter
 from convert import atomic_output
 from convert.model_config import Sizes
-from convert.run import gin_reader
 from fakes.convert_fakes import golden_run, golden_sizes
 from fakes.paths import GOLDEN
 from t5x.checkpointing import scalable_t5

@@ -2,8 +2,8 @@
 
 import pytest
 
+from command_line.gin_reader import Bindings
 from convert.encoders import from_hf
-from convert.run.gin_reader import Bindings
 from convert.run.model_dir import TrainedRun
 from evaluation import encoders, models
 from evaluation.hidden_text import HiddenText

@@ -8,8 +8,8 @@ import statistics
 
 import pytest
 
+from command_line.gin_reader import Bindings
 from convert.run import loss_curve
-from convert.run.gin_reader import Bindings
 from convert.run.model_dir import TrainedRun
 from evaluation import finetune
 from fakes.paths import ROOT

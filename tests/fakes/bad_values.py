@@ -333,7 +333,6 @@ infer_script.infer.input_file = '{files}/absent.txt'
 infer_script.infer.input_file = ''
 infer_script.infer.input_file = '{files}/empty.txt'
 infer_script.infer.input_file = '{files}/random.jsonl'
-infer_script.infer.constraint = 5
 infer_script.infer.length_buckets = 0
 models.EncoderDecoderModel.predict_batch_with_aux.num_decodes = 0
 models.EncoderDecoderModel.decode_fn = 5

@@ -22,7 +22,6 @@ from t5x.inference import predictor
 from t5x.inference.text_file_task import line_task
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.feature_converters import WithoutAutograph
-from t5x.monitoring import compile_stats
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
 
@@ -207,12 +206,8 @@ def test_the_lines_of_a_file_go_out_in_order_over_a_kill(folder, tmp_path, monke
 
     with pytest.raises(Killed):
         infer(folder, out, input_file=str(path), write_fn=once)
-    for changes, said in (
-        ({"input_prefix": "q: "}, r"made with input_prefix '', and this is 'q: '"),
-        ({"constraint": lambda texts: None}, r"made with constraint False, and this is True"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            infer(folder, out, input_file=str(path), **changes)
+    with pytest.raises(ValueError, match=r"made with input_prefix '', and this is 'q: '"):
+        infer(folder, out, input_file=str(path), input_prefix="q: ")
     monkeypatch.setattr(infer_script, "num_decodes", lambda: 4)
     with pytest.raises(ValueError, match=r"made with num_decodes 1, and this is 4"):
         infer(folder, out, input_file=str(path))
@@ -237,12 +232,7 @@ TOPK = {}
 """
 
 
-def test_it_does_not_resume_with_other_decoding_or_another_constraint(folder, tmp_path):
-    def with_words(digest):
-        constraint = lambda texts: None
-        constraint.identity = lambda: {"words": digest}
-        return constraint
-
+def test_it_does_not_resume_with_other_decoding(folder, tmp_path):
     def killed(output, topk=40, **changes):
         gin.parse_config(BINDINGS.format(topk))
         with pytest.raises(Killed):
@@ -266,8 +256,6 @@ def test_it_does_not_resume_with_other_decoding_or_another_constraint(folder, tm
     said = r"decode_fn 't5x.decoding.beam_search', and this is 't5x.decoding.temperature_sample'"
     with pytest.raises(ValueError, match=said):
         infer(folder, tmp_path / "b")
-    notes = [infer_script.decoding_notes(greedy, with_words(each))["constraint"] for each in "ab"]
-    assert notes == [{"words": "a"}, {"words": "b"}]
 
 
 def test_the_notes_on_decoding_are_the_same_in_every_process():
@@ -277,7 +265,7 @@ def test_the_notes_on_decoding_are_the_same_in_every_process():
     def noted(decode_fn):
         model = toy.model()
         model.decode_fn = decode_fn
-        return infer_script.decoding_notes(model, None)
+        return infer_script.decoding_notes(model)
 
     few = noted(functools.partial(decoding.temperature_sample, topk=3))
     assert few["decode_fn"] == "t5x.decoding.temperature_sample"
@@ -355,32 +343,6 @@ def test_lines_that_are_cut_are_counted(folder, tmp_path, capsys):
     assert "and is cut: line 2." in said
     assert said.splitlines()[-1] == f"Wrote {found}."
     assert [line["prediction"] for line in read(found)] == ["abcd", ("abcd" * 5)[:15], "abc"]
-
-
-def test_a_constraint_writes_the_text(folder, tmp_path, monkeypatch):
-    """Of each letter the one before or after it, or itself; the text is what `finish` says."""
-    (tmp_path / "a.txt").write_text("bcd\nbb\ncccc\n")
-
-    def constraint(texts):
-        def allowed(row, prefix):
-            if len(prefix) == len(texts[row]):
-                return [1]
-            middle = ord(texts[row][len(prefix)]) + 3
-            return [middle - 1, middle, middle + 1]
-
-        return allowed, lambda row, ids: f"{texts[row]}>{toy.VOCABULARY.decode(ids)}"
-
-    (found,) = infer(folder, tmp_path, input_file=f"{tmp_path}/a.txt", constraint=constraint)
-    pairs = [line["prediction"].split(">") for line in read(found)]
-    assert [text for text, _ in pairs] == ["bcd", "bb", "cccc"]
-    for text, written in pairs:
-        assert len(written) == len(text)
-        assert all(abs(ord(a) - ord(b)) <= 1 for a, b in zip(text, written, strict=True))
-    with pytest.raises(ValueError, match=r"mode is 'score', and a constraint applies"):
-        infer(folder, tmp_path, "score", constraint=constraint)
-    monkeypatch.setattr(jax, "process_count", lambda: 4)
-    with pytest.raises(ValueError, match=r"runs on one host, not on 4; set infer.constr"):
-        infer(folder, tmp_path, constraint=constraint)
 
 
 def test_a_file_without_targets_is_not_scored(folder, tmp_path):
@@ -520,11 +482,3 @@ def test_a_line_is_written_by_the_encoder(folder, tmp_path):
     assert list(json.loads(first)) == ["inputs", "prediction"]
     assert list(json.loads(first)["inputs"]) == ["inputs_pretokenized", "targets_pretokenized"]
     assert json.loads(first)["prediction"] == given["prediction"]
-
-
-@pytest.mark.parametrize("keeps", [True, False])
-def test_compiled_programs_are_kept_beside_the_results_if_asked(keeps, tmp_path, monkeypatch):
-    kept = []
-    monkeypatch.setattr(compile_stats, "keep_programs", lambda *where: kept.append(where))
-    infer_script.open_output(str(tmp_path), 1, "run/checkpoint_1" if keeps else None, None)
-    assert kept == [(str(tmp_path), "run/checkpoint_1")] * keeps

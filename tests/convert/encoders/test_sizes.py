@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 
+from command_line.gin_reader import Bindings
 from convert.encoders.sizes import (
     EncoderSizes,
     hugging_face_config,
     sizes_of_gin,
     sizes_of_hugging_face,
 )
-from convert.run.gin_reader import Bindings
 from t5x.examples.encoder import network
 
 BERT = {"model_type": "bert", "vocab_size": 100}

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from command_line.gin_reader import Bindings
 from convert.model_config import Sizes
 from convert.run import rewrite
-from convert.run.gin_reader import Bindings
 from fakes.convert_fakes import FAMILIES, arrays, tree, write_run
 
 

@@ -8,24 +8,20 @@ import sys
 
 import pytest
 
+from command_line.gin_reader import Bindings
 from fakes.paths import ROOT
 from fakes.refusals import refused
 from tasks.diacritics import restore
 
 
-def test_blanks_are_those_of_the_original():
-    assert restore.onto("  fata\tvine ", "fața vine") == "  fața\tvine "
-    assert restore.onto("fata", "fața mea") == "fața mea"  # not its letters: as it was written
-    assert restore.onto("fata", "fața\nmea ") == "fața mea"  # but one line
-
-
 def test_pieces_are_put_together_line_by_line():
-    texts = ["una doua", "", "  tata.", " "]
-    pieces = [("una", "una"), ("doua", "două"), ("tata.", "tată.")]
-    assert list(restore.lines(texts, pieces)) == ["una două", "", "  tată.", " "]
+    texts = ["una doua", "", "  tata\tvine.", " "]
+    pieces = [("una", "una"), ("doua", "două"), ("tata vine.", "tată  bine")]
+    found = restore.lines(texts, [(*pair, "ro") for pair in pieces])
+    assert list(found) == ["una două", "", "  tată\tvine.", " "]
 
 
-@pytest.mark.parametrize("pieces", [[], [("unadoua trei", "x")]])
+@pytest.mark.parametrize("pieces", [[], [("unadoua trei", "x", "ro")]])
 def test_pieces_of_another_text_are_refused(pieces):
     with pytest.raises(ValueError, match="not those of the line 'una'"):
         list(restore.lines(["una"], pieces))
@@ -42,22 +38,12 @@ def test_the_way_there_and_back(monkeypatch, capsys, tmp_path):
     lines = capsys.readouterr().out
     assert lines == "Fata  şi\n\ntata\n"  # cedillas are letters of other languages
     (tmp_path / "lines").write_text(lines)
-    pairs = [("Fata si", "Fața și"), ("tata", "tată")]
-    made = [{"inputs": {"inputs_pretokenized": a}, "prediction": b} for a, b in pairs]
+    pairs = [("Fata și", "Fața si"), ("tata", "tată")]
+    inputs = lambda text: {"inputs_pretokenized": text, "language_pretokenized": "ro"}
+    made = [{"inputs": inputs(a), "prediction": b} for a, b in pairs]
     (tmp_path / "made").write_text("\n".join(map(json.dumps, made)))
     restore.main(["write", str(tmp_path / "lines"), str(tmp_path / "made")])
     assert capsys.readouterr() == ("Fața  și\n\ntată\n", "")
-
-
-def test_lines_that_lost_letters_are_counted(capsys, tmp_path):
-    (tmp_path / "lines").write_text("una doua\ntata\n")
-    pairs = [("una doua", "una do"), ("tata", "tată")]
-    made = [{"inputs": {"inputs_pretokenized": a}, "prediction": b} for a, b in pairs]
-    (tmp_path / "made").write_text("\n".join(map(json.dumps, made)))
-    restore.main(["write", str(tmp_path / "lines"), str(tmp_path / "made")])
-    out, err = capsys.readouterr()
-    assert out == "una do\ntată\n"
-    assert err.startswith("1 of 2 lines have fewer letters than the input")
 
 
 @pytest.mark.parametrize(
@@ -78,8 +64,97 @@ def test_what_holds_no_predictions_is_one_sentence(capsys, tmp_path, data):
 
 
 def test_an_unknown_command_is_refused_with_the_known_ones(capsys):
-    with refused(capsys, "must be `read`"):
+    with refused(capsys, "must be `settings RUN`, `read`"):
         restore.main(["sing"])
+
+
+# --- the settings of a run's model
+
+SAVED = """
+from __gin__ import dynamic_registration
+import seqio
+from t5x import models
+from t5x.examples.t5 import network
+MIXTURE_OR_TASK_NAME = 'my_diacritics'
+MIXTURE_OR_TASK_MODULE = 'mine'
+FILE = 'a.model'
+TASK_FEATURE_LENGTHS = {'inputs': 32, 'targets': 48}
+VOCABULARY = @seqio.SentencePieceVocabulary()
+models.EncoderDecoderModel.output_vocabulary = %VOCABULARY
+network.T5Config.emb_dim = 16
+network.T5Config.mlp_activations = ('gelu', 'linear')
+network.T5Config.dropout_rate = 0.5
+network.T5Config.attention = 'cudnn'
+seqio.SentencePieceVocabulary.extra_ids = 100
+seqio.SentencePieceVocabulary.sentencepiece_model_file = %FILE
+tasks.vocabularies.ro_model.path = %FILE
+tasks.vocabularies.gin.path = 'b'
+"""
+
+
+def read_settings(folder, text=SAVED):
+    (folder / "config.gin").write_text(text)
+    return restore.settings(str(folder))
+
+
+def test_a_runs_settings_are_sizes_names_and_the_vocabulary(tmp_path):
+    expected = """\
+include 't5x/examples/t5/t5_1_1/base.gin'
+MIXTURE_OR_TASK_NAME = 'my_diacritics_lines'
+TASK_FEATURE_LENGTHS = {'inputs': 32, 'targets': 48}
+network.T5Config.emb_dim = 16
+network.T5Config.mlp_activations = ('gelu', 'linear')
+seqio.SentencePieceVocabulary.extra_ids = 100
+seqio.SentencePieceVocabulary.sentencepiece_model_file = 'a.model'
+tasks.vocabularies.ro_model.path = 'a.model'"""
+    assert read_settings(tmp_path).endswith(expected)
+    copy = tmp_path / "vocabulary.model"
+    copy.touch()
+    assert read_settings(tmp_path).endswith(expected.replace("a.model", str(copy)))
+
+
+def test_a_runs_settings_are_those_of_bytes_too(tmp_path):
+    text = SAVED.replace("SentencePiece", "Byte")
+    found = read_settings(tmp_path, text)
+    assert "include 't5x/examples/t5/byt5/base.gin'" in found
+    assert "seqio.ByteVocabulary.extra_ids = 100" in found
+    assert "model" not in found.replace("restore", "").split("byt5/base.gin'")[1]
+
+
+def test_only_plain_values_are_taken_from_a_run(tmp_path):
+    """Whatever a folder's gin holds, what is made of it imports and calls nothing of it."""
+    breaking_out = "float32'\nimport evil\nA = 'b"
+    hostile = f"""
+import evil
+import evil as seqio
+include 'evil.gin'
+network.T5Config.num_heads = @evil.work()
+network.T5Config.head_dim = [1, @evil.work]
+network.T5Config.mlp_dim = {{'a': %EVIL}}
+network.T5Config.dtype = {breaking_out!r}
+network.T5Config.evil = 1
+EVIL = @evil.work()
+seqio.SentencePieceVocabulary.extra_ids = %EVIL
+"""
+    found = read_settings(tmp_path, SAVED + hostile)
+    read = Bindings.read(found)
+    kept = {"emb_dim": 16, "mlp_activations": ("gelu", "linear"), "dtype": breaking_out}
+    assert read.of("T5Config") == kept
+    assert not read.names("evil")
+    assert "extra_ids" not in found
+    assert "import evil" not in found.splitlines()
+
+
+@pytest.mark.parametrize("name", ["'a/../../b'", "'$(touch pwned)'", "@a.b()", "''", "3", "%A"])
+def test_a_task_that_is_no_name_is_refused(name, tmp_path):
+    with pytest.raises(ValueError, match=r"names no task|has no value"):
+        read_settings(tmp_path, f"MIXTURE_OR_TASK_NAME = {name}\n")
+
+
+def test_a_run_without_a_vocabulary_or_lengths_is_refused(tmp_path):
+    text = "MIXTURE_OR_TASK_NAME = 'x'\n"
+    with pytest.raises(ValueError, match=r"value of TASK_FEATURE_LENGTHS, .*sentencepiece_model"):
+        read_settings(tmp_path, text)
 
 
 # --- launch/restore_diacritics.sh
@@ -88,9 +163,6 @@ def test_an_unknown_command_is_refused_with_the_known_ones(capsys):
 SCRIPT = ROOT / "launch/restore_diacritics.sh"
 RECORDER = """#!/usr/bin/env bash
 printf '%s\\n' "$@" >> {calls}
-for word in "$@"; do
-  if [[ "$word" == --gin_file=*/tasks.gin ]]; then cat "${{word#*=}}" >> {calls}; fi
-done
 if [[ "$2" == tasks.diacritics.restore && "$3" == write ]]; then echo restored; fi
 """
 
@@ -110,21 +182,17 @@ def run_script(tmp_path, *flags):
 def run_folder(tmp_path):
     folder = tmp_path / "my run"
     (folder / "checkpoint_7").mkdir(parents=True)
-    text = "MIXTURE_OR_TASK_MODULE = 'mine'\nMIXTURE_OR_TASK_NAME = 'my_diacritics'\n"
-    (folder / "config.gin").write_text(text)
+    (folder / "config.gin").write_text(SAVED)
     return folder
 
 
-def test_the_script_asks_the_runs_own_task_for_its_lines(tmp_path, run_folder):
+def test_the_script_decodes_with_the_settings_of_the_run(tmp_path, run_folder):
     done, calls = run_script(tmp_path, run_folder, "--gin.BATCH_SIZE=2")
     assert (done.returncode, done.stdout) == (0, "restored\n"), done.stderr
-    assert f"--gin_file={run_folder}/config.gin" in calls
-    assert '--gin.MIXTURE_OR_TASK_NAME="my_diacritics_lines"' in calls
-    assert "--gin.MIXTURE_OR_TASK_MODULE='mine'" in calls
-    assert "import tasks.diacritics" in calls  # whose settings follow, whatever the run imports
+    assert calls[calls.index("settings") + 1] == str(run_folder)
+    assert not [call for call in calls if "config.gin" in call]
     assert '--gin.utils.RestoreCheckpointConfig.mode="latest"' in calls
     assert calls.index("--gin.BATCH_SIZE=8") < calls.index("--gin.BATCH_SIZE=2")  # ours win
-    assert not [call for call in calls if "constraint" in call]
 
 
 def test_the_best_checkpoint_is_taken_where_one_was_noted(tmp_path, run_folder):
@@ -136,11 +204,10 @@ def test_the_best_checkpoint_is_taken_where_one_was_noted(tmp_path, run_folder):
     assert run_script(tmp_path, run_folder / "checkpoint_7")[1].count(specific) == 1
 
 
-def test_a_checkpoint_may_be_named_and_output_be_held_to_the_letters(tmp_path, run_folder):
-    _, calls = run_script(tmp_path, run_folder / "checkpoint_7", "--constrained")
+def test_a_checkpoint_may_be_named(tmp_path, run_folder):
+    _, calls = run_script(tmp_path, run_folder / "checkpoint_7")
     assert f'--gin.CHECKPOINT_PATH="{run_folder}/checkpoint_7"' in calls
     assert '--gin.utils.RestoreCheckpointConfig.mode="specific"' in calls
-    assert "--gin.infer_script.infer.constraint=@tasks.diacritics.only_diacritics()" in calls
 
 
 @pytest.mark.parametrize("name", ["gs://bucket/my run", "gs://bucket/my run/checkpoint_7/"])

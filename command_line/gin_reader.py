@@ -1,8 +1,9 @@
-"""The bindings of a run's saved gin, read as text: no module that it names is imported.
+"""The bindings of a run's saved gin, read as text: nothing that it names is imported or called.
 
     bindings = Bindings.read(text)                     # or Bindings.follow("gin/ro_t5x_base.gin")
     bindings.of("T5Config")                            # {"vocab_size": 64000, "emb_dim": 768, …}
     bindings.first("sentencepiece_model_file")         # "data/ro.model"
+    bindings.macro("TASK_FEATURE_LENGTHS")             # {"inputs": 512, "targets": 114}
 
 A saved `config.gin` has no includes: they were followed, and macros are bindings. Configurables are
 known by their last name, since modules move between versions.
@@ -93,6 +94,22 @@ class Bindings:
         }
         return {argument: value for argument, value in found.items() if value is not None}
 
+    def literals(self, configurable: str) -> dict[str, Any]:
+        """Return the arguments of `of` whose values are plain data, without references."""
+        return {name: value for name, value in self.of(configurable).items() if _is_literal(value)}
+
+    def macro(self, name: str) -> Any:
+        """Return the value of a macro, or None if it is not set or not plain data."""
+        value = self._resolve(self._values.get(("", name, "")))
+        return value if _is_literal(value) else None
+
+    def binds_bytes(self) -> bool:
+        """Return whether the vocabulary is that of bytes (ByT5)."""
+        vocabulary = self.of("EncoderDecoderModel").get("output_vocabulary")
+        if isinstance(vocabulary, Reference):
+            return vocabulary.split(".")[-1] == "ByteVocabulary"
+        return self.names("ByteVocabulary")
+
     def first(self, argument: str) -> Any:
         """Return the value of an argument of that name anywhere, or None."""
         for (_, _, name), value in self._values.items():
@@ -111,3 +128,11 @@ class Bindings:
             elif isinstance(value, list | tuple):
                 values.extend(value)
         return any(re.search(pattern, name) for name in found)
+
+
+def _is_literal(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_literal, [*value, *value.values()]))
+    if isinstance(value, list | tuple):
+        return all(map(_is_literal, value))
+    return value is None or type(value) in (bool, int, float, str)
