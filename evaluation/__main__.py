@@ -17,6 +17,7 @@ import datetime
 import hashlib
 import importlib.metadata
 import json
+import os
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -169,8 +170,6 @@ def _source_of_pairs(pairs: str | None) -> str:
 
 def _measure(model, flags, passages, pairs) -> dict[str, measures.Measure]:
     """Return the measures of a model, and report progress."""
-    if model.run:
-        compile_stats.keep_programs(str(model.run))
     guesser = model.load(model.objective(flags.objective))
     found: dict[str, measures.Measure] = {}
     step = "" if model.step is None else f", step {model.step:,}"
@@ -210,4 +209,5 @@ def _result(model, objective, passages, taken) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    compile_stats.keep_programs(os.environ)
     main()

@@ -74,7 +74,7 @@ def of_run(
     for config, module in _CONFIGS:
         known = {field.name for field in dataclasses.fields(config)} - {"dtype", "attention"}
         if fields := {k: v for k, v in bindings.of(config.__name__).items() if k in known}:
-            given = bindings.of("tokenizer").get("path") or bindings.first("tokenizer_file")
+            given = bindings.literals("tokenizer").get("path") or bindings.first("tokenizer_file")
             places = [pathlib.Path(run.folder) / "tokenizer"]
             places += [folder / given for folder in folders] if isinstance(given, str) else []
             return OpenedEncoder(

@@ -34,7 +34,7 @@ from t5x.inference.params import ParamsRestorer
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop import model_dir
 from t5x.models import EncoderDecoderModel
-from t5x.monitoring import compile_stats, startup_times
+from t5x.monitoring import startup_times
 from t5x.partitioning import PjitPartitioner
 
 Metrics = dict[str, dict[str, Any]]
@@ -52,7 +52,6 @@ def evaluate(
     fallback_init_rng: int | None = None,
     length_buckets: int = 4,
     dry_run: bool = False,
-    keep_programs: bool = False,
 ) -> dict[int, Metrics]:
     """Evaluate each checkpoint that `restore_checkpoint_cfg` names, in order.
 
@@ -65,8 +64,6 @@ def evaluate(
       fallback_init_rng: seed for parameters that a checkpoint may lack, None for none.
       length_buckets: maximum number of input lengths to compile; see `predictor.Predictor`.
       dry_run: build and check everything, then return without decoding.
-      keep_programs: keep compiled programs for the next start, with those of the checkpoint's
-        run if that has any, else in `<output_dir>/compiled`.
 
     Returns:
       Metrics by step and task; on all hosts but the first the tasks are empty.
@@ -85,8 +82,6 @@ def evaluate(
         return {}
 
     log_capture.write_to(output_dir, jax.process_index())
-    if keep_programs:
-        compile_stats.keep_programs(output_dir, paths[0])
     startup_times.done("checks")
     summarize_config_fn(output_dir, None, 0)
     measure = evaluator.InferenceEvaluator(
@@ -116,4 +111,4 @@ def print_metrics(path: str, results: Metrics) -> None:
 
 
 if __name__ == "__main__":
-    main.run(evaluate, reads_models=True)
+    main.run(evaluate)

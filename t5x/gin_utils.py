@@ -40,17 +40,13 @@ MAINS = {  # as gin files call them: the function of `__main__`, and the file th
 
 
 class _SettingsOfOthers(set):
-    """Configurables to skip: those of other entry points and of imports that were left out.
+    """Configurables to skip: those of other entry points.
 
     Empty in a boolean test: where `skip_unknown` is true, gin skips imports that fail.
     """
 
     def __bool__(self):
         return False
-
-    def __contains__(self, selector):
-        left_out = getattr(gin_config._parse_context(), "left_out", ())
-        return super().__contains__(selector) or selector.partition(".")[0] in left_out
 
 
 def run(
@@ -121,7 +117,6 @@ def parse_gin_flags(
             with one_sentence(f"--gin.{binding.replace(' = ', '=', 1)}"):
                 gin.parse_config(_with_imports(binding), skip_unknown=skip_unknown)
     if finalize_config:
-        _check_left_out()
         _check_macros(gin_bindings)
         _check_main()
         for name, value, function, parameter in bound_values():
@@ -349,8 +344,6 @@ _EXPLANATIONS: dict[str, Callable[..., str]] = {
 # gin has no public way to look at what it has parsed. These functions are the only ones that touch
 # its private names; gin-config is pinned to 0.5.0.
 
-_LEFT_OUT: dict[str, str] = {}  # {name that a refused import would have bound: why it was refused}
-
 # In `_CONFIG` the macro STEPS is the parameter `value` of `gin.macro` in the scope "STEPS".
 _MACRO = "gin.macro"
 
@@ -476,18 +469,6 @@ def drop_required_macro(name: str) -> bool:
     return required
 
 
-def _check_left_out() -> None:
-    """Reject references to what imports that were left out would provide."""
-    for (scope, selector), values in gin_config._CONFIG.items():
-        for parameter, value in values.items():
-            for part in gin_config._iterate_flattened_values(value):
-                if isinstance(part, gin_config._UnknownConfigurableReference):
-                    reason = _LEFT_OUT.get(part.selector.partition(".")[0])
-                    name = scope if selector == _MACRO else f"{selector}.{parameter}"
-                    if reason:
-                        raise ValueError(f"{name} refers to {part.selector}. {reason}.")
-
-
 def missing_values() -> list[str]:
     """Return used macros without a value and parameters still `%gin.REQUIRED`, sorted."""
     used, bound, required = macros_used(), macros_bound(), set()
@@ -531,46 +512,3 @@ def _function(selector: str) -> Any:
 
 def _is_required(value: Any) -> bool:
     return isinstance(value, gin_config.ConfigurableReference) and value.scopes == ["gin.REQUIRED"]
-
-
-def check_names(
-    check_import: Callable[[str, str | None], None], check_object: Callable[[str, Any], None]
-) -> None:
-    """Call `check_import` before each import of a gin file and `check_object` before each binding.
-
-    The first takes the module's name and the gin file, None for the command line; the second the
-    name as the file writes it, and the class or function. Both raise ValueError. An import of a
-    file that is refused is left out with a warning, and so are the bindings of what it would
-    provide: a model can be read where only its training needed them. `parse_gin_flags` raises if
-    something else refers to it.
-    """
-
-    class _CheckedContext(gin_config.ParseContext):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            self.left_out: set[str] = set()  # names that the file's refused imports would bind
-            super().__init__(*args, **kwargs)
-
-        def process_import(self, statement: config_parser.ImportStatement) -> None:
-            if not (statement.is_from and statement.module.startswith("__gin__.")):
-                file = statement.location.filename
-                try:
-                    check_import(statement.module, file)
-                except ValueError as error:
-                    # Without dynamic registration a binding does not name its module.
-                    if file is None or not self._dynamic_registration:
-                        raise
-                    self.left_out.add(statement.bound_name())
-                    _LEFT_OUT[statement.bound_name()] = str(error)
-                    logging.warning("%s: left out: %s", file, error)
-                    return
-            super().process_import(statement)
-
-        def get_configurable(self, selector: str) -> Any:
-            if self._dynamic_registration:
-                check_object(selector, self._resolve_selector(selector)[1][-1])
-            found = super().get_configurable(selector)
-            if found:
-                check_object(selector, found.wrapped)
-            return found
-
-    gin_config.ParseContext = _CheckedContext

@@ -54,7 +54,7 @@ from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.feature_converters import WithoutAutograph
 from t5x.loop import model_dir
 from t5x.models import EncoderDecoderModel
-from t5x.monitoring import compile_stats, startup_times
+from t5x.monitoring import startup_times
 from t5x.partitioning import PjitPartitioner
 
 DECODING = "models.EncoderDecoderModel.predict_batch_with_aux"
@@ -154,7 +154,6 @@ def infer(
     max_examples: int | None = None,
     summarize_config_fn: Callable[..., None] = gin_utils.summarize_gin_config,
     dry_run: bool = False,
-    keep_programs: bool = False,
 ) -> list[str]:
     """Decode or score each task of `dataset_cfg`.
 
@@ -180,8 +179,6 @@ def infer(
       max_examples: use only so many examples of each task, the first ones; None for all.
       summarize_config_fn: (model_dir, writer, step), writes the configuration to a file.
       dry_run: build and check everything, then return without decoding.
-      keep_programs: keep compiled programs for the next start, with those of the checkpoint's
-        run if that has any, else in `<output_dir>/compiled`.
 
     Returns:
       The paths of the files, one per task.
@@ -205,7 +202,10 @@ def infer(
         dry_run_table.show_inference(dataset_cfg, [path], output_dir)
         return []
 
-    open_output(output_dir, shard_id, path if keep_programs else None, summarize_config_fn)
+    log_capture.write_to(output_dir, shard_id)
+    if shard_id == 0:
+        summarize_config_fn(output_dir, None, 0)
+    startup_times.done("checks")
     params, _ = restorer(path)
     startup_times.done("state")
     named = (output_vocab_feature_name, file_extension)
@@ -221,18 +221,6 @@ def infer(
     if jax.process_index() == 0:
         files.report(dataset_cfg)
     return files.paths
-
-
-def open_output(
-    output_dir: str, shard_id: int, checkpoint: str | None, summarize_config_fn: Callable[..., None]
-) -> None:
-    """Write the log and the configuration to `output_dir`; keep programs if `checkpoint` is set."""
-    log_capture.write_to(output_dir, shard_id)
-    if checkpoint is not None:
-        compile_stats.keep_programs(output_dir, checkpoint)
-    if shard_id == 0:
-        summarize_config_fn(output_dir, None, 0)
-    startup_times.done("checks")
 
 
 def computation(
@@ -466,4 +454,4 @@ def check_settings(mode: str, shard_id: int, num_shards: int) -> None:
 
 
 if __name__ == "__main__":
-    main.run(infer, reads_models=True)
+    main.run(infer)

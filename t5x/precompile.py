@@ -3,12 +3,11 @@ r"""Compile the programs of a run ahead of it, and print what they need.
 python -m t5x.precompile --gin_file=t5x/configs/runs/precompile.gin \
   --gin_file=gin/ro_t5x_tiny.gin --gin.MODEL_DIR='"runs/tiny"'
 
-Nothing is initialized or trained. The next run in the same MODEL_DIR, or with the same
-JAX_COMPILATION_CACHE_DIR, finds its programs instead of compiling them; so do t5x.eval and
-t5x.infer with MODEL_DIR/compiled as JAX_COMPILATION_CACHE_DIR, for the same batch sizes and
-lengths. Leaves in MODEL_DIR: `lowered_hlo_pre_optimization` and `lowered_hlo_post_optimization` of
-the train step (text), `assignment` (numpy, the mesh's device ids) and `log_<host>.txt` (the output
-of libraries).
+Nothing is initialized or trained. The programs go into JAX's cache: JAX_COMPILATION_CACHE_DIR, by
+default a folder of this user. The next run with the same cache finds them instead of compiling; so
+do t5x.eval and t5x.infer, for the same batch sizes and lengths. Leaves in MODEL_DIR:
+`lowered_hlo_pre_optimization` and `lowered_hlo_post_optimization` of the train step (text),
+`assignment` (numpy, the mesh's device ids) and `log_<host>.txt` (the output of libraries).
 """
 
 import sys
@@ -42,7 +41,6 @@ from t5x.input_pipeline.feature_converters import WithoutAutograph
 from t5x.loop import cooldown
 from t5x.loop.model_dir import check_writable, last_step
 from t5x.models import EncoderDecoderModel
-from t5x.monitoring import compile_stats
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 from t5x.trainer import Trainer
@@ -68,7 +66,6 @@ def precompile(
     relative_steps: int | None = None,
     cooldown_from: str | None = None,
     dry_run: bool = False,
-    keep_programs: bool = False,
 ) -> dict[str, float]:
     """Compile the train step for the batches of `train_dataset_cfg`, and the evaluation programs.
 
@@ -86,7 +83,6 @@ def precompile(
       relative_steps: as in `train`, for the step of a cooldown branch.
       cooldown_from: as in `train`; the checkpoint need not exist yet.
       dry_run: build and check everything, then return without compiling.
-      keep_programs: keep compiled programs in `<model_dir>/compiled` for the next start.
 
     Returns:
       Of the train step: 'arguments', 'temporary' and 'program' in bytes per device, 'flops' per
@@ -115,8 +111,6 @@ def precompile(
         return {}
 
     log_capture.write_to(model_dir, jax.process_index())
-    if keep_programs:
-        compile_stats.keep_programs(model_dir)
     started = time.monotonic()
     lowered = trainer.lower(stream.global_batch)
     compiled = lowered.compile()

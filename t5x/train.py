@@ -53,7 +53,7 @@ from t5x.loop.model_dir import (
 )
 from t5x.loop.training_loop import TrainingRun, missed_evaluation, nothing_left
 from t5x.models import EncoderDecoderModel
-from t5x.monitoring import compile_stats, startup_times
+from t5x.monitoring import startup_times
 from t5x.multihost import startup_check
 from t5x.multihost.broadcast import raise_together
 from t5x.partitioning import PjitPartitioner
@@ -90,7 +90,6 @@ def train(
     watch: Watch | None = None,
     single_device: bool = False,
     dry_run: bool = False,
-    keep_programs: bool = False,
     take_over: bool = False,
 ) -> tuple[int, TrainState | None]:
     """Train `model` to step `total_steps`.
@@ -123,7 +122,6 @@ def train(
       single_device: use the first device only and compile nothing, so that `breakpoint()` and
         `print` in a model show numbers; slow.
       dry_run: build and check everything, then return without training.
-      keep_programs: keep compiled programs in `<model_dir>/compiled` for the next start.
       take_over: train although another run holds the lease of `model_dir`; that one then stops
         before its next save.
 
@@ -182,8 +180,6 @@ def train(
 
     with model_dir_lease.held(model_dir, take_over) as lease:
         log_capture.write_to(model_dir, jax.process_index())
-        if keep_programs:
-            compile_stats.keep_programs(model_dir)
         start = find_start(model_dir, checkpoint_cfg.restore, has_position)  # it may have changed
         start, (stream, trainer.state) = first_sound(
             start, lambda s: stream_and_state(s, init_rng, *data)

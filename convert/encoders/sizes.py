@@ -193,7 +193,7 @@ def sizes_of_gin(bindings: Bindings) -> EncoderSizes | None:
       ValueError: vocab_size or the family is not to be known.
     """
     for name, names in (("ModernBertConfig", _COMMON | _OF_MODERN_BERT), ("BertConfig", _COMMON)):
-        if not (given := bindings.of(name)):
+        if not (given := bindings.literals(name)):
             continue
         defaults: dict[str, Any] = {ours: default for ours, (_, default) in names.items()}
         family, offset = "modernbert", given.get("position_offset", 0)

@@ -103,7 +103,7 @@ def any_network(
         encoder = sizes_of_gin(bindings)
         if encoder:
             return _with_head(encoder, bindings, run.folder), bindings
-        return Sizes.from_fields(bindings.of("T5Config")), bindings
+        return Sizes.from_fields(bindings.literals("T5Config")), bindings
     path = Path(config)
     if path.suffix == ".json" and path.is_file():
         return _sizes_of_json(path), bindings
@@ -113,7 +113,7 @@ def any_network(
         known = sorted(f"{p.parent.name}/{p.stem}" for p in _SIZES.glob("*/*/*.gin"))
         raise ValueError(f"--config {config} is neither a file nor a size of {', '.join(known)}.")
     named = Bindings.follow(path, [path.parent, Path.cwd(), ROOT])
-    return sizes_of_gin(named) or Sizes.from_fields(named.of("T5Config")), bindings or named
+    return sizes_of_gin(named) or Sizes.from_fields(named.literals("T5Config")), bindings or named
 
 
 def _with_head(sizes: EncoderSizes, bindings: Bindings, folder: str) -> EncoderSizes:
@@ -129,7 +129,7 @@ def _with_head(sizes: EncoderSizes, bindings: Bindings, folder: str) -> EncoderS
             "from the run."
         )
     named = json.loads(path.read_text())
-    pooling = bindings.of("LabelModel").get("pooling", "cls")
+    pooling = bindings.literals("LabelModel").get("pooling", "cls")
     return sizes.with_labels(named["labels"], named["of_words"], pooling)
 
 

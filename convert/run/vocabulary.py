@@ -43,7 +43,7 @@ def bound_extra_ids(
     bindings: Bindings | None, configurable: str = "SentencePieceVocabulary"
 ) -> int | None:
     """Return the number of sentinels that a run's gin binds, or None."""
-    return bindings.of(configurable).get("extra_ids") if bindings else None
+    return bindings.literals(configurable).get("extra_ids") if bindings else None
 
 
 def _path_in_gin(bindings: Bindings, folders: list[Path]) -> str | None:

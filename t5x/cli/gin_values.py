@@ -87,9 +87,7 @@ LIMITS: dict[str, dict[str, Limits]] = {
         "length_buckets": COUNT,
         "fallback_init_rng": SEED,
         "checkpoint_period": COUNT,
-        "num_shards": COUNT,
         "max_examples": COUNT,
-        "shard_id": NOT_NEGATIVE,
         "input_file": NOT_EMPTY,
     },
     "precompile": {
@@ -110,13 +108,11 @@ LIMITS: dict[str, dict[str, Limits]] = {
         ("period", "keep", "keep_dataset_checkpoints", "timeout", "keep_best"), COUNT
     )
     | {"checkpoint_steps": COUNT_OR_NONE},
-    "T5Config": dict.fromkeys(
-        ("vocab_size", "emb_dim", "num_heads", "head_dim", "mlp_dim", "mlp_activations"), COUNT
-    )
+    "T5Config": dict.fromkeys(("vocab_size", "emb_dim", "num_heads", "head_dim", "mlp_dim"), COUNT)
     | {"num_encoder_layers": COUNT, "num_decoder_layers": COUNT, "dropout_rate": SHARE},
     "BertConfig": _ENCODER | {"type_vocab_size": COUNT, "position_offset": NOT_NEGATIVE},
     "ModernBertConfig": _ENCODER
-    | {"global_every": COUNT, "local_window": COUNT}
+    | {"global_every": COUNT}
     | {"global_theta": POSITIVE, "local_theta": POSITIVE},
     "MaskedLanguageModel": {"z_loss": NOT_NEGATIVE, "predicted_share": Limits(above=0, most=1)},
     "EmbeddingModel": {"scale": POSITIVE},

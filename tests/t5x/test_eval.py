@@ -13,7 +13,6 @@ from fakes.resumable import Corpus
 from t5x import checkpoints
 from t5x import eval as eval_script
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
-from t5x.monitoring import compile_stats
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
 
@@ -48,12 +47,7 @@ def evaluate(folder, output, mode="all", **changes):
 @pytest.fixture(scope="module")
 def evaluated(folder, tmp_path_factory):
     output = tmp_path_factory.mktemp("output")
-    kept = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compile_stats, "keep_programs", lambda *where: kept.append(where))
-        found = evaluate(folder, output, keep_programs=True)
-    assert kept == [(str(output), f"{folder}/checkpoint_3")]
-    return output, found
+    return output, evaluate(folder, output)
 
 
 def test_every_checkpoint_is_evaluated_in_turn(evaluated):

@@ -87,8 +87,6 @@ network.T5Config.dropout_rate = 0.5
 network.T5Config.attention = 'cudnn'
 seqio.SentencePieceVocabulary.extra_ids = 100
 seqio.SentencePieceVocabulary.sentencepiece_model_file = %FILE
-tasks.vocabularies.ro_model.path = %FILE
-tasks.vocabularies.gin.path = 'b'
 """
 
 
@@ -97,7 +95,7 @@ def read_settings(folder, text=SAVED):
     return restore.settings(str(folder))
 
 
-def test_a_runs_settings_are_sizes_names_and_the_vocabulary(tmp_path):
+def test_a_runs_settings_are_sizes_names_and_lengths(tmp_path):
     expected = """\
 include 't5x/examples/t5/t5_1_1/base.gin'
 MIXTURE_OR_TASK_NAME = 'my_diacritics_lines'
@@ -105,12 +103,24 @@ TASK_FEATURE_LENGTHS = {'inputs': 32, 'targets': 48}
 network.T5Config.emb_dim = 16
 network.T5Config.mlp_activations = ('gelu', 'linear')
 seqio.SentencePieceVocabulary.extra_ids = 100
-seqio.SentencePieceVocabulary.sentencepiece_model_file = 'a.model'
-tasks.vocabularies.ro_model.path = 'a.model'"""
-    assert read_settings(tmp_path).endswith(expected)
+"""
+    assert expected in read_settings(tmp_path)
+
+
+def test_model_and_task_get_the_vocabulary_of_the_run(tmp_path):
+    def paths(text):
+        read = Bindings.read(read_settings(tmp_path, text))
+        of_task = read.of("ro_model")["path"]
+        return {of_task, read.first("sentencepiece_model_file")}
+
+    bound = SAVED.replace("'a.model'", "'data/ro_mini/ro_mini.model'")
+    assert paths(SAVED) == {"a.model"}
     copy = tmp_path / "vocabulary.model"
-    copy.touch()
-    assert read_settings(tmp_path).endswith(expected.replace("a.model", str(copy)))
+    copy.write_bytes((ROOT / "data/ro_mini/ro_mini.model").read_bytes())
+    assert paths(SAVED) == {str(copy)}  # where it is, and not where it was
+    assert paths(bound) == {"data/ro_mini/ro_mini.model"}  # by which tasks may know it
+    copy.write_text("another")
+    assert paths(bound) == {str(copy)}
 
 
 def test_a_runs_settings_are_those_of_bytes_too(tmp_path):
