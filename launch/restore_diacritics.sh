@@ -2,7 +2,7 @@
 # Restores diacritics: echo "Fata vine maine" | bash launch/restore_diacritics.sh [MODEL] [flags]
 # MODEL is a run's folder (its best checkpoint if one was recorded, else its newest) or one of its
 # checkpoints, on this machine; default runs/ro_diacritics_tiny. The output differs from the input
-# only by diacritics. Flags go to t5x.infer, such as --gin.MIXTURE_OR_TASK_MODULE="'tasks.mine'" for
+# only by diacritics. Flags go to t5x.infer, such as --gin.MIXTURE_OR_TASK_MODULE="'tasks.my_task'" for
 # a task of your own: of the run's folder only sizes, names and weights are read, and nothing is run.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"

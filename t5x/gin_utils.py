@@ -28,7 +28,7 @@ from command_line import guard
 from gin import config as gin_config
 from gin import config_parser, resource_reader
 from t5x.cli import gin_values
-from t5x.cli.upstream_names import ignores, left_out
+from t5x.cli.upstream_names import ignores
 
 ROOT = Path(__file__).resolve().parent.parent
 MAINS = {  # as gin files call them: the function of `__main__`, and the file that sets it
@@ -272,7 +272,7 @@ def _bad_syntax(error: SyntaxError) -> str:
 def _unknown_parameter(_file: str | None, _source: str, selector: str, parameter: str) -> str:
     known = parameters_of(selector)
     hint = nearest(parameter, known)
-    return left_out(f"{selector}.{parameter}") or f"{selector} has no parameter {parameter!r}{hint}"
+    return f"{selector} has no parameter {parameter!r}{hint}"
 
 
 def _unknown_attribute(
@@ -282,12 +282,10 @@ def _unknown_attribute(
     known = [name for name in dir(pydoc.locate(path[1])) if name[0] != "_"] if path else []
     parent = selector.rsplit(f".{attribute}", 1)[0]
     hint = nearest(attribute, known)
-    return left_out(selector) or f"{parent} has no {attribute!r}{hint}"
+    return f"{parent} has no {attribute!r}{hint or _of_upstream(path[1] if path else '')}"
 
 
 def _not_imported(file: str | None, _source: str, name: str) -> str:
-    if sentence := left_out(name):
-        return sentence
     if importlib.util.find_spec(f"t5x.{name}"):
         return f"{name} is not imported by this file: add `from t5x import {name}`"
     text = Path(file).read_text() if file else ""
@@ -299,7 +297,7 @@ def _unknown_configurable(_file: str | None, _source: str, selector: str) -> str
     known = configurable_names()
     if "." not in selector:
         known = [name.rpartition(".")[2] for name in known]
-    return left_out(selector) or (
+    return (
         f"Nothing is called {selector!r}{nearest(selector, known)}: check the name, or import its "
         "module in a gin file"
     )
@@ -313,13 +311,10 @@ def _no_module(_file: str | None, source: str, module: str) -> str:
     parent, _, name = module.rpartition(".")
     folders = getattr(sys.modules.get(parent), "__path__", []) if parent else None
     known = [found.name for found in pkgutil.iter_modules(folders)]
-    return left_out(path) or f"There is no module {module!r}{nearest(name, known)}"
+    return f"There is no module {module!r}{nearest(name, known) or _of_upstream(path)}"
 
 
 def _no_file(_file: str | None, _source: str, file: str) -> str:
-    module = file.removesuffix(".gin").replace("/", ".")
-    if file.startswith("t5x/") and (sentence := left_out(module)):
-        return sentence
     folders = [Path(file).parent, *map(Path, search_paths())]
     found = [path.as_posix() for folder in folders for path in folder.glob("*.gin")]
     for folder in ("gin", "t5x"):
@@ -327,6 +322,11 @@ def _no_file(_file: str | None, _source: str, file: str) -> str:
     close = difflib.get_close_matches(file, found, n=1, cutoff=0.5)
     hint = f"; the nearest one is {close[0]}" if close else ""
     return f"There is no file {file} here, in the search paths or in the repository{hint}"
+
+
+def _of_upstream(module: str) -> str:
+    page = "; docs/t5x_compatibility.md says what of upstream T5X is left out"
+    return page if f"{module}.".startswith("t5x.") else ""
 
 
 _EXPLANATIONS: dict[str, Callable[..., str]] = {

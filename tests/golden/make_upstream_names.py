@@ -1,9 +1,9 @@
-"""Write upstream_names.json: names that upstream T5X lets gin files bind, and its models' sizes.
+"""Bring upstream_names.json up to date: arguments that gin files may bind, and models' sizes.
 
     (cd DIR && venv/bin/python REPOSITORY/tests/golden/make_upstream_names.py)
 
 DIR is what `bash launch/upstream.sh DIR` makes. `names` has by module the classes and functions
-that upstream defines there, each with its arguments; `parameters` has by gin file the number of a
+that are listed there, each with upstream's arguments; `parameters` has by gin file the number of a
 model's parameters.
 """
 
@@ -17,34 +17,14 @@ import jax
 import gin
 import t5x
 
-MODULES = (
-    *("train", "eval", "infer", "precompile", "utils", "models", "trainer", "partitioning"),
-    *("adafactor", "optimizers", "decoding", "gin_utils", "checkpoints", "losses", "metrics"),
-    *("examples.t5.network", "examples.t5.layers"),
-)
-METHODS = ("predict_batch", "predict_batch_with_aux", "score_batch")
-HERE = pathlib.Path(__file__).parent
+FILE = pathlib.Path(__file__).parent / "upstream_names.json"
 
 
-def names(module):
-    found = {}
-    for name, value in vars(importlib.import_module(f"t5x.{module}")).items():
-        is_own = getattr(value, "__module__", None) == f"t5x.{module}"
-        is_wrapped = module == "optimizers" and getattr(value, "__module__", "").startswith("optax")
-        is_callable = inspect.isclass(value) or inspect.isfunction(value)
-        if name.startswith("_") or not is_callable or not (is_own or is_wrapped):
-            continue
-        is_error = inspect.isclass(value) and issubclass(value, BaseException)
-        if getattr(value, "_is_protocol", False) or is_error:
-            continue
-        found[name] = list(inspect.signature(value).parameters) if is_own else []
-        for method in METHODS:
-            if inspect.isclass(value) and hasattr(value, method):
-                arguments = inspect.signature(getattr(value, method)).parameters
-                found[f"{name}.{method}"] = [
-                    argument for argument in arguments if argument != "self"
-                ]
-    return found
+def arguments(module, name):
+    found = importlib.import_module(f"t5x.{module}")
+    for part in name.split("."):
+        found = getattr(found, part)
+    return [argument for argument in inspect.signature(found).parameters if argument != "self"]
 
 
 def parameters(file):
@@ -63,7 +43,10 @@ root = pathlib.Path(t5x.__path__[0]).parent
 gin.add_config_file_search_path(str(root))
 files = sorted(str(path.relative_to(root)) for path in root.glob("t5x/examples/t5/*/*.gin"))
 facts = {
-    "names": {module: names(module) for module in MODULES},
+    "names": {
+        module: {name: arguments(module, name) for name in names}
+        for module, names in json.loads(FILE.read_text())["names"].items()
+    },
     "parameters": {file: parameters(file) for file in files},
 }
-(HERE / "upstream_names.json").write_text(json.dumps(facts, indent=0) + "\n")
+FILE.write_text(json.dumps(facts, indent=1) + "\n")
