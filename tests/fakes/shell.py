@@ -71,7 +71,7 @@ if [[ -n "${{UV_SAYS:-}}" ]]; then echo "$UV_SAYS" >&2; exit 1; fi
 
 
 def fake_pythons(folder, calls, version="3.13.0", unfit=0):
-    """Write to `folder` interpreters and a uv that only note in `calls`/calls how they were called."""
+    """Write to `folder` interpreters and a uv that only note their calls in `calls`/calls."""
     text = FAKE_PYTHON.format(version=version, unfit=unfit, folder=calls)
     for name in ("python3.13", "python3.12", "python3.11", "python3"):
         executable(folder / name, text)

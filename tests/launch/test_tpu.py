@@ -290,7 +290,8 @@ def test_missing_tools_of_a_worker_are_installed(pair):
     shutil.copytree(pair.folder / "pythons", pair.folder / "managed")
     (pair.folder / "managed/uv").rename(pair.folder / "uv")
     managed = f"{pair.folder}/managed/python3.13"
-    uv = f"#!/bin/sh\n{note}case $* in *find*3.13*) echo {managed};; pip*) {pair.folder}/uv $*;; esac\n"
+    found = f"*find*3.13*) echo {managed};; pip*) {pair.folder}/uv $*;;"
+    uv = f"#!/bin/sh\n{note}case $* in {found} esac\n"
     executable(tools / "python3", f"#!/bin/sh\n{note}")
     executable(tools / "uv", uv)
     pair.worker_settings(PATH=str(tools))
