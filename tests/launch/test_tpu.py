@@ -208,7 +208,7 @@ def test_a_wrong_call_is_one_sentence(call, expected, tmp_path):
             ["stray"],
             "'stray' is not understood: bash launch/setup.sh takes --cpu, --tpu or --cuda, --cache",
         ),
-        ("lock.sh", ["stray"], "'stray' is not understood: bash launch/lock.sh takes --newest"),
+        ("lock.sh", ["stray"], "'stray' is not understood: bash launch/lock.sh takes --upgrade"),
     ],
 )
 def test_a_stray_argument_of_a_launch_script_is_one_sentence(script, words, expected):
@@ -238,7 +238,7 @@ def test_set_up_is_the_same_on_every_worker_and_can_be_repeated(pod):
         assert f"worker {worker}  {pod.head()}  " in said
         assert f"worker {worker}  {pod.head()}  " in again
         home = pod.cloud.home("ro", worker)
-        assert (home / "origin/.venv/installed").read_text() == "--tpu\none==1\n"
+        assert (home / "origin/.venv/installed").read_text().startswith("--tpu\n")
         token = home / ".cache/huggingface/token"
         assert token.read_text() == "hf_other\n"
         assert stat.S_IMODE(token.stat().st_mode) == 0o600
