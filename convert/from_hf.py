@@ -134,12 +134,12 @@ def main(argv: list[str], isolate: bool = False) -> int:
     args = parser.parse_args(argv)
     arguments.check_output_folder("OUT", args.out)
     folder, verify_logits = download(args.folder), not args.no_verify
-    write = encoders.write_checkpoint if _is_encoder(folder) else write_checkpoint
+    write = encoders.write_checkpoint if is_encoder(folder) else write_checkpoint
     print(write(folder, Path(args.out), args.step, verify_logits, isolate))
     return 0
 
 
-def _is_encoder(folder: Path) -> bool:
+def is_encoder(folder: Path) -> bool:
     """Return whether a folder's config.json names an encoder; without one it names nothing."""
     path = folder / "config.json"
     return path.is_file() and json.loads(path.read_text()).get("model_type") in ARCHITECTURES

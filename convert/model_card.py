@@ -55,7 +55,6 @@ class ModelCard:
     picture: str | None = None
 
     pipeline_tag: ClassVar[str] = PIPELINE_TAG
-    library: ClassVar[str] = "transformers"
     tokenizers: ClassVar[str] = "`AutoTokenizer` (ids are the trainer's, sentinels included)"
 
     def text(self) -> str:
@@ -80,7 +79,7 @@ class ModelCard:
     def _metadata(self) -> list[str]:
         given = self.record["metadata"]
         found: dict[str, Any] = {
-            "library_name": self.library,
+            "library_name": "transformers",
             "pipeline_tag": self.pipeline_tag,
             "tags": self._tags(),
             "language": list(given["language"]),

@@ -2,9 +2,9 @@
 
     bash launch/finetune.sh topic --language ro --model runs/ro_t5x_base --seeds 5
 
-The recipe is gin/<job>.gin, or for an encoder gin/shared/encoder_labels.gin or encoder_vectors.gin,
-with the network, vocabulary and newest checkpoint of the model. Each seed trains in
-<out>/seed_<n>, stops early on the validation split, and is measured with its best checkpoint.
+The recipe is gin/<job>.gin, with the network, vocabulary and newest checkpoint of the model. Each
+seed trains in <out>/seed_<n>, stops early on the validation split, and is measured with its best
+checkpoint.
 <out>/results.json has the numbers of every seed, mean and deviation (of a sample, n - 1), versions,
 commit and commands. The means also enter the run of the model, and each seed's numbers its own run,
 so that the report and the model card have them. Run again, it resumes; what is measured stays as it
@@ -31,18 +31,16 @@ from command_line import arguments
 from command_line.gin_reader import Bindings
 from command_line.guard import ROOT, guarded
 from command_line.version import version
-from convert.encoders import from_hf
+from convert import from_hf
 from convert.encoders.sizes import EncoderSizes
-from convert.encoders.tokenizer_folder import tokenizer_of
 from convert.run import model_dir, rewrite
 from convert.run.loss_curve import OF_PRETRAINED
 from convert.run.vocabulary import vocabulary_of
 from evaluation import results
-from tasks import labels
-from tasks.languages import downstream, encoder_jobs
+from tasks.languages import downstream
 
 PACKAGES = ("flax", "jax", "jiwer", "numpy", "rouge-score", "sacrebleu", "sentencepiece", "seqio")
-T5_JOBS = tuple(job for job in downstream.JOBS if job != "similarity")
+OF_ENCODERS = "{} is an encoder: fine-tune it with transformers, as docs/fine_tuning.md shows"
 RESULTS, MODEL_GIN, SETTINGS = "results.json", "model.gin", "settings.json"
 
 
@@ -50,9 +48,11 @@ def starting_run(model: str, out: pathlib.Path) -> model_dir.TrainedRun:
     """Return the run to start from; a Hugging Face folder is converted to one in `out` first.
 
     Raises:
-      ValueError: there is neither a run nor a Hugging Face folder.
+      ValueError: there is neither a run nor a Hugging Face folder, or it is of an encoder.
     """
     folder = pathlib.Path(model)
+    if from_hf.is_encoder(folder):
+        raise ValueError(OF_ENCODERS.format(model))
     if not (folder / "config.json").is_file():
         return model_dir.open_run(model)
     start = out / "start"
@@ -65,11 +65,11 @@ def model_gin(run: model_dir.TrainedRun) -> str:
     """Return gin of the run's network and vocabulary, to be read after the recipe of a job.
 
     Raises:
-      ValueError: the run has no saved network or vocabulary.
+      ValueError: the run has no saved network or vocabulary, or is of an encoder.
     """
     sizes, bindings = model_dir.any_network(run)
     if isinstance(sizes, EncoderSizes):
-        return _encoder_gin(run, sizes, bindings)
+        raise ValueError(OF_ENCODERS.format(run.folder))
     vocabulary = vocabulary_of(run, bindings, folders=[pathlib.Path.cwd(), ROOT])
     fields = rewrite.gin_of(sizes).splitlines()
     lines = [line for line in fields if ".dropout_rate" not in line]
@@ -86,50 +86,6 @@ def model_gin(run: model_dir.TrainedRun) -> str:
         lines += [f"seqio.SentencePieceVocabulary.sentencepiece_model_file = {path!r}"]
         lines += [f"seqio.SentencePieceVocabulary.extra_ids = {vocabulary.extra_ids}"]
     return "\n".join(["from __gin__ import dynamic_registration", "import seqio", *lines, ""])
-
-
-def _encoder_gin(run: model_dir.TrainedRun, sizes: EncoderSizes, bindings: Bindings | None) -> str:
-    config = "ModernBertConfig" if sizes.modern else "BertConfig"
-    lines = [line for line in from_hf.gin_of(sizes).splitlines() if "dropout_rate" not in line]
-    dtype = bindings.of(config).get("dtype") if bindings else None
-    lines += [f"network.{config}.dtype = {dtype!r}"] if dtype else []
-    path = tokenizer_of(run.folder, None).path
-    length = min(labels.LENGTH, sizes.max_length)
-    lines += [
-        f"DROPOUT_RATE = {0.0 if sizes.modern else 0.1}",  # as the published models were trained
-        "VOCABULARY = @tasks.vocabularies.tokenizer()",
-        f"tasks.vocabularies.tokenizer.path = {os.path.abspath(path)!r}",
-        f"TASK_FEATURE_LENGTHS = {dict.fromkeys(('inputs', 'targets'), length)}",
-        f"tasks.languages.encoder_jobs.task.length = {length}",
-    ]
-    imports = ["import tasks.languages.encoder_jobs", "import tasks.vocabularies"]
-    return "\n".join(["from __gin__ import dynamic_registration", *imports, *lines, ""])
-
-
-def recipe(job: str, run: model_dir.TrainedRun) -> list[str]:
-    """Return the flags that name the recipe of a job for the run's network.
-
-    Raises:
-      ValueError: such a network cannot do the job.
-    """
-    sizes, _ = model_dir.any_network(run)
-    if not isinstance(sizes, EncoderSizes):
-        if job not in T5_JOBS:
-            raise ValueError(
-                f"the job {job!r} compares vectors of texts, and {run.folder} is a T5: name the "
-                "run of an encoder with --model"
-            )
-        return [f"--gin_file=gin/{job}.gin"]
-    encoder_jobs.check(job)
-    family = "roberta" if sizes.family == "xlm-roberta" else sizes.family
-    kind = "vectors" if job == "similarity" else "labels"
-    files = [f"t5x/examples/encoder/{family}/base.gin", f"gin/shared/encoder_{kind}.gin"]
-    metric = encoder_jobs.METRICS[job]
-    best = f"inference_eval/{job}/{metric}"
-    return [
-        *[f"--gin_file={file}" for file in files],
-        *_bound(JOB=job, METRIC=metric, BEST_METRIC=best),
-    ]
 
 
 def keep_settings(out: pathlib.Path, model: str, settings: Mapping) -> None:
@@ -158,7 +114,7 @@ def write_json(path: pathlib.Path, found: Mapping) -> None:
 
 
 def commands(
-    recipe: Sequence[str],
+    job: str,
     language: str,
     checkpoint: str,
     out: pathlib.Path,
@@ -167,7 +123,7 @@ def commands(
 ) -> tuple[list[str], list[str]]:
     """Return the arguments of `python -m` that train a seed and that measure its test split."""
     folder = out / f"seed_{seed}"
-    train = ["t5x.train", *recipe, f"--gin_file={out / MODEL_GIN}"]
+    train = ["t5x.train", f"--gin_file=gin/{job}.gin", f"--gin_file={out / MODEL_GIN}"]
     train += _bound(MODEL_DIR=str(folder), RANDOM_SEED=seed, LANGUAGE=language)
     train += [*_bound(INITIAL_CHECKPOINT_PATH=checkpoint), *flags]
     # The run's own configuration has the flags; an evaluation refuses those of training alone.
@@ -175,8 +131,6 @@ def commands(
     test += ["--gin_file=t5x/configs/runs/eval.gin"]
     test += _bound(CHECKPOINT_PATH=str(folder), EVAL_OUTPUT_DIR=str(folder / "test"))
     test += ["--gin.utils.RestoreCheckpointConfig.mode='best'"]
-    if "--gin_file=gin/shared/encoder_vectors.gin" in recipe:  # measured by another task
-        test += ["--gin.MIXTURE_OR_TASK_NAME=@measured/tasks.languages.encoder_jobs.task()"]
     return train, test
 
 
@@ -273,7 +227,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     name = pathlib.Path(args.model.rstrip("/")).resolve().name
     out = pathlib.Path(args.out or ROOT / "runs" / f"{name}_{args.job}_{config}").resolve()
     run = starting_run(args.model, out)
-    chosen = recipe(args.job, run)
     model = model_gin(run)
     step, checkpoint = max(run.checkpoints.items())
     settings = {"job": args.job, "language": config, "checkpoint": checkpoint, "flags": flags}
@@ -282,7 +235,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     seeds, said = [], []
     for seed in range(args.seeds):
         folder = out / f"seed_{seed}"
-        train, test = commands(chosen, args.language, checkpoint, out, seed, flags)
+        train, test = commands(args.job, args.language, checkpoint, out, seed, flags)
         if measured(folder, args.job) is None:
             run_command(train)
             run_command(test)

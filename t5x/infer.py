@@ -353,9 +353,9 @@ def with_lines(cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str
     vocabularies = model.input_vocabulary, model.output_vocabulary
     name = cfg.mixture_or_task_name
     known = isinstance(name, str) and name in seqio.TaskRegistry.names()
-    like = seqio.TaskRegistry.get(name) if known else None
-    task = text_file_task.line_task(path, *vocabularies, cfg.split, prefix, like)
-    first, usual = task.source.examples[0], getattr(like, "prefix", "")
+    usual = getattr(seqio.TaskRegistry.get(name), "prefix", "") if known else ""
+    task = text_file_task.line_task(path, *vocabularies, cfg.split, prefix)
+    first = task.source.examples[0]
     if not prefix and not first["inputs"].startswith(usual):
         print(
             f"The lines of {path} are used unchanged, but {name} writes {usual!r} before its "

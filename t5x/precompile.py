@@ -170,9 +170,7 @@ def example_of(model: Any, cfg: DatasetConfig) -> dict[str, jax.ShapeDtypeStruct
     """Return one example's features as the model decodes it, unread, or raise ValueError."""
     checks.check_feature_lengths(cfg)
     ids = tf.TensorSpec([None], tf.int32)
-    of_encoders = {"loss_weights", "type_ids"} & cfg.provider.output_features.keys()
-    signature = dict.fromkeys([*SIDES, *sorted(of_encoders)], ids)
-    none = tf.data.Dataset.from_generator(lambda: (), output_signature=signature)
+    none = tf.data.Dataset.from_generator(lambda: (), output_signature=dict.fromkeys(SIDES, ids))
     converter = WithoutAutograph(model.FEATURE_CONVERTER_CLS(pack=False))
     converted = converter(none, cfg.task_feature_lengths)
     return {

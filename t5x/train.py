@@ -452,12 +452,7 @@ def matched(start: Start, trainer: Trainer) -> Match | None:
     if start.path is None:
         return None
     other = saved_by_another(start.path, trainer.model)
-    return match(start.path, trainer.specs.on_disk, start.config, _optional(trainer), other)
-
-
-def _optional(trainer: Trainer) -> str | None:
-    """Return the pattern of parameters that may start fresh, where the model has such."""
-    return getattr(trainer.model, "optional_parameters", None)
+    return match(start.path, trainer.specs.on_disk, start.config, other)
 
 
 def starting_state(start: Start, trainer: Trainer, init_rng: jax.Array) -> TrainState:
@@ -474,7 +469,6 @@ def starting_state(start: Start, trainer: Trainer, init_rng: jax.Array) -> Train
         specs.on_disk,
         start.config,
         initial=initial,
-        optional=_optional(trainer),
         other_optimizer=saved_by_another(start.path, trainer.model),
     )
     return from_disk(restored.state, specs)

@@ -209,17 +209,16 @@ class Columns(Column):
         self._clean, self._lists = dict(clean or {}), dict(lists or {})
         self._columns = {feature: Column(name) for feature, name in columns.items()}
         self._labels = {k: dict(v) for k, v in (labels or {}).items()}
-        self._of_words: str | None = None  # the feature that has a label for each word
         for unknown in self._labels.keys() - self._columns.keys():
             raise ValueError(f"labels are given for {unknown!r}, but columns for {list(columns)}")
         fields = [field for column in self._columns.values() for field in column.fields]
         self.fields = self.text_fields = tuple(dict.fromkeys(fields))
 
-    def only(self, feature: str, names: Sequence[str], of_words: bool = False) -> "Columns":
+    def only(self, feature: str, names: Sequence[str]) -> "Columns":
         """Return these columns with a feature restricted to `names`.
 
         Records with other values are skipped as unknown labels. A feature without labels keeps its
-        values as names. With `of_words` it has a label for each word, with blanks between them.
+        values as names.
 
         Raises:
           ValueError: a label's name is not one of `names`, or the feature has no column.
@@ -236,7 +235,6 @@ class Columns(Column):
                 )
         other = copy.copy(self)
         other._labels = {**self._labels, feature: labels}
-        other._of_words = feature if of_words else None
         return other
 
     def names_of(self, feature: str) -> list[str]:
@@ -247,8 +245,8 @@ class Columns(Column):
         """Return all texts, or the first that is None, blank, no string or UnknownLabel."""
         for name, joined in self._lists.items():
             value = record.get(name)
-            if isinstance(value, list) and all(isinstance(text, str | int) for text in value):
-                record = {**record, name: joined([str(text) for text in value])}
+            if isinstance(value, list) and all(isinstance(text, str) for text in value):
+                record = {**record, name: joined(value)}
         for name, clean in self._clean.items():
             if isinstance(text := record.get(name), str):
                 record = {**record, name: clean(text)}
@@ -256,23 +254,12 @@ class Columns(Column):
         for feature, column in self._columns.items():
             value = column.extract(record)
             if feature in self._labels and not (value is None or isinstance(value, _CONTAINERS)):
-                value = self._named(feature, str(value).strip())
+                label = str(value).strip()
+                value = self._labels[feature].get(label, UnknownLabel(label) if label else "")
             if not isinstance(value, str) or not value.strip():
                 return value
             found.append(value.replace(SEPARATOR, " "))
-        sizes = {name: len(text.split()) for name, text in zip(self._columns, found, strict=True)}
-        if self._of_words and len({*sizes.values()}) > 1:
-            labels = sizes.pop(self._of_words)
-            return UnknownLabel(f"{labels} labels for {max(sizes.values())} words")
         return SEPARATOR.join(found)
-
-    def _named(self, feature: str, label: str) -> "str | UnknownLabel":
-        """Return the name of a label, or the names of several of words."""
-        labels = label.split() if feature == self._of_words else [label]
-        names = [self._labels[feature].get(one) for one in labels]
-        if None in names and label:
-            return UnknownLabel(labels[names.index(None)])
-        return " ".join(filter(None, names))
 
     def has_numbers(self, record: Mapping) -> bool:
         """Return whether a template's columns hold other values than texts."""

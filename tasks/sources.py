@@ -451,11 +451,16 @@ class CorpusSource(seqio.DataSource):
           ValueError: one sentence: the split, column, file or token is missing, the corpus is
             unreachable, or has no usable text at its beginning.
         """
-        return self._peeked(split, n, limit_s)[0]
-
-    def unknown_labels(self, split: str, n: int, limit_s: float = 30.0) -> list[str]:
-        """Return some labels that no class lists, of the records before the first `n` texts."""
-        return self._peeked(split, n, limit_s)[1].labels
+        corpus = self._in_small_parts(split, limit_s)
+        first = corpus.files[0]
+        texts, counter = self._first_texts(corpus, [first], n)
+        if not texts:
+            raise ValueError(
+                f"{first.url} has no usable text in column {self.column.name!r}: of "
+                f"{counted(counter.counts()['read'], 'record')} read, skipped {counter.skipped()}"
+                f"{self._remedy(counter)}"
+            )
+        return [text.decode() for text in texts[:n]]
 
     def check_shards(self, split: str, num_shards: int, limit_s: float = 30.0) -> None:
         """Raise ValueError if a split has fewer usable texts than shards, which need one each."""
@@ -467,19 +472,6 @@ class CorpusSource(seqio.DataSource):
                 f"its {num_shards} shards need one each: add texts, or set BATCH_SIZE to an odd "
                 "number, which makes one shard a process"
             )
-
-    def _peeked(self, split: str, n: int, limit_s: float) -> tuple[list[str], RecordCounter]:
-        """Return the first `n` texts of a split, and the counts of what was read for them."""
-        corpus = self._in_small_parts(split, limit_s)
-        first = corpus.files[0]
-        texts, counter = self._first_texts(corpus, [first], n)
-        if not texts:
-            raise ValueError(
-                f"{first.url} has no usable text in column {self.column.name!r}: of "
-                f"{counted(counter.counts()['read'], 'record')} read, skipped {counter.skipped()}"
-                f"{self._remedy(counter)}"
-            )
-        return [text.decode() for text in texts[:n]], counter
 
     def _in_small_parts(self, split: str, limit_s: float) -> CorpusSplit:
         corpus = self.corpus_split(split, RetryPolicy(limit_s=limit_s))

@@ -27,15 +27,14 @@ def probe_batch(sizes: EncoderSizes, rows: int = 2, length: int = 200) -> dict[s
 def trainer_logits(
     paths: list[str], sizes: EncoderSizes, batch: dict[str, np.ndarray], dtype: str = "float32"
 ) -> np.ndarray:
-    """Return float32 logits [B, L, V] by `t5x.examples.encoder.network`, of texts [B, C] or [B, D].
+    """Return float32 logits [B, L, V] by `t5x.examples.encoder.network`.
 
     They are those of a checkpoint, or of the mean of several, rounded to `dtype`.
     """
     import jax
-    import jax.numpy as jnp
 
     from t5x.checkpointing.layer_stacking import stack_layers
-    from t5x.examples.encoder import heads, network
+    from t5x.examples.encoder import network
 
     fields = sizes.fields()
     module: Any
@@ -45,58 +44,30 @@ def trainer_logits(
         module = network.Bert(network.BertConfig(**fields))
     tree = rounded(open_tree(paths), dtype)
     arrays = {name: np.asarray(array.read(), np.float32) for name, array in tree.items()}
-
-    def compute(params):
-        given = {"params": params}, *batch.values()
-        if sizes.head == "mlm":
-            return module.apply(*given, enable_dropout=False)
-        encoded = module.apply(*given, enable_dropout=False, method="encode")
-        if sizes.head == "vectors":
-            segments = jnp.asarray(batch["encoder_segment_ids"])
-            return heads.mean_of_segments(encoded, segments)[:, 0]
-        of_words = sizes.head == "words"
-        head = heads.LabelHead(module.config, len(sizes.labels), of_words, sizes.pooling)
-        found: Any = head.apply({"params": params}, encoded, batch["encoder_segment_ids"])
-        return found if of_words else found[:, 0]
-
-    found = jax.jit(compute)(stack_layers(nested(arrays)))
+    found = jax.jit(
+        lambda params: module.apply({"params": params}, *batch.values(), enable_dropout=False)
+    )(stack_layers(nested(arrays)))
     return np.asarray(found[0] if sizes.next_sentence else found)
 
 
-def compared(sizes: EncoderSizes, batch: dict[str, np.ndarray]) -> np.ndarray:
-    """Return which logits are compared: those of tokens that are no padding, or of all texts."""
-    real = batch["encoder_segment_ids"] > 0
-    return np.asarray(real.any(1)) if sizes.head in ("text", "vectors") else real
-
-
-def torch_logits(
-    folder: Path, batch: dict[str, np.ndarray], sizes: EncoderSizes | None = None
-) -> np.ndarray:
-    """Return float32 logits [B, L, V] of a folder, loaded as users load it; of texts [B, C].
-
-    Without a head these are vectors [B, D], the means of tokens.
-    """
+def torch_logits(folder: Path, batch: dict[str, np.ndarray]) -> np.ndarray:
+    """Return float32 logits [B, L, V] of a folder, loaded as users load it."""
     import torch
-    import transformers
+    from transformers import AutoModelForMaskedLM
 
     silence_transformers()
-    auto = getattr(transformers, sizes.auto_class if sizes else "AutoModelForMaskedLM")
-    model = auto.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    model = AutoModelForMaskedLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
     ids, seen = (torch.from_numpy(values).long() for values in batch.values())
     with torch.inference_mode():
-        found = model(input_ids=ids, attention_mask=seen)
-        if sizes is None or sizes.head != "vectors":
-            return found.logits.float().numpy()
-        kept = seen[..., None]
-        return ((found.last_hidden_state * kept).sum(1) / kept.sum(1)).float().numpy()
+        return model(input_ids=ids, attention_mask=seen).logits.float().numpy()
 
 
 def filled(folder: Path, texts: list[str]) -> list[list[str]]:
     """Return each text with the pieces that the fill-mask pipeline puts into its masks."""
     from transformers import pipeline
 
-    if not texts:
-        return []
     silence_transformers()
     fill: Any = pipeline("fill-mask", str(folder), top_k=1)
     mask, found = fill.tokenizer.mask_token, []
@@ -109,15 +80,3 @@ def filled(folder: Path, texts: list[str]) -> list[list[str]]:
             best = best.replace(mask, each[0]["token_str"].strip(), 1)
         found.append([shown, best])
     return found
-
-
-def labelled(folder: Path, texts: list[str], sizes: EncoderSizes) -> list[list[str]]:
-    """Return each text with its label, or its words with labels, by the pipeline."""
-    from transformers import pipeline
-
-    silence_transformers()
-    label: Any = pipeline(sizes.pipeline, str(folder))
-    if sizes.head == "text":
-        return [[text, label(text)[0]["label"]] for text in texts]
-    shown = lambda found: ", ".join(f"{one['word']} {one['entity']}" for one in found)
-    return [[text, shown(label(text))] for text in texts]

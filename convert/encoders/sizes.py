@@ -5,7 +5,7 @@ Field names and defaults are those of `network.BertConfig` and `network.ModernBe
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from command_line.gin_reader import Bindings
@@ -17,13 +17,6 @@ ARCHITECTURES = {
     "modernbert": "ModernBertForMaskedLM",
 }
 PRETRAINING = "BertForPreTraining"  # with pooler and next-sentence head
-# By head, how transformers calls a model with it, and what the hub calls its use.
-HEADS = {
-    "mlm": ("ForMaskedLM", "fill-mask"),
-    "text": ("ForSequenceClassification", "text-classification"),
-    "words": ("ForTokenClassification", "token-classification"),
-    "vectors": ("", "sentence-similarity"),
-}
 # Our fields and transformers' names of them, and the values that transformers has for none.
 _COMMON = {
     "vocab_size": ("vocab_size", None),
@@ -67,11 +60,7 @@ _FIXED = {
 
 @dataclasses.dataclass(frozen=True)
 class EncoderSizes:
-    """The fields of an encoder's configuration that conversion needs, its family and its head.
-
-    `head` is one of `HEADS`; that of texts or words has `labels`, and that of a ModernBERT's texts
-    `pooling`. Without a head, "vectors" are the means of tokens.
-    """
+    """The fields of an encoder's configuration that conversion needs, and its family."""
 
     family: str
     vocab_size: int
@@ -90,27 +79,11 @@ class EncoderSizes:
     local_window: int = 128
     global_theta: float = 160_000.0
     local_theta: float = 10_000.0
-    head: str = "mlm"
-    labels: tuple[str, ...] = ()
-    pooling: str = "cls"
 
     @property
     def architecture(self) -> str:
         """The class of transformers."""
-        if self.next_sentence:
-            return PRETRAINING
-        name = ARCHITECTURES[self.family]
-        return name.replace(HEADS["mlm"][0], HEADS[self.head][0] or "Model")
-
-    @property
-    def auto_class(self) -> str:
-        """The class of transformers that loads any family."""
-        return f"AutoModel{HEADS[self.head][0]}"
-
-    @property
-    def pipeline(self) -> str:
-        """The pipeline of transformers, or what the hub calls the use of vectors."""
-        return HEADS[self.head][1]
+        return PRETRAINING if self.next_sentence else ARCHITECTURES[self.family]
 
     @property
     def head_dim(self) -> int:
@@ -126,26 +99,12 @@ class EncoderSizes:
         """Return these sizes with or without pooler and next-sentence head."""
         return dataclasses.replace(self, next_sentence=has)
 
-    def with_labels(
-        self, labels: Sequence[str], of_words: bool, pooling: str = "cls"
-    ) -> "EncoderSizes":
-        """Return these sizes with a head that labels texts or words, instead of the others."""
-        head = "words" if of_words else "text"
-        return dataclasses.replace(
-            self, next_sentence=False, head=head, labels=tuple(labels), pooling=pooling
-        )
-
-    def with_vectors(self) -> "EncoderSizes":
-        """Return these sizes without a head."""
-        return dataclasses.replace(self, next_sentence=False, head="vectors", labels=())
-
     def fields(self) -> dict[str, Any]:
         """Return the arguments of `BertConfig` or `ModernBertConfig`."""
         fields = dataclasses.asdict(self)
         of_bert = ("type_vocab_size", "position_offset", "next_sentence")
         of_modern_bert = ("global_every", "local_window", "global_theta", "local_theta")
-        absent = {"family", "head", "labels", "pooling"}
-        absent |= {*(of_bert if self.modern else of_modern_bert)}
+        absent = {"family", *(of_bert if self.modern else of_modern_bert)}
         return {name: value for name, value in fields.items() if name not in absent}
 
     def in_family(self, tokenizer_class: str | None) -> "EncoderSizes":
@@ -242,14 +201,6 @@ def hugging_face_config(sizes: EncoderSizes) -> dict[str, Any]:
     found = {theirs: getattr(sizes, ours) for ours, (theirs, _) in names.items()}
     found |= {"architectures": [sizes.architecture], "model_type": sizes.family}
     found["tie_word_embeddings"] = True
-    if sizes.labels:
-        found["id2label"] = {str(i): name for i, name in enumerate(sizes.labels)}
-        found["label2id"] = {name: i for i, name in enumerate(sizes.labels)}
-        if sizes.head == "text":
-            found["problem_type"] = "single_label_classification"
-        if sizes.modern:
-            found["classifier_pooling"] = sizes.pooling
-            found["classifier_dropout"] = sizes.dropout_rate
     if not sizes.modern:
         found["max_position_embeddings"] = sizes.max_length + sizes.position_offset
         return found | _FIXED["bert"] | {"initializer_range": 0.02}

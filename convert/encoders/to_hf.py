@@ -6,7 +6,6 @@ writes `model.safetensors`, `config.json` and the tokenizer's files, which `Auto
 and the fill-mask pipeline load.
 """
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -91,14 +90,12 @@ def write(
     write_json(folder / "config.json", config_of(sizes, tokenizer, dtype))
     if tokenizer:
         tokenizer.write(folder)
-    if sizes.head == "vectors":
-        write_modules(folder, sizes)
     if not verify:
         return {"proof": None}
     batch = logits.probe_batch(sizes)
-    theirs = call_isolated(isolate, logits.torch_logits, folder, batch, sizes)
+    theirs = call_isolated(isolate, logits.torch_logits, folder, batch)
     ours = call_isolated(isolate, logits.trainer_logits, paths, sizes, batch, dtype)
-    real = logits.compared(sizes, batch)
+    real = batch["encoder_segment_ids"] > 0
     proof = {
         "largest_difference": compare(ours[real], theirs[real]),
         "largest_logit": float(np.abs(ours[real]).max()),
@@ -107,33 +104,9 @@ def write(
         unrounded = call_isolated(isolate, logits.trainer_logits, paths, sizes, batch, "float32")
         proof["largest_difference_from_float32"] = float(np.abs(unrounded - theirs)[real].max())
     examples: list[list[str]] = []
-    if tokenizer and texts and sizes.head != "vectors":
-        made = (logits.labelled, folder, list(texts), sizes) if sizes.labels else None
-        examples = call_isolated(isolate, *(made or (logits.filled, folder, list(texts))))
+    if tokenizer and texts:
+        examples = call_isolated(isolate, logits.filled, folder, list(texts))
     return {"proof": proof, "examples": examples}
-
-
-def write_modules(folder: Path, sizes: EncoderSizes) -> None:
-    """Write how sentence-transformers makes vectors: the network, then the mean of its tokens."""
-    types = {"": "Transformer", "1_Pooling": "Pooling"}
-    modules = [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for i, (path, kind) in enumerate(types.items())
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules, indent=2))
-    poolings = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
-    modes: dict[str, Any] = {f"pooling_mode_{name}": name == "mean_tokens" for name in poolings}
-    (folder / "1_Pooling").mkdir()
-    pooling = {"word_embedding_dimension": sizes.emb_dim} | modes
-    write_json(folder / "1_Pooling" / "config.json", pooling)
-    cut = {"max_seq_length": sizes.max_length, "do_lower_case": False}
-    write_json(folder / "sentence_bert_config.json", cut)
-    about: dict[str, Any] = {
-        "prompts": {},
-        "default_prompt_name": None,
-        "similarity_fn_name": "cosine",
-    }
-    write_json(folder / "config_sentence_transformers.json", {"__version__": {}} | about)
 
 
 class EncoderCard(ModelCard):
@@ -141,17 +114,8 @@ class EncoderCard(ModelCard):
 
     sizes: EncoderSizes  # type: ignore[assignment]
 
+    pipeline_tag = "fill-mask"
     tokenizers = "`AutoTokenizer` (ids are the trainer's)"
-
-    @property
-    def pipeline_tag(self) -> str:  # type: ignore[override]
-        """The pipeline that loads the folder."""
-        return self.sizes.pipeline
-
-    @property
-    def library(self) -> str:  # type: ignore[override]
-        """The library that loads the folder."""
-        return "sentence-transformers" if self.sizes.head == "vectors" else "transformers"
 
     def _network(self) -> str:
         return self.sizes.summary()
@@ -161,20 +125,13 @@ class EncoderCard(ModelCard):
 
     def _usage(self) -> list[str]:
         name = self.record["metadata"].get("repository") or self.name
-        if self.sizes.head == "vectors":
-            load = f'model = SentenceTransformer("{name}")'
-            use = 'model.encode(["Ana are mere.", "Ana are pere."])'
-            package = "from sentence_transformers import SentenceTransformer"
-            return ["## Use", "", "```python", package, "", load, use, "```", ""]
         lines = ["## Use", "", "```python", "from transformers import pipeline", ""]
         if not self.record["tokenizer"]:
-            auto = self.sizes.auto_class
-            lines[3] = f"from transformers import {auto}"
-            lines.append(f"model = {auto}.from_pretrained({name!r})")
+            lines[3] = "from transformers import AutoModelForMaskedLM"
+            lines.append(f"model = AutoModelForMaskedLM.from_pretrained({name!r})")
             return [*lines, "```", ""]
-        use = "label" if self.sizes.labels else "fill"
-        lines.append(f"{use} = pipeline({self.pipeline_tag!r}, {name!r})".replace("'", '"'))
+        lines.append(f'fill = pipeline("fill-mask", "{name}")')
         examples = self.record.get("examples") or []
-        lines += [f"{use}({text!r})" for text, _ in examples]
+        lines += [f"fill({text!r})" for text, _ in examples]
         shown = [f"- {text} → {output}" for text, output in examples]
         return [*lines, "```", "", *shown, *([""] if shown else [])]

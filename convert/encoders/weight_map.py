@@ -77,9 +77,6 @@ def _bert(s: EncoderSizes) -> Rows:
         yield from _dense(f"{theirs}.intermediate.dense", f"{ours}/mlp/wi", d, s.mlp_dim)
         yield from _dense(f"{theirs}.output.dense", f"{ours}/mlp/wo", s.mlp_dim, d)
         yield from _norm(f"{theirs}.output.LayerNorm", f"{ours}/post_mlp_layer_norm", d)
-    if s.head != "mlm":
-        yield from _labels_of_bert(s)
-        return
     head, norm, bias = "lm_head", "lm_head.layer_norm", "lm_head.bias"
     if s.family == "bert":
         head, bias = "cls.predictions.transform", "cls.predictions.bias"
@@ -90,16 +87,6 @@ def _bert(s: EncoderSizes) -> Rows:
     if s.next_sentence:
         yield from _dense(f"{base}.pooler.dense", "pooler", d, d)
         yield from _dense("cls.seq_relationship", "nsp_head", d, 2)
-
-
-def _labels_of_bert(s: EncoderSizes) -> Rows:
-    dense, classifier = "bert.pooler.dense", "classifier"
-    if s.head == "text":
-        if s.family != "bert":
-            dense, classifier = "classifier.dense", "classifier.out_proj"
-        yield from _dense(dense, "pooler", s.emb_dim, s.emb_dim)
-    if s.labels:
-        yield from _dense(classifier, "classifier", s.emb_dim, len(s.labels))
 
 
 def _modern(s: EncoderSizes) -> Rows:
@@ -119,14 +106,9 @@ def _modern(s: EncoderSizes) -> Rows:
         yield f"{theirs}.mlp.Wi.weight", two, (d, f)
         yield f"{theirs}.mlp.Wo.weight", (f"{ours}/mlp/wo/kernel",), (f, d)
     yield from _norm("model.final_norm", "encoder/encoder_norm", d, bias=False)
-    if s.head == "vectors":
-        return
     yield "head.dense.weight", ("mlm_head/dense/kernel",), (d, d)
     yield from _norm("head.norm", "mlm_head/norm", d, bias=False)
-    if s.labels:
-        yield from _dense("classifier", "classifier", d, len(s.labels))
-    else:
-        yield "decoder.bias", ("mlm_head/bias",), (v,)
+    yield "decoder.bias", ("mlm_head/bias",), (v,)
 
 
 def modern_layer(i: int, global_every: int) -> str:

@@ -24,7 +24,6 @@ ROOT = Path(__file__).resolve().parents[2]
 _SIZES = ROOT / "t5x" / "examples"
 GIN_FILES = ("config.gin", "operative_config.gin")
 VOCABULARY = "vocabulary.model"
-LABELS = "labels.json"
 
 
 class TrainedRun(NamedTuple):
@@ -100,10 +99,7 @@ def any_network(
                 f"{run.folder} has no {' and no '.join(GIN_FILES)}: name the network with "
                 "--config (a size such as t5_1_1/base, a .gin file, or a .json)."
             )
-        encoder = sizes_of_gin(bindings)
-        if encoder:
-            return _with_head(encoder, bindings, run.folder), bindings
-        return Sizes.from_fields(bindings.literals("T5Config")), bindings
+        return sizes_of_gin(bindings) or Sizes.from_fields(bindings.literals("T5Config")), bindings
     path = Path(config)
     if path.suffix == ".json" and path.is_file():
         return _sizes_of_json(path), bindings
@@ -114,23 +110,6 @@ def any_network(
         raise ValueError(f"--config {config} is neither a file nor a size of {', '.join(known)}.")
     named = Bindings.follow(path, [path.parent, Path.cwd(), ROOT])
     return sizes_of_gin(named) or Sizes.from_fields(named.literals("T5Config")), bindings or named
-
-
-def _with_head(sizes: EncoderSizes, bindings: Bindings, folder: str) -> EncoderSizes:
-    """Return the sizes with the labels of a run that was fine-tuned to give them."""
-    if bindings.names(r"(^|\.)EmbeddingModel$"):
-        return sizes.with_vectors()
-    if not bindings.names(r"(^|\.)LabelModel$"):
-        return sizes
-    path = epath.Path(folder) / LABELS
-    if not path.is_file():
-        raise ValueError(
-            f"{folder} labels texts or words, but has no {LABELS}, which names the labels: copy it "
-            "from the run."
-        )
-    named = json.loads(path.read_text())
-    pooling = bindings.literals("LabelModel").get("pooling", "cls")
-    return sizes.with_labels(named["labels"], named["of_words"], pooling)
 
 
 def _sizes_of_json(path: Path) -> Sizes | EncoderSizes:

@@ -85,12 +85,9 @@ def batch_shapes(run: argparse.Namespace) -> Shapes:
     converter = run.model.FEATURE_CONVERTER_CLS(pack=cfg.pack)
     lengths = dict(converter.get_model_feature_lengths(cfg.task_feature_lengths))
     features = cfg.provider.output_features
-    if isinstance(converter, EncoderFeatureConverter):  # of pairs there is more
+    if isinstance(converter, EncoderFeatureConverter) and "type_ids" in features:  # of pairs
         length = lengths["encoder_input_tokens"]
-        if "type_ids" in features:
-            lengths["encoder_type_ids"] = length
-        if "next_sentence_label" in features:
-            lengths["next_sentence_label"] = length if cfg.pack else 1
+        lengths |= {"encoder_type_ids": length, "next_sentence_label": length if cfg.pack else 1}
     shapes = {k: jax.ShapeDtypeStruct((cfg.batch_size, n), jnp.int32) for k, n in lengths.items()}
     if (weights := shapes.get("encoder_loss_weights")) is not None:
         shapes["encoder_loss_weights"] = jax.ShapeDtypeStruct(weights.shape, jnp.float32)

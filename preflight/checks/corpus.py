@@ -77,8 +77,7 @@ def fill(context: RunContext) -> CheckResult:
             needed = objective.lengths(inputs, context.require_vocabulary())
     if needed and not isinstance(objective, prefix_lm.PrefixLM | masked_lm.MaskedLM):
         check_targets(lengths, needed, "its objective", context.task.name)
-    of_labels = objective is None and "encoder_loss_weights" in context.sample_rows[0]
-    if of_labels or isinstance(objective, masked_lm.MaskedLM):
+    if isinstance(objective, masked_lm.MaskedLM):
         # A sequence has complete sentences, and its row is not filled up with parts of others.
         return ok(f"rows {int(100 * shares[0])} % full, {how}", numbers={"encoder": shares[0]})
     numbers = {"encoder": shares[0], "decoder": shares[1]}
@@ -119,8 +118,7 @@ def example(context: RunContext) -> CheckResult:
         sides[1] = ("encoder", "encoder_target_tokens")
     for title, (side, name) in zip(("inputs ", "targets"), sides, strict=True):
         ids = row[name][row.get(f"{side}_segment_ids", np.sign(row[name])) == 1]
-        known = context.task.output_features[title.strip()].vocabulary
-        has_labels = hasattr(known, "labels")
-        text = known.decode(ids) if has_labels else as_text(known, ids.tolist())
+        vocabulary = context.task.output_features[title.strip()].vocabulary
+        text = as_text(vocabulary, ids.tolist())
         shown.append(f"{title}  {text if len(text) <= 600 else f'{text[:600]} …'}")
     return ok(f"one of {len(context.sample_rows)} rows is shown below", text="\n".join(shown))

@@ -54,7 +54,6 @@ def restore(
     config: RestoreCheckpointConfig | None = None,
     *,
     initial: Callable[[], Mapping[str, Any]] | None = None,
-    optional: str | None = None,
     other_optimizer: str | None = None,
 ) -> Restored:
     """Read one checkpoint into arrays like `like`.
@@ -65,8 +64,6 @@ def restore(
         `shape` and `dtype`; those with a `sharding` become jax arrays, the others numpy arrays.
       config: strictness and names; None to resume a run, whose own checkpoint must fit exactly.
       initial: makes the same tree with initial values; called only if some are needed.
-      optional: pattern of the parameters of heads, which either side may lack; not for a run's own
-        checkpoint.
       other_optimizer: why the optimizer's state is of another optimizer, though it may fit; None
         if that is not known.
 
@@ -75,7 +72,7 @@ def restore(
       DamagedCheckpoint: (a ValueError) its files cannot be read or have changed; on all hosts.
     """
     found = raise_together(
-        lambda: match(path, like, config, optional, other_optimizer), DamagedCheckpoint, ValueError
+        lambda: match(path, like, config, other_optimizer), DamagedCheckpoint, ValueError
     )
     reason = found.why_no_optimizer
     if reason:
@@ -91,9 +88,6 @@ def restore(
         values = by_name(initial())
         flat |= {name: values[name] for name in absent}
     named = [n for n in absent if not (reason and n.startswith(_OPTIMIZER))]
-    if heads := [n for n in named if _is_parameter(n) and re.fullmatch(optional or "", n)]:
-        logging.warning("The head is new: %s has no %s.", path, ", ".join(heads))
-        named = [n for n in named if not n.startswith((_OPTIMIZER, *heads))]
     if named:
         logging.warning("Not in %s, so with initial values: %s.", path, ", ".join(named))
     logging.info("Restored %d arrays from %s.", len(found.wanted) - len(absent), path)
@@ -108,7 +102,6 @@ def match(
     path: str,
     like: Mapping[str, Any],
     config: RestoreCheckpointConfig | None = None,
-    optional: str | None = None,
     other_optimizer: str | None = None,
 ) -> Match:
     """Find where a checkpoint holds what `like` wants, without reading arrays; see `restore`."""
@@ -116,8 +109,6 @@ def match(
     # 1. A wanted name is looked up under the name of the assignment map, else its own.
     sources, kept = _assign(wanted, arrays, (config.assignment_map if config else None) or ())
     # 2. Parameters that the checkpoint lacks keep their initial values, if that is allowed.
-    fresh = {n for n in wanted if n not in sources and config and re.fullmatch(optional or "", n)}
-    kept |= fresh
     missing = [n for n in wanted if _is_parameter(n) and n not in sources and n not in kept]
     if missing and (config is None or (config.strict and not config.fallback_to_scratch)):
         kind, other = (_network(names) for names in (arrays, wanted))
@@ -125,8 +116,7 @@ def match(
         if in_body and None not in (kind, other) and kind != other:
             raise ValueError(
                 f"{path} is of {kind}, and the model is {other}; name another checkpoint, or "
-                "include the MODEL of this one. launch/finetune.sh chooses the recipe of a job by "
-                "the checkpoint."
+                "include the MODEL of this one."
             )
         own_table = "target/encoder/layers_0/relpos_bias/rel_embedding"
         if (own_table in arrays) != (own_table in wanted):
@@ -141,8 +131,6 @@ def match(
     # 3. Parameters that the model lacks are ignored, if that is allowed.
     taken = set(sources.values()) | wanted.keys()
     ignored = sorted(n for n in arrays if _is_parameter(n) and n not in taken)
-    if config is not None:
-        ignored = [n for n in ignored if not re.fullmatch(optional or "", n)]
     if ignored and (config is None or config.strict):
         raise ValueError(
             f"{path} has {_several(ignored)}, which the model does not have; check the MODEL "

@@ -115,7 +115,6 @@ LIMITS: dict[str, dict[str, Limits]] = {
     | {"global_every": COUNT}
     | {"global_theta": POSITIVE, "local_theta": POSITIVE},
     "MaskedLanguageModel": {"z_loss": NOT_NEGATIVE, "predicted_share": Limits(above=0, most=1)},
-    "EmbeddingModel": {"scale": POSITIVE},
     "EncoderDecoderModel": {"label_smoothing": SHARE, "z_loss": NOT_NEGATIVE},
     "EncoderDecoderModel.predict_batch_with_aux": {"num_decodes": COUNT},
     "DecoderParams": {"num_decodes": COUNT},

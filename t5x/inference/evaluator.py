@@ -3,7 +3,7 @@
 import functools
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -50,7 +50,6 @@ class InferenceEvaluator:
             use_memory_cache=cfg.use_memory_cache,
             **logs,
         )
-        _check_positions(cfg, model, self.evaluator.model_feature_shapes)
 
     def data_summary(self) -> list[str]:
         """Return a line per task that skipped or cut some data."""
@@ -71,12 +70,12 @@ class InferenceEvaluator:
 
         def predict_with_aux(dataset, *_):
             pairs = run("predict_with_aux", dataset)
-            ids = [(index, output[0]) for index, output in pairs]
+            ids = [(index, output[0].tolist()) for index, output in pairs]
             names = pairs[0][1][1] if pairs else {}
-            return _even(ids), {name: [output[1][name] for _, output in pairs] for name in names}
+            return ids, {name: [output[1][name] for _, output in pairs] for name in names}
 
         def predict(dataset, *_):
-            return _even(run("predict", dataset))
+            return [(index, ids.tolist()) for index, ids in run("predict", dataset)]
 
         future, _ = self.evaluator.evaluate(
             compute_metrics=jax.process_index() == 0,
@@ -88,28 +87,6 @@ class InferenceEvaluator:
         results = future.result() if jax.process_index() == 0 else {}
         logging.info("Inference metrics at step %d: %s", step, results)
         return {task: dict(values) for task, values in results.items()}
-
-
-def _even(numbered: list[tuple[int, Any]]) -> list[tuple[int, list]]:
-    """Return predictions as lists, filled up with 0 to the longest: seqio makes one array of them.
-
-    Labels of words are as many as their bucket of lengths has tokens.
-    """
-    longest = max((len(ids) for _, ids in numbered), default=0)
-    return [(i, [*ids.tolist(), *[0] * (longest - len(ids))]) for i, ids in numbered]
-
-
-def _check_positions(cfg: DatasetConfig, model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Raise ValueError if an example is longer than an encoder's positions: its logits are NaN."""
-    most = getattr(getattr(model.module, "config", None), "max_length", None)
-    (longest, *_) = shapes.get("encoder_input_tokens", (0,))
-    if most is not None and longest > most:
-        raise ValueError(
-            f"{cfg.mixture_or_task_name} has examples of {longest} tokens in {cfg.split!r}, but "
-            f"the network has positions for {most}; set TASK_FEATURE_LENGTHS (in training "
-            f"infer_eval/utils.DatasetConfig.task_feature_lengths) to {{'inputs': {most}, "
-            f"'targets': {most}}}, which cuts them."
-        )
 
 
 def publish_predictions(folder: str, tasks: Iterable[str], step: int) -> None:

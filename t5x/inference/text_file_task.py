@@ -12,7 +12,6 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import seqio
 import tensorflow as tf
@@ -52,13 +51,10 @@ def line_task(
     output_vocabulary: seqio.Vocabulary,
     split: str,
     prefix: str = "",
-    like: seqio.Task | None = None,
 ) -> seqio.Task:
     """Return the task of a text or .jsonl file, named after it; its only split is `split`.
 
     Characters that seqio allows in no name become "_".
-
-    If the preprocessors of `like` read lines (`reads_lines`), they make the examples.
     """
     stem = "stdin" if path == "-" else os.path.basename(path).rpartition(".")[0] or "lines"
     name = re.sub(r"[^\w.:#]", "_", stem)  # what seqio allows
@@ -68,35 +64,23 @@ def line_task(
         inputs = tf.strings.join([prefix, example["inputs"]])
         return texts | {"inputs": inputs, "targets": example.get("targets", "")}
 
-    def prefixed(example):
-        return example | {"inputs": tf.strings.join([prefix, example["inputs"]])}
-
-    preprocessors: list[Any]
-    needs_autograph = False
-    if like is not None and getattr(like, "reads_lines", False):
-        preprocessors = [lambda dataset: dataset.map(prefixed), *like.preprocessors]
-        features = like.output_features
-        needs_autograph = getattr(like, "needs_autograph", True)
-    else:
-        preprocessors = [
+    task = seqio.Task(
+        name,
+        source=LineSource(path, split),
+        preprocessors=[
             lambda dataset: dataset.map(add_prefix),
             lambda dataset, output_features: seqio.preprocessors.tokenize(
                 dataset, output_features, copy_pretokenized=False
             ),
             seqio.preprocessors.append_eos_after_trim,  # cut inputs end as in training
-        ]
-        features = {
+        ],
+        output_features={
             "inputs": seqio.Feature(input_vocabulary, add_eos=True),
             "targets": seqio.Feature(output_vocabulary, add_eos=True),
-        }
-    task = seqio.Task(
-        name,
-        source=LineSource(path, split),
-        preprocessors=preprocessors,
-        output_features=features,
+        },
     )
-    if not needs_autograph:  # a conversion of these functions takes seconds
-        task.get_dataset = tf.autograph.experimental.do_not_convert(task.get_dataset)
+    # A conversion of these functions takes seconds.
+    task.get_dataset = tf.autograph.experimental.do_not_convert(task.get_dataset)
     return task
 
 

@@ -46,42 +46,16 @@ def _check_kind(cfg: DatasetConfig, model: Any) -> None:
                 "predicts masked tokens; set MIXTURE_OR_TASK_NAME to a task of an objective such "
                 "as masked_lm."
             )
-        _check_labels(cfg, model)
-        if cfg.pack and getattr(model, "needs_single_rows", False):
-            raise ValueError(
-                f"utils.DatasetConfig.pack is True for task {name}, but a row of "
-                f"{type(model).__name__} holds one pair of texts; set it to False."
-            )
         _check_encoder(cfg, model)
     elif is_masked and converter is seqio.EncDecFeatureConverter:
         raise ValueError(
-            f"Task {name} masks tokens for an encoder, or labels them, but the model is a T5; set "
+            f"Task {name} masks tokens for an encoder, but the model is a T5; set "
             "MIXTURE_OR_TASK_NAME to a task of an objective such as span_corruption."
         )
 
 
-def _check_labels(cfg: DatasetConfig, model: Any) -> None:
-    """Raise ValueError unless a task's labels are those of the model, or neither has any."""
-    name, features = cfg.provider.name, cfg.provider.output_features
-    given = getattr(features["targets"].vocabulary, "labels", None)
-    known = getattr(model.output_vocabulary, "labels", None)
-    if given == known:
-        return
-    if known is None:
-        problem = "labels texts or words, but the model predicts masked tokens; include "
-        remedy = "t5x/examples/encoder/labels.gin"
-    elif given is None:
-        problem = "masks tokens, but the model predicts labels; set MIXTURE_OR_TASK_NAME to "
-        remedy = "a task of tasks.labels"
-    else:
-        several = lambda names: f"{len(names)} labels, {', '.join(names)}"
-        problem = f"has {several(given)}, and the model has {several(known)}; bind LABELS to "
-        remedy = "those of the task"
-    raise ValueError(f"Task {name} {problem}{remedy}.")
-
-
 def _check_encoder(cfg: DatasetConfig, model: Any) -> None:
-    """Raise ValueError if a task's lengths, tokens or labels do not fit an encoder."""
+    """Raise ValueError if a task's lengths, tokens or pairs do not fit an encoder."""
     name, features, config = cfg.provider.name, cfg.provider.output_features, model.module.config
     sizes, length = (
         f"network.{type(config).__name__}",
@@ -108,8 +82,7 @@ def _check_encoder(cfg: DatasetConfig, model: Any) -> None:
             f"them; {remedy}."
         )
     types = getattr(config, "type_vocab_size", 1)
-    has_labels = hasattr(model.output_vocabulary, "labels")  # then types that are not known are 0
-    if "type_ids" in features and types < 2 and not has_labels:
+    if "type_ids" in features and types < 2:
         raise ValueError(
             f"Task {name} has pairs of texts of two token types, but the network knows {types}; "
             "choose a task of single texts, or a BERT with type_vocab_size 2."

@@ -105,7 +105,7 @@ def resumable_sources(cfg: DatasetConfig) -> Iterator[tuple[str, ResumableSource
 
 
 def check_corpora(cfg: DatasetConfig, required: bool = True) -> None:
-    """Read the first record of each corpus that has the split, on one host; see `check_split`, too.
+    """Read the first record of each corpus that has the split, on one host.
 
     Raise ValueError, with what exists, for a missing column or corpus, and if the split is
     `required` and no task has it; tasks without it are skipped later. Raise it also if the split
@@ -123,9 +123,6 @@ def check_corpora(cfg: DatasetConfig, required: bool = True) -> None:
     def peek() -> None:
         for _, source in resumable_sources(cfg):
             source.peek(cfg.split, 1)
-        for task in tasks:  # some have more to compare than that there is a record
-            if hasattr(task, "check_split"):
-                task.check_split(cfg.split)
 
     broadcast_from_first(peek)
     _share_listings(cfg)

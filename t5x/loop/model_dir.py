@@ -334,10 +334,6 @@ def write_description(model_dir: str, model: Any, specs: StateSpecs) -> None:
     source = getattr(model.output_vocabulary, "sentencepiece_model_file", None)
     if source:
         _copy(source, os.path.join(model_dir, "vocabulary.model"))
-    if names := getattr(model.output_vocabulary, "labels", None):
-        described = {"labels": list(names), "of_words": model.output_vocabulary.of_words}
-        with tf.io.gfile.GFile(os.path.join(model_dir, "labels.json"), "w") as file:
-            file.write(json.dumps(described, ensure_ascii=False) + "\n")
     if tokenizer := getattr(model.input_vocabulary, "tokenizer_file", None):  # an encoder's
         folder = os.path.join(model_dir, "tokenizer")
         tf.io.gfile.makedirs(folder)

@@ -140,8 +140,6 @@ def _masked_sums(task: seqio.Task) -> set[str]:
     vocabulary, found = task.output_features["targets"].vocabulary, {"masked_tokens"}
     if "next_sentence_label" in task.output_features:
         found |= {"next_sentences", "next_sentences_correct", "next_sentence_loss"}
-    elif hasattr(vocabulary, "labels"):
-        found = set()
     words = {"masked_words", "words_correct"} if hasattr(vocabulary, "word_starts") else set()
     return found | words
 

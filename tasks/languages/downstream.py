@@ -12,9 +12,6 @@
 | summary | XL-Sum, csebuetnlp/xlsum, CC BY-NC-SA 4.0 | 45 | news text: its summary | ROUGE, chrF |
 | translation | your lines, FLORES-200 | 204 | sentence: its translation | BLEU, chrF |
 
-A seventh, similarity, is for encoders alone: `tasks.languages.encoder_jobs`, which also has what
-encoders read of the first four.
-
 `downstream.tsv` has the configurations of each set, and the codes of `tasks.languages.table` that
 mean one where its name is none. They are those of the publishers' repositories and loaders. Names,
 columns and splits of the sets on the hub were not compared with the hub itself. WikiANN's labels
@@ -121,7 +118,6 @@ JOBS: Mapping[str, Job] = {
         metrics=("sacrebleu", "chrf"),
         lengths={"inputs": 256, "targets": 256},
     ),
-    "similarity": Job("stsb", "STSb", "PhilipMay/stsb_multi_mt"),
 }
 
 
@@ -233,11 +229,6 @@ def add(
     Raises:
       ValueError: see `config`.
     """
-    if job == "similarity":
-        raise ValueError(
-            "the job 'similarity' compares vectors of texts, which a T5 does not give: start from "
-            "an encoder, or choose another job"
-        )
     chosen, rows = _job(job), source(job, language)
     return text_to_text.add(
         name or job, rows, vocabulary, f"{job}: ", chosen.metrics, lengths=chosen.lengths

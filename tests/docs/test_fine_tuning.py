@@ -8,7 +8,6 @@ import pytest
 import seqio
 
 from fakes.pages import blocks, section
-from tasks import labels  # noqa: F401  # registers a task of its own
 
 NAMES = ("ro_en", "ro_answers")
 
@@ -48,26 +47,3 @@ def test_pairs_of_texts(pairs_of_the_page):
         assert metrics < set(found)
     rates = seqio.MixtureRegistry.get("ro_both")._task_to_rate
     assert rates == {"ro_en": 0.75, "ro_answers": 0.25}
-
-
-@pytest.mark.parametrize(
-    ("heading", "names"),
-    [
-        ("Encoders", {"reviews": "accuracy", "relations": "mean_f1", "names": "f1"}),
-        ("Vectors of texts", {"questions": "similarity", "sts": "spearman"}),
-    ],
-)
-def test_tasks_of_encoders(heading, names):
-    (block,) = (
-        b for b in blocks(section("docs/fine_tuning.md", heading)) if b.language == "python"
-    )
-    known = {*seqio.TaskRegistry.names()}
-    try:
-        exec(block.text, {})
-        assert {*seqio.TaskRegistry.names()} - known == {*names}
-        for name, metric in names.items():
-            (measure,) = seqio.TaskRegistry.get(name).metric_fns
-            assert metric in measure([], [])
-    finally:
-        for name in {*seqio.TaskRegistry.names()} - known:
-            seqio.TaskRegistry.remove(name)

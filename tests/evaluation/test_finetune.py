@@ -57,8 +57,7 @@ def test_bytes_are_bound_as_the_vocabulary(run):
 
 
 def test_each_seed_trains_and_is_measured_by_its_best_checkpoint(tmp_path):
-    recipe = ["--gin_file=gin/topic.gin"]
-    train, test = finetune.commands(recipe, "ro", "/m/checkpoint_7", tmp_path, 3, ["--gin.X=1"])
+    train, test = finetune.commands("topic", "ro", "/m/checkpoint_7", tmp_path, 3, ["--gin.X=1"])
     folder = tmp_path / "seed_3"
     files = ["--gin_file=gin/topic.gin", f"--gin_file={tmp_path}/model.gin"]
     assert train[:3] == ["t5x.train", *files]
@@ -70,55 +69,14 @@ def test_each_seed_trains_and_is_measured_by_its_best_checkpoint(tmp_path):
     assert "--gin.utils.RestoreCheckpointConfig.mode='best'" in test
 
 
-@pytest.fixture
-def encoder(tmp_path) -> TrainedRun:
-    """A run of a BERT with a tokenizer, and no checkpoint that could be read."""
-    folder = tmp_path / "bert"
-    shutil.copytree(ROOT / "data/ro_mini/wordpiece", folder / "tokenizer")
-    sizes = {"vocab_size": 2048, "max_length": 128, "dropout_rate": 0.0, "dtype": "float32"}
-    (folder / "config.gin").write_text(
-        "from t5x.examples.encoder import network\n"
-        + "".join(f"network.BertConfig.{name} = {value!r}\n" for name, value in sizes.items())
-    )
-    return TrainedRun(str(folder), {7: f"{folder}/checkpoint_7"})
-
-
-def test_an_encoder_keeps_its_network_tokenizer_and_positions(encoder):
-    bindings = Bindings.read(finetune.model_gin(encoder))
-    sizes = bindings.of("BertConfig")
-    assert (sizes["vocab_size"], sizes["dtype"]) == (2048, "float32")
-    assert "dropout_rate" not in sizes
-    assert bindings.of("tokenizer")["path"] == f"{encoder.folder}/tokenizer"
-    assert bindings.of("task")["length"] == 128  # of 256, which it has no positions for
-
-
-@pytest.mark.parametrize(
-    ("job", "kind", "metric"),
-    [("topic", "labels", "mean_f1"), ("entities", "labels", "f1")]
-    + [("inference", "labels", "mean_f1"), ("similarity", "vectors", "spearman")],
-)
-def test_a_job_of_an_encoder_has_the_recipe_of_its_head(job, kind, metric, encoder, tmp_path):
-    recipe = finetune.recipe(job, encoder)
-    assert recipe == [
-        "--gin_file=t5x/examples/encoder/bert/base.gin",
-        f"--gin_file=gin/shared/encoder_{kind}.gin",
-        f"--gin.JOB='{job}'",
-        f"--gin.METRIC='{metric}'",
-        f"--gin.BEST_METRIC='inference_eval/{job}/{metric}'",
-    ]
-    _, test = finetune.commands(recipe, "de", "/m/checkpoint_7", tmp_path, 0, [])
-    other = "--gin.MIXTURE_OR_TASK_NAME=@measured/tasks.languages.encoder_jobs.task()"
-    assert (other in test) == (job == "similarity")
-
-
-def test_a_job_that_the_network_cannot_do_is_refused(encoder, run):
-    with pytest.raises(
-        ValueError, match=r"encoder cannot do the job 'summary', which writes texts"
-    ):
-        finetune.recipe("summary", encoder)
-    with pytest.raises(ValueError, match=r"'similarity' compares vectors of texts, and .* is a T5"):
-        finetune.recipe("similarity", run)
-    assert finetune.recipe("topic", run) == ["--gin_file=gin/topic.gin"]
+def test_an_encoder_is_refused_with_the_page_that_helps(tmp_path):
+    fields = "network.BertConfig.vocab_size = 2048\n"
+    (tmp_path / "config.gin").write_text(f"from t5x.examples.encoder import network\n{fields}")
+    with pytest.raises(ValueError, match=r"is an encoder: .* docs/fine_tuning\.md"):
+        finetune.model_gin(TrainedRun(str(tmp_path), {}))
+    (tmp_path / "config.json").write_text('{"model_type": "modernbert"}')
+    with pytest.raises(ValueError, match=r"is an encoder: .* docs/fine_tuning\.md"):
+        finetune.starting_run(str(tmp_path), tmp_path / "out")
 
 
 def metrics(accuracy: float) -> dict:

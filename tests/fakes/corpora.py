@@ -8,18 +8,17 @@ import pyarrow.parquet as pq
 import seqio
 import zstandard
 
-from tasks.languages import downstream, encoder_jobs
+from tasks.languages import downstream
 
 LINES = [f"documentul {i} " + "x" * (i * 7 % 300) for i in range(600)]
 
 
 def forget_jobs():
     """Removes the tasks of languages, which gin files register under the names of their jobs."""
-    for name in [*downstream.JOBS, encoder_jobs.PAIRS]:
+    for name in downstream.JOBS:
         if name in seqio.TaskRegistry.names():
             seqio.TaskRegistry.remove(name)
     downstream._added.clear()
-    encoder_jobs._added.clear()
 
 
 def jsonl(texts):

@@ -6,7 +6,6 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
-from convert.encoders import sizes as encoder_sizes
 from convert.model_config import hugging_face_config, model_type
 
 
@@ -55,26 +54,3 @@ def published_encoder(folder, family):
     model.save_pretrained(folder)
     (folder / "tokenizer.json").write_text("{}")
     return model
-
-
-HEADS = {"text": "SequenceClassification", "words": "TokenClassification"}
-
-
-def labelled_encoder(family, head, labels=3, **changed):
-    """Return a random model of transformers with a head that labels, and its sizes."""
-    architecture, fields = ENCODERS[family]
-    torch.manual_seed(0)
-    prefix = architecture.split("For")[0]
-    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    fields = fields | _IDS | ({} if family == "modernbert" else none) | changed
-    config = getattr(transformers, f"{prefix}Config")(**fields, num_labels=labels, eos_token_id=2)
-    config._attn_implementation = "eager"
-    model = getattr(transformers, f"{prefix}For{HEADS[head]}")(config).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            torch.nn.init.normal_(parameter, 1.0 if "norm" in name.lower() else 0.0, 0.3)
-    names = [f"label{i}" for i in range(labels)]
-    sizes = encoder_sizes.sizes_of_hugging_face(config.to_dict())
-    return model, sizes.with_labels(
-        names, head == "words", changed.get("classifier_pooling", "cls")
-    )

@@ -14,15 +14,11 @@ from golden import recipe_facts
 import gin
 from convert.encoders.sizes import EncoderSizes, hugging_face_config
 from fakes import valid_run
-from fakes.corpora import forget_jobs
 from fakes.paths import ROOT
 from t5x import batches, gin_utils, metrics
-from t5x.examples.encoder.embedding_model import EmbeddingModel
-from t5x.input_pipeline.checks import verify_matching_vocabs
 from t5x.optimizers import DecoupledOptimizer
 from t5x.partitioning import PjitPartitioner
 from t5x.train import train
-from tasks.languages import encoder_jobs
 from tasks.objectives.registry import get_objective, objective_of
 
 FAMILIES, SIZES = ("bert", "roberta", "modernbert"), ("tiny", "base", "large")
@@ -101,17 +97,12 @@ RECIPES = ("ro_bert_tiny", "ro_modernbert_base", "ro_roberta_base")
 
 def run_of(recipe, monkeypatch, *bindings):
     """Return the arguments that a recipe gives to `train`."""
-    return run_of_files([f"gin/{recipe}.gin"], monkeypatch, *bindings)
-
-
-def run_of_files(files, monkeypatch, *bindings):
-    """Return the arguments that gin files give to `train`."""
     main = types.ModuleType("__main__")
     main.train = recipe_facts.recorder(train)
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.chdir(ROOT)
     given = ["MODEL_DIR = 'runs/none'", *bindings]
-    gin_utils.parse_gin_flags([], files, given)
+    gin_utils.parse_gin_flags([], [f"gin/{recipe}.gin"], given)
     return gin.get_configurable(main.train)()
 
 
@@ -127,60 +118,6 @@ def test_a_recipe_trains_what_it_says(recipe, monkeypatch):
     rate = gin.get_configurable("create_learning_rate_scheduler")()
     rates = [float(rate(step)) for step in (0, run["total_steps"] // 2, run["total_steps"])]
     assert max(rates[0], rates[2]) < 1e-7 < 1e-4 < rates[1]
-
-
-def test_the_recipe_of_labels_puts_a_head_on_the_network(monkeypatch):
-    run = run_of("quality_bert_tiny", monkeypatch)
-    model = run["model"]
-    assert model.output_vocabulary.labels == ("none", "low", "high")
-    assert model.module.config.vocab_size == 2048
-    for name in ("train", "train_eval", "infer_eval"):
-        verify_matching_vocabs(run[f"{name}_dataset_cfg"], model)
-
-
-def test_vectors_are_of_the_network_of_a_size_file():
-    files = ["bert/tiny", "embeddings"]
-    bindings = ["DROPOUT_RATE = 0.2", "VOCABULARY = None", "SIMILARITY = 1"]
-    paths = [f"t5x/examples/encoder/{name}.gin" for name in files]
-    gin_utils.parse_gin_flags([], paths, bindings, finalize_config=False)
-    model = macro("MODEL")
-    assert isinstance(model, EmbeddingModel)
-    assert model.module.config.emb_dim == 128
-    with gin.config_scope("train"):
-        assert not gin.query_parameter("train/utils.DatasetConfig.pack")
-
-
-@pytest.fixture
-def jobs():
-    forget_jobs()
-    yield
-    forget_jobs()
-
-
-@pytest.mark.parametrize(("job", "kind"), [("entities", "labels"), ("similarity", "vectors")])
-def test_a_job_of_a_language_is_one_of_any_network(job, kind, jobs, monkeypatch):
-    wordpiece = "data/ro_mini/wordpiece"
-    bindings = [
-        f"JOB = '{job}'",
-        f"BEST_METRIC = 'inference_eval/{job}/{encoder_jobs.METRICS[job]}'",
-        f"METRIC = '{encoder_jobs.METRICS[job]}'",
-        "LANGUAGE = 'de'",
-        "VOCABULARY = @tasks.vocabularies.tokenizer()",
-        f"tasks.vocabularies.tokenizer.path = '{wordpiece}'",
-        "BertConfig.vocab_size = 2048",
-        "tasks.languages.encoder_jobs.task.length = 128",
-        "INITIAL_CHECKPOINT_PATH = 'runs/none/checkpoint_1'",
-    ]
-    files = ["t5x/examples/encoder/bert/tiny.gin", f"gin/shared/encoder_{kind}.gin"]
-    run = run_of_files(files, monkeypatch, *bindings)
-    assert (
-        run["model"].output_vocabulary
-        == run["train_dataset_cfg"].provider.output_features["targets"].vocabulary
-    )
-    assert run["infer_eval_dataset_cfg"].provider.name == job
-    assert run["train_dataset_cfg"].pack == (kind == "labels")
-    for name in ("train", "train_eval", "infer_eval"):
-        verify_matching_vocabs(run[f"{name}_dataset_cfg"], run["model"])
 
 
 @pytest.mark.slow

@@ -104,18 +104,14 @@ EXPECTED = {
 
 
 # What recipes include, and what is a flag beside them.
-SHARED = {
-    f"shared/{name}.gin"
-    for name in ("run", "tiny", "downstream", "encoder_labels", "encoder_vectors")
-} | {f"optimizers/{name}.gin" for name in ("adafactor", "adamw_scaled", "muon")}
+SHARED = {f"shared/{name}.gin" for name in ("run", "tiny", "downstream")} | {
+    f"optimizers/{name}.gin" for name in ("adafactor", "adamw_scaled", "muon")
+}
 
 
 def gin_files():
     found = [*T5_FILES, *(ROOT / "gin/shared").glob("*.gin"), *(ROOT / "t5x").rglob("*.gin")]
-    encoders = lambda path: (
-        path.name.startswith("encoder_") or path.is_relative_to(ROOT / recipe_facts.ENCODERS)
-    )
-    return [path for path in found if not encoders(path)]
+    return [path for path in found if not path.is_relative_to(ROOT / recipe_facts.ENCODERS)]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,6 @@ import numpy as np
 
 from t5x import losses, metrics
 from t5x.array_types import Batch, Params
-from t5x.examples.encoder import heads
 from t5x.optimizers import OptimizerDef
 
 _FEATURES = {"segment_ids": None, "positions": None, "type_ids": None}
@@ -106,13 +105,12 @@ class MaskedLanguageModel:
 
     def normalizers(self, batch: Batch) -> Normalizers:
         """Return what the losses of tokens and of next sentences are divided by (None: 1)."""
-        factor, _ = self.factor_and_weights(batch)
+        factor, _ = self._factor_and_weights(batch)
         if factor is None or (labels := batch.get("next_sentence_label")) is None:
             return Normalizers(factor, None)
         return Normalizers(factor, jnp.maximum((labels >= 0).sum().astype(jnp.float32), 1.0))
 
-    def factor_and_weights(self, batch: Batch):
-        """Return the divisor of the summed loss (None: 1), and weights float32 [B, L]."""
+    def _factor_and_weights(self, batch: Batch):
         names = ("target_tokens", "loss_weights", "segment_ids")
         known = {f"decoder_{k}": batch[f"encoder_{k}"] for k in names if f"encoder_{k}" in batch}
         return losses.normalizing_factor_and_weights(self.loss_normalizing_factor, known)
@@ -121,7 +119,7 @@ class MaskedLanguageModel:
         """Return the loss, its sums, and which targets with a weight are predicted, bool [B, L]."""
         encoded = self.encode(params, batch, dropout_rng)
         factor, sentences = self.normalizers(batch) if normalizers is None else normalizers
-        _, weights = self.factor_and_weights(batch)
+        _, weights = self._factor_and_weights(batch)
         targets = batch["encoder_target_tokens"]
         sums, hits_BL = self._token_sums(params, encoded, targets, weights, factor)
         loss = sums.pop("loss") if factor is None else sums.pop("loss") / factor
@@ -205,7 +203,10 @@ class MaskedLanguageModel:
 
         With one mask a row this is a term of its pseudo-log-likelihood (Salazar et al. 2020).
         """
-        refuse_intermediates(return_intermediates)
+        if return_intermediates:
+            raise NotImplementedError(
+                "score_batch(return_intermediates=True) is not supported; set it to False."
+            )
         logits = self.logits(params, batch)
         token_losses, _ = losses.cross_entropy(logits, batch["encoder_target_tokens"])
         return -(token_losses * (batch["encoder_loss_weights"] > 0)).sum(-1)
@@ -225,60 +226,6 @@ class MaskedLanguageModel:
         from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
 
         return EncoderFeatureConverter
-
-
-def refuse_intermediates(asked: bool) -> None:
-    """Raise NotImplementedError if `score_batch` is asked for values inside of the network."""
-    if asked:
-        raise NotImplementedError(
-            "score_batch(return_intermediates=True) is not supported; set it to False."
-        )
-
-
-@dataclasses.dataclass(eq=False, repr=False)
-class FineTunedModel:
-    """The network and the optimizer of `pretrained` for something else than masked tokens.
-
-    A subclass has `loss_fn`, `normalizers`, `score_batch` and `predict_batch`.
-    """
-
-    pretrained: MaskedLanguageModel
-    output_vocabulary: Any  # of the targets
-
-    # As `MaskedLanguageModel.loss_fn`.
-    loss_fn: ClassVar[Callable[..., Any]]
-    # By their names in a state dict.
-    optional_parameters = heads.OF_HEADS
-
-    @property
-    def module(self) -> Any:
-        """The network."""
-        return self.pretrained.module
-
-    @property
-    def input_vocabulary(self) -> Any:
-        """That of the texts."""
-        return self.pretrained.input_vocabulary
-
-    @property
-    def optimizer_def(self) -> OptimizerDef:
-        """The optimizer."""
-        return self.pretrained.optimizer_def
-
-    @property
-    def FEATURE_CONVERTER_CLS(self) -> Callable[..., Any]:
-        """The converter of this model's features (upstream's name)."""
-        return self.pretrained.FEATURE_CONVERTER_CLS
-
-    def get_initial_variables(self, rng: jax.Array, input_shapes: Any, input_types: Any = None):
-        """Return the network's variables in Flax's boxes, without heads; lengths do not matter."""
-        rows, _ = input_shapes["encoder_input_tokens"]
-        ids = jnp.ones((rows, 1), jnp.int32)
-        return self.module.init(rng, ids, enable_dropout=False, method="encode")
-
-    def eval_fn(self, params: Params, batch: Batch, dropout_rng: None = None):
-        """Return `loss_fn` without dropout."""
-        return self.loss_fn(params, batch, None)
 
 
 # --- logits of some places at a time

@@ -2,19 +2,15 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 import transformers
 
 from convert import __main__ as command
 from convert.encoders import from_hf, logits
-from convert.encoders.weight_map import tensors
-from convert.formats import t5x_checkpoint_writer
-from fakes.published import ENCODERS, labelled_encoder, published_encoder
+from fakes.published import ENCODERS, published_encoder
 from fakes.refusals import refused
 from fakes.tokenizer_files import words
-from t5x.checkpointing.lazy_array import from_numpy
 
 
 def run_of(folder, family):
@@ -79,93 +75,6 @@ def test_other_logits_leave_nothing_behind(tmp_path, monkeypatch, capsys):
     with refused(capsys, "PyTorch's logits differ from the trainer's by 0.01"):
         command.main([str(run), "--out", str(tmp_path / "out")])
     assert not list((tmp_path / "out").glob("*"))
-
-
-def labelling_run(folder, family, head, **changed):
-    """Writes a run that labels, with the weights of transformers; returns model, sizes and run.
-
-    With the head "vectors" it has none.
-    """
-    model, sizes = labelled_encoder(family, "words" if head == "vectors" else head, **changed)
-    if head == "vectors":
-        sizes = sizes.with_vectors()
-    run = folder / "run"
-    (run / "tokenizer").mkdir(parents=True)
-    words(run / "tokenizer")
-    weights = {name: value.numpy() for name, value in model.state_dict().items()}
-    arrays = {
-        f"target/{source}": from_numpy(np.ascontiguousarray(part))
-        for tensor in tensors(sizes)
-        for source, part in zip(tensor.sources, tensor.split(weights[tensor.target]), strict=True)
-    }
-    arrays["state/step"] = from_numpy(np.asarray(7, np.int32))
-    t5x_checkpoint_writer.write(run / "checkpoint_7", arrays)
-    pooling = f"label_model.LabelModel.pooling = {sizes.pooling!r}"
-    lines = [from_hf.gin_of(sizes), "MODEL = @label_model.LabelModel()", pooling]
-    if head == "vectors":
-        lines = [from_hf.gin_of(sizes), "MODEL = @embedding_model.EmbeddingModel()"]
-    (run / "config.gin").write_text("\n".join(lines))
-    named = {"labels": sizes.labels, "of_words": head == "words"}
-    (run / "labels.json").write_text(json.dumps(named))
-    return model, sizes, run
-
-
-@pytest.mark.parametrize(
-    ("family", "head"),
-    [(f, h) for f in ("bert", "roberta", "modernbert") for h in ("text", "words")],
-)
-def test_a_run_that_labels_becomes_a_folder_that_labels(tmp_path, family, head):
-    changed = {"classifier_pooling": "mean"} if (family, head) == ("modernbert", "text") else {}
-    model, _, run = labelling_run(tmp_path, family, head, **changed)
-    out = tmp_path / "out"
-    assert command.main([str(run), "--out", str(out), "--examples", "ana are mere"]) == 0
-    folder = out / "checkpoint_7"
-    again = type(model).from_pretrained(folder)
-    known = model.state_dict()
-    for name, value in again.state_dict().items():
-        assert torch.equal(value, known[name]), name
-    assert again.config.id2label == {0: "label0", 1: "label1", 2: "label2"}
-    assert again.config.architectures == [type(model).__name__]
-    record = json.loads((folder / "conversion.json").read_text())
-    assert record["proof"]["largest_difference"] < 1e-4
-    assert record["parameters"] == sum(p.numel() for p in model.parameters())
-    task = "text-classification" if head == "text" else "token-classification"
-    found = transformers.pipeline(task, str(folder))("ana are mere")
-    (shown,) = record["examples"]
-    assert found[0]["label" if head == "text" else "entity"] in shown[1]
-    assert f"pipeline_tag: {task}" in (folder / "README.md").read_text()
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])
-def test_a_run_of_vectors_becomes_a_folder_of_sentence_transformers(tmp_path, family):
-    model, sizes, run = labelling_run(tmp_path, family, "vectors")
-    out = tmp_path / "out"
-    assert command.main([str(run), "--out", str(out)]) == 0
-    folder = out / "checkpoint_7"
-    record = json.loads((folder / "conversion.json").read_text())
-    assert record["proof"]["largest_difference"] < 1e-4
-    modules = json.loads((folder / "modules.json").read_text())
-    named = [(module["path"], module["type"].rpartition(".")[2]) for module in modules]
-    assert named == [("", "Transformer"), ("1_Pooling", "Pooling")]
-    pooling = json.loads((folder / "1_Pooling/config.json").read_text())
-    assert pooling.pop("word_embedding_dimension") == sizes.emb_dim
-    assert [name for name, value in pooling.items() if value] == ["pooling_mode_mean_tokens"]
-    cut = json.loads((folder / "sentence_bert_config.json").read_text())
-    assert cut["max_seq_length"] == sizes.max_length
-    again = transformers.AutoModel.from_pretrained(folder).eval()
-    body = getattr(model, model.base_model_prefix)
-    ids = torch.tensor([[0, 7, 8, 9, 2]])
-    with torch.no_grad():
-        found, wanted = again(ids).last_hidden_state, body(ids).last_hidden_state
-    torch.testing.assert_close(found, wanted)
-    assert "library_name: sentence-transformers" in (folder / "README.md").read_text()
-
-
-def test_labels_that_are_not_there_are_asked_for(tmp_path, capsys):
-    _, _, run = labelling_run(tmp_path, "bert", "text")
-    (run / "labels.json").unlink()
-    with refused(capsys, "labels texts or words, but has no labels.json"):
-        command.main([str(run), "--out", str(tmp_path / "out")])
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,14 @@
 """The step that preflight compiles is the trainer's, and its memory is as computed otherwise."""
 
 import dataclasses
-import json
 import math
 import pathlib
 
 import jax
 import pytest
-import seqio
 
 from command_line.results import OK
 from fakes import toy, valid_run
-from fakes.paths import ROOT
 from preflight.aot import recipe, recipe_step, tpu_slices
 from preflight.aot.compiler import compile_decoding, compile_step
 from preflight.aot.cost_model import Price
@@ -21,13 +18,9 @@ from preflight.checks import compiled_step
 from preflight.run_context import RunContext
 from preflight.search import MICROBATCHES, REMAT, Trial, compile_trial, fit
 from t5x import batches
-from t5x.examples.encoder.embedding_model import EmbeddingModel
-from t5x.examples.encoder.label_model import LabelModel
 from t5x.monitoring import flops
 from t5x.partitioning import PjitPartitioner
 from t5x.schedules import Cooldown
-from tasks import labels, similarity
-from tasks.rows import Rows
 
 GIB = 2**30
 SPREAD = "partitioning.standard_logical_axis_rules.parameter_partitioning_dims"
@@ -64,39 +57,6 @@ def test_the_step_of_a_cooldown_branch_has_its_rate():
     run = valid_run.run("runs/none", **branch)
     trainer, _ = recipe_step.train_step(run, jax.devices()[:1])
     assert trainer.learning_rate_fn == Cooldown(toy.rate, 80, 100)
-
-
-@pytest.mark.parametrize("of", [LabelModel, EmbeddingModel])
-def test_fine_tunes_of_encoders_have_the_shapes_of_their_stream_and_predictions(of, tmp_path):
-    import jax
-
-    path = tmp_path / "pairs.jsonl"
-    rows = [{"a": f"ana {i}", "b": "mere", "label": "da" if i % 2 else "nu"} for i in range(20)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    columns = {"first": "a", "second": "b", "targets": "label"}
-    files = dict.fromkeys(("train", "validation"), str(path))
-    name, wordpiece = "temporary_pairs", str(ROOT / "data/ro_mini/wordpiece")
-    if of is LabelModel:
-        task = labels.text(name, Rows(files=files, columns=columns), wordpiece, ("da", "nu"))
-    else:
-        columns.pop("targets")
-        task = similarity.pairs(name, Rows(files=files, columns=columns), wordpiece)
-    try:
-        changes = valid_run.encoder(name, pack=of is LabelModel)
-        model = of(changes["model"], task.output_features["targets"].vocabulary)
-        cfg = changes["train_eval_dataset_cfg"]
-        run = valid_run.run(
-            "runs/none", **changes | {"model": model, "infer_eval_dataset_cfg": cfg}
-        )
-        converter = run.model.FEATURE_CONVERTER_CLS
-        stream = batches.TrainStream(run.train_dataset_cfg, converter, (0, 16), seed=0, shards=1)
-        assert recipe_step.batch_shapes(run) == stream.global_batch
-        stream.close()
-        program, _ = recipe_step.decoding(run, jax.devices()[:1])
-    finally:
-        seqio.TaskRegistry.remove(name)
-    width = (16, 128) if of is LabelModel else (16, 16)
-    assert program.out_info.shape == width
 
 
 def test_a_partitioner_is_made_for_other_devices():

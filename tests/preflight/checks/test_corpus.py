@@ -9,8 +9,7 @@ import seqio
 from command_line.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import valid_run
 from preflight.checks import corpus, corpus_size, vocabulary
-from t5x.examples.encoder.label_model import LabelModel
-from tasks import labels, pairs
+from tasks import pairs
 from tasks.rows import Rows
 from tasks.sources import CorpusSource
 
@@ -159,24 +158,3 @@ def test_rows_of_an_encoder_are_measured_and_shown():
     assert "[MASK]" in inputs
     assert "[MASK]" not in targets
     assert targets.startswith("targets  [CLS] ")
-
-
-def test_rows_of_labels_are_measured_and_shown(tmp_path):
-    path = tmp_path / "labels.jsonl"
-    rows = [{"text": "Ana are mere și pere. " * 4, "label": name} for name in ("nu", "da")]
-    path.write_text("\n".join(map(json.dumps, rows * 20)))
-    columns = {"inputs": "text", "targets": "label"}
-    source = Rows(files={"train": str(path), "validation": str(path)}, columns=columns)
-    labels.text("temporary_labels", source, "data/ro_mini/wordpiece", ("da", "nu"))
-    try:
-        changes = valid_run.encoder("temporary_labels")
-        names = labels.vocabulary("temporary_labels")
-        context = valid_run.context(**changes | {"model": LabelModel(changes["model"], names)})
-        row = corpus.fill(context)
-        assert row.verdict == OK
-        assert 0.5 < row.numbers["encoder"] < 1
-        inputs, targets = corpus.example(context).text.splitlines()
-        assert inputs.startswith("inputs   [CLS] ")
-        assert targets.split()[1] in ("da", "nu")
-    finally:
-        seqio.TaskRegistry.remove("temporary_labels")

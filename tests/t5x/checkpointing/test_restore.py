@@ -220,20 +220,3 @@ def test_an_evaluation_restores_the_parameters_alone(run):
     folder = saved(run, 1)
     wanted = {"target": state()["target"]}
     assert same(restore(folder, wanted).state, wanted)
-
-
-def test_heads_may_be_missing_on_either_side_of_another_runs_checkpoint(run, caplog):
-    folder = saved(run, 1)
-    wanted = state(9)
-    wanted["target"] = {"encoder": wanted["target"]["encoder"], "classifier": {"w": np.ones(2)}}
-    del wanted["state"]
-    config, heads = RestoreCheckpointConfig(folder), "target/(classifier|decoder)/.*"
-    restored = restore(folder, wanted, config, initial=lambda: wanted, optional=heads)
-    assert same(restored.state["target"]["encoder"], state(1)["target"]["encoder"])
-    assert restored.state["target"]["classifier"]["w"].all()
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said == f"The head is new: {folder} has no target/classifier/w."
-    with pytest.raises(ValueError, match="lacks target/classifier/w"):
-        restore(folder, wanted, config, initial=lambda: wanted, optional="target/decoder/.*")
-    with pytest.raises(ValueError, match="lacks target/classifier/w"):  # a run's own
-        restore(folder, wanted, initial=lambda: wanted, optional=heads)

@@ -16,7 +16,6 @@ from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConf
 from t5x.cli import gin_values
 from t5x.eval import evaluate
 from t5x.examples.encoder import network as encoder_network
-from t5x.examples.encoder.embedding_model import EmbeddingModel
 from t5x.examples.encoder.model import MaskedLanguageModel
 from t5x.examples.t5 import network
 from t5x.infer import infer
@@ -32,7 +31,6 @@ OWNERS += (decoding.temperature_sample, standard_logical_axis_rules, watch.Watch
 OWNERS += (schedules.create_learning_rate_scheduler, adafactor.Adafactor, optimizers.adamw)
 OWNERS += (EarlyStoppingAction, models.DecoderParams, optimizers.adamw_scaled, optimizers.muon)
 OWNERS += (encoder_network.BertConfig, encoder_network.ModernBertConfig, MaskedLanguageModel)
-OWNERS += (EmbeddingModel,)
 
 
 def reference(name: str, evaluate: bool) -> gin.config.ConfigurableReference:

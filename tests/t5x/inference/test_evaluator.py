@@ -1,18 +1,13 @@
 """A task is measured by its own metrics, and the predictions are joined in one file."""
 
-import dataclasses
 import functools
 import json
 
 import jax
-import numpy as np
 import pytest
 import seqio
-import tensorflow as tf
 
 from fakes import toy
-from t5x.examples.encoder import network
-from t5x.examples.encoder.model import MaskedLanguageModel
 from t5x.inference.evaluator import (
     PREDICTIONS_FILE,
     InferenceEvaluator,
@@ -48,52 +43,6 @@ def test_metrics_are_computed_in_the_examples_order(case, monkeypatch, tmp_path)
     shifted = lambda mode, *args: copy(mode, *args)[1:] + copy(mode, *args)[:1]
     monkeypatch.setattr(evaluator, "predictor", shifted)
     assert evaluator.evaluate(state.params, 0)[toy.TASK]["exact"] < 0.5
-
-
-def test_predictions_of_different_lengths_are_measured(case, monkeypatch, tmp_path):
-    """As those of encoders are, whose batches of short texts are shorter."""
-    model, partitioner, state = case
-    cfg = toy.data("validation", batch_size=6)
-    evaluator = InferenceEvaluator(cfg, seqio.Evaluator, model, partitioner, str(tmp_path))
-
-    def copy(mode, params, examples):
-        if mode == "score":
-            return [0.0] * len(examples)
-        inputs = [example["encoder_input_tokens"] for example in examples]
-        return [np.trim_zeros(ids, "b") for ids in inputs]
-
-    monkeypatch.setattr(evaluator, "predictor", copy)
-    assert evaluator.evaluate(state.params, 0)[toy.TASK]["exact"] == 1.0
-
-
-def test_texts_beyond_an_encoders_positions_are_refused(tmp_path):
-    """They would be evaluated as NaN."""
-    name = "texts_of_nine"
-    feature = seqio.Feature(seqio.PassThroughVocabulary(16), add_eos=False)
-    one = np.full(9, 4, np.int32)
-    texts = lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensors(
-        dict.fromkeys(("inputs", "targets", "loss_weights"), one)
-    )
-    seqio.TaskRegistry.add(
-        name,
-        source=seqio.FunctionDataSource(texts, ["validation"]),
-        preprocessors=[],
-        output_features=dict.fromkeys(("inputs", "targets", "loss_weights"), feature),
-        metric_fns=[toy.same],
-    )
-    config = network.BertConfig(16, emb_dim=8, num_heads=1, num_layers=1, mlp_dim=8, max_length=8)
-    model = MaskedLanguageModel(network.Bert(config), None, None, None)
-    cfg = toy.data("validation", mixture_or_task_name=name, task_feature_lengths=None)
-    made = functools.partial(
-        InferenceEvaluator, evaluator_cls=seqio.Evaluator, model=model, log_dir=str(tmp_path)
-    )
-    with pytest.raises(
-        ValueError, match=r"has examples of 9 tokens .* has positions for 8; set TASK"
-    ):
-        made(cfg, partitioner=PjitPartitioner(devices=jax.devices()[:1]))
-    lengths = {"inputs": 8, "targets": 8, "loss_weights": 8}
-    cfg = dataclasses.replace(cfg, task_feature_lengths=lengths)
-    made(cfg, partitioner=PjitPartitioner(devices=jax.devices()[:1]))
 
 
 @pytest.mark.parametrize("host", [0, 1])

@@ -5,11 +5,9 @@ import seqio
 
 from fakes import tokenizer_files, toy
 from t5x.examples.encoder import network
-from t5x.examples.encoder.embedding_model import EmbeddingModel
-from t5x.examples.encoder.label_model import LabelModel
 from t5x.examples.encoder.model import MaskedLanguageModel
 from t5x.input_pipeline import checks
-from tasks import corpora, labels, romanian, similarity, vocabularies
+from tasks import corpora, romanian, vocabularies
 
 
 def test_vocabularies_must_be_the_models_and_fit_its_embedding():
@@ -52,16 +50,7 @@ def masked(task="ro_mini_bert", length=128):
     )
 
 
-def labelling(*names):
-    return LabelModel(encoder(), labels.LabelVocabulary(names))
-
-
-def comparing():
-    return EmbeddingModel(encoder(), similarity.vocabulary())
-
-
 def test_tasks_of_encoders_fit():
-    checks.verify_matching_vocabs(masked("quality_labels"), labelling("none", "low", "high"))
     for module in (BERT, ROBERTA, HEADLESS, MODERN):
         checks.verify_matching_vocabs(masked("ro_mini_masked_lm"), encoder(module))
     checks.verify_matching_vocabs(masked(), encoder())
@@ -78,12 +67,7 @@ def test_tasks_of_encoders_fit():
         (masked(), encoder(ROBERTA), r"two token types, but the network knows 1; choose a task of"),
         (masked("ro_mini_span_corruption"), encoder(), r"inputs and targets of a T5, but the model "
          r"is an encoder.* MIXTURE_OR_TASK_NAME to a task of an objective such as masked_lm"),
-        (masked("quality_labels"), encoder(), r"labels texts or words, but the model pre"),
-        (masked("ro_mini_masked_lm"), labelling("a", "b"), r"masks tokens, but the model pre"),
-        (masked("quality_labels"), labelling("none", "low"), r"has 3 labels, none, low, high, and "
-         r"the model has 2 labels, none, low; bind LABELS to those of the task"),
-        (masked("ro_mini_masked_lm"), comparing(), r"pack is True for task ro_mini_masked"),
-        (masked(), toy.model(), r"masks tokens for an encoder, or labels them, but the model is a"),
+        (masked(), toy.model(), r"masks tokens for an encoder, but the model is a"),
         (masked(), encoder(network.Bert(network.BertConfig(1024, max_length=128))),
          r"2048 ids but network.BertConfig.vocab_size is 1024, .*; set it to 2048"),
         (masked(), encoder(vocabulary=vocabularies.byt5()),

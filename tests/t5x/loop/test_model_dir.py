@@ -1,7 +1,6 @@
 """MODEL_DIR: where a run resumes, in the documented order."""
 
 import dataclasses
-import json
 import pathlib
 import shutil
 import types
@@ -163,19 +162,16 @@ def test_a_vocabulary_that_is_the_copy_itself_survives(tmp_path):
     assert copy.read_bytes() == b"pieces" * 200_000
 
 
-def test_the_tokenizer_and_labels_of_an_encoder_are_kept(tmp_path):
+def test_the_tokenizer_of_an_encoder_is_kept(tmp_path):
     model = toy.model()
     specs = state_specs(model, PjitPartitioner(2))
     path = f"{vocabularies.ro_mini_wordpiece()}/tokenizer.json"
     model.input_vocabulary = types.SimpleNamespace(tokenizer_file=path)
-    model.output_vocabulary = types.SimpleNamespace(labels=("nu", "poate"), of_words=False)
     for _ in range(2):
         model_dir.write_description(str(tmp_path), model, specs)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         wanted = pathlib.Path(vocabularies.ro_mini_wordpiece(), name).read_bytes()
         assert (tmp_path / "tokenizer" / name).read_bytes() == wanted
-    found = json.loads((tmp_path / "labels.json").read_text())
-    assert found == {"labels": ["nu", "poate"], "of_words": False}
 
 
 def test_a_run_is_described_by_its_parameters(tmp_path):
