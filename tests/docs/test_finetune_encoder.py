@@ -1,0 +1,75 @@
+"""The script that fine-tunes a converted encoder learns topics and entities of generated texts."""
+
+import json
+import random
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+import transformers
+
+from convert import __main__ as command
+from convert.encoders import from_hf
+from fakes import tokenizer_files
+from fakes.paths import ROOT
+
+TOPICS = {"travel": "trenul merge spre munte", "food": "supa are ceapa dulce"}
+NAMES = {"PER": ["Ion Pop", "Ana"], "LOC": ["Cluj", "Satu Mare"]}
+OTHERS = ["vede", "azi", "pe", "lunga"]
+
+
+def converted(root, family, tokenizer):
+    """Converts a run of a small network with random weights; returns its folder."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes |= {"intermediate_size": 96, "max_position_embeddings": 66, "vocab_size": 2048}
+    config = getattr(transformers, f"{family}Config")(**sizes)
+    getattr(transformers, f"{family}ForMaskedLM")(config).save_pretrained(root / "published")
+    transformers.AutoTokenizer.from_pretrained(tokenizer).save_pretrained(root / "published")
+    from_hf.write_checkpoint(root / "published", root / "run", verify_logits=False)
+    assert command.main([str(root / "run"), "--out", str(root / "hf"), "--no_verify"]) == 0
+    return root / "hf/checkpoint_0"
+
+
+def topic(draw):
+    name = draw.choice([*TOPICS])
+    return {"text": " ".join(draw.sample(TOPICS[name].split(), 3)), "category": name}
+
+
+def entities(draw):
+    tokens, tags = [], []
+    for kind in draw.choices(["O", *NAMES], k=3):
+        words = draw.choice(NAMES.get(kind, OTHERS)).split()
+        tokens += words
+        tags += ["O"] if kind == "O" else [f"B-{kind}", *[f"I-{kind}"] * (len(words) - 1)]
+    return {"tokens": tokens, "ner_tags": tags}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("make", "family"), [(topic, "Bert"), (entities, "Roberta")])
+def test_what_there_is_to_learn_is_learned(make, family, tmp_path):
+    tokenizer = tokenizer_files.WORDPIECE
+    if family == "Roberta":
+        tokenizer = tokenizer_files.byte_bpe(tmp_path / "byte_bpe")
+    folder, draw = converted(tmp_path, family, tokenizer), random.Random(0)
+    data = tmp_path / "data"
+    data.mkdir()
+    for split, count in (("train", 400), ("test", 100)):
+        rows = [json.dumps(make(draw)) for _ in range(count)]
+        (data / f"{split}.jsonl").write_text("\n".join(rows))
+    words = [make.__name__, str(folder), str(data), "--out", str(tmp_path / "out")]
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs/finetune_encoder.py", *words, "--epochs=6", "--rate=2e-3"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (score,) = re.findall(r"^(?:F1|accuracy) (\S+)$", done.stdout, re.MULTILINE)
+    assert float(score) > 0.95
+    pipeline = {"topic": "text-classification", "entities": "token-classification"}
+    label = transformers.pipeline(pipeline[make.__name__], str(tmp_path / "out"))
+    text, wanted = ("supa are", "food") if make is topic else ("Ion Pop vede", "B-PER")
+    assert (label(text)[0].get("label") or label(text)[0]["entity"]) == wanted
