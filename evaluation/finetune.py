@@ -28,7 +28,6 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from command_line import arguments
-from command_line.gin_reader import Bindings
 from command_line.guard import ROOT, guarded
 from command_line.version import version
 from convert import from_hf
