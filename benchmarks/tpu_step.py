@@ -1,7 +1,7 @@
 """Times train steps on the devices that are there, beside the count of the compiler.
 
-    bash launch/tpu_benchmark.sh NAME ZONE               # on all workers of a slice
-    bash launch/step_benchmark.sh --steps 20             # on this machine
+    bash launch/tpu_run.sh NAME ZONE launch/step_benchmark.sh      # on all workers of a slice
+    bash launch/step_benchmark.sh --steps 20                       # on this machine
 
 The step as one writes it first (`plain`), ours, and ours with flash attention are timed at three
 batch sizes, each without and with the options of XLA for that generation of TPUs. A way that does

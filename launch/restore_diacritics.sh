@@ -29,7 +29,7 @@ if [[ "$(basename "$model")" == checkpoint_* ]]; then
   mode=specific
 fi
 if [[ ! -f "$model/config.gin" ]]; then
-  fail "$model is not a run's folder: it has no config.gin. Train one (bash launch/ro_diacritics_tiny.sh) or name another."
+  fail "$model is not a run's folder: it has no config.gin. Train one (bash launch/train.sh ro_diacritics_tiny) or name another."
 fi
 
 use_python

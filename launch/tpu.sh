@@ -236,8 +236,9 @@ ask_workers() {
 }
 
 # Reads NAME ZONE SCRIPT [flags] from the arguments after $1, the usage. RUN is the script and its
-# flags.
+# flags; launch/train.sh has the recipe before them.
 take_run() {
+  local flags=1
   take_slice "$@"
   RUN=(${ARGUMENTS[@]+"${ARGUMENTS[@]}"})
   if [[ " ${RUN[*]-} " == *" --supervise "* ]]; then
@@ -246,7 +247,11 @@ take_run() {
   if [[ ! "${RUN[0]:-}" =~ \.sh$ || ! -f "$ROOT/${RUN[0]}" ]]; then
     fail "'${RUN[0]:-}' is not a launch script of this clone: name one, such as launch/ro_t5x_base.sh."
   fi
-  check_flags "${RUN[@]:1}"
+  if [[ "${RUN[0]}" == launch/train.sh ]]; then
+    check_recipe "$(recipe_name "${RUN[1]:-}")" "flags"
+    flags=2
+  fi
+  check_flags "${RUN[@]:flags}"
 }
 
 # Pulls the clones and starts RUN on all workers, with MODEL_DIR and the other settings that are

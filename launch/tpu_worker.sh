@@ -58,7 +58,9 @@ start() {
   fi
   echo "$*" > "$POD/command"
   date +%s > "$POD/started"
-  echo "${MODEL_DIR:-$ROOT/runs/$(basename "$1" .sh)}" > "$POD/model_dir"
+  local recipe="$1"
+  if [[ "$1" == launch/train.sh ]]; then recipe="$(recipe_name "$2")"; fi
+  echo "${MODEL_DIR:-$ROOT/runs/$(basename "$recipe" .sh)}" > "$POD/model_dir"
   # A tmux server of its own, so that it has the environment set here.
   session new-session -d -s run bash "$ROOT/launch/tpu_worker.sh" train "$@"
 }

@@ -35,7 +35,7 @@ _OVERLAP = {
     "xla_tpu_enable_async_collective_fusion_fuse_all_gather": "true",
     "xla_tpu_overlap_compute_collective_tc": "true",
 }
-# What `launch/tpu_benchmark.sh` times with and without.
+# What `launch/step_benchmark.sh` times with and without.
 OPTIONS = {
     "v4": _OVERLAP,
     "v5e": _OVERLAP,

@@ -193,7 +193,8 @@ def test_a_recipe_says_what_it_costs(name):
     lines = (ROOT / "gin" / f"{name}.gin").read_text().splitlines()
     head = " ".join(line for line in lines[:4] if line.startswith("#"))
     assert lines[0].startswith("# ")
-    assert f"Command: bash launch/{name}.sh" in head
+    own = (ROOT / "launch" / f"{name}.sh").exists()
+    assert f"Command: bash launch/{f'{name}.sh' if own else f'train.sh {name}'} " in f"{head} "
     assert re.search(r"[Cc]ost", head)
     assert re.search(r"[Ll]oss", head)
 

@@ -176,6 +176,10 @@ def test_deleting_asks_first(pair):
             "'launch/ro_t5x_huge.sh' is not a launch ",
         ),
         (["run", "ro", ZONE, "launch/like_t5x.sh", "stray"], "'stray' is not a flag"),
+        (
+            ["run", "ro", ZONE, "launch/train.sh", "--gin.A=1"],
+            "'--gin.A=1' is not a recipe of gin/",
+        ),
         (["run", "ro", ZONE, "launch/like_t5x.sh", "--supervise"], "--supervise comes first: "),
         (
             ["supervise", "ro", ZONE, "launch/like_t5x.sh"],

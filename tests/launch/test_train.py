@@ -36,11 +36,13 @@ def test_scripts_parse_stop_at_the_first_error_and_please_shellcheck(script):
     assert found.returncode == 0, found.stdout
 
 
-def test_every_recipe_has_its_script_of_three_lines():
-    for recipe in RECIPES:
-        lines = (LAUNCH / f"{recipe}.sh").read_text().splitlines()
-        assert len(lines) == 3
-        assert lines[2].endswith(f'/train.sh" {recipe} "$@"')
+OF_PRETRAINING = [recipe for recipe in RECIPES if (LAUNCH / f"{recipe}.sh").exists()]
+
+
+@pytest.mark.parametrize("recipe", OF_PRETRAINING)
+def test_the_script_of_a_recipe_trains_it(recipe, recorder):
+    call = recorded(bash(LAUNCH / f"{recipe}.sh", env={"PYTHON": str(recorder)}))
+    assert call["flags"][:2] == ["t5x.train", f"--gin_file=gin/{recipe}.gin"]
 
 
 def test_ci_runs_the_tests_and_nothing_else():
@@ -78,11 +80,10 @@ def model_dir(call):
     return ast.literal_eval(value.partition("=")[2])
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_a_recipe_trains_into_its_own_folder_by_default(recipe, recorder):
-    call = recorded(bash(LAUNCH / f"{recipe}.sh", env={"PYTHON": str(recorder)}))
-    assert call["flags"][:2] == ["t5x.train", f"--gin_file=gin/{recipe}.gin"]
-    assert model_dir(call) == f"runs/{recipe}"
+def test_a_recipe_trains_into_its_own_folder_by_default(recorder):
+    call = recorded(bash(LAUNCH / "train.sh", "topic", env={"PYTHON": str(recorder)}))
+    assert call["flags"][:2] == ["t5x.train", "--gin_file=gin/topic.gin"]
+    assert model_dir(call) == "runs/topic"
     assert call["cwd"] == str(ROOT)
     assert call["env"]["PYTHONPATH"] == str(ROOT)
 
@@ -256,7 +257,7 @@ def test_upstream_gets_the_checkpoint_of_the_repository(start, expected, upstrea
 def test_settings_that_upstream_does_not_have_are_named(upstream):
     scripts = pathlib.Path(upstream["RECIPE"]).parent
     said = {
-        recipe: bash(scripts / f"{recipe}.sh", env=upstream).stderr.splitlines()[0]
+        recipe: bash(scripts / "train.sh", recipe, env=upstream).stderr.splitlines()[0]
         for recipe in ("ro_t5x_tiny", "summarize_base", "ro_mt5x_base")
     }
     assert "upstream T5X has no EXPECTED_LOSS of gin/ro_t5x_tiny.gin" in said["ro_t5x_tiny"]

@@ -1,3 +1,0 @@
-#!/usr/bin/env bash
-set -euo pipefail
-exec bash "$(dirname "${BASH_SOURCE[0]}")/train.sh" ro_diacritics_base "$@"
