@@ -73,7 +73,8 @@ def _other(fault: str, version: str | None) -> list[str]:
 def test_no_fault_loses_a_record_in_silence(tmp_path, kind, server):
     rng = random.Random(f"{kind} {server}")
     found = {fault: outcome(tmp_path, kind, server, fault, rng.randrange(4)) for fault in FAULTS}
-    assert found.pop(None) == COMPLETE
+    # Text without a mark of its end may be cut, so it is refused.
+    assert found[None] == COMPLETE or server == "no mark of the end, ETag", found
     assert set(found.values()) <= {COMPLETE, REFUSED}, found
 
 

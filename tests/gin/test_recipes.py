@@ -3,7 +3,6 @@
 import importlib
 import inspect
 import json
-import pathlib
 import re
 import shlex
 import sys
@@ -349,9 +348,9 @@ def rate_of(run):
 
 def test_warm_up_and_decay_are_as_documented(mains, caplog):
     (command,) = commands(section("docs/fine_tuning.md", "Warm-up and decay"))
-    model_dir, _, script, *words = shlex.split(command)
+    model_dir, _, _, recipe, *words = shlex.split(command)
     flags = [word.removeprefix("--gin.").replace("=", " = ", 1) for word in words]
-    recipe, model_dir = pathlib.Path(script).stem, model_dir.removeprefix("MODEL_DIR=")
+    model_dir = model_dir.removeprefix("MODEL_DIR=")
     gin_utils.parse_gin_flags([], [f"gin/{recipe}.gin"], [*flags, f"MODEL_DIR = '{model_dir}'"])
     run = gin.get_configurable(mains.train)()
     assert isinstance(run["model"].optimizer_def, optimizers.DecoupledOptimizer)

@@ -175,6 +175,7 @@ def test_deleting_asks_first(pair):
             ["run", "ro", ZONE, "launch/ro_t5x_huge.sh"],
             "'launch/ro_t5x_huge.sh' is not a launch ",
         ),
+        (["run", "ro", ZONE, "launch/train.sh", "like", "stray"], "'stray' is not a flag"),
         (["run", "ro", ZONE, "launch/like_t5x.sh", "stray"], "'stray' is not a flag"),
         (
             ["run", "ro", ZONE, "launch/train.sh", "--gin.A=1"],
@@ -191,6 +192,8 @@ def test_a_wrong_call_is_one_sentence(call, expected, tmp_path):
     clone = tmp_path / "clone"
     shutil.copytree(LAUNCH, clone / "launch", ignore=shutil.ignore_patterns("env"))
     (clone / "launch/like_t5x.sh").touch()
+    (clone / "gin").mkdir()
+    (clone / "gin/like.gin").touch()
     with Cloud(tmp_path / "cloud") as cloud:
         env = {"HOME": str(tmp_path), "TPU_REPO": "https://host/user/repo"} | cloud.environment
         script, *words = call
