@@ -22,7 +22,7 @@ Shapes: B batch, N decodes a row, L sequence positions, V vocab, C candidates a 
 import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import flax.struct
 import jax
@@ -77,31 +77,14 @@ class _Beams:
 
 TokensToLogits = Callable[[DecodingState], tuple[jax.Array, Cache]]
 DECODE_ARGUMENTS = ("inputs", "cache", "tokens_to_logits", "eos_id", "num_decodes")
-
-
-class DecodeFn(Protocol):
-    """A decoding function, as `EncoderDecoderModel.decode_fn` takes it.
-
-    It returns decodes [B, N, T] and scores [B, N], worst first. It may accept `decode_rng` and
-    other settings. An optional attribute `check`, a function without arguments, raises ValueError
-    if the settings cannot work.
-    """
-
-    def __call__(
-        self,
-        *,
-        inputs: jax.Array,
-        cache: Cache,
-        tokens_to_logits: TokensToLogits,
-        eos_id: int,
-        num_decodes: int,
-        **settings: Any,
-    ) -> Any:
-        """Decode one batch; called by keyword."""
+# What `EncoderDecoderModel.decode_fn` is: called by the keywords above, and by others such as
+# `decode_rng`, it returns decodes [B, N, T] and scores [B, N], worst first. An optional attribute
+# `check`, a function without arguments, raises ValueError if the settings cannot work.
+DecodeFn = Callable[..., Any]
 
 
 def check_decode_fn(decode_fn: DecodeFn) -> None:
-    """Raise ValueError if `decode_fn` does not accept the arguments of `DecodeFn`."""
+    """Raise ValueError if `decode_fn` does not accept the keywords `DECODE_ARGUMENTS`."""
     try:
         inspect.signature(decode_fn).bind(**dict.fromkeys(DECODE_ARGUMENTS))
     except (TypeError, ValueError) as error:

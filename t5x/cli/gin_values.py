@@ -212,8 +212,6 @@ def _fits_class(value: Any, kind: Any, arguments: tuple[Any, ...]) -> bool:
     """Return whether a literal may be passed where a class, `kind[arguments]`, is expected."""
     if not isinstance(kind, type) or kind is type:
         return True
-    if getattr(kind, "_is_protocol", False):
-        return False
     if kind is collections.abc.Callable:
         return callable(value)
     if issubclass(dict, kind):
@@ -255,7 +253,7 @@ def _takes_functions(hint: Any) -> bool:
     if kind in simple or kind in (collections.abc.Sequence, collections.abc.Mapping):
         return False
     ours = getattr(kind, "__module__", "").partition(".")[0] in OUR_PACKAGES
-    return not (ours and isinstance(kind, type)) or getattr(kind, "_is_protocol", False)
+    return not (ours and isinstance(kind, type))
 
 
 def _is_dtype(value: Any) -> bool:

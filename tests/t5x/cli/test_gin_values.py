@@ -93,7 +93,6 @@ INVALID = [
     (5, collections.abc.Callable[..., Any]),
     (5, optimizers.OptimizerDef),
     ("text", DatasetConfig | None),
-    (5, decoding.DecodeFn),
 ]
 
 
