@@ -103,6 +103,29 @@ def arguments(function) -> set[str]:
     return set(inspect.signature(function).parameters) if callable(function) else set()
 
 
+# Of the inline code of pages: module.Class.argument, as gin files and tables name it.
+MODULES = {
+    "utils": "t5x.utils",
+    "trainer": "t5x.trainer",
+    "partitioning": "t5x.partitioning",
+    "network": "t5x.examples.t5.network",
+    "batches": "t5x.batches",
+    "adafactor": "t5x.adafactor",
+    "decoding": "t5x.decoding",
+    "train_script": "t5x.train",
+    "infer_script": "t5x.infer",
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_a_setting_that_a_page_names_exists(page):
+    names = re.findall(rf"\b({'|'.join(MODULES)})\.(\w+)\.(\w+)\b", page.read_text())
+    for module, owner, argument in names:
+        main = "t5x.precompile" if owner == "precompile" else MODULES[module]
+        configurable = getattr(importlib.import_module(main), owner)
+        assert argument in inspect.signature(configurable).parameters, f"{owner}.{argument}"
+
+
 def test_every_promise_names_tests_that_exist():
     page = (ROOT / "docs/fault_tolerance.md").read_text()
     file, named = None, 0

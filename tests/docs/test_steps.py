@@ -1,8 +1,7 @@
 """The commands of README and docs run, page by page, in order, in a fresh copy of the repository.
 
 Each command is run as it is typed, but for what `CHANGES` says: flags that make it small, or text
-that names what a test does not have. `ELSEWHERE` has those that cannot run here, with the reason;
-they are parsed by tests/docs/test_commands.py.
+that names what a test does not have. `ELSEWHERE` has those that cannot run here, with the reason.
 """
 
 import json

@@ -185,18 +185,11 @@ class Pod:
         return arrays(self.run)
 
 
-def accumulated(run: pathlib.Path, purge: bool = True) -> EventAccumulator:
-    """Return the training events of a run; with `purge`, only the last value of each step."""
-    events = EventAccumulator(
-        str(run / "train"), size_guidance={"tensors": 0}, purge_orphaned_data=purge
-    )
-    events.Reload()
-    return events
-
-
 def losses(run: pathlib.Path) -> dict[int, bytes]:
     """Return the bits of the loss of each step of a run, as last written."""
-    values = accumulated(run).Tensors("loss_per_nonpadding_target_token")
+    events = EventAccumulator(str(run / "train"), size_guidance={"tensors": 0})
+    events.Reload()
+    values = events.Tensors("loss_per_nonpadding_target_token")
     return {e.step: make_ndarray(e.tensor_proto).tobytes() for e in values}
 
 
