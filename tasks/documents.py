@@ -1,10 +1,9 @@
 """Records to documents: the text of each record, and counts of the records skipped.
 
 column = Column("{title}\\n{body}")            # or just Column("body")
-column = Column("body", min_chars=200, where={"language": "ro"}, unique=True)
+column = Column("body", min_chars=200, where={"language": "ro"})
 column = Column("body", copies={"quality": {7: 1, 9: 2}})
 column = Column("body", file_copies={"10_*": 3, "9_*": 2})
-column = Column("body", html=True, language=("romanian", 0.8))
 counter = RecordCounter("my corpus")
 texts = screen(records, column, max_chars=1_000_000, add=counter.add)
 counter.counts()   # {'read': 512, 'skipped_empty': 2, ..., 'epochs': 0}
@@ -22,8 +21,6 @@ from typing import Any, NamedTuple
 
 from tasks.io.formats import MALFORMED, NOT_UTF8, UNREADABLE
 from tasks.record_counts import EXTRA_COPIES, MOST_LABELS
-from tasks.text import language_filter
-from tasks.text.main_text import main_text
 
 _CONTAINERS = (list, dict, bytes)
 SEPARATOR = "\x1f"  # between the texts of `Columns`; removed from the texts themselves
@@ -54,11 +51,6 @@ class Column:
       max_chars: longer texts are skipped; the source's own limit applies too.
       where: required values of other columns, {"language": "ro"} or {"language": ["ro", "mo"]};
         records with other values (lists and objects too), or none, are skipped.
-      unique: skip a text that repeats another, letter by letter, of the same batch of records (up
-        to 512 records, or a megabyte of JSON lines). A stream cannot do more: its shards are read
-        at the same time and resume anywhere, so they do not know each other's texts. Which texts
-        are skipped depends on the corpus and the number of shards alone, never on order, resume or
-        hosts. `python -m tasks.cache --unique` finds all repetitions of a split.
       copies: by column, how often an epoch has a record with a number there: {"quality": {7: 1, 9:
         2}} is once from 7 up, twice from 9 up, and never below 7. Several columns multiply. A
         record without a number there is used once. The copies of a record are as far apart as its
@@ -66,11 +58,6 @@ class Column:
       file_copies: by pattern of a file's name, {"10_*": 3, "9_*": 2}, how often an epoch has its
         records; the first pattern that matches counts, and files without one are used once. It
         multiplies with `copies`.
-      html: the text is a page of raw HTML; only its main text is used, and pages without one
-        are skipped. The other filters see the main text.
-      language: skip texts in other languages, by their first 1,000 characters: "romanian", a code
-        such as ron_Latn or ro, or that with the least probability, ("romanian", 0.8); 0.5 by
-        default. `html` and `language` need the packages of the extra `clean`.
     """
 
     def __init__(
@@ -79,11 +66,8 @@ class Column:
         min_chars: int = 0,
         max_chars: int | None = None,
         where: Mapping[str, str | Sequence[str]] | None = None,
-        unique: bool = False,
         copies: Mapping[str, Mapping[float, int]] | None = None,
         file_copies: Mapping[str, int] | None = None,
-        html: bool = False,
-        language: str | tuple[str, float] | None = None,
     ):
         if max_chars is not None and min_chars > max_chars:
             raise ValueError(
@@ -91,7 +75,7 @@ class Column:
                 "max_chars to no less"
             )
         self.name = name
-        self.min_chars, self.max_chars, self.unique = min_chars, max_chars, unique
+        self.min_chars, self.max_chars = min_chars, max_chars
         self._where = {
             key: [value] if isinstance(value, str) else list(value)
             for key, value in (where or {}).items()
@@ -100,7 +84,6 @@ class Column:
         self.file_copies = dict(file_copies or {})
         for pattern, number in self.file_copies.items():
             _check_copies(f"of files {pattern!r} are {number!r}", number)
-        self.html, self.language = html, _parsed_language(language)
         self._of_file = 1  # copies of each record of the file that is read
         # By column, the numbers from which on, and how often below the first and from each.
         self._steps = {k: ([*steps], [0, *steps.values()]) for k, steps in self.copies.items()}
@@ -166,16 +149,6 @@ def _sorted_copies(column: str, steps: Mapping[float, int]) -> dict[float, int]:
         if not math.isfinite(value):
             raise ValueError(f"copies of column {column!r} begin at {value}: set a finite number")
     return dict(sorted(steps.items()))
-
-
-def _parsed_language(language: str | tuple[str, float] | None) -> tuple[str, float] | None:
-    """Return the label and the least score that a column's argument `language` means."""
-    if language is None:
-        return None
-    name, least = (language, language_filter.LEAST_SCORE) if isinstance(language, str) else language
-    if not 0 <= least <= 1:
-        raise ValueError(f"the least score of language {name!r} is {least}, but must be 0 to 1")
-    return language_filter.label_of(name), least
 
 
 def _check_copies(where: str, copies: int) -> None:
@@ -286,15 +259,10 @@ def judge(records: Iterable, column: Column, max_chars: int) -> Iterator[Judged]
     `max_chars`, and those that `column` filters out. Lone surrogates, which UTF-8 cannot encode,
     become question marks.
     """
-    seen: set[str] = set()
     longest = max_chars if column.max_chars is None else min(max_chars, column.max_chars)
     for record in records:
         text = record if record in (MALFORMED, NOT_UTF8) else column.extract(record)
-        reason = _fault(text, longest)
-        if column.html and not reason and column.matches(record) and column.count_copies(record):
-            text = main_text(text)
-            reason = None if text else "no_main_text"
-        if reason := reason or _filtered(record, text, column, seen):
+        if reason := _fault(text, longest) or _filtered(record, text, column):
             label = text.label if isinstance(text, UnknownLabel) else None
             yield Judged(None, (f"skipped_{reason}",), label)
             continue
@@ -346,19 +314,10 @@ def _fault(text, max_chars: int) -> str | None:
     return "too_long" if len(text) > max_chars else None
 
 
-def _filtered(record: Mapping, text: str, column: Column, seen: set[str]) -> str | None:
+def _filtered(record: Mapping, text: str, column: Column) -> str | None:
     """Return which of the column's filters rejects a text, None if none does."""
     if len(text) < column.min_chars:
         return "too_short"
     if not column.matches(record):
         return "other_value"
-    if not column.count_copies(record):
-        return "low_value"
-    if column.unique:
-        if text in seen:
-            return "duplicate"
-        seen.add(text)
-    # Last, since it takes longest.
-    if column.language and not language_filter.is_in(text, *column.language):
-        return "other_language"
-    return None
+    return None if column.count_copies(record) else "low_value"

@@ -11,9 +11,8 @@ from command_line.results import counted
 
 REASONS = ("empty", "null", "not_text", "not_UTF-8", "malformed", "too_long")
 # Where a column asks for them.
-FILTERS = ("too_short", "other_value", "low_value", "duplicate", "unknown_label")
-CLEANING = ("other_language", "no_main_text")
-SKIPS = tuple(f"skipped_{reason}" for reason in (*REASONS, *FILTERS, *CLEANING))
+FILTERS = ("too_short", "other_value", "low_value", "unknown_label")
+SKIPS = tuple(f"skipped_{reason}" for reason in (*REASONS, *FILTERS))
 # Of records that are used, but not as they are written.
 CHANGES = ("kept_with_numbers", "kept_with_replaced_characters")
 EXTRA_COPIES = "extra_copies"  # of records that an epoch has several times

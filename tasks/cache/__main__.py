@@ -10,9 +10,8 @@ task's own name, USE_CACHED_TASKS = True). The second caches finished examples, 
 task's name with the suffix _i512_t114, registered by `caches.add_pregenerated`). Both are read if
 tasks.caches.folders.paths names the folder.
 
---unique skips documents that repeat another of the split, letter by letter. Without --runner, all
-cores of this machine work, through Beam's direct runner. Unknown flags are passed to Beam. After an
-interruption the same command resumes.
+Without --runner, all cores of this machine work, through Beam's direct runner. Unknown flags are
+passed to Beam. After an interruption the same command resumes.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
@@ -31,7 +30,7 @@ import tensorflow as tf
 from command_line import arguments, extras
 from command_line.guard import guarded
 from tasks import caches
-from tasks.cache import build, deduplicate
+from tasks.cache import build
 from tasks.cache.atomic_files import exists, read_json
 from tasks.cache.plan import CacheJob, parts_of, shards_of, task_of
 
@@ -52,16 +51,8 @@ def make(job: CacheJob, beam_options: Sequence[str] = (), runner: str = "") -> d
 
 def stages(job: CacheJob) -> list[tuple[str, list, Callable]]:
     """Return (name, items, function of an item) of each stage, in order."""
-    parts = parts_of(job)
-    hashed: list[tuple[str, int]] = []
-    buckets: list[tuple[str, int]] = []
-    if job.unique:
-        hashed = list(dict.fromkeys((part.split, part.number) for part in parts))
-        buckets = [(split, n) for split in job.splits for n in range(deduplicate.BUCKETS)]
     return [
-        ("hash documents", hashed, lambda item: deduplicate.write_hashes(job, *item)),
-        ("compare hashes", buckets, lambda item: deduplicate.write_duplicates(job, *item)),
-        ("write parts", parts, lambda part: build.write_part(job, part)),
+        ("write parts", parts_of(job), lambda part: build.write_part(job, part)),
         ("write shards", shards_of(job), lambda shard: build.write_shard(job, shard)),
     ]
 
@@ -152,7 +143,6 @@ def parse_flags(argv: Sequence[str]) -> tuple[CacheJob, list[str], str]:
     add("--seed", type=number, default=0, help="of order and noise")
     add("--shards", type=number, default=0, help="files an epoch; default by size")
     add("--part_mb", type=number, default=0, help="text a step; default by size")
-    add("--unique", action="store_true", help="skip repeated documents")
     add("--module", action="append", dest="modules", help="imported first (tasks.romanian)")
     add("--gin_bindings", action="append", default=[], dest="bindings", help="'name = value'")
     add("--runner", default="", help="Beam's; default all cores of this machine")

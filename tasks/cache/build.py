@@ -27,7 +27,6 @@ import seqio
 import tensorflow as tf
 
 from tasks import caches
-from tasks.cache import deduplicate
 from tasks.cache.atomic_files import exists, read_json, renamed, write_json
 from tasks.cache.plan import CacheJob, CachePart, CacheShard, parts_of, plan_of, task_of
 from tasks.sources import PARTS, CorpusSource
@@ -50,10 +49,8 @@ def _rng(job: CacheJob, *key) -> np.random.Generator:
     return np.random.default_rng([zlib.crc32(str(part).encode()) for part in (job.seed, *key)])
 
 
-def examples_of(
-    job: CacheJob, part: CachePart, counts: dict[str, int] | None = None
-) -> Iterator[dict[str, np.ndarray]]:
-    """Yield the examples of a part, always the same in order; `counts` receives duplicates."""
+def examples_of(job: CacheJob, part: CachePart) -> Iterator[dict[str, np.ndarray]]:
+    """Yield the examples of a part, always the same in order."""
     task = task_of(job)
     # The order of documents depends on the epoch, the noise on the part.
     order = zlib.crc32(f"{job.seed} {part.epoch}".encode())
@@ -64,8 +61,6 @@ def examples_of(
     documents = task.source.get_dataset(
         part.split, shuffle=True, seed=order, shard_info=info, **by_parts
     )
-    if job.unique:
-        documents = deduplicate.keep_first(job, part, documents, {} if counts is None else counts)
     dataset = task.preprocess_precache(documents, seed=noise)
     options = tf.data.Options()
     options.deterministic = True
@@ -88,7 +83,7 @@ def write_part(job: CacheJob, part: CachePart) -> None:
         return
     tf.io.gfile.makedirs(job.scratch)
     n_shards, rng = plan_of(job, part.split).dealt, _rng(job, *part)
-    stats, repeated = ExampleStats(task_of(job)), dict[str, int]()
+    stats = ExampleStats(task_of(job))
     bounds: list[list[int]] = []
     records: list[bytes] = []
     size = written = 0
@@ -108,7 +103,7 @@ def write_part(job: CacheJob, part: CachePart) -> None:
             records.clear()
             return ends[-1]
 
-        for example in examples_of(job, part, repeated):
+        for example in examples_of(job, part):
             stats.add(example)
             data = seqio.dict_to_tfexample(example).SerializeToString(deterministic=True)
             records.append(_HEADER.pack(len(data)) + data)
@@ -117,7 +112,7 @@ def write_part(job: CacheJob, part: CachePart) -> None:
                 written, size = deal(), 0
         written = deal()
         read = {name: n - before.get(name, 0) for name, n in _records_read(job).items()}
-    index = {"bounds": bounds, "records": {**read, **repeated}, **dataclasses.asdict(stats)}
+    index = {"bounds": bounds, "records": read, **dataclasses.asdict(stats)}
     write_json(job, f"{path}.json", index)
 
 

@@ -53,7 +53,6 @@ class CacheJob:
     seed: int = 0  # of order and noise
     shards: int = 0  # files per epoch and split; 0 chooses by the corpus's size
     part_bytes: int = 0  # text per part; 0 chooses by the corpus's size
-    unique: bool = False  # skip documents that repeat another of the split, see `deduplicate`
     modules: tuple[str, ...] = ("tasks.romanian",)  # imported first, for their registrations
     bindings: tuple[str, ...] = ()  # of gin, 'tasks.vocabularies.ro_model.path = "..."'
 

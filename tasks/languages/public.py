@@ -26,7 +26,6 @@ from tasks.languages import table
 from tasks.languages.table import FINEWEB2, FINEWEB2_SPLITS, Language
 from tasks.rows import Rows
 from tasks.sources import CorpusSource
-from tasks.text import language_filter
 
 HELD_OUT = {"validation": 0.001}
 # How often to use a document of FineWeb-2, by the size of its cluster of near-duplicates; only one
@@ -36,7 +35,7 @@ CLUSTER_COPIES: dict[str, dict[float, int]] = {
 }
 # Configurations that are called otherwise than `table.Language.tag`.
 MC4_CODES = {"nb": "no", "he": "iw", "fil": "fil", "ceb": "ceb", "haw": "haw", "pbt": "ps"}
-CULTURAX_CODES = language_filter.LABELS  # by whose model its authors recognized languages
+CULTURAX_CODES = {"nb": "no", "fil": "tl", "pbt": "ps"}
 HPLT3_LIST = "@https://data.hplt-project.org/three/sorted/{code}.map"
 HPLT3_QUALITY = (5, 10)  # the least and the highest quality of a file
 

@@ -16,7 +16,7 @@ from t5x.cli import main as trainer
 COMMANDS = [
     *("convert.__main__", "convert.continue_text", "convert.fill_masks"),
     *("convert.run.loss_curve", "evaluation.__main__", "preflight.__main__"),
-    *("tasks.deduplicate", "tasks.look.__main__", "tasks.new_language"),
+    *("tasks.look.__main__", "tasks.new_language"),
     *("report.__main__", "report.misclassified", "tasks.cache.__main__", "tasks.mirror"),
     *("vocabulary.check", "vocabulary.extend", "vocabulary.train", "vocabulary.trim"),
 ]
@@ -68,7 +68,6 @@ def test_a_mistyped_flag_is_one_sentence(words, capsys):
     module, *before = words
     values = ["a", "b"] * (module != "preflight.__main__")
     needed = {"tasks.cache.__main__": ["--task", "a", "--out", "b"], "tasks.mirror": ["--to", "a"]}
-    needed |= {"tasks.deduplicate": ["--task", "a", "--to", "b"]}
     needed |= {"vocabulary.extend": ["a", "--pieces", "b", "--out", "c"]}
     with pytest.raises(SystemExit) as end:
         importlib.import_module(module).main([*before, *needed.get(module, values), "--versoin"])

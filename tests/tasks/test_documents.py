@@ -49,13 +49,6 @@ def test_other_columns_choose(wanted, n):
     assert counts == {"skipped_other_value": 7 - n}
 
 
-def test_a_text_that_came_before_is_skipped():
-    kept, counts = texts(Column("text", unique=True))
-    assert kept.count("Ana are mere.") == 1
-    assert counts == {"skipped_duplicate": 1}
-    assert texts(Column("text", unique=True)) == (kept, counts), "nothing is remembered"
-
-
 def test_a_counter_reports_skipped_records():
     counter = RecordCounter("c")
     screen(RECORDS, Column("text", min_chars=13, where={"language": "ro"}), 1_000, counter.add)
@@ -206,70 +199,6 @@ def test_the_name_of_a_file_decides_how_often_an_epoch_has_its_records(tmp_path,
 def test_copies_of_files_must_be_integers():
     with pytest.raises(ValueError, match=r"copies of files '10_\*' are 1.5: set an integer"):
         Column("text", file_copies={"10_*": 1.5})
-
-
-CZECH = "Příliš žluťoučký kůň úpěl ďábelské ódy a potom odešel domů."
-ROMANIAN = "Ana are mere și pere în grădină, iar Ion are multe nuci."
-
-
-def page(text):
-    return f"<html><body><article><p>{text}</p></article></body></html>"
-
-
-def test_texts_in_other_languages_are_skipped_and_counted():
-    records = [{"text": text} for text in (ROMANIAN, CZECH, ROMANIAN * 2, "")]
-    kept, counts = counted(records, Column("text", language="romanian"))
-    assert kept == [ROMANIAN, ROMANIAN * 2]
-    assert counts == {"skipped_other_language": 1, "skipped_empty": 1}
-    sure = counted(records, Column("text", language=("ron_Latn", 1.0)))
-    assert sure == ([], {"skipped_other_language": 3, "skipped_empty": 1})
-
-
-@pytest.mark.parametrize(
-    ("language", "sentence"),
-    [("romanien", "the nearest are ron_Latn"), (("ro", 2), "least score of language 'ro' is 2")],
-)
-def test_an_impossible_language_is_one_sentence_when_the_column_is_made(language, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        Column("text", language=language)
-
-
-def test_of_pages_the_main_text_is_used_and_filtered():
-    pages = [page(ROMANIAN), page("scurt"), page(CZECH), "<html></html>", page(ROMANIAN), None]
-    records = [{"text": text, "site": "a"} for text in pages] + [{"text": page("b"), "site": "b"}]
-    column = Column("text", html=True, min_chars=10, language="ro", where={"site": "a"})
-    kept, counts = counted(records, column)
-    assert kept == [ROMANIAN] * 2
-    assert counts == {
-        "skipped_too_short": 1,
-        "skipped_other_language": 1,
-        "skipped_no_main_text": 1,
-        "skipped_null": 1,
-        "skipped_other_value": 1,
-    }
-
-
-@pytest.mark.parametrize("order", [sources.RECORDS, sources.PARTS])
-def test_a_cleaned_corpus_resumes_at_any_document(tmp_path, order):
-    """The filters depend on a document alone, so they are no part of the data position."""
-    texts = [f"{text} {i}" for i in range(12) for text in (ROMANIAN, CZECH)]
-    lines = "".join(json.dumps({"text": page(text)}) + "\n" for text in texts)
-    (tmp_path / "train.jsonl").write_text(lines)
-
-    def iterator():
-        column = Column("text", html=True, language="ro")
-        source = CorpusSource(str(tmp_path), column=column)
-        return iter(source.get_dataset("train", True, seed=3, order=order).repeat(2))
-
-    every = [each["text"].numpy() for each in iterator()]
-    assert len(every) == 24
-    for count in (0, 5, 13, 23):
-        first, second = iterator(), iterator()
-        for _ in range(count):
-            next(first)
-        path = tf.train.Checkpoint(iterator=first).save(str(tmp_path / f"position{count}"))
-        tf.train.Checkpoint(iterator=second).restore(path)
-        assert [each["text"].numpy() for each in second] == every[count:]
 
 
 def _read(tmp_path, column, **records):

@@ -32,7 +32,6 @@ def test_all_flags_are_fields_of_the_job():
         "--module=a",
         "--module=b",
         "--gin_bindings=x = 1",
-        "--unique",
         "--runner=R",
         "--zone=z",
     ]
@@ -44,7 +43,6 @@ def test_all_flags_are_fields_of_the_job():
         (("inputs", 8), ("targets", 4)),
         epochs=2,
         part_bytes=3 << 20,
-        unique=True,
         modules=("a", "b"),
         bindings=("x = 1",),
     )
