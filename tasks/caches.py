@@ -20,6 +20,7 @@ the folders of `seqio.add_global_cache_dirs`.
 
 import copy
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import seqio
@@ -138,8 +139,13 @@ def check_features(task: seqio.Task, lengths: Mapping[str, int]) -> None:
 
 
 def pregenerated_name(task: str, lengths: Mapping[str, int]) -> str:
-    """Return the name of a task whose finished examples have these lengths."""
-    return seqio.experimental._get_fully_cached_name(task, lengths)
+    """Return the name of a task whose finished examples have these lengths, such as task_i64_t14.
+
+    Each feature is shortened to the shortest beginnings by which all differ.
+    """
+    shared = (n for n in itertools.count() if len({name[:n] for name in lengths}) == len(lengths))
+    n = next(shared)
+    return f"{task}_{'_'.join(f'{name[:n]}{length}' for name, length in lengths.items())}"
 
 
 def add_pregenerated(task: str, lengths: Mapping[str, int]) -> seqio.Task:

@@ -182,7 +182,7 @@ class MaskedLM(Objective):
     ) -> tf.data.Dataset:
         """Turn what `tokenize` returns into sequences of sentences with masks."""
         known = vocabularies.masking(output_features["targets"].vocabulary)
-        make = self._maker(check_lengths(self, sequence_length, task), known)
+        make = self._maker(_check_lengths(self, sequence_length, task), known)
         batches = map_each(dataset, lambda x: {k: x[k] for k in ("targets", "sentences")})
         batches = batches.ragged_batch(DOCUMENTS_MASKED_A_CALL)
 
@@ -194,11 +194,11 @@ class MaskedLM(Objective):
             seed = tf.random.experimental.stateless_fold_in(tf.stack(seed), total)
             documents = [ids.flat_values, sentences.flat_values, sentences.row_lengths()]
             given = [*documents, example["density"], seed]
-            return self.as_examples(vectors(make, given, "iiiill"))
+            return self._as_examples(vectors(make, given, "iiiill"))
 
         return unbatch(make_examples(self._with_density(batches, task)))
 
-    def as_examples(self, arrays: list[tf.Tensor]) -> dict[str, tf.Tensor | tf.RaggedTensor]:
+    def _as_examples(self, arrays: list[tf.Tensor]) -> dict[str, tf.Tensor | tf.RaggedTensor]:
         """Return ragged rows of inputs, targets, weights and types, end to end, lengths, labels."""
         *flat, lengths, labels = arrays
         names = ["inputs", "targets", "loss_weights", *(["type_ids"] if self.pairs else [])]
@@ -252,7 +252,7 @@ class MaskedLM(Objective):
         return make
 
 
-def check_lengths(objective: MaskedLM, sequence_length: Mapping[str, int], task: str) -> int:
+def _check_lengths(objective: MaskedLM, sequence_length: Mapping[str, int], task: str) -> int:
     """Return how many tokens of text an example holds, or raise ValueError."""
     inputs, targets = sequence_length["inputs"], sequence_length.get("targets")
     if inputs != targets:
