@@ -264,7 +264,7 @@ start_on_workers() {
   HEAD="$(common_head)"
   PASSED=""
   # shellcheck disable=SC2086
-  for name in MODEL_DIR STREAM_CACHE_DIR STREAM_CACHE_GB ${TPU_PASS:-}; do
+  for name in MODEL_DIR ${TPU_PASS:-}; do
     if [[ ! "$name" =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]]; then
       fail "TPU_PASS names '$name', which is no variable: write names with spaces between them."
     fi

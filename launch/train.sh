@@ -6,8 +6,6 @@
 #                  launch/upstream.sh makes one, with its packages
 #   PYTHON         an interpreter to use as it is, for instance T5X's, instead of .venv
 #   JAX_PLATFORMS  default cpu unless there is a TPU or GPU and the installed jax supports it
-#   STREAM_CACHE_DIR  a folder on this machine that caches remote data and is filled ahead of time,
-#                  so that training survives an outage; STREAM_CACHE_GB bounds it, default 50
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 

@@ -17,7 +17,6 @@ if __name__ == "__main__":  # before any library is imported
     log_capture.start()
 
 import functools
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -145,7 +144,6 @@ def train(
     total_steps = last_step(model_dir, total_steps, relative_steps, checkpoint_cfg.restore)
     plan = training_plan(cfgs, save, total_steps, eval_period, stats_period)
     triggers.check_periods(plan)
-    enable_stream_cache(cfgs)
     check_data(cfgs, model, partitioner, eval_steps, verify_matching_vocabs_fn)
     selection_metric.check(cfgs, save, actions)
     watch.check(model, train_dataset_cfg.task_feature_lengths)
@@ -248,24 +246,6 @@ def training_plan(
         stats_period=stats_period or eval_period or None,
         checkpoint_steps=tuple((save.checkpoint_steps if save else None) or ()),
     )
-
-
-def enable_stream_cache(cfgs: Mapping[str, DatasetConfig | None]) -> None:
-    """Cache remote corpora in STREAM_CACHE_DIR, up to STREAM_CACHE_GB, if it is set."""
-    folder = os.environ.get("STREAM_CACHE_DIR")
-    gigabytes = os.environ.get("STREAM_CACHE_GB", "50")
-    if not folder:
-        return
-    try:
-        limit = float(gigabytes)
-    except ValueError:
-        raise ValueError(
-            f"STREAM_CACHE_GB is {gigabytes!r}, which is not a number; set it to the gigabytes "
-            f"that {folder} may hold, such as 50."
-        ) from None
-    for cfg in filter(None, cfgs.values()):
-        for _, source in corpora.resumable_sources(cfg):
-            source.enable_stream_cache(folder, limit)
 
 
 def check_data(

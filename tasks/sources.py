@@ -32,13 +32,12 @@ from typing import Any
 import numpy as np
 import seqio
 import tensorflow as tf
-from absl import logging
 
 import gin
 from command_line.results import counted
 from tasks import slices
 from tasks.documents import Column, screen
-from tasks.io import files, hub, mirrored, stream_cache
+from tasks.io import files, hub
 from tasks.io.files import CorpusFile
 from tasks.io.formats import BATCH_RECORDS, PartLayout
 from tasks.io.retry import RetryPolicy, is_transient, retry
@@ -75,21 +74,6 @@ def full_shuffle(gigabytes: float = 2.0) -> float:
             "corpus, or above"
         )
     return gigabytes
-
-
-@gin.configurable
-def mirrors(folders: Mapping[str, str] | None = None) -> Mapping[str, str]:
-    """Return the folders with copies of hub corpora (see `tasks.mirror`).
-
-    By corpus, or by corpus and configuration, "HuggingFaceFW/fineweb-2/ces_Latn"; a copy of another
-    configuration is refused (see `tasks.io.mirrored`).
-    """
-    return folders or {}
-
-
-def is_on_hub(corpus: str) -> bool:
-    """Return whether a corpus is named as on the hub, not by a folder or an address."""
-    return "://" not in corpus and not corpus.startswith(_FOLDER)
 
 
 class Unreachable(ValueError, ConnectionError):
@@ -214,53 +198,29 @@ class CorpusSource(seqio.DataSource):
             try:
                 self._listed[split] = retry(find, f"listing {self.name}", policy)
             except Exception as error:
-                if not is_transient(error):
-                    raise
-                self._listed[split] = self._last_listing(split, error)
+                raise self._unreachable(error) if is_transient(error) else error from error
         return self._listed[split]
 
     def _find_files(self, split: str) -> list[CorpusFile]:
         corpus, corpus_split = self._corpus, self._split_names[split]
         if corpus is None:
             return files.match_files(self._patterns_of(split))
-        copy = mirrored.folder(mirrors(), corpus, self._config, self._revision)
-        if copy is not None:
-            return self._in_folder(copy, split, "-*")
-        if not is_on_hub(corpus):
+        if "://" in corpus or corpus.startswith(_FOLDER):
             advice = f": name files {corpus_split}*, or give patterns by files={{{split!r}: …}}"
             if split != "train":
                 advice = f": add one, or {self._hold_out(split)}"
-            return self._in_folder(corpus, split, "*", advice)
+            return self._in_folder(corpus, split, advice)
         repository = hub.load_repository(corpus, self._config, self._revision)
         if corpus_split not in repository.splits:
             raise self._no_split(corpus_split, repository.splits)
-        found = files.with_lengths(repository.splits[corpus_split])
-        if stream_cache.current:
-            listing = [dataclasses.astuple(f) for f in found]
-            stream_cache.current.save_note(self._note(split), listing)
-        return found
+        return files.with_lengths(repository.splits[corpus_split])
 
-    def _in_folder(
-        self, folder: str, split: str, ending: str, advice: str = ""
-    ) -> list[CorpusFile]:
+    def _in_folder(self, folder: str, split: str, advice: str) -> list[CorpusFile]:
         """Return the files whose names begin with a split's, and not with a longer name."""
         name = self._split_names[split]
         longer = [n for n in self._split_names.values() if n != name and n.startswith(name)]
-        pattern = lambda name: f"{glob.escape(folder.rstrip('/'))}/{name}{ending}"
+        pattern = lambda name: f"{glob.escape(folder.rstrip('/'))}/{name}*"
         return files.match_files([pattern(name)], advice=advice, without=map(pattern, longer))
-
-    def _note(self, split: str) -> str:
-        # Also the name of listings that earlier versions left in a cache folder.
-        key = (self._corpus, self._config, self._revision)
-        return f"files of {key} {self._split_names[split]}"
-
-    def _last_listing(self, split: str, error: BaseException) -> list[CorpusFile]:
-        """Return the files as last listed, if the stream cache has them."""
-        listing = stream_cache.current and stream_cache.current.load_note(self._note(split))
-        if not listing:
-            raise self._unreachable(error) from error
-        logging.warning("%s; using the files of the last successful listing", error)
-        return [CorpusFile(*fields) for fields in listing]
 
     def pin_revision(self, revision: str) -> None:
         """Read the hub's data set at a commit, unless a revision is already set."""
@@ -339,16 +299,6 @@ class CorpusSource(seqio.DataSource):
         """The configuration of a corpus on the hub."""
         return self._config
 
-    @property
-    def revision(self) -> str | None:
-        """The branch, tag or commit of a corpus on the hub."""
-        return self._revision
-
-    @property
-    def split_names(self) -> Mapping[str, str]:
-        """By the names of the splits, their names in the corpus."""
-        return self._split_names
-
     def text_bytes(self, split: str) -> int | None:
         """Return roughly how many bytes of text a split has, None if it is unknown."""
         found = self.list_files(split)
@@ -411,10 +361,6 @@ class CorpusSource(seqio.DataSource):
         files.prime_hub_listing(found)
         self._listed[split] = found
         self._contents.pop(split, None)
-
-    def enable_stream_cache(self, folder: str | None, gigabytes: float) -> None:
-        """Make this process read through a cache in `folder`; see `tasks.io.stream_cache`."""
-        stream_cache.enable(folder, gigabytes)
 
     def _no_split(self, split: str, known) -> ValueError:
         return ValueError(

@@ -44,9 +44,6 @@ class ResumableSource(Protocol):
         `cut_<feature>` had to be cut.
         """
 
-    def enable_stream_cache(self, folder: str, gigabytes: float) -> None:
-        """Keep up to this many bytes of remote files in a local folder."""
-
 
 @runtime_checkable
 class OrderedSource(Protocol):

@@ -5,9 +5,8 @@
     read_range(files[0], 0, 1000)              # bytes 0..999
     with open_stream(files[1]) as stream: ...  # decompressed
 
-Remote files are read through the stream cache if it is enabled (`tasks.io.stream_cache`). A file
-that changes after it was listed, or that is cut short, is an error. Nothing here retries: callers
-use `tasks.io.retry`.
+A file that changes after it was listed, or that is cut short, is an error. Nothing here retries:
+callers use `tasks.io.retry`.
 """
 
 import contextlib
@@ -27,7 +26,7 @@ from typing import Any, BinaryIO, cast
 import fsspec
 from fsspec.spec import AbstractBufferedFile
 
-from tasks.io import decompress, http_files, stream_cache
+from tasks.io import decompress, http_files
 from tasks.io.decompress import COMPRESSIONS
 from tasks.io.http_files import Facts
 
@@ -344,19 +343,6 @@ def has_ranges(file: CorpusFile) -> bool:
     return http_files.probe(file.url).has_ranges if file.url.startswith("http") else True
 
 
-def version(file: CorpusFile) -> str | None:
-    """Return what changes if `file` does, None if nothing is known that does."""
-    return file.version or (_facts(file).version if file.url.startswith("http") else None)
-
-
-def published_sha256(file: CorpusFile) -> str | None:
-    """Return the SHA-256 that the hub publishes for a large file, None elsewhere."""
-    if not file.url.startswith("hf://"):
-        return None
-    fs, path = _filesystem(file.url)
-    return (fs.info(path).get("lfs") or {}).get("sha256")
-
-
 def read_range(file: CorpusFile, start: int, stop: int) -> bytes:
     """Return bytes `start`..`stop`-1 of `file`, fetching only these.
 
@@ -364,31 +350,8 @@ def read_range(file: CorpusFile, start: int, stop: int) -> bytes:
       ConnectionError: fewer bytes arrived over the network, or others.
       ValueError: the file has changed since it was listed, or is shorter.
     """
-    fetch = lambda: _read_range(file, start, stop)
     if start >= stop:
         return b""
-    if file.remote and stream_cache.current:
-        return stream_cache.current.read(_cache_key(file), start, stop, fetch)
-    return fetch()
-
-
-def read_if_any(url: str) -> bytes | None:
-    """Return what a file on a disk or in a bucket holds, None if there is no such file."""
-    with contextlib.suppress(FileNotFoundError):
-        if "://" in url:
-            fs, path = _filesystem(url)
-            return fs.cat_file(path)
-        with open(os.path.expanduser(url), "rb") as file:
-            return file.read()
-    return None
-
-
-def _cache_key(file: CorpusFile) -> str:
-    """Return the name of a file in the stream cache, another one for each version of it."""
-    return f"{file.url} {found}" if (found := version(file)) else file.url
-
-
-def _read_range(file: CorpusFile, start: int, stop: int) -> bytes:
     if not file.remote:
         with _open_local(file) as f:
             f.seek(start)
@@ -405,21 +368,6 @@ def _read_range(file: CorpusFile, start: int, stop: int) -> bytes:
         kind = ConnectionError if file.remote else ValueError  # a retry reads no more
         raise kind(f"{file.url}: {len(data)} bytes arrived of {stop - start}")
     return data
-
-
-def fits_in_cache(file: CorpusFile) -> bool:
-    """Return whether the stream cache is enabled and can hold all of `file`, read by ranges."""
-    most = stream_cache.current.limit / 4 if stream_cache.current else 0
-    if not most or file.kind == PARALLEL or not file.remote or not has_ranges(file):
-        return False
-    return (size(file) or most + 1) <= most
-
-
-def open_cached(file: CorpusFile) -> BinaryIO | None:
-    """Open a complete copy in the stream cache, fetching it first; None if the disk is full."""
-    assert stream_cache.current  # see `fits_in_cache`
-    fetch = functools.partial(_read_range, file)
-    return stream_cache.current.open_copy(_cache_key(file), size(file) or 0, fetch)
 
 
 class _RangedFile(AbstractBufferedFile):
@@ -489,8 +437,6 @@ def open_raw(file: CorpusFile, needs_end: bool = True) -> BinaryIO:
     """
     if not file.remote:
         return _open_local(file)
-    if fits_in_cache(file) and (copy := open_cached(file)):
-        return copy
     if not file.url.startswith("http"):
         fs, path = _filesystem(file.url)
         with _pinned(file) as pin:

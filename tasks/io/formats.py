@@ -69,25 +69,6 @@ class PartLayout:
         """Return the size of the byte ranges that `file` is cut into."""
         return self.part_bytes or (REMOTE_PART_BYTES if file.remote else LOCAL_PART_BYTES)
 
-    def length(self, file: CorpusFile, part: int) -> int:
-        """Return the size of one part in bytes."""
-        if file.kind == "parquet":
-            return sum(stop - start for start, stop in _column_ranges(file, part, self.fields))
-        if self._by_bytes(file):
-            start, stop = self._bounds(file, part)
-            return stop - start
-        return files.size(file) or 0
-
-    def fetch(self, file: CorpusFile, part: int) -> None:
-        """Read the bytes of one part, so that the stream cache has them."""
-        if file.kind == "parquet":
-            for start, stop in _column_ranges(file, part, self.fields):
-                files.read_range(file, start, stop)
-        elif self._by_bytes(file):
-            lines_between(file, *self._bounds(file, part))
-        elif files.fits_in_cache(file) and (copy := files.open_cached(file)):
-            copy.close()
-
     def _bounds(self, file: CorpusFile, part: int) -> tuple[int, int]:
         size = self.bytes_per_part(file)
         return part * size, min((part + 1) * size, _size(file))
@@ -129,8 +110,7 @@ class PartLayout:
         return is_lines and not file.compression and files.has_ranges(file)
 
     def _row_group(self, file: CorpusFile, part: int) -> Iterator[list]:
-        # Of its own, pyarrow coalesces reads as it sees fit. The stream cache finds only ranges
-        # that are the same every time, so they are requested here.
+        # One request for each range; pyarrow alone would send several for each column.
         with files.open_random(file, _column_ranges(file, part, self.fields)) as f:
             for batch in self._arrow_batches(f, file, part):
                 yield _rows_of(batch)

@@ -117,9 +117,8 @@ def _share_parts(split: CorpusSplit, index: int, num_shards: int) -> Share:
 def _warn_uncut(corpus: str, split: str, n_files: int, num_shards: int) -> None:
     logging.warning(
         "corpus %s has %d %s in split %r, which cannot be cut into %d shards: each shard reads "
-        "all records and keeps every %dth, so the corpus is read, parsed and, without "
-        "STREAM_CACHE_DIR, fetched %d times; cut it into %d files or more, or write it as "
-        "parquet or uncompressed JSONL",
+        "all records and keeps every %dth, so the corpus is fetched and parsed %d times; cut it "
+        "into %d files or more, or write it as parquet or uncompressed JSONL",
         *(corpus, n_files, "file" if n_files == 1 else "files", split),
         *(num_shards, num_shards, num_shards, num_shards),
     )

@@ -11,14 +11,13 @@ restored iterator asks for its current batch, and reading continues there.
 
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from tasks.documents import screen
-from tasks.io import stream_cache
 from tasks.record_counts import RecordCounter
 from tasks.streaming import tf_callbacks
 from tasks.streaming.shard_assignment import Share
@@ -104,7 +103,6 @@ class ShardReader:
         self._lock = threading.RLock()
         self._cursor: _Cursor | None = None
         self._next_part: _NextPart | None = None
-        self._prefetcher = stream_cache.Prefetcher() if stream_cache.current else None
         self._orders: dict[tuple[int, int], list[int]] = {}
         counter.start_shard(self._split.name, self._shard)
 
@@ -116,7 +114,8 @@ class ShardReader:
         if file == _END:
             self._end_epoch()
             return np.zeros([0], np.int64)
-        order = self._ordered_parts(int(epoch), int(file))
+        parts = self._retry(lambda: self._share.parts(file), int(file))
+        order = self._permute(np.array(parts, np.int64), epoch, file)
         self._orders = {(int(epoch), int(file)): order.tolist()}
         return order
 
@@ -124,10 +123,6 @@ class ShardReader:
         with self._lock:
             self._epochs_read += 1
         self._counter.log_epoch(self._split.name, self._shard, self._epochs_read)
-
-    def _ordered_parts(self, epoch: int, file: int) -> np.ndarray:
-        parts = self._retry(lambda: self._share.parts(file), file)
-        return self._permute(np.array(parts, np.int64), epoch, file)
 
     def _permute(self, items: np.ndarray, *key) -> np.ndarray:
         if not self._shuffle:
@@ -180,31 +175,11 @@ class ShardReader:
         following = order[order.index(part) + 1 :] if part in order else []
         if following and self._share.file(file).remote:
             self._next_part = _NextPart((epoch, file, following[0]), self._begin)
-        if self._prefetcher:
-            self._prefetcher.replace_queue(self._upcoming(epoch, file, following))
         return cursor or self._begin(key)
 
     def _begin(self, key: PartKey) -> _Cursor:
         _, file, part = key
         return _Cursor(key, self._split.batches(self._share.file(file), part))
-
-    def _upcoming(
-        self, epoch: int, file: int, parts: Sequence[int]
-    ) -> Iterator[stream_cache.Prefetch]:
-        """Yield the next reads of this epoch: these parts of a file, then the files after it."""
-        order = self._files(epoch).tolist()[:-1]
-        for number in order[order.index(file) :]:
-            if number != file:
-                parts = self._ordered_parts(epoch, number).tolist()
-            if self._share.file(number).remote:
-                for part in parts:
-                    yield self._prefetch((epoch, number, part))
-
-    def _prefetch(self, key: PartKey) -> stream_cache.Prefetch:
-        _, number, part = key
-        layout, file = self._split.layout, self._share.file(number)
-        length = self._retry(lambda: layout.length(file, part), number)
-        return key, length, lambda: self._retry(lambda: layout.fetch(file, part), number)
 
 
 class _NextPart:

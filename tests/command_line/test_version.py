@@ -17,7 +17,7 @@ COMMANDS = [
     *("convert.__main__", "convert.continue_text", "convert.fill_masks"),
     *("convert.run.loss_curve", "evaluation.__main__", "preflight.__main__"),
     *("tasks.look.__main__", "tasks.new_language"),
-    *("report.__main__", "report.misclassified", "tasks.cache.__main__", "tasks.mirror"),
+    *("report.__main__", "report.misclassified", "tasks.cache.__main__"),
     *("vocabulary.check", "vocabulary.extend", "vocabulary.train", "vocabulary.trim"),
 ]
 
@@ -67,7 +67,7 @@ def test_a_mistyped_flag_is_one_sentence(words, capsys):
     """With the status after which --supervise does not start again."""
     module, *before = words
     values = ["a", "b"] * (module != "preflight.__main__")
-    needed = {"tasks.cache.__main__": ["--task", "a", "--out", "b"], "tasks.mirror": ["--to", "a"]}
+    needed = {"tasks.cache.__main__": ["--task", "a", "--out", "b"]}
     needed |= {"vocabulary.extend": ["a", "--pieces", "b", "--out", "c"]}
     with pytest.raises(SystemExit) as end:
         importlib.import_module(module).main([*before, *needed.get(module, values), "--versoin"])

@@ -96,7 +96,6 @@ CHANGES = (
     Change("to_scalable_t5", instead=(("runs/ro_t5x_base", "runs/ro_t5x_tiny"),)),
     Change("convert.sh ", instead=(("[MODEL_DIR or checkpoint] [flags]", "runs/ro_t5x_tiny"),)),
     Change(r"tasks\.cache", instead=(("gs://bucket/caches", "caches"),)),
-    Change(r"tasks\.mirror", instead=(("/data/mine", "copies/mine"),)),
     Change("'my_task'", "--gin_file=gin/shared/tiny.gin " + SHORT),
     Change("'my_task'", instead=(("2010000", "2000002"), ("vocab_size=64000", "vocab_size=400"))),
 )

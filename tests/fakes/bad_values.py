@@ -527,18 +527,6 @@ COMMANDS = {
         --task ro_mini_span_corruption --out {folder}/c word
         --out {folder}/caches
     """,
-    "tasks.mirror": """
-        --to {folder}/copy
-        --files a.jsonl --to {folder}/copy
-        --files train={files}/absent.jsonl --to {folder}/copy
-        --files train={files}/text.txt --to ""
-        --files train={files}/text.txt --to {files}/text.txt
-        --files train={files}/text.txt --to {folder}/copy --workers 0
-        --files train={files}/text.txt --to {folder}/copy --workers x
-        --files train={files}/text.txt --splits nosuch --to {folder}/copy
-        --corpus "" --to {folder}/copy
-        --files train={files}/text.txt --to {folder}/copy word
-    """,
     "tasks.diacritics.restore": """
         sing
         write {files}/absent.txt {files}/absent.jsonl

@@ -21,7 +21,6 @@ class FileServer:
         self.sent = collections.Counter()
         self.asked = []
         self.faults = []
-        self.down = False  # answers only 503
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -32,7 +31,7 @@ class FileServer:
                 data = path.read_bytes() if path.exists() else b""
                 outer.asked.append((self.path, self.headers.get("Range")))
                 fault = outer.faults.pop() if outer.faults else None
-                fault = 503 if outer.down else fault if path.exists() else 404
+                fault = fault if path.exists() else 404
                 if isinstance(fault, int):
                     self.send_response(fault)
                     self.send_header("Content-Length", "0")

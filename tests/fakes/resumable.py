@@ -29,9 +29,6 @@ class Corpus:
     def record_counts(self, split, distinct=False):
         return dict(self._counts)
 
-    def enable_stream_cache(self, folder, gigabytes):
-        self.cache = folder, gigabytes
-
     def patch_into(self, monkeypatch, source):
         """Add these methods to `source` for the time of a test."""
         for name in METHODS:

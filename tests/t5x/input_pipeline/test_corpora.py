@@ -24,7 +24,7 @@ def test_a_plain_source_is_not_resumable_and_a_complete_one_is():
 
 def test_a_partial_or_misspelt_source_is_refused_by_what_it_lacks():
     partial = types.SimpleNamespace(peek=None, listing=None, identity=None)
-    missing = "lacks pin_revision, use_listing, record_counts, enable_stream_cache. Implement"
+    missing = "lacks pin_revision, use_listing, record_counts. Implement"
     with pytest.raises(ValueError, match=f"source of task one, SimpleNamespace, {missing}"):
         corpora.resumable_source(task(partial))
     misspelt = Corpus()

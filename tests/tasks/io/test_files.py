@@ -4,7 +4,6 @@ import gzip
 import os
 import shutil
 
-import fsspec
 import pytest
 import zstandard
 
@@ -330,12 +329,3 @@ def test_files_of_another_pattern_are_left_out(tmp_path):
     assert [file.url for file in found] == [f"{tmp_path}/dev-0.txt", f"{tmp_path}/dev-1.txt"]
     with pytest.raises(ValueError, match=r"no file matches '.*/devt\*'"):
         files.match_files([f"{tmp_path}/devt*"], without=[f"{tmp_path}/devtest*"])
-
-
-def test_a_file_that_need_not_exist_is_read_on_a_disk_and_in_a_bucket(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "a.json").write_bytes(b"{}")
-    fsspec.filesystem("memory").pipe("/notes/a.json", b"[]")
-    assert files.read_if_any("~/a.json") == b"{}"
-    assert files.read_if_any("memory://notes/a.json") == b"[]"
-    assert files.read_if_any("~/b.json") is files.read_if_any("memory://notes/b.json") is None

@@ -44,7 +44,7 @@ def test_a_paragraph_can_be_a_document(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_parts_together_are_the_file_and_their_bytes_are_known(tmp_path, kind):
+def test_parts_together_are_the_file(tmp_path, kind):
     write(tmp_path, kind, LINES)
     path = tmp_path / f"train-0.{kind}"
     layout = PartLayout(("text",), part_bytes=4096)
@@ -52,8 +52,6 @@ def test_parts_together_are_the_file_and_their_bytes_are_known(tmp_path, kind):
     assert layout.divisible(file)
     assert layout.count(file) > 5
     assert [record["text"] for record in records(path, layout)] == LINES
-    lengths = sum(layout.length(file, part) for part in range(layout.count(file)))
-    assert 0 < lengths <= path.stat().st_size
 
 
 def test_bad_records_are_marked_in_every_format(tmp_path):
