@@ -40,7 +40,6 @@ SHARDS = 8  # virtual shards if they divide the batch; a power of two
 CHUNK = 64  # examples that a pipeline yields at once, since each time costs the switch of a thread
 AHEAD = 2  # chunks prefetched, so that no shard waits while another reads; the position has them
 READ_AT_ONCE = 16  # shards that move to a saved position at the same time; each takes memory
-FORM = 3  # format version of a saved position
 
 
 def global_shapes(rows: HostBatch, batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:
@@ -318,11 +317,11 @@ class TrainStream(Iterator[HostBatch]):
             if owned:
                 shard.write(self._path(folder, index))
         if self.rows[0] == 0:
-            about: dict[str, Any] = {"form": FORM, "seed": self.seed, "shards": self.count}
+            about: dict[str, Any] = {"seed": self.seed, "shards": self.count}
             about |= {"batch_size": self.cfg.batch_size, "orders": self._orders}
-            about |= _row_settings(self.cfg)
+            about |= {**_row_settings(self.cfg), "corpora": identities(self.cfg)}
             with tf.io.gfile.GFile(f"{folder}/stream.json", "w") as file:
-                file.write(json.dumps({**about, "corpora": identities(self.cfg)}))
+                file.write(json.dumps(about))
 
     def restore(self, folder: str) -> None:
         """Move to the position saved in `folder`, on any number of hosts.
@@ -342,9 +341,8 @@ class TrainStream(Iterator[HostBatch]):
         if unfit := misfit(saved, self.cfg):
             raise ValueError(f"{folder} {unfit}, or {remedy}")
         for name, now in identities(self.cfg).items():
-            # Positions of earlier versions hold less: what they lack is not compared.
-            before = now | saved.get("corpora", {}).get(name, {})
-            if before != now:
+            # Of a task that is new in a mixture nothing was saved; its pipeline is refused below.
+            if (before := saved["corpora"].get(name, now)) != now:
                 raise ValueError(
                     f"{folder} holds a data position in the corpus of {name}, which has changed "
                     f"from {before} to {now}; restore its files, or {remedy}"
@@ -373,7 +371,7 @@ class TrainStream(Iterator[HostBatch]):
 
     def _report_change(self, saved: Mapping[str, Any]) -> None:
         """Log what differs from the run that saved the position, and what it costs."""
-        now, before = self.cfg.batch_size, saved.get("batch_size", self.cfg.batch_size)
+        now, before = self.cfg.batch_size, saved["batch_size"]
         if now != before:
             logging.info(
                 "The batch size has changed from %d to %d rows: the data continues where it was, "
@@ -425,8 +423,7 @@ def _row_settings(cfg: DatasetConfig) -> dict[str, Any]:
 def misfit(saved: Mapping[str, Any], cfg: DatasetConfig) -> str | None:
     """Return why the position in `saved` cannot fill batches, as a predicate; None if it can."""
     for name, now in _row_settings(cfg).items():
-        before = saved.get(name, now)  # positions of earlier versions do not say
-        if before != now:
+        if (before := saved[name]) != now:
             return (
                 f"holds the position of rows made with {name} = {before}, and it is {now} now; "
                 f"set it to {before}"
@@ -434,10 +431,10 @@ def misfit(saved: Mapping[str, Any], cfg: DatasetConfig) -> str | None:
     shards, batch_size = saved["shards"], cfg.batch_size
     if batch_size % shards == 0:
         return None
-    before = f" (it was {saved['batch_size']})" if "batch_size" in saved else ""
     return (
         f"holds the position of {shards} virtual shards, which cannot fill a batch of {batch_size} "
-        f"rows in equal parts; set BATCH_SIZE to a multiple of {shards}{before}"
+        f"rows in equal parts; set BATCH_SIZE to a multiple of {shards} (it was "
+        f"{saved['batch_size']})"
     )
 
 

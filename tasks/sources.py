@@ -276,9 +276,9 @@ class CorpusSource(seqio.DataSource):
             return RECORDS if fits else PARTS
         return self._orders[split]
 
-    def pin_order(self, split: str, order: str | None) -> None:
-        """Keep the order of a saved data position; None, of earlier releases, is PARTS."""
-        self._orders[split] = order or PARTS
+    def pin_order(self, split: str, order: str) -> None:
+        """Keep the order of a saved data position."""
+        self._orders[split] = order
 
     @contextlib.contextmanager
     def repeated(self, epochs: int | None) -> Iterator[None]:

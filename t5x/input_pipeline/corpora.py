@@ -52,8 +52,8 @@ class OrderedSource(Protocol):
     def order(self, split: str) -> str:
         """Return the name of the order in which shuffled epochs of a split are read."""
 
-    def pin_order(self, split: str, order: str | None) -> None:
-        """Use the order of a saved data position; None if it was saved before orders had names."""
+    def pin_order(self, split: str, order: str) -> None:
+        """Use the order of a saved data position."""
 
     def mixing(self, split: str, num_shards: int) -> str:
         """Return how far a shuffled epoch mixes the records, as a predicate for the log."""
@@ -183,7 +183,7 @@ def pin_revisions(cfg: DatasetConfig, saved: Mapping[str, Any]) -> None:
     Must precede making the stream.
     """
     for name, source in resumable_sources(cfg):
-        revision = saved.get("corpora", {}).get(name, {}).get("revision")
+        revision = saved["corpora"].get(name, {}).get("revision")
         if revision:
             source.pin_revision(revision)
     _share_listings(cfg)
@@ -199,8 +199,8 @@ def orders(cfg: DatasetConfig) -> dict[str, str]:
 def pin_orders(cfg: DatasetConfig, saved: Mapping[str, Any]) -> None:
     """Read each corpus in the order of `saved`."""
     for name, source in resumable_sources(cfg):
-        if isinstance(source, OrderedSource):
-            source.pin_order(cfg.split, saved.get("orders", {}).get(name))
+        if isinstance(source, OrderedSource) and name in saved["orders"]:
+            source.pin_order(cfg.split, saved["orders"][name])
 
 
 def mixing(cfg: DatasetConfig, num_shards: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Batches of a sorted corpus are mixed, and positions of earlier releases keep their order."""
+"""Batches of a sorted corpus are mixed, and positions keep their order."""
 
 import csv
 import json
@@ -74,15 +74,13 @@ def test_a_batch_of_a_sorted_corpus_has_the_shares_of_its_classes(corpus):
         assert law.ppf(risk) <= min(counts) <= max(counts) <= law.isf(risk)
 
 
-def rename(folder, stream, **changes):
-    """Let a saved position be that of the same task under another name, and change its notes."""
+def rename(folder, stream):
+    """Let a saved position be that of the same task under another name."""
     about = json.loads((folder / "stream.json").read_text())
     name = stream.cfg.provider.name
     for key in ("corpora", "orders"):
         about[key] = dict.fromkeys([name], next(iter(about[key].values())))
-    about |= changes
-    notes = {key: value for key, value in about.items() if value is not None}
-    (folder / "stream.json").write_text(json.dumps(notes))
+    (folder / "stream.json").write_text(json.dumps(about))
 
 
 def test_a_position_resumes_in_the_order_of_all_records(short, tmp_path):
@@ -99,16 +97,15 @@ def test_a_position_resumes_in_the_order_of_all_records(short, tmp_path):
     assert_equal_batches(take(again, 40), wanted)
 
 
-def test_a_position_of_an_earlier_release_keeps_the_order_by_parts(short, tmp_path):
-    old = start(short, batch_size=8)
-    corpora.pin_orders(old.cfg, {})
-    old._make_shards(old.count)
-    take(old, 5)
-    old.save(str(tmp_path))
-    wanted = take(old, 40)
+def test_a_position_keeps_the_order_by_parts_where_a_new_run_has_another(short, tmp_path):
+    first = start(short, batch_size=8)
+    corpora.pin_orders(first.cfg, {"orders": {first.cfg.provider.name: PARTS}})
+    first._make_shards(first.count)
+    take(first, 5)
+    first.save(str(tmp_path))
+    wanted = take(first, 40)
     again = start(short, batch_size=8)
-    # As earlier releases wrote it.
-    rename(tmp_path, again, form=2, orders=None, batch_size=None)
+    rename(tmp_path, again)
     again.restore(str(tmp_path))
     assert_equal_batches(take(again, 40), wanted)
     again.save(str(tmp_path))

@@ -31,7 +31,6 @@ def test_every_format_gives_every_document_in_order(tmp_path, kind):
     assert source.peek("train", 2)[0].startswith(LINES[0])
 
 
-# The order by parts, of positions of earlier releases, counts documents of any format alike.
 @pytest.mark.parametrize(
     ("n", "order", "kind"),
     [

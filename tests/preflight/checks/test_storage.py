@@ -108,13 +108,15 @@ def test_an_unreachable_bucket_is_not_checked(tmp_path, monkeypatch):
 
 
 def test_a_data_position_must_have_shards_that_divide_the_batch(saved, monkeypatch):
-    place = {"shards": 48, "seed": 0, "batch_size": 96}
+    cfg = valid_run.TRAIN
+    place = {"shards": 48, "seed": 0, "batch_size": 96, "pack": cfg.pack}
+    place["TASK_FEATURE_LENGTHS"] = dict(cfg.task_feature_lengths)
     monkeypatch.setattr(storage.batches, "saved_stream", lambda folder: place)
     found = row(storage.start, saved)
     assert found.verdict == FAILS
     assert "48 virtual shards" in found.figure
     assert "BATCH_SIZE" in found.to_set
-    place["shards"] = valid_run.TRAIN.batch_size  # another number than a new run would have
+    place["shards"] = cfg.batch_size  # another number than a new run would have
     assert row(storage.start, saved).verdict == OK
 
 

@@ -76,7 +76,8 @@ def test_a_corpus_that_counts_its_texts_is_asked_whether_they_suffice(monkeypatc
 def test_a_corpus_is_read_at_the_revision_of_its_saved_position(monkeypatch):
     corpus = Corpus(identity={"files": 3})
     monkeypatch.setattr(seqio, "get_subtasks", lambda provider: [task(corpus)])
-    corpora.pin_revisions(toy.data(), {"corpora": {"one": {"revision": "a" * 40}}})
-    corpora.pin_revisions(toy.data(), {"corpora": {"one": {"revision": None}}})
+    for revision in ("a" * 40, None):
+        saved = {"corpora": {"one": {"revision": revision}}, "orders": {}}
+        corpora.pin_revisions(toy.data(), saved)
     assert corpus.pinned == ["a" * 40]
     assert corpora.identities(toy.data()) == {"one": {"files": 3}}
