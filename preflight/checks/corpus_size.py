@@ -102,18 +102,18 @@ def language_of(context: RunContext) -> Language | None:
 
 
 def copies(context: RunContext) -> CheckResult:
-    """Check what a mirror, a cache of tokens and this run's temporary files take on a disk."""
+    """Check what a copy, a cache of tokens and this run's temporary files take on a disk."""
     source = context.task.source
     if not isinstance(source, CorpusSource):
         raise NotChecked(f"the size of {type(source).__name__} is unknown")
     numbers: dict[str, float] = {}
     size = corpus_bytes(context)
     if size is None:
-        shown = ["a mirror of unknown size"]
+        shown = ["a copy of unknown size"]
     else:
-        numbers["mirror"] = size
+        numbers["copy"] = size
         local = is_local(source)
-        shown = [f"{'the corpus' if local else 'a mirror'} takes {data_size(size)}"]
+        shown = [f"{'the corpus' if local else 'a copy'} takes {data_size(size)}"]
     try:
         tokens, _ = corpus_tokens(context)
         numbers["cache"] = tokens * bytes_of_a_cached_token(context)

@@ -67,9 +67,9 @@ def test_its_validation_split_has_no_published_size(task):
 def test_copies_of_fineweb_2_are_known_offline(task):
     context = valid_run.context(offline=True, **task(public.fineweb2("czech")))
     row = run_check("check", corpus_size.copies, context)
-    assert (row.verdict, row.numbers["mirror"]) == (OK, CZECH.parquet_bytes)
+    assert (row.verdict, row.numbers["copy"]) == (OK, CZECH.parquet_bytes)
     assert row.numbers["cache"] == pytest.approx(CZECH.words * 1.5 * 3)
-    assert f"a mirror takes {CZECH.parquet_bytes / 1e9:,.3g} GB" in row.figure
+    assert f"a copy takes {CZECH.parquet_bytes / 1e9:,.3g} GB" in row.figure
 
 
 def test_the_disk_of_a_small_corpus_is_measured(write_corpus, task, monkeypatch, tmp_path):
@@ -78,7 +78,7 @@ def test_the_disk_of_a_small_corpus_is_measured(write_corpus, task, monkeypatch,
     row = run_check("check", corpus_size.copies, context)
     size = (tmp_path / "train-0.jsonl").stat().st_size
     assert row.verdict == OK
-    assert (row.numbers["mirror"], row.numbers["kept"]) == (size, size)
+    assert (row.numbers["copy"], row.numbers["kept"]) == (size, size)
     ids = len(context.require_vocabulary().encode(ROMANIAN[0]))
     # Ids of 2,048 pieces take one or two bytes, and each document some bytes more.
     assert 1.0 < row.numbers["cache"] / (2000 * ids) < 4.5
