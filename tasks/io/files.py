@@ -24,6 +24,7 @@ from concurrent import futures
 from typing import Any, BinaryIO, cast
 
 import fsspec
+import fsspec.core
 from fsspec.spec import AbstractBufferedFile
 
 from tasks.io import decompress, http_files
@@ -292,7 +293,7 @@ def _filesystem(url: str) -> tuple[Any, str]:
             f"{url} is read by a package that is not installed: {to_do} in the environment that "
             "trains."
         ) from error
-    return fs, fs._strip_protocol(url)
+    return fs, fsspec.core.strip_protocol(url)
 
 
 def _facts(file: CorpusFile) -> Facts:

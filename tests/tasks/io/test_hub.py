@@ -4,7 +4,6 @@ import types
 
 import datasets
 import pytest
-import yaml
 
 from tasks.io import hub
 
@@ -88,11 +87,3 @@ def test_what_a_user_can_correct_is_one_sentence(monkeypatch, error, said):
     with pytest.raises(ValueError, match=said):
         hub.load_repository("user/c", "ron_Latin", None)
     hub.load_repository.cache_clear()
-
-
-def test_large_cards_are_parsed_in_c():
-    text = "a: [no, 1, 2024-01-01, 'x']\nconfigs:\n- {config_name: ron_Latn, data_files: b/*}\n"
-    before = yaml.load(text, yaml.loader.SafeLoader)
-    hub._parse_cards_in_c()
-    assert yaml.SafeLoader is yaml.CSafeLoader
-    assert yaml.safe_load(text) == before
