@@ -16,7 +16,6 @@ from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from command_line import buckets
 from command_line.version import version
 
 
@@ -169,20 +168,15 @@ def check_output_folder(flag: str, path: str, buckets_too: bool = False) -> None
 
 
 def check_address(what: str, path: str) -> None:
-    """Raise ValueError for an address that neither TensorFlow nor `buckets` can open.
+    """Raise ValueError for an address that TensorFlow cannot open.
 
     Corpora are read by fsspec instead, from any address.
     """
     scheme, found, _ = path.partition("://")
-    if found and scheme in buckets.SCHEMES and not buckets.is_installed():
+    if found and scheme not in ("gs", "file", "ram"):
         raise ValueError(
-            f"{what} is {path}, which is opened by a package that is not installed: "
-            "`python -m pip install s3fs` in the environment of this command."
-        )
-    if found and scheme not in ("gs", "file", "ram", *buckets.SCHEMES):
-        raise ValueError(
-            f"{what} is {path}, but {scheme}:// cannot be written to, only disks, gs:// and s3://; "
-            "name one of these, or mount the bucket and name its folder."
+            f"{what} is {path}, but {scheme}:// cannot be used for it, only disks and gs://; "
+            "mount the bucket and name its folder."
         )
 
 

@@ -1,7 +1,6 @@
 """What must be imported before seqio and TensorFlow, by each package that imports them."""
 
 from command_line import (  # noqa: F401
-    buckets,
     edit_distance,
     lazy_imports,
     no_onednn,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Opens TensorBoard for a run, or for all of runs/: bash launch/monitor.sh [MODEL_DIR] [flags]
-# MODEL_DIR is a folder, gs://… or s3://…; flags go to TensorBoard: --port=6007, --host=0.0.0.0.
+# MODEL_DIR is a folder or gs://…; flags go to TensorBoard: --port=6007, --host=0.0.0.0.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 

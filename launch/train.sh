@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains a recipe of gin/ or resumes its run: bash launch/train.sh RECIPE [flags]
 # Flags go to the trainer: --gin.TRAIN_STEPS=1000, --gin_file=more.gin, --dry_run. You may set:
-#   MODEL_DIR      where checkpoints and logs go: a folder, gs://… or s3://…; default runs/RECIPE
+#   MODEL_DIR      where checkpoints and logs go: a folder or gs://…; default runs/RECIPE
 #   T5X_DIR        a checkout of upstream T5X, whose trainer then runs on the same gin and tasks;
 #                  launch/upstream.sh makes one, with its packages
 #   PYTHON         an interpreter to use as it is, for instance T5X's, instead of .venv

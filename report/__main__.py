@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the requested command, and return the exit status."""
     parser = arguments.parser("python -m report", __doc__.split("\n")[0])
     add, text = parser.add_argument, arguments.text
-    about = "a folder, gs://… or s3://…"
+    about = "a folder or gs://…"
     add("model_dirs", nargs="*", type=text, metavar="MODEL_DIR", help=about)
     add("-o", "--out", type=text, metavar="HTML", help="default report.html")
     add("--png", type=text, metavar="PNG", help="draw the loss; -o writes the page as well")

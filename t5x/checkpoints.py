@@ -119,7 +119,7 @@ class Checkpointer:
     def _writer(self) -> Any:
         from t5x.checkpointing import orbax_writer
 
-        return orbax_writer.make(self.run_folder, self._timeout)
+        return orbax_writer.make(self._timeout)
 
     def __enter__(self) -> "Checkpointer":
         return self

@@ -27,7 +27,7 @@ import seqio
 import tensorflow as tf
 
 import gin
-from command_line import buckets
+from command_line import arguments
 from tasks.sources import RECORDS
 from tasks.streaming import reading
 
@@ -37,18 +37,8 @@ def folders(paths: str | Sequence[str] = ()) -> list[str]:
     """Return the folders that hold caches, local or gs://; raise ValueError for another address."""
     found = [paths] if isinstance(paths, str) else list(paths)
     for path in found:
-        check_folder("tasks.caches.folders.paths", path)
+        arguments.check_address("tasks.caches.folders.paths", path)
     return found
-
-
-def check_folder(what: str, path: str) -> None:
-    """Raise ValueError for a folder of s3://, whose TFRecords tf.data cannot read."""
-    if buckets.is_here(path):
-        raise ValueError(
-            f"{what} has {path}, but TensorFlow reads caches itself, and only from disks and "
-            "gs://; name one of these, and copy the cache between them, for instance with "
-            "`aws s3 sync`."
-        )
 
 
 class Task(seqio.Task):

@@ -126,7 +126,7 @@ def _check_exists(path: str, find_file: Callable[[], str] | None) -> None:
 def sentencepiece(model_file: str | Callable[[], str]) -> SentencePieceVocabulary:
     """Return a vocabulary with its sentinels inside the model, of a path or a function to one.
 
-    A path is local, gs://, s3://, or relative to the repository; a function is called at first use.
+    A path is local, gs://, or relative to the repository; a function is called at first use.
     """
     if callable(model_file):
         return SentencePieceVocabulary(model_file)
@@ -137,7 +137,7 @@ def sentencepiece(model_file: str | Callable[[], str]) -> SentencePieceVocabular
 def tokenizer(path: str | Callable[[], str]) -> TokenizerVocabulary:
     """Return a vocabulary of a Hugging Face `tokenizer.json` or its folder, as for an encoder.
 
-    A path is local, gs://, s3://, or relative to the repository; a function is called at first use.
+    A path is local, gs://, or relative to the repository; a function is called at first use.
     """
     return TokenizerVocabulary(path if callable(path) else resolve(path))
 

@@ -33,8 +33,7 @@ def event_files(run: Path) -> list[Path]:
     for path in sorted(run.iterdir()):
         if path.name.startswith("events.out.tfevents."):
             found.append(path)
-        # Where an object marks a folder, s3fs lists the folder among its own entries.
-        elif path != run and not path.name.startswith("checkpoint_") and path.is_dir():
+        elif not path.name.startswith("checkpoint_") and path.is_dir():
             found += event_files(path)
     return found
 

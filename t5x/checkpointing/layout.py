@@ -6,7 +6,7 @@
 
 A checkpoint is complete when it has its final name and its writer has committed it: on disk a save
 ends with a rename, in a bucket, which has none, with `commit_success.txt`. Works on local paths,
-gs:// and s3://; needs no jax.
+gs://; needs no jax.
 """
 
 import json

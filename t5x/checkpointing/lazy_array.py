@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import tensorstore as ts
 
-from command_line import buckets
 from t5x.checkpointing import checksums
 
 # The start of tensorstore's errors that do not mean damage, and may pass.
@@ -123,7 +122,7 @@ def from_zarr(
 
 
 def storage(folder: str, ocdbt_path: str | None = None) -> dict[str, Any]:
-    """Return tensorstore's description of a folder on disk, under gs:// or s3://.
+    """Return tensorstore's description of a folder on disk or under gs://.
 
     With `ocdbt_path`, `folder` is an OCDBT database and this a path inside it. Raise ValueError for
     another scheme.
@@ -132,12 +131,11 @@ def storage(folder: str, ocdbt_path: str | None = None) -> dict[str, Any]:
     scheme, is_remote, address = folder.partition("://")
     if not is_remote:
         base = {"driver": "file", "path": os.path.abspath(folder) + "/"}
-    elif scheme not in ("gs", "s3"):
-        raise ValueError(f"{folder} is neither local nor under gs:// or s3://; copy it there.")
+    elif scheme != "gs":
+        raise ValueError(f"{folder} is neither local nor under gs://; copy it there.")
     else:
         bucket, _, path = address.partition("/")
         base = {"driver": "gcs", "bucket": bucket, "path": path.rstrip("/") + "/"}
-        base |= {"driver": "s3", **buckets.s3_server()} if scheme == "s3" else {}
     if ocdbt_path is None:
         return base
     return {"driver": "ocdbt", "base": base, "path": ocdbt_path}

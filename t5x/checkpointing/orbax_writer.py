@@ -1,6 +1,6 @@
 """Orbax as `checkpoints.Checkpointer` uses it: a state, and beside it a data position.
 
-  writer = orbax_writer.make("runs/tiny", timeout=1200)
+  writer = orbax_writer.make(timeout=1200)
   arguments = orbax_writer.arguments(state_dict, write_position)
   writer.save("runs/tiny/checkpoint_1000", args=arguments)
   writer.wait_until_finished()
@@ -17,26 +17,24 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from t5x.checkpointing import layout, orbax_s3
+from t5x.checkpointing import layout
 
 # Small enough that a process which needs a part of an array reads little more than its part.
 _CHUNK_BYTES = 64 << 20
 
 
-def make(run_folder: str, timeout: float) -> ocp.AsyncCheckpointer:
-    """Return a writer of checkpoints below `run_folder`; a save fails after `timeout` seconds."""
+def make(timeout: float) -> ocp.AsyncCheckpointer:
+    """Return a writer of checkpoints, whose saves fail after `timeout` seconds."""
     # Folders are made before `save` returns, so that a missing permission is reported there.
     options = ocp.options.AsyncOptions(
         timeout_secs=timeout, create_directories_asynchronously=False
     )
-    orbax_s3.provide()
-    commit = orbax_s3.committed_by_file(run_folder)
     handler = ocp.CompositeCheckpointHandler(
-        composite_options=ocp.CompositeOptions(async_options=options, temporary_path_class=commit),
+        composite_options=ocp.CompositeOptions(async_options=options),
         state=ocp.PyTreeCheckpointHandler(),
         dataset=DatasetCheckpointHandler(),
     )
-    return ocp.AsyncCheckpointer(handler, async_options=options, temporary_path_class=commit)
+    return ocp.AsyncCheckpointer(handler, async_options=options)
 
 
 def arguments(

@@ -17,7 +17,6 @@ from concurrent.futures import Future, wait
 import numpy as np
 import tensorflow as tf
 
-from command_line import buckets
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, parsing
 from t5x.input_pipeline.packing import Arrays, ConvertedRows, RowBuilder
 
@@ -104,8 +103,7 @@ class ShardIterator:
         self._worker.wait()
         if error := self._worker.error():
             raise error
-        with buckets.local_copy(path, ENDINGS[:2]) as local:
-            tf.train.Checkpoint(iterator=self._iterator).write(local)
+        tf.train.Checkpoint(iterator=self._iterator).write(path)
         content = io.BytesIO()
         np.savez(content, **self._rows.state())  # type: ignore[arg-type]  # taken for allow_pickle
         with tf.io.gfile.GFile(f"{path}.rows.npz", "wb") as file:
@@ -135,8 +133,7 @@ class ShardIterator:
                 raise DamagedCheckpoint(f"{path}{ending} is missing; restore another checkpoint.")
         _check_index(path)
         try:
-            with buckets.local_copy(path, ENDINGS[:2], read=True) as local:
-                tf.train.Checkpoint(iterator=self._iterator).read(local).assert_consumed()
+            tf.train.Checkpoint(iterator=self._iterator).read(path).assert_consumed()
         except (tf.errors.OpError, IndexError) as error:
             if not _is_damage(error):
                 raise

@@ -29,7 +29,6 @@ import tensorflow as tf
 
 from command_line import arguments, extras
 from command_line.guard import guarded
-from tasks import caches
 from tasks.cache import build
 from tasks.cache.atomic_files import exists, read_json
 from tasks.cache.plan import CacheJob, parts_of, shards_of, task_of
@@ -163,7 +162,6 @@ def main(argv: Sequence[str]) -> None:
     python_logging.getLogger("apache_beam").setLevel(python_logging.ERROR)
     job, others, runner = parse_flags(argv)
     arguments.check_output_folder("--out", job.out, buckets_too=True)
-    caches.check_folder("--out", job.out)
     check_beam_options(others, runner)
     stats = make(job, others, runner)
     for split, counts in stats.items():

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from command_line import arguments, buckets
+from command_line import arguments
 
 
 @pytest.mark.parametrize(
@@ -54,15 +54,14 @@ def test_a_place_that_can_be_written_is_left_as_it_was(tmp_path):
     assert (tmp_path / "old.html").read_text() == "old"
 
 
-def test_an_address_that_cannot_be_written_to_is_refused(monkeypatch):
-    monkeypatch.setattr(buckets, "is_installed", lambda: True)
-    for path in ("runs/tiny", "/runs/tiny", "gs://bucket/run", "s3://bucket/run"):
+def test_an_address_that_cannot_be_written_to_is_refused():
+    for path in ("runs/tiny", "/runs/tiny", "gs://bucket/run"):
         arguments.check_address("MODEL_DIR", path)
-    with pytest.raises(ValueError, match=r"--to is az://b/x, but az:// cannot .* mount the bucket"):
+    for scheme in ("s3", "hf", "http", "az"):
+        with pytest.raises(ValueError, match=f"^MODEL_DIR is {scheme}://b/x, .*mount the bucket"):
+            arguments.check_address("MODEL_DIR", f"{scheme}://b/x")
+    with pytest.raises(ValueError, match="--to is az://b/x"):
         arguments.check_output_folder("--to", "az://b/x", buckets_too=True)
-    monkeypatch.setattr(buckets, "is_installed", lambda: False)
-    with pytest.raises(ValueError, match=r"^MODEL_DIR is s3://b/x, which .* pip install s3fs"):
-        arguments.check_address("MODEL_DIR", "s3://b/x")
     with pytest.raises(ValueError, match="--out is gs://b/x, but this command writes to disks"):
         arguments.check_output_folder("--out", "gs://b/x")
 

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 from fakes.paths import ROOT
-from report import tensorboard
 
 
 def test_it_takes_tensorboards_flags_and_no_library_speaks(tmp_path):
@@ -22,12 +21,3 @@ def test_it_takes_tensorboards_flags_and_no_library_speaks(tmp_path):
     assert f"No event files found within logdir {tmp_path}" in done.stdout
     assert "oneDNN" not in done.stderr
     assert "WARNING" not in done.stderr
-
-
-def test_buckets_that_tensorflow_cannot_open_are_read_without_it(monkeypatch):
-    monkeypatch.setattr(tensorboard, "run_main", lambda: None)
-    for address, found in (("runs", False), ("gs://b/run", False), ("s3://b/run", True)):
-        monkeypatch.setattr(sys, "argv", ["tensorboard", f"--logdir={address}"])
-        tensorboard.main()
-        # Left there, it would take TensorFlow from the tests that follow.
-        assert (sys.modules.pop("tensorboard.compat.notf", None) is not None) == found

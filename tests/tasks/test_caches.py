@@ -30,6 +30,6 @@ def test_a_missing_cache_is_refused_with_the_command_that_makes_it():
 
 
 def test_a_cache_that_tensorflow_cannot_read_is_refused():
-    with pytest.raises(ValueError, match=r"paths has s3://b/caches, but .* `aws s3 sync`"):
+    with pytest.raises(ValueError, match="paths is s3://b/caches"):
         caches.folders(["/caches", "s3://b/caches"])
     assert caches.folders("gs://b/caches") == ["gs://b/caches"]

@@ -19,7 +19,6 @@ server.start()
 host, port = server.get_host_and_port()
 os.environ["AWS_ENDPOINT_URL"] = f"http://{host}:{port}"
 import fsspec
-from tasks import vocabularies
 from tasks.io import files
 from tasks.sources import CorpusSource
 
@@ -54,11 +53,6 @@ versions = [[f.version for f in s.list_files("train")] for s in (pattern, again)
 assert files.contents(again.list_files("train")) != before
 assert versions[0][0] != versions[1][0] and versions[0][1:] == versions[1][1:] and versions[0][0]
 
-store.put_file("data/ro_mini/ro_mini.model", "bucket/ro.model")
-local, remote = [
-    vocabularies.sentencepiece(path) for path in ("data/ro_mini/ro_mini.model", "s3://bucket/ro.model")
-]
-assert remote.encode(texts[0]) == local.encode(texts[0])
 server.stop()
 """
 

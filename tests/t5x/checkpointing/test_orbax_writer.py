@@ -12,7 +12,7 @@ from t5x.checkpointing import layout, orbax_writer, reader
 @pytest.mark.parametrize("has_position", [True, False])
 def test_a_state_is_written_with_or_without_a_data_position(tmp_path, has_position):
     kernel = np.arange(6, dtype=np.float32).reshape(2, 3)
-    writer = orbax_writer.make(str(tmp_path), timeout=60)
+    writer = orbax_writer.make(timeout=60)
     write = lambda folder: pathlib.Path(folder, "position").write_text("here")
     arguments = orbax_writer.arguments({"target": {"w": kernel}}, write if has_position else None)
     writer.save(tmp_path / "checkpoint_3", args=arguments)
