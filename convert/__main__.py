@@ -2,7 +2,6 @@
 
     python -m convert [FOLDER] [--out OUT] [--dtype bfloat16] [--average 3] …
     python -m convert from_hf FOLDER OUT
-    python -m convert to_scalable_t5 FOLDER OUT      # a checkpoint for upstream's scalable_t5
 
 FOLDER is a run's MODEL_DIR or one checkpoint; by default the newest run under runs/.
 """
@@ -13,8 +12,11 @@ if __name__ == "__main__":  # before any library writes to stderr
     quiet.start()
 
 import argparse
+import contextlib
+import dataclasses
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from etils import epath
@@ -22,7 +24,7 @@ from etils import epath
 from command_line import arguments
 from command_line.gin_reader import Bindings
 from command_line.guard import guarded, one_sentence
-from convert import corpus_licenses, hub_upload, to_hf, to_scalable_t5
+from convert import bucket_upload, corpus_licenses, hub_upload, to_hf
 from convert.card_values import language_code, license_id
 from convert.encoders.sizes import EncoderSizes
 from convert.encoders.tokenizer_folder import TokenizerFolder, tokenizer_of
@@ -31,14 +33,12 @@ from convert.model_card import CardMetadata
 from convert.model_config import MODEL_TYPES
 from convert.run import loss_curve, model_dir
 from convert.run.vocabulary import vocabulary_of
-from convert.served import space
 from convert.tokenizer import TrainedVocabulary
 
 ROOT = model_dir.ROOT
 OTHERS = (
-    "Two other commands have their own --help: 'python -m convert from_hf' makes a T5X checkpoint "
-    "of a Hugging Face model, and 'python -m convert to_scalable_t5' writes a checkpoint for "
-    "upstream's scalable_t5."
+    "'python -m convert from_hf', with its own --help, makes a T5X checkpoint of a Hugging Face "
+    "model."
 )
 
 
@@ -48,24 +48,26 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     add, text = parser.add_argument, arguments.text
     about = "a run's MODEL_DIR or one checkpoint (default: newest of runs/)"
     add("folder", nargs="?", type=text, help=about)
-    add("--out", type=text, help="receives checkpoint_<step>/ (default: <run>_hf)")
-    add("--config", type=text, help=to_scalable_t5.CONFIG_HELP)
+    about = "receives checkpoint_<step>/; a folder, s3://… or gs://… (default: <run>_hf)"
+    add("--out", type=text, help=about)
+    about = "network if there is no gin: t5_1_1/base, a .gin, or a .json"
+    add("--config", type=text, help=about)
     about = "SentencePiece model, 'bytes' (ByT5), or 'none' for weights alone"
     add("--vocabulary", type=text, help=about)
     add("--model_type", choices=sorted(MODEL_TYPES), help="default: the network's")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
-    about = "default: pytorch and flax; onnx and ctranslate2 (int8) are made of pytorch"
-    formats = (*to_hf.FORMATS, *to_hf.SERVED_FORMATS)
-    add("--formats", nargs="+", choices=formats, default=to_hf.FORMATS, help=about)
+    about = "default: pytorch and flax"
+    add("--formats", nargs="+", choices=to_hf.FORMATS, default=to_hf.FORMATS, help=about)
     add("--all", action="store_true", help="every checkpoint of the run, even if one was named")
     about = "one mean of the last N checkpoints"
     add("--average", type=arguments.integer(1), default=1, metavar="N", help=about)
     add("--no_verify", action="store_true", help="skip the verification, and say so in the card")
     _add_published(parser)
     args = parser.parse_args(argv)
-    if args.out:
+    if args.out and "://" in args.out:
+        bucket_upload.check(args.out)
+    elif args.out:
         arguments.check_output_folder("--out", args.out)
-        args.out = Path(args.out)
     return args
 
 
@@ -78,20 +80,17 @@ def _add_published(parser: argparse.ArgumentParser) -> None:
     add("--datasets", nargs="+", type=text, default=(), help=about)
     about = "inputs whose outputs the model card shows (default: the run's INFILL_SENTENCES)"
     add("--examples", nargs="+", type=text, metavar="SENTENCE", help=about)
-    add("--space", action="store_true", help="also write a Gradio demonstration, <out>/space/")
     about = "upload the last one; token from HF_TOKEN"
     add("--push_to_hub", type=text, metavar="USER/NAME", help=about)
     add("--private", action="store_true", help="make a new repository of --push_to_hub private")
 
 
-def _options(
-    run: model_dir.TrainedRun, args: argparse.Namespace, isolate: bool
-) -> to_hf.ConversionOptions:
+def _options(run: model_dir.TrainedRun, args: argparse.Namespace) -> to_hf.ConversionOptions:
     sizes, bindings = model_dir.any_network(run, args.config)
     is_encoder = isinstance(sizes, EncoderSizes)
     vocabulary: TrainedVocabulary | TokenizerFolder | None = None
-    if is_encoder:
-        _check_encoder(args)
+    if is_encoder and args.model_type:
+        raise ValueError("--model_type is for a T5, but the run is an encoder: leave it out.")
     if args.vocabulary == "none":
         pass
     elif isinstance(sizes, EncoderSizes):
@@ -99,23 +98,17 @@ def _options(
         sizes = sizes.in_family(vocabulary.tokenizer_class)
     else:
         vocabulary = vocabulary_of(run, bindings, args.vocabulary, [Path.cwd(), ROOT])
-    if args.space and vocabulary is None:
-        raise ValueError("--space needs a tokenizer: leave --vocabulary none out.")
-    out = args.out or Path(f"{run.folder if run.local else run.name}_hf")
-    served = [name for name in to_hf.SERVED_FORMATS if name in args.formats]
-    formats = {*args.formats, *(["pytorch"] if served else [])}
-    if is_encoder:
-        formats = {"pytorch"}
+    out = Path(args.out or f"{run.folder if run.local else run.name}_hf")
+    formats = ["pytorch"] if is_encoder else args.formats
     return to_hf.ConversionOptions(
         sizes=sizes,
         out=out,
         vocabulary=vocabulary,
         family=args.model_type,
         dtype=args.dtype,
-        formats=tuple(f for f in (*to_hf.FORMATS, *served) if f in formats),
+        formats=tuple(name for name in to_hf.FORMATS if name in formats),
         average=args.average,
         verify=not args.no_verify,
-        isolate=isolate,
         texts=tuple(args.examples or _own_texts(run, bindings, vocabulary)),
         metadata=CardMetadata(
             tuple(args.language),
@@ -125,15 +118,6 @@ def _options(
             corpus_licenses.look_up(args.datasets),
         ),
     )
-
-
-def _check_encoder(args: argparse.Namespace) -> None:
-    """Raise ValueError for flags that only a T5 has."""
-    flags = {"--model_type": args.model_type, "--space": args.space}
-    served = [name for name in to_hf.SERVED_FORMATS if name in args.formats]
-    given = [*(flag for flag, value in flags.items() if value), *served]
-    if given:
-        raise ValueError(f"{given[0]} is for a T5, but the run is an encoder: leave it out.")
 
 
 def _own_texts(
@@ -153,14 +137,8 @@ def _own_texts(
 
 
 @guarded
-def main(argv: list[str] | None = None, isolate: bool = False) -> int:
-    """Run one command, and return the exit status.
-
-    With `isolate` jax and transformers are never in memory together; each conversion then starts
-    processes for its verification.
-    """
-    if argv is None:  # the command itself
-        argv, isolate = sys.argv[1:], True
+def main(argv: list[str]) -> int:
+    """Run one command, and return the exit status."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # Read buckets with gcsfs: TensorFlow would take 300 MB. And do not ask for a bucket's kind
@@ -168,32 +146,35 @@ def main(argv: list[str] | None = None, isolate: bool = False) -> int:
     os.environ.setdefault("EPATH_USE_TF", "false")
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     with one_sentence():
-        return _run(argv, isolate)
+        return _run(argv)
 
 
-def _run(argv: list[str], isolate: bool) -> int:
+def _run(argv: list[str]) -> int:
     if argv[:1] == ["from_hf"]:
         from convert import from_hf
 
-        return from_hf.main(argv[1:], isolate)
-    if argv[:1] == ["to_scalable_t5"]:
-        return to_scalable_t5.main(argv[1:])
+        return from_hf.main(argv[1:])
     args = _arguments(argv)
     if args.push_to_hub:
         hub_upload.check_access(args.push_to_hub)
     run = model_dir.open_run(args.folder or model_dir.newest_run(ROOT / "runs"))
-    options = _options(run, args, isolate)
+    options = _options(run, args)
     if args.all or args.average > 1:
         run = model_dir.open_run(run.folder)
-    folders = to_hf.convert(run, options)
-    if args.space:
-        print(space.write(options.out / "space", folders[-1], args.push_to_hub))
+    with contextlib.ExitStack() as work:
+        if bucket := args.out and "://" in args.out:
+            options = dataclasses.replace(
+                options, out=Path(work.enter_context(tempfile.TemporaryDirectory()))
+            )
+        for folder in to_hf.convert(run, options):
+            if bucket:
+                print(bucket_upload.upload(folder, f"{args.out.rstrip('/')}/{folder.name}"))
+        if args.push_to_hub:
+            print(hub_upload.upload(folder, args.push_to_hub, args.private))
     if hint := options.metadata.hint():
         print(hint)
-    if args.push_to_hub:
-        print(hub_upload.upload(folders[-1], args.push_to_hub, args.private))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -11,7 +11,5 @@ if [[ -z "${PYTHON:-}" && -x "$root/.venv/bin/python" ]]; then
   python="$root/.venv/bin/python"
 fi
 export JAX_PLATFORMS=cpu
-# Without it each reader thread keeps freed memory in its own arena: a fifth of the peak.
-export MALLOC_ARENA_MAX=1
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 exec "$python" -m convert "$@"

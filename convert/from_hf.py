@@ -29,7 +29,6 @@ from convert.proof.verify import verify
 from convert.run import model_dir
 from convert.run.rewrite import check_written, staged_run, write_run
 from convert.run.vocabulary import sentencepiece_vocabulary
-from convert.subprocesses import call_isolated
 from t5x.checkpointing.lazy_array import LazyArray, from_numpy
 
 _FILES = ["config.json", "*.safetensors", "*.index.json", "pytorch_model*.bin"]
@@ -78,18 +77,16 @@ def _write(folder: Path, run_folder: Path, step: int) -> Sizes:
 
 
 def write_checkpoint(
-    folder: Path, run_folder: Path, step: int = 0, verify_logits: bool = True, isolate: bool = False
+    folder: Path, run_folder: Path, step: int = 0, verify_logits: bool = True
 ) -> str:
     """Write `run_folder/checkpoint_<step>` from a Hugging Face folder; return its path.
 
-    With `isolate` PyTorch, which reads a .bin, runs in a process that ends before the verification
-    starts (and see `convert.proof.verify.verify`). A ValueError leaves nothing behind.
+    A ValueError leaves nothing behind.
     """
     with staged_run(run_folder) as temporary:
-        sizes = call_isolated(isolate, _write, folder, temporary, step)
+        sizes = _write(folder, temporary, step)
         if verify_logits:
-            checkpoint = str(temporary / f"checkpoint_{step}")
-            verify(folder, [checkpoint], sizes, "float32", isolate=isolate)
+            verify(folder, [str(temporary / f"checkpoint_{step}")], sizes, "float32")
     return str(run_folder.resolve() / f"checkpoint_{step}")
 
 
@@ -122,7 +119,7 @@ def download(name: str) -> Path:
         ) from error
 
 
-def main(argv: list[str], isolate: bool = False) -> int:
+def main(argv: list[str]) -> int:
     """Run `python -m convert from_hf FOLDER OUT`; errors are ValueErrors of one sentence."""
     about = "A Hugging Face T5, BERT, RoBERTa or ModernBERT to a T5X checkpoint."
     parser = arguments.parser("python -m convert from_hf", about)
@@ -135,7 +132,7 @@ def main(argv: list[str], isolate: bool = False) -> int:
     arguments.check_output_folder("OUT", args.out)
     folder, verify_logits = download(args.folder), not args.no_verify
     write = encoders.write_checkpoint if is_encoder(folder) else write_checkpoint
-    print(write(folder, Path(args.out), args.step, verify_logits, isolate))
+    print(write(folder, Path(args.out), args.step, verify_logits))
     return 0
 
 

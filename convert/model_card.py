@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import yaml
+from huggingface_hub import EvalResult, ModelCardData
 
 from convert.model_config import EXAMPLE_GENERATION, Sizes
 from convert.run.loss_curve import thinned
@@ -67,7 +67,6 @@ class ModelCard:
             self._proof(),
             "",
             *self._corpora(),
-            *self._formats(),
             *self._usage(),
             *self._evaluation(),
             *self._losses(),
@@ -78,35 +77,40 @@ class ModelCard:
 
     def _metadata(self) -> list[str]:
         given = self.record["metadata"]
-        found: dict[str, Any] = {
-            "library_name": "transformers",
-            "pipeline_tag": self.pipeline_tag,
-            "tags": self._tags(),
-            "language": list(given["language"]),
-            "license": given["license"],
-            "datasets": list(given["datasets"]),
-        }
-        if results := [*self._loss_results(), *self._metric_results()]:
-            found["model-index"] = [{"name": self.name, "results": results}]
-        known = {name: value for name, value in found.items() if value}
-        text = yaml.safe_dump(known, sort_keys=False, allow_unicode=True)
-        return ["---", *text.splitlines(), "---", ""]
+        data = ModelCardData(
+            library_name="transformers",
+            pipeline_tag=self.pipeline_tag,
+            tags=self._tags(),
+            language=list(given["language"]) or None,
+            license=given["license"],
+            datasets=list(given["datasets"]) or None,
+            model_name=self.name,
+            eval_results=self._results() or None,
+        )
+        return ["---", *data.to_yaml().splitlines(), "---", ""]
 
     def _tags(self) -> list[str]:
         family = self.record["family"]
         return ["t5", "t5x", *([family] if family != "t5" else [])]
 
-    def _loss_results(self) -> list[dict[str, Any]]:
+    def _results(self) -> list[EvalResult]:
+        """Return the last losses and metrics, without deviations and the number of seeds."""
         last = {name: points[-1] for name, points in self.curves.items() if points}
+        found = [(name, step, "loss", loss) for name, (step, loss) in last.items()]
+        for task, (step, metrics) in self.evaluations.items():
+            no_results = {f"{metric}_deviation" for metric in metrics} | {"seeds"}
+            found += [(task, step, *each) for each in metrics.items() if each[0] not in no_results]
         return [
-            result_of(name, step, {"loss": loss}, self.pipeline_tag)
-            for name, (step, loss) in last.items()
-            if math.isfinite(loss)
-        ]
-
-    def _metric_results(self) -> list[dict[str, Any]]:
-        return [
-            result_of(task, *found, self.pipeline_tag) for task, found in self.evaluations.items()
+            EvalResult(
+                task_type=self.pipeline_tag,
+                dataset_type=name,
+                dataset_name=name,
+                metric_type=metric,
+                metric_name=f"{metric} at step {step}",
+                metric_value=round(value, 4),
+            )
+            for name, step, metric, value in found
+            if math.isfinite(value)
         ]
 
     def _facts(self) -> dict[str, str]:
@@ -150,24 +154,6 @@ class ModelCard:
         address = "https://huggingface.co/datasets/"
         lines = [f"- [{name}]({address}{name}): {license}" for name, license in found.items()]
         return ["Trained on:", "", *lines, ""] if lines else []
-
-    def _formats(self) -> list[str]:
-        """Return a sentence on each format that was made of the weights for serving."""
-        lines = []
-        if onnx := self.record.get("onnx"):
-            lines.append(
-                "ONNX (`onnx/`, an encoder and a decoder without a cache): on the fixed batch "
-                "onnxruntime's logits differ from PyTorch's by at most "
-                f"{onnx['largest_difference']:.1e}."
-            )
-        if ct2 := self.record.get("ctranslate2"):
-            lines.append(
-                "CTranslate2 (`ctranslate2/`, int8): on the fixed batch "
-                f"{ct2['tokens_equal']} of {ct2['tokens']} greedy tokens are PyTorch's; int8 moves "
-                f"their logits by at most {ct2['drift']:.1e} (largest logit "
-                f"{ct2['largest_logit']:.1f}), float32 by {ct2['largest_difference']:.1e}."
-            )
-        return [part for line in lines for part in (line, "")]
 
     def _usage(self) -> list[str]:
         """Return how the model is loaded and, if it was tried, code and output of `generate`."""
@@ -216,23 +202,3 @@ class ModelCard:
                 lines.append("")
         shown = [f"![Loss]({self.picture})", ""] if self.picture else []
         return ["## Loss", "", *shown, *lines] if lines else []
-
-
-def result_of(
-    name: str, step: int | None, metrics: Mapping[str, float], kind: str = PIPELINE_TAG
-) -> dict[str, Any]:
-    """Return an entry of the hub's model-index: figures of a task or text, perhaps at a step.
-
-    The deviations of figures and the number of seeds are no results, and are left out.
-    """
-    at = "" if step is None else f" at step {step}"
-    no_results = {f"{metric}_deviation" for metric in metrics} | {"seeds"}
-    return {
-        "task": {"type": kind},
-        "dataset": {"name": name, "type": name},
-        "metrics": [
-            {"name": f"{metric}{at}", "type": metric, "value": round(value, 4)}
-            for metric, value in metrics.items()
-            if metric not in no_results
-        ],
-    }

@@ -104,11 +104,6 @@ def row_blocks(shape: tuple[int, ...], itemsize: int = 4) -> Iterator[slice]:
     return (slice(start, min(start + rows, shape[0])) for start in range(0, shape[0], rows))
 
 
-def read_rows(array: LazyArray, block: slice) -> np.ndarray:
-    """Read rows of a matrix as float32."""
-    return np.asarray(array.read((block,)), np.float32)
-
-
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Return {"a/b": leaf} as {"a": {"b": leaf}}."""
     tree: dict[str, Any] = {}

@@ -1,20 +1,20 @@
-"""Convert T5X checkpoints to Hugging Face folders: read a tensor, write it, verify the result.
+"""Convert T5X checkpoints to Hugging Face folders: write the weights, verify the result.
 
     convert(run, ConversionOptions(sizes=sizes, out=Path("runs/tiny_hf"), vocabulary=vocabulary))
 
 writes `runs/tiny_hf/checkpoint_<step>/` with model.safetensors, flax_model.msgpack, config.json,
-generation_config.json, the tokenizer's files, README.md and conversion.json (what was done). Only
-one tensor is in memory at a time, until the verification.
+generation_config.json, the tokenizer's files, README.md and conversion.json (what was done).
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from etils import epath
 
 from convert import atomic_output, model_card, t5x_params, weight_map
@@ -22,20 +22,19 @@ from convert.encoders import to_hf as encoders
 from convert.encoders.sizes import EncoderSizes
 from convert.encoders.to_hf import EncoderCard
 from convert.encoders.tokenizer_folder import TokenizerFolder
-from convert.formats.flax_msgpack_writer import open_flax
-from convert.formats.safetensors_writer import DTYPES, SafetensorsWriter
+from convert.formats import flax_msgpack_writer, safetensors_writer
+from convert.formats.safetensors_writer import DTYPES
 from convert.model_config import GENERATION_CONFIG, Sizes, hugging_face_config, model_type
 from convert.proof.verify import verify
 from convert.run import loss_curve
 from convert.run.model_dir import TrainedRun
 from convert.run.published import scalars_only, without_local_paths
 from convert.run.vocabulary import check_size
-from convert.served import formats as served
 from convert.tokenizer import TrainedVocabulary
 from t5x.checkpointing import layout
+from t5x.checkpointing.lazy_array import Index, LazyArray
 
 FORMATS = ("pytorch", "flax")
-SERVED_FORMATS = tuple(served.WRITERS)  # made of the PyTorch weights, on request
 LOSS_PICTURE = "loss.png"
 
 
@@ -52,7 +51,6 @@ class ConversionOptions:
     shard_bytes: int = 5 * 10**9  # of the largest safetensors file
     average: int = 1  # convert the mean of this many last checkpoints instead of each one
     verify: bool = True
-    isolate: bool = False  # verify in processes of their own: never jax and transformers together
     texts: tuple[str, ...] = ()  # whose generated output the card shows
     metadata: model_card.CardMetadata = dataclasses.field(default_factory=model_card.CardMetadata)
 
@@ -63,25 +61,25 @@ def write_weights(
     wanted: list[weight_map.MappedTensor],
     options: ConversionOptions,
 ) -> None:
-    """Write each tensor into the files of `options.formats`; read it once, or raise ValueError."""
-    by_source = {tensor.source: tensor for tensor in wanted}
-    with contextlib.ExitStack() as files:
-        torch = flax = None
-        if "pytorch" in options.formats:
-            shapes = {tensor.target: tensor.torch_shape for tensor in wanted}
-            torch = SafetensorsWriter(folder, shapes, options.dtype, options.shard_bytes)
-            files.enter_context(torch)
-        if "flax" in options.formats:
-            shapes = {tensor.flax_path: tensor.flax_shape for tensor in wanted}
-            path = folder / "flax_model.msgpack"
-            flax = files.enter_context(open_flax(path, shapes, options.dtype))
-        for name in tree:  # the tree's order reads a scanned array once
-            tensor, array = by_source[name], tree[name].read()
-            t5x_params.check_values(name, array)
-            if torch:
-                torch.write(tensor.target, array, tensor.kind.torch_transposes)
-            if flax:
-                flax.write(tensor.flax_path, array, tensor.kind.flax_transposes)
+    """Write the files of `options.formats`; raise ValueError for values that no training leaves."""
+    if "pytorch" in options.formats:
+        torch = {t.target: _oriented(tree, t.source, t.kind.torch_transposes) for t in wanted}
+        safetensors_writer.write(folder, torch, options.dtype, options.shard_bytes)
+    if "flax" in options.formats:
+        flax = {t.flax_path: _oriented(tree, t.source, t.kind.flax_transposes) for t in wanted}
+        flax_msgpack_writer.write(folder / "flax_model.msgpack", flax, options.dtype)
+
+
+def _oriented(tree: t5x_params.Tree, name: str, transpose: bool) -> LazyArray:
+    """Return a tensor, optionally transposed, with its values checked when it is read."""
+    array = tree[name]
+
+    def fetch(index: Index) -> np.ndarray:
+        values = array.read()
+        t5x_params.check_values(name, values)
+        return (values.T if transpose else values)[index]
+
+    return LazyArray(array.shape[::-1] if transpose else array.shape, array.dtype, fetch)
 
 
 def _request(run: TrainedRun, steps: list[int], options: ConversionOptions) -> dict[str, Any]:
@@ -168,10 +166,9 @@ def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -
         return _convert_encoder(run, folder, request, paths, options)
     vocabulary = options.vocabulary
     assert not isinstance(vocabulary, TokenizerFolder)
-    # The tree is opened again for writing: what it keeps of the files would add to the proof's.
-    sizes = t5x_params.check_network(t5x_params.open_tree(paths), options.sizes)
+    tree = t5x_params.open_tree(paths)
+    sizes = t5x_params.check_network(tree, options.sizes)
     family = options.family or model_type(sizes)
-    served.check(options.formats, vocabulary is not None)
     if family == "umt5":  # transformers never had umT5 in Flax
         formats = tuple(name for name in options.formats if name != "flax")
         options = dataclasses.replace(options, formats=formats)
@@ -184,7 +181,7 @@ def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -
     atomic_output.check_replaceable(folder)
     atomic_output.check_disk_space(options.out, needed + 2**24)
     with atomic_output.staged(folder) as temporary:
-        write_weights(temporary, t5x_params.open_tree(paths), wanted, options)
+        write_weights(temporary, tree, wanted, options)
         atomic_output.write_json(temporary / "config.json", config | {"torch_dtype": options.dtype})
         atomic_output.write_json(temporary / "generation_config.json", GENERATION_CONFIG)
         if vocabulary:
@@ -192,10 +189,8 @@ def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -
         facts: dict[str, Any] = {"family": family, "parameters": parameters, "proof": None}
         if options.verify:
             texts = options.texts if vocabulary else ()
-            given = (options.dtype, vocabulary, options.isolate, texts)
-            proof = verify(temporary, paths, sizes, *given)
+            proof = verify(temporary, paths, sizes, options.dtype, vocabulary, texts)
             facts |= {"examples": proof.pop("examples", []), "proof": proof}
-        facts |= served.write(temporary, sizes, options.formats, options.isolate)
         record = request | facts | {"metadata": _metadata(options)}
         _write_card(temporary, run, record, sizes)
         atomic_output.write_record(temporary, record)
@@ -214,7 +209,7 @@ def _convert_encoder(
     needed = parameters * DTYPES[options.dtype].itemsize
     atomic_output.check_disk_space(options.out, needed + 2**24)
     with atomic_output.staged(folder) as temporary:
-        how = (options.dtype, options.shard_bytes, options.verify, options.isolate, options.texts)
+        how = (options.dtype, options.shard_bytes, options.verify, options.texts)
         facts = encoders.write(temporary, paths, sizes, tokenizer, *how)
         record = request | {"family": sizes.family, "parameters": parameters} | facts
         record |= {"metadata": _metadata(options)}
@@ -223,8 +218,11 @@ def _convert_encoder(
     return folder
 
 
-def convert(run: TrainedRun, options: ConversionOptions) -> list[Path]:
-    """Convert every checkpoint of a run that is not converted yet, or the mean of the last ones."""
+def convert(run: TrainedRun, options: ConversionOptions) -> Iterator[Path]:
+    """Convert every checkpoint of a run that is not converted yet, or the mean of the last ones.
+
+    Yield each folder when it is complete.
+    """
     steps = sorted(run.checkpoints)
     if options.average > len(steps):
         raise ValueError(
@@ -232,7 +230,6 @@ def convert(run: TrainedRun, options: ConversionOptions) -> list[Path]:
             f"{len(steps)}."
         )
     groups = [steps[-options.average :]] if options.average > 1 else [[step] for step in steps]
-    folders = []
     for group in groups:
         folder = _folder(group, options)
         if _is_done(folder, _request(run, group, options), options.verify):
@@ -241,5 +238,4 @@ def convert(run: TrainedRun, options: ConversionOptions) -> list[Path]:
         else:
             print(f"{' + '.join(f'checkpoint_{step}' for step in group)} -> {folder}")
             convert_one(run, group, options)
-        folders.append(folder)
-    return folders
+        yield folder

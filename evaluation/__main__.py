@@ -1,7 +1,7 @@
 """Measure what pretrained models can do, without fine-tuning them.
 
 python -m evaluation runs/ro_t5x_base --language ro --every_checkpoint
-python -m evaluation runs/ro_t5x_base google/mt5-small --language ro --out ro.json --html ro.html
+python -m evaluation runs/ro_t5x_base google/mt5-small --language ro --out ro.json
 python -m evaluation runs/ro_t5x_base --language ro --text held_out.jsonl --pairs pairs.jsonl
 
 Without --text the documents are FineWeb-2's held-out ones, without --pairs the pairs MultiBLiMP's.
@@ -54,15 +54,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--max_chars", type=arguments.integer(200), default=1000, help="of a passage")
     add("--seed", type=arguments.integer(0), default=0, help="draws what is hidden")
     add("--out", type=arguments.text, default="evaluation.json", metavar="JSON")
-    add("--html", type=arguments.text, metavar="HTML", help="write the table as a page, too")
-    add("--card", type=arguments.text, metavar="MD", help="write lines for a model card, too")
     _evaluate(parser.parse_args(argv))
 
 
 def _evaluate(flags: argparse.Namespace) -> None:
-    for name in ("out", "html", "card"):
-        if path := getattr(flags, name):
-            arguments.check_output_file(f"--{name}", path)
+    arguments.check_output_file("--out", flags.out)
     if flags.max_chars > _MOST_CHARS:
         raise ValueError(f"--max_chars is {flags.max_chars}, but may be at most {_MOST_CHARS}")
     language = _language(flags.language)
@@ -74,8 +70,7 @@ def _evaluate(flags: argparse.Namespace) -> None:
     done = results.load(flags.out, settings)
     for model in found:
         before = [each for each in done if each["path"] == model.path]
-        # A file from before times were kept has none.
-        if any(each.get("saved", model.saved) == model.saved for each in before):
+        if any(each["saved"] == model.saved for each in before):
             continue
         taken = _measure(model, flags, passages, pairs)
         if model.run and model.step is not None:
@@ -84,10 +79,6 @@ def _evaluate(flags: argparse.Namespace) -> None:
         done = [each for each in done if each not in before]
         done.append(_result(model, model.objective(flags.objective), passages, taken))
         results.save(flags.out, settings, done)
-    if flags.html:
-        results.write(flags.html, results.page(settings, done))
-    if flags.card:
-        results.write(flags.card, results.card(settings, done))
     print(results.table(done))
 
 

@@ -4,7 +4,7 @@
 #   bash launch/evaluate.sh runs/ro_t5x_base --language ro --every_checkpoint   the report draws them
 #   bash launch/evaluate.sh runs/ro_t5x_base google/mt5-small --language ro     side by side
 # MODEL is a run, one checkpoint, a Hugging Face folder or a name of the hub. Flags are those of
-# `python -m evaluation`: --text, --pairs, --out, --html and others.
+# `python -m evaluation`: --text, --pairs, --out and others.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 

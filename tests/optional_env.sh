@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up .venv-optional: the packages of .venv, and beside them those that only some users install, for
-# slow tests of the served formats, s3:// and the notebook:
+# slow tests of corpora under s3:// and of the notebook:
 #   bash tests/optional_env.sh [FOLDER]
 # It takes a minute the first time and nothing after that.
 set -euo pipefail
@@ -8,8 +8,7 @@ set -euo pipefail
 unset CDPATH  # cd prints the folder that it finds there
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 folder="${1:-$root/.venv-optional}"
-packages=('onnx==1.23.2' 'onnxscript==0.7.2' 'onnxruntime==1.32.0' 'ctranslate2==4.8.5'
-  'gradio==6.31.0' 's3fs==2026.9.0' 'moto[server]==5.2.5' 'nbclient==0.11.0' 'ipykernel==7.4.0')
+packages=('s3fs==2026.9.0' 'moto[server]==5.2.5' 'nbclient==0.11.0' 'ipykernel==7.4.0')
 if [[ -f "$folder/ready" && "$(< "$folder/ready")" == "${packages[*]}" ]]; then
   exit 0
 fi

@@ -185,8 +185,8 @@ def same_logits(
     random_ids = verify.probe_batch(new_sizes)
     batch = {key: np.where(ids > 0, kept[ids % len(kept)], 0) for key, ids in random_ids.items()}
     old_batch = {key: old_of[ids] for key, ids in batch.items()}
-    old = verify.checkpoint_logits(old_path, old_sizes, old_batch)[..., old_of[kept]]
-    new = verify.checkpoint_logits(new_path, new_sizes, batch)[..., kept]
+    old = verify.trainer_logits([old_path], old_sizes, "float32", old_batch)[..., old_of[kept]]
+    new = verify.trainer_logits([new_path], new_sizes, "float32", batch)[..., kept]
     difference, largest = float(np.abs(old - new).max()), float(np.abs(old).max())
     detail = f"{len(kept):,} pieces differ by {difference:.1e} at most, of {largest:.1f}"
     equal = difference <= verify.TOLERANCE * max(1.0, largest)

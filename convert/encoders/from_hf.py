@@ -15,16 +15,15 @@ from convert.encoders import logits, weight_map
 from convert.encoders.sizes import EncoderSizes, sizes_of_hugging_face
 from convert.encoders.tokenizer_folder import FILES, IN_RUN, TokenizerFolder
 from convert.formats import t5x_checkpoint_writer
-from convert.formats.hf_checkpoint_reader import HfCheckpoint, MappedArray
+from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.proof.verify import compare
 from convert.run import model_dir
 from convert.run.rewrite import check_written, staged_run
-from convert.subprocesses import call_isolated
 from convert.t5x_params import check_values
 from t5x.checkpointing.lazy_array import LazyArray, from_numpy
 
 
-def network_of(model: HfCheckpoint) -> tuple[EncoderSizes, dict[str, MappedArray]]:
+def network_of(model: HfCheckpoint) -> tuple[EncoderSizes, dict[str, LazyArray]]:
     """Return the sizes of a folder's network, and its tensors by today's names.
 
     BERT's pooler is kept with its next-sentence head only, since neither is used alone. Raise
@@ -55,7 +54,7 @@ def check_parameter(name: str, tensor: weight_map.EncoderTensor, values: np.ndar
         raise ValueError(f"{name} holds values that are NaN or infinite: take another model.")
 
 
-def parameters(sizes: EncoderSizes, arrays: Mapping[str, MappedArray]) -> dict[str, LazyArray]:
+def parameters(sizes: EncoderSizes, arrays: Mapping[str, LazyArray]) -> dict[str, LazyArray]:
     """Return lazy float32 tensors under T5X's paths, each checked when it is read."""
 
     def lazy(tensor: weight_map.EncoderTensor, part: int) -> LazyArray:
@@ -98,20 +97,18 @@ def _write(folder: Path, run_folder: Path, step: int) -> EncoderSizes:
 
 
 def write_checkpoint(
-    folder: Path, run_folder: Path, step: int = 0, verify_logits: bool = True, isolate: bool = False
+    folder: Path, run_folder: Path, step: int = 0, verify_logits: bool = True
 ) -> str:
     """Write `run_folder/checkpoint_<step>` from a Hugging Face folder; return its path.
 
-    Its logits are compared with those of transformers. With `isolate` PyTorch and jax run in
-    processes of their own. A ValueError leaves nothing behind.
+    Its logits are compared with those of transformers. A ValueError leaves nothing behind.
     """
     with staged_run(run_folder) as temporary:
-        sizes = call_isolated(isolate, _write, folder, temporary, step)
+        sizes = _write(folder, temporary, step)
         if verify_logits:
             batch = logits.probe_batch(sizes)
-            theirs = call_isolated(isolate, logits.torch_logits, folder, batch)
-            checkpoint = str(temporary / f"checkpoint_{step}")
-            ours = call_isolated(isolate, logits.trainer_logits, [checkpoint], sizes, batch)
+            theirs = logits.torch_logits(folder, batch)
+            ours = logits.trainer_logits([str(temporary / f"checkpoint_{step}")], sizes, batch)
             real = batch["encoder_segment_ids"] > 0
             compare(ours[real], theirs[real])
     return str(run_folder.resolve() / f"checkpoint_{step}")

@@ -18,11 +18,11 @@ from convert.encoders import logits, weight_map
 from convert.encoders.from_hf import check_parameter
 from convert.encoders.sizes import EncoderSizes, hugging_face_config
 from convert.encoders.tokenizer_folder import TokenizerFolder
-from convert.formats.safetensors_writer import SafetensorsWriter
+from convert.formats import safetensors_writer
 from convert.model_card import ModelCard
 from convert.proof.verify import compare
-from convert.subprocesses import call_isolated
 from convert.t5x_params import Tree, open_tree
+from t5x.checkpointing.lazy_array import Index, LazyArray
 
 
 def check_network(tree: Tree, sizes: EncoderSizes) -> int:
@@ -71,7 +71,6 @@ def write(
     dtype: str,
     shard_bytes: int = 5 * 10**9,
     verify: bool = True,
-    isolate: bool = False,
     texts: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Write the folder of a checkpoint or of the mean of several; return what the record says.
@@ -80,33 +79,40 @@ def write(
     masks of `texts` filled in. Raise ValueError if anything differs.
     """
     tree, wanted = open_tree(paths), weight_map.tensors(sizes)
-    shapes = {tensor.target: tensor.torch_shape for tensor in wanted}
-    with SafetensorsWriter(folder, shapes, dtype, shard_bytes) as file:
-        for tensor in wanted:
-            arrays = [np.asarray(tree[source].read(), np.float32) for source in tensor.sources]
-            for source, array in zip(tensor.sources, arrays, strict=True):
-                check_parameter(source, tensor, array)
-            file.write(tensor.target, np.ascontiguousarray(tensor.joined(arrays)), False)
+    arrays = {tensor.target: _joined(tree, tensor) for tensor in wanted}
+    safetensors_writer.write(folder, arrays, dtype, shard_bytes)
     write_json(folder / "config.json", config_of(sizes, tokenizer, dtype))
     if tokenizer:
         tokenizer.write(folder)
     if not verify:
         return {"proof": None}
     batch = logits.probe_batch(sizes)
-    theirs = call_isolated(isolate, logits.torch_logits, folder, batch)
-    ours = call_isolated(isolate, logits.trainer_logits, paths, sizes, batch, dtype)
+    theirs = logits.torch_logits(folder, batch)
+    ours = logits.trainer_logits(paths, sizes, batch, dtype)
     real = batch["encoder_segment_ids"] > 0
     proof = {
         "largest_difference": compare(ours[real], theirs[real]),
         "largest_logit": float(np.abs(ours[real]).max()),
     }
     if dtype != "float32":
-        unrounded = call_isolated(isolate, logits.trainer_logits, paths, sizes, batch, "float32")
+        unrounded = logits.trainer_logits(paths, sizes, batch, "float32")
         proof["largest_difference_from_float32"] = float(np.abs(unrounded - theirs)[real].max())
     examples: list[list[str]] = []
     if tokenizer and texts:
-        examples = call_isolated(isolate, logits.filled, folder, list(texts))
+        examples = logits.filled(folder, list(texts))
     return {"proof": proof, "examples": examples}
+
+
+def _joined(tree: Tree, tensor: weight_map.EncoderTensor) -> LazyArray:
+    """Return a Hugging Face tensor with the values of its sources checked when it is read."""
+
+    def fetch(index: Index) -> np.ndarray:
+        arrays = [np.asarray(tree[source].read(), np.float32) for source in tensor.sources]
+        for source, array in zip(tensor.sources, arrays, strict=True):
+            check_parameter(source, tensor, array)
+        return tensor.joined(arrays)[index]
+
+    return LazyArray(tensor.torch_shape, np.dtype(np.float32), fetch)
 
 
 class EncoderCard(ModelCard):

@@ -8,12 +8,13 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from t5x.checkpointing.lazy_array import LazyArray, from_numpy
 
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 _UNUSED = re.compile(
@@ -22,15 +23,7 @@ _UNUSED = re.compile(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class MappedArray:
-    """An array in a memory-mapped file; a `LazyArray` would import tensorstore, 25 MB."""
-
-    shape: tuple[int, ...]
-    read: Callable[[], np.ndarray] = dataclasses.field(repr=False)
-
-
-def _safetensors(path: Path) -> dict[str, MappedArray]:
+def _safetensors(path: Path) -> dict[str, LazyArray]:
     """Map the tensors of one file; raise ValueError if it is truncated, or of an unknown dtype."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -50,14 +43,15 @@ def _safetensors(path: Path) -> dict[str, MappedArray]:
         dtype, shape = np.dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"])
         offset, nbytes = first + entry["data_offsets"][0], math.prod(shape) * dtype.itemsize
 
-        def read(dtype=dtype, shape=shape, offset=offset, nbytes=nbytes):
-            return np.memmap(path, np.uint8, "r", offset, (nbytes,)).view(dtype).reshape(shape)
+        def fetch(index, dtype=dtype, shape=shape, offset=offset, nbytes=nbytes):
+            data = np.memmap(path, np.uint8, "r", offset, (nbytes,))
+            return data.view(dtype).reshape(shape)[index]
 
-        found[name] = MappedArray(shape, read)
+        found[name] = LazyArray(shape, dtype, fetch)
     return found
 
 
-def _bin(path: Path) -> dict[str, MappedArray]:
+def _bin(path: Path) -> dict[str, LazyArray]:
     """Map the tensors of a torch file; no code in it is run."""
     import torch
 
@@ -71,9 +65,8 @@ def _bin(path: Path) -> dict[str, MappedArray]:
 
     def mapped(tensor):
         if tensor.dtype == torch.bfloat16:  # which torch cannot give to numpy
-            read = lambda: tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-            return MappedArray(tuple(tensor.shape), read)
-        return MappedArray(tuple(tensor.shape), tensor.numpy)
+            return from_numpy(tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16))
+        return from_numpy(tensor.numpy())
 
     return {name: mapped(tensor) for name, tensor in state.items()}
 
@@ -102,7 +95,7 @@ class HfCheckpoint:
 
     folder: Path
     config: dict[str, Any]
-    arrays: dict[str, MappedArray]
+    arrays: dict[str, LazyArray]
 
     @classmethod
     def open(cls, folder: Path) -> "HfCheckpoint":
@@ -110,7 +103,7 @@ class HfCheckpoint:
         if not (folder / "config.json").is_file():
             raise ValueError(f"{folder} has no config.json: give a Hugging Face model's folder.")
         config = json.loads((folder / "config.json").read_text())
-        arrays: dict[str, MappedArray] = {}
+        arrays: dict[str, LazyArray] = {}
         for path in _weight_files(folder):
             if not path.is_file():
                 raise ValueError(f"{folder} lacks {path.name}, which its index names.")

@@ -4,24 +4,20 @@ Logits must agree within 1e-4, or within 1e-4 of the largest logit if that is ab
 seven digits, and deep networks have logits of hundreds).
 """
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from convert import t5x_params, weight_map
+from convert import t5x_params
 from convert.formats.safetensors_writer import DTYPES
 from convert.model_config import Sizes
 from convert.proof import t5x_logits, torch_logits
-from convert.subprocesses import call_isolated
 from convert.tokenizer import SAMPLE, TrainedVocabulary
 from t5x.checkpointing.lazy_array import LazyArray
 
 TOLERANCE = 1e-4
-# Networks with more parameters are compared block by block, each library in its own process.
-_LARGE = 8_000_000
 
 
 def probe_batch(
@@ -58,16 +54,6 @@ def trainer_logits(
     return t5x_logits.trainer_logits(rounded(t5x_params.open_tree(paths), dtype), sizes, batch)
 
 
-def checkpoint_logits(path: str, sizes: Sizes, batch: dict[str, np.ndarray]) -> np.ndarray:
-    """Return the trainer's logits [B, T, V]; a large network runs in a separate process."""
-    return call_isolated(is_large(sizes), trainer_logits, [path], sizes, "float32", batch)
-
-
-def is_large(sizes: Sizes) -> bool:
-    """Return whether a network is compared block by block."""
-    return sum(math.prod(tensor.shape) for tensor in weight_map.tensors(sizes)) > _LARGE
-
-
 def compare(
     ours: np.ndarray, theirs: np.ndarray, their: str = "PyTorch", our: str = "the trainer"
 ) -> float:
@@ -90,23 +76,18 @@ def verify(
     sizes: Sizes,
     dtype: str,
     vocabulary: TrainedVocabulary | None = None,
-    isolate: bool = False,
     texts: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Compare a folder, loaded with transformers, with the trainer's network.
 
     `paths` are the checkpoint, or those whose mean the folder is; `vocabulary` is that of the
     folder's tokenizer, if it has one. A bfloat16 folder is compared with the trainer's weights
-    rounded alike, and its difference from the unrounded ones is reported. With `isolate` small
-    networks too run in own processes. Raise ValueError if names, shapes, logits or ids differ.
+    rounded alike, and its difference from the unrounded ones is reported. Raise ValueError if
+    names, shapes, logits or ids differ.
     """
-    large = is_large(sizes)
-    isolate = isolate or large
-    by_torch = torch_logits.torch_outputs_isolated if isolate else torch_logits.torch_outputs
     batch = probe_batch(sizes)
-    given = (folder, sizes, batch, large, vocabulary, texts)
-    theirs, outputs = call_isolated(isolate, by_torch, *given)
-    ours = call_isolated(isolate, trainer_logits, paths, sizes, dtype, batch)
+    theirs, outputs = torch_logits.torch_outputs(folder, sizes, batch, vocabulary, texts)
+    ours = trainer_logits(paths, sizes, dtype, batch)
     facts: dict[str, Any] = {
         "largest_difference": compare(ours, theirs),
         "largest_logit": float(np.abs(ours).max()),
@@ -116,6 +97,6 @@ def verify(
     if vocabulary:
         facts["tokenizer_texts"] = len(SAMPLE)
     if dtype != "float32":
-        unrounded = call_isolated(isolate, trainer_logits, paths, sizes, "float32", batch)
+        unrounded = trainer_logits(paths, sizes, "float32", batch)
         facts["largest_difference_from_float32"] = float(np.abs(unrounded - theirs).max())
     return facts

@@ -52,7 +52,6 @@ def write_run(
     arrays: Tree,
     sizes: Sizes,
     byte_sentinels: int | None = None,
-    network: str = "t5",
     extra_ids: int | None = None,
 ) -> str:
     """Write `checkpoint_<step>` and `config.gin`; return the former's path, or raise ValueError."""
@@ -61,7 +60,7 @@ def write_run(
     checkpoint = folder / f"checkpoint_{step}"
     checked = {name: _checked(name, array) for name, array in arrays.items()}
     t5x_checkpoint_writer.write(checkpoint, checked)
-    gin = gin_of(sizes, byte_sentinels, network, extra_ids)
+    gin = gin_of(sizes, byte_sentinels, extra_ids)
     (folder / model_dir.GIN_FILES[0]).write_text(gin)
     return str(checkpoint)
 
@@ -94,21 +93,19 @@ def check_written(path: str, wanted: Tree) -> None:
 def gin_of(
     sizes: Sizes,
     byte_sentinels: int | None = None,
-    network: str = "t5",
     extra_ids: int | None = None,
 ) -> str:
     """Return gin bindings of this network, and of its vocabulary's sentinels.
 
     There are `byte_sentinels` of them behind bytes, or `extra_ids` behind a SentencePiece model.
-    `network` is its package in `t5x.examples`: t5, or upstream's scalable_t5.
     """
     fields = dataclasses.asdict(sizes)
     for constant in ("relative_attention_num_buckets", "relative_attention_max_distance"):
         del fields[constant]  # T5X has no field for them
-    if network == "scalable_t5" or not sizes.own_relative_bias:
+    if not sizes.own_relative_bias:
         del fields["own_relative_bias"]  # a field that upstream's T5Config lacks
     lines = [f"network.T5Config.{name} = {value!r}" for name, value in fields.items()]
-    imports = [f"from t5x.examples.{network} import network"]
+    imports = ["from t5x.examples.t5 import network"]
     counts = {"ByteVocabulary": byte_sentinels, "SentencePieceVocabulary": extra_ids}
     for name, count in counts.items():
         if count is not None:

@@ -1,7 +1,7 @@
-"""Checkpoints of upstream's `examples/scalable_t5`, as the public umT5 are: to our layout and back.
+"""Checkpoints of upstream's `examples/scalable_t5`, as the public umT5 are, in our layout.
 
+  # of target/encoder/encoder/attention/query/kernel [D, L, H, K], …
   arrays = layer_by_layer(arrays)   # target/encoder/layers_0/attention/query/kernel [D, H*K], …
-  arrays = scanned(arrays)          # target/encoder/encoder/attention/query/kernel [D, L, H, K], …
 
 Upstream keeps heads apart in the kernels of attention, a relative position table in each layer and,
 where it scans them, all layers in one array. Its Adafactor always factors arrays of three
@@ -35,10 +35,6 @@ _NAME = re.compile(
     r"(?P<root>target|state/param_states(?:/.+)?)/(?P<stack>encoder|decoder)/"
     r"(?P<layer>(?P=stack)|layers|layers_\d+)/"
     rf"(?P<parameter>(?:.+/)?(?:{'|'.join(_AXES)}))(?:/(?P<slot>m|v|v_row|v_col))?"
-)
-_SHARED_TABLE = re.compile(
-    r"(?P<root>target|state/param_states(?:/.+)?)/(?P<stack>encoder|decoder)/"
-    r"(?P<parameter>relpos_bias/rel_embedding)(?:/(?P<slot>m|v|v_row|v_col))?"
 )
 _OTHER = {"v_row": "v_col", "v_col": "v_row"}
 
@@ -82,7 +78,7 @@ class _Name(NamedTuple):
 
 
 def _slot(slot: str, axes: str, sizes: Mapping[str, int]) -> str:
-    """Return our name of upstream's v_row or v_col, or the reverse, which is the same exchange.
+    """Return our name of upstream's v_row or v_col.
 
     Upstream's v_row is by emb_dim, ours by the smaller dimension, or by the first of equal ones.
     """
@@ -94,9 +90,6 @@ def _slot(slot: str, axes: str, sizes: Mapping[str, int]) -> str:
 def _kept(slot: str, axes: str) -> str:
     """Return which axes of a parameter upstream's v_row or v_col has."""
     return "".join(a for a in axes if a == "L" or (a == "D") == (slot == "v_row"))
-
-
-# From upstream's layout to ours.
 
 
 def layer_by_layer(arrays: Arrays, together: bool = False) -> dict[str, LazyArray]:
@@ -218,82 +211,3 @@ class _Stored:
             if left := left - {layer}:
                 self._read[key] = values, left
         return values.take(layer, i)
-
-
-# From our layout to upstream's.
-
-
-def scanned(arrays: Arrays) -> dict[str, LazyArray]:
-    """Return our arrays under the names and in the shapes of scalable_t5, layers on axis 1.
-
-    Each layer gets the relative position table that the layers of a stack share, and the table's
-    optimizer state: the logits are the same, and further training changes the tables separately.
-    Raise ValueError if there is no relative position table, which has a row for each head.
-    """
-    tables = [n for n in arrays if n.startswith("target/") and n.endswith("/rel_embedding")]
-    if not tables:
-        raise ValueError(
-            "The checkpoint has no rel_embedding, from which the number of heads is read; give one "
-            "of a T5."
-        )
-    heads, arrays = arrays[tables[0]].shape[0], with_own_tables(arrays)
-    found: dict[str, LazyArray] = {}
-    for text, array in arrays.items():
-        name = _Name.parse(text)
-        if name is None:
-            found[text] = array
-        elif name.layer == "layers_0":
-            layers = [array]
-            while following := arrays.get(str(name.of_layer(len(layers)))):
-                layers.append(following)
-            found |= _all_layers(name, layers, _sizes(name.axes, arrays[name.target].shape, heads))
-    return found
-
-
-def with_own_tables(arrays: Arrays) -> Arrays:
-    """Return the arrays with a shared relative position table in each layer of its stack."""
-    names = [name for text in arrays if (name := _Name.parse(text))]
-    found: dict[str, LazyArray] = {}
-    for text, array in arrays.items():
-        table = _SHARED_TABLE.fullmatch(text)
-        if table is None:
-            found[text] = array
-            continue
-        for layer in sorted({name.layer for name in names if name.stack == table["stack"]}):
-            found[str(_Name(layer=layer, **table.groupdict()))] = array
-    return found
-
-
-def _sizes(axes: str, shape: tuple[int, ...], heads: int) -> dict[str, int]:
-    """Return the sizes of upstream's axes of a parameter of our shape."""
-    joined = axes.find("HK")
-    if joined >= 0:
-        shape = (*shape[:joined], heads, shape[joined] // heads, *shape[joined + 1 :])
-    return dict(zip(axes, shape, strict=True))
-
-
-def _all_layers(
-    name: _Name, layers: list[LazyArray], sizes: Mapping[str, int]
-) -> dict[str, LazyArray]:
-    """Return the array of all layers under its name; `name` is the first's, sizes a parameter's."""
-    first, axes = layers[0], f"{name.axes[0]}L{name.axes[1:]}"
-    is_used = name.slot is None or first.shape != (1,)
-    if name.slot in _OTHER and is_used:
-        if "D" not in axes:
-            raise ValueError(
-                f"{first.name or name} is a factored moment of a relative position table, which "
-                "scalable_t5 does not factor; save a checkpoint with "
-                "adafactor.Adafactor.min_dim_size_to_factor above the number of heads."
-            )
-        slot = _slot(name.slot, name.axes, sizes)
-        name, axes = name._replace(slot=slot), _kept(slot, axes)
-    text = str(name._replace(layer=name.stack))
-    if not is_used:
-        return {text: first}
-    axis, shape = axes.index("L"), [sizes[a] for a in axes if a != "L"]
-
-    def fetch(index: Index) -> np.ndarray:
-        return np.stack([layer.read().reshape(shape) for layer in layers], axis)[index]
-
-    full = (*shape[:axis], len(layers), *shape[axis:])
-    return {text: LazyArray(full, first.dtype, fetch, text)}

@@ -70,12 +70,11 @@ def test_a_vocabulary_must_be_found(run_folder, capsys):
     assert "359 ids and the embedding 512" in wrong(capsys, run_folder, "--vocabulary", "bytes")
 
 
-def test_the_help_names_the_other_commands(capsys):
+def test_the_help_names_the_other_command(capsys):
     with pytest.raises(SystemExit, match="0"):
         converter.main(["--help"])
     said = capsys.readouterr().out
     assert "python -m convert from_hf" in " ".join(said.split())
-    assert "python -m convert to_scalable_t5" in " ".join(said.split())
 
 
 def test_the_script_runs_from_anywhere_and_fails_with_its_converter(tmp_path):

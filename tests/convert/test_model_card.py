@@ -109,15 +109,6 @@ def test_the_code_is_followed_by_what_the_weights_print():
     assert "model.generate" not in page()
 
 
-def test_served_formats_say_their_proof():
-    ct2 = {"tokens": 32, "tokens_equal": 31, "drift": 0.25, "largest_logit": 9.0}
-    text = page(onnx={"largest_difference": 3e-6}, ctranslate2=ct2 | {"largest_difference": 1e-5})
-    assert "onnxruntime's logits differ from PyTorch's by at most 3.0e-06" in text
-    assert (
-        "31 of 32 greedy tokens are PyTorch's; int8 moves their logits by at most 2.5e-01" in text
-    )
-
-
 def test_a_hint_asks_for_what_no_run_knows():
     hint = model_card.CardMetadata().hint()
     assert "names no language and no license: the same command with --language ro --lic" in hint

@@ -1,7 +1,6 @@
 """Golden checkpoints of upstream through the complete converter, and everything that can fail."""
 
 import dataclasses
-import errno
 import json
 import os
 import shutil
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from safetensors import SafetensorError
 from sentencepiece import sentencepiece_model_pb2
 from transformers import AutoModelForSeq2SeqLM
 
@@ -275,10 +275,10 @@ def test_a_truncated_array_is_one_sentence_and_leaves_nothing(run_folder, capsys
 
 
 def test_a_disk_that_fills_up_leaves_nothing(run_folder, capsys, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def full(*_, **__):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr("os.pwrite", full)
+    monkeypatch.setattr("safetensors.numpy.save_file", full)
     assert "is full" in wrong(capsys, run_folder, "--vocabulary", "none")
     assert not list((run_folder.parent / "run_hf").iterdir())
 

@@ -78,7 +78,7 @@ def test_another_licence_writes_the_card_alone(run_folder, folder, capsys):
 
 
 def test_sentences_are_the_given_ones_else_the_runs_else_a_mask(run_folder, tmp_path):
-    texts = lambda args: converter._options(*args, isolate=False).texts
+    texts = lambda args: converter._options(*args).texts
     opened = lambda folder: converter.model_dir.open_run(str(folder))
     args = converter._arguments([str(run_folder)])
     assert texts((opened(run_folder), args)) == TEXTS
@@ -92,13 +92,3 @@ def test_sentences_are_the_given_ones_else_the_runs_else_a_mask(run_folder, tmp_
     (other / "inference_eval").mkdir()
     (other / "inference_eval" / "quality-100.jsonl").touch()
     assert texts((opened(other), args)) == ()
-
-
-def test_a_space_needs_a_tokenizer(run_folder, tmp_path, capsys):
-    flags = ("--vocabulary", "none", "--space", "--out", str(tmp_path / "out"))
-    with pytest.raises(SystemExit, match="2"):
-        converter.main([str(run_folder), *flags])
-    assert capsys.readouterr().err == (
-        "Error: --space needs a tokenizer: leave --vocabulary none out.\n"
-    )
-    assert not (tmp_path / "out").exists()

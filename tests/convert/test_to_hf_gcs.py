@@ -26,11 +26,10 @@ import json, sys
 from convert import __main__ as converter
 def status_of(arguments):
     try:
-        return converter.main(arguments, isolate=True)
+        return converter.main(arguments)
     except SystemExit as end:  # of a command that is refused
         return end.code
 print([status_of(arguments) for arguments in json.loads(sys.argv[1])])
-assert not {"jax", "torch", "transformers", "tensorflow"} & sys.modules.keys()
 """
 
 

@@ -38,16 +38,15 @@ def evaluate(run, *flags, beside=()):
 
 
 def test_each_checkpoint_is_measured_once(run, capsys, monkeypatch):
-    page, pairs = run.parent / "page.html", run.parent / "pairs.jsonl"
+    pairs = run.parent / "pairs.jsonl"
     pairs.write_text('{"good": "Ana are un măr .", "bad": "Ana au un măr .", "kind": "number"}')
-    flags = ("--every_checkpoint", "--pairs", str(pairs), "--html", str(page))
+    flags = ("--every_checkpoint", "--pairs", str(pairs))
     evaluate(run, *flags)
     table = capsys.readouterr().out
     assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == [
         "| run, step 3",
         "| run, step 20",
     ]
-    assert page.read_text().count("<tr>") == 3
     (kept,) = (run / "inference_eval").glob("evaluation_ron_Latn_validation_*-metrics.jsonl")
     steps = [json.loads(line) for line in kept.read_text().splitlines()]
     assert [line["step"] for line in steps] == [3, 20]
@@ -80,9 +79,9 @@ def test_models_of_all_kinds_are_beside_each_other(run, capsys):
     sizes = dataclasses.replace(FAMILIES["umt5"], vocab_size=384)
     write_folder(umt5, sizes, arrays(sizes))
     write_byte_tokenizer(str(umt5))
-    pairs, card = run.parent / "pairs.jsonl", run.parent / "card.md"
+    pairs = run.parent / "pairs.jsonl"
     pairs.write_text('{"good": "Ana are un măr .", "bad": "Ana au un măr ."}')
-    flags = ("--pairs", str(pairs), "--without", "text", "words", "--card", str(card))
+    flags = ("--pairs", str(pairs), "--without", "text", "words")
     evaluate(run, *flags, beside=(umt5, bert))
     table = capsys.readouterr().out
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
@@ -91,7 +90,6 @@ def test_models_of_all_kinds_are_beside_each_other(run, capsys):
     bytes_per_token = [float(row[2]) for row in rows[2:]]
     assert bytes_per_token[1] == 1  # of bytes
     assert min(bytes_per_token[0], bytes_per_token[2]) > 1.2
-    assert table in card.read_text()
     models = json.loads((run.parent / "out.json").read_text())["models"]
     assert models[1]["parameters"] == sum(array.size for array in arrays(sizes).values())
     assert models[2]["versions"]["jax"]

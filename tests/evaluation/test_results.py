@@ -5,13 +5,13 @@ import math
 import re
 
 import pytest
-import yaml
 
 from evaluation import results
 
 SETTINGS = {"language": "ron_Latn", "text": None}
 MODEL = {
     "name": "a<b", "path": "/a", "step": 1000, "parameters": 2_100_000, "bytes_per_token": 3.456,
+    "objective": "span_corruption",
     "measures": {"bits_per_byte": [1.5, 0.01, 900], "filled_in": [0.25, 0.0125, 400],
                  "minimal_pairs": [float("nan"), float("nan"), 0]},
 }  # fmt: skip
@@ -36,24 +36,12 @@ def test_the_table_has_the_measures_there_are():
     assert lines[3] == "| a<b | 2.1 M | 3.46 | – | – | – |"
 
 
-def test_the_figures_of_an_encoder_are_marked(tmp_path):
+def test_the_figures_of_an_encoder_are_marked():
     encoder = MODEL | {"objective": "masked_lm"}
     lines = results.table([MODEL, encoder]).splitlines()
     assert [line.split(" | ")[0] for line in lines[2:]] == [
         "| a<b, step 1,000", "| a<b, step 1,000, by masks",
     ]  # fmt: skip
-    assert "is given the number of pieces" not in results.page(SETTINGS, [MODEL])
-    assert "is given the number of pieces" in results.page(SETTINGS, [MODEL, encoder])
-
-
-def test_the_page_is_one_file_with_escaped_names(tmp_path):
-    path = tmp_path / "page.html"
-    results.write(str(path), results.page(SETTINGS, [MODEL]))
-    page = path.read_text()
-    assert "a&lt;b, step 1,000" in page
-    assert "a<b" not in page
-    assert "1.500 ± 0.010" in page
-    assert "http" not in page
 
 
 def test_a_run_keeps_the_measures_by_step(tmp_path):
@@ -78,18 +66,3 @@ def test_figures_of_other_texts_have_another_name():
     assert results.series(settings | {"without": ["pairs"]}) == name
     assert results.series(settings | {"text_sha256": "2"}) != name
     assert results.series(settings | {"text": None}).startswith("evaluation_ron_Latn_fineweb2_")
-
-
-def test_the_lines_for_a_card_are_metadata_and_a_table():
-    settings = SETTINGS | {"text": "novels.jsonl"}
-    card = results.card(settings, [MODEL, {**MODEL, "name": "b", "step": None}])
-    _, front, body = card.split("---\n", 2)
-    first, second = yaml.safe_load(front)["model-index"]
-    assert (first["name"], second["name"]) == ("a<b", "b")
-    assert first["results"][0]["dataset"]["name"].startswith("evaluation_ron_Latn_novels_")
-    assert first["results"][0]["metrics"] == [
-        {"name": "bits_per_byte at step 1000", "type": "bits_per_byte", "value": 1.5},
-        {"name": "filled_in at step 1000", "type": "filled_in", "value": 0.25},
-    ]  # what was not measured is left out
-    assert second["results"][0]["metrics"][0]["name"] == "bits_per_byte"
-    assert body.count("\n| ") == 4

@@ -80,8 +80,7 @@ def test_other_logits_leave_nothing_behind(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("family", "change", "flags", "sentence"),
     [
-        ("bert", None, ["--space"], "--space is for a T5, but the run is an encoder"),
-        ("bert", None, ["--formats", "pytorch", "onnx"], "onnx is for a T5, but"),
+        ("bert", None, ["--model_type", "t5"], "--model_type is for a T5, but the run is an enc"),
         ("bert", "remove", [], "holds no tokenizer.json: give the folder of the trained one"),
         ("bert", "many", [], "has 70 ids and the embedding 60 rows"),
         ("roberta", "padding", [], "pads with id 0, but transformers counts the positions"),

@@ -1,14 +1,17 @@
 """model.safetensors against the library whose format it is."""
 
+import errno
 import json
 
 import ml_dtypes
 import numpy as np
 import pytest
+import safetensors
 import safetensors.numpy
 import safetensors.torch
 
-from convert.formats.safetensors_writer import SafetensorsWriter
+from convert.formats import safetensors_writer
+from fakes.convert_fakes import tree
 
 
 def example():
@@ -20,16 +23,9 @@ def example():
     }
 
 
-def write_safetensors(folder, values, dtype="float32", **options):
-    shapes = {name: value.shape for name, value in values.items()}
-    with SafetensorsWriter(folder, shapes, dtype, **options) as out:
-        for name in reversed(values):
-            out.write(name, values[name], transpose=False)
-
-
 def test_safetensors_reads_what_was_written(tmp_path):
     values = example()
-    write_safetensors(tmp_path, values)
+    safetensors_writer.write(tmp_path, tree(values), "float32")
     found = safetensors.numpy.load_file(tmp_path / "model.safetensors")
     assert found.keys() == values.keys()
     for name, value in values.items():
@@ -38,8 +34,7 @@ def test_safetensors_reads_what_was_written(tmp_path):
 
 def test_turned_and_rounded(tmp_path):
     value = example()["a.weight"]
-    with SafetensorsWriter(tmp_path, {"a": (5, 7)}, "bfloat16") as out:
-        out.write("a", value, transpose=True)
+    safetensors_writer.write(tmp_path, tree({"a": value.T}), "bfloat16")
     found = safetensors.torch.load_file(tmp_path / "model.safetensors")["a"]
     wanted = value.T.astype(ml_dtypes.bfloat16).astype(np.float32)
     np.testing.assert_array_equal(found.float().numpy(), wanted)
@@ -47,7 +42,7 @@ def test_turned_and_rounded(tmp_path):
 
 def test_shards_hold_everything_once_and_the_index_says_where(tmp_path):
     values = example()
-    write_safetensors(tmp_path, values, shard_bytes=150)
+    safetensors_writer.write(tmp_path, tree(values), "float32", shard_bytes=150)
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
     assert index["metadata"]["total_size"] == sum(value.nbytes for value in values.values())
     assert set(index["weight_map"].values()) == {
@@ -59,21 +54,11 @@ def test_shards_hold_everything_once_and_the_index_says_where(tmp_path):
         np.testing.assert_array_equal(found[name], values[name])
 
 
-def test_nothing_is_set_twice_left_unset_or_unplanned(tmp_path):
-    value = np.zeros((2, 3), np.float32)
-    with SafetensorsWriter(tmp_path, {"a": (2, 3)}, "float32") as out:
-        out.write("a", value, transpose=False)
-        with pytest.raises(ValueError, match="a is set twice"):
-            out.write("a", value, transpose=False)
-    (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="still lacks b"):
-        with SafetensorsWriter(tmp_path, {"a": (2, 3), "b": (1,)}, "float32") as out:
-            out.write("a", value, transpose=False)
-    (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="no place for c"):
-        with SafetensorsWriter(tmp_path, {"a": (2, 3)}, "float32") as out:
-            out.write("c", value, transpose=False)
-    (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="not its planned size"):
-        with SafetensorsWriter(tmp_path, {"a": (2, 4)}, "float32") as out:
-            out.write("a", value, transpose=False)
+def test_a_full_disk_is_an_error_of_the_disk(tmp_path, monkeypatch):
+    def fill(*_, **__):
+        raise safetensors.SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(safetensors.numpy, "save_file", fill)
+    with pytest.raises(OSError, match="No space left") as caught:
+        safetensors_writer.write(tmp_path, tree(example()), "float32")
+    assert caught.value.errno == errno.ENOSPC

@@ -1,0 +1,63 @@
+"""A finished conversion in a bucket, by fsspec: `--out s3://bucket/ro_hf`."""
+
+from pathlib import Path
+from typing import Any
+
+from convert import atomic_output
+
+_LAST = "config.json"  # without it no library loads the folder
+
+
+def check(address: str) -> None:
+    """Raise ValueError unless files can be written under `address`; leave nothing there."""
+    probe = f"{address.rstrip('/')}/.probe"
+    try:
+        system, path = _open(probe)
+        system.pipe_file(path, b"-")
+        system.rm_file(path)
+    except Exception as error:  # each client has errors of its own
+        raise ValueError(
+            f"--out is {address}, which cannot be written ({_reason(error)}); name another place."
+        ) from error
+
+
+def upload(folder: Path, address: str) -> str:
+    """Put a finished conversion at `address`, in the place of an earlier one; return the address.
+
+    A bucket cannot rename a folder. So config.json is removed first and written last: a folder that
+    has one is complete. Raise ValueError if there are files that no conversion wrote, RuntimeError
+    if the bucket fails.
+    """
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    try:
+        system, top = _open(address)
+        old = set(system.find(top)) if system.exists(top) else set()
+        if old and f"{top}/{atomic_output.RECORD}" not in old:
+            raise ValueError(
+                f"{address} holds files that no conversion wrote (it has no "
+                f"{atomic_output.RECORD}): move it away, or name another --out."
+            )
+        if f"{top}/{_LAST}" in old:
+            system.rm_file(f"{top}/{_LAST}")
+        for name in sorted(names, key=lambda name: (name == _LAST, name)):
+            system.put_file(str(folder / name), f"{top}/{name}")
+        for path in old - {f"{top}/{name}" for name in names}:
+            system.rm_file(path)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise RuntimeError(
+            f"The conversion succeeded, but {address} cannot be written ({_reason(error)}); the "
+            "same command tries again."
+        ) from error
+    return address
+
+
+def _open(address: str) -> tuple[Any, str]:
+    from fsspec.core import url_to_fs
+
+    return url_to_fs(address, use_listings_cache=False)
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

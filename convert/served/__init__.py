@@ -1,1 +1,0 @@
-"""What people serve a converted model with: ONNX, CTranslate2, a Gradio Space."""
