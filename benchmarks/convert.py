@@ -1,24 +1,23 @@
 """Time and memory of a conversion, beside the way that loads everything.
 
   .venv/bin/python benchmarks/convert.py [--size t5_1_1/large] [--folder /tmp/convert_benchmark]
-  .venv/bin/python benchmarks/convert.py --size t5_1_1/xl --memory 4 --ways "ours + proof" …
+  .venv/bin/python benchmarks/convert.py --size t5_1_1/xl --ways "ours + proof" …
 
 Makes a checkpoint with random weights (kept for the next run), then, each in its own process:
 
 - load everything: read the entire tree, build the model, `save_pretrained`, without proof;
-- ours: `convert/convert.sh` writing the same model.safetensors a tensor at a time, and a tokenizer;
+- ours: `convert/convert.sh` writing the same model.safetensors, and a tokenizer;
 - ours, with flax_model.msgpack beside it, and with the proof;
 - the reverse, `from_hf`, without and with the proof.
 
 Peak memory, sampled every 20 ms, is the private memory of a process and its children (anonymous
-pages) and, in brackets, with the files that they map, which the system reclaims at need. The
-first line gives their limit: the largest tensor twice and 300 MB. benchmarks/README.md has results.
+pages) and, in brackets, with the files that they map, which the system reclaims at need.
+benchmarks/README.md has results.
 """
 
 import argparse
 import multiprocessing
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -74,8 +73,8 @@ def drawn(tensor, sizes):
     return values
 
 
-def make_run(run: Path, size: str) -> tuple[int, int]:
-    """Write `run/checkpoint_1` with random weights once; return its size and its largest array's.
+def make_run(run: Path, size: str) -> int:
+    """Write `run/checkpoint_1` with random weights once; return its number of parameters.
 
     It is written as the trainer writes it, or tensor by tensor if that does not fit here, with a
     vocabulary of as many pieces made from the bundled one, or none for bytes.
@@ -94,10 +93,9 @@ def make_run(run: Path, size: str) -> tuple[int, int]:
     path = ROOT / "t5x" / "examples" / "t5" / f"{size}.gin"
     sizes = Sizes.from_fields(Bindings.follow(path, [ROOT]).of("T5Config"))
     wanted = weight_map.tensors(sizes)
-    counts = [int(np.prod(tensor.shape)) for tensor in wanted]
-    parameters, largest = sum(counts), max(counts)
+    parameters = sum(int(np.prod(tensor.shape)) for tensor in wanted)
     if (run / "config.gin").exists():
-        return parameters, largest
+        return parameters
     step = np.asarray(1, np.int32)
     if parameters < LARGEST_SAVED_AT_ONCE:
         flat = {tensor.source: drawn(tensor, sizes) for tensor in wanted}
@@ -115,7 +113,7 @@ def make_run(run: Path, size: str) -> tuple[int, int]:
         pieces = vocabulary_of(read_model(str(MINI)), sizes.vocab_size // 100 * 100)
         write_model(pieces, str(run / "vocabulary.model"))
     (run / "config.gin").write_text(rewrite.gin_of(sizes, 100 if in_bytes else None))
-    return parameters, largest
+    return parameters
 
 
 def vocabulary_of(model, size: int):
@@ -152,17 +150,11 @@ def file_pages(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[2]) * os.sysconf("SC_PAGESIZE")
 
 
-def measure(command: list[str], data_limit: int | None) -> tuple[float, float, float, float]:
-    """Run a command; return seconds, seconds of CPU, and peaks of its own and all memory in MB.
-
-    With `data_limit` no process of it gets more bytes of its own (RLIMIT_DATA).
-    """
+def measure(command: list[str]) -> tuple[float, float, float, float]:
+    """Run a command; return seconds, seconds of CPU, and peaks of its own and all memory in MB."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    limit = lambda: data_limit and resource.setrlimit(resource.RLIMIT_DATA, (data_limit,) * 2)
     start, before, peaks = time.perf_counter(), os.times(), [0, 0]
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, preexec_fn=limit
-    )
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     while process.poll() is None:
         peaks = [max(pair) for pair in zip(peaks, held(process.pid), strict=True)]
         time.sleep(0.02)
@@ -196,18 +188,13 @@ def main():
     parser.add_argument("--size", default="t5_1_1/large")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/convert_benchmark"))
     parser.add_argument("--ways", nargs="+", help="only these, by name")
-    parser.add_argument(
-        "--memory", type=float, help="GB: each process gets half, and at most two run at once"
-    )
     args = parser.parse_args()
     os.environ["JAX_PLATFORMS"] = "cpu"
     run = args.folder / args.size.replace("/", "_")
     # In a process of its own, since a command starts as a copy of this one.
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        parameters, largest = pool.apply(make_run, (run, args.size))
-    print(f"{args.size}: {parameters / 1e6:.0f} M parameters; the largest tensor twice", end=" ")
-    print(f"and 300 MB are {2 * 4 * largest / 1e6 + 300:.0f} MB", flush=True)
-    limit = args.memory and int(args.memory * 1e9 / 2)
+        parameters = pool.apply(make_run, (run, args.size))
+    print(f"{args.size}: {parameters / 1e6:.0f} M parameters", flush=True)
     base = None
     for name, command in ways(run, args.folder).items():
         if args.ways and name not in args.ways:
@@ -215,7 +202,7 @@ def main():
         place = args.folder / ("back" if "from_hf" in command else "out")
         shutil.rmtree(place, ignore_errors=True)
         os.sync()
-        seconds, cpu, own, resident = measure(command, limit)
+        seconds, cpu, own, resident = measure(command)
         base = base or (name == EVERYTHING_NAME and (seconds, cpu, own))
         figures = (seconds, cpu, own)
         shares = (

@@ -41,11 +41,6 @@ class MappedTensor(NamedTuple):
         return self.shape[::-1] if self.kind.torch_transposes else self.shape
 
     @property
-    def flax_shape(self) -> tuple[int, ...]:
-        """Shape in flax_model.msgpack."""
-        return self.shape[::-1] if self.kind.flax_transposes else self.shape
-
-    @property
     def flax_path(self) -> str:
         """Path in the tree of flax_model.msgpack."""
         return "/".join([*self.target.split(".")[:-1], self.kind.flax_leaf])
