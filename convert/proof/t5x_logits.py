@@ -1,6 +1,7 @@
 """The logits of the trainer's network."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ def trainer_logits(tree: Tree, sizes: Sizes, batch: dict[str, np.ndarray]) -> np
     from t5x.checkpointing.layer_stacking import stack_layers
     from t5x.examples.t5 import network
 
-    module = network.Transformer(network_config(sizes))
+    module: Any = network.Transformer(network_config(sizes))
     params = stack_layers(
         nested({name: np.asarray(array.read(), np.float32) for name, array in tree.items()})
     )
