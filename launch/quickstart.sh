@@ -51,6 +51,6 @@ printf '\n'
 printf '  %-13s%s\n' \
   "checkpoints" "$MODEL_DIR" \
   "converted" "${MODEL_DIR}_hf" \
-  "curves" "bash $(printf '%q %q' "$ROOT/launch/monitor.sh" "$MODEL_DIR")"
+  "curves" "$(printf '%q -m tensorboard.main --logdir=%q' "$PYTHON" "$MODEL_DIR")"
 printf '\n'
 printf '  %s\n' "${took[@]}"

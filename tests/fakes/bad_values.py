@@ -552,7 +552,6 @@ COMMANDS = {
     "launch/setup.sh": "word",
     "launch/lock.sh": "word",
     "launch/upstream.sh": "one two",
-    "launch/monitor.sh": "{files}/absent\n{files}/text.txt",
     "launch/tpu_create.sh": "name type",
     "launch/tpu_delete.sh": "name",
     "launch/tpu_logs.sh": "name",

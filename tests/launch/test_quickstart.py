@@ -69,7 +69,7 @@ def test_the_command_for_the_curves_can_be_pasted(tmp_path):
     process = bash(LAUNCH / "quickstart.sh", env=env, cwd="/")
     assert process.returncode == 0, process.stderr
     (command,) = re.findall(r"^  curves +(.*)$", process.stdout, re.MULTILINE)
-    assert shlex.split(command) == ["bash", str(LAUNCH / "monitor.sh"), str(folder)]
+    assert shlex.split(command) == [str(python), "-m", "tensorboard.main", f"--logdir={folder}"]
 
 
 def test_a_stray_word_is_refused_before_the_set_up(tmp_path):
