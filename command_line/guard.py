@@ -58,19 +58,18 @@ def guarded(main: Callable[P, R], takes_interrupts: bool = True) -> Callable[P, 
 
 
 @contextlib.contextmanager
-def one_sentence(*others: type[Exception]) -> Iterator[None]:
-    """Turn an OSError, or one of `others`, into a RuntimeError of one sentence.
+def one_sentence() -> Iterator[None]:
+    """Turn an OSError into a RuntimeError of one sentence.
 
     For commands that read and write files which the user names: the system's words say what is
     wrong with one, and a traceback adds nothing.
     """
     try:
         yield
-    except Exception as error:
-        if not isinstance(error, (OSError, *others)) or isinstance(error, ValueError):
+    except OSError as error:
+        if isinstance(error, ValueError):
             raise
-        said = getattr(error, "strerror", None) or " ".join(str(error).split())
-        file = getattr(error, "filename", None)
+        said, file = error.strerror or " ".join(str(error).split()), error.filename
         raise RuntimeError(f"{file}: {said}" if file else said) from error
 
 
