@@ -33,7 +33,8 @@ def event_files(run: Path) -> list[Path]:
     for path in sorted(run.iterdir()):
         if path.name.startswith("events.out.tfevents."):
             found.append(path)
-        elif not path.name.startswith("checkpoint_") and path.is_dir():
+        # Where an object marks a folder, a client may list the folder among its own entries.
+        elif path != run and not path.name.startswith("checkpoint_") and path.is_dir():
             found += event_files(path)
     return found
 

@@ -89,7 +89,7 @@ def test_figures_of_a_pretrained_run_do_not_make_it_a_fine_tuned_one(tmp_path):
 
 
 def test_a_folder_that_lists_itself_is_read_once(tmp_path):
-    """s3fs lists a folder among its own entries where an object marks it."""
+    """Some clients list a folder among its own entries where an object marks it."""
 
     class Listed(type(tmp_path)):
         def iterdir(self):
