@@ -11,6 +11,7 @@
 T5X restores these; `checkpointing.restore` reads what T5X saved, this kind and the older one.
 """
 
+import contextlib
 import errno
 import functools
 import os
@@ -201,7 +202,9 @@ class Checkpointer:
             self._pending.shorten_deadline(_QUICK_CLOSE_SECONDS)
         self.wait()
         if "_writer" in vars(self) and not self._hangs:  # its thread would be waited for
-            self._writer.close()
+            # Orbax raises again what a failed save has raised, which `wait` has reported.
+            with contextlib.suppress(OSError):
+                self._writer.close()
 
     def _rounded(self, state_dict: Mapping[str, Any]) -> dict[str, Any]:
         """Return the state with its parameters in the dtype on disk."""
