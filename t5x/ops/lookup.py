@@ -32,8 +32,13 @@ def _forward(rows, table_VD, ids):
 def _backward(rows, ids, gradient):
     if rows <= FEW:
         chosen = jax.nn.one_hot(ids, rows, dtype=gradient.dtype)
-        precise = {"preferred_element_type": jnp.float32, "precision": "highest"}
-        table = jnp.einsum("...V,...D->VD", chosen, gradient, **precise)
+        table = jnp.einsum(
+            "...V,...D->VD",
+            chosen,
+            gradient,
+            preferred_element_type=jnp.float32,
+            precision="highest",
+        )
     else:
         zeros = jnp.zeros((rows, gradient.shape[-1]), jnp.float32)
         table = zeros.at[ids].add(gradient.astype(jnp.float32))

@@ -16,6 +16,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from t5x.partitioning import is_divided, platform
 
@@ -23,7 +24,7 @@ _once = jax.lax.optimization_barrier  # without it XLA makes the transposition p
 
 
 def contract(
-    equation: str, a: jax.Array, b: jax.Array, dtype: jnp.dtype | None = None
+    equation: str, a: jax.Array, b: jax.Array, dtype: DTypeLike | None = None
 ) -> jax.Array:
     """Return `jnp.einsum(equation, a, b)` in `dtype` (default a's)."""
     dtype = dtype or a.dtype
@@ -31,7 +32,7 @@ def contract(
     return jnp.einsum(equation, a, b, preferred_element_type=computed).astype(dtype)
 
 
-def product(x: jax.Array, kernel_DF: jax.Array, dtype: jnp.dtype | None = None) -> jax.Array:
+def product(x: jax.Array, kernel_DF: jax.Array, dtype: DTypeLike | None = None) -> jax.Array:
     """Return `x @ kernel_DF` [..., F] of [..., D], in `dtype` (default x's)."""
     dtype = dtype or x.dtype
     if platform() == "tpu" or (platform() == "gpu" and dtype == x.dtype):
@@ -68,7 +69,7 @@ def copied(x: jax.Array) -> jax.Array:
 
 
 def kernel_gradient(
-    x_BID: jax.Array, d_out_BIF: jax.Array, dtype: jnp.dtype | None = None
+    x_BID: jax.Array, d_out_BIF: jax.Array, dtype: DTypeLike | None = None
 ) -> jax.Array:
     """Return the gradient [D, F] of a kernel from its inputs and its outputs' gradient."""
     if platform() != "cpu" or is_divided():
