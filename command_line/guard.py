@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from command_line import extras, garbage_collection
+from command_line import extras
 
 ROOT = Path(__file__).resolve().parent.parent
 _EXPECTED = (ValueError, RuntimeError, FloatingPointError)
@@ -41,7 +41,6 @@ def guarded(main: Callable[P, R], takes_interrupts: bool = True) -> Callable[P, 
 
     @functools.wraps(main)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        garbage_collection.resume()  # everything that the command needs is imported
         try:
             return main(*args, **kwargs)
         except Exception as error:

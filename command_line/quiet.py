@@ -22,7 +22,6 @@ import tempfile
 from types import FrameType, TracebackType
 
 from command_line import guard
-from command_line.garbage_collection import collect_rarely
 
 # Warnings of libraries that a user can do something about.
 _ACTIONABLE = re.compile(
@@ -40,7 +39,6 @@ def start() -> None:
 
     It is deleted at the end, unless the command ends with an error that no check foresaw.
     """
-    collect_rarely()
     handle, log = tempfile.mkstemp(prefix="t5x-", suffix=".log")
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     os.dup2(handle, 2)  # TensorFlow and XLA write there from C++

@@ -14,8 +14,6 @@ import sys
 import tempfile
 from typing import Any
 
-from command_line.malloc import keep_freed_memory
-
 
 def import_tensorflow() -> None:
     """Import TensorFlow without its notices, which are shown if the import fails.
@@ -62,8 +60,6 @@ def make_paths_absolute(config: dict[tuple[str, str], dict[str, Any]]) -> None:
 
 def main() -> None:
     """Run the module that the first argument names; name a package that is missing."""
-    if os.environ.get("JAX_PLATFORMS") == "cpu":
-        keep_freed_memory(os.environ)  # as the trainer of this repository does
     import_tensorflow()
     module, checkout = sys.argv.pop(1), os.environ["T5X_DIR"]
     try:

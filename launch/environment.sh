@@ -161,24 +161,29 @@ sys.exit(not any(map(find_spec, sys.argv[1:])))' "$@"
 }
 
 # Selects the CPU where there is no TPU or GPU: jax would look for a TPU because libtpu is installed.
-# Where there is one that the installed jax cannot use, a sentence says so. A JAX_PLATFORMS that you
-# set is kept.
+# Where there is one that the installed jax cannot use, a sentence says so. A JAX_PLATFORMS and
+# GLIBC_TUNABLES that you set are kept.
 choose_device() {
   local device flavour
-  if [[ -n "${JAX_PLATFORMS+set}" ]]; then
-    return
-  elif has_tpu; then
-    device=TPU flavour=--tpu
-    if has_package libtpu; then return; fi
-  elif has_gpu; then
-    device=GPU flavour=--cuda
-    if has_package jax_cuda12_plugin jax_cuda13_plugin; then return; fi
+  if [[ -z "${JAX_PLATFORMS+set}" ]]; then
+    if has_tpu; then
+      device=TPU flavour=--tpu
+      if has_package libtpu; then return; fi
+    elif has_gpu; then
+      device=GPU flavour=--cuda
+      if has_package jax_cuda12_plugin jax_cuda13_plugin; then return; fi
+    fi
+    if [[ -n "${device:-}" ]]; then
+      echo "$(basename "$0"): this machine has a $device, but the jax of $PYTHON cannot use it, so this" \
+        "runs on the CPU: bash launch/setup.sh $flavour installs what it needs." >&2
+    fi
+    export JAX_PLATFORMS=cpu
   fi
-  if [[ -n "${device:-}" ]]; then
-    echo "$(basename "$0"): this machine has a $device, but the jax of $PYTHON cannot use it, so this" \
-      "runs on the CPU: bash launch/setup.sh $flavour installs what it needs." >&2
+  if [[ "$JAX_PLATFORMS" == cpu ]]; then
+    # On a CPU, XLA allocates memory for each step, and the first write to new memory is slow, so
+    # glibc keeps what is freed, in few arenas.
+    export GLIBC_TUNABLES="${GLIBC_TUNABLES-glibc.malloc.arena_max=$(($(getconf _NPROCESSORS_ONLN) + 1)):glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776}"
   fi
-  export JAX_PLATFORMS=cpu
 }
 
 # Makes T5X_DIR absolute, and takes the interpreter that launch/upstream.sh made beside it.

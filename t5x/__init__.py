@@ -1,3 +1,1 @@
 """The trainer: the T5X interface on released packages, from a batch of ids to a checkpoint."""
-
-from command_line import before_tensorflow  # noqa: F401

@@ -2,5 +2,3 @@
 
 Importing a module of tasks registers them with seqio and touches neither network nor corpora.
 """
-
-from command_line import before_tensorflow  # noqa: F401

@@ -23,11 +23,10 @@ import jax
 import pytest
 from absl import logging
 
-from command_line import unused_tensorflow  # noqa: F401  # before a test imports TensorFlow
-from command_line.garbage_collection import collect_rarely
+import convert  # noqa: F401  # before a test imports TensorFlow and PyTorch
 from fakes.golden import Golden
 
-collect_rarely()
+gc.set_threshold(20_000, 20, 20)  # most objects of JAX and TensorFlow stay
 
 # Compiled programs of this test session, shared by the processes of pytest-xdist.
 PROGRAMS = "T5X_TEST_PROGRAMS"

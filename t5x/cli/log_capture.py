@@ -25,7 +25,7 @@ import time
 import traceback
 from types import TracebackType
 
-from command_line import garbage_collection, guard
+from command_line import guard
 from command_line.quiet import TerminalHandler
 from t5x.multihost import lost_workers
 
@@ -65,7 +65,6 @@ class _State:
 
 def start() -> None:
     """Point descriptor 2 to a temporary log, and Python's warnings and loggers after it."""
-    garbage_collection.pause()  # until `guard.guarded`
     handle, _State.temporary = tempfile.mkstemp(prefix="t5x-", suffix=".log")
     _State.log, _State.process = _State.temporary, os.getpid()
     reading, _State.pipe = os.pipe()

@@ -21,8 +21,6 @@ from collections.abc import MutableMapping, Sequence
 
 import jax
 
-from command_line.malloc import keep_freed_memory
-
 # The start of JAX's name of a device, and the generation; the longer ones first.
 _GENERATIONS = {
     "TPU v6": "v6e", "TPU v5 lite": "v5e", "TPU v5e": "v5e", "TPU v5": "v5p", "TPU v4": "v4",
@@ -98,5 +96,4 @@ def set_on_cpu(environment: MutableMapping[str, str], width: int) -> None:
     given = environment.get("XLA_FLAGS", "")
     if _EXTRA not in given:
         environment["XLA_FLAGS"] = f"{given} {_EXTRA}={options_on_cpu(width)}".strip()
-    keep_freed_memory(environment)
     jax.config.update("jax_cpu_enable_async_dispatch", False)

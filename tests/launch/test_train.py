@@ -364,6 +364,20 @@ def test_a_platform_that_the_user_chose_stays(value):
 
 
 @pytest.mark.parametrize(
+    ("platforms", "own", "expected"),
+    [
+        ("cpu", None, "glibc.malloc.arena_max="),
+        ("cpu", "glibc.malloc.check=3", "glibc.malloc.check=3\n"),
+        ("tpu", None, "unset"),
+    ],
+)
+def test_only_a_run_on_the_cpu_tunes_malloc(platforms, own, expected):
+    env = {"JAX_PLATFORMS": platforms} | ({"GLIBC_TUNABLES": own} if own else {})
+    script = f"source {LAUNCH}/environment.sh; choose_device; echo ${{GLIBC_TUNABLES-unset}}"
+    assert bash("-c", script, env=env).stdout.startswith(expected)
+
+
+@pytest.mark.parametrize(
     ("files", "expected"),
     [
         ({}, False),

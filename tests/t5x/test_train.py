@@ -561,12 +561,12 @@ def test_a_drawn_seed_differs_and_a_given_one_stays():
     assert all(0 <= seed < 2**31 for seed in drawn)
 
 
-def train_script(*arguments):
+def train_script(*arguments, **env):
     environment = {**os.environ, "PYTHONPATH": "", "XLA_FLAGS": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
     return subprocess.run(
         [sys.executable, "t5x/train.py", *arguments],
         cwd=ROOT,
-        env=environment,
+        env=environment | env,
         capture_output=True,
         text=True,
         check=False,
@@ -583,3 +583,17 @@ def test_as_a_script_a_bad_value_is_a_sentence_and_status_2(tmp_path):
     assert "and the eval period 70 do not fit" in lines[0]
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_module_that_gin_imports_may_use_keras(tmp_path):
+    pytest.importorskip("keras")
+    (tmp_path / "own_tasks.py").write_text("import keras\nprint(keras.layers.Dense(3).units)\n")
+    (tmp_path / "own.gin").write_text('import own_tasks\ninclude "gin/ro_t5x_tiny.gin"\n')
+    done = train_script(
+        f"--gin_file={tmp_path}/own.gin",
+        f'--gin.MODEL_DIR="{tmp_path}/run"',
+        "--dry_run",
+        PYTHONPATH=str(tmp_path),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("3\n")
