@@ -177,11 +177,9 @@ def main():
     import torch
 
     from command_line.gin_reader import Bindings
-    from t5x.multihost.xla_options import set_on_cpu
 
     path = ROOT / "t5x" / "examples" / "t5" / f"{args.size}.gin"
     fields = Bindings.follow(path, [ROOT]).of("T5Config") | {"vocab_size": args.vocabulary}
-    set_on_cpu(os.environ, fields["emb_dim"])  # as t5x.infer does
     torch.set_num_threads(args.threads)
     with tempfile.TemporaryDirectory() as folder:
         theirs, sizes, arrays = made(fields, Path(folder))

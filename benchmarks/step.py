@@ -39,7 +39,6 @@ from benchmarks.synthetic_step import SyntheticRequest, train_step  # noqa: E402
 from command_line.gin_reader import Bindings  # noqa: E402
 from preflight.aot import gpus, tpu_slices  # noqa: E402
 from preflight.aot.compiler import CompileError, compile_step  # noqa: E402
-from t5x.multihost import xla_options  # noqa: E402
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +201,6 @@ def main():
         return
     if not args.compile_for:
         request = request_of(args, network_fields(args.recipe or "t5_1_1/tiny", args.set))
-        xla_options.set_on_cpu(os.environ, request.network["emb_dim"])  # as a training run does
         others = {" ".join(changes): functools.partial(with_fields, settings(changes))
                   for changes in args.beside}  # fmt: skip
         if args.beside_plain:

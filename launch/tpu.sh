@@ -159,15 +159,6 @@ worker_command() {
     "$FOLDER" "$missing" "${PASSED:-}" "$(printf '%q ' "$@")"
 }
 
-# Gives all workers a new secret for the start-up check. Copied as a file, because every list of
-# processes shows the arguments of commands; scp creates it with the mode that it has here.
-share_secret() {
-  (umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \n' > "$WORK/secret")
-  tpus tpu-vm scp "$WORK/secret" "$NAME:.t5x_pod_secret" --zone="$ZONE" --worker=all \
-    ${TPU_INTERNAL_IPS:+--internal-ip} > /dev/null 2> "$WORK/gcloud_errors" \
-    || fail "the pod's secret could not be copied to the workers: $(gcloud_error "$WORK/gcloud_errors")"
-}
-
 # If a worker failed, prints one line for each that did and fails with the message $1.
 fail_if_any_failed() {
   local worker failed=""
@@ -272,7 +263,6 @@ start_on_workers() {
       PASSED+="$name=$(printf '%q' "${!name}") "
     fi
   done
-  share_secret
   on_workers "$(worker_command start "${RUN[@]}")"
   fail_if_any_failed "${RUN[0]} could not be started everywhere (bash launch/tpu_stop.sh $NAME $ZONE ends the others)"
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prepares every worker of a slice for training: bash launch/tpu_setup.sh NAME ZONE
-# Installs Python, tmux, a clone at one commit, .venv with jax and libtpu,
-# the pod's secret in a file, and HF_TOKEN in another if it is set. Steps already done are skipped.
+# Installs Python, tmux, a clone at one commit, .venv with jax and libtpu, and HF_TOKEN in a file if
+# it is set. Steps already done are skipped.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/tpu.sh"
 USAGE="takes NAME ZONE"
@@ -81,7 +81,6 @@ if [[ -n "${HF_TOKEN:-}" ]]; then
     ${TPU_INTERNAL_IPS:+--internal-ip} > /dev/null 2> "$WORK/gcloud_errors" \
     || fail "HF_TOKEN could not be copied to the workers: $(gcloud_error "$WORK/gcloud_errors")"
 fi
-share_secret # for runs that are started by hand
 for ((worker = 0; worker < WORKERS; worker++)); do
   echo "worker $worker  $head  $(sed -n 's/^has //p' "$WORK/$worker" | head -n 1 | printable)"
 done

@@ -422,12 +422,6 @@ def bound_values() -> Iterator[tuple[str, Any, Any, str]]:
                 yield (*_followed(name, value), _function(selector), parameter)
 
 
-def model_width() -> int:
-    """Return the largest `emb_dim` that is bound, 0 without one."""
-    widths = [value for _, value, _, parameter in bound_values() if parameter == "emb_dim"]
-    return max((width for width in widths if isinstance(width, int)), default=0)
-
-
 def _followed(name: str, value: Any, seen: tuple[str, ...] = ()) -> tuple[str, Any]:
     """Return the macro that has the value, if any, and the value; inner macros are followed."""
     if isinstance(value, list | tuple):

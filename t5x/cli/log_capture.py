@@ -11,7 +11,6 @@ log_capture.write_to("runs/tiny", host=0)     # all output, earlier and later: r
 import atexit
 import collections
 import contextlib
-import datetime
 import faulthandler
 import logging
 import os
@@ -27,7 +26,6 @@ from types import TracebackType
 
 from command_line import guard
 from command_line.quiet import TerminalHandler
-from t5x.multihost import lost_workers
 
 # How it works. TensorFlow, XLA and libtpu write to file descriptor 2 from C++, which replacing
 # sys.stderr does not catch.
@@ -37,19 +35,14 @@ from t5x.multihost import lost_workers
 #    the temporary file stays the log, and a thread uploads its new part every minute.
 # 3. Python's loggers write to descriptor 2, and through a filter to the terminal.
 # 4. A failed C++ check aborts the process, its reason only in the log. So a forked child waits on
-#    a pipe for the end of this process; without an orderly end it prints the log's fatal lines, or
-#    one sentence if JAX has ended it because another worker is gone.
+#    a pipe for the end of this process; without an orderly end it prints the log's fatal lines.
 
 _FATAL = re.compile(
     rb"^F\d{4} |Check failed|Fatal Python error|terminate called|RESOURCE_EXHAUSTED"
 )
-# A process that sends no heartbeat for so long is dead, and the others end. Heartbeats come from a
-# thread of their own, also while a process computes or compiles.
-HEARTBEAT_SECONDS = 30
 INTERRUPTED = guard.INTERRUPTED
 _UPLOAD_SECONDS = 60.0
 _LAST_UPLOAD_SECONDS = 10.0
-_NAMED_SECONDS = 15.0  # after the heartbeats
 
 
 class _State:
@@ -59,7 +52,6 @@ class _State:
     is_kept = False  # at the end, although no folder has been named
     pipe = -1
     temporary = log = ""
-    published: str | None = None  # the log as others find it
     upload: "_Upload | None" = None
 
 
@@ -132,15 +124,13 @@ def write_to(folder: str, host: int) -> None:
     path = f"{folder.rstrip('/')}/log_{host}.txt"
     if "://" in path:
         _State.upload = _Upload(_State.log, path)
-        _State.published = path
-        os.write(_State.pipe, f"0 {_State.log}\t{path}\n".encode())
         atexit.register(_State.upload.now)
         return
     with contextlib.suppress(OSError):  # a full disk stops no run
         with open(path, "ab") as log:
             earlier = log.tell()
             os.dup2(log.fileno(), 2)
-            _State.log = _State.published = os.path.abspath(path)
+            _State.log = os.path.abspath(path)
             os.write(_State.pipe, f"{earlier} {_State.log}\n".encode())
             log.write(pathlib.Path(_State.temporary).read_bytes())
         os.remove(_State.temporary)
@@ -167,18 +157,6 @@ def exit_now(status: int) -> None:
         os._exit(status)
 
 
-def wait_for_loss(error: BaseException) -> None:
-    """Keep an exception of JAX in the log, and wait until JAX names who is gone and ends this.
-
-    If it does not in time, print that some worker is.
-    """
-    trace = "".join(traceback.format_exception(error))
-    with contextlib.suppress(OSError):
-        os.write(2, f"{trace}{lost_workers.note(datetime.datetime.now())}\n".encode())
-    time.sleep(HEARTBEAT_SECONDS + _NAMED_SECONDS)
-    print(lost_workers.unnamed(str(error), _State.published), file=sys.stderr)
-
-
 def _end() -> None:
     if os.getpid() != _State.process:
         return
@@ -196,24 +174,9 @@ def _report_crash(pipe: int) -> None:
     if last == "orderly end":
         return
     earlier, _, path = last.partition(" ")
-    path, _, published = path.partition("\t")
     with open(path, "rb") as log:
         log.seek(int(earlier))
-        end: collections.deque[bytes] = collections.deque(maxlen=20_000)
-        fatal: collections.deque[bytes] = collections.deque(maxlen=20)
-        for line in log:
-            end.append(line)
-            if _FATAL.search(line):
-                fatal.append(line)
-    found = lost_workers.sentence(
-        b"".join(end).decode(errors="replace"),
-        datetime.datetime.now(),
-        HEARTBEAT_SECONDS,
-        published or (path if path != _State.temporary else None),
-    )
-    if found:
-        os.write(2, f"{found}\n".encode())
-        return
+        fatal = collections.deque(filter(_FATAL.search, log), maxlen=20)
     message = f"The process crashed or was killed; the output of its libraries is in {path}.\n"
     os.write(2, b"".join(fatal) + message.encode())
 

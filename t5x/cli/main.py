@@ -11,7 +11,7 @@ import os
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -26,9 +26,8 @@ from t5x import gin_utils
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.cli import log_capture
 from t5x.monitoring import compile_stats, startup_times
-from t5x.multihost import lost_workers, shared_programs, startup_check, xla_options
+from t5x.multihost import startup_check
 from t5x.multihost.preemption import Interruption
-from t5x.multihost.signed_lines import read_secret
 
 flags.DEFINE_multi_string("gin_file", [], "Gin files, in order; later bindings win.")
 flags.DEFINE_multi_string("gin_bindings", [], "Single bindings, 'NAME = value'.")
@@ -51,6 +50,9 @@ flags.DEFINE_integer("process_count", None, "Number of processes, outside TPU po
 flags.DEFINE_integer("process_index", None, "This process, from 0, outside TPU pods.")
 flags.DEFINE_float("roll_call_seconds", 300, "How long to wait for the other processes.")
 
+# A process that sends no heartbeat for so long is dead, and the others end. Heartbeats come from a
+# thread of their own, also while a process computes or compiles.
+HEARTBEAT_SECONDS = 30
 _STOPPED = "Stopped by Ctrl-C; the same command continues from what has been saved, if anything."
 
 
@@ -75,7 +77,6 @@ def run(main: Callable[..., Any]) -> None:
             seqio.set_tfds_data_dir_override(values.tfds_data_dir)
         seqio.add_global_cache_dirs(values.seqio_additional_cache_dirs)
         gin_utils.parse_gin_flags(values.gin_search_paths, values.gin_file, values.gin_bindings)
-        xla_options.set_on_cpu(os.environ, gin_utils.model_width())
         if values.take_over and "take_over" not in takes:
             raise ValueError(
                 "--take_over is for t5x.train, which alone holds MODEL_DIR; leave it out."
@@ -96,8 +97,7 @@ def run(main: Callable[..., Any]) -> None:
             sys.exit(0)
         compile_stats.keep_programs(os.environ)
         stats = compile_stats.CompileStats()
-        with ending_with_others():
-            configured(**({"take_over": True} if values.take_over else {}))
+        configured(**({"take_over": True} if values.take_over else {}))
         if values.report:
             print(f"{stats.text()}\n{startup_times.text()}", flush=True)
         if Interruption.ended_one and values.interrupted_status:
@@ -129,20 +129,6 @@ def end_at_once(error: BaseException) -> None:
             sys.excepthook(type(error), error, error.__traceback__)
     finally:  # also where the terminal is closed or the disk full
         log_capture.exit_now(status if isinstance(status, int) else 1)
-
-
-@contextlib.contextmanager
-def ending_with_others() -> Iterator[None]:
-    """End this process with one sentence if JAX raises because another worker is gone."""
-    try:
-        yield
-    except Exception as error:
-        if jax.distributed.is_initialized() and lost_workers.may_be_loss(error):
-            try:
-                log_capture.wait_for_loss(error)
-            finally:
-                log_capture.exit_now(1)
-        raise
 
 
 def parse_flags(argv: list[str]) -> list[str]:
@@ -186,16 +172,10 @@ def join_others(values: flags.FlagValues) -> None:
     if not (values.coordinator_address or on_tpu_machine()):
         return
     seconds = values.roll_call_seconds
-    secret = read_secret(
-        os.environ.get("T5X_POD_SECRET"), pathlib.Path(os.path.expanduser("~/.t5x_pod_secret"))
-    )
-    worker = startup_check.find_worker(*given, seconds, secret)
-    startup_check.wait_for_all(worker, startup_check.facts(gin.config_str()), seconds)
+    if worker := startup_check.find_worker(*given):
+        startup_check.wait_for_all(worker, startup_check.facts(gin.config_str()), seconds)
     address, count, index = given if values.coordinator_address else (None, None, None)
-    seconds = log_capture.HEARTBEAT_SECONDS
-    jax.distributed.initialize(address, count, index, heartbeat_timeout_seconds=seconds)
-    if address:
-        shared_programs.share_programs(address)
+    jax.distributed.initialize(address, count, index, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
 
 
 def on_tpu_machine() -> bool:

@@ -16,26 +16,23 @@ import hashlib
 import importlib.metadata
 import json
 import logging
+import os
 import pathlib
 import platform
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import cast
-
-from t5x.multihost.signed_lines import is_nonce, new_nonce, printable, sign, verify
 
 # jax.distributed.initialize waits for all workers, then aborts without naming the missing ones. So
 # before it starts its coordinator:
-# 1. Worker 0 listens on the coordinator's own port, which every firewall lets through already. To
-#    whoever connects it sends a nonce.
-# 2. Each other worker connects and sends a nonce of its own and a signed line: [index, facts].
+# 1. Worker 0 listens on the coordinator's own port, which every firewall lets through already.
+# 2. Each other worker connects and sends a line of JSON: [index, facts].
 # 3. When all have reported, or the time is up, worker 0 compares the facts and sends the same
-#    signed verdict to all: the kind of error and its message, '' where all is well.
-# Lines are signed with the pod's secret over both nonces (signed_lines.py), so that a stranger can
-# neither report nor send a verdict. Later `assert_same` compares over JAX's key-value store, since
-# that port is then JAX's.
+#    verdict to all: the kind of error and its message, '' where all is well.
+# A line that is not such a report is ignored. Later `assert_same` compares over JAX's key-value
+# store, since that port is then JAX's.
 
 Facts = Mapping[str, str]
 Verdict = tuple[str, str]
@@ -44,13 +41,9 @@ _KINDS = {"ValueError": ValueError, "RuntimeError": RuntimeError}
 _SPARE_SECONDS = 20.0  # for an answer on its way
 _LOG_SECONDS = 30.0
 _REPORT_SECONDS = 10.0  # from the connection to the last byte of its report
-_MAX_REPORT = 2**20  # bytes
-_MAX_UNKNOWN = 128  # connections that have not reported
-_REFUSED = b"another secret\n"
-_SHARE_SECRET = (
-    "start all workers with the same T5X_POD_SECRET or ~/.t5x_pod_secret, which "
-    "bash launch/tpu_setup.sh NAME ZONE writes"
-)
+_MAX_REPORT = 2**24  # bytes
+_METADATA = "metadata.google.internal"
+_PORT = "8482"  # of JAX's coordinator on a TPU, unless JAX_COORDINATOR_PORT is set
 # What to do about a difference, by the first word of the fact's name.
 _ADVICE = {
     "commit": "run `git pull` on all of them, or bash launch/tpu_setup.sh NAME ZONE",
@@ -68,7 +61,6 @@ class Worker:
     address: str
     count: int
     index: int
-    secret: bytes = dataclasses.field(default=b"", repr=False)  # of the pod; b"" for none
 
     @property
     def host_and_port(self) -> tuple[str, int]:
@@ -82,30 +74,45 @@ class Worker:
         return self.host_and_port[0] in ("localhost", "127.0.0.1")
 
 
-def find_worker(
-    address: str | None, count: int | None, index: int | None, seconds: float, secret: bytes = b""
-) -> Worker:
-    """Return this worker; of the first three, what is None is detected as JAX does it.
+def find_worker(address: str | None, count: int | None, index: int | None) -> Worker | None:
+    """Return this worker: as given, or by what its TPU slice says; None if that says nothing.
 
-    Raise RuntimeError if the name of worker 0 is not known within `seconds`, ValueError if an
-    argument cannot be detected.
+    Raise ValueError if an address is given without the number of processes or this one's.
     """
-    if None in (address, count, index):
-        from jax._src import clusters  # has no public name; jax is pinned
-
-        detect = clusters.ClusterEnv.auto_detect_unset_distributed_params
-        try:
-            address, count, index, _ = detect(address, count, index, None, None, int(seconds))
-        except RuntimeError as error:
-            raise RuntimeError(
-                f"Worker 0 has no address within {seconds:.0f} s ({error}); {_how_to_start(0)}"
-            ) from error
-    if address is None or count is None or index is None:
+    if address is None:
+        return _worker_of_slice()
+    if count is None or index is None:
         raise ValueError(
-            "This machine does not know which of several processes this is; set "
-            "--coordinator_address=HOST:PORT, --process_count=N and --process_index=I."
+            f"--coordinator_address={address} does not say which of several processes this is; set "
+            "--process_count=N and --process_index=I, too."
         )
-    return Worker(address, count, index, secret)
+    return Worker(address, count, index)
+
+
+def _worker_of_slice() -> Worker | None:
+    """Return this worker of a TPU slice, from GKE's variables or a TPU VM's metadata."""
+    hosts = os.environ.get("TPU_WORKER_HOSTNAMES", "")
+    number = os.environ.get("TPU_WORKER_ID", "")
+    if not (hosts and number):
+        try:
+            number = _metadata("agent-worker-number")
+            endpoints = _metadata("worker-network-endpoints").split(",")
+        except OSError:
+            return None
+        hosts = ",".join(endpoint.split(":")[-1] for endpoint in endpoints)
+    if not number.strip().isdecimal():
+        return None
+    port = os.environ.get("JAX_COORDINATOR_PORT", _PORT)
+    workers = [host.strip() for host in hosts.split(",")]
+    return Worker(f"{workers[0]}:{port}", len(workers), int(number))
+
+
+def _metadata(name: str) -> str:
+    host = os.environ.get("GCE_METADATA_HOST", _METADATA)
+    url = f"http://{host}/computeMetadata/v1/instance/attributes/{name}"
+    request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return answer.read().decode()
 
 
 def facts(config: str) -> dict[str, str]:
@@ -152,18 +159,6 @@ def wait_for_all(worker: Worker, mine: Facts, seconds: float) -> None:
     """
     if worker.count == 1:
         return
-    if (size := len(json.dumps(dict(mine)))) > _MAX_REPORT - 1000:
-        raise ValueError(
-            f"Packages and gin bindings of worker {worker.index} take {size:,} bytes, and a report "
-            f"holds {_MAX_REPORT:,}; bind shorter values, such as a pattern instead of a list."
-        )
-    if not worker.secret and not worker.is_local:
-        logging.getLogger(__name__).warning(
-            "This pod has no secret, so any machine that reaches port %d of worker 0 can report to "
-            "its start-up check: run bash launch/tpu_setup.sh NAME ZONE, or write one secret to "
-            "~/.t5x_pod_secret on all workers (docs/pods.md).",
-            worker.host_and_port[1],
-        )
     if worker.index == 0:
         kind, message = asyncio.run(_RollCall(worker, mine).collect(seconds))
     else:
@@ -176,34 +171,26 @@ def wait_for_all(worker: Worker, mine: Facts, seconds: float) -> None:
 class _RollCall:
     """On worker 0: collects the reports, and answers all of them with one verdict.
 
-    Each connection has `_REPORT_SECONDS` for its report, however it arrives, and waits for no
-    other. When there are too many without a report the oldest is closed: a worker needs
-    milliseconds.
+    Each connection has `_REPORT_SECONDS` for its report, and waits for no other.
     """
 
     def __init__(self, worker: Worker, mine: Facts):
         self._worker = worker
         self._reports: dict[int, Facts] = {0: mine}
-        self._reporters: dict[int, tuple[asyncio.StreamWriter, tuple[str, str]]] = {}
-        self._unknown: dict[asyncio.Task, asyncio.StreamWriter] = {}  # oldest first
-        self._unsigned = 0
+        self._reporters: dict[int, asyncio.StreamWriter] = {}
         self._complete = asyncio.Event()
 
     async def collect(self, seconds: float) -> Verdict:
         """Listen until all have reported, for at most `seconds`, and return the verdict."""
         server = await asyncio.start_server(
-            self._accept, sock=_listening(self._worker), limit=_MAX_REPORT
+            self._meet, sock=_listening(self._worker), limit=_MAX_REPORT
         )
         try:
             await self._wait(seconds)
-            verdict = _verdict(self._reports, self._worker.count, seconds, self._unsigned)
+            verdict = _verdict(self._reports, self._worker.count, seconds)
             await self._answer(verdict)
         finally:
             server.close()
-            for _ in range(10):  # connections just accepted are known, and closed, a moment later
-                for task in list(self._unknown):
-                    self._drop(task)
-                await asyncio.sleep(0)
         return verdict
 
     async def _wait(self, seconds: float) -> None:
@@ -215,57 +202,28 @@ class _RollCall:
             missing = _names(set(range(self._worker.count)) - set(self._reports))
             logging.getLogger(__name__).warning("Waiting for %s.", missing)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._unknown) >= _MAX_UNKNOWN:
-            self._drop(next(iter(self._unknown)))
-        task = asyncio.create_task(self._meet(reader, writer))
-        self._unknown[task] = writer
-        task.add_done_callback(lambda task: self._unknown.pop(task, None))
-
-    def _drop(self, task: asyncio.Task) -> None:
-        self._unknown.pop(task).transport.abort()
-        task.cancel()
-
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Receive the report of one connection, or close it."""
         try:
             async with asyncio.timeout(_REPORT_SECONDS):
-                index, theirs, nonces = await self._receive(reader, writer)
-            self._unknown.pop(cast(asyncio.Task, asyncio.current_task()), None)
-            if index in self._reporters:  # a worker that was restarted reports again
-                self._reporters[index][0].transport.abort()
-            self._reports[index], self._reporters[index] = theirs, (writer, nonces)
-            if len(self._reports) == self._worker.count:
-                self._complete.set()
+                line = await _line_of(reader)
+            index, theirs = parse_report(line, self._worker.count)
         except (OSError, ValueError, EOFError) as error:
-            logging.getLogger(__name__).debug("A connection was refused: %s", error)
+            logging.getLogger(__name__).info("A connection is no worker's: %s", error)
             writer.transport.abort()
-
-    async def _receive(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> tuple[int, Facts, tuple[str, str]]:
-        nonce = new_nonce()
-        writer.write(nonce.encode() + b"\n")
-        line = await _line_of(reader)
-        theirs = line[:32].decode("ascii")
-        nonces = (nonce, theirs)
-        if not is_nonce(theirs) or line[32:33] != b" ":
-            raise ValueError("it is no worker of this version")
-        try:
-            content = verify(self._worker.secret, "report", nonces, line[33:])
-        except PermissionError:
-            self._unsigned += 1
-            writer.write(_REFUSED)
-            await writer.drain()
-            raise
-        return *parse_report(content, self._worker.count), nonces
+            return
+        if index in self._reporters:  # a worker that was restarted reports again
+            self._reporters[index].transport.abort()
+        self._reports[index], self._reporters[index] = theirs, writer
+        if len(self._reports) == self._worker.count:
+            self._complete.set()
 
     async def _answer(self, verdict: Verdict) -> None:
         """Send the verdict to all that have reported; one that has left does not matter."""
-        for writer, nonces in self._reporters.values():
-            writer.write(sign(self._worker.secret, "verdict", nonces, verdict))
+        for writer in self._reporters.values():
+            writer.write(json.dumps(verdict).encode() + b"\n")
             writer.close()
-        closed = [writer.wait_closed() for writer, _ in self._reporters.values()]
+        closed = [writer.wait_closed() for writer in self._reporters.values()]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_REPORT_SECONDS):
                 await asyncio.gather(*closed, return_exceptions=True)
@@ -283,8 +241,7 @@ def _listening(worker: Worker) -> socket.socket:
     """Return a socket on the coordinator's port, on this machine's loopback if that is its host."""
     host, port = worker.host_and_port
     try:
-        backlog = _MAX_UNKNOWN + worker.count
-        return socket.create_server((host if worker.is_local else "", port), backlog=backlog)
+        return socket.create_server((host if worker.is_local else "", port), backlog=worker.count)
     except OSError as error:
         raise RuntimeError(
             f"Worker 0 cannot listen on port {port} ({error.strerror}): another run may "
@@ -292,77 +249,64 @@ def _listening(worker: Worker) -> socket.socket:
         ) from error
 
 
-def parse_report(content: object, count: int) -> tuple[int, Facts]:
-    """Return the index and the facts of a worker's report, parsed JSON.
+def parse_report(line: bytes, count: int) -> tuple[int, Facts]:
+    """Return the index and the facts of a worker's report.
 
-    Raise ValueError for anything else than [index from 1 to count - 1, {name: text, …}].
+    Raise ValueError for anything but JSON of [index from 1 to count - 1, {name: text, …}].
     """
-    match content:
+    match _parsed(line):
         case [int(index), dict(theirs)] if type(index) is int and 0 < index < count:
-            for name, value in theirs.items():
-                if not name.strip() or not isinstance(value, str):
-                    raise ValueError("a fact is no text or has no name")
-            return index, theirs
-    raise ValueError("it is no index of a worker with its facts")
+            if all(name.strip() and isinstance(text, str) for name, text in theirs.items()):
+                return index, theirs
+    raise ValueError("it sends no index of a worker with its facts")
+
+
+def _parsed(line: bytes) -> object:
+    try:
+        return json.loads(line)
+    except RecursionError as error:
+        raise ValueError("the line is nested too deeply") from error
 
 
 async def _report(worker: Worker, mine: Facts, seconds: float) -> Verdict:
     """On the other workers: send the facts once worker 0 listens, and return its verdict."""
-    end, refused = time.monotonic() + seconds, False
+    end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         try:
-            return await _report_once(worker, mine, left, seconds + _SPARE_SECONDS)
-        except PermissionError:
-            refused = True
+            return await _report_once(worker, mine, seconds + _SPARE_SECONDS)
         except (OSError, ValueError, EOFError):  # it has not started yet, or was restarted
-            pass
-        await asyncio.sleep(min(0.5, max(left, 0)))
-    if refused:
-        return "RuntimeError", f"Worker 0 at {worker.address} has another secret: {_SHARE_SECRET}."
+            await asyncio.sleep(min(0.5, max(left, 0)))
     return "RuntimeError", (
         f"Worker 0 of {worker.count} has not answered at {worker.address} within {seconds:.0f} s; "
         f"{_how_to_start(0)}"
     )
 
 
-async def _report_once(worker: Worker, mine: Facts, left: float, patience: float) -> Verdict:
+async def _report_once(worker: Worker, mine: Facts, patience: float) -> Verdict:
     """Send the facts, and return the verdict.
 
-    Raise PermissionError if worker 0 has another secret; OSError, ValueError or EOFError if what
-    listens there is no worker 0, or has left.
+    Raise OSError, ValueError or EOFError if what listens there sends none within `patience`.
     """
-    async with asyncio.timeout(min(left, 5.0)):
-        reader, writer = await asyncio.open_connection(*worker.host_and_port, limit=_MAX_REPORT)
+    reader, writer = await asyncio.open_connection(*worker.host_and_port, limit=_MAX_REPORT)
     try:
-        async with asyncio.timeout(min(left, 5.0)):
-            nonces = ((await _line_of(reader))[:32].decode("ascii"), new_nonce())
-        if not is_nonce(nonces[0]):
-            raise ValueError("it sends no nonce")
-        report = sign(worker.secret, "report", nonces, [worker.index, dict(mine)])
-        writer.write(nonces[1].encode() + b" " + report)
+        writer.write(json.dumps([worker.index, dict(mine)]).encode() + b"\n")
         async with asyncio.timeout(patience):
             line = await _line_of(reader)
-        if line == _REFUSED:
-            raise PermissionError
-        with contextlib.suppress(PermissionError):  # a stranger's
-            match verify(worker.secret, "verdict", nonces, line):
-                case [str(kind), str(message)] if kind in _KINDS:
-                    return kind, message
+        match _parsed(line):
+            case [str(kind), str(message)] if kind in _KINDS:
+                return kind, message
         raise ValueError("it sends no verdict")
     finally:
         writer.transport.abort()
 
 
-def _verdict(
-    reports: Mapping[int, Facts], count: int, seconds: float, unsigned: int = 0
-) -> Verdict:
+def _verdict(reports: Mapping[int, Facts], count: int, seconds: float) -> Verdict:
     """Return ('ValueError', '') where all is well, else the kind of error and its message."""
     if missing := sorted(set(range(count)) - set(reports)):
         verb = "has" if len(missing) == 1 else "have"
-        strangers = f" ({unsigned} reports had another secret: {_SHARE_SECRET})" if unsigned else ""
         return "RuntimeError", (
-            f"{_names(missing).capitalize()} of {count} {verb} not started within {seconds:.0f} s"
-            f"{strangers}; {_how_to_start(missing[0])}"
+            f"{_names(missing).capitalize()} of {count} {verb} not started within {seconds:.0f} s; "
+            f"{_how_to_start(missing[0])}"
         )
     return "ValueError", difference([reports[i] for i in range(count)])
 
@@ -390,6 +334,12 @@ def difference(reports: Sequence[Facts]) -> str:
     return f"{printable(name)} is {' and '.join(values)}{more}; {advice}."
 
 
+def printable(text: str, limit: int = 2000) -> str:
+    """Return the text for a terminal: nothing but printable characters, at most `limit` of them."""
+    shown = text if len(text) <= limit else f"{text[:limit]}…"
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in shown)
+
+
 def _names(workers: Collection[int]) -> str:
     return f"worker{'s' * (len(workers) > 1)} {', '.join(map(str, sorted(workers)))}"
 
@@ -409,7 +359,7 @@ def assert_same(topic: str, mine: Facts, seconds: float = 300.0) -> None:
     first fact that differs and all its values.
     """
     import jax  # here, since it takes seconds that `wait_for_all` need not wait for
-    from jax._src import distributed  # its key-value store has no public name; jax is pinned
+    from jax._src import distributed  # its key-value store has no public name
 
     count, client, reports = jax.process_count(), distributed.global_state.client, []
     if count == 1 or client is None:

@@ -87,7 +87,7 @@ def test_the_task_asks_for_the_slice_with_its_runtime(task):
         in (LAUNCH / "tpu_create.sh").read_text()
     )
     assert task["envs"]["MODEL_DIR"].startswith("gs://")
-    assert task["secrets"] == {"HF_TOKEN": "", "T5X_POD_SECRET": ""}
+    assert task["secrets"] == {"HF_TOKEN": ""}
 
 
 def test_the_job_has_a_worker_for_each_four_chips_of_its_topology(jobset):

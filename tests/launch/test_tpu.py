@@ -254,22 +254,6 @@ def test_set_up_is_the_same_on_every_worker_and_can_be_repeated(pod):
     assert "hf_" not in json.dumps(pod.cloud.calls()), "a token is in a command line"
 
 
-def test_a_pod_has_a_secret_that_no_command_line_shows(pair):
-    """For the start-up check; set-up makes one for runs started by hand, each start a new one."""
-    pair.make()
-    found = []
-    for _ in range(2):
-        files = [pair.cloud.home("ro", worker) / ".t5x_pod_secret" for worker in (0, 1)]
-        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
-        (secret,) = {file.read_text() for file in files}
-        assert re.fullmatch("[0-9a-f]{64}", secret)
-        found.append(secret)
-        pair.do("run", "ro", ZONE, "launch/like_t5x.sh", STEPS="1")
-    assert found[0] != found[1]
-    calls = json.dumps(pair.cloud.calls())
-    assert not any(secret in calls for secret in found)
-
-
 def test_missing_tools_of_a_worker_are_installed(pair):
     """Without tmux, git and Python: fake apt-get and uv are called."""
     tools = pair.folder / "tools"

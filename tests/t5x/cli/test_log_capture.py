@@ -159,43 +159,6 @@ def test_the_fatal_lines_of_an_aborted_process_are_shown_and_kept(tmp_path):
     assert "Check failed: no chip" in log(tmp_path)
 
 
-LOST = """
-import faulthandler
-faulthandler.enable()  # as absl does
-WRITE
-os.write(2, b"F0000 00:00 client.h:80] Terminating process because the JAX distributed service "
-    b"detected fatal errors. UNAVAILABLE: The following tasks are unhealthy (stopped sending "
-    b"heartbeats):\\n3\\nThe tasks have crashed.\\n*** Check failure stack trace: ***\\n")
-os.abort()
-"""
-
-
-def test_a_process_that_jax_ends_says_which_worker_is_gone(tmp_path):
-    process = ran(LOST, tmp_path)
-    assert process.returncode == -signal.SIGABRT
-    (line,) = process.stderr.splitlines()
-    assert line.startswith("Worker 3 is gone since 2")
-    assert f"find out why in {tmp_path}/log_3.txt or with bash launch/tpu_logs.sh" in line
-    assert "Check failure stack trace" in log(tmp_path)
-    assert "Fatal Python error: Aborted" in log(tmp_path)
-
-
-def test_a_loss_that_jax_does_not_name_is_a_sentence_after_a_wait(tmp_path):
-    code = """
-WRITE
-log_capture.HEARTBEAT_SECONDS = log_capture._NAMED_SECONDS = 0
-try:
-    raise ValueError("Gloo all-reduce failed")
-except ValueError as error:
-    log_capture.wait_for_loss(error)
-"""
-    process = ran(code, tmp_path)
-    (line,) = process.stderr.splitlines()
-    assert line.startswith("Another worker is gone or cannot be reached (Gloo all-reduce failed);")
-    assert "Traceback (most recent call last)" in log(tmp_path)
-    assert "ValueError: Gloo all-reduce failed" in log(tmp_path)
-
-
 def test_a_process_that_leaves_waits_for_no_thread_and_keeps_its_log(tmp_path):
     code = """
 import threading

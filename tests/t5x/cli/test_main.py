@@ -28,9 +28,9 @@ script.work.folder = 'runs/x'
 def entry_point(monkeypatch, tmp_path):
     """A main that records its arguments, in an empty folder; gin and flags cleared."""
     main = types.ModuleType("__main__")
-    calls, set_up = [], []
+    calls = []
 
-    def work(*, steps, folder, dry_run=False, emb_dim=0):
+    def work(*, steps, folder, dry_run=False):
         calls.append((steps, folder, dry_run))
 
     main.work = work
@@ -43,20 +43,18 @@ def entry_point(monkeypatch, tmp_path):
     joined = lambda *args, heartbeat_timeout_seconds: calls.append(args)
     monkeypatch.setattr(jax.distributed, "initialize", joined)
     monkeypatch.setattr(command_line.startup_check, "wait_for_all", lambda *held: None)
-    worker = lambda *given: startup_check.Worker("host:12", 4, 2, given[-1])
+    worker = lambda *given: startup_check.Worker("host:12", 4, 2)
     monkeypatch.setattr(command_line.startup_check, "find_worker", worker)
-    set_on_cpu = lambda _, width: set_up.append(width)
-    monkeypatch.setattr(command_line.xla_options, "set_on_cpu", set_on_cpu)
     monkeypatch.setattr(command_line, "on_tpu_machine", lambda: False)
     (tmp_path / "a.gin").write_text(TEXT)
     monkeypatch.chdir(tmp_path)
     gin.clear_config()
-    yield work, calls, set_up
+    yield work, calls
     gin.clear_config()
 
 
 def run(entry_point, *arguments):
-    work, calls, _ = entry_point
+    work, calls = entry_point
     with flagsaver.flagsaver():
         flags.FLAGS(["entry_point", *arguments])
         command_line.run(work)
@@ -77,19 +75,6 @@ def test_files_are_found_in_the_search_paths(entry_point, tmp_path):
     (tmp_path / "a.gin").rename(tmp_path / "deep" / "b.gin")
     found = run(entry_point, "--gin_file=b.gin", f"--gin_search_paths=none,{tmp_path}/deep")
     assert found == [(3, "runs/x", False)]
-
-
-@pytest.mark.parametrize(
-    ("bindings", "expected"),
-    [
-        ([], 0),
-        (["script.work.emb_dim = 512"], 512),
-        (["WIDTH = 8", "script.work.emb_dim = %WIDTH"], 8),
-    ],
-)
-def test_xla_is_set_up_for_the_models_width(entry_point, bindings, expected):
-    run(entry_point, "--gin_file=a.gin", *(f"--gin_bindings={each}" for each in bindings))
-    assert entry_point[2] == [expected]
 
 
 @pytest.mark.parametrize("flags", [[], ["--print_config"]], ids=str)
@@ -133,23 +118,6 @@ def test_processes_join_after_all_have_reported_the_same(entry_point, monkeypatc
         )
     assert held == [(startup_check.Worker("host:12", 4, 2), "3", 7.0)]
     assert entry_point[1] == []
-
-
-def test_the_secret_of_the_pod_comes_from_the_environment_or_the_home(
-    entry_point, monkeypatch, tmp_path
-):
-    held = []
-    monkeypatch.setattr(command_line.startup_check, "wait_for_all", lambda w, *_: held.append(w))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for name, text in (("T5X_POD_SECRET", "a" * 32), (None, "b" * 32)):
-        (tmp_path / ".t5x_pod_secret").write_text("b" * 32)
-        (tmp_path / ".t5x_pod_secret").chmod(0o600)
-        if name:
-            monkeypatch.setenv(name, text)
-        gin.clear_config()
-        run(entry_point, "--gin_file=a.gin", "--coordinator_address=host:12")
-        assert held.pop().secret == text.encode()
-        monkeypatch.delenv("T5X_POD_SECRET", raising=False)
 
 
 def test_in_a_pod_a_process_that_fails_exits_at_once(entry_point, monkeypatch):

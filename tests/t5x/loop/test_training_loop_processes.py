@@ -174,10 +174,6 @@ def test_a_host_killed_takes_the_others_along_within_a_minute(tmp_path, programs
         assert pod.saved()
         said = last_words(tmp_path / f"said_{1 - index}.txt")
         assert "Traceback" not in said
-        last = said.splitlines()[-1]
-        assert last.startswith(f"Worker {index} is gone since 2"), said
-        assert f"find out why in {pod.run}/log_{index}.txt or with bash launch/tpu_logs.sh" in last
-        assert "start the same command on all workers, which resumes" in last
 
 
 @pytest.mark.slow

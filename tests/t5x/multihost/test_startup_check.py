@@ -1,14 +1,16 @@
 """Workers as real processes: all name the one that is missing or differs, then JAX starts."""
 
+import http.server
+import json
 import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 from fakes.paths import ROOT
-from fakes.strangers import Port, line, signs
 from t5x.multihost import startup_check
 from t5x.multihost.startup_check import (
     Worker,
@@ -16,6 +18,7 @@ from t5x.multihost.startup_check import (
     difference,
     facts,
     find_worker,
+    parse_report,
     wait_for_all,
 )
 
@@ -38,6 +41,25 @@ try:
 except (RuntimeError, ValueError) as error:
     print(f"{type(error).__name__}: {error}")
 """
+
+
+FACTS = {"commit": "abc"}
+
+
+def connected(address):
+    """Return a connection, as soon as something listens."""
+    for _ in range(600):
+        try:
+            return socket.create_connection(address)
+        except OSError:
+            time.sleep(0.1)
+    raise TimeoutError(address)
+
+
+def send(address, report):
+    """Report as a worker does, which then leaves."""
+    with connected(address) as connection:
+        connection.sendall(json.dumps(report).encode() + b"\n")
 
 
 def free_port():
@@ -115,11 +137,74 @@ def test_a_restarted_worker_reports_again():
     command = [sys.executable, "-c", _WORKER, *map(str, words)]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
     first = subprocess.Popen(command, text=True, **pipes)
-    port = Port(worker.host_and_port, threading.Event(), b"")
     for commit in ("old", "abc"):
-        signs(line(1, {"commit": commit}))(port)
+        send(worker.host_and_port, [1, {"commit": commit}])
     wait_for_all(worker, {"commit": "abc"}, 60)
     assert first.communicate(timeout=240)[0] == "started\nall have started\n"
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
+def test_lines_that_are_no_report_are_ignored(name):
+    port, errors = free_port(), []
+    workers = [Worker(f"{name}:{port}", 2, index) for index in range(2)]
+
+    def first():
+        try:
+            wait_for_all(workers[0], {"commit": "abc"}, 30)
+        except (RuntimeError, ValueError) as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    silent = connected(workers[0].host_and_port)
+    for line in (b"GET / HTTP/1.1\r\n\r\n", b"\xff\n", b"[" * 100_000 + b"\n", b"[1, {"):
+        with connected(workers[0].host_and_port) as stranger:
+            stranger.sendall(line)
+    wait_for_all(workers[1], {"commit": "abc"}, 30)
+    thread.join()
+    silent.close()
+    assert errors == []
+
+
+@pytest.mark.parametrize("line", [b"", b"\n", b'["SystemExit", "x"]\n', b"{}\n"])
+def test_what_is_no_verdict_is_none(line):
+    """Something else listens where worker 0 should."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            with server.accept()[0] as connection:
+                connection.recv(10000)
+                connection.sendall(line)
+            server.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        worker = Worker(f"127.0.0.1:{server.getsockname()[1]}", 2, 1)
+        with pytest.raises(RuntimeError, match="Worker 0 of 2 has not answered"):
+            wait_for_all(worker, {}, 1)
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *([index, FACTS] for index in (True, 0, 3, -1, 1.0, "1", None, [1])),
+        *([1, facts] for facts in (None, [], "", 1, {"": "x"}, {" ": "x"}, {"a": 1}, {"a": None})),
+        *([], [1], [1, FACTS, 1], {}, {"1": FACTS}, "1", None, 1),
+    ],
+)
+def test_a_report_is_an_index_and_named_texts(content):
+    assert parse_report(json.dumps([2, FACTS]).encode(), 3) == (2, FACTS)
+    with pytest.raises(ValueError, match=r"no index of a worker"):
+        parse_report(json.dumps(content).encode(), 3)
+
+
+def test_a_message_has_printable_text_only():
+    said = difference([FACTS, {"commit": "\x1b[2J\x1b]0;owned\x07\r"}])
+    assert said.isprintable()
+    odd = difference([{}, {"weather\x1b": "\x07" + "x" * 10_000}])
+    assert odd.isprintable()
+    assert len(odd) < 3000
 
 
 def test_a_port_in_use_is_a_clear_error():
@@ -137,23 +222,40 @@ def test_a_single_worker_opens_no_connection(monkeypatch):
     assert opened == []
 
 
-def test_a_worker_is_given_by_flags_or_detected(monkeypatch):
-    assert find_worker("a:1", 4, 2, 60) == Worker("a:1", 4, 2)
-    with pytest.raises(ValueError, match="set --coordinator_address=HOST:PORT, --process_count=N"):
-        find_worker("a:1", None, None, 60)
-    from jax._src import clusters
+def test_a_worker_is_given_by_flags():
+    assert find_worker("a:1", 4, 2) == Worker("a:1", 4, 2)
+    with pytest.raises(ValueError, match="set --process_count=N and --process_index=I"):
+        find_worker("a:1", None, None)
 
-    detected = lambda *given: ("b:8482", 8, 3, None)
-    method = "auto_detect_unset_distributed_params"
-    monkeypatch.setattr(clusters.ClusterEnv, method, staticmethod(detected))
-    assert find_worker(None, None, None, 60) == Worker("b:8482", 8, 3)
 
-    def hangs(*given):
-        raise RuntimeError("Failed to recognize coordinator address b")
+def test_a_worker_of_gke_is_known_by_its_variables(monkeypatch):
+    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "a.svc,b.svc")
+    monkeypatch.setenv("TPU_WORKER_ID", "1")
+    assert find_worker(None, None, None) == Worker("a.svc:8482", 2, 1)
+    monkeypatch.setenv("JAX_COORDINATOR_PORT", "99")
+    assert find_worker(None, None, None) == Worker("a.svc:99", 2, 1)
 
-    monkeypatch.setattr(clusters.ClusterEnv, method, staticmethod(hangs))
-    with pytest.raises(RuntimeError, match="Worker 0 has no address within 60 s"):
-        find_worker(None, None, None, 60)
+
+@pytest.mark.parametrize("endpoints", ["10.0.0.2,10.0.0.3", "n:1:10.0.0.2,n:2:10.0.0.3", None])
+def test_a_worker_of_a_tpu_vm_is_known_by_its_metadata(monkeypatch, endpoints):
+    known = {"agent-worker-number": "1", "worker-network-endpoints": endpoints}
+
+    class Metadata(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            text = known[self.path.rpartition("/")[2]] if endpoints else None
+            is_asked = self.headers["Metadata-Flavor"] == "Google"
+            self.send_response(200 if text and is_asked else 404)
+            self.end_headers()
+            self.wfile.write((text or "").encode())
+
+    for name in ("TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID", "JAX_COORDINATOR_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    with http.server.HTTPServer(("127.0.0.1", 0), Metadata) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("GCE_METADATA_HOST", f"127.0.0.1:{server.server_port}")
+        expected = Worker("10.0.0.2:8482", 2, 1) if endpoints else None
+        assert find_worker(None, None, None) == expected
+        server.shutdown()
 
 
 # --- facts
