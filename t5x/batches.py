@@ -27,19 +27,19 @@ from absl import logging
 
 from t5x.array_types import HostBatch
 from t5x.checkpointing.lazy_array import parsing
-from t5x.input_pipeline import encoder_rows, record_counts, shared_graph
+from t5x.input_pipeline import encoder_rows, record_counts
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import identities, orders, pin_orders, resumable_source
 from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
 from t5x.input_pipeline.packing import ConvertedRows, RowBuilder
 from t5x.input_pipeline.shard_iterator import TRUNCATED, ShardIterator
-from t5x.input_pipeline.shared_graph import SharedTask
 from t5x.partitioning import PjitPartitioner
 
 SHARDS = 8  # virtual shards if they divide the batch; a power of two
 CHUNK = 64  # examples that a pipeline yields at once, since each time costs the switch of a thread
 AHEAD = 2  # chunks prefetched, so that no shard waits while another reads; the position has them
 READ_AT_ONCE = 16  # shards that move to a saved position at the same time; each takes memory
+STANDARD = seqio.EncDecFeatureConverter  # whose rows `RowBuilder` makes, with its own defaults
 
 
 def global_shapes(rows: HostBatch, batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:
@@ -52,7 +52,7 @@ def known_shapes(
     cfg: DatasetConfig, converter_cls: Callable[..., seqio.FeatureConverter]
 ) -> dict[str, jax.ShapeDtypeStruct] | None:
     """Return the shapes of a global batch if the configuration decides them, else None."""
-    if not _is_standard(converter_cls(pack=cfg.pack)) or cfg.task_feature_lengths is None:
+    if converter_cls is not STANDARD or cfg.task_feature_lengths is None:
         return None
     return global_shapes(RowBuilder(cfg.task_feature_lengths, cfg.pack).first(0), cfg.batch_size)
 
@@ -83,7 +83,7 @@ def shard_count(batch_size: int, rows: tuple[int, int]) -> int:
 
 def shards_of(
     cfg: DatasetConfig,
-    converter: seqio.FeatureConverter,
+    converter_cls: Callable[..., seqio.FeatureConverter],
     indices: Sequence[int],
     count: int,
     seed: int | None,
@@ -91,11 +91,8 @@ def shards_of(
     num_workers: int | None = None,
 ) -> list[ShardIterator]:
     """Return the endless streams of some of `count` virtual shards, `size` rows per take."""
-    make = functools.partial(_examples, cfg, converter, seed=seed, size=size)
-    if len(indices) > 1 and _share_graph(cfg, converter):
-        made = shared_graph.datasets(make, indices, count)
-    else:
-        made = [make(seqio.ShardInfo(index, count)) for index in indices]
+    make = functools.partial(_examples, cfg, converter_cls, seed=seed, size=size)
+    made = [make(seqio.ShardInfo(index, count)) for index in indices]
     options = tf.data.Options()
     if num_workers is not None:
         options.threading.private_threadpool_size = num_workers
@@ -107,7 +104,7 @@ def shards_of(
 
 def _examples(
     cfg: DatasetConfig,
-    converter: seqio.FeatureConverter,
+    converter_cls: Callable[..., seqio.FeatureConverter],
     info: seqio.ShardInfo,
     seed: int | None,
     size: int,
@@ -116,7 +113,9 @@ def _examples(
     settings: dict[str, Any] = {"use_cached": cfg.use_cached, "shuffle": cfg.shuffle}
     settings |= {"num_epochs": None, "shard_info": info, "seed": seed}
     lengths = cfg.task_feature_lengths
-    if not _has_own_rows(cfg, converter):
+    converter = converter_cls(pack=cfg.pack)
+    encodes = isinstance(converter, EncoderFeatureConverter)
+    if not encodes and (converter_cls is not STANDARD or lengths is None):
         settings |= {"dataset_split": cfg.split, "feature_converter": converter, "verbose": False}
         settings["trim_output_features"] = cfg.trim_output_features
         dataset = seqio.get_dataset(cfg.provider, lengths, **settings).batch(size)
@@ -125,39 +124,13 @@ def _examples(
     rows: RowBuilder
     settings["trim_output_features"] = False  # `_padded` trims, and counts
     dataset = cfg.provider.get_dataset(lengths, split=cfg.split, **settings)
-    if isinstance(converter, EncoderFeatureConverter):
+    if encodes:
         dataset, rows = encoder_rows.begin(dataset, cfg.provider.name, lengths, cfg.pack)
         lengths = rows.lengths
     else:
         assert lengths is not None
         rows = RowBuilder(lengths, cfg.pack)
     return _padded(cfg, dataset, {name: lengths[name] for name in rows.features}), rows
-
-
-def _share_graph(cfg: DatasetConfig, converter: seqio.FeatureConverter) -> bool:
-    """Return whether all virtual shards of a host may have one graph; see `SharedTask`."""
-    if cfg.use_cached or not _has_own_rows(cfg, converter):
-        return False
-    return all(
-        isinstance(task, SharedTask) and task.shares_graph(cfg.split)
-        for task in cfg.tasks_with_split
-    )
-
-
-def _has_own_rows(cfg: DatasetConfig, converter: seqio.FeatureConverter) -> bool:
-    """Return whether rows are made here instead of by the converter."""
-    if isinstance(converter, EncoderFeatureConverter):
-        return True
-    return _is_standard(converter) and cfg.task_feature_lengths is not None
-
-
-def _is_standard(converter: seqio.FeatureConverter) -> bool:
-    """Return whether `RowBuilder` makes the same rows as this converter."""
-    return (
-        type(converter) is seqio.EncDecFeatureConverter
-        and converter.bos_id == 0
-        and not converter._passthrough_features
-    )
 
 
 def _padded(
@@ -212,7 +185,7 @@ class TrainStream(Iterator[HostBatch]):
         num_workers: int | None = None,
     ):
         self.cfg, self.seed, self.rows = cfg, seed, rows
-        self._converter = converter_cls(pack=cfg.pack)
+        self._converter_cls = converter_cls
         self._num_workers = num_workers
         self._make_shards(shards or shard_count(cfg.batch_size, rows))
         self.global_batch = global_shapes(self._shards[0].nothing, cfg.batch_size)
@@ -233,7 +206,7 @@ class TrainStream(Iterator[HostBatch]):
             num_workers = max(1, num_workers // len(self.indices))
         self._orders = orders(self.cfg)
         self._shards = shards_of(
-            self.cfg, self._converter, self.indices, count, self.seed, size, num_workers
+            self.cfg, self._converter_cls, self.indices, count, self.seed, size, num_workers
         )
 
     def start(self) -> None:

@@ -61,14 +61,6 @@ class Task(seqio.Task):
         seqio.add_global_cache_dirs(folders())
         return super().cache_dir
 
-    def shares_graph(self, split: str) -> bool:
-        """Return whether one dataset, made in a graph, may serve several shards of a split.
-
-        The index of its `ShardInfo` is then a tensor, and `indices` are the values that this takes.
-        """
-        takes_any = getattr(self.source, "takes_any_shard", None)
-        return not self.needs_autograph and takes_any is not None and takes_any(split)
-
     def get_dataset(self, sequence_length=None, split="train", *args, **kwargs):
         """Return seqio.Task's dataset; its preprocessors count for the split.
 

@@ -135,10 +135,6 @@ class Rows(CorpusSource):
         """Return how many rows of a split are used, None for all."""
         return self.max_examples if split == "train" else None
 
-    def takes_any_shard(self, split: str) -> bool:
-        """Return whether one dataset may serve several shards; one of a few rows reads for one."""
-        return self._few(split) is None and super().takes_any_shard(split)
-
     def order(self, split: str) -> str:
         """Return what a shuffled epoch permutes, as CorpusSource does."""
         return super().order(split) if self._few(split) is None else PARTS

@@ -174,10 +174,6 @@ class CorpusSource(seqio.DataSource):
         """How the files are cut into parts."""
         return PartLayout(self.column.fields, self.documents)
 
-    def takes_any_shard(self, split: str) -> bool:
-        """Return whether one dataset may serve several shards, by a tensor with their number."""
-        return not slices.parse(split)
-
     def record_counts(self, split: str | None = None, distinct: bool = False) -> dict[str, int]:
         """Return this process's record counts of a split; see `RecordCounter.counts`."""
         return self.counter.counts(split and slices.full(split), distinct)
@@ -477,12 +473,10 @@ class CorpusSource(seqio.DataSource):
         """Return one epoch of documents; each repetition of it (`.repeat()`) has a new order.
 
         Without `shuffle` it is the order of the files. A `seed` decides the orders of all epochs;
-        None draws one. `order` is what is permuted, by default as the method `order` says. The
-        index of `shard_info` may be a tensor that takes the values of its `indices`, see
-        `takes_any_shard`. `sequence_length`, `use_cached` and `num_epochs` are unused.
+        None draws one. `order` is what is permuted, by default as the method `order` says.
+        `sequence_length`, `use_cached` and `num_epochs` are unused.
         """
         shard = shard_info or seqio.ShardInfo(0, 1)
-        n, indices = shard.num_shards, getattr(shard, "indices", [shard.index])
         if part := slices.parse(split):
             return self._sliced(part, shuffle, seed, shard)
         if seed is not None:
@@ -491,15 +485,12 @@ class CorpusSource(seqio.DataSource):
         corpus = self.corpus_split(split)
         if shuffle and (order or self.order(split)) == RECORDS:
             store = self._stores.setdefault(corpus, RecordStore(corpus))
-            permuted = {
-                index: PermutedReader(store, split, (index, n), self.counter, seed, self._epochs)
-                for index in indices
-            }
-            return permuted_reader.shard_dataset(permuted, shard.index, seed, self._epochs)
-        readers = {
-            index: ShardReader(assign(corpus, index, n), shuffle, self.counter) for index in indices
-        }
-        return shard_reader.shard_dataset(readers, shard.index, shuffle, seed)
+            place = (shard.index, shard.num_shards)
+            permuted = PermutedReader(store, split, place, self.counter, seed, self._epochs)
+            return permuted_reader.shard_dataset(permuted, seed, self._epochs)
+        share = assign(corpus, shard.index, shard.num_shards)
+        reader = ShardReader(share, shuffle, self.counter)
+        return shard_reader.shard_dataset(reader, shuffle, seed)
 
     def _sliced(
         self, part: SplitPart, shuffle: bool, seed: int | None, shard: seqio.ShardInfo

@@ -172,7 +172,7 @@ def join_others(values: flags.FlagValues) -> None:
     if not (values.coordinator_address or on_tpu_machine()):
         return
     seconds = values.roll_call_seconds
-    if worker := startup_check.find_worker(*given):
+    if worker := startup_check.find_worker(*given, os.environ):
         startup_check.wait_for_all(worker, startup_check.facts(gin.config_str()), seconds)
     address, count, index = given if values.coordinator_address else (None, None, None)
     jax.distributed.initialize(address, count, index, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)

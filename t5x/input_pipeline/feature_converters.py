@@ -1,9 +1,7 @@
-"""seqio's feature converters, called without what seqio's evaluator does not need.
+"""seqio's feature converters, called without autograph.
 
 Autograph rewrites the source of every function of a dataset, which takes a second for each call of
-a converter. Only a function that branches on tensors needs it. Checks of lengths, which take 0.1
-seconds to trace, cannot fail: a task's `get_dataset` cuts its examples, and these converters fill
-them up.
+a converter. Only a function that branches on tensors needs it.
 """
 
 from collections.abc import Mapping
@@ -18,14 +16,13 @@ WITHOUT_BRANCHES = (seqio.EncDecFeatureConverter, EncoderFeatureConverter)
 
 
 class WithoutAutograph:
-    """A feature converter without autograph and checks of lengths, if its type needs neither."""
+    """A feature converter without autograph, if its type does not need it."""
 
     def __init__(self, converter: Any):
         self._converter = converter
         self._convert = converter
         if type(converter) in WITHOUT_BRANCHES:
             self._convert = tf.autograph.experimental.do_not_convert(converter)
-            converter._apply_length_check = False
 
     def __call__(
         self, dataset: tf.data.Dataset, task_feature_lengths: Mapping[str, int] | None

@@ -36,7 +36,7 @@ class ShardIterator:
         options.experimental_optimization.map_fusion = True
         # A source is a function of the position, so it has no state that must be saved.
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-        self._dataset: tf.data.Dataset | None = dataset.with_options(options)
+        self._dataset = dataset.with_options(options)
         self._rows, self._size = rows, size
         self.truncated = 0  # examples that were truncated
         self._worker = _Worker()
@@ -45,10 +45,7 @@ class ShardIterator:
     @functools.cached_property
     def _iterator(self) -> Iterator:
         """The iterator, made in the thread: TensorFlow optimizes its graph for 0.1 s."""
-        dataset, self._dataset = self._dataset, None
-        assert dataset is not None
-        iterator = iter(dataset)
-        _drop_graphs(iterator, dataset.options())
+        iterator = iter(self._dataset)
         _never_destroy(iterator)
         return iterator
 
@@ -159,15 +156,6 @@ def _check_index(path: str) -> None:
     with tf.io.gfile.GFile(f"{path}.index", "rb") as file:
         if not file.read().endswith(_TABLE_END):
             raise DamagedCheckpoint(f"{path}.index is cut off; restore another checkpoint.")
-
-
-def _drop_graphs(iterator: Iterator, options: tf.data.Options) -> None:
-    """Free the functions as Python has traced them, 3 MB of memory a shard.
-
-    TensorFlow runs its own copies, which hold what they capture. Of the dataset the iterator reads
-    no more than the options, when its position is saved, so it gets an empty one that has them.
-    """
-    iterator._dataset = tf.data.Dataset.range(0).with_options(options)  # type: ignore[attr-defined]
 
 
 def _never_destroy(iterator: Iterator) -> None:

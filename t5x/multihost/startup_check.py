@@ -16,7 +16,6 @@ import hashlib
 import importlib.metadata
 import json
 import logging
-import os
 import pathlib
 import platform
 import socket
@@ -74,13 +73,15 @@ class Worker:
         return self.host_and_port[0] in ("localhost", "127.0.0.1")
 
 
-def find_worker(address: str | None, count: int | None, index: int | None) -> Worker | None:
+def find_worker(
+    address: str | None, count: int | None, index: int | None, environment: Mapping[str, str]
+) -> Worker | None:
     """Return this worker: as given, or by what its TPU slice says; None if that says nothing.
 
-    Raise ValueError if an address is given without the number of processes or this one's.
+    A slice says it in the variables of GKE, or in the metadata of a TPU VM. Raise ValueError if an address is given without the number of processes or this one's.
     """
     if address is None:
-        return _worker_of_slice()
+        return _worker_of_slice(environment)
     if count is None or index is None:
         raise ValueError(
             f"--coordinator_address={address} does not say which of several processes this is; set "
@@ -89,27 +90,26 @@ def find_worker(address: str | None, count: int | None, index: int | None) -> Wo
     return Worker(address, count, index)
 
 
-def _worker_of_slice() -> Worker | None:
-    """Return this worker of a TPU slice, from GKE's variables or a TPU VM's metadata."""
-    hosts = os.environ.get("TPU_WORKER_HOSTNAMES", "")
-    number = os.environ.get("TPU_WORKER_ID", "")
+def _worker_of_slice(environment: Mapping[str, str]) -> Worker | None:
+    hosts = environment.get("TPU_WORKER_HOSTNAMES", "")
+    number = environment.get("TPU_WORKER_ID", "")
     if not (hosts and number):
+        server = environment.get("GCE_METADATA_HOST", _METADATA)
         try:
-            number = _metadata("agent-worker-number")
-            endpoints = _metadata("worker-network-endpoints").split(",")
+            number = _metadata(server, "agent-worker-number")
+            endpoints = _metadata(server, "worker-network-endpoints").split(",")
         except OSError:
             return None
         hosts = ",".join(endpoint.split(":")[-1] for endpoint in endpoints)
     if not number.strip().isdecimal():
         return None
-    port = os.environ.get("JAX_COORDINATOR_PORT", _PORT)
+    port = environment.get("JAX_COORDINATOR_PORT", _PORT)
     workers = [host.strip() for host in hosts.split(",")]
     return Worker(f"{workers[0]}:{port}", len(workers), int(number))
 
 
-def _metadata(name: str) -> str:
-    host = os.environ.get("GCE_METADATA_HOST", _METADATA)
-    url = f"http://{host}/computeMetadata/v1/instance/attributes/{name}"
+def _metadata(server: str, name: str) -> str:
+    url = f"http://{server}/computeMetadata/v1/instance/attributes/{name}"
     request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
     with urllib.request.urlopen(request, timeout=20) as answer:
         return answer.read().decode()

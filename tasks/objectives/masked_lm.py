@@ -35,7 +35,6 @@ from tasks.objectives.masking import BERT_MASKING, Masking, PieceFacts, facts_of
 from tasks.streaming import reading
 from tasks.streaming.tf_callbacks import vectors
 from tasks.text import sentence_split
-from tasks.text.inline_map import map_each
 from tasks.text.token_chunks import unbatch
 from tasks.text.tokenize import DOCUMENTS_A_CALL
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
@@ -170,7 +169,7 @@ class MaskedLM(Objective):
                 "sentences": ragged(sentences, counts, validate=False),
             }
 
-        batches = map_each(dataset, lambda x: x["text"]).batch(DOCUMENTS_A_CALL)
+        batches = dataset.map(lambda x: x["text"], synchronous=True).batch(DOCUMENTS_A_CALL)
         return unbatch(batches.map(fn, num_parallel_calls=tf.data.AUTOTUNE))
 
     def preprocess(
@@ -183,7 +182,8 @@ class MaskedLM(Objective):
         """Turn what `tokenize` returns into sequences of sentences with masks."""
         known = vocabularies.masking(output_features["targets"].vocabulary)
         make = self._maker(_check_lengths(self, sequence_length, task), known)
-        batches = map_each(dataset, lambda x: {k: x[k] for k in ("targets", "sentences")})
+        kept = lambda x: {k: x[k] for k in ("targets", "sentences")}
+        batches = dataset.map(kept, synchronous=True)
         batches = batches.ragged_batch(DOCUMENTS_MASKED_A_CALL)
 
         @seqio.map_over_dataset(num_seeds=1)
@@ -215,7 +215,8 @@ class MaskedLM(Objective):
         now, start = reading.current(), self.masking.density
         if self.schedule is None or not now.trained:
             constant = start if self.schedule is None else self.schedule.final
-            return map_each(batches, lambda x: x | {"density": tf.constant(constant, tf.float64)})
+            known = lambda x: x | {"density": tf.constant(constant, tf.float64)}
+            return batches.map(known, synchronous=True)
         total, change = (
             self.schedule.total(task) * now.rate / now.shards,
             self.schedule.final - start,

@@ -11,8 +11,6 @@ its number. A dataset of a single epoch, which others may repeat, does not know 
 draws a random one, as often as it is repeated.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 import tensorflow as tf
 
@@ -27,30 +25,26 @@ _SHARDS_KEY = (0, 0, 0, 1)  # of the permutation that divides the records among 
 
 
 def shard_dataset(
-    readers: Mapping[int, "PermutedReader"],
-    shard: int | tf.Tensor,
-    seed: int | None,
-    epochs: int | None = 1,
+    reader: "PermutedReader", seed: int | None, epochs: int | None = 1
 ) -> tf.data.Dataset:
     """Return some epochs of a shard, None for endlessly many, as {"text": string scalar}.
 
     Args:
-      readers: by the numbers of their shards.
-      shard: the number of one, or a tensor that will hold one.
+      reader: of the shard.
       seed: of the random number of an epoch; None draws one.
       epochs: how many.
     """
     as_is = tf.autograph.experimental.do_not_convert  # these functions are graphs already
-    call = tf_callbacks.of_shard(readers, shard)
+    call = tf_callbacks.call
 
     @as_is
     def of_epoch(epoch):
-        count = call(PermutedReader._blocks, np.int64(0), [])
+        count = call(reader._blocks, np.int64(0), [])
         return tf.data.Dataset.range(count).map(as_is(lambda block: (epoch, block)))
 
     @as_is
     def of_block(epoch, block):
-        texts = call(PermutedReader._texts, np.array([], object), [None], epoch, block)
+        texts = call(reader._texts, np.array([], object), [None], epoch, block)
         return tf.data.Dataset.from_tensor_slices({"text": texts})
 
     drawn = random_epoch(seed) if epochs == 1 else tf.data.Dataset.range(epochs or 1 << 60)

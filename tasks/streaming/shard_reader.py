@@ -11,7 +11,7 @@ restored iterator asks for its current batch, and reading continues there.
 
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -31,41 +31,38 @@ def random_epoch(seed: int | None) -> tf.data.Dataset:
     return tf.data.Dataset.random(seed, rerandomize_each_iteration=True).take(1)
 
 
-def shard_dataset(
-    readers: Mapping[int, "ShardReader"], shard: int | tf.Tensor, shuffle: bool, seed: int | None
-) -> tf.data.Dataset:
+def shard_dataset(reader: "ShardReader", shuffle: bool, seed: int | None) -> tf.data.Dataset:
     """Return one epoch of a shard as {"text": string scalar}.
 
     Args:
-      readers: by the numbers of their shards.
-      shard: the number of one, or a tensor that will hold one.
-      shuffle: whether readers permute; an epoch then has a random number.
+      reader: of the shard.
+      shuffle: whether it permutes; an epoch then has a random number.
       seed: of these numbers; None draws one.
     """
     # These functions are graphs already; converting them takes autograph seconds per shard.
     as_is = tf.autograph.experimental.do_not_convert
 
-    call, none = tf_callbacks.of_shard(readers, shard), np.zeros([0], np.int64)
+    call, none = tf_callbacks.call, np.zeros([0], np.int64)
 
     @as_is
     def of_epoch(epoch):
-        chosen = call(ShardReader._files, none, [None], epoch)
+        chosen = call(reader._files, none, [None], epoch)
         return tf.data.Dataset.from_tensor_slices(chosen).map(as_is(lambda f: (epoch, f)))
 
     @as_is
     def of_file(epoch, file):
-        parts = call(ShardReader._parts, none, [None], epoch, file)
+        parts = call(reader._parts, none, [None], epoch, file)
         return tf.data.Dataset.from_tensor_slices(parts).map(as_is(lambda p: (epoch, file, p)))
 
     @as_is
     def of_part(*key):
         steps = tf.data.Dataset.range(1 << 60)
-        has = lambda step: call(ShardReader._has, np.bool_(False), [], *key, step)
+        has = lambda step: call(reader._has, np.bool_(False), [], *key, step)
         return steps.take_while(as_is(has)).map(as_is(lambda s: (*key, s)))
 
     @as_is
     def of_batch(*position):
-        texts = call(ShardReader._texts, np.array([], object), [None], *position)
+        texts = call(reader._texts, np.array([], object), [None], *position)
         return tf.data.Dataset.from_tensor_slices({"text": texts})
 
     if shuffle:

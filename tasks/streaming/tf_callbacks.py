@@ -11,8 +11,7 @@ import atexit
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -56,21 +55,6 @@ def call(fn: Callable, at_exit: np.ndarray | np.generic, shape: list, *args) -> 
     dtype = tf.string if at_exit.dtype == object else tf.as_dtype(at_exit.dtype)
     out = tf.numpy_function(guard(fn, at_exit), args, dtype, stateful=False)
     return tf.ensure_shape(out, shape)
-
-
-def of_shard(readers: Mapping[int, Any], shard: int | tf.Tensor) -> Callable[..., tf.Tensor]:
-    """Return `call` for a method of the reader of one shard, instead of a function.
-
-    Args:
-      readers: by the numbers of their shards.
-      shard: the number of one, or a tensor that will hold one.
-    """
-
-    def call_method(method: Callable, at_exit: np.ndarray | np.generic, shape: list, *args):
-        fn = lambda index, *others: method(readers[int(index)], *others)
-        return call(fn, at_exit, shape, shard, *args)
-
-    return call_method
 
 
 def vectors(fn: Callable, arguments: list[tf.Tensor], kinds: str) -> list[tf.Tensor]:

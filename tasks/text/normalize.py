@@ -83,7 +83,6 @@ def preprocess(
     import numpy as np
 
     from tasks.streaming import tf_callbacks
-    from tasks.text import inline_map
 
     def normalize_one(text: bytes) -> bytes:
         found = normalize(text.decode("utf-8", "replace"), cedilla, nfc, whitespace)
@@ -100,4 +99,4 @@ def preprocess(
 
     # In batches, because a call into Python costs more than normalizing one document; not in
     # parallel, because of Python's lock.
-    return inline_map.map_each(dataset.batch(_DOCUMENTS_A_CALL), fn).unbatch()
+    return dataset.batch(_DOCUMENTS_A_CALL).map(fn, synchronous=True).unbatch()

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 import seqio
 import tensorflow as tf
 
-from tasks.text import inline_map
-
 # Many chunks in one call, since the operations on one chunk cost more to start than to do.
 CHUNKS_A_CALL = 32
 
@@ -17,7 +15,7 @@ def split_tokens(dataset: tf.data.Dataset, length: int, key: str = "targets") ->
     As in T5, documents follow each other without a separator. Nothing is dropped, so only the last
     chunk of a bounded dataset is shorter. Other features than `key`, int32 [n], are dropped.
     """
-    return inline_map.map_each(dataset, lambda x: {key: x[key]}).rebatch(length)
+    return dataset.map(lambda x: {key: x[key]}, synchronous=True).rebatch(length)
 
 
 def unbatch(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -29,7 +27,7 @@ def unbatch(dataset: tf.data.Dataset) -> tf.data.Dataset:
                 value.set_shape([None])
         return row
 
-    return inline_map.map_each(dataset.unbatch(), fn)
+    return dataset.unbatch().map(fn, synchronous=True)
 
 
 def append_eos(
@@ -41,4 +39,4 @@ def append_eos(
     def fn(example):
         return {k: tf.concat([v, ends[k]], 0) if k in ends else v for k, v in example.items()}
 
-    return inline_map.map_each(dataset, fn)
+    return dataset.map(fn, synchronous=True)

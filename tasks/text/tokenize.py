@@ -16,7 +16,6 @@ import tensorflow as tf
 from absl import logging
 
 from tasks import vocabularies
-from tasks.text import inline_map
 from tasks.text.token_chunks import unbatch
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
@@ -40,7 +39,7 @@ def tokenize(
         ids = encode(texts)
         return {"targets": ids.with_flat_values(tf.gather(allowed, ids.flat_values))}
 
-    batches = inline_map.map_each(dataset, lambda x: x[key]).batch(DOCUMENTS_A_CALL)
+    batches = dataset.map(lambda x: x[key], synchronous=True).batch(DOCUMENTS_A_CALL)
     return unbatch(batches.map(fn, num_parallel_calls=tf.data.AUTOTUNE))
 
 

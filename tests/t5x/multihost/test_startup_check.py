@@ -223,21 +223,20 @@ def test_a_single_worker_opens_no_connection(monkeypatch):
 
 
 def test_a_worker_is_given_by_flags():
-    assert find_worker("a:1", 4, 2) == Worker("a:1", 4, 2)
+    assert find_worker("a:1", 4, 2, {}) == Worker("a:1", 4, 2)
     with pytest.raises(ValueError, match="set --process_count=N and --process_index=I"):
-        find_worker("a:1", None, None)
+        find_worker("a:1", None, None, {})
 
 
-def test_a_worker_of_gke_is_known_by_its_variables(monkeypatch):
-    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "a.svc,b.svc")
-    monkeypatch.setenv("TPU_WORKER_ID", "1")
-    assert find_worker(None, None, None) == Worker("a.svc:8482", 2, 1)
-    monkeypatch.setenv("JAX_COORDINATOR_PORT", "99")
-    assert find_worker(None, None, None) == Worker("a.svc:99", 2, 1)
+def test_a_worker_of_gke_is_known_by_its_variables():
+    given = {"TPU_WORKER_HOSTNAMES": "a.svc,b.svc", "TPU_WORKER_ID": "1"}
+    assert find_worker(None, None, None, given) == Worker("a.svc:8482", 2, 1)
+    given["JAX_COORDINATOR_PORT"] = "99"
+    assert find_worker(None, None, None, given) == Worker("a.svc:99", 2, 1)
 
 
 @pytest.mark.parametrize("endpoints", ["10.0.0.2,10.0.0.3", "n:1:10.0.0.2,n:2:10.0.0.3", None])
-def test_a_worker_of_a_tpu_vm_is_known_by_its_metadata(monkeypatch, endpoints):
+def test_a_worker_of_a_tpu_vm_is_known_by_its_metadata(endpoints):
     known = {"agent-worker-number": "1", "worker-network-endpoints": endpoints}
 
     class Metadata(http.server.BaseHTTPRequestHandler):
@@ -248,13 +247,11 @@ def test_a_worker_of_a_tpu_vm_is_known_by_its_metadata(monkeypatch, endpoints):
             self.end_headers()
             self.wfile.write((text or "").encode())
 
-    for name in ("TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID", "JAX_COORDINATOR_PORT"):
-        monkeypatch.delenv(name, raising=False)
     with http.server.HTTPServer(("127.0.0.1", 0), Metadata) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("GCE_METADATA_HOST", f"127.0.0.1:{server.server_port}")
+        given = {"GCE_METADATA_HOST": f"127.0.0.1:{server.server_port}"}
         expected = Worker("10.0.0.2:8482", 2, 1) if endpoints else None
-        assert find_worker(None, None, None) == expected
+        assert find_worker(None, None, None, given) == expected
         server.shutdown()
 
 
