@@ -48,15 +48,6 @@ def global_shapes(rows: HostBatch, batch_size: int) -> dict[str, jax.ShapeDtypeS
     return {name: struct(x) for name, x in rows.items()}
 
 
-def known_shapes(
-    cfg: DatasetConfig, converter_cls: Callable[..., seqio.FeatureConverter]
-) -> dict[str, jax.ShapeDtypeStruct] | None:
-    """Return the shapes of a global batch if the configuration decides them, else None."""
-    if converter_cls is not STANDARD or cfg.task_feature_lengths is None:
-        return None
-    return global_shapes(RowBuilder(cfg.task_feature_lengths, cfg.pack).first(0), cfg.batch_size)
-
-
 def host_rows(partitioner: PjitPartitioner, batch_size: int) -> tuple[int, int]:
     """Return the first row and the end of the rows of a global batch on this host's devices."""
     indices = partitioner.batch_sharding.addressable_devices_indices_map((batch_size,)).values()

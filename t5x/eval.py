@@ -34,7 +34,6 @@ from t5x.inference.params import ParamsRestorer
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop import model_dir
 from t5x.models import EncoderDecoderModel
-from t5x.monitoring import startup_times
 from t5x.partitioning import PjitPartitioner
 
 Metrics = dict[str, dict[str, Any]]
@@ -82,7 +81,6 @@ def evaluate(
         return {}
 
     log_capture.write_to(output_dir, jax.process_index())
-    startup_times.done("checks")
     summarize_config_fn(output_dir, None, 0)
     measure = evaluator.InferenceEvaluator(
         dataset_cfg, inference_evaluator_cls, model, partitioner, output_dir, length_buckets
@@ -90,9 +88,7 @@ def evaluate(
     results = {}
     for path in paths:
         params, step = restorer(path)
-        startup_times.done("state")
         results[step] = measure.evaluate(params, step)
-        startup_times.done("first evaluation", last=True)
         del params  # freed before the next are restored
         if jax.process_index() == 0:
             evaluator.publish_predictions(output_dir, results[step], step)

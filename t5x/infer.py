@@ -54,7 +54,6 @@ from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.feature_converters import WithoutAutograph
 from t5x.loop import model_dir
 from t5x.models import EncoderDecoderModel
-from t5x.monitoring import startup_times
 from t5x.partitioning import PjitPartitioner
 
 DECODING = "models.EncoderDecoderModel.predict_batch_with_aux"
@@ -205,9 +204,7 @@ def infer(
     log_capture.write_to(output_dir, shard_id)
     if shard_id == 0:
         summarize_config_fn(output_dir, None, 0)
-    startup_times.done("checks")
     params, _ = restorer(path)
-    startup_times.done("state")
     named = (output_vocab_feature_name, file_extension)
     notes |= {"checkpoint": path, **example_notes(dataset_cfg, max_examples, named[0])}
     compute = computation(mode, predictor, params, keep_aux_as_numpy)
@@ -283,7 +280,6 @@ class TaskFiles:
             shown, features = zip(*chunk, strict=True)
             results = compute(features)
             total += len(chunk)
-            startup_times.done("first chunk", last=True)
             if file is not None:
                 spec = dataset.element_spec[0]
                 file.add(functools.partial(self._write_chunk, task, results, shown, spec))

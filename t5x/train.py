@@ -52,7 +52,6 @@ from t5x.loop.model_dir import (
 )
 from t5x.loop.training_loop import TrainingRun, missed_evaluation, nothing_left
 from t5x.models import EncoderDecoderModel
-from t5x.monitoring import startup_times
 from t5x.multihost import startup_check
 from t5x.multihost.broadcast import raise_together
 from t5x.partitioning import PjitPartitioner
@@ -182,7 +181,6 @@ def train(
         start, (stream, trainer.state) = first_sound(
             start, lambda s: stream_and_state(s, init_rng, *data)
         )
-        startup_times.done("state")
         delete_damaged_after(start)
         if relative_steps and not start.is_own:
             record_first_step(model_dir, total_steps - relative_steps)
@@ -191,8 +189,9 @@ def train(
             schedules.check_start(trainer.learning_rate_fn, step, total_steps)
         eval_sets: Mapping[str, Sequence[HostBatch]] = {}
         if cfg := train_eval_dataset_cfg:
-            made_from = cfg, train_eval_get_dataset_fn, eval_steps
-            eval_sets = evaluation_sets(start, trainer, *made_from, run_eval_before_training)
+            rows = batches.host_rows(partitioner, cfg.batch_size)
+            converter = model.FEATURE_CONVERTER_CLS
+            eval_sets = train_eval_get_dataset_fn(cfg, converter, rows, eval_steps)
         infer_evaluator = None
         if cfg := infer_eval_dataset_cfg:
             infer_evaluator = evaluator.InferenceEvaluator(
@@ -213,7 +212,6 @@ def train(
         )
         write_description(model_dir, model, specs)
         summarize_config_fn(model_dir, run.writer("train"), step)
-        startup_times.done("evaluation sets")
         step = run.run(evaluate_first=run_eval_before_training and not start.is_own)
         return step, trainer.state
 
@@ -384,47 +382,17 @@ def stream_and_state(
 ) -> tuple[batches.TrainStream, TrainState]:
     """Return the stream at its position and the starting state.
 
-    Meanwhile initialization and the step compile, and the first batch is made.
+    Meanwhile the step compiles, and the first batch is made.
     """
-    startup_times.done("checks")
-    if start.path is None:
-        trainer.begin_compiling_init(init_rng)
-    cfg, get_dataset_fn, *_ = data
-    shapes = batches.known_shapes(cfg, trainer.model.FEATURE_CONVERTER_CLS)
-    if shapes and get_dataset_fn is batches.TrainStream:  # of another the shapes are not known
-        trainer.begin_compiling(shapes)
     stream = make_stream(start, trainer, *data)
-    trainer.begin_compiling(stream.global_batch)  # unless it has begun
+    trainer.begin_compiling(stream.global_batch)
     try:
         move_stream(stream, start)
-        startup_times.done("data")
         stream.start()
         return stream, starting_state(start, trainer, init_rng)
     except DamagedCheckpoint:
         stream.close()
         raise
-
-
-def evaluation_sets(
-    start: Start,
-    trainer: Trainer,
-    cfg: DatasetConfig,
-    get_dataset_fn: Callable[..., Mapping],
-    eval_steps: int,
-    evaluates_first: bool,
-) -> Mapping[str, Sequence[HostBatch]]:
-    """Return this host's rows of the evaluation sets, and begin to compile the evaluation step.
-
-    A run that resumes has kept the program and compiles nothing here. The train step is compiled
-    before, unless the run `evaluates_first`.
-    """
-    rows = batches.host_rows(trainer.partitioner, cfg.batch_size)
-    sets = get_dataset_fn(cfg, trainer.model.FEATURE_CONVERTER_CLS, rows, eval_steps)
-    first = next(filter(None, sets.values()), None)
-    if first and not start.is_own:
-        shapes = batches.global_shapes(first[0], cfg.batch_size)
-        trainer.begin_compiling_evaluation(shapes, at_once=evaluates_first)
-    return sets
 
 
 def matched(start: Start, trainer: Trainer) -> Match | None:
@@ -439,7 +407,7 @@ def starting_state(start: Start, trainer: Trainer, init_rng: jax.Array) -> Train
     """Return the state that training starts with: restored as `start` says, or initial."""
     specs = trainer.specs
     if start.path is None:
-        return trainer.init(init_rng)
+        return initial_state(trainer.model, specs, init_rng)
 
     def initial() -> dict:
         return to_disk(initial_state(trainer.model, specs, init_rng), specs)

@@ -18,7 +18,7 @@ from flax import serialization
 
 from t5x.array_types import PyTree
 from t5x.checkpointing import layer_stacking
-from t5x.partitioning import PjitPartitioner, is_in_memory, platform
+from t5x.partitioning import PjitPartitioner, is_in_memory
 
 
 @flax.struct.dataclass
@@ -86,23 +86,13 @@ def state_specs(model: Any, partitioner: PjitPartitioner) -> StateSpecs:
 
 def initial_state(model: Any, specs: StateSpecs, rng: jax.Array) -> TrainState:
     """Return an initial state, each shard computed on its device."""
-    return _init(model, specs)(rng)
 
-
-def lower_initial_state(model: Any, specs: StateSpecs, rng: jax.Array) -> jax.stages.Lowered:
-    """Return `initial_state` of a key like `rng`, lowered."""
-    return _init(model, specs).lower(rng)
-
-
-def _init(model: Any, specs: StateSpecs) -> jax.stages.Wrapped:
     def init(rng):
         params = nn.unbox(_initial_params(model, rng))
         param_states = model.optimizer_def.init(params, specs.axes)
         return TrainState(jnp.zeros((), jnp.int32), params, param_states)
 
-    # It runs once. So on a CPU it is not optimized, which changes the last bit of some values.
-    options = {"xla_backend_optimization_level": "0"} if platform() == "cpu" else None
-    return jax.jit(init, out_shardings=specs.shardings, compiler_options=options)
+    return jax.jit(init, out_shardings=specs.shardings)(rng)
 
 
 def to_disk(state: TrainState, specs: StateSpecs) -> dict:

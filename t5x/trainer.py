@@ -15,7 +15,7 @@ from t5x.array_types import HostBatch
 from t5x.loop.storage_wait import in_thread
 from t5x.multihost.xla_options import options as default_xla_options
 from t5x.partitioning import PjitPartitioner
-from t5x.train_state import StateSpecs, TrainState, initial_state, lower_initial_state
+from t5x.train_state import StateSpecs, TrainState
 from t5x.train_step import StepStatistics, eval_step, skipping_step, train_step
 
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
@@ -68,10 +68,7 @@ class Trainer:
         if xla_options is not None:
             self.xla_options = dict(xla_options)
         self.compile_seconds = 0.0  # that the train step took
-        self._compiling_init: concurrent.futures.Future[Callable] | None = None
         self._compiling: concurrent.futures.Future[jax.stages.Compiled] | None = None
-        self._compiling_evaluation: concurrent.futures.Future[Any] | None = None
-        self._evaluated: Shapes | None = None  # for which the evaluation step is still to compile
         self.wait_seconds = 0.0  # spent waiting for data since the loop last set it to 0
         self.stop_requested = False  # set between two steps, ends `training_steps`
 
@@ -117,55 +114,22 @@ class Trainer:
         # `device_put` cannot put a key on the devices of other hosts.
         return jax.jit(lambda key: key, out_shardings=self.partitioner.replicated)(self.rng)
 
-    def begin_compiling_init(self, rng: jax.Array) -> None:
-        """Trace `init` and compile it in a thread, for which `init` waits; not on GPUs."""
-        if self._compiles_ahead:
-            lowered = lower_initial_state(self.model, self.specs, rng)
-            self._compiling_init = in_thread(lowered.compile, "compile initialization")
-
-    def init(self, rng: jax.Array) -> TrainState:
-        """Return the initial state."""
-        if not self._compiling_init:
-            return initial_state(self.model, self.specs, rng)
-        compiled, self._compiling_init = self._compiling_init.result(), None
-        return compiled(rng)
-
     def begin_compiling(self, batch: Shapes) -> None:
         """Trace the train step, and compile it in a thread that `compile` waits for.
 
-        It is traced here, since in a thread it would wait for Python's lock and XLA start later.
-        Do nothing if a thread compiles already. On GPUs `compile` does all of it: XLA times kernels
-        there, and restoring a state would disturb that.
+        Tracing holds Python's lock, so it runs in this thread. Do nothing if a thread compiles
+        already. On GPUs `compile` does all of it: XLA times kernels there, and restoring a state
+        would disturb that.
         """
-        if self._compiles_ahead and not self._compiling:
+        on_gpu = self.partitioner.mesh.devices.flat[0].platform == "gpu"
+        disabled = jax.config.jax_disable_jit  # type: ignore[attr-defined,unused-ignore]  # jax adds flags later
+        if not (on_gpu or disabled or self._compiling):
             self._compiling = in_thread(self._traced(batch), "compile")
 
-    def begin_compiling_evaluation(self, batch: Shapes, at_once: bool = True) -> None:
-        """Compile the evaluation step in a thread, for which `evaluate` waits; not on GPUs.
-
-        Unless `at_once`, it begins after the first training step, so that this is not delayed.
-        """
-        if self._compiles_ahead:
-            self._evaluated = batch
-        if at_once:
-            self._compile_evaluation()
-
-    def _compile_evaluation(self) -> None:
-        batch, self._evaluated = self._evaluated, None
-        if batch is not None:
-            compiled = lambda: self.lower_eval(batch).compile()  # which `_eval_step` then has
-            self._compiling_evaluation = in_thread(compiled, "compile evaluation")
-
     def finish_compiling(self) -> None:
-        """Wait until no thread compiles: at its exit Python would abort when one comes back."""
-        for compiling in (self._compiling, self._compiling_evaluation):
-            if compiling:
-                compiling.exception()  # not raised: what needed the program has
-
-    @property
-    def _compiles_ahead(self) -> bool:
-        on_gpu = self.partitioner.mesh.devices.flat[0].platform == "gpu"
-        return not (on_gpu or jax.config.jax_disable_jit)  # type: ignore[attr-defined,unused-ignore]  # jax adds flags later
+        """Wait for the thread that compiles: one still inside XLA would abort Python's exit."""
+        if self._compiling:
+            self._compiling.exception()  # not raised, since nothing needs the program
 
     def compile(self, batch: Shapes) -> None:
         """Compile the train step for global batches of these shapes, unless jit is off."""
@@ -238,23 +202,15 @@ class Trainer:
             (self.state, self._statistics), sums = self._train_step(carried, batch, self._rng)
             # Reading sums waits for their step. Those of the step before are read while this one
             # runs, so the device never waits for the host.
-            yield step, None if pending is None else self._read(pending)
+            yield step, None if pending is None else jax.device_get(pending)
             pending, until = sums, step
             if self.stop_requested:
                 break
         if pending is not None:
-            yield until, self._read(pending)
-
-    def _read(self, sums: Any) -> Any:
-        """Return the sums of a step, after its end, and let the evaluation step compile then."""
-        on_host = jax.device_get(sums)
-        self._compile_evaluation()
-        return on_host
+            yield until, jax.device_get(pending)
 
     def evaluate(self, batches: Iterable[HostBatch]) -> dict[str, float]:
         """Return metrics over evaluation batches; `batches` are this host's rows."""
-        if self._compiling_evaluation:
-            self._compiling_evaluation.result()
         parts = [self._eval_step(self.state.params, self.put(batch)) for batch in batches]
         total = metrics.total(jax.device_get(parts))
         return metrics.summarize(total, None, self.partitioner.mesh.size)

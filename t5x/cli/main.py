@@ -25,7 +25,7 @@ from command_line.version import version
 from t5x import gin_utils
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.cli import log_capture
-from t5x.monitoring import compile_stats, startup_times
+from t5x.monitoring import compile_stats
 from t5x.multihost import startup_check
 from t5x.multihost.preemption import Interruption
 
@@ -64,7 +64,6 @@ def run(main: Callable[..., Any]) -> None:
     takes = inspect.signature(main).parameters
 
     def guarded(_: list[str]) -> None:
-        startup_times.done("imports")
         log_capture.end_of_imports()
         logging.set_verbosity(logging.INFO)
         log_capture.redirect_loggers()  # absl has added a handler
@@ -85,7 +84,6 @@ def run(main: Callable[..., Any]) -> None:
             raise ValueError(
                 "--print_config is for --dry_run; add it, or read MODEL_DIR/config.gin of the run."
             )
-        startup_times.done("configuration")
         join_others(values)
         if values.dry_run:
             table = io.StringIO()
@@ -99,7 +97,7 @@ def run(main: Callable[..., Any]) -> None:
         stats = compile_stats.CompileStats()
         configured(**({"take_over": True} if values.take_over else {}))
         if values.report:
-            print(f"{stats.text()}\n{startup_times.text()}", flush=True)
+            print(stats.text(), flush=True)
         if Interruption.ended_one and values.interrupted_status:
             sys.exit(values.interrupted_status)
 

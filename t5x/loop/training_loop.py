@@ -35,7 +35,7 @@ from t5x.inference.mask_filling import MaskFilling, filling_of
 from t5x.input_pipeline.record_counts import data_metrics, sum_over_hosts
 from t5x.loop import triggers
 from t5x.loop.model_dir_lease import Lease
-from t5x.monitoring import flops, startup_times
+from t5x.monitoring import flops
 from t5x.monitoring.event_log import EventLog, numeric_metrics
 from t5x.monitoring.metric_writers import MetricWriters
 from t5x.monitoring.progress_bar import Progress
@@ -172,7 +172,6 @@ class TrainingRun:
                 self._fill_in(step, evaluates=True)
             elif trigger := missed_evaluation(self.model_dir, step, self.plan):
                 ended |= self._handle(trigger, None)
-            startup_times.done("evaluation")
             if not ended and step < self.plan.total_steps:
                 self._compile()  # waits for the thread that has compiled since the start
             while not ended and (trigger := triggers.next_trigger(step, self.plan)):
@@ -255,7 +254,6 @@ class TrainingRun:
         step = int(self.trainer.state.step)
         with self.progress.busy("compiling the train step"):
             self.trainer.compile(self.stream.global_batch)
-        startup_times.done("compiling")
         seconds = self.trainer.compile_seconds
         self.log.write("compile", seconds=round(seconds, 3), step=step)
         self.writer("train").write_scalars(step, {"timing/compilation_seconds": seconds})
@@ -271,7 +269,6 @@ class TrainingRun:
             step, now = reached, time.monotonic()
             if sums is not None:
                 checked += 1
-                startup_times.done("first step", last=True)
                 self._check_sums(checked, sums)
                 for name, value in sums.items():
                     totals[name] += float(value)

@@ -78,7 +78,8 @@ def find_worker(
 ) -> Worker | None:
     """Return this worker: as given, or by what its TPU slice says; None if that says nothing.
 
-    A slice says it in the variables of GKE, or in the metadata of a TPU VM. Raise ValueError if an address is given without the number of processes or this one's.
+    A slice says it in the variables of GKE, or in the metadata of a TPU VM. Raise ValueError if an
+    address is given without the number of processes or this one's.
     """
     if address is None:
         return _worker_of_slice(environment)

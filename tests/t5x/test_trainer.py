@@ -9,7 +9,6 @@ import pytest
 
 from fakes import toy
 from t5x import adafactor
-from t5x.monitoring import compile_stats
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 from t5x.trainer import Trainer
@@ -126,39 +125,6 @@ def test_an_evaluation_adds_batches_up_and_leaves_the_state(trained):
     mean = np.mean([x["loss_per_nonpadding_target_token"] for x in alone])
     np.testing.assert_allclose(both["loss_per_nonpadding_target_token"], mean, rtol=1e-5)
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(trainer.state.params), before)
-
-
-def test_the_evaluation_step_compiles_once_where_it_was_begun_in_the_background():
-    batches, alone = [batch(10), batch(11)], PjitPartitioner(devices=jax.devices()[:1])
-    expected = trainer_over(alone).evaluate(batches)  # compiles all else, too
-    trainer, stats = trainer_over(alone), compile_stats.CompileStats()
-    trainer.begin_compiling_evaluation(jax.eval_shape(lambda: batches[0]))
-    assert trainer.evaluate(batches) == expected
-    assert len(stats.seconds) == 1
-
-
-def test_what_fails_while_the_evaluation_step_compiles_is_raised_by_the_evaluation(monkeypatch):
-    trainer, lowered = background_trainer(monkeypatch, RuntimeError("RESOURCE_EXHAUSTED"))
-    monkeypatch.setattr(trainer, "lower_eval", trainer.lower)
-    trainer.begin_compiling_evaluation({})
-    lowered.go.set()
-    with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
-        trainer.evaluate([])
-
-
-def test_the_evaluation_step_may_wait_for_the_first_training_step(monkeypatch):
-    trainer = trainer_over(PjitPartitioner(devices=jax.devices()[:1]))
-    _, evaluation = background_trainer(monkeypatch, "a compiled evaluation")
-    evaluation.go.set()
-    monkeypatch.setattr(trainer, "lower_eval", lambda batch: evaluation)
-    trainer.begin_compiling_evaluation({}, at_once=False)
-    steps = trainer.training_steps(map(batch, range(9)), until=2)
-    assert next(steps)[1] is None
-    assert trainer._compiling_evaluation is None
-    assert next(steps)[1] is not None
-    trainer.finish_compiling()
-    assert [step for step, _ in steps] == [2]
-    assert evaluation.calls == 1
 
 
 def test_a_batch_that_does_not_fit_names_what_to_set():
