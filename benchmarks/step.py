@@ -145,12 +145,6 @@ def report(name: str, request: SyntheticRequest, upstream: Upstream | None, args
         f"MFU {figures.flops / seconds / tpu.peak_flops:.1%}",
         flush=True,
     )
-    if figures.kernels:
-        print(
-            f"  of these {figures.kernel_seconds(tpu.chip) * tpu.chip.clock / 1e9:.4f} G for "
-            f"kernels, at the chip's best: {figures.kernels['flops'] / 1e12:.2f} TFLOP, "
-            f"{figures.kernels['bytes'] / 1e9:.1f} GB on each device"
-        )
     for cycles, times, instruction, source in figures.costliest[: args.top]:
         print(f"  {cycles / 1e6:8.2f} M  {times:3}x  {instruction[:44]:44} {source[-100:]}")
     if args.top:

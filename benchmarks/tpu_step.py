@@ -3,10 +3,10 @@
     bash launch/tpu_run.sh NAME ZONE launch/step_benchmark.sh      # on all workers of a slice
     bash launch/step_benchmark.sh --steps 20                       # on this machine
 
-The step as one writes it first (`plain`), ours, and ours with flash attention are timed at three
-batch sizes, each without and with the options of XLA for that generation of TPUs. A way that does
-not compile or does not fit is a line with the reason. Batches are synthetic and packed. Worker 0
-prints the table and writes it as JSON.
+The step as one writes it first (`plain`) and ours are timed at three batch sizes, each without and
+with the options of XLA for that generation of TPUs. A way that does not compile or does not fit is
+a line with the reason. Batches are synthetic and packed. Worker 0 prints the table and writes it as
+JSON.
 """
 
 import argparse
@@ -31,10 +31,9 @@ from preflight.aot.tpu_slices import CHIPS  # noqa: E402
 from t5x.monitoring.flops import peak_flops, step_flops  # noqa: E402
 from t5x.multihost.xla_options import OPTIONS, generation  # noqa: E402
 
-WAYS: dict[str, tuple[Callable[..., timing.Timed], dict[str, str]]] = {
-    "plain": (timing.plain_step, {}),
-    "ours": (timing.our_step, {}),
-    "flash": (timing.our_step, {"attention": "flash"}),
+WAYS: dict[str, Callable[..., timing.Timed]] = {
+    "plain": timing.plain_step,
+    "ours": timing.our_step,
 }
 
 
@@ -64,8 +63,6 @@ def plan(kind: str | None, batches: list[int]) -> Iterator[Row]:
     """Yield what is to be timed on a generation of TPUs, None for another device."""
     for batch in batches:
         for way in WAYS:
-            if way == "flash" and kind is None:
-                continue
             yield Row(way, False, batch)
             if OPTIONS.get(kind or ""):
                 yield Row(way, True, batch)
@@ -75,14 +72,13 @@ def measure(row: Row, network: Mapping[str, Any], args: argparse.Namespace, kind
     """Fill in the figures of `row`."""
     import jax
 
-    build, changed = WAYS[row.way]
     rules = {"parameter_partitioning_dims": 1} if row.way == "plain" else {}
     request = SyntheticRequest(
-        "", {**network, **changed}, row.batch, args.inputs, args.targets, args.partitions,
+        "", network, row.batch, args.inputs, args.targets, args.partitions,
         rules=rules,
     )  # fmt: skip
     try:
-        timed = build(request, OPTIONS[kind] if row.options and kind else {})
+        timed = WAYS[row.way](request, OPTIONS[kind] if row.options and kind else {})
         for _ in range(args.steps + 2):
             timed.turn(1)
     except Exception as error:  # of XLA, of a kernel: the next way may do

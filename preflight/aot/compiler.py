@@ -182,7 +182,6 @@ def measure_step(trainer: Trainer, batch: Shapes, dump: str | None) -> dict[str,
         trace_seconds=trace_seconds,
         collectives=program.collectives(),
         received=program.received(),
-        kernels=program.kernels(),
         costliest=program.costliest(40),
         xla_options=trainer.xla_options,
     )

@@ -33,18 +33,10 @@ class Figures:
     xla_options: Mapping[str, str | int | bool] = dataclasses.field(default_factory=dict)
     received: float = 0.0  # bytes that collectives bring to a device
     cached: tuple[str, ...] = ()  # files that were added to the compilation cache
-    kernels: Mapping[str, float] = dataclasses.field(default_factory=dict)  # `Program.kernels`
-
-    def kernel_seconds(self, chip: Chip) -> float:
-        """Return the least time of the kernels, which the cycles do not include."""
-        return max(
-            self.kernels.get("flops", 0.0) / chip.peak_flops * chip.devices,
-            self.kernels.get("bytes", 0.0) / chip.bandwidth * chip.devices,
-        )
 
     def seconds(self, chip: Chip) -> float:
-        """Return the time of a step by the compiler's cycles, kernels at their least."""
-        return self.cycles / chip.clock + self.kernel_seconds(chip)
+        """Return the time of a step by the compiler's cycles."""
+        return self.cycles / chip.clock
 
     @property
     def used_gib(self) -> float:

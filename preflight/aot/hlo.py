@@ -29,7 +29,6 @@ _CONDITION = re.compile(r"condition=%([^\s,]+)")
 _CONSTANT = re.compile(r"[su]32\[\]\S* constant\((\d+)\)")
 FALLBACK = "/fallback/"
 _ONCE = re.compile(r'op_name="[^"]*\bonce\b')
-_KERNEL = re.compile(r'"cost_estimate":\{"flops":"(\d+)",.*?"bytes_accessed":"(\d+)"')
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
 # The devices of a group: [groups,devices]<=…, {{0,1},…}, or the named axes of a mesh.
 _GROUPS = re.compile(r"replica_groups=(?:\[\d+,(\d+)\]<=|\{\{([\d,]+)\}|mesh\[(.*?)\] \{(.*?)\})")
@@ -98,15 +97,6 @@ class Program:
                 if match[3] in ("all-gather-start", "collective-permute-start"):
                     size = max(map(_bytes, re.findall(r"\w+\[[\d,]*\]", match[2])))
                 yield kind, size * times, _group_size(line)
-
-    def kernels(self) -> dict[str, float]:
-        """Return FLOP and bytes moved by kernels on one device as they state; not in `cycles`."""
-        found: Counter[str] = Counter()
-        for line, times in self._lines():
-            if match := _KERNEL.search(line):
-                found["flops"] += times * int(match[1])
-                found["bytes"] += times * int(match[2])
-        return dict(found)
 
     def _lines(self) -> Iterator[tuple[str, int]]:
         """Yield each line and how often it runs in one run of the program."""

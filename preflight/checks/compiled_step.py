@@ -53,8 +53,7 @@ def speed(trial: Trial, context: RunContext) -> CheckResult:
     figure = (
         f"{price.steps_per_second:.3g} steps/s, MFU {price.mfu:.0%}: {figures.flops / 1e12:.4g} "
         f"TFLOP a step, {figures.cycles / 1e6:,.1f} M cycles at "
-        f"{context.tpu.chip.clock / 1e9:.2f} GHz "
-        f"{'and kernels at their best ' if figures.kernels else ''}are "
+        f"{context.tpu.chip.clock / 1e9:.2f} GHz are "
         f"{1e3 * price.compiler_seconds:,.1f} ms; at least "
         f"{1e3 * price.roofline_seconds:,.1f} ms ({price.bound})"
     )

@@ -43,8 +43,8 @@ _once = jax.lax.optimization_barrier  # its argument is computed once, not again
 class Segments:
     """Segment ids int32 [B, Q] and [B, S], 0 for padding: queries attend to their own segment.
 
-    If `causal`, not to later keys; with a `radius`, for GPUs, to keys at most so far away. Padding,
-    which has no key, attends to all keys on a TPU, and gets zeros on a GPU.
+    If `causal`, not to later keys; with a `radius`, to keys at most so far away. Padding, which has
+    no key, gets zeros.
     """
 
     queries: jax.Array
@@ -205,7 +205,7 @@ def attend_by_cudnn(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
     if platform() != "gpu":
         raise ValueError(
             f"T5Config.attention is 'cudnn', which works on GPUs only, not on a {platform()}; set "
-            "network.T5Config.attention to 'xla', or for a TPU to 'flash'."
+            "network.T5Config.attention to 'xla'."
         )
     if 1 in lengths:  # initialization, and decoding, which asks with one query at a time
         return attend(q_BQHK, k_BSHK, v_BSHK, mask, bias)

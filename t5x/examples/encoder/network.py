@@ -22,6 +22,7 @@ from t5x.array_types import FLOAT32
 from t5x.examples.encoder import layers
 from t5x.examples.t5.layers import ACTIVATIONS, Dense, Embed, Initializer, MlpBlock, dropout
 from t5x.examples.t5.network import (
+    ATTENTIONS,
     attention_kind,
     check_numerics,
     stack,
@@ -29,9 +30,7 @@ from t5x.examples.t5.network import (
 )
 from t5x.ops import local_attention, rotary
 from t5x.ops.attention import Segments
-from t5x.partitioning import constrain, platform
-
-KINDS = ("auto", "xla", "flash", "cudnn", "plain")
+from t5x.partitioning import constrain
 
 
 @flax.struct.dataclass
@@ -39,8 +38,7 @@ class EncoderConfig:
     """Sizes and numerics of an encoder; see `t5x.examples.t5.network.T5Config` for the numerics.
 
     `max_length` is the longest example that has positions. `dropout_rate` is that of embeddings and
-    sublayers, `attention_dropout_rate` that of attention weights. `attention` has no kernels for
-    TPUs: 'flash' is for GPUs.
+    sublayers, `attention_dropout_rate` that of attention weights.
     """
 
     vocab_size: int
@@ -57,7 +55,7 @@ class EncoderConfig:
     attention: str = "auto"
 
     def __post_init__(self):
-        check_numerics(self, KINDS)
+        check_numerics(self, ATTENTIONS)
         owner = type(self).__name__
         if self.emb_dim % self.num_heads:
             raise ValueError(
@@ -154,18 +152,12 @@ def self_attention(
 
     Raise ValueError if the configured one cannot run where the program runs.
     """
-    kind, owner = usable_attention_kind(c), type(c).__name__
-    if kind == "flash" and platform() != "gpu":
-        raise ValueError(
-            f"{owner}.attention is 'flash', which encoders have on GPUs only; set "
-            f"network.{owner}.attention to 'auto'."
-        )
     return layers.SelfAttention(
         c.num_heads,
         c.head_dim,
         c.attention_dropout_rate,
         c.dtype,
-        kind,
+        usable_attention_kind(c),
         use_bias,
         inner,
         outer,

@@ -21,21 +21,14 @@ from t5x.ops import attention
 from t5x.ops.feed_forward import feed_forward, gelu
 from t5x.ops.lookup import lookup
 from t5x.ops.product import contract, product, scaled
-from t5x.partitioning import constrain, gather_parameter, platform
+from t5x.partitioning import constrain, gather_parameter
 
 Initializer = Callable[..., jax.Array]
 Distribution = Literal["truncated_normal", "normal", "uniform"]
 
 
-def _flash(q_BQHK, k_BSHK, v_BSHK, segments, by_distance_HN) -> jax.Array:
-    from t5x.ops import flash_attention  # 0.04 s, and few need it
-
-    return flash_attention.attend(q_BQHK, k_BSHK, v_BSHK, segments, by_distance_HN)
-
-
 ATTENTIONS: dict[str, Callable[..., jax.Array]] = {
     "xla": attention.attend,
-    "flash": _flash,
     "cudnn": attention.attend_by_cudnn,
     "plain": attention.plain_attend,
 }
@@ -249,14 +242,14 @@ class Attention(nn.Module):
 
         `source` is [B, S, D], `x_BQD` itself for attention of a row to itself, or keys and values
         [B, S, H, K]. `mask` is bool, broadcastable to [B, H, Q, S], True where a query attends; for
-        flash attention its segments. `bias` is added to the logits, broadcastable to [B, H, Q, S];
-        for flash attention by distance. One mask for all queries drops attention weights.
+        kernels of a GPU its segments. `bias` is added to the logits, broadcastable to [B, H, Q, S];
+        for these kernels by distance. One mask for all queries drops attention weights.
         """
         drop = None
         if enable_dropout and self.dropout_rate:
             # With one mask for all queries, dropping a weight is the same as dropping its value.
             drop = nn.Dropout(self.dropout_rate, broadcast_dims=(-1,), deterministic=False)
-        if isinstance(mask, attention.Segments) and platform() == "gpu":
+        if isinstance(mask, attention.Segments):
             from t5x.ops import triton_attention
 
             out = triton_attention.attend(self._parts(x_BQD, source, drop), mask, bias)

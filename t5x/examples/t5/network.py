@@ -21,7 +21,7 @@ from t5x.examples.t5 import layers
 from t5x.ops.attention import KEPT, Segments, has_gpu_kernels, prefers_gpu_kernels
 from t5x.partitioning import constrain, platform
 
-ATTENTIONS = ("auto", *layers.ATTENTIONS)
+ATTENTIONS = ("auto", "flash", *layers.ATTENTIONS)
 
 
 def _is_cudnns(primitive: Any, *_: Any, **__: Any) -> bool:
@@ -38,7 +38,7 @@ REMAT = {
 }
 REMAT_POLICIES = ("auto", "none", *REMAT)
 REMAT_ON_GPU = {"flash": "none", "cudnn": "products"}  # what `auto` is with these kernels
-HEAD_DIMS = (16, 32, 64, 128)  # of `flash` on a GPU
+HEAD_DIMS = (16, 32, 64, 128)  # of `flash`
 
 
 @flax.struct.dataclass
@@ -48,16 +48,16 @@ class T5Config:
     `remat_policy` is what the backward pass recomputes: `none`; `products` (everything but the
     results of products with kernels and attention's output); `minimal` (everything but each layer's
     input and attention's output: an eighth of the memory); `full` (everything but each layer's
-    input). `auto` is `none` on a CPU, where products cost more than memory, and with `flash` on a
-    GPU; `products` with cuDNN's attention; else `minimal`.
+    input). `auto` is `none` on a CPU, where products cost more than memory, and with `flash`;
+    `products` with cuDNN's attention; else `minimal`.
 
     With `own_relative_bias` each layer has its own relative position table (umT5, Chung et al.
     2023: `encoder/layers_0/relpos_bias/…`); otherwise the layers of a stack share one, as in T5.
 
-    `attention` is `xla`, with hand-written gradients (`t5x.ops.attention`); `flash`, our kernels,
-    in 16 bits for GPUs (`t5x.ops.triton_attention`), and for TPUs, experimental: never timed on
-    one (`t5x.ops.flash_attention`); `cudnn`, NVIDIA's kernels, in 16 bits; `auto`, `flash` on one
-    GPU where it works, else `xla`; or `plain`, the reference that the others must match.
+    `attention` is `xla`, with hand-written gradients (`t5x.ops.attention`); `flash`, our kernels
+    for GPUs, in 16 bits (`t5x.ops.triton_attention`); `cudnn`, NVIDIA's kernels, in 16 bits;
+    `auto`, `flash` on one GPU where it works, else `xla`; or `plain`, the reference that the others
+    must match.
     """
 
     vocab_size: int
@@ -120,9 +120,9 @@ def check_numerics(config: Any, attentions: Sequence[str]) -> None:
 
 
 def usable_attention_kind(config: Any) -> str:
-    """Return `attention_kind`. Raise ValueError if it cannot run on this GPU."""
+    """Return `attention_kind`. Raise ValueError if it cannot run on this device."""
     kind, owner = attention_kind(config), type(config).__name__
-    if kind != "flash" or platform() != "gpu":
+    if kind != "flash":
         return kind
     if not has_gpu_kernels():
         raise ValueError(
@@ -138,7 +138,7 @@ def usable_attention_kind(config: Any) -> str:
         wrong.append(f"heads are {config.head_dim} wide")
     if wrong:
         raise ValueError(
-            f"{owner}.attention is 'flash', which on a GPU works in bfloat16 or float16, for heads "
+            f"{owner}.attention is 'flash', which works in bfloat16 or float16, for heads "
             f"of {', '.join(map(str, HEAD_DIMS))}, but {' and '.join(wrong)}; change that, or set "
             f"network.{owner}.attention to 'xla'."
         )
@@ -146,7 +146,7 @@ def usable_attention_kind(config: Any) -> str:
 
 
 def make_attention(c: T5Config, name: str | None = None) -> layers.Attention:
-    """Return an attention of these sizes. Raise ValueError if it cannot run on this GPU."""
+    """Return an attention of these sizes. Raise ValueError if it cannot run on this device."""
     return layers.Attention(
         c.num_heads,
         c.head_dim,
@@ -277,8 +277,8 @@ def relative_bias(
 ) -> jax.Array:
     """Return the bias from the table `relpos_bias` of the calling stack or layer.
 
-    It is [1, H, Q, S] for all positions of x, or for one `position` and those of a cache. For flash
-    attention it is [H, Q + S - 1], by distance.
+    It is [1, H, Q, S] for all positions of x, or for one `position` and those of a cache. For
+    kernels of a GPU it is [H, Q + S - 1], by distance.
     """
     table = layers.RelativePositionBiases(c.num_heads, bidirectional, c.dtype, name="relpos_bias")
     if cache is not None:
@@ -454,7 +454,7 @@ def attention_mask(
     """Return which keys a query attends to: those of its segment, if `causal` none after it.
 
     From segments [B, Q] and [B, S], 0 for padding, make a mask [B, 1, Q, S], once for all layers,
-    or `Segments` for flash attention.
+    or `Segments` for kernels of a GPU.
     """
     if attention_kind(config) == "flash":
         return Segments(queries, keys, causal)

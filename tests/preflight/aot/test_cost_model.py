@@ -33,12 +33,6 @@ def test_links_may_be_the_slowest():
     assert Price(figures, V4_8, 1).communication_seconds == pytest.approx(0.9)
 
 
-@pytest.mark.parametrize("kernels", [{"flops": 55e12, "bytes": 1}, {"flops": 1, "bytes": 245.6e9}])
-def test_kernels_come_on_top_at_the_chips_best(kernels):
-    figures = dataclasses.replace(FIGURES, kernels=kernels)
-    assert Price(figures, V4_8, 1).compiler_seconds == pytest.approx(0.1 + 0.2)
-
-
 def test_a_core_of_two_has_half_the_chip_s_bandwidth():
     v3 = tpu_slices.find("v3-8")
     assert Price(FIGURES, v3, 1).memory_seconds == pytest.approx(8 * 2**30 / 450e9)

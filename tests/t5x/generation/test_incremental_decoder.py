@@ -24,7 +24,7 @@ def case():
     return made()
 
 
-@pytest.mark.parametrize("settings", [{}, {"own_relative_bias": True, "attention": "flash"}])
+@pytest.mark.parametrize("settings", [{}, {"own_relative_bias": True}])
 def test_the_decodes_of_a_row_share_its_inputs(settings):
     """Logits [B*N, V] at each position are those of teacher forcing on repeated inputs."""
     model, params = made(**settings)

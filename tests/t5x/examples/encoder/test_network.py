@@ -158,7 +158,8 @@ def test_kernels_of_a_gpu_have_the_same_loss_and_gradients(monkeypatch, family):
     model, params, batch = g.model(), g.params("init"), g.batch(0)
     gradient = lambda: jax.jit(jax.value_and_grad(model.loss_fn, has_aux=True))(params, batch, None)
     (wanted, _), wanted_grads = gradient()
-    monkeypatch.setattr(network, "attention_kind", lambda config: "flash")
+    for name in ("attention_kind", "usable_attention_kind"):
+        monkeypatch.setattr(network, name, lambda config: "flash")
     (found, _), grads = gradient()
     np.testing.assert_allclose(found, wanted, rtol=TOLERANCE)
     jax.tree.map(close, grads, wanted_grads)
@@ -166,7 +167,7 @@ def test_kernels_of_a_gpu_have_the_same_loss_and_gradients(monkeypatch, family):
 
 def test_kernels_of_a_gpu_are_refused_elsewhere():
     config = network.BertConfig(8, attention="flash")
-    with pytest.raises(ValueError, match="'flash', which encoders have on GPUs only; set network"):
+    with pytest.raises(ValueError, match="'flash', whose kernels need an NVIDIA GPU"):
         network.Bert(config).init(jax.random.key(0), jnp.ones((1, 4), jnp.int32))
 
 
