@@ -16,7 +16,6 @@ from t5x.input_pipeline.packing import ConvertedRows, RowBuilder
 from t5x.input_pipeline.shard_iterator import ENDINGS, TRUNCATED, ShardIterator
 
 LENGTHS = {"inputs": 6, "targets": 4}
-IGNORED = tf.data.experimental.ExternalStatePolicy.IGNORE
 
 
 def examples(count=60):
@@ -257,25 +256,3 @@ def test_a_dropped_shard_is_freed_and_its_thread_ends():
     assert dropped() is None
     thread.join(10)
     assert not thread.is_alive()
-
-
-def test_python_keeps_no_graph_of_a_shard_that_runs_and_saves(tmp_path):
-    """A host of 128 shards would keep 128 times the traced functions."""
-    kept = []
-
-    def data():
-        table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([7], [8]), -1)
-        kept.append(weakref.ref(table))  # what a function captures
-        as_is = tf.autograph.experimental.do_not_convert
-        return dataset().map(as_is(lambda x: {**x, TRUNCATED: table.lookup(x["inputs"][:, 0]) > 0}))
-
-    one = shard(data=data())
-    assert one.take() is not None
-    gc.collect()
-    assert kept[0]() is None
-    one.write(str(tmp_path / "position"))
-    assert one._iterator._dataset.options().experimental_external_state_policy is IGNORED
-    expected = remaining(one)
-    another = shard(data=data())
-    read(another, str(tmp_path / "position"))
-    assert_equal_batches(remaining(another), expected)
