@@ -36,7 +36,7 @@ def fake_steps(monkeypatch, kind):
         return timed
 
     plain = lambda request, options: ours(request, {})
-    monkeypatch.setattr(tpu_step, "WAYS", {"plain": (plain, {}), "ours": (ours, {})})
+    monkeypatch.setattr(tpu_step, "WAYS", {"plain": plain, "ours": ours})
     monkeypatch.setattr(tpu_step, "generation", lambda _: kind)
     monkeypatch.setattr(tpu_step, "peak_flops", lambda _: 275e12)
 
