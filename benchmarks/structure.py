@@ -5,7 +5,7 @@
 
 Everything is read from the source by `ast`; nothing is imported. Code lines hold anything but
 comments and docstrings. A function's length is without its docstring. Imports inside functions
-count, too. Chain and cycles are those of the packages, without benchmarks and tests.
+count, too. Chain and cycles are those of the packages alone.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-NOT_PRODUCT = ("benchmarks", "tests")
+NOT_PRODUCT = ("benchmarks", "docs", "tests")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LAYOUT_TOKENS = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 LONG = 60
