@@ -70,33 +70,21 @@ class Timed:
         return statistics.median(self.seconds[2:])
 
 
-def our_step(
-    request: SyntheticRequest, options: Mapping[str, str | int | bool] | None = None
-) -> Timed:
+def our_step(request: SyntheticRequest) -> Timed:
     """The trainer's step, as `timed_step` has it."""
     import jax
 
-    return timed_step(*train_step(request, jax.devices()), synthetic_batch(request), options)
+    return timed_step(*train_step(request, jax.devices()), synthetic_batch(request))
 
 
-def timed_step(
-    trainer: Any,
-    shapes: Mapping[str, Any],
-    batch: Mapping[str, Any],
-    options: Mapping[str, str | int | bool] | None = None,
-) -> Timed:
-    """A trainer's step of a batch with these shapes; each process has an equal share.
-
-    It is compiled with `options` of XLA, None for those of the trainer.
-    """
+def timed_step(trainer: Any, shapes: Mapping[str, Any], batch: Mapping[str, Any]) -> Timed:
+    """A trainer's step of a batch with these shapes; each process has an equal share."""
     import jax
 
     from t5x.train_state import initial_state
 
     # With the statistics that only `bad_steps = "skip"` has.
     carried = (initial_state(trainer.model, trainer.specs, jax.random.key(0)), None)
-    if options is not None:
-        trainer.xla_options = dict(options)
     started = time.perf_counter()
     compiled = trainer.lower(shapes).compile()
     compile_seconds = time.perf_counter() - started
@@ -114,14 +102,12 @@ def timed_step(
     return Timed(advance, compile_seconds, temp, compiled.as_text())
 
 
-def plain_step(
-    request: SyntheticRequest, options: Mapping[str, str | int | bool] | None = None
-) -> Timed:
+def plain_step(request: SyntheticRequest) -> Timed:
     """The same as one writes it first."""
     from benchmarks.baselines.plain import plainly
 
     with plainly():
-        return our_step(request, options)
+        return our_step(request)
 
 
 def take_turns(ways: list[Timed], turns: int) -> None:

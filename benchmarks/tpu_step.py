@@ -3,10 +3,9 @@
     bash launch/tpu_run.sh NAME ZONE launch/step_benchmark.sh      # on all workers of a slice
     bash launch/step_benchmark.sh --steps 20                       # on this machine
 
-The step as one writes it first (`plain`) and ours are timed at three batch sizes, each without and
-with the options of XLA for that generation of TPUs. A way that does not compile or does not fit is
-a line with the reason. Batches are synthetic and packed. Worker 0 prints the table and writes it as
-JSON.
+The step as one writes it first (`plain`) and ours are timed at three batch sizes. A way that does
+not compile or does not fit is a line with the reason. Batches are synthetic and packed. Worker 0
+prints the table and writes it as JSON.
 """
 
 import argparse
@@ -29,7 +28,7 @@ from command_line.version import version  # noqa: E402
 from preflight.aot.hlo import Program  # noqa: E402
 from preflight.aot.tpu_slices import CHIPS  # noqa: E402
 from t5x.monitoring.flops import peak_flops, step_flops  # noqa: E402
-from t5x.multihost.xla_options import OPTIONS, generation  # noqa: E402
+from t5x.multihost.xla_options import generation  # noqa: E402
 
 WAYS: dict[str, Callable[..., timing.Timed]] = {
     "plain": timing.plain_step,
@@ -46,7 +45,6 @@ class Row:
     """
 
     way: str
-    options: bool
     batch: int
     seconds: float | None = None
     spread: float | None = None  # between the quartiles
@@ -59,15 +57,6 @@ class Row:
     refused: str = ""
 
 
-def plan(kind: str | None, batches: list[int]) -> Iterator[Row]:
-    """Yield what is to be timed on a generation of TPUs, None for another device."""
-    for batch in batches:
-        for way in WAYS:
-            yield Row(way, False, batch)
-            if OPTIONS.get(kind or ""):
-                yield Row(way, True, batch)
-
-
 def measure(row: Row, network: Mapping[str, Any], args: argparse.Namespace, kind: str | None):
     """Fill in the figures of `row`."""
     import jax
@@ -78,7 +67,7 @@ def measure(row: Row, network: Mapping[str, Any], args: argparse.Namespace, kind
         rules=rules,
     )  # fmt: skip
     try:
-        timed = WAYS[row.way](request, OPTIONS[kind] if row.options and kind else {})
+        timed = WAYS[row.way](request)
         for _ in range(args.steps + 2):
             timed.turn(1)
     except Exception as error:  # of XLA, of a kernel: the next way may do
@@ -100,17 +89,16 @@ def measure(row: Row, network: Mapping[str, Any], args: argparse.Namespace, kind
 
 def table(rows: list[Row]) -> Iterator[str]:
     """Yield the lines of the table."""
-    form = "{:>6} {:6} {:8} {:>9} {:>8} {:>9} {:>9} {:>7} {:>6} {:>9} {:>8}".format
-    yield form("batch", "step", "options", "ms", "spread", "counted", "careful", "ratio", "MFU",
-               "GiB temp", "compile")  # fmt: skip
-    best = {row.batch: row.seconds for row in rows if row.way == "plain" and not row.options}
+    form = "{:>6} {:6} {:>9} {:>8} {:>9} {:>9} {:>7} {:>6} {:>9} {:>8}".format
+    yield form("batch", "step", "ms", "spread", "counted", "careful", "ratio", "MFU", "GiB temp",
+               "compile")  # fmt: skip
+    best = {row.batch: row.seconds for row in rows if row.way == "plain"}
     show = lambda value, scale, digits, unit="": (
         "-" if value is None else f"{value * scale:.{digits}f}{unit}"
     )
     for row in rows:
-        options = "on" if row.options else "off"
         if row.refused:
-            yield f"{row.batch:6} {row.way:6} {options:8} {row.refused}"
+            yield f"{row.batch:6} {row.way:6} {row.refused}"
             continue
         plain = best.get(row.batch)
         ratio = plain / row.seconds if plain and row.seconds else None
@@ -118,7 +106,7 @@ def table(rows: list[Row]) -> Iterator[str]:
             show(v, 1e3, 1) for v in (row.seconds, row.spread, row.counted, row.careful)
         )
         yield form(
-            row.batch, row.way, options, *milliseconds, show(ratio, 1, 2),
+            row.batch, row.way, *milliseconds, show(ratio, 1, 2),
             show(row.mfu, 100, 1, "%"), show(row.temp_gib, 1, 2),
             show(row.compile_seconds, 1, 0, " s"),
         )  # fmt: skip
@@ -156,17 +144,15 @@ def main(argv: list[str] | None = None) -> None:
     device, devices = jax.devices()[0], jax.device_count()
     kind, first = generation(device.device_kind), jax.process_index() == 0
     network = network_fields(args.recipe, args.set)
-    rows = list(plan(kind, [n * devices for n in args.rows]))
+    rows = [Row(way, n * devices) for n in args.rows for way in WAYS]
     about = {
         "version": version(), "jax": jax.__version__, "device": device.device_kind,
         "devices": devices, "processes": jax.process_count(), "recipe": args.recipe,
         "network": network, "inputs": args.inputs, "targets": args.targets,
-        "options": OPTIONS.get(kind or "", {}),
     }  # fmt: skip
     for number, row in enumerate(rows, 1):
         if first:
-            options = ", options on" if row.options else ""
-            print(f"step {number}/{len(rows)}  {row.way}, batch {row.batch}{options}", flush=True)
+            print(f"step {number}/{len(rows)}  {row.way}, batch {row.batch}", flush=True)
         measure(row, network, args, kind)
         jax.clear_caches()
     if first:
