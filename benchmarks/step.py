@@ -24,6 +24,7 @@ import functools
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,10 +35,10 @@ if "--beside_torch" in sys.argv:
     with contextlib.suppress(ImportError):  # PyTorch's compiler needs it, the trainer hides it
         import triton  # noqa: F401
 
-from benchmarks import timing  # noqa: E402
+from benchmarks import gpus, timing  # noqa: E402
 from benchmarks.synthetic_step import SyntheticRequest, train_step  # noqa: E402
 from command_line.gin_reader import Bindings  # noqa: E402
-from preflight.aot import gpus, tpu_slices  # noqa: E402
+from preflight.aot import tpu_slices  # noqa: E402
 from preflight.aot.compiler import CompileError, compile_step  # noqa: E402
 
 
@@ -176,12 +177,33 @@ def check(args: argparse.Namespace) -> None:
         return
     if args.beside:
         PARSER.error("--beside is timed alternately: leave out --compile_for")
+    if name in gpus.GPUS:
+        if args.top or args.beside_plain:
+            PARSER.error(f"--compile_for {name}: a GPU's compiler counts memory alone; leave out "
+                         "the flags that show cycles, such as --top")  # fmt: skip
+        return
     try:
-        gpus.check_target(name, bool(args.top or args.beside_plain))
-    except ValueError as error:
-        PARSER.error(str(error))
-    if name not in gpus.GPUS and not args.recipe and name not in compared:
+        tpu_slices.find(name)
+    except ValueError:
+        known = ", ".join(gpus.GPUS)
+        PARSER.error(f"--compile_for {name} is no slice of TPUs, such as v4-8, or one of {known}")
+    if not args.recipe and name not in compared:
         PARSER.error(f"--compile_for {name} needs --recipe")
+
+
+def report_gpu(recipe: str, request: SyntheticRequest, dump: str | None) -> None:
+    """Compiles for a GPU, prints the memory, and writes the program to the file `dump`."""
+    started = time.monotonic()
+    try:
+        compiled = gpus.compile_step(request.slice, functools.partial(train_step, request))
+    except ValueError as error:  # a package is missing
+        raise SystemExit(str(error)) from error
+    seconds, memory = time.monotonic() - started, compiled.memory_analysis()
+    if dump:
+        Path(dump).write_text(compiled.as_text())
+    temporary, held = memory.temp_size_in_bytes / 2**30, memory.argument_size_in_bytes / 2**30
+    print(f"{recipe:24} {request.slice:8} {temporary:.2f} GiB temp  {held:.2f} GiB held  "
+          f"{seconds:.0f} s to compile")  # fmt: skip
 
 
 def main():
@@ -189,9 +211,7 @@ def main():
     check(args)
     if args.compile_for in gpus.GPUS:
         name = args.recipe or "t5_1_1/base"
-        request = request_of(args, network_fields(name, args.set))
-        label = f"{name:24} {args.compile_for:8}"
-        gpus.report(label, args.compile_for, functools.partial(train_step, request), args.dump)
+        report_gpu(name, request_of(args, network_fields(name, args.set)), args.dump)
         return
     if not args.compile_for:
         request = request_of(args, network_fields(args.recipe or "t5_1_1/tiny", args.set))

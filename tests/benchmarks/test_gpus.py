@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from preflight.aot import gpus
+from benchmarks import gpus, step
+from benchmarks.synthetic_step import SyntheticRequest, train_step
 from t5x import optimizers, partitioning, schedules
 from t5x.examples.encoder import network
 from t5x.examples.encoder.model import MaskedLanguageModel
@@ -30,16 +31,12 @@ def test_a_missing_package_is_named(monkeypatch):
 
 
 def test_a_target_is_a_slice_or_a_gpu_which_counts_no_cycles():
-    gpus.check_target("v4-8", counts_cycles=True)
-    gpus.check_target("h100", counts_cycles=False)
-    with pytest.raises(
-        ValueError, match=r"--compile_for h10 is no slice .* and none of h100, h200"
-    ):
-        gpus.check_target("h10", counts_cycles=False)
-    with pytest.raises(
-        ValueError, match=r"--compile_for h100: .* memory alone; leave out the flag"
-    ):
-        gpus.check_target("h100", counts_cycles=True)
+    check = lambda *flags: step.check(step.PARSER.parse_args(["--compile_for", *flags]))
+    check("v4-8", "--top", "9")
+    check("h100")
+    for refused in (("h10",), ("h100", "--top", "9")):
+        with pytest.raises(SystemExit, match="2"):
+            check(*refused)
 
 
 @pytest.mark.slow
@@ -48,8 +45,6 @@ def test_a_target_is_a_slice_or_a_gpu_which_counts_no_cycles():
 )
 def test_a_step_with_kernels_compiles_without_a_gpu(name, head_dim):
     pytest.importorskip("jax_cuda12_plugin")
-    from benchmarks.synthetic_step import SyntheticRequest, train_step
-
     sizes = {"emb_dim": 128, "num_heads": 2, "head_dim": head_dim, "mlp_dim": 256}
     layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
     network = {"vocab_size": 512, "dtype": "bfloat16", **sizes, **layers}

@@ -7,19 +7,15 @@ are from NVIDIA's data sheets and from the table of compute capabilities in the 
 Guide.
 """
 
-import contextlib
 import dataclasses
 import importlib.util
 import os
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
 from jax.experimental import topologies
 
-from preflight.aot import tpu_slices
 from t5x.multihost import xla_options
 
 # Without a GPU no product can be timed, so the compiler takes the first way for each.
@@ -65,13 +61,6 @@ def describe(name: str) -> list[Any]:
     return list(found.devices)
 
 
-def traced_for(name: str) -> contextlib.AbstractContextManager:
-    """Return a context in which kernels are traced for a GPU, which newer JAX asks for."""
-    device = jax.sharding.AbstractDevice(GPUS[name].kind, None, "gpu")
-    mesh = jax.sharding.AbstractMesh((), (), abstract_device=device)
-    return jax.sharding.use_abstract_mesh(mesh)
-
-
 def compile_step(name: str, make: Callable[[list[Any]], tuple[Any, Any]]) -> jax.stages.Compiled:
     """Return a train step compiled for a GPU; `make` returns trainer and shapes for its devices.
 
@@ -79,49 +68,11 @@ def compile_step(name: str, make: Callable[[list[Any]], tuple[Any, Any]]) -> jax
     """
     trainer, shapes = make(describe(name))
     trainer.xla_options = {**xla_options.ON_GPU, **OPTIONS}
-    with traced_for(name):
+    # Newer JAX asks the mesh for which device kernels are traced.
+    device = jax.sharding.AbstractDevice(GPUS[name].kind, None, "gpu")
+    mesh = jax.sharding.AbstractMesh((), (), abstract_device=device)
+    with jax.sharding.use_abstract_mesh(mesh):
         return trainer.lower(shapes).compile()
-
-
-def report(
-    label: str, name: str, make: Callable[[list[Any]], tuple[Any, Any]], dump: str | None
-) -> None:
-    """Print the memory of a step of `compile_step`, and write its program to the file `dump`.
-
-    End with a sentence if a package is missing.
-    """
-    started = time.monotonic()
-    try:
-        compiled = compile_step(name, make)
-    except ValueError as error:
-        raise SystemExit(str(error)) from error
-    seconds = time.monotonic() - started
-    if dump:
-        Path(dump).write_text(compiled.as_text() or "")
-    memory: Any = compiled.memory_analysis()
-    temporary, held = memory.temp_size_in_bytes / 2**30, memory.argument_size_in_bytes / 2**30
-    print(
-        f"{label} {temporary:.2f} GiB temp  {held:.2f} GiB held  {seconds:.0f} s to compile",
-        flush=True,
-    )
-
-
-def check_target(name: str, counts_cycles: bool) -> None:
-    """Raise ValueError unless there is such a GPU or slice of TPUs, which alone counts cycles."""
-    if name in GPUS:
-        if counts_cycles:
-            raise ValueError(
-                f"--compile_for {name}: a GPU's compiler counts memory alone; leave out the flags "
-                "that show cycles, such as --top"
-            )
-        return
-    try:
-        tpu_slices.find(name)
-    except ValueError:
-        known = ", ".join(GPUS)
-        raise ValueError(
-            f"--compile_for {name} is no slice of TPUs, such as v4-8, and none of {known}"
-        ) from None
 
 
 def _target_config(gpu: Gpu) -> str:
