@@ -113,12 +113,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _check(recipe: Recipe, tpu: Slice, flags: argparse.Namespace, say: search.Say) -> int:
+    cache = flags.cache or str(Path("runs/.compiled") / tpu.name)
+    found = checklist.check_recipe(recipe, tpu, flags.offline, cache, say)
     if isinstance(tpu, here.LocalDevices):
-        found = here.check_recipe(recipe, tpu, flags.offline, say)
         print(f"{recipe.name} here, on {results.counted(tpu.chips, 'device')} ({tpu.name})\n")
     else:
-        cache = flags.cache or str(Path("runs/.compiled") / tpu.name)
-        found = checklist.check_recipe(recipe, tpu, flags.offline, cache, say)
         chips, hosts = results.counted(tpu.chips, "chip"), results.counted(tpu.hosts, "host")
         print(f"{recipe.name} on {tpu.name}: {chips}, {hosts}\n")
     print(results.table(found))

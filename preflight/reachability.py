@@ -1,9 +1,8 @@
 """Access to files and services that may be remote: allowed, reachable, and with a timeout."""
 
 import concurrent.futures
-import contextlib
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlparse
@@ -48,21 +47,15 @@ def require_file(path: str, offline: bool, how: str) -> None:
         raise ValueError(f"there is no file {path}; {how}.")
 
 
-@contextlib.contextmanager
-def network_errors_are_not_checked() -> Iterator[None]:
-    """Turn a ValueError about an unreachable network into NotChecked: the run is not at fault."""
-    try:
-        yield
-    except ValueError as error:
-        if "cannot be reached" in str(error) or "_OFFLINE" in str(error):
-            raise NotChecked(str(error)) from error
-        raise
-
-
-def with_timeout(seconds: float, function: Callable[[], T], what: str) -> T:
-    """Return `function()`, or raise NotChecked if it takes longer than `seconds`."""
+def answer_within(seconds: float, function: Callable[[], T], what: str) -> T:
+    """Return `function()`, or raise NotChecked if it takes longer or the network is unreachable."""
     answer = in_thread(function, what)
     concurrent.futures.wait([answer], seconds)
     if not answer.done():
         raise NotChecked(f"{what} has not answered within {seconds:.0f} s")
-    return answer.result()
+    try:
+        return answer.result()
+    except ValueError as error:  # in which the run is not at fault
+        if "cannot be reached" in str(error) or "_OFFLINE" in str(error):
+            raise NotChecked(str(error)) from error
+        raise

@@ -1,7 +1,6 @@
 """The run that the checks look at: its settings, its slice, and a sample of its corpus."""
 
 import argparse
-import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -19,15 +18,17 @@ from t5x import batches
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import checkpoint_paths
 from t5x.input_pipeline.config import DatasetConfig
+from tasks.io import files
 from tasks.io.files import CorpusFile
 from tasks.io.retry import RetryPolicy
-from tasks.look.sampling import task_over
+from tasks.look.sampling import normalized, task_over
 from tasks.objectives import registry
 from tasks.objectives.base import Objective
 from tasks.sources import CorpusSource
 
 T = TypeVar("T")
 DOCUMENTS, ROWS = 200, 16  # of the sample
+_MOST_REQUESTS = 100  # for sizes of remote files
 _TIMEOUT_S = 60.0
 _RETRY_POLICY = RetryPolicy(limit_s=30.0)
 
@@ -109,24 +110,19 @@ class RunContext:
         """The task's objective, None if it has none of `tasks.objectives`."""
         return registry.objective_of(self.task)
 
-    def require_corpus(self, source: Any) -> None:
-        """Raise NotChecked if `source` is remote and must not, or cannot, be read."""
-        name = source_name(source)
+    def read(self, source: Any, function: Callable[[], T]) -> T:
+        """Return `function()`, which reads `source`.
+
+        Raise NotChecked if the source is remote and must not, or cannot, be read. One that has not
+        answered is not asked again.
+        """
+        name = getattr(source, "name", type(source).__name__)
         if self.offline and not is_local(source):
             raise NotChecked(f"the corpus {name} is remote, and --offline is set")
         if name in self._unreachable:
             raise NotChecked(self._unreachable[name])
-
-    def read(self, source: Any, function: Callable[[], T]) -> T:
-        """Return `function()`, which reads `source`, or raise NotChecked as `require_corpus` does.
-
-        A corpus that has timed out is not read again.
-        """
-        self.require_corpus(source)
-        name = source_name(source)
         try:
-            with reachability.network_errors_are_not_checked():
-                return reachability.with_timeout(_TIMEOUT_S, function, f"the corpus {name}")
+            return reachability.answer_within(_TIMEOUT_S, function, f"the corpus {name}")
         except NotChecked as error:
             self._unreachable[name] = str(error)
             raise
@@ -134,10 +130,21 @@ class RunContext:
     def list_files(self) -> list[CorpusFile]:
         """Return the files of the split trained on, or raise NotChecked."""
         source = self.task.source
-        self.require_corpus(source)
         if not isinstance(source, CorpusSource):
             raise NotChecked(f"{type(source).__name__} does not list its files")
         return self.read(source, lambda: source.list_files(self.data.split, _RETRY_POLICY))
+
+    @functools.cached_property
+    def file_sizes(self) -> list[int]:
+        """The bytes of the files of the split trained on."""
+        found = self.list_files()
+        if sum(file.remote and file.length is None for file in found) > _MOST_REQUESTS:
+            raise NotChecked(f"the sizes of {len(found)} remote files would have to be requested")
+        sizes = self.read(self.task.source, lambda: [files.size(file) for file in found])
+        known = [size for size in sizes if size is not None]
+        if len(known) < len(found):
+            raise NotChecked("the server does not report the files' sizes")
+        return known
 
     def require_vocabulary(self) -> seqio.Vocabulary:
         """Return the task's vocabulary, or raise NotChecked; another check reports its file."""
@@ -158,18 +165,29 @@ class RunContext:
         return self.read(source, lambda: source.peek(self.data.split, DOCUMENTS))
 
     @functools.cached_property
+    def sample_tokens(self) -> tuple[list[str], list[list[int]]]:
+        """The texts of the sample as the task normalizes them, and their ids."""
+        vocabulary = self.require_vocabulary()
+        texts = [normalized(self.task, text) for text in self.sample_texts]
+        return texts, [vocabulary.encode(text) for text in texts]
+
+    @functools.cached_property
     def sample_rows(self) -> list[dict[str, np.ndarray]]:
         """Rows of the model's features, made from `sample_texts` by the task's preprocessors."""
         self.require_vocabulary()
-        task = self._sample_task() if hasattr(self.task.source, "peek") else self.task
-        cfg = dataclasses.replace(self.data, mixture_or_task_name=task, shuffle=False, module=None)
+        task, split = self.task, self.data.split
+        if hasattr(task.source, "peek"):
+            features: dict[str, Any] = {"text": self.sample_texts}
+            if peek := getattr(task.source, "peek_features", None):  # a source of several columns
+                features = self.read(task.source, lambda: peek(split, DOCUMENTS))
+            task = task_over(task, features, split)
 
         def read_rows() -> list[dict[str, np.ndarray]]:
             dataset = seqio.get_dataset(
-                cfg.provider,
-                cfg.task_feature_lengths,
-                dataset_split=cfg.split,
-                feature_converter=self.run.model.FEATURE_CONVERTER_CLS(pack=cfg.pack),
+                task,
+                self.data.task_feature_lengths,
+                dataset_split=split,
+                feature_converter=self.run.model.FEATURE_CONVERTER_CLS(pack=self.data.pack),
                 shuffle=False,
                 num_epochs=1,
                 seed=0,
@@ -182,19 +200,6 @@ class RunContext:
             raise NotChecked("the sample gives no row: its documents are too short")
         # The last row is where the sample ends: it is not as full as the others.
         return rows[: max(len(rows) - 1, 1)]
-
-    def _sample_task(self) -> seqio.Task:
-        """Return the task over the sample alone."""
-        task, split = self.task, self.data.split
-        features: dict[str, Any] = {"text": self.sample_texts}
-        if peek := getattr(task.source, "peek_features", None):  # a source of several columns
-            features = self.read(task.source, lambda: peek(split, DOCUMENTS))
-        return task_over(task, features, split)
-
-
-def source_name(source: Any) -> str:
-    """Return the name of a data source for messages."""
-    return getattr(source, "name", type(source).__name__)
 
 
 def is_local(source: Any) -> bool:

@@ -1,15 +1,11 @@
-"""Settings tried on the compiler: settings that make a step fit, fast ones, cheap slices.
-
-The three compile columns of settings (`grid`, …) in order, until one of a column ends it.
-"""
+"""Settings tried on the compiler: settings that make a step fit, fast ones, cheap slices."""
 
 import dataclasses
-import functools
 import itertools
-import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from preflight import here
 from preflight.aot.compiler import CompileError, OutOfMemory, compile_step
 from preflight.aot.cost_model import Figures, Price
 from preflight.aot.recipe import Recipe
@@ -45,9 +41,19 @@ class Trial:
         return self.figures is not None
 
     @property
+    def out_of_memory(self) -> bool:
+        """Whether it needs more memory than there is."""
+        return isinstance(self.error, OutOfMemory)
+
+    @property
     def used_gib(self) -> float | None:
         """The memory needed on a device, None if unknown."""
         return self.figures.used_gib if self.figures else getattr(self.error, "used", None)
+
+    @property
+    def hours(self) -> float:
+        """The time of the run, infinite if the step does not fit."""
+        return self.price.hours if self.price else float("inf")
 
     @property
     def flags(self) -> str:
@@ -72,47 +78,37 @@ def compile_trial(
     """Compile the train step with `settings`, which precede the recipe's; this takes a minute."""
     changed = recipe.with_bindings(*(f"{name} = {value!r}" for name, value in settings))
     try:
-        figures = compile_step(RecipeRequest(context.tpu.name, changed), cache)
+        if isinstance(context.tpu, here.LocalDevices):
+            figures = here.compile_step(changed, context.tpu)
+        else:
+            figures = compile_step(RecipeRequest(context.tpu.name, changed), cache)
     except (ValueError, CompileError) as error:
         return Trial(settings, error=error)
     steps = context.steps_left * context.data.batch_size / figures.rows
     return Trial(settings, figures, Price(figures, context.tpu, steps))
 
 
-class _Search:
-    """Trials of a recipe on a slice, compiled sequentially."""
-
-    def __init__(self, recipe: Recipe, context: RunContext, say: Say):
-        self._compile = functools.partial(compile_trial, recipe, context)
-        self._prefix, self._say = f"  {context.tpu.name}", say
-        self.trials: list[Trial] = []
-
-    def run(
-        self, column: Iterable[Settings], until: Callable[[Trial], bool] = lambda trial: False
-    ) -> None:
-        """Compile the settings of a column in order, until a trial ends it."""
-        for settings in column:
-            trial = self._compile(settings)
-            self._say(f"{self._prefix} {trial.flags}: {trial.outcome}")
-            self.trials.append(trial)
-            if until(trial):
-                return
-
-    @property
-    def cheapest(self) -> Trial | None:
-        """The trial that fits at the lowest price of a sequence, None if none fits."""
-        return min(filter(_fits, self.trials), key=_hours, default=None)
+def compile_column(
+    recipe: Recipe,
+    context: RunContext,
+    column: Iterable[Settings],
+    say: Say,
+    until: Callable[[Trial], bool] = lambda trial: False,
+) -> list[Trial]:
+    """Return the trials of settings in their order, to the first that is `until`."""
+    trials = []
+    for settings in column:
+        trial = compile_trial(recipe, context, settings)
+        say(f"  {context.tpu.name} {trial.flags}: {trial.outcome}")
+        trials.append(trial)
+        if until(trial):
+            break
+    return trials
 
 
-_fits = operator.attrgetter("fits")
-
-
-def _hours(trial: Trial) -> float:
-    return trial.price.hours if trial.price else float("inf")
-
-
-def _is_out_of_memory(trial: Trial) -> bool:
-    return isinstance(trial.error, OutOfMemory)
+def cheapest(trials: Iterable[Trial]) -> Trial | None:
+    """Return the trial that fits at the lowest price of a sequence, None if none fits."""
+    return min((trial for trial in trials if trial.fits), key=lambda t: t.hours, default=None)
 
 
 # --- what makes a step fit
@@ -128,12 +124,13 @@ def fit(
     Where the training state alone is too large, only partitions can help. `failed` is the trial of
     the recipe, with an OutOfMemory; `say` receives a line for each trial.
     """
-    search = _Search(recipe, context, say)
+    trials: list[Trial] = []
+    fits = lambda trial: trial.fits
     for column in single_changes(context, failed.error):
-        search.run(column[:_ATTEMPTS], until=_fits)
-    if search.cheapest is None:
-        search.run(combined_changes(context), until=_fits)
-    return search.cheapest, search.trials
+        trials += compile_column(recipe, context, column[:_ATTEMPTS], say, fits)
+    if cheapest(trials) is None:
+        trials += compile_column(recipe, context, combined_changes(context), say, fits)
+    return cheapest(trials), trials
 
 
 def single_changes(context: RunContext, error: Any) -> list[list[Settings]]:
@@ -235,19 +232,18 @@ def sweep(recipe: Recipe, context: RunContext, say: Say = print) -> list[Trial]:
 
     Batches larger than one that does not fit are not tried.
     """
-    search = _Search(recipe, context, say)
-    for column in grid(context):
-        search.run(column, until=_is_out_of_memory)
-    return search.trials
+    too_large = lambda trial: trial.out_of_memory
+    columns = (compile_column(recipe, context, c, say, too_large) for c in grid(context))
+    return list(itertools.chain.from_iterable(columns))
 
 
 def frontier(trials: Sequence[Trial]) -> list[Trial]:
     """Return the trials than which no other is faster with as little memory, least memory first."""
     speed = lambda trial: trial.price.tokens_per_second
-    best, kept = 0.0, []
-    for trial in sorted(filter(_fits, trials), key=lambda t: (t.used_gib, -speed(t))):
-        if speed(trial) > best:
-            best = speed(trial)
+    fitting = [trial for trial in trials if trial.fits]
+    kept: list[Trial] = []
+    for trial in sorted(fitting, key=lambda t: (t.used_gib, -speed(t))):
+        if not kept or speed(trial) > speed(kept[-1]):
             kept.append(trial)
     return kept
 
@@ -278,31 +274,31 @@ def best_on_slice(recipe: Recipe, context: RunContext, say: Say = print) -> Row:
     with the best of them, as long as they save at least a fiftieth. `fits` is whether the recipe's
     own batch fits. Prices are of as many sequences as the recipe reads.
     """
-    search = _Search(recipe, context, say)
-    search.run(((PARTITIONS, count),) for count in near_partitions(context))
-    best = search.cheapest
+    near = (((PARTITIONS, count),) for count in near_partitions(context))
+    trials = compile_column(recipe, context, near, say)
+    best = cheapest(trials)
     fits = best is not None
     if best is None:
-        failed = next(filter(_is_out_of_memory, search.trials), None)
+        failed = next((trial for trial in trials if trial.out_of_memory), None)
         best = fit(recipe, context, failed, say)[0] if failed else None
     else:
         for doublings in range(1, _LARGER + 1):
-            search.run([(best.settings[0], (BATCH, context.data.batch_size * 2**doublings))])
-            if _hours(search.trials[-1]) > _WORTH * _hours(best):
+            larger = (best.settings[0], (BATCH, context.data.batch_size * 2**doublings))
+            (trial,) = compile_column(recipe, context, [larger], say)
+            if trial.hours > _WORTH * best.hours:
                 break
-            best = search.trials[-1]
-    trial = best or Trial()
-    settings = dict(trial.settings) if best else None
+            best = trial
+    settings, figures = (dict(best.settings), best.figures) if best else (None, None)
     own = context.run.partitioner.num_partitions
     return {
         "slice": context.tpu.name,
         "chips": context.tpu.chips,
         "fits": fits,
-        "batch": trial.figures.rows if trial.figures else None,
-        "partitions": (settings or {}).get(PARTITIONS, own) if best else None,
+        "batch": figures.rows if figures else None,
+        "partitions": None if settings is None else settings.get(PARTITIONS, own),
         "settings": settings,
-        "flags": trial.flags if best else "no settings that were tried fit",
-        **_prices(trial, "hours", "chip_hours", "steps_per_second", "mfu"),
+        "flags": best.flags if best else "no settings that were tried fit",
+        **_prices(best, "hours", "chip_hours", "steps_per_second", "mfu"),
     }
 
 
@@ -357,5 +353,5 @@ def _cell(value: Any, spec: str) -> str:
     return "" if value is None else format(value, spec)
 
 
-def _prices(trial: Trial, *names: str) -> dict[str, float | None]:
-    return {name: getattr(trial.price, name, None) for name in names}
+def _prices(trial: Trial | None, *names: str) -> dict[str, float | None]:
+    return {name: getattr(trial and trial.price, name, None) for name in names}

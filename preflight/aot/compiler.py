@@ -57,19 +57,19 @@ class OutOfMemory(CompileError):
         super().__init__(message)
         self.used, self.limit, self.arguments = used, limit, arguments
 
-    @classmethod
-    def parse(cls, message: str, arguments: float) -> "OutOfMemory | None":
-        """Return the error that the compiler's message describes, None if it is another one.
 
-        Where the compiler gives up early, it counts arguments among the temporaries.
-        """
-        for pattern in _OUT_OF_MEMORY:
-            if found := pattern.search(message):
-                number, unit, limit, limit_unit = found.groups()
-                used = float(number) * _SIZES[unit]
-                available = float(limit) * _SIZES[limit_unit]
-                return cls(message.splitlines()[0], used, available, arguments)
-        return None
+def error_of(message: str, arguments: float) -> CompileError:
+    """Return the error that the compiler's message describes, of a program with these arguments.
+
+    Where the compiler gives up early, it counts arguments among the temporaries.
+    """
+    first = message.splitlines()[0]
+    for pattern in _OUT_OF_MEMORY:
+        if found := pattern.search(message):
+            number, unit, limit, limit_unit = found.groups()
+            used, available = float(number) * _SIZES[unit], float(limit) * _SIZES[limit_unit]
+            return OutOfMemory(first, used, available, arguments)
+    return CompileError(first)
 
 
 # --- in the requesting process
@@ -127,9 +127,7 @@ def _ask(
     if "refused" in answer:
         raise ValueError(answer["refused"])
     if "error" in answer:
-        message = answer["error"]
-        out_of_memory = OutOfMemory.parse(message, answer["arguments_gib"])
-        raise out_of_memory or CompileError(message.splitlines()[0])
+        raise error_of(answer["error"], answer["arguments_gib"])
     return answer
 
 
@@ -149,36 +147,30 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         answered = answer(json.load(sys.stdin))
     except ValueError as error:
         answered = {"refused": str(error)}
+    except _NotCompiled as error:
+        answered = {"error": error.args[0], "arguments_gib": error.args[1]}
     print(json.dumps(answered))
 
 
 def measure_step(trainer: Trainer, batch: Shapes, dump: str | None) -> dict[str, Any]:
-    """Compile a train step and return the fields of `Figures`, or the compiler's error.
+    """Compile a train step and return the fields of `Figures`.
 
     `batch` has the shapes of the global batch; the optimized program is written to the file `dump`.
     """
     started = time.monotonic()
     lowered = trainer.lower(batch)
     trace_seconds = time.monotonic() - started
-    compiled, rest = _compile(lowered, trainer.specs)
-    if compiled is None:
-        return rest
-    text, memory = compiled.as_text(), compiled.memory_analysis()
+    compiled, compile_seconds = _compile(lowered, trainer.specs)
+    text = compiled.as_text() or ""
     if dump:
         Path(dump).write_text(text)
     program = Program(text)
-    figures = Figures(
+    figures = figures_of(
+        trainer,
+        batch,
+        compiled.memory_analysis(),
         cycles=program.cycles(),
-        argument_gib=memory.argument_size_in_bytes / GIB,
-        parameter_gib=gib_on_a_device(trainer.specs.state.params),
-        optimizer_gib=gib_on_a_device(trainer.specs.state.param_states),
-        peak_gib=memory.peak_memory_in_bytes / GIB,
-        temp_gib=memory.temp_size_in_bytes / GIB,
-        code_gib=memory.generated_code_size_in_bytes / GIB,
-        flops=batch_flops(trainer.model, batch) or 0.0,
-        rows=batch["encoder_input_tokens"].shape[0],
-        tokens=batch_tokens(batch),
-        compile_seconds=rest["compile_seconds"],
+        compile_seconds=compile_seconds,
         trace_seconds=trace_seconds,
         collectives=program.collectives(),
         received=program.received(),
@@ -188,25 +180,43 @@ def measure_step(trainer: Trainer, batch: Shapes, dump: str | None) -> dict[str,
     return dataclasses.asdict(figures)
 
 
+def figures_of(trainer: Trainer, batch: Shapes, memory: Any, **others: Any) -> Figures:
+    """Return the figures of a step of a `Compiled.memory_analysis()`, with `others`."""
+    return Figures(
+        argument_gib=memory.argument_size_in_bytes / GIB,
+        parameter_gib=gib_on_a_device(trainer.specs.state.params),
+        optimizer_gib=gib_on_a_device(trainer.specs.state.param_states),
+        peak_gib=memory.peak_memory_in_bytes / GIB,
+        temp_gib=memory.temp_size_in_bytes / GIB,
+        code_gib=memory.generated_code_size_in_bytes / GIB,
+        flops=batch_flops(trainer.model, batch) or 0.0,
+        rows=batch["encoder_input_tokens"].shape[0],
+        tokens=batch_tokens(batch),
+        **others,
+    )
+
+
 def measure_decoding(lowered: jax.stages.Lowered, specs: StateSpecs) -> dict[str, Any]:
-    """Compile a decoding program beside a training state; return its figures, or the error."""
-    compiled, rest = _compile(lowered, specs)
-    if compiled is None:
-        return rest
-    memory, held = compiled.memory_analysis(), gib_on_a_device(specs.state)
+    """Compile a decoding program beside a training state, and return its figures."""
+    compiled, compile_seconds = _compile(lowered, specs)
+    memory: Any = compiled.memory_analysis()
+    held = gib_on_a_device(specs.state)
     arrays = max(memory.peak_memory_in_bytes, memory.argument_size_in_bytes)
     used = (arrays + memory.generated_code_size_in_bytes) / GIB
-    return {"used_gib": held + used, "held_gib": held, **rest}
+    return {"used_gib": held + used, "held_gib": held, "compile_seconds": compile_seconds}
 
 
-def _compile(lowered: jax.stages.Lowered, specs: StateSpecs) -> tuple[Any, dict[str, Any]]:
-    """Return the compiled program and its compile time, or None and the compiler's error."""
+class _NotCompiled(Exception):
+    """The compiler's message, and the GiB of the training state on a device."""
+
+
+def _compile(lowered: jax.stages.Lowered, specs: StateSpecs) -> tuple[jax.stages.Compiled, float]:
+    """Return the compiled program and its compile time."""
     started = time.monotonic()
     try:
-        compiled = lowered.compile()
+        return lowered.compile(), time.monotonic() - started
     except jax.errors.JaxRuntimeError as error:
-        return None, {"error": str(error), "arguments_gib": gib_on_a_device(specs.state)}
-    return compiled, {"compile_seconds": time.monotonic() - started}
+        raise _NotCompiled(str(error), gib_on_a_device(specs.state)) from error
 
 
 def gib_on_a_device(tree: PyTree) -> float:

@@ -7,7 +7,7 @@ it estimates them. None of these includes time lost to the host, to evaluations 
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from preflight.aot.tpu_slices import GIB, Chip, Slice
 
@@ -16,7 +16,6 @@ from preflight.aot.tpu_slices import GIB, Chip, Slice
 class Figures:
     """Measures of one step on one device of the slice; memory in GiB."""
 
-    cycles: int  # the compiler's estimate, loop bodies counted as often as they run
     argument_gib: float  # parameters, optimizer state and batch
     parameter_gib: float
     optimizer_gib: float
@@ -28,15 +27,19 @@ class Figures:
     tokens: int  # inputs and targets a step on all devices
     compile_seconds: float  # of XLA
     trace_seconds: float  # of Python, to lower the step
-    collectives: Mapping[str, float]  # bytes of results by kind
-    costliest: list[tuple[int, int, str, str]]  # see `hlo.Program.costliest`
+    cycles: int = 0  # the compiler's estimate, loop bodies counted as often as they run
+    # Bytes of results of collectives by kind.
+    collectives: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    costliest: Sequence[tuple[int, int, str, str]] = ()  # see `hlo.Program.costliest`
     xla_options: Mapping[str, str | int | bool] = dataclasses.field(default_factory=dict)
     received: float = 0.0  # bytes that collectives bring to a device
     cached: tuple[str, ...] = ()  # files that were added to the compilation cache
+    timed_seconds: float = 0.0  # of a step that was run, see `preflight.here`
+    timed_rows: int = 0  # of the rows, those that were run
 
     def seconds(self, chip: Chip) -> float:
-        """Return the time of a step by the compiler's cycles."""
-        return self.cycles / chip.clock
+        """Return the time of a step: as timed, else by the compiler's cycles."""
+        return self.timed_seconds or self.cycles / chip.clock
 
     @property
     def used_gib(self) -> float:

@@ -41,13 +41,15 @@ class Recipe:
 
 @functools.cache
 def _main_module() -> types.ModuleType:
-    """Return a `__main__` for gin files, whose `train` returns its arguments."""
+    """Return a `__main__` for gin files, whose `train` returns its arguments and defaults."""
+    signature = inspect.signature(train_script.train)
 
-    def train(**arguments: Any) -> dict[str, Any]:
-        return arguments
+    def train(**arguments: Any) -> argparse.Namespace:
+        bound = signature.bind_partial(**arguments)
+        bound.apply_defaults()
+        return argparse.Namespace(**bound.arguments)
 
-    # gin reads the arguments' names from it.
-    vars(train).update(__signature__=inspect.signature(train_script.train))
+    vars(train).update(__signature__=signature)  # gin reads the arguments' names from it
     module = types.ModuleType("__main__")
     vars(module).update(train=train)
     return module
@@ -88,13 +90,8 @@ def finalize(recipe: Recipe) -> None:
 def build() -> argparse.Namespace:
     """Make the objects of the run, after `finalize`, or raise their ValueError."""
     module = _main_module()
-    defaults = {
-        name: parameter.default
-        for name, parameter in inspect.signature(module.train).parameters.items()
-        if parameter.default is not parameter.empty
-    }
     with _as_main(module):
-        run = argparse.Namespace(**{**defaults, **gin.get_configurable(module.train)()})
+        run = gin.get_configurable(module.train)()
     given = run.cooldown_from, run.relative_steps, run.model_dir, run.checkpoint_cfg
     run.checkpoint_cfg = cooldown.branch(*given)
     run.total_steps = last_step(

@@ -3,14 +3,14 @@
 import argparse
 from collections.abc import Callable
 
-from command_line.results import NOT_CHECKED, OK, CheckResult, NotChecked, ok, run_check
+from command_line.results import NOT_CHECKED, OK, CheckResult, ok, run_check
+from preflight import here
 from preflight.aot import recipe as recipes
-from preflight.aot.compiler import OutOfMemory
 from preflight.aot.recipe import Recipe
 from preflight.aot.tpu_slices import Slice
 from preflight.checks import compiled_step, config, corpus, corpus_size, storage, vocabulary
 from preflight.run_context import RunContext
-from preflight.search import Trial, compile_trial, fit
+from preflight.search import Say, Trial, compile_trial, fit
 
 # Of the gin files, before a run can be built.
 GIN = ("gin parses", "all is set", "objects")
@@ -36,8 +36,15 @@ RUN: tuple[tuple[str, Callable[[RunContext], CheckResult]], ...] = (
     ("disk", storage.disk),
 )
 
-# Of the compiled step.
-STEP = ("memory", "speed", "duration", "input", "collectives", "compilation", "decoding")
+# Of the compiled step, between "memory" and "decoding".
+STEP: tuple[tuple[str, Callable[[Trial, RunContext], CheckResult]], ...] = (
+    ("speed", compiled_step.speed),
+    ("duration", compiled_step.duration),
+    ("input", compiled_step.input_rate),
+    ("collectives", compiled_step.collectives),
+    ("compilation", compiled_step.compilation),
+)
+NAMES = (*GIN, *dict(RUN), "memory", *dict(STEP), "decoding")
 
 
 def check_recipe(
@@ -45,7 +52,7 @@ def check_recipe(
     tpu: Slice,
     offline: bool = False,
     cache: str | None = None,
-    say: Callable[[str], None] = print,
+    say: Say = print,
 ) -> list[CheckResult]:
     """Return the results of all checks, whatever happens in one of them.
 
@@ -54,8 +61,7 @@ def check_recipe(
     """
     found, run = check_gin(recipe)
     if run is None:
-        names = [name for name, _ in RUN] + list(STEP)
-        return found + [_not_checked_after(found, name) for name in names]
+        return found + [_not_checked_after(found, name) for name in NAMES[len(GIN) :]]
     context = RunContext(run, tpu, offline)
     found += [run_check(name, check, context) for name, check in RUN]
     return found + check_step(recipe, context, cache, say)
@@ -91,32 +97,28 @@ def _not_checked_after(found: list[CheckResult], name: str) -> CheckResult:
 
 
 def check_step(
-    recipe: Recipe, context: RunContext, cache: str | None, say: Callable[[str], None]
+    recipe: Recipe, context: RunContext, cache: str | None, say: Say
 ) -> list[CheckResult]:
-    """Return the results of the compiled step."""
-    say(f"Compiling the train step of {recipe.name} for {context.tpu.name}: a minute or two.")
-    trials: list[Trial] = []
+    """Return the results of the compiled step.
+
+    The devices that are there neither count the traffic between them nor decode.
+    """
+    say(f"Compiling the train step of {recipe.name} for {context.tpu.name}: this takes minutes.")
+    trial = Trial()
 
     def memory() -> CheckResult:
+        nonlocal trial
         trial, cheapest = compile_trial(recipe, context, cache=cache), None
-        trials.append(trial)
-        if isinstance(trial.error, OutOfMemory):
+        if trial.out_of_memory:
             say(f"It {trial.outcome}. Trying settings that make it fit:")
             cheapest, _ = fit(recipe, context, trial, say)
         return compiled_step.memory(trial, context.tpu, cheapest)
 
-    def compiled() -> Trial:
-        if not trials or not trials[0].fits:
-            raise NotChecked("the step was not compiled")
-        return trials[0]
-
-    checks: tuple[Callable[[], CheckResult], ...] = (
-        memory,
-        lambda: compiled_step.speed(compiled(), context),
-        lambda: compiled_step.duration(compiled(), context),
-        lambda: compiled_step.input_rate(compiled(), context),
-        lambda: compiled_step.collectives(compiled()),
-        lambda: compiled_step.compilation(compiled(), cache),
-        lambda: compiled_step.decoding(recipe, context),
-    )
-    return [run_check(name, check) for name, check in zip(STEP, checks, strict=True)]
+    found = [run_check("memory", memory)]
+    is_here = isinstance(context.tpu, here.LocalDevices)
+    for name, check in STEP:
+        if name != "collectives" or not is_here:
+            found.append(run_check(name, check, trial, context))
+    if not is_here:
+        found.append(run_check("decoding", compiled_step.decoding, recipe, context))
+    return found

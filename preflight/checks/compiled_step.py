@@ -3,23 +3,30 @@
 Each takes the trial of the recipe as it is. Without its figures the results are "not checked".
 """
 
+from pathlib import Path
+
 from command_line.results import CheckResult, NotChecked, counted, fails, ok, time_span, warning
 from preflight.aot.compiler import CompileError, OutOfMemory, compile_decoding
 from preflight.aot.cost_model import Figures, Price
 from preflight.aot.recipe import Recipe
 from preflight.aot.recipe_step import RecipeRequest
 from preflight.aot.tpu_slices import Slice
+from preflight.here import LocalDevices
 from preflight.run_context import RunContext
 from preflight.search import Trial
 
-_NEARLY_FULL = 0.95
+_NEARLY_FULL, _LONG_HOURS = 0.95, 31 * 24.0
 
 
 def memory(trial: Trial, tpu: Slice, cheapest: Trial | None = None) -> CheckResult:
     """Check that the step fits a device; list its uses of memory, or the `cheapest` that fits."""
     if isinstance(trial.error, OutOfMemory):
         return _does_not_fit(trial.error, tpu, cheapest)
-    figures, _ = _measured(trial)
+    if isinstance(trial.error, ValueError):
+        raise trial.error
+    if trial.figures is None:
+        raise NotChecked(str(trial.error))
+    figures = trial.figures
     parts = {
         "parameters": figures.parameter_gib,
         "optimizer": figures.optimizer_gib,
@@ -41,15 +48,22 @@ def _does_not_fit(error: OutOfMemory, tpu: Slice, cheapest: Trial | None) -> Che
         f"{error.limit:.2f} that {_device(tpu)} has, {error.arguments:.2f} of it for parameters "
         "and optimizer state"
     )
-    to_set = "a larger slice: no settings that were tried make it fit"
+    to_set = "a larger slice or a smaller model: no settings that were tried make it fit"
     if cheapest is not None:
         to_set = f"{cheapest.flags} ({cheapest.outcome})"
     return fails(figure, to_set, numbers={"used_gib": error.used, "limit_gib": error.limit})
 
 
 def speed(trial: Trial, context: RunContext) -> CheckResult:
-    """Return steps per second and what bounds them."""
+    """Return steps per second, and what bounds them or how many rows were timed."""
     figures, price = _measured(trial)
+    if figures.timed_seconds:
+        figure = f"{figures.timed_seconds:.3g} s a step, {price.steps_per_second:.3g} steps/s"
+        figure += f", MFU {price.mfu:.0%}" if price.mfu else ""
+        if figures.timed_rows < figures.rows:
+            figure += f", timed with {figures.timed_rows} of {figures.rows} rows"
+        numbers = {"seconds": figures.timed_seconds, "rows": figures.timed_rows}
+        return ok(figure, numbers={**numbers, "mfu": price.mfu or None})
     figure = (
         f"{price.steps_per_second:.3g} steps/s, MFU {price.mfu:.0%}: {figures.flops / 1e12:.4g} "
         f"TFLOP a step, {figures.cycles / 1e6:,.1f} M cycles at "
@@ -59,19 +73,23 @@ def speed(trial: Trial, context: RunContext) -> CheckResult:
     )
     names = ("steps_per_second", "mfu", "compiler_seconds", "roofline_seconds")
     numbers = {name: getattr(price, name) for name in names}
-    numbers |= {"flops": figures.flops, "cycles": figures.cycles}
-    return ok(figure, numbers=numbers)
+    return ok(figure, numbers=numbers | {"flops": figures.flops, "cycles": figures.cycles})
 
 
 def duration(trial: Trial, context: RunContext) -> CheckResult:
     """Return the time and the chips' time to the last step."""
     _, price = _measured(trial)
-    figure = (
-        f"{time_span(3600 * price.hours)} for {counted(context.steps_left, 'step')}, "
-        f"{time_span(3600 * price.chip_hours, 'chip')} on {counted(context.tpu.chips, 'chip')}, "
-        "without evaluations and saves"
-    )
-    return ok(figure, numbers={"hours": price.hours, "chip_hours": price.chip_hours})
+    figure, is_here = time_span(3600 * price.hours), isinstance(context.tpu, LocalDevices)
+    figure += f" for {counted(context.steps_left, 'step')}, "
+    if not is_here:
+        chips = counted(context.tpu.chips, "chip")
+        figure += f"{time_span(3600 * price.chip_hours, 'chip')} on {chips}, "
+    figure += "without evaluations and saves"
+    numbers = {"hours": price.hours, "chip_hours": price.chip_hours}
+    if is_here and price.hours > _LONG_HOURS:
+        to_set = "TRAIN_STEPS lower, a smaller model, or a slice: preflight with v4-8 says more"
+        return warning(figure, to_set, numbers=numbers)
+    return ok(figure, numbers=numbers)
 
 
 def input_rate(trial: Trial, context: RunContext) -> CheckResult:
@@ -81,7 +99,7 @@ def input_rate(trial: Trial, context: RunContext) -> CheckResult:
     return ok(figure, numbers={"tokens_per_second": tokens, "per_host": tokens / hosts})
 
 
-def collectives(trial: Trial) -> CheckResult:
+def collectives(trial: Trial, _: RunContext) -> CheckResult:
     """Return the traffic between devices in a step, by kind."""
     figures, price = _measured(trial)
     found = figures.collectives
@@ -93,23 +111,20 @@ def collectives(trial: Trial) -> CheckResult:
     return ok(figure, numbers=numbers | {"communication_seconds": price.communication_seconds})
 
 
-def compilation(trial: Trial, cache: str | None) -> CheckResult:
+def compilation(trial: Trial, _: RunContext) -> CheckResult:
     """Return the compile time, and how to spare the slice that time."""
-    figures, _ = _measured(trial)
-    seconds = (figures.trace_seconds, figures.compile_seconds)
-    figure = f"{seconds[0]:.0f} s to trace and {seconds[1]:.0f} s to compile"
+    figures, _price = _measured(trial)
+    figure = f"{figures.trace_seconds:.0f} s to trace, {figures.compile_seconds:.0f} s to compile"
     if figures.xla_options:
         settings = ", ".join(f"{name}={value}" for name, value in figures.xla_options.items())
         figure += f", with {settings}"
+    to_set = ""
+    if figures.cached:
+        figure += f"; {counted(len(figures.cached), 'program')} kept"
+        folder = Path(figures.cached[0]).parent
+        to_set = f"JAX_COMPILATION_CACHE_DIR to a copy of {folder} on the slice"
     numbers = {"compile_seconds": figures.compile_seconds, "cache": list(figures.cached)}
-    numbers["xla_options"] = dict(figures.xla_options)
-    if not figures.cached:
-        return ok(figure, numbers=numbers)
-    return ok(
-        f"{figure}; {counted(len(figures.cached), 'program')} kept",
-        to_set=f"JAX_COMPILATION_CACHE_DIR to a copy of {cache} on the slice",
-        numbers=numbers,
-    )
+    return ok(figure, to_set, numbers={**numbers, "xla_options": dict(figures.xla_options)})
 
 
 def decoding(recipe: Recipe, context: RunContext) -> CheckResult:
@@ -139,9 +154,9 @@ def decoding(recipe: Recipe, context: RunContext) -> CheckResult:
 
 
 def _measured(trial: Trial) -> tuple[Figures, Price]:
-    """Return the figures of a trial and its price, or raise its error."""
+    """Return the figures of a trial and its price, or raise NotChecked."""
     if trial.figures is None or trial.price is None:
-        raise trial.error if isinstance(trial.error, ValueError) else NotChecked(str(trial.error))
+        raise NotChecked("the step was not compiled")
     return trial.figures, trial.price
 
 
@@ -150,4 +165,6 @@ def _size(gib: float) -> str:
 
 
 def _device(tpu: Slice) -> str:
+    if isinstance(tpu, LocalDevices):
+        return "a device"
     return "a core" if tpu.chip.devices == 2 else "a chip"

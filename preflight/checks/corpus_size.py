@@ -3,14 +3,11 @@
 import shutil
 import tempfile
 
-import numpy as np
-import tensorflow as tf
-
 from command_line.results import CheckResult, NotChecked, counted, data_size, fails, ok, warning
 from preflight.checks.corpus import measured_fill
 from preflight.run_context import RunContext, is_local
 from tasks.documents import screen
-from tasks.io import files, formats
+from tasks.io import formats
 from tasks.languages import public
 from tasks.languages.table import TOKENS_PER_WORD, Language
 from tasks.look.sampling import normalized
@@ -20,8 +17,7 @@ from tasks.sources import RECORDS, CorpusSource
 _SAMPLE_BYTES = 1 << 20
 # Beyond four epochs a token teaches less and less (Muennighoff et al. 2023, arXiv:2305.16264).
 _MOST_EPOCHS = 4.0
-_MOST_BYTES = 3.0  # of a token in a TFRecord, whose id is below 2,097,152
-_RECORD_BYTES = 16  # that the TFRecord format adds to an example
+_CACHED_BYTES = 3.0  # of a token, at most: of an id below 2,097,152
 
 
 def epochs(context: RunContext) -> CheckResult:
@@ -67,22 +63,16 @@ def corpus_tokens(context: RunContext) -> tuple[float, str]:
         if source.column.copies:
             about += ", without copies and filters"
         try:
-            own, texts = context.require_vocabulary(), context.sample_texts
+            texts, ids = context.sample_tokens
         except NotChecked:
             assumed = f"; {TOKENS_PER_WORD} tokens a word assumed)"
             return language.words * TOKENS_PER_WORD, about + assumed
-        texts = [normalized(context.task, text) for text in texts]
-        tokens = sum(len(own.encode(text)) for text in texts)
-        each = sum(len(text.encode()) for text in texts) / tokens
+        each = sum(len(text.encode()) for text in texts) / sum(map(len, ids))
         return language.text_bytes / each, f"{about}; {each:.2f} bytes a token)"
     vocabulary, found = context.require_vocabulary(), context.list_files()
     if not all(file.kind in ("jsonl", "text") and not file.compression for file in found):
         raise NotChecked("the number of tokens in compressed and binary files is unknown")
-    if any(file.remote for file in found) and len(found) > 100:
-        raise NotChecked(f"the sizes of {len(found)} remote files would have to be requested")
-    sizes = [size for file in found if (size := files.size(file)) is not None]
-    if len(sizes) < len(found):
-        raise NotChecked("the server does not report the files' sizes")
+    sizes = context.file_sizes
     layout = formats.PartLayout(source.column.fields, source.documents, _SAMPLE_BYTES)
     n_tokens = 0
     for batch in layout.batches(found[0], 0):
@@ -106,17 +96,12 @@ def copies(context: RunContext) -> CheckResult:
     source = context.task.source
     if not isinstance(source, CorpusSource):
         raise NotChecked(f"the size of {type(source).__name__} is unknown")
-    numbers: dict[str, float] = {}
-    size = corpus_bytes(context)
-    if size is None:
-        shown = ["a copy of unknown size"]
-    else:
-        numbers["copy"] = size
-        local = is_local(source)
-        shown = [f"{'the corpus' if local else 'a copy'} takes {data_size(size)}"]
+    language = language_of(context)
+    size = language.parquet_bytes if language else sum(context.file_sizes)
+    numbers: dict[str, float] = {"copy": size}
+    shown = [f"{'the corpus' if is_local(source) else 'a copy'} takes {data_size(size)}"]
     try:
-        tokens, _ = corpus_tokens(context)
-        numbers["cache"] = tokens * bytes_of_a_cached_token(context)
+        numbers["cache"] = _CACHED_BYTES * corpus_tokens(context)[0]
         shown.append(f"a cache of its tokens up to {data_size(numbers['cache'])}")
     except NotChecked as error:
         shown.append(f"a cache of its tokens an unknown size, since {error}")
@@ -133,41 +118,12 @@ def copies(context: RunContext) -> CheckResult:
     return ok(", ".join(shown), numbers=numbers)
 
 
-def corpus_bytes(context: RunContext) -> int | None:
-    """Return the bytes of the files of the split trained on, None if they are unknown."""
-    if (language := language_of(context)) is not None:
-        return language.parquet_bytes
-    found = context.list_files()
-    if sum(file.remote and file.length is None for file in found) > 1:
-        return None
-    sizes = [size for file in found if (size := files.size(file)) is not None]
-    return sum(sizes) if len(sizes) == len(found) else None
-
-
 def kept_text(context: RunContext) -> float:
     """Return how many bytes of text each host keeps in the folder for temporary files."""
     source, split = context.task.source, context.data.split
-    if not context.data.shuffle:
-        return 0.0
     try:
-        context.list_files()
-        permuted = context.read(source, lambda: source.order(split)) == RECORDS
-        return context.read(source, lambda: source.text_bytes(split)) or 0.0 if permuted else 0.0
+        if not context.data.shuffle or context.read(source, lambda: source.order(split)) != RECORDS:
+            return 0.0
+        return context.read(source, lambda: source.text_bytes(split)) or 0.0
     except NotChecked:
         return 0.0
-
-
-def bytes_of_a_cached_token(context: RunContext) -> float:
-    """Return the bytes that a token takes in a cache: in the sample, else at most."""
-    try:
-        own, texts = context.require_vocabulary(), context.sample_texts
-    except NotChecked:
-        return _MOST_BYTES
-    total = tokens = 0
-    for text in texts:
-        ids = np.array(own.encode(normalized(context.task, text)), np.int64)
-        feature = tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
-        example = tf.train.Example(features=tf.train.Features(feature={"targets": feature}))
-        total += example.ByteSize() + _RECORD_BYTES
-        tokens += len(ids)
-    return total / max(tokens, 1)

@@ -6,7 +6,6 @@ from command_line.results import CheckResult, ok, warning
 from preflight.reachability import require_file
 from preflight.run_context import RunContext
 from t5x.input_pipeline.checks import verify_matching_vocabs
-from tasks.look.sampling import normalized
 from vocabulary.check import check_vocabulary
 
 _HOW = "make it by `python -m vocabulary.train`, or set VOCABULARY_FILE to one"
@@ -39,9 +38,7 @@ def vocabulary(context: RunContext) -> CheckResult:
 
 def unknown_words(context: RunContext) -> CheckResult:
     """Check how well the vocabulary covers the corpus: unknown tokens, tokens a word."""
-    own = context.require_vocabulary()
-    texts = [normalized(context.task, text) for text in context.sample_texts]
-    ids = [own.encode(text) for text in texts]
+    own, (texts, ids) = context.require_vocabulary(), context.sample_tokens
     tokens = sum(map(len, ids))
     words = sum(len(text.split()) for text in texts)
     unknown = sum(row.count(own.unk_id) for row in ids) / max(tokens, 1)

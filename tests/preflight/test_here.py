@@ -1,12 +1,20 @@
 """Preflight on the devices of this machine: the step is compiled, timed, and changed to fit."""
 
+import dataclasses
+
+import jax
 import pytest
 
 from command_line.results import FAILS, NOT_CHECKED, OK, WARNING
-from fakes import valid_run
+from fakes import fake_compiler, valid_run
 from preflight import here
+from preflight.aot import recipe_step
+from preflight.aot.compiler import OutOfMemory
+from preflight.aot.cost_model import Price
 from preflight.aot.recipe import Recipe
+from preflight.checks import checklist, compiled_step
 from preflight.run_context import RunContext
+from preflight.search import Trial
 
 RECIPE = Recipe(
     ("gin/ro_t5x_tiny.gin",),
@@ -24,14 +32,18 @@ def isolated_gin():
 def few_checks(monkeypatch):
     """The checks of the corpus take seconds, and have their own tests."""
     wanted = ("periods", "partitions", "batch")
-    rows = tuple(row for row in here.checklist.RUN if row[0] in wanted)
-    monkeypatch.setattr(here.checklist, "RUN", rows)
+    rows = tuple(row for row in checklist.RUN if row[0] in wanted)
+    monkeypatch.setattr(checklist, "RUN", rows)
 
 
 def local(count=1, gib=100.0):
     found = here.find()
-    chip = here.Chip(0.0, 0.0, 0.0, gib, 1, 1, 0.0, "cpu")
+    chip = dataclasses.replace(found.chip, hbm=gib)
     return here.LocalDevices(found.name, chip, (count,))
+
+
+def checked(recipe, local):
+    return {row.check: row for row in checklist.check_recipe(recipe, local, True, say=str)}
 
 
 def test_the_devices_and_their_memory_are_found():
@@ -46,30 +58,36 @@ def test_the_devices_and_their_memory_are_found():
 def test_a_step_is_compiled_and_timed(tmp_path):
     run = valid_run.run(tmp_path)
     step = here.measure(run, 100.0)
-    assert 0 < step.state_gib < step.used_gib < 10
+    assert 0 < step.parameter_gib + step.optimizer_gib < step.used_gib < 10
     assert step.tokens == 16 * (128 + 29)
-    assert step.rows == 16
-    assert 0 < step.seconds < 60
-    assert not here.measure(run, step.used_gib / 2).seconds  # it does not fit, so it is not run
+    assert (step.rows, step.timed_rows) == (16, 16)
+    assert 0 < step.timed_seconds < 60
+    with pytest.raises(OutOfMemory):
+        here.measure(run, step.used_gib / 2)
 
 
 def test_memory_speed_and_hours_of_a_step(tmp_path):
-    run = valid_run.run(tmp_path)
-    context = RunContext(run, local())
-    step = here.Step(1.0, 0.5, 1.0, 100, seconds=0.5, rows=16)
-    duration = here.duration(step, context)
-    assert (duration.verdict, duration.numbers["hours"]) == (OK, 100 * 0.5 / 3600)
+    def rows(seconds, timed, gib=100.0):
+        context = RunContext(valid_run.run(tmp_path), local(gib=gib))
+        figures = dataclasses.replace(fake_compiler.FIGURES, cycles=0)
+        figures = dataclasses.replace(figures, timed_seconds=seconds, timed_rows=timed)
+        trial = Trial((), figures, Price(figures, context.tpu, context.steps_left))
+        memory = compiled_step.memory(trial, context.tpu)
+        return memory, *(check(trial, context) for check in dict(checklist.STEP).values())
+
+    memory, speed, duration, *_ = rows(0.5, 16)
+    assert (memory.verdict, duration.verdict) == (OK, OK)
+    assert duration.numbers["hours"] == 100 * 0.5 / 3600
     assert duration.figure.startswith("50 seconds for 100 steps, ")
-    assert here.memory_of(step, context).verdict == OK
-    long = here.Step(1.0, 0.5, 1.0, 100, seconds=1e6, rows=2)
-    assert here.duration(long, context).verdict == WARNING
-    assert "timed with 2 of 16 rows" in here.speed(long, context).figure
-    assert here.memory_of(long, RunContext(run, local(gib=1.01))).verdict == WARNING
+    assert speed.numbers == {"seconds": 0.5, "rows": 16, "mfu": None}
+    memory, speed, duration, *_ = rows(1e6, 2, gib=4.2)
+    assert (memory.verdict, duration.verdict) == (WARNING, WARNING)
+    assert "timed with 2 of 16 rows" in speed.figure
 
 
 def test_on_a_cpu_a_part_of_a_large_batch_is_timed(tmp_path, monkeypatch):
     run = valid_run.run(tmp_path)
-    trainer, shapes = here.recipe_step.train_step(run, here.jax.devices())
+    trainer, shapes = recipe_step.train_step(run, jax.devices())
     entire = here.timed_rows(run, trainer, shapes)
     monkeypatch.setattr(here, "_CPU_FLOPS", 1.0)
     pieces = trainer.partitioner.mesh.shape["data"]
@@ -77,9 +95,8 @@ def test_on_a_cpu_a_part_of_a_large_batch_is_timed(tmp_path, monkeypatch):
 
 
 def test_partitions_that_do_not_divide_the_devices_name_the_flag(few_checks):
-    devices = here.jax.device_count()
     recipe = RECIPE.with_bindings("partitioning.PjitPartitioner.num_partitions = 3")
-    found = {r.check: r for r in here.check_recipe(recipe, local(devices), True, str)}
+    found = checked(recipe, local(jax.device_count()))
     flag = "--gin.partitioning.PjitPartitioner.num_partitions=1"
     assert (found["partitions"].verdict, found["memory"].verdict) == (FAILS, FAILS)
     assert flag in found["partitions"].to_set
@@ -89,19 +106,20 @@ def test_partitions_that_do_not_divide_the_devices_name_the_flag(few_checks):
 
 
 def test_settings_that_make_a_step_fit_are_found(few_checks, monkeypatch):
-    needs, seen = {2: 3.0}, []  # GiB by number of microbatches
+    needs = {2: 3.0}  # GiB by number of microbatches
 
-    def measure(run, limit, is_timed=True):
-        seen.append(here.recipe_step.bare_trainer(run).num_microbatches)
-        return here.Step(needs.get(seen[-1], 9.0), 1.0, 1.0, 10)
+    def measure(run, limit):
+        used = needs.get(recipe_step.bare_trainer(run).num_microbatches, 9.0)
+        if used > limit:
+            raise OutOfMemory("fake", used, limit, 1.0)
+        return dataclasses.replace(fake_compiler.FIGURES, timed_seconds=1.0)
 
     monkeypatch.setattr(here, "measure", measure)
-    found = {r.check: r for r in here.check_recipe(RECIPE, local(gib=5.0), True, str)}
+    found = checked(RECIPE, local(gib=5.0))
     assert found["memory"].verdict == FAILS
     assert "needs 9.00 GiB, 4.00 more than the 5.00" in found["memory"].figure
-    assert found["memory"].to_set == "--gin.trainer.Trainer.num_microbatches=2"
+    assert "--gin.trainer.Trainer.num_microbatches=2" in found["memory"].to_set
     assert found["speed"].verdict == NOT_CHECKED
     needs.clear()
-    found = {r.check: r for r in here.check_recipe(RECIPE, local(gib=5.0), True, str)}
+    found = checked(RECIPE, local(gib=5.0))
     assert "no settings that were tried" in found["memory"].to_set
-    assert len(seen) <= 3 + here._ATTEMPTS

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from preflight.aot import compiler
-from preflight.aot.compiler import CompileError, OutOfMemory, compile_step
+from preflight.aot.compiler import CompileError, OutOfMemory, compile_step, error_of
 
 # What the subprocess runs in place of a compiler: the program is the request's own.
 ECHO = """
@@ -88,12 +88,12 @@ def test_both_out_of_memory_messages_are_parsed():
         "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO "
         "temporaries (86.83G) exceeds available HBM (30.75G)."
     )
-    found = OutOfMemory.parse(early, 1.25)
+    found = error_of(early, 1.25)
     assert (found.used, found.limit, found.arguments) == (86.83, 30.75, 1.25)
     late = (
         "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 31.05G of 30.75G hbm. "
         "Exceeded hbm capacity by 307.20M.\n\nTotal hbm usage >= 31.30G:\n    reserved 263.00M"
     )
-    found = OutOfMemory.parse(late, 1.25)
+    found = error_of(late, 1.25)
     assert (found.used, found.limit) == (31.05, 30.75)
-    assert OutOfMemory.parse("INTERNAL: something else", 0) is None
+    assert not isinstance(error_of("INTERNAL: something else", 0), OutOfMemory)

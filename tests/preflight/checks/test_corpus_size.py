@@ -80,8 +80,7 @@ def test_the_disk_of_a_small_corpus_is_measured(write_corpus, task, monkeypatch,
     assert row.verdict == OK
     assert (row.numbers["copy"], row.numbers["kept"]) == (size, size)
     ids = len(context.require_vocabulary().encode(ROMANIAN[0]))
-    # Ids of 2,048 pieces take one or two bytes, and each document some bytes more.
-    assert 1.0 < row.numbers["cache"] / (2000 * ids) < 4.5
+    assert row.numbers["cache"] == pytest.approx(3 * 2000 * ids, rel=0.01)
     usage = shutil.disk_usage(tmp_path)._replace(free=size - 1)
     monkeypatch.setattr(corpus_size.shutil, "disk_usage", lambda _: usage)
     row = run_check("check", corpus_size.copies, context)
