@@ -8,7 +8,7 @@ Run as a module it compiles a `SyntheticRequest`, see `preflight.aot.compiler`.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +45,6 @@ class SyntheticRequest(compiler.Request):
     rules: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     z_loss: float = 1e-4
     dump: str | None = None
-    MODULE: ClassVar[str] = "benchmarks.synthetic_step"
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:

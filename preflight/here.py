@@ -105,4 +105,5 @@ def time_steps(run: argparse.Namespace, trainer: Trainer, shapes: Shapes, rows: 
     ends = []
     for _ in trainer.training_steps(itertools.repeat(batch), TIMED + 2):
         ends.append(time.monotonic())  # each waits for the step before
+    del trainer.state  # leaves its memory to the next settings that are tried
     return statistics.median(np.diff(ends)[-TIMED:])

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from preflight import here
@@ -114,10 +114,8 @@ def cheapest(trials: Iterable[Trial]) -> Trial | None:
 # --- what makes a step fit
 
 
-def fit(
-    recipe: Recipe, context: RunContext, failed: Trial, say: Say = print
-) -> tuple[Trial | None, list[Trial]]:
-    """Return the cheapest settings that make a step fit (None if none do), and all trials.
+def fit(recipe: Recipe, context: RunContext, failed: Trial, say: Say = print) -> list[Trial]:
+    """Return trials of settings that may make a step fit; none of them fits if none does.
 
     Each kind alone is tried first: more microbatches, more rematerialization, more partitions. If
     none of them is enough, all together; and only then a smaller batch, which changes training.
@@ -130,7 +128,7 @@ def fit(
         trials += compile_column(recipe, context, column[:_ATTEMPTS], say, fits)
     if cheapest(trials) is None:
         trials += compile_column(recipe, context, combined_changes(context), say, fits)
-    return cheapest(trials), trials
+    return trials
 
 
 def single_changes(context: RunContext, error: Any) -> list[list[Settings]]:
@@ -141,10 +139,7 @@ def single_changes(context: RunContext, error: Any) -> list[list[Settings]]:
     found = [_enough(PARTITIONS, larger_partitions(context), wanted * own)]
     if error.arguments < 0.97 * error.limit:  # the training state fits
         parts = _enough(MICROBATCHES, more_microbatches(context), wanted * context.microbatches)
-        remat: list[Settings] = [
-            ((remat_name(context), policy),) for policy in stronger_remat(context)
-        ]
-        found = [parts, remat, *found]
+        found = [parts, [(change,) for change in stronger_remat(context)], *found]
     return [column for column in found if column]
 
 
@@ -158,7 +153,7 @@ def _enough(name: str, values: list[int], wanted: float) -> list[Settings]:
 def combined_changes(context: RunContext) -> Iterator[Settings]:
     """Yield all kinds at their strongest, then ever smaller batches."""
     own, devices = context.run.partitioner.num_partitions, context.tpu.device_count
-    remat = [(remat_name(context), policy) for policy in stronger_remat(context)[-1:]]
+    remat = stronger_remat(context)[-1:]
     parts = more_microbatches(context)[-1:]
     counts = [own, *larger_partitions(context)]
     spread = lambda count: [(PARTITIONS, count)] if count != own else []
@@ -181,14 +176,15 @@ def more_microbatches(context: RunContext) -> list[int]:
     return [n for n in doubled if n <= rows and rows % n == 0]
 
 
-def stronger_remat(context: RunContext) -> list[str]:
-    """Return the policies that keep less than the recipe's, weakest first."""
+def stronger_remat(context: RunContext) -> list[tuple[str, Any]]:
+    """Return the settings of policies that keep less than the recipe's, weakest first."""
     config = getattr(context.run.model.module, "config", None)
     policy = getattr(config, "remat_policy", None)
     if policy is None:
         return []
     policy = {"auto": "minimal", "products": "none"}.get(policy, policy)
-    return list(POLICIES[POLICIES.index(policy) + 1 :])
+    stronger = POLICIES[POLICIES.index(policy) + 1 :]
+    return [(remat_name(context), policy) for policy in stronger]
 
 
 def remat_name(context: RunContext) -> str:
@@ -232,9 +228,9 @@ def sweep(recipe: Recipe, context: RunContext, say: Say = print) -> list[Trial]:
 
     Batches larger than one that does not fit are not tried.
     """
-    too_large = lambda trial: trial.out_of_memory
-    columns = (compile_column(recipe, context, c, say, too_large) for c in grid(context))
-    return list(itertools.chain.from_iterable(columns))
+    until = lambda trial: trial.out_of_memory
+    columns = (compile_column(recipe, context, column, say, until) for column in grid(context))
+    return [trial for column in columns for trial in column]
 
 
 def frontier(trials: Sequence[Trial]) -> list[Trial]:
@@ -280,7 +276,7 @@ def best_on_slice(recipe: Recipe, context: RunContext, say: Say = print) -> Row:
     fits = best is not None
     if best is None:
         failed = next((trial for trial in trials if trial.out_of_memory), None)
-        best = fit(recipe, context, failed, say)[0] if failed else None
+        best = cheapest(fit(recipe, context, failed, say)) if failed else None
     else:
         for doublings in range(1, _LARGER + 1):
             larger = (best.settings[0], (BATCH, context.data.batch_size * 2**doublings))
@@ -310,47 +306,34 @@ def near_partitions(context: RunContext) -> list[int]:
     return sorted(near[:3])
 
 
-# --- reports
+# --- reports: columns as titles and keys of the rows
 
-# Title, key of the row, width and alignment, format.
-_HOURS = "hours"  # one decimal; below 1, two digits
-_SPEED = (("steps/s", "steps_per_second", ">8", ".3g"), ("MFU", "mfu", ">4", ".0%"))
-SWEEP_COLUMNS = (
-    ("batch", BATCH, ">6", ""),
-    ("remat", "remat", "<8", ""),
-    ("partitions", PARTITIONS, ">10", ""),
-    ("fits", "fits", "<4", ""),
-    ("GiB", "used_gib", ">6", ".2f"),
-    *_SPEED,
-    ("tokens/s", "tokens_per_second", ">11", ",.0f"),
-    ("fastest with this memory", "frontier", "", ""),
-)
-COMPARISON_COLUMNS = (
-    ("slice", "slice", "<8", ""),
-    ("chips", "chips", ">5", ""),
-    ("fits", "fits", "<4", ""),
-    ("batch", "batch", ">6", ""),
-    ("partitions", "partitions", ">10", ""),
-    *_SPEED,
-    ("hours", "hours", ">9", _HOURS),
-    ("chip-hours", "chip_hours", ">11", _HOURS),
-    ("settings", "flags", "", ""),
-)
+_SPEED = {"steps/s": "steps_per_second", "MFU": "mfu"}
+SWEEP_COLUMNS = {"batch": BATCH, "remat": "remat", "partitions": PARTITIONS, "fits": "fits"}
+SWEEP_COLUMNS |= {"GiB": "used_gib", **_SPEED, "tokens/s": "tokens_per_second"}
+SWEEP_COLUMNS |= {"fastest with this memory": "frontier"}
+COMPARISON_COLUMNS = {name: name for name in ("slice", "chips", "fits", "batch", "partitions")}
+COMPARISON_COLUMNS |= {**_SPEED, "hours": "hours", "chip-hours": "chip_hours", "settings": "flags"}
+_FORMATS = {"steps_per_second": ".3g", "mfu": ".0%", "used_gib": ".2f", "tokens_per_second": ",.0f"}
 
 
-def table(rows: Sequence[Row], columns: Sequence[tuple[str, str, str, str]]) -> str:
-    """Return rows as aligned columns; unknown values stay empty."""
-    lines = [[format(title, width) for title, _, width, _ in columns]]
-    lines += [[format(_cell(row[key], spec), w) for _, key, w, spec in columns] for row in rows]
-    return "\n".join("  ".join(cells).rstrip() for cells in lines)
+def table(rows: Sequence[Row], columns: Mapping[str, str]) -> str:
+    """Return rows as columns, all but the last flush right; unknown values stay empty."""
+    lines = [list(columns), *([_cell(row[key], key) for key in columns.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths[-1] = 0
+    shown = ([f"{cell:>{n}}" for cell, n in zip(line, widths, strict=True)] for line in lines)
+    return "\n".join("  ".join(cells).rstrip() for cells in shown)
 
 
-def _cell(value: Any, spec: str) -> str:
+def _cell(value: Any, key: str) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if spec == _HOURS and value is not None:
+    if value is None:
+        return ""
+    if key in ("hours", "chip_hours"):
         return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
-    return "" if value is None else format(value, spec)
+    return format(value, _FORMATS.get(key, ""))
 
 
 def _prices(trial: Trial | None, *names: str) -> dict[str, float | None]:

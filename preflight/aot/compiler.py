@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 
@@ -40,10 +40,9 @@ _SIZES = {"": 2**-30, "K": 2**-20, "M": 2**-10, "G": 1.0, "T": 2**10}
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A program to compile for a slice, see `tpu_slices.find`; MODULE is run to compile it."""
+    """A program to compile for a slice, see `tpu_slices.find`, by the module of its class."""
 
     slice: str
-    MODULE: ClassVar[str]
 
 
 class CompileError(RuntimeError):
@@ -78,43 +77,42 @@ def error_of(message: str, arguments: float) -> CompileError:
 def compile_step(
     request: Request, cache: str | None = None, limit_s: float = 1800.0, module: str | None = None
 ) -> Figures:
-    """Compile a train step in a subprocess, which runs `module` or else the request's own.
+    """Compile a train step in a subprocess, which runs `module` or else that of the request.
 
     The program is added to the folder `cache` of JAX's compilation cache. One that barely fits can
     take the compiler very long, so there is a timeout, `limit_s`. Raise ValueError for an unknown
     slice, before anything is started, or a recipe that does not fit it; CompileError with the
     compiler's message, which is an OutOfMemory if the step does not fit.
     """
-    tpu_slices.find(request.slice)
     # A process that compiles for a described slice can write the cache but not read it.
     with tempfile.TemporaryDirectory() as fresh:
-        environment = {"JAX_COMPILATION_CACHE_DIR": fresh} if cache else {}
-        answer = _ask(request, environment, limit_s, module or request.MODULE)
+        answer = _ask(request, limit_s, module, fresh if cache else None)
         cached = _move_to_cache(fresh, cache) if cache else ()
     return Figures(**{**answer, "cached": cached})
 
 
-def compile_decoding(request: Request, limit_s: float = 1800.0) -> Mapping[str, float]:
+def compile_decoding(request: Request) -> Mapping[str, float]:
     """Return `used_gib`, `held_gib` of it by training, and `compile_seconds` of `decodes`.
 
     Raise the errors of `compile_step`.
     """
-    tpu_slices.find(request.slice)
-    return _ask(request, {}, limit_s, request.MODULE)
+    return _ask(request)
 
 
 def _ask(
-    request: Request, environment: Mapping[str, str], limit_s: float, module: str
+    request: Request, limit_s: float = 1800.0, module: str | None = None, cache: str | None = None
 ) -> dict[str, Any]:
-    """Return the answer of a subprocess that runs `module`, or raise its error."""
+    """Return the answer of a subprocess, or raise its error."""
+    tpu_slices.find(request.slice)
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, **tpu_slices.ENVIRONMENT, "PYTHONPATH": paths}
     try:
         process = subprocess.run(
-            [sys.executable, "-m", module],
+            [sys.executable, "-m", module or type(request).__module__],
             input=json.dumps(dataclasses.asdict(request)),
             capture_output=True,
             text=True,
-            env={**os.environ, **tpu_slices.ENVIRONMENT, "PYTHONPATH": paths, **environment},
+            env=environment | ({"JAX_COMPILATION_CACHE_DIR": cache} if cache else {}),
             timeout=limit_s,
         )
     except subprocess.TimeoutExpired as error:
@@ -175,7 +173,6 @@ def measure_step(trainer: Trainer, batch: Shapes, dump: str | None) -> dict[str,
         collectives=program.collectives(),
         received=program.received(),
         costliest=program.costliest(40),
-        xla_options=trainer.xla_options,
     )
     return dataclasses.asdict(figures)
 

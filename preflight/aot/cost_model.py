@@ -31,7 +31,6 @@ class Figures:
     # Bytes of results of collectives by kind.
     collectives: Mapping[str, float] = dataclasses.field(default_factory=dict)
     costliest: Sequence[tuple[int, int, str, str]] = ()  # see `hlo.Program.costliest`
-    xla_options: Mapping[str, str | int | bool] = dataclasses.field(default_factory=dict)
     received: float = 0.0  # bytes that collectives bring to a device
     cached: tuple[str, ...] = ()  # files that were added to the compilation cache
     timed_seconds: float = 0.0  # of a step that was run, see `preflight.here`

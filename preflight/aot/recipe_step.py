@@ -6,7 +6,7 @@ Run as a module it compiles a `RecipeRequest`, see `preflight.aot.compiler`.
 
 import argparse
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,6 @@ class RecipeRequest(compiler.Request):
 
     recipe: Recipe
     decodes: bool = False
-    MODULE: ClassVar[str] = "preflight.aot.recipe_step"
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:

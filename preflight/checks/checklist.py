@@ -10,7 +10,7 @@ from preflight.aot.recipe import Recipe
 from preflight.aot.tpu_slices import Slice
 from preflight.checks import compiled_step, config, corpus, corpus_size, storage, vocabulary
 from preflight.run_context import RunContext
-from preflight.search import Say, Trial, compile_trial, fit
+from preflight.search import Say, Trial, cheapest, compile_trial, fit
 
 # Of the gin files, before a run can be built.
 GIN = ("gin parses", "all is set", "objects")
@@ -108,11 +108,11 @@ def check_step(
 
     def memory() -> CheckResult:
         nonlocal trial
-        trial, cheapest = compile_trial(recipe, context, cache=cache), None
+        trial, best = compile_trial(recipe, context, cache=cache), None
         if trial.out_of_memory:
             say(f"It {trial.outcome}. Trying settings that make it fit:")
-            cheapest, _ = fit(recipe, context, trial, say)
-        return compiled_step.memory(trial, context.tpu, cheapest)
+            best = cheapest(fit(recipe, context, trial, say))
+        return compiled_step.memory(trial, context.tpu, best)
 
     found = [run_check("memory", memory)]
     is_here = isinstance(context.tpu, here.LocalDevices)

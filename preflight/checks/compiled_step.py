@@ -115,16 +115,13 @@ def compilation(trial: Trial, _: RunContext) -> CheckResult:
     """Return the compile time, and how to spare the slice that time."""
     figures, _price = _measured(trial)
     figure = f"{figures.trace_seconds:.0f} s to trace, {figures.compile_seconds:.0f} s to compile"
-    if figures.xla_options:
-        settings = ", ".join(f"{name}={value}" for name, value in figures.xla_options.items())
-        figure += f", with {settings}"
     to_set = ""
     if figures.cached:
         figure += f"; {counted(len(figures.cached), 'program')} kept"
         folder = Path(figures.cached[0]).parent
         to_set = f"JAX_COMPILATION_CACHE_DIR to a copy of {folder} on the slice"
     numbers = {"compile_seconds": figures.compile_seconds, "cache": list(figures.cached)}
-    return ok(figure, to_set, numbers={**numbers, "xla_options": dict(figures.xla_options)})
+    return ok(figure, to_set, numbers=numbers)
 
 
 def decoding(recipe: Recipe, context: RunContext) -> CheckResult:

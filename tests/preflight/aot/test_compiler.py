@@ -4,7 +4,6 @@ import dataclasses
 import io
 import json
 import pathlib
-from typing import ClassVar
 
 import pytest
 
@@ -31,7 +30,6 @@ print(json.dumps({**dict.fromkeys(names, 1), "collectives": {}, "costliest": []}
 @dataclasses.dataclass(frozen=True)
 class FakeRequest(compiler.Request):
     program: str
-    MODULE: ClassVar[str] = "fake_compiler_process"
 
 
 @pytest.fixture
@@ -39,7 +37,8 @@ def ask(tmp_path, monkeypatch):
     """Compile by running a program in the subprocess."""
     (tmp_path / "fake_compiler_process.py").write_text(ECHO)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    return lambda program, **rest: compile_step(FakeRequest("v4-8", program), **rest)
+    module = "fake_compiler_process"
+    return lambda code, **rest: compile_step(FakeRequest("v4-8", code), module=module, **rest)
 
 
 def test_an_unknown_slice_is_refused_before_anything_starts(monkeypatch):

@@ -10,7 +10,7 @@ from preflight.aot.compiler import CompileError, OutOfMemory
 from preflight.aot.cost_model import Price
 from preflight.aot.recipe import Recipe
 from preflight.checks import compiled_step
-from preflight.search import BATCH, Trial, compile_trial, fit
+from preflight.search import BATCH, Trial, cheapest, compile_trial, fit
 
 RECIPE = Recipe(("gin/ro_t5x_tiny.gin",))
 
@@ -39,8 +39,8 @@ def test_memory_that_is_nearly_full_is_a_warning(context, monkeypatch):
 def test_missing_memory_is_reported_with_its_amount_and_what_to_set(context, monkeypatch):
     fake_compiler.install(monkeypatch, state=1.0, limit=4.5)
     failed = compile_trial(RECIPE, context)
-    cheapest, _ = fit(RECIPE, context, failed, say=str)
-    result = run_check("memory", compiled_step.memory, failed, context.tpu, cheapest)
+    best = cheapest(fit(RECIPE, context, failed, say=str))
+    result = run_check("memory", compiled_step.memory, failed, context.tpu, best)
     assert result.verdict == FAILS
     assert "needs 5.00 GiB, 0.50 more than the 4.50" in result.figure
     assert "--gin.trainer.Trainer.num_microbatches=2" in result.to_set
@@ -108,13 +108,3 @@ def test_traffic_is_shown_as_time_on_the_links(context):
         "all-reduce 2,000.0 MB a step and device; at least 30.0 ms on the links"
     )
     assert found.numbers["communication_seconds"] == pytest.approx(0.03)
-
-
-def test_options_of_xla_are_shown(context):
-    figures = dataclasses.replace(
-        fake_compiler.FIGURES, xla_options={"xla_a": "true", "xla_b": "1"}
-    )
-    trial = Trial((), figures, Price(figures, context.tpu, 1))
-    found = compiled_step.compilation(trial, context)
-    assert "xla_a=true, xla_b=1" in found.figure
-    assert found.numbers["xla_options"] == {"xla_a": "true", "xla_b": "1"}
