@@ -25,7 +25,7 @@ from vocabulary import cli
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check_results import VocabularyCheck
 from vocabulary.coverage import BESIDE_HELP, coverage
-from vocabulary.tokenization_equality import check_equal_ids, sample_texts
+from vocabulary.tokenization_equality import check_equal_ids
 from vocabulary.tokenizer_checks import check_texts, check_tokenizer, find_tokenizer
 
 SPECIAL_IDS = {"pad": 0, "eos": 1, "unk": 2}
@@ -41,8 +41,10 @@ def check_vocabulary(
     Raises ValueError if `path` is not a SentencePiece model.
     """
     model = spm.read_model(path)
+    kind = model.trainer_spec.ModelType.Name(model.trainer_spec.model_type).lower()
+    reason = "" if kind == "unigram" else ", but T5's Hugging Face tokenizer is unigram only"
     return [
-        _algorithm(model),
+        VocabularyCheck.of("algorithm", kind == "unigram", kind + reason),
         *_special_ids(model),
         *_sentinels(model, extra_ids),
         _size(len(model.pieces) + extra_ids, vocab_size, extra_ids),
@@ -55,15 +57,9 @@ def check_any(
     """Run the checks that need only the files, of a SentencePiece model or a tokenizer.json."""
     folder = find_tokenizer(path)
     if folder is None:
-        return check_vocabulary(path, vocab_size, extra_ids)
+        return check_vocabulary(spm.find_model(path), vocab_size, extra_ids)
     size, checks = check_tokenizer(folder)
     return [*checks, _size(size, vocab_size, 0)]
-
-
-def _algorithm(model: spm.ModelProto) -> VocabularyCheck:
-    kind = model.trainer_spec.ModelType.Name(model.trainer_spec.model_type).lower()
-    reason = "" if kind == "unigram" else ", but T5's Hugging Face tokenizer is unigram only"
-    return VocabularyCheck.of("algorithm", kind == "unigram", kind + reason)
 
 
 def _special_ids(model: spm.ModelProto) -> list[VocabularyCheck]:
@@ -80,68 +76,50 @@ def _special_ids(model: spm.ModelProto) -> list[VocabularyCheck]:
 
 
 def _sentinels(model: spm.ModelProto, extra_ids: int) -> list[VocabularyCheck]:
-    ids, size = spm.sentinel_ids(model), len(model.pieces)
+    ids, size, needed = spm.sentinel_ids(model), len(model.pieces), spm.NUM_SENTINELS
     if extra_ids:
-        return [_sentinels_behind(ids, size, extra_ids)]
+        name, detail = "sentinels last, descending", f"ids {size:,} to {size + extra_ids - 1:,}"
+        detail += f", behind the model, by extra_ids; T5 needs {needed}"
+        if ids:
+            name = "sentinels"
+            detail = f"{len(ids)} in the model and {extra_ids} more: set extra_ids to 0"
+        return [VocabularyCheck.of(name, not ids and extra_ids >= needed, detail)]
     if not ids:
-        reason = (
-            "none in the model: train it with vocabulary.train, or set extra_ids to "
-            f"{spm.NUM_SENTINELS}"
-        )
-        return [VocabularyCheck("sentinels", "fail", reason)]
-    misplaced = [n for n in range(spm.NUM_SENTINELS) if ids.get(n) != size - 1 - n]
-    detail = f"ids {size - spm.NUM_SENTINELS:,} to {size - 1:,}, <extra_id_0> is {size - 1:,}"
+        how = f"none in the model: train it with vocabulary.train, or set extra_ids to {needed}"
+        return [VocabularyCheck("sentinels", "fail", how)]
+    misplaced = [n for n in range(needed) if ids.get(n) != size - 1 - n]
+    place = f"ids {size - needed:,} to {size - 1:,}, <extra_id_0> is {size - 1:,}"
     if misplaced:
         n = misplaced[0]
-        detail = f"<extra_id_{n}> is {ids.get(n, 'missing')}, must be {size - 1 - n}"
+        place = f"<extra_id_{n}> is {ids.get(n, 'missing')}, must be {size - 1 - n}"
+    encode = spm.processor(model).encode
+    split = [n for n, i in ids.items() if encode(f"<extra_id_{n}>")[-1:] != [i]]
+    in_text = f"each of the {len(ids)} is its own id"
+    if split:
+        in_text = f"<extra_id_{split[0]}> becomes other ids: make it user-defined"
     bare = [n for n, i in ids.items() if not model.pieces[i].piece.startswith(spm.WORD_START)]
     mark = "▁<extra_id_N>, as in mT5"
     if bare:
         mark = f"<extra_id_{bare[0]}> lacks the mark ▁: SentencePiece puts a lone ▁ before it"
     return [
-        VocabularyCheck.of("sentinels last, descending", not misplaced, detail),
-        _sentinels_in_text(model, ids),
+        VocabularyCheck.of("sentinels last, descending", not misplaced, place),
+        VocabularyCheck.of("sentinels in text", not split, in_text),
         VocabularyCheck.of("sentinels start a word", not bare, mark, otherwise="warn"),
     ]
 
 
-def _sentinels_in_text(model: spm.ModelProto, ids: dict[int, int]) -> VocabularyCheck:
-    encode = spm.processor(model).encode
-    for number, i in ids.items():
-        found = encode(f"<extra_id_{number}>")
-        if found[-1:] != [i]:
-            detail = f"<extra_id_{number}> becomes {found}, not {i}: make it user-defined"
-            return VocabularyCheck("sentinels in text", "fail", detail)
-    return VocabularyCheck("sentinels in text", "ok", f"each of the {len(ids)} is its own id")
-
-
-def _sentinels_behind(ids: dict[int, int], size: int, extra_ids: int) -> VocabularyCheck:
-    if ids:
-        reason = f"{len(ids)} in the model and {extra_ids} more by extra_ids: set extra_ids to 0"
-        return VocabularyCheck("sentinels", "fail", reason)
-    detail = f"ids {size:,} to {size + extra_ids - 1:,}, behind the model, by extra_ids"
-    if extra_ids < spm.NUM_SENTINELS:
-        detail += f"; T5 needs {spm.NUM_SENTINELS}"
-    return VocabularyCheck.of("sentinels last, descending", extra_ids >= spm.NUM_SENTINELS, detail)
-
-
 def _size(size: int, vocab_size: int | None, extra_ids: int) -> VocabularyCheck:
-    padded = spm.round_up(size)
+    padded, rows = spm.round_up(size), vocab_size or size
     detail = f"{size:,}" + (f" with {extra_ids} extra ids" if extra_ids else "")
-    if vocab_size is None:
-        if size != padded:
-            detail += f" is not a multiple of {spm.SIZE_MULTIPLE}: give --vocab_size {padded}"
-        return VocabularyCheck.of("size", size == padded, detail)
-    detail += f" of vocab_size {vocab_size:,}"
-    if size > vocab_size:
+    detail += f" of vocab_size {vocab_size:,}" if vocab_size else ""
+    if size > rows:
         detail += f": set vocab_size to {padded}, or ids above it have no embedding"
-    elif vocab_size % spm.SIZE_MULTIPLE:
-        detail += f", which is not a multiple of {spm.SIZE_MULTIPLE}: set vocab_size to {padded}"
-    elif vocab_size - size >= spm.SIZE_MULTIPLE:
-        detail += f": {vocab_size - size:,} rows are never used; is it the right vocabulary?"
+    elif rows % spm.SIZE_MULTIPLE:
+        detail += f", not a multiple of {spm.SIZE_MULTIPLE}: set vocab_size to {padded}"
+    elif rows - size >= spm.SIZE_MULTIPLE:
+        detail += f": {rows - size:,} rows are never used; is it the right vocabulary?"
         return VocabularyCheck("size", "warn", detail)
-    ok = size <= vocab_size and vocab_size % spm.SIZE_MULTIPLE == 0
-    return VocabularyCheck.of("size", ok, detail)
+    return VocabularyCheck.of("size", size <= rows and rows % spm.SIZE_MULTIPLE == 0, detail)
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -151,26 +129,22 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--vocab_size", type=arguments.integer(1), help=about)
     about = "100 if seqio adds the sentinels (T5's own)"
     add("--extra_ids", type=arguments.integer(0), default=0, help=about)
-    add("--corpus", type=arguments.text, help=f"compare ids on this text: {cli.CORPUS_HELP}")
     add("--beside", type=arguments.text, help=BESIDE_HELP)
-    cli.add_corpus_arguments(parser, max_documents=2000)
+    cli.add_corpus_arguments(parser, required=False, max_documents=2000)
 
 
 def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     """Run all checks, those that need seqio and transformers too; the corpus is read last."""
-    folder = find_tokenizer(args.model)
-    path = folder or spm.find_model(args.model)
+    path = spm.download(args.model)
     checks = check_any(path, args.vocab_size, args.extra_ids)
-    texts = []
-    if args.corpus:
-        texts = [text for text in cli.read_documents(args) if isinstance(text, str)]
+    texts = list(cli.read_documents(args)) if args.corpus else []
     if args.cedilla:
         texts = [normalize(text, cedilla=True, nfc=False, whitespace=False) for text in texts]
-    if folder:
+    if folder := find_tokenizer(path):
         return [*checks, *check_texts(folder, texts)]
-    covered = coverage(path, texts, args.beside)
-    texts = [*sample_texts(path), *texts]
-    return [*checks, check_equal_ids(args.model, texts, args.extra_ids), *covered]
+    covered = coverage(spm.find_model(path), texts, args.beside)
+    texts = [*spm.sample_texts(spm.read_model(spm.find_model(path))), *texts]
+    return [*checks, check_equal_ids(path, texts, args.extra_ids), *covered]
 
 
 main = cli.command("check", "Check a vocabulary.", _add_arguments, run)

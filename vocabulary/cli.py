@@ -1,9 +1,9 @@
-"""What the vocabulary commands share: corpus flags, results as a table, errors as one sentence."""
+"""What the vocabulary commands share: the corpus, results as a table, errors as one sentence."""
 
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from command_line import arguments
 from command_line.guard import guarded, one_sentence
@@ -11,53 +11,45 @@ from vocabulary import corpus
 from vocabulary.check_results import VocabularyCheck, passed, table
 
 MODEL_HELP = "SentencePiece file, run or converted folder, or Hugging Face hub name"
-_CORPUS_FLAGS = ("column", "config", "split", "max_documents")
-CORPUS_HELP = (
-    "folder or bucket of files named <split>*, pattern of files, http(s) file, @ and the address "
-    "of a list of files, or Hugging Face hub name"
-)
+_CORPUS_FLAGS = ("corpus", "column", "config", "split", "max_documents")
+_SECONDS = 10  # between reports
 
 
-def add_corpus_arguments(parser: argparse.ArgumentParser, max_documents: int | None = None) -> None:
-    """Add the flags that say what is read from --corpus."""
+def add_corpus_arguments(
+    parser: argparse.ArgumentParser, required: bool, max_documents: int | None = None
+) -> None:
+    """Add --corpus, and the flags that say what is read from it."""
     add, number = parser.add_argument, arguments.integer(1)
+    about = (
+        "folder or bucket of files named <split>*, pattern of files, http(s) file, @ and the "
+        "address of a list of files, or Hugging Face hub name"
+    )
+    add("--corpus", type=arguments.text, required=required, help=about)
     about = "column of the text, or a template of several, {title}\\n{body}"
     add("--column", type=arguments.text, default="text", help=about)
     add("--config", help="configuration of a hub corpus")
     add("--split", type=arguments.text, default="train", help="the split to read")
-    about = "read at most this many documents"
+    about = "read at most this many documents, drawn from all of it"
     add("--max_documents", type=number, default=max_documents, help=about)
     about = "write Romanian ş ţ as ș ț, as tasks with cedilla=True do"
     add("--cedilla", action="store_true", help=about)
 
 
-def read_documents(args: argparse.Namespace, sample: bool = False) -> Iterator[str]:
+def read_documents(args: argparse.Namespace) -> Iterator[str]:
     """Stream the documents that the corpus flags name; see `corpus.read_documents`."""
-    flags = {name: getattr(args, name) for name in _CORPUS_FLAGS}
-    return corpus.read_documents(args.corpus, **flags, sample=sample)
+    return corpus.read_documents(**{name: getattr(args, name) for name in _CORPUS_FLAGS})
 
 
-def read_lines(
-    args: argparse.Namespace, counts: corpus.TextCounts, sample: bool = False
-) -> Iterator[str]:
-    """Yield the lines of what the corpus flags name; see `corpus.read_lines`."""
-    return corpus.read_lines(read_documents(args, sample), counts, cedilla=args.cedilla)
-
-
-def show_progress(lines: Iterable[str], counts: corpus.TextCounts) -> Iterator[str]:
-    """Yield `lines` and report on stderr how much has been read."""
+def read_lines(args: argparse.Namespace) -> Iterator[str]:
+    """Yield the lines of what the corpus flags name, and report on stderr what has been read."""
+    counts = corpus.TextCounts()
     start = reported = time.monotonic()
-    terminal = sys.stderr.isatty()
-    for line in lines:
+    for line in corpus.read_lines(read_documents(args), counts, cedilla=args.cedilla):
         yield line
-        now = time.monotonic()
-        if now - reported >= (0.5 if terminal else 10):
+        if (now := time.monotonic()) - reported >= _SECONDS:
             reported = now
-            end = "\r" if terminal else "\n"
-            print(f"{counts} in {now - start:.0f} s", end=end, file=sys.stderr, flush=True)
-    print(f"{counts} in {time.monotonic() - start:.0f} s", file=sys.stderr)
-    if counts.skipped:
-        print(f"skipped {counts.skipped:,} empty, null or non-text documents", file=sys.stderr)
+            print(f"{counts} in {now - start:.0f} s", file=sys.stderr, flush=True)
+    print(f"{counts} in {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
 
 
 def command(

@@ -19,10 +19,9 @@ _RETRY_SECONDS = 60.0  # of a failing network: someone waits at the terminal
 
 @dataclasses.dataclass
 class TextCounts:
-    """What has been read so far; `skipped` documents were empty, null or not text."""
+    """What has been read so far."""
 
     documents: int = 0
-    skipped: int = 0
     lines: int = 0
     bytes: int = 0
 
@@ -38,12 +37,11 @@ def read_documents(
     config: str | None = None,
     split: str = "train",
     max_documents: int | None = None,
-    sample: bool = False,
 ) -> Iterator[str]:
-    """Stream the texts of `corpus`, in their order, as a task of it reads them.
+    """Stream the texts of `corpus`, as a task of it reads them, in their order.
 
-    With `sample`, those of `max_documents` are spread over the corpus: files, and parts of large
-    files, are drawn at random and read alternately. The same ones are drawn every time.
+    With `max_documents` they are spread over the corpus: files, and parts of large files, are drawn
+    at random and read alternately. The same ones are drawn every time.
 
     A folder or bucket of files named <split>*, a pattern of files, an `http(s)://` file, "@" and a
     list of files, or a hub name; see `tasks.sources.CorpusSource`. Nothing is downloaded ahead.
@@ -65,8 +63,7 @@ def read_documents(
     else:
         source = CorpusSource(corpus, config, splits=splits, **options)
     source.peek(split)  # raises the mistakes in one sentence
-    spread = sample and max_documents is not None
-    return itertools.islice(_texts(source, split, spread), max_documents)
+    return itertools.islice(_texts(source, split, max_documents is not None), max_documents)
 
 
 def _texts(source: Any, split: str, spread: bool) -> Iterator[str]:
@@ -79,16 +76,12 @@ def _texts(source: Any, split: str, spread: bool) -> Iterator[str]:
 
 
 def read_lines(
-    documents: Iterable[Any], counts: TextCounts, *, cedilla: bool = False
+    documents: Iterable[str], counts: TextCounts, *, cedilla: bool = False
 ) -> Iterator[str]:
     """Yield normalized lines of at most `MAX_LINE_BYTES` bytes, with `cedilla` ș for ş."""
     for document in documents:
-        text = normalize(document, cedilla=cedilla) if isinstance(document, str) else ""
-        if not text.strip():
-            counts.skipped += 1
-            continue
         counts.documents += 1
-        for line in text.splitlines():
+        for line in normalize(document, cedilla=cedilla).splitlines():
             for part in split_line(line):
                 counts.lines += 1
                 counts.bytes += len(part.encode())

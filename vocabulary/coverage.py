@@ -19,9 +19,10 @@ MT5 = ("google/mt5-small", "google/mt5-base", "google/mt5-large", "google/mt5-xl
 BESIDE_HELP = "compare with this vocabulary; default mT5's, if the Hugging Face cache has it"
 _SHOWN = 10  # characters
 # The zero-width non-joiner. T5's normalization (nmt_nfkc) makes a blank of it.
-JOINERS = "\u200c"
+JOINER = "\u200c"
 _STRAY_EVERY = 5_000  # letters or more, for a stray character of web pages
-_AROUND = 10  # characters of a word shown before and after one that is lost
+
+Characters = collections.Counter[str]
 
 
 def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list[VocabularyCheck]:
@@ -37,54 +38,55 @@ def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list
     if not characters:
         return []
     own = spm.processor(spm.read_model(path))
-    unknown = [(c, n) for c, n in characters.most_common() if own.unk_id() in own.encode(c)]
-    shown = ", ".join(f"{c} U+{ord(c):04X} × {n:,}" for c, n in unknown[:_SHOWN])
-    detail = f"{len(unknown):,} of {len(characters):,}" + (f": {shown}" if shown else "")
-    detail += f", and {len(unknown) - _SHOWN:,} more" if len(unknown) > _SHOWN else ""
-    figures = [_figures(own, texts)]
-    name = beside or cached_mt5()
-    if name:
-        figures.append(_figures(spm.processor(spm.read_model(spm.find_model(name))), texts))
-    note = f" with {beside or 'mT5'}" if name else ""
-    rows = zip(("bytes a token", "tokens a word"), zip(*figures, strict=True), strict=True)
+    unknown = [c for c, _ in characters.most_common() if own.unk_id() in own.encode(c)]
+    detail = f"{len(unknown):,} of {len(characters):,}{_shown(unknown, characters)}"
+    bytes_a_token, tokens_a_word = (f"{figure:.2f}" for figure in _figures(own, texts))
+    if name := beside or cached_mt5():
+        other = _figures(spm.processor(spm.read_model(spm.find_model(name))), texts)
+        bytes_a_token += f"; {other[0]:.2f} with {beside or 'mT5'}"
+        tokens_a_word += f"; {other[1]:.2f} with {beside or 'mT5'}"
     return [
         VocabularyCheck.of("characters not covered", not unknown, detail, otherwise="warn"),
         *_joined_words(own, characters),
-        *_lost_characters(own, texts, characters),
-        *(VocabularyCheck(title, "ok", "; ".join(_all(values, note))) for title, values in rows),
+        *_lost_characters(own, characters),
+        VocabularyCheck("bytes a token", "ok", bytes_a_token),
+        VocabularyCheck("tokens a word", "ok", tokens_a_word),
     ]
 
 
-def joiners_of(lines: Iterable[str]) -> str:
-    """Return the zero-width joiners that `lines` write words with, as Persian and Sorani do."""
-    return _often(JOINERS, collections.Counter(itertools.chain.from_iterable(lines)))
+def _shown(some: Sequence[str], characters: Characters) -> str:
+    names = [
+        f"{c if c.isprintable() else ''} U+{ord(c):04X} × {characters[c]:,}".strip() for c in some
+    ]
+    more = f", and {len(some) - _SHOWN:,} more" if len(some) > _SHOWN else ""
+    return f": {', '.join(names[:_SHOWN])}{more}" if some else ""
 
 
-def _often(some: Iterable[str], characters: collections.Counter[str]) -> str:
-    """Return those of `some` characters that are too frequent to be strays."""
+def writes_joiners(lines: Iterable[str]) -> bool:
+    """Return whether `lines` write words with the zero-width joiner, as Persian and Sorani do."""
+    return _is_often(JOINER, collections.Counter(itertools.chain.from_iterable(lines)))
+
+
+def _is_often(character: str, characters: Characters) -> bool:
+    """Return whether a character is too frequent to be a stray."""
     letters = sum(n for c, n in characters.items() if c.isalpha())
-    return "".join(c for c in some if characters[c] * _STRAY_EVERY > letters)
+    return characters[character] * _STRAY_EVERY > letters
 
 
 def _joined_words(
-    own: sentencepiece.SentencePieceProcessor, characters: collections.Counter[str]
+    own: sentencepiece.SentencePieceProcessor, characters: Characters
 ) -> list[VocabularyCheck]:
     """Return the check that the text's joiners can be written, none for a text without them."""
-    joiners = _often(JOINERS, characters)
-    lost = [c for c in joiners if c not in own.decode(own.encode(f"a{c}a"))]
-    if not joiners:
+    if not _is_often(JOINER, characters):
         return []
-    names = ", ".join(f"U+{ord(c):04X}" for c in lost or joiners)
-    detail = f"{names} can be written"
-    if lost:
-        detail = f"{names} becomes a blank, which cuts words: vocabulary.train makes it a piece"
-    return [VocabularyCheck.of("zero-width joiners", not lost, detail, otherwise="warn")]
+    written = JOINER in own.decode(own.encode(f"a{JOINER}a"))
+    lost = "becomes a blank, which cuts words: vocabulary.train makes it a piece"
+    detail = f"U+{ord(JOINER):04X} {'can be written' if written else lost}"
+    return [VocabularyCheck.of("zero-width joiners", written, detail, otherwise="warn")]
 
 
 def _lost_characters(
-    own: sentencepiece.SentencePieceProcessor,
-    texts: Sequence[str],
-    characters: collections.Counter[str],
+    own: sentencepiece.SentencePieceProcessor, characters: Characters
 ) -> list[VocabularyCheck]:
     """Return the check of characters that the model's normalization drops or makes a blank.
 
@@ -92,28 +94,14 @@ def _lost_characters(
     warning if all are as rare as stray characters; without any there is no check.
     """
     nothing = {own.normalize("aa"), own.normalize("a a")}
-    expected = lambda c: c.isspace() or unicodedata.category(c) == "Cc"
-    odd = {c: n for c, n in characters.most_common() if c not in JOINERS and not expected(c)}
-    lost = [(c, n) for c, n in odd.items() if own.normalize(f"a{c}a") in nothing]
+    expected = lambda c: c == JOINER or c.isspace() or unicodedata.category(c) == "Cc"
+    odd = [c for c, _ in characters.most_common() if not expected(c)]
+    lost = [c for c in odd if own.normalize(f"a{c}a") in nothing]
     if not lost:
         return []
-    rare = not _often(dict(lost), characters)
-    shown = ", ".join(f"U+{ord(c):04X} × {n:,} in '{_example(c, texts)}'" for c, n in lost[:_SHOWN])
-    detail = f"blank or nothing to the model, which never writes them: {shown}"
+    detail = f"blank or nothing to the model, which never writes them{_shown(lost, characters)}"
+    rare = not any(_is_often(c, characters) for c in lost)
     return [VocabularyCheck.of("characters lost", rare, detail, otherwise="warn")]
-
-
-def _example(character: str, texts: Sequence[str]) -> str:
-    """Return the middle of the first word that holds a character, escaped where not printable."""
-    text = next(text for text in texts if character in text)
-    word = next(word for word in text.split() if character in word)
-    place = word.index(character)
-    part = word[max(place - _AROUND, 0) : place + 1 + _AROUND]
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in part)
-
-
-def _all(values: Sequence[float], note: str) -> list[str]:
-    return [f"{value:.2f}{note if i else ''}" for i, value in enumerate(values)]
 
 
 def _figures(processor, texts: Sequence[str]) -> tuple[float, float]:

@@ -15,6 +15,7 @@ every sentinel, which no training example has.
 """
 
 import os
+import random
 import re
 import struct
 from collections.abc import Iterable, Sequence
@@ -34,6 +35,8 @@ NUM_SENTINELS = 100
 # Embeddings have a multiple of 128 rows, which accelerators and model parallelism need.
 SIZE_MULTIPLE = 128
 WORD_START = "▁"
+MODEL_FILES = ("spiece.model", "vocabulary.model")  # in a folder of transformers, and in a run
+_HUB_FILES = ["spiece.model", "*token*.json", "config.json"]
 _SENTINEL = re.compile(r"▁?<extra_id_(\d+)>")
 
 
@@ -61,28 +64,37 @@ def read_model(path: str) -> ModelProto:
     return model
 
 
+def download(path: str) -> str:
+    """Return a path as it is, and of a hub model the folder with the files of its vocabulary.
+
+    Raise ValueError if it is neither.
+    """
+    if os.path.exists(path) or "://" in path or path.endswith((".model", ".json")):
+        return path
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        return snapshot_download(path, allow_patterns=_HUB_FILES)
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(
+            f"{path} is neither a file, nor a folder, nor a model of the hub: {reason}"
+        ) from error
+
+
 def find_model(path: str) -> str:
     """Return a path's SentencePiece file: itself or in a folder, run or hub repository.
 
     Raise ValueError if there is none.
     """
-    if os.path.isdir(path):
-        for name in ("spiece.model", "vocabulary.model"):
-            if os.path.exists(os.path.join(path, name)):
-                return os.path.join(path, name)
-        raise ValueError(f"the folder {path} holds neither spiece.model nor vocabulary.model")
-    if os.path.exists(path) or "://" in path or path.endswith(".model"):
+    path = download(path)
+    if not os.path.isdir(path):
         return path
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-    try:
-        return hf_hub_download(path, "spiece.model")
-    except (HfHubHTTPError, HFValidationError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ValueError(
-            f"{path} is neither a file, nor a folder, nor a hub model with spiece.model: {reason}"
-        ) from error
+    found = [os.path.join(path, name) for name in MODEL_FILES]
+    for file in filter(os.path.exists, found):
+        return file
+    raise ValueError(f"the folder {path} holds neither {' nor '.join(MODEL_FILES)}")
 
 
 def write_model(model: ModelProto, path: str) -> None:
@@ -103,16 +115,13 @@ def sentinel_ids(model: ModelProto) -> dict[int, int]:
     return {int(match[1]): i for i, match in enumerate(matches) if match}
 
 
-def append_sentinels(
-    model: ModelProto, count: int = NUM_SENTINELS, prefix: str = WORD_START
-) -> None:
-    """Append `<extra_id_{count-1}> ... <extra_id_0>` in place, which are never split."""
+def append_sentinels(model: ModelProto) -> None:
+    """Append `<extra_id_99> ... <extra_id_0>` in place, which are never split."""
     if sentinel_ids(model):
         raise ValueError("the model holds sentinels already; a second set would shadow the first")
-    for number in reversed(range(count)):
-        model.pieces.add(
-            piece=f"{prefix}<extra_id_{number}>", score=0.0, type=SentencePiece.USER_DEFINED
-        )
+    for number in reversed(range(NUM_SENTINELS)):
+        piece = f"{WORD_START}<extra_id_{number}>"
+        model.pieces.add(piece=piece, score=0.0, type=SentencePiece.USER_DEFINED)
     model.trainer_spec.vocab_size = len(model.pieces)
 
 
@@ -163,18 +172,29 @@ def rebuild(
     for piece, score, ids in added:
         new.pieces.add(piece=piece, score=score, type=SentencePiece.NORMAL)
         sources.append(tuple(ids))
-    append_sentinels(new)
-    sources += [(i,) for i in _sentinels_inside_or_behind(model, extra_ids)]
-    return new, sources
-
-
-def _sentinels_inside_or_behind(model: ModelProto, extra_ids: int) -> list[int]:
     total = len(model.pieces) + extra_ids
-    ids = {number: total - 1 - number for number in range(extra_ids)} | sentinel_ids(model)
-    absent = [number for number in range(NUM_SENTINELS) if number not in ids]
+    found = {number: total - 1 - number for number in range(extra_ids)} | sentinel_ids(model)
+    absent = [number for number in range(NUM_SENTINELS) if number not in found]
     if absent:
         raise ValueError(
             f"the model has no piece <extra_id_{absent[0]}>, and all {NUM_SENTINELS} sentinels are "
             f"needed: set --extra_ids {NUM_SENTINELS} if seqio adds them after its pieces"
         )
-    return [ids[number] for number in reversed(range(NUM_SENTINELS))]
+    append_sentinels(new)
+    return new, [*sources, *((found[number],) for number in reversed(range(NUM_SENTINELS)))]
+
+
+def sample_texts(model: ModelProto) -> list[str]:
+    """Return texts made from the model's own pieces, so that every language is covered."""
+    pieces = [p.piece for p in model.pieces if p.type == SentencePiece.NORMAL]
+    return texts_of(pieces, between="")
+
+
+def texts_of(pieces: Sequence[str], between: str, count: int = 200, words: int = 30) -> list[str]:
+    """Return odd texts, and `count` of pieces drawn at random with `between` between them."""
+    generator = random.Random(0)
+    texts = ["", "a", "  two  spaces ", "line\nbreak\ttab", "1.234,56 €", "漢字 и кириллица 😀"]
+    for _ in range(count):
+        drawn = between.join(generator.choices(pieces, k=words))
+        texts.append(drawn.replace(WORD_START, " ").replace("Ġ", " ").strip())
+    return texts

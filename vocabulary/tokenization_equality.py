@@ -6,7 +6,6 @@ model with its trimmed or extended version.
 """
 
 import os
-import random
 import tempfile
 from collections.abc import Iterable, Sequence
 
@@ -64,17 +63,6 @@ def check_same_pieces(
         same += 1
     detail = f"{same:,} of {len(words):,}; the others use changed pieces"
     return VocabularyCheck(name, "ok", detail)
-
-
-def sample_texts(path: str, count: int = 200, words: int = 30, seed: int = 0) -> list[str]:
-    """Return texts made from the model's own pieces, so that every language is covered."""
-    pieces = [p.piece for p in spm.read_model(path).pieces if p.type == spm.SentencePiece.NORMAL]
-    generator = random.Random(seed)
-    sample = ["", "a", "  two  spaces ", "line\nbreak\ttab", "1.234,56 €", "漢字 и кириллица 😀"]
-    for _ in range(count):
-        drawn = generator.choices(pieces, k=words)
-        sample.append("".join(drawn).replace(spm.WORD_START, " ").strip())
-    return sample
 
 
 def _assert_same_in_tensorflow(vocabulary, texts: Sequence[str]) -> int:

@@ -49,7 +49,7 @@ SPECIAL_TOKENS = {
 DEFAULT_SPECIAL_TOKENS = {"wordpiece": "bert", "byte_bpe": "roberta"}
 
 
-def sample_lines(lines: Iterable[str], most: int, seed: int) -> list[str]:
+def sample_lines(lines: Iterable[str], most: int, seed: int = 0) -> list[str]:
     """Return a uniform sample of `most` lines, in no order, or all if there are fewer."""
     generator = random.Random(seed)
     kept: list[str] = []
@@ -69,7 +69,6 @@ def train_tokenizer(
     special_tokens: SpecialTokens | None = None,
     character_coverage: float = 0.9999,
     required_characters: str = "",
-    verbose: bool = False,
 ) -> tokenizers.Tokenizer:
     """Train a tokenizer of exactly `size` pieces, special tokens included.
 
@@ -94,7 +93,7 @@ def train_tokenizer(
         special_tokens=first,
         initial_alphabet=letters,
         limit_alphabet=len(letters),
-        show_progress=verbose,
+        show_progress=False,
         continuing_subword_prefix=CONTINUATION if kind == "wordpiece" else "",
     )
     # WordPiece's pieces are made by merges as those of BPE are.
@@ -129,15 +128,10 @@ def too_small(size: int, needed: int, others: str) -> str:
 
 def _alphabet(lines: Iterable[str], coverage: float, required: str) -> list[str]:
     """Return the most frequent characters that make up `coverage` of a text, and the required."""
-    counts: collections.Counter[str] = collections.Counter()
-    for line in lines:
-        counts.update(line)
-    for blank in [c for c in counts if c.isspace()]:
-        del counts[blank]
+    counts = collections.Counter(c for line in lines for c in line if not c.isspace())
     if not counts:
         raise ValueError(NO_TEXT)
-    left = coverage * counts.total()
-    found = {*required}
+    left, found = coverage * counts.total(), {*required}
     for letter, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         if left <= 0:
             break
@@ -163,9 +157,10 @@ def _empty(kind: str, model: dict[str, Any], special: SpecialTokens) -> tokenize
         found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         found.decoder = decoders.ByteLevel()
     if pieces:
-        found.add_special_tokens(
-            [tokenizers.AddedToken(name, **flags) for name, flags in _flags(special).items()]
-        )
+        for role, name in special.tokens.items():
+            lstrip = role == "mask" and special.mask_takes_blank
+            token = tokenizers.AddedToken(name, special=True, normalized=False, lstrip=lstrip)
+            found.add_special_tokens([token])
         cls, sep = special.tokens["cls"], special.tokens["sep"]
         second = "1" if special.has_types else "0"
         between = " ".join([f"{sep}:0"] * special.separators)
@@ -175,15 +170,6 @@ def _empty(kind: str, model: dict[str, Any], special: SpecialTokens) -> tokenize
             special_tokens=[(name, pieces[name]) for name in (cls, sep)],
         )
     return found
-
-
-def _flags(special: SpecialTokens) -> dict[str, dict[str, bool]]:
-    """Return how each special token is matched in text."""
-    takes = {name: role == "mask" for role, name in special.tokens.items()}
-    return {
-        name: {"special": True, "normalized": False, "lstrip": mask and special.mask_takes_blank}
-        for name, mask in takes.items()
-    }
 
 
 def write_folder(tokenizer: tokenizers.Tokenizer, folder: str, special: SpecialTokens) -> None:

@@ -24,18 +24,17 @@ import itertools
 import os
 import re
 import string
-import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import sentencepiece
 
 from command_line import arguments
-from vocabulary import cli, corpus, tokenizer_training
+from vocabulary import cli, tokenizer_training
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check import check_any
 from vocabulary.check_results import VocabularyCheck
-from vocabulary.coverage import BESIDE_HELP, coverage, joiners_of
+from vocabulary.coverage import BESIDE_HELP, JOINER, coverage, writes_joiners
 
 # These become pieces however rare they are: a vocabulary without a capital Q or a Ț would always
 # encode it as <unk>.
@@ -45,8 +44,8 @@ REQUIRED_CHARACTERS = (
 # Those of the language are looked for in so many lines.
 _LINES_FOR_LETTERS, _OFTEN = 100_000, 20
 _LINES_FOR_REPORT = 20_000
-_FIRST_MARK = 0xF200C  # for private use
-_OPTIONS = ("byte_fallback", "character_coverage", "max_lines", "seed", "verbose")
+# In the joiner's place while training, since SentencePiece's own rules would lose it.
+_MARK = "\U000f200c"
 
 
 def check_size(size: int) -> None:
@@ -67,26 +66,22 @@ def train_vocabulary(
     byte_fallback: bool = False,
     character_coverage: float = 0.9999,
     required_characters: str = REQUIRED_CHARACTERS,
-    joiners: str = "",
+    joiner: bool = False,
     max_lines: int = 5_000_000,
-    seed: int = 0,
-    verbose: bool = False,
 ) -> spm.ModelProto:
     """Train a unigram model of exactly `size` pieces (a multiple of 128), sentinels included.
 
     `lines` are normalized text; SentencePiece drops those above 4,192 bytes. A uniform sample of
-    `max_lines`, drawn with `seed`, is kept in memory (about 30 bytes a character while fitting).
+    `max_lines` is kept in memory (about 30 bytes a character while fitting).
     `character_coverage` is the share of its characters that become pieces, `required_characters`
     become pieces even if they are rare, and `byte_fallback` adds 256 byte pieces instead of <unk>.
-    `joiners` are pieces too, and the model's normalization leaves them as they are.
+    With `joiner` the zero-width non-joiner is a piece too, which the model does not normalize away.
     Raise ValueError for a wrong size and for a text too small or too varied for it.
     """
     check_size(size)
-    sentencepiece.set_random_generator_seed(seed)
-    # Others while training, since SentencePiece's own rules would lose them.
-    marks = {ord(joiner): chr(_FIRST_MARK + i) for i, joiner in enumerate(joiners)}
-    if marks:
-        lines = (line.translate(marks) for line in lines)
+    sentencepiece.set_random_generator_seed(0)
+    if joiner:
+        lines = (line.replace(JOINER, _MARK) for line in lines)
     output = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -101,19 +96,19 @@ def train_vocabulary(
             normalization_rule_name="nmt_nfkc",
             byte_fallback=byte_fallback,
             character_coverage=character_coverage,
-            required_chars=required_characters + "".join(marks.values()),
+            required_chars=required_characters + (_MARK if joiner else ""),
             input_sentence_size=max_lines,
             shuffle_input_sentence=True,
             num_threads=16,  # constant: another number of threads sums in another order
-            minloglevel=0 if verbose else 2,
+            minloglevel=2,
         )
     except RuntimeError as error:
         raise ValueError(_explain(str(error), size)) from error
     model = spm.ModelProto.FromString(output.getvalue())
-    for joiner, mark in marks.items():
-        spm.keep_character(model, chr(joiner))
+    if joiner:
+        spm.keep_character(model, JOINER)
         for piece in model.pieces:
-            piece.piece = piece.piece.replace(mark, chr(joiner))
+            piece.piece = piece.piece.replace(_MARK, JOINER)
     spm.append_sentinels(model)
     return model
 
@@ -142,12 +137,6 @@ def _explain(error: str, size: int) -> str:
     return f"SentencePiece could not train: {error}"
 
 
-def show_progress(lines: Iterable[str], counts: corpus.TextCounts) -> Iterator[str]:
-    """Yield `lines`, report on stderr how much has been read, and last that fitting begins."""
-    yield from cli.show_progress(lines, counts)
-    print("fitting the pieces (minutes for gigabytes) ...", file=sys.stderr, flush=True)
-
-
 def _check_out(path: str, kind: str, overwrite: bool) -> None:
     is_model = path.endswith(".model")
     if is_model != (kind == "sentencepiece"):
@@ -164,24 +153,9 @@ def _check_out(path: str, kind: str, overwrite: bool) -> None:
         )
 
 
-def _check_options(args: argparse.Namespace) -> None:
-    """Raise ValueError for an option that the kind does not have."""
-    if args.kind != "sentencepiece" and args.byte_fallback:
-        raise ValueError(
-            f"--byte_fallback is for --kind sentencepiece, and --kind is {args.kind}: leave it "
-            "out; byte_bpe spells every text"
-        )
-    if args.kind == "sentencepiece" and args.special_tokens:
-        raise ValueError(
-            f"--special_tokens is {args.special_tokens}, but --kind sentencepiece has T5's: leave "
-            "it out, or set --kind wordpiece or byte_bpe"
-        )
-
-
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add, number = parser.add_argument, arguments.integer(1)
-    add("--corpus", type=arguments.text, required=True, help=cli.CORPUS_HELP)
-    cli.add_corpus_arguments(parser)
+    cli.add_corpus_arguments(parser, required=True)
     kinds = ("sentencepiece", *tokenizer_training.KINDS)
     about = "sentencepiece for T5 (default); wordpiece or byte_bpe for an encoder"
     add("--kind", choices=kinds, default="sentencepiece", help=about)
@@ -191,54 +165,52 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--size", type=number, required=True, help=about)
     about = "path of the model, with the .vocab listing beside it; an encoder's folder"
     add("--out", type=arguments.text, required=True, help=about)
-    add("--keep_cedilla", action="store_true", help=argparse.SUPPRESS)  # once not the default
     add("--byte_fallback", action="store_true", help="bytes instead of <unk>, as in mT5")
     add("--character_coverage", type=arguments.number(above=0, most=1), default=0.9999)
     add("--max_lines", type=number, default=5_000_000, help="lines kept, sampled uniformly")
-    add("--seed", type=arguments.integer(0), default=0, help="seed of that sample")
     add("--overwrite", action="store_true", help="replace an existing --out")
     add("--beside", type=arguments.text, help=BESIDE_HELP)
-    add("--verbose", action="store_true", help="show the trainer's own log")
 
 
 def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     """Train, write and check the vocabulary."""
     check_size(args.size)
-    _check_options(args)
+    is_model = args.kind == "sentencepiece"
+    if args.special_tokens if is_model else args.byte_fallback:
+        flag = "--special_tokens" if is_model else "--byte_fallback"
+        raise ValueError(f"{flag} is not for --kind {args.kind}: leave it out")
     _check_out(args.out, args.kind, args.overwrite)
-    counts = corpus.TextCounts()
-    lines = show_progress(cli.read_lines(args, counts, sample=True), counts)
+    lines = cli.read_lines(args)
     first = list(itertools.islice(lines, _LINES_FOR_LETTERS))
     required = REQUIRED_CHARACTERS + letters_of(first, args.size)
     lines = itertools.chain(first, lines)
     start = time.monotonic()
-    if args.kind == "sentencepiece":
-        options = {name: getattr(args, name) for name in _OPTIONS}
-        options |= {"required_characters": required, "joiners": joiners_of(first)}
-        model = train_vocabulary(lines, args.size, **options)
+    if is_model:
+        model = train_vocabulary(
+            lines,
+            args.size,
+            byte_fallback=args.byte_fallback,
+            character_coverage=args.character_coverage,
+            required_characters=required,
+            joiner=writes_joiners(first),
+            max_lines=args.max_lines,
+        )
         spm.write_model(model, args.out)
     else:
-        _train_tokenizer(args, lines, required)
+        name = args.special_tokens or tokenizer_training.DEFAULT_SPECIAL_TOKENS[args.kind]
+        special = tokenizer_training.SPECIAL_TOKENS[name]
+        tokenizer = tokenizer_training.train_tokenizer(
+            tokenizer_training.sample_lines(lines, args.max_lines),
+            args.kind,
+            args.size,
+            special_tokens=special,
+            character_coverage=args.character_coverage,
+            required_characters=required,
+        )
+        tokenizer_training.write_folder(tokenizer, args.out, special)
     print(f"wrote {args.out}: {args.size:,} pieces in {time.monotonic() - start:.0f} s")
-    covered: list[VocabularyCheck] = []
-    if args.kind == "sentencepiece":
-        covered = coverage(args.out, first[:_LINES_FOR_REPORT], args.beside)
-    return [*check_any(args.out, args.size), *covered]
-
-
-def _train_tokenizer(args: argparse.Namespace, lines: Iterable[str], required: str) -> None:
-    name = args.special_tokens or tokenizer_training.DEFAULT_SPECIAL_TOKENS[args.kind]
-    special = tokenizer_training.SPECIAL_TOKENS[name]
-    tokenizer = tokenizer_training.train_tokenizer(
-        tokenizer_training.sample_lines(lines, args.max_lines, args.seed),
-        args.kind,
-        args.size,
-        special_tokens=special,
-        character_coverage=args.character_coverage,
-        required_characters=required,
-        verbose=args.verbose,
-    )
-    tokenizer_training.write_folder(tokenizer, args.out, special)
+    texts = first[:_LINES_FOR_REPORT] if is_model else []
+    return [*check_any(args.out, args.size), *coverage(args.out, texts, args.beside)]
 
 
 main = cli.command("train", "Train a vocabulary.", _add_arguments, run)

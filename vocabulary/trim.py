@@ -26,18 +26,13 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from command_line import arguments
-from vocabulary import checkpoint, cli, corpus
+from vocabulary import checkpoint, cli
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check_results import VocabularyCheck
 from vocabulary.tokenizer_training import sample_lines
 
 PieceCounts: TypeAlias = collections.Counter[int]
 _SAMPLED_LINES = 20_000
-
-
-def count_pieces(model: spm.ModelProto, lines: Iterable[str]) -> PieceCounts:
-    """Return how often `lines` use each piece id."""
-    return count_and_sample(model, lines, 0)[0]
 
 
 def count_and_sample(
@@ -52,7 +47,7 @@ def count_and_sample(
             counts.update(encode(line))
             yield line
 
-    return counts, sample_lines(counted(), most, seed=0)
+    return counts, sample_lines(counted(), most)
 
 
 def trim(
@@ -68,12 +63,13 @@ def trim(
     """
     required, optional = _required_pieces(model, usage)
     fixed = len(required) + spm.NUM_SENTINELS
+    least = spm.round_up(fixed)
+    most = (fixed + len(optional)) // spm.SIZE_MULTIPLE * spm.SIZE_MULTIPLE
     if size is None:
         size = spm.round_up(fixed + sum(usage[i] > 0 for i in optional))
-    most = (fixed + len(optional)) // spm.SIZE_MULTIPLE * spm.SIZE_MULTIPLE
-    if size % spm.SIZE_MULTIPLE or not spm.round_up(fixed) <= size <= most:
+    if size % spm.SIZE_MULTIPLE or not least <= size <= most:
         raise ValueError(
-            f"--size {size} must be a multiple of {spm.SIZE_MULTIPLE} from {spm.round_up(fixed)} "
+            f"--size {size} must be a multiple of {spm.SIZE_MULTIPLE} from {least} "
             f"(specials, characters and sentinels) to {most} (the complete model)"
         )
     optional.sort(key=lambda i: (-usage[i], -model.pieces[i].score, i))
@@ -94,42 +90,32 @@ def _required_pieces(model: spm.ModelProto, usage: PieceCounts) -> tuple[list[in
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
     checkpoint.add_arguments(parser)
-    add("--corpus", type=arguments.text, required=True, help=cli.CORPUS_HELP)
-    cli.add_corpus_arguments(parser)
-    add("--size", type=arguments.integer(1), help="pieces to keep (default: all used pieces)")
-    about = "show the embeddings' sizes too (768 for a base model)"
-    add("--emb_dim", type=arguments.integer(1), help=about)
+    cli.add_corpus_arguments(parser, required=True)
+    about = "pieces to keep (default: all used pieces)"
+    parser.add_argument("--size", type=arguments.integer(1), help=about)
 
 
 def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     """Trim, write, print both sizes, and check."""
     checkpoint.check_out(args)
     model = spm.read_model(spm.find_model(args.model))
-    counts = corpus.TextCounts()
-    lines = cli.show_progress(cli.read_lines(args, counts, sample=True), counts)
-    usage, sample = count_and_sample(model, lines, _SAMPLED_LINES)
+    usage, sample = count_and_sample(model, cli.read_lines(args), _SAMPLED_LINES)
     small, sources = trim(model, usage, args.size, args.extra_ids)
     change = checkpoint.VocabularyChange(model, small, sources, args.extra_ids)
     _, checks = checkpoint.write(change, args, sample)
-    _print_size("before", model, args.extra_ids, sample, args.emb_dim)
-    _print_size("after", small, 0, sample, args.emb_dim)
+    _print_size("before", model, args.extra_ids, sample)
+    _print_size("after", small, 0, sample)
     return checks
 
 
-def _print_size(
-    name: str, model: spm.ModelProto, extra_ids: int, sample: list[str], emb_dim: int | None
-) -> None:
-    usage, pieces = count_pieces(model, sample), len(model.pieces) + extra_ids
+def _print_size(name: str, model: spm.ModelProto, extra_ids: int, sample: list[str]) -> None:
+    usage, _ = count_and_sample(model, sample, 0)
     unknown = usage[model.trainer_spec.unk_id] / max(usage.total(), 1)
-    line = (
-        f"{name:6} {pieces:>9,} pieces, {usage.total():,} ids for {len(sample):,} lines, "
-        f"{unknown:.3%} unknown"
+    print(
+        f"{name:6} {len(model.pieces) + extra_ids:>9,} pieces, {usage.total():,} ids for "
+        f"{len(sample):,} lines, {unknown:.3%} unknown"
     )
-    if emb_dim:
-        line += f", embeddings {2 * pieces * emb_dim / 1e6:,.1f} M parameters (input and output)"
-    print(line)
 
 
 main = cli.command("trim", "Trim a vocabulary to a corpus.", _add_arguments, run)

@@ -472,7 +472,6 @@ COMMANDS = {
         --corpus {files}/text.txt --size 256 --character_coverage 2 --out {folder}/x.model
         --corpus {files}/text.txt --size 256 --max_lines 0 --out {folder}/x.model
         --corpus {files}/text.txt --size 256 --max_documents -1 --out {folder}/x.model
-        --corpus {files}/text.txt --size 256 --seed -1 --out {folder}/x.model
         --size 256 --out {folder}/x.model
     """,
     "vocabulary.check": """
@@ -495,8 +494,6 @@ COMMANDS = {
     "vocabulary.extend": """
         {mini} --pieces {files}/absent.txt --out {folder}/x.model
         {mini} --pieces {files}/empty.txt --out {folder}/x.model
-        {mini} --corpus {files}/text.txt --size 100 --out {folder}/x.model
-        {mini} --corpus {files}/text.txt --size x --out {folder}/x.model
         {mini} --pieces {files}/text.txt --out {folder}/absent/x.model
         {mini} --out {folder}/x.model
         {mini} --pieces {files}/text.txt --extra_ids -1 --out {folder}/x.model

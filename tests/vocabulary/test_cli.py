@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from fakes.paths import ROOT
-from vocabulary import cli, corpus
+from vocabulary import cli
 from vocabulary.check_results import VocabularyCheck
 
 MINI = str(ROOT / "data" / "ro_mini" / "validation.jsonl")
@@ -13,8 +13,7 @@ MINI = str(ROOT / "data" / "ro_mini" / "validation.jsonl")
 
 def main(run):
     def add_arguments(parser):
-        parser.add_argument("--corpus")
-        cli.add_corpus_arguments(parser, max_documents=2)
+        cli.add_corpus_arguments(parser, required=False, max_documents=2)
 
     return cli.command("try", "Try it.", add_arguments, run)
 
@@ -40,28 +39,16 @@ def test_an_error_is_one_sentence(error, status, capsys):
     assert capsys.readouterr().err == "Error: too small\n"
 
 
-def test_progress_is_shown_while_reading(monkeypatch, capsys):
-    counts = corpus.TextCounts()
-    clock = iter(range(0, 1000, 6))
-    monkeypatch.setattr(cli.time, "monotonic", lambda: next(clock))
-    lines = corpus.read_lines(["unu", None, "doi\ntrei", "patru"], counts)
-    assert list(cli.show_progress(lines, counts)) == ["unu", "doi", "trei", "patru"]
-    assert capsys.readouterr().err.splitlines() == [
-        "read 2 documents, 2 lines, 0.0 MB in 12 s",
-        "read 3 documents, 4 lines, 0.0 MB in 24 s",
-        "read 3 documents, 4 lines, 0.0 MB in 30 s",
-        "skipped 1 empty, null or non-text documents",
-    ]
-
-
-def test_the_corpus_flags_say_what_is_read(capsys):
+def test_the_corpus_flags_say_what_is_read_and_progress_is_shown(capsys):
     found = []
 
     def run(args):
-        found.append(list(cli.read_documents(args)))
+        found.append(list(cli.read_lines(args)))
         return [VocabularyCheck("read", "ok", "")]
 
     main(run)(["--corpus", MINI])
     main(run)(["--corpus", MINI, "--column", "id", "--max_documents", "3"])
-    assert [len(documents) for documents in found] == [2, 3]
+    assert len(found[1]) == 3
     assert found[0] != found[1][:2]
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(",")[0] for line in said] == ["read 2 documents", "read 3 documents"]

@@ -36,7 +36,7 @@ def test_joiners_that_words_are_written_with_must_not_be_lost():
     assert "U+200C becomes a blank" in row.detail
     strays = ["a\u200cb" + "Ana are mere. " * 1000]
     assert "zero-width joiners" not in rows(MINI, strays)
-    assert (coverage.joiners_of(joined), coverage.joiners_of(strays)) == ("\u200c", "")
+    assert (coverage.writes_joiners(joined), coverage.writes_joiners(strays)) == (True, False)
 
 
 def test_characters_that_the_normalization_drops_are_named():
@@ -45,17 +45,11 @@ def test_characters_that_the_normalization_drops_are_named():
         "\ufeffUn om\u200bbun",
     ] * 25
     row = rows(MINI, texts)["characters lost"]
-    assert (row.status, row.detail) == (
-        "warn",
-        "blank or nothing to the model, which never writes them: "
-        "U+200B × 50 in 'mere\\u200bmulte', U+FEFF × 25 in '\\ufeffUn'",
-    )
+    assert row.status == "warn"
+    assert row.detail.endswith("never writes them: U+200B × 50, U+FEFF × 25")
     strays = ["a\u200bb" + "Ana are mere. " * 1000]
     assert rows(MINI, strays)["characters lost"].status == "ok"
-    assert "U+200B × 1 in" in rows(MINI, strays)["characters lost"].detail
     assert "characters lost" not in rows(MINI, [*TEXTS, "a\u200cb" * 50])
-    cut = rows(MINI, ["x" * 90 + "\u200b" + "y" * 90])["characters lost"].detail
-    assert cut.endswith(r" in 'xxxxxxxxxx\u200byyyyyyyyyy'")
 
 
 def test_another_vocabulary_is_shown_beside_it(tmp_path, monkeypatch):

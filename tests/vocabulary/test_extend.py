@@ -2,21 +2,20 @@
 
 import unicodedata
 
-import numpy as np
 import pytest
 import sentencepiece
 
 from convert import tokenizer as hugging_face
 from fakes.paths import ROOT
 from fakes.refusals import refused
-from vocabulary import checkpoint, cli, extend
+from vocabulary import extend
 from vocabulary.check import check_vocabulary
 from vocabulary.check_results import passed, table
-from vocabulary.sentencepiece_model import ModelProto, sentinel_ids, write_model
+from vocabulary.sentencepiece_model import write_model
 
 DATA = ROOT / "data" / "ro_mini"
 MINI = str(DATA / "ro_mini.model")
-WORDS = ["▁constituțională", "▁constituțional", "escu"]
+WORDS = ["▁constituțională", "constituțional"]
 
 
 def processor(model):
@@ -29,9 +28,8 @@ def test_new_pieces_are_used_the_longer_one_first(model):
     first = len(model.pieces) - 100
     assert encode("constituțională") == [first]
     assert encode("constituțional") == [first + 1]
-    assert encode("Popescu")[-1] == first + 2
     score = {piece.piece: piece.score for piece in large.pieces}
-    assert score[WORDS[0]] > score[WORDS[1]] + score["ă"] + 0.1
+    assert score["▁constituțională"] > score["▁constituțional"] + score["ă"] + 0.1
 
 
 def test_pieces_are_normalized_as_texts_are(model):
@@ -57,50 +55,11 @@ def test_sentinels_stay_last_and_the_check_passes(model, tmp_path):
     assert [old for (old,) in sources[-100:]] == list(range(1948, 2048))
 
 
-def test_new_rows_are_means(model):
-    large, sources = extend.extend(model, WORDS)
-    table_VD = np.random.default_rng(0).standard_normal((2048, 8)).astype(np.float32)
-    new_VD = checkpoint.average_rows(table_VD, sources)
-    assert new_VD.shape == (len(large.pieces), 8)
-    assert np.array_equal(new_VD[:1948], table_VD[:1948])
-    assert np.array_equal(new_VD[-100:], table_VD[-100:])
-    old = processor(model).encode("constituțională")
-    np.testing.assert_allclose(new_VD[1948], table_VD[old].mean(axis=0), rtol=1e-5)
-
-
-def test_sentinels_behind_the_model_become_pieces(model):
-    outside = ModelProto()
-    outside.CopyFrom(model)
-    del outside.pieces[-100:]
-    large, sources = extend.extend(outside, WORDS, extra_ids=100)
-    assert sentinel_ids(large)[0] == len(large.pieces) - 1
-    assert sources[-1] == (2047,)
-
-
-def test_the_best_words_save_most_ids(model, lines):
-    words = extend.best_words(model, lines, 80)
-    before = sum(len(processor(model).encode(line)) for line in lines)
-    large, _ = extend.extend(model, words)
-    after = sum(len(processor(large).encode(line)) for line in lines)
-    assert after < 0.95 * before
-    with pytest.raises(ValueError, match=r"has only .* words of more than one piece"):
-        extend.best_words(model, lines, 100_000)
-
-
-def test_words_are_complete_in_scripts_with_vowel_signs():
-    text = "हिन्दी में रहते हैं 12 हिन्दी, रहते।"
-    pieces = ModelProto.SentencePiece
-    model = ModelProto()
-    for i, piece in enumerate(["<pad>", "</s>", "<unk>", "▁", *sorted({*text} - {" "})]):
-        model.pieces.add(piece=piece, type={2: pieces.UNKNOWN}.get(i, pieces.NORMAL))
-    assert extend.best_words(model, [text], 2) == ["▁हिन्दी", "▁रहते"]
-
-
 def test_hugging_face_agrees(model, lines, tmp_path):
     import seqio
     from transformers import AutoTokenizer
 
-    large, _ = extend.extend(model, extend.best_words(model, lines, 128))
+    large, _ = extend.extend(model, WORDS)
     path = str(tmp_path / "large.model")
     write_model(large, path)
     hugging_face.write_tokenizer(path, str(tmp_path / "hf"))
@@ -128,7 +87,7 @@ def test_a_piece_that_the_model_never_gives_is_refused(model, tmp_path, capsys, 
     large, _ = extend.extend(model, WORDS)
     assert extend.never_given(large, len(WORDS)) == []
     large.pieces[len(model.pieces) - 100].score = -1000
-    assert extend.never_given(large, len(WORDS)) == WORDS[:1]
+    assert extend.never_given(large, len(WORDS)) == ["▁constituțională"]
     monkeypatch.setattr(extend, "SCORE_BONUS", -100)
     (tmp_path / "words.txt").write_text("constituțională", encoding="utf-8")
     with refused(capsys, "nothing was written, since the model never gives '▁constituțională'"):
@@ -136,25 +95,8 @@ def test_a_piece_that_the_model_never_gives_is_refused(model, tmp_path, capsys, 
     assert not (tmp_path / "a.model").exists()
 
 
-def test_the_corpus_is_read_as_in_training(monkeypatch, tmp_path, capsys):
-    sampled = []
-    read = cli.read_documents
-    monkeypatch.setattr(
-        cli, "read_documents", lambda args, sample: (sampled.append(sample), read(args, sample))[1]
-    )
-    options = ["--max_documents", "200", "--size", "2176", "--out", str(tmp_path / "a.model")]
-    extend.main([MINI, "--corpus", str(DATA / "train-*.jsonl"), *options])
-    assert sampled == [True]
-    assert "read 200 documents" in capsys.readouterr().err
-
-
 def test_command(tmp_path, capsys):
     out = str(tmp_path / "large.model")
     (tmp_path / "words.txt").write_text("constituțională\n\n▁constituțional\n", encoding="utf-8")
     extend.main([MINI, "--pieces", str(tmp_path / "words.txt"), "--out", out])
     assert "2,050 pieces, 2 of them new" in capsys.readouterr().out
-    train = str(DATA / "train-*.jsonl")
-    extend.main([MINI, "--corpus", train, "--size", "2176", "--out", out])
-    assert "2,176 pieces, 128 of them new" in capsys.readouterr().out
-    with refused(capsys, "multiple of 128 above the model's 2048"):
-        extend.main([MINI, "--corpus", train, "--size", "2048", "--out", out])

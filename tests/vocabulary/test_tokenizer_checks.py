@@ -28,7 +28,7 @@ def test_the_command_checks_a_folder_and_its_file(capsys):
     check.main([BUNDLED, "--vocab_size", "2048", "--corpus", str(ROOT / "data/ro_mini/v*.jsonl")])
     printed = capsys.readouterr().out
     assert "2,048 of vocab_size 2,048" in printed
-    assert "129 texts" in printed
+    assert "130 texts" in printed
     check.main([f"{BUNDLED}/tokenizer.json"])
     with pytest.raises(SystemExit, match="1"):
         check.main([BUNDLED, "--vocab_size", "1024"])
@@ -63,7 +63,7 @@ def test_other_ids_than_those_of_transformers_fail(tmp_path, monkeypatch):
     monkeypatch.setattr(TokenizerVocabulary, "encode_texts", swapped)
     (found,) = check_texts(BUNDLED, ["Ana are mere"])
     assert found.status == "fail"
-    assert found.detail == "they differ at id 0 of 'Ana are mere'"
+    assert found.detail == "they differ in 'Ana are mere'"
 
 
 def test_unknown_pieces_are_a_warning():

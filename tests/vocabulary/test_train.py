@@ -134,7 +134,7 @@ def test_the_command_overwrites_nothing(tmp_path, capsys):
         ({"--size": "513"}, "not a multiple of 128"),
         ({"--out": "ro.bin"}, "must end in .model"),
         ({"--kind": "wordpiece"}, "a.model must be a folder, not end in .model, for --kind wordp"),
-        ({"--special_tokens": "bert"}, "--special_tokens is bert, but --kind sentencepiece has"),
+        ({"--special_tokens": "bert"}, "--special_tokens is not for --kind sentencepiece"),
     ],
 )
 def test_mistakes_are_one_sentence(changes, sentence, tmp_path, capsys):
@@ -184,18 +184,7 @@ def test_the_command_makes_an_encoders_vocabulary_and_overwrites_nothing(tmp_pat
     train.main(["--corpus", MINI, "--size", "512", *options])
     assert "512 of vocab_size 512" in capsys.readouterr().out
     assert json.loads((out / "tokenizer_config.json").read_text())["mask_token"] == "[MASK]"
-    for flags, said in (([], "exists"), (["--byte_fallback"], "is for --kind sentencepiece")):
+    for flags, said in (([], "exists"), (["--byte_fallback"], "is not for --kind byte_bpe")):
         with pytest.raises(SystemExit):
             train.main(["--corpus", MINI, "--size", "512", *options, *flags])
         assert said in capsys.readouterr().err
-
-
-def test_reading_the_first_lines_shows_progress(monkeypatch, tmp_path):
-    shown = []
-    monkeypatch.setattr(
-        train, "show_progress", lambda lines, _: (shown.append(x) or x for x in lines)
-    )
-    monkeypatch.setattr(train, "letters_of", lambda *_: str(shown.append("letters") or ""))
-    out = str(tmp_path / "a.model")
-    train.main(["--corpus", MINI, "--size", "512", "--out", out])
-    assert shown.index("letters") == 291

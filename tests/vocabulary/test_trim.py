@@ -10,7 +10,7 @@ from fakes.paths import ROOT
 from vocabulary import checkpoint, trim
 from vocabulary.check import check_vocabulary
 from vocabulary.check_results import passed, table
-from vocabulary.sentencepiece_model import ModelProto, read_model, sentinel_ids, write_model
+from vocabulary.sentencepiece_model import read_model, write_model
 
 DATA = ROOT / "data" / "ro_mini"
 MINI = str(DATA / "ro_mini.model")
@@ -18,7 +18,7 @@ MINI = str(DATA / "ro_mini.model")
 
 @pytest.fixture(scope="module")
 def usage(model, lines):
-    return trim.count_pieces(model, lines)
+    return trim.count_and_sample(model, lines, 0)[0]
 
 
 def processor(model):
@@ -58,30 +58,6 @@ def test_every_word_can_still_be_spelled(model, lines, usage):
         assert after.count(2) == before.count(2)
 
 
-def test_sentinels_behind_the_model_become_pieces(model, usage):
-    outside = ModelProto()
-    outside.CopyFrom(model)
-    del outside.pieces[-100:]
-    small, sources = trim.trim(outside, usage, 512, extra_ids=100)
-    assert sentinel_ids(small) == {n: 511 - n for n in range(100)}
-    assert [old for (old,) in sources[-100:]] == list(range(1948, 2048))
-
-
-def test_logits_of_kept_pieces_are_equal(model, usage):
-    small, sources = trim.trim(model, usage, 512)
-    random = np.random.default_rng(0)
-    embedding_VD = random.standard_normal((2048, 16)).astype(np.float32)
-    head_DV = random.standard_normal((16, 2048)).astype(np.float32)
-    old_ids = np.array(sources)[:, 0]
-    new_VD = checkpoint.average_rows(embedding_VD, sources)
-    new_DV = checkpoint.average_rows(head_DV, sources, axis=1)
-    assert new_VD.shape == (512, 16)
-    text = processor(small).encode("Ana are mere")
-    hidden = np.tanh(new_VD[text])
-    assert np.array_equal(hidden, np.tanh(embedding_VD[old_ids[text]]))
-    np.testing.assert_allclose(hidden @ new_DV, (hidden @ head_DV)[:, old_ids], rtol=1e-6)
-
-
 @pytest.mark.parametrize("size", [128, 500, 4096])
 def test_size_out_of_bounds(model, usage, size):
     with pytest.raises(ValueError, match=rf"--size {size} must be a multiple of 128 from \d+ .*"):
@@ -91,7 +67,7 @@ def test_size_out_of_bounds(model, usage, size):
 def test_command(tmp_path, capsys):
     out = str(tmp_path / "small.model")
     validation = str(DATA / "validation.jsonl")
-    trim.main([MINI, "--corpus", validation, "--size", "512", "--emb_dim", "64", "--out", out])
+    trim.main([MINI, "--corpus", validation, "--size", "512", "--out", out])
     printed = capsys.readouterr().out
     assert "before     2,048 pieces" in printed
     assert "after        512 pieces" in printed
@@ -116,7 +92,7 @@ def test_all_lines_are_counted_and_few_are_kept(model, lines):
 
     most: list[int] = []
     usage, sample = trim.count_and_sample(model, stream(), 10)
-    assert usage == trim.count_pieces(model, lines)
+    assert usage == trim.count_and_sample(model, lines, 0)[0]
     assert len(sample) == 10
     assert set(sample) <= set(lines)
     assert max(most) <= 12 < len(lines)
@@ -135,11 +111,6 @@ def test_the_documents_are_spread_over_the_corpus_and_progress_is_shown(tmp_path
     printed = capsys.readouterr()
     assert "read 12 documents" in printed.err
     assert "12 lines" in printed.out
-
-
-def test_rows_of_another_model_are_refused():
-    with pytest.raises(ValueError, match="an id 7, the array only 5 rows"):
-        checkpoint.average_rows(np.zeros((5, 2)), [(0,), (7,)])
 
 
 def test_single_rows_are_copied_bit_by_bit_in_every_dtype():
