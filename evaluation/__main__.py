@@ -13,14 +13,16 @@ if __name__ == "__main__":  # before any library writes to stderr
     quiet.start()
 
 import argparse
+import collections
 import datetime
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import os
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from command_line import arguments
@@ -34,7 +36,6 @@ from vocabulary.corpus import read_documents
 
 MEASURES = ("text", "words", "pairs")
 _MOST_CHARS = 2_000  # of a passage: of three bytes each they are 6,000 ids of a model of bytes
-_PAIRS = 2_000
 _PACKAGES = ("datasets", "flax", "jax", "numpy", "sentencepiece", "tokenizers")
 
 
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("models", nargs="+", type=arguments.text, metavar="MODEL")
     add("--language", required=True, type=arguments.text, help="a code or a name: ro, ces_Latn")
     add("--text", type=arguments.text, help="held-out documents: JSONL, parquet or text files")
-    add("--pairs", type=arguments.text, help='lines of {"good": …, "bad": …}; or: made')
+    add("--pairs", type=arguments.text, help='lines of {"good": …, "bad": …}')
     add("--without", nargs="*", choices=MEASURES, default=(), help="what is not measured")
     add("--objective", choices=models.OBJECTIVES, default=models.SPAN_CORRUPTION)
     add("--every_checkpoint", action="store_true", help="of a run, not only the newest")
@@ -67,16 +68,12 @@ def _evaluate(flags: argparse.Namespace) -> None:
         model.objective(flags.objective)  # refuses before anything is measured
     passages, pairs = _read(flags, language)
     settings = _settings(flags, language, passages, pairs)
-    done = results.load(flags.out, settings)
+    done: list[dict[str, Any]] = []
     for model in found:
-        before = [each for each in done if each["path"] == model.path]
-        if any(each["saved"] == model.saved for each in before):
-            continue
         taken = _measure(model, flags, passages, pairs)
         if model.run and model.step is not None:
             values = {name: measure.value for name, measure in taken.items()}
             results.add_to_run(model.run, results.series(settings), model.step, values)
-        done = [each for each in done if each not in before]
         done.append(_result(model, model.objective(flags.objective), passages, taken))
         results.save(flags.out, settings, done)
     print(results.table(done))
@@ -89,12 +86,7 @@ def _language(name: str) -> table.Language:
     return table.find(name)
 
 
-def _settings(
-    flags: argparse.Namespace,
-    language: table.Language,
-    passages: Sequence[Sequence[str]],
-    pairs: Sequence[minimal_pairs.Pair],
-) -> dict[str, Any]:
+def _settings(flags, language, passages, pairs) -> dict[str, Any]:
     """Return what figures beside each other must share; texts are known by their content."""
     names = ("objective", "passages", "max_chars", "seed")
     found = {"language": language.code, "without": sorted(flags.without)}
@@ -110,75 +102,57 @@ def _read(
     flags: argparse.Namespace, language: table.Language
 ) -> tuple[list[tuple[str, ...]], list[minimal_pairs.Pair]]:
     """Return the passages and the pairs, as the flags name them."""
-    with_text = flags.pairs == "made" or not {"text", "words"} <= {*flags.without}
-    passages = _read_passages(flags, language) if with_text else []
-    pairs = _read_pairs(flags, language, passages) if "pairs" not in flags.without else []
+    known = lambda text: normalize(text, cedilla=language.tag == "ro")
+    passages: list[tuple[str, ...]] = []
+    pairs: list[minimal_pairs.Pair] = []
+    if not {"text", "words"} <= {*flags.without}:
+        texts = map(known, _documents(flags.text, language))
+        passages = list(hidden_text.cut_passages(texts, flags.passages, flags.max_chars))
+        if not passages:
+            raise ValueError("the text has no passage of 20 words or more, separated by blanks")
+    if "pairs" not in flags.without:
+        if flags.pairs:
+            pairs = minimal_pairs.read_file(flags.pairs)
+        else:
+            pairs = minimal_pairs.read_hub(language.code.partition("_")[0])
+        if not pairs:
+            raise ValueError(
+                f"no minimal pair was found in {flags.pairs or minimal_pairs.MULTIBLIMP}: name a "
+                "file of pairs with --pairs, or leave that measure out with --without pairs"
+            )
+        pairs = [pair._replace(good=known(pair.good), bad=known(pair.bad)) for pair in pairs]
     return passages or [tuple(pair.good.split()) for pair in pairs], pairs
 
 
-def _read_passages(flags: argparse.Namespace, language: table.Language) -> list[tuple[str, ...]]:
-    corpus = flags.text or "HuggingFaceFW/fineweb-2"
-    if flags.text:
-        documents = read_documents(corpus)
-    elif language.test_documents:
-        documents = read_documents(corpus, config=language.code, split="test")
-    else:
+def _documents(path: str | None, language: table.Language) -> Iterable[str]:
+    if path:
+        return read_documents(path)
+    if not language.test_documents:
         raise ValueError(
             f"FineWeb-2 has no held-out documents of {language.name}: name yours with --text"
         )
-    normalized = (_normalize(each, language) for each in documents)
-    passages = list(hidden_text.cut_passages(normalized, flags.passages, flags.max_chars))
-    if not passages:
-        raise ValueError(f"{corpus} has no passage of 20 words or more, separated by blanks")
-    return passages
-
-
-def _normalize(text: str, language: table.Language) -> str:
-    return normalize(text, cedilla=language.tag == "ro")
-
-
-def _read_pairs(flags, language, passages) -> list[minimal_pairs.Pair]:
-    if flags.pairs == "made":
-        pairs = list(minimal_pairs.make(passages, language.tag, flags.seed))[:_PAIRS]
-    elif flags.pairs:
-        pairs = minimal_pairs.read_file(flags.pairs)
-    else:
-        pairs = minimal_pairs.read_hub(language.code.partition("_")[0])
-    if not pairs:
-        raise ValueError(
-            f"no minimal pair was found {_source_of_pairs(flags.pairs)}: name a file of pairs with "
-            "--pairs, or leave that measure out with --without pairs"
-        )
-    known = lambda text: _normalize(text, language)
-    return [pair._replace(good=known(pair.good), bad=known(pair.bad)) for pair in pairs]
-
-
-def _source_of_pairs(pairs: str | None) -> str:
-    if pairs == "made":
-        return "in the passages"
-    return f"in {pairs}" if pairs else "on the hub for this language"
+    return read_documents(table.FINEWEB2, config=language.code, split="test")
 
 
 def _measure(model, flags, passages, pairs) -> dict[str, measures.Measure]:
     """Return the measures of a model, and report progress."""
     guesser = model.load(model.objective(flags.objective))
     found: dict[str, measures.Measure] = {}
-    step = "" if model.step is None else f", step {model.step:,}"
-    show = lambda what: lambda n: _show(f"{model.name}{step}: {what} {n:,}")
     if "text" not in flags.without:
-        found |= measures.bits_per_byte(passages, guesser, flags.seed, show("passages"))
+        _show(model, f"{len(passages):,} passages")
+        found |= measures.bits_per_byte(passages, guesser, flags.seed)
     if "words" not in flags.without and guesser.fills_in:
-        counts = measures.count_words(passages)
-        found |= measures.filled_in_words(passages, counts, guesser, flags.seed, show("words"))
+        _show(model, f"words of {len(passages):,} passages")
+        counts = collections.Counter(itertools.chain.from_iterable(passages))
+        found |= measures.filled_in_words(passages, counts, guesser, flags.seed)
     if pairs:
-        found |= measures.preferred_sentences(pairs, guesser, show("parts of sentences"))
-    _show("")
+        _show(model, f"{len(pairs):,} pairs of sentences")
+        found |= measures.preferred_sentences(pairs, guesser)
     return found
 
 
-def _show(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+def _show(model: models.Model, what: str) -> None:
+    print(f"{model.title}: {what} …", file=sys.stderr, flush=True)
 
 
 def _result(model, objective, passages, taken) -> dict[str, Any]:
@@ -188,7 +162,6 @@ def _result(model, objective, passages, taken) -> dict[str, Any]:
         "name": model.name,
         "path": model.path,
         "step": model.step,
-        "saved": model.saved,
         "objective": objective,
         "parameters": model.count_parameters(),
         "bytes_per_token": sum(len(text.encode()) for text in sample) / tokens,

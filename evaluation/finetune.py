@@ -102,14 +102,11 @@ def keep_settings(out: pathlib.Path, model: str, settings: Mapping) -> None:
         said = ", ".join(f"{k} {before[k]!r} and not {settings[k]!r}" for k in differing)
         raise ValueError(f"{out} has results of {said}: name another folder with --out")
     (out / MODEL_GIN).write_text(model)
-    write_json(path, settings)
+    _write_json(path, settings)
 
 
-def write_json(path: pathlib.Path, found: Mapping) -> None:
-    """Write a file that is complete whenever it exists."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    temporary.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    temporary.replace(path)
+def _write_json(path: pathlib.Path, found: Mapping) -> None:
+    results.write(str(path), json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
 def commands(
@@ -259,7 +256,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "program": version(),
         "commands": said,
     }
-    write_json(out / RESULTS, found)
+    _write_json(out / RESULTS, found)
     publish(run, out, found)
     print(report(args.job, found["summary"], args.seeds))
     print(f"{out / RESULTS}")

@@ -4,7 +4,7 @@ guesser = SpanGuesser(scorer, encoder)     # of a T5 that fills in spans
 guesser.guess([hidden_text])               # [Guess(log_prob=-7.1, is_written=False)]
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +12,6 @@ import numpy as np
 from evaluation.hidden_text import HiddenText, hide_spans
 from evaluation.scorer import EncodedExample, Scorer
 from evaluation.text_encoder import EOS, TextEncoder
-
-Progress = Callable[[int], None] | None
 
 
 class Guess(NamedTuple):
@@ -40,8 +38,8 @@ class Guesser:
         """Return a sentence with parts hidden whose probabilities multiply to the sentence's."""
         return [HiddenText(tuple(words), ((0, len(words)),))]
 
-    def guess(self, texts: Sequence[HiddenText], progress: Progress = None) -> list[Guess]:
-        """Return a guess of each text; `progress` is called with the number of finished ones."""
+    def guess(self, texts: Sequence[HiddenText]) -> list[Guess]:
+        """Return a guess of each text."""
         raise NotImplementedError
 
     def unknown(self, texts: Sequence[HiddenText]) -> tuple[int, int]:
@@ -70,7 +68,7 @@ class SpanGuesser(Guesser):
         halves = [(0, middle), (middle, len(words))] if middle else [(0, len(words))]
         return [HiddenText(tuple(words), (half,)) for half in halves]
 
-    def guess(self, texts: Sequence[HiddenText], progress: Progress = None) -> list[Guess]:
+    def guess(self, texts: Sequence[HiddenText]) -> list[Guess]:
         """Return the guesses; the first sentinel of a target is given.
 
         Text is written if greedy decoding begins with it, and then ends or begins another word: how
@@ -82,9 +80,7 @@ class SpanGuesser(Guesser):
                 float(scores.log_probs[1:].sum()) + scores.end_log_prob,
                 scores.is_written({*example.ends} | self._encoder.word_starts),
             )
-            for example, scores in zip(
-                examples, self._scorer.score(examples, progress), strict=True
-            )
+            for example, scores in zip(examples, self._scorer.score(examples), strict=True)
         ]
 
 
@@ -127,11 +123,11 @@ class PrefixGuesser(Guesser):
         """Hide all words."""
         return self.cover(words)[0]
 
-    def guess(self, texts: Sequence[HiddenText], progress: Progress = None) -> list[Guess]:
+    def guess(self, texts: Sequence[HiddenText]) -> list[Guess]:
         """Return the guesses of texts that are hidden from end to end; they may stop anywhere."""
         ids = [self._encoder.encode(text.hidden)[0] for text in texts]
         examples = [EncodedExample([EOS], each, (EOS,)) for each in ids]
         return [
             Guess(float(each.log_probs.sum()), bool(each.is_best.all()))
-            for each in self._scorer.score(examples, progress)
+            for each in self._scorer.score(examples)
         ]

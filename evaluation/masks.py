@@ -9,6 +9,7 @@ place, and so on. The product of these is a probability of the text, given the n
 The spans of a text are revealed in parallel: all n-th pieces are guessed independently.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evaluation.guesser import Guess, Guesser, Progress
+from evaluation.guesser import Guess, Guesser
 from evaluation.hidden_text import HiddenText
-from evaluation.scorer import batches, padded
+from evaluation.scorer import in_batches, padded
 from evaluation.text_encoder import TextEncoder, marks_spaces
 from t5x.examples.encoder import network
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
@@ -36,7 +37,7 @@ class MaskScorer:
     """A network of `t5x.examples.encoder` with nested float32 `params`."""
 
     def __init__(self, module: network.Bert | network.ModernBert, params: Any):
-        self._params = jax.tree.map(jnp.asarray, params)
+        params = jax.tree.map(jnp.asarray, params)
         self._max_length, self._vocab_size = module.config.max_length, module.config.vocab_size
 
         @jax.jit
@@ -48,11 +49,9 @@ class MaskScorer:
             found = jnp.take_along_axis(log_probs, targets_BP[..., None], axis=-1)[..., 0]
             return found, jnp.argmax(log_probs, axis=-1) == targets_BP
 
-        self._run = run
+        self._run = functools.partial(run, params)
 
-    def score(
-        self, examples: Sequence[MaskedExample], progress: Progress = None
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
+    def score(self, examples: Sequence[MaskedExample]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the logarithms of the targets' probabilities, float32 [P], and bool [P].
 
         The second says whether no id has more.
@@ -66,30 +65,15 @@ class MaskScorer:
                 f"a text has {longest:,} ids, but the model reads at most {self._max_length:,}: "
                 "set --max_chars to less"
             )
-        size = lambda e: (min(padded(len(e.ids)), self._max_length), _power(len(e.places)))
-        found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        sizes = [size(each) for each in examples]
-        for (length, asked), rows, here in batches(sizes, lambda size: size[1] * self._vocab_size):
-            ids, segments = np.zeros((2, rows, length), np.int32)
-            places, targets = np.zeros((2, rows, asked), np.int32)
-            for row, i in enumerate(here):
-                example = examples[i]
-                ids[row, : len(example.ids)] = example.ids
-                segments[row, : len(example.ids)] = 1
-                places[row, : len(example.places)] = example.places
-                targets[row, : len(example.places)] = example.targets
-            arrays = jax.device_get(self._run(self._params, ids, segments, places, targets))
-            for row, i in enumerate(here):
-                log_probs, is_best = (array[row, : len(examples[i].places)] for array in arrays)
-                found[i] = log_probs, is_best
-            if progress:
-                progress(len(found))
-        return [found[i] for i in range(len(examples))]
-
-
-def _power(number: int) -> int:
-    """Return the next power of two."""
-    return 1 << (number - 1).bit_length()
+        rows, sizes = [], []
+        for ids, places, targets in examples:
+            length = min(padded(len(ids)), self._max_length)
+            asked = 1 << (len(places) - 1).bit_length()
+            rows.append((ids, [1] * len(ids), places, targets))
+            sizes.append((length, length, asked, asked))
+        found = in_batches(rows, sizes, self._vocab_size, self._run)
+        counts = [len(each.places) for each in examples]
+        return [(a[:n], b[:n]) for n, (a, b) in zip(counts, found, strict=True)]
 
 
 class MaskGuesser(Guesser):
@@ -108,8 +92,9 @@ class MaskGuesser(Guesser):
                 "name its mask_token in tokenizer_config.json"
             )
         self._scorer, self._mask = scorer, vocabulary.mask_id
-        self._first = [i for i in [vocabulary.cls_id] if i is not None]
-        self._last = [i for i in [vocabulary.sep_id] if i is not None]
+        self._first, self._last = (
+            [] if i is None else [i] for i in (vocabulary.cls_id, vocabulary.sep_id)
+        )
         ids_of = lambda text: vocabulary.encode_texts([text])[0].tolist()
         self._encoder = TextEncoder(ids_of, (), vocabulary.unk_id, marks_spaces(ids_of))
 
@@ -117,10 +102,10 @@ class MaskGuesser(Guesser):
         """Hide each word once."""
         return [HiddenText(tuple(words), ((i, i + 1),)) for i in range(len(words))]
 
-    def guess(self, texts: Sequence[HiddenText], progress: Progress = None) -> list[Guess]:
+    def guess(self, texts: Sequence[HiddenText]) -> list[Guess]:
         """Return the guesses; the numbers of pieces are given."""
         rounds = [self.examples(text) for text in texts]
-        scores = iter(self._scorer.score([e for each in rounds for e in each], progress))
+        scores = iter(self._scorer.score([e for each in rounds for e in each]))
         found = []
         for each in rounds:
             parts = [next(scores) for _ in each]

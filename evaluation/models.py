@@ -6,48 +6,59 @@ for model in find("runs/ro_t5x_base", every_checkpoint=True):
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from command_line.gin_reader import Bindings
+from command_line.guard import ROOT
 from convert import from_hf, t5x_params
+from convert.encoders import from_hf as encoders
+from convert.encoders.logits import module_of
+from convert.encoders.sizes import EncoderSizes
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.model_config import Sizes, sizes_of_hugging_face
 from convert.proof.t5x_logits import network_config
 from convert.run import model_dir, vocabulary
-from evaluation import encoders, text_encoder
+from evaluation import text_encoder
 from evaluation.guesser import Guesser, PrefixGuesser, SpanGuesser
+from evaluation.masks import MaskGuesser, MaskScorer
 from evaluation.scorer import Scorer
 from evaluation.text_encoder import TextEncoder
 from t5x.checkpointing import layout
 from t5x.checkpointing.layer_stacking import stack_layers
+from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
 SPAN_CORRUPTION, PREFIX_LM = OBJECTIVES = ("span_corruption", "prefix_lm")  # of a T5
 MASKED_LM = "masked_lm"
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-Guessers = Mapping[str, Callable[[Any], Guesser]]
 Ids = Callable[[str], list[int]]
+Guessers = Mapping[str, Callable[[Any], Guesser]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
     """A model that is not loaded yet.
 
-    `step` is that of a `checkpoint_<step>`, else None; `saved` is when it was written, in seconds
-    since 1970; `run` is the folder of a run of this project on this machine, else None. `guessers`
-    make of its parameters what guesses text, by objective.
+    `run` is the folder of a run of this project on this machine, else None. `guessers` make of its
+    parameters what guesses text, by objective.
     """
 
     name: str
     path: str
-    step: int | None
-    saved: int
     run: pathlib.Path | None
     ids_of: Ids
     read: Callable[[], t5x_params.Tree]
     guessers: Guessers
+
+    @property
+    def step(self) -> int | None:
+        """The step of a `checkpoint_<step>`, else None."""
+        return layout.step_of(self.path)
+
+    @property
+    def title(self) -> str:
+        """The name, and the step if there is one."""
+        return self.name if self.step is None else f"{self.name}, step {self.step:,}"
 
     def objective(self, of_t5: str) -> str:
         """Return the objective that it is measured by: `of_t5`, or that of encoders.
@@ -84,53 +95,66 @@ def find(path: str, every_checkpoint: bool = False) -> list[Model]:
     if (folder / "config.json").is_file() or from_hf.is_hub_name(path):
         return [_of_folder(path.rstrip("/"), from_hf.download(path))]
     if converted := [each.parent for each in folder.glob("checkpoint_*/config.json")]:
-        models = (_of_folder(folder.name, each) for each in converted)
-        found = sorted(models, key=lambda model: -1 if model.step is None else model.step)
-        return found if every_checkpoint else found[-1:]
-    run = model_dir.open_run(path)
-    about = _of_run(run)
-    steps = sorted(run.checkpoints)
-    return [
-        _of_checkpoint(run, step, *about) for step in (steps if every_checkpoint else steps[-1:])
-    ]
+        steps = {layout.step_of(str(each)) or -1: each for each in converted}
+        found = [_of_folder(folder.name, each) for _, each in sorted(steps.items())]
+    else:
+        found = _of_run(model_dir.open_run(path))
+    return found if every_checkpoint else found[-1:]
 
 
-def _of_run(run: model_dir.TrainedRun) -> tuple[Ids, Guessers]:
-    folders, gin = [ROOT, pathlib.Path.cwd()], run.gin()
-    if gin and (encoder := encoders.of_run(run, Bindings.read(gin), folders)):
-        return encoder.ids_of, {MASKED_LM: encoder.guesser}
-    sizes, bindings = model_dir.network(run)
-    found = vocabulary.vocabulary_of(run, bindings, folders=folders)
-    of_text = text_encoder.of_vocabulary(found, run.folder)
-    return of_text.ids_of, _of_t5(sizes, of_text)
+def _of_run(run: model_dir.TrainedRun) -> list[Model]:
+    """Return the models of all checkpoints."""
+    folders = [ROOT, pathlib.Path.cwd()]
+    sizes, bindings = model_dir.any_network(run)
+    if isinstance(sizes, EncoderSizes):
+        places = [pathlib.Path(run.folder) / "tokenizer"]
+        found = bindings and (
+            bindings.literals("tokenizer").get("path") or bindings.first("tokenizer_file")
+        )
+        places += [folder / found for folder in folders] if isinstance(found, str) else []
+        ids_of, guessers = _of_encoder(sizes, places, run.folder)
+    else:
+        own = vocabulary.vocabulary_of(run, bindings, folders=folders)
+        ids_of, guessers = _of_t5(sizes, text_encoder.of_vocabulary(own, run.folder))
+    of_path = lambda path: Model(
+        run.name, path, run.local, ids_of, lambda: t5x_params.open_tree([path]), guessers
+    )
+    return [of_path(path) for _, path in sorted(run.checkpoints.items())]
 
 
-def _of_checkpoint(run: model_dir.TrainedRun, step: int, ids_of: Ids, guessers: Guessers) -> Model:
-    path = run.checkpoints[step]
-    read = lambda: t5x_params.open_tree([path])
-    saved = layout.saved_at(path)
-    return Model(run.name, path, step, saved, run.local, ids_of, read, guessers)
+def _of_folder(name: str, folder: pathlib.Path) -> Model:
+    checkpoint = HfCheckpoint.open(folder)
+    if from_hf.is_encoder(folder):
+        encoder, arrays = encoders.network_of(checkpoint)
+        read = lambda: encoders.parameters(encoder, arrays)
+        ids_of, guessers = _of_encoder(encoder, [folder], str(folder))
+    else:
+        sizes = dataclasses.replace(
+            sizes_of_hugging_face(checkpoint.config), logits_via_embedding=checkpoint.tied()
+        )
+        read = lambda: from_hf.parameters(checkpoint, sizes)
+        ids_of, guessers = _of_t5(sizes, text_encoder.of_folder(folder))
+    return Model(name, str(folder), None, ids_of, read, guessers)
 
 
-def _of_t5(sizes: Sizes, encoder: TextEncoder) -> Guessers:
+def _of_t5(sizes: Sizes, encoder: TextEncoder) -> tuple[Ids, Guessers]:
     config = network_config(sizes)
-    return {
+    return encoder.ids_of, {
         SPAN_CORRUPTION: lambda params: SpanGuesser(Scorer(config, params), encoder),
         PREFIX_LM: lambda params: PrefixGuesser(Scorer(config, params), encoder),
     }
 
 
-def _of_folder(name: str, folder: pathlib.Path) -> Model:
-    checkpoint, step = HfCheckpoint.open(folder), layout.step_of(str(folder))
-    saved = int((folder / "config.json").stat().st_mtime)
-    if encoders.is_encoder(checkpoint.config):
-        encoder, read = encoders.of_folder(folder)
-        guessers: Guessers = {MASKED_LM: encoder.guesser}
-        return Model(name, str(folder), step, saved, None, encoder.ids_of, read, guessers)
-    sizes = dataclasses.replace(
-        sizes_of_hugging_face(checkpoint.config), logits_via_embedding=checkpoint.tied()
-    )
-    of_text = text_encoder.of_folder(folder)
-    read = lambda: from_hf.parameters(HfCheckpoint.open(folder), sizes)
-    guessers = _of_t5(sizes, of_text)
-    return Model(name, str(folder), step, saved, None, of_text.ids_of, read, guessers)
+def _of_encoder(
+    sizes: EncoderSizes, places: Sequence[pathlib.Path], owner: str
+) -> tuple[Ids, Guessers]:
+    """Return what `_of_t5` does, with the tokenizer in the first of `places` that has one."""
+    has_one = lambda place: place.is_file() or (place / "tokenizer.json").is_file()
+    if not (found := next(filter(has_one, places), None)):
+        raise ValueError(
+            f"{owner} has no tokenizer: there is no {places[0] / 'tokenizer.json'}; copy the "
+            "model's own there"
+        )
+    own, module = TokenizerVocabulary(str(found)), module_of(sizes)
+    guesser = lambda params: MaskGuesser(MaskScorer(module, params), own, owner)
+    return lambda text: own.encode_texts([text])[0].tolist(), {MASKED_LM: guesser}

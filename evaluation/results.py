@@ -1,8 +1,7 @@
 """Results of evaluation: a JSON file, the table, and what enters a run.
 
 The file is {"settings": …, "models": [{"name", "step", "parameters", "bytes_per_token",
-"measures": {name: [value, standard error, cases]}, …}]}. It is written after each model, so that an
-interrupted evaluation continues.
+"measures": {name: [value, standard error, cases]}, …}]}. It is written after each model.
 """
 
 import hashlib
@@ -27,28 +26,6 @@ _COLUMNS = (
     ("minimal_pairs", "minimal pairs", "{:.1%}"),
     ("unknown_pieces", "unknown pieces", "{:.2%}"),
 )
-
-
-def load(path: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the models of a results file, none if there is no file.
-
-    Raises:
-      ValueError: it has other settings, or is no results file.
-    """
-    if not os.path.exists(path):
-        return []
-    try:
-        found = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-        models, before = found["models"], found["settings"]
-    except (ValueError, LookupError, TypeError) as error:
-        raise ValueError(f"{path} holds no results of evaluation: name another file") from error
-    if before != json.loads(json.dumps(settings)):
-        differing = sorted(k for k in {*before, *settings} if before.get(k) != settings.get(k))
-        raise ValueError(
-            f"{path} was made with other settings ({', '.join(differing)}), so its figures cannot "
-            "stand beside new ones: name another file with --out"
-        )
-    return models
 
 
 def save(path: str, settings: Mapping[str, Any], models: list[dict[str, Any]]) -> None:

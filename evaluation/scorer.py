@@ -7,7 +7,7 @@ Examples of like lengths are batched, so that few shapes are compiled.
 """
 
 import functools
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -35,7 +35,7 @@ class EncodedExample(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Of a target of T ids: float32 [T] and bool [T], and the same of an end after it, [T + 1].
+    """Of a target of T ids: float32 [T] and bool [T], and what is said of the end after it.
 
     `log_probs[t]` is the natural logarithm of the probability of `targets[t]` after those before
     it, `is_best[t]` whether no id has a higher one. `end_log_prob` is the logarithm of the
@@ -61,32 +61,22 @@ class Scorer:
         self._vocab_size = config.vocab_size
         self._run = _compiled(config)
 
-    def score(
-        self, examples: Sequence[EncodedExample], progress: Callable[[int], None] | None = None
-    ) -> list[Scores]:
+    def score(self, examples: Sequence[EncodedExample]) -> list[Scores]:
         """Return the scores of examples, in their order.
 
         Raises:
           ValueError: an example is longer than 8,192 ids.
         """
-        sizes = [(padded(len(e.inputs)), padded(len(e.targets) + 1)) for e in examples]
-        found: dict[int, Scores] = {}
-        for (inputs_length, length), rows, here in batches(
-            sizes, lambda size: size[1] * self._vocab_size
-        ):
-            inputs = np.zeros((rows, inputs_length), np.int32)
-            targets = np.zeros((rows, length), np.int32)
-            ends = np.full((rows, 2), _NO_END, np.int32)
-            for row, i in enumerate(here):
-                inputs[row, : len(examples[i].inputs)] = examples[i].inputs
-                targets[row, : len(examples[i].targets)] = examples[i].targets
-                ends[row, : len(examples[i].ends)] = examples[i].ends
-            arrays = jax.device_get(self._run(self._params, inputs, targets, ends))
-            for row, i in enumerate(here):
-                found[i] = _scores(len(examples[i].targets), *(array[row] for array in arrays))
-            if progress:
-                progress(len(found))
-        return [found[i] for i in range(len(examples))]
+        sizes = [(padded(len(e.inputs)), 2, padded(len(e.targets) + 1)) for e in examples]
+        rows = [(e.inputs, (*e.ends, _NO_END)[:2], e.targets) for e in examples]
+        run = functools.partial(self._run, self._params)
+        found = in_batches(rows, sizes, self._vocab_size, run)
+        return [
+            Scores(log_probs[:n], is_best[:n], float(ends[n]), int(best[n]))
+            for n, (log_probs, is_best, ends, best) in zip(
+                (len(e.targets) for e in examples), found, strict=True
+            )
+        ]
 
 
 def padded(length: int) -> int:
@@ -104,29 +94,35 @@ def padded(length: int) -> int:
     )
 
 
-Size = tuple[int, int]
-
-
-def batches(
-    sizes: Sequence[Size], logits: Callable[[Size], int]
-) -> Iterator[tuple[Size, int, list[int]]]:
-    """Yield (size, rows, numbers of the examples) of batches of examples of equal padded size.
+def in_batches(
+    rows: Sequence[tuple[Sequence[int], ...]],
+    sizes: Sequence[tuple[int, ...]],
+    vocab_size: int,
+    run: Callable[..., Sequence[jax.Array]],
+) -> list[list[np.ndarray]]:
+    """Return what `run` makes of each row, of batches of rows of equal padded sizes.
 
     Args:
-      sizes: of each example.
-      logits: how many a row of a size has.
+      rows: sequences of ids of each example, which `run` gets as arrays [B, length].
+      sizes: their padded lengths; the last one is the number of places that logits are made of.
+      vocab_size: logits of a place.
+      run: returns arrays [B, ...].
     """
     order = sorted(range(len(sizes)), key=sizes.__getitem__)
+    found: dict[int, list[np.ndarray]] = {}
     while order:
         size = sizes[order[0]]
-        rows = max(1, min(_MOST_ROWS, _LOGITS // logits(size)))
-        here = [i for i in order[:rows] if sizes[i] == size]
-        yield size, min(rows, 1 << (len(here) - 1).bit_length()), here
+        most = max(1, min(_MOST_ROWS, _LOGITS // (size[-1] * vocab_size)))
+        here = [i for i in order[:most] if sizes[i] == size]
+        count = min(most, 1 << (len(here) - 1).bit_length())
+        arrays = [np.zeros((count, length), np.int32) for length in size]
+        for row, i in enumerate(here):
+            for array, ids in zip(arrays, rows[i], strict=True):
+                array[row, : len(ids)] = ids
+        results = jax.device_get(run(*arrays))
+        found |= {i: [array[row] for array in results] for row, i in enumerate(here)}
         order = order[len(here) :]
-
-
-def _scores(length: int, log_probs, is_best, ends, best) -> Scores:
-    return Scores(log_probs[:length], is_best[:length], float(ends[length]), int(best[length]))
+    return [found[i] for i in range(len(rows))]
 
 
 @functools.cache
@@ -134,7 +130,7 @@ def _compiled(config: network.T5Config) -> Callable:
     module = network.Transformer(config)
 
     @jax.jit
-    def run(params, inputs, targets, ends):
+    def run(params, inputs, ends, targets):
         previous = jnp.pad(targets[:, :-1], ((0, 0), (1, 0)))
         # The position after a target must be seen too, so that no position counts as padding. No
         # earlier one sees it.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.run.vocabulary import sentencepiece_vocabulary
 from convert.tokenizer import NUM_BYTE_IDS, NUM_SENTINELS, TrainedVocabulary, load_sentencepiece
+from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
 EOS = 1  # of every T5
 _SENTINEL = re.compile(r"▁?<extra_id_(\d+)>")
@@ -49,7 +50,7 @@ def of_vocabulary(vocabulary: TrainedVocabulary, owner: str) -> TextEncoder:
         blank = frozenset(vocabulary.encode(" "))
         return TextEncoder(vocabulary.encode, sentinels, None, True, blank)
     model = load_sentencepiece(vocabulary.path, vocabulary.extra_ids)
-    names = {i: model.IdToPiece(i) for i in range(len(model))}
+    names = [model.IdToPiece(i) for i in range(len(model))]
     return _checked(model.encode, names, model.unk_id(), owner)
 
 
@@ -66,27 +67,19 @@ def of_folder(folder: pathlib.Path) -> TextEncoder:
             f"{folder} has no tokenizer: neither spiece.model nor tokenizer.json is there; "
             "copy the model's own into it"
         )
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    # The file may keep what the last call of its owner asked for.
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    ids_of = lambda text: tokenizer.encode(text, add_special_tokens=False).ids
-    names = {number: name for name, number in tokenizer.get_vocab().items()}
-    unknown = next((i for i, name in names.items() if name == "<unk>"), None)
-    return _checked(ids_of, names, unknown, str(folder))
+    own = TokenizerVocabulary(str(folder))
+    return _checked(own.encode, own.pieces, own.unk_id, str(folder))
 
 
-def _checked(ids_of, names: dict[int, str], unk_id: int | None, owner: str) -> TextEncoder:
-    found = {int(m[1]): i for i, name in names.items() if (m := _SENTINEL.fullmatch(name))}
+def _checked(ids_of, names: Sequence[str], unk_id: int | None, owner: str) -> TextEncoder:
+    found = {int(m[1]): i for i, name in enumerate(names) if (m := _SENTINEL.fullmatch(name))}
     if 0 not in found or 1 not in found:
         raise ValueError(
             f"{owner} has no <extra_id_0> and <extra_id_1> in its vocabulary, so no text can be "
             "hidden from it: name a model that was pretrained by span corruption"
         )
     sentinels = tuple(found[number] for number in sorted(found))
-    starts = {i for i, name in names.items() if name.startswith(("▁", "Ġ"))} - {*sentinels}
+    starts = {i for i, name in enumerate(names) if name.startswith(("▁", "Ġ"))} - {*sentinels}
     return TextEncoder(ids_of, sentinels, unk_id, marks_spaces(ids_of), frozenset(starts))
 
 

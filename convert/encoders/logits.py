@@ -24,6 +24,15 @@ def probe_batch(sizes: EncoderSizes, rows: int = 2, length: int = 200) -> dict[s
     return {"encoder_input_tokens": ids, "encoder_segment_ids": segments}
 
 
+def module_of(sizes: EncoderSizes) -> Any:
+    """Return the network of `t5x.examples.encoder`, in float32."""
+    from t5x.examples.encoder import network
+
+    if sizes.modern:
+        return network.ModernBert(network.ModernBertConfig(**sizes.fields()))
+    return network.Bert(network.BertConfig(**sizes.fields()))
+
+
 def trainer_logits(
     paths: list[str], sizes: EncoderSizes, batch: dict[str, np.ndarray], dtype: str = "float32"
 ) -> np.ndarray:
@@ -34,14 +43,8 @@ def trainer_logits(
     import jax
 
     from t5x.checkpointing.layer_stacking import stack_layers
-    from t5x.examples.encoder import network
 
-    fields = sizes.fields()
-    module: Any
-    if sizes.modern:
-        module = network.ModernBert(network.ModernBertConfig(**fields))
-    else:
-        module = network.Bert(network.BertConfig(**fields))
+    module = module_of(sizes)
     tree = rounded(open_tree(paths), dtype)
     arrays = {name: np.asarray(array.read(), np.float32) for name, array in tree.items()}
     found = jax.jit(

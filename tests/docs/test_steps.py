@@ -81,7 +81,7 @@ CHANGES = (
     Change(r"t5x\.infer", instead=(("checkpoint_300", "checkpoint_20"),)),
     Change(
         r"launch/evaluate\.sh",
-        "--text data/ro_mini/validation.jsonl --pairs made --passages 6 --max_chars 400",
+        "--text data/ro_mini/validation.jsonl --pairs pairs.jsonl --passages 6 --max_chars 400",
     ),
     Change(r"(train\.sh quality_base|quality_base\.gin)", SMALL_T5),
     Change(r"train\.sh quality_base", TRAIN_T5),
@@ -226,6 +226,7 @@ def a_base_run(folder: Folder) -> None:
 
 def models_to_compare(folder: Folder) -> None:
     a_base_run(folder)
+    folder.write("pairs.jsonl", '{"good": "Ana are un măr .", "bad": "Ana au un măr ."}')
     folder.publish("google/mt5-small")
     folder.publish("google/umt5-small", own_relative_bias=True)
 

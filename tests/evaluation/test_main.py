@@ -1,11 +1,8 @@
-"""`python -m evaluation` measures models, continues, and names what is wrong."""
+"""`python -m evaluation` measures models, and names what is wrong."""
 
 import dataclasses
 import json
 import math
-import os
-import pathlib
-import shutil
 
 import pytest
 
@@ -37,7 +34,7 @@ def evaluate(run, *flags, beside=()):
     return entry_point.main([str(run), *map(str, beside), *flags])
 
 
-def test_each_checkpoint_is_measured_once(run, capsys, monkeypatch):
+def test_each_checkpoint_is_measured(run, capsys):
     pairs = run.parent / "pairs.jsonl"
     pairs.write_text('{"good": "Ana are un măr .", "bad": "Ana au un măr .", "kind": "number"}')
     flags = ("--every_checkpoint", "--pairs", str(pairs))
@@ -57,20 +54,12 @@ def test_each_checkpoint_is_measured_once(run, capsys, monkeypatch):
         / json.loads((run.parent / "out.json").read_text())["models"][0]["bytes_per_token"]
     )
     assert steps[0]["bits_per_byte"] > 0.9 * bits
-    monkeypatch.setattr(entry_point, "_measure", None)  # nothing is left to measure
-    evaluate(run, *flags)
+    evaluate(run, *flags)  # the same again
     assert capsys.readouterr().out == table
-    with monkeypatch.context() as again:  # a run that is started again saves the same steps again
-        os.utime(run / "checkpoint_20" / "checkpoint", (1, 1))
-        again.setattr(entry_point, "_measure", lambda *_: {})
-        evaluate(run, *flags)
-    rows = capsys.readouterr().out.splitlines()[2:]
-    assert [row.endswith("| – | – |") for row in rows] == [False, True]
-    moved = pathlib.Path(shutil.copy(pairs, run / "pairs.jsonl"))
-    evaluate(run, *flags, "--pairs", str(moved))  # the same pairs
-    moved.write_text(pairs.read_text().replace("măr", "pix"))
-    with refused(capsys, r"other settings \(pairs_sha256\)"):
-        evaluate(run, *flags, "--pairs", str(moved))
+    assert [json.loads(line) for line in kept.read_text().splitlines()] == steps
+    pairs.write_text(pairs.read_text().replace("măr", "pix"))
+    evaluate(run, *flags)
+    assert len([*(run / "inference_eval").iterdir()]) == 2  # figures of other pairs
 
 
 def test_models_of_all_kinds_are_beside_each_other(run, capsys):

@@ -4,14 +4,23 @@ import dataclasses
 
 import pytest
 
+from convert.encoders import from_hf as encoders
 from convert.tokenizer import write_tokenizer
 from evaluation import models
 from evaluation.hidden_text import HiddenText
-from fakes.convert_fakes import FAMILIES, arrays, write_folder, write_run
+from fakes.convert_fakes import (
+    ENCODERS,
+    FAMILIES,
+    arrays,
+    write_encoder_folder,
+    write_folder,
+    write_run,
+)
 from fakes.paths import ROOT
 
 VOCABULARY = ROOT / "data" / "ro_mini" / "ro_mini.model"
 TEXT = HiddenText(("Ana", "are", "mere", "și", "pere"), ((1, 3),))
+SCHOOL = HiddenText(("Copiii", "merg", "la", "școală", "."), ((1, 3),))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -47,3 +56,44 @@ def test_what_is_no_model_is_refused(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     with pytest.raises(ValueError, match="model_type 'gpt2' is not one of"):
         models.find(str(tmp_path))
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+def test_an_encoder_and_its_run_give_the_same_guesses(tmp_path, family):
+    folder, run = write_encoder_folder(tmp_path / "hf", family), tmp_path / "run"
+    encoders.write_checkpoint(folder, run, step=7, verify_logits=False)
+    found = [models.find(str(path))[0] for path in (folder, run)]
+    assert [model.step for model in found] == [None, 7]
+    assert found[1].run == run
+    assert found[0].count_parameters() == found[1].count_parameters() > 8 * 2000
+    assert found[0].ids_of("merg") == found[1].ids_of("merg")
+    ways = [model.objective(models.SPAN_CORRUPTION) for model in found]
+    assert ways == [models.MASKED_LM] * 2
+    guesses = [model.load(way).guess([SCHOOL])[0] for model, way in zip(found, ways, strict=True)]
+    assert guesses[0].log_prob == pytest.approx(guesses[1].log_prob, rel=1e-5)
+    assert guesses[0].log_prob < -1
+
+
+def test_the_tokenizer_that_a_recipe_names_is_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder, run = write_encoder_folder(tmp_path / "hf", "bert"), tmp_path / "run"
+    encoders.write_checkpoint(folder, run, verify_logits=False)
+    (run / "tokenizer").rename(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="run has no tokenizer: there is no"):
+        models.find(str(run))
+    with open(run / "config.gin", "a") as file:
+        file.write("a.TokenizerVocabulary.tokenizer_file = 'elsewhere'\n")
+    assert models.find(str(run))[0].ids_of("merg")
+
+
+def test_an_encoder_that_should_continue_text_is_refused(tmp_path):
+    (model,) = models.find(str(write_encoder_folder(tmp_path / "hf", "bert")))
+    with pytest.raises(ValueError, match="is an encoder, which cannot continue a text"):
+        model.objective(models.PREFIX_LM)
+
+
+def test_an_encoder_without_a_tokenizer_is_refused(tmp_path):
+    folder = write_encoder_folder(tmp_path / "hf", "bert")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match="hf has no tokenizer: there is no"):
+        models.find(str(folder))

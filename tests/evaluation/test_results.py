@@ -4,29 +4,14 @@ import json
 import math
 import re
 
-import pytest
-
 from evaluation import results
 
-SETTINGS = {"language": "ron_Latn", "text": None}
 MODEL = {
     "name": "a<b", "path": "/a", "step": 1000, "parameters": 2_100_000, "bytes_per_token": 3.456,
     "objective": "span_corruption",
     "measures": {"bits_per_byte": [1.5, 0.01, 900], "filled_in": [0.25, 0.0125, 400],
                  "minimal_pairs": [float("nan"), float("nan"), 0]},
 }  # fmt: skip
-
-
-def test_an_interrupted_evaluation_continues(tmp_path):
-    path = str(tmp_path / "new" / "results.json")
-    assert results.load(path, SETTINGS) == []
-    results.save(path, SETTINGS, [{**MODEL, "measures": {}}])
-    assert results.load(path, SETTINGS) == [{**MODEL, "measures": {}}]
-    with pytest.raises(ValueError, match=r"made with other settings \(text\)"):
-        results.load(path, {**SETTINGS, "text": "other"})
-    (tmp_path / "broken.json").write_text("[]")
-    with pytest.raises(ValueError, match="holds no results of evaluation"):
-        results.load(str(tmp_path / "broken.json"), SETTINGS)
 
 
 def test_the_table_has_the_measures_there_are():

@@ -49,10 +49,3 @@ def test_a_unigram_model_gives_each_target_its_share():
 def test_an_example_that_is_too_long_is_refused():
     with pytest.raises(ValueError, match="an example has 8,193 ids, but may have at most 8,192"):
         Scorer(SMALL, random_params(SMALL)).score([EncodedExample([1] * 8193, [5], (1,))])
-
-
-def test_progress_counts_the_finished_examples():
-    counts: list[int] = []
-    Scorer(SMALL, random_params(SMALL)).score(EXAMPLES, counts.append)
-    assert counts == sorted(counts)
-    assert counts[-1] == len(EXAMPLES)
