@@ -12,9 +12,7 @@ def main(argv: list[str]) -> int: ...
 """
 
 import contextlib
-import dis
 import functools
-import os
 import sys
 import tempfile
 import traceback
@@ -26,17 +24,16 @@ from command_line import extras
 
 ROOT = Path(__file__).resolve().parent.parent
 _EXPECTED = (ValueError, RuntimeError, FloatingPointError)
-_RAISES = ("RAISE_VARARGS", "RERAISE")
 _LONGEST = 2000  # characters of a sentence
 INTERRUPTED, STOPPED = 130, "Stopped by Ctrl-C."
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def guarded(main: Callable[P, R], takes_interrupts: bool = True) -> Callable[P, R]:
+def guarded(main: Callable[P, R], stopped: str = STOPPED) -> Callable[P, R]:
     """Return `main`, whose errors are reported and become a SystemExit.
 
-    So does Ctrl-C, unless the caller says otherwise because it handles it itself.
+    So does Ctrl-C, of which `stopped` is the sentence.
     """
 
     @functools.wraps(main)
@@ -46,11 +43,8 @@ def guarded(main: Callable[P, R], takes_interrupts: bool = True) -> Callable[P, 
         except Exception as error:
             status = report(error)
         except KeyboardInterrupt:
-            if not takes_interrupts:
-                raise
             status = INTERRUPTED
-            with contextlib.suppress(OSError):  # a closed terminal
-                print(STOPPED, file=sys.stderr, flush=True)
+            say(stopped)
         sys.exit(status)  # outside of the handler: nothing of the error is kept
 
     return call
@@ -72,6 +66,12 @@ def one_sentence() -> Iterator[None]:
         raise RuntimeError(f"{file}: {said}" if file else said) from error
 
 
+def say(sentence: str) -> None:
+    """Print a line on the terminal, which may be closed."""
+    with contextlib.suppress(OSError):
+        print(sentence, file=sys.stderr, flush=True)
+
+
 def report(error: Exception) -> int:
     """Print one sentence about an error, and return the status.
 
@@ -83,16 +83,17 @@ def report(error: Exception) -> int:
     absent = extras.missing(error.name) if isinstance(error, ModuleNotFoundError) else None
     is_expected = isinstance(error, _EXPECTED) and not isinstance(error, RecursionError)
     if absent or (is_expected and is_ours(error)):
-        sentence = absent or text
-    else:
-        first = text.partition("\n")[0].rstrip(" .") or "no message"
+        say(f"Error: {absent or text}")
+        # An OSError may pass, and a restart succeed.
+        refused = isinstance(error, ValueError) and not isinstance(error, OSError)
+        return 2 if absent or refused else 1
+    first = text.partition("\n")[0].rstrip(" .") or "no message"
+    try:
         log = write_log("".join(traceback.format_exception(error)))
-        sentence = f"{type(error).__name__}: {first[:_LONGEST]}. The traceback is in {log}."
-    with contextlib.suppress(OSError):  # a closed terminal
-        print("Error:", sentence, file=sys.stderr, flush=True)
-    # An OSError may pass, and a restart succeed.
-    refused = isinstance(error, ValueError) and not isinstance(error, OSError) and is_ours(error)
-    return 2 if absent or refused else 1
+    except OSError as full:
+        log = f"no file ({full.strerror})"
+    say(f"Error: {type(error).__name__}: {first[:_LONGEST]}. The traceback is in {log}.")
+    return 1
 
 
 def is_ours(error: BaseException) -> bool:
@@ -100,27 +101,24 @@ def is_ours(error: BaseException) -> bool:
 
     The innermost frame of an error from C is the line that called it.
     """
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return False
-    code = trace.tb_frame.f_code
-    file = Path(code.co_filename).resolve()
-    is_in_repository = file.is_relative_to(ROOT) and "site-packages" not in file.parts
-    return is_in_repository and dis.opname[code.co_code[trace.tb_lasti]] in _RAISES
+    frames = traceback.extract_tb(error.__traceback__)
+    line = frames[-1].line if frames and is_own_file(frames[-1].filename) else None
+    return (line or "").startswith("raise")
 
 
-def to_temporary_file(text: str) -> str:
-    """Write a traceback to a new file, and return its path."""
-    try:
-        handle, path = tempfile.mkstemp(prefix="t5x-error-", suffix=".log")
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-    except OSError as error:
-        return f"no file ({error.strerror})"
-    return path
+def is_own_file(path: str) -> bool:
+    """Return whether a source file is one of this repository."""
+    file = Path(path).resolve()
+    return file.is_relative_to(ROOT) and "site-packages" not in file.parts
 
 
-# Replaced by commands that have a log.
-write_log: Callable[[str], str] = to_temporary_file
+def _to_temporary_file(text: str) -> str:
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="t5x-error-", suffix=".log", delete=False, errors="backslashreplace"
+    ) as file:
+        file.write(text)
+    return file.name
+
+
+# Writes a traceback and returns the path; `quiet` replaces it by its log.
+write_log: Callable[[str], str] = _to_temporary_file

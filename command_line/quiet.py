@@ -1,24 +1,28 @@
-"""Keep the terminal of a command for what a user can act on.
+"""Send the output of libraries to a log, and keep the terminal for what a user can act on.
 
 if __name__ == "__main__":  # before any library is imported
     from command_line import quiet
 
     quiet.start()
+...
+quiet.write_to("runs/tiny", host=0)     # all output, earlier and later: runs/tiny/log_0.txt
 
-Commands that train or decode have more, `t5x.cli.log_capture`: a log in MODEL_DIR.
+TensorFlow, XLA and libtpu write to file descriptor 2 from C++, so the descriptor itself becomes the
+log; the kernel writes there, and a kill loses nothing. sys.stderr stays the terminal.
 """
 
 import atexit
 import contextlib
 import faulthandler
 import logging
-import math
 import os
 import pathlib
 import re
 import signal
+import subprocess
 import sys
 import tempfile
+import threading
 from types import FrameType, TracebackType
 
 from command_line import guard
@@ -26,106 +30,195 @@ from command_line import guard
 # Warnings of libraries that a user can do something about.
 _ACTIONABLE = re.compile(
     r"falling back to cpu|out of memory|resource_?exhausted|no space left|permission denied"
-    r"|quota|rate limit|unauthorized|could not connect|thrown while requesting|retrying",
+    r"|quota|rate limit|unauthorized|could not connect",
     re.IGNORECASE,
 )
-_ORBAX = "/site-packages/orbax/"  # it has no logger of its own
-_REPEATED_S = 600.0
-_kept: list[str] = []  # logs with a traceback
+# A C++ check that fails aborts the process, its reason only in the log. So a shell waits for the
+# end of the process, and prints the reason unless `_end` has killed the shell before. It reads
+# where the log begins and its path.
+_WATCH = r"""
+trap '' INT TERM HUP
+while read -r start path; do first=$start log=$path; done
+fatal='^F[0-9]{4} |Check failed|Fatal Python error|terminate called|RESOURCE_EXHAUSTED'
+tail -c "+$first" "$log" | grep -aE "$fatal" | tail -n 20
+echo "The process crashed or was killed; the output of its libraries is in $log."
+"""
+_UPLOAD_SECONDS, _LAST_UPLOAD_SECONDS = 60.0, 10.0
+
+
+class _State:
+    """Of this process, which has one descriptor 2."""
+
+    process: int | None = None  # the one that called `start`, not a fork of it
+    log = ""
+    is_temporary = True
+    watcher: subprocess.Popen
+    uploader: threading.Thread | None = None
+    ended = threading.Event()
 
 
 def start() -> None:
-    """Send the output of libraries and of child processes to a temporary log.
+    """Make descriptor 2 a temporary log, which is deleted at the end of a command.
 
-    It is deleted at the end, unless the command ends with an error that no check foresaw.
+    It is kept if `write_to` moves it, or if the command ends with an error that no check foresaw.
     """
-    handle, log = tempfile.mkstemp(prefix="t5x-", suffix=".log")
+    handle, _State.log = tempfile.mkstemp(prefix="t5x-", suffix=".log")
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
-    os.dup2(handle, 2)  # TensorFlow and XLA write there from C++
+    os.dup2(handle, 2)
     os.close(handle)
-    faulthandler.enable(sys.stderr)
-    atexit.register(_end, log, os.getpid())
-    _end_imports_at_once(log)
-
-    def keep(text: str) -> str:
-        with contextlib.suppress(OSError):
-            os.write(2, text.encode(errors="backslashreplace"))
-        _kept.append(log)
-        return log
-
-    guard.write_log = keep
-    sys.excepthook = _explain
-    logging.captureWarnings(True)
-    logging.getLogger().addHandler(TerminalHandler())  # libraries add theirs only where none is
-    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # we report what it retries
-
-
-def _end_imports_at_once(log: str) -> None:
-    """Let Ctrl-C end the process while a library is imported, instead of raising an exception.
-
-    Some libraries lose a KeyboardInterrupt there, and numpy and TensorFlow crash.
-    """
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        at = frame
-        while at is not None and not at.f_code.co_filename.startswith("<frozen importlib"):
-            at = at.f_back
-        if at is None:
-            signal.default_int_handler(number, frame)
-        with contextlib.suppress(OSError):
-            os.write(sys.stderr.fileno(), f"{guard.STOPPED}\n".encode())
-        _end(log, os.getpid())
-        os._exit(guard.INTERRUPTED)
-
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, stop)
-
-
-def _explain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print one sentence for Ctrl-C, and for a package that is not there when it is imported."""
-    if issubclass(kind, KeyboardInterrupt):
-        print(guard.STOPPED, file=sys.stderr)
-        return
-    if not isinstance(error, ModuleNotFoundError) or error.name is None:
-        sys.__excepthook__(kind, error, trace)
-        return
-    print(
-        f"Error: {error.name.partition('.')[0]} is not installed for {sys.executable}: "
-        "bash launch/setup.sh installs it in .venv; run source .venv/bin/activate then.",
-        file=sys.stderr,
+    _State.watcher = subprocess.Popen(
+        ["sh", "-c", _WATCH], stdin=subprocess.PIPE, stdout=sys.stderr, bufsize=0
     )
+    _State.process = os.getpid()
+    _tell_watcher(1)
+    atexit.register(_end)
+    sys.excepthook = _explain
+    guard.write_log = _keep
+    logging.captureWarnings(True)
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # we report what it retries
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its logger has its own handler
+    redirect_loggers()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
 
 
-def _end(log: str, process: int) -> None:
-    if os.getpid() == process and log not in _kept:
-        pathlib.Path(log).unlink(missing_ok=True)
+def is_started() -> bool:
+    """Return whether this process has called `start`."""
+    return _State.process == os.getpid()
 
 
-class TerminalHandler(logging.Handler):
-    """Prints our own warnings, and those of libraries that a user can act on, one line each.
+def redirect_loggers() -> None:
+    """Replace the root logger's handlers, and the file of fatal errors, also after absl's."""
+    if is_started():
+        faulthandler.enable(file=2)
+        logging.root.handlers[:] = [_Handler()]
+        logging.root.setLevel(logging.INFO)
 
-    A library's warning that differs from an earlier one in numbers alone, such as the next of its
-    retries, is not printed again for _REPEATED_S.
+
+def write_to(folder: str, host: int) -> None:
+    """Make the folder, and move the log to `log_<host>.txt` in it, after an earlier start's.
+
+    `host` is the index of this process. In a bucket the log is uploaded every minute.
     """
+    is_local, path = "://" not in folder, f"{folder.rstrip('/')}/log_{host}.txt"
+    with contextlib.suppress(OSError):  # a full disk stops no run; what writes there next says so
+        if is_local:
+            os.makedirs(folder, exist_ok=True)
+        if is_started() and is_local:
+            with open(path, "ab") as log:
+                first, temporary = log.tell() + 1, pathlib.Path(_State.log)
+                os.dup2(log.fileno(), 2)
+                _State.log, _State.is_temporary = os.path.abspath(path), False
+                _tell_watcher(first)
+                log.write(temporary.read_bytes())
+            temporary.unlink()
+    if is_started() and not is_local:
+        _State.uploader = threading.Thread(target=_upload, args=(path,), daemon=True)
+        _State.uploader.start()
+
+
+def exit_now(status: int) -> None:
+    """End the process, its log complete, without waiting for threads or other hosts."""
+    try:
+        sys.stdout.flush()
+        _end()
+    finally:
+        os._exit(status)
+
+
+def _end() -> None:
+    if not is_started():
+        return
+    _State.ended.set()
+    if _State.uploader:
+        _State.uploader.join(_LAST_UPLOAD_SECONDS)  # the bucket may not answer
+    _State.watcher.kill()
+    _State.watcher.wait()
+    if _State.is_temporary:
+        pathlib.Path(_State.log).unlink(missing_ok=True)
+
+
+def _tell_watcher(first: int) -> None:
+    assert _State.watcher.stdin is not None
+    _State.watcher.stdin.write(f"{first} {_State.log}\n".encode())
+
+
+def _keep(text: str) -> str:
+    """Write a traceback to the log, which is then kept, and return the log's path."""
+    _State.is_temporary = False
+    os.write(2, text.encode(errors="backslashreplace"))
+    return _State.log
+
+
+def _upload(path: str) -> None:
+    """Append the new part of the log to a file in a bucket, every minute and at the end."""
+    import tensorflow as tf
+
+    is_last = False
+    with open(_State.log, "rb") as log:
+        while not is_last:
+            is_last = _State.ended.wait(_UPLOAD_SECONDS)
+            position, new = log.tell(), log.read()
+            try:
+                if new:
+                    with tf.io.gfile.GFile(path, "ab") as file:
+                        file.write(new)
+            except (tf.errors.OpError, OSError) as error:  # a bucket that refuses stops no run
+                log.seek(position)
+                logging.getLogger(__name__).info("The log was not uploaded: %s", error)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, or end the process if it imports a library.
+
+    Some libraries lose the exception then, and numpy and TensorFlow crash.
+    """
+    at = frame
+    while at is not None and not at.f_code.co_filename.startswith("<frozen importlib"):
+        at = at.f_back
+    if at is None:
+        signal.default_int_handler(number, frame)
+    with contextlib.suppress(OSError):
+        os.write(sys.stderr.fileno(), f"{guard.STOPPED}\n".encode())
+    exit_now(guard.INTERRUPTED)
+
+
+def _explain(kind: type[BaseException], error: BaseException, _: TracebackType | None) -> None:
+    """Print one sentence about an error outside of `guarded`: the import of a package failed."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        guard.say(
+            f"Error: {error.name.partition('.')[0]} is not installed for {sys.executable}: bash "
+            "launch/setup.sh installs it in .venv; run source .venv/bin/activate then."
+        )
+    elif isinstance(error, Exception):
+        guard.report(error)
+    else:
+        guard.say(guard.STOPPED)
+
+
+class _Handler(logging.Handler):
+    """Writes every record to the log, and to the terminal what a user can act on, once."""
 
     def __init__(self):
         super().__init__()
-        self._printed: dict[str, float] = {}
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        self._shown: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print it, or not."""
+        """Write it; a log that cannot be written stops nothing."""
+        with contextlib.suppress(OSError):
+            os.write(2, self.format(record).encode(errors="backslashreplace") + b"\n")
         # Both report every error of a failed save, in each thread; the save itself reports it once.
-        of_save = record.name == "asyncio" or _ORBAX in record.pathname
+        of_save = record.name == "asyncio" or "/site-packages/orbax/" in record.pathname
         if record.levelno < logging.WARNING or of_save:
             return
-        path, text = pathlib.Path(record.pathname), record.getMessage().strip()
-        ours = path.is_relative_to(guard.ROOT) and "site-packages" not in path.parts
-        if not ours and record.levelno < logging.ERROR:
+        text = record.getMessage().strip()
+        if not guard.is_own_file(record.pathname):
             same = re.sub(r"\d+", "", text)
-            since = record.created - self._printed.get(same, -math.inf)
-            if since < _REPEATED_S or not _ACTIONABLE.search(text):
+            is_new = same not in self._shown and _ACTIONABLE.search(text)
+            if record.levelno < logging.ERROR and not is_new:
                 return
-            self._printed[same] = record.created
-        first, _, rest = text.partition("\n")
-        shown = text if ours or not rest else f"{first} …"
-        print(f"{record.levelname.capitalize()}: {shown}", file=sys.stderr)
+            self._shown.add(same)
+            first, more, _ = text.partition("\n")
+            text = f"{first} …" if more else text
+        guard.say(f"{record.levelname.capitalize()}: {text}")

@@ -11,9 +11,9 @@ made reads "not checked" and does not fail.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from t5x.cli import log_capture
+    from command_line import quiet
 
-    log_capture.start()
+    quiet.start()
 
 import os
 import sys

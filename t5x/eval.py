@@ -14,9 +14,9 @@ import sys
 if __name__ == "__main__":  # before any library is imported
     if not __package__:  # started as `python t5x/eval.py`
         sys.path[0] = sys.path[0].removesuffix("t5x")
-    from t5x.cli import log_capture
+    from command_line import quiet
 
-    log_capture.start()
+    quiet.start()
 
 import numbers
 from collections.abc import Callable
@@ -25,10 +25,11 @@ from typing import Any
 import jax
 import seqio
 
+from command_line import quiet
 from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.cli import dry_run as dry_run_table
-from t5x.cli import log_capture, main
+from t5x.cli import main
 from t5x.inference import evaluator
 from t5x.inference.params import ParamsRestorer
 from t5x.input_pipeline.config import DatasetConfig
@@ -80,7 +81,7 @@ def evaluate(
         dry_run_table.show_inference(dataset_cfg, paths, output_dir)
         return {}
 
-    log_capture.write_to(output_dir, jax.process_index())
+    quiet.write_to(output_dir, jax.process_index())
     summarize_config_fn(output_dir, None, 0)
     measure = evaluator.InferenceEvaluator(
         dataset_cfg, inference_evaluator_cls, model, partitioner, output_dir, length_buckets

@@ -37,6 +37,7 @@ MAINS = {  # as gin files call them: the function of `__main__`, and the file th
     "infer_script.infer": ("infer", "t5x/configs/runs/infer.gin"),
     "train_script.precompile": ("precompile", "t5x/configs/runs/precompile.gin"),
 }
+_STOPPED = "Stopped by Ctrl-C; the same command continues from what has been saved, if anything."
 
 
 class _SettingsOfOthers(set):
@@ -59,7 +60,7 @@ def run(
     says.
     """
     app.run(
-        guard.guarded(main, takes_interrupts=False),
+        guard.guarded(main, _STOPPED),
         flags_parser=guard.guarded(lambda argv: parse(rewrite_gin_args(argv))),
     )
 

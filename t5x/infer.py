@@ -19,9 +19,9 @@ import sys
 if __name__ == "__main__":  # before any library is imported
     if not __package__:  # started as `python t5x/infer.py`
         sys.path[0] = sys.path[0].removesuffix("t5x")
-    from t5x.cli import log_capture
+    from command_line import quiet
 
-    log_capture.start()
+    quiet.start()
 
 import dataclasses
 import functools
@@ -40,11 +40,12 @@ import tensorflow as tf
 from jax.experimental import multihost_utils
 
 import gin
+from command_line import quiet
 from command_line.results import counted
 from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.cli import dry_run as dry_run_table
-from t5x.cli import log_capture, main
+from t5x.cli import main
 from t5x.inference import evaluator, text_file_task
 from t5x.inference.params import ParamsRestorer
 from t5x.inference.predictor import MODES, Example, Predictor
@@ -201,7 +202,7 @@ def infer(
         dry_run_table.show_inference(dataset_cfg, [path], output_dir)
         return []
 
-    log_capture.write_to(output_dir, shard_id)
+    quiet.write_to(output_dir, shard_id)
     if shard_id == 0:
         summarize_config_fn(output_dir, None, 0)
     params, _ = restorer(path)

@@ -15,9 +15,9 @@ import sys
 if __name__ == "__main__":  # before any library is imported
     if not __package__:  # started as `python t5x/precompile.py`
         sys.path[0] = sys.path[0].removesuffix("t5x")
-    from t5x.cli import log_capture
+    from command_line import quiet
 
-    log_capture.start()
+    quiet.start()
 
 import functools
 import os
@@ -30,10 +30,11 @@ import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
 
+from command_line import quiet
 from t5x import batches
 from t5x.checkpointing.config import CheckpointConfig
 from t5x.cli import dry_run as dry_run_table
-from t5x.cli import log_capture, main
+from t5x.cli import main
 from t5x.inference.predictor import Predictor
 from t5x.input_pipeline import checks, corpora
 from t5x.input_pipeline.config import DatasetConfig
@@ -110,7 +111,7 @@ def precompile(
         dry_run_table.show_training(trainer, {"train": train_dataset_cfg}, model_dir)
         return {}
 
-    log_capture.write_to(model_dir, jax.process_index())
+    quiet.write_to(model_dir, jax.process_index())
     started = time.monotonic()
     lowered = trainer.lower(stream.global_batch)
     compiled = lowered.compile()

@@ -12,9 +12,9 @@ import sys
 if __name__ == "__main__":  # before any library is imported
     if not __package__:  # started as `python t5x/train.py`
         sys.path[0] = sys.path[0].removesuffix("t5x")
-    from t5x.cli import log_capture
+    from command_line import quiet
 
-    log_capture.start()
+    quiet.start()
 
 import functools
 import time
@@ -27,13 +27,14 @@ import seqio
 from absl import logging
 from jax.experimental import multihost_utils
 
+from command_line import quiet
 from t5x import batches, gin_utils, schedules
 from t5x.array_types import HostBatch
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.checkpointing.restore import Match, match, restore
 from t5x.cli import dry_run as dry_run_table
-from t5x.cli import log_capture, main
+from t5x.cli import main
 from t5x.inference import evaluator
 from t5x.input_pipeline import checks, corpora
 from t5x.input_pipeline.config import DatasetConfig
@@ -176,7 +177,7 @@ def train(
         return 0, None
 
     with model_dir_lease.held(model_dir, take_over) as lease:
-        log_capture.write_to(model_dir, jax.process_index())
+        quiet.write_to(model_dir, jax.process_index())
         start = find_start(model_dir, checkpoint_cfg.restore, has_position)  # it may have changed
         start, (stream, trainer.state) = first_sound(
             start, lambda s: stream_and_state(s, init_rng, *data)

@@ -20,11 +20,11 @@ import tensorflow as tf
 from absl import flags, logging
 
 import gin
+from command_line import guard, quiet
 from command_line.arguments import with_underscores
 from command_line.version import version
 from t5x import gin_utils
 from t5x.checkpointing.async_save import AsyncSave
-from t5x.cli import log_capture
 from t5x.monitoring import compile_stats
 from t5x.multihost import startup_check
 from t5x.multihost.preemption import Interruption
@@ -53,7 +53,6 @@ flags.DEFINE_float("roll_call_seconds", 300, "How long to wait for the other pro
 # A process that sends no heartbeat for so long is dead, and the others end. Heartbeats come from a
 # thread of their own, also while a process computes or compiles.
 HEARTBEAT_SECONDS = 30
-_STOPPED = "Stopped by Ctrl-C; the same command continues from what has been saved, if anything."
 
 
 def run(main: Callable[..., Any]) -> None:
@@ -64,9 +63,8 @@ def run(main: Callable[..., Any]) -> None:
     takes = inspect.signature(main).parameters
 
     def guarded(_: list[str]) -> None:
-        log_capture.end_of_imports()
         logging.set_verbosity(logging.INFO)
-        log_capture.redirect_loggers()  # absl has added a handler
+        quiet.redirect_loggers()  # absl has added a handler
         tf.config.set_visible_devices([], "GPU")  # it only reads the data
         # Grappler takes 0.6 s of a core for the pipelines' functions and makes no batch sooner.
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
@@ -115,18 +113,14 @@ def end_at_once(error: BaseException) -> None:
     Anywhere, what has failed or hung may have left threads for which Python would wait.
     """
     status = (error.code or 0) if isinstance(error, SystemExit) else 1
-    if isinstance(error, KeyboardInterrupt):
-        status = log_capture.INTERRUPTED
-    in_command = log_capture.is_started() or jax.distributed.is_initialized()
+    in_command = quiet.is_started() or jax.distributed.is_initialized()
     if not in_command or not (status or AsyncSave.abandoned):
         return
     try:
-        if isinstance(error, KeyboardInterrupt):
-            print(_STOPPED, file=sys.stderr)
-        elif not isinstance(error, SystemExit):
-            sys.excepthook(type(error), error, error.__traceback__)
-    finally:  # also where the terminal is closed or the disk full
-        log_capture.exit_now(status if isinstance(status, int) else 1)
+        if isinstance(error, Exception):
+            guard.report(error)
+    finally:  # also where the disk is full
+        quiet.exit_now(status if isinstance(status, int) else 1)
 
 
 def parse_flags(argv: list[str]) -> list[str]:

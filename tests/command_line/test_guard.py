@@ -50,8 +50,6 @@ def test_places_that_gin_appends_are_left_out(capsys):
 
 def test_ctrl_c_is_one_sentence_and_the_status_of_a_shell(capsys):
     assert ended(raises(KeyboardInterrupt()), capsys) == (130, "Stopped by Ctrl-C.")
-    with pytest.raises(KeyboardInterrupt):
-        guard.guarded(raises(KeyboardInterrupt()), takes_interrupts=False)()
 
 
 def unexpected():

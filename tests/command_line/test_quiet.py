@@ -1,41 +1,23 @@
-"""The output of libraries stays out of a command's terminal, what a user can act on does not."""
+"""The log has all output of libraries; the terminal has what a user can act on."""
 
-import logging
 import re
+import signal
 import subprocess
 import sys
 
 import pytest
 
-from command_line import quiet
 from fakes.paths import ROOT
 
-PROGRAM = """
-from command_line import quiet
-quiet.start()
-import logging, os, subprocess, sys
-from command_line import guard
-
-def noise():
-    os.write(2, b"I0000 port.cc: oneDNN custom operations are on\\n")
-    subprocess.run([sys.executable, "-c", "import sys; print('worker', file=sys.stderr)"])
-    logging.getLogger("library").warning("deprecated")
-
-@guard.guarded
-def main():
-    noise()
-    logging.getLogger("library").warning("no space left\\nmore")
-    print("reading", file=sys.stderr)
-    {end}
-
-main()
-"""
-
-
-IMPORTS = """
-import os, pathlib, sys
+START = """
+import logging, os, pathlib, subprocess, sys, warnings
 from command_line import guard, quiet
+{}
 quiet.start()
+"""
+# Where tests run in the background, Ctrl-C is ignored.
+HEARS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+IMPORTS = """
 sys.path.insert(0, os.environ["TMPDIR"])
 pathlib.Path(sys.path[0], "library.py").write_text('''
 import os
@@ -45,101 +27,182 @@ except BaseException:  # as some libraries do
     pass
 ''')
 sys.dont_write_bytecode = True
-{}import library
+"""
+LIBRARY = """
+def library(name, text, level=logging.WARNING):
+    logging.getLogger(name).log(level, text)
 """
 
 
-def run(folder, end: str) -> subprocess.CompletedProcess:
-    return execute(folder, PROGRAM.format(end=end))
-
-
-def execute(folder, program: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-c", program]
-    environment = {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder), "PATH": "/usr/bin:/bin"}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-
-
-def test_only_what_a_user_can_act_on_is_printed_and_no_log_is_left(tmp_path):
-    done = run(tmp_path, "pass")
-    assert done.stderr == "Warning: no space left …\nreading\n"
-    assert done.returncode == 0
-    assert not list(tmp_path.iterdir())
-
-
-def test_what_is_retried_is_named(tmp_path):
-    warning = 'logging.getLogger("huggingface_hub.utils._http").warning'
-    said = ("'timed out' thrown while requesting GET https://example.org/a", "Retrying in 1s")
-    done = run(tmp_path, "; ".join(f"{warning}({text!r})" for text in said))
-    assert done.stderr.splitlines()[-2:] == [f"Warning: {text}" for text in said]
-
-
-def test_the_repeats_of_a_retry_are_not_printed(capsys):
-    def warn(text, at):
-        record = logging.LogRecord("hub", logging.WARNING, "/lib.py", 1, text, (), None)
-        record.created = at
-        handler.emit(record)
-
-    handler = quiet.TerminalHandler()
-    for i in range(5):
-        warn("refused; thrown while requesting HEAD https://example.org/a", 100.0 + i)
-        warn(f"Retrying in {2**i}s [Retry {i}/5].", 100.0 + i)
-    warn("refused; thrown while requesting HEAD https://example.org/b", 105.0)
-    warn("refused; thrown while requesting HEAD https://example.org/a", 1000.0)
-    said = capsys.readouterr().err.splitlines()
-    assert [text.rpartition(" ")[2] for text in said] == [
-        "https://example.org/a",
-        "0/5].",
-        "https://example.org/b",
-        "https://example.org/a",
-    ]
-
-
-def test_errors_of_saving_threads_are_not_printed_beside_ours(capsys):
-    handler = quiet.TerminalHandler()
-    for library in ("orbax/checkpoint/threads.py", "asyncio/events.py", "jax/core.py"):
-        path = f"/venv/site-packages/{library}"
-        name = "asyncio" if "asyncio" in library else "absl"
-        handler.emit(logging.LogRecord(name, logging.ERROR, path, 1, library, (), None))
-    assert capsys.readouterr().err == "Error: jax/core.py\n"
-
-
-@pytest.mark.parametrize(
-    "program",
-    [
-        PROGRAM.format(end="os.kill(os.getpid(), 2)"),
-        IMPORTS.format(""),
-        IMPORTS.format("@guard.guarded\ndef main():\n    ") + "main()\n",
-    ],
-    ids=["running", "importing", "importing late"],
-)
-def test_ctrl_c_is_one_sentence_wherever_it_comes_and_no_log_is_left(tmp_path, program):
-    done = execute(tmp_path, program)
-    assert (done.stderr.splitlines()[-1:], done.returncode) == (["Stopped by Ctrl-C."], 130)
-    assert "Traceback" not in done.stderr
-    assert not list(tmp_path.glob("*.log"))
-
-
-def test_an_unforeseen_error_keeps_the_log(tmp_path):
-    done = run(tmp_path, "{}['a']")
-    (log,) = tmp_path.iterdir()
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == f"Error: KeyError: 'a'. The traceback is in {log}."
-    text = log.read_text()
-    assert "oneDNN" in text
-    assert "worker" in text
-    assert "Traceback" in text
-
-
-def test_a_package_that_is_not_there_is_one_sentence():
-    code = "from command_line import quiet; quiet.start(); import absent_package.part"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert re.fullmatch(
-        r"Error: absent_package is not installed for \S+: bash launch/setup.sh .*\n", done.stderr
+def ran(code: str, folder, before: str = "") -> subprocess.CompletedProcess:
+    """A process of its own, as there is one descriptor 2; its log is in `folder / "run"`."""
+    code = code.replace("WRITE", f"quiet.write_to({str(folder / 'run')!r}, host=0)")
+    (folder / "tmp").mkdir(exist_ok=True)
+    environment = {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp"), "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-c", START.format(before) + code]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
     )
 
 
-def test_a_crash_is_not_silent(tmp_path):
-    done = run(tmp_path, "os.abort()")
-    assert "Fatal Python error: Aborted" in done.stderr
-    assert done.returncode == -6
+def log(folder) -> str:
+    return (folder / "run/log_0.txt").read_text()
+
+
+def temporary_logs(folder) -> list:
+    return list((folder / "tmp").glob("*.log"))
+
+
+def test_output_of_c_and_of_children_goes_to_the_log_from_the_first_word(tmp_path):
+    code = """
+os.write(2, b"I0000 before there is a folder\\n")
+WRITE
+subprocess.run([sys.executable, "-c", "import sys; print('worker', file=sys.stderr)"])
+os.write(2, b"W0000 after it, without an end of line")
+print("ours", file=sys.stderr)
+"""
+    process = ran(code, tmp_path)
+    assert (process.returncode, process.stderr) == (0, "ours\n")
+    assert log(tmp_path).startswith("I0000 before there is a folder\nworker\n")
+    assert log(tmp_path).endswith("W0000 after it, without an end of line")
+    assert not temporary_logs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "guard.guarded(lambda: os.kill(os.getpid(), 2))()",
+        IMPORTS + "import library",
+        IMPORTS + "guard.guarded(lambda: __import__('library'))()",
+    ],
+    ids=["running", "importing", "importing late"],
+)
+def test_ctrl_c_is_one_sentence_wherever_it_comes_and_no_log_is_left(tmp_path, code):
+    process = ran(code, tmp_path, before=HEARS)
+    assert (process.returncode, process.stderr) == (130, "Stopped by Ctrl-C.\n")
+    assert not temporary_logs(tmp_path)
+
+
+def test_loggers_and_warnings_of_libraries_go_to_the_log(tmp_path):
+    code = (
+        LIBRARY
+        + """
+WRITE
+library("their", "deprecated: use other_name")
+for seconds in (1, 2):
+    library("their", f"no space left, waiting for {seconds} s\\nmore")
+library("their", "broken", logging.ERROR)
+logging.getLogger("asyncio").error("Task exception was never retrieved")
+logging.getLogger("their").info("a detail")
+warnings.warn("old")
+"""
+    )
+    process = ran(code.replace("<string>", "their.py"), tmp_path, before='os.chdir("/")')
+    assert process.stderr.splitlines() == [
+        "Warning: no space left, waiting for 1 s …",
+        "Error: broken",
+    ]
+    for said in ("deprecated", "waiting for 2 s", "broken", "never retrieved", "a detail", "old"):
+        assert said in log(tmp_path), said
+
+
+def test_our_own_warnings_are_shown(tmp_path):
+    code = """
+WRITE
+place = str(guard.ROOT / "t5x/x.py")
+record = logging.LogRecord("absl", logging.WARNING, place, 1, "a %s\\nand more", ("word",), None)
+logging.getLogger("absl").handle(record)
+"""
+    process = ran(code, tmp_path)
+    assert process.stderr == "Warning: a word\nand more\n"
+    assert "a word" in log(tmp_path)
+
+
+def test_a_second_start_writes_after_the_first(tmp_path):
+    for word in ("first", "second"):
+        ran(f'os.write(2, b"{word}\\n")\nWRITE\n', tmp_path)
+    assert log(tmp_path) == "first\nsecond\n"
+
+
+@pytest.mark.parametrize("place", ["WRITE", "pass"])
+@pytest.mark.parametrize("call", ["guard.guarded(main)()", "main()"])
+def test_an_unforeseen_error_names_the_log_with_its_traceback(tmp_path, place, call):
+    code = f"""
+os.write(2, b"I0000 oneDNN\\n")
+def main():
+    {place}
+    raise TypeError("of code")
+{call}
+"""
+    process = ran(code, tmp_path)
+    assert process.returncode == 1
+    (kept,) = [tmp_path / "run/log_0.txt"] if place == "WRITE" else temporary_logs(tmp_path)
+    assert process.stderr == f"Error: TypeError: of code. The traceback is in {kept}.\n"
+    assert kept.read_text().startswith("I0000 oneDNN\nTraceback (most recent call last)")
+
+
+def test_a_package_that_is_not_there_is_one_sentence(tmp_path):
+    process = ran("import absent_package.part", tmp_path)
+    assert process.returncode == 1
+    assert re.fullmatch(
+        r"Error: absent_package is not installed for \S+: bash launch/setup.sh .*\n", process.stderr
+    )
+
+
+@pytest.mark.parametrize("place", ["WRITE", "pass"])
+@pytest.mark.parametrize(
+    ("end", "status"), [("os.abort()", -signal.SIGABRT), ("os._exit(1)", 1)], ids=str
+)
+def test_the_fatal_lines_of_a_crash_are_shown_and_the_log_is_named(tmp_path, place, end, status):
+    code = f'{place}\nos.write(2, b"F0000 00:00 tpu.cc:1] Check failed: no chip\\nmore\\n")\n{end}'
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/log_0.txt").write_text("F0000 of an earlier start\n")
+    process = ran(code, tmp_path)
+    assert process.returncode == status
+    first, *_, last = process.stderr.splitlines()
+    assert first == "F0000 00:00 tpu.cc:1] Check failed: no chip"
+    assert "more" not in process.stderr
+    (kept,) = [tmp_path / "run/log_0.txt"] if place == "WRITE" else temporary_logs(tmp_path)
+    assert f"is in {kept}." in last
+    assert "Check failed: no chip" in kept.read_text()
+
+
+def test_a_process_that_leaves_waits_for_no_thread_and_keeps_its_log(tmp_path):
+    code = """
+import threading
+WRITE
+threading.Thread(target=threading.Event().wait).start()
+os.write(2, b"I0000 the last word")
+print("out")
+quiet.exit_now(3)
+"""
+    process = ran(code, tmp_path)
+    assert (process.returncode, process.stdout, process.stderr) == (3, "out\n", "")
+    assert log(tmp_path).endswith("I0000 the last word")
+
+
+def test_a_full_disk_keeps_no_process_from_leaving(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/log_0.txt").symlink_to("/dev/full")
+    process = ran("WRITE\nlogging.error('it is full')\nquiet.exit_now(3)\n", tmp_path)
+    assert (process.returncode, process.stderr) == (3, "Error: it is full\n")
+
+
+def test_a_bucket_gets_the_log_at_the_end(tmp_path):
+    """A file system of TensorFlow that is no folder stands for the bucket."""
+    bucket = "quiet.write_to('ram://run', 1)"
+    code = f"""
+import tensorflow as tf
+os.write(2, b"I0000 oneDNN\\n")
+{bucket}
+quiet._end()
+print(tf.io.gfile.GFile("ram://run/log_1.txt").read())
+"""
+    process = ran(code, tmp_path)
+    assert "I0000 oneDNN\n" in process.stdout, process.stderr
+    assert not temporary_logs(tmp_path)
+
+
+def test_without_a_start_nothing_changes(tmp_path):
+    process = ran("", tmp_path, before="quiet.start = lambda: quiet.write_to('/tmp', 99)")
+    assert (process.returncode, process.stderr) == (0, "")

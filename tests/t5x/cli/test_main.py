@@ -16,6 +16,7 @@ from t5x import gin_utils
 from t5x.cli import main as command_line
 from t5x.multihost import startup_check
 
+RUN = gin_utils.run
 TEXT = """from __gin__ import dynamic_registration
 import __main__ as script
 STEPS = 3
@@ -122,13 +123,9 @@ def test_processes_join_after_all_have_reported_the_same(entry_point, monkeypatc
 
 def test_in_a_pod_a_process_that_fails_exits_at_once(entry_point, monkeypatch):
     left = []
-    monkeypatch.setattr(command_line.log_capture, "exit_now", left.append)
+    monkeypatch.setattr(command_line.quiet, "exit_now", left.append)
     monkeypatch.setattr(command_line.AsyncSave, "abandoned", False)  # whatever ran before
 
-    def disk_full(*_):
-        raise OSError("its traceback cannot be written either")
-
-    monkeypatch.setattr(sys, "excepthook", disk_full)
     for pod, wanted in ((False, []), (True, [2, 1])):
         monkeypatch.setattr(jax.distributed, "is_initialized", lambda pod=pod: pod)
         for end in (SystemExit(2), OSError("disk"), SystemExit(0), SystemExit(None)):
@@ -140,14 +137,16 @@ def test_in_a_pod_a_process_that_fails_exits_at_once(entry_point, monkeypatch):
 
 def test_ctrl_c_ends_a_command_in_one_sentence(entry_point, monkeypatch, capsys):
     left = []
-    monkeypatch.setattr(command_line.log_capture, "exit_now", left.append)
-    monkeypatch.setattr(command_line.log_capture, "is_started", lambda: True)
+    monkeypatch.setattr(command_line.quiet, "exit_now", left.append)
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(gin_utils, "run", interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    monkeypatch.setattr(command_line, "join_others", interrupt)
+    monkeypatch.setattr(gin_utils, "run", RUN)
+    monkeypatch.setattr(gin_utils.app, "run", lambda main, flags_parser: main([]))
+    with pytest.raises(SystemExit):
         run(entry_point, "--gin_file=a.gin")
     said = capsys.readouterr().err
     assert said.startswith("Stopped by Ctrl-C; the same command continues from what has been")
@@ -210,7 +209,8 @@ from t5x import gin_utils
 import clu.metric_writers, seqio
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.checkpoints import SaveError
-from t5x.cli import log_capture, main
+from command_line import quiet
+from t5x.cli import main
 
 def error():
     raise SaveError("it hangs")
@@ -223,7 +223,7 @@ def status():
         sys.exit(0)
 
 def end_with(end):
-    log_capture.start()
+    quiet.start()
 
     def hang(*_):
         concurrent.futures.ThreadPoolExecutor(1).submit(time.sleep, 1000)
