@@ -15,6 +15,7 @@ import pkgutil
 import pydoc
 import re
 import sys
+import tokenize
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -217,14 +218,18 @@ def _main_has(name: str) -> bool:
     return hasattr(sys.modules["__main__"], name)
 
 
-# gin raises AttributeError, NameError, ImportError, OSError, SyntaxError, KeyError or ValueError
-# for a mistake, and appends lines of its own with the place. `one_sentence` turns all of them into
-# a ValueError such as "a.gin:3: train has no parameter 'total_step' (the nearest known name is …)".
+# What gin raises for a mistake, beside SyntaxError. It appends lines of its own with the place.
+# `one_sentence` turns all of them into a ValueError such as "a.gin:3: train has no parameter
+# 'total_step' (the nearest known name is …)".
+_OF_GIN = (
+    *(AttributeError, ImportError, KeyError, NameError, OSError, TypeError, ValueError),
+    tokenize.TokenError,
+)
 
 
 @contextlib.contextmanager
 def one_sentence(flag: str) -> Iterator[None]:
-    """Turn every exception of gin into a ValueError with the place and what to do.
+    """Turn an exception of gin into a ValueError with the place and what to do.
 
     `flag` names the place of a mistake on the command line.
     """
@@ -237,7 +242,7 @@ def one_sentence(flag: str) -> Iterator[None]:
         raise ValueError(
             f"{flag}: the file includes itself, or a file that includes it: remove that include."
         ) from error
-    except Exception as error:
+    except _OF_GIN as error:
         message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
         found = re.search(r'\n  In (?:file "([^"]*)",|bindings string) line (\d+)\n *(.*)', message)
         core = " ".join((message[: found.start()] if found else message).split())

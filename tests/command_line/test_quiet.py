@@ -97,7 +97,7 @@ logging.getLogger("their").info("a detail")
 warnings.warn("old")
 """
     )
-    process = ran(code.replace("<string>", "their.py"), tmp_path, before='os.chdir("/")')
+    process = ran(code, tmp_path, before='os.chdir("/")')  # else this code's file would be ours
     assert process.stderr.splitlines() == [
         "Warning: no space left, waiting for 1 s …",
         "Error: broken",
@@ -190,15 +190,9 @@ def test_a_full_disk_keeps_no_process_from_leaving(tmp_path):
 
 def test_a_bucket_gets_the_log_at_the_end(tmp_path):
     """A file system of TensorFlow that is no folder stands for the bucket."""
-    bucket = "quiet.write_to('ram://run', 1)"
-    code = f"""
-import tensorflow as tf
-os.write(2, b"I0000 oneDNN\\n")
-{bucket}
-quiet._end()
-print(tf.io.gfile.GFile("ram://run/log_1.txt").read())
-"""
-    process = ran(code, tmp_path)
+    read = "print(tensorflow.io.gfile.GFile('ram://run/log_1.txt').read())"
+    code = 'import tensorflow\nos.write(2, b"I0000 oneDNN\\n")\nquiet.write_to("ram://run", 1)'
+    process = ran(code, tmp_path, before=f"import atexit; atexit.register(lambda: {read})")
     assert "I0000 oneDNN\n" in process.stdout, process.stderr
     assert not temporary_logs(tmp_path)
 
