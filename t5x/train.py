@@ -38,7 +38,7 @@ from t5x.cli import main
 from t5x.inference import evaluator
 from t5x.input_pipeline import checks, corpora
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.loop import cooldown, model_dir_lease, selection_metric, triggers
+from t5x.loop import cooldown, selection_metric, triggers
 from t5x.loop.model_dir import (
     Start,
     check_vocabulary,
@@ -51,6 +51,7 @@ from t5x.loop.model_dir import (
     saved_by_another,
     write_description,
 )
+from t5x.loop.model_dir_lease import Lease
 from t5x.loop.training_loop import TrainingRun, missed_evaluation, nothing_left
 from t5x.models import EncoderDecoderModel
 from t5x.multihost import startup_check
@@ -176,7 +177,7 @@ def train(
         show_start(start, plan, cfgs, model_dir, *data)
         return 0, None
 
-    with model_dir_lease.held(model_dir, take_over) as lease:
+    with Lease(model_dir, take_over) as lease:
         quiet.write_to(model_dir, jax.process_index())
         start = find_start(model_dir, checkpoint_cfg.restore, has_position)  # it may have changed
         start, (stream, trainer.state) = first_sound(

@@ -1,16 +1,11 @@
 """The lease of MODEL_DIR: one run at a time writes there, and others learn which.
 
-    with held("gs://bucket/run", take_over=False) as lease:
-        ...
-        lease.check()        # before a save: raises LostLease once another run has taken over
-
-The lease is `lease.json` in MODEL_DIR: {"run", "host", "machine", "process", "started", "since",
-"renewed"}. The first host of a pod holds it for all, renews it in the background, and deletes it at
-the end of the run.
+with Lease("gs://bucket/run") as lease:
+    ...
+    lease.check()            # before a save: raises LeaseError once another run has taken over
 """
 
 import contextlib
-import dataclasses
 import datetime
 import json
 import os
@@ -19,7 +14,6 @@ import platform
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 
 import jax
 import tensorstore as ts
@@ -28,254 +22,182 @@ from absl import logging
 from t5x.checkpointing.lazy_array import storage
 from t5x.multihost.broadcast import broadcast_from_first
 
-# Two runs that started at once must not both get it. So each write names the generation that it
-# replaces, which tensorstore compares on a disk under a lock and in a bucket by a precondition.
-# Clocks of two machines may differ, so a lease of another machine is stale once it was not renewed
-# while this host watched; only one that is very old is stale at once. On the same machine the
-# process that holds it is looked up instead.
+# `lease.json` names the run that holds the lease: the first host of a pod does so for all. It
+# counts its renewals there, and deletes the file at its end. Each write names the generation that
+# it replaces, which tensorstore compares on a disk under a lock and in a bucket by a precondition:
+# of runs that start at once, one gets the lease. Clocks of two machines may differ, so a newcomer
+# compares none: it watches the file, by its own clock, and takes over if nothing changes there.
+# Only of this machine's processes it knows at once which are dead.
 
 NAME = "lease.json"
 RENEW_SECONDS = 10.0
 STALE_SECONDS = 60.0
-_VERY_OLD_SECONDS = 600.0
+GIVE_UP_SECONDS = 300.0  # for a check while the storage does not answer
 _POLL_SECONDS = 2.0
-_ANSWER_SECONDS = 30.0  # for one request to a bucket that refuses or does not answer
+_ANSWER_SECONDS = 30.0  # for one request
 _RELEASE_SECONDS = 5.0  # no end waits for long
-_held_here: set[str] = set()  # the runs that hold a lease in this process
+_FAILED = (ValueError, TimeoutError)  # of tensorstore
 
 
 class LeaseError(RuntimeError):
     """Another run holds the lease, or it cannot be written."""
 
 
-class LostLease(RuntimeError):
-    """Another run has taken over the lease that this one held."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Owner:
-    """Who holds a lease."""
-
-    run: str  # its identity
-    host: str  # name of the host
-    machine: str  # the boot of the kernel and the process namespace in which `process` counts
-    process: int  # its number
-    started: str  # by the kernel, in its own unit; a later process of that number differs
-    since: float  # when it took the lease, in seconds since 1970 of its clock
-    renewed: float  # when it last renewed it
-
-    def __str__(self):
-        ago = max(0.0, time.time() - self.renewed)
-        since = datetime.datetime.fromtimestamp(self.since, datetime.UTC)
-        return (
-            f"process {self.process} on {self.host}, since {since:%Y-%m-%d %H:%M:%S} UTC, renewed "
-            f"{ago:.0f} s ago"
-        )
-
-
 class Lease:
-    """The lease of one MODEL_DIR for one run; see the module docstring."""
+    """The lease of `model_dir`, held from `with` to its end.
 
-    def __init__(self, model_dir: str):
-        self.model_dir, now = model_dir, time.time()
-        self._me = Owner(
-            run=uuid.uuid4().hex,
-            host=platform.node(),
-            machine=_machine(),
-            process=os.getpid(),
-            started=_started(os.getpid()) or "",
-            since=now,
-            renewed=now,
-        )
-        self._generation = b""  # of the file as this run wrote it
-        self._watched: tuple[bytes, float] | None = None  # a generation, and since when
-        self._lost: str | None = None
+    On entry it waits if the holder may be gone. With `take_over` it is taken from any holder, which
+    then stops before its next save. Raise LeaseError if another run holds it or it cannot be
+    written, on the other hosts of a pod a RuntimeError with the same message.
+    """
+
+    def __init__(self, model_dir: str, take_over: bool = False):
+        self.model_dir, self._take_over = model_dir, take_over
+        now = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"
+        self._run = uuid.uuid4().hex
+        self._holder = f"process {os.getpid()} on {platform.node()}, since {now}"
+        self._process = _process(os.getpid())
+        self._store = ts.KvStore.open(storage(model_dir)).result()
+        self._generation = b""  # of the file as this run has seen it last
+        self._renewals = 0
+        self._watched: tuple[bytes, float] | None = None  # a content, and since when
+        self._lost = ""  # why
         self._lock, self._ended = threading.Lock(), threading.Event()
+        self._renewing = threading.Thread(target=self._keep_renewing, daemon=True, name="lease")
 
-    def acquire(self, take_over: bool = False) -> None:
-        """Take the lease, after a wait if its holder on another host may be gone.
-
-        With `take_over` also if another run holds it, which then stops before its next save. Raise
-        LeaseError if another run holds it, or it cannot be written; on the other hosts of a pod a
-        RuntimeError with the same message.
-        """
+    def __enter__(self) -> "Lease":
         # The first host asks again and again, so that no collective of the others waits for long.
-        while waiting := broadcast_from_first(lambda: self._attempt(take_over)):
-            if jax.process_index() == 0 and waiting != "still":
-                logging.warning("%s", waiting)
+        while not broadcast_from_first(self._attempt):
             time.sleep(_POLL_SECONDS)
         if jax.process_index() == 0:
-            _held_here.add(self._me.run)
-            self._renewing = threading.Thread(target=self._keep_renewing, daemon=True, name="lease")
             self._renewing.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._renewing.is_alive():  # on the first host
+            self._renewing.join(_RELEASE_SECONDS)  # in C++ it would abort Python's exit
+        if self._generation and not self._lost and not self._renewing.is_alive():
+            with contextlib.suppress(*_FAILED):
+                deleting = self._store.write(NAME, None, if_equal=self._generation)
+                deleting.result(timeout=_RELEASE_SECONDS)
 
     def check(self) -> None:
-        """Raise LostLease, on all hosts a RuntimeError, if another run has taken over."""
+        """Raise LeaseError, on the other hosts a RuntimeError, if another run has taken over.
+
+        While the storage does not answer it waits, for `GIVE_UP_SECONDS` at most.
+        """
         broadcast_from_first(self._check)
 
     def is_held(self) -> bool:
         """Return whether no other run has taken over, as far as is known; asks no other host."""
-        return self._lost is None
+        return not self._lost
 
-    def release(self) -> None:
-        """Give the lease back, unless another run has taken over."""
-        self._ended.set()
-        if self._me.run not in _held_here:
-            return
-        _held_here.discard(self._me.run)
-        self._renewing.join(_RELEASE_SECONDS)  # a thread in C++ at the exit of Python aborts it
-        if not self._lock.acquire(timeout=_RELEASE_SECONDS):  # a renewal hangs
-            return
-        with contextlib.suppress(ValueError, TimeoutError):
-            if self._lost is None:
-                self._write(None, self._generation, _RELEASE_SECONDS)
-
-    def _attempt(self, take_over: bool) -> str | None:
-        """Take the lease if it is free; return what is waited for if that is not known yet.
-
-        That is None if it is taken, the message for the user, and after that "still".
-        """
-        first = self._watched is None
+    def _attempt(self) -> bool:
+        """Take the lease if it is free; return False as long as that is not known."""
         try:
-            owner, generation = self._read()
-            if owner and not take_over and not self._is_over(owner, generation):
-                return "still" if not first else self._waiting(owner)
-            self._me = dataclasses.replace(self._me, since=time.time(), renewed=time.time())
-            written = self._write(self._me, generation)
-        except (ValueError, TimeoutError) as error:
+            content, self._generation = self._read()
+            if content and not self._take_over and not self._is_over(content):
+                return False
+            return self._is_written()  # if not, another run was faster
+        except _FAILED as error:
             reason = (str(error).splitlines() or [""])[0][:200] or "no answer"
             raise LeaseError(
                 f"MODEL_DIR is {self.model_dir}, whose {NAME} cannot be written ({reason}); once "
                 "that is fixed, start the same command again."
             ) from error
-        if not written:
-            return "still"  # another run was faster, and is looked at in the next attempt
-        if owner:
-            logging.warning("Taking %s over from %s.", self.model_dir, owner)
-        self._generation = written
-        return None
 
-    def _is_over(self, owner: Owner, generation: bytes) -> bool:
-        """Return whether an owner is gone, False if that is not known yet; raise if it is there."""
-        if owner.machine == self._me.machine:
-            mine = owner.process == os.getpid()
-            if mine and owner.run not in _held_here:
-                return True  # of a run of this process that was not ended in order
-            if owner.started != _started(owner.process):
-                return True
-            raise self._refused(owner)
-        if time.time() - owner.renewed > _VERY_OLD_SECONDS:
+    def _is_over(self, content: bytes) -> bool:
+        """Return whether the run of a lease is gone; raise LeaseError if it is there."""
+        _, holder, process = _owner(content)
+        is_here = process[:1] == self._process[:1] != [] and process != self._process
+        if is_here and _process(process[1]) != process:
             return True
-        if self._watched is None:
-            self._watched = generation, time.monotonic()
-        watched, since = self._watched
-        if watched != generation:
-            raise self._refused(owner)
-        return time.monotonic() - since >= STALE_SECONDS
-
-    def _refused(self, owner: Owner) -> LeaseError:
-        return LeaseError(
-            f"MODEL_DIR {self.model_dir} is used by another run ({owner}), and two runs would "
-            "delete each other's checkpoints; wait for its end or stop it, set another MODEL_DIR, "
-            "or start with --take_over, and that run stops before its next save."
-        )
-
-    def _waiting(self, owner: Owner) -> str:
-        return (
-            f"MODEL_DIR {self.model_dir} was last used by a run on another machine ({owner}). "
-            f"Waiting {STALE_SECONDS:.0f} s to see whether it is renewed; if not, this run starts."
-        )
+        now = time.monotonic()
+        watched, since = self._watched = self._watched or (content, now)
+        if is_here or content != watched:
+            raise LeaseError(
+                f"MODEL_DIR {self.model_dir} is used by another run ({holder}), and two runs would "
+                "delete each other's checkpoints; wait for its end or stop it, set another "
+                "MODEL_DIR, or start with --take_over, and that run stops before its next save."
+            )
+        if since == now:
+            logging.warning(
+                "MODEL_DIR %s was last used by another run (%s). Waiting %.0f s to see whether it "
+                "renews its lease; if not, this run starts.",
+                *(self.model_dir, holder, STALE_SECONDS),
+            )
+        return now - since >= STALE_SECONDS
 
     def _check(self) -> None:
-        self._renew()
-        if self._lost:
-            raise LostLease(self._lost)
+        end = time.monotonic() + GIVE_UP_SECONDS
+        while not self._is_renewed():
+            if time.monotonic() > end:
+                self._lost = "it has not answered for long, so another run may use it"
+            if self._lost:
+                raise LeaseError(
+                    f"This run writes no more to MODEL_DIR {self.model_dir}: {self._lost}; to "
+                    "train beside another run, set another MODEL_DIR."
+                )
+            time.sleep(_POLL_SECONDS)
 
     def _keep_renewing(self) -> None:
-        while not self._ended.wait(RENEW_SECONDS) and self.is_held():
-            self._renew()
+        while not self._ended.wait(RENEW_SECONDS) and not self._lost:
+            self._is_renewed()
 
-    def _renew(self) -> None:
-        """Write the time; find out here whether another run has taken over."""
-        with self._lock:
-            if self._ended.is_set() or self._lost:
-                return
-            now = dataclasses.replace(self._me, renewed=time.time())
-            try:
-                written = self._write(now, self._generation)
-                if not written:
-                    owner, generation = self._read()
-                    unwatched = now.renewed - self._me.renewed > STALE_SECONDS
-                    if unwatched if owner is None else owner.run != now.run:
-                        self._lost = self._taken(owner)
-                        return
-                    written = self._write(now, generation)  # a retry was late, or it was deleted
-            except (ValueError, TimeoutError) as error:  # what cannot be reached can pass
-                logging.info("The lease of %s was not renewed: %s", self.model_dir, error)
-                return
-            if written:
-                self._me, self._generation = now, written
+    def _is_renewed(self) -> bool:
+        """Renew the lease; return whether the storage says that this run holds it."""
+        with self._lock, contextlib.suppress(*_FAILED):  # what does not answer may do so later
+            with contextlib.suppress(*_FAILED):  # a full disk can still be read
+                if not self._lost and self._is_written():
+                    return True
+            content, self._generation = self._read()  # an earlier write may have come late
+            run, holder, _ = _owner(content)
+            if run != self._run:
+                by = f"{holder} has taken it over"
+                self._lost = by if content else f"its {NAME} was deleted"
+            return not self._lost
+        return False
 
-    def _taken(self, owner: Owner | None) -> str:
-        by = owner or "a run that has ended since"
-        return (
-            f"MODEL_DIR {self.model_dir} was taken over by another run ({by}), so this one writes "
-            "no more checkpoints; set another MODEL_DIR to train both."
-        )
+    def _read(self) -> tuple[bytes, bytes]:
+        """Return the content, b"" without a lease, and its generation."""
+        found = self._store.read(NAME).result(timeout=_ANSWER_SECONDS)
+        return found.value, found.stamp.generation
 
-    def _read(self) -> tuple[Owner | None, bytes]:
-        """Return the owner, None without a lease or for one that no run has written."""
-        found = self._store().read(NAME).result(timeout=_ANSWER_SECONDS)
-        try:
-            return Owner(**json.loads(found.value)), found.stamp.generation
-        except (ValueError, TypeError):
-            return None, found.stamp.generation
-
-    def _write(
-        self, owner: Owner | None, generation: bytes, seconds: float = _ANSWER_SECONDS
-    ) -> bytes | None:
-        """Replace the file of that generation, with None by nothing; return None if it changed."""
-        value = json.dumps(dataclasses.asdict(owner)).encode() if owner else None
-        writing = self._store().write(NAME, value, if_equal=generation)
-        return writing.result(timeout=seconds).generation or None
-
-    def _store(self) -> ts.KvStore:
-        return ts.KvStore.open(storage(self.model_dir)).result(timeout=_ANSWER_SECONDS)
+    def _is_written(self) -> bool:
+        """Write the lease, unless its generation is another than this run has seen."""
+        self._renewals += 1
+        lease = {"run": self._run, "holder": self._holder, "process": self._process}
+        value = json.dumps(lease | {"renewals": self._renewals})
+        writing = self._store.write(NAME, value, if_equal=self._generation)
+        written = writing.result(timeout=_ANSWER_SECONDS).generation
+        self._generation = written or self._generation
+        return bool(written)
 
 
-@contextlib.contextmanager
-def held(model_dir: str, take_over: bool = False) -> Iterator[Lease]:
-    """Yield the lease of `model_dir`, and release it at the end; raises as `Lease.acquire`."""
-    lease = Lease(model_dir)
-    lease.acquire(take_over)
-    try:
-        yield lease
-    finally:
-        lease.release()
+def _owner(content: bytes) -> tuple[str, str, list[str]]:
+    """Return the run, the holder and the process of a lease; of a damaged one they are unknown."""
+    with contextlib.suppress(ValueError, RecursionError):
+        match json.loads(content):
+            case {
+                "run": str(run),
+                "holder": str(holder),
+                "process": [] | [str(), str(), str()] as process,
+            } if holder.isprintable():
+                return run, holder, process
+    return "", "an unknown run", []
 
 
-def _machine() -> str:
-    """Return what only processes that can see each other's numbers have in common."""
+def _process(number: int | str) -> list[str]:
+    """Return this machine and user, the number of a process there, and when it started.
+
+    [] for a process that has ended, and where that is not known. The machine is a boot of a kernel
+    and a space of process numbers; another user's processes may be hidden.
+    """
     try:
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:  # not Linux
-        return f"{platform.node()} {uuid.getnode()}"
-
-
-def _started(process: int) -> str | None:
-    """Return when a process of this machine started, None if there is none, "" if unknown."""
-    try:
-        fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        return None if fields[0] in "ZX" else fields[19]  # ended, and its parent has not looked
-    except OSError:
-        pass
-    if os.path.exists("/proc/self/stat"):
-        return None
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return None
-    except OSError:
-        pass
-    return ""
+        machine = f"{boot} {os.readlink('/proc/self/ns/pid')} {os.getuid()}"
+        fields = pathlib.Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):  # not Linux, or no such process
+        return []
+    return [] if fields[0] in "ZX" else [machine, str(number), fields[19]]
