@@ -364,7 +364,7 @@ def move_stream(stream: batches.TrainStream, start: Start) -> None:
     """
     if jax.process_count() > 1:
         facts = startup_check.data_facts(functools.partial(corpora.identities, stream.cfg))
-        startup_check.assert_same("data", facts)
+        startup_check.assert_same(facts)
     folder = start.dataset_folder
     if folder:
         raise_together(lambda: stream.restore(folder), DamagedCheckpoint)

@@ -3,13 +3,12 @@
   wait_for_all(Worker("10.0.0.2:8482", count=4, index=1), facts(gin.config_str()), seconds=300)
   jax.distributed.initialize()
   ...
-  assert_same("data", data_facts(stream.corpora))       # facts that are only known later
+  assert_same(data_facts(stream.corpora))       # facts that are only known later
 
 Facts are a dict of strings, such as {"commit": "3d166c2", "package jax": "0.10.2"}; workers count
 from 0, as `gcloud … --worker=N` does.
 """
 
-import asyncio
 import contextlib
 import dataclasses
 import hashlib
@@ -24,33 +23,23 @@ import time
 import urllib.request
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+import numpy as np
+from jax.experimental import multihost_utils
+
 # jax.distributed.initialize waits for all workers, then aborts without naming the missing ones. So
-# before it starts its coordinator:
-# 1. Worker 0 listens on the coordinator's own port, which every firewall lets through already.
-# 2. Each other worker connects and sends a line of JSON: [index, facts].
-# 3. When all have reported, or the time is up, worker 0 compares the facts and sends the same
-#    verdict to all: the kind of error and its message, '' where all is well.
-# A line that is not such a report is ignored. Later `assert_same` compares over JAX's key-value
-# store, since that port is then JAX's.
+# before it starts its coordinator, worker 0 listens on the coordinator's port, which every firewall
+# lets through already. The others send it a line of JSON, [index, facts], and get one back, the
+# same for all: [kind of error, message], with '' where all is well. A line that is not such a
+# report is ignored.
 
 Facts = Mapping[str, str]
-Verdict = tuple[str, str]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-_KINDS = {"ValueError": ValueError, "RuntimeError": RuntimeError}
+_KINDS = {kind.__name__: kind for kind in (ValueError, RuntimeError)}
 _SPARE_SECONDS = 20.0  # for an answer on its way
 _LOG_SECONDS = 30.0
-_REPORT_SECONDS = 10.0  # from the connection to the last byte of its report
+_REPORT_SECONDS = 5.0  # from the connection to the last byte of its report
 _MAX_REPORT = 2**24  # bytes
-_METADATA = "metadata.google.internal"
 _PORT = "8482"  # of JAX's coordinator on a TPU, unless JAX_COORDINATOR_PORT is set
-# What to do about a difference, by the first word of the fact's name.
-_ADVICE = {
-    "commit": "run `git pull` on all of them, or bash launch/tpu_setup.sh NAME ZONE",
-    "python": "set PYTHON alike, or run bash launch/tpu_setup.sh NAME ZONE",
-    "package": "run bash launch/setup.sh on all of them, or bash launch/tpu_setup.sh NAME ZONE",
-    "gin": "start all of them by the same command, with the same flags and gin files",
-    "data": "let all of them read the same files, for instance from one bucket",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,11 +55,6 @@ class Worker:
         """The address as sockets take it."""
         host, _, port = self.address.rpartition(":")
         return host.strip("[]"), int(port)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether all workers run on one machine and reach the first by its loopback."""
-        return self.host_and_port[0] in ("localhost", "127.0.0.1")
 
 
 def find_worker(
@@ -95,7 +79,7 @@ def _worker_of_slice(environment: Mapping[str, str]) -> Worker | None:
     hosts = environment.get("TPU_WORKER_HOSTNAMES", "")
     number = environment.get("TPU_WORKER_ID", "")
     if not (hosts and number):
-        server = environment.get("GCE_METADATA_HOST", _METADATA)
+        server = environment.get("GCE_METADATA_HOST", "metadata.google.internal")
         try:
             number = _metadata(server, "agent-worker-number")
             endpoints = _metadata(server, "worker-network-endpoints").split(",")
@@ -122,11 +106,13 @@ def facts(config: str) -> dict[str, str]:
     `config` is the text of `gin.config_str`.
     """
     packages = {p.metadata["Name"]: p.version for p in importlib.metadata.distributions()}
+    lines = config.replace("\\\n", "").splitlines()  # in which long lines are broken
+    bindings = (line.partition(" = ") for line in lines if line.strip() and line[0] != "#")
     return {
         "commit": _commit(),
         "python": platform.python_version(),
         **{f"package {name}": packages[name] for name in sorted(packages, key=str)},
-        **{f"gin {name}": value for name, value in _bindings(config).items()},
+        **{f"gin {name.strip()}": " ".join(value.split()) for name, _, value in bindings},
     }
 
 
@@ -145,194 +131,109 @@ def _commit() -> str:
         return "none, the code is not a git clone"
 
 
-def _bindings(config: str) -> dict[str, str]:
-    """Return {'TRAIN_STEPS': '300', …} from gin's text, in which long lines are broken."""
-    lines = config.replace("\\\n", "").splitlines()
-    found = (line.partition(" = ") for line in lines if line.strip() and line[0] != "#")
-    return {name.strip(): " ".join(value.split()) for name, _, value in found}
-
-
 def wait_for_all(worker: Worker, mine: Facts, seconds: float) -> None:
     """Return once all workers have started with the same facts.
 
     Raise RuntimeError with those that have not reported within `seconds`, ValueError with the first
-    fact that differs and all its values, or for facts of too many bytes.
+    fact that differs and all its values.
     """
     if worker.count == 1:
         return
-    if worker.index == 0:
-        kind, message = asyncio.run(_RollCall(worker, mine).collect(seconds))
-    else:
-        kind, message = asyncio.run(_report(worker, mine, seconds))
+    kind, message = (_report if worker.index else _collect)(worker, mine, seconds)
     if message:
-        raise _KINDS[kind](printable(message, _MAX_REPORT))
+        raise _KINDS[kind](printable(message, 2**16))
     logging.getLogger(__name__).info("All %d workers have started.", worker.count)
 
 
-class _RollCall:
-    """On worker 0: collects the reports, and answers all of them with one verdict.
-
-    Each connection has `_REPORT_SECONDS` for its report, and waits for no other.
-    """
-
-    def __init__(self, worker: Worker, mine: Facts):
-        self._worker = worker
-        self._reports: dict[int, Facts] = {0: mine}
-        self._reporters: dict[int, asyncio.StreamWriter] = {}
-        self._complete = asyncio.Event()
-
-    async def collect(self, seconds: float) -> Verdict:
-        """Listen until all have reported, for at most `seconds`, and return the verdict."""
-        server = await asyncio.start_server(
-            self._meet, sock=_listening(self._worker), limit=_MAX_REPORT
-        )
-        try:
-            await self._wait(seconds)
-            verdict = _verdict(self._reports, self._worker.count, seconds)
-            await self._answer(verdict)
-        finally:
-            server.close()
-        return verdict
-
-    async def _wait(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while not self._complete.is_set() and (left := end - time.monotonic()) > 0:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._complete.wait(), min(left, _LOG_SECONDS))
-                return
-            missing = _names(set(range(self._worker.count)) - set(self._reports))
-            logging.getLogger(__name__).warning("Waiting for %s.", missing)
-
-    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Receive the report of one connection, or close it."""
-        try:
-            async with asyncio.timeout(_REPORT_SECONDS):
-                line = await _line_of(reader)
-            index, theirs = parse_report(line, self._worker.count)
-        except (OSError, ValueError, EOFError) as error:
-            logging.getLogger(__name__).info("A connection is no worker's: %s", error)
-            writer.transport.abort()
-            return
-        if index in self._reporters:  # a worker that was restarted reports again
-            self._reporters[index].transport.abort()
-        self._reports[index], self._reporters[index] = theirs, writer
-        if len(self._reports) == self._worker.count:
-            self._complete.set()
-
-    async def _answer(self, verdict: Verdict) -> None:
-        """Send the verdict to all that have reported; one that has left does not matter."""
-        for writer in self._reporters.values():
-            writer.write(json.dumps(verdict).encode() + b"\n")
-            writer.close()
-        closed = [writer.wait_closed() for writer in self._reporters.values()]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_REPORT_SECONDS):
-                await asyncio.gather(*closed, return_exceptions=True)
-
-
-async def _line_of(reader: asyncio.StreamReader) -> bytes:
-    """Return the next line; raise EOFError if there is none, ValueError if it is too long."""
-    line = await reader.readline()
-    if not line.endswith(b"\n"):
-        raise EOFError("the other side has left")
-    return line
-
-
-def _listening(worker: Worker) -> socket.socket:
-    """Return a socket on the coordinator's port, on this machine's loopback if that is its host."""
+def _collect(worker: Worker, mine: Facts, seconds: float) -> tuple[str, str]:
+    """On worker 0: collect the reports for at most `seconds`, and send all the same verdict."""
     host, port = worker.host_and_port
+    is_local = host in ("localhost", "127.0.0.1")
+    everyone, reports, connections = set(range(worker.count)), {0: mine}, {}
+    end, log_at = time.monotonic() + seconds, time.monotonic() + _LOG_SECONDS
     try:
-        return socket.create_server((host if worker.is_local else "", port), backlog=worker.count)
+        server = socket.create_server((host if is_local else "", port), backlog=2**10)
     except OSError as error:
         raise RuntimeError(
             f"Worker 0 cannot listen on port {port} ({error.strerror}): another run may "
             "still be active there; end it with bash launch/tpu_stop.sh NAME ZONE."
         ) from error
+    with server, contextlib.ExitStack() as opened:
+        server.settimeout(0.5)
+        while (missing := everyone - set(reports)) and time.monotonic() < end:
+            if time.monotonic() > log_at:
+                logging.getLogger(__name__).warning("Waiting for %s.", _names(missing))
+                log_at += _LOG_SECONDS
+            with contextlib.suppress(OSError, ValueError, RecursionError):  # it is no worker's
+                connection = opened.enter_context(server.accept()[0])
+                match json.loads(_line_of(connection, _REPORT_SECONDS)):
+                    case [int(index), dict(theirs)] if 0 < index < worker.count:
+                        if all(isinstance(text, str) for text in theirs.values()):
+                            reports[index], connections[index] = theirs, connection
+        if missing:
+            verdict = "RuntimeError", _absent(missing, worker, seconds)
+        else:
+            verdict = "ValueError", difference([reports[index] for index in sorted(reports)])
+        for connection in connections.values():
+            with contextlib.suppress(OSError):  # it has left
+                connection.sendall(json.dumps(verdict).encode() + b"\n")
+    return verdict
 
 
-def parse_report(line: bytes, count: int) -> tuple[int, Facts]:
-    """Return the index and the facts of a worker's report.
-
-    Raise ValueError for anything but JSON of [index from 1 to count - 1, {name: text, …}].
-    """
-    match _parsed(line):
-        case [int(index), dict(theirs)] if type(index) is int and 0 < index < count:
-            if all(name.strip() and isinstance(text, str) for name, text in theirs.items()):
-                return index, theirs
-    raise ValueError("it sends no index of a worker with its facts")
-
-
-def _parsed(line: bytes) -> object:
-    try:
-        return json.loads(line)
-    except RecursionError as error:
-        raise ValueError("the line is nested too deeply") from error
-
-
-async def _report(worker: Worker, mine: Facts, seconds: float) -> Verdict:
+def _report(worker: Worker, mine: Facts, seconds: float) -> tuple[str, str]:
     """On the other workers: send the facts once worker 0 listens, and return its verdict."""
     end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        try:
-            return await _report_once(worker, mine, seconds + _SPARE_SECONDS)
-        except (OSError, ValueError, EOFError):  # it has not started yet, or was restarted
-            await asyncio.sleep(min(0.5, max(left, 0)))
-    return "RuntimeError", (
-        f"Worker 0 of {worker.count} has not answered at {worker.address} within {seconds:.0f} s; "
-        f"{_how_to_start(0)}"
-    )
+    report = json.dumps([worker.index, dict(mine)]).encode() + b"\n"
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError, ValueError, RecursionError):  # it is not there yet
+            with socket.create_connection(worker.host_and_port, _REPORT_SECONDS) as connection:
+                connection.sendall(report)
+                match json.loads(_line_of(connection, seconds + _SPARE_SECONDS)):
+                    case [str(kind), str(message)] if kind in _KINDS:
+                        return kind, message
+        time.sleep(0.5)
+    return "RuntimeError", _absent([0], worker, seconds)
 
 
-async def _report_once(worker: Worker, mine: Facts, patience: float) -> Verdict:
-    """Send the facts, and return the verdict.
-
-    Raise OSError, ValueError or EOFError if what listens there sends none within `patience`.
-    """
-    reader, writer = await asyncio.open_connection(*worker.host_and_port, limit=_MAX_REPORT)
-    try:
-        writer.write(json.dumps([worker.index, dict(mine)]).encode() + b"\n")
-        async with asyncio.timeout(patience):
-            line = await _line_of(reader)
-        match _parsed(line):
-            case [str(kind), str(message)] if kind in _KINDS:
-                return kind, message
-        raise ValueError("it sends no verdict")
-    finally:
-        writer.transport.abort()
+def _line_of(connection: socket.socket, seconds: float) -> bytes:
+    """Return a line; raise OSError or ValueError if it does not come in time, or is too long."""
+    end, line = time.monotonic() + seconds, bytearray()
+    while not line.endswith(b"\n"):
+        connection.settimeout(max(end - time.monotonic(), 0.001))
+        part = connection.recv(2**16)
+        if not part or len(line) > _MAX_REPORT:
+            raise ValueError("the line has no end")
+        line += part
+    return bytes(line)
 
 
-def _verdict(reports: Mapping[int, Facts], count: int, seconds: float) -> Verdict:
-    """Return ('ValueError', '') where all is well, else the kind of error and its message."""
-    if missing := sorted(set(range(count)) - set(reports)):
-        verb = "has" if len(missing) == 1 else "have"
-        return "RuntimeError", (
-            f"{_names(missing).capitalize()} of {count} {verb} not started within {seconds:.0f} s; "
-            f"{_how_to_start(missing[0])}"
-        )
-    return "ValueError", difference([reports[i] for i in range(count)])
-
-
-def _how_to_start(worker: int) -> str:
+def _absent(workers: Collection[int], worker: Worker, seconds: float) -> str:
+    """Describe workers that have not started, and what to do."""
+    verb = "has" if len(workers) == 1 else "have"
     return (
-        "run the same command there, or find out why it ended with "
-        f"bash launch/tpu_logs.sh NAME ZONE {worker} (--roll_call_seconds bounds the wait)."
+        f"{_names(workers).capitalize()} of {worker.count} {verb} not started within {seconds:.0f} "
+        f"s (all meet at {worker.address}); run the same command there, or find out why it ended "
+        f"with bash launch/tpu_logs.sh NAME ZONE {min(workers)} (--roll_call_seconds bounds the "
+        "wait)."
     )
 
 
 def difference(reports: Sequence[Facts]) -> str:
     """Describe the first fact in which the workers differ, with its values; '' for none."""
-    names = list(dict.fromkeys(name for report in reports for name in report))
+    names = dict.fromkeys(name for report in reports for name in report)
     differing = [n for n in names if len({report.get(n) for report in reports}) > 1]
     if not differing:
         return ""
     name, *others = differing
-    by_value: dict[str | None, list[int]] = {}
+    by_value: dict[str, list[int]] = {}
     for index, report in enumerate(reports):
-        by_value.setdefault(report.get(name), []).append(index)
-    values = [f"{printable(v or 'missing')} on {_names(found)}" for v, found in by_value.items()]
+        by_value.setdefault(report.get(name, "missing"), []).append(index)
+    values = [f"{printable(value)} on {_names(found)}" for value, found in by_value.items()]
     more = f" (and {len(others)} more differ)" if others else ""
-    advice = _ADVICE.get(name.split()[0], _ADVICE["commit"])
-    return f"{printable(name)} is {' and '.join(values)}{more}; {advice}."
+    return (
+        f"{printable(name)} is {' and '.join(values)}{more}; give all of them the same code and "
+        "packages (bash launch/tpu_setup.sh NAME ZONE), flags and data."
+    )
 
 
 def printable(text: str, limit: int = 2000) -> str:
@@ -353,29 +254,14 @@ def data_facts(corpora: Callable[[], Mapping[str, object]]) -> dict[str, str]:
         return {"data on the disk": f"unreadable ({error})"}
 
 
-def assert_same(topic: str, mine: Facts, seconds: float = 300.0) -> None:
-    """Compare more facts after JAX has started; every worker must call this.
+def assert_same(mine: Facts) -> None:
+    """Compare more facts once JAX has started with several workers, all of which must call this.
 
-    Raise RuntimeError with a worker that does not call it within `seconds`, ValueError with the
-    first fact that differs and all its values.
+    Raise ValueError with the first fact that differs and all its values.
     """
-    import jax  # here, since it takes seconds that `wait_for_all` need not wait for
-    from jax._src import distributed  # its key-value store has no public name
-
-    count, client, reports = jax.process_count(), distributed.global_state.client, []
-    if count == 1 or client is None:
-        return
-    key = f"startup_check/{topic}"
-    client.key_value_set(f"{key}/{jax.process_index()}", json.dumps(mine), allow_overwrite=True)
-    end = time.monotonic() + seconds
-    for worker in range(count):
-        left = max(int(1000 * (end - time.monotonic())), 1)
-        try:
-            reports.append(json.loads(client.blocking_key_value_get(f"{key}/{worker}", left)))
-        except jax.errors.JaxRuntimeError as error:
-            raise RuntimeError(
-                f"Worker {worker} of {count} has not reported its {topic} within {seconds:.0f} s; "
-                f"find out why with bash launch/tpu_logs.sh NAME ZONE {worker}."
-            ) from error
-    if message := difference(reports):
+    text = json.dumps(mine).encode()
+    size = int(multihost_utils.process_allgather(np.int32(len(text))).max())
+    padded = np.frombuffer(text.ljust(size), np.uint8)
+    rows = np.asarray(multihost_utils.process_allgather(padded), np.uint8)
+    if message := difference([json.loads(bytes(row)) for row in rows]):
         raise ValueError(message)
