@@ -249,7 +249,7 @@ def test_set_up_is_the_same_on_every_worker_and_can_be_repeated(pod):
         token = home / ".cache/huggingface/token"
         assert token.read_text() == "hf_other\n"
         assert stat.S_IMODE(token.stat().st_mode) == 0o600
-    installs = (pod.folder / "calls").read_text().count("-m pip install")
+    installs = (pod.folder / "calls").read_text().count("uv pip install")
     assert installs == 4, "the second set-up has nothing to install"
     assert "hf_" not in json.dumps(pod.cloud.calls()), "a token is in a command line"
 
