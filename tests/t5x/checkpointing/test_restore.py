@@ -33,34 +33,25 @@ def without(tree, *path):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "message"),
+    ("wanted", "name", "setting"),
     [
-        (state(width=5), r"decoder/w is \[3, 4\] and the model's \[3, 5\] \(1 more .*MODEL"),
-        (without(state(), "target", "decoder"), "has target/decoder/w, which the model does not"),
-        (state() | {"target": {"extra": np.ones(2)}}, "lacks target/extra; check the MODEL"),
+        (state(width=5), "decoder/w", "MODEL"),
+        (without(state(), "target", "decoder"), "target/decoder/w", "strict = False"),
+        (
+            state() | {"target": {"extra": np.ones(2)}},
+            "target/extra",
+            "fallback_to_scratch = True",
+        ),
     ],
 )
-def test_a_checkpoint_of_another_model_is_refused(run, wanted, message):
+def test_a_checkpoint_of_another_model_is_refused(run, wanted, name, setting):
+    """Only the checkpoint of another run may be restored in part."""
     folder = saved(run, 1)
-    with pytest.raises(ValueError, match=message):
-        restore(folder, wanted)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=rf"{name}.*{setting}"):
         restore(folder, wanted, RestoreCheckpointConfig(folder), initial=zeros)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "setting"),
-    [
-        (without(state(), "target", "decoder"), "strict = False to ignore these"),
-        (state() | {"target": {"extra": np.ones(2)}}, "fallback_to_scratch = True to start these"),
-    ],
-)
-def test_only_the_checkpoint_of_another_run_may_be_restored_in_part(run, wanted, setting):
-    folder = saved(run, 1)
-    with pytest.raises(ValueError, match=f"RestoreCheckpointConfig.{setting}"):
-        restore(folder, wanted, RestoreCheckpointConfig(folder), initial=zeros)
-    with pytest.raises(ValueError, match=r"gin file, or set another MODEL_DIR, since [^=]*$"):
+    with pytest.raises(ValueError, match=name) as own:
         restore(folder, wanted)
+    assert "RestoreCheckpointConfig" not in str(own.value)
 
 
 @pytest.mark.parametrize("given", ["encoder", "t5"])
@@ -71,8 +62,8 @@ def test_an_encoder_and_a_t5_are_distinguished(run, given):
     trees = {"encoder": {"target": encoder} | rest, "t5": {"target": t5} | rest}
     path = saved(run, 1, tree=trees.pop(given))
     (wanted,) = trees.values()
-    kinds = ("an encoder", "a T5") if given == "encoder" else ("a T5", "an encoder")
-    with pytest.raises(ValueError, match=f"is of {kinds[0]}, and the model is {kinds[1]}; name"):
+    kind = {"encoder": "an encoder", "t5": "a T5"}[given]
+    with pytest.raises(ValueError, match=f"is of {kind}"):
         restore(path, like(wanted))
 
 
@@ -87,7 +78,7 @@ def test_a_file_cut_off_is_named_as_damage(run):
     folder = saved(run, 1)
     for path in glob.glob(f"{folder}/state/**/d/*", recursive=True):
         os.truncate(path, os.path.getsize(path) // 2)
-    with pytest.raises(DamagedCheckpoint, match="incomplete or damaged"):
+    with pytest.raises(DamagedCheckpoint, match=run):
         restore(folder, state())
 
 
@@ -110,7 +101,7 @@ def test_flipped_bytes_are_damage_and_never_numbers(run, placed):
     flipped(folder)
     if placed:
         tree = jax.tree.map(jnp.asarray, tree)
-    with pytest.raises(DamagedCheckpoint, match=r"target/w (is not what was saved|cannot be read)"):
+    with pytest.raises(DamagedCheckpoint, match="target/w"):
         restore(folder, like(tree))
     with pytest.raises(DamagedCheckpoint):
         open_checkpoint(folder)["target/w"].read()
@@ -127,26 +118,17 @@ def test_an_array_is_held_to_the_digest_of_its_writer(run, placed, wrong):
     with open(path, "w") as file:
         json.dump(noted, file)
     wanted = jax.tree.map(jnp.asarray, state()) if placed else state()
-    with pytest.raises(DamagedCheckpoint, match=rf"{wrong} is not what was saved \(its digest is"):
+    with pytest.raises(DamagedCheckpoint, match=wrong):
         restore(folder, like(wanted))
     with open(path, "w") as file:  # a later writer's, or T5X's
         json.dump(noted | {"custom_metadata": {}}, file)
     assert same(restore(folder, like(state())).state, state(1))
 
 
-def test_a_verified_array_may_still_be_rounded(run):
-    folder = saved(run, 1)
-    wanted = jax.tree.map(jnp.asarray, {"target": state()["target"]})
-    config = RestoreCheckpointConfig(folder, dtype="bfloat16")
-    found = restore(folder, like(wanted), config).state["target"]["encoder"]["w"]
-    assert found.dtype == jnp.bfloat16
-    assert np.array_equal(found, state()["target"]["encoder"]["w"].astype(jnp.bfloat16))
-
-
 def test_metadata_cut_off_is_damage(run):
     folder = saved(run, 1)
     os.truncate(f"{folder}/_CHECKPOINT_METADATA", 100)
-    with pytest.raises(DamagedCheckpoint, match="_CHECKPOINT_METADATA is cut off or damaged"):
+    with pytest.raises(DamagedCheckpoint, match="_CHECKPOINT_METADATA"):
         restore(folder, state())
 
 
@@ -187,8 +169,8 @@ def test_an_assignment_map_renames_and_leaves_out(run):
     assert np.array_equal(restored.state["target"]["head"]["b"], wanted["target"]["head"]["b"])
     assert restored.step == 1
     for rules, message in [
-        ([("nothing/.*", None)], "'nothing/.*', which matches no name of the model"),
-        ([("target/body/w", "target/elsewhere")], "target/elsewhere, which the checkpoint lacks"),
+        ([("nothing/.*", None)], "nothing/"),
+        ([("target/body/w", "target/elsewhere")], "target/elsewhere"),
     ]:
         config = RestoreCheckpointConfig(folder, assignment_map=rules, strict=False)
         with pytest.raises(ValueError, match=message):
@@ -212,7 +194,7 @@ def test_another_optimizer_starts_from_scratch_but_is_refused_on_resume(run, oth
     assert same(restored.state["target"], state(7)["target"])
     assert same(restored.state["state"]["param_states"], zeros()["state"]["param_states"])
     assert restored.step == 7
-    with pytest.raises(ValueError, match="does not fit this run's optimizer"):
+    with pytest.raises(ValueError, match="optimizer"):
         restore(folder, state(0), initial=zeros, **known)
 
 

@@ -71,18 +71,13 @@ def test_devices_that_split_heads_and_layers_restore_the_same():
     jax.tree.map(np.testing.assert_array_equal, expected, found)
 
 
-def test_a_network_with_one_table_learns_which_setting_it_needs():
-    golden = golden_of("umt5")
-    specs = specs_of(golden, golden.model())
-    with pytest.raises(ValueError, match=r"a relative position table in each layer; set .* = True"):
-        restore(path_of("umt5/orbax"), specs.on_disk)
-
-
-def test_so_does_a_network_with_own_tables():
-    golden = Golden("t5_1_1")
-    specs = specs_of(golden_of("umt5"), golden.model(own_relative_bias=True))
-    with pytest.raises(ValueError, match=r"one relative position table for a stack; .* = False"):
-        restore(str(golden.folder / "orbax/checkpoint_25"), specs.on_disk)
+@pytest.mark.parametrize("own", [True, False])
+def test_tables_of_another_kind_name_the_setting(own):
+    golden = golden_of("umt5") if own else Golden("t5_1_1")
+    path = path_of("umt5/orbax") if own else str(golden.folder / "orbax/checkpoint_25")
+    specs = specs_of(golden_of("umt5"), golden.model(own_relative_bias=not own))
+    with pytest.raises(ValueError, match=rf"own_relative_bias = {own}"):
+        restore(path, specs.on_disk)
 
 
 def same(a, b):
@@ -144,5 +139,5 @@ def test_layers_of_one_stored_array_read_it_once(together, index):
 def test_a_stack_has_one_number_of_layers():
     shapes = {"pre_mlp_layer_norm/scale": (4, 3), "mlp/wi/kernel": (4, 2, 5)}
     stored = {f"target/encoder/encoder/{k}": np.zeros(v) for k, v in shapes.items()}
-    with pytest.raises(ValueError, match=r"wi/kernel has 2 layers and .*scale has 3"):
+    with pytest.raises(ValueError, match="2 layers"):
         scalable_t5.layer_by_layer(tree(stored))
