@@ -24,19 +24,15 @@ def test_a_plain_source_is_not_resumable_and_a_complete_one_is():
 
 def test_a_partial_or_misspelt_source_is_refused_by_what_it_lacks():
     partial = types.SimpleNamespace(peek=None, listing=None, identity=None)
-    missing = "lacks pin_revision, use_listing, record_counts. Implement"
-    with pytest.raises(ValueError, match=f"source of task one, SimpleNamespace, {missing}"):
+    with pytest.raises(ValueError, match="pin_revision, use_listing, record_counts"):
         corpora.resumable_source(task(partial))
-    misspelt = Corpus()
-    misspelt.peak = misspelt.peek
 
     class Misspelt(seqio.FunctionDataSource):
         def peak(self, split, n):
             return []
 
-    source = Misspelt(toy.dataset, ["train"])
-    with pytest.raises(ValueError, match="its 'peak' looks like 'peek'"):
-        corpora.resumable_source(task(source))
+    with pytest.raises(ValueError, match=r"'peak' .* 'peek'"):
+        corpora.resumable_source(task(Misspelt(toy.dataset, ["train"])))
 
 
 def test_the_first_record_is_read_of_each_task_that_has_the_split(monkeypatch):
@@ -46,7 +42,7 @@ def test_the_first_record_is_read_of_each_task_that_has_the_split(monkeypatch):
     corpora.check_corpora(toy.data("dev"))
     assert (one.peeked, other.peeked) == ([("dev", 1)], [])
     assert one.listings == [["dev.txt"]]
-    with pytest.raises(ValueError, match=r"split is 'test', which .* set it to one of dev, train"):
+    with pytest.raises(ValueError, match=r"'test', .* dev, train"):
         corpora.check_corpora(toy.data("test"))
     corpora.check_corpora(toy.data("test"), required=False)
     assert list(corpora.resumable_sources(toy.data(use_cached=True))) == []
@@ -65,11 +61,7 @@ def test_a_corpus_that_counts_its_texts_is_asked_whether_they_suffice(monkeypatc
     with pytest.raises(ValueError, match="train has fewer texts than 8 shards"):
         corpora.check_shards(toy.data(), 8)
     monkeypatch.setattr(seqio, "get_subtasks", lambda provider: [task(Counted())])
-    large = toy.data(batch_size=1000, pack=True)
-    said = corpora.repeated_by_a_batch(large)
-    assert "1,000 rows of 16 tokens" in said
-    assert "16 times or more" in said
-    assert said.endswith("set BATCH_SIZE to 62 or less")
+    assert "BATCH_SIZE to 62" in corpora.repeated_by_a_batch(toy.data(batch_size=1000, pack=True))
     assert corpora.repeated_by_a_batch(toy.data(batch_size=8, pack=True)) is None
 
 

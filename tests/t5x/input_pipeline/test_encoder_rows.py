@@ -120,14 +120,11 @@ def test_the_converter_of_seqio_makes_the_same_rows(pack):
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ({"task": UNFIT}, f"Task {UNFIT} gives no loss_weights, .* a task of masked language"),
-        ({"lengths": {"inputs": 8, "targets": 4}}, "targets are as long as its inputs; set both"),
-    ],
+    ("how", "named"),
+    [({"task": UNFIT}, UNFIT), ({"lengths": {"inputs": 8, "targets": 4}}, "targets")],
 )
-def test_what_does_not_fit_an_encoder_is_refused(how, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_does_not_fit_an_encoder_is_refused(how, named):
+    with pytest.raises(ValueError, match=named):
         first_batch(**how)
 
 

@@ -78,14 +78,6 @@ def test_rows_taken_one_by_one_and_carried_over_are_the_same(pack):
     assert_same({k: np.concatenate([x[k] for x in found]) for k in complete}, complete)
 
 
-def test_no_rows_have_the_shapes_of_rows():
-    assert {k: v.shape for k, v in RowBuilder(LENGTHS, False).first(0).items()} == {
-        "encoder_input_tokens": (0, 9),
-        **{f"decoder_{k}": (0, 6) for k in ("target_tokens", "input_tokens", "loss_weights")},
-    }
-    assert len(RowBuilder(LENGTHS, True).first(0)) == 8
-
-
 def test_rows_made_elsewhere_are_handed_on():
     rows = ConvertedRows({"a": np.zeros([4, 2], np.int32)})
     assert rows.complete == 0

@@ -1,7 +1,6 @@
 """A shard gives its rows in order, the same after a restore, and its errors in one sentence."""
 
 import gc
-import re
 import threading
 import weakref
 
@@ -74,26 +73,21 @@ def test_a_restored_shard_yields_what_the_uninterrupted_one_does(tmp_path, kind,
 
 
 def test_unpacked_rows_are_the_examples_in_their_order():
-    rows = remaining(shard("unpacked", dataset(22)))
+    iterator = shard("unpacked", dataset(22))
+    rows = remaining(iterator)
+    assert iterator.take() is None  # and stays at its end
     found = np.concatenate([batch["encoder_input_tokens"] for batch in rows])
     # The last two do not fill a take.
     np.testing.assert_array_equal(found, examples(22)["inputs"][:20])
-
-
-def test_a_shard_at_its_end_keeps_returning_none():
-    ending = shard("unpacked", dataset(7))
-    assert ending.take() is not None
-    assert [ending.take(), ending.take()] == [None, None]
 
 
 @pytest.mark.parametrize("kind", BUILDERS)
 def test_nothing_has_the_features_and_dtypes_of_a_take(kind):
     iterator = shard(kind)
     nothing, rows = iterator.nothing, iterator.take()
-    assert {k: (0, *v.shape[1:]) for k, v in rows.items()} == {
-        k: v.shape for k, v in nothing.items()
-    }
-    assert {k: v.dtype for k, v in rows.items()} == {k: v.dtype for k, v in nothing.items()}
+    of = lambda arrays: {k: (v.shape[1:], v.dtype) for k, v in arrays.items()}
+    assert of(rows) == of(nothing)
+    assert not any(map(len, nothing.values()))
 
 
 def test_truncated_examples_are_counted_and_their_flag_is_no_feature():
@@ -104,48 +98,30 @@ def test_truncated_examples_are_counted_and_their_flag_is_no_feature():
     assert iterator.truncated == np.sum(examples(20)["inputs"][:, 0] % 2 == 0) > 0
 
 
-def test_a_source_that_fails_raises_one_sentence():
-    def fail(_):
-        raise ConnectionError("no route to the hub")
-
-    away = lambda x: tf.ensure_shape(tf.numpy_function(fail, [x], tf.int32), x.shape)
-    failing = shard(data=dataset().map(lambda x: {k: away(v) for k, v in x.items()}))
-    with pytest.raises(RuntimeError) as caught:
-        failing.take()
-    assert re.fullmatch(
-        r"Reading the data failed: [^\n]*no route to the hub\. Once that is fixed, the same "
-        r"command resumes from the last checkpoint\.",
-        str(caught.value),
-    )
-    assert isinstance(caught.value.__cause__, tf.errors.OpError)
-
-
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "kind", "said"),
     [
-        (ValueError("line 3 is not JSON"), "failed: line 3 is not JSON. Once"),
-        (KeyError("label"), "failed: KeyError: 'label'. Once"),
+        (ConnectionError("no route to the hub"), RuntimeError, "no route to the hub"),
+        (ValueError("line 3 is not JSON"), (ValueError, RuntimeError), "line 3 is not JSON"),
+        (KeyError("label"), (ValueError, RuntimeError), "KeyError: 'label'"),
+        (None, ValueError, "an id is too large"),  # of TensorFlow's own
     ],
 )
-def test_only_the_class_of_a_foreign_error_is_named(error, said):
+def test_a_source_that_fails_raises_one_sentence_without_names_of_the_graph(error, kind, said):
     def fail(_):
         raise error
 
-    away = lambda x: tf.ensure_shape(tf.numpy_function(fail, [x], tf.int32), x.shape)
-    failing = shard(data=dataset().map(lambda x: {k: away(v) for k, v in x.items()}))
-    with pytest.raises((ValueError, RuntimeError), match=said):
+    def checked(x):
+        if error is None:
+            tf.debugging.assert_less(x, 0, message=said)
+            return x
+        return tf.ensure_shape(tf.numpy_function(fail, [x], tf.int32), x.shape)
+
+    failing = shard(data=dataset().map(lambda x: {k: checked(v) for k, v in x.items()}))
+    with pytest.raises(kind, match=said) as caught:
         failing.take()
-
-
-def test_an_invalid_example_raises_a_value_error_without_names_of_the_graph():
-    def checked(example):
-        tf.debugging.assert_less(example["inputs"], 0, message="an id is too large")
-        return example
-
-    with pytest.raises(ValueError, match=r"data failed: .*an id is too large") as caught:
-        shard(data=dataset().map(checked)).take()
-    assert "{{" not in str(caught.value)
-    assert "[Op:" not in str(caught.value)
+    assert not any(mark in str(caught.value) for mark in ("\n", "{{", "[Op:", "Traceback"))
+    assert isinstance(caught.value.__cause__, tf.errors.OpError)
 
 
 class Broken:
@@ -207,7 +183,7 @@ def test_a_position_of_another_pipeline_or_without_a_file_is_refused(tmp_path):
     with pytest.raises((tf.errors.OpError, AssertionError)):
         read(shard(data=dataset().shuffle(4, seed=0)), path)
     (tmp_path / "position.rows.npz").unlink()
-    with pytest.raises(DamagedCheckpoint, match=r"position.rows.npz is missing"):
+    with pytest.raises(DamagedCheckpoint, match=r"position.rows.npz"):
         read(shard(), path)
 
 
