@@ -51,18 +51,6 @@ def test_losses_of_another_task_are_not_compared():
     assert watch.known_losses(["mine"]) == {}
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"writers": ("tb",)}, "'tb', which is not a writer"),
-        ({"infill_sentences": ("no hole",)}, r"'no hole', whose holes are \[\]"),
-    ],
-)
-def test_what_cannot_be_is_one_sentence(settings, says):
-    with pytest.raises(ValueError, match=says):
-        Watch(**settings).check(MODEL, toy.LENGTHS)
-
-
 def test_the_default_is_tensorboard_alone():
     assert Watch().writers == ("tensorboard",)
     Watch().check(MODEL, toy.LENGTHS)

@@ -25,9 +25,9 @@ def test_masks_become_the_vocabularys_own(tmp_path):
 @pytest.mark.parametrize(
     ("sentences", "says"),
     [
-        ("one [MASK] text", "a string; set INFILL_SENTENCES to several"),
-        (["a <extra_id_0>"], r"but an encoder fills in masks; write \[MASK\] where"),
-        (["a [MASK]" + " b" * 20], "a sentence of 24 tokens and the model reads 16"),
+        ("one [MASK] text", "INFILL_SENTENCES"),
+        (["a <extra_id_0>"], r"\[MASK\]"),
+        (["a [MASK]" + " b" * 20], "24 tokens"),
     ],
 )
 def test_bad_sentences_are_refused(sentences, says):

@@ -11,7 +11,6 @@ from fakes import toy
 from t5x.inference.evaluator import (
     PREDICTIONS_FILE,
     InferenceEvaluator,
-    check_metrics,
     publish_predictions,
 )
 from t5x.partitioning import PjitPartitioner
@@ -66,12 +65,6 @@ def test_all_evaluations_share_one_program_over_all_devices(case, tmp_path):
     steps = evaluator.predictor._steps
     compiled = {mode: step._cache_size() for mode, step in steps.items()}
     assert compiled == {"decoding_params": 1, "predict": 1, "score": 1, "predict_with_aux": 0}
-
-
-def test_what_cannot_be_measured_is_refused():
-    with pytest.raises(ValueError, match=r"toy_bare has no metric_fns"):
-        check_metrics(toy.data("validation", mixture_or_task_name=toy.BARE))
-    check_metrics(toy.data("validation", mixture_or_task_name=toy.MIXED))
 
 
 def logged(folder, task, step, predictions):

@@ -55,9 +55,9 @@ def test_parameters_may_be_rounded(saved):
 
 def test_what_a_checkpoint_lacks_is_drawn_only_with_a_seed(state, saved):
     path = f"{saved}/partial/checkpoint_0"
-    with pytest.raises(ValueError, match=r"lacks target/encoder/encoder_norm/scale"):
+    with pytest.raises(ValueError, match="target/encoder/encoder_norm/scale"):
         restorer(1, path)(path)
-    with pytest.raises(ValueError, match=r"fallback_init_rng is None.* set fallback_init_rng"):
+    with pytest.raises(ValueError, match="fallback_init_rng"):
         restorer(1, path, fallback_to_scratch=True)
     params, _ = restorer(1, path, seed=3, fallback_to_scratch=True)(path)
     np.testing.assert_array_equal(params["encoder"]["encoder_norm"]["scale"], np.ones(16))

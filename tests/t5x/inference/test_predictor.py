@@ -76,12 +76,6 @@ def test_each_mode_gives_its_results(case, predictor):
     assert predictor("predict", state.params, []) == []
 
 
-def test_a_batch_that_the_devices_do_not_divide_is_refused(case):
-    model, partitioner, *_ = case
-    with pytest.raises(ValueError, match=r"utils.DatasetConfig.batch_size is 5, not a multiple"):
-        Predictor(model, partitioner, batch_size=5)
-
-
 def test_a_batch_is_sharded_over_the_devices_and_padded(case, predictor):
     (batch, indices, _), *_ = predictor.batches(case[3])
     assert indices == [0, 1, 2, 3]

@@ -23,10 +23,11 @@ def test_chunks_become_one_file_in_order(tmp_path):
     output = opened(tmp_path)
     assert output.lines == 0
     output.add(lines("a", "b"))
-    output.add(lines("c"))
-    assert output.lines == 3
+    for i in range(12):  # the tenth chunk comes after the ninth
+        output.add(lines(i))
+    assert output.lines == 14
     output.merge()
-    assert (tmp_path / "out.jsonl").read_text() == "a\nb\nc\n"
+    assert (tmp_path / "out.jsonl").read_text().split() == ["a", "b", *map(str, range(12))]
     output.delete_notes()
     assert [p.name for p in tmp_path.iterdir()] == ["out.jsonl"]
 
@@ -84,19 +85,13 @@ def test_a_merge_killed_while_it_deletes_chunks_is_resumed(tmp_path, monkeypatch
     assert (tmp_path / "out.jsonl").read_text() == "a\nb\nc\n"
 
 
-def test_the_tenth_chunk_comes_after_the_ninth(tmp_path):
-    output = opened(tmp_path)
-    for i in range(12):
-        output.add(lines(i))
-    output.merge()
-    assert (tmp_path / "out.jsonl").read_text().split() == [str(i) for i in range(12)]
-
-
 def test_lines_with_other_notes_are_not_resumed(tmp_path):
     opened(tmp_path).add(lines("a"))
     other = {**NOTES, "checkpoint": "runs/a/checkpoint_9"}
-    with pytest.raises(ValueError, match=r"checkpoint 'runs/a/checkpoint_5', and this is .*_9'"):
+    with pytest.raises(ValueError, match=r"checkpoint_5', .*checkpoint_9'"):
         opened(tmp_path, other)
+    with pytest.raises(ValueError, match="decode_fn"):  # which was not noted
+        opened(tmp_path, {**NOTES, "decode_fn": "b"})
     assert opened(tmp_path).lines == 1
 
 
@@ -111,7 +106,7 @@ def test_a_finished_file_is_recognized_until_its_notes_are_deleted(tmp_path):
     assert not output.finished
     output.merge()
     assert opened(tmp_path).finished
-    with pytest.raises(ValueError, match="made with checkpoint"):
+    with pytest.raises(ValueError, match="checkpoint"):
         opened(tmp_path, {**NOTES, "checkpoint": "other"})
     output.delete_notes()
     assert not opened(tmp_path, {"checkpoint": "other"}).finished
@@ -147,9 +142,3 @@ def test_notes_are_written_atomically_and_once(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(resumable_jsonl.gfile, "rename", cut)
         assert opened(tmp_path).lines == 1
-
-
-def test_a_setting_that_was_not_noted_is_reported(tmp_path):
-    opened(tmp_path).add(lines("a"))
-    with pytest.raises(ValueError, match=r"with decode_fn that was not noted, and this is 'b'"):
-        opened(tmp_path, {**NOTES, "decode_fn": "b"})

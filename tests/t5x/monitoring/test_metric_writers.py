@@ -43,15 +43,10 @@ def test_lines_of_json(tmp_path):
 
 
 def test_all_at_once_and_none(tmp_path):
-    write(["tensorboard", "jsonl"], tmp_path / "both")
-    assert {p.name for p in (tmp_path / "both").iterdir()} == {
-        "train",
-        "training_eval",
-        "metrics.jsonl",
-    }
-    (tmp_path / "none").mkdir()
-    write([], tmp_path / "none")
-    assert not list((tmp_path / "none").iterdir())
+    write([], tmp_path)
+    assert not list(tmp_path.iterdir())
+    write(["tensorboard", "jsonl"], tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"train", "training_eval", "metrics.jsonl"}
 
 
 @pytest.fixture
@@ -96,22 +91,9 @@ def test_wandb_made_by_gin_has_its_own_settings(wandb, tmp_path):
 
 def test_without_wandb_one_sentence_says_what_to_install():
     assert "wandb" not in sys.modules
-    with pytest.raises(ValueError, match=r"'wandb', which is not installed; run .*pip install"):
-        metric_writers.check_names(["tensorboard", "wandb"])
-    with pytest.raises(ValueError, match="not installed"):
-        metric_writers.check_names([metric_writers.WandbWriter])
-
-
-@pytest.mark.parametrize(
-    ("names", "says"),
-    [
-        (["tensorbord"], "'tensorbord', which is not a writer; set WRITERS"),
-        ("jsonl", r"\('jsonl',\)"),
-    ],
-)
-def test_an_unknown_writer_is_refused(names, says):
-    with pytest.raises(ValueError, match=says):
-        metric_writers.check_names(names)
+    for names in (["tensorboard", "wandb"], [metric_writers.WandbWriter]):
+        with pytest.raises(ValueError, match="pip install"):
+            metric_writers.check_names(names)
 
 
 def test_other_hosts_write_nothing(tmp_path, monkeypatch):

@@ -45,13 +45,10 @@ def test_a_report_is_one_plain_line():
     with Progress(300, 0, out) as progress:
         progress.step(1)
         progress.report(100, FIGURES)
-        progress.note("checkpoint_100 saved")
-    report, note = file.getvalue().splitlines()
-    assert report.startswith("step 100/300  loss 5.123  accuracy 0.250  learning rate 0.0025  12,3")
-    assert "12,346 tokens/s  waiting for data 3%" in report
-    assert report.endswith("  6m 40s left")  # 200 steps at 0.5 a second
+    (report,) = file.getvalue().splitlines()
+    for shown in ("100/300", "loss 5.123", "accuracy 0.250", "0.0025", "12,346", "3%", "6m 40s"):
+        assert shown in report, shown
     assert "MFU" not in report  # the peak of this device is unknown
-    assert note == "checkpoint_100 saved"
 
 
 def test_a_terminal_shows_all_figures():
@@ -82,28 +79,19 @@ def test_a_log_file_gets_a_line_a_minute():
             progress.step(step, SUMS)
     lines = file.getvalue().splitlines()
     assert [line.split()[1] for line in lines] == ["60/1,000", "120/1,000", "180/1,000"]
-    assert lines[0].endswith(
-        "loss 3.200  accuracy 0.500  learning rate 1e-05  60 tokens/s  waiting for data 0%  "
-        "15m 40s left"
-    )
+    assert "15m 40s" in lines[0]
 
 
-def test_an_exploded_loss_leaves_room_for_the_other_figures():
-    file, out = console(terminal=False)
-    with Progress(300, 0, out) as progress:
-        progress.report(100, FIGURES | {UNNORMALIZED_LOSS: 123456789012.3})
-    assert "loss 1.23e+11  accuracy 0.250" in file.getvalue()
-
-
-def test_a_report_restarts_the_minute():
+def test_a_report_restarts_the_minute_and_an_exploded_loss_is_short():
     file, out = console(terminal=False)
     clock = Clock()
     with Progress(1000, 0, out, clock=clock) as progress:
         clock.now += 59.0
-        progress.report(59, FIGURES)
+        progress.report(59, FIGURES | {UNNORMALIZED_LOSS: 123456789012.3})
         clock.now += 2.0
         progress.step(61, SUMS)
-    assert len(file.getvalue().splitlines()) == 1
+    (line,) = file.getvalue().splitlines()
+    assert "loss 1.23e+11" in line
 
 
 def test_throughput_leaves_out_the_time_between_steps():
@@ -121,33 +109,18 @@ def test_throughput_leaves_out_the_time_between_steps():
             assert rates is None or rates.steps_per_second == 1.0
 
 
-def test_a_note_is_in_the_log_too(caplog):
-    _, out = console(terminal=False)
-    with caplog.at_level("INFO"):
-        Progress(1, 0, out).note("checkpoint_100 is complete")
-    assert "checkpoint_100 is complete" in caplog.messages
-
-
-def test_brackets_in_a_note_are_text():
+def test_a_note_is_in_the_log_too_with_its_brackets(caplog):
+    note = "set it to ['train', 'validation'] or [/] not"
     file, out = console(terminal=False)
-    with Progress(1, 0, out) as progress:
-        progress.note("set it to ['train', 'validation'] or [/] not")
-    assert "['train', 'validation'] or [/] not" in file.getvalue()
+    with caplog.at_level("INFO"), Progress(1, 0, out) as progress:
+        progress.note(note)
+    assert note in file.getvalue()
+    assert note in caplog.messages
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [
-        (0, "0s"),
-        (59.9, "59s"),
-        (60, "1m 00s"),
-        (306, "5m 06s"),
-        (3599, "59m 59s"),
-        (3600, "1h 00m"),
-        (11045, "3h 04m"),
-        (86400, "1d 00h"),
-        (180000, "2d 02h"),
-    ],
+    [(0, "0s"), (59.9, "59s"), (306, "5m 06s"), (3600, "1h 00m"), (180000, "2d 02h")],
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text

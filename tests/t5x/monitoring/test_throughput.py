@@ -20,17 +20,16 @@ def test_rates_are_unknown_before_two_steps(seconds):
     assert rates(seconds) is None
 
 
-def test_rates_are_means():
-    # The first step only starts the time.
-    assert rates([9.0, 1.0, 3.0]) == pytest.approx((0.5, 50.0, 0.25))
-
-
-def test_steps_before_the_window_do_not_count():
-    assert rates([5.0] * 50 + [1.0] * 40).steps_per_second == pytest.approx(1.0)
-
-
-def test_a_step_longer_than_the_window_still_has_a_rate():
-    assert rates([100.0, 100.0], window=30.0).steps_per_second == pytest.approx(0.01)
+@pytest.mark.parametrize(
+    ("seconds", "found"),
+    [
+        ([9.0, 1.0, 3.0], (0.5, 50.0, 0.25)),  # the first step only starts the time
+        ([5.0] * 50 + [1.0] * 40, (1.0, 100.0, 0.25)),  # those before the window do not count
+        ([100.0, 100.0], (0.01, 1.0, 0.25)),  # a step longer than the window
+    ],
+)
+def test_rates_are_means_of_the_window(seconds, found):
+    assert rates(seconds) == pytest.approx(found)
 
 
 def test_rates_are_unknown_after_a_pause():
@@ -48,26 +47,22 @@ def stalls(seconds, waited=lambda s: 0.0, **settings):
     return [detector.step(each, waited(each)) for each in seconds]
 
 
-def test_steady_steps_never_stall():
-    assert not any(stalls([0.1, 0.12, 0.1, 0.4] * 50))
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        [0.1, 0.12, 0.1, 0.4] * 50,  # steady
+        [60.0, 0.1, 0.1, 0.1],  # the first ones
+        [0.001] * 50 + [0.5],  # a short hiccup of fast steps
+    ],
+)
+def test_usual_steps_never_stall(seconds):
+    assert not any(stalls(seconds))
 
 
-def test_a_long_step_is_a_stall():
-    assert stalls([0.2] * 10 + [12.0] + [0.2] * 3)[10] == "step"
-
-
-def test_late_data_is_distinguished_from_a_slow_step():
-    last = lambda waited: stalls([0.2] * 10 + [12.0], waited)[-1]
-    assert last(lambda s: s - 0.1) == "data"
-    assert last(lambda s: 0.1) == "step"
-
-
-def test_the_first_steps_never_stall():
-    assert not any(stalls([60.0, 0.1, 0.1, 0.1]))
-
-
-def test_a_short_hiccup_of_fast_steps_is_no_stall():
-    assert not any(stalls([0.001] * 50 + [0.5]))
+def test_a_long_step_is_a_stall_of_the_step_or_of_late_data():
+    found = lambda waited: stalls([0.2] * 10 + [12.0] + [0.2] * 3, waited)[10]
+    assert found(lambda s: s - 0.1) == "data"
+    assert found(lambda s: 0.1) == found(lambda s: 0.0) == "step"
 
 
 def test_a_run_that_gets_slower_stalls_only_until_that_is_usual():
