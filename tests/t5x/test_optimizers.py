@@ -33,38 +33,6 @@ def test_an_update_is_optaxs():
     same(found, optax.apply_updates(PARAMS, updates))
 
 
-def test_moments_are_sharded_like_their_parameters():
-    optimizer = chained()
-    axes = optimizer.state_axes(PARAMS, AXES)
-    state = optimizer.init(PARAMS, AXES)
-    ranks = jax.tree.map(lambda array, names: array.ndim == len(names), state, axes)
-    assert all(jax.tree.leaves(ranks))
-    adam = axes[1][0]
-    assert adam.mu == AXES
-    assert adam.nu == AXES
-    assert adam.count == ()
-
-
-def test_a_state_goes_to_dicts_and_back():
-    optimizer = chained()
-    grads = jax.tree.map(jnp.ones_like, PARAMS)
-    state = optimizer.init(PARAMS, AXES)
-    _, state = optimizer.update(grads, state, PARAMS, AXES, jnp.int32(0), jnp.float32(1.0))
-    plain = serialization.to_state_dict(state)
-
-    def keys(tree):
-        return (
-            all(isinstance(k, str) and keys(v) for k, v in tree.items())
-            if isinstance(tree, dict)
-            else True
-        )
-
-    assert keys(plain)
-    back = serialization.from_state_dict(optimizer.init(PARAMS, AXES), plain)
-    assert jax.tree.structure(back) == jax.tree.structure(state)
-    same(back, state)
-
-
 @pytest.mark.parametrize("clip", [None, 0.5])
 def test_adamw_is_optaxs_at_the_trainers_rate(clip):
     """Five steps with a falling rate; `scale` does not decay."""
@@ -91,14 +59,13 @@ def test_adamw_is_optaxs_at_the_trainers_rate(clip):
     assert int(state.count) == 5
 
 
-def test_what_decays_is_chosen_by_path():
-    params = {
-        "encoder": {"layers": {"norm": {"scale": 0}, "mlp": {"wi": {"kernel": 0}}}},
-        "relpos_bias": {"rel_embedding": 0},
-    }
-    found = jax.tree.leaves(optimizers.decay_mask(("scale", "rel_embedding"))(params))
-    assert found == [True, False, False]
-    assert all(jax.tree.leaves(optimizers.decay_mask(())(params)))
+@pytest.mark.parametrize("name", ["adamw", "adamw_scaled", "muon"])
+def test_groups_of_parameters_that_are_not_there_are_refused(name):
+    with pytest.raises(ValueError, match=rf"{name}.no_decay has '\('"):
+        getattr(optimizers, name)(no_decay=["("])
+    optimizer = getattr(optimizers, name)(no_decay=["scale", "bias", "scales"])
+    with pytest.raises(ValueError, match=rf"{name}.no_decay has 'scales'"):
+        optimizer.init(PARAMS, AXES)
 
 
 def states():
@@ -123,22 +90,6 @@ def test_a_state_comes_back_from_disk_layer_by_layer(tmp_path, which):
     restored = restore(f"{tmp_path}/checkpoint_3", like).state
     back = stack_layers(restored)["state"]["param_states"]
     same(serialization.from_state_dict(optimizer.init(params, None), back), state)
-
-
-@pytest.mark.parametrize("name", ["adamw", "adamw_scaled", "muon"])
-def test_a_bad_pattern_is_refused(name):
-    said = rf"{name}.no_decay has '\(', which is not a regular expression"
-    with pytest.raises(ValueError, match=said):
-        getattr(optimizers, name)(no_decay=["("])
-
-
-@pytest.mark.parametrize("name", ["adamw", "adamw_scaled", "muon"])
-def test_an_unknown_group_of_parameters_is_named(name):
-    optimizer = getattr(optimizers, name)(no_decay=["scale", "bias", "scales"])
-    said = rf"{name}.no_decay has 'scales', which matches none of the 2 parameters .*is b/scale\)"
-    with pytest.raises(ValueError, match=said) as caught:
-        optimizer.init(PARAMS, AXES)
-    assert "\n" not in str(caught.value)
 
 
 def test_each_optimizer_knows_its_usual_rates():
@@ -272,19 +223,18 @@ def test_the_matrix_of_a_parameter_is_found_by_its_axes(axes, expected):
     assert optimizers.matrix_dimensions(axes) == expected
 
 
-@pytest.mark.parametrize("name", ["adamw_scaled", "muon"])
-def test_the_state_has_axes_and_goes_to_dicts_and_back(name):
+@pytest.mark.parametrize("name", ["adamw", "adamw_scaled", "muon", "chain"])
+def test_a_state_has_axes_and_goes_to_dicts_and_back(name):
     params, axes = {**PARAMS, **STACKED}, {**AXES, **STACKED_AXES}
-    optimizer = getattr(optimizers, name)()
+    optimizer = chained() if name == "chain" else getattr(optimizers, name)()
     _, state = trained(optimizer, params, axes)
     named = optimizer.state_axes(params, axes)
     ranks = jax.tree.map(lambda array, names: array.ndim == len(names), state, named)
     assert all(jax.tree.leaves(ranks))
-    assert ("embed", "layers", "mlp") in jax.tree.leaves(
-        named, is_leaf=lambda x: isinstance(x, tuple) and x[:1] == ("embed",)
-    )
-    initial = optimizer.init(params, axes)
-    back = serialization.from_state_dict(initial, serialization.to_state_dict(state))
+    moments = jax.tree.leaves(named, is_leaf=lambda x: isinstance(x, tuple) and "layers" in x)
+    assert moments.count(("embed", "layers", "mlp")) in (1, 2)
+    plain = serialization.to_state_dict(state)
+    back = serialization.from_state_dict(optimizer.init(params, axes), plain)
     assert jax.tree.structure(back) == jax.tree.structure(state)
     same(back, state)
 
