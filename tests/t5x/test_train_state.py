@@ -1,14 +1,12 @@
 """The state of a run: shapes and places over any mesh, and the way to the disk and back."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
 from fakes import toy
 from fakes.golden import Golden
-from t5x import optimizers
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import from_disk, initial_state, state_specs, to_disk
 
@@ -69,24 +67,3 @@ def test_initial_values_do_not_depend_on_the_mesh():
     kernel = np.asarray(states[0].params["encoder"]["layers"]["mlp"]["wi"]["kernel"])
     assert np.abs(kernel[0] - kernel[1]).max() > 0.01  # layers differ
     assert int(states[0].step) == 0
-
-
-def test_an_optax_state_goes_to_the_disk_too():
-    import optax
-
-    model = toy.model()
-    model.optimizer_def = optimizers.chain([optax.adamw(0.1)])
-    specs = specs_of(model, 2)
-    state = toy.state(specs)
-    moments = state.replace(param_states=jax.tree.map(lambda x: x + 1, state.param_states))
-    on_disk = to_disk(moments, specs)
-    names = flatten_dict(on_disk["state"]["param_states"], sep="/")
-    assert any(name.endswith("mu/encoder/layers_0/mlp/wi/kernel") for name in names)
-    back = from_disk(on_disk, specs)
-    assert jax.tree.structure(back) == jax.tree.structure(moments)
-    equal(back, moments)
-
-
-def test_parameters_are_float32_whatever_the_activations():
-    specs = specs_of(toy.model(dtype=jnp.bfloat16), 1)
-    assert {leaf.dtype for leaf in jax.tree.leaves(specs.state.params)} == {np.dtype("float32")}

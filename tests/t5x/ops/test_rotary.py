@@ -47,9 +47,3 @@ def test_the_gradient_turns_back():
     )
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
     np.testing.assert_allclose(found[1], wanted[1], rtol=1e-5, atol=1e-6)
-
-
-def test_the_dtype_is_kept():
-    x = normal(0, 1, 3, 2, 4).astype(jnp.bfloat16)
-    found = rotary.rotate(x, *rotary.angles(jnp.arange(3)[None], 4, 10.0))
-    assert found.dtype == jnp.bfloat16

@@ -4,7 +4,6 @@ import shutil
 
 import jax
 import numpy as np
-import pytest
 import seqio
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -86,14 +85,3 @@ def test_an_encoder_learns_and_resumes_exactly(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, complete, resumed)
     losses = scalars(tmp_path / "one/training_eval" / TASK, "loss")
     assert losses[60] < 1.0 < np.log(8)  # there are eight letters
-
-
-def test_a_task_of_t5_is_refused_before_anything_is_compiled(tmp_path):
-    with pytest.raises(ValueError, match="gives no loss_weights, which an encoder is trained with"):
-        train(
-            tmp_path,
-            4,
-            train_dataset_cfg=toy.data(),
-            train_eval_dataset_cfg=None,
-            verify_matching_vocabs_fn=None,
-        )
