@@ -88,45 +88,39 @@ def test_a_run_that_is_killed_stops_where_it_would_have(tmp_path, monkeypatch):
     assert seen == [4, 8, 8, 12]
 
 
-def test_a_metric_that_is_not_measured_is_named():
-    action = actions.EarlyStoppingAction(("toy", "exact"), "max")
-    with pytest.raises(ValueError, match=r"\('toy', 'exact'\), which is not measured.*'loss'"):
-        action.run(None, {"toy": {"loss": 1.0}})
+@pytest.mark.parametrize(
+    "action",
+    [
+        actions.EarlyStoppingAction(("toy", "exact"), "max"),
+        trainer.TerminateOnNanAction(task="toy", metric="exact"),
+    ],
+)
+def test_a_metric_that_is_not_measured_is_named_with_the_known(action):
+    with pytest.raises(ValueError, match=r"'exact'.*'loss'"):
+        action.run(None, metrics_by_task={"toy": {"loss": 1.0}})
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "named"),
     [
-        (
-            {"metric": "exact", "mode": "max"},
-            r"metric is 'exact'; set it to a task and one of its metrics",
-        ),
-        ({"metric": ("a", "b"), "mode": "best"}, r"mode is 'best'; set it to 'max' or 'min'"),
+        ({"metric": "exact", "mode": "max"}, "metric is 'exact'"),
+        ({"metric": ("a", "b"), "mode": "best"}, "mode is 'best'"),
     ],
 )
-def test_bad_settings_are_refused(settings, said):
-    with pytest.raises(ValueError, match=said):
+def test_bad_settings_are_refused(settings, named):
+    with pytest.raises(ValueError, match=named):
         trainer.EarlyStoppingAction(**settings)
 
 
-def test_actions_that_would_never_be_asked_are_refused():
+@pytest.mark.parametrize("mode", ["EVAL", "INFER_EVAL"])
+def test_actions_that_would_never_be_asked_are_refused(mode):
     actions.check_actions(None, ["TRAIN"])
     actions.check_actions({"TRAIN": []}, ["TRAIN"])
-    with pytest.raises(ValueError, match=r"has the unknown mode 'EVAL'; set it to one of"):
-        actions.check_actions({"EVAL": []}, ["TRAIN"])
-    with pytest.raises(
-        ValueError, match=r"'INFER_EVAL', but nothing is evaluated in that mode; set"
-    ):
-        actions.check_actions({"INFER_EVAL": []}, ["TRAIN", "TRAIN_EVAL"])
+    with pytest.raises(ValueError, match=mode):
+        actions.check_actions({mode: []}, ["TRAIN", "TRAIN_EVAL"])
 
 
 @pytest.mark.parametrize(("value", "ends"), [(1.0, False), (np.nan, True), (np.inf, True)])
 def test_a_metric_that_is_no_number_ends_training(value, ends):
     action = trainer.TerminateOnNanAction(task="toy", metric="loss")
     assert action.run(None, metrics_by_task={"toy": {"loss": value}}) is ends
-
-
-def test_an_unknown_metric_is_refused_with_the_known():
-    action = trainer.TerminateOnNanAction(task="toy", metric="los")
-    with pytest.raises(ValueError, match=r"\('toy', 'los'\), which is not measured; .*'loss'"):
-        action.run(None, metrics_by_task={"toy": {"loss": 1.0}})

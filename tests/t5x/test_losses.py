@@ -26,23 +26,6 @@ def test_z_loss_is_in_the_loss_and_beside_it():
     np.testing.assert_allclose(loss, plain + z, rtol=1e-6)
 
 
-def test_z_loss_of_normalized_logits_is_nothing():
-    _, z = cross_entropy(LOGITS - np.log(8, dtype=np.float32), TARGETS, z_loss=1.0)
-    np.testing.assert_allclose(z, 0, atol=1e-12)
-
-
-def test_smoothed_loss_is_zero_for_the_smoothed_target_and_nowhere_less():
-    smoothing, vocab = 0.1, 7
-    best = np.full((1, 1, vocab), np.log(smoothing / (vocab - 1)), np.float32)
-    best[0, 0, 3] = np.log(1 - smoothing)
-    targets = np.array([[3]])
-    at_best, _ = cross_entropy(best, targets, label_smoothing=smoothing)
-    np.testing.assert_allclose(at_best, 0, atol=1e-6)
-    noise = np.random.default_rng(0).normal(0, 0.3, (50, 1, vocab)).astype(np.float32)
-    others, _ = cross_entropy(best + noise, targets.repeat(50, 0), label_smoothing=smoothing)
-    assert (others > 0).all()
-
-
 def test_smoothing_by_hand():
     # 0.8 on the target, 0.1 on each of the other two.
     loss, _ = cross_entropy(LOGITS[:, :1], TARGETS[:, :1], label_smoothing=0.2)
@@ -113,18 +96,6 @@ def test_every_packed_sequence_weighs_the_same():
     total, weights = normalizing_factor_and_weights("AVERAGE_PER_SEQUENCE", batch)
     np.testing.assert_allclose(weights, [[0.5, 0.5, 0.25, 0.25, 0.25, 0.25, 0]])
     np.testing.assert_allclose(total, 2)
-
-
-def test_a_sequence_without_weight_divides_by_nothing():
-    batch = {"decoder_target_tokens": np.zeros((1, 3), np.int32)}
-    total, weights = normalizing_factor_and_weights("AVERAGE_PER_SEQUENCE", batch)
-    np.testing.assert_array_equal(weights, np.zeros((1, 3)))
-    assert total == 1
-
-
-def test_an_unknown_factor_is_refused():
-    with pytest.raises(ValueError, match=r"loss_normalizing_factor is 'MEAN'.*NUM_REAL"):
-        normalizing_factor_and_weights("MEAN", BATCH)
 
 
 def test_on_a_gpu_the_losss_gradient_scatters_nothing(monkeypatch):
