@@ -75,7 +75,7 @@ def test_the_best_classes_stand_worst_first():
         scores, jax.nn.log_softmax(jnp.array([[1.0, 2.0, 0.0]]))[:, :2], rtol=1e-5
     )
     assert choose(length=1)[0] == [[[IDS[1]]]]
-    with pytest.raises(ValueError, match=r"num_decodes is 4, but there are 3 classes"):
+    with pytest.raises(ValueError, match="num_decodes is 4"):
         choose(num_decodes=4)
 
 

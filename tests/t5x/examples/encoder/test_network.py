@@ -180,16 +180,16 @@ def test_dropout_needs_a_key_and_depends_on_it(one):
 
 
 @pytest.mark.parametrize(
-    ("config", "setting", "said"),
+    ("config", "setting", "named"),
     [
-        ("BertConfig", {"num_heads": 7}, "emb_dim is 768, which 7 heads cannot share"),
-        ("BertConfig", {"attention": "fast"}, "BertConfig.attention is 'fast'; choose one of"),
-        ("BertConfig", {"attention": "cudnn"}, "BertConfig.dtype, which is float32, to one of"),
-        ("BertConfig", {"dtype": "int32"}, "BertConfig.dtype is int32, which holds no fractions"),
-        ("ModernBertConfig", {"num_layers": 12}, "num_layers is 12, .*; set it to 13"),
-        ("ModernBertConfig", {"local_window": 7}, "local_window is 7, .* an even number"),
+        ("BertConfig", {"num_heads": 7}, "7 heads"),
+        ("BertConfig", {"attention": "fast"}, "BertConfig.attention is 'fast'"),
+        ("BertConfig", {"attention": "cudnn"}, "BertConfig.dtype"),
+        ("BertConfig", {"dtype": "int32"}, "BertConfig.dtype is int32"),
+        ("ModernBertConfig", {"num_layers": 12}, "num_layers is 12"),
+        ("ModernBertConfig", {"local_window": 7}, "local_window is 7"),
     ],
 )
-def test_a_setting_that_does_not_fit_is_refused(config, setting, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_setting_that_does_not_fit_is_refused(config, setting, named):
+    with pytest.raises(ValueError, match=named):
         getattr(network, config)(vocab_size=8, **setting)
