@@ -4,6 +4,7 @@ An example's inputs are a few letters, its targets the same letters: `abca` to `
 """
 
 import functools
+import pathlib
 from unittest import mock
 
 import flax
@@ -12,13 +13,13 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from t5x import adafactor, batches, decoding, models, schedules
+from t5x import adafactor, batches, checkpoints, decoding, models, schedules
 from t5x import train as train_module
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
 from t5x.examples.t5 import network
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.partitioning import PjitPartitioner
-from t5x.train_state import StateSpecs, TrainState
+from t5x.train_state import StateSpecs, TrainState, state_specs, to_disk
 from t5x.trainer import Trainer
 
 VOCABULARY = seqio.ByteVocabulary()
@@ -102,6 +103,15 @@ def state(specs: StateSpecs, seed: int = 0, step: int = 0) -> TrainState:
         jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), specs.state.param_states),
     )
     return jax.device_put(values, specs.shardings)
+
+
+def save(folder: pathlib.Path, *steps: int) -> str:
+    """Save a state of its own for each step in `folder`, and return that."""
+    specs = state_specs(shared_model(), PjitPartitioner())
+    with checkpoints.Checkpointer(str(folder), SaveCheckpointConfig()) as checkpointer:
+        for step in steps:
+            checkpointer.save(step, to_disk(state(specs, step, step), specs))
+    return str(folder)
 
 
 def data(split: str = "train", **settings) -> DatasetConfig:

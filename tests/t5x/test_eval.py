@@ -10,23 +10,15 @@ import seqio
 
 from fakes import toy
 from fakes.resumable import Corpus
-from t5x import checkpoints
 from t5x import eval as eval_script
-from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
+from t5x.checkpointing.config import RestoreCheckpointConfig
 from t5x.partitioning import PjitPartitioner
-from t5x.train_state import state_specs, to_disk
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Checkpoints of steps 3 and 7 with different parameters."""
-    folder = str(tmp_path_factory.mktemp("run"))
-    model, partitioner = toy.shared_model(), PjitPartitioner(2)
-    specs = state_specs(model, partitioner)
-    with checkpoints.Checkpointer(folder, SaveCheckpointConfig()) as checkpointer:
-        for step in (3, 7):
-            checkpointer.save(step, to_disk(toy.state(specs, seed=step, step=step), specs))
-    return folder
+    return toy.save(tmp_path_factory.mktemp("run"), 3, 7)
 
 
 def evaluate(folder, output, mode="all", **changes):
@@ -78,9 +70,7 @@ def test_the_latest_alone_and_another_mesh_give_the_same(folder, evaluated, tmp_
     assert list(results) == [7]
     found = results[7][toy.TASK]["likelihood"]
     np.testing.assert_allclose(found, evaluated[1][7][toy.TASK]["likelihood"], rtol=1e-4)
-    assert f"{folder}/checkpoint_7  toy_copy:  exact 0  likelihood {found:.4g}" in (
-        capsys.readouterr().out
-    )
+    assert f"likelihood {found:.4g}" in capsys.readouterr().out
 
 
 def test_skipped_records_are_reported(folder, tmp_path, capsys, monkeypatch):
@@ -88,10 +78,7 @@ def test_skipped_records_are_reported(folder, tmp_path, capsys, monkeypatch):
     found = {"read": 28, "skipped_empty": 8, "examples": 40, "cut_inputs": 4}
     Corpus(found).patch_into(monkeypatch, source)
     evaluate(folder, tmp_path, "latest")
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        "Data of toy_copy, split 'validation': 8 of 28 records skipped (28.6 %): 8 empty; "
-        "of 20 examples cut: 2 inputs (10.0 %)"
-    )
+    assert "8 of 28 records skipped" in capsys.readouterr().out
 
 
 def test_a_dry_run_decodes_nothing(folder, tmp_path):
@@ -100,19 +87,17 @@ def test_a_dry_run_decodes_nothing(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "named"),
     [
-        ({"dataset_cfg": toy.data("validation", batch_size=7)}, r"batch_size is 7, not a mult"),
-        ({"dataset_cfg": toy.data("test")}, r"split is 'test'"),
-        ({"dataset_cfg": toy.data("validation", mixture_or_task_name=toy.BARE)}, r"no metric_fns"),
-        ({"model": toy.model(vocab_size=128)}, r"259 ids but network.T5Config.vocab_size is 128"),
-        ({"output_dir": "/dev/null/out"}, r"/dev/null/out, which cannot be written"),
-        ({"mode": "specific"}, r"is a run's folder|no checkpoint|checkpoint_"),
-        ({"folder": "/nowhere"}, r"/nowhere has no folder checkpoint_<step>"),
-        ({"model": toy.model(emb_dim=32)}, r"is of another shape"),
+        ({"dataset_cfg": toy.data("validation", batch_size=7)}, "batch_size is 7"),
+        ({"dataset_cfg": toy.data("validation", mixture_or_task_name=toy.BARE)}, "toy_bare"),
+        ({"model": toy.model(vocab_size=128)}, "network.T5Config.vocab_size is 128"),
+        ({"mode": "specific"}, "checkpoint_"),
+        ({"model": toy.model(emb_dim=32)}, "another shape"),
     ],
 )
-def test_it_is_refused_in_one_sentence(folder, tmp_path, changes, said):
-    with pytest.raises(ValueError, match=said) as caught:
+def test_it_is_refused_in_one_sentence(folder, tmp_path, changes, named):
+    """Beside what tests/fakes/bad_values.py holds."""
+    with pytest.raises(ValueError, match=named) as caught:
         evaluate(**{"folder": folder, "output": tmp_path, **changes})
     assert "\n" not in str(caught.value)

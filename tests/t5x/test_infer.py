@@ -10,35 +10,23 @@ import jax
 import numpy as np
 import pytest
 import seqio
-from tensorflow.python.autograph.impl import api
 
 import gin
 from fakes import toy
 from fakes.resumable import Corpus
-from t5x import checkpoints, decoding
+from t5x import decoding
 from t5x import infer as infer_script
-from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
+from t5x.checkpointing.config import RestoreCheckpointConfig
 from t5x.inference import predictor
-from t5x.inference.text_file_task import line_task
-from t5x.input_pipeline.config import DatasetConfig
-from t5x.input_pipeline.feature_converters import WithoutAutograph
 from t5x.partitioning import PjitPartitioner
-from t5x.train_state import state_specs, to_disk
 
 TEXTS = toy.texts("validation")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A run's folder with a checkpoint of step 3."""
-    folder = str(tmp_path_factory.mktemp("run"))
-    model = toy.shared_model()
-    specs = state_specs(model, PjitPartitioner())
-    state = toy.state(specs)
-    with checkpoints.Checkpointer(folder, SaveCheckpointConfig()) as checkpointer:
-        checkpointer.save(3, to_disk(state, specs))
-        checkpointer.save(9, to_disk(state, specs))
-    return folder
+    """A run's folder with two checkpoints."""
+    return toy.save(tmp_path_factory.mktemp("run"), 3, 9)
 
 
 @pytest.fixture(autouse=True)
@@ -172,90 +160,85 @@ def test_after_a_kill_no_line_is_lost_or_repeated(folder, tmp_path, copying, wri
     assert sum(copying) == len(TEXTS) - 6 * written  # complete chunks are not computed again
 
 
-def test_it_resumes_with_another_batch_size_but_not_with_other_parameters(folder, tmp_path):
-    def once(path, *args):
+def killed(folder, output, **changes):
+    """Infer, killed at the second chunk."""
+
+    def write(path, *args):
         if path.endswith("00001.tmp"):
             raise Killed
         infer_script.write_inferences_to_file(path, *args)
 
     with pytest.raises(Killed):
-        infer(folder, tmp_path, write_fn=once)
-    other = RestoreCheckpointConfig(f"{folder}/checkpoint_9", "specific")
-    with pytest.raises(ValueError, match=r"checkpoint_3', and this is .*checkpoint_9'; delete"):
-        infer(folder, tmp_path, restore_checkpoint_cfg=other)
+        infer(folder, output, write_fn=write, **changes)
+
+
+def test_it_resumes_with_another_batch_size(folder, tmp_path):
+    killed(folder, tmp_path)
     cfg = toy.data("validation", batch_size=4)
     (path,) = infer(folder, tmp_path, dataset_cfg=cfg, checkpoint_period=2)
     assert texts_in(path) == TEXTS
 
 
-def test_the_lines_of_a_file_go_out_in_order_over_a_kill(folder, tmp_path, monkeypatch):
-    path, out = tmp_path / "lines.txt", tmp_path / "out"
-    lines = [text * (1 + i % 2) for i, text in enumerate(TEXTS)]
-    path.write_text("\n".join(lines))
-
-    def once(path, *args):
-        if path.endswith("00001.tmp"):
-            raise Killed
-        infer_script.write_inferences_to_file(path, *args)
-
-    with pytest.raises(Killed):
-        infer(folder, out, input_file=str(path), write_fn=once)
-    (found,) = infer(folder, out, input_file=str(path))
-    assert found == f"{out}/lines-predict.jsonl"
-    assert texts_in(found) == lines
-
-    with pytest.raises(Killed):
-        infer(folder, out, input_file=str(path), write_fn=once)
-    with pytest.raises(ValueError, match=r"made with input_prefix '', and this is 'q: '"):
-        infer(folder, out, input_file=str(path), input_prefix="q: ")
-    monkeypatch.setattr(infer_script, "num_decodes", lambda: 4)
-    with pytest.raises(ValueError, match=r"made with num_decodes 1, and this is 4"):
-        infer(folder, out, input_file=str(path))
-    monkeypatch.setattr(infer_script, "num_decodes", lambda: 1)
-    path.write_text("\n".join(lines[1:]))
-    with pytest.raises(ValueError, match=r"made with input_file '.*'; delete that folder"):
-        infer(folder, out, input_file=str(path))
+@pytest.fixture
+def lines(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("\n".join(text * (1 + i % 2) for i, text in enumerate(TEXTS)))
+    return path
 
 
-def killed_at_the_second_chunk(path, *args):
-    if path.endswith("00001.tmp"):
-        raise Killed
-    infer_script.write_inferences_to_file(path, *args)
+def test_the_lines_of_a_file_go_out_in_order_over_a_kill(folder, tmp_path, lines):
+    killed(folder, tmp_path / "out", input_file=str(lines))
+    (found,) = infer(folder, tmp_path / "out", input_file=str(lines))
+    assert found == f"{tmp_path}/out/lines-predict.jsonl"
+    assert texts_in(found) == lines.read_text().splitlines()
 
 
-BINDINGS = """
-from __gin__ import dynamic_registration
-from t5x import decoding
-
-decoding.temperature_sample.topk = %TOPK
-TOPK = {}
-"""
+def searching():
+    model = toy.model()
+    model.decode_fn = decoding.beam_search
+    return model
 
 
-def test_it_does_not_resume_with_other_decoding(folder, tmp_path):
-    def killed(output, topk=40, **changes):
-        gin.parse_config(BINDINGS.format(topk))
-        with pytest.raises(Killed):
-            infer(folder, output, write_fn=killed_at_the_second_chunk, **changes)
+@pytest.mark.parametrize(
+    ("setting", "change"),
+    [
+        ("checkpoint_9", {}),
+        ("input_prefix", {"input_prefix": "q: "}),
+        ("input_file", {}),  # whose content changes
+        ("decode_fn", {"model": searching()}),
+        ("num_decodes", {}),
+    ],
+)
+def test_it_does_not_resume_what_was_made_otherwise(
+    folder, tmp_path, lines, monkeypatch, setting, change
+):
+    given = {"input_file": str(lines)}
+    killed(folder, tmp_path / "out", **given)
+    if setting == "checkpoint_9":
+        other = RestoreCheckpointConfig(f"{folder}/checkpoint_9", "specific")
+        change = {"restore_checkpoint_cfg": other}
+    elif setting == "input_file":
+        lines.write_text("\n".join(TEXTS))
+    elif setting == "num_decodes":
+        monkeypatch.setattr(infer_script, "num_decodes", lambda: 4)
+    with pytest.raises(ValueError, match=setting):
+        infer(folder, tmp_path / "out", **given | change)
 
+
+def test_it_does_not_resume_with_other_macros_of_decoding(folder, tmp_path):
+    text = (
+        "from __gin__ import dynamic_registration\nfrom t5x import decoding\n"
+        "decoding.temperature_sample.topk = %TOPK\nTOPK = {}\n"
+    )
     with gin.unlock_config():
         try:
-            killed(tmp_path / "a")
-            gin.parse_config(BINDINGS.format(0))
-            with pytest.raises(ValueError, match=r"made with TOPK '40', and this is '0'"):
-                infer(folder, tmp_path / "a")
-            gin.clear_config()
-            with pytest.raises(ValueError, match=r"made with TOPK '40', and this is None"):
-                infer(folder, tmp_path / "a")
+            gin.parse_config(text.format(40))
+            killed(folder, tmp_path)
+            gin.parse_config(text.format(0))
+            with pytest.raises(ValueError, match="TOPK"):
+                infer(folder, tmp_path)
         finally:
             gin.clear_config()
-    greedy = toy.model()
-    greedy.decode_fn = decoding.beam_search
-    with pytest.raises(Killed):
-        infer(folder, tmp_path / "b", write_fn=killed_at_the_second_chunk, model=greedy)
-    said = r"decode_fn 't5x.decoding.beam_search', and this is 't5x.decoding.temperature_sample'"
-    with pytest.raises(ValueError, match=said):
-        infer(folder, tmp_path / "b")
 
 
 def test_the_notes_on_decoding_are_the_same_in_every_process():
@@ -288,9 +271,6 @@ def test_a_mixture_killed_in_its_second_task_leaves_the_first_as_it_is(folder, t
     with pytest.raises(Killed):
         infer(folder, tmp_path, dataset_cfg=mixed, checkpoint_period=1, write_fn=once)
     copying.clear()
-    other = RestoreCheckpointConfig(f"{folder}/checkpoint_9", "specific")
-    with pytest.raises(ValueError, match=r"checkpoint_3', and this is .*checkpoint_9'; delete"):
-        infer(folder, tmp_path, dataset_cfg=mixed, restore_checkpoint_cfg=other)
     paths = infer(folder, tmp_path, dataset_cfg=mixed)
     assert [texts_in(path) for path in paths] == [TEXTS, TEXTS]
     assert sum(copying) == len(TEXTS) - 8
@@ -302,10 +282,7 @@ def test_skipped_records_are_reported(folder, tmp_path, capsys, monkeypatch):
     found = {"read": 28, "skipped_empty": 8, "examples": 40, "cut_inputs": 4}
     Corpus(found).patch_into(monkeypatch, source)
     infer(folder, tmp_path)
-    assert capsys.readouterr().err.splitlines()[-2] == (
-        "Data of toy_copy, split 'validation': 8 of 28 records skipped (28.6 %): 8 empty; "
-        "of 20 examples cut: 2 inputs (10.0 %)"
-    )
+    assert "8 of 28 records skipped" in capsys.readouterr().err
 
 
 def test_lines_without_the_prefix_of_the_models_task_are_reported(
@@ -314,40 +291,22 @@ def test_lines_without_the_prefix_of_the_models_task_are_reported(
     monkeypatch.setattr(toy.data().provider, "prefix", "sum: ", raising=False)
     (tmp_path / "a.txt").write_text("ab\n")
     (tmp_path / "b.txt").write_text("sum: ab\n")
-    said = "toy_copy writes 'sum: ' before its inputs: set infer_script.infer.input_prefix to that."
     for name, prefix, is_said in (("a", "", True), ("a", "q: ", False), ("b", "", False)):
         path = f"{tmp_path}/{name}.txt"
         infer(folder, tmp_path / "out", input_file=path, input_prefix=prefix)
-        assert (said in capsys.readouterr().err) == is_said
-
-
-def test_the_lines_of_a_file_are_not_converted_by_autograph(tmp_path, monkeypatch):
-    (tmp_path / "a.txt").write_text("x\n")
-    model, converted = toy.shared_model(), []
-    monkeypatch.setattr(api, "_convert_actual", lambda *args: converted.append(args))
-    task = line_task(
-        str(tmp_path / "a.txt"), model.input_vocabulary, model.output_vocabulary, "test"
-    )
-    cfg = DatasetConfig(task, toy.LENGTHS, "test", 8, shuffle=False, seed=0)
-    converter = WithoutAutograph(seqio.EncDecFeatureConverter(pack=False))
-    pairs = infer_script.examples_of(task, cfg, converter, seqio.ShardInfo(0, 1))
-    assert len(list(pairs)) == 1
-    assert not converted
+        assert ("infer.input_prefix" in capsys.readouterr().err) == is_said
 
 
 def test_lines_that_are_cut_are_counted(folder, tmp_path, capsys):
     (tmp_path / "a.txt").write_text("abcd\n" + "abcd" * 5 + "\nabc\n")
     (found,) = infer(folder, tmp_path, input_file=f"{tmp_path}/a.txt")
-    said = capsys.readouterr().err
-    assert f"1 line of {tmp_path}/a.txt has more tokens than" in said
-    assert "and is cut: line 2." in said
-    assert said.splitlines()[-1] == f"Wrote {found}."
+    assert f"1 line of {tmp_path}/a.txt" in capsys.readouterr().err
     assert [line["prediction"] for line in read(found)] == ["abcd", ("abcd" * 5)[:15], "abc"]
 
 
 def test_a_file_without_targets_is_not_scored(folder, tmp_path):
     (tmp_path / "a.txt").write_text("abc\n")
-    with pytest.raises(ValueError, match=r"a.txt has no targets; give a .jsonl file"):
+    with pytest.raises(ValueError, match=r"a.txt"):
         infer(folder, tmp_path, "score", input_file=f"{tmp_path}/a.txt")
     (tmp_path / "b.jsonl").write_text('{"inputs": "a", "targets": "bc"}\n')
     (found,) = infer(folder, tmp_path, "score", input_file=f"{tmp_path}/b.jsonl")
@@ -394,30 +353,27 @@ def real():
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "named"),
     [
-        ({"mode": "decode"}, r"infer.mode is 'decode'; set INFER_MODE to one of \('predict'"),
-        ({"shard_id": 3, "num_shards": 3}, r"infer.shard_id is 3 and infer.num_shards 3"),
-        ({"dataset_cfg": toy.data("validation", batch_size=7)}, r"batch_size is 7, not a mult"),
-        ({"dataset_cfg": toy.data("test")}, r"split is 'test', which toy_copy does not have"),
+        ({"dataset_cfg": toy.data("validation", batch_size=7)}, "batch_size is 7"),
         (
             {"dataset_cfg": toy.data("validation", task_feature_lengths=None)},
-            r"TASK_FEATURE_LENGTHS\['inputs'\] is None",
+            "TASK_FEATURE_LENGTHS",
         ),
-        ({"model": toy.model(vocab_size=128)}, r"259 ids but network.T5Config.vocab_size is 128"),
-        ({"output_dir": "/dev/null/out"}, r"/dev/null/out, which cannot be written"),
-        ({"num_shards": 50, "shard_id": 49}, r"toy_copy has no example in shard 00049-of-00050"),
+        ({"model": toy.model(vocab_size=128)}, "network.T5Config.vocab_size is 128"),
+        ({"num_shards": 50, "shard_id": 49}, "00049-of-00050"),
     ],
 )
-def test_it_is_refused_in_one_sentence(folder, tmp_path, changes, said):
-    with pytest.raises(ValueError, match=said) as caught:
-        infer(**{"folder": folder, "output": tmp_path, **changes})
+def test_it_is_refused_in_one_sentence(folder, tmp_path, changes, named):
+    """Beside what tests/fakes/bad_values.py holds."""
+    with pytest.raises(ValueError, match=named) as caught:
+        infer(folder, tmp_path, **changes)
     assert "\n" not in str(caught.value)
 
 
 def test_one_checkpoint_is_taken(folder, tmp_path):
     every = RestoreCheckpointConfig(folder, mode="all")
-    with pytest.raises(ValueError, match=r"names 2 checkpoints, and inference takes one"):
+    with pytest.raises(ValueError, match="2 checkpoints"):
         infer(folder, tmp_path, restore_checkpoint_cfg=every)
     latest = RestoreCheckpointConfig(folder, mode="latest")
     assert infer(folder, tmp_path, restore_checkpoint_cfg=latest, dry_run=True) == []
@@ -427,7 +383,7 @@ def test_extension_and_vocabulary_of_the_files_are_settings(folder, tmp_path):
     (path,) = infer(folder, tmp_path, file_extension="json", output_vocab_feature_name="inputs")
     assert path == f"{tmp_path}/toy_copy-predict.json"
     assert texts_in(path) == TEXTS
-    with pytest.raises(ValueError, match=r"output_vocab_feature_name is 'texts', .*'inputs', 'tar"):
+    with pytest.raises(ValueError, match="output_vocab_feature_name"):
         infer(folder, tmp_path / "new", output_vocab_feature_name="texts")
 
 
@@ -466,19 +422,14 @@ def test_the_fields_of_a_line_are_settings(folder, tmp_path):
     assert set(line["inputs"]) >= {"inputs", "targets", "inputs_pretokenized"}
     (line, *_) = lines_of(folder, tmp_path / "c", input_fields_to_include=["targets"])
     assert set(line["inputs"]) == {"targets", "targets_pretokenized"}
-    with pytest.raises(ValueError, match=r"set only one of the two"):
+    with pytest.raises(ValueError, match="include_all_inputs"):
         lines_of(folder, tmp_path / "d", include_all_inputs=True, input_fields_to_include=[])
 
 
 def test_a_line_is_written_by_the_encoder(folder, tmp_path):
-    class Sorted(json.JSONEncoder):
-        def __init__(self, **settings):
-            super().__init__(**{**settings, "sort_keys": True})
+    class Upper(json.JSONEncoder):
+        def encode(self, value):
+            return super().encode(value).upper()
 
-    given = {"prediction": TEXTS[0], "inputs": {"inputs_pretokenized": TEXTS[0]}}
-    lines_of(folder, tmp_path, json_encoder_cls=Sorted)
-    (path,) = (path for path in tmp_path.iterdir() if "jsonl" in path.name)
-    first = path.read_text().splitlines()[0]
-    assert list(json.loads(first)) == ["inputs", "prediction"]
-    assert list(json.loads(first)["inputs"]) == ["inputs_pretokenized", "targets_pretokenized"]
-    assert json.loads(first)["prediction"] == given["prediction"]
+    (line, *_) = lines_of(folder, tmp_path, json_encoder_cls=Upper)
+    assert line["PREDICTION"] == TEXTS[0].upper()

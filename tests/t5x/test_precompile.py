@@ -81,12 +81,6 @@ def test_decoding_finds_all_its_programs(compiled_ahead):
             assert lowered in programs
 
 
-def test_lengths_are_needed_to_decode(tmp_path):
-    cfg = toy.data("validation", batch_size=6, pack=False, task_feature_lengths=None)
-    with pytest.raises(ValueError, match=r"TASK_FEATURE_LENGTHS\['inputs'\] is None"):
-        precompile(tmp_path, infer_eval_dataset_cfg=cfg, dry_run=True)
-
-
 def test_a_dry_run_compiles_nothing(tmp_path):
     assert precompile(tmp_path, dry_run=True, random_seed=None) == {}
     assert list(tmp_path.iterdir()) == []
@@ -103,12 +97,21 @@ def test_the_step_of_a_cooldown_branch_is_compiled(tmp_path, monkeypatch):
     full = toy.rate(40)
     rates = [trainer.learning_rate_fn(step) for step in (40, 50, 60)]
     np.testing.assert_allclose(rates, [full, full / 2, 0], rtol=1e-6)
-    with pytest.raises(ValueError, match=r"so that the cooldown has no end; set TRAIN_STEPS_REL"):
+    with pytest.raises(ValueError, match="TRAIN_STEPS_REL"):
         precompile(tmp_path, **settings)
 
 
-def test_settings_that_do_not_fit_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"batch_size is 7, not a multiple of 2"):
-        precompile(tmp_path, train_dataset_cfg=toy.data(batch_size=7))
-    with pytest.raises(ValueError, match=r"259 ids but"):
-        precompile(tmp_path, model=toy.model(vocab_size=128))
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"train_dataset_cfg": toy.data(batch_size=7)}, "batch_size is 7"),
+        ({"model": toy.model(vocab_size=128)}, "259 ids"),
+        (
+            {"infer_eval_dataset_cfg": toy.data("validation", task_feature_lengths=None)},
+            "TASK_FEATURE_LENGTHS",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(tmp_path, changes, named):
+    with pytest.raises(ValueError, match=named):
+        precompile(tmp_path, dry_run=True, **changes)
