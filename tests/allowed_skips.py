@@ -6,7 +6,6 @@ A key is how pytest's reason begins, its value why a machine may lack what the t
 ALLOWED = {
     "there is no chromium on PATH": "a browser is not on PyPI; the pages are also parsed",
     "gcloud is not installed": "its SDK is not on PyPI; it only checks the stand-in's flags",
-    "mounting a tmpfs is not allowed here": "needs root; RLIMIT_FSIZE tests the same above",
     "openssl makes the certificate": "a program of the system, used by the slow tests of buckets",
     "T5X_URL, AIRIO_URL, JESTIMATOR_URL": "upstream is on no package index; copies are named",
     "UPSTREAM_DIR names no folder": "upstream is on no package index; a checkout is named",

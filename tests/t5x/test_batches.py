@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import json
 import shutil
-import threading
 import types
 
 import jax
@@ -17,7 +16,6 @@ from fakes.arrays import assert_equal_batches
 from fakes.resumable import Corpus
 from t5x import batches
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
-from t5x.input_pipeline.shard_iterator import ShardIterator
 from t5x.partitioning import PjitPartitioner
 
 CONVERTER = seqio.EncDecFeatureConverter
@@ -42,12 +40,20 @@ def letters(batch):
     return [toy.VOCABULARY.decode(row.tolist()) for row in batch["encoder_input_tokens"]]
 
 
+def rows_of(host, hosts, batch_size=128):
+    size = batch_size // hosts
+    return host * size, (host + 1) * size
+
+
+def assert_host_rows(found, wanted, rows):
+    assert_equal_batches(
+        found, [{k: v[slice(*rows)] for k, v in batch.items()} for batch in wanted]
+    )
+
+
 @pytest.mark.parametrize("rows", [(4, 8), (2, 4), (7, 8)])
 def test_a_host_gets_its_rows_of_the_global_batch(global_batches, rows):
-    part = take(stream(rows, pack=False), 4)
-    assert_equal_batches(
-        part, [{k: v[slice(*rows)] for k, v in batch.items()} for batch in global_batches]
-    )
+    assert_host_rows(take(stream(rows, pack=False), 4), global_batches, rows)
 
 
 def test_an_epoch_in_order_holds_every_record_once():
@@ -62,21 +68,12 @@ def test_the_seed_decides_the_order():
     assert list(map(letters, other)) != list(map(letters, one))
 
 
-def test_a_batch_has_upstreams_features_and_shapes():
+def test_a_batch_has_the_shapes_it_announces():
     packed = stream(batch_size=6)
     batch = next(packed)
-    sides = {
-        f"{side}_{name}": (6, 16)
-        for side, names in (
-            ("encoder", ("input_tokens", "segment_ids", "positions")),
-            ("decoder", ("input_tokens", "target_tokens", "segment_ids", "positions")),
-        )
-        for name in names
-    } | {"decoder_loss_weights": (6, 16)}
-    assert {k: v.shape for k, v in batch.items()} == sides
-    assert {v.dtype for v in batch.values()} == {np.dtype("int32")}
-    assert {k: v.shape for k, v in packed.global_batch.items()} == sides
-    assert {v.dtype for v in packed.global_batch.values()} == {np.dtype("int32")}
+    of = lambda arrays: {name: (x.shape, np.dtype(x.dtype)) for name, x in arrays.items()}
+    assert of(batch) == of(packed.global_batch)
+    assert {(x.shape, x.dtype) for x in batch.values()} == {((6, 16), np.dtype("int32"))}
     assert batch["encoder_segment_ids"].max() > 1  # several examples share a row
 
 
@@ -98,57 +95,15 @@ def test_after_a_kill_the_stream_resumes_exactly_twice(tmp_path):
     assert_equal_batches(take(third, 20), wanted[5:25])
 
 
-def test_all_shards_find_their_place_at_the_same_time(tmp_path, monkeypatch):
-    saved = stream(batch_size=8)
-    take(saved, 2)
-    saved.save(str(tmp_path))
-    wanted = take(saved, 2)
-    resumed, together = stream(batch_size=8), threading.Barrier(saved.count)
-    read = ShardIterator._read
-
-    def wait_for_all(shard, path):
-        together.wait(timeout=20)
-        read(shard, path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ShardIterator, "_read", wait_for_all)
-        resumed.restore(str(tmp_path))
-    assert_equal_batches(take(resumed, 2), wanted)
-
-
-def test_what_was_saved_on_one_host_is_restored_on_two(tmp_path):
-    one = stream(batch_size=6, pack=False)
-    take(one, 2)
-    one.save(str(tmp_path))
-    wanted = take(one, 2)
-    for rows in ((0, 3), (3, 6)):
-        part = stream(rows, batch_size=6, pack=False)
-        part.restore(str(tmp_path))
-        assert_equal_batches(
-            take(part, 2), [{k: v[slice(*rows)] for k, v in b.items()} for b in wanted]
-        )
-
-
-def rows_of(host, hosts, batch_size=128):
-    size = batch_size // hosts
-    return host * size, (host + 1) * size
-
-
-def assert_host_rows(found, wanted, rows):
-    assert_equal_batches(
-        found, [{k: v[slice(*rows)] for k, v in batch.items()} for batch in wanted]
-    )
-
-
 @pytest.mark.parametrize(
-    "hosts", [8, *(pytest.param(n, marks=pytest.mark.slow) for n in (16, 32)), 128]
+    "hosts", [2, 8, *(pytest.param(n, marks=pytest.mark.slow) for n in (16, 32)), 128]
 )
 def test_a_position_of_one_host_is_resumed_by_any_number(tmp_path, hosts):
     one = stream(batch_size=128, pack=False)
     take(one, 1)
     one.save(str(tmp_path))
     wanted = take(one, 2)
-    for host in (0, hosts // 2 + 1, hosts - 1):
+    for host in (0, hosts // 2, hosts - 1):
         part = stream(rows_of(host, hosts), batch_size=128, pack=False)
         part.restore(str(tmp_path))
         assert_host_rows(take(part, 2), wanted, rows_of(host, hosts))
@@ -212,37 +167,31 @@ def test_a_larger_or_smaller_batch_continues_where_the_last_one_ended(tmp_path, 
     np.testing.assert_array_equal(found, wanted[:, 16:18])
 
 
-def test_a_position_that_cannot_fill_the_batch_is_refused(tmp_path):
-    stream(batch_size=10, shards=5).save(str(tmp_path))
-    with pytest.raises(
-        ValueError,
-        match=r"5 virtual shards, which cannot fill a batch of 6 .*multiple of 5 \(it was 10\), or",
-    ):
-        stream(batch_size=6).restore(str(tmp_path))
-    with pytest.raises(ValueError, match=r"no position that .* set .*save_dataset=False .* over"):
-        stream(batch_size=6).restore(str(tmp_path / "nowhere"))
-    assert batches.saved_stream(str(tmp_path))["seed"] == 0
-    assert batches.saved_stream(str(tmp_path / "nowhere")) is None
-    assert batches.saved_stream(None) is None
-
-
 @pytest.mark.parametrize(
-    ("other", "message"),
+    ("saved", "other", "named"),
     [
-        ({"pack": False}, "made with pack = True, and it is False now; set it to True, or set"),
-        (
-            {"task_feature_lengths": {"inputs": 24, "targets": 24}},
-            r"TASK_FEATURE_LENGTHS = \{'inputs': \d+, .* is \{'inputs': 24, .*; set it to .*, or",
-        ),
+        ({"batch_size": 10, "shards": 5}, {}, "5 virtual shards, .* multiple of 5"),
+        # Rows of another kind would lose the examples that the position holds, or not fit.
+        ({}, {"pack": False}, "pack = True"),
+        ({}, {"task_feature_lengths": {"inputs": 24, "targets": 24}}, "TASK_FEATURE_LENGTHS"),
+        ({}, {"shuffle": False}, "different pipeline than toy_copy"),
     ],
 )
-def test_a_position_in_rows_of_another_kind_is_refused(tmp_path, other, message):
-    """They would lose the examples that the position holds, or not fit."""
-    first = stream(batch_size=6)
+def test_a_position_that_does_not_fit_is_refused(tmp_path, saved, other, named):
+    first = stream(**{"batch_size": 6, **saved})
     take(first, 1)
     first.save(str(tmp_path))
-    with pytest.raises(ValueError, match=message):
-        stream(batch_size=6, **other).restore(str(tmp_path))
+    with pytest.raises(ValueError, match=named):
+        stream(**{"batch_size": 6, **other}).restore(str(tmp_path))
+
+
+def test_a_folder_without_a_position_has_none_and_is_refused(tmp_path):
+    assert batches.saved_stream(str(tmp_path)) is None
+    assert batches.saved_stream(None) is None
+    with pytest.raises(ValueError, match="save_dataset=False"):
+        stream().restore(str(tmp_path))
+    stream(seed=5).save(str(tmp_path))
+    assert batches.saved_stream(str(tmp_path))["seed"] == 5
 
 
 def test_a_corpus_too_small_for_its_shards_is_named():
@@ -253,9 +202,7 @@ def test_a_corpus_too_small_for_its_shards_is_named():
         preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos],
         output_features=toy.data().provider.output_features,
     )
-    with pytest.raises(
-        ValueError, match=r"toy_few has no example of split 'train' in shard 2 of 8"
-    ):
+    with pytest.raises(ValueError, match=r"toy_few .* shard 2 of 8"):
         next(stream(mixture_or_task_name=few, batch_size=8))
 
 
@@ -347,12 +294,8 @@ def test_a_task_without_the_split_is_not_evaluated():
     assert batches.eval_sets(cfg, CONVERTER, (0, 8), 1) == {}
 
 
-def test_a_position_in_another_corpus_or_pipeline_is_refused(tmp_path):
-    first = stream(batch_size=6)
-    take(first, 1)
-    first.save(str(tmp_path))
-    with pytest.raises(ValueError, match=r"different pipeline than toy_copy .* run the code"):
-        stream(batch_size=6, shuffle=False).restore(str(tmp_path))
+def test_a_position_in_another_corpus_is_refused(tmp_path):
+    stream(batch_size=6).save(str(tmp_path))
     about = json.loads((tmp_path / "stream.json").read_text())
     about["corpora"] = {toy.TASK: {"revision": "a" * 40, "files": 2}}
     (tmp_path / "stream.json").write_text(json.dumps(about))
@@ -361,9 +304,7 @@ def test_a_position_in_another_corpus_or_pipeline_is_refused(tmp_path):
     other = stream(batch_size=6)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(seqio, "get_subtasks", lambda provider: [task])
-        with pytest.raises(
-            ValueError, match=r"corpus of toy_copy, .* changed from .*restore its files"
-        ):
+        with pytest.raises(ValueError, match="corpus of toy_copy"):
             other.restore(str(tmp_path))
 
 
@@ -414,7 +355,7 @@ def test_a_stream_that_ends_says_after_how_much():
     )
     ending = stream(mixture_or_task_name=once, pack=False)
     take(ending, toy.SPLITS["train"] // 8)
-    with pytest.raises(ValueError, match=r"toy_once ends after 12 batches .* not repeated"):
+    with pytest.raises(ValueError, match="toy_once ends after 12 batches"):
         next(ending)
 
 
@@ -432,12 +373,7 @@ def test_what_is_cut_off_is_counted_or_refused(monkeypatch):
     counts = cut.counts()[toy.TASK]
     assert counts["read"] == 96
     assert long <= counts["truncated"] <= long + 200  # what comes next is made ahead
-    first, last = cut.data_summary()
-    assert first == f"Data of {toy.TASK}, split 'train': 96 records read, none skipped"
-    assert "of the examples made cut to TASK_FEATURE_LENGTHS" in last
-    with pytest.raises(
-        ValueError, match=r"Reading the data failed: .*longer than TASK_FEATURE_LENGTHS"
-    ):
+    with pytest.raises(ValueError, match="longer than TASK_FEATURE_LENGTHS"):
         take(stream(**short, trim_output_features=False), 40)
 
 

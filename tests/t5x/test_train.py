@@ -15,11 +15,10 @@ from tensorboard.util.tensor_util import make_ndarray
 
 from fakes import toy
 from fakes.paths import ROOT
-from t5x import adafactor, batches, checkpoints, optimizers, schedules, train
+from t5x import batches, checkpoints, optimizers, schedules, train
 from t5x.checkpointing import layout
-from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
+from t5x.checkpointing.config import RestoreCheckpointConfig
 from t5x.checkpointing.restore import restore
-from t5x.loop import model_dir
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
 
@@ -122,20 +121,14 @@ def test_ctrl_c_saves_at_once_and_the_run_resumes_there(undisturbed, tmp_path, c
     step, _, first = run(tmp_path, Watch(at=5, then=interrupt))
     assert step == 6
     assert layout.all_steps(str(tmp_path)) == [4, 6]
-    assert "Stopped by SIGINT at step 6; the same command resumes" in capsys.readouterr().err
+    assert "Stopped by SIGINT at step 6" in capsys.readouterr().err
     step, again, later = run(tmp_path)
     assert (step, list(later)) == (8, [7, 8])
-    logged = scalars(tmp_path / "train")["loss_per_nonpadding_target_token"]
+    logged = scalars(tmp_path / "train")[LOSS]
     assert sorted(logged) == list(range(1, 9))  # the step at which it left too
     for part in (first, later):
         assert part.items() <= losses.items()
     same_states(again, state)
-
-
-def test_a_finished_run_says_so(undisturbed, capsys):
-    folder, *_ = undisturbed
-    assert run(folder)[0] == 8
-    assert "is at step 8: nothing is left to do. Raise TRAIN_STEPS" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -166,19 +159,6 @@ def test_another_run_starts_from_its_parameters(undisturbed, tmp_path):
     step, _, found = run(tmp_path, restore=restore, total_steps=9)
     assert (step, list(found)) == (9, [9])
     assert found[9] < 0.6 * losses[1]
-
-
-def test_a_state_that_fits_is_not_taken_from_another_optimizer(undisturbed, tmp_path, caplog):
-    folder, *_ = undisturbed
-    other = tmp_path / "other"
-    shutil.copytree(f"{folder}/checkpoint_8", other / "checkpoint_8")
-    (other / "model-info.txt").write_text("optimizer: optimizers.adamw\n")
-    said = "the saved state is of optimizers.adamw, not of adafactor.Adafactor"
-    with pytest.raises(ValueError, match=f"does not fit this run's optimizer: {said}; set OPT"):
-        run(other, total_steps=9, dry_run=True)
-    restore = RestoreCheckpointConfig(f"{other}/checkpoint_8", mode="specific")
-    run(tmp_path / "new", restore=restore, total_steps=9)
-    assert f"A new optimizer is used: in {restore.path}, {said}." in caplog.text
 
 
 def test_a_cooldown_branch_finishes_a_run_and_resumes_without_it(undisturbed, tmp_path):
@@ -254,24 +234,20 @@ def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(undisturbed,
     with checkpoints.Checkpointer(str(tmp_path / "bad")) as checkpointer:
         checkpointer.save(0, to_disk(state.replace(params=bad, step=np.int32(0)), specs))
     restore = RestoreCheckpointConfig(str(tmp_path / "bad"))
-    with pytest.raises(FloatingPointError, match=r"step 1 is .* nan; no checkpoint is writ"):
+    with pytest.raises(FloatingPointError, match=r"step 1 "):
         run(tmp_path / "run", restore=restore)
     assert layout.all_steps(str(tmp_path / "run")) == []
 
 
-def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(undisturbed, tmp_path, monkeypatch):
+def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(undisturbed, tmp_path, caplog):
     folder, _, losses = undisturbed
-    said = []
-    monkeypatch.setattr(
-        model_dir.logging, "warning", lambda text, *values: said.append(text % values)
-    )
     shutil.copytree(folder, tmp_path / "run")
     newest = tmp_path / "run/checkpoint_8"
     place = sorted(newest.glob("dataset/*.rows.npz"))[0]
     place.write_bytes(place.read_bytes()[:-9])
     step, _, later = run(tmp_path / "run", total_steps=9)
-    (damage,) = [text for text in said if "rows.npz is cut off or damaged" in text]
-    assert f"Resuming from {tmp_path}/run/checkpoint_4 instead" in damage
+    (damage,) = [text for text in caplog.messages if "rows.npz" in text]
+    assert f"{tmp_path}/run/checkpoint_4" in damage
     assert (step, list(later)) == (9, [5, 6, 7, 8, 9])
     assert {**losses, **later} == {**later, **losses}
     assert layout.all_steps(str(tmp_path / "run")) == [4, 8, 9]
@@ -329,8 +305,7 @@ def test_the_last_state_is_saved_though_no_more_data_can_be_read(tmp_path, capsy
     assert layout.all_steps(str(tmp_path)) == []  # a resumed run would have lost its place
     step, state, _ = run(tmp_path, save=save, get_dataset_fn=unreadable(8))
     assert (step, layout.all_steps(str(tmp_path))) == (8, [4, 8])
-    said = capsys.readouterr().err
-    assert "checkpoint_8 has no data position. Reading the data failed: no route" in said
+    assert "checkpoint_8 has no data position" in capsys.readouterr().err
     assert layout.dataset_folder(f"{tmp_path}/checkpoint_4")
     assert layout.dataset_folder(f"{tmp_path}/checkpoint_8") is None
     specs = state_specs(toy.model(), PjitPartitioner(devices=jax.devices()[:2]))
@@ -338,20 +313,14 @@ def test_the_last_state_is_saved_though_no_more_data_can_be_read(tmp_path, capsy
     same_states(restored, to_disk(state, specs))
 
 
-def test_an_interruption_while_data_does_not_come_saves_the_state(tmp_path, capsys):
-    step, _, losses = run(tmp_path, get_dataset_fn=unreadable(6, hangs=True))
-    assert (step, list(losses)) == (6, [1, 2, 3, 4, 5, 6])
-    assert layout.all_steps(str(tmp_path)) == [4, 6]
+@pytest.mark.parametrize(("last", "saved"), [(6, [4, 6]), (4, [4])])
+def test_a_signal_while_data_does_not_come_saves_the_state(tmp_path, capsys, last, saved):
+    step, _, losses = run(tmp_path, get_dataset_fn=unreadable(last, hangs=True))
+    assert (step, list(losses)) == (last, list(range(1, last + 1)))
+    assert layout.all_steps(str(tmp_path)) == saved
     said = capsys.readouterr().err
-    assert "checkpoint_6 has no data position. The data of the next step is still being" in said
-    assert "Stopped by SIGTERM at step 6; the same command resumes" in said
-
-
-def test_a_notice_while_data_does_not_come_at_a_save_saves_the_state(tmp_path, capsys):
-    step, _, losses = run(tmp_path, get_dataset_fn=unreadable(4, hangs=True))
-    assert (step, list(losses)) == (4, [1, 2, 3, 4])
-    assert layout.all_steps(str(tmp_path)) == [4]
-    assert "Stopped by SIGTERM at step 4; the same command resumes" in capsys.readouterr().err
+    assert f"Stopped by SIGTERM at step {last}" in said
+    assert "has no data position" in said or last in saved[:1]
 
 
 def test_a_run_that_an_action_ends_saves_its_last_step(tmp_path):
@@ -372,7 +341,7 @@ def test_a_run_that_ends_with_a_bad_state_is_not_saved_there(tmp_path, monkeypat
     monkeypatch.setattr(checkpoints.Checkpointer, "save", refuse)
     assert run(tmp_path, Watch(at=6, then=lambda: True))[0] == 6
     assert layout.all_steps(str(tmp_path)) == [4]
-    assert "step 6 is not saved: x holds NaN" in capsys.readouterr().err
+    assert "x holds NaN" in capsys.readouterr().err
 
 
 def test_metrics_between_two_reports_are_all_in_the_second(tmp_path):
@@ -402,83 +371,16 @@ def test_a_bad_batch_is_left_behind_if_asked(tmp_path, capsys, bad_steps, steps,
         assert '"event": "skipped", "step": 6' in events
     else:
         assert '"event": "returned", "step": 4' in events
-        assert "with the data that comes next: The loss at step 6" in capsys.readouterr().err
-
-
-def with_optimizer(optimizer):
-    model = toy.model()
-    model.optimizer_def = optimizer
-    return model
-
-
-# What is refused, and the words that say why; nothing is left behind and nothing compiled.
-CONFIGS = {
-    "an unregistered task": (
-        {"train_dataset_cfg": toy.data(mixture_or_task_name="toy_cpoy")},
-        r"'toy_cpoy', which is not registered .*'toy_copy'",
-    ),
-    "a large vocabulary": (
-        {"model": toy.model(vocab_size=128)},
-        r"259 ids but network.T5Config.vocab_size is 128",
-    ),
-    "an odd batch": (
-        {"train_dataset_cfg": toy.data(batch_size=7)},
-        r"train/utils.DatasetConfig.batch_size is 7, not a multiple of 2",
-    ),
-    "too many microbatches": (
-        {"trainer": {"num_microbatches": 2}},
-        r"batch_size is 6, .* 2 data-parallel devices × 2 microbatches",
-    ),
-    "odd partitions": (
-        {"partitioner": PjitPartitioner(num_partitions=3)},
-        r"num_partitions is 3, which does not divide the 8 CPU devices of this run; pass "
-        r"--gin.partitioning.PjitPartitioner.num_partitions=1\.",
-    ),
-    "periods that do not fit": (
-        {
-            "save": {"period": 3},
-            "train_eval_dataset_cfg": toy.data("validation", pack=True, batch_size=6),
-        },
-        r"checkpoint period 3 and the eval period 4 do not fit",
-    ),
-    "missing lengths": (
-        {"train_dataset_cfg": toy.data(task_feature_lengths={"inputs": 16}, batch_size=6)},
-        r"TASK_FEATURE_LENGTHS\['targets'\] is None",
-    ),
-    "no metrics": (
-        {"infer_eval_dataset_cfg": toy.data("validation", mixture_or_task_name=toy.BARE)},
-        r"toy_bare has no metric_fns",
-    ),
-    "no such split": (
-        {"infer_eval_dataset_cfg": toy.data("test", pack=False)},
-        r"infer_eval/utils.DatasetConfig.split is 'test', which toy_copy does not have; set it to "
-        r"one of \['validation'\], or hold a split out of 'train': .*held_out={'validation': 0.05",
-    ),
-    "a best checkpoint by what is not measured": (
-        {
-            "infer_eval_dataset_cfg": toy.data("validation", pack=False, batch_size=6),
-            "save": {"keep_best": 1, "metric": "inference_eval/toy_copy/exat"},
-        },
-        r"toy_copy has no metric 'exat' \(the nearest known name is 'exact'\)",
-    ),
-    "a rule of an unknown axis": (
-        {"model": with_optimizer(adafactor.Adafactor(logical_factor_rules={"emb": "row"}))},
-        r"logical_factor_rules has 'emb', .* axes are embed, .*vocab: leave",
-    ),
-    "no checkpoint": (
-        {"restore": RestoreCheckpointConfig("/nowhere/at/all", mode="specific")},
-        r"There is no checkpoint /nowhere/at/all",
-    ),
-}
+        assert "step 6" in capsys.readouterr().err
 
 
 def test_a_rate_that_suits_another_optimizer_is_reported_or_refused(tmp_path, caplog):
     model, constant = toy.model(), schedules.create_learning_rate_scheduler("constant", 9.0)
     settings = {"trainer": {"learning_rate_fn": constant}, "dry_run": True}
     run(tmp_path / "run", model=model, **settings)
-    assert "learning rate is 9 at its peak, and adafactor.Adafactor usually takes" in caplog.text
+    assert "adafactor.Adafactor" in caplog.text
     model.optimizer_def = optimizers.muon()
-    with pytest.raises(ValueError, match=r"optimizers.muon needs a rate that falls to zero"):
+    with pytest.raises(ValueError, match=r"optimizers.muon"):
         run(tmp_path / "run", model=model, **settings)
 
 
@@ -492,35 +394,43 @@ def test_a_schedule_that_does_not_count_from_the_checkpoint_is_refused(
     settings = {"restore": restore, "total_steps": 40, "dry_run": True}
     settings |= {"trainer": {"learning_rate_fn": warmed_up()}}
     monkeypatch.setattr(train, "initial_state", kill)
-    with pytest.raises(ValueError, match=r"training starts at 8, .*step_offset to 8"):
+    with pytest.raises(ValueError, match=r"step_offset to 8"):
         run(tmp_path / "new", **settings)
     run(own, **settings)  # a resumed run has begun its schedule before
 
 
+# Refused by this name before the devices are used; tests/fakes/bad_values.py has more.
+CONFIGS = {
+    "utils.DatasetConfig.batch_size": {"train_dataset_cfg": toy.data(batch_size=7)},
+    "utils.DatasetConfig.split": {"infer_eval_dataset_cfg": toy.data("test", pack=False)},
+    "toy_bare": {"infer_eval_dataset_cfg": toy.data("validation", mixture_or_task_name=toy.BARE)},
+    "exat": {
+        "infer_eval_dataset_cfg": toy.data("validation", pack=False, batch_size=6),
+        "save": {"keep_best": 1, "metric": "inference_eval/toy_copy/exat"},
+    },
+}
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_it_is_refused_in_one_sentence(name, tmp_path, monkeypatch):
-    changes, said = CONFIGS[name]
     monkeypatch.setattr(train, "initial_state", kill)  # the first use of the devices
-    with pytest.raises(ValueError, match=said) as caught:
-        run(tmp_path, **changes)
+    with pytest.raises(ValueError, match=name) as caught:
+        run(tmp_path, **CONFIGS[name])
     assert "\n" not in str(caught.value)
     assert layout.all_steps(str(tmp_path)) == []
-
-
-def test_an_unwritable_folder_is_refused(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=r"MODEL_DIR is .*/file/run, which cannot be written"):
-        run(tmp_path / "file" / "run")
 
 
 def test_a_checkpoint_of_another_shape_is_refused(undisturbed, tmp_path):
     folder, *_ = undisturbed
     restore = RestoreCheckpointConfig(f"{folder}/checkpoint_8", mode="specific")
-    with pytest.raises(ValueError, match=r"checkpoint_8 is of another shape: .*MODEL include"):
-        run(tmp_path, restore=restore, model=toy.model(emb_dim=32))
-    for dry_run in (False, True):
-        with pytest.raises(ValueError, match=r"checkpoint_8 is of another shape"):
-            run(folder, model=toy.model(emb_dim=32), dry_run=dry_run, total_steps=9)
+    settings = {"model": toy.model(emb_dim=32), "total_steps": 9}
+    for place, changes in (
+        (tmp_path, {"restore": restore}),
+        (folder, {"dry_run": False}),
+        (folder, {"dry_run": True}),
+    ):
+        with pytest.raises(ValueError, match=r"another shape"):
+            run(place, **settings, **changes)
 
 
 def test_a_corpus_is_asked_for_a_text_a_shard_before_the_state_is_made(tmp_path, monkeypatch):
@@ -542,16 +452,10 @@ def test_a_dry_run_makes_nothing(tmp_path, monkeypatch):
     assert not (tmp_path / "run").exists()
 
 
-def test_periods_become_a_plan():
+def test_a_period_of_0_or_none_is_never():
     cfgs = {"train_eval": toy.data("validation"), "infer_eval": None}
-    save = SaveCheckpointConfig(period=10, checkpoint_steps=[3])
-    plan = train.training_plan(cfgs, save, 100, 5, None)
-    assert (plan.total_steps, plan.eval_period, plan.save_period) == (100, 5, 10)
-    assert plan.checkpoint_steps == (3,)
-    never = train.training_plan(cfgs, None, 100, 0, 0)
-    assert (never.eval_period, never.save_period, never.stats_period) == (None, None, None)
-    bare = train.training_plan(dict.fromkeys(cfgs), save, 100, 5, None)
-    assert (bare.eval_period, bare.stats_period) == (None, 5)
+    plan = train.training_plan(cfgs, None, 100, 0, None)
+    assert (plan.eval_period, plan.save_period, plan.stats_period) == (None, None, None)
 
 
 def test_a_drawn_seed_differs_and_a_given_one_stays():
@@ -561,39 +465,19 @@ def test_a_drawn_seed_differs_and_a_given_one_stays():
     assert all(0 <= seed < 2**31 for seed in drawn)
 
 
-def train_script(*arguments, **env):
-    environment = {**os.environ, "PYTHONPATH": "", "XLA_FLAGS": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    return subprocess.run(
-        [sys.executable, "t5x/train.py", *arguments],
-        cwd=ROOT,
-        env=environment | env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-RECIPE = "--gin_file=gin/ro_t5x_tiny.gin"
-
-
-def test_as_a_script_a_bad_value_is_a_sentence_and_status_2(tmp_path):
-    done = train_script(RECIPE, f'--gin.MODEL_DIR="{tmp_path}/run"', "--gin.EVAL_PERIOD=70")
-    assert done.returncode == 2
-    lines = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
-    assert "and the eval period 70 do not fit" in lines[0]
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_module_that_gin_imports_may_use_keras(tmp_path):
+    """In `python t5x/train.py`, by the script's path."""
     pytest.importorskip("keras")
     (tmp_path / "own_tasks.py").write_text("import keras\nprint(keras.layers.Dense(3).units)\n")
     (tmp_path / "own.gin").write_text('import own_tasks\ninclude "gin/ro_t5x_tiny.gin"\n')
-    done = train_script(
-        f"--gin_file={tmp_path}/own.gin",
-        f'--gin.MODEL_DIR="{tmp_path}/run"',
-        "--dry_run",
-        PYTHONPATH=str(tmp_path),
+    flags = [f"--gin_file={tmp_path}/own.gin", f"--gin.MODEL_DIR='{tmp_path}/run'", "--dry_run"]
+    done = subprocess.run(
+        [sys.executable, "t5x/train.py", *flags],
+        cwd=ROOT,
+        env={**os.environ, "XLA_FLAGS": "", "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("3\n")
