@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
@@ -91,13 +90,6 @@ def test_both_ends_are_kept_with_a_separator_between(most):
     assert found.tolist() == [*range(1000, 1000 + first), separator] + list(
         range(2000 - (most - 1 - first), 2000)
     )
-
-
-def test_512_are_the_first_255_a_separator_and_the_last_256():
-    with_eos = np.append(pairs.keep_both_ends(tf.range(10, 1000), 511, VOCABULARY).numpy(), 1)
-    assert len(with_eos) == 512
-    assert with_eos[:255].tolist() == list(range(10, 265))
-    assert with_eos[256:].tolist() == [*range(745, 1000), 1]
 
 
 def test_positions_of_a_task_that_counts_can_be_saved(tmp_path):

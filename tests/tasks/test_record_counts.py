@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tasks.record_counts import MOST_LABELS, RecordCounter, code
+from tasks.record_counts import RecordCounter, code
 
 
 def test_a_batch_that_is_read_twice_is_distinct_once():
@@ -20,13 +20,6 @@ def test_batches_are_known_in_any_order():
     for batch in [(0, 2), (0, 3), (0, 0), (1, 2), (0, 1), (0, 2), (1, 2)]:  # (part, step)
         counter.add({"read": 1}, split="train", shard=(0, 1), batch=batch)
     assert counter.counts("train", distinct=True)["read"] == 5
-
-
-def test_what_is_known_of_a_part_takes_a_bit_a_batch():
-    counter = RecordCounter("corpus")
-    for step in range(4000):
-        counter.add({"read": 1}, split="train", shard=(0, 1), batch=(0, step))
-    assert [mask.bit_length() for mask in counter._seen.values()] == [4000]
 
 
 def test_splits_are_counted_apart_and_together():
@@ -63,12 +56,6 @@ def test_the_sentence_names_the_reasons_of_skips():
     assert "0 records read, skipped none" in counter.sentence()
     counter.add({"read": 9, "skipped_too_long": 2, "skipped_null": 1}, split="train")
     assert "split train: 9 records read, skipped 1 null, 2 too long" in counter.sentence("train")
-
-
-def test_only_some_unknown_labels_are_remembered():
-    counter = RecordCounter("corpus")
-    counter.add({}, labels=["a", "b", "a", "c", "d"])
-    assert counter.labels == ["a", "b", "c"][:MOST_LABELS]
 
 
 def test_records_known_by_number_are_distinct_once_and_may_have_several_names():

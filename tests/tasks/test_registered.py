@@ -16,20 +16,6 @@ def test_every_module_of_tasks_is_known_and_no_command():
     assert not [name for name in found if name.endswith("__main__")]
 
 
-@pytest.mark.parametrize(
-    ("modules", "bindings", "message"),
-    [
-        (["no.such"], [], "--module is 'no.such', which cannot be imported: No module"),
-        (["tasks.romanian"], ["a.b = ("], r"--gin_bindings has 'a.b = \(', which gin refuses"),
-        (["tasks.romanian"], [], "TASK is 'x', which tasks.romanian does not register; give"),
-        (registered.every_module(), [], "TASK is 'x', which no module of tasks/ registers; give"),
-    ],
-)
-def test_mistakes_are_one_sentence(modules, bindings, message):
-    with pytest.raises(ValueError, match=message):
-        registered.find("x", "TASK", modules, bindings)
-
-
 def test_an_unknown_task_gets_the_nearest():
     with pytest.raises(ValueError, match=r"did you mean ro_mini_ul2\b.*\? Else give the module"):
         registered.find("ro_mini_ul", "TASK", ["tasks.romanian"])

@@ -29,38 +29,28 @@ def validation():
     return read("validation.jsonl")
 
 
-def test_sizes(train, validation):
+def test_sizes_and_registers(train, validation):
     documents = train + validation
     assert len(documents) >= 250
     assert sum(len(d["text"].encode()) for d in documents) >= 120_000
     assert len(validation) == 24
-    assert all(set(d) == {"id", "register", "text"} for d in documents)
-
-
-def test_shards_are_even():
     sizes = [len(read(name)) for name in SHARDS]
     assert max(sizes) - min(sizes) <= 1
-
-
-def test_letters(train, validation):
-    for document in train + validation:
-        text = document["text"]
-        assert not set(text) & set("şţŞŢãÃ\ufffd"), document["id"]
-        assert unicodedata.normalize("NFC", text) == text, document["id"]
-        assert text == text.strip(), document["id"]
-        assert "  " not in text, document["id"]
-
-
-def test_every_register_is_in_both(train, validation):
     count = collections.Counter(d["register"] for d in train)
     assert set(count) == {d["register"] for d in validation}
     assert min(count.values()) >= 15
 
 
-def test_no_document_twice(train, validation):
-    texts = [d["text"] for d in train + validation]
-    assert len(set(texts)) == len(texts)
-    assert len({d["id"] for d in train + validation}) == len(texts)
+def test_documents_are_clean_and_each_once(train, validation):
+    documents = train + validation
+    for document in documents:
+        text = document["text"]
+        assert set(document) == {"id", "register", "text"}
+        assert not set(text) & set("şţŞŢãÃ\ufffd"), document["id"]
+        assert unicodedata.normalize("NFC", text) == text == text.strip(), document["id"]
+        assert "  " not in text, document["id"]
+    for key in ("id", "text"):
+        assert len({d[key] for d in documents}) == len(documents)
 
 
 def test_no_sentence_of_validation_in_train(train, validation):

@@ -78,23 +78,3 @@ def test_the_order_of_a_saved_position_is_kept(tmp_path, limit):
         source.pin_order("train", order)
         assert source.order("train") == order
     assert "keeps the order of its saved data position" in source.mixing("train", 8)
-
-
-def test_what_is_said_of_the_mixing(tmp_path, limit, monkeypatch):
-    monkeypatch.setattr(sources, "BATCH_RECORDS", 512)
-    folders = {}
-    for kind in ("jsonl", "csv", "parquet"):
-        folders[kind] = tmp_path / kind
-        folders[kind].mkdir()
-        write(folders[kind], kind, LINES)
-    said = lambda kind: CorpusSource(str(folders[kind]), splits=["train"]).mixing("train", 8)
-    assert said("csv") == "every epoch is a permutation of all records"
-    limit(0)
-    assert said("csv").startswith("files are read in random order, by 8 shards at the same time")
-    assert "within 512 consecutive records (a sorted corpus no further: set " in said("csv")
-    assert f"{SETTING} above 0.000" in said("csv")
-    assert "files and their parts are read" in said("jsonl")
-    assert "MiB of records" in said("jsonl")
-    assert "512 consecutive records" in said("parquet")
-    few = Rows(files={"train": str(folders["csv"] / "*.csv")}, max_examples=50)
-    assert few.mixing("train", 8) == "every epoch is a permutation of the first 50 usable rows"

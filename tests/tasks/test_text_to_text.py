@@ -91,17 +91,6 @@ def test_a_run_cannot_choose_its_best_checkpoint_by_a_signature(registered):
         check(data, choose("chrf_signature"), None)
 
 
-def test_a_mixture_draws_its_tasks_at_their_rates(registered):
-    mixture = seqio.MixtureRegistry.get(NAMES[2])
-    lengths = {"inputs": 32, "targets": 16}
-    rows = mixture.get_dataset(lengths, "train", shuffle=True, seed=3, num_epochs=None)
-    ids = [row["inputs"].tolist() for row in rows.take(400).as_numpy_iterator()]
-    texts = [toy.VOCABULARY.decode(row) for row in ids]
-    share = sum(text.startswith("translate: ") for text in texts) / 400
-    assert 0.68 < share < 0.82
-    assert {text.partition(": ")[2] for text in texts} == {source for source, _ in PAIRS}
-
-
 def test_a_metric_that_does_not_fit_names_the_task_and_registers_nothing():
     source = Rows(parallel={"train": ("a", "b")})
     with pytest.raises(ValueError, match=r"^task t2t_bad: metric 'bleu' is unknown"):

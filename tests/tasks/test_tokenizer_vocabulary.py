@@ -7,14 +7,12 @@ import shutil
 
 import numpy as np
 import pytest
-import seqio
 import tensorflow as tf
 
 from fakes import tokenizer_files
 from fakes.small_vocabulary import TEXTS
 from fakes.tokenizer_files import WORDPIECE
 from tasks import vocabularies
-from tasks.text import tokenize
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
 KINDS = ("wordpiece", "byte_bpe", "blanks", "unigram", "cased")
@@ -97,15 +95,6 @@ def test_text_of_a_corpus_that_spells_a_special_token_is_text(folders):
         assert vocabulary.mask_id in vocabulary.encode(f"Ana {mask} mere")
 
 
-def test_documents_are_tokenized_in_batches(folders):
-    vocabulary = vocabularies.tokenizer(folders["byte_bpe"])
-    feature = seqio.Feature(vocabulary, add_eos=False, dtype=tf.int32)
-    dataset = tf.data.Dataset.from_tensor_slices({"text": TEXTS})
-    found = tokenize.tokenize(dataset, {"targets": feature})
-    rows = [row["targets"].tolist() for row in found.as_numpy_iterator()]
-    assert rows == [vocabulary.encode(text) for text in TEXTS]
-
-
 def test_ids_are_read_back_as_text(folders):
     vocabulary = vocabularies.tokenizer(folders["byte_bpe"])
     rows = [vocabulary.encode(text) for text in TEXTS[:3]]
@@ -165,25 +154,3 @@ def test_a_file_of_something_else_is_refused_in_one_sentence(tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"model": 1}')
     with pytest.raises(ValueError, match=r"json' cannot be read by tokenizers \d"):
         TokenizerVocabulary(str(tmp_path)).encode("x")
-
-
-def test_masking_needs_a_mask_token(tmp_path, folders):
-    for folder in folders.values():
-        assert vocabularies.masking(vocabularies.tokenizer(folder)).mask_id is not None
-    bare = tokenizer_files.blanks_bpe(tmp_path, tokens=("<pad>", "<eos>", "<bos>", "<unk>"))
-    with pytest.raises(
-        ValueError, match=r"has no mask token, which masked_lm needs: name its mask"
-    ):
-        vocabularies.masking(vocabularies.tokenizer(bare))
-    with pytest.raises(
-        ValueError, match=r"'ByteVocabulary' has no mask token, .*choose an objecti"
-    ):
-        vocabularies.masking(vocabularies.byt5())
-
-
-def test_an_encoders_vocabulary_is_not_for_t5(folders):
-    vocabulary = vocabularies.tokenizer(WORDPIECE)
-    with pytest.raises(ValueError, match=r"task t: .* is an encoder's, .*objective='masked_lm'"):
-        vocabularies.check_text_to_text(vocabulary, "t")
-    vocabularies.check_text_to_text(vocabularies.byt5(), "t")
-    assert vocabularies.sentinels_if_any(vocabulary) == ()

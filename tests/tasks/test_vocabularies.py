@@ -53,13 +53,6 @@ def test_a_file_is_asked_for_when_first_needed_and_missed_in_one_sentence():
         vocabulary.encode("x")
 
 
-def test_a_missing_file_that_a_task_names_is_named_where_the_task_is_added():
-    with pytest.raises(
-        ValueError, match=r"make it with .* or name another where the task is added"
-    ):
-        vocabularies.sentencepiece("/nowhere/ro.model").encode("a")
-
-
 def test_gin_sets_the_path_of_the_file(small):
     vocabulary = vocabularies.sentencepiece(vocabularies.ro_model)
     with gin.unlock_config():

@@ -20,10 +20,3 @@ def test_a_file_that_fails_halfway_never_gets_its_name(tmp_path):
     with atomic_files.renamed(job, path):
         pass
     assert (tmp_path / "file").read_bytes() == b""
-
-
-def test_json_is_written_in_a_fixed_order(tmp_path):
-    job, path = CacheJob("task", str(tmp_path)), str(tmp_path / "file.json")
-    atomic_files.write_json(job, path, {"b": 1, "a": [2]})
-    assert (tmp_path / "file.json").read_text().index('"a"') == 4
-    assert atomic_files.read_json(path) == {"a": [2], "b": 1}

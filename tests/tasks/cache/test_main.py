@@ -2,7 +2,7 @@
 
 import pytest
 
-from fakes.cache_jobs import LENGTHS, files, finished, job, make
+from fakes.cache_jobs import files, job, make
 from tasks.cache import __main__ as cache
 from tasks.cache.plan import CacheJob
 
@@ -52,15 +52,3 @@ def test_a_complete_cache_is_not_made_again_and_another_is_refused(of_tokens):
     assert not cache.start(of_tokens[0])
     with pytest.raises(ValueError, match=r"another seed \(0, not 5\): give another --out"):
         cache.start(job(of_tokens[0].out, seed=5))
-
-
-def test_malformed_lengths_are_refused():
-    with pytest.raises(ValueError, match="--lengths is 'inputs', but must look like inputs=512"):
-        cache.parse_flags(["--task", "t", "--out", "o", "--lengths", "inputs"])
-
-
-def test_an_error_is_one_sentence(tmp_path, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        cache.main(["--task", "ro", "--out", str(tmp_path)])
-    assert "Error: --task is 'ro', which" in capsys.readouterr().err
-    assert dict(finished(tmp_path).lengths) == LENGTHS

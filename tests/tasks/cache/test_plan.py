@@ -1,10 +1,7 @@
 """The size of a corpus alone decides how a split is cut; impossible jobs are refused."""
 
-import pytest
-
 from fakes.cache_jobs import job
 from tasks.cache import plan
-from tasks.cache.plan import CacheJob
 from tasks.io.files import CorpusFile
 from tasks.sources import CorpusSource
 
@@ -37,20 +34,3 @@ def test_parts_and_shards_count_through_splits_and_epochs(tmp_path):
     parts, cut = plan.parts_of(made), plan.plan_of(made, "validation")
     assert [part.epoch for part in parts] == [0] * cut.parts + [1] * cut.parts
     assert [shard.number for shard in plan.shards_of(made)] == list(range(2 * cut.shards))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"epochs": 2}, "--epochs is 2, but task ro_mini_span_corruption is cached before"),
-        ({"splits": ("test",)}, "--splits names test, but task ro_mini_span_corruption has train"),
-    ],
-)
-def test_impossible_jobs_are_refused(tmp_path, settings, message):
-    with pytest.raises(ValueError, match=message):
-        plan.task_of(job(tmp_path, **settings))
-
-
-def test_an_unknown_task_is_refused_with_the_modules_imported(tmp_path):
-    with pytest.raises(ValueError, match=r"'ro', which tasks.romanian does not register"):
-        plan.task_of(CacheJob("ro", str(tmp_path)))

@@ -57,6 +57,7 @@ def test_a_wrong_diacritic_is_no_changed_letter():
 
 
 def test_texts_without_words_have_nothing_to_restore_but_can_be_changed():
+    assert set(scores([], [], "ro").values()) == {0.0}
     assert set(scores(["", " ", "* * *"], ["", "", "* * *"], "ro").values()) == {0.0}
     found = scores(["", "1999", "și", "așa"], ["x", "2000", "și", "asa"], "ro")
     assert found["word_accuracy"] == found["sentence_accuracy"] == 1 / 2
@@ -70,10 +71,6 @@ def test_other_letters_cost_their_words_and_no_more():
     assert found["precision"] == 0
     assert found["recall"] == 0
     assert scores(["a b"], [""], "ro")["word_accuracy"] == 0
-
-
-def test_nothing_gives_zeros():
-    assert set(scores([], [], "ro").values()) == {0.0}
 
 
 def test_the_most_frequent_form_wins_and_keeps_capitals():

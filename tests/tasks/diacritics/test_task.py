@@ -82,18 +82,6 @@ def test_the_metric_counts_the_baseline_on_the_training_split(task):
     assert found["copy_word_accuracy"] == 0.5
 
 
-def test_registered_tasks_read_nothing_before_they_are_used():
-    assert {"ro_diacritics", "ro_diacritics_byt5"} < set(seqio.TaskRegistry.names())
-    task = seqio.TaskRegistry.get("ro_diacritics")
-    assert set(task.splits) == {"train", "validation", "test"}
-
-
-def test_the_mini_corpus_gives_examples():
-    task = seqio.TaskRegistry.get("ro_mini_diacritics")
-    row = next(task.get_dataset(LENGTHS, "validation").as_numpy_iterator())
-    assert "ă" not in row["inputs_pretokenized"].decode()
-
-
 def test_an_unknown_language_is_refused_at_once():
     with pytest.raises(ValueError, match="language is 'xx'"):
         diacritics.add("never", Rows(files={"train": "x.txt"}), vocabularies.byt5(), "xx")

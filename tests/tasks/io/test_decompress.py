@@ -59,11 +59,6 @@ def test_damage_is_noticed(kind):
         read(data + b"no such data", kind)
 
 
-def test_lines_are_read_one_by_one():
-    with decompressed(io.BytesIO(zstandard.compress(TEXT)), "zst") as stream:
-        assert [next(stream), next(stream)] == [b"randul 0\n", b"randul 1\n"]
-
-
 @pytest.mark.parametrize("log", [27, 28, 31])
 def test_a_long_window_is_read(log):
     parameters = zstandard.ZstdCompressionParameters(window_log=log)

@@ -82,12 +82,6 @@ def test_a_row_of_parquet_that_is_not_utf8_is_marked_alone(tmp_path):
     assert found == [{"text": "a"}, NOT_UTF8, {"text": "c"}]
 
 
-def test_a_missing_column_is_named_with_those_that_exist(tmp_path):
-    write(tmp_path, "csv", LINES[:3])
-    with pytest.raises(ValueError, match=r"no column 'body' in .*: it has id, text"):
-        records(tmp_path / "train-0.csv", PartLayout(("body",)))
-
-
 @pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz"])
 def test_the_beginning_of_a_file_has_the_columns_and_other_records_may_lack_them(tmp_path, kind):
     with_text, without = json.dumps({"text": "a" * 9}), json.dumps({"id": "b" * 9})
@@ -137,22 +131,6 @@ def test_quoted_fields_may_have_quotes_delimiters_and_lines(tmp_path, end):
     (tmp_path / "a.csv").write_bytes(end.join(lines).encode())
     found = [tuple(row.values()) for row in records(tmp_path / "a.csv", PartLayout())]
     assert found == [(f'a{end}b, "c"', "x"), ('d "e" f', ""), ('"g"', "h"), ("", "i")]
-
-
-def test_a_row_group_smaller_than_its_footer_is_read_at_once(tmp_path, monkeypatch):
-    """What is read bit by bit holds the parsed footer: many files at a time would take memory."""
-    path = tmp_path / "train.parquet"
-    pq.write_table(pa.table({"text": list("abcdefg")}), path)
-    monkeypatch.setattr(formats, "BATCH_RECORDS", 2)
-    (file,), layout = files.match_files([str(path)]), formats.PartLayout()
-    with path.open("rb") as raw:
-        at_once = layout._arrow_batches(raw, file, 0)
-        assert isinstance(at_once, list)
-        monkeypatch.setattr(formats, "PARSED", 0)
-        bit_by_bit = layout._arrow_batches(raw, file, 0)
-        assert not isinstance(bit_by_bit, list)
-        assert list(bit_by_bit) == at_once
-    assert [batch.num_rows for batch in at_once] == [2, 2, 2, 1]
 
 
 def test_footers_are_parsed_one_at_a_time(monkeypatch):

@@ -2,7 +2,6 @@
 
 import itertools
 
-import numpy as np
 import pytest
 import seqio
 
@@ -73,21 +72,6 @@ def test_examples_have_the_lengths_and_invert_to_the_text():
     marks = [text for is_mark, text in sampling.spans(vocabulary, first["inputs"]) if is_mark]
     assert marks == [f"<{n}>" for n in range(28)]
     assert sampling.as_text(vocabulary, first["targets"]).startswith("<0> ")
-
-
-def test_spans_keep_the_order():
-    vocabulary = TASK.output_features["targets"].vocabulary
-    ids = [*vocabulary.encode("Ana are"), vocabulary.vocab_size - 1, *vocabulary.encode("mere")]
-    assert sampling.spans(vocabulary, np.array(ids)) == [
-        (False, "Ana are"),
-        (True, "<0>"),
-        (False, "mere"),
-    ]
-
-
-def test_characters_without_a_piece_are_uncovered():
-    vocabulary = TASK.output_features["targets"].vocabulary
-    assert sampling.uncovered(vocabulary, "aăș☃☃") == {"☃"}
 
 
 def test_normalization_is_that_of_the_task():

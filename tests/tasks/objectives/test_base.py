@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import seqio
 import tensorflow as tf
 
 from fakes.objectives import HIDING, MINI, NAMES, rebuild, run, text
@@ -71,10 +70,3 @@ def test_targets_too_short_are_refused_with_the_length_to_set(name):
     needed = registry.get_objective(name).lengths(128, MINI).targets
     with pytest.raises(ValueError, match=rf"task t: inputs 128 .*: set it to {needed}$"):
         run(name, text(10), {"inputs": 128, "targets": needed - 1})
-
-
-def test_an_unnamed_task_is_refused_in_the_same_words():
-    features = dict.fromkeys(("inputs", "targets"), seqio.Feature(MINI))
-    dataset = tf.data.Dataset.from_tensors({"targets": tf.constant([5])})
-    with pytest.raises(ValueError, match=r"task \(unnamed\): inputs 128"):
-        registry.get_objective("byt5").preprocess(dataset, {"inputs": 128, "targets": 2}, features)

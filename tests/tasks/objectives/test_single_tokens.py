@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from fakes.objectives import examples_of, rebuild, run, text
 from tasks.objectives.single_tokens import SingleTokens, token_mask
-from tasks.objectives.span_corruption import corrupt
 
 
 def test_the_number_of_hidden_tokens_is_bounded():
@@ -22,15 +21,6 @@ def test_every_position_is_hidden_equally_often():
     masks = token_mask(8, 2, tf.constant([1, 2]), 4000).numpy()
     assert (masks.sum(1) == 2).all()
     np.testing.assert_allclose(masks.mean(0), 0.25, atol=0.03)
-
-
-def test_the_docstrings_example():
-    tokens = np.array([[11, 12, 13, 14, 15, 16, 17, 18, 12, 19]])
-    mask = np.isin(np.arange(10), [1, 6, 7])[np.newaxis]
-    inputs, targets = corrupt(tf.constant(tokens), tf.constant(mask), tuple(range(999, 899, -1)))
-    assert inputs.to_list() == [[11, 999, 13, 14, 15, 16, 998, 12, 19]]
-    assert targets.to_list() == [[999, 12, 998, 17, 18]]
-    assert SingleTokens(density=0.3).count(10) == 3
 
 
 def test_impossible_settings_are_refused():

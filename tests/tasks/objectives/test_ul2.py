@@ -1,14 +1,10 @@
 """UL2's denoisers come in equal parts, each after its prefix."""
 
-import math
-
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from fakes.objectives import MINI, SENTINELS, examples_of
 from tasks.objectives import ul2
-from tasks.objectives.span_corruption import SpanNoise, corrupt
 
 
 def test_each_denoiser_has_an_equal_part():
@@ -36,14 +32,6 @@ def test_a_sequential_denoiser_continues_the_text():
         if example["inputs"][:4].tolist() == MINI.encode("[S]"):
             assert example["inputs"][-1] == SENTINELS[0]
             assert example["targets"][0] == SENTINELS[0]
-
-
-def test_the_docstrings_example():
-    tokens = np.array([[11, 12, 13, 14, 15, 16, 17, 18]])
-    mask = np.isin(np.arange(8), [6, 7])[np.newaxis]
-    inputs, targets = corrupt(tf.constant(tokens), tf.constant(mask), tuple(range(999, 899, -1)))
-    assert (inputs.to_list(), targets.to_list()) == ([[*range(11, 17), 999]], [[999, 17, 18]])
-    assert SpanNoise(0.25, math.inf).counts(8) == (2, 1)
 
 
 def test_prefixes_that_the_vocabulary_cannot_spell_are_refused():

@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from fakes.objectives import MANY, STARTS, examples_of, rebuild, run, text
 from tasks.objectives import registry
-from tasks.objectives.span_corruption import corrupt
 
 
 def test_hidden_words_are_complete():
@@ -33,11 +31,3 @@ def test_text_without_blanks_and_words_of_one_piece_are_hidden_too(share):
         rebuilt = np.concatenate([part for e in examples for part in rebuild(e).text])
         np.testing.assert_array_equal(rebuilt, tokens)
         assert all(len(e[key]) < lengths[key] for e in examples for key in lengths)
-
-
-def test_the_docstrings_example():
-    words = np.array([[11, 12, 13, 14, 15, 16, 14, 17, 18, 19, 12, 19, 20]])
-    mask = np.isin(np.arange(13), [2, 3, 9, 10])[np.newaxis]
-    inputs, targets = corrupt(tf.constant(words), tf.constant(mask), tuple(range(999, 899, -1)))
-    assert inputs.to_list() == [[11, 12, 999, 15, 16, 14, 17, 18, 998, 19, 20]]
-    assert targets.to_list() == [[999, 13, 14, 998, 19, 12]]

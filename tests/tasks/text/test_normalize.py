@@ -66,10 +66,6 @@ def test_letters_are_composed():
     assert unicodedata.is_normalized("NFC", normalize.normalize("t\u0326a\u0302"))
 
 
-def test_paragraphs_stay_and_blanks_shrink():
-    assert normalize.normalize(" a \t b\r\n\r\n\r\n\r\nc ") == "a b\n\nc"
-
-
 def test_no_spaces_variant_has_none():
     dataset = tf.data.Dataset.from_tensors({"text": "Ana are\u00a0mere.\n\nȘi nuci.", "id": 3})
     (example,) = normalize.preprocess(dataset, spaces=False).as_numpy_iterator()
