@@ -4,11 +4,9 @@ with Browser() as browser:
     browser.open("file:///tmp/report.html", width=390, height=800, dark=True)
     browser.run("document.title")
     browser.press("ArrowRight")
-    browser.picture(pathlib.Path("page.png"))
 """
 
 import asyncio
-import base64
 import itertools
 import pathlib
 import shutil
@@ -123,10 +121,3 @@ class Browser:
     def point(self, x: float, y: float) -> None:
         """Move the mouse to a point of the window."""
         self._call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
-
-    def picture(self, path: pathlib.Path) -> None:
-        """Save a picture of the entire page."""
-        size = self._call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        shot = self._call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(shot["data"]))

@@ -4,53 +4,40 @@ train = {"loss": [(100, 5.5), (200, 4.5)]}
 folder = run(tmp_path / "tiny", {"train": train}, events=[{"event": "start", "step": 0}])
 """
 
+import io
 import json
 import pathlib
-import struct
 from collections.abc import Iterable, Mapping
 
-import google_crc32c
+import numpy as np
+from tensorboard.compat.proto import event_pb2, types_pb2
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 BEGIN = 1_760_000_000.0  # seconds since 1970
-_AFTER = b"J\x0b\n\t\n\x07scalars"
-
-
-def _masked(data: bytes) -> bytes:
-    crc = google_crc32c.value(data)
-    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def record(message: bytes) -> bytes:
     """Return a message framed with its length and checksums."""
-    length = struct.pack("<Q", len(message))
-    return length + _masked(length) + message + _masked(message)
-
-
-def number(value: int) -> bytes:
-    """Return an integer as a protocol buffer varint."""
-    out = b""
-    while value >= 0x80:
-        out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
-    return out + bytes([value])
-
-
-def field(key: int, content: bytes) -> bytes:
-    """Return a length-delimited field."""
-    return bytes([key << 3 | 2]) + number(len(content)) + content
+    out = io.BytesIO()
+    RecordWriter(out).write(message)
+    return out.getvalue()
 
 
 def scalar(tag: str, step: int, value: float, time: float = BEGIN) -> bytes:
     """Return the event message of a scalar, as TensorFlow 2 writes it."""
-    tensor = b"\x08\x01" + field(2, b"") + field(4, struct.pack("<f", value))
-    summary = field(1, field(1, tag.encode()) + field(8, tensor) + _AFTER)
-    at = b"\x10" + number(step) if step else b""
-    return b"\x09" + struct.pack("<d", time) + at + field(5, summary)
+    event = event_pb2.Event(wall_time=time, step=step)
+    entry = event.summary.value.add(tag=tag)
+    entry.metadata.plugin_data.plugin_name = "scalars"
+    entry.tensor.dtype = types_pb2.DT_FLOAT
+    entry.tensor.tensor_shape.SetInParent()
+    entry.tensor.tensor_content = np.float32(value).tobytes()
+    return event.SerializeToString()
 
 
 def event_file(path: pathlib.Path, scalars: Iterable[tuple], more: bytes = b"") -> pathlib.Path:
     """Write an event file of (tag, step, value, time) rows, with the bytes `more` at its end."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    first = b"\x09" + struct.pack("<d", BEGIN) + field(3, b"brain.Event:2")
+    first = event_pb2.Event(wall_time=BEGIN, file_version="brain.Event:2").SerializeToString()
     path.write_bytes(b"".join(map(record, [first, *(scalar(*row) for row in scalars)])) + more)
     return path
 

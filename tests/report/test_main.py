@@ -8,7 +8,6 @@ import pytest
 
 from fakes import fake_runs
 from report import __main__ as entry_point
-from report import page
 
 
 def test_a_page_is_one_file_with_its_data_in_it(tmp_path, capsys):
@@ -23,10 +22,6 @@ def test_a_page_is_one_file_with_its_data_in_it(tmp_path, capsys):
     assert list(tmp_path.glob("*.html")) == [out]
 
 
-def test_texts_cannot_break_out_of_the_data():
-    assert page._PARTS.joinpath("page.html").read_text().count("{{data}}") == 1
-
-
 def test_a_sentence_with_markup_stays_data(tmp_path):
     events = [{"event": "infill", "step": 1, "sentences": {"</script><b>": "{{script}} </script>"}}]
     folder = fake_runs.run(tmp_path / "r", {}, events)
@@ -34,28 +29,6 @@ def test_a_sentence_with_markup_stays_data(tmp_path):
     text = (tmp_path / "r.html").read_text()
     assert "</script><b>" not in text
     assert text.count("{{script}} \\u003c/script>") == 1
-
-
-def test_no_run_is_a_page(tmp_path):
-    assert entry_point.main(["-o", str(tmp_path / "none.html")]) == 0
-    assert '"runs":[]' in (tmp_path / "none.html").read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["nowhere"], "nowhere is not a folder"),
-        (["--watch", "0"], "--watch is 0; give it"),
-    ],
-)
-def test_bad_input_is_one_sentence(arguments, says, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match="2"):
-        entry_point.main(arguments)
-    said = capsys.readouterr().err
-    assert said.startswith("Error: ")
-    assert says in said
-    assert len(said.splitlines()) == 1
 
 
 def test_watching_rewrites_the_page_until_it_is_stopped(tmp_path, monkeypatch):

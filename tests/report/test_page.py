@@ -218,9 +218,3 @@ def test_an_open_page_follows_its_run(browser, tmp_path):
     show()
     browser.wait("document.querySelector('.charts .legend')?.innerText.includes('4')")
     assert browser.run("document.getElementById('log').checked")  # as it was
-
-
-def test_a_screenshot_has_something_to_see(opened, tmp_path):
-    browser = opened("one")
-    browser.picture(tmp_path / "page.png")
-    assert (tmp_path / "page.png").stat().st_size > 50_000

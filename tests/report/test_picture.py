@@ -2,8 +2,6 @@
 
 import struct
 
-import pytest
-
 from fakes import fake_runs
 from report import __main__ as entry_point
 
@@ -15,10 +13,3 @@ def test_a_picture_of_the_loss(tmp_path):
     assert header[:8] == b"\x89PNG\r\n\x1a\n"
     assert struct.unpack(">II", header[16:]) == (840, 420)
     assert not list(tmp_path.glob("*.html"))
-
-
-def test_no_picture_without_a_loss(tmp_path, capsys):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(SystemExit, match="2"):
-        entry_point.main([str(tmp_path / "empty"), "--png", str(tmp_path / "x.png")])
-    assert "There is no loss to draw in" in capsys.readouterr().err
