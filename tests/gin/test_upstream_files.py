@@ -16,7 +16,7 @@ import t5x.eval
 import t5x.infer
 import t5x.precompile
 import t5x.train
-from fakes import upstream_gin
+from fakes import upstream_gin, valid_run
 from fakes.paths import GOLDEN, ROOT
 from t5x import gin_utils, train_state
 from t5x.input_pipeline import checks
@@ -71,16 +71,9 @@ def main(monkeypatch, folder):
     monkeypatch.setitem(sys.modules, "__main__", module)
     for name, stand_in in upstream_gin.tasks_of_t5().items():
         monkeypatch.setitem(sys.modules, name, stand_in)
-    monkeypatch.setattr("gin.config._IMPORTS", set())
-    for registry in ("_REGISTRY", "_INVERSE_REGISTRY"):
-        monkeypatch.setattr(gin.config, registry, getattr(gin.config, registry).copy())
-    for selector, _ in list(gin.config._REGISTRY.items()):
-        if selector.split(".")[0] in ("train_script", "eval_script", "infer_script"):
-            gin.config._REGISTRY.pop(selector)  # registered by another test
     monkeypatch.chdir(folder)
-    gin.clear_config()
-    yield module
-    gin.clear_config()
+    with valid_run.gin_apart():
+        yield module
 
 
 def chain(file):
