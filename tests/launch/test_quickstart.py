@@ -72,12 +72,6 @@ def test_the_command_for_the_curves_can_be_pasted(tmp_path):
     assert shlex.split(command) == [str(python), "-m", "tensorboard.main", f"--logdir={folder}"]
 
 
-def test_a_stray_word_is_refused_before_the_set_up(tmp_path):
-    process = quickstart(tmp_path / "run", "foo")
-    assert (process.returncode, process.stdout) == (2, "")
-    assert process.stderr.startswith("quickstart.sh: 'foo' is not a flag")
-
-
 def test_a_bucket_is_refused_in_one_sentence():
     process = quickstart("gs://bucket/run")
     assert (process.returncode, process.stdout) == (2, "")

@@ -45,11 +45,6 @@ def test_the_script_of_a_recipe_trains_it(recipe, recorder):
     assert call["flags"][:2] == ["t5x.train", f"--gin_file=gin/{recipe}.gin"]
 
 
-def test_ci_runs_the_tests_and_nothing_else():
-    lines = (ROOT / ".ci/run").read_text().splitlines()
-    assert [line for line in lines if not line.startswith("#")] == ["bash tests/run.sh"]
-
-
 # --- training
 
 
@@ -110,16 +105,6 @@ def test_a_relative_model_dir_starts_from_the_current_directory(
     call = recorded(bash(LAUNCH / "ro_t5x_base.sh", env=env, cwd=tmp_path))
     assert model_dir(call) == expected.format(cwd=tmp_path)
     assert call["cwd"] == str(ROOT)
-
-
-def test_an_unknown_recipe_is_one_sentence():
-    said = sentence(bash(LAUNCH / "train.sh", "ro_t5_tiny"))
-    assert "'ro_t5_tiny' is not a recipe of gin/ (the nearest is ro_t5x_tiny)" in said
-    assert all(recipe in said for recipe in RECIPES)
-    for nothing in ((), ("zzzzzz",), ("gin/shared/run.gin",)):
-        assert "is not a recipe of gin/: name one of" in sentence(
-            bash(LAUNCH / "train.sh", *nothing)
-        )
 
 
 @pytest.mark.parametrize("given", ["gin/ro_t5x_tiny.gin", "ro_t5x_tiny.gin"])
@@ -291,11 +276,6 @@ def test_the_interpreter_beside_the_checkout_is_taken(upstream, tmp_path):
     without = {name: value for name, value in upstream.items() if name != "PYTHON"}
     assert bash(upstream["RECIPE"], env=without).stdout == "True\n"
     assert bash(upstream["RECIPE"], env=upstream).stdout == "False\n"
-
-
-def test_notices_of_tensorflows_import_are_held_back_and_later_output_is_not(upstream):
-    process = bash(upstream["RECIPE"], env=upstream)
-    assert process.stderr == "a warning of its own\n"
 
 
 def test_notices_are_shown_when_the_import_fails(upstream, tmp_path):

@@ -14,11 +14,6 @@ SCRIPT = LAUNCH / "upstream.sh"
 MIRRORS = ("T5X_URL", "AIRIO_URL", "JESTIMATOR_URL", "T5_URL")
 
 
-def test_exactly_one_folder_is_needed(tmp_path):
-    assert "one folder is needed and 0 arguments were given" in sentence(bash(SCRIPT))
-    assert "2 arguments" in sentence(bash(SCRIPT, tmp_path / "a", tmp_path / "b"))
-
-
 def test_the_repository_takes_in_no_source_of_upstream(tmp_path):
     repository = tmp_path / "clone"
     shutil.copytree(LAUNCH, repository / "launch")
