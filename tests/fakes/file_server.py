@@ -1,14 +1,13 @@
 """A folder served over loopback HTTP, with faults."""
 
 import collections
-import http.server
-import threading
 import zlib
 
+from fakes import loopback
 from tasks.io import formats, http_files
 
 
-class FileServer:
+class FileServer(loopback.Server):
     """Serves a folder over loopback HTTP, with or without ranges, with `faults`.
 
     `ends`: what marks the end of a body, "length", "chunks" or "nothing". `version`: the header
@@ -23,7 +22,7 @@ class FileServer:
         self.faults = []
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Handler(loopback.Handler):
             protocol_version = "HTTP/1.1" if ends == "chunks" else "HTTP/1.0"
 
             def do_GET(self):
@@ -33,19 +32,13 @@ class FileServer:
                 fault = outer.faults.pop() if outer.faults else None
                 fault = fault if path.exists() else 404
                 if isinstance(fault, int):
-                    self.send_response(fault)
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
-                    return
+                    return self.reply(fault)
                 mark = _mark(version, data)
                 same = self.headers.get("If-Range", mark) == mark or not obeys
                 asked = self.headers.get("Range") if ranges and same else None
                 start, stop, size = 0, len(data), len(data)
                 if asked and not data:
-                    self.send_response(416)
-                    self.send_header("Content-Range", "bytes */0")
-                    self.end_headers()
-                    return
+                    return self.reply(416, headers={"Content-Range": "bytes */0"})
                 if asked:
                     first, last = asked.removeprefix("bytes=").split("-")
                     moved = fault == "other range"
@@ -65,21 +58,10 @@ class FileServer:
                 self.end_headers()
                 self.wfile.write(_sent(body, fault == "cut", ends == "chunks" and not asked))
                 self.close_connection = True
+                return None
 
-            def log_message(self, *args):
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        super().__init__(Handler)
         forget_files()  # another test's server may have had this port
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._server.shutdown()
-        self._server.server_close()
 
 
 def forget_files():

@@ -6,51 +6,42 @@ hub.files                                        # {"model.safetensors": b"…",
 """
 
 import base64
-import http.server
 import json
-import threading
+
+from fakes import loopback
 
 COMMIT = "0" * 40
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    hub: "HubStandIn"
-
-    def _send(self, status, data=b"", headers=()):
-        self.send_response(status)
-        for name, value in dict(headers).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
+class _Handler(loopback.Handler):
+    fake: "HubStandIn"
 
     def _answer(self, content, status=200):
-        self._send(status, json.dumps(content).encode())
+        self.reply(status, json.dumps(content).encode())
 
     def do_GET(self):
         path = self.path.split("?")[0].strip("/")
-        self.hub.log.append(f"{self.command} {path}")
+        self.fake.log.append(f"{self.command} {path}")
         name = path.split("/", 4)[-1]  # behind user/name/resolve/<revision>
         if path == "api/whoami-v2":
             self._who_am_i()
-        elif not (self.hub.files or self.hub.made) or "user/name" not in path:
-            self._send(404, headers={"X-Error-Code": "RepoNotFound"})
+        elif not (self.fake.files or self.fake.made) or "user/name" not in path:
+            self.reply(404, headers={"X-Error-Code": "RepoNotFound"})
         elif path in [f"api/models/user/name/tree/{name}" for name in ("main", COMMIT)]:
             entry = {"type": "file", "oid": COMMIT}
-            files = self.hub.files.items()
+            files = self.fake.files.items()
             self._answer([entry | {"path": file, "size": len(data)} for file, data in files])
         elif path.startswith("api/models/user/name/tree"):
-            self._send(404, headers={"X-Error-Code": "EntryNotFound"})
+            self.reply(404, headers={"X-Error-Code": "EntryNotFound"})
         elif path.startswith("api/models/user/name"):
-            siblings = [{"rfilename": file} for file in self.hub.files]
+            siblings = [{"rfilename": file} for file in self.fake.files]
             self._answer({"id": "user/name", "sha": COMMIT, "siblings": siblings, "tags": []})
-        elif name not in self.hub.files:
+        elif name not in self.fake.files:
             headers = {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT}
-            self._send(404, headers=headers)
+            self.reply(404, headers=headers)
         else:
             headers = {"ETag": f'"{name.replace("/", "-")}"', "X-Repo-Commit": COMMIT}
-            self._send(200, self.hub.files[name], headers)
+            self.reply(200, self.fake.files[name], headers)
 
     do_HEAD = do_GET
 
@@ -58,12 +49,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.headers["Authorization"] != "Bearer hf_secret":
             self._answer({"error": "Invalid credentials"}, 401)
             return
-        token = {"displayName": "mine", "role": self.hub.role}
+        token = {"displayName": "mine", "role": self.fake.role}
         self._answer({"name": "user", "auth": {"type": "access_token", "accessToken": token}})
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        hub = self.hub
+        hub = self.fake
         hub.tokens.add(self.headers["Authorization"])
         if hub.refuse:
             self._answer({"error": "no right to write"}, 403)
@@ -91,22 +82,19 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         for line in lines:
             value = line["value"]
             if line["key"] == "file":
-                self.hub.files[value["path"]] = base64.b64decode(value["content"])
+                self.fake.files[value["path"]] = base64.b64decode(value["content"])
             elif line["key"] == "lfsFile":
-                self.hub.files[value["path"]] = self.hub.blobs[value["oid"]]
-        url = f"{self.hub.url}/user/name/commit/{COMMIT}"
+                self.fake.files[value["path"]] = self.fake.blobs[value["oid"]]
+        url = f"{self.fake.url}/user/name/commit/{COMMIT}"
         self._answer({"commitUrl": url, "commitOid": COMMIT})
 
     def do_PUT(self):
         oid = self.path.rsplit("/", 1)[1]
-        self.hub.blobs[oid] = self.rfile.read(int(self.headers["Content-Length"]))
+        self.fake.blobs[oid] = self.rfile.read(int(self.headers["Content-Length"]))
         self._answer({})
 
-    def log_message(self, *_):
-        pass
 
-
-class HubStandIn:
+class HubStandIn(loopback.Server):
     """One repository, user/name; `refuse` answers every upload with 403, `role` is the token's."""
 
     def __init__(self):
@@ -117,17 +105,7 @@ class HubStandIn:
         self.refuse = False
         self.role = "write"
         self.log: list[str] = []
-        handler = type("Handler", (_Handler,), {"hub": self})
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> "HubStandIn":
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(_Handler)
 
     def environment(self, home) -> dict[str, str]:
         """Return the variables that send the hub's clients here; `home` is their cache."""

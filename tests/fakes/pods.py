@@ -78,7 +78,6 @@ class Pod:
       environment: more variables.
       model_dir: replaces `folder`/run.
       places: the folder that each process works in, if not the repository.
-      python: the interpreter.
       recipe: the gin file, without `bindings`.
     """
 
@@ -92,7 +91,6 @@ class Pod:
         environment: dict[str, str] | None = None,
         model_dir: str | None = None,
         places: list[pathlib.Path] | None = None,
-        python: str = sys.executable,
         recipe: str = SMALL,
     ):
         self.folder, self.run = folder, folder / "run"
@@ -109,7 +107,7 @@ class Pod:
             "PYTHONPATH": str(ROOT),
             **(environment or {}),
         }
-        command = [python, "-m", "t5x.train", f"--gin_file={folder}/small.gin"]
+        command = [sys.executable, "-m", "t5x.train", f"--gin_file={folder}/small.gin"]
         command += [f"--gin_search_paths={ROOT}", f"--gin.TRAIN_STEPS={steps}"]
         command.append(f'--gin.MODEL_DIR="{model_dir or self.run}"')
         if processes > 1:

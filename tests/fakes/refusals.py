@@ -1,4 +1,4 @@
-"""How commands end that are given a bad value, in this process or in their own.
+"""How commands end that are given a bad value.
 
 files = write_files(tmp_path / "files")
 outcome = in_process(bad_values.BAD_VALUES[0], tmp_path / "folder", files)
@@ -12,7 +12,6 @@ import io
 import os
 import pathlib
 import re
-import resource
 import subprocess
 import sys
 import time
@@ -30,13 +29,12 @@ TRAINING_COMMANDS = {
     "t5x.infer": "infer",
     "t5x.precompile": "precompile",
 }
-SECONDS = 30  # of processor time, within which a value is refused
-_LONGEST = 300  # seconds of a process of its own, on a machine that does other things too
+SECONDS = 30  # within which a value is refused
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How a command ended, its processor seconds, and what it left in its folder."""
+    """How a command ended, its seconds, and what it left in its folder."""
 
     status: int
     said: str
@@ -79,8 +77,6 @@ def in_process(row: BadValue, folder: pathlib.Path, files: pathlib.Path) -> Outc
 
     Shell scripts run in a process of their own, which ends before Python starts.
     """
-    if row.command.startswith("launch/"):
-        return in_own_process(row, folder, files)
     from fakes import valid_run
 
     folder.mkdir(parents=True)
@@ -88,7 +84,10 @@ def in_process(row: BadValue, folder: pathlib.Path, files: pathlib.Path) -> Outc
     quiet = contextlib.redirect_stdout(said), contextlib.redirect_stderr(said)
     with quiet[0], quiet[1], valid_run.gin_apart():
         try:
-            status = _call(row.command, arguments)
+            if row.command.startswith("launch/"):
+                status = _bash(row.command, arguments)
+            else:
+                status = _call(row.command, arguments)
         except SystemExit as end:
             status = end.code
             if isinstance(status, str):
@@ -119,39 +118,20 @@ def _train(command: str, arguments: list[str]) -> None:
         main.run(getattr(module, TRAINING_COMMANDS[command]))
 
 
-def arguments_of(row: BadValue, folder: pathlib.Path, files: pathlib.Path) -> list[str]:
-    """Return the command line of a row."""
-    arguments = row.filled(folder, files)
-    if row.command.startswith("launch/"):
-        return ["bash", str(ROOT / row.command), *arguments]
-    return [sys.executable, "-m", row.command, *arguments]
-
-
-def in_own_process(row: BadValue, folder: pathlib.Path, files: pathlib.Path) -> Outcome:
-    """Run a command as a user does. No other process may be run meanwhile by this one."""
-    folder.mkdir(parents=True)
-    environment = os.environ | {"PYTHON": sys.executable, "JAX_PLATFORMS": "cpu"}
-    begun = _seconds_of_processes()
-    try:
-        done = subprocess.run(
-            arguments_of(row, folder, files),
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_LONGEST,
-        )
-        status, said = done.returncode, done.stdout + done.stderr
-    except subprocess.TimeoutExpired:
-        return Outcome(0, "", float(_LONGEST), _written(folder))
-    return Outcome(status, said, _seconds_of_processes() - begun, _written(folder))
-
-
-def _seconds_of_processes() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def _bash(script: str, arguments: list[str]) -> int:
+    done = subprocess.run(
+        ["bash", str(ROOT / script), *arguments],
+        cwd=ROOT,
+        env=os.environ | {"PYTHON": sys.executable, "JAX_PLATFORMS": "cpu"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=300,
+    )
+    print(done.stdout)
+    return done.returncode
 
 
 def _written(folder: pathlib.Path) -> tuple[str, ...]:
