@@ -35,12 +35,6 @@ def test_a_conversion_replaces_an_older_one_and_nothing_else(tmp_path):
     assert (folder / "new").read_text() == "new"
 
 
-def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="is not a folder"):
-        atomic_output.check_replaceable(tmp_path / "file")
-
-
 def test_a_full_disk_is_reported_before_and_during(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10**9))
     atomic_output.check_disk_space(tmp_path, 10**8)

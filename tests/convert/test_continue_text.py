@@ -44,11 +44,3 @@ def test_each_beginning_is_printed_with_its_continuation(converted, capsys, monk
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(" [")[0] for line in lines] == ["  Ana are", "  Afară"]
     assert all(line.endswith("]") for line in lines)
-
-
-def test_a_folder_without_a_model_is_one_sentence(tmp_path, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        continue_text.main([str(tmp_path), "Ana"])
-    message = capsys.readouterr().err
-    assert message.startswith(f"Error: {tmp_path} holds no converted model")
-    assert message.count("\n") == 1

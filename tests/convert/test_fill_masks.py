@@ -38,18 +38,3 @@ def test_a_model_without_sentinels_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         fill_masks.main([str(tmp_path), "Ana are <extra_id_0> mere."])
     assert "has no <extra_id_0> in its vocabulary" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("folder", "sentence", "said"),
-    [
-        ("absent", "Ana <extra_id_0>", "absent holds no converted model"),
-        (".", "Ana are mere.", "must hold <extra_id_0> once"),
-    ],
-)
-def test_an_error_is_one_sentence(converted, capsys, folder, sentence, said):
-    with pytest.raises(SystemExit, match="2"):
-        fill_masks.main([str(converted / folder), sentence])
-    message = capsys.readouterr().err
-    assert said in message
-    assert message.count("\n") == 1

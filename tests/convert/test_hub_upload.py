@@ -15,13 +15,12 @@ from convert.formats import t5x_checkpoint_writer
 from convert.run import model_dir, rewrite
 from convert.to_hf import ConversionOptions
 from convert.tokenizer import TrainedVocabulary
-from fakes.convert_fakes import FAMILIES, arrays, tree
+from fakes.convert_fakes import FAMILIES, arrays, refusal, tree
 from fakes.hub_server import HubStandIn
 from fakes.paths import ROOT
 from t5x.checkpointing.reader import open_checkpoint
 from t5x.monitoring import metric_writers
 from t5x.monitoring.event_files import read_events
-from vocabulary import check
 
 GOLDEN = ROOT / "tests" / "golden" / "t5_1_1"
 MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
@@ -131,14 +130,9 @@ def test_a_token_or_a_network_that_fails_is_one_sentence_before_converting(
     connected, checkpoint, monkeypatch, capsys
 ):
     server = connected
-    from convert import __main__ as converter
 
     def refused(*flags):
-        command = [str(checkpoint), "--vocabulary", "none", *flags]
-        with pytest.raises(SystemExit):
-            converter.main(command)
-        message = capsys.readouterr().err.strip()
-        assert "\n" not in message
+        message = refusal(capsys, checkpoint, "--vocabulary", "none", *flags)
         assert not (checkpoint.parents[1] / "run_hf").exists()
         return message
 
@@ -183,11 +177,3 @@ def test_a_published_model_is_checked_and_taken_back_by_its_name(server, tmp_pat
     for name, array in values.items():
         np.testing.assert_array_equal(found[name].read(), array.read())
     assert (tmp_path / "back" / "vocabulary.model").read_bytes() == MINI.read_bytes()
-
-
-def test_a_name_that_the_hub_does_not_have(connected, capsys):
-    with pytest.raises(SystemExit):
-        check.main(["user/gone"])
-    message = capsys.readouterr().err.strip()
-    assert "user/gone is neither a file, nor a folder, nor a hub model" in message
-    assert "\n" not in message

@@ -31,17 +31,6 @@ def metadata(text):
     return yaml.safe_load(front)
 
 
-def test_metadata_hold_the_given_and_measured_facts():
-    given = {"language": ("ro",), "license": "cc0-1.0", "datasets": ("user/corpus",)}
-    found = metadata(page(metadata=given, curves={"train": [(100, 5.5), (300, 4.25)]}))
-    assert found["language"] == ["ro"]
-    assert found["license"] == "cc0-1.0"
-    assert found["datasets"] == ["user/corpus"]
-    (result,) = found["model-index"][0]["results"]
-    assert result["metrics"][0]["value"] == 4.25
-    assert "step 300" in result["metrics"][0]["name"]
-
-
 @pytest.mark.parametrize(
     "text", ["no", "1.0", "a: b", "- x", '"', "'", "#x", "{a}", "ă\n---\n", "&"]
 )
@@ -107,13 +96,6 @@ def test_the_code_is_followed_by_what_the_weights_print():
     assert "max_new_tokens=20" in code
     assert rest.startswith("\n\n```\n<extra_id_0> are<extra_id_1>\n```")
     assert "model.generate" not in page()
-
-
-def test_a_hint_asks_for_what_no_run_knows():
-    hint = model_card.CardMetadata().hint()
-    assert "names no language and no license: the same command with --language ro --lic" in hint
-    assert "no language" not in model_card.CardMetadata(language=("ro",)).hint()
-    assert model_card.CardMetadata(language=("ro",), license="cc0-1.0").hint() is None
 
 
 def test_a_corpus_without_a_licence_is_said():

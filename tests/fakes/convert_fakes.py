@@ -4,6 +4,7 @@ import json
 import shutil
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 
 from convert import to_hf, weight_map
@@ -92,6 +93,18 @@ def write_run(folder, sizes: Sizes, values: dict[str, np.ndarray] | None = None,
     t5x_checkpoint_writer.write(checkpoint, state)
     (folder / "config.gin").write_text(gin_of(sizes))
     return checkpoint
+
+
+def refusal(capsys, *arguments) -> str:
+    """Return the one line that the converter prints when it refuses its arguments."""
+    from convert import __main__ as converter
+
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        converter.main([str(argument) for argument in arguments])
+    message = capsys.readouterr().err.strip()
+    assert "\n" not in message
+    return message
 
 
 def golden_sizes(name: str) -> Sizes:

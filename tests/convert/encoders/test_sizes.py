@@ -1,7 +1,5 @@
 """Sizes of encoders are read from a config.json and written to one."""
 
-import dataclasses
-
 import pytest
 
 from command_line.gin_reader import Bindings
@@ -76,11 +74,6 @@ def test_a_roberta_with_the_tokenizer_of_xlm_r_is_one():
     }
     assert families.pop(("roberta", "XLMRobertaTokenizerFast")) == "xlm-roberta"
     assert all(family == found for (family, _), found in families.items())
-
-
-def test_a_summary_names_the_network():
-    sizes = dataclasses.replace(EncoderSizes("bert", 9), num_layers=3)
-    assert sizes.summary() == "bert, 3 layers, emb_dim 768"
 
 
 @pytest.mark.parametrize(

@@ -26,13 +26,6 @@ def test_joining_undoes_splitting(family):
         np.testing.assert_array_equal(tensor.joined(parts), array)
 
 
-def test_layers_of_modernbert_are_the_first_and_groups():
-    names = [weight_map.modern_layer(i, 3) for i in range(5)]
-    groups = [f"encoder/layers_{i}" for i in range(2)]
-    wanted = [f"{groups[0]}/local_0", f"{groups[0]}/local_1", f"{groups[0]}/global"]
-    assert names == ["encoder/first_layer", *wanted, f"{groups[1]}/local_0"]
-
-
 @pytest.mark.parametrize(
     ("name", "present"),
     [

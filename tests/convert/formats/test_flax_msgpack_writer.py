@@ -94,20 +94,13 @@ def test_transformers_4_computes_the_trainers_logits_and_ids(tmp_path):
     assert slow == wanted
 
 
-def example():
-    rng = np.random.default_rng(0)
-    return {
-        "a.weight": rng.normal(size=(7, 5)).astype(np.float32),
-        "b.weight": rng.normal(size=(11,)).astype(np.float32),
-        "c.weight": rng.normal(size=(3, 4)).astype(np.float32),
-    }
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("chunk", [2**30, 64])
 def test_flax_restores_what_was_written(tmp_path, monkeypatch, dtype, chunk):
     monkeypatch.setattr(flax.serialization, "MAX_CHUNK_SIZE", chunk)
-    values = {name.replace(".", "/"): value for name, value in example().items()}
+    rng = np.random.default_rng(0)
+    shapes = {"a/weight": (7, 5), "b/weight": (11,), "c/weight": (3, 4)}
+    values = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     path = tmp_path / "flax_model.msgpack"
     flax_msgpack_writer.write(path, tree(values), dtype)
     wanted = {name.split("/")[0]: {"weight": value} for name, value in values.items()}

@@ -111,9 +111,3 @@ def test_the_trained_vocabulary_is_seqios(outside):
 def test_the_written_tokenizer_gives_the_trainers_ids_on_a_sample(tmp_path, vocabulary):
     vocabulary.write(tmp_path)
     assert_folder_has_same_ids(vocabulary, tmp_path)
-
-
-def test_a_tokenizer_of_another_vocabulary_is_found(tmp_path):
-    TrainedVocabulary("bytes", 100).write(tmp_path)
-    with pytest.raises(ValueError, match="extra_id"):
-        assert_folder_has_same_ids(TrainedVocabulary("bytes", 125), tmp_path)
