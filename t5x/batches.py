@@ -148,7 +148,8 @@ def _padded(
 
     # Once per batch: a call per example would cost more than making the example.
     as_is = tf.autograph.experimental.do_not_convert  # they have no branches to convert
-    dataset = dataset.map(as_is(lambda x: {k: x[k] for k in lengths}), synchronous=True)
+    if set(spec) != set(lengths):
+        dataset = dataset.map(as_is(lambda x: {k: x[k] for k in lengths}), synchronous=True)
     dataset = dataset.padded_batch(CHUNK, {k: [None] for k in lengths})
     return dataset.map(as_is(trimmed), synchronous=True)
 

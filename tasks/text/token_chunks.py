@@ -15,7 +15,9 @@ def split_tokens(dataset: tf.data.Dataset, length: int, key: str = "targets") ->
     As in T5, documents follow each other without a separator. Nothing is dropped, so only the last
     chunk of a bounded dataset is shorter. Other features than `key`, int32 [n], are dropped.
     """
-    return dataset.map(lambda x: {key: x[key]}, synchronous=True).rebatch(length)
+    if set(dataset.element_spec) != {key}:  # a step for each document costs time
+        dataset = dataset.map(lambda x: {key: x[key]}, synchronous=True)
+    return dataset.rebatch(length)
 
 
 def unbatch(dataset: tf.data.Dataset) -> tf.data.Dataset:
