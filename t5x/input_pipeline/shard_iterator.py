@@ -34,6 +34,9 @@ class ShardIterator:
         options.deterministic = True
         # Starting a step costs more than its work on one example, so neighbours are fused.
         options.experimental_optimization.map_fusion = True
+        # Threads that all shards share would pass each small step from one to another.
+        options.threading.private_threadpool_size = 1
+        options.threading.max_intra_op_parallelism = 1
         # A source is a function of the position, so it has no state that must be saved.
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
         self._dataset = dataset.with_options(options)
