@@ -31,6 +31,8 @@ import time
 import urllib.parse
 from pathlib import Path
 
+from fakes import loopback
+
 _OBJECT = re.compile(r"/(?:download/)?storage/v1/b/([^/]+)/o/(.+)")
 _LIST = re.compile(r"/storage/v1/b/([^/]+)/o/?")
 _BUCKET = re.compile(r"/storage/v1/b/([^/]+)/?")
@@ -202,7 +204,7 @@ class _Server(http.server.ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
+class _Handler(loopback.Handler):
     gcs: GcsEmulator
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -227,14 +229,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         except Refused as refusal:
             (status,) = refusal.args
             content = {"error": {"code": status, "message": "refused"}}
-            self._send(status, b"" if status == 304 else json.dumps(content).encode())
+            self.reply(status, b"" if status == 304 else json.dumps(content).encode())
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _answer
 
     def do_CONNECT(self):
         """Act as the server of a TLS connection to one of Google's hosts."""
         if not self.gcs.tls or not self.path.split(":")[0].endswith("googleapis.com"):
-            self._send(403)
+            self.reply(403)
             return
         self.send_response(200)
         self.end_headers()
@@ -293,7 +295,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         name = urllib.parse.unquote(quoted)
         if self.command == "DELETE":
             gcs.delete(bucket, name, query)
-            self._send(204)
+            self.reply(204)
         elif media or query.get("alt") == "media":
             gcs.check(bucket, name, query, 304)
             generation, data = gcs.get(bucket, name)
@@ -307,13 +309,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         headers = {"x-goog-generation": str(generation), "ETag": f'"{generation}"'}
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
         if not asked:
-            self._send(200, data, headers)
+            self.reply(200, data, headers)
             return
         first, last = int(asked[1]), min(int(asked[2] or len(data)), len(data) - 1)
         if first >= len(data):
             raise Refused(416)
         headers["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
-        self._send(206, data[first : last + 1], headers)
+        self.reply(206, data[first : last + 1], headers)
 
     def _upload(self, bucket: str, query: dict[str, str], data: bytes) -> None:
         if "upload_id" in query:
@@ -332,7 +334,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             asked = {"bucket": bucket, "name": name, "query": query, "data": b""}
             self.gcs.sessions[session] = asked
             place = f"{self.gcs.url}/upload/storage/v1/b/{bucket}/o?upload_id={session}"
-            self._send(200, headers={"Location": place})
+            self.reply(200, headers={"Location": place})
         else:
             self._send_json(self.gcs.put(bucket, query["name"], data, query))
 
@@ -342,7 +344,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         asked["data"] += data
         if total == "*" or len(asked["data"]) < int(total):
             sent = len(asked["data"])
-            self._send(308, headers={"Range": f"bytes=0-{sent - 1}"} if sent else {})
+            self.reply(308, headers={"Range": f"bytes=0-{sent - 1}"} if sent else {})
             return
         place = asked["bucket"], asked["name"]
         self._send_json(self.gcs.put(*place, asked["data"], asked["query"]))
@@ -361,20 +363,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 f"\r\nHTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n\r\n"
             )
         content = ("".join(parts) + "--part--\r\n").encode()
-        self._send(200, content, {"Content-Type": "multipart/mixed; boundary=part"})
+        self.reply(200, content, {"Content-Type": "multipart/mixed; boundary=part"})
 
     def _send_json(self, content: dict) -> None:
-        self._send(200, json.dumps(content).encode(), {"Content-Type": "application/json"})
-
-    def _send(self, status: int, data: bytes = b"", headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        if status not in (204, 304):
-            self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
-
-    def log_message(self, *_):
-        pass
+        self.reply(200, json.dumps(content).encode(), {"Content-Type": "application/json"})

@@ -1,20 +1,21 @@
-"""An HTTP server on loopback, on which the fakes of a web server and of the hub are built."""
+"""An HTTP server on loopback, on which the fakes of web servers, the hub and buckets are built."""
 
 import http.server
 import threading
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers requests to `fake`, the server that it belongs to."""
+    """Answers requests; `fake` is the `Server` that it belongs to."""
 
     fake: "Server"
 
     def reply(self, status, data=b"", headers=None):
-        """Send an answer with its length."""
+        """Send an answer with its length, if its status may have a body."""
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
+        if status not in (204, 304):
+            self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
