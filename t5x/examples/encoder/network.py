@@ -22,7 +22,6 @@ from t5x.array_types import FLOAT32
 from t5x.examples.encoder import layers
 from t5x.examples.t5.layers import ACTIVATIONS, Dense, Embed, Initializer, MlpBlock, dropout
 from t5x.examples.t5.network import (
-    ATTENTIONS,
     attention_kind,
     check_numerics,
     stack,
@@ -55,7 +54,7 @@ class EncoderConfig:
     attention: str = "auto"
 
     def __post_init__(self):
-        check_numerics(self, ATTENTIONS)
+        check_numerics(self)
         owner = type(self).__name__
         if self.emb_dim % self.num_heads:
             raise ValueError(

@@ -83,7 +83,7 @@ class T5Config:
                 f"T5Config.mlp_activations is {self.mlp_activations}; set it to one or several of "
                 f"{sorted(layers.ACTIVATIONS)}."
             )
-        check_numerics(self, ATTENTIONS)
+        check_numerics(self)
         if self.attention == "cudnn" and not in_halves(self):
             raise ValueError(
                 "T5Config.attention is 'cudnn', which works in bfloat16 or float16: set "
@@ -106,7 +106,7 @@ def attention_kind(config: Any) -> str:
     return "flash" if fits and prefers_gpu_kernels() else "xla"
 
 
-def check_numerics(config: Any, attentions: Sequence[str]) -> None:
+def check_numerics(config: Any) -> None:
     """Raise ValueError unless dtype, remat_policy and attention of a configuration exist."""
     owner = type(config).__name__
     if not jnp.issubdtype(config.dtype, jnp.floating):
@@ -114,7 +114,7 @@ def check_numerics(config: Any, attentions: Sequence[str]) -> None:
             f"{owner}.dtype is {jnp.dtype(config.dtype).name}, which holds no fractions; set it "
             "to 'bfloat16' or 'float32'."
         )
-    for name, known in (("remat_policy", REMAT_POLICIES), ("attention", attentions)):
+    for name, known in (("remat_policy", REMAT_POLICIES), ("attention", ATTENTIONS)):
         if (value := getattr(config, name)) not in known:
             raise ValueError(f"{owner}.{name} is {value!r}; choose one of {known}.")
 
@@ -239,10 +239,10 @@ def stack(
     """Return the submodule `layers` of the calling module, and with its `config`.
 
     It is `length` layers with stacked parameters, which share `broadcast` arguments. The last of
-    these, a flag, is static for rematerialization. One body runs all layers in a loop,
-    which compiles sooner. But all that the gradient needs is copied into the arrays of a loop, and
-    out of them again. So there is none with kernels of a GPU, unless
-    parameters are initialized, nor on a CPU when `training`.
+    these, a flag, is static for rematerialization. One body runs all layers in a loop, which
+    compiles sooner. But all that the gradient needs is copied into the arrays of a loop, and out of
+    them again. So there is none with kernels of a GPU, unless parameters are initialized, nor on a
+    CPU when `training`.
     """
     config = caller.config
     policy, kind = config.remat_policy, attention_kind(config)
