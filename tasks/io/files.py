@@ -27,6 +27,7 @@ import fsspec
 import fsspec.core
 from fsspec.spec import AbstractBufferedFile
 
+from command_line import extras
 from tasks.io import decompress, http_files
 from tasks.io.decompress import COMPRESSIONS
 from tasks.io.http_files import Facts
@@ -287,12 +288,8 @@ def _filesystem(url: str) -> tuple[Any, str]:
     try:
         fs = _protocol_filesystem(protocol)
     except ImportError as error:
-        package = {"s3": "s3fs", "az": "adlfs", "abfs": "adlfs"}.get(protocol)
-        to_do = f"`python -m pip install {package}`" if package else f"install it ({error})"
-        raise ValueError(
-            f"{url} is read by a package that is not installed: {to_do} in the environment that "
-            "trains."
-        ) from error
+        to_do = extras.missing("s3fs") if protocol == "s3" else f"{error} in this environment."
+        raise ValueError(f"{url} cannot be read: {to_do}") from error
     return fs, fsspec.core.strip_protocol(url)
 
 
