@@ -37,7 +37,7 @@ import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 from convert import t5x_params, weight_map
 from convert.model_config import Sizes, hugging_face_config
-from command_line.gin_reader import Bindings
+from common.gin_reader import Bindings
 from pathlib import Path
 from t5x.checkpointing.reader import open_checkpoint
 
@@ -81,7 +81,7 @@ def make_run(run: Path, size: str) -> int:
     """
     import numpy as np
 
-    from command_line.gin_reader import Bindings
+    from common.gin_reader import Bindings
     from convert import t5x_params, weight_map
     from convert.formats import t5x_checkpoint_writer
     from convert.model_config import Sizes

@@ -176,7 +176,7 @@ def main():
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     import torch
 
-    from command_line.gin_reader import Bindings
+    from common.gin_reader import Bindings
 
     path = ROOT / "t5x" / "examples" / "t5" / f"{args.size}.gin"
     fields = Bindings.follow(path, [ROOT]).of("T5Config") | {"vocab_size": args.vocabulary}

@@ -37,7 +37,7 @@ if "--beside_torch" in sys.argv:
 
 from benchmarks import gpus, timing  # noqa: E402
 from benchmarks.synthetic_step import SyntheticRequest, train_step  # noqa: E402
-from command_line.gin_reader import Bindings  # noqa: E402
+from common.gin_reader import Bindings  # noqa: E402
 from preflight.aot import tpu_slices  # noqa: E402
 from preflight.aot.compiler import CompileError, compile_step  # noqa: E402
 

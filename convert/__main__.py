@@ -7,7 +7,7 @@ FOLDER is a run's MODEL_DIR or one checkpoint; by default the newest run under r
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from command_line import quiet
+    from common import quiet
 
     quiet.start()
 
@@ -21,9 +21,9 @@ from pathlib import Path
 
 from etils import epath
 
-from command_line import arguments
-from command_line.gin_reader import Bindings
-from command_line.guard import guarded, one_sentence
+from common import arguments
+from common.gin_reader import Bindings
+from common.guard import guarded, one_sentence
 from convert import bucket_upload, corpus_licenses, hub_upload, to_hf
 from convert.card_values import language_code, license_id
 from convert.encoders.sizes import EncoderSizes

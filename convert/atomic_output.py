@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from command_line.results import data_size
+from common.results import data_size
 
 RECORD = "conversion.json"
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from command_line import extras
+from common import extras
 from convert import atomic_output
 
 _LAST = "config.json"  # without it no library loads the folder

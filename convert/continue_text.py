@@ -9,7 +9,7 @@ with a fixed seed, and the text ends with its last complete sentence.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from command_line import quiet
+    from common import quiet
 
     quiet.start()
 
@@ -17,8 +17,8 @@ import os
 import sys
 from pathlib import Path
 
-from command_line import arguments
-from command_line.guard import guarded
+from common import arguments
+from common.guard import guarded
 from convert.text_model import TextModel, last_converted
 
 ENDS = (".", "!", "?", "”")

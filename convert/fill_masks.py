@@ -8,7 +8,7 @@ sentence has one mask, `<extra_id_0>`.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from command_line import quiet
+    from common import quiet
 
     quiet.start()
 
@@ -16,8 +16,8 @@ import os
 import sys
 from pathlib import Path
 
-from command_line import arguments
-from command_line.guard import guarded
+from common import arguments
+from common.guard import guarded
 from convert.text_model import TextModel, last_converted
 
 MASK = "<extra_id_0>"

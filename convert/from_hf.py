@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from command_line import arguments
+from common import arguments
 from convert import weight_map
 from convert.encoders import from_hf as encoders
 from convert.encoders import tokenizer_folder

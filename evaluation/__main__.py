@@ -8,7 +8,7 @@ Without --text the documents are FineWeb-2's held-out ones, without --pairs the 
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from command_line import quiet
+    from common import quiet
 
     quiet.start()
 
@@ -25,9 +25,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from command_line import arguments
-from command_line.guard import guarded
-from command_line.version import version
+from common import arguments
+from common.guard import guarded
+from common.version import version
 from evaluation import hidden_text, measures, minimal_pairs, models, results
 from t5x.monitoring import compile_stats
 from tasks.languages import table

@@ -12,7 +12,7 @@ is, and another checkpoint, language or flag needs another <out>.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from command_line import quiet
+    from common import quiet
 
     quiet.start()
 
@@ -27,9 +27,9 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-from command_line import arguments
-from command_line.guard import ROOT, guarded
-from command_line.version import version
+from common import arguments
+from common.guard import ROOT, guarded
+from common.version import version
 from convert import from_hf
 from convert.encoders.sizes import EncoderSizes
 from convert.run import model_dir, rewrite
@@ -136,7 +136,7 @@ def _bound(**values) -> list[str]:
 
 def run_command(words: Sequence[str]) -> None:
     """Run `python -m` with the words in the repository; exit with its status if it fails."""
-    # Descriptor 2 may be a log, see `command_line.quiet`.
+    # Descriptor 2 may be a log, see `common.quiet`.
     done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, stderr=sys.stderr, check=False)
     if done.returncode:
         sys.exit(done.returncode)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from command_line.atomic_file import replace_file
+from common.atomic_file import replace_file
 from convert.run.loss_curve import OF_PRETRAINED
 
 # Columns of the table: the measure, its heading, and how a value is written.

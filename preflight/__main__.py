@@ -11,7 +11,7 @@ made reads "not checked" and does not fail.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from command_line import quiet
+    from common import quiet
 
     quiet.start()
 
@@ -31,8 +31,8 @@ from typing import Any
 
 from absl import logging as absl_logging
 
-from command_line import arguments, results
-from command_line.guard import guarded
+from common import arguments, results
+from common.guard import guarded
 from preflight import here, search
 from preflight.aot.recipe import Recipe, load
 from preflight.aot.tpu_slices import Slice

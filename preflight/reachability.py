@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlparse
 
-from command_line.results import NotChecked
+from common.results import NotChecked
 from t5x.loop.storage_wait import in_thread
 
 T = TypeVar("T")

@@ -11,9 +11,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-from command_line import arguments
-from command_line.guard import guarded
-from command_line.results import counted, data_size
+from common import arguments
+from common.guard import guarded
+from common.results import counted, data_size
 from report import page, picture
 from report.run_data import Cache, Folder, RunData, load
 

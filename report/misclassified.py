@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from command_line import arguments
-from command_line.guard import guarded
+from common import arguments
+from common.guard import guarded
 from report.page import write
 
 _STYLE = (

@@ -4,7 +4,7 @@ import json
 import pathlib
 from collections.abc import Sequence
 
-from command_line.atomic_file import replace_file
+from common.atomic_file import replace_file
 from report.content import content
 from report.run_data import RunData
 

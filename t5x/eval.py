@@ -14,7 +14,7 @@ import sys
 if __name__ == "__main__":  # before any library is imported
     if not __package__:  # started as `python t5x/eval.py`
         sys.path[0] = sys.path[0].removesuffix("t5x")
-    from command_line import quiet
+    from common import quiet
 
     quiet.start()
 
@@ -25,7 +25,7 @@ from typing import Any
 import jax
 import seqio
 
-from command_line import quiet
+from common import quiet
 from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.cli import dry_run as dry_run_table

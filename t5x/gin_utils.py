@@ -25,7 +25,7 @@ from absl import app, logging
 from etils import epath
 
 import gin
-from command_line import guard
+from common import guard
 from gin import config as gin_config
 from gin import config_parser, resource_reader
 from t5x.cli import gin_values
@@ -57,7 +57,7 @@ def run(
 ) -> None:
     """Call `absl.app.run` with `--gin.NAME=value` flags.
 
-    Errors of `parse`, which gets the rewritten flags, and of `main` end as `command_line.guard`
+    Errors of `parse`, which gets the rewritten flags, and of `main` end as `common.guard`
     says.
     """
     app.run(

@@ -19,7 +19,7 @@ import sys
 if __name__ == "__main__":  # before any library is imported
     if not __package__:  # started as `python t5x/infer.py`
         sys.path[0] = sys.path[0].removesuffix("t5x")
-    from command_line import quiet
+    from common import quiet
 
     quiet.start()
 
@@ -40,8 +40,8 @@ import tensorflow as tf
 from jax.experimental import multihost_utils
 
 import gin
-from command_line import quiet
-from command_line.results import counted
+from common import quiet
+from common.results import counted
 from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.cli import dry_run as dry_run_table

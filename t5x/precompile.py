@@ -15,7 +15,7 @@ import sys
 if __name__ == "__main__":  # before any library is imported
     if not __package__:  # started as `python t5x/precompile.py`
         sys.path[0] = sys.path[0].removesuffix("t5x")
-    from command_line import quiet
+    from common import quiet
 
     quiet.start()
 
@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
 
-from command_line import quiet
+from common import quiet
 from t5x import batches
 from t5x.checkpointing.config import CheckpointConfig
 from t5x.cli import dry_run as dry_run_table

@@ -12,7 +12,7 @@ import sys
 if __name__ == "__main__":  # before any library is imported
     if not __package__:  # started as `python t5x/train.py`
         sys.path[0] = sys.path[0].removesuffix("t5x")
-    from command_line import quiet
+    from common import quiet
 
     quiet.start()
 
@@ -27,7 +27,7 @@ import seqio
 from absl import logging
 from jax.experimental import multihost_utils
 
-from command_line import quiet
+from common import quiet
 from t5x import batches, gin_utils, schedules
 from t5x.array_types import HostBatch
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig

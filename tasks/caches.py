@@ -27,7 +27,7 @@ import seqio
 import tensorflow as tf
 
 import gin
-from command_line import arguments
+from common import arguments
 from tasks.sources import RECORDS
 from tasks.streaming import reading
 

@@ -13,9 +13,9 @@ import pathlib
 import re
 import unicodedata
 
-from command_line import arguments
-from command_line.guard import guarded
-from command_line.results import counted
+from common import arguments
+from common.guard import guarded
+from common.results import counted
 from tasks.languages import table
 from tasks.languages.table import FINEWEB2, TOKENS_PER_WORD, Language
 

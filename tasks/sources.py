@@ -34,7 +34,7 @@ import seqio
 import tensorflow as tf
 
 import gin
-from command_line.results import counted
+from common.results import counted
 from tasks import slices
 from tasks.documents import Column, screen
 from tasks.io import files, hub

@@ -18,7 +18,7 @@ import seqio
 import tensorflow as tf
 
 import gin
-from command_line import arguments
+from common import arguments
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

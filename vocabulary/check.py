@@ -13,13 +13,13 @@ sentinels, to which seqio adds them (T5's own, extra_ids 100).
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from command_line import quiet
+    from common import quiet
 
     quiet.start()
 
 import argparse
 
-from command_line import arguments
+from common import arguments
 from tasks.text.normalize import normalize
 from vocabulary import cli
 from vocabulary import sentencepiece_model as spm

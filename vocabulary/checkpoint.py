@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from command_line import arguments
+from common import arguments
 from convert import weight_map
 from convert.model_config import Sizes
 from convert.proof import verify

@@ -5,8 +5,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from command_line import arguments
-from command_line.guard import guarded, one_sentence
+from common import arguments
+from common.guard import guarded, one_sentence
 from vocabulary import corpus
 from vocabulary.check_results import VocabularyCheck, passed, table
 

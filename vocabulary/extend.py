@@ -9,7 +9,7 @@ is extended too, and both are verified (`vocabulary.checkpoint`).
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from command_line import quiet
+    from common import quiet
 
     quiet.start()
 

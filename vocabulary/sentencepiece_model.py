@@ -25,7 +25,7 @@ import sentencepiece
 from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # no stub
 
-from command_line.atomic_file import replace_file
+from common.atomic_file import replace_file
 
 SentencePiece = ModelProto.SentencePiece
 # For each id of a new model the ids of the old one from whose mean its embedding starts.

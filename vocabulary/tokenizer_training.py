@@ -20,7 +20,7 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from command_line.atomic_file import replace_file
+from common.atomic_file import replace_file
 from vocabulary import sentencepiece_model as spm
 
 KINDS = ("wordpiece", "byte_bpe")

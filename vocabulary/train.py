@@ -13,7 +13,7 @@ settings give the same files, byte for byte.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from command_line import quiet
+    from common import quiet
 
     quiet.start()
 
@@ -29,7 +29,7 @@ from collections.abc import Iterable
 
 import sentencepiece
 
-from command_line import arguments
+from common import arguments
 from vocabulary import cli, tokenizer_training
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check import check_any

@@ -16,7 +16,7 @@ Every line that is read is counted. Words are verified, and both sizes measured,
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from command_line import quiet
+    from common import quiet
 
     quiet.start()
 
@@ -25,7 +25,7 @@ import collections
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from command_line import arguments
+from common import arguments
 from vocabulary import checkpoint, cli
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check_results import VocabularyCheck

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from command_line.gin_reader import Bindings
+from common.gin_reader import Bindings
 
 ARCHITECTURES = {
     "bert": "BertForMaskedLM",

@@ -10,8 +10,8 @@ import math
 import sys
 from pathlib import Path
 
-from command_line import arguments
-from command_line.guard import guarded
+from common import arguments
+from common.guard import guarded
 from t5x.monitoring import loss_picture
 from t5x.monitoring.event_files import read_events
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from etils import epath
 
-from command_line import arguments
-from command_line.gin_reader import Bindings
+from common import arguments
+from common.gin_reader import Bindings
 from convert.encoders.sizes import ARCHITECTURES, EncoderSizes, sizes_of_gin
 from convert.encoders.sizes import sizes_of_hugging_face as encoder_sizes
 from convert.model_config import Sizes, sizes_of_hugging_face

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from etils import epath
 
-from command_line.gin_reader import Bindings
+from common.gin_reader import Bindings
 from convert.run.model_dir import TrainedRun
 from convert.tokenizer import BYTES, NUM_SENTINELS, TrainedVocabulary, load_sentencepiece
 

@@ -16,7 +16,7 @@ import difflib
 import math
 import re
 
-from command_line import extras
+from common import extras
 
 GIB = 2**30
 

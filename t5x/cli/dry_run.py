@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 
 import jax
 
-from command_line import results
-from command_line.results import CheckResult, counted, ok, warning
+from common import results
+from common.results import CheckResult, counted, ok, warning
 from t5x.array_types import PyTree
 from t5x.checkpointing.restore import Match
 from t5x.input_pipeline.config import DatasetConfig

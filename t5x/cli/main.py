@@ -20,9 +20,9 @@ import tensorflow as tf
 from absl import flags, logging
 
 import gin
-from command_line import guard, quiet
-from command_line.arguments import with_underscores
-from command_line.version import version
+from common import guard, quiet
+from common.arguments import with_underscores
+from common.version import version
 from t5x import gin_utils
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.monitoring import compile_stats

@@ -12,7 +12,7 @@ import numpy as np
 import seqio
 from jax.experimental import multihost_utils
 
-from command_line.results import counted
+from common.results import counted
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import resumable_source
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 from absl import logging
 from flax.traverse_util import flatten_dict
 
-from command_line import arguments
+from common import arguments
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, parsing

@@ -15,7 +15,7 @@ passed to Beam. After an interruption the same command resumes.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from command_line import quiet
+    from common import quiet
 
     quiet.start()
 
@@ -27,8 +27,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from command_line import arguments, extras
-from command_line.guard import guarded
+from common import arguments, extras
+from common.guard import guarded
 from tasks.cache import build
 from tasks.cache.atomic_files import exists, read_json
 from tasks.cache.plan import CacheJob, parts_of, shards_of, task_of

@@ -10,7 +10,7 @@ with the same letters and blanks; only diacritics are added.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from command_line import quiet
+    from common import quiet
 
     quiet.start()
 
@@ -21,8 +21,8 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-from command_line.gin_reader import Bindings
-from command_line.guard import guarded, one_sentence
+from common.gin_reader import Bindings
+from common.guard import guarded, one_sentence
 from tasks import vocabularies
 from tasks.diacritics import align
 from tasks.diacritics.letters import alphabet

@@ -27,7 +27,7 @@ import fsspec
 import fsspec.core
 from fsspec.spec import AbstractBufferedFile
 
-from command_line import extras
+from common import extras
 from tasks.io import decompress, http_files
 from tasks.io.decompress import COMPRESSIONS
 from tasks.io.http_files import Facts

@@ -10,15 +10,15 @@ beyond it.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from command_line import quiet
+    from common import quiet
 
     quiet.start()
 
 import os
 from collections.abc import Sequence
 
-from command_line import arguments
-from command_line.guard import guarded
+from common import arguments
+from common.guard import guarded
 from tasks import registered
 from tasks.look import figures, page
 

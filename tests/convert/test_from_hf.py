@@ -16,7 +16,7 @@ from transformers import (
     GenerationConfig,
 )
 
-from command_line.gin_reader import Bindings
+from common.gin_reader import Bindings
 from convert import __main__ as converter
 from convert import atomic_output, from_hf, tokenizer
 from convert.proof import torch_logits

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from command_line.gin_reader import Bindings
+from common.gin_reader import Bindings
 from convert import __main__ as converter
 from convert import atomic_output
 from convert.model_config import Sizes

@@ -8,7 +8,7 @@ import statistics
 
 import pytest
 
-from command_line.gin_reader import Bindings
+from common.gin_reader import Bindings
 from convert.run import loss_curve
 from convert.run.model_dir import TrainedRun
 from evaluation import finetune

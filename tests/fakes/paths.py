@@ -8,7 +8,7 @@ GOLDEN = ROOT / "tests" / "golden"
 MINI = ROOT / "data" / "ro_mini"
 PYTHONPATH = f"{ROOT}:{ROOT / 'tests'}"  # for processes that import `fakes`
 PACKAGES = (
-    *("command_line", "convert", "evaluation", "preflight"),
+    *("common", "convert", "evaluation", "preflight"),
     *("report", "t5x", "tasks", "vocabulary"),
 )
 _JAXLIB = importlib.metadata.version("jaxlib")

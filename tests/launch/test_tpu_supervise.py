@@ -247,7 +247,7 @@ def test_the_tiny_recipe_trains_on_a_pod_stops_and_resumes(tmp_path):
         "JAX_PLATFORMS": "cpu",
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),
     }
-    packages = ("command_line", "t5x", "tasks", "gin", "data")
+    packages = ("common", "t5x", "tasks", "gin", "data")
     pod = Pod(tmp_path, workers=2, packages=packages, worker_environment=environment)
     which = "--process_count=2 --process_index=$TPU_WORKER_ID"
     executable(

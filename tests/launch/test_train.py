@@ -167,7 +167,7 @@ def upstream(tmp_path):
     is left in the repository.
     """
     shutil.copytree(LAUNCH, tmp_path / "clone/launch")
-    for name in ("command_line", "data", "gin", "t5x", "tasks"):
+    for name in ("common", "data", "gin", "t5x", "tasks"):
         (tmp_path / "clone" / name).symlink_to(ROOT / name)
     checkout = tmp_path / "checkout"
     files = {

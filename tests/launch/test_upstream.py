@@ -51,7 +51,7 @@ def test_upstreams_trainer_runs_in_what_the_script_makes(tmp_path):
         pytest.skip(f"{', '.join(MIRRORS)} do not name copies of upstream's repositories")
     clone = tmp_path / "clone"  # so that nothing is left in the repository
     shutil.copytree(LAUNCH, clone / "launch")
-    for name in ("command_line", "data", "gin", "t5x", "tasks"):
+    for name in ("common", "data", "gin", "t5x", "tasks"):
         (clone / name).symlink_to(ROOT / name)
     # Not all of the environment: the tests simulate eight devices.
     kept = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from command_line.results import NotChecked
+from common.results import NotChecked
 from preflight import reachability
 
 

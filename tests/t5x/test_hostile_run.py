@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from command_line.gin_reader import Bindings
+from common.gin_reader import Bindings
 from convert.model_config import Sizes
 from fakes.convert_fakes import arrays, write_run
 from fakes.paths import ROOT

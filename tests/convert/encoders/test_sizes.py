@@ -2,7 +2,7 @@
 
 import pytest
 
-from command_line.gin_reader import Bindings
+from common.gin_reader import Bindings
 from convert.encoders.sizes import (
     EncoderSizes,
     hugging_face_config,

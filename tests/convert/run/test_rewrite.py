@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from command_line.gin_reader import Bindings
+from common.gin_reader import Bindings
 from convert.model_config import Sizes
 from convert.run import rewrite
 from fakes.convert_fakes import FAMILIES, arrays, tree, write_run

@@ -1,7 +1,7 @@
 import pytest
 import seqio
 
-from command_line.gin_reader import Bindings
+from common.gin_reader import Bindings
 from convert.run import vocabulary as vocabularies
 from convert.run.model_dir import TrainedRun
 from convert.tokenizer import SAMPLE, TrainedVocabulary, assert_folder_has_same_ids

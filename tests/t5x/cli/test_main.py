@@ -13,7 +13,7 @@ from absl.testing import flagsaver
 import gin
 from fakes.paths import ROOT
 from t5x import gin_utils
-from t5x.cli import main as command_line
+from t5x.cli import main as cli
 from t5x.multihost import startup_check
 
 RUN = gin_utils.run
@@ -43,10 +43,10 @@ def entry_point(monkeypatch, tmp_path):
     monkeypatch.setattr(gin_utils, "run", lambda guarded, _: guarded([]))
     joined = lambda *args, heartbeat_timeout_seconds: calls.append(args)
     monkeypatch.setattr(jax.distributed, "initialize", joined)
-    monkeypatch.setattr(command_line.startup_check, "wait_for_all", lambda *held: None)
+    monkeypatch.setattr(cli.startup_check, "wait_for_all", lambda *held: None)
     worker = lambda *given: startup_check.Worker("host:12", 4, 2)
-    monkeypatch.setattr(command_line.startup_check, "find_worker", worker)
-    monkeypatch.setattr(command_line, "on_tpu_machine", lambda: False)
+    monkeypatch.setattr(cli.startup_check, "find_worker", worker)
+    monkeypatch.setattr(cli, "on_tpu_machine", lambda: False)
     (tmp_path / "a.gin").write_text(TEXT)
     monkeypatch.chdir(tmp_path)
     gin.clear_config()
@@ -58,7 +58,7 @@ def run(entry_point, *arguments):
     work, calls = entry_point
     with flagsaver.flagsaver():
         flags.FLAGS(["entry_point", *arguments])
-        command_line.run(work)
+        cli.run(work)
     return calls
 
 
@@ -97,7 +97,7 @@ def test_processes_join_before_main_begins(entry_point, monkeypatch):
     assert run(entry_point, "--gin_file=a.gin", *where)[0] == ("host:12", 4, 2)
     entry_point[1].clear()
     gin.clear_config()
-    monkeypatch.setattr(command_line, "on_tpu_machine", lambda: True)
+    monkeypatch.setattr(cli, "on_tpu_machine", lambda: True)
     assert run(entry_point, "--gin_file=a.gin")[0] == (None, None, None)
 
 
@@ -109,7 +109,7 @@ def test_processes_join_after_all_have_reported_the_same(entry_point, monkeypatc
         held.append((worker, facts["gin STEPS"], seconds))
         raise ValueError("another commit")
 
-    monkeypatch.setattr(command_line.startup_check, "wait_for_all", wait_for_all)
+    monkeypatch.setattr(cli.startup_check, "wait_for_all", wait_for_all)
     with pytest.raises(ValueError, match="another commit"):
         run(
             entry_point,
@@ -123,8 +123,8 @@ def test_processes_join_after_all_have_reported_the_same(entry_point, monkeypatc
 
 def test_in_a_pod_a_process_that_fails_exits_at_once(entry_point, monkeypatch):
     left = []
-    monkeypatch.setattr(command_line.quiet, "exit_now", left.append)
-    monkeypatch.setattr(command_line.AsyncSave, "abandoned", False)  # whatever ran before
+    monkeypatch.setattr(cli.quiet, "exit_now", left.append)
+    monkeypatch.setattr(cli.AsyncSave, "abandoned", False)  # whatever ran before
 
     for pod, wanted in ((False, []), (True, [2, 1])):
         monkeypatch.setattr(jax.distributed, "is_initialized", lambda pod=pod: pod)
@@ -137,13 +137,13 @@ def test_in_a_pod_a_process_that_fails_exits_at_once(entry_point, monkeypatch):
 
 def test_ctrl_c_ends_a_command_in_one_sentence(entry_point, monkeypatch, capsys):
     left = []
-    monkeypatch.setattr(command_line.quiet, "exit_now", left.append)
+    monkeypatch.setattr(cli.quiet, "exit_now", left.append)
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command_line, "join_others", interrupt)
+    monkeypatch.setattr(cli, "join_others", interrupt)
     monkeypatch.setattr(gin_utils, "run", RUN)
     monkeypatch.setattr(gin_utils.app, "run", lambda main, flags_parser: main([]))
     with pytest.raises(SystemExit):
@@ -175,11 +175,11 @@ def test_a_tpu_machine_is_recognized_by_its_chips(
         stem = pattern.partition("[")[0]
         return devices.get(pattern[:4], [p for p in found if p.startswith(stem)])
 
-    monkeypatch.setattr(command_line.glob, "glob", glob)
+    monkeypatch.setattr(cli.glob, "glob", glob)
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     if platforms:
         monkeypatch.setenv("JAX_PLATFORMS", platforms)
-    assert command_line.on_tpu_machine() is is_one
+    assert cli.on_tpu_machine() is is_one
 
 
 def test_bad_input_is_refused_before_any_process_joins(entry_point):
@@ -189,7 +189,7 @@ def test_bad_input_is_refused_before_any_process_joins(entry_point):
 
 
 def test_a_preempted_run_may_have_its_own_exit_status(entry_point, monkeypatch):
-    monkeypatch.setattr(command_line.Interruption, "ended_one", True)
+    monkeypatch.setattr(cli.Interruption, "ended_one", True)
     with pytest.raises(SystemExit) as ended:
         run(entry_point, "--gin_file=a.gin", "--interrupted_status=75")
     assert ended.value.code == 75
@@ -199,7 +199,7 @@ def test_a_preempted_run_may_have_its_own_exit_status(entry_point, monkeypatch):
 def test_a_number_of_processes_without_an_address_is_refused(given):
     values = {"process_count": None, "process_index": None, "coordinator_address": None, **given}
     with pytest.raises(ValueError, match=r"need --coordinator_address=HOST:PORT of process 0"):
-        command_line.join_others(types.SimpleNamespace(**values, roll_call_seconds=1))
+        cli.join_others(types.SimpleNamespace(**values, roll_call_seconds=1))
 
 
 # Each end in a fork of a process that has imported the libraries, which takes seconds.
@@ -209,7 +209,7 @@ from t5x import gin_utils
 import clu.metric_writers, seqio
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.checkpoints import SaveError
-from command_line import quiet
+from common import quiet
 from t5x.cli import main
 
 def error():

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from command_line.gin_reader import Bindings
+from common.gin_reader import Bindings
 from fakes.paths import ROOT
 from fakes.refusals import refused
 from tasks.diacritics import restore

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from command_line import arguments
+from common import arguments
 
 
 @pytest.mark.parametrize(

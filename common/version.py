@@ -3,7 +3,7 @@
 import subprocess
 import tomllib
 
-from command_line.guard import ROOT
+from common.guard import ROOT
 
 
 def version() -> str:

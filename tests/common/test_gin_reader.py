@@ -1,6 +1,6 @@
 import pytest
 
-from command_line.gin_reader import Bindings
+from common.gin_reader import Bindings
 
 SAVED = """
 from __gin__ import dynamic_registration

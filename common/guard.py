@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from command_line import extras
+from common import extras
 
 ROOT = Path(__file__).resolve().parent.parent
 _EXPECTED = (ValueError, RuntimeError, FloatingPointError)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from command_line.version import version
+from common.version import version
 
 
 class _Version(argparse.Action):

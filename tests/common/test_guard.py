@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from command_line import guard
+from common import guard
 
 
 def ended(function, capsys) -> tuple[int, str]:

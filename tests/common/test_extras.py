@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from command_line import extras, guard
+from common import extras, guard
 from fakes.paths import ROOT
 from preflight.aot import tpu_slices
 from tasks.cache.__main__ import check_beam_options

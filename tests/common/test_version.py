@@ -8,8 +8,8 @@ import tomllib
 import pytest
 from absl.testing import flagsaver
 
-from command_line import version
-from command_line.guard import ROOT
+from common import version
+from common.guard import ROOT
 from t5x.cli import main as trainer
 
 COMMANDS = [

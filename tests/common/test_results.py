@@ -1,7 +1,7 @@
 """Exceptions become results, results become a table, and only failures fail."""
 
-from command_line import results
-from command_line.results import FAILS, NOT_CHECKED, NotChecked, ok, run_check, warning
+from common import results
+from common.results import FAILS, NOT_CHECKED, NotChecked, ok, run_check, warning
 
 
 def raising(error):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from command_line.atomic_file import replace_file
+from common.atomic_file import replace_file
 
 
 def test_a_file_is_replaced(tmp_path):

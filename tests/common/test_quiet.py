@@ -11,7 +11,7 @@ from fakes.paths import ROOT
 
 START = """
 import logging, os, pathlib, subprocess, sys, warnings
-from command_line import guard, quiet
+from common import guard, quiet
 {}
 quiet.start()
 """

@@ -1,7 +1,7 @@
 """Send the output of libraries to a log, and keep the terminal for what a user can act on.
 
 if __name__ == "__main__":  # before any library is imported
-    from command_line import quiet
+    from common import quiet
 
     quiet.start()
 ...
@@ -25,7 +25,7 @@ import tempfile
 import threading
 from types import FrameType, TracebackType
 
-from command_line import guard
+from common import guard
 
 # Warnings of libraries that a user can do something about.
 _ACTIONABLE = re.compile(
