@@ -86,8 +86,7 @@ def ours_of(args: argparse.Namespace, sizes, arrays, rows, shortest: int):
 
     from t5x import decoding, models
     from t5x.checkpointing.layer_stacking import stack_layers
-    from t5x.examples.t5 import network
-    from t5x.generation import incremental_decoder
+    from t5x.examples.t5 import incremental_decoder, network
     from t5x.inference.predictor import Predictor
     from t5x.partitioning import PjitPartitioner
 

@@ -16,7 +16,7 @@ import numpy as np
 from absl import logging
 
 from t5x.array_types import FLOAT32, PyTree
-from t5x.ops.sums import mean
+from t5x.kernels.sums import mean
 from t5x.optimizers import OptimizerDef
 from t5x.schedules import UsualRates
 

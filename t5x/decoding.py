@@ -30,8 +30,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from t5x.array_types import Cache
-from t5x.generation.kv_cache import pick, reorder_rows, repeat_rows
-from t5x.generation.top_k import argmax, top_k
+from t5x.kernels.top_k import argmax, top_k
+from t5x.kv_cache import pick, reorder_rows, repeat_rows
 
 # Minus infinity for scores. It is finite so that sums stay numbers, and marks free beams.
 NEG_INF = -1.0e7

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from t5x import decoding, losses, metrics
 from t5x.array_types import Batch, Params
-from t5x.generation.incremental_decoder import IncrementalDecoder, decoding_params
+from t5x.examples.t5.incremental_decoder import IncrementalDecoder, decoding_params
 from t5x.optimizers import OptimizerDef
 
 

@@ -29,7 +29,7 @@ import optax
 import optax.contrib
 
 from t5x.array_types import PyTree
-from t5x.ops.orthogonal import orthogonalize
+from t5x.kernels.orthogonal import orthogonalize
 from t5x.partitioning import constrain
 from t5x.schedules import UsualRates
 
@@ -198,7 +198,7 @@ def muon(
     """Return Muon (Jordan 2024) with steps relative to each parameter's size.
 
     The momentum of a matrix (`optax.contrib.muon`) is orthogonalized by Newton-Schulz iterations,
-    each layer of a stack by itself and on one device of the slice (`t5x.ops.orthogonal`), and
+    each layer of a stack by itself and on one device of the slice (`t5x.kernels.orthogonal`), and
     brought to a root mean square of 1 (Liu et al. 2025, arXiv 2502.16982, section 2.2). Embeddings,
     logits, norms and position biases take the step of Adam with Nesterov momentum. Both are
     multiplied by the root mean square of the parameter and by the rate, and those of matrices by
@@ -239,7 +239,7 @@ def orthogonalized(
 ) -> PyTree:
     """Return the updates with every matrix orthogonal and of a root mean square of 1.
 
-    `dimensions` are those of `matrix_dimensions`; see `t5x.ops.orthogonal` for the others.
+    `dimensions` are those of `matrix_dimensions`; see `t5x.kernels.orthogonal` for the others.
     """
     leaves = jax.tree.leaves(updates)
     tree: Any = jax.tree.structure(updates)  # its stubs lack `flatten_up_to`

@@ -22,8 +22,8 @@ from benchmarks.synthetic_step import answer
 from preflight.aot.compiler import serve
 from t5x import losses
 from t5x.examples.t5 import layers, network
-from t5x.ops import attention
-from t5x.ops.feed_forward import plain_feed_forward
+from t5x.kernels import attention
+from t5x.kernels.feed_forward import plain_feed_forward
 
 
 @contextlib.contextmanager

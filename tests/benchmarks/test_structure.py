@@ -7,18 +7,18 @@ FILES = {
     "t5x/train.py": """
         '''Trains.'''
         from t5x import models
-        from t5x.ops import attention
+        from t5x.kernels import attention
 
         class Job:
             # A comment on a line of its own.
             def run(self):
                 '''Run.'''
-                import t5x.ops.attention  # imported lazily, counted once
+                import t5x.kernels.attention  # imported lazily, counted once
         """,
-    "t5x/models.py": "from t5x.ops.attention import attend\n",
-    "t5x/ops/__init__.py": "",
-    "t5x/ops/attention.py": "def attend():\n" + "    x = 2\n" * 61,
-    "tests/t5x/ops/test_attention.py": "\n",
+    "t5x/models.py": "from t5x.kernels.attention import attend\n",
+    "t5x/kernels/__init__.py": "",
+    "t5x/kernels/attention.py": "def attend():\n" + "    x = 2\n" * 61,
+    "tests/t5x/kernels/test_attention.py": "\n",
     "tests/conftest.py": "",
 }
 
@@ -39,7 +39,7 @@ def test_sizes_count_code_without_comments_and_docstrings(lines):
 def test_long_functions_chain_and_cycles_are_of_the_packages(lines):
     assert lines[4:] == [
         "functions over 60 lines: 1",
-        "62 t5x/ops/attention.py attend",
+        "62 t5x/kernels/attention.py attend",
         "import cycles: 0",
         "longest import chain: 2 imports",
     ]

@@ -13,9 +13,9 @@ from jax.ad_checkpoint import checkpoint_name
 
 from t5x.array_types import FLOAT32
 from t5x.examples.t5.layers import ATTENTIONS, Dense, Initializer, partitioned
-from t5x.ops import local_attention, rotary
-from t5x.ops.attention import KEPT, Segments
-from t5x.ops.lookup import lookup
+from t5x.kernels import local_attention, rotary
+from t5x.kernels.attention import KEPT, Segments
+from t5x.kernels.lookup import lookup
 from t5x.partitioning import constrain, gather_parameter
 
 Angles = tuple[jax.Array, jax.Array]
@@ -87,8 +87,8 @@ class SelfAttention(nn.Module):
     ) -> jax.Array:
         """Map [B, L, D] to [B, L, D].
 
-        `angles`, unless they are None, turn queries and keys (`t5x.ops.rotary`). One mask for all
-        queries drops attention weights, as in `t5x.examples.t5.layers.Attention`.
+        `angles`, unless they are None, turn queries and keys (`t5x.kernels.rotary`). One mask for
+        all queries drops attention weights, as in `t5x.examples.t5.layers.Attention`.
         """
         heads = lambda name: Dense(
             self.num_heads * self.head_dim,
@@ -105,7 +105,7 @@ class SelfAttention(nn.Module):
         if enable_dropout and self.dropout_rate:
             v = nn.Dropout(self.dropout_rate, broadcast_dims=(3,), deterministic=False)(v)
         if isinstance(keys, Segments):
-            from t5x.ops import triton_attention
+            from t5x.kernels import triton_attention
 
             out = triton_attention.attend([x[:, :, None] for x in (q, k, v)], keys)
         elif isinstance(keys, local_attention.Window):

@@ -27,8 +27,8 @@ from t5x.examples.t5.network import (
     stack,
     usable_attention_kind,
 )
-from t5x.ops import local_attention, rotary
-from t5x.ops.attention import Segments
+from t5x.kernels import local_attention, rotary
+from t5x.kernels.attention import Segments
 from t5x.partitioning import constrain
 
 

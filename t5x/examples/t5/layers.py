@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from t5x.array_types import FLOAT32
-from t5x.ops import attention
-from t5x.ops.feed_forward import feed_forward, gelu
-from t5x.ops.lookup import lookup
-from t5x.ops.product import contract, product, scaled
+from t5x.kernels import attention
+from t5x.kernels.feed_forward import feed_forward, gelu
+from t5x.kernels.lookup import lookup
+from t5x.kernels.product import contract, product, scaled
 from t5x.partitioning import constrain, gather_parameter
 
 Initializer = Callable[..., jax.Array]
@@ -115,7 +115,7 @@ class LayerNorm(nn.Module):
         init = partitioned(nn.initializers.ones, "embed")
         scale = self.param("scale", init, (x.shape[-1],), jnp.float32).astype(self.dtype)
         if attention.prefers_gpu_kernels():
-            from t5x.ops import triton_norm
+            from t5x.kernels import triton_norm
 
             return triton_norm.of_sum(x, y, scale, self.epsilon)
         if y is not None:
@@ -250,7 +250,7 @@ class Attention(nn.Module):
             # With one mask for all queries, dropping a weight is the same as dropping its value.
             drop = nn.Dropout(self.dropout_rate, broadcast_dims=(-1,), deterministic=False)
         if isinstance(mask, attention.Segments):
-            from t5x.ops import triton_attention
+            from t5x.kernels import triton_attention
 
             out = triton_attention.attend(self._parts(x_BQD, source, drop), mask, bias)
         else:

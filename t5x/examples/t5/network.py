@@ -3,7 +3,7 @@
 In memory the layers of a stack have a leading axis under `layers`
 (`encoder/layers/attention/query/kernel` [L, D, H*K]) and one compiled body runs L times;
 `t5x.checkpointing.layer_stacking` converts them to upstream's `layers_0 …` in checkpoints.
-`t5x.generation.incremental_decoder` runs the same decoder one position at a time.
+`t5x.examples.t5.incremental_decoder` runs the same decoder one position at a time.
 
 Shapes: B batch, I input length, T target length, D emb_dim, H heads, K head_dim, V vocab, L layers.
 """
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from t5x.array_types import FLOAT32, Cache
 from t5x.examples.t5 import layers
-from t5x.ops.attention import KEPT, Segments, has_gpu_kernels, prefers_gpu_kernels
+from t5x.kernels.attention import KEPT, Segments, has_gpu_kernels, prefers_gpu_kernels
 from t5x.partitioning import constrain, platform
 
 ATTENTIONS = ("auto", "flash", *layers.ATTENTIONS)
@@ -54,10 +54,10 @@ class T5Config:
     With `own_relative_bias` each layer has its own relative position table (umT5, Chung et al.
     2023: `encoder/layers_0/relpos_bias/…`); otherwise the layers of a stack share one, as in T5.
 
-    `attention` is `xla`, with hand-written gradients (`t5x.ops.attention`); `flash`, our kernels
-    for GPUs, in 16 bits (`t5x.ops.triton_attention`); `cudnn`, NVIDIA's kernels, in 16 bits;
-    `auto`, `flash` on one GPU where it works, else `xla`; or `plain`, the reference that the others
-    must match.
+    `attention` is `xla`, with hand-written gradients (`t5x.kernels.attention`); `flash`, our
+    kernels for GPUs, in 16 bits (`t5x.kernels.triton_attention`); `cudnn`, NVIDIA's kernels, in 16
+    bits; `auto`, `flash` on one GPU where it works, else `xla`; or `plain`, the reference that the
+    others must match.
     """
 
     vocab_size: int

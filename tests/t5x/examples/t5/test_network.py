@@ -8,7 +8,7 @@ import pytest
 from fakes.golden import Golden
 from t5x.checkpointing.layer_stacking import stack_layers
 from t5x.examples.t5 import layers, network
-from t5x.ops import attention
+from t5x.kernels import attention
 
 RTOL = 1e-5
 

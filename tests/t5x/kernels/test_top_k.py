@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from t5x.generation.top_k import argmax, top_k
+from t5x.kernels.top_k import argmax, top_k
 
 
 @pytest.mark.parametrize("size", [100, 2048, 2049, 5000, 6400])

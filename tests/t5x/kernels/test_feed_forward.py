@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x.ops.feed_forward import feed_forward, gelu, plain_feed_forward
+from t5x.kernels.feed_forward import feed_forward, gelu, plain_feed_forward
 
 
 @pytest.mark.parametrize("activations", [(jax.nn.relu,), (jax.nn.gelu, lambda x: x)])

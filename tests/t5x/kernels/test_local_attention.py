@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x.ops import local_attention
-from t5x.ops.attention import attend, plain_attend
+from t5x.kernels import local_attention
+from t5x.kernels.attention import attend, plain_attend
 
 
 def arrays(length, rows=2):

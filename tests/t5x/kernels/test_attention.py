@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x.ops import attention
-from t5x.ops.attention import attend, attend_by_cudnn, plain_attend
+from t5x.kernels import attention
+from t5x.kernels.attention import attend, attend_by_cudnn, plain_attend
 from t5x.partitioning import PjitPartitioner
 
 

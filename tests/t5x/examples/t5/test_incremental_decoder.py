@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fakes import toy
-from t5x.generation.incremental_decoder import decoding_params
+from t5x.examples.t5.incremental_decoder import decoding_params
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from t5x.ops import product as module
-from t5x.ops.product import contract, kernel_gradient, product, scaled
+from t5x.kernels import product as module
+from t5x.kernels.product import contract, kernel_gradient, product, scaled
 from t5x.partitioning import PjitPartitioner
 
 RNG = np.random.default_rng(0)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x.ops.sums import WIDE, column_sums, mean, sum_rows
+from t5x.kernels.sums import WIDE, column_sums, mean, sum_rows
 from t5x.partitioning import PjitPartitioner
 
 RNG = np.random.default_rng(0)

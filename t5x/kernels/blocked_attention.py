@@ -15,9 +15,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from t5x.ops.product import contract, copied
-from t5x.ops.splitting import divisor, join, split
-from t5x.ops.sums import sum_rows
+from t5x.kernels.product import contract, copied
+from t5x.kernels.splitting import divisor, join, split
+from t5x.kernels.sums import sum_rows
 from t5x.partitioning import cuts, is_divided
 
 NEGATIVE = -1e10  # a masked logit; a fully masked row attends evenly, without gradient

@@ -28,7 +28,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from t5x.ops.attention import KEPT, Segments
+from t5x.kernels.attention import KEPT, Segments
 from t5x.partitioning import per_device, platform
 
 TILE = 64  # queries and keys at a time

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x.ops.splitting import divisor, join, split
+from t5x.kernels.splitting import divisor, join, split
 
 
 @pytest.mark.parametrize(("axis", "parts", "size"), [(0, 1, 2), (0, 2, 4), (1, 3, 1), (2, 1, 5)])

@@ -26,11 +26,11 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from t5x.kernels import blocked_attention
+from t5x.kernels.blocked_attention import NEGATIVE
+from t5x.kernels.splitting import divisor, join, split
+from t5x.kernels.sums import sum_rows
 from t5x.losses import FALLBACK, SAFE_LOG
-from t5x.ops import blocked_attention
-from t5x.ops.blocked_attention import NEGATIVE
-from t5x.ops.splitting import divisor, join, split
-from t5x.ops.sums import sum_rows
 from t5x.partitioning import cuts, devices, platform
 
 CMEM_BYTES = 70e6  # of weights that fit a v4's CMEM (128 MiB) together with their gradients

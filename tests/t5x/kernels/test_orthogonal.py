@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x.ops.orthogonal import orthogonalize
+from t5x.kernels.orthogonal import orthogonalize
 from t5x.partitioning import PjitPartitioner
 
 # Scanned kernels of two widths, of a projection to heads, and one matrix alone: shapes, which

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x.ops import triton_norm
+from t5x.kernels import triton_norm
 
 EPSILON = 1e-6
 

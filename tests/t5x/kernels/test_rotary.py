@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from t5x.ops import rotary
+from t5x.kernels import rotary
 
 
 def normal(seed, *shape):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x.ops.lookup import FEW, lookup
+from t5x.kernels.lookup import FEW, lookup
 
 
 def gradient_of_sum(lookup, table, ids, weights):

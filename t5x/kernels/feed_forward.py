@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
-from t5x.ops.product import contract, kernel_gradient
+from t5x.kernels.product import contract, kernel_gradient
 from t5x.partitioning import constrain, platform
 
 Activations = Sequence[Callable[[jax.Array], jax.Array]]

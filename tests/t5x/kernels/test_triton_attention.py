@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x.ops import triton_attention
-from t5x.ops.attention import Segments, plain_attend
-from t5x.ops.triton_attention import Reach
+from t5x.kernels import triton_attention
+from t5x.kernels.attention import Segments, plain_attend
+from t5x.kernels.triton_attention import Reach
 
 
 @pytest.fixture

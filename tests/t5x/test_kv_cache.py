@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from t5x.generation.kv_cache import pick, reorder_rows, repeat_rows
+from t5x.kv_cache import pick, reorder_rows, repeat_rows
 
 
 def test_pick_takes_entries_within_each_row():

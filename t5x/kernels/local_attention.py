@@ -96,7 +96,7 @@ def attend(
     v_BLHK: jax.Array,
     window: Window,
 ) -> jax.Array:
-    """Return `attention` (see `t5x.ops.attention`, logits unscaled) over the keys of the window."""
+    """Return `attention` (`t5x.kernels.attention`, logits unscaled) over keys of the window."""
     layout = window.layout
     queries, keys, values = layout.queries(q_BLHK), layout.keys(k_BLHK), layout.keys(v_BLHK)
     found = [

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x.ops.attention import Segments, plain_attend
+from t5x.kernels.attention import Segments, plain_attend
 from t5x.partitioning import PjitPartitioner
 
 BATCH, HEADS = 2, 2

@@ -9,7 +9,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from t5x.ops.splitting import divisor
+from t5x.kernels.splitting import divisor
 from t5x.partitioning import cuts, is_divided, platform
 
 WIDE = 1 << 14  # columns up to which XLA sums the rows of an array quickly on a CPU

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from t5x.ops import blocked_attention
-from t5x.ops.attention import attend, plain_attend
+from t5x.kernels import blocked_attention
+from t5x.kernels.attention import attend, plain_attend
 from t5x.partitioning import PjitPartitioner
 
 ONE_HEAD = 4 * 6 * 5  # bytes of the weights of one head of one sequence
