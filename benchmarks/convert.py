@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 from convert import t5x_params, weight_map
-from convert.model_config import Sizes, hugging_face_config
+from convert.sizes import Sizes, hugging_face_config
 from common.gin_reader import Bindings
 from pathlib import Path
 from t5x.checkpointing.reader import open_checkpoint
@@ -84,8 +84,8 @@ def make_run(run: Path, size: str) -> int:
     from common.gin_reader import Bindings
     from convert import t5x_params, weight_map
     from convert.formats import t5x_checkpoint_writer
-    from convert.model_config import Sizes
     from convert.run import rewrite
+    from convert.sizes import Sizes
     from t5x.checkpointing.lazy_array import LazyArray, from_numpy
     from t5x.checkpoints import Checkpointer
     from vocabulary.sentencepiece_model import read_model, write_model

@@ -48,7 +48,7 @@ def made(fields: dict, folder: Path):
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
     from convert import from_hf
-    from convert.model_config import Sizes, hugging_face_config, model_type
+    from convert.sizes import Sizes, hugging_face_config, model_type
     from convert.t5x_params import parameters
     from t5x.checkpointing.reader import open_checkpoint
 

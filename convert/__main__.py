@@ -24,15 +24,15 @@ from etils import epath
 from common import arguments
 from common.gin_reader import Bindings
 from common.guard import guarded, one_sentence
-from convert import bucket_upload, corpus_licenses, hub_upload, to_hf
+from convert import bucket, corpus_licenses, hub, to_hf
+from convert.card import CardMetadata
 from convert.card_values import language_code, license_id
 from convert.encoders.sizes import EncoderSizes
 from convert.encoders.tokenizer_folder import TokenizerFolder, tokenizer_of
 from convert.fill_masks import MASK
-from convert.model_card import CardMetadata
-from convert.model_config import MODEL_TYPES
 from convert.run import loss_curve, model_dir
 from convert.run.vocabulary import vocabulary_of
+from convert.sizes import MODEL_TYPES
 from convert.tokenizer import TrainedVocabulary
 
 ROOT = model_dir.ROOT
@@ -65,7 +65,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     _add_published(parser)
     args = parser.parse_args(argv)
     if args.out and "://" in args.out:
-        bucket_upload.check(args.out)
+        bucket.check(args.out)
     elif args.out:
         arguments.check_output_folder("--out", args.out)
     return args
@@ -156,21 +156,21 @@ def _run(argv: list[str]) -> int:
         return from_hf.main(argv[1:])
     args = _arguments(argv)
     if args.push_to_hub:
-        hub_upload.check_access(args.push_to_hub)
+        hub.check_access(args.push_to_hub)
     run = model_dir.open_run(args.folder or model_dir.newest_run(ROOT / "runs"))
     options = _options(run, args)
     if args.all or args.average > 1:
         run = model_dir.open_run(run.folder)
     with contextlib.ExitStack() as work:
-        if bucket := args.out and "://" in args.out:
+        if in_bucket := args.out and "://" in args.out:
             options = dataclasses.replace(
                 options, out=Path(work.enter_context(tempfile.TemporaryDirectory()))
             )
         for folder in to_hf.convert(run, options):
-            if bucket:
-                print(bucket_upload.upload(folder, f"{args.out.rstrip('/')}/{folder.name}"))
+            if in_bucket:
+                print(bucket.upload(folder, f"{args.out.rstrip('/')}/{folder.name}"))
         if args.push_to_hub:
-            print(hub_upload.upload(folder, args.push_to_hub, args.private))
+            print(hub.upload(folder, args.push_to_hub, args.private))
     if hint := options.metadata.hint():
         print(hint)
     return 0

@@ -24,11 +24,11 @@ from convert.encoders import from_hf as encoders
 from convert.encoders import tokenizer_folder
 from convert.encoders.sizes import ARCHITECTURES
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
-from convert.model_config import Sizes, sizes_of_hugging_face
 from convert.proof.verify import verify
 from convert.run import model_dir
 from convert.run.rewrite import check_written, staged_run, write_run
 from convert.run.vocabulary import sentencepiece_vocabulary
+from convert.sizes import Sizes, sizes_of_hugging_face
 from t5x.checkpointing.lazy_array import LazyArray, from_numpy
 
 _FILES = ["config.json", "*.safetensors", "*.index.json", "pytorch_model*.bin"]

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from convert import weight_map
-from convert.model_config import Sizes
+from convert.sizes import Sizes
 from t5x.checkpointing.lazy_array import LazyArray
 from t5x.checkpointing.reader import open_checkpoint
 

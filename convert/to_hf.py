@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from convert import atomic_output, model_card, t5x_params, weight_map
+from convert import atomic_output, card, t5x_params, weight_map
 from convert.encoders import to_hf as encoders
 from convert.encoders.sizes import EncoderSizes
 from convert.encoders.to_hf import EncoderCard
 from convert.encoders.tokenizer_folder import TokenizerFolder
 from convert.formats import flax_msgpack_writer, safetensors_writer
 from convert.formats.safetensors_writer import DTYPES
-from convert.model_config import GENERATION_CONFIG, Sizes, hugging_face_config, model_type
 from convert.proof.verify import verify
 from convert.run import loss_curve
 from convert.run.model_dir import TrainedRun
 from convert.run.published import scalars_only, without_local_paths
 from convert.run.vocabulary import check_size
+from convert.sizes import GENERATION_CONFIG, Sizes, hugging_face_config, model_type
 from convert.tokenizer import TrainedVocabulary
 from t5x.checkpointing import layout
 from t5x.checkpointing.lazy_array import Index, LazyArray
@@ -52,7 +52,7 @@ class ConversionOptions:
     average: int = 1  # convert the mean of this many last checkpoints instead of each one
     verify: bool = True
     texts: tuple[str, ...] = ()  # whose generated output the card shows
-    metadata: model_card.CardMetadata = dataclasses.field(default_factory=model_card.CardMetadata)
+    metadata: card.CardMetadata = dataclasses.field(default_factory=card.CardMetadata)
 
 
 def write_weights(
@@ -129,8 +129,8 @@ def _write_card(
         loss_curve.draw(curves, run.name, folder / LOSS_PICTURE)
     weights = [p.name for p in folder.iterdir() if p.suffix in (".safetensors", ".msgpack")]
     gin = run.gin()
-    kind: Any = EncoderCard if isinstance(sizes, EncoderSizes) else model_card.ModelCard
-    card = kind(
+    kind: Any = EncoderCard if isinstance(sizes, EncoderSizes) else card.ModelCard
+    page = kind(
         name=run.name,
         sizes=sizes,
         record=record,
@@ -140,7 +140,7 @@ def _write_card(
         evaluations=loss_curve.evaluations(home, up_to),
         picture=LOSS_PICTURE if any(curves.values()) else None,
     )
-    (folder / "README.md").write_text(card.text())
+    (folder / "README.md").write_text(page.text())
 
 
 def _describe_again(folder: Path, run: TrainedRun, options: ConversionOptions) -> None:

@@ -9,7 +9,7 @@ PyTorch and Flax.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from convert.model_config import Sizes
+from convert.sizes import Sizes
 
 
 class TensorKind(NamedTuple):

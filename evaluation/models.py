@@ -17,9 +17,9 @@ from convert.encoders import from_hf as encoders
 from convert.encoders.logits import module_of
 from convert.encoders.sizes import EncoderSizes
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
-from convert.model_config import Sizes, sizes_of_hugging_face
 from convert.proof.t5x_logits import network_config
 from convert.run import model_dir, vocabulary
+from convert.sizes import Sizes, sizes_of_hugging_face
 from evaluation import text_encoder
 from evaluation.guesser import Guesser, PrefixGuesser, SpanGuesser
 from evaluation.masks import MaskGuesser, MaskScorer

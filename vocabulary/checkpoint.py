@@ -20,10 +20,10 @@ import numpy as np
 
 from common import arguments
 from convert import weight_map
-from convert.model_config import Sizes
 from convert.proof import verify
 from convert.run import rewrite
 from convert.run.model_dir import VOCABULARY
+from convert.sizes import Sizes
 from t5x.checkpointing.lazy_array import LazyArray
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check import check_vocabulary

@@ -5,7 +5,7 @@ import time
 
 from benchmarks.synthetic_step import SyntheticRequest
 from benchmarks.timing import Timed, synthetic_batch
-from convert.model_config import Sizes, hugging_face_config, model_type
+from convert.sizes import Sizes, hugging_face_config, model_type
 
 # Both libraries hold the same device: JAX takes what it needs, not three quarters at once.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

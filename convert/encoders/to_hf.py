@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from convert.atomic_output import write_json
+from convert.card import ModelCard
 from convert.encoders import logits, weight_map
 from convert.encoders.from_hf import check_parameter
 from convert.encoders.sizes import EncoderSizes, hugging_face_config
 from convert.encoders.tokenizer_folder import TokenizerFolder
 from convert.formats import safetensors_writer
-from convert.model_card import ModelCard
 from convert.proof.verify import compare
 from convert.t5x_params import Tree, open_tree
 from t5x.checkpointing.lazy_array import Index, LazyArray

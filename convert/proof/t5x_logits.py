@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from convert.model_config import Sizes
+from convert.sizes import Sizes
 from convert.t5x_params import Tree, nested
 
 

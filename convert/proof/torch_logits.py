@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert import tokenizer, weight_map
-from convert.model_config import EXAMPLE_GENERATION, Sizes
+from convert.sizes import EXAMPLE_GENERATION, Sizes
 
 
 def silence_transformers() -> None:

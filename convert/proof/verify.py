@@ -12,8 +12,8 @@ import numpy as np
 
 from convert import t5x_params
 from convert.formats.safetensors_writer import DTYPES
-from convert.model_config import Sizes
 from convert.proof import t5x_logits, torch_logits
+from convert.sizes import Sizes
 from convert.tokenizer import SAMPLE, TrainedVocabulary
 from t5x.checkpointing.lazy_array import LazyArray
 

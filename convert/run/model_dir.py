@@ -17,7 +17,7 @@ from common import arguments
 from common.gin_reader import Bindings
 from convert.encoders.sizes import ARCHITECTURES, EncoderSizes, sizes_of_gin
 from convert.encoders.sizes import sizes_of_hugging_face as encoder_sizes
-from convert.model_config import Sizes, sizes_of_hugging_face
+from convert.sizes import Sizes, sizes_of_hugging_face
 from t5x.checkpointing import layout
 
 ROOT = Path(__file__).resolve().parents[2]

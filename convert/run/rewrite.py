@@ -11,8 +11,8 @@ import numpy as np
 
 from convert import atomic_output
 from convert.formats import t5x_checkpoint_writer
-from convert.model_config import Sizes
 from convert.run import model_dir
+from convert.sizes import Sizes
 from convert.t5x_params import Tree, check_network, check_values, open_tree, row_blocks
 from t5x.checkpointing.lazy_array import LazyArray
 from t5x.checkpointing.reader import open_checkpoint

@@ -8,8 +8,8 @@ import pytest
 from common.gin_reader import Bindings
 from convert import __main__ as converter
 from convert import atomic_output
-from convert.model_config import Sizes
 from convert.run import rewrite
+from convert.sizes import Sizes
 from fakes import toy
 from t5x.checkpointing.reader import open_checkpoint
 

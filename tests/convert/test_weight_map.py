@@ -3,7 +3,7 @@ import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
 from convert import weight_map
-from convert.model_config import hugging_face_config, model_type, sizes_of_hugging_face
+from convert.sizes import hugging_face_config, model_type, sizes_of_hugging_face
 from fakes.convert_fakes import FAMILIES
 
 

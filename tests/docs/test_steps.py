@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from convert.model_config import Sizes
+from convert.sizes import Sizes
 from fakes import published, small_vocabulary
 from fakes.loopback_hub import LoopbackHub
 from fakes.pages import PAGES, blocks, commands, section

@@ -11,8 +11,8 @@ from convert import to_hf, weight_map
 from convert.encoders import sizes as encoder_sizes
 from convert.encoders import weight_map as encoder_weights
 from convert.formats import t5x_checkpoint_writer
-from convert.model_config import Sizes, hugging_face_config, model_type
 from convert.run.rewrite import gin_of
+from convert.sizes import Sizes, hugging_face_config, model_type
 from fakes.paths import GOLDEN
 from t5x.checkpointing import lazy_array
 from tasks import vocabularies

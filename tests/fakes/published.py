@@ -6,7 +6,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
-from convert.model_config import hugging_face_config, model_type
+from convert.sizes import hugging_face_config, model_type
 
 
 def publish(folder, sizes, dtype=torch.float32):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from common.gin_reader import Bindings
-from convert.model_config import Sizes
+from convert.sizes import Sizes
 from fakes.convert_fakes import arrays, write_run
 from fakes.paths import ROOT
 

@@ -15,8 +15,8 @@ import pytest
 from convert import atomic_output, to_hf, tokenizer, weight_map
 from convert.formats import flax_msgpack_writer
 from convert.formats.safetensors_writer import DTYPES
-from convert.model_config import GENERATION_CONFIG, hugging_face_config
 from convert.proof import t5x_logits, verify
+from convert.sizes import GENERATION_CONFIG, hugging_face_config
 from convert.to_hf import ConversionOptions
 from fakes.convert_fakes import FAMILIES, arrays, tree
 from fakes.paths import FAST_COMPILATION, ROOT

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from common.gin_reader import Bindings
-from convert.model_config import Sizes
 from convert.run import rewrite
+from convert.sizes import Sizes
 from fakes.convert_fakes import FAMILIES, arrays, tree, write_run
 
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from convert.model_config import EXAMPLE_GENERATION, Sizes
 from convert.run.loss_curve import thinned
+from convert.sizes import EXAMPLE_GENERATION, Sizes
 
 # The only tag of models that generate: transformers 5 has no text2text-generation, and its
 # text-generation loads a T5 as the encoder and decoder that it is.

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from convert.model_config import Sizes, hugging_face_config, model_type
+from convert.sizes import Sizes, hugging_face_config, model_type
 from fakes.convert_fakes import FAMILIES, SMALL
 from t5x.examples.t5.network import T5Config
 

@@ -8,7 +8,7 @@ import safetensors.torch
 from fsspec.implementations.memory import MemoryFileSystem
 
 from convert import __main__ as converter
-from convert import atomic_output, bucket_upload
+from convert import atomic_output, bucket
 from fakes.convert_fakes import golden_run
 
 OUT = "memory://models/ro"
@@ -57,7 +57,7 @@ def finished(folder):
 
 def test_an_upload_that_breaks_off_leaves_no_config(tmp_path, store, monkeypatch):
     folder = finished(tmp_path / "done")
-    bucket_upload.upload(folder, OUT)
+    bucket.upload(folder, OUT)
 
     def fail(*_, **__):
         raise OSError("connection lost")
@@ -65,16 +65,16 @@ def test_an_upload_that_breaks_off_leaves_no_config(tmp_path, store, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(MemoryFileSystem, "put_file", fail)
         with pytest.raises(RuntimeError, match="connection lost"):
-            bucket_upload.upload(folder, OUT)
+            bucket.upload(folder, OUT)
     assert not store.exists("/models/ro/config.json")
-    bucket_upload.upload(folder, OUT)
+    bucket.upload(folder, OUT)
     assert store.exists("/models/ro/config.json")
 
 
 def test_other_files_are_left_alone(tmp_path, store):
     store.pipe_file("/models/ro/thesis.tex", b"precious")
     with pytest.raises(ValueError, match="no conversion wrote"):
-        bucket_upload.upload(finished(tmp_path / "done"), OUT)
+        bucket.upload(finished(tmp_path / "done"), OUT)
     assert store.find("/models") == ["/models/ro/thesis.tex"]
 
 
@@ -82,5 +82,5 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_conversion(tmp_pat
     with pytest.raises(SystemExit, match="2"):
         converter.main([str(tmp_path / "absent"), "--out", "nosuch://bucket/ro"])
     assert capsys.readouterr().err.startswith("Error: --out is nosuch://bucket/ro, which cannot")
-    bucket_upload.check(OUT)
+    bucket.check(OUT)
     assert store.find("/models") == []

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from convert import hub_upload, to_hf
+from convert import hub, to_hf
 from convert.formats import t5x_checkpoint_writer
 from convert.run import model_dir, rewrite
 from convert.to_hf import ConversionOptions
@@ -153,7 +153,7 @@ def test_a_token_or_a_network_that_fails_is_one_sentence_before_converting(
 
 def test_without_a_conversion_nothing_is_sent(tmp_path):
     with pytest.raises(ValueError, match="not a finished conversion"):
-        hub_upload.upload(tmp_path, "user/name")
+        hub.upload(tmp_path, "user/name")
 
 
 def test_a_published_model_is_checked_and_taken_back_by_its_name(server, tmp_path):

@@ -3,7 +3,7 @@ import math
 import pytest
 import yaml
 
-from convert import corpus_licenses, model_card
+from convert import card, corpus_licenses
 from fakes.convert_fakes import FAMILIES
 
 PROOF = {"largest_difference": 2e-6, "largest_logit": 5.3}
@@ -23,7 +23,7 @@ def page(gin=None, curves=None, evaluations=None, **changes):
     record = facts | changes
     sizes = FAMILIES["t5_1_1"]
     given = (gin, curves or {}, evaluations or {}, "loss.png" if curves else None)
-    return model_card.ModelCard("ro_t5x_tiny", sizes, record, files, *given).text()
+    return card.ModelCard("ro_t5x_tiny", sizes, record, files, *given).text()
 
 
 def metadata(text):
