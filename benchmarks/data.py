@@ -31,8 +31,8 @@ sys.path.insert(0, str(ROOT))
 from t5x.batches import TrainStream  # noqa: E402
 from t5x.input_pipeline.config import DatasetConfig  # noqa: E402
 from tasks import corpora, vocabularies  # noqa: E402
+from tasks.corpus.source import CorpusSource  # noqa: E402
 from tasks.objectives import span_corruption  # noqa: E402
-from tasks.sources import CorpusSource  # noqa: E402
 from tasks.text.token_chunks import split_tokens  # noqa: E402
 
 LENGTHS = {"inputs": 512, "targets": 114}

@@ -1,6 +1,7 @@
 """A task on the bundled corpus in the place of CNN/DailyMail: a text, and the beginning of it."""
 
-from tasks import pairs, summarization, vocabularies
+from tasks import pairs, vocabularies
+from tasks.jobs import summarization
 from tasks.rows import Rows
 
 FILES = {

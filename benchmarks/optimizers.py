@@ -75,7 +75,7 @@ def prepare(corpus: pathlib.Path, work: pathlib.Path) -> dict:
     import numpy as np
 
     from tasks import corpora
-    from tasks.sources import CorpusSource
+    from tasks.corpus.source import CorpusSource
 
     work.mkdir(parents=True, exist_ok=True)
     examples = work / f"{TASK}.npz"

@@ -59,8 +59,8 @@ STAND_INS = {
     "ro_diacritics_base": {"MIXTURE_OR_TASK_NAME": "ro_mini_diacritics"},
     "quality": {
         "MIXTURE_OR_TASK_NAME": "quality_tiny",
-        "tasks.classification.quality_files.train": QUALITY,
-        "tasks.classification.quality_files.test": QUALITY,
+        "tasks.jobs.classification.quality_files.train": QUALITY,
+        "tasks.jobs.classification.quality_files.test": QUALITY,
     },
     "summarize": {
         "MIXTURE_OR_TASK_NAME": "mini_summaries",

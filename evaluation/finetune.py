@@ -36,7 +36,7 @@ from convert.run import model_dir, rewrite
 from convert.run.loss_curve import OF_PRETRAINED
 from convert.run.vocabulary import vocabulary_of
 from evaluation import results
-from tasks.languages import downstream
+from tasks.jobs import downstream
 
 PACKAGES = ("flax", "jax", "jiwer", "numpy", "rouge-score", "sacrebleu", "sentencepiece", "seqio")
 OF_ENCODERS = "{} is an encoder: fine-tune it with transformers, as docs/fine_tuning.md shows"

@@ -38,12 +38,12 @@ work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 cd "$ROOT"
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
-"$PYTHON" -m tasks.diacritics.restore settings "$model" > "$work/model.gin"
-"$PYTHON" -m tasks.diacritics.restore read > "$work/lines.txt"
+"$PYTHON" -m tasks.jobs.diacritics.restore settings "$model" > "$work/model.gin"
+"$PYTHON" -m tasks.jobs.diacritics.restore read > "$work/lines.txt"
 "$PYTHON" -m t5x.infer --gin_file="$work/model.gin" --gin_file=t5x/configs/runs/infer.gin \
   --gin.CHECKPOINT_PATH="$(gin_string "$checkpoint")" \
   --gin.utils.RestoreCheckpointConfig.mode="$(gin_string "$mode")" \
   --gin.INFER_OUTPUT_DIR="$(gin_string "$work/out")" --gin.BATCH_SIZE=8 \
-  --gin.tasks.diacritics.lines.path="$(gin_string "$work/lines.txt")" \
+  --gin.tasks.jobs.diacritics.lines.path="$(gin_string "$work/lines.txt")" \
   "$@" 1>&2 2> "$work/said" || { cat "$work/said" >&2; exit 1; }
-"$PYTHON" -m tasks.diacritics.restore write "$work/lines.txt" "$work"/out/*-predict.jsonl
+"$PYTHON" -m tasks.jobs.diacritics.restore write "$work/lines.txt" "$work"/out/*-predict.jsonl

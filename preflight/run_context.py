@@ -18,13 +18,13 @@ from t5x import batches
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import checkpoint_paths
 from t5x.input_pipeline.config import DatasetConfig
-from tasks.io import files
-from tasks.io.files import CorpusFile
-from tasks.io.retry import RetryPolicy
+from tasks.corpus import files
+from tasks.corpus.files import CorpusFile
+from tasks.corpus.retry import RetryPolicy
+from tasks.corpus.source import CorpusSource
 from tasks.look.sampling import normalized, task_over
 from tasks.objectives import registry
 from tasks.objectives.base import Objective
-from tasks.sources import CorpusSource
 
 T = TypeVar("T")
 DOCUMENTS, ROWS = 200, 16  # of the sample

@@ -2,7 +2,7 @@
 
   from t5x import classifier
   models.EncoderDecoderModel.decode_fn = @classifier.one_token()
-  classifier.one_token.ids = @tasks.classification.ids_of()  # the class tokens
+  classifier.one_token.ids = @tasks.jobs.classification.ids_of()  # the class tokens
 
 Training, `infer_eval`, `eval` and `infer` then predict with one decoder step, and only ids leave
 the device. A prediction is the token of a class, followed by the end of sequence if the length

@@ -28,8 +28,8 @@ import tensorflow as tf
 
 import gin
 from common import arguments
-from tasks.sources import RECORDS
-from tasks.streaming import reading
+from tasks.corpus import reading
+from tasks.corpus.source import RECORDS
 
 
 @gin.configurable

@@ -15,9 +15,9 @@ import seqio
 import tensorflow as tf
 
 from tasks import caches, vocabularies
+from tasks.corpus.source import CorpusSource
 from tasks.objectives import registry, span_corruption
 from tasks.objectives.base import Objective
-from tasks.sources import CorpusSource
 from tasks.text import normalize, token_chunks
 
 # Each shard shuffles its chunks of tokens, after its source has permuted files, parts and records.

@@ -14,7 +14,7 @@ import seqio
 import tensorflow as tf
 
 from tasks import caches
-from tasks.streaming import reading
+from tasks.corpus import reading
 
 
 class BoundedTask(caches.Task):

@@ -15,10 +15,10 @@ import seqio
 import tensorflow as tf
 
 from tasks import caches, corpora, vocabularies
-from tasks.documents import Columns
-from tasks.record_counts import MADE, NOTES, RecordCounter
-from tasks.sources import CorpusSource
-from tasks.streaming import tf_callbacks
+from tasks.corpus import tf_callbacks
+from tasks.corpus.documents import Columns
+from tasks.corpus.record_counts import MADE, NOTES, RecordCounter
+from tasks.corpus.source import CorpusSource
 from tasks.text import normalize, tokenize
 
 LENGTHS = {"inputs": 512, "targets": 128}  # if a run sets none, as in evaluation

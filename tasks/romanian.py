@@ -29,8 +29,8 @@ HF_TOKEN or that saved by `hf auth login`.
 import functools
 
 from tasks import caches, corpora, vocabularies
+from tasks.corpus.source import CorpusSource
 from tasks.languages import public
-from tasks.sources import CorpusSource
 
 WEB = public.fineweb2("ron_Latn")
 RLM = CorpusSource("dumitrescustefan/rlm")

@@ -6,9 +6,9 @@
          labels={"targets": {"LQ_CLOSE": "none", "LQ_EDIT": "low", "HQ": "high"}})
     Rows(parallel={"train": ("train.ro", "train.en")})     # line by line, source and target
 
-Rows are streamed, shuffled, sharded and resumed as `tasks.sources.CorpusSource` does it. Unusable
-ones (a column that is empty or missing, an unknown label, bytes that are not UTF-8) are skipped and
-counted by reason.
+Rows are streamed, shuffled, sharded and resumed as `tasks.corpus.source.CorpusSource` does it.
+Unusable ones (a column that is empty or missing, an unknown label, bytes that are not UTF-8) are
+skipped and counted by reason.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 import seqio
 import tensorflow as tf
 
-from tasks import slices
-from tasks.documents import SEPARATOR, Columns
-from tasks.io.files import CorpusFile, join_parallel, match_files
-from tasks.io.formats import PARALLEL_COLUMNS
-from tasks.record_counts import CODED
-from tasks.sources import PARTS, CorpusSource
+from tasks.corpus import slices
+from tasks.corpus.documents import SEPARATOR, Columns
+from tasks.corpus.files import CorpusFile, join_parallel, match_files
+from tasks.corpus.formats import PARALLEL_COLUMNS
+from tasks.corpus.record_counts import CODED
+from tasks.corpus.source import PARTS, CorpusSource
 
 BUCKETS = 10_000  # of the documents' hashes, by which splits are held out
 

@@ -18,7 +18,7 @@ import seqio
 import tensorflow as tf
 import tokenizers
 
-from tasks.streaming import tf_callbacks
+from tasks.corpus import tf_callbacks
 
 TOKENIZER_FILE = "tokenizer.json"
 _ROLE_FILES = ("tokenizer_config.json", "special_tokens_map.json")

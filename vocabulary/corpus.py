@@ -44,15 +44,18 @@ def read_documents(
     at random and read alternately. The same ones are drawn every time.
 
     A folder or bucket of files named <split>*, a pattern of files, an `http(s)://` file, "@" and a
-    list of files, or a hub name; see `tasks.sources.CorpusSource`. Nothing is downloaded ahead.
+    list of files, or a hub name; see `tasks.corpus.source.CorpusSource`. Nothing is downloaded
+    ahead.
 
     Raises:
       ValueError: the corpus, configuration, split or column does not exist, or cannot be read.
     """
-    from tasks import slices
-    from tasks.io import files  # with TensorFlow, which takes seconds
-    from tasks.io.retry import RetryPolicy
-    from tasks.sources import CorpusSource
+    from tasks.corpus import (
+        files,  # with TensorFlow, which takes seconds
+        slices,
+    )
+    from tasks.corpus.retry import RetryPolicy
+    from tasks.corpus.source import CorpusSource
 
     options: dict[str, Any] = {"column": column, "retry_policy": RetryPolicy(_RETRY_SECONDS)}
     path, splits = os.path.expanduser(corpus), (slices.full(split),)

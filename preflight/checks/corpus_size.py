@@ -6,13 +6,13 @@ import tempfile
 from common.results import CheckResult, NotChecked, counted, data_size, fails, ok, warning
 from preflight.checks.corpus import measured_fill
 from preflight.run_context import RunContext, is_local
-from tasks.documents import screen
-from tasks.io import formats
+from tasks.corpus import formats
+from tasks.corpus.documents import screen
+from tasks.corpus.source import RECORDS, CorpusSource
 from tasks.languages import public
 from tasks.languages.table import TOKENS_PER_WORD, Language
 from tasks.look.sampling import normalized
 from tasks.objectives import span_corruption
-from tasks.sources import RECORDS, CorpusSource
 
 _SAMPLE_BYTES = 1 << 20
 # Beyond four epochs a token teaches less and less (Muennighoff et al. 2023, arXiv:2305.16264).
@@ -113,7 +113,7 @@ def copies(context: RunContext) -> CheckResult:
     numbers |= {"kept": kept, "free": free}
     shown.append(f"each host keeps {data_size(kept)} in {folder}, {data_size(free)} free here")
     if kept > free:
-        to_set = "TMPDIR to a larger disk, or tasks.sources.full_shuffle.gigabytes = 0"
+        to_set = "TMPDIR to a larger disk, or tasks.corpus.source.full_shuffle.gigabytes = 0"
         return fails(", ".join(shown), to_set, numbers=numbers)
     return ok(", ".join(shown), numbers=numbers)
 

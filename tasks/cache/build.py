@@ -29,7 +29,7 @@ import tensorflow as tf
 from tasks import caches
 from tasks.cache.atomic_files import exists, read_json, renamed, write_json
 from tasks.cache.plan import CacheJob, CachePart, CacheShard, parts_of, plan_of, task_of
-from tasks.sources import PARTS, CorpusSource
+from tasks.corpus.source import PARTS, CorpusSource
 
 CHUNK_BYTES = 64 << 20
 _HEADER = struct.Struct("<I")  # precedes each example of a part: its bytes

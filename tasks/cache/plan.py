@@ -12,10 +12,10 @@ from typing import NamedTuple
 import seqio
 
 from tasks import caches, registered
-from tasks.io import files
+from tasks.corpus import files
+from tasks.corpus.source import CorpusSource
 from tasks.objectives import registry
 from tasks.objectives.masked_lm import MaskedLM
-from tasks.sources import CorpusSource
 
 PART_BYTES = (1 << 20, 64 << 20)  # of text, minimum and maximum; in between, a 64th of the split
 MIN_LINES_BYTES = 4 << 10  # per part of a file of lines

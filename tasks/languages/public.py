@@ -21,11 +21,11 @@ run. Held-out documents are never trained on; to read them, all documents before
 
 from collections.abc import Mapping
 
-from tasks.documents import Column
+from tasks.corpus.documents import Column
+from tasks.corpus.source import CorpusSource
 from tasks.languages import table
 from tasks.languages.table import FINEWEB2, FINEWEB2_SPLITS, Language
 from tasks.rows import Rows
-from tasks.sources import CorpusSource
 
 HELD_OUT = {"validation": 0.001}
 # How often to use a document of FineWeb-2, by the size of its cluster of near-duplicates; only one

@@ -13,8 +13,8 @@ import numpy as np
 import seqio
 
 from tasks import caches, vocabularies
+from tasks.corpus.record_counts import CHANGES, EXTRA_COPIES, NOTES, SKIPS
 from tasks.look import sampling
-from tasks.record_counts import CHANGES, EXTRA_COPIES, NOTES, SKIPS
 
 SHOWN = 10  # documents, and examples
 _SHARDS = 8  # of a run, as `t5x.batches` has them

@@ -15,8 +15,8 @@ import seqio
 import tensorflow as tf
 
 from tasks import caches
+from tasks.corpus.source import PARTS, CorpusSource
 from tasks.objectives import registry
-from tasks.sources import PARTS, CorpusSource
 from tasks.text import normalize
 from tasks.vocabularies import sentinels_if_any
 

@@ -29,11 +29,11 @@ import tensorflow as tf
 
 import gin
 from tasks import vocabularies
+from tasks.corpus import reading
+from tasks.corpus.tf_callbacks import vectors
 from tasks.objectives import sequences
 from tasks.objectives.base import Lengths, Objective
 from tasks.objectives.masking import BERT_MASKING, Masking, PieceFacts, facts_of
-from tasks.streaming import reading
-from tasks.streaming.tf_callbacks import vectors
 from tasks.text import sentence_split
 from tasks.text.token_chunks import unbatch
 from tasks.text.tokenize import DOCUMENTS_A_CALL

@@ -82,7 +82,7 @@ def preprocess(
     # Imported here so that training a vocabulary needs no TensorFlow.
     import numpy as np
 
-    from tasks.streaming import tf_callbacks
+    from tasks.corpus import tf_callbacks
 
     def normalize_one(text: bytes) -> bytes:
         found = normalize(text.decode("utf-8", "replace"), cedilla, nfc, whitespace)

@@ -11,9 +11,9 @@ import pytest
 
 from fakes.corpora import write
 from fakes.file_server import FileServer
-from tasks.io import formats, http_files
-from tasks.io.retry import RetryPolicy
-from tasks.sources import CorpusSource
+from tasks.corpus import formats, http_files
+from tasks.corpus.retry import RetryPolicy
+from tasks.corpus.source import CorpusSource
 
 FORMATS = ("jsonl", "jsonl.gz", "jsonl.zst", "json", "csv", "txt", "parquet")
 SERVERS = {

@@ -80,11 +80,11 @@ def test_runs_of_older_module_layouts_are_read():
         """
 from __gin__ import dynamic_registration
 import tasks.caches
-import tasks.diacritics
+import tasks.jobs.diacritics
 from t5x import utils
 from t5x.examples.t5 import network as old_network
 tasks.caches.folders.paths = ['gs://bucket/caches']
-tasks.diacritics.add.languages = ('ro',)
+tasks.jobs.diacritics.add.languages = ('ro',)
 utils.SaveCheckpointConfig.period = 100
 old_network.T5Config.emb_dim = 8
 old_network.T5Config.vocab_size = 64

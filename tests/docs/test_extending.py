@@ -15,10 +15,6 @@ import seqio
 import gin
 
 # Registered before `example` remembers the registries, which it restores.
-import tasks.classification
-import tasks.diacritics
-import tasks.romanian
-import tasks.summarization  # noqa: F401
 from fakes import toy
 from fakes.pages import blocks, section
 from t5x import gin_utils, models

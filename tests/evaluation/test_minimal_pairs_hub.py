@@ -4,7 +4,7 @@ import pytest
 
 from evaluation import minimal_pairs
 from fakes.loopback_hub import connected
-from tasks.io import hub
+from tasks.corpus import hub
 
 ROWS = b"""sen\twrong_sen\tphenomenon
 Ana are mere.\tAna au mere.\tSV-#

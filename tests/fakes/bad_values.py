@@ -334,7 +334,7 @@ COMMANDS = {
         --task ro_mini_span_corruption --out {folder}/c --gin_bindings | nonsense | x.y=5
         --out {folder}/caches
     """,
-    "tasks.diacritics.restore": """
+    "tasks.jobs.diacritics.restore": """
         sing
         write {files}/absent.txt {files}/absent.jsonl
         write {files}/text.txt {files}/random.jsonl

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import seqio
 import zstandard
 
-from tasks.languages import downstream
+from tasks.jobs import downstream
 
 LINES = [f"documentul {i} " + "x" * (i * 7 % 300) for i in range(600)]
 

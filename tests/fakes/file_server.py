@@ -4,7 +4,7 @@ import collections
 import zlib
 
 from fakes import loopback
-from tasks.io import formats, http_files
+from tasks.corpus import formats, http_files
 
 
 class FileServer(loopback.Server):

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import seqio
 
 from fakes.corpora import write
+from tasks.corpus.source import CorpusSource
 from tasks.rows import Rows
-from tasks.sources import CorpusSource
 
 KINDS = ("jsonl", "jsonl.gz", "jsonl.zst", "json", "csv", "tsv", "txt", "parquet", "parallel")
 COUNTS = {"a": 1600, "b": 800, "c": 600, "d": 1000}

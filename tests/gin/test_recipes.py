@@ -62,7 +62,7 @@ def gin_files():
 @pytest.fixture(scope="module", autouse=True)
 def vocabularies_found():
     """Find the vocabularies from the repository's folder, since a task keeps the first path."""
-    for module in ("classification", "diacritics", "romanian", "summarization"):
+    for module in ("romanian", "jobs.classification", "jobs.diacritics", "jobs.summarization"):
         importlib.import_module(f"tasks.{module}")
     for name in seqio.TaskRegistry.names():
         for feature in seqio.TaskRegistry.get(name).output_features.values():

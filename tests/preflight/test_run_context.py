@@ -10,7 +10,7 @@ from fakes import valid_run
 from preflight.checks import config
 from preflight.run_context import is_local
 from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig
-from tasks.sources import CorpusSource
+from tasks.corpus.source import CorpusSource
 
 
 def test_a_corpus_is_local_if_all_its_files_are(tmp_path):

@@ -14,8 +14,8 @@ from t5x import batches
 from t5x.input_pipeline import corpora
 from t5x.input_pipeline.config import DatasetConfig
 from tasks import pairs
+from tasks.corpus.source import PARTS, RECORDS
 from tasks.rows import Rows
-from tasks.sources import PARTS, RECORDS
 
 COUNTS = {"a": 2000, "b": 1000, "c": 1000}
 LENGTHS = {"inputs": 16, "targets": 4}

@@ -96,7 +96,7 @@ from t5x import batches
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import check_corpora
 from tasks import corpora, vocabularies
-from tasks.sources import CorpusSource
+from tasks.corpus.source import CorpusSource
 
 source = CorpusSource("user/open", splits=["train"])
 corpora.add("of_the_hub", source, vocabularies.ro_mini_model)

@@ -5,8 +5,8 @@ import pytest
 import seqio
 
 from tasks import corpora, vocabularies
+from tasks.corpus.source import CorpusSource
 from tasks.objectives import span_corruption
-from tasks.sources import CorpusSource
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from t5x import batches
 from t5x.inference import evaluator
 from t5x.input_pipeline.config import DatasetConfig
 from tasks import corpora, mixtures, pairs, vocabularies
+from tasks.corpus.source import CorpusSource
 from tasks.rows import Rows
-from tasks.sources import CorpusSource
 
 LENGTHS = {"inputs": 32, "targets": 32}
 

@@ -12,7 +12,9 @@ def test_a_task_is_found_in_its_module():
 
 def test_every_module_of_tasks_is_known_and_no_command():
     found = registered.every_module()
-    assert {"tasks.romanian", "tasks.diacritics.task", "tasks.summarization"} <= set(found)
+    assert {"tasks.romanian", "tasks.jobs.diacritics.task", "tasks.jobs.summarization"} <= set(
+        found
+    )
     assert not [name for name in found if name.endswith("__main__")]
 
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from fakes.paths import ROOT
-from tasks import sources
+from tasks.corpus import source as sources
 from vocabulary import corpus
 
 MINI = str(ROOT / "data" / "ro_mini" / "train-*.jsonl")

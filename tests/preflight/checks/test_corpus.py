@@ -10,8 +10,8 @@ from common.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import valid_run
 from preflight.checks import corpus, corpus_size, vocabulary
 from tasks import pairs
+from tasks.corpus.source import CorpusSource
 from tasks.rows import Rows
-from tasks.sources import CorpusSource
 
 MODEL = "data/ro_mini/ro_mini.model"
 ALL = (corpus.first_records, corpus.shards, corpus.fill, corpus.example)

@@ -7,8 +7,8 @@ import pytest
 from common.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import valid_run
 from preflight.checks import corpus_size
+from tasks.corpus.source import CorpusSource
 from tasks.languages import public, table
-from tasks.sources import CorpusSource
 
 ROMANIAN = ["Ana are mere și pere, iar Ion are prune."] * 40
 CZECH = table.find("czech")

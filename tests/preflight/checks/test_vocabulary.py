@@ -8,7 +8,7 @@ import seqio
 from common.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import valid_run
 from preflight.checks import corpus, corpus_size, vocabulary
-from tasks.sources import CorpusSource
+from tasks.corpus.source import CorpusSource
 from vocabulary.sentencepiece_model import read_model, write_model
 
 MODEL = "data/ro_mini/ro_mini.model"

@@ -9,8 +9,8 @@ from fakes import toy
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.loop import selection_metric
 from t5x.trainer import EarlyStoppingAction
-from tasks import classification, romanian, summarization  # noqa: F401 (they register tasks)
-from tasks.diacritics import task as diacritics  # noqa: F401
+from tasks import romanian  # noqa: F401 (they register tasks)
+from tasks.jobs.diacritics import task as diacritics  # noqa: F401
 
 VALIDATION = toy.data("validation")
 CFGS = {"train": toy.data(), "train_eval": None, "infer_eval": VALIDATION}

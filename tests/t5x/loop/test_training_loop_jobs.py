@@ -19,7 +19,7 @@ from convert import __main__ as convert_main
 from fakes.paths import ROOT
 from report import misclassified
 from t5x.checkpointing.reader import open_checkpoint
-from tasks.classification import scores
+from tasks.jobs.classification import scores
 from tasks.text import sentence_split
 
 SMALL = {
@@ -65,7 +65,7 @@ def test_the_classification_recipe_learns_what_can_be_learned(tmp_path, learnabl
                 draw.shuffle(text)
                 label = label if learnable else draw.choice(list(labels))
                 rows.writerow([" ".join(text[:2]), f"<p>{' '.join(text[2:])}</p>", label])
-    files = "tasks.classification.quality_files"
+    files = "tasks.jobs.classification.quality_files"
     settings = {
         f"{files}.train": str(tmp_path / "train.csv"),
         f"{files}.test": str(tmp_path / "valid.csv"),

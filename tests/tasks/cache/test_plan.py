@@ -2,8 +2,8 @@
 
 from fakes.cache_jobs import job
 from tasks.cache import plan
-from tasks.io.files import CorpusFile
-from tasks.sources import CorpusSource
+from tasks.corpus.files import CorpusFile
+from tasks.corpus.source import CorpusSource
 
 
 class Sized(CorpusSource):

@@ -6,10 +6,10 @@ import pytest
 import seqio
 
 from tasks import corpora, pairs, romanian, vocabularies  # noqa: F401  registers ro_mini
-from tasks.documents import Column
+from tasks.corpus.documents import Column
+from tasks.corpus.source import CorpusSource
 from tasks.look import figures
 from tasks.rows import Rows
-from tasks.sources import CorpusSource
 
 NAMES = ("look_test_text", "look_test_pairs")
 

@@ -6,10 +6,10 @@ import pytest
 import seqio
 
 from fakes import corpora as fake_corpora
-from tasks import summarization  # noqa: F401  registers cnn_dailymail
+from tasks.corpus.source import CorpusSource
+from tasks.jobs import summarization  # noqa: F401  registers cnn_dailymail
 from tasks.look import sampling
 from tasks.romanian import RO_MINI
-from tasks.sources import CorpusSource
 
 TASK = seqio.TaskRegistry.get("ro_mini_span_corruption")
 

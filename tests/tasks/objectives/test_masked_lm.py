@@ -14,10 +14,10 @@ from fakes.objectives import near
 from tasks import caches, corpora, mixtures, registered, romanian, vocabularies
 from tasks.cache import plan
 from tasks.cache.plan import CacheJob
+from tasks.corpus.source import CorpusSource
 from tasks.objectives import masked_lm, registry
 from tasks.objectives.masked_lm import DensitySchedule, MaskedLM
 from tasks.objectives.masking import Masking
-from tasks.sources import CorpusSource
 
 LENGTHS = {"inputs": 64, "targets": 64}
 WORDPIECE = vocabularies.tokenizer(tokenizer_files.WORDPIECE)

@@ -1,0 +1,323 @@
+"""Records to documents: the text of each record, and counts of the records skipped.
+
+column = Column("{title}\\n{body}")            # or just Column("body")
+column = Column("body", min_chars=200, where={"language": "ro"})
+column = Column("body", copies={"quality": {7: 1, 9: 2}})
+column = Column("body", file_copies={"10_*": 3, "9_*": 2})
+counter = RecordCounter("my corpus")
+texts = screen(records, column, max_chars=1_000_000, add=counter.add)
+counter.counts()   # {'read': 512, 'skipped_empty': 2, ..., 'epochs': 0}
+"""
+
+import bisect
+import collections
+import copy
+import dataclasses
+import fnmatch
+import math
+import string
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tasks.corpus.formats import MALFORMED, NOT_UTF8, UNREADABLE
+from tasks.corpus.record_counts import EXTRA_COPIES, MOST_LABELS
+
+_CONTAINERS = (list, dict, bytes)
+SEPARATOR = "\x1f"  # between the texts of `Columns`; removed from the texts themselves
+
+
+@dataclasses.dataclass(frozen=True)
+class UnknownLabel:
+    """A value that no label lists."""
+
+    label: str
+
+
+class Column:
+    """A column's name, or a template of several such as "{title}\\n{body}", with filters.
+
+    Every source takes it: CorpusSource("user/name", column=Column("text", min_chars=200)).
+
+    A template accepts numbers, and their records are counted. A list or an object in one of its
+    columns is no text, and the record is skipped.
+
+    A record may lack a column, but some record at the beginning of each file must have those of the
+    text, and some record at the beginning of the first file those of `where` and `copies`. A
+    parquet file must have all columns.
+
+    Args:
+      name: the name or template.
+      min_chars: shorter texts are skipped.
+      max_chars: longer texts are skipped; the source's own limit applies too.
+      where: required values of other columns, {"language": "ro"} or {"language": ["ro", "mo"]};
+        records with other values (lists and objects too), or none, are skipped.
+      copies: by column, how often an epoch has a record with a number there: {"quality": {7: 1, 9:
+        2}} is once from 7 up, twice from 9 up, and never below 7. Several columns multiply. A
+        record without a number there is used once. The copies of a record are as far apart as its
+        epoch is mixed.
+      file_copies: by pattern of a file's name, {"10_*": 3, "9_*": 2}, how often an epoch has its
+        records; the first pattern that matches counts, and files without one are used once. It
+        multiplies with `copies`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        min_chars: int = 0,
+        max_chars: int | None = None,
+        where: Mapping[str, str | Sequence[str]] | None = None,
+        copies: Mapping[str, Mapping[float, int]] | None = None,
+        file_copies: Mapping[str, int] | None = None,
+    ):
+        if max_chars is not None and min_chars > max_chars:
+            raise ValueError(
+                f"min_chars is {min_chars} and max_chars {max_chars}, which leaves no text: set "
+                "max_chars to no less"
+            )
+        self.name = name
+        self.min_chars, self.max_chars = min_chars, max_chars
+        self._where = {
+            key: [value] if isinstance(value, str) else list(value)
+            for key, value in (where or {}).items()
+        }
+        self.copies = {key: _sorted_copies(key, steps) for key, steps in (copies or {}).items()}
+        self.file_copies = dict(file_copies or {})
+        for pattern, number in self.file_copies.items():
+            _check_copies(f"of files {pattern!r} are {number!r}", number)
+        self._of_file = 1  # copies of each record of the file that is read
+        # By column, the numbers from which on, and how often below the first and from each.
+        self._steps = {k: ([*steps], [0, *steps.values()]) for k, steps in self.copies.items()}
+        named = [field for _, field, _, _ in string.Formatter().parse(name) if field is not None]
+        self._of = tuple(dict.fromkeys(named)) or (name,)
+        self._is_template = bool(named)
+        self.text_fields = self._of
+        # All that must be read.
+        self.fields = tuple(dict.fromkeys([*self._of, *self._where, *self.copies]))
+        self._labels: dict[str, dict[str, str]] = {}  # of `Columns`
+
+    @property
+    def known_labels(self) -> list[str]:
+        """The listed labels, as they are written in the corpus."""
+        return [label for labels in self._labels.values() for label in labels]
+
+    def matches(self, record: Mapping) -> bool:
+        """Return whether the record's other columns have the required values."""
+        # Lists are searched by equality, since a record's value may be a list or an object itself.
+        return all(record.get(key) in values for key, values in self._where.items())
+
+    def of_file(self, url: str) -> "Column":
+        """Return the column with the copies that `file_copies` gives the file at that address."""
+        if not self.file_copies:
+            return self
+        name, found = url.rpartition("/")[2], copy.copy(self)
+        fits = (n for pattern, n in self.file_copies.items() if fnmatch.fnmatchcase(name, pattern))
+        found._of_file = next(fits, 1)
+        return found
+
+    def count_copies(self, record: Mapping) -> int:
+        """Return how often an epoch has the record."""
+        found = self._of_file
+        for key, (limits, counts) in self._steps.items():
+            value = record.get(key)
+            if isinstance(value, int | float) and value == value:
+                found *= counts[bisect.bisect_right(limits, value)]
+        return found
+
+    def extract(self, record: Mapping) -> Any:
+        """Return the record's text, None if a column is null or absent, or a value that is none."""
+        values = [record.get(field) for field in self._of]
+        if not self._is_template:
+            return values[0]
+        if any(value is None for value in values):
+            return None
+        for value in values:
+            if isinstance(value, _CONTAINERS):
+                return value
+        try:
+            return self.name.format(**dict(zip(self._of, values, strict=True)))
+        except (TypeError, ValueError):  # a format such as {year:04d} does not suit the value
+            return values
+
+    def has_numbers(self, record: Mapping) -> bool:
+        """Return whether a template's columns hold other values than texts."""
+        return self._is_template and not all(isinstance(record[f], str) for f in self._of)
+
+
+def _sorted_copies(column: str, steps: Mapping[float, int]) -> dict[float, int]:
+    for value, copies in steps.items():
+        _check_copies(f"of column {column!r} are {copies!r} from {value} up", copies)
+        if not math.isfinite(value):
+            raise ValueError(f"copies of column {column!r} begin at {value}: set a finite number")
+    return dict(sorted(steps.items()))
+
+
+def _check_copies(where: str, copies: int) -> None:
+    if isinstance(copies, bool) or not isinstance(copies, int) or copies < 0:
+        raise ValueError(f"copies {where}: set an integer, 0 to leave such records out")
+
+
+class Columns(Column):
+    """Several columns whose texts are kept apart, joined by SEPARATOR.
+
+    Columns({"inputs": "{Title}\\n{Body}", "targets": "Y"}, {"targets": {"HQ": "high"}})
+
+    Args:
+      columns: by feature, a column or template.
+      labels: by feature, the name of each value of its column.
+      clean: by column, a function applied to its text first, such as `html_text.text_of`.
+      lists: by column, a function that makes one text of the list of texts in it, such as " ".join.
+
+    Raises:
+      ValueError: a feature has labels but no column.
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, str],
+        labels: Mapping[str, Mapping[str, str]] | None = None,
+        clean: Mapping[str, Callable[[str], str]] | None = None,
+        lists: Mapping[str, Callable[[Sequence[str]], str]] | None = None,
+    ):
+        super().__init__(", ".join(columns.values()))
+        self._clean, self._lists = dict(clean or {}), dict(lists or {})
+        self._columns = {feature: Column(name) for feature, name in columns.items()}
+        self._labels = {k: dict(v) for k, v in (labels or {}).items()}
+        for unknown in self._labels.keys() - self._columns.keys():
+            raise ValueError(f"labels are given for {unknown!r}, but columns for {list(columns)}")
+        fields = [field for column in self._columns.values() for field in column.fields]
+        self.fields = self.text_fields = tuple(dict.fromkeys(fields))
+
+    def only(self, feature: str, names: Sequence[str]) -> "Columns":
+        """Return these columns with a feature restricted to `names`.
+
+        Records with other values are skipped as unknown labels. A feature without labels keeps its
+        values as names.
+
+        Raises:
+          ValueError: a label's name is not one of `names`, or the feature has no column.
+        """
+        if feature not in self._columns:
+            known = [*self._columns]
+            raise ValueError(f"classes are given for {feature!r}, but columns for {known}")
+        labels = self._labels.get(feature) or {name: name for name in names}
+        for value, name in labels.items():
+            if name not in names:
+                raise ValueError(
+                    f"label {value!r} is called {name!r}, which is not one of the classes "
+                    f"{', '.join(map(repr, names))}: name it among them, or leave that label out"
+                )
+        other = copy.copy(self)
+        other._labels = {**self._labels, feature: labels}
+        return other
+
+    def names_of(self, feature: str) -> list[str]:
+        """Return the names of a feature's labels; none if it has no labels."""
+        return [*self._labels.get(feature, {}).values()]
+
+    def extract(self, record: Mapping) -> Any:
+        """Return all texts, or the first that is None, blank, no string or UnknownLabel."""
+        for name, joined in self._lists.items():
+            value = record.get(name)
+            if isinstance(value, list) and all(isinstance(text, str) for text in value):
+                record = {**record, name: joined(value)}
+        for name, clean in self._clean.items():
+            if isinstance(text := record.get(name), str):
+                record = {**record, name: clean(text)}
+        found = []
+        for feature, column in self._columns.items():
+            value = column.extract(record)
+            if feature in self._labels and not (value is None or isinstance(value, _CONTAINERS)):
+                label = str(value).strip()
+                value = self._labels[feature].get(label, UnknownLabel(label) if label else "")
+            if not isinstance(value, str) or not value.strip():
+                return value
+            found.append(value.replace(SEPARATOR, " "))
+        return SEPARATOR.join(found)
+
+    def has_numbers(self, record: Mapping) -> bool:
+        """Return whether a template's columns hold other values than texts."""
+        return any(column.has_numbers(record) for column in self._columns.values())
+
+
+class Judged(NamedTuple):
+    """A record's text in UTF-8, None if it is skipped, and the names under which it is counted.
+
+    `label`: the value, where it is skipped as an unknown label. `copies`: how often an epoch has
+    the record, at least 1.
+    """
+
+    text: bytes | None
+    names: tuple[str, ...] = ()
+    label: str | None = None
+    copies: int = 1
+
+
+def judge(records: Iterable, column: Column, max_chars: int) -> Iterator[Judged]:
+    """Yield each record's usable text, or why it is skipped.
+
+    Skipped are records that are malformed, whose text is null, no string, blank, or longer than
+    `max_chars`, and those that `column` filters out. Lone surrogates, which UTF-8 cannot encode,
+    become question marks.
+    """
+    longest = max_chars if column.max_chars is None else min(max_chars, column.max_chars)
+    for record in records:
+        text = record if record in (MALFORMED, NOT_UTF8) else column.extract(record)
+        if reason := _fault(text, longest) or _filtered(record, text, column):
+            label = text.label if isinstance(text, UnknownLabel) else None
+            yield Judged(None, (f"skipped_{reason}",), label)
+            continue
+        names: tuple[str, ...] = ("kept_with_numbers",) if column.has_numbers(record) else ()
+        try:
+            encoded = text.encode()
+        except UnicodeEncodeError:
+            names += ("kept_with_replaced_characters",)
+            encoded = text.replace(UNREADABLE, "\ufffd").encode("utf-8", "replace")
+        yield Judged(encoded, names, copies=column.count_copies(record))
+
+
+def screen(records: Iterable, column: Column, max_chars: int, add: Callable | None) -> list[bytes]:
+    """Return the usable texts of some records, as `judge` makes them, and count all records.
+
+    `add` receives the counts by name and some unknown labels, as `RecordCounter.add` takes them.
+    """
+    counts: collections.Counter[str] = collections.Counter()
+    kept: list[bytes] = []
+    labels: dict[str, None] = {}
+    for text, names, label, copies in judge(records, column, max_chars):
+        counts["read"] += 1
+        counts[EXTRA_COPIES] += copies - 1
+        for name in names:
+            counts[name] += 1
+        if text is not None:
+            kept += [text] * copies
+        if label is not None and len(labels) < MOST_LABELS:
+            labels[label] = None
+    if add:
+        add(counts, labels)
+    return kept
+
+
+def _fault(text, max_chars: int) -> str | None:
+    """Return why a text is unusable, None if it is usable."""
+    if text is MALFORMED:
+        return "malformed"
+    if text is NOT_UTF8:
+        return "not_UTF-8"
+    if text is None:
+        return "null"
+    if isinstance(text, UnknownLabel):
+        return "unknown_label"
+    if not isinstance(text, str):
+        return "not_text"
+    if not text or text.isspace():
+        return "empty"
+    return "too_long" if len(text) > max_chars else None
+
+
+def _filtered(record: Mapping, text: str, column: Column) -> str | None:
+    """Return which of the column's filters rejects a text, None if none does."""
+    if len(text) < column.min_chars:
+        return "too_short"
+    if not column.matches(record):
+        return "other_value"
+    return None if column.count_copies(record) else "low_value"

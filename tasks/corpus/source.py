@@ -1,0 +1,526 @@
+"""Corpora as seqio data sources: streamed, reshuffled every epoch, resumed exactly.
+
+    source = CorpusSource("dumitrescustefan/rlm")                      # the hub
+    source = CorpusSource("/data/ro", column="body")                   # /data/ro/train*.jsonl ...
+    source = CorpusSource(files={"train": "https://example.org/ro.jsonl.zst"})
+    source = CorpusSource(files={"train": "@https://example.org/ro.map"})  # a list of addresses
+    source.peek("train", 2)                                            # the first two texts
+
+The order of an epoch follows from (seed, epoch); 0 is a valid seed. There are two orders:
+
+- RECORDS, of a split up to `full_shuffle` gigabytes: a permutation of all records. They are read
+  once and kept in a temporary file (`tasks.corpus.permuted_reader`).
+- PARTS, of a larger one: files, parts of files (`tasks.corpus.formats`) and the records within a
+  batch are permuted. Shards read different files; if there are fewer files than shards, different
+  parts; if these cannot be cut, every shard reads all records and keeps its own
+  (`tasks.corpus.shard_assignment`). `mixing` says how far this mixes.
+
+The records at a position of an order are a function of the position, so tf.data's own iterator
+state (a few kilobytes) is the data position: `tf.train.Checkpoint(iterator)` restores it exactly.
+Resuming reads the records once again, or of PARTS at most one part (of a compressed or CSV file:
+one file).
+"""
+
+import contextlib
+import dataclasses
+import glob
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+import gin
+from common.results import counted
+from tasks.corpus import files, hub, permuted_reader, shard_reader, slices, tf_callbacks
+from tasks.corpus.documents import Column, screen
+from tasks.corpus.files import CorpusFile
+from tasks.corpus.formats import BATCH_RECORDS, PartLayout
+from tasks.corpus.permuted_reader import PermutedReader
+from tasks.corpus.record_counts import RecordCounter
+from tasks.corpus.record_store import RecordStore
+from tasks.corpus.retry import RetryPolicy, is_transient, retry
+from tasks.corpus.shard_assignment import CorpusSplit, assign
+from tasks.corpus.shard_reader import ShardReader
+from tasks.corpus.slices import SplitPart, Splits
+
+PEEK_BYTES = 1 << 16
+RECORDS, PARTS = "records", "parts"  # what is permuted
+# Bytes of text in a byte of a file, roughly.
+EXPANSION = {"gz": 4.0, "zst": 4.0, "parquet": 2.0}
+MIXED = 10_000  # documents of a slice that are shuffled together
+MOST_PROBES = 64  # remote files whose sizes are requested to choose the order
+_FOLDER = ("/", ".", "~")
+
+
+@gin.configurable
+def full_shuffle(gigabytes: float = 2.0) -> float:
+    """Return up to how many gigabytes of text all records of a split are permuted.
+
+    Every host reads such a split once when it starts, and keeps its text in the folder for
+    temporary files. 0 streams every split. A run that resumes keeps its order.
+
+    Raises:
+      ValueError: it is negative.
+    """
+    if not gigabytes >= 0:
+        raise ValueError(
+            f"tasks.corpus.source.full_shuffle.gigabytes is {gigabytes}, but must be 0, to stream "
+            "every corpus, or above"
+        )
+    return gigabytes
+
+
+class Unreachable(ValueError, ConnectionError):
+    """A corpus that is temporarily unreachable; a retry may succeed."""
+
+
+class CorpusSource(seqio.DataSource):
+    """Documents of a corpus as {"text": string scalar}.
+
+    Args:
+      corpus: "user/name" on the hub; or a folder (a path that begins with / . or ~, or the address
+        of a bucket) of files named <split>*, in which a file belongs to the longest name of a
+        split that it begins with; None if `files` is given.
+      config: the hub data set's configuration.
+      revision: the hub data set's branch, tag or commit.
+      column: the column that holds the text, a template of several, "{title}\\n{body}", or a
+        `documents.Column`, which filters too.
+      files: file patterns by split, instead of `corpus`: local paths (** is allowed), gs://, and
+        http(s) addresses, which cannot be patterns. "@" and the address of a text file stand for
+        the addresses in it, one a line; "@list.txt#10_*|9_*" for those with such names. The suffix
+        names the format: .jsonl .json .csv .tsv .txt .parquet, plus .gz or .zst if compressed.
+      splits: the splits, or a mapping from ours to the corpus's, {"validation": "dev"}.
+      documents: what a document is in plain text: "lines" or "paragraphs" (up to an empty line).
+      max_chars: longer documents are skipped and counted.
+      retry_policy: how long to retry a failing network; by default as gin sets it.
+    """
+
+    def __init__(
+        self,
+        corpus: str | None = None,
+        config: str | None = None,
+        revision: str | None = None,
+        column: str | Column = "text",
+        files: Mapping[str, str | Sequence[str]] | None = None,
+        splits: Sequence[str] | Mapping[str, str] = ("train", "validation"),
+        documents: str = "lines",
+        max_chars: int = 10_000_000,
+        retry_policy: RetryPolicy | None = None,
+    ):
+        if (corpus is None) == (files is None):
+            raise ValueError("a corpus source needs either `corpus` or `files`, and not both")
+        if documents not in ("lines", "paragraphs"):
+            raise ValueError(f"documents is {documents!r}, but must be 'lines' or 'paragraphs'")
+        if files is not None:
+            splits = tuple(files)
+        self._split_names = dict(splits) if isinstance(splits, Mapping) else {s: s for s in splits}
+        self._patterns = files
+        self._corpus, self._config, self._revision = corpus, config, revision
+        self._listed: dict[str, list[CorpusFile]] = {}
+        self._contents: dict[str, int] = {}
+        self._orders: dict[str, str] = {}  # by split, where a data position has decided it
+        self._stores: dict[CorpusSplit, RecordStore] = {}
+        self._epochs: int | None = 1  # of the datasets of RECORDS that are made
+        self.column = column if isinstance(column, Column) else Column(column)
+        self.documents = documents
+        self.max_chars = max_chars
+        self._retry_policy = retry_policy
+        self.name = corpus or ", ".join(dict.fromkeys(map(str, (files or {}).values())))
+        self.reset_counter()
+        self._sizes: dict[str, int] = {}  # documents, by split
+        super().__init__(splits=tuple(self._split_names), caching_permitted=True)
+
+    @property
+    def splits(self) -> Splits:
+        """The names of all splits; a slice of one, such as "test[:500]", is among them."""
+        return Splits(self._split_names)
+
+    def reset_counter(self) -> None:
+        """Count the records of this source from zero."""
+        self.counter = RecordCounter(self.name)
+        tf_callbacks.report_at_exit(self.counter)
+
+    @property
+    def supports_arbitrary_sharding(self) -> bool:
+        """Any number of shards is supported, regardless of the number of files."""
+        return True
+
+    @property
+    def is_local(self) -> bool:
+        """Whether reading it never crosses the network."""
+        if self._patterns is None:
+            corpus = self._corpus or ""
+            return "://" not in corpus and corpus.startswith(_FOLDER)
+        patterns = [p for split in self._patterns for p in self._patterns_of(split)]
+        return not any("://" in p or p.startswith(files.LIST) for p in patterns)
+
+    def _patterns_of(self, split: str) -> Sequence[str]:
+        patterns = (self._patterns or {})[split]
+        return [patterns] if isinstance(patterns, str) else patterns
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """How long to retry a failing network."""
+        return self._retry_policy or RetryPolicy()
+
+    @property
+    def layout(self) -> PartLayout:
+        """How the files are cut into parts."""
+        return PartLayout(self.column.fields, self.documents)
+
+    def record_counts(self, split: str | None = None, distinct: bool = False) -> dict[str, int]:
+        """Return this process's record counts of a split; see `RecordCounter.counts`."""
+        return self.counter.counts(split and slices.full(split), distinct)
+
+    def list_files(self, split: str, retry_policy: RetryPolicy | None = None) -> list[CorpusFile]:
+        """Return the split's files, sorted.
+
+        Raises:
+          ValueError: the split does not exist, no file matches, or the corpus cannot be read; one
+            sentence.
+        """
+        split = slices.full(split)
+        if split not in self._split_names:
+            raise self._no_split(split, self._split_names)
+        if split not in self._listed:
+            find = lambda: self._find_files(split)
+            policy = retry_policy or self.retry_policy
+            try:
+                self._listed[split] = retry(find, f"listing {self.name}", policy)
+            except Exception as error:
+                raise self._unreachable(error) if is_transient(error) else error from error
+        return self._listed[split]
+
+    def _find_files(self, split: str) -> list[CorpusFile]:
+        corpus, corpus_split = self._corpus, self._split_names[split]
+        if corpus is None:
+            return files.match_files(self._patterns_of(split))
+        if "://" in corpus or corpus.startswith(_FOLDER):
+            advice = f": name files {corpus_split}*, or give patterns by files={{{split!r}: …}}"
+            if split != "train":
+                advice = f": add one, or {self._hold_out(split)}"
+            return self._in_folder(corpus, split, advice)
+        repository = hub.load_repository(corpus, self._config, self._revision)
+        if corpus_split not in repository.splits:
+            raise self._no_split(corpus_split, repository.splits)
+        return files.with_lengths(repository.splits[corpus_split])
+
+    def _in_folder(self, folder: str, split: str, advice: str) -> list[CorpusFile]:
+        """Return the files whose names begin with a split's, and not with a longer name."""
+        name = self._split_names[split]
+        longer = [n for n in self._split_names.values() if n != name and n.startswith(name)]
+        pattern = lambda name: f"{glob.escape(folder.rstrip('/'))}/{name}*"
+        return files.match_files([pattern(name)], advice=advice, without=map(pattern, longer))
+
+    def pin_revision(self, revision: str) -> None:
+        """Read the hub's data set at a commit, unless a revision is already set."""
+        if self._revision is None and self._corpus is not None:
+            self._revision = revision
+            self._listed, self._contents = {}, {}
+
+    def identity(self, split: str) -> dict[str, Any]:
+        """Return the state of the corpus: the hub's commit, the files, their sizes and contents.
+
+        `contents` is that of the files when they were listed first: see `files.contents`.
+        """
+        found, part = self._complete_listing(split), slices.parse(split)
+        if split not in self._contents:
+            self._contents[split] = files.contents(found)
+        copies: dict[str, Any] = dict(self.column.copies)
+        if self.column.file_copies:
+            copies["file"] = self.column.file_copies
+        names = [f"{f.url.rsplit('/', 1)[-1]} {'' if f.remote else files.size(f)}" for f in found]
+        return {
+            "revision": hub.commit_of(found[0].url),
+            "files": len(found),
+            "names": zlib.crc32("\n".join(names).encode()),
+            "remote": found[0].remote,
+            "contents": self._contents[split],
+            # Copies count in the order of an epoch.
+            "copies": json.loads(json.dumps(copies)),
+            **({"slice": f"{part.begin}:{part.end}"} if part else {}),
+        }
+
+    def _complete_listing(self, split: str) -> list[CorpusFile]:
+        """Return the split's files with what their servers report of each."""
+        split = slices.full(split)
+        found = self.list_files(split)
+        complete = lambda: files.with_facts(found)
+        self._listed[split] = retry(complete, f"looking up {self.name}", self.retry_policy)
+        return self._listed[split]
+
+    def order(self, split: str) -> str:
+        """Return what a shuffled epoch permutes, RECORDS or PARTS.
+
+        Raises:
+          ValueError: the split is a slice, whose shuffled documents would be part of the position.
+        """
+        if part := slices.parse(split):
+            raise ValueError(
+                f"split {split!r} of corpus {self.name!r} is a slice, which is evaluated and "
+                f"decoded but never trained on: train on {part.split!r}, or on files of its own"
+            )
+        if split not in self._orders:
+            size = self.text_bytes(split)
+            fits = size is not None and size <= full_shuffle() * 1e9
+            return RECORDS if fits else PARTS
+        return self._orders[split]
+
+    def pin_order(self, split: str, order: str) -> None:
+        """Keep the order of a saved data position."""
+        self._orders[split] = order
+
+    @contextlib.contextmanager
+    def repeated(self, epochs: int | None) -> Iterator[None]:
+        """Let shuffled datasets made meanwhile have `epochs` epochs, None for endlessly many.
+
+        A dataset of RECORDS that repeats itself numbers its epochs. One that `Dataset.repeat`
+        repeats after `Dataset.map` in parallel may lose the number of the next epoch if its
+        position is saved near the end of one. In other orders datasets have one epoch.
+        """
+        before, self._epochs = self._epochs, epochs
+        try:
+            yield
+        finally:
+            self._epochs = before
+
+    @property
+    def config(self) -> str | None:
+        """The configuration of a corpus on the hub."""
+        return self._config
+
+    def text_bytes(self, split: str) -> int | None:
+        """Return roughly how many bytes of text a split has, None if it is unknown."""
+        found = self.list_files(split)
+        if any(f.kind == hub.STREAMED for f in found):
+            return None
+        if sum(f.remote and f.length is None for f in found) > MOST_PROBES:
+            return None
+        measure = lambda: [self._size_on_disk(f) for f in found]
+        sizes = retry(measure, f"measuring {self.name}", self.retry_policy)
+        total = 0.0
+        for file, size in zip(found, sizes, strict=True):
+            if size is None:
+                return None
+            total += size * EXPANSION.get(file.compression or file.kind, 1.0)
+        return int(total)
+
+    def _size_on_disk(self, file: CorpusFile) -> int | None:
+        if file.kind != files.PARALLEL:
+            return files.size(file)
+        sizes = [files.size(side) for side in files.split_parallel(file)]
+        return None if None in sizes else sum(size or 0 for size in sizes)
+
+    def mixing(self, split: str, num_shards: int) -> str:
+        """Return how far a shuffled epoch mixes the records, as a predicate for the log."""
+        if slices.parse(split):
+            return f"every epoch mixes its documents within {MIXED:,} of them"
+        if self.order(split) == RECORDS:
+            return "every epoch is a permutation of all records"
+        corpus = self.corpus_split(split)
+        share, first = assign(corpus, 0, num_shards), corpus.files[0]
+        in_parts = not share.by_records and share.split.layout.divisible(first)
+        reach = f"{BATCH_RECORDS} consecutive records"
+        if in_parts and first.kind != "parquet":
+            reach = f"{share.split.layout.bytes_per_part(first) / 2**20:.2g} MiB of records"
+        size = self.text_bytes(split)
+        if size is None:
+            remedy = "shuffle its files beforehand, since their size is unknown"
+        elif size <= full_shuffle() * 1e9:
+            remedy = "this run keeps the order of its saved data position"
+        else:
+            limit = "tasks.corpus.source.full_shuffle.gigabytes"
+            remedy = f"set {limit} above {size / 1e9:.3g} to permute it"
+        return (
+            f"{'files and their parts' if in_parts else 'files'} are read in random order, by "
+            f"{num_shards} shards at the same time, and records are mixed within {reach} (a sorted "
+            f"corpus no further: {remedy})"
+        )
+
+    def listing(self, split: str) -> list[list]:
+        """Return a split's files as JSON, for `use_listing`."""
+        return [list(dataclasses.astuple(file)) for file in self._complete_listing(split)]
+
+    def use_listing(self, split: str, listing: list[list]) -> None:
+        """Use the files that another host has listed, so that not every host asks the hub."""
+        split = slices.full(split)
+        found = [files.of_this_host(CorpusFile(*fields)) for fields in listing]
+        if commit := hub.commit_of(found[0].url):
+            self.pin_revision(commit)
+        files.prime_hub_listing(found)
+        self._listed[split] = found
+        self._contents.pop(split, None)
+
+    def _no_split(self, split: str, known) -> ValueError:
+        return ValueError(
+            f"corpus {self.name!r} has no split {split!r}, only {', '.join(sorted(known))}: set "
+            "the task's `splits`, which may map one name to another"
+            + (f", or {self._hold_out(split)}" if split != "train" else "")
+        )
+
+    def _hold_out(self, split: str) -> str:
+        return f"hold a part of 'train' out by tasks.rows.Rows(…, held_out={{{split!r}: 0.01}})"
+
+    def _unreachable(self, error: BaseException) -> Unreachable:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        return Unreachable(f"corpus {self.name!r} cannot be reached ({reason})")
+
+    def corpus_split(self, split: str, retry_policy: RetryPolicy | None = None) -> CorpusSplit:
+        """Return the files of a split and how to read them."""
+        policy = retry_policy or self.retry_policy
+        return CorpusSplit(
+            self.name,
+            split,
+            tuple(self.list_files(split, policy)),
+            self.layout,
+            self.column,
+            self.max_chars,
+            policy,
+            (self._corpus, self._config, self._revision) if self._corpus else None,
+        )
+
+    def peek(self, split: str = "train", n: int = 1, limit_s: float = 30.0) -> list[str]:
+        """Return the first `n` texts of a split, reading little: the check before a run.
+
+        Raises:
+          ValueError: one sentence: the split, column, file or token is missing, the corpus is
+            unreachable, or has no usable text at its beginning.
+        """
+        corpus = self._in_small_parts(split, limit_s)
+        first = corpus.files[0]
+        texts, counter = self._first_texts(corpus, [first], n)
+        if not texts:
+            raise ValueError(
+                f"{first.url} has no usable text in column {self.column.name!r}: of "
+                f"{counted(counter.counts()['read'], 'record')} read, skipped {counter.skipped()}"
+                f"{self._remedy(counter)}"
+            )
+        return [text.decode() for text in texts[:n]]
+
+    def check_shards(self, split: str, num_shards: int, limit_s: float = 30.0) -> None:
+        """Raise ValueError if a split has fewer usable texts than shards, which need one each."""
+        corpus = self._in_small_parts(split, limit_s)
+        found = len(self._first_texts(corpus, corpus.files, num_shards)[0])
+        if found < num_shards:
+            raise ValueError(
+                f"split {split!r} of corpus {self.name!r} has {counted(found, 'usable text')}, but "
+                f"its {num_shards} shards need one each: add texts, or set BATCH_SIZE to an odd "
+                "number, which makes one shard a process"
+            )
+
+    def _in_small_parts(self, split: str, limit_s: float) -> CorpusSplit:
+        corpus = self.corpus_split(split, RetryPolicy(limit_s=limit_s))
+        layout = dataclasses.replace(corpus.layout, part_bytes=PEEK_BYTES)
+        return dataclasses.replace(corpus, layout=layout)
+
+    def _first_texts(
+        self, corpus: CorpusSplit, among: Sequence[CorpusFile], n: int
+    ) -> tuple[list[bytes], RecordCounter]:
+        """Return the texts of some files, or the first of them, at least `n`, and their counts."""
+
+        def read() -> tuple[list[bytes], RecordCounter]:
+            texts, counter = [], RecordCounter(self.name)
+            for file in among:
+                column = corpus.column.of_file(file.url)
+                for part in range(corpus.layout.count(file)):
+                    for batch in corpus.batches(file, part):
+                        texts += screen(batch, column, corpus.max_chars, counter.add)
+                        if len(texts) >= n:
+                            return texts, counter
+            return texts, counter
+
+        try:
+            return corpus.retry(read, among[0])
+        except Exception as error:
+            raise self._unreachable(error) if is_transient(error) else error from error
+
+    def _remedy(self, counter: RecordCounter) -> str:
+        """Return advice about a file without usable text, as the end of a sentence."""
+        quoted = lambda labels: ", ".join(map(repr, labels))
+        if counter.labels:
+            known = quoted(self.column.known_labels)
+            found = f"found {quoted(counter.labels)}; known are {known}"
+            return f" ({found}): list them in the task's labels"
+        if counter.counts()["skipped_not_UTF-8"]:
+            return ": convert the file to UTF-8, for example with iconv"
+        if not counter.counts()["read"]:
+            return ": give a file that has records, or leave it out"
+        return ""
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        """Return the addresses of the split's files."""
+        return [file.url for file in self.list_files(split)]
+
+    def get_dataset(
+        self,
+        split: str = "train",
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        *,
+        sequence_length=None,
+        use_cached: bool = False,
+        num_epochs: int | None = 1,
+        order: str | None = None,
+    ) -> tf.data.Dataset:
+        """Return one epoch of documents; each repetition of it (`.repeat()`) has a new order.
+
+        Without `shuffle` it is the order of the files. A `seed` decides the orders of all epochs;
+        None draws one. `order` is what is permuted, by default as the method `order` says.
+        `sequence_length`, `use_cached` and `num_epochs` are unused.
+        """
+        shard = shard_info or seqio.ShardInfo(0, 1)
+        if part := slices.parse(split):
+            return self._sliced(part, shuffle, seed, shard)
+        if seed is not None:
+            seed = zlib.crc32(str(seed).encode())
+        # The files are listed here, so that a missing corpus fails before the first step.
+        corpus = self.corpus_split(split)
+        if shuffle and (order or self.order(split)) == RECORDS:
+            store = self._stores.setdefault(corpus, RecordStore(corpus))
+            place = (shard.index, shard.num_shards)
+            permuted = PermutedReader(store, split, place, self.counter, seed, self._epochs)
+            return permuted_reader.shard_dataset(permuted, seed, self._epochs)
+        share = assign(corpus, shard.index, shard.num_shards)
+        reader = ShardReader(share, shuffle, self.counter)
+        return shard_reader.shard_dataset(reader, shuffle, seed)
+
+    def _sliced(
+        self, part: SplitPart, shuffle: bool, seed: int | None, shard: seqio.ShardInfo
+    ) -> tf.data.Dataset:
+        """Return a shard of one epoch of a slice; each shard reads the split up to its end."""
+        # All shards read the same records, which the first one counts.
+        with contextlib.nullcontext() if shard.index == 0 else self._uncounted():
+            dataset = self.get_dataset(part.split, False)
+        begin, end = part.bounds(lambda: self._count(part))
+        dataset = dataset.skip(begin).take(-1 if end is None else end - begin)
+        dataset = dataset.shard(shard.num_shards, shard.index)
+        return dataset.shuffle(MIXED, seed) if shuffle else dataset
+
+    def _count(self, part: SplitPart) -> int:
+        """Return the number of a split's documents, which are read once for it."""
+        size = self.text_bytes(part.split)
+        if size is None or size > full_shuffle() * 1e9:
+            raise ValueError(
+                f"split {part.split!r} of corpus {self.name!r} is a stream of unknown length, so "
+                f"{part.split}[{part.begin}:{part.end}] cannot be counted from its end or in "
+                f"percent: give numbers from its beginning, such as {part.split}[:500]"
+            )
+        if part.split not in self._sizes:
+            with self._uncounted():
+                documents = self.get_dataset(part.split, False)
+            self._sizes[part.split] = int(documents.reduce(np.int64(0), lambda n, _: n + 1))
+        return self._sizes[part.split]
+
+    @contextlib.contextmanager
+    def _uncounted(self) -> Iterator[None]:
+        """Let datasets made meanwhile leave their records out of the counts."""
+        counter, self.counter = self.counter, RecordCounter(self.name)
+        try:
+            yield
+        finally:
+            self.counter = counter

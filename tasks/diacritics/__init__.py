@@ -1,5 +1,0 @@
-"""Diacritics restoration: tasks, metrics, and the letters of the input kept."""
-
-from tasks.diacritics.task import add, lines
-
-__all__ = ["add", "lines"]

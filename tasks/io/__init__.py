@@ -1,1 +1,0 @@
-"""Bytes from disk, the Hugging Face hub, http(s) and gs://: listing, reading, caching, retrying."""

@@ -1,0 +1,1 @@
+"""Jobs that a trained model is fine-tuned for, one module each."""

@@ -1,1 +1,0 @@
-"""One shard of a corpus as a resumable tf.data pipeline."""

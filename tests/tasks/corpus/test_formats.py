@@ -1,0 +1,183 @@
+"""Files are cut into parts without losing a record, and read into records of one shape."""
+
+import gzip
+import io
+import json
+import time
+from concurrent import futures
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fakes.corpora import LINES, write
+from tasks.corpus import files, formats
+from tasks.corpus.files import CorpusFile
+from tasks.corpus.formats import MALFORMED, NOT_UTF8, PartLayout
+from tasks.corpus.source import CorpusSource
+
+
+def _read(source):
+    dataset = source.get_dataset("train", shuffle=False)
+    return [x["text"].decode() for x in dataset.as_numpy_iterator()]
+
+
+def records(path, layout):
+    file = files.classify(str(path))
+    batches = [b for part in range(layout.count(file)) for b in layout.batches(file, part)]
+    return [record for batch in batches for record in batch]
+
+
+@pytest.mark.parametrize("part_bytes", [1, 7, 64, 1000])
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_byte_ranges_neither_lose_nor_double_a_line(tmp_path, monkeypatch, part_bytes, end):
+    lines = ["", "a", "bb" * 40, "ș" * 9, "", "c", "d" * 300, "e"]
+    (tmp_path / "train.txt").write_text("\n".join(lines) + end)
+    monkeypatch.setattr(formats, "LOCAL_PART_BYTES", part_bytes)
+    assert _read(CorpusSource(str(tmp_path))) == [x for x in lines if x]
+
+
+def test_a_paragraph_can_be_a_document(tmp_path):
+    (tmp_path / "train.txt").write_text("Una.\nDouă.\n\n\nTrei.\n \nPatru.\nCinci.")
+    source = CorpusSource(str(tmp_path), documents="paragraphs")
+    assert _read(source) == ["Una. Două.", "Trei.", "Patru. Cinci."]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_parts_together_are_the_file(tmp_path, kind):
+    write(tmp_path, kind, LINES)
+    path = tmp_path / f"train-0.{kind}"
+    layout = PartLayout(("text",), part_bytes=4096)
+    file = files.classify(str(path))
+    assert layout.divisible(file)
+    assert layout.count(file) > 5
+    assert [record["text"] for record in records(path, layout)] == LINES
+
+
+def test_bad_records_are_marked_in_every_format(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n[1]\n{"text": \n{"text": "\xff"}\n')
+    assert records(tmp_path / "a.jsonl", PartLayout())[1:] == [MALFORMED, MALFORMED, NOT_UTF8]
+    (tmp_path / "b.csv").write_bytes(b"text\na\nb,c\n\xff\n")
+    assert records(tmp_path / "b.csv", PartLayout())[1:] == [MALFORMED, NOT_UTF8]
+    (tmp_path / "c.json").write_text(json.dumps([{"text": "a"}, 5]))
+    assert records(tmp_path / "c.json", PartLayout()) == [{"text": "a"}, MALFORMED]
+
+
+DEEP = '{"text": "b", "meta": ' + "[" * 100_000 + "]" * 100_000 + "}"
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json"])
+def test_a_record_that_is_nested_too_deeply_is_malformed_and_alone(tmp_path, kind):
+    texts = ['{"text": "a"}', DEEP, '{"text": "]}\\" c"}']
+    text = "\n".join(texts) if kind == "jsonl" else f"[{', '.join(texts)}]"
+    (tmp_path / f"a.{kind}").write_text(text)
+    found = records(tmp_path / f"a.{kind}", PartLayout())
+    assert found == [{"text": "a"}, MALFORMED, {"text": ']}" c'}]
+
+
+def test_a_row_of_parquet_that_is_not_utf8_is_marked_alone(tmp_path):
+    texts = pa.array([b"a", b"\xff", b"c"]).cast(pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
+    found = records(tmp_path / "a.parquet", PartLayout())
+    assert found == [{"text": "a"}, NOT_UTF8, {"text": "c"}]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz"])
+def test_the_beginning_of_a_file_has_the_columns_and_other_records_may_lack_them(tmp_path, kind):
+    with_text, without = json.dumps({"text": "a" * 9}), json.dumps({"id": "b" * 9})
+    opened = gzip.open if kind.endswith("gz") else open
+    for name, lines in {"last": [with_text] * 600 + [without] * 600, "none": [without] * 9}.items():
+        with opened(tmp_path / f"{name}.{kind}", "wt") as file:
+            file.write("\n".join(lines))
+    found = records(tmp_path / f"last.{kind}", PartLayout(part_bytes=1000))
+    assert (len(found), sum("text" in record for record in found)) == (1200, 600)
+    with pytest.raises(ValueError, match=r"no column 'text' in .*/none\.jsonl.*: it has id"):
+        records(tmp_path / f"none.{kind}", PartLayout(part_bytes=1000))
+
+
+@pytest.mark.parametrize("part_bytes", [1, 100, None])
+def test_what_the_beginning_is_does_not_depend_on_the_parts(tmp_path, monkeypatch, part_bytes):
+    monkeypatch.setattr(formats, "LOCAL_PART_BYTES", 1000)
+    lines = [json.dumps({"id": i}) for i in range(50)] + [json.dumps({"text": "a"})]
+    (tmp_path / "soon.jsonl").write_text("\n".join(lines))
+    (tmp_path / "late.jsonl").write_text("\n".join(lines[:50] * 3 + lines))
+    layout = PartLayout(part_bytes=part_bytes)
+    assert len(records(tmp_path / "soon.jsonl", layout)) == 51
+    with pytest.raises(ValueError, match=r"no column 'text' in .*/late\.jsonl: it has id"):
+        records(tmp_path / "late.jsonl", layout)
+
+
+@pytest.mark.parametrize(("kind", "comma"), [("csv", ","), ("tsv", "\t")])
+@pytest.mark.parametrize("wrong", ['"Una,', '"Una" două,', '"Una ""două"",', '"Una" "două",'])
+def test_a_quote_that_does_not_end_is_refused_by_its_line(tmp_path, kind, comma, wrong):
+    rows = ["text,label", '"a\nb",x', f"{wrong}x", *(f"row {i},y" for i in range(9)), '"c ""d""",z']
+    for name, lines in (("last", rows[:-1]), ("before", rows)):
+        path = tmp_path / f"{name}.{kind}"
+        path.write_text("\n".join(lines).replace(",", comma) + "\n")
+        with pytest.raises(ValueError, match=rf"row of {path} that begins at line 4 .*: quote the"):
+            records(path, PartLayout())
+
+
+@pytest.mark.parametrize(("text", "line"), [('"a\nb\n', 1), ('a\n"b\nc\n', 2)])
+def test_the_line_of_a_quote_is_right_in_the_header_and_behind_it(tmp_path, text, line):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(ValueError, match=rf"that begins at line {line} has a quote"):
+        records(tmp_path / "a.csv", PartLayout(("a",)))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_quoted_fields_may_have_quotes_delimiters_and_lines(tmp_path, end):
+    lines = ["text,label", '"a', 'b, ""c""",x', 'd "e" f,""', '"""g""","h"', ',"i"']
+    (tmp_path / "a.csv").write_bytes(end.join(lines).encode())
+    found = [tuple(row.values()) for row in records(tmp_path / "a.csv", PartLayout())]
+    assert found == [(f'a{end}b, "c"', "x"), ('d "e" f', ""), ('"g"', "h"), ("", "i")]
+
+
+def test_footers_are_parsed_one_at_a_time(monkeypatch):
+    """Each takes memory in its thread's arena, and 128 shards of a host have 128 threads."""
+    out = io.BytesIO()
+    pq.write_table(pa.table({"text": list("abc")}), out)
+    data, parse, active, most = out.getvalue(), pq.read_metadata, [], []
+
+    def slow(raw):
+        active.append(raw)
+        most.append(len(active))
+        time.sleep(0.01)
+        active.remove(raw)
+        return parse(raw)
+
+    monkeypatch.setattr(formats.files, "read_range", lambda file, start, stop: data[start:stop])
+    monkeypatch.setattr(pq, "read_metadata", slow)
+    names = [f"hf://datasets/user/parsed@main/{i}.parquet" for i in range(8)]
+    many = [CorpusFile(name, "parquet", length=len(data)) for name in names]
+    with futures.ThreadPoolExecutor(len(many)) as pool:
+        assert list(pool.map(PartLayout(("text",)).count, many)) == [1] * len(many)
+    assert most == [1] * len(many)
+
+
+def test_footers_of_many_remote_files_are_fetched_once_each(monkeypatch):
+    table = pa.table({"text": [f"text {i}" for i in range(400)], "id": list(range(400))})
+    out = io.BytesIO()
+    pq.write_table(table, out, row_group_size=1)
+    data, fetched = out.getvalue(), []
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    assert len(data) - footer > 1 << 16  # it needs a second read
+
+    def read_range(file, start, stop):
+        fetched.append((file.url, start, stop))
+        return data[start:stop]
+
+    monkeypatch.setattr(formats.files, "read_range", read_range)
+    names = [f"hf://datasets/user/name@main/{i}.parquet" for i in range(40)]
+    many = [CorpusFile(name, "parquet", length=len(data)) for name in names]
+    layout = PartLayout(("text",))
+    for part in (7, 3):
+        for file in many:
+            assert layout.count(file) == 400
+            assert list(layout.batches(file, part)) == [[{"text": f"text {part}"}]]
+    for name in names:
+        mine = sorted((start, stop) for url, start, stop in fetched if url == name)
+        (first, second), texts = mine[-2:], mine[:-2]
+        assert (first[0], first[1], second[1]) == (footer, second[0], len(data))
+        assert len(texts) == 2
+        assert sum(stop - start for start, stop in texts) < 400  # of one column

@@ -1,0 +1,130 @@
+"""A file on a web server arrives complete and in one version, or an error says why not."""
+
+import http.client
+
+import pytest
+
+from fakes.file_server import FileServer
+from tasks.corpus import http_files, retry
+
+DATA = bytes(range(200)) * 50
+MARKS = ["ETag", "weak ETag", "Last-Modified"]
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "a").write_bytes(DATA)
+    http_files.probe.cache_clear()
+    return tmp_path / "a"
+
+
+def serve(path, **settings):
+    return FileServer(path.parent, **settings)
+
+
+@pytest.mark.parametrize("version", [*MARKS, None])
+def test_length_version_and_ranges_are_known_by_one_request(path, version):
+    with serve(path, version=version) as server:
+        known = http_files.probe(f"{server.url}/a")
+        assert (known.length, known.has_ranges) == (len(DATA), True)
+        assert bool(known.version) == bool(version)
+        assert http_files.probe(f"{server.url}/a") == known
+        assert server.asked == [("/a", "bytes=0-0")]
+        assert http_files.read_range(f"{server.url}/a", 10, 20, known) == DATA[10:20]
+
+
+def test_an_empty_file_has_no_range_to_answer_with(path):
+    path.write_bytes(b"")
+    with serve(path) as server:
+        known = http_files.probe(f"{server.url}/a")
+        assert known == http_files.Facts(0, None)
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+@pytest.mark.parametrize("version", MARKS)
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_file_that_is_replaced_is_noticed(path, version, obeys, ranges):
+    with serve(path, version=version, obeys=obeys, ranges=ranges) as server:
+        known = http_files.probe(f"{server.url}/a")
+        path.write_bytes(DATA[::-1])  # of the same length
+        changed = pytest.raises(
+            ValueError, match=r"/a changed while it was read \(its ETag or Last"
+        )
+        if ranges:
+            with changed:
+                http_files.read_range(f"{server.url}/a", 10, 20, known)
+        else:
+            with changed:
+                http_files.open_body(f"{server.url}/a", known)
+
+
+@pytest.mark.parametrize("now", [DATA + b"a", DATA[:-1], DATA[:5], b""])
+def test_without_a_version_another_length_is_noticed(path, now):
+    with serve(path, version=None) as server:
+        known = http_files.probe(f"{server.url}/a")
+        path.write_bytes(now)
+        with pytest.raises(ValueError, match=r"its length was 10000 bytes and is"):
+            http_files.read_range(f"{server.url}/a", 10, 20, known)
+        with pytest.raises(ValueError, match=r"its length was 10000 bytes and is"):
+            http_files.open_body(f"{server.url}/a", known)
+
+
+def test_a_wrong_size_in_the_first_answer_is_noticed_by_the_second(path):
+    with serve(path) as server:
+        server.faults = ["half size"]
+        known = http_files.probe(f"{server.url}/a")
+        assert known.length == len(DATA) // 2
+        with pytest.raises(ValueError, match="its length was 5000 bytes and is 10000 bytes"):
+            http_files.read_range(f"{server.url}/a", 10, 20, known)
+
+
+def test_another_range_is_an_error_that_may_pass(path):
+    with serve(path) as server:
+        known = http_files.probe(f"{server.url}/a")
+        server.faults = ["other range"]
+        with pytest.raises(
+            ConnectionError, match=r"asked for bytes 10-19 and answered with 'bytes"
+        ):
+            http_files.read_range(f"{server.url}/a", 10, 20, known)
+        assert http_files.read_range(f"{server.url}/a", 10, 20, known) == DATA[10:20]
+
+
+@pytest.mark.parametrize("ends", ["length", "chunks"])
+def test_a_body_that_marks_its_end_is_complete_or_an_error_that_may_pass(path, ends):
+    with serve(path, ranges=False, ends=ends) as server:
+        known = http_files.probe(f"{server.url}/a")
+        with http_files.open_body(f"{server.url}/a", known) as body:
+            assert http_files.has_end(body)
+            assert body.read() == DATA
+        server.faults = ["cut"]
+        with http_files.open_body(f"{server.url}/a", known) as body:
+            with pytest.raises((ConnectionError, http.client.IncompleteRead)) as error:
+                list(iter(lambda: body.read(1000), b""))
+        assert retry.is_transient(error.value)
+
+
+def test_a_body_without_a_marked_end_says_so(path):
+    with serve(path, ranges=False, ends="nothing") as server:
+        known = http_files.probe(f"{server.url}/a")
+        assert known.length is None
+        with http_files.open_body(f"{server.url}/a", known) as body:
+            assert not http_files.has_end(body)
+            assert body.read() == DATA
+
+
+@pytest.mark.parametrize(
+    ("name", "escaped"),
+    [
+        ("română.jsonl", "rom%C3%A2n%C4%83.jsonl"),
+        ("two words.jsonl?of=ș", "two%20words.jsonl?of=%C8%99"),
+        ("a%20b+c.jsonl?at=%2F&x=[1]", "a%20b+c.jsonl?at=%2F&x=[1]"),
+    ],
+)
+def test_an_address_may_have_letters_that_are_not_escaped(path, name, escaped):
+    (path.parent / escaped).write_bytes(DATA)  # the server does not decode names
+    with serve(path) as server:
+        known = http_files.probe(f"{server.url}/{name}")
+        assert http_files.read_range(f"{server.url}/{name}", 10, 20, known) == DATA[10:20]
+        with http_files.open_body(f"{server.url}/{name}", known) as body:
+            assert body.read() == DATA
+    assert {path for path, _ in server.asked} == {f"/{escaped}"}

@@ -1,0 +1,122 @@
+"""Transient errors are retried, permanent ones are raised at once."""
+
+import datetime
+import email.utils
+import http.client
+import socket
+import ssl
+import urllib.error
+
+import gcsfs
+import pytest
+from huggingface_hub.errors import OfflineModeIsEnabled
+
+from tasks.corpus import retry
+
+
+def caused(error, cause):
+    error.__cause__ = cause
+    return error
+
+
+QUICK = retry.RetryPolicy(limit_s=20, first_s=0.01, longest_s=0.02)
+
+
+def test_pauses_double_obey_the_server_and_end():
+    now, pauses = [0.0], []
+
+    def pause(seconds):
+        pauses.append(seconds)
+        now[0] += seconds
+
+    def fail():
+        raise urllib.error.HTTPError("u", 429, "slow down", {"Retry-After": "50"}, None)
+
+    limits = retry.RetryPolicy(limit_s=1000, first_s=1, longest_s=100)
+    with pytest.raises(urllib.error.HTTPError):
+        retry.retry(fail, "x", limits, lambda: now[0], pause)
+    assert 900 < now[0] <= 1000
+    assert min(pauses) == 50
+    assert max(pauses) > 50
+
+
+def test_a_server_may_name_a_date_to_retry_at():
+    until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=90)
+    headers, pauses = {"Retry-After": email.utils.format_datetime(until, usegmt=True)}, []
+
+    def fail():
+        if not pauses:
+            raise urllib.error.HTTPError("u", 503, "back soon", headers, None)
+        return "read"
+
+    assert retry.retry(fail, "x", retry.RetryPolicy(), pause=pauses.append) == "read"
+    assert 80 < pauses[0] <= 90
+
+
+def of_botocore(name, *bases, **fields):
+    """Return an error of botocore, which not everyone installs."""
+    kind = type(name, bases or (Exception,), {"__module__": "botocore.exceptions"} | fields)
+    return kind(name)
+
+
+NO_CONNECTION = of_botocore("ConnectionError").__class__
+STATUS = lambda code: {"response": {"ResponseMetadata": {"HTTPStatusCode": code}}}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        of_botocore("EndpointConnectionError", NO_CONNECTION),
+        of_botocore("ClientError", **STATUS(503)),
+        TimeoutError(),
+        ConnectionResetError(),
+        http.client.IncompleteRead(b""),
+        urllib.error.URLError(socket.gaierror(-3, "Temporary failure in name resolution")),
+        ssl.SSLEOFError(8, "EOF occurred in violation of protocol"),
+        urllib.error.HTTPError("u", 429, "", {}, None),
+        urllib.error.HTTPError("u", 502, "", {}, None),
+        gcsfs.retry.HttpError({"code": 503, "message": "a bucket's outage"}),
+        gcsfs.retry.ChecksumError(),
+    ],
+    ids=repr,
+)
+def test_a_transient_error_is_retried(error):
+    outcomes = [error, error, "read"]
+
+    def attempt():
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    assert retry.retry(attempt, "x", QUICK, pause=lambda _: None) == "read"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        lambda: of_botocore("NoCredentialsError"),
+        lambda: of_botocore("ClientError", **STATUS(403)),
+        FileNotFoundError,
+        PermissionError,
+        ValueError,
+        OSError,
+        lambda: gcsfs.retry.HttpError({"code": 401, "message": "no such account"}),
+        lambda: EOFError("Compressed file ended before the end-of-stream marker was reached"),
+        lambda: urllib.error.HTTPError("u", 501, "", {}, None),
+        lambda: http.client.InvalidURL("URL can't contain control characters"),
+        lambda: OfflineModeIsEnabled("HF_HUB_OFFLINE is set"),
+        lambda: urllib.error.URLError(ssl.SSLCertVerificationError("expired")),
+        lambda: caused(ConnectionError("no answer"), ssl.SSLCertVerificationError("expired")),
+        lambda: caused(ValueError("unset HF_HUB_OFFLINE"), ConnectionError("offline")),
+        lambda: caused(RuntimeError("no data"), OfflineModeIsEnabled("HF_HUB_OFFLINE is set")),
+    ],
+)
+def test_a_permanent_error_is_raised_at_once(error):
+    raised = error()
+
+    def fail():
+        raise raised
+
+    with pytest.raises(type(raised)):
+        retry.retry(fail, "x", QUICK, pause=lambda _: pytest.fail("waited"))

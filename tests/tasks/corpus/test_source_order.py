@@ -1,0 +1,80 @@
+"""The size of a split decides its order, a setting the size, and a saved position wins."""
+
+import pytest
+
+import gin
+from fakes.corpora import LINES, write
+from tasks.corpus import hub
+from tasks.corpus import source as sources
+from tasks.corpus.files import CorpusFile
+from tasks.corpus.source import PARTS, RECORDS, CorpusSource
+from tasks.rows import Rows
+
+SETTING = "tasks.corpus.source.full_shuffle.gigabytes"
+
+
+@pytest.fixture
+def limit():
+    """A function that sets the setting until the test ends."""
+    yield lambda gigabytes: gin.bind_parameter(SETTING, gigabytes)
+    gin.clear_config()
+
+
+@pytest.mark.parametrize(
+    ("kind", "expansion"), [("jsonl", 1), ("csv", 1), ("parquet", 2), ("jsonl.gz", 4)]
+)
+def test_a_split_up_to_the_limit_is_permuted(tmp_path, limit, kind, expansion):
+    source = CorpusSource(str(write(tmp_path, kind, LINES)), splits=["train"])
+    size = (tmp_path / f"train-0.{kind}").stat().st_size * expansion
+    for gigabytes, order in (
+        (1.001 * size / 1e9, RECORDS),
+        (0.999 * size / 1e9, PARTS),
+        (0, PARTS),
+    ):
+        limit(gigabytes)
+        assert source.order("train") == order
+
+
+def test_a_negative_limit_is_refused(limit):
+    limit(-1)
+    with pytest.raises(ValueError, match="gigabytes is -1, but must be 0"):
+        sources.full_shuffle()
+
+
+def test_parallel_files_are_measured_too(tmp_path, limit):
+    for side in ("ro", "en"):
+        (tmp_path / f"train.{side}").write_text("x\n" * 500)
+    source = Rows(parallel={"train": (str(tmp_path / "train.ro"), str(tmp_path / "train.en"))})
+    assert source.order("train") == RECORDS
+    limit(1500e-9)
+    assert source.order("train") == PARTS
+
+
+def test_a_split_of_unknown_size_is_streamed(tmp_path):
+    source = CorpusSource("user/name", splits=["train"])
+    source.use_listing(
+        "train", [[f"hf://user/name/train/{i}-of-2", hub.STREAMED, "", None] for i in range(2)]
+    )
+    assert source.order("train") == PARTS
+    assert "since their size is unknown" in source.mixing("train", 8)
+
+
+def test_the_sizes_of_very_many_remote_files_are_not_requested(monkeypatch):
+    asked = []
+    monkeypatch.setattr(sources.files, "size", lambda file: asked.append(file) or 1)
+    source = CorpusSource(files={"train": "https://example.org/none.jsonl"})
+    files = [CorpusFile(f"https://example.org/{i}.jsonl", "jsonl") for i in range(100)]
+    source._listed["train"] = files
+    assert source.order("train") == PARTS
+    assert not asked
+    source._listed["train"] = files[:3]
+    assert source.order("train") == RECORDS
+    assert len(asked) == 3
+
+
+def test_the_order_of_a_saved_position_is_kept(tmp_path, limit):
+    source = CorpusSource(str(write(tmp_path, "csv", LINES)), splits=["train"])
+    for order in (RECORDS, PARTS):
+        source.pin_order("train", order)
+        assert source.order("train") == order
+    assert "keeps the order of its saved data position" in source.mixing("train", 8)
