@@ -28,7 +28,7 @@ import tensorflow as tf
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from t5x.batches import TrainStream  # noqa: E402
+from t5x.input_pipeline.batches import TrainStream  # noqa: E402
 from t5x.input_pipeline.config import DatasetConfig  # noqa: E402
 from tasks import corpora, vocabularies  # noqa: E402
 from tasks.corpus.source import CorpusSource  # noqa: E402

@@ -8,7 +8,7 @@ from typing import TypeVar
 from urllib.parse import urlparse
 
 from common.results import NotChecked
-from t5x.loop.storage_wait import in_thread
+from common.storage_wait import in_thread
 
 T = TypeVar("T")
 _HOSTS = {"gs": "storage.googleapis.com"}

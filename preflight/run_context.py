@@ -14,9 +14,9 @@ from common.results import NotChecked
 from preflight import reachability
 from preflight.aot import recipe_step
 from preflight.aot.tpu_slices import Slice
-from t5x import batches
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import checkpoint_paths
+from t5x.input_pipeline import batches
 from t5x.input_pipeline.config import DatasetConfig
 from tasks.corpus import files
 from tasks.corpus.files import CorpusFile
@@ -59,7 +59,7 @@ class RunContext:
 
     @property
     def shards(self) -> int:
-        """The number of virtual shards of the training data, see `t5x.batches`."""
+        """The number of virtual shards of the training data, see `t5x.input_pipeline.batches`."""
         return math.lcm(math.gcd(self.data.batch_size, batches.SHARDS), self.tpu.hosts)
 
     @property

@@ -28,8 +28,8 @@ import gin
 from common import guard
 from gin import config as gin_config
 from gin import config_parser, resource_reader
-from t5x.cli import gin_values
-from t5x.cli.upstream_names import ignores
+from t5x.settings import gin_values
+from t5x.settings.upstream_names import ignores
 
 ROOT = Path(__file__).resolve().parent.parent
 MAINS = {  # as gin files call them: the function of `__main__`, and the file that sets it

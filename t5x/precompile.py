@@ -31,12 +31,11 @@ import numpy as np
 import tensorflow as tf
 
 from common import quiet
-from t5x import batches
 from t5x.checkpointing.config import CheckpointConfig
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
 from t5x.inference.predictor import Predictor
-from t5x.input_pipeline import checks, corpora
+from t5x.input_pipeline import batches, checks, corpora
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.feature_converters import WithoutAutograph
 from t5x.loop import cooldown

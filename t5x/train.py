@@ -28,15 +28,16 @@ from absl import logging
 from jax.experimental import multihost_utils
 
 from common import quiet
-from t5x import batches, gin_utils, schedules
+from t5x import gin_utils, schedules
 from t5x.array_types import HostBatch
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
+from t5x.checkpointing.model_dir_lease import Lease
 from t5x.checkpointing.restore import Match, match, restore
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
 from t5x.inference import evaluator
-from t5x.input_pipeline import checks, corpora
+from t5x.input_pipeline import batches, checks, corpora
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop import cooldown, selection_metric, triggers
 from t5x.loop.model_dir import (
@@ -51,7 +52,6 @@ from t5x.loop.model_dir import (
     saved_by_another,
     write_description,
 )
-from t5x.loop.model_dir_lease import Lease
 from t5x.loop.training_loop import TrainingRun, missed_evaluation, nothing_left
 from t5x.models import EncoderDecoderModel
 from t5x.multihost import startup_check

@@ -8,11 +8,11 @@ from typing import Any
 
 import jax
 
+from common.storage_wait import in_thread
 from t5x import metrics
 from t5x.actions import EarlyStoppingAction as EarlyStoppingAction  # upstream's place
 from t5x.actions import TerminateOnNanAction as TerminateOnNanAction
 from t5x.array_types import HostBatch
-from t5x.loop.storage_wait import in_thread
 from t5x.multihost.xla_options import options as default_xla_options
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import StateSpecs, TrainState

@@ -1,7 +1,9 @@
 """The direction of imports, and what of it depends on the names of files."""
 
 import ast
+import collections
 import functools
+import graphlib
 import itertools
 import pathlib
 import re
@@ -113,27 +115,34 @@ def test_nothing_imports_gin_files_or_launch_scripts_or_tests():
         assert not touches(imports(path), "tests", "launch", "benchmarks", "conftest"), path
 
 
-def test_imports_have_no_cycle():
-    graph = {
-        name: {
-            n
-            for n in imports(path, everywhere=False)
-            if n in MODULES
-            and not f"{name}.".startswith(f"{n}.")  # a sibling is of the same package
-        }
-        for name, path in MODULES.items()
-    }
-    done: set[str] = set()
+def find_cycle(graph: dict[str, set[str]]) -> list[str]:
+    """Return the nodes of a cycle, none if there is none."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+    return []
 
-    def walk(name, trail):
-        assert name not in trail, f"cycle: {' -> '.join([*trail, name])}"
-        if name not in done:
-            for other in sorted(graph[name]):
-                walk(other, [*trail, name])
-            done.add(name)
 
-    for name in graph:
-        walk(name, [])
+def test_modules_import_each_other_in_no_cycle():
+    def imported(name):
+        found = imports(MODULES[name], everywhere=False) & MODULES.keys()
+        return {n for n in found if not f"{name}.".startswith(f"{n}.")}  # its own package
+
+    assert not find_cycle({name: imported(name) for name in MODULES})
+
+
+@pytest.mark.parametrize("package", sorted({path.parts[0] for path in SOURCES} - {"convert"}))
+def test_components_of_a_package_import_each_other_in_no_cycle(package):
+    """A component is a module or a folder directly in a package; imports in functions count."""
+    graph = collections.defaultdict(set)
+    for path in modules_of(package):
+        component = module_of(path).split(".")[1:2]
+        for name in imports(path):
+            others = name.split(".")
+            if others[0] == package and others[1:2] not in ([], component) and component:
+                graph[component[0]].add(others[1])
+    assert not find_cycle(graph)
 
 
 def dependencies() -> set[str]:

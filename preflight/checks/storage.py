@@ -11,11 +11,11 @@ from common.results import CheckResult, NotChecked, counted, data_size, fails, o
 from preflight import reachability
 from preflight.aot import recipe_step
 from preflight.run_context import RunContext
-from t5x import batches
 from t5x.array_types import PyTree
 from t5x.checkpointing import layout
 from t5x.checkpointing.restore import match
 from t5x.cli import dry_run
+from t5x.input_pipeline import batches
 from t5x.loop import model_dir as run_folder
 
 

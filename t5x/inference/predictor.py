@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from t5x.array_types import Batch, Params
-from t5x.batches import host_rows
+from t5x.input_pipeline.batches import host_rows
 from t5x.partitioning import PjitPartitioner, gathered
 
 MODES = ("predict", "score", "predict_with_aux")

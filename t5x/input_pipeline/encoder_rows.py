@@ -106,7 +106,7 @@ def begin(
 class EncoderFeatureConverter(seqio.FeatureConverter):
     """The converter of an encoder's features for seqio's own functions.
 
-    The trainer makes the same rows without it (`t5x.batches`), many at a time.
+    The trainer makes the same rows without it (`t5x.input_pipeline.batches`), many at a time.
     """
 
     TASK_FEATURES: ClassVar = dict.fromkeys(_REQUIRED, _INT32)

@@ -18,10 +18,10 @@ from absl import logging
 from flax.traverse_util import flatten_dict
 
 from common import arguments
+from common.storage_wait import answer
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, parsing
-from t5x.loop.storage_wait import answer
 from t5x.multihost import broadcast
 from t5x.train_state import StateSpecs
 

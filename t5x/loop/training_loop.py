@@ -24,17 +24,17 @@ from jax.experimental import multihost_utils
 from t5x import metrics
 from t5x.actions import mode_name, recall
 from t5x.array_types import HostBatch
-from t5x.batches import TrainStream
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.layout import latest_checkpoint
+from t5x.checkpointing.model_dir_lease import Lease
 from t5x.checkpointing.restore import restore
 from t5x.checkpoints import REMEDY, Checkpointer, NonFiniteStateError, reason_of
 from t5x.inference.encoder_filling import EncoderFilling
 from t5x.inference.evaluator import InferenceEvaluator, publish_predictions
 from t5x.inference.mask_filling import MaskFilling, filling_of
+from t5x.input_pipeline.batches import TrainStream
 from t5x.input_pipeline.record_counts import data_metrics, sum_over_hosts
 from t5x.loop import triggers
-from t5x.loop.model_dir_lease import Lease
 from t5x.monitoring import flops
 from t5x.monitoring.event_log import EventLog, numeric_metrics
 from t5x.monitoring.metric_writers import MetricWriters

@@ -23,10 +23,10 @@ import jax
 import numpy as np
 
 from fakes import toy
-from t5x import batches
 from t5x import train as train_module
 from t5x.checkpointing import layout
 from t5x.checkpoints import Checkpointer
+from t5x.input_pipeline import batches
 from t5x.loop import model_dir
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs

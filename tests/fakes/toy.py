@@ -13,10 +13,11 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from t5x import adafactor, batches, checkpoints, decoding, models, schedules
+from t5x import adafactor, checkpoints, decoding, models, schedules
 from t5x import train as train_module
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
 from t5x.examples.t5 import network
+from t5x.input_pipeline import batches
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import StateSpecs, TrainState, state_specs, to_disk

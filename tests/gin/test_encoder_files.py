@@ -15,7 +15,8 @@ import gin
 from convert.encoders.sizes import EncoderSizes, hugging_face_config
 from fakes import valid_run
 from fakes.paths import ROOT
-from t5x import batches, gin_utils, metrics
+from t5x import gin_utils, metrics
+from t5x.input_pipeline import batches
 from t5x.optimizers import DecoupledOptimizer
 from t5x.partitioning import PjitPartitioner
 from t5x.train import train

@@ -15,10 +15,11 @@ from tensorboard.util.tensor_util import make_ndarray
 
 from fakes import toy
 from fakes.paths import ROOT
-from t5x import batches, checkpoints, optimizers, schedules, train
+from t5x import checkpoints, optimizers, schedules, train
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig
 from t5x.checkpointing.restore import restore
+from t5x.input_pipeline import batches
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
 

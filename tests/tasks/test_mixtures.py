@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import seqio
 
-from t5x import batches
 from t5x.inference import evaluator
+from t5x.input_pipeline import batches
 from t5x.input_pipeline.config import DatasetConfig
 from tasks import corpora, mixtures, pairs, vocabularies
 from tasks.corpus.source import CorpusSource

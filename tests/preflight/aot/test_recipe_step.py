@@ -17,7 +17,7 @@ from preflight.aot.recipe_step import RecipeRequest
 from preflight.checks import compiled_step
 from preflight.run_context import RunContext
 from preflight.search import MICROBATCHES, REMAT, Trial, cheapest, compile_trial, fit
-from t5x import batches
+from t5x.input_pipeline import batches
 from t5x.monitoring import flops
 from t5x.partitioning import PjitPartitioner
 from t5x.schedules import Cooldown

@@ -5,8 +5,8 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from t5x.batches import TrainStream
 from t5x.input_pipeline import encoder_rows
+from t5x.input_pipeline.batches import TrainStream
 from t5x.input_pipeline.config import DatasetConfig
 
 TASK, UNFIT = "toy_masked_lm", "toy_masked_lm_unfit"

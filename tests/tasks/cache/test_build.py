@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import gin
 from fakes.cache_jobs import LENGTHS, files, finished, job, make
-from t5x import batches
+from t5x.input_pipeline import batches
 from t5x.input_pipeline.config import DatasetConfig
 from tasks import caches, romanian, vocabularies
 from tasks.cache import __main__ as cache

@@ -6,9 +6,10 @@ import time
 import pytest
 import tensorflow as tf
 
+from common import storage_wait
+from common.storage_wait import answer
 from fakes import damage
-from t5x.loop import model_dir, storage_wait
-from t5x.loop.storage_wait import answer
+from t5x.loop import model_dir
 
 
 def test_an_answer_is_returned_and_an_error_raised():

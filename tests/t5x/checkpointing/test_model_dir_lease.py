@@ -14,8 +14,8 @@ import pytest
 from fakes import damage, toy
 from fakes.paths import ROOT
 from t5x.checkpointing import layout
-from t5x.loop import model_dir_lease as module
-from t5x.loop.model_dir_lease import Lease, LeaseError
+from t5x.checkpointing import model_dir_lease as module
+from t5x.checkpointing.model_dir_lease import Lease, LeaseError
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def test_of_runs_that_start_at_once_one_gets_it(tmp_path):
 
 HOLD = """
 import sys, time
-from t5x.loop.model_dir_lease import Lease
+from t5x.checkpointing.model_dir_lease import Lease
 with Lease(sys.argv[1]):
     print("held", flush=True)
     time.sleep(600)

@@ -13,7 +13,6 @@ from t5x import adafactor, decoding, models, optimizers, schedules, trainer, wat
 from t5x.actions import EarlyStoppingAction
 from t5x.array_types import PyTree
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
-from t5x.cli import gin_values
 from t5x.eval import evaluate
 from t5x.examples.encoder import network as encoder_network
 from t5x.examples.encoder.model import MaskedLanguageModel
@@ -22,6 +21,7 @@ from t5x.infer import infer
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.partitioning import PjitPartitioner, standard_logical_axis_rules
 from t5x.precompile import precompile
+from t5x.settings import gin_values
 from t5x.train import train
 
 OWNERS = (train, evaluate, infer, precompile, DatasetConfig, SaveCheckpointConfig)

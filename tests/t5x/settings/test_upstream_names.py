@@ -12,13 +12,13 @@ import gin
 from fakes.paths import GOLDEN, ROOT
 from t5x import gin_utils, models, partitioning
 from t5x.checkpointing.config import SaveCheckpointConfig
-from t5x.cli import upstream_names
-from t5x.cli.upstream_names import ignores
 from t5x.decoding import beam_search
 from t5x.eval import evaluate
 from t5x.infer import infer
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.precompile import precompile
+from t5x.settings import upstream_names
+from t5x.settings.upstream_names import ignores
 from t5x.train import train
 from t5x.trainer import Trainer
 from t5x.utils import RestoreCheckpointConfig

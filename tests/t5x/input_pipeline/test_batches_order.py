@@ -10,8 +10,7 @@ import seqio
 
 from fakes import toy
 from fakes.arrays import assert_equal_batches
-from t5x import batches
-from t5x.input_pipeline import corpora
+from t5x.input_pipeline import batches, corpora
 from t5x.input_pipeline.config import DatasetConfig
 from tasks import pairs
 from tasks.corpus.source import PARTS, RECORDS

@@ -14,8 +14,8 @@ import seqio
 from fakes import toy
 from fakes.arrays import assert_equal_batches
 from fakes.resumable import Corpus
-from t5x import batches
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
+from t5x.input_pipeline import batches
 from t5x.partitioning import PjitPartitioner
 
 CONVERTER = seqio.EncDecFeatureConverter

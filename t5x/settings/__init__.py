@@ -1,0 +1,1 @@
+"""What gin files may set: types, limits and upstream's names."""
