@@ -5,7 +5,8 @@
 
 Everything is read from the source by `ast`; nothing is imported. Code lines hold anything but
 comments and docstrings. A function's length is without its docstring. Imports inside functions
-count, too. Chain and cycles are those of the packages alone.
+count, too. Chain and cycles are those of the packages alone. A component is a module or a folder
+directly in a package; its arrows are the imports of modules of one component by another.
 """
 
 import argparse
@@ -56,6 +57,24 @@ def import_graph(trees: dict[str, ast.Module]) -> Graph:
     return graph
 
 
+def component_of(module: str) -> str:
+    """Return the component of a module, the package itself for its __init__."""
+    return ".".join(module.split(".")[:2])
+
+
+def components(graph: Graph, package: str) -> tuple[Graph, int]:
+    """Return the graph of a package's components, and the number of imports between them."""
+    inside = {m for m in graph if m.startswith(f"{package}.")}
+    between: Graph = {component_of(m): set() for m in inside}
+    arrows = 0
+    for module in inside:
+        others = graph[module] & inside
+        others = {n for n in others if component_of(n) != component_of(module)}
+        arrows += len(others)
+        between[component_of(module)] |= set(map(component_of, others))
+    return between, arrows
+
+
 def longest_chain(graph: Graph) -> int:
     """Return the number of imports in the longest chain; there is no cycle."""
     depth: dict[str, int] = {}
@@ -94,12 +113,17 @@ def report(root: Path) -> Iterator[str]:
                     length = (node.end_lineno or 0) - node.lineno + 1 - len(docstring_lines(node))
                     long_functions += [f"  {length} {name} {node.name}"] * (length > LONG)
     sizes["product"] = sizes.pop("product")  # last
-    yield f"{'package':14} {'files':>6} {'lines':>8} {'code':>8}"
+    graph = import_graph(product)
+    heads = f"{'files':>6} {'lines':>8} {'code':>8} {'components':>11} {'arrows':>7} {'cycles':>7}"
+    yield f"{'package':12} {heads}"
     for folder, size in sizes.items():
-        yield f"{folder:14} {size['files']:6} {size['lines']:8,} {size['code']:8,}"
+        line = f"{folder:12} {size['files']:6} {size['lines']:8,} {size['code']:8,}"
+        if folder not in (*NOT_PRODUCT, "product"):
+            between, arrows = components(graph, folder)
+            line += f" {len(between):11} {arrows:7} {len(cycles(between)):7}"
+        yield line
     yield f"functions over {LONG} lines: {len(long_functions)}"
     yield from long_functions
-    graph = import_graph(product)
     found = cycles(graph)
     yield f"import cycles: {len(found)}"
     yield from (f"  {' '.join(group)}" for group in found)

@@ -33,7 +33,7 @@ def lines(tmp_path):
 
 
 def test_sizes_count_code_without_comments_and_docstrings(lines):
-    assert lines[1:4] == ["t5x 5 73 68", "tests 2 0 0", "product 5 73 68"]
+    assert lines[1:4] == ["t5x 5 73 68 3 3 0", "tests 2 0 0", "product 5 73 68"]
 
 
 def test_long_functions_chain_and_cycles_are_of_the_packages(lines):
