@@ -71,7 +71,6 @@ CHANGES = (
     Change("train.sh my_t5x_base$", f"--gin_file=gin/shared/tiny.gin {SHORT} --gin.TRAIN_STEPS=2"),
     Change(r"ro_t5x_tiny\.sh", "--gin.TASK_FEATURE_LENGTHS=\"{'inputs': 64, 'targets': 18}\""),
     Change(r"ro_t5x_tiny\.sh", f"{SHORT} --gin.TRAIN_STEPS=20"),
-    Change("eltec", instead=(("--gin.TRAIN_STEPS=300", ""),)),
     Change(r"train\.sh ro_diacritics_tiny", f"{SHORT} --gin.TRAIN_STEPS=24 --gin.EVAL_PERIOD=2"),
     Change(r"train\.sh ro_diacritics_tiny", "--gin.EVALUATOR_NUM_EXAMPLES=4"),
     Change(
@@ -195,9 +194,6 @@ def a_vocabulary_too(folder: Folder) -> None:
     a_language(folder)
     for command in commands((ROOT / "docs/vocabulary.md").read_text())[:1]:
         folder.run(changed(command))
-    corpus = blocks(section("docs/your_language.md", "The corpus"))[0].text
-    corpus = corpus.replace("vocabularies/my.model", "data/ro_mini/ro_mini.model")
-    folder.write("eltec_task.py", corpus.replace("my_corpus", "eltec_ro"))
 
 
 def the_tiny_run(folder: Folder) -> None:
