@@ -3,7 +3,7 @@
 import subprocess
 import tomllib
 
-from common.guard import ROOT
+from common.errors import ROOT
 
 
 def version() -> str:

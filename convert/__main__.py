@@ -7,9 +7,9 @@ FOLDER is a run's MODEL_DIR or one checkpoint; by default the newest run under r
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from common import quiet
+    from common import log
 
-    quiet.start()
+    log.start()
 
 import argparse
 import contextlib
@@ -22,8 +22,8 @@ from pathlib import Path
 from etils import epath
 
 from common import arguments
+from common.errors import guarded, one_sentence
 from common.gin_reader import Bindings
-from common.guard import guarded, one_sentence
 from convert import bucket, corpus_licenses, hub, to_hf
 from convert.card import CardMetadata
 from convert.card_values import language_code, license_id

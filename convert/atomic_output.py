@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from common.results import data_size
+from common.tables import data_size
 
 RECORD = "conversion.json"
 

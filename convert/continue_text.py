@@ -9,16 +9,16 @@ with a fixed seed, and the text ends with its last complete sentence.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from common import quiet
+    from common import log
 
-    quiet.start()
+    log.start()
 
 import os
 import sys
 from pathlib import Path
 
 from common import arguments
-from common.guard import guarded
+from common.errors import guarded
 from convert.text_model import TextModel, last_converted
 
 ENDS = (".", "!", "?", "”")

@@ -8,9 +8,9 @@ Without --text the documents are FineWeb-2's held-out ones, without --pairs the 
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from common import quiet
+    from common import log
 
-    quiet.start()
+    log.start()
 
 import argparse
 import collections
@@ -26,7 +26,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from common import arguments
-from common.guard import guarded
+from common.errors import guarded
 from common.version import version
 from evaluation import hidden_text, measures, minimal_pairs, models, results
 from t5x.monitoring import compile_stats

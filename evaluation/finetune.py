@@ -12,9 +12,9 @@ is, and another checkpoint, language or flag needs another <out>.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from common import quiet
+    from common import log
 
-    quiet.start()
+    log.start()
 
 import argparse
 import importlib.metadata
@@ -28,7 +28,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from common import arguments
-from common.guard import ROOT, guarded
+from common.errors import ROOT, guarded
 from common.version import version
 from convert import from_hf
 from convert.encoders.sizes import EncoderSizes
@@ -136,7 +136,7 @@ def _bound(**values) -> list[str]:
 
 def run_command(words: Sequence[str]) -> None:
     """Run `python -m` with the words in the repository; exit with its status if it fails."""
-    # Descriptor 2 may be a log, see `common.quiet`.
+    # Descriptor 2 may be a log, see `common.log`.
     done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, stderr=sys.stderr, check=False)
     if done.returncode:
         sys.exit(done.returncode)

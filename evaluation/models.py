@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from common.guard import ROOT
+from common.errors import ROOT
 from convert import from_hf, t5x_params
 from convert.encoders import from_hf as encoders
 from convert.encoders.logits import module_of

@@ -217,7 +217,7 @@ run_module() {
     exec "$PYTHON" -m "$@"
   fi
   export T5X_DIR TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-2}"
-  exec "$PYTHON" -P "$ROOT/common/run_upstream.py" "$@"
+  exec "$PYTHON" -P "$ROOT/launch/run_upstream.py" "$@"
 }
 
 # Answers --help with the comment at the top of the script, and --version, before anything else is

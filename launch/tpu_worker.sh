@@ -105,7 +105,7 @@ log() {
 }
 
 # Prints the path of the run's log: in MODEL_DIR if that is a folder, else in the temporary folder,
-# where common/quiet.py creates it.
+# where common/log.py creates it.
 log_file() {
   local newest
   # shellcheck disable=SC2012

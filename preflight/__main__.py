@@ -11,9 +11,9 @@ made reads "not checked" and does not fail.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from common import quiet
+    from common import log
 
-    quiet.start()
+    log.start()
 
 import os
 import sys
@@ -31,8 +31,8 @@ from typing import Any
 
 from absl import logging as absl_logging
 
-from common import arguments, results
-from common.guard import guarded
+from common import arguments, tables
+from common.errors import guarded
 from preflight import here, search
 from preflight.aot.recipe import Recipe, load
 from preflight.aot.tpu_slices import Slice
@@ -116,17 +116,17 @@ def _check(recipe: Recipe, tpu: Slice, flags: argparse.Namespace, say: search.Sa
     cache = flags.cache or str(Path("runs/.compiled") / tpu.name)
     found = checklist.check_recipe(recipe, tpu, flags.offline, cache, say)
     if isinstance(tpu, here.LocalDevices):
-        print(f"{recipe.name} here, on {results.counted(tpu.chips, 'device')} ({tpu.name})\n")
+        print(f"{recipe.name} here, on {tables.counted(tpu.chips, 'device')} ({tpu.name})\n")
     else:
-        chips, hosts = results.counted(tpu.chips, "chip"), results.counted(tpu.hosts, "host")
+        chips, hosts = tables.counted(tpu.chips, "chip"), tables.counted(tpu.hosts, "host")
         print(f"{recipe.name} on {tpu.name}: {chips}, {hosts}\n")
-    print(results.table(found))
-    if details := results.details(found):
+    print(tables.table(found))
+    if details := tables.details(found):
         print(f"\n{details}")
-    print(f"\n{results.summary(found)}")
+    print(f"\n{tables.summary(found)}")
     checks = {row.check: {k: v for k, v in vars(row).items() if k != "check"} for row in found}
     _write(flags.json, {"recipe": recipe.name, "slice": tpu.name, "checks": checks})
-    return 0 if results.passed(found) else 1
+    return 0 if tables.passed(found) else 1
 
 
 def _write(path: str | None, content: Any) -> None:

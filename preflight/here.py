@@ -14,7 +14,7 @@ import time
 import jax
 import numpy as np
 
-from common.results import NotChecked
+from common.tables import NotChecked
 from preflight.aot import recipe_step
 from preflight.aot.compiler import OutOfMemory, figures_of, gib_on_a_device
 from preflight.aot.cost_model import Figures

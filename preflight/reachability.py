@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlparse
 
-from common.results import NotChecked
 from common.storage_wait import in_thread
+from common.tables import NotChecked
 
 T = TypeVar("T")
 _HOSTS = {"gs": "storage.googleapis.com"}

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import seqio
 
-from common.results import NotChecked
+from common.tables import NotChecked
 from preflight import reachability
 from preflight.aot import recipe_step
 from preflight.aot.tpu_slices import Slice

@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 
 from common import arguments
-from common.guard import guarded
-from common.results import counted, data_size
+from common.errors import guarded
+from common.tables import counted, data_size
 from report import page, picture
 from report.run_data import Cache, Folder, RunData, load
 

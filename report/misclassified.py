@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from common import arguments
-from common.guard import guarded
+from common.errors import guarded
 from report.page import write
 
 _STYLE = (

@@ -25,7 +25,7 @@ import numpy as np
 from absl import logging
 from etils import epath
 
-from common.results import counted
+from common.tables import counted
 from t5x.array_types import PyTree
 from t5x.checkpointing import checksums, layout
 from t5x.checkpointing.async_save import AsyncSave

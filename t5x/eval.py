@@ -14,9 +14,9 @@ import sys
 if __name__ == "__main__":  # before any library is imported
     if not __package__:  # started as `python t5x/eval.py`
         sys.path[0] = sys.path[0].removesuffix("t5x")
-    from common import quiet
+    from common import log
 
-    quiet.start()
+    log.start()
 
 import numbers
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from typing import Any
 import jax
 import seqio
 
-from common import quiet
+from common import log
 from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.cli import dry_run as dry_run_table
@@ -81,7 +81,7 @@ def evaluate(
         dry_run_table.show_inference(dataset_cfg, paths, output_dir)
         return {}
 
-    quiet.write_to(output_dir, jax.process_index())
+    log.write_to(output_dir, jax.process_index())
     summarize_config_fn(output_dir, None, 0)
     measure = evaluator.InferenceEvaluator(
         dataset_cfg, inference_evaluator_cls, model, partitioner, output_dir, length_buckets

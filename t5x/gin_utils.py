@@ -25,7 +25,7 @@ from absl import app, logging
 from etils import epath
 
 import gin
-from common import guard
+from common import errors
 from gin import config as gin_config
 from gin import config_parser, resource_reader
 from t5x.settings import gin_values
@@ -57,12 +57,12 @@ def run(
 ) -> None:
     """Call `absl.app.run` with `--gin.NAME=value` flags.
 
-    Errors of `parse`, which gets the rewritten flags, and of `main` end as `common.guard`
+    Errors of `parse`, which gets the rewritten flags, and of `main` end as `common.errors`
     says.
     """
     app.run(
-        guard.guarded(main, _STOPPED),
-        flags_parser=guard.guarded(lambda argv: parse(rewrite_gin_args(argv))),
+        errors.guarded(main, _STOPPED),
+        flags_parser=errors.guarded(lambda argv: parse(rewrite_gin_args(argv))),
     )
 
 

@@ -19,9 +19,9 @@ import sys
 if __name__ == "__main__":  # before any library is imported
     if not __package__:  # started as `python t5x/infer.py`
         sys.path[0] = sys.path[0].removesuffix("t5x")
-    from common import quiet
+    from common import log
 
-    quiet.start()
+    log.start()
 
 import dataclasses
 import functools
@@ -40,8 +40,8 @@ import tensorflow as tf
 from jax.experimental import multihost_utils
 
 import gin
-from common import quiet
-from common.results import counted
+from common import log
+from common.tables import counted
 from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.cli import dry_run as dry_run_table
@@ -202,7 +202,7 @@ def infer(
         dry_run_table.show_inference(dataset_cfg, [path], output_dir)
         return []
 
-    quiet.write_to(output_dir, shard_id)
+    log.write_to(output_dir, shard_id)
     if shard_id == 0:
         summarize_config_fn(output_dir, None, 0)
     params, _ = restorer(path)

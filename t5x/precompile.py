@@ -15,9 +15,9 @@ import sys
 if __name__ == "__main__":  # before any library is imported
     if not __package__:  # started as `python t5x/precompile.py`
         sys.path[0] = sys.path[0].removesuffix("t5x")
-    from common import quiet
+    from common import log
 
-    quiet.start()
+    log.start()
 
 import functools
 import os
@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
 
-from common import quiet
+from common import log
 from t5x.checkpointing.config import CheckpointConfig
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
@@ -110,7 +110,7 @@ def precompile(
         dry_run_table.show_training(trainer, {"train": train_dataset_cfg}, model_dir)
         return {}
 
-    quiet.write_to(model_dir, jax.process_index())
+    log.write_to(model_dir, jax.process_index())
     started = time.monotonic()
     lowered = trainer.lower(stream.global_batch)
     compiled = lowered.compile()

@@ -12,9 +12,9 @@ import sys
 if __name__ == "__main__":  # before any library is imported
     if not __package__:  # started as `python t5x/train.py`
         sys.path[0] = sys.path[0].removesuffix("t5x")
-    from common import quiet
+    from common import log
 
-    quiet.start()
+    log.start()
 
 import functools
 import time
@@ -27,7 +27,7 @@ import seqio
 from absl import logging
 from jax.experimental import multihost_utils
 
-from common import quiet
+from common import log
 from t5x import gin_utils, schedules
 from t5x.array_types import HostBatch
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
@@ -178,7 +178,7 @@ def train(
         return 0, None
 
     with Lease(model_dir, take_over) as lease:
-        quiet.write_to(model_dir, jax.process_index())
+        log.write_to(model_dir, jax.process_index())
         start = find_start(model_dir, checkpoint_cfg.restore, has_position)  # it may have changed
         start, (stream, trainer.state) = first_sound(
             start, lambda s: stream_and_state(s, init_rng, *data)

@@ -14,8 +14,8 @@ import re
 import unicodedata
 
 from common import arguments
-from common.guard import guarded
-from common.results import counted
+from common.errors import guarded
+from common.tables import counted
 from tasks.languages import table
 from tasks.languages.table import FINEWEB2, TOKENS_PER_WORD, Language
 

@@ -13,9 +13,9 @@ sentinels, to which seqio adds them (T5's own, extra_ids 100).
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from common import quiet
+    from common import log
 
-    quiet.start()
+    log.start()
 
 import argparse
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from common import arguments
-from common.guard import guarded, one_sentence
+from common.errors import guarded, one_sentence
 from vocabulary import corpus
 from vocabulary.check_results import VocabularyCheck, passed, table
 

@@ -9,9 +9,9 @@ is extended too, and both are verified (`vocabulary.checkpoint`).
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from common import quiet
+    from common import log
 
-    quiet.start()
+    log.start()
 
 import argparse
 from collections.abc import Sequence

@@ -13,9 +13,9 @@ settings give the same files, byte for byte.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from common import quiet
+    from common import log
 
-    quiet.start()
+    log.start()
 
 import argparse
 import collections

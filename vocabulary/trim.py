@@ -16,9 +16,9 @@ Every line that is read is counted. Words are verified, and both sizes measured,
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from common import quiet
+    from common import log
 
-    quiet.start()
+    log.start()
 
 import argparse
 import collections

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from common import arguments
-from common.guard import guarded
+from common.errors import guarded
 from t5x.monitoring import loss_picture
 from t5x.monitoring.event_files import read_events
 

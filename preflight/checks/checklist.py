@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Callable
 
-from common.results import NOT_CHECKED, OK, CheckResult, ok, run_check
+from common.tables import NOT_CHECKED, OK, CheckResult, ok, run_check
 from preflight import here
 from preflight.aot import recipe as recipes
 from preflight.aot.recipe import Recipe

@@ -5,7 +5,7 @@ Each takes the trial of the recipe as it is. Without its figures the results are
 
 from pathlib import Path
 
-from common.results import CheckResult, NotChecked, counted, fails, ok, time_span, warning
+from common.tables import CheckResult, NotChecked, counted, fails, ok, time_span, warning
 from preflight.aot.compiler import CompileError, OutOfMemory, compile_decoding
 from preflight.aot.cost_model import Figures, Price
 from preflight.aot.recipe import Recipe

@@ -4,7 +4,7 @@ import math
 
 import seqio
 
-from common.results import CheckResult, counted, ok, warning
+from common.tables import CheckResult, counted, ok, warning
 from preflight.aot import recipe_step
 from preflight.run_context import RunContext
 from t5x import schedules

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import seqio
 
-from common.results import CheckResult, counted, ok, warning
+from common.tables import CheckResult, counted, ok, warning
 from preflight.run_context import RunContext
 from t5x.input_pipeline.checks import check_feature_lengths
 from t5x.input_pipeline.config import DatasetConfig

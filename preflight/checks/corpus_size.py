@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 
-from common.results import CheckResult, NotChecked, counted, data_size, fails, ok, warning
+from common.tables import CheckResult, NotChecked, counted, data_size, fails, ok, warning
 from preflight.checks.corpus import measured_fill
 from preflight.run_context import RunContext, is_local
 from tasks.corpus import formats

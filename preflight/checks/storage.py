@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jax
 
-from common.results import CheckResult, NotChecked, counted, data_size, fails, ok, warning
+from common.tables import CheckResult, NotChecked, counted, data_size, fails, ok, warning
 from preflight import reachability
 from preflight.aot import recipe_step
 from preflight.run_context import RunContext

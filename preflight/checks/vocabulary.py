@@ -2,7 +2,7 @@
 
 import seqio
 
-from common.results import CheckResult, ok, warning
+from common.tables import CheckResult, ok, warning
 from preflight.reachability import require_file
 from preflight.run_context import RunContext
 from t5x.input_pipeline.checks import verify_matching_vocabs

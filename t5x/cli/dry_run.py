@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 
 import jax
 
-from common import results
-from common.results import CheckResult, counted, ok, warning
+from common import tables
+from common.tables import CheckResult, counted, ok, warning
 from t5x.array_types import PyTree
 from t5x.checkpointing.restore import Match
 from t5x.input_pipeline.config import DatasetConfig
@@ -24,7 +24,7 @@ def show(checks: Mapping[str, CheckResult | str]) -> None:
     rows = {name: ok(found) if isinstance(found, str) else found for name, found in checks.items()}
     found = [CheckResult(**{**vars(row), "check": name}) for name, row in rows.items()]
     if jax.process_index() == 0:
-        print(f"{results.table(found)}\n\n{results.summary(found)}")
+        print(f"{tables.table(found)}\n\n{tables.summary(found)}")
 
 
 def show_inference(cfg: DatasetConfig, paths: Sequence[str], output_dir: str) -> None:

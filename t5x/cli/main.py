@@ -20,7 +20,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 import gin
-from common import guard, quiet
+from common import errors, log
 from common.arguments import with_underscores
 from common.version import version
 from t5x import gin_utils
@@ -64,7 +64,7 @@ def run(main: Callable[..., Any]) -> None:
 
     def guarded(_: list[str]) -> None:
         logging.set_verbosity(logging.INFO)
-        quiet.redirect_loggers()  # absl has added a handler
+        log.redirect_loggers()  # absl has added a handler
         tf.config.set_visible_devices([], "GPU")  # it only reads the data
         # Grappler takes 0.6 s of a core for the pipelines' functions and makes no batch sooner.
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
@@ -113,14 +113,14 @@ def end_at_once(error: BaseException) -> None:
     Anywhere, what has failed or hung may have left threads for which Python would wait.
     """
     status = (error.code or 0) if isinstance(error, SystemExit) else 1
-    in_command = quiet.is_started() or jax.distributed.is_initialized()
+    in_command = log.is_started() or jax.distributed.is_initialized()
     if not in_command or not (status or AsyncSave.abandoned):
         return
     try:
         if isinstance(error, Exception):
-            guard.report(error)
+            errors.report(error)
     finally:  # also where the disk is full
-        quiet.exit_now(status if isinstance(status, int) else 1)
+        log.exit_now(status if isinstance(status, int) else 1)
 
 
 def parse_flags(argv: list[str]) -> list[str]:

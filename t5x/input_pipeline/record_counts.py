@@ -12,7 +12,7 @@ import numpy as np
 import seqio
 from jax.experimental import multihost_utils
 
-from common.results import counted
+from common.tables import counted
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import resumable_source
 

@@ -15,9 +15,9 @@ passed to Beam. After an interruption the same command resumes.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from common import quiet
+    from common import log
 
-    quiet.start()
+    log.start()
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from common import arguments, extras
-from common.guard import guarded
+from common.errors import guarded
 from tasks.cache import build
 from tasks.cache.atomic_files import exists, read_json
 from tasks.cache.plan import CacheJob, parts_of, shards_of, task_of

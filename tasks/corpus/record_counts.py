@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from absl import logging
 
-from common.results import counted
+from common.tables import counted
 
 REASONS = ("empty", "null", "not_text", "not_UTF-8", "malformed", "too_long")
 # Where a column asks for them.

@@ -34,7 +34,7 @@ import seqio
 import tensorflow as tf
 
 import gin
-from common.results import counted
+from common.tables import counted
 from tasks.corpus import files, hub, permuted_reader, shard_reader, slices, tf_callbacks
 from tasks.corpus.documents import Column, screen
 from tasks.corpus.files import CorpusFile

@@ -10,15 +10,15 @@ beyond it.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from common import quiet
+    from common import log
 
-    quiet.start()
+    log.start()
 
 import os
 from collections.abc import Sequence
 
 from common import arguments
-from common.guard import guarded
+from common.errors import guarded
 from tasks import registered
 from tasks.look import figures, page
 

@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from common import extras, guard
+from common import errors, extras
 from fakes.paths import ROOT
 from preflight.aot import tpu_slices
 from tasks.cache.__main__ import check_beam_options
@@ -56,6 +56,6 @@ def test_an_import_that_fails_anywhere_is_the_same_sentence(capsys):
         raise ModuleNotFoundError("No module named 's3fs'", name="s3fs")
 
     with pytest.raises(SystemExit) as caught:
-        guard.guarded(imports)()
+        errors.guarded(imports)()
     assert caught.value.code == 2
     assert capsys.readouterr().err == f"Error: {extras.missing('s3fs')}\n"

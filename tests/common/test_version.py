@@ -9,7 +9,7 @@ import pytest
 from absl.testing import flagsaver
 
 from common import version
-from common.guard import ROOT
+from common.errors import ROOT
 from t5x.cli import main as trainer
 
 COMMANDS = [
@@ -40,7 +40,7 @@ def test_a_command_answers(module, flag, capsys):
 @pytest.mark.parametrize("module", sorted(set(COMMANDS) - LIGHT))
 def test_a_command_keeps_libraries_out_of_the_terminal(module):
     source = (ROOT / module.replace(".", "/")).with_suffix(".py").read_text()
-    assert "quiet.start()" in source.partition("\nimport ")[0]
+    assert "log.start()" in source.partition("\nimport ")[0]
 
 
 def test_a_light_command_loads_no_library_that_writes_there():

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import pytest
 
-from common.results import FAILS, NOT_CHECKED, OK, WARNING
+from common.tables import FAILS, NOT_CHECKED, OK, WARNING
 from fakes import fake_compiler, valid_run
 from preflight import here
 from preflight.aot import recipe_step

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from common.results import FAILS, NOT_CHECKED, OK
+from common.tables import FAILS, NOT_CHECKED, OK
 from fakes import fake_compiler, valid_run
 from fakes.paths import ROOT
 from preflight.__main__ import main

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from common.results import NotChecked
+from common.tables import NotChecked
 from preflight import reachability
 
 

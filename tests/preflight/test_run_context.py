@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from common.results import FAILS, NotChecked, run_check
+from common.tables import FAILS, NotChecked, run_check
 from fakes import valid_run
 from preflight.checks import config
 from preflight.run_context import is_local

@@ -10,9 +10,9 @@ with the same letters and blanks; only diacritics are added.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
-    from common import quiet
+    from common import log
 
-    quiet.start()
+    log.start()
 
 import filecmp
 import json
@@ -21,8 +21,8 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
+from common.errors import guarded, one_sentence
 from common.gin_reader import Bindings
-from common.guard import guarded, one_sentence
 from tasks import vocabularies
 from tasks.jobs.diacritics import align
 from tasks.jobs.diacritics.letters import alphabet

@@ -7,7 +7,7 @@ import pathlib
 import jax
 import pytest
 
-from common.results import OK
+from common.tables import OK
 from fakes import toy, valid_run
 from preflight.aot import recipe, recipe_step, tpu_slices
 from preflight.aot.compiler import compile_decoding, compile_step

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.results import FAILS, NOT_CHECKED, OK
+from common.tables import FAILS, NOT_CHECKED, OK
 from fakes import valid_run
 from preflight.aot import compiler, tpu_slices
 from preflight.aot.recipe import Recipe

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from common.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
+from common.tables import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import fake_compiler, valid_run
 from preflight.aot.compiler import CompileError, OutOfMemory
 from preflight.aot.cost_model import Price

@@ -5,7 +5,7 @@ import functools
 
 import pytest
 
-from common.results import FAILS, OK, WARNING, run_check
+from common.tables import FAILS, OK, WARNING, run_check
 from fakes import toy, valid_run
 from preflight.checks import checklist
 from preflight.checks import config as checks

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from common.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
+from common.tables import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import valid_run
 from preflight.checks import corpus_size
 from tasks.corpus.source import CorpusSource

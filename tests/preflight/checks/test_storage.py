@@ -8,7 +8,7 @@ import shutil
 import jax
 import pytest
 
-from common.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
+from common.tables import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import toy, valid_run
 from preflight import reachability
 from preflight.aot import recipe_step

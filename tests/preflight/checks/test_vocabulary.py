@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import seqio
 
-from common.results import FAILS, NOT_CHECKED, OK, WARNING, run_check
+from common.tables import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import valid_run
 from preflight.checks import corpus, corpus_size, vocabulary
 from tasks.corpus.source import CorpusSource

@@ -123,7 +123,7 @@ def test_processes_join_after_all_have_reported_the_same(entry_point, monkeypatc
 
 def test_in_a_pod_a_process_that_fails_exits_at_once(entry_point, monkeypatch):
     left = []
-    monkeypatch.setattr(cli.quiet, "exit_now", left.append)
+    monkeypatch.setattr(cli.log, "exit_now", left.append)
     monkeypatch.setattr(cli.AsyncSave, "abandoned", False)  # whatever ran before
 
     for pod, wanted in ((False, []), (True, [2, 1])):
@@ -137,7 +137,7 @@ def test_in_a_pod_a_process_that_fails_exits_at_once(entry_point, monkeypatch):
 
 def test_ctrl_c_ends_a_command_in_one_sentence(entry_point, monkeypatch, capsys):
     left = []
-    monkeypatch.setattr(cli.quiet, "exit_now", left.append)
+    monkeypatch.setattr(cli.log, "exit_now", left.append)
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
 
     def interrupt(*_):
@@ -209,7 +209,7 @@ from t5x import gin_utils
 import clu.metric_writers, seqio
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.checkpoints import SaveError
-from common import quiet
+from common import log
 from t5x.cli import main
 
 def error():
@@ -223,14 +223,14 @@ def status():
         sys.exit(0)
 
 def end_with(end):
-    quiet.start()
+    log.start()
 
     def hang(*_):
         concurrent.futures.ThreadPoolExecutor(1).submit(time.sleep, 1000)
         threading.Thread(target=time.sleep, args=(1000,)).start()
         end()
 
-    gin_utils.run = lambda guarded, parse: main.gin_utils.guard.guarded(hang)()
+    gin_utils.run = lambda guarded, parse: main.gin_utils.errors.guarded(hang)()
     main.run(hang)
 
 for end in (error, status):

@@ -11,9 +11,9 @@ from fakes.paths import ROOT
 
 START = """
 import logging, os, pathlib, subprocess, sys, warnings
-from common import guard, quiet
+from common import errors, log
 {}
-quiet.start()
+log.start()
 """
 # Where tests run in the background, Ctrl-C is ignored.
 HEARS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
@@ -36,7 +36,7 @@ def library(name, text, level=logging.WARNING):
 
 def ran(code: str, folder, before: str = "") -> subprocess.CompletedProcess:
     """A process of its own, as there is one descriptor 2; its log is in `folder / "run"`."""
-    code = code.replace("WRITE", f"quiet.write_to({str(folder / 'run')!r}, host=0)")
+    code = code.replace("WRITE", f"log.write_to({str(folder / 'run')!r}, host=0)")
     (folder / "tmp").mkdir(exist_ok=True)
     environment = {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp"), "PATH": "/usr/bin:/bin"}
     command = [sys.executable, "-c", START.format(before) + code]
@@ -71,9 +71,9 @@ print("ours", file=sys.stderr)
 @pytest.mark.parametrize(
     "code",
     [
-        "guard.guarded(lambda: os.kill(os.getpid(), 2))()",
+        "errors.guarded(lambda: os.kill(os.getpid(), 2))()",
         IMPORTS + "import library",
-        IMPORTS + "guard.guarded(lambda: __import__('library'))()",
+        IMPORTS + "errors.guarded(lambda: __import__('library'))()",
     ],
     ids=["running", "importing", "importing late"],
 )
@@ -109,7 +109,7 @@ warnings.warn("old")
 def test_our_own_warnings_are_shown(tmp_path):
     code = """
 WRITE
-place = str(guard.ROOT / "t5x/x.py")
+place = str(errors.ROOT / "t5x/x.py")
 record = logging.LogRecord("absl", logging.WARNING, place, 1, "a %s\\nand more", ("word",), None)
 logging.getLogger("absl").handle(record)
 """
@@ -125,7 +125,7 @@ def test_a_second_start_writes_after_the_first(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["WRITE", "pass"])
-@pytest.mark.parametrize("call", ["guard.guarded(main)()", "main()"])
+@pytest.mark.parametrize("call", ["errors.guarded(main)()", "main()"])
 def test_an_unforeseen_error_names_the_log_with_its_traceback(tmp_path, place, call):
     code = f"""
 os.write(2, b"I0000 oneDNN\\n")
@@ -174,7 +174,7 @@ WRITE
 threading.Thread(target=threading.Event().wait).start()
 os.write(2, b"I0000 the last word")
 print("out")
-quiet.exit_now(3)
+log.exit_now(3)
 """
     process = ran(code, tmp_path)
     assert (process.returncode, process.stdout, process.stderr) == (3, "out\n", "")
@@ -184,19 +184,19 @@ quiet.exit_now(3)
 def test_a_full_disk_keeps_no_process_from_leaving(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run/log_0.txt").symlink_to("/dev/full")
-    process = ran("WRITE\nlogging.error('it is full')\nquiet.exit_now(3)\n", tmp_path)
+    process = ran("WRITE\nlogging.error('it is full')\nlog.exit_now(3)\n", tmp_path)
     assert (process.returncode, process.stderr) == (3, "Error: it is full\n")
 
 
 def test_a_bucket_gets_the_log_at_the_end(tmp_path):
     """A file system of TensorFlow that is no folder stands for the bucket."""
     read = "print(tensorflow.io.gfile.GFile('ram://run/log_1.txt').read())"
-    code = 'import tensorflow\nos.write(2, b"I0000 oneDNN\\n")\nquiet.write_to("ram://run", 1)'
+    code = 'import tensorflow\nos.write(2, b"I0000 oneDNN\\n")\nlog.write_to("ram://run", 1)'
     process = ran(code, tmp_path, before=f"import atexit; atexit.register(lambda: {read})")
     assert "I0000 oneDNN\n" in process.stdout, process.stderr
     assert not temporary_logs(tmp_path)
 
 
 def test_without_a_start_nothing_changes(tmp_path):
-    process = ran("", tmp_path, before="quiet.start = lambda: quiet.write_to('/tmp', 99)")
+    process = ran("", tmp_path, before="log.start = lambda: log.write_to('/tmp', 99)")
     assert (process.returncode, process.stderr) == (0, "")

@@ -1,11 +1,11 @@
 """Send the output of libraries to a log, and keep the terminal for what a user can act on.
 
 if __name__ == "__main__":  # before any library is imported
-    from common import quiet
+    from common import log
 
-    quiet.start()
+    log.start()
 ...
-quiet.write_to("runs/tiny", host=0)     # all output, earlier and later: runs/tiny/log_0.txt
+log.write_to("runs/tiny", host=0)     # all output, earlier and later: runs/tiny/log_0.txt
 
 TensorFlow, XLA and libtpu write to file descriptor 2 from C++, so the descriptor itself becomes the
 log; the kernel writes there, and a kill loses nothing. sys.stderr stays the terminal.
@@ -25,7 +25,7 @@ import tempfile
 import threading
 from types import FrameType, TracebackType
 
-from common import guard
+from common import errors
 
 # Warnings of libraries that a user can do something about.
 _ACTIONABLE = re.compile(
@@ -73,7 +73,7 @@ def start() -> None:
     _tell_watcher(1)
     atexit.register(_end)
     sys.excepthook = _explain
-    guard.write_log = _keep
+    errors.write_log = _keep
     logging.captureWarnings(True)
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # we report what it retries
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its logger has its own handler
@@ -179,21 +179,21 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     if at is None:
         signal.default_int_handler(number, frame)
     with contextlib.suppress(OSError):
-        os.write(sys.stderr.fileno(), f"{guard.STOPPED}\n".encode())
-    exit_now(guard.INTERRUPTED)
+        os.write(sys.stderr.fileno(), f"{errors.STOPPED}\n".encode())
+    exit_now(errors.INTERRUPTED)
 
 
 def _explain(kind: type[BaseException], error: BaseException, _: TracebackType | None) -> None:
     """Print one sentence about an error outside of `guarded`: the import of a package failed."""
     if isinstance(error, ModuleNotFoundError) and error.name:
-        guard.say(
+        errors.say(
             f"Error: {error.name.partition('.')[0]} is not installed for {sys.executable}: bash "
             "launch/setup.sh installs it in .venv; run source .venv/bin/activate then."
         )
     elif isinstance(error, Exception):
-        guard.report(error)
+        errors.report(error)
     else:
-        guard.say(guard.STOPPED)
+        errors.say(errors.STOPPED)
 
 
 class _Handler(logging.Handler):
@@ -213,7 +213,7 @@ class _Handler(logging.Handler):
         if record.levelno < logging.WARNING or of_save:
             return
         text = record.getMessage().strip()
-        if not guard.is_own_file(record.pathname):
+        if not errors.is_own_file(record.pathname):
             same = re.sub(r"\d+", "", text)
             is_new = same not in self._shown and _ACTIONABLE.search(text)
             if record.levelno < logging.ERROR and not is_new:
@@ -221,4 +221,4 @@ class _Handler(logging.Handler):
             self._shown.add(same)
             first, more, _ = text.partition("\n")
             text = f"{first} …" if more else text
-        guard.say(f"{record.levelname.capitalize()}: {text}")
+        errors.say(f"{record.levelname.capitalize()}: {text}")

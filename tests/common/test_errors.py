@@ -6,13 +6,13 @@ import re
 import numpy as np
 import pytest
 
-from common import guard
+from common import errors
 
 
 def ended(function, capsys) -> tuple[int, str]:
     """Return status and the one line printed."""
     with pytest.raises(SystemExit) as caught:
-        guard.guarded(function)()
+        errors.guarded(function)()
     (line,) = capsys.readouterr().err.splitlines()
     return caught.value.code, line
 
@@ -25,9 +25,9 @@ def raises(error):
 
 
 def test_a_value_is_returned_and_an_exit_is_left_alone():
-    assert guard.guarded(lambda: 3)() == 3
+    assert errors.guarded(lambda: 3)() == 3
     with pytest.raises(SystemExit) as caught:
-        guard.guarded(raises(SystemExit(7)))()
+        errors.guarded(raises(SystemExit(7)))()
     assert caught.value.code == 7
 
 
@@ -65,7 +65,7 @@ def unexpected():
 
 @pytest.mark.parametrize("function", unexpected())
 def test_any_other_error_names_the_log_with_its_traceback(function, capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(guard.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(errors.tempfile, "tempdir", str(tmp_path))
     status, line = ended(function, capsys)
     assert status == 1
     assert "Traceback (most" not in line
@@ -76,12 +76,12 @@ def test_any_other_error_names_the_log_with_its_traceback(function, capsys, monk
 
 def test_a_command_with_a_log_of_its_own_keeps_the_traceback_there(capsys, monkeypatch):
     kept = []
-    monkeypatch.setattr(guard, "write_log", lambda text: kept.append(text) or "runs/x/log_0.txt")
+    monkeypatch.setattr(errors, "write_log", lambda text: kept.append(text) or "runs/x/log_0.txt")
     _, line = ended(raises(TypeError("of code")), capsys)
     assert line == "Error: TypeError: of code. The traceback is in runs/x/log_0.txt."
     assert "TypeError: of code" in kept[0]
 
 
 def test_a_log_that_cannot_be_written_hides_no_error(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(guard.tempfile, "tempdir", str(tmp_path / "absent"))
+    monkeypatch.setattr(errors.tempfile, "tempdir", str(tmp_path / "absent"))
     assert "TypeError: of code." in ended(raises(TypeError("of code")), capsys)[1]

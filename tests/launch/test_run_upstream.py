@@ -2,7 +2,7 @@
 
 import os
 
-from common import run_upstream
+from launch import run_upstream
 
 
 def test_local_paths_of_checkpoints_become_absolute():

@@ -1,7 +1,7 @@
 """Exceptions become results, results become a table, and only failures fail."""
 
-from common import results
-from common.results import FAILS, NOT_CHECKED, NotChecked, ok, run_check, warning
+from common import tables
+from common.tables import FAILS, NOT_CHECKED, NotChecked, ok, run_check, warning
 
 
 def raising(error):
@@ -31,29 +31,29 @@ def test_what_cannot_look_is_not_checked_and_neither_is_a_check_that_stops():
 def test_only_what_fails_fails():
     rows = [run_check(n, lambda r=r: r) for n, r in (("a", ok("1")), ("b", warning("2", "less")))]
     rows.append(raising(NotChecked("why")))
-    assert results.passed(rows)
-    assert not results.passed([*rows, raising(ValueError("no"))])
-    assert results.summary(rows) == "1 ok, 1 warning, 1 not checked"
+    assert tables.passed(rows)
+    assert not tables.passed([*rows, raising(ValueError("no"))])
+    assert tables.summary(rows) == "1 ok, 1 warning, 1 not checked"
 
 
 def test_numbers_are_spelled():
-    said = [results.counted(n, "copy") for n in (1, 2, 3000)]
+    said = [tables.counted(n, "copy") for n in (1, 2, 3000)]
     assert said == ["1 copy", "2 copies", "3,000 copies"]
-    assert results.counted(2, "host") == "2 hosts"
-    assert [results.counted(n, "epoch", ".2g") for n in (0.999, 1.52)] == ["1 epoch", "1.5 epochs"]
+    assert tables.counted(2, "host") == "2 hosts"
+    assert [tables.counted(n, "epoch", ".2g") for n in (0.999, 1.52)] == ["1 epoch", "1.5 epochs"]
 
 
 def test_sizes_and_times_have_a_unit_that_fits():
-    sizes = [results.data_size(n) for n in (12, 1110, 999_600, 24.3e9, 1.5e15)]
+    sizes = [tables.data_size(n) for n in (12, 1110, 999_600, 24.3e9, 1.5e15)]
     assert sizes == ["12 B", "1.11 KB", "1 MB", "24.3 GB", "1,500 TB"]
-    spans = [results.time_span(n) for n in (1, 7.52, 150, 7200, 5e6)]
+    spans = [tables.time_span(n) for n in (1, 7.52, 150, 7200, 5e6)]
     assert spans == ["1 second", "7.5 seconds", "2.5 minutes", "2 hours", "1,389 hours"]
-    assert results.time_span(600, "chip") == "10 chip-minutes"
+    assert tables.time_span(600, "chip") == "10 chip-minutes"
 
 
 def test_the_table_wraps_what_is_long():
     long = run_check("memory", lambda: warning("word " * 40, "set " * 30))
-    lines = results.table([long]).splitlines()
+    lines = tables.table([long]).splitlines()
     assert max(map(len, lines)) <= 130
     assert lines[0].split() == ["check", "verdict", "figure", "what", "to", "set"]
     assert " ".join(lines).count("word") == 40

@@ -1,6 +1,6 @@
 """Runs a module of upstream T5X on this repository's gin files and tasks.
 
-    T5X_DIR=~/upstream/t5x PYTHONPATH=$T5X_DIR:. python -P common/run_upstream.py t5x.train …
+    T5X_DIR=~/upstream/t5x PYTHONPATH=$T5X_DIR:. python -P launch/run_upstream.py t5x.train …
 
 The current directory is the repository, so that relative paths mean what they mean to the trainer
 of this repository. Python and gin would find the repository's t5x/ there before upstream's: -P and

@@ -1,6 +1,6 @@
 """End every command in one way: one sentence about what went wrong, and a status.
 
-@guard.guarded
+@errors.guarded
 def main(argv: list[str]) -> int: ...
 
 | status | means |
@@ -120,5 +120,5 @@ def _to_temporary_file(text: str) -> str:
     return file.name
 
 
-# Writes a traceback and returns the path; `quiet` replaces it by its log.
+# Writes a traceback and returns the path; `log` replaces it by its log.
 write_log: Callable[[str], str] = _to_temporary_file
