@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import timing  # noqa: E402
 from benchmarks.step import network_fields  # noqa: E402
 from benchmarks.synthetic_step import SyntheticRequest  # noqa: E402
-from common.version import version  # noqa: E402
+from common.arguments import version  # noqa: E402
 from preflight.aot.hlo import Program  # noqa: E402
 from preflight.aot.tpu_slices import CHIPS  # noqa: E402
 from t5x.monitoring.flops import peak_flops, step_flops  # noqa: E402

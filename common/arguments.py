@@ -10,13 +10,27 @@ arguments.check_output_file("--json", flags.json)
 import argparse
 import difflib
 import math
+import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from common.version import version
+from common.errors import ROOT, UserError
+
+
+def version() -> str:
+    """Return the name, the version and, in a clone, the commit: 't5x-recipes 0.2.0 (4485ca1)'."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    text = f"{project['name']} {project['version']}"
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return text
+    return f"{text} ({found.stdout.strip()})"
 
 
 class _Version(argparse.Action):
@@ -107,11 +121,11 @@ def lengths(value: str) -> dict[str, int]:
     """Return the value of --lengths, inputs=512,targets=114, by feature; {} if it is empty.
 
     Raises:
-      ValueError: it is of another form.
+      UserError: it is of another form.
     """
     pairs = [pair.partition("=") for pair in value.split(",") if pair]
     if not all(feature and n.isdigit() and int(n) for feature, _, n in pairs):
-        raise ValueError(f"--lengths is {value!r}, but must look like inputs=512,targets=114")
+        raise UserError(f"--lengths is {value!r}, but must look like inputs=512,targets=114")
     return {feature: int(n) for feature, _, n in pairs}
 
 
@@ -119,22 +133,20 @@ def check_output_file(flag: str, path: str) -> None:
     """Check that a file can be written at `path`, in a folder that exists; leave nothing there.
 
     Raises:
-      ValueError: it cannot be.
+      UserError: it cannot be.
     """
     file = Path(path)
     try:
         if file.is_dir():
-            raise ValueError(f"{flag} is {path!r}, which is a folder; name a file in it.")
+            raise UserError(f"{flag} is {path!r}, which is a folder; name a file in it.")
         if not file.parent.is_dir():
-            raise ValueError(
-                f"{flag} is {path!r}, but there is no folder {file.parent}; create it."
-            )
+            raise UserError(f"{flag} is {path!r}, but there is no folder {file.parent}; create it.")
         if file.exists():
             with open(path, "ab"):
                 pass
         _try_to_write(file.parent)
     except OSError as error:
-        raise ValueError(_unwritable(flag, path, error)) from error
+        raise UserError(_unwritable(flag, path, error)) from error
 
 
 def check_output_folder(flag: str, path: str, buckets_too: bool = False) -> None:
@@ -144,12 +156,12 @@ def check_output_folder(flag: str, path: str, buckets_too: bool = False) -> None
     be written.
 
     Raises:
-      ValueError: it cannot be.
+      UserError: it cannot be.
     """
     if not path:
-        raise ValueError(f"{flag} is '', which names nothing; name a folder.")
+        raise UserError(f"{flag} is '', which names nothing; name a folder.")
     if "://" in path and not buckets_too:
-        raise ValueError(
+        raise UserError(
             f"{flag} is {path}, but this command writes to disks only; name a folder, and copy it "
             "from there."
         )
@@ -161,20 +173,20 @@ def check_output_folder(flag: str, path: str, buckets_too: bool = False) -> None
         while not folder.exists():
             folder = folder.parent
         if not folder.is_dir():
-            raise ValueError(f"{flag} is {path!r}, but {folder} is not a folder; name another.")
+            raise UserError(f"{flag} is {path!r}, but {folder} is not a folder; name another.")
         _try_to_write(folder)
     except OSError as error:
-        raise ValueError(_unwritable(flag, path, error)) from error
+        raise UserError(_unwritable(flag, path, error)) from error
 
 
 def check_address(what: str, path: str) -> None:
-    """Raise ValueError for an address that TensorFlow cannot open.
+    """Raise UserError for an address that TensorFlow cannot open.
 
     Corpora are read by fsspec instead, from any address.
     """
     scheme, found, _ = path.partition("://")
     if found and scheme not in ("gs", "file", "ram"):
-        raise ValueError(
+        raise UserError(
             f"{what} is {path}, but {scheme}:// cannot be used for it, only disks and gs://; "
             "mount the bucket and name its folder."
         )

@@ -1,69 +1,66 @@
 """End every command in one way: one sentence about what went wrong, and a status.
 
+raise UserError("BATCH_SIZE is 3, but 2 devices share a batch; set it to a multiple of 2.")
+
 @errors.guarded
 def main(argv: list[str]) -> int: ...
 
 | status | means |
 |---|---|
 | 0 | done |
-| 1 | failed: the network, the disk, or an error in the code; a restart may succeed |
+| 1 | failed: the network, the disk, the numbers, or a bug; a restart may succeed |
 | 2 | refused: a flag or setting is wrong, and the same command would be refused again |
+| 75 | preempted, and saved; with --interrupted_status=75 |
 | 130 | stopped by Ctrl-C, as a shell reports it |
 """
 
 import contextlib
 import functools
+import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from common import extras
-
 ROOT = Path(__file__).resolve().parent.parent
-_EXPECTED = (ValueError, RuntimeError, FloatingPointError)
+STOPPED = "Stopped by Ctrl-C."
+REFUSED, INTERRUPTED = 2, 130
 _LONGEST = 2000  # characters of a sentence
-INTERRUPTED, STOPPED = 130, "Stopped by Ctrl-C."
+# The extra of pyproject.toml that has a package; it is also a flag of launch/setup.sh.
+_EXTRAS = {"apache_beam": "cache", "libtpu": "tpu", "s3fs": "s3"}
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class UserError(ValueError):
+    """The user can fix it: the text is one sentence with value, limit, reason and what to set."""
+
+
+class Failure(RuntimeError):
+    """What the command needs has failed, and the text says so in one sentence.
+
+    The same command may succeed later.
+    """
 
 
 def guarded(main: Callable[P, R], stopped: str = STOPPED) -> Callable[P, R]:
     """Return `main`, whose errors are reported and become a SystemExit.
 
-    So does Ctrl-C, of which `stopped` is the sentence.
+    So does Ctrl-C, for which the terminal gets the sentence `stopped`.
     """
 
     @functools.wraps(main)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return main(*args, **kwargs)
-        except Exception as error:
-            status = report(error)
-        except KeyboardInterrupt:
-            status = INTERRUPTED
-            say(stopped)
+        except (Exception, KeyboardInterrupt) as error:
+            status = report(error, stopped)
         sys.exit(status)  # outside of the handler: nothing of the error is kept
 
     return call
-
-
-@contextlib.contextmanager
-def one_sentence() -> Iterator[None]:
-    """Turn an OSError into a RuntimeError of one sentence.
-
-    For commands that read and write files which the user names: the system's words say what is
-    wrong with one, and a traceback adds nothing.
-    """
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, ValueError):
-            raise
-        said, file = error.strerror or " ".join(str(error).split()), error.filename
-        raise RuntimeError(f"{file}: {said}" if file else said) from error
 
 
 def say(sentence: str) -> None:
@@ -72,38 +69,72 @@ def say(sentence: str) -> None:
         print(sentence, file=sys.stderr, flush=True)
 
 
-def report(error: Exception) -> int:
+def report(error: BaseException, stopped: str = STOPPED) -> int:
     """Print one sentence about an error, and return the status.
 
-    A ValueError (refused), RuntimeError or FloatingPointError (failed) that this repository raised
-    has its own sentence. Of any other the traceback goes to a log, whose path is printed.
+    An error that is neither the user's nor the environment's is a bug: its traceback goes to a log,
+    whose path is printed.
     """
+    if isinstance(error, KeyboardInterrupt):
+        say(stopped)
+        return INTERRUPTED
     # gin appends the configurables through which an exception passed.
     text = str(error).split("\n  In call to configurable")[0].strip()
-    absent = extras.missing(error.name) if isinstance(error, ModuleNotFoundError) else None
-    is_expected = isinstance(error, _EXPECTED) and not isinstance(error, RecursionError)
-    if absent or (is_expected and is_ours(error)):
-        say(f"Error: {absent or text}")
-        # An OSError may pass, and a restart succeed.
-        refused = isinstance(error, ValueError) and not isinstance(error, OSError)
-        return 2 if absent or refused else 1
-    first = text.partition("\n")[0].rstrip(" .") or "no message"
-    try:
-        log = write_log("".join(traceback.format_exception(error)))
-    except OSError as full:
-        log = f"no file ({full.strerror})"
-    say(f"Error: {type(error).__name__}: {first[:_LONGEST]}. The traceback is in {log}.")
-    return 1
+    status, sentence = _explained(error, text)
+    if not sentence:
+        first = text.partition("\n")[0].rstrip(" .") or "no message"
+        try:
+            log = write_log("".join(traceback.format_exception(error)))
+        except OSError as full:
+            log = f"no file ({full.strerror})"
+        sentence = f"{type(error).__name__}: {first[:_LONGEST]}. The traceback is in {log}."
+    say(f"Error: {sentence}")
+    return status
+
+
+def _explained(error: BaseException, text: str) -> tuple[int, str]:
+    """Return the status and the sentence of an error, "" for a bug.
+
+    Only the text is asked: gin raises a copy of an exception whose attributes are empty.
+    """
+    absent = re.match(r"No module named '(\w+)", text)
+    if isinstance(error, ModuleNotFoundError) and absent and not (ROOT / absent[1]).exists():
+        return REFUSED, missing(absent[1])
+    if isinstance(error, UserError | Failure | FloatingPointError) or is_ours(error):
+        may_pass = not isinstance(error, ValueError) or isinstance(error, OSError)
+        return (1 if may_pass else REFUSED), text
+    of_system = re.match(r"\[Errno \d+\] (.+)", text)  # a full disk, a file that may not be read
+    return 1, of_system[1] + "." if isinstance(error, OSError) and of_system else ""
+
+
+def missing(package: str) -> str:
+    """Return the sentence for a package that is not installed."""
+    if package in _EXTRAS:
+        extra = _EXTRAS[package]
+        return (
+            f"{package} is not installed: bash launch/setup.sh --{extra} installs it in .venv, "
+            f"pip install -e '.[{extra}]' in an environment of your own."
+        )
+    return (
+        f"{package} is not installed for {sys.executable}: bash launch/setup.sh installs it in "
+        ".venv; run source .venv/bin/activate then."
+    )
+
+
+def require(*packages: str) -> None:
+    """Raise UserError for the first of these packages that is not installed."""
+    for package in packages:
+        if find_spec(package) is None:
+            raise UserError(missing(package))
 
 
 def is_ours(error: BaseException) -> bool:
-    """Return whether a `raise` of this repository raised the error.
-
-    The innermost frame of an error from C is the line that called it.
-    """
+    """Return whether a `raise` of this repository raised the error."""
+    expected = (ValueError, RuntimeError)
     frames = traceback.extract_tb(error.__traceback__)
     line = frames[-1].line if frames and is_own_file(frames[-1].filename) else None
-    return (line or "").startswith("raise")
+    is_expected = isinstance(error, expected) and not isinstance(error, RecursionError)
+    return is_expected and (line or "").startswith("raise")
 
 
 def is_own_file(path: str) -> bool:
@@ -120,5 +151,5 @@ def _to_temporary_file(text: str) -> str:
     return file.name
 
 
-# Writes a traceback and returns the path; `log` replaces it by its log.
+# Writes a traceback and returns the path; `log` replaces it by the command's log.
 write_log: Callable[[str], str] = _to_temporary_file

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 
 from common import errors
 
@@ -50,7 +50,7 @@ class _State:
     """Of this process, which has one descriptor 2."""
 
     process: int | None = None  # the one that called `start`, not a fork of it
-    log = ""
+    path = ""
     is_temporary = True
     watcher: subprocess.Popen
     uploader: threading.Thread | None = None
@@ -60,9 +60,9 @@ class _State:
 def start() -> None:
     """Make descriptor 2 a temporary log, which is deleted at the end of a command.
 
-    It is kept if `write_to` moves it, or if the command ends with an error that no check foresaw.
+    It is kept if `write_to` moves it, or if the command ends with a bug's traceback.
     """
-    handle, _State.log = tempfile.mkstemp(prefix="t5x-", suffix=".log")
+    handle, _State.path = tempfile.mkstemp(prefix="t5x-", suffix=".log")
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     os.dup2(handle, 2)
     os.close(handle)
@@ -72,7 +72,7 @@ def start() -> None:
     _State.process = os.getpid()
     _tell_watcher(1)
     atexit.register(_end)
-    sys.excepthook = _explain
+    sys.excepthook = lambda _kind, error, _trace: errors.report(error)  # of an import
     errors.write_log = _keep
     logging.captureWarnings(True)
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # we report what it retries
@@ -100,21 +100,22 @@ def write_to(folder: str, host: int) -> None:
 
     `host` is the index of this process. In a bucket the log is uploaded every minute.
     """
-    is_local, path = "://" not in folder, f"{folder.rstrip('/')}/log_{host}.txt"
+    path = f"{folder.rstrip('/')}/log_{host}.txt"
+    if "://" in folder:
+        if is_started():
+            _State.uploader = threading.Thread(target=_upload, args=(path,), daemon=True)
+            _State.uploader.start()
+        return
     with contextlib.suppress(OSError):  # a full disk stops no run; what writes there next says so
-        if is_local:
-            os.makedirs(folder, exist_ok=True)
-        if is_started() and is_local:
+        os.makedirs(folder, exist_ok=True)
+        if is_started():
             with open(path, "ab") as log:
-                first, temporary = log.tell() + 1, pathlib.Path(_State.log)
+                first, temporary = log.tell() + 1, pathlib.Path(_State.path)
                 os.dup2(log.fileno(), 2)
-                _State.log, _State.is_temporary = os.path.abspath(path), False
+                _State.path, _State.is_temporary = os.path.abspath(path), False
                 _tell_watcher(first)
                 log.write(temporary.read_bytes())
             temporary.unlink()
-    if is_started() and not is_local:
-        _State.uploader = threading.Thread(target=_upload, args=(path,), daemon=True)
-        _State.uploader.start()
 
 
 def exit_now(status: int) -> None:
@@ -127,27 +128,26 @@ def exit_now(status: int) -> None:
 
 
 def _end() -> None:
-    if not is_started():
-        return
-    _State.ended.set()
-    if _State.uploader:
-        _State.uploader.join(_LAST_UPLOAD_SECONDS)  # the bucket may not answer
-    _State.watcher.kill()
-    _State.watcher.wait()
-    if _State.is_temporary:
-        pathlib.Path(_State.log).unlink(missing_ok=True)
+    if is_started():
+        _State.ended.set()
+        if _State.uploader:
+            _State.uploader.join(_LAST_UPLOAD_SECONDS)  # the bucket may not answer
+        _State.watcher.kill()
+        _State.watcher.wait()
+        if _State.is_temporary:
+            pathlib.Path(_State.path).unlink(missing_ok=True)
 
 
 def _tell_watcher(first: int) -> None:
     assert _State.watcher.stdin is not None
-    _State.watcher.stdin.write(f"{first} {_State.log}\n".encode())
+    _State.watcher.stdin.write(f"{first} {_State.path}\n".encode())
 
 
 def _keep(text: str) -> str:
     """Write a traceback to the log, which is then kept, and return the log's path."""
     _State.is_temporary = False
     os.write(2, text.encode(errors="backslashreplace"))
-    return _State.log
+    return _State.path
 
 
 def _upload(path: str) -> None:
@@ -155,7 +155,7 @@ def _upload(path: str) -> None:
     import tensorflow as tf
 
     is_last = False
-    with open(_State.log, "rb") as log:
+    with open(_State.path, "rb") as log:
         while not is_last:
             is_last = _State.ended.wait(_UPLOAD_SECONDS)
             position, new = log.tell(), log.read()
@@ -178,22 +178,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
         at = at.f_back
     if at is None:
         signal.default_int_handler(number, frame)
-    with contextlib.suppress(OSError):
-        os.write(sys.stderr.fileno(), f"{errors.STOPPED}\n".encode())
-    exit_now(errors.INTERRUPTED)
-
-
-def _explain(kind: type[BaseException], error: BaseException, _: TracebackType | None) -> None:
-    """Print one sentence about an error outside of `guarded`: the import of a package failed."""
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        errors.say(
-            f"Error: {error.name.partition('.')[0]} is not installed for {sys.executable}: bash "
-            "launch/setup.sh installs it in .venv; run source .venv/bin/activate then."
-        )
-    elif isinstance(error, Exception):
-        errors.report(error)
-    else:
-        errors.say(errors.STOPPED)
+    exit_now(errors.report(KeyboardInterrupt()))
 
 
 class _Handler(logging.Handler):
@@ -208,17 +193,22 @@ class _Handler(logging.Handler):
         """Write it; a log that cannot be written stops nothing."""
         with contextlib.suppress(OSError):
             os.write(2, self.format(record).encode(errors="backslashreplace") + b"\n")
-        # Both report every error of a failed save, in each thread; the save itself reports it once.
-        of_save = record.name == "asyncio" or "/site-packages/orbax/" in record.pathname
-        if record.levelno < logging.WARNING or of_save:
-            return
         text = record.getMessage().strip()
         if not errors.is_own_file(record.pathname):
-            same = re.sub(r"\d+", "", text)
-            is_new = same not in self._shown and _ACTIONABLE.search(text)
-            if record.levelno < logging.ERROR and not is_new:
-                return
-            self._shown.add(same)
-            first, more, _ = text.partition("\n")
-            text = f"{first} …" if more else text
-        errors.say(f"{record.levelname.capitalize()}: {text}")
+            text = self._of_library(record, text)
+        if text and record.levelno >= logging.WARNING:
+            errors.say(f"{record.levelname.capitalize()}: {text}")
+
+    def _of_library(self, record: logging.LogRecord, text: str) -> str:
+        """Return the first line of an error, or of a warning to act on that is new, else ""."""
+        # Both report every error of a failed save, in each thread; the save itself reports it once.
+        of_save = record.name == "asyncio" or "/site-packages/orbax/" in record.pathname
+        same = re.sub(r"\d+", "", text)
+        is_new = same not in self._shown and _ACTIONABLE.search(text)
+        if of_save or record.levelno < logging.WARNING:
+            return ""
+        if record.levelno < logging.ERROR and not is_new:
+            return ""
+        self._shown.add(same)
+        first, more, _ = text.partition("\n")
+        return f"{first} …" if more else text

@@ -22,7 +22,7 @@ from pathlib import Path
 from etils import epath
 
 from common import arguments
-from common.errors import guarded, one_sentence
+from common.errors import guarded
 from common.gin_reader import Bindings
 from convert import bucket, corpus_licenses, hub, to_hf
 from convert.card import CardMetadata
@@ -145,8 +145,7 @@ def main(argv: list[str]) -> int:
     # (hierarchical or not), which needs a login.
     os.environ.setdefault("EPATH_USE_TF", "false")
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-    with one_sentence():
-        return _run(argv)
+    return _run(argv)
 
 
 def _run(argv: list[str]) -> int:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from common import extras
+from common.errors import require
 from convert import atomic_output
 
 _LAST = "config.json"  # without it no library loads the folder
@@ -12,7 +12,7 @@ _LAST = "config.json"  # without it no library loads the folder
 def check(address: str) -> None:
     """Raise ValueError unless files can be written under `address`; leave nothing there."""
     if address.startswith("s3://"):
-        extras.require("s3fs")
+        require("s3fs")
     probe = f"{address.rstrip('/')}/.probe"
     try:
         system, path = _open(probe)

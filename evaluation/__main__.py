@@ -27,7 +27,6 @@ from typing import Any
 
 from common import arguments
 from common.errors import guarded
-from common.version import version
 from evaluation import hidden_text, measures, minimal_pairs, models, results
 from t5x.monitoring import compile_stats
 from tasks.languages import table

@@ -29,7 +29,6 @@ from collections.abc import Mapping, Sequence
 
 from common import arguments
 from common.errors import ROOT, guarded
-from common.version import version
 from convert import from_hf
 from convert.encoders.sizes import EncoderSizes
 from convert.run import model_dir, rewrite

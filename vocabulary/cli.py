@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from common import arguments
-from common.errors import guarded, one_sentence
+from common.errors import guarded
 from vocabulary import corpus
 from vocabulary.check_results import VocabularyCheck, passed, table
 
@@ -65,8 +65,7 @@ def command(
         parser = arguments.parser(f"python -m vocabulary.{name}", description)
         add_arguments(parser)
         args = parser.parse_args(argv)
-        with one_sentence():
-            checks = run(args)
+        checks = run(args)
         print(table(checks))
         if not passed(checks):
             sys.exit(1)

@@ -16,7 +16,7 @@ import difflib
 import math
 import re
 
-from common import extras
+from common.errors import require
 
 GIB = 2**30
 
@@ -123,7 +123,7 @@ class Slice:
 
         Raise ValueError if libtpu is not installed.
         """
-        extras.require("libtpu")
+        require("libtpu")
         # Entry points start their process with ENVIRONMENT, before jax is loaded.
         from jax.experimental import topologies
 

@@ -21,8 +21,7 @@ from absl import flags, logging
 
 import gin
 from common import errors, log
-from common.arguments import with_underscores
-from common.version import version
+from common.arguments import version, with_underscores
 from t5x import gin_utils
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.monitoring import compile_stats

@@ -27,8 +27,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from common import arguments, extras
-from common.errors import guarded
+from common import arguments
+from common.errors import guarded, require
 from tasks.cache import build
 from tasks.cache.atomic_files import exists, read_json
 from tasks.cache.plan import CacheJob, parts_of, shards_of, task_of
@@ -104,7 +104,7 @@ def start(job: CacheJob) -> bool:
 
 def check_beam_options(options: Sequence[str], runner: str) -> None:
     """Raise ValueError if Beam knows no such flag or runner, or an option is no flag at all."""
-    extras.require("apache_beam")
+    require("apache_beam")
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.runners import create_runner
 

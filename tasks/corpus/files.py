@@ -27,7 +27,7 @@ import fsspec
 import fsspec.core
 from fsspec.spec import AbstractBufferedFile
 
-from common import extras
+from common.errors import missing
 from tasks.corpus import decompress, http_files
 from tasks.corpus.decompress import COMPRESSIONS
 from tasks.corpus.http_files import Facts
@@ -288,7 +288,7 @@ def _filesystem(url: str) -> tuple[Any, str]:
     try:
         fs = _protocol_filesystem(protocol)
     except ImportError as error:
-        to_do = extras.missing("s3fs") if protocol == "s3" else f"{error} in this environment."
+        to_do = missing("s3fs") if protocol == "s3" else f"{error} in this environment."
         raise ValueError(f"{url} cannot be read: {to_do}") from error
     return fs, fsspec.core.strip_protocol(url)
 

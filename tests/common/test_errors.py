@@ -1,12 +1,21 @@
-"""Every error of a command is one sentence and a status; a traceback goes to a log."""
+"""Every error of a command is one sentence and a status; a bug's traceback goes to a log."""
 
+import importlib.util
 import pathlib
 import re
+import tomllib
 
 import numpy as np
 import pytest
 
+import gin
 from common import errors
+from common.errors import Failure, UserError
+from fakes.paths import ROOT
+from preflight.aot import tpu_slices
+from tasks.cache.__main__ import check_beam_options
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
 def ended(function, capsys) -> tuple[int, str]:
@@ -31,40 +40,49 @@ def test_a_value_is_returned_and_an_exit_is_left_alone():
     assert caught.value.code == 7
 
 
+class Unreachable(UserError, ConnectionError):
+    pass
+
+
 @pytest.mark.parametrize(
-    ("error", "status"),
+    ("error", "status", "said"),
     [
-        (ValueError("x is 1; set it to 2."), 2),
-        (RuntimeError("x is 1; set it to 2."), 1),
-        (FloatingPointError("x is 1; set it to 2."), 1),
+        (UserError("x is 1; set it to 2."), 2, "x is 1; set it to 2."),
+        (Failure("x has not answered."), 1, "x has not answered."),
+        (Unreachable("x has not answered."), 1, "x has not answered."),
+        (FloatingPointError("the loss is nan."), 1, "the loss is nan."),
+        (OSError(28, "No space left on device", "a"), 1, "No space left on device: 'a'."),
+        (PermissionError(13, "Permission denied"), 1, "Permission denied."),
+        (ModuleNotFoundError("No module named 's3fs'"), 2, errors.missing("s3fs")),
+        (ModuleNotFoundError("No module named 'a.b'"), 2, errors.missing("a")),
     ],
 )
-def test_our_own_sentences_are_printed_as_they_are(error, status, capsys):
-    assert ended(raises(error), capsys) == (status, "Error: x is 1; set it to 2.")
-
-
-def test_places_that_gin_appends_are_left_out(capsys):
-    error = ValueError("x is 1.\n  In call to configurable 'train' (<function train>)")
-    assert ended(raises(error), capsys) == (2, "Error: x is 1.")
+@pytest.mark.parametrize("through_gin", [False, True])
+def test_what_is_no_bug_is_printed_as_one_sentence(error, status, said, through_gin, capsys):
+    function = raises(error)
+    if through_gin:  # which appends the place to a copy of the exception
+        function = gin.external_configurable(function, f"raises_{id(error)}", module="test_errors")
+    assert ended(function, capsys) == (status, f"Error: {said}")
 
 
 def test_ctrl_c_is_one_sentence_and_the_status_of_a_shell(capsys):
     assert ended(raises(KeyboardInterrupt()), capsys) == (130, "Stopped by Ctrl-C.")
 
 
-def unexpected():
+def bugs():
     return [
         raises(TypeError("one\ntwo")),
         raises(KeyError("name")),
-        raises(OSError(28, "No space left on device")),
+        raises(OSError("of a library")),
         raises(RecursionError("too deep")),
         raises(AssertionError()),
+        raises(ModuleNotFoundError("No module named 't5x.absent'")),
         lambda: np.zeros(3).reshape(2),  # a ValueError of a library
     ]
 
 
-@pytest.mark.parametrize("function", unexpected())
-def test_any_other_error_names_the_log_with_its_traceback(function, capsys, monkeypatch, tmp_path):
+@pytest.mark.parametrize("function", bugs())
+def test_a_bug_names_the_log_with_its_traceback(function, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(errors.tempfile, "tempdir", str(tmp_path))
     status, line = ended(function, capsys)
     assert status == 1
@@ -85,3 +103,27 @@ def test_a_command_with_a_log_of_its_own_keeps_the_traceback_there(capsys, monke
 def test_a_log_that_cannot_be_written_hides_no_error(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(errors.tempfile, "tempdir", str(tmp_path / "absent"))
     assert "TypeError: of code." in ended(raises(TypeError("of code")), capsys)[1]
+
+
+@pytest.mark.parametrize("package", ["apache_beam", "libtpu", "s3fs"])
+def test_the_sentence_of_a_missing_package_names_the_extra_that_has_it(package):
+    sentence = errors.missing(package)
+    extra = sentence.partition("'.[")[2].partition("]'")[0]
+    (needs,) = EXTRAS[extra]
+    assert {"libtpu": "jax[tpu]"}.get(package, package.replace("_", "-")) in needs
+    assert f"launch/setup.sh --{extra} " in sentence
+
+
+@pytest.mark.parametrize(
+    ("package", "command"),
+    [
+        ("apache_beam", lambda: check_beam_options([], "")),
+        ("libtpu", lambda: tpu_slices.find("v4-8").devices()),
+    ],
+)
+def test_a_command_asks_for_its_packages_first(package, command, monkeypatch):
+    find = importlib.util.find_spec
+    seen = lambda name, *rest: None if name == package else find(name, *rest)
+    monkeypatch.setattr(errors, "find_spec", seen)
+    with pytest.raises(UserError, match=f"{package} is not installed"):
+        command()

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 from absl.testing import flagsaver
 
-from common import version
+from common import arguments
 from common.errors import ROOT
 from t5x.cli import main as trainer
 
@@ -56,7 +56,7 @@ def test_a_subcommand_answers(capsys):
     with pytest.raises(SystemExit) as end:
         importlib.import_module(module).main([command, "--version"])
     assert end.value.code == 0
-    assert capsys.readouterr().out == f"{version.version()}\n"
+    assert capsys.readouterr().out == f"{arguments.version()}\n"
 
 
 @pytest.mark.parametrize("words", [*([module] for module in COMMANDS), SUBCOMMAND], ids=" ".join)
@@ -92,10 +92,10 @@ def test_the_trainers_commands_answer(flag, has, capsys):
 
 def test_the_version_is_the_projects_and_the_commit(monkeypatch):
     number = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert version.version().startswith(f"t5x-recipes {number} (")
+    assert arguments.version().startswith(f"t5x-recipes {number} (")
 
     def no_git(*_, **__):
         raise FileNotFoundError("git")
 
     monkeypatch.setattr(subprocess, "run", no_git)
-    assert version.version() == f"t5x-recipes {number}"
+    assert arguments.version() == f"t5x-recipes {number}"

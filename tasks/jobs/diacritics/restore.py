@@ -21,7 +21,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-from common.errors import guarded, one_sentence
+from common.errors import UserError, guarded
 from common.gin_reader import Bindings
 from tasks import vocabularies
 from tasks.jobs.diacritics import align
@@ -152,15 +152,15 @@ def _write(read: str, predictions: str) -> None:
 @guarded
 def main(arguments: Sequence[str]) -> None:
     """Run `settings`, `read` or `write`."""
-    with one_sentence():
-        if list(arguments) == ["read"]:
+    match list(arguments):
+        case ["read"]:
             _read()
-        elif len(arguments) == 2 and arguments[0] == "settings":
-            print(settings(arguments[1]))
-        elif len(arguments) == 3 and arguments[0] == "write":
-            _write(*arguments[1:])
-        else:
-            raise ValueError(
+        case ["settings", run]:
+            print(settings(run))
+        case ["write", read, predictions]:
+            _write(read, predictions)
+        case _:
+            raise UserError(
                 "the command must be `settings RUN`, `read`, or `write LINES PREDICTIONS`"
             )
 
