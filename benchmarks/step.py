@@ -38,7 +38,7 @@ if "--beside_torch" in sys.argv:
 from benchmarks import gpus, timing  # noqa: E402
 from benchmarks.synthetic_step import SyntheticRequest, train_step  # noqa: E402
 from common.gin_reader import Bindings  # noqa: E402
-from preflight.aot import tpu_slices  # noqa: E402
+from preflight.aot import slices  # noqa: E402
 from preflight.aot.compiler import CompileError, compile_step  # noqa: E402
 
 
@@ -128,7 +128,7 @@ def request_of(args: argparse.Namespace, fields: dict) -> SyntheticRequest:
 
 def report(name: str, request: SyntheticRequest, upstream: Upstream | None, args) -> None:
     """Compiles and prints one line, beside upstream's where there is one."""
-    tpu = tpu_slices.find(request.slice)
+    tpu = slices.find(request.slice)
     try:
         figures = compile_step(request)
     except CompileError as error:
@@ -183,7 +183,7 @@ def check(args: argparse.Namespace) -> None:
                          "the flags that show cycles, such as --top")  # fmt: skip
         return
     try:
-        tpu_slices.find(name)
+        slices.find(name)
     except ValueError:
         known = ", ".join(gpus.GPUS)
         PARSER.error(f"--compile_for {name} is no slice of TPUs, such as v4-8, or one of {known}")

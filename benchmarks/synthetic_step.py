@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from preflight.aot import compiler, tpu_slices
+from preflight.aot import compiler, slices
 from t5x import adafactor, models, partitioning, schedules
 from t5x.examples.t5 import network
 from t5x.train_state import state_specs
@@ -49,7 +49,7 @@ class SyntheticRequest(compiler.Request):
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Compile a request in this process."""
-    step = train_step(SyntheticRequest(**request), tpu_slices.find(request["slice"]).devices())
+    step = train_step(SyntheticRequest(**request), slices.find(request["slice"]).devices())
     return compiler.measure_step(*step, request["dump"])
 
 

@@ -26,7 +26,7 @@ from benchmarks.step import network_fields  # noqa: E402
 from benchmarks.synthetic_step import SyntheticRequest  # noqa: E402
 from common.arguments import version  # noqa: E402
 from preflight.aot.hlo import Program  # noqa: E402
-from preflight.aot.tpu_slices import CHIPS  # noqa: E402
+from preflight.aot.slices import CHIPS  # noqa: E402
 from t5x.monitoring.flops import peak_flops, step_flops  # noqa: E402
 from t5x.multihost.xla_options import generation  # noqa: E402
 

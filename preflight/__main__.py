@@ -18,10 +18,10 @@ if __name__ == "__main__":  # before any library writes to stderr
 import os
 import sys
 
-from preflight.aot import tpu_slices
+from preflight.aot import slices
 
 if not {"here", "--slice=here"} & {*sys.argv}:  # before jax and tensorflow are loaded
-    os.environ.update(tpu_slices.ENVIRONMENT)
+    os.environ.update(slices.ENVIRONMENT)
 
 import argparse
 import json
@@ -35,7 +35,7 @@ from common import arguments, tables
 from common.errors import guarded
 from preflight import here, search
 from preflight.aot.recipe import Recipe, load
-from preflight.aot.tpu_slices import Slice
+from preflight.aot.slices import Slice
 from preflight.checks import checklist
 from preflight.run_context import RunContext
 from t5x.gin_utils import rewrite_gin_args
@@ -88,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
     flags = parse_arguments(sys.argv[1:] if argv is None else argv)
     names = (flags.compare or flags.slice).split(",")
     is_here = flags.slice == here.NAME
-    tpus = [here.find()] if is_here else [tpu_slices.find(name) for name in names]
+    tpus = [here.find()] if is_here else [slices.find(name) for name in names]
     recipe = Recipe(
         tuple(flags.gin_file or [DEFAULT]),
         tuple(flags.gin_bindings),

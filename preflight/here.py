@@ -17,9 +17,9 @@ import numpy as np
 from common.tables import NotChecked
 from preflight.aot import recipe_step
 from preflight.aot.compiler import OutOfMemory, figures_of, gib_on_a_device
-from preflight.aot.cost_model import Figures
+from preflight.aot.cost import Figures
 from preflight.aot.recipe import Recipe, load
-from preflight.aot.tpu_slices import GIB, Chip, Slice
+from preflight.aot.slices import GIB, Chip, Slice
 from t5x.monitoring import flops
 from t5x.train_state import initial_state
 from t5x.trainer import Shapes, Trainer

@@ -13,7 +13,7 @@ import seqio
 from common.tables import NotChecked
 from preflight import reachability
 from preflight.aot import recipe_step
-from preflight.aot.tpu_slices import Slice
+from preflight.aot.slices import Slice
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import checkpoint_paths
 from t5x.input_pipeline import batches

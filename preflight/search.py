@@ -7,7 +7,7 @@ from typing import Any
 
 from preflight import here
 from preflight.aot.compiler import CompileError, OutOfMemory, compile_step
-from preflight.aot.cost_model import Figures, Price
+from preflight.aot.cost import Figures, Price
 from preflight.aot.recipe import Recipe
 from preflight.aot.recipe_step import RecipeRequest
 from preflight.run_context import RunContext

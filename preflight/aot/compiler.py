@@ -21,10 +21,10 @@ from typing import Any
 
 import jax
 
-from preflight.aot import tpu_slices
-from preflight.aot.cost_model import Figures
+from preflight.aot import slices
+from preflight.aot.cost import Figures
 from preflight.aot.hlo import Program
-from preflight.aot.tpu_slices import GIB
+from preflight.aot.slices import GIB
 from t5x.array_types import PyTree
 from t5x.monitoring.flops import batch_flops, batch_tokens
 from t5x.train_state import StateSpecs
@@ -40,7 +40,7 @@ _SIZES = {"": 2**-30, "K": 2**-20, "M": 2**-10, "G": 1.0, "T": 2**10}
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A program to compile for a slice, see `tpu_slices.find`, by the module of its class."""
+    """A program to compile for a slice, see `slices.find`, by the module of its class."""
 
     slice: str
 
@@ -103,9 +103,9 @@ def _ask(
     request: Request, limit_s: float = 1800.0, module: str | None = None, cache: str | None = None
 ) -> dict[str, Any]:
     """Return the answer of a subprocess, or raise its error."""
-    tpu_slices.find(request.slice)
+    slices.find(request.slice)
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, **tpu_slices.ENVIRONMENT, "PYTHONPATH": paths}
+    environment = {**os.environ, **slices.ENVIRONMENT, "PYTHONPATH": paths}
     try:
         process = subprocess.run(
             [sys.executable, "-m", module or type(request).__module__],
@@ -136,7 +136,7 @@ def _move_to_cache(fresh: str, cache: str) -> tuple[str, ...]:
     return tuple(os.fspath(move(name)) for name in names)
 
 
-# --- in the subprocess, which has been started with `tpu_slices.ENVIRONMENT`
+# --- in the subprocess, which has been started with `slices.ENVIRONMENT`
 
 
 def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from preflight.aot import compiler, tpu_slices
+from preflight.aot import compiler, slices
 from preflight.aot.recipe import Recipe, load
 from t5x import precompile
 from t5x.inference.predictor import Predictor
@@ -34,7 +34,7 @@ class RecipeRequest(compiler.Request):
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Compile a request in this process."""
     run = load(Recipe(**{name: tuple(value) for name, value in request["recipe"].items()}))
-    devices = tpu_slices.find(request["slice"]).devices()
+    devices = slices.find(request["slice"]).devices()
     if request["decodes"]:
         return compiler.measure_decoding(*decoding(run, devices))
     return compiler.measure_step(*train_step(run, devices), dump=None)

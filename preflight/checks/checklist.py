@@ -7,8 +7,8 @@ from common.tables import NOT_CHECKED, OK, CheckResult, ok, run_check
 from preflight import here
 from preflight.aot import recipe as recipes
 from preflight.aot.recipe import Recipe
-from preflight.aot.tpu_slices import Slice
-from preflight.checks import compiled_step, config, corpus, corpus_size, storage, vocabulary
+from preflight.aot.slices import Slice
+from preflight.checks import corpus, corpus_size, gin, step, storage, vocabulary
 from preflight.run_context import RunContext
 from preflight.search import Say, Trial, cheapest, compile_trial, fit
 
@@ -17,10 +17,10 @@ GIN = ("gin parses", "all is set", "objects")
 
 # Of the run.
 RUN: tuple[tuple[str, Callable[[RunContext], CheckResult]], ...] = (
-    ("periods", config.periods),
-    ("partitions", config.partitions),
-    ("batch", config.batch),
-    ("task", config.task),
+    ("periods", gin.periods),
+    ("partitions", gin.partitions),
+    ("batch", gin.batch),
+    ("task", gin.task),
     ("first records", corpus.first_records),
     ("vocabulary", vocabulary.vocabulary),
     ("unknown words", vocabulary.unknown_words),
@@ -38,11 +38,11 @@ RUN: tuple[tuple[str, Callable[[RunContext], CheckResult]], ...] = (
 
 # Of the compiled step, between "memory" and "decoding".
 STEP: tuple[tuple[str, Callable[[Trial, RunContext], CheckResult]], ...] = (
-    ("speed", compiled_step.speed),
-    ("duration", compiled_step.duration),
-    ("input", compiled_step.input_rate),
-    ("collectives", compiled_step.collectives),
-    ("compilation", compiled_step.compilation),
+    ("speed", step.speed),
+    ("duration", step.duration),
+    ("input", step.input_rate),
+    ("collectives", step.collectives),
+    ("compilation", step.compilation),
 )
 NAMES = (*GIN, *dict(RUN), "memory", *dict(STEP), "decoding")
 
@@ -84,9 +84,9 @@ def check_gin(recipe: Recipe) -> tuple[list[CheckResult], argparse.Namespace | N
         step(recipe)
         return ok(figure)
 
-    for name, step in zip(GIN, steps, strict=True):
+    for name, each in zip(GIN, steps, strict=True):
         has_failed = any(result.verdict != OK for result in found)
-        result = _not_checked_after(found, name) if has_failed else run_check(name, take, *step)
+        result = _not_checked_after(found, name) if has_failed else run_check(name, take, *each)
         found.append(result)
     return found, runs[0] if runs else None
 
@@ -112,7 +112,7 @@ def check_step(
         if trial.out_of_memory:
             say(f"It {trial.outcome}. Trying settings that make it fit:")
             best = cheapest(fit(recipe, context, trial, say))
-        return compiled_step.memory(trial, context.tpu, best)
+        return step.memory(trial, context.tpu, best)
 
     found = [run_check("memory", memory)]
     is_here = isinstance(context.tpu, here.LocalDevices)
@@ -120,5 +120,5 @@ def check_step(
         if name != "collectives" or not is_here:
             found.append(run_check(name, check, trial, context))
     if not is_here:
-        found.append(run_check("decoding", compiled_step.decoding, recipe, context))
+        found.append(run_check("decoding", step.decoding, recipe, context))
     return found

@@ -12,7 +12,7 @@ import gin
 from common import errors
 from common.errors import Failure, UserError
 from fakes.paths import ROOT
-from preflight.aot import tpu_slices
+from preflight.aot import slices
 from tasks.cache.__main__ import check_beam_options
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -118,7 +118,7 @@ def test_the_sentence_of_a_missing_package_names_the_extra_that_has_it(package):
     ("package", "command"),
     [
         ("apache_beam", lambda: check_beam_options([], "")),
-        ("libtpu", lambda: tpu_slices.find("v4-8").devices()),
+        ("libtpu", lambda: slices.find("v4-8").devices()),
     ],
 )
 def test_a_command_asks_for_its_packages_first(package, command, monkeypatch):

@@ -9,9 +9,9 @@ import functools
 import math
 
 from fakes import toy, valid_run
-from preflight.aot import tpu_slices
+from preflight.aot import slices
 from preflight.aot.compiler import OutOfMemory
-from preflight.aot.cost_model import Figures
+from preflight.aot.cost import Figures
 from preflight.run_context import RunContext
 from preflight.search import BATCH, MICROBATCHES, PARTITIONS, REMAT
 from t5x.partitioning import PjitPartitioner
@@ -58,7 +58,7 @@ def install(monkeypatch, state=2.0, limit=10.0, **recipe) -> list[dict]:
             name, _, value = binding.partition(" = ")
             values[name] = ast.literal_eval(value)
         compiled.append(values)
-        devices = tpu_slices.find(request.slice).device_count
+        devices = slices.find(request.slice).device_count
         rows, parts, spread, remat = values.values()
         if rows % (devices // spread * parts):
             raise ValueError("does not divide")

@@ -10,7 +10,7 @@ import seqio
 import gin
 import tasks.romanian
 from fakes import toy
-from preflight.aot import tpu_slices
+from preflight.aot import slices
 from preflight.run_context import RunContext
 from t5x import adafactor, models, optimizers
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
@@ -82,7 +82,7 @@ def saving(**changes) -> SaveCheckpointConfig:
 
 def context(model_dir="runs/valid_run", tpu="v4-8", offline=False, **changes) -> RunContext:
     """Return a valid run, with `changes`, on a slice."""
-    return RunContext(run(model_dir, **changes), tpu_slices.find(tpu), offline)
+    return RunContext(run(model_dir, **changes), slices.find(tpu), offline)
 
 
 @contextlib.contextmanager

@@ -10,9 +10,9 @@ from fakes import fake_compiler, valid_run
 from preflight import here
 from preflight.aot import recipe_step
 from preflight.aot.compiler import OutOfMemory
-from preflight.aot.cost_model import Price
+from preflight.aot.cost import Price
 from preflight.aot.recipe import Recipe
-from preflight.checks import checklist, compiled_step
+from preflight.checks import checklist, step
 from preflight.run_context import RunContext
 from preflight.search import Trial
 
@@ -72,7 +72,7 @@ def test_memory_speed_and_hours_of_a_step(tmp_path):
         figures = dataclasses.replace(fake_compiler.FIGURES, cycles=0)
         figures = dataclasses.replace(figures, timed_seconds=seconds, timed_rows=timed)
         trial = Trial((), figures, Price(figures, context.tpu, context.steps_left))
-        memory = compiled_step.memory(trial, context.tpu)
+        memory = step.memory(trial, context.tpu)
         return memory, *(check(trial, context) for check in dict(checklist.STEP).values())
 
     memory, speed, duration, *_ = rows(0.5, 16)

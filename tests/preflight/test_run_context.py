@@ -7,7 +7,7 @@ import pytest
 
 from common.tables import FAILS, NotChecked, run_check
 from fakes import valid_run
-from preflight.checks import config
+from preflight.checks import gin
 from preflight.run_context import is_local
 from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig
 from tasks.corpus.source import CorpusSource
@@ -27,7 +27,7 @@ def test_steps_are_counted_from_where_the_run_starts():
     context = valid_run.context("runs/none", checkpoint_cfg=save_and_restore, total_steps=1_000_100)
     assert (context.first_step, context.steps_left) == (1_000_000, 100)
     early = valid_run.context("runs/none", checkpoint_cfg=save_and_restore, total_steps=500)
-    row = run_check("check", config.periods, early)
+    row = run_check("check", gin.periods, early)
     assert row.verdict == FAILS
     assert "starts at step 1000000" in row.figure
 

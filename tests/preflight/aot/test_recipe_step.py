@@ -9,12 +9,12 @@ import pytest
 
 from common.tables import OK
 from fakes import toy, valid_run
-from preflight.aot import recipe, recipe_step, tpu_slices
+from preflight.aot import recipe, recipe_step, slices
 from preflight.aot.compiler import compile_decoding, compile_step
-from preflight.aot.cost_model import Price
+from preflight.aot.cost import Price
 from preflight.aot.recipe import Recipe
 from preflight.aot.recipe_step import RecipeRequest
-from preflight.checks import compiled_step
+from preflight.checks import step
 from preflight.run_context import RunContext
 from preflight.search import MICROBATCHES, REMAT, Trial, cheapest, compile_trial, fit
 from t5x.input_pipeline import batches
@@ -85,7 +85,7 @@ def check_sizes(figures, run, tpu):
     assert figures.argument_gib == pytest.approx(held, rel=0.05)
     assert figures.flops == work
     assert figures.rows == cfg.batch_size
-    row = compiled_step.memory(Trial((), figures, Price(figures, tpu, 1)), tpu)
+    row = step.memory(Trial((), figures, Price(figures, tpu, 1)), tpu)
     assert row.verdict == OK
     parts = ("parameters_gib", "optimizer_gib", "activations_gib", "batch_and_program_gib")
     assert sum(row.numbers[part] for part in parts) == pytest.approx(figures.used_gib)
@@ -93,7 +93,7 @@ def check_sizes(figures, run, tpu):
 
 @pytest.mark.slow
 def test_the_tiny_model_compiles_for_a_v4_8(tmp_path):
-    tpu = tpu_slices.find("v4-8")
+    tpu = slices.find("v4-8")
     with valid_run.gin_apart():
         asked = Recipe(("gin/ro_t5x_tiny.gin",), (f"{SPREAD} = 1",))
         run = recipe.load(asked)
@@ -118,7 +118,7 @@ SMALL = (
 @pytest.mark.slow
 def test_a_base_model_cut_down_compiles_for_a_v4_8():
     """Its layers are scanned, so twelve take no longer to compile than one."""
-    tpu = tpu_slices.find("v4-8")
+    tpu = slices.find("v4-8")
     asked = Recipe(("gin/ro_t5x_base.gin",), (*SMALL, f"{SPREAD} = 2"))
     with valid_run.gin_apart():
         run = recipe.load(asked)
@@ -143,7 +143,7 @@ def test_settings_that_fit_are_found_by_the_compiler_itself(tmp_path):
     bindings = ("BATCH_SIZE = 65536", "network.T5Config.remat_policy = 'none'")
     asked = Recipe(("gin/ro_t5x_tiny.gin",), (*bindings, f"MODEL_DIR = '{tmp_path}'"))
     with valid_run.gin_apart():
-        context = RunContext(recipe.load(asked), tpu_slices.find("v4-8"))
+        context = RunContext(recipe.load(asked), slices.find("v4-8"))
         failed = compile_trial(asked, context)
         assert failed.error.limit == pytest.approx(context.tpu.chip.hbm)
         tried = fit(asked, context, failed)

@@ -4,7 +4,7 @@ import pytest
 
 from common.tables import FAILS, NOT_CHECKED, OK
 from fakes import valid_run
-from preflight.aot import compiler, tpu_slices
+from preflight.aot import compiler, slices
 from preflight.aot.recipe import Recipe
 from preflight.checks import checklist
 
@@ -57,9 +57,7 @@ def test_a_missing_file_leaves_everything_unchecked(monkeypatch):
     monkeypatch.setattr(
         checklist, "compile_trial", lambda *_: pytest.fail("nothing is to be compiled")
     )
-    rows = checklist.check_recipe(
-        Recipe(("gin/ro_t5x_tinny.gin",)), tpu_slices.find("v4-8"), say=str
-    )
+    rows = checklist.check_recipe(Recipe(("gin/ro_t5x_tinny.gin",)), slices.find("v4-8"), say=str)
     assert rows[0].verdict == FAILS
     assert "ro_t5x_tiny.gin" in rows[0].figure
     assert {row.verdict for row in rows[1:]} == {NOT_CHECKED}
@@ -78,7 +76,7 @@ def test_a_crash_in_one_check_leaves_the_others(monkeypatch, tmp_path):
 
     monkeypatch.setattr("preflight.search.compile_step", refuses)
     bindings = (f"MODEL_DIR = '{tmp_path}'",)
-    rows = checklist.check_recipe(Recipe((TINY,), bindings), tpu_slices.find("v4-8"), say=str)
+    rows = checklist.check_recipe(Recipe((TINY,), bindings), slices.find("v4-8"), say=str)
     found = {row.check: row for row in rows}
     assert tuple(row.check for row in rows) == checklist.NAMES
     assert found["task"].verdict == NOT_CHECKED

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from preflight.aot import tpu_slices
+from preflight.aot import slices
 
 
 @pytest.mark.parametrize(
@@ -25,19 +25,19 @@ from preflight.aot import tpu_slices
     ],
 )
 def test_a_name_counts_cores_or_chips(name, chips, shape):
-    found = tpu_slices.find(name)
+    found = slices.find(name)
     assert (found.chips, found.shape) == (chips, shape)
 
 
 @pytest.mark.parametrize("name", ["v4-24", "v9-8", "v4", "a100-8", ""])
 def test_an_unknown_name_is_refused_with_known_ones(name):
     with pytest.raises(ValueError, match=r"is not a known TPU slice; set --slice to one like v"):
-        tpu_slices.find(name)
+        slices.find(name)
 
 
 def test_every_name_is_found_and_every_shape_holds_its_chips():
-    for name in tpu_slices.names():
-        found = tpu_slices.find(name)
+    for name in slices.names():
+        found = slices.find(name)
         assert found.name == name
         assert found.chips * found.chip.cores == int(name.split("-")[1])
         assert math.prod(found.shape) == found.chips
@@ -48,18 +48,18 @@ def test_clock_and_matrix_units_give_the_peak():
     cells = {"v2": 2 * 128**2, "v3": 4 * 128**2, "v4": 8 * 128**2, "v5e": 4 * 128**2}
     cells |= {"v5p": 8 * 128**2, "v6e": 4 * 256**2}
     for name, count in cells.items():
-        chip = tpu_slices.CHIPS[name]
+        chip = slices.CHIPS[name]
         assert chip.peak_flops == pytest.approx(2 * count * chip.clock, rel=0.03)
 
 
 def test_libtpu_describes_every_slice():
     program = (
-        "from preflight.aot import tpu_slices\n"
-        "for n in tpu_slices.names():\n"
-        "    s = tpu_slices.find(n)\n"
+        "from preflight.aot import slices\n"
+        "for n in slices.names():\n"
+        "    s = slices.find(n)\n"
         "    assert len(s.devices()) == s.chips * s.chip.devices, n\n"
     )
-    environment = os.environ | tpu_slices.ENVIRONMENT
+    environment = os.environ | slices.ENVIRONMENT
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True
     )
@@ -71,6 +71,6 @@ def test_libtpu_describes_every_slice():
     [("v4-8", 2), ("v4-64", 3), ("v4-128", 6), ("v5p-512", 6), ("v5e-64", 2), ("v5e-256", 4)],
 )
 def test_only_rings_have_two_links_a_side(name, links):
-    tpu = tpu_slices.find(name)
+    tpu = slices.find(name)
     assert tpu.link_bandwidth == pytest.approx(links * tpu.chip.link)
-    assert tpu_slices.find("v5e-1").link_bandwidth == 0
+    assert slices.find("v5e-1").link_bandwidth == 0

@@ -8,7 +8,7 @@ import pytest
 from common.tables import FAILS, OK, WARNING, run_check
 from fakes import toy, valid_run
 from preflight.checks import checklist
-from preflight.checks import config as checks
+from preflight.checks import gin as checks
 from t5x import optimizers
 from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig
 from t5x.partitioning import PjitPartitioner

@@ -9,7 +9,7 @@ it estimates them. None of these includes time lost to the host, to evaluations 
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from preflight.aot.tpu_slices import GIB, Chip, Slice
+from preflight.aot.slices import GIB, Chip, Slice
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,9 +7,9 @@ import pytest
 from common.tables import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import fake_compiler, valid_run
 from preflight.aot.compiler import CompileError, OutOfMemory
-from preflight.aot.cost_model import Price
+from preflight.aot.cost import Price
 from preflight.aot.recipe import Recipe
-from preflight.checks import compiled_step
+from preflight.checks import step
 from preflight.search import BATCH, Trial, cheapest, compile_trial, fit
 
 RECIPE = Recipe(("gin/ro_t5x_tiny.gin",))
@@ -22,7 +22,7 @@ def context():
 
 def test_memory_is_split(context, monkeypatch):
     fake_compiler.install(monkeypatch)
-    result = compiled_step.memory(compile_trial(RECIPE, context), context.tpu)
+    result = step.memory(compile_trial(RECIPE, context), context.tpu)
     assert result.verdict == OK
     numbers = result.numbers
     parts = ("parameters_gib", "optimizer_gib", "activations_gib", "batch_and_program_gib")
@@ -33,20 +33,20 @@ def test_memory_is_split(context, monkeypatch):
 def test_memory_that_is_nearly_full_is_a_warning(context, monkeypatch):
     fake_compiler.install(monkeypatch, state=30.0, limit=40.0)
     trial = compile_trial(RECIPE, context, ((BATCH, 4),))
-    assert compiled_step.memory(trial, context.tpu).verdict == WARNING
+    assert step.memory(trial, context.tpu).verdict == WARNING
 
 
 def test_missing_memory_is_reported_with_its_amount_and_what_to_set(context, monkeypatch):
     fake_compiler.install(monkeypatch, state=1.0, limit=4.5)
     failed = compile_trial(RECIPE, context)
     best = cheapest(fit(RECIPE, context, failed, say=str))
-    result = run_check("memory", compiled_step.memory, failed, context.tpu, best)
+    result = run_check("memory", step.memory, failed, context.tpu, best)
     assert result.verdict == FAILS
     assert "needs 5.00 GiB, 0.50 more than the 4.50" in result.figure
     assert "--gin.trainer.Trainer.num_microbatches=2" in result.to_set
-    assert "a larger slice" in compiled_step.memory(failed, context.tpu, None).to_set
-    assert run_check("speed", compiled_step.speed, failed, context).verdict == NOT_CHECKED
-    assert run_check("wires", compiled_step.collectives, failed, context).verdict == NOT_CHECKED
+    assert "a larger slice" in step.memory(failed, context.tpu, None).to_set
+    assert run_check("speed", step.speed, failed, context).verdict == NOT_CHECKED
+    assert run_check("wires", step.collectives, failed, context).verdict == NOT_CHECKED
 
 
 def test_a_compiler_that_fails_otherwise_is_not_checked(context, monkeypatch):
@@ -55,17 +55,17 @@ def test_a_compiler_that_fails_otherwise_is_not_checked(context, monkeypatch):
 
     monkeypatch.setattr("preflight.search.compile_step", crash)
     trial = compile_trial(RECIPE, context)
-    result = run_check("memory", compiled_step.memory, trial, context.tpu)
+    result = run_check("memory", step.memory, trial, context.tpu)
     assert (result.verdict, result.figure) == (NOT_CHECKED, "status -6")
 
 
 @pytest.mark.parametrize(("used", "verdict"), [(3.0, OK), (99.0, FAILS)])
 def test_decoding_needs_memory_beside_the_training_state(monkeypatch, used, verdict):
     found = {"used_gib": used, "held_gib": 1.5, "compile_seconds": 9.0}
-    monkeypatch.setattr(compiled_step, "compile_decoding", lambda request: found)
+    monkeypatch.setattr(step, "compile_decoding", lambda request: found)
     data = dataclasses.replace(valid_run.TRAIN, split="validation", batch_size=24)
     context = valid_run.context(infer_eval_dataset_cfg=data)
-    result = run_check("decoding", compiled_step.decoding, RECIPE, context)
+    result = run_check("decoding", step.decoding, RECIPE, context)
     assert result.verdict == verdict
     assert f"a batch of 24 at an evaluation: {used:.2f} GiB of" in result.figure
     assert ("batch_size to less" in result.to_set) is (verdict == FAILS)
@@ -78,8 +78,8 @@ def test_a_decoding_that_does_not_fit_or_compile_is_reported(monkeypatch):
         def compile_decoding(request):
             raise error
 
-        monkeypatch.setattr(compiled_step, "compile_decoding", compile_decoding)
-        return run_check("decoding", compiled_step.decoding, RECIPE, context)
+        monkeypatch.setattr(step, "compile_decoding", compile_decoding)
+        return run_check("decoding", step.decoding, RECIPE, context)
 
     result = decoding_that_raises(OutOfMemory("fake", 40.0, 31.75, 1.0))
     assert result.verdict == FAILS
@@ -90,20 +90,20 @@ def test_a_decoding_that_does_not_fit_or_compile_is_reported(monkeypatch):
 def test_every_result_has_its_numbers(context, monkeypatch):
     fake_compiler.install(monkeypatch)
     trial = compile_trial(RECIPE, context)
-    assert compiled_step.speed(trial, context).numbers["flops"] == 1e10
-    hours = compiled_step.duration(trial, context).numbers
+    assert step.speed(trial, context).numbers["flops"] == 1e10
+    hours = step.duration(trial, context).numbers
     assert hours["chip_hours"] == trial.price.chip_hours == 4 * hours["hours"]
     four_hosts = fake_compiler.context(tpu="v4-32")
-    per_host = compiled_step.input_rate(trial, four_hosts).numbers["per_host"]
+    per_host = step.input_rate(trial, four_hosts).numbers["per_host"]
     assert per_host == trial.price.tokens_per_second / 4
-    assert "all-reduce 2,000.0 MB" in compiled_step.collectives(trial, context).figure
-    assert "40 s to compile" in compiled_step.compilation(trial, context).figure
+    assert "all-reduce 2,000.0 MB" in step.collectives(trial, context).figure
+    assert "40 s to compile" in step.compilation(trial, context).figure
 
 
 def test_traffic_is_shown_as_time_on_the_links(context):
     figures = dataclasses.replace(fake_compiler.FIGURES, received=3e9)
     trial = Trial((), figures, Price(figures, context.tpu, 1))
-    found = compiled_step.collectives(trial, context)
+    found = step.collectives(trial, context)
     assert found.figure == (
         "all-reduce 2,000.0 MB a step and device; at least 30.0 ms on the links"
     )

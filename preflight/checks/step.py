@@ -7,10 +7,10 @@ from pathlib import Path
 
 from common.tables import CheckResult, NotChecked, counted, fails, ok, time_span, warning
 from preflight.aot.compiler import CompileError, OutOfMemory, compile_decoding
-from preflight.aot.cost_model import Figures, Price
+from preflight.aot.cost import Figures, Price
 from preflight.aot.recipe import Recipe
 from preflight.aot.recipe_step import RecipeRequest
-from preflight.aot.tpu_slices import Slice
+from preflight.aot.slices import Slice
 from preflight.here import LocalDevices
 from preflight.run_context import RunContext
 from preflight.search import Trial

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from fakes.fake_compiler import FIGURES
-from preflight.aot import tpu_slices
-from preflight.aot.cost_model import Price
+from preflight.aot import slices
+from preflight.aot.cost import Price
 
-V4_8 = tpu_slices.find("v4-8")
+V4_8 = slices.find("v4-8")
 
 
 def test_the_slowest_bound_decides():
@@ -27,14 +27,14 @@ def test_the_slowest_bound_decides():
 
 def test_links_may_be_the_slowest():
     figures = dataclasses.replace(FIGURES, cycles=1, received=90e9)
-    found = Price(figures, tpu_slices.find("v4-128"), 1)
+    found = Price(figures, slices.find("v4-128"), 1)
     assert found.communication_seconds == found.roofline_seconds == pytest.approx(0.3)
     assert found.bound == "communication"
     assert Price(figures, V4_8, 1).communication_seconds == pytest.approx(0.9)
 
 
 def test_a_core_of_two_has_half_the_chip_s_bandwidth():
-    v3 = tpu_slices.find("v3-8")
+    v3 = slices.find("v3-8")
     assert Price(FIGURES, v3, 1).memory_seconds == pytest.approx(8 * 2**30 / 450e9)
 
 
