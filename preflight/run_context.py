@@ -1,36 +1,62 @@
-"""The run that the checks look at: its settings, its slice, and a sample of its corpus."""
+"""The run that the checks look at: its settings, its slice, and what may be read of its files.
+
+    context = RunContext(recipe.load(asked), slices.find("v4-8"), offline=False)
+    context.start.step, context.steps_left, context.look.bytes_a_token
+
+What is remote is read only where the network is allowed and answers; else `NotChecked` is raised.
+"""
 
 import argparse
+import concurrent.futures
+import contextlib
 import functools
 import math
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlparse
 
 import numpy as np
 import seqio
 
+from common.storage_wait import in_thread
 from common.tables import NotChecked
-from preflight import reachability
 from preflight.aot import recipe_step
 from preflight.aot.slices import Slice
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import checkpoint_paths
 from t5x.input_pipeline import batches
 from t5x.input_pipeline.config import DatasetConfig
-from tasks.corpus import files
+from t5x.loop.model_dir import Start
+from t5x.partitioning import PjitPartitioner
+from t5x.trainer import Trainer
+from tasks import caches
 from tasks.corpus.files import CorpusFile
 from tasks.corpus.retry import RetryPolicy
 from tasks.corpus.source import CorpusSource
-from tasks.look.sampling import normalized, task_over
+from tasks.look import figures, sampling
 from tasks.objectives import registry
 from tasks.objectives.base import Objective
 
 T = TypeVar("T")
 DOCUMENTS, ROWS = 200, 16  # of the sample
-_MOST_REQUESTS = 100  # for sizes of remote files
-_TIMEOUT_S = 60.0
+TIMEOUT_S = 60.0
 _RETRY_POLICY = RetryPolicy(limit_s=30.0)
+_HOSTS = {"gs": "storage.googleapis.com"}
+_CONNECT_S = 5.0
+
+
+def is_remote(path: str) -> bool:
+    """Return whether `path` is not a path of this machine."""
+    return "://" in path
+
+
+def is_local(source: Any) -> bool:
+    """Return whether a source reads only files of this machine, or no files."""
+    if isinstance(source, CorpusSource):
+        return source.is_local
+    return isinstance(source, seqio.FunctionDataSource)
 
 
 class RunContext:
@@ -39,6 +65,8 @@ class RunContext:
     def __init__(self, run: argparse.Namespace, tpu: Slice, offline: bool = False):
         self.run, self.tpu, self.offline = run, tpu, offline
         self._unreachable: dict[str, str] = {}  # reasons, by name of the corpus
+
+    # --- settings
 
     @property
     def data(self) -> DatasetConfig:
@@ -53,9 +81,14 @@ class RunContext:
         return {scope: cfg for scope, cfg in found.items() if cfg is not None}
 
     @functools.cached_property
-    def microbatches(self) -> int:
-        """See `trainer.Trainer.num_microbatches`."""
-        return recipe_step.bare_trainer(self.run).num_microbatches
+    def trainer(self) -> Trainer:
+        """The trainer without a state to train, for its settings."""
+        return recipe_step.bare_trainer(self.run)
+
+    @functools.cached_property
+    def partitioner(self) -> PjitPartitioner:
+        """The run's partitioner over the devices of the slice; its `mesh` raises ValueError."""
+        return self.run.partitioner.over(self.tpu.devices())
 
     @property
     def shards(self) -> int:
@@ -63,35 +96,23 @@ class RunContext:
         return math.lcm(math.gcd(self.data.batch_size, batches.SHARDS), self.tpu.hosts)
 
     @property
-    def own_step(self) -> int | None:
-        """The step of the run's newest checkpoint, None if this machine has none."""
-        if reachability.is_remote(self.run.model_dir):
-            return None
-        return layout.latest_step(self.run.model_dir)
-
-    @property
-    def restored_step(self) -> int | None:
-        """The step of the checkpoint that a new run starts from, None if it is unknown here."""
-        restore = self.run.checkpoint_cfg.restore
+    def start(self) -> Start:
+        """The checkpoint that the run starts from, as far as it is known without the network."""
+        folder, restore = self.run.model_dir, self.run.checkpoint_cfg.restore
+        if not is_remote(folder) and (own := layout.latest_checkpoint(folder)):
+            return Start(own, None)
         if not (restore and restore.path):
-            return 0
-        first = restore.path if isinstance(restore.path, str) else restore.path[0]
-        if reachability.is_remote(first):
-            return layout.step_of(first)
-        try:
-            return layout.step_of(checkpoint_paths(restore)[0])
-        except ValueError:  # it does not exist, which another check reports
-            return layout.step_of(first)
-
-    @property
-    def first_step(self) -> int:
-        """The step at which the run starts, as far as it is known here."""
-        return (self.restored_step or 0) if self.own_step is None else self.own_step
+            return Start(None, None)
+        path = restore.path if isinstance(restore.path, str) else restore.path[0]
+        if not is_remote(path):
+            with contextlib.suppress(ValueError):  # it does not exist, which another check reports
+                path = checkpoint_paths(restore)[0]
+        return Start(path, restore)
 
     @property
     def steps_left(self) -> int:
-        """Steps from there to the end."""
-        return max(self.run.total_steps - self.first_step, 0)
+        """Steps from the start to the end."""
+        return max(self.run.total_steps - self.start.step, 0)
 
     def tasks(self, cfg: DatasetConfig) -> list[seqio.Task]:
         """Return a dataset's tasks, or raise NotChecked: another check reports missing ones."""
@@ -110,6 +131,30 @@ class RunContext:
         """The task's objective, None if it has none of `tasks.objectives`."""
         return registry.objective_of(self.task)
 
+    # --- files, which may be remote
+
+    def require_reachable(self, path: str) -> None:
+        """Raise NotChecked if `path` is remote and cannot, or must not, be accessed."""
+        if not is_remote(path):
+            return
+        if self.offline:
+            raise NotChecked(f"{path} is remote, and --offline is set")
+        address = urlparse(path)
+        host = _HOSTS.get(address.scheme, address.hostname or "")
+        try:
+            socket.create_connection((host, 443), _CONNECT_S).close()
+        except OSError as error:
+            raise NotChecked(f"{path}: {host} cannot be reached from here ({error})") from error
+
+    def require_vocabulary(self) -> seqio.Vocabulary:
+        """Return the task's vocabulary, or raise NotChecked; another check reports its file."""
+        vocabulary = self.task.output_features["targets"].vocabulary
+        if path := getattr(vocabulary, "sentencepiece_model_file", None):
+            self.require_reachable(path)
+            if not is_remote(path) and not Path(path).is_file():
+                raise NotChecked(f"there is no vocabulary {path}")
+        return vocabulary
+
     def read(self, source: Any, function: Callable[[], T]) -> T:
         """Return `function()`, which reads `source`.
 
@@ -122,7 +167,7 @@ class RunContext:
         if name in self._unreachable:
             raise NotChecked(self._unreachable[name])
         try:
-            return reachability.answer_within(_TIMEOUT_S, function, f"the corpus {name}")
+            return answer_within(TIMEOUT_S, function, f"the corpus {name}")
         except NotChecked as error:
             self._unreachable[name] = str(error)
             raise
@@ -135,56 +180,26 @@ class RunContext:
         return self.read(source, lambda: source.list_files(self.data.split, _RETRY_POLICY))
 
     @functools.cached_property
-    def file_sizes(self) -> list[int]:
-        """The bytes of the files of the split trained on."""
-        found = self.list_files()
-        if sum(file.remote and file.length is None for file in found) > _MOST_REQUESTS:
-            raise NotChecked(f"the sizes of {len(found)} remote files would have to be requested")
-        sizes = self.read(self.task.source, lambda: [files.size(file) for file in found])
-        known = [size for size in sizes if size is not None]
-        if len(known) < len(found):
-            raise NotChecked("the server does not report the files' sizes")
-        return known
-
-    def require_vocabulary(self) -> seqio.Vocabulary:
-        """Return the task's vocabulary, or raise NotChecked; another check reports its file."""
-        vocabulary = self.task.output_features["targets"].vocabulary
-        path = getattr(vocabulary, "sentencepiece_model_file", None)
-        if path:
-            reachability.require_reachable(path, self.offline)
-            if not reachability.is_remote(path) and not Path(path).is_file():
-                raise NotChecked(f"there is no vocabulary {path}")
-        return vocabulary
-
-    @functools.cached_property
-    def sample_texts(self) -> list[str]:
-        """The first documents of the corpus."""
-        source = self.task.source
-        if not hasattr(source, "peek"):
-            raise NotChecked(f"{type(source).__name__} shows no documents")
-        return self.read(source, lambda: source.peek(self.data.split, DOCUMENTS))
-
-    @functools.cached_property
-    def sample_tokens(self) -> tuple[list[str], list[list[int]]]:
-        """The texts of the sample as the task normalizes them, and their ids."""
-        vocabulary = self.require_vocabulary()
-        texts = [normalized(self.task, text) for text in self.sample_texts]
-        return texts, [vocabulary.encode(text) for text in texts]
-
-    @functools.cached_property
-    def sample_rows(self) -> list[dict[str, np.ndarray]]:
-        """Rows of the model's features, made from `sample_texts` by the task's preprocessors."""
+    def look(self) -> figures.Look:
+        """A look at the first documents of the split trained on; its ValueError is of the task."""
         self.require_vocabulary()
         task, split = self.task, self.data.split
-        if hasattr(task.source, "peek"):
-            features: dict[str, Any] = {"text": self.sample_texts}
-            if peek := getattr(task.source, "peek_features", None):  # a source of several columns
-                features = self.read(task.source, lambda: peek(split, DOCUMENTS))
-            task = task_over(task, features, split)
+        lengths = self.data.task_feature_lengths or {}
+        wanted = {name: lengths[name] for name in caches.token_features(task) if name in lengths}
+        find = lambda: figures.look(task, split, DOCUMENTS, wanted, spread=False)
+        return self.read(task.source, find)
+
+    @functools.cached_property
+    def rows(self) -> list[dict[str, np.ndarray]]:
+        """Rows of the model's features, made from the first documents as in training."""
+        self.require_vocabulary()
+        task, split = self.task, self.data.split
 
         def read_rows() -> list[dict[str, np.ndarray]]:
+            documents = sampling.first_documents(task.source, split, DOCUMENTS)
+            columns = {name: [row[name] for row in documents] for name in documents[0]}
             dataset = seqio.get_dataset(
-                task,
+                sampling.task_over(task, columns, split),
                 self.data.task_feature_lengths,
                 dataset_split=split,
                 feature_converter=self.run.model.FEATURE_CONVERTER_CLS(pack=self.data.pack),
@@ -195,15 +210,22 @@ class RunContext:
             )
             return list(dataset.take(ROWS + 1).as_numpy_iterator())
 
-        rows = self.read(self.task.source, read_rows)
+        rows = self.read(task.source, read_rows)
         if not rows:
             raise NotChecked("the sample gives no row: its documents are too short")
         # The last row is where the sample ends: it is not as full as the others.
         return rows[: max(len(rows) - 1, 1)]
 
 
-def is_local(source: Any) -> bool:
-    """Return whether a source reads only files of this machine, or no files."""
-    if isinstance(source, CorpusSource):
-        return source.is_local
-    return isinstance(source, seqio.FunctionDataSource)
+def answer_within(seconds: float, function: Callable[[], T], what: str) -> T:
+    """Return `function()`, or raise NotChecked if it takes longer or the network is unreachable."""
+    answer = in_thread(function, what)
+    concurrent.futures.wait([answer], seconds)
+    if not answer.done():
+        raise NotChecked(f"{what} has not answered within {seconds:.0f} s")
+    try:
+        return answer.result()
+    except ValueError as error:  # in which the run is not at fault
+        if "cannot be reached" in str(error) or "_OFFLINE" in str(error):
+            raise NotChecked(str(error)) from error
+        raise

@@ -138,7 +138,9 @@ def single_changes(context: RunContext, error: Any) -> list[list[Settings]]:
     own = context.run.partitioner.num_partitions
     found = [_enough(PARTITIONS, larger_partitions(context), wanted * own)]
     if error.arguments < 0.97 * error.limit:  # the training state fits
-        parts = _enough(MICROBATCHES, more_microbatches(context), wanted * context.microbatches)
+        parts = _enough(
+            MICROBATCHES, more_microbatches(context), wanted * context.trainer.num_microbatches
+        )
         found = [parts, [(change,) for change in stronger_remat(context)], *found]
     return [column for column in found if column]
 
@@ -172,7 +174,7 @@ def more_microbatches(context: RunContext) -> list[int]:
     """Return multiples of the recipe's number that divide each model copy's rows, ascending."""
     copies = max(context.tpu.device_count // context.run.partitioner.num_partitions, 1)
     rows = context.data.batch_size // copies
-    doubled = [context.microbatches * 2**n for n in range(1, 8)]
+    doubled = [context.trainer.num_microbatches * 2**n for n in range(1, 8)]
     return [n for n in doubled if n <= rows and rows % n == 0]
 
 
@@ -206,7 +208,7 @@ def _divides(context: RunContext, partitions: int, rows: int | None = None) -> b
     devices, rows = context.tpu.device_count, rows or context.data.batch_size
     if partitions > devices or devices % partitions:
         return False
-    return rows % (devices // partitions * context.microbatches) == 0
+    return rows % (devices // partitions * context.trainer.num_microbatches) == 0
 
 
 # --- a grid on one slice

@@ -14,6 +14,7 @@ states when a program does not fit.
 import dataclasses
 import difflib
 import math
+import os
 import re
 
 from common.errors import require
@@ -124,7 +125,8 @@ class Slice:
         Raise ValueError if libtpu is not installed.
         """
         require("libtpu")
-        # Entry points start their process with ENVIRONMENT, before jax is loaded.
+        os.environ.update({k: v for k, v in ENVIRONMENT.items() if k != "JAX_PLATFORMS"})
+        # Entry points set the platform before jax is loaded.
         from jax.experimental import topologies
 
         config = {"chip_config_name": self.chip.config} if self.chip.config else {}

@@ -8,7 +8,7 @@ from preflight import here
 from preflight.aot import recipe as recipes
 from preflight.aot.recipe import Recipe
 from preflight.aot.slices import Slice
-from preflight.checks import corpus, corpus_size, gin, step, storage, vocabulary
+from preflight.checks import data, gin, step, storage, vocabulary
 from preflight.run_context import RunContext
 from preflight.search import Say, Trial, cheapest, compile_trial, fit
 
@@ -21,15 +21,15 @@ RUN: tuple[tuple[str, Callable[[RunContext], CheckResult]], ...] = (
     ("partitions", gin.partitions),
     ("batch", gin.batch),
     ("task", gin.task),
-    ("first records", corpus.first_records),
+    ("first records", data.first_records),
     ("vocabulary", vocabulary.vocabulary),
-    ("unknown words", vocabulary.unknown_words),
-    ("fill", corpus.fill),
-    ("example", corpus.example),
-    ("shards", corpus.shards),
-    ("order", corpus.order),
-    ("epochs", corpus_size.epochs),
-    ("corpus on disk", corpus_size.copies),
+    ("unknown words", data.unknown_words),
+    ("fill", data.fill),
+    ("example", data.example),
+    ("shards", data.shards),
+    ("order", data.order),
+    ("epochs", data.epochs),
+    ("corpus on disk", data.copies),
     ("start", storage.start),
     ("MODEL_DIR", storage.model_dir),
     ("checkpoints", storage.checkpoints),

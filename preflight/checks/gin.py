@@ -1,11 +1,11 @@
-"""Checks of the gin settings: periods, partitions, batch and task, without reading any data."""
+"""Checks of the gin settings: periods, partitions, batch and task, without reading any data.
 
-import math
+They call what `t5x.train` calls before it starts.
+"""
 
 import seqio
 
 from common.tables import CheckResult, counted, ok, warning
-from preflight.aot import recipe_step
 from preflight.run_context import RunContext
 from t5x import schedules
 from t5x import train as train_script
@@ -17,20 +17,19 @@ _PERIOD = "utils.SaveCheckpointConfig.period"
 
 def periods(context: RunContext) -> CheckResult:
     """Check that periods and learning rate fit the steps, and that steps and saves are left."""
-    run = context.run
+    run, start, left = context.run, context.start, context.steps_left
     cfgs = {"train_eval": run.train_eval_dataset_cfg, "infer_eval": run.infer_eval_dataset_cfg}
     save = run.checkpoint_cfg.save
-    evaluated, logged = run.eval_period, run.stats_period
-    plan = train_script.training_plan(cfgs, save, run.total_steps, evaluated, logged)
-    triggers.check_periods(plan, context.first_step)
-    rate = recipe_step.bare_trainer(run).learning_rate_fn
-    rate = cooldown.cooled(rate, run.cooldown_from, run.total_steps)
-    if context.own_step is None:
-        schedules.check_start(rate, context.restored_step, run.total_steps)
-    first, left = context.first_step, context.steps_left
-    figure = f"steps {first:,} to {run.total_steps:,}"
+    plan = train_script.training_plan(
+        cfgs, save, run.total_steps, run.eval_period, run.stats_period
+    )
+    triggers.check_periods(plan, start.step)
+    rate = cooldown.cooled(context.trainer.learning_rate_fn, run.cooldown_from, run.total_steps)
+    if not start.is_own:
+        schedules.check_start(rate, start.known_step, run.total_steps)
+    figure = f"steps {start.step:,} to {run.total_steps:,}"
     if not left:
-        return warning(f"{figure}: no steps are left to train", f"TRAIN_STEPS above {first}")
+        return warning(f"{figure}: no steps are left to train", f"TRAIN_STEPS above {start.step}")
     if not (plan.save_period or plan.checkpoint_steps):
         return warning(f"{figure}, and no checkpoint is saved", f"{_PERIOD} = 10000")
     if plan.save_period and plan.save_period > left:
@@ -38,8 +37,8 @@ def periods(context: RunContext) -> CheckResult:
             f"{figure}, saved every {plan.save_period:,}: only the last step is saved",
             f"{_PERIOD} to less than {left}",
         )
-    suits = None if context.own_step else getattr(run.model.optimizer_def, "usual_rates", None)
-    if suits and (unusual := suits.unusual(rate, first, run.total_steps)):
+    suits = None if start.is_own else getattr(run.model.optimizer_def, "usual_rates", None)
+    if suits and (unusual := suits.unusual(rate, start.step, run.total_steps)):
         return warning(unusual)
     evaluated = f"evaluated every {plan.eval_period:,}" if plan.eval_period else "never evaluated"
     return ok(f"{figure}, saved every {plan.save_period or 0:,}, {evaluated}")
@@ -47,41 +46,22 @@ def periods(context: RunContext) -> CheckResult:
 
 def partitions(context: RunContext) -> CheckResult:
     """Check that the slice's devices can be divided into copies of the model."""
-    copies, count = _copies(context), context.run.partitioner.num_partitions
+    copies, count = context.partitioner.mesh.devices.shape
     return ok(
         f"{counted(context.tpu.device_count, 'device')} of {counted(context.tpu.chips, 'chip')}: "
         f"{counted(copies, 'copy')} of the model on {counted(count, 'device')} each"
     )
 
 
-def _copies(context: RunContext) -> int:
-    """Return the number of copies of the model, or raise ValueError if devices are left over."""
-    count, devices = context.run.partitioner.num_partitions, context.tpu.device_count
-    if devices % count:
-        fitting = ", ".join(str(n) for n in range(1, devices + 1) if devices % n == 0)
-        flag = "--gin.partitioning.PjitPartitioner.num_partitions"
-        others = f" (one of {fitting})" if devices > 1 else ""
-        raise ValueError(
-            f"num_partitions is {count}, which does not divide the {counted(devices, 'device')} of "
-            f"{context.tpu.name}; pass {flag}={math.gcd(count, devices)}{others}."
-        )
-    return devices // count
-
-
 def batch(context: RunContext) -> CheckResult:
     """Check that copies of the model divide each batch, and microbatches a training batch."""
-    copies = _copies(context)
+    rows, parts = context.data.batch_size, context.trainer.num_microbatches
     for scope, cfg in context.datasets.items():
-        parts = context.microbatches if scope == "train" else 1
-        if cfg.batch_size % (copies * parts):
-            raise ValueError(
-                f"{scope}/utils.DatasetConfig.batch_size is {cfg.batch_size}, not a multiple of "
-                f"{copies} copies × {parts} microbatches; set BATCH_SIZE to a multiple of "
-                f"{copies * parts}, or trainer.Trainer.num_microbatches or num_partitions."
-            )
-    rows, parts = context.data.batch_size, context.microbatches
+        name = f"{scope}/utils.DatasetConfig.batch_size"
+        context.partitioner.check_batch(cfg.batch_size, parts if scope == "train" else None, name)
+    at_a_time = rows // (context.partitioner.mesh.shape["data"] * parts)
     cut = f" in {parts} microbatches" if parts > 1 else ""
-    return ok(f"{rows} rows{cut}: {rows // (copies * parts)} at a time for each copy of the model")
+    return ok(f"{rows} rows{cut}: {at_a_time} at a time for each copy of the model")
 
 
 def task(context: RunContext) -> CheckResult:

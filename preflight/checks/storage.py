@@ -8,9 +8,8 @@ from pathlib import Path
 import jax
 
 from common.tables import CheckResult, NotChecked, counted, data_size, fails, ok, warning
-from preflight import reachability
 from preflight.aot import recipe_step
-from preflight.run_context import RunContext
+from preflight.run_context import RunContext, is_remote
 from t5x.array_types import PyTree
 from t5x.checkpointing import layout
 from t5x.checkpointing.restore import match
@@ -22,7 +21,7 @@ from t5x.loop import model_dir as run_folder
 def model_dir(context: RunContext) -> CheckResult:
     """Check that MODEL_DIR can be written, and list its checkpoints."""
     folder = context.run.model_dir
-    reachability.require_reachable(folder, context.offline)
+    context.require_reachable(folder)
     run_folder.check_writable(folder)
     steps = layout.all_steps(folder)
     held = "no checkpoint"
@@ -30,7 +29,7 @@ def model_dir(context: RunContext) -> CheckResult:
         newest = ", ".join(f"{step:,}" for step in steps[-3:])
         held = f"{counted(len(steps), 'checkpoint')}, up to {newest}"
     figure = f"{folder} can be written and holds {held}"
-    if context.tpu.hosts > 1 and not reachability.is_remote(folder):
+    if context.tpu.hosts > 1 and not is_remote(folder):
         figure += f"; the {context.tpu.hosts} hosts of {context.tpu.name} must share it"
         return warning(figure, "MODEL_DIR to a bucket, gs://…")
     return ok(figure)
@@ -38,13 +37,13 @@ def model_dir(context: RunContext) -> CheckResult:
 
 def start(context: RunContext) -> CheckResult:
     """Check that the checkpoint to start from exists and has the model's shapes."""
-    run, offline = context.run, context.offline
-    reachability.require_reachable(run.model_dir, offline)
+    run = context.run
+    context.require_reachable(run.model_dir)
     restore, save = run.checkpoint_cfg.restore, run.checkpoint_cfg.save
     if not layout.latest_checkpoint(run.model_dir) and restore and restore.path:
         paths = [restore.path] if isinstance(restore.path, str) else restore.path
         for path in paths:
-            reachability.require_reachable(path, offline)
+            context.require_reachable(path)
     found = run_folder.find_start(run.model_dir, restore, bool(save and save.save_dataset))
     if found.path is None:
         return ok("from scratch")
@@ -85,7 +84,7 @@ def _bytes(tree: PyTree, width: int | None = None) -> int:
 
 def checkpoints_kept(context: RunContext) -> int:
     """Return the number of checkpoints at the end."""
-    save, first, last = context.run.checkpoint_cfg.save, context.first_step, context.run.total_steps
+    save, first, last = context.run.checkpoint_cfg.save, context.start.step, context.run.total_steps
     if not save:
         return 0
     lasting = {step for step in save.checkpoint_steps or () if first < step <= last}
@@ -98,7 +97,7 @@ def checkpoints_kept(context: RunContext) -> int:
 def disk(context: RunContext) -> CheckResult:
     """Check that the disk holds the checkpoints, and one more while it is written."""
     folder = context.run.model_dir
-    if reachability.is_remote(folder):
+    if is_remote(folder):
         raise NotChecked(f"{folder} is a bucket, whose size is not limited")
     kept = checkpoints_kept(context)
     if not kept:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from common import arguments
 from common.errors import guarded
-from tasks import registered
+from tasks import caches, registered
 from tasks.look import figures, page
 
 
@@ -42,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     lengths = arguments.lengths(flags.lengths)
     modules = tuple(flags.module or registered.every_module())
     task = registered.find(flags.task, "TASK", modules, flags.gin_bindings)
+    if lengths:
+        caches.check_features(task, lengths)
     found = figures.look(task, flags.split, flags.documents, lengths, flags.seed)
     print(page.as_text(found))
     with open(path, "w", encoding="utf-8") as file:

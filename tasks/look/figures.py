@@ -1,7 +1,9 @@
-"""The figures of a sample: lengths, tokens a word, unknown characters, what is left out.
+"""One look at a task's data: lengths, tokens a word, unknown characters, what is left out.
 
 found = look(task, "train", documents=1000, lengths={"inputs": 512, "targets": 114})
-found.tokens_a_word, found.left_out, found.histograms["text"].bins
+found.tokens_a_word, found.left_out, found.histograms["text"].bins, found.examples[0]["inputs"]
+
+`python -m tasks.look` prints all of it, and preflight checks a run by it.
 """
 
 import collections
@@ -33,17 +35,19 @@ class Histogram:
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """What is shown of a task.
+    """What is found in a sample of a task's corpus.
 
-    `read`: records read. `left_out`: of these, by reason. `changed`: records used in another form,
-    and examples cut, by name. `unknown_characters`: in documents, with their counts, most frequent
-    first. `unknown`: share of the tokens. `documents`: texts by feature. `examples`: features as
-    (whether it is a sentinel, text).
+    `files`: of the split, None if they are unknown. `read`: records read. `left_out`: of these, by
+    reason. `changed`: records used in another form, and examples cut, by name.
+    `unknown_characters`: in documents, with their counts, most frequent first. `unknown`: share of
+    the tokens. `documents`: texts by feature. `examples`: features as (whether it is a sentinel,
+    text).
     """
 
     task: str
     split: str
     corpus: str
+    files: int | None
     vocabulary: str
     mixing: str
     sampled: int
@@ -55,7 +59,7 @@ class Look:
     unknown: float
     unknown_characters: Sequence[tuple[str, int]]
     histograms: Mapping[str, Histogram]
-    documents: Sequence[Mapping[str, str]]
+    documents: Sequence[Mapping[str, str]]  # spread over the sample
     lengths: Mapping[str, int] | None
     examples_made: int
     examples: Sequence[Mapping[str, Spans]]
@@ -67,8 +71,13 @@ def look(
     documents: int,
     lengths: Mapping[str, int] | None = None,
     seed: int = 0,
+    spread: bool = True,
 ) -> Look:
     """Return the figures of a task over a sample of so many documents of its corpus.
+
+    The sample is spread over the corpus, the same for the same `seed`; without `spread` it is the
+    beginning of the corpus, which is read faster. `lengths` are those of the examples, by default
+    512 inputs and the targets that the objective makes of them.
 
     Raises:
       ValueError: the corpus or the vocabulary cannot be read, or the lengths do not fit; one
@@ -77,15 +86,16 @@ def look(
     task, fixed = sampling.made_from(task)
     source, vocabulary = task.source, task.output_features["targets"].vocabulary
     features = caches.token_features(task)
-    if lengths:
-        caches.check_features(task, lengths)
     lengths = fixed or lengths or sampling.default_lengths(task)
     counter = getattr(source, "counter", None)
     counts = lambda: collections.Counter(counter.counts() if counter else {})
     before = counts()
     if hasattr(source, "peek"):
         source.peek(split)  # raises the mistakes in one sentence
-    rows = list(itertools.islice(sampling.documents(source, split, seed), documents))
+    if spread:
+        rows = list(itertools.islice(sampling.documents(source, split, seed), documents))
+    else:
+        rows = sampling.first_documents(source, split, documents)
     if not rows or not rows[0]:
         raise ValueError(f"split {split!r} of task {task.name} gives no documents of text")
     read = counts() - before
@@ -95,11 +105,12 @@ def look(
     ids = {name: [vocabulary.encode(text) for text in found] for name, found in texts.items()}
     tokens = [token for of_feature in ids.values() for row in of_feature for token in row]
     everything = list(itertools.chain.from_iterable(texts.values()))
-    spread = lambda n: [i * n // SHOWN for i in range(SHOWN)] if n > SHOWN else range(n)
+    shown = lambda n: [i * n // SHOWN for i in range(SHOWN)] if n > SHOWN else range(n)
     return Look(
         task=task.name,
         split=split,
         corpus=getattr(source, "name", type(source).__name__),
+        files=len(source.list_files(split)) if hasattr(source, "list_files") else None,
         vocabulary=f"{vocabularies.name_of(vocabulary)}, {vocabulary.vocab_size:,} ids",
         mixing=source.mixing(split, _SHARDS) if hasattr(source, "mixing") else "unknown",
         sampled=len(rows),
@@ -111,12 +122,12 @@ def look(
         unknown=tokens.count(vocabulary.unk_id) / max(len(tokens), 1),
         unknown_characters=unknown_characters(vocabulary, everything),
         histograms={name: histogram([len(row) for row in found]) for name, found in ids.items()},
-        documents=[rows[i] for i in spread(len(rows))],
+        documents=[rows[i] for i in shown(len(rows))],
         lengths=lengths,
         examples_made=len(made),
         examples=[
             {name: sampling.spans(features[name].vocabulary, row[name]) for name in row}
-            for row in (made[i] for i in spread(len(made)))
+            for row in (made[i] for i in shown(len(made)))
         ],
     )
 

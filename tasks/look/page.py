@@ -5,6 +5,7 @@ import textwrap
 import unicodedata
 from collections.abc import Iterator, Mapping
 
+from common.tables import counted
 from tasks.look.figures import Histogram, Look, Spans
 
 _BAR = 40  # characters of the longest bar
@@ -16,8 +17,9 @@ def facts(found: Look) -> list[tuple[str, str]]:
     """Return the figures as (name, sentence)."""
     left_out = sum(found.left_out.values())
     reasons = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in found.left_out.items())
+    files = "" if found.files is None else f", {counted(found.files, 'file')}"
     rows = [
-        ("corpus", f"{found.corpus}, split {found.split}"),
+        ("corpus", f"{found.corpus}, split {found.split}{files}"),
         ("sample", f"{found.sampled:,} documents"),
         (
             "left out",

@@ -51,6 +51,20 @@ def documents(
         raise ValueError(f"the corpus cannot be read: {reason.splitlines()[0]}") from error
 
 
+def first_documents(source: Any, split: str, n: int) -> list[dict[str, str]]:
+    """Return the first `n` usable documents of a split, of which a `CorpusSource` reads little.
+
+    Raises:
+      ValueError: the corpus cannot be read; one sentence.
+    """
+    if hasattr(source, "peek_features"):  # of several columns
+        columns = source.peek_features(split, n)
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if hasattr(source, "peek"):
+        return [{"text": text} for text in source.peek(split, n)]
+    return list(itertools.islice(documents(source, split, shuffle=False), n))
+
+
 def _texts_of(row: Mapping[str, Any]) -> dict[str, str]:
     texts = {name: value for name, value in row.items() if isinstance(value, bytes)}
     return {name: value.decode("utf-8", "replace") for name, value in texts.items()}
@@ -119,11 +133,6 @@ def spans(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> list[tuple[bool, 
         else:
             found.append((False, " ".join(vocabulary.decode(tokens).split())))
     return [(is_mark, text) for is_mark, text in found if text]
-
-
-def as_text(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> str:
-    """Return the text of ids, with sentinels as <0>, <1>, … in their order."""
-    return " ".join(text for _, text in spans(vocabulary, ids))
 
 
 def normalized(task: seqio.Task, text: str) -> str:

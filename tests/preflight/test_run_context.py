@@ -1,4 +1,4 @@
-"""The context knows where a run starts, what it reads, and asks a silent corpus once."""
+"""The context knows where a run starts, and reads remote files only where it may and can."""
 
 import dataclasses
 import threading
@@ -7,8 +7,9 @@ import pytest
 
 from common.tables import FAILS, NotChecked, run_check
 from fakes import valid_run
+from preflight import run_context
 from preflight.checks import gin
-from preflight.run_context import is_local
+from preflight.run_context import answer_within, is_local
 from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig
 from tasks.corpus.source import CorpusSource
 
@@ -25,7 +26,7 @@ def test_steps_are_counted_from_where_the_run_starts():
     restore = RestoreCheckpointConfig("gs://bucket/checkpoint_1000000", "specific")
     save_and_restore = CheckpointConfig(valid_run.saving(), restore)
     context = valid_run.context("runs/none", checkpoint_cfg=save_and_restore, total_steps=1_000_100)
-    assert (context.first_step, context.steps_left) == (1_000_000, 100)
+    assert (context.start.step, context.steps_left) == (1_000_000, 100)
     early = valid_run.context("runs/none", checkpoint_cfg=save_and_restore, total_steps=500)
     row = run_check("check", gin.periods, early)
     assert row.verdict == FAILS
@@ -38,9 +39,11 @@ def test_the_restored_step_is_that_of_the_checkpoint(tmp_path):
     for path, step in ((str(tmp_path / "run"), 2000), ("gs://bucket/run", None)):
         restore = RestoreCheckpointConfig(path, "latest")
         save_and_restore = CheckpointConfig(valid_run.saving(), restore)
-        assert valid_run.context("runs/none", checkpoint_cfg=save_and_restore).restored_step == step
+        assert (
+            valid_run.context("runs/none", checkpoint_cfg=save_and_restore).start.known_step == step
+        )
     save_and_restore = CheckpointConfig(valid_run.saving(), None)
-    assert valid_run.context("runs/none", checkpoint_cfg=save_and_restore).restored_step == 0
+    assert valid_run.context("runs/none", checkpoint_cfg=save_and_restore).start.known_step == 0
 
 
 def test_shards_divide_the_batch_and_the_hosts():
@@ -50,21 +53,10 @@ def test_shards_divide_the_batch_and_the_hosts():
         assert context.shards % context.tpu.hosts == 0
 
 
-def test_the_sample_is_read_once_and_packed_as_in_training(monkeypatch):
-    context = valid_run.context()
-    rows, texts = context.sample_rows, context.sample_texts
-    assert 1 <= len(rows) <= 16
-    assert rows[0]["encoder_input_tokens"].shape == (128,)
-    assert rows[0]["encoder_segment_ids"].max() >= 1
-    monkeypatch.setattr(CorpusSource, "peek", lambda *_: pytest.fail("read again"))
-    assert context.sample_texts is texts
-    assert context.sample_rows is rows
-
-
 def test_a_corpus_that_timed_out_is_not_read_again(monkeypatch):
     context = valid_run.context()
     source = context.task.source
-    monkeypatch.setattr("preflight.run_context._TIMEOUT_S", 0.01)
+    monkeypatch.setattr("preflight.run_context.TIMEOUT_S", 0.01)
     with pytest.raises(NotChecked, match="has not answered"):
         context.read(source, threading.Event().wait)
     with pytest.raises(NotChecked, match="has not answered"):
@@ -80,3 +72,24 @@ def test_the_files_of_the_split_trained_on_are_listed(write_corpus, task):
 def test_a_remote_corpus_is_not_listed_offline(task):
     with pytest.raises(NotChecked, match="--offline is set"):
         valid_run.context(offline=True, **task(CorpusSource("user/name"))).list_files()
+
+
+def test_an_address_that_does_not_answer_is_not_checked(monkeypatch):
+    def refuse(*_):
+        raise OSError("fake")
+
+    monkeypatch.setattr(run_context.socket, "create_connection", refuse)
+    with pytest.raises(NotChecked, match="cannot be reached"):
+        valid_run.context().require_reachable("gs://bucket/run")
+    valid_run.context(offline=True).require_reachable("runs/here")
+
+
+@pytest.mark.parametrize(("said", "error"), [("cannot be reached", NotChecked), ("x", ValueError)])
+def test_only_network_errors_are_not_checked(said, error):
+    def refuse():
+        raise ValueError(f"the hub {said}")
+
+    with pytest.raises(error, match=said):
+        answer_within(5, refuse, "the corpus")
+    with pytest.raises(KeyError):
+        answer_within(5, lambda: {}["x"], "x")

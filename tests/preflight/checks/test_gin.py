@@ -68,7 +68,7 @@ FAULTS = [
     (checks.periods, late(step_offset=10**6, warmup_steps=9, steps_per_cycle=91), OK, ""),
     (checks.periods, constant(9.0), WARNING, "is 9 at its peak, and adafactor.Adafactor usually"),
     (checks.periods, constant(0.01, optimizers.muon()), FAILS, "muon needs a rate that falls to"),
-    (checks.partitions, {"partitioner": PjitPartitioner(3)}, FAILS, "one of 1, 2, 4"),
+    (checks.partitions, {"partitioner": PjitPartitioner(3)}, FAILS, "num_partitions"),
     (checks.batch, {"train_dataset_cfg": data(batch_size=6)}, FAILS, "multiple of 4"),
     (checks.batch, {"train_eval_dataset_cfg": data(batch_size=6)}, FAILS, "train_eval"),
     (checks.batch, {"trainer_cls": trainer(3)}, FAILS, "multiple of 12"),
@@ -101,7 +101,7 @@ def test_a_missing_task_is_a_fault_of_one_check(tmp_path):
 
 
 def test_microbatches_are_those_of_the_trainer():
-    assert valid_run.context(trainer_cls=trainer(4)).microbatches == 4
+    assert valid_run.context(trainer_cls=trainer(4)).trainer.num_microbatches == 4
     assert "1 at a time" in checks.batch(valid_run.context(trainer_cls=trainer(4))).figure
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from common.tables import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import toy, valid_run
-from preflight import reachability
+from preflight import run_context
 from preflight.aot import recipe_step
 from preflight.checks import storage
 from t5x.checkpointing import layer_stacking
@@ -45,7 +45,7 @@ def test_a_run_resumes_from_its_own_checkpoint(saved):
     assert "checkpoint_20" in found.figure
     found = row(storage.model_dir, saved)
     assert (found.verdict, "up to 20" in found.figure) == (OK, True)
-    assert valid_run.context(saved).first_step == 20
+    assert valid_run.context(saved).start.step == 20
 
 
 def test_a_new_run_starts_from_scratch(tmp_path):
@@ -101,7 +101,7 @@ def test_an_unreachable_bucket_is_not_checked(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError("planted")
 
-    monkeypatch.setattr(reachability.socket, "create_connection", refuse)
+    monkeypatch.setattr(run_context.socket, "create_connection", refuse)
     assert row(storage.start, tmp_path, checkpoint_cfg=config).verdict == NOT_CHECKED
     for check in (storage.model_dir, storage.disk):
         assert row(check, "gs://bucket/run").verdict == NOT_CHECKED

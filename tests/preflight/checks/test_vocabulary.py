@@ -2,42 +2,22 @@
 
 import dataclasses
 
-import pytest
 import seqio
 
 from common.tables import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import valid_run
-from preflight.checks import corpus, corpus_size, vocabulary
+from preflight.checks import data, vocabulary
 from tasks.corpus.source import CorpusSource
 from vocabulary.sentencepiece_model import read_model, write_model
 
 MODEL = "data/ro_mini/ro_mini.model"
 
 
-@pytest.fixture(scope="module")
-def sound():
-    return valid_run.context()
-
-
-@pytest.mark.parametrize("check", [vocabulary.vocabulary, vocabulary.unknown_words])
-def test_a_valid_run_passes(check, sound):
-    assert run_check("check", check, sound).verdict == OK
-
-
-def test_tokens_a_word_are_counted(sound):
-    row = vocabulary.unknown_words(sound)
-    assert 1 < row.numbers["tokens_a_word"] < 2.5
-    assert row.numbers["unknown"] < 0.001
+def test_a_valid_run_passes():
+    assert run_check("check", vocabulary.vocabulary, valid_run.context()).verdict == OK
 
 
 ROMANIAN = ["Ana are mere și pere, dar nu are nuci."] * 40
-
-
-def test_a_vocabulary_of_another_language_is_noticed(write_corpus, task):
-    foreign = CorpusSource(write_corpus(["Ἄνδρα μοι ἔννεπε Μοῦσα πολύτροπον ὃς μάλα"] * 20))
-    row = run_check("check", vocabulary.unknown_words, valid_run.context(**task(foreign)))
-    assert row.verdict == WARNING
-    assert "VOCABULARY_FILE" in row.to_set
 
 
 def vocabulary_row(path, vocab_size=2048, offline=False, **task_changes):
@@ -67,7 +47,7 @@ def test_a_missing_vocabulary_is_a_fault_of_one_check(tmp_path, write_corpus, ta
     source = CorpusSource(write_corpus(ROMANIAN))
     context = valid_run.context(**task(source, str(tmp_path / "none.model")))
     assert run_check("check", vocabulary.vocabulary, context).verdict == FAILS
-    for check in (vocabulary.unknown_words, corpus.example, corpus_size.epochs):
+    for check in (data.unknown_words, data.example, data.epochs):
         row = run_check("check", check, context)
         assert (row.verdict, "none.model" in row.figure) == (NOT_CHECKED, True)
 
@@ -90,9 +70,9 @@ def test_a_missing_vocabulary_fails_unless_it_may_be_on_another_machine(tmp_path
 
 
 def test_bytes_need_no_file():
-    data = dataclasses.replace(valid_run.TRAIN, mixture_or_task_name="ro_mini_byt5_span_corruption")
-    changes = {"train_dataset_cfg": data, "train_eval_dataset_cfg": None}
+    cfg = dataclasses.replace(valid_run.TRAIN, mixture_or_task_name="ro_mini_byt5_span_corruption")
+    changes = {"train_dataset_cfg": cfg, "train_eval_dataset_cfg": None}
     model = valid_run.model(seqio.ByteVocabulary(extra_ids=100), vocab_size=384)
     context = valid_run.context(model=model, **changes)
     assert run_check("check", vocabulary.vocabulary, context).verdict == OK
-    assert run_check("check", vocabulary.unknown_words, context).verdict == OK
+    assert run_check("check", data.unknown_words, context).verdict == OK

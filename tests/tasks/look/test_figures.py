@@ -8,7 +8,7 @@ import seqio
 from tasks import corpora, pairs, romanian, vocabularies  # noqa: F401  registers ro_mini
 from tasks.corpus.documents import Column
 from tasks.corpus.source import CorpusSource
-from tasks.look import figures
+from tasks.look import figures, sampling
 from tasks.rows import Rows
 
 NAMES = ("look_test_text", "look_test_pairs")
@@ -41,7 +41,7 @@ def tasks(tmp_path):
 
 def test_a_pretraining_task(tasks):
     found = figures.look(tasks[0], "train", 100)
-    assert (found.sampled, found.read) == (8, 11)
+    assert (found.sampled, found.read, found.files) == (8, 11, 1)
     assert found.left_out == {"empty": 1, "null": 1, "too_short": 1}
     assert found.unknown_characters == [("☃", 4)]
     assert 0 < found.unknown < 0.05
@@ -85,8 +85,14 @@ def test_weights_and_labels_of_an_encoder_are_not_shown(lengths):
     assert found.lengths == (lengths or {"inputs": 512, "targets": 512})
     assert found.examples
     assert found.examples[0].keys() == {"inputs", "targets"}
-    with pytest.raises(ValueError, match="has the features inputs, targets: give the length"):
-        figures.look(seqio.TaskRegistry.get("ro_mini_bert"), "validation", 20, {"inputs": 64})
+
+
+def test_a_look_at_the_beginning_reads_the_first_documents(tasks):
+    for task in tasks:
+        found = figures.look(task, "train", 3, spread=False)
+        assert 3 <= found.sampled <= 12
+        assert found.documents[0] == next(sampling.documents(task.source, "train", shuffle=False))
+        assert found.examples
 
 
 def test_a_pregenerated_task_is_that_which_it_was_made_from():

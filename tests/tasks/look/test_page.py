@@ -12,6 +12,7 @@ FOUND = Look(
     task="my_task",
     split="train",
     corpus="my <corpus>",
+    files=3,
     vocabulary="my.model, 64,000 ids",
     mixing="every epoch is a permutation of all records",
     sampled=1000,
@@ -38,7 +39,7 @@ FOUND = Look(
 def test_the_text_has_every_figure():
     said = page.as_text(FOUND)
     for part in (
-        *("my <corpus>, split train", "1,000 documents", "1.00% of 1,200 records read"),
+        *("my <corpus>, split train, 3 files", "1,000 documents", "1.00% of 1,200 records read"),
         *("10 empty, 2 too short", "7 cut inputs", "1.46", "0.125%", "☃ U+2603 × 12, U+0301 × 1"),
         *("median 3 tokens, 95 % up to 200, longest 256", "up to     128   90.0%  " + "█" * 40),
         *("1. primul <b> document", "1. inputs: Ana <0> mere", "1. targets: <0> are"),

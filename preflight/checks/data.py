@@ -1,0 +1,267 @@
+"""Checks of the data: can it be read, how full are its rows, how often is it read, what it takes.
+
+All but the fill of packed rows follow from one look at the first documents, `tasks.look.figures`.
+"""
+
+import functools
+import math
+import shutil
+import tempfile
+
+import numpy as np
+import seqio
+
+from common.tables import CheckResult, NotChecked, counted, data_size, fails, ok, warning
+from preflight.run_context import RunContext, is_local
+from t5x.input_pipeline.checks import check_feature_lengths
+from tasks.corpus import files, formats
+from tasks.corpus.documents import screen
+from tasks.corpus.source import MOST_PROBES, RECORDS, CorpusSource
+from tasks.languages import public
+from tasks.languages.table import TOKENS_PER_WORD, Language
+from tasks.look import figures, sampling
+from tasks.objectives import masked_lm, prefix_lm, span_corruption
+from tasks.objectives.base import check_targets
+
+_FULL = 0.9
+# Above these, a vocabulary was made for other texts: a good one of 32,000 pieces or more takes 1.2
+# to 1.8 tokens a word in European languages.
+_MOST_UNKNOWN, _MOST_TOKENS = 0.005, 2.5
+_SAMPLE_BYTES = 1 << 20
+# Beyond four epochs a token teaches less and less (Muennighoff et al. 2023, arXiv:2305.16264).
+_MOST_EPOCHS = 4.0
+_CACHED_BYTES = 3.0  # of a token, at most: of an id below 2,097,152
+_SHOWN = 600  # characters of an example
+
+
+def first_records(context: RunContext) -> CheckResult:
+    """Check that the first record of every split has the column and a text in it."""
+    shown = ""
+    for cfg in context.datasets.values():
+        for task in context.tasks(cfg):
+            if cfg.split in (task.splits or ()):
+                first = functools.partial(sampling.first_documents, task.source, cfg.split, 1)
+                texts = [text for row in context.read(task.source, first) for text in row.values()]
+                shown = shown or " ".join(" ".join(texts).split())
+    return ok(f"the first text of every split was read: “{shown[:60]}…”")
+
+
+def unknown_words(context: RunContext) -> CheckResult:
+    """Check how well the vocabulary covers the corpus: unknown tokens, tokens a word."""
+    own, found = context.require_vocabulary(), _looked_at(context)
+    figure = f"{found.unknown:.2%} unknown, {found.tokens_a_word:.2f} tokens a word"
+    figure += f", in {found.sampled} documents"
+    numbers = {"unknown": found.unknown, "tokens_a_word": found.tokens_a_word}
+    to_set = "VOCABULARY_FILE to one made from this corpus"
+    if found.unknown > _MOST_UNKNOWN:
+        return warning(f"{figure}: letters or signs are missing", to_set, numbers=numbers)
+    # Bytes are meant to be many, and a text without spaces has no words to count.
+    if found.tokens_a_word > _MOST_TOKENS and not isinstance(own, seqio.ByteVocabulary):
+        to_set = f"{to_set}, or larger"
+        return warning(f"{figure}: words are split too much", to_set, numbers=numbers)
+    return ok(figure, numbers=numbers)
+
+
+def _looked_at(context: RunContext) -> figures.Look:
+    """Return the look, or raise NotChecked: `example` reports why a task makes no examples."""
+    try:
+        return context.look
+    except ValueError as error:
+        raise NotChecked(str(error)) from error
+
+
+def fill(context: RunContext) -> CheckResult:
+    """Check that rows are full of tokens rather than padding, and targets are not cut."""
+    check_feature_lengths(context.data)  # raises ValueError for missing lengths
+    lengths, objective = context.data.task_feature_lengths or {}, context.objective
+    inputs, targets = lengths["inputs"], lengths["targets"]
+    needed = None
+    if isinstance(objective, span_corruption.SpanNoise):
+        needed = objective.lengths(inputs)
+        shares = (objective.corrupted(needed.tokens)[0] / inputs, needed.targets / targets)
+        how = "by the objective"
+    else:
+        shares, how = measured_fill(context), "measured on a sample"
+        if objective:
+            needed = objective.lengths(inputs, context.require_vocabulary())
+    if needed and not isinstance(objective, prefix_lm.PrefixLM | masked_lm.MaskedLM):
+        check_targets(lengths, needed, "its objective", context.task.name)
+    if isinstance(objective, masked_lm.MaskedLM):
+        # A sequence has complete sentences, and its row is not filled up with parts of others.
+        return ok(f"rows {int(100 * shares[0])} % full, {how}", numbers={"encoder": shares[0]})
+    numbers = {"encoder": shares[0], "decoder": shares[1]}
+    figure = f"encoder {int(100 * shares[0])} %, decoder {int(100 * shares[1])} % full, {how}"
+    if min(shares) >= _FULL:
+        return ok(figure, numbers=numbers)
+    if shares[0] >= _FULL:
+        enough = needed.targets if needed else math.ceil(shares[1] * targets)
+        figure = f"decoder {int(100 * shares[1])} % full: set targets to {enough}"
+        to_set = f"TASK_FEATURE_LENGTHS = {{'inputs': {inputs}, 'targets': {enough}}}"
+    elif not context.data.pack:
+        to_set = "train/utils.DatasetConfig.pack = True, or shorter TASK_FEATURE_LENGTHS"
+    else:
+        to_set = "TASK_FEATURE_LENGTHS shorter, first the side that is least full"
+    return warning(figure, to_set, numbers=numbers)
+
+
+def measured_fill(context: RunContext) -> tuple[float, float]:
+    """Return the shares of encoder and decoder that hold tokens, in rows of the sample.
+
+    A model without a decoder has a share of 0 there.
+    """
+    share = lambda name: float(np.mean([np.mean(row[name] > 0) for row in context.rows]))
+    if "encoder_loss_weights" in context.rows[0]:
+        return share("encoder_segment_ids"), 0.0
+    return share("encoder_input_tokens"), share("decoder_target_tokens")
+
+
+def example(context: RunContext) -> CheckResult:
+    """Show one example as text, with the marks of its spans."""
+    found = context.look
+    if not found.examples:
+        raise NotChecked("the sample gives no example: its documents are too short")
+    texts = {name: " ".join(t for _, t in found.examples[0][name]) for name in found.examples[0]}
+    shown = [
+        f"{name:<7}  {t if len(t) <= _SHOWN else f'{t[:_SHOWN]} …'}" for name, t in texts.items()
+    ]
+    return ok(f"one of {found.examples_made:,} is shown below", text="\n".join(shown))
+
+
+def shards(context: RunContext) -> CheckResult:
+    """Check that each host reads separate files, or separate parts of files, with texts in them."""
+    found, source = context.list_files(), context.task.source
+    context.read(source, lambda: source.check_shards(context.data.split, context.shards))
+    hosts = counted(context.tpu.hosts, "host")
+    figure = f"{counted(len(found), 'file')} for {context.shards} shards on {hosts}"
+    if len(found) >= context.shards:
+        return ok(f"{figure}: each reads separate files")
+    if all(source.layout.divisible(file) for file in found):
+        return ok(f"{figure}: each reads separate parts")
+    return warning(
+        f"{figure}, and they cannot be divided: every shard reads all and keeps its share",
+        f"the corpus as at least {context.shards} files, or uncompressed",
+    )
+
+
+def order(context: RunContext) -> CheckResult:
+    """Show how far the records of the split trained on are mixed."""
+    context.list_files()  # raises NotChecked where they cannot be listed
+    source, split = context.task.source, context.data.split
+    if not context.data.shuffle:
+        return ok("records are read in the order of the files, as DatasetConfig.shuffle says")
+    return ok(context.read(source, lambda: source.mixing(split, context.shards)))
+
+
+def epochs(context: RunContext) -> CheckResult:
+    """Check how often the corpus is read to the end of training, if its size is known."""
+    size, how = corpus_tokens(context)
+    lengths = context.data.task_feature_lengths or {}
+    if isinstance(context.objective, span_corruption.SpanNoise):
+        per_row = float(context.objective.lengths(lengths["inputs"]).tokens)
+    else:
+        encoder, decoder = measured_fill(context)
+        per_row = encoder * lengths["inputs"] + decoder * lengths["targets"]
+    read = context.steps_left * context.data.batch_size * per_row
+    count = read / size
+    times = counted(count, "epoch", ".2g")
+    figure = f"{amount(read)} tokens are {times} of {amount(size)}{how}"
+    numbers = {"tokens": size, "read": read, "epochs": count}
+    if count > _MOST_EPOCHS:
+        enough = context.start.step + int(context.steps_left * _MOST_EPOCHS / count)
+        return warning(
+            f"{figure}: beyond {_MOST_EPOCHS:.0f} a text teaches less and less",
+            f"TRAIN_STEPS to about {enough:,}, or a larger corpus",
+            numbers=numbers,
+        )
+    return ok(figure, numbers=numbers)
+
+
+def amount(number: float) -> str:
+    """Return a large number in three digits."""
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.3g}"
+
+
+def corpus_tokens(context: RunContext) -> tuple[float, str]:
+    """Return the tokens of the split trained on, and how they are known, as the end of a sentence.
+
+    FineWeb-2's authors publish its bytes; others are file sizes and the first million bytes.
+    """
+    source = context.task.source
+    if (language := language_of(context)) is not None:
+        about = f" ({data_size(language.text_bytes)} of text, by its authors"
+        if source.column.copies:
+            about += ", without copies and filters"
+        try:
+            each = _looked_at(context).bytes_a_token
+        except NotChecked:
+            assumed = f"; {TOKENS_PER_WORD} tokens a word assumed)"
+            return language.words * TOKENS_PER_WORD, about + assumed
+        return language.text_bytes / each, f"{about}; {each:.2f} bytes a token)"
+    vocabulary, found = context.require_vocabulary(), context.list_files()
+    if not all(file.kind in ("jsonl", "text") and not file.compression for file in found):
+        raise NotChecked("the number of tokens in compressed and binary files is unknown")
+    sizes = file_sizes(context)
+    layout = formats.PartLayout(source.column.fields, source.documents, _SAMPLE_BYTES)
+    n_tokens = 0
+    for batch in layout.batches(found[0], 0):
+        for text in screen(batch, source.column, source.max_chars, None):
+            n_tokens += len(vocabulary.encode(sampling.normalized(context.task, text.decode())))
+    if not n_tokens:
+        raise NotChecked(f"{found[0].url} has no usable text at its beginning")
+    return n_tokens * sum(sizes) / min(sizes[0], _SAMPLE_BYTES), ""
+
+
+def file_sizes(context: RunContext) -> list[int]:
+    """Return the bytes of the files of the split trained on, or raise NotChecked."""
+    found = context.list_files()
+    if sum(file.remote and file.length is None for file in found) > MOST_PROBES:
+        raise NotChecked(f"the sizes of {len(found)} remote files would have to be requested")
+    sizes = context.read(context.task.source, lambda: [files.size(file) for file in found])
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(found):
+        raise NotChecked("the server does not report the files' sizes")
+    return known
+
+
+def language_of(context: RunContext) -> Language | None:
+    """Return the language whose training split of FineWeb-2 is trained on, else None."""
+    source = context.task.source
+    if isinstance(source, CorpusSource) and context.data.split == "train":
+        return public.fineweb2_language(source)
+    return None
+
+
+def copies(context: RunContext) -> CheckResult:
+    """Check what a copy, a cache of tokens and this run's temporary files take on a disk."""
+    source, split = context.task.source, context.data.split
+    if not isinstance(source, CorpusSource):
+        raise NotChecked(f"the size of {type(source).__name__} is unknown")
+    language = language_of(context)
+    size = language.parquet_bytes if language else sum(file_sizes(context))
+    numbers: dict[str, float] = {"copy": size}
+    shown = [f"{'the corpus' if is_local(source) else 'a copy'} takes {data_size(size)}"]
+    try:
+        numbers["cache"] = _CACHED_BYTES * corpus_tokens(context)[0]
+        shown.append(f"a cache of its tokens up to {data_size(numbers['cache'])}")
+    except NotChecked as error:
+        shown.append(f"a cache of its tokens an unknown size, since {error}")
+    try:
+        permuted = (
+            context.data.shuffle and context.read(source, lambda: source.order(split)) == RECORDS
+        )
+        kept = context.read(source, lambda: source.text_bytes(split)) if permuted else 0
+    except NotChecked:
+        kept = 0
+    if not kept:
+        return ok(", ".join(shown), numbers=numbers)
+    folder = tempfile.gettempdir()
+    free = shutil.disk_usage(folder).free
+    numbers |= {"kept": kept, "free": free}
+    shown.append(f"each host keeps {data_size(kept)} in {folder}, {data_size(free)} free here")
+    if kept > free:
+        to_set = "TMPDIR to a larger disk, or tasks.corpus.source.full_shuffle.gigabytes = 0"
+        return fails(", ".join(shown), to_set, numbers=numbers)
+    return ok(", ".join(shown), numbers=numbers)

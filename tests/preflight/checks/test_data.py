@@ -1,0 +1,242 @@
+"""The data is read and measured, faults in it are found, and an unknown size is not guessed."""
+
+import dataclasses
+import json
+import shutil
+import types
+
+import pytest
+import seqio
+
+from common.tables import FAILS, NOT_CHECKED, OK, WARNING, run_check
+from fakes import valid_run
+from preflight.checks import data as checks
+from preflight.run_context import RunContext
+from tasks import pairs
+from tasks.corpus.source import CorpusSource
+from tasks.languages import public, table
+from tasks.rows import Rows
+
+MODEL = "data/ro_mini/ro_mini.model"
+ROMANIAN = ["Ana are mere și pere, dar nu are nuci."] * 40
+CZECH = table.find("czech")
+READING = (checks.first_records, checks.shards, checks.example, checks.unknown_words)
+
+
+def row_of(check, **changes):
+    return run_check("check", check, valid_run.context(**changes))
+
+
+@pytest.fixture(scope="module")
+def sound():
+    return valid_run.context()
+
+
+@pytest.mark.parametrize("check", [*READING, checks.fill], ids=lambda check: check.__name__)
+def test_a_valid_run_passes(check, sound):
+    assert run_check("check", check, sound).verdict == OK
+
+
+def test_tokens_a_word_are_counted(sound):
+    numbers = checks.unknown_words(sound).numbers
+    assert 1 < numbers["tokens_a_word"] < 2.5
+    assert numbers["unknown"] < 0.001
+
+
+def test_an_example_is_shown_with_its_spans(sound):
+    inputs, targets = checks.example(sound).text.splitlines()
+    assert inputs.startswith("inputs ")
+    assert "<0>" in inputs
+    assert targets.split()[:2] == ["targets", "<0>"]
+
+
+def test_the_sample_is_read_once(monkeypatch):
+    context = valid_run.context()
+    found = context.look
+    monkeypatch.setattr(CorpusSource, "peek", lambda *_: pytest.fail("read again"))
+    assert context.look is found
+    assert run_check("check", checks.unknown_words, context).verdict == OK
+
+
+def test_a_vocabulary_of_another_language_is_noticed(write_corpus, task):
+    foreign = CorpusSource(write_corpus(["Ἄνδρα μοι ἔννεπε Μοῦσα πολύτροπον ὃς μάλα"] * 20))
+    row = row_of(checks.unknown_words, **task(foreign))
+    assert row.verdict == WARNING
+    assert "VOCABULARY_FILE" in row.to_set
+
+
+def test_a_missing_corpus_or_column_is_found(write_corpus, tmp_path, task):
+    for source, named in (
+        (CorpusSource(write_corpus(ROMANIAN, "body")), "body"),
+        (CorpusSource(str(tmp_path / "nowhere")), "nowhere"),
+    ):
+        row = row_of(checks.first_records, **task(source))
+        assert row.verdict == FAILS
+        assert named in row.figure
+
+
+def test_offline_no_remote_corpus_is_read(task):
+    context = valid_run.context(offline=True, **task(CorpusSource("user/private")))
+    for check in (*READING, checks.copies):
+        row = run_check("check", check, context)
+        assert (row.verdict, "--offline" in row.figure) == (NOT_CHECKED, True)
+    # The objective alone is enough for this one.
+    assert run_check("check", checks.fill, context).verdict == OK
+
+
+@pytest.mark.parametrize(
+    "said", ["cannot be reached (timed out)", "is on the hub, but HF_HUB_OFFLINE is set"]
+)
+def test_an_unreachable_network_is_not_a_fault_of_the_run(said, task, monkeypatch):
+    asked = []
+
+    def refuse(*_, **__):
+        asked.append(said)
+        raise ValueError(said)
+
+    monkeypatch.setattr(CorpusSource, "peek", refuse)
+    monkeypatch.setattr(CorpusSource, "list_files", refuse)
+    context = valid_run.context(**task(CorpusSource("user/private")))
+    for check in (*READING, checks.epochs):
+        assert run_check("check", check, context).verdict == NOT_CHECKED
+    assert len(asked) == 1  # the next checks do not wait again
+
+
+@pytest.mark.parametrize(
+    ("lengths", "verdict", "said"),
+    [
+        ({"inputs": 512, "targets": 114}, OK, "decoder 100 % full"),
+        ({"inputs": 512, "targets": 256}, WARNING, "decoder 44 % full: set targets to 114"),
+        ({"inputs": 512, "targets": 100}, FAILS, "114"),
+        ({"inputs": 512}, FAILS, "TASK_FEATURE_LENGTHS['targets']"),
+    ],
+)
+def test_lengths_are_held_against_the_objective(lengths, verdict, said):
+    cfg = dataclasses.replace(valid_run.TRAIN, task_feature_lengths=lengths)
+    context = valid_run.context(train_dataset_cfg=cfg)
+    row = run_check("check", checks.fill, context)
+    assert row.verdict == verdict
+    assert said in f"{row.figure} {row.to_set}"
+    # Only `fill` and `example` name lengths that do not fit.
+    assert run_check("check", checks.unknown_words, context).verdict != FAILS
+
+
+def test_fill_is_measured_where_the_objective_does_not_fix_it():
+    lengths = {"inputs": 64, "targets": 64}
+    changes = {"mixture_or_task_name": "ro_mini_prefix_lm", "task_feature_lengths": lengths}
+    cfg = dataclasses.replace(valid_run.TRAIN, pack=False, **changes)
+    row = row_of(checks.fill, train_dataset_cfg=cfg)
+    assert row.verdict == WARNING
+    # Cut at a random place, a run of 64 leaves each side half empty.
+    assert 0.3 < row.numbers["encoder"] < 0.7
+    assert row.numbers["encoder"] + row.numbers["decoder"] == pytest.approx(65 / 64, rel=0.05)
+    assert "pack = True" in row.to_set
+
+
+def test_the_measured_fill_is_the_objective_s(sound):
+    numbers = checks.fill(sound).numbers
+    wanted = (numbers["encoder"], numbers["decoder"])
+    assert checks.measured_fill(sound) == pytest.approx(wanted, abs=0.03)
+
+
+def test_files_that_cannot_be_cut_are_too_few_for_many_shards(tmp_path, task):
+    few = CorpusSource(files={"train": str(tmp_path / "train*"), "validation": "none"})
+    (tmp_path / "train.csv").write_text("text\n" + "Ana are mere.\n" * 8)
+    row = row_of(checks.shards, tpu="v4-64", **task(few))
+    assert row.verdict == WARNING
+    assert "1 file for 8 shards on 8 hosts" in row.figure
+
+
+def test_a_corpus_of_fewer_texts_than_shards_is_found(write_corpus, task):
+    row = row_of(checks.shards, **task(CorpusSource(write_corpus(ROMANIAN[:3]))))
+    assert row.verdict == FAILS
+    assert "3 usable texts" in row.figure
+
+
+def test_pairs_are_measured_and_shown_as_the_task_makes_them(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    row = json.dumps({"a": "Ana are mere și pere. " * 8, "b": "Are mere."}) + "\n"
+    path.write_text(row * 40)
+    source = Rows(files={"train": str(path)}, columns={"inputs": "a", "targets": "b"})
+    pairs.add("temporary_pairs", source, MODEL, prefix="sumar: ")
+    try:
+        cfg = dataclasses.replace(valid_run.TRAIN, mixture_or_task_name="temporary_pairs")
+        context = valid_run.context(train_dataset_cfg=cfg, train_eval_dataset_cfg=None)
+        for check in (checks.first_records, checks.shards):
+            assert run_check("check", check, context).verdict == OK
+        inputs, targets = checks.example(context).text.splitlines()
+        assert inputs.split() == ["inputs", "sumar:", *(["Ana", "are", "mere", "și", "pere."] * 8)]
+        assert targets.split() == ["targets", "Are", "mere."]
+        assert 0 < min(checks.measured_fill(context)) < 1
+    finally:
+        seqio.TaskRegistry.remove("temporary_pairs")
+
+
+def test_rows_of_an_encoder_are_measured_and_shown():
+    context = valid_run.context(**valid_run.encoder())
+    row = checks.fill(context)
+    assert row.verdict == OK
+    assert 0.5 < row.numbers["encoder"] < 1
+    inputs, targets = checks.example(context).text.splitlines()
+    assert "[MASK]" in inputs
+    assert "[MASK]" not in targets
+    assert targets.startswith("targets  [CLS] ")
+
+
+# --- sizes
+
+
+def test_epochs_are_counted(write_corpus, task):
+    changes = task(CorpusSource(write_corpus(ROMANIAN * 50, files=2)))
+    context = valid_run.context(**changes, total_steps=10)
+    row = run_check("check", checks.epochs, context)
+    tokens = 2 * 2000 * len(context.require_vocabulary().encode(ROMANIAN[0]))
+    assert row.numbers["tokens"] == pytest.approx(tokens, rel=0.01)
+    run = context.objective.lengths(128).tokens
+    assert row.numbers["epochs"] == pytest.approx(10 * 16 * run / tokens, rel=0.01)
+    assert row.verdict == OK
+    assert row_of(checks.epochs, **changes, total_steps=10_000).verdict == WARNING
+
+
+def test_an_unknown_size_is_not_guessed(tmp_path, task):
+    (tmp_path / "train.csv").write_text("text\nAna are mere.\n")
+    changes = task(CorpusSource(files={"train": str(tmp_path / "train.csv")}))
+    assert row_of(checks.epochs, **changes).verdict == NOT_CHECKED
+    assert "an unknown size" in row_of(checks.copies, **changes).figure
+
+
+def test_the_sizes_of_fineweb_2_are_known_offline(task):
+    context = valid_run.context(offline=True, **task(public.fineweb2("czech")), total_steps=100_000)
+    row = run_check("check", checks.epochs, context)
+    read = 100_000 * 16 * context.objective.lengths(128).tokens
+    assert row.verdict == OK
+    assert row.numbers["epochs"] == pytest.approx(read / (CZECH.words * 1.5))
+    assert "1.5 tokens a word assumed" in row.figure
+    row = run_check("check", checks.copies, context)
+    assert (row.verdict, row.numbers["copy"]) == (OK, CZECH.parquet_bytes)
+    assert row.numbers["cache"] == pytest.approx(CZECH.words * 1.5 * 3)
+    weighted = task(public.fineweb2("czech", by_cluster=True))
+    assert "without copies" in row_of(checks.epochs, offline=True, **weighted).figure
+    context.run.train_dataset_cfg.split = "validation"  # whose size is not published
+    assert checks.language_of(context) is None
+
+
+def test_the_tokens_of_fineweb_2_are_measured_where_it_can_be_read(task, monkeypatch):
+    monkeypatch.setattr(RunContext, "look", types.SimpleNamespace(bytes_a_token=2.5))
+    row = row_of(checks.epochs, **task(public.fineweb2("czech")))
+    assert row.numbers["tokens"] == pytest.approx(CZECH.text_bytes / 2.5)
+
+
+def test_the_disk_of_a_small_corpus_is_measured(write_corpus, task, monkeypatch, tmp_path):
+    context = valid_run.context(**task(CorpusSource(write_corpus(ROMANIAN * 50))))
+    row = run_check("check", checks.copies, context)
+    size = (tmp_path / "train-0.jsonl").stat().st_size
+    assert row.verdict == OK
+    assert (row.numbers["copy"], row.numbers["kept"]) == (size, size)
+    ids = len(context.require_vocabulary().encode(ROMANIAN[0]))
+    assert row.numbers["cache"] == pytest.approx(3 * 2000 * ids, rel=0.01)
+    usage = shutil.disk_usage(tmp_path)._replace(free=size - 1)
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda _: usage)
+    row = run_check("check", checks.copies, context)
+    assert row.verdict == FAILS
+    assert "TMPDIR" in row.to_set
