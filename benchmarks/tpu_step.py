@@ -1,6 +1,6 @@
 """Times train steps on the devices that are there, beside the count of the compiler.
 
-    bash launch/tpu_run.sh NAME ZONE launch/step_benchmark.sh      # on all workers of a slice
+    python3 launch/tpu.py run NAME ZONE launch/step_benchmark.sh      # on all workers of a slice
     bash launch/step_benchmark.sh --steps 20                       # on this machine
 
 The step as one writes it first (`plain`) and ours are timed at three batch sizes. A way that does

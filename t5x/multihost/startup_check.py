@@ -156,7 +156,7 @@ def _collect(worker: Worker, mine: Facts, seconds: float) -> tuple[str, str]:
     except OSError as error:
         raise RuntimeError(
             f"Worker 0 cannot listen on port {port} ({error.strerror}): another run may "
-            "still be active there; end it with bash launch/tpu_stop.sh NAME ZONE."
+            "still be active there; end it with python3 launch/tpu.py stop NAME ZONE."
         ) from error
     with server, contextlib.ExitStack() as opened:
         server.settimeout(0.5)
@@ -213,7 +213,7 @@ def _absent(workers: Collection[int], worker: Worker, seconds: float) -> str:
     return (
         f"{_names(workers).capitalize()} of {worker.count} {verb} not started within {seconds:.0f} "
         f"s (all meet at {worker.address}); run the same command there, or find out why it ended "
-        f"with bash launch/tpu_logs.sh NAME ZONE {min(workers)} (--roll_call_seconds bounds the "
+        f"with python3 launch/tpu.py logs NAME ZONE {min(workers)} (--roll_call_seconds bounds the "
         "wait)."
     )
 
@@ -232,7 +232,7 @@ def difference(reports: Sequence[Facts]) -> str:
     more = f" (and {len(others)} more differ)" if others else ""
     return (
         f"{printable(name)} is {' and '.join(values)}{more}; give all of them the same code and "
-        "packages (bash launch/tpu_setup.sh NAME ZONE), flags and data."
+        "packages (python3 launch/tpu.py setup NAME ZONE), flags and data."
     )
 
 

@@ -155,7 +155,7 @@ def what_is_promised() -> str:
 @functools.cache
 def messages() -> str:
     """Every string of the packages, with "…" for placeholders, and every script."""
-    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    paths = [path for folder in (*PACKAGES, "launch") for path in (ROOT / folder).rglob("*.py")]
     nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
     found = [path.read_text() for path in (ROOT / "launch").glob("*.sh")]
     for node in nodes:

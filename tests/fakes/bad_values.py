@@ -358,15 +358,6 @@ COMMANDS = {
     "launch/setup.sh": "word",
     "launch/lock.sh": "word",
     "launch/upstream.sh": "one two",
-    "launch/tpu_create.sh": "name type",
-    "launch/tpu_delete.sh": "name",
-    "launch/tpu_logs.sh": "name",
-    "launch/tpu_run.sh": "name zone nosuch",
-    "launch/tpu_setup.sh": "name",
-    "launch/tpu_status.sh": "name",
-    "launch/tpu_stop.sh": "name",
-    "launch/tpu_supervise.sh": "name zone",
-    "launch/tpu_worker.sh": "dance",
     "launch/restore_diacritics.sh": """
         {files}/absent
         {files}/text.txt

@@ -1,7 +1,7 @@
 """A fake `gcloud` for the PATH, whose TPU workers are folders and processes of this machine.
 
 with Cloud(folder, worker_environment={"MODEL_DIR": "…"}) as cloud:
-    subprocess.run(["bash", "launch/tpu_create.sh", …], env=os.environ | cloud.environment)
+    subprocess.run(["python3", "launch/tpu.py", "create", …], env=os.environ | cloud.environment)
     cloud.calls()                      # [["compute", "tpus", "tpu-vm", "create", …], …]
     cloud.preempt("ro")                # ends its processes and sets its state to PREEMPTED
     cloud.silence("ro", 2)             # worker 2 rejects ssh
@@ -38,14 +38,6 @@ FLAGS = {
     "queued-resources describe": "zone format project quiet!",
     "queued-resources delete": "zone async! force! project quiet!",
 }
-# The formats that the scripts pass to `describe`.
-_SLICE_FORMAT = (
-    'value[separator=" "](state,acceleratorType,runtimeVersion,'
-    'schedulingConfig.spot.yesno(yes="spot",no="on-demand"),'
-    'schedulingConfig.reserved.yesno(yes="reserved",no="-"),'
-    'queuedResource.basename().yesno(no="-"),networkEndpoints.len())'
-)
-_QUEUE_FORMAT = "value(state.state)"
 
 
 class Refused(Exception):
@@ -145,12 +137,15 @@ class Cloud:
 
     def tpu_vm_describe(self, flags, name):
         about = self.slice(name)
-        if flags.get("format") != _SLICE_FORMAT:
-            raise Refused(f"this stand-in knows no format {flags.get('format')}")
-        kind = "spot" if about["spot"] else "on-demand"
-        reserved = "reserved" if about["reserved"] else "-"
-        fields = (about["state"], about["type"], about["runtime"], kind, reserved)
-        print(*fields, about["queue"] or "-", about["workers"])
+        shown = {
+            "state": about["state"],
+            "acceleratorType": about["type"],
+            "runtimeVersion": about["runtime"],
+            "schedulingConfig": {key: True for key in ("spot", "reserved") if about[key]},
+            "networkEndpoints": [{"ipAddress": f"10.0.0.{n}"} for n in range(about["workers"])],
+        }
+        queue = {"queuedResource": f"projects/p/queuedResources/{about['queue']}"}
+        print(json.dumps(shown | (queue if about["queue"] else {})))
 
     def tpu_vm_delete(self, flags, name):
         self.slice(name)
@@ -168,8 +163,6 @@ class Cloud:
         about = self.read(f"queue/{name}")
         if about is None:
             raise Refused(f"NOT_FOUND: Resource 'queuedResources/{name}' was not found.")
-        if flags.get("format") != _QUEUE_FORMAT:
-            raise Refused(f"this stand-in knows no format {flags.get('format')}")
         ends = self.read("settings").get("queue_ends", "ACTIVE")
         states = ("WAITING_FOR_RESOURCES", "PROVISIONING", ends)
         about["state"] = states[min(about["asked"], 2)]
@@ -177,7 +170,7 @@ class Cloud:
             self.make(about["node-id"], about, about["runtime-version"], queue=name)
         self.write(f"queue/{name}", about | {"asked": about["asked"] + 1})
         gone = about["state"] == "ACTIVE" and self.slice(name)["state"] != "READY"
-        print("SUSPENDED" if gone else about["state"])
+        print(json.dumps({"state": {"state": "SUSPENDED" if gone else about["state"]}}))
 
     def queued_resources_delete(self, flags, name):
         there = self.read(f"slices/{name}/about")

@@ -48,6 +48,7 @@ FAKE_PYTHON = """#!/usr/bin/env bash
 # {version}, {folder}
 echo "$*" >> "{folder}/calls"
 case "$*" in
+  *tpu_worker.py*) exec {real} "$@" ;;
   *version_info*) exit {unfit} ;;
   *python_version*) echo {version} ;;
   *urlopen*) exit "${{INDEX_FAILS:-0}}" ;;
@@ -72,7 +73,7 @@ if [[ -n "${{UV_SAYS:-}}" ]]; then echo "$UV_SAYS" >&2; exit 1; fi
 
 def fake_pythons(folder, calls, version="3.13.0", unfit=0):
     """Write to `folder` interpreters and a uv that only note their calls in `calls`/calls."""
-    text = FAKE_PYTHON.format(version=version, unfit=unfit, folder=calls)
+    text = FAKE_PYTHON.format(version=version, unfit=unfit, folder=calls, real=sys.executable)
     for name in ("python3.13", "python3.12", "python3.11", "python3"):
         executable(folder / name, text)
     executable(folder / "uv", FAKE_UV.format(folder=calls))

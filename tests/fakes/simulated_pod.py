@@ -1,14 +1,15 @@
-"""A user's clone, its origin and a fake cloud, for calls of the tpu_*.sh scripts.
+"""A user's clone, its origin and a fake cloud, for calls of launch/tpu.py.
 
 with Pod(folder, workers=2) as pod:
-    pod.make()                                             # tpu_create.sh and tpu_setup.sh
-    pod.do("run", "ro", ZONE, "launch/like_t5x.sh")        # output of launch/tpu_run.sh
+    pod.make()                                             # create and setup
+    pod.do("run", "ro", ZONE, "launch/like_t5x.sh")        # what launch/tpu.py prints
 """
 
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 from fakes.gcloud import Cloud
@@ -16,12 +17,12 @@ from fakes.paths import ROOT
 from fakes.shell import executable, fake_pythons
 
 ZONE = "us-central2-b"
-# Behaves like the trainer: logs its steps, which all workers take together, saves and exits on
-# SIGTERM, and resumes. A file fail_<worker> in MODEL_DIR, which holds a step and a status, makes it
-# fail once; while a file hold has a step, all wait there.
+# Behaves like the trainer: worker 0 shows the steps, which all workers take together; it saves and
+# exits on SIGTERM, and resumes. A file fail_<worker> in MODEL_DIR, which holds a step and a status,
+# makes it fail once; while a file hold has a step, all wait there.
 TRAINER = """#!/usr/bin/env bash
 set -euo pipefail
-me="$TPU_WORKER_ID" log="$MODEL_DIR/log_$TPU_WORKER_ID.txt"
+me="$TPU_WORKER_ID"
 mkdir -p "$MODEL_DIR"
 printf '%s\\n' "$@" > "$HOME/flags"
 step="$(cat "$MODEL_DIR/checkpoint" 2> /dev/null || echo 0)"
@@ -37,10 +38,7 @@ is_behind() {
   done
   return 1
 }
-say() {
-  echo "$(date '+%F %T,%3N') INFO t5x.monitoring.progress_bar: $1" >> "$log"
-  if [[ "$me" == 0 ]]; then echo "$1"; fi
-}
+say() { if [[ "$me" == 0 ]]; then echo "$1"; fi; }
 while ((step < STEPS)); do
   echo "$step" > "$MODEL_DIR/at_$me"
   sleep 0.02
@@ -57,7 +55,7 @@ while ((step < STEPS)); do
     fi
   fi
   if [[ -n "$leaving" ]]; then
-    say "Stopped by SIGTERM at step $step; the same command resumes from here."
+    echo "Stopped by SIGTERM at step $step; the same command resumes from here."
     exit 0
   fi
 done
@@ -123,11 +121,11 @@ class Pod:
         settings["environment"] |= environment
         self.cloud.write("settings", settings)
 
-    def start(self, script, *arguments, **settings):
-        """Start launch/tpu_<script>.sh."""
+    def start(self, *words, **settings):
+        """Start launch/tpu.py."""
         env = {"HOME": str(self.folder), "LC_ALL": "C.UTF-8"} | self.cloud.environment
         process = subprocess.Popen(
-            ["bash", str(self.clone / f"launch/tpu_{script}.sh"), *arguments],
+            [sys.executable, str(self.clone / "launch/tpu.py"), *words],
             env=env | self.settings | settings,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -138,20 +136,20 @@ class Pod:
         self.started.append(process)
         return process
 
-    def ask(self, script, *arguments, typed="", **settings):
-        process = self.start(script, *arguments, **settings)
+    def ask(self, *words, typed="", **settings):
+        process = self.start(*words, **settings)
         out, err = process.communicate(typed, timeout=240)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
-    def do(self, script, *arguments, **settings):
-        """Return the output of a script, which must succeed."""
-        process = self.ask(script, *arguments, **settings)
+    def do(self, *words, **settings):
+        """Return the output of a command, which must succeed."""
+        process = self.ask(*words, **settings)
         assert process.returncode == 0, process
         return process.stdout
 
     def make(self, name="ro"):
         """Create and set up a v4-32 slice."""
-        self.do("create", name, "v4-32", ZONE)
+        self.do("create", name, ZONE, "v4-32")
         self.do("setup", name, ZONE)
 
     def step(self):

@@ -8,7 +8,9 @@ from fakes.paths import ROOT
 from fakes.shell import ENV, LAUNCH, bash
 
 SCRIPTS = sorted(
-    path.name for path in LAUNCH.glob("*.sh") if path.name not in ("environment.sh", "tpu.sh")
+    path.name
+    for path in LAUNCH.glob("*.sh")
+    if path.name not in ("environment.sh", "tpu_worker_setup.sh")
 )
 
 
@@ -26,7 +28,7 @@ def test_help_is_the_comment_that_begins_the_script(name):
     assert "bash launch/" in shown.stdout
 
 
-@pytest.mark.parametrize("name", ["ro_t5x_base.sh", "tpu_create.sh", "quickstart.sh"])
+@pytest.mark.parametrize("name", ["ro_t5x_base.sh", "quickstart.sh"])
 def test_the_version_is_that_of_the_commands(name):
     shown = bash(LAUNCH / name, "--version")
     assert shown.returncode == 0

@@ -14,6 +14,7 @@ import yaml
 
 from fakes.paths import ROOT
 from fakes.shell import LAUNCH
+from launch import tpu
 
 SKY = {
     "": "name workdir num_nodes resources file_mounts setup run envs secrets volumes config",
@@ -82,10 +83,8 @@ def test_the_engines_know_every_field(task, jobset):
 def test_the_task_asks_for_the_slice_with_its_runtime(task):
     resources = task["resources"]
     kind = resources["accelerators"].removeprefix("tpu-")
-    assert (
-        f"{kind.split('-')[0]}-*) echo {resources['accelerator_args']['runtime_version']}"
-        in (LAUNCH / "tpu_create.sh").read_text()
-    )
+    runtime = next(image for start, image in tpu.RUNTIMES.items() if kind.startswith(start))
+    assert runtime == resources["accelerator_args"]["runtime_version"]
     assert task["envs"]["MODEL_DIR"].startswith("gs://")
     assert task["secrets"] == {"HF_TOKEN": ""}
 

@@ -82,7 +82,7 @@ def test_a_missing_worker_is_named_by_all_that_have_started():
     assert len(set(said.values())) == 1
     sentence = said[2]
     assert sentence.startswith("RuntimeError: Worker 3 of 4 has not started within 2 s (")
-    assert "tpu_logs.sh NAME ZONE 3" in sentence
+    assert "tpu.py logs NAME ZONE 3" in sentence
     assert "Workers 1, 2 of 3 have not started" in meet(3, {0: "abc"}, seconds=0.5)[0]
 
 

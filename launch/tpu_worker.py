@@ -1,0 +1,189 @@
+"""The worker's side of launch/tpu.py, which calls it by ssh in the worker's clone.
+
+    .venv/bin/python launch/tpu_worker.py COMMAND
+        check             check that a run can start, pull, and print the commit
+        start SCRIPT …    start a launch script, which outlives the connection
+        status            print state, step and description, separated by tabs
+        stop SECONDS      ask the run to save and exit, and wait for its end
+        kill              end it at once
+        log LINES [-F]    print the run's output
+
+States: none (nothing has run), training, finished, saved (preempted, it has saved and exited),
+stopped (by launch/tpu.py), refused (status 2: its configuration is wrong), failed (another status),
+lost (it ended without a status: the worker has rebooted).
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+POD = ROOT / "runs/.pod"
+LOCK = POD / "lock"  # held by the process that waits for the run; however that ends, it is freed
+RUN = POD / "run.json"  # `command` and `started`, then `process`, then `status` and `ended`
+STOP = POD / "stop"  # exists once the run was asked to stop
+OUTPUT = POD / "output.txt"
+
+
+def fail(sentence: str) -> NoReturn:
+    """Print a sentence, which launch/tpu.py knows by the name before it, and exit with status 2."""
+    print(f"tpu_worker.py: {sentence}", file=sys.stderr)
+    sys.exit(2)
+
+
+def read() -> dict[str, Any]:
+    """Return what is known of the last run, {} if there was none."""
+    try:
+        return dict(json.loads(RUN.read_text()))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError):
+        fail(f"{RUN} is damaged: delete {POD}, then start the run again.")
+
+
+def write(run: dict[str, Any]) -> None:
+    """Replace what is known of the run at once, for those who read it meanwhile."""
+    RUN.with_suffix(".new").write_text(json.dumps(run))
+    RUN.with_suffix(".new").replace(RUN)
+
+
+def is_running() -> bool:
+    """Return whether the run has not ended."""
+    POD.mkdir(parents=True, exist_ok=True)
+    with LOCK.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def end(send: Callable[[int, int], None], number: signal.Signals, seconds: float) -> bool:
+    """Send the run a signal, as soon as its process is known; return whether it ends in time."""
+    limit, is_sent = time.monotonic() + seconds, False
+    while is_running() and time.monotonic() < limit:
+        if not is_sent and (process := read().get("process")):
+            is_sent = True
+            with contextlib.suppress(ProcessLookupError):
+                send(process, number)
+        time.sleep(0.1)
+    return not is_running()
+
+
+def check() -> None:
+    """Check that a run can start, pull, and print the commit."""
+    if is_running():
+        fail(f"{read()['command']} is running, started {ago(read()['started'])}: stop it first.")
+    git = ["git", "-C", str(ROOT)]
+    pulled = subprocess.run([*git, "pull", "--quiet", "--ff-only"], capture_output=True, text=True)
+    if pulled.returncode:
+        reason = ["", *pulled.stderr.splitlines()][-1]
+        fail(f"git pull failed ({reason}): undo what was changed in this clone, or delete it.")
+    print("head", subprocess.check_output([*git, "rev-parse", "--short=12", "HEAD"], text=True))
+
+
+def start(*command: str) -> None:
+    """Start a launch script, and let a process that outlives the connection wait for its end."""
+    if not (ROOT / command[0]).is_file():
+        fail(f"{command[0]} does not exist in {ROOT}: commit and push it, or name another.")
+    POD.mkdir(parents=True, exist_ok=True)
+    lock = LOCK.open("a")  # which the process below keeps open
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        fail("another run has just been started: stop it first.")
+    STOP.unlink(missing_ok=True)
+    if OUTPUT.exists():
+        OUTPUT.replace(POD / "output.before.txt")
+    run = {"command": " ".join(command), "started": time.time()}
+    write(run)
+    if os.fork():
+        return
+    os.setsid()
+    # The launch scripts exec the trainer, so that this process becomes the trainer's. It begins a
+    # group of processes, for `kill`.
+    how: dict[str, Any] = {"cwd": ROOT, "stdin": subprocess.DEVNULL, "start_new_session": True}
+    with OUTPUT.open("wb") as output:
+        script = subprocess.Popen(["bash", *command], stdout=output, stderr=output, **how)
+        os.dup2(output.fileno(), 1)  # lets go of the connection
+        os.dup2(output.fileno(), 2)
+    run["process"] = script.pid
+    write(run)
+    status = script.wait()
+    write({**run, "status": 128 - status if status < 0 else status, "ended": time.time()})
+
+
+def stop(seconds: str) -> None:
+    """Ask the run to save and exit, and wait for its end."""
+    # Also marks a run that has failed, since launch/tpu.py may be about to restart it.
+    if state()[0] not in ("none", "finished"):
+        STOP.touch()
+    if not end(os.kill, signal.SIGTERM, float(seconds)):
+        fail("the run is still saving, or hangs.")
+
+
+def kill() -> None:
+    """End the run at once."""
+    if not end(os.killpg, signal.SIGKILL, 20):
+        fail("the run does not end: restart the worker.")
+
+
+def log(*arguments: str) -> None:
+    """Print the end of the run's output."""
+    if not OUTPUT.exists():
+        fail("nothing has run here yet.")
+    os.execvp("tail", ["tail", "-n", *arguments, str(OUTPUT)])
+
+
+def status() -> None:
+    """Print state, step and description."""
+    print(*state(), sep="\t")
+
+
+def state() -> tuple[str, int, str]:
+    """Return state, step and description. Steps are in the output of worker 0 only; else 0."""
+    running, run, text = is_running(), read(), ""  # in this order: the last output is complete
+    if OUTPUT.exists():
+        with OUTPUT.open("rb") as output:
+            output.seek(max(0, OUTPUT.stat().st_size - 200_000))
+            text = output.read().decode(errors="replace")
+    steps = [("", "0"), *re.findall(r"^(step ([0-9,]+)/.*)", text, re.MULTILINE)]
+    said, number = steps[-1][0], int(steps[-1][1].replace(",", ""))
+    if not run:
+        return "none", 0, "nothing has run here yet"
+    code = run.get("status")
+    if running:
+        found, when = "training", f"started {ago(run['started'])}"
+        when = f"last output {ago(OUTPUT.stat().st_mtime)}" if said else when
+    elif code is None:
+        found, when = "lost", "its process is gone: did the worker reboot?"
+    elif code:
+        found, said = "refused" if code == 2 else "failed", ["", *text.splitlines()][-1]
+        when = f"status {code} {ago(run['ended'])}"
+    else:
+        is_saved = re.search("^Stopped by .* at step", text, re.MULTILINE)
+        found, when = "saved" if is_saved else "finished", f"ended {ago(run['ended'])}"
+    if STOP.exists() and not running:
+        found = "stopped"
+    return found, number, f"{when}  {said}".strip()
+
+
+def ago(at: float) -> str:
+    """Return how long ago a time was: 7s ago, 5m ago, 3h 04m ago."""
+    minutes, seconds = divmod(int(time.time() - at), 60)
+    if minutes >= 60:
+        return f"{minutes // 60}h {minutes % 60:02d}m ago"
+    return f"{minutes}m ago" if minutes else f"{seconds}s ago"
+
+
+if __name__ == "__main__":
+    {f.__name__: f for f in (check, start, stop, kill, log, status)}[sys.argv[1]](*sys.argv[2:])

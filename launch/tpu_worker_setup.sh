@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Prepares a worker for training. `launch/tpu.py setup` runs it there with four arguments: the folder
+# of the clone, its origin, its branch or '', and a text if a token for Hugging Face will follow.
+# It installs git, Python, the clone, and .venv with jax and libtpu, skips what is done already, and
+# prints the commit and the versions.
+set -euo pipefail
+
+folder="$1" repository="$2" branch="$3" token="$4"
+export PATH="$HOME/.local/bin:$PATH"
+has_python() {
+  local version
+  for version in 3.13 3.12 3.11; do
+    "python$version" -c 'import venv, ensurepip' 2> /dev/null && return
+  done
+  return 1
+}
+apt() { sudo DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600 "$@" >&2; }
+
+need=()
+command -v git > /dev/null || need+=(git)
+has_python || python3 -m pip --version > /dev/null 2>&1 || need+=(python3-pip)
+if [[ ${#need[@]} -gt 0 ]]; then
+  for _ in 1 2 3 4 5 6; do apt update && break; sleep 20; done # its own updates run
+  apt install "${need[@]}"
+fi
+if ! has_python; then # Ubuntu 20.04 and 22.04 have none
+  PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --user uv >&2
+  uv python install --quiet 3.13 >&2
+fi
+if [[ -d "$folder/.git" ]]; then
+  git -C "$folder" fetch --quiet
+  if [[ -n "$branch" ]]; then git -C "$folder" checkout --quiet "$branch"; fi
+  git -C "$folder" pull --quiet --ff-only
+else
+  git clone --quiet ${branch:+--branch "$branch"} "$repository" "$folder"
+fi
+if [[ -n "$token" ]]; then # created empty and private before the token is written to it
+  (umask 077 && mkdir -p "$HOME/.cache/huggingface" && touch "$HOME/.cache/huggingface/token")
+  chmod 600 "$HOME/.cache/huggingface/token"
+fi
+bash "$folder/launch/setup.sh" --tpu
+echo "head $(git -C "$folder" rev-parse --short=12 HEAD)"
+echo "has $("$folder/.venv/bin/python" -c '
+from importlib.metadata import version
+from platform import python_version
+print("Python", python_version(), *(f"{p} {version(p)}" for p in ("jax", "libtpu")))')"
