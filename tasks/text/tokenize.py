@@ -40,7 +40,7 @@ def tokenize(
         return {"targets": ids.with_flat_values(tf.gather(allowed, ids.flat_values))}
 
     batches = dataset.map(lambda x: x[key], synchronous=True).batch(DOCUMENTS_A_CALL)
-    return unbatch(batches.map(fn, num_parallel_calls=tf.data.AUTOTUNE))
+    return unbatch(batches.map(fn, synchronous=True))
 
 
 def tokenize_examples(
@@ -64,7 +64,7 @@ def tokenize_examples(
         kept = {f"{name}_pretokenized": text for name, text in texts.items()}
         return batch | kept | {name: encoded(name, text) for name, text in texts.items()}
 
-    return unbatch(dataset.batch(DOCUMENTS_A_CALL).map(fn, num_parallel_calls=tf.data.AUTOTUNE))
+    return unbatch(dataset.batch(DOCUMENTS_A_CALL).map(fn, synchronous=True))
 
 
 def batch_encoder(vocabulary: seqio.Vocabulary):
