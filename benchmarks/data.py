@@ -28,8 +28,8 @@ import tensorflow as tf
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from t5x.input_pipeline.batches import TrainStream  # noqa: E402
 from t5x.input_pipeline.config import DatasetConfig  # noqa: E402
+from t5x.input_pipeline.stream import TrainStream  # noqa: E402
 from tasks import corpora, vocabularies  # noqa: E402
 from tasks.corpus.source import CorpusSource  # noqa: E402
 from tasks.objectives import span_corruption  # noqa: E402
@@ -100,11 +100,11 @@ def plain_batches(batch_size: int) -> Iterator:
     return dataset.prefetch(2).as_numpy_iterator()
 
 
-def our_batches(batch_size: int, num_workers: int | None) -> Iterator:
+def our_batches(batch_size: int) -> Iterator:
     """Return batches as the trainer reads them."""
     cfg = DatasetConfig("ours", LENGTHS, "train", batch_size, shuffle=True, seed=0, pack=True)
     converter = seqio.EncDecFeatureConverter
-    return TrainStream(cfg, converter, (0, batch_size), seed=0, num_workers=num_workers)
+    return TrainStream(cfg, converter, (0, batch_size), seed=0)
 
 
 def measure(batches: Iterator, seconds: float, step_s: float) -> tuple[float, float, float]:
@@ -144,7 +144,7 @@ def serve(
         batches = plain_batches(args.batch_size)
     else:
         our_task(args.files, vocabulary)
-        batches = our_batches(args.batch_size, args.num_workers)
+        batches = our_batches(args.batch_size)
     while parent.recv():
         found = measure(batches, args.seconds, args.step_ms / 1000)
         parent.send((*found, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10))
@@ -161,7 +161,6 @@ def main() -> None:
     flags.add_argument("--rounds", type=int, default=2, help="measurements of each way")
     flags.add_argument("--batch_size", type=int, default=128)
     flags.add_argument("--step_ms", type=float, default=0.0, help="length of a simulated step")
-    flags.add_argument("--num_workers", type=int, help="threads of our way, default one a core")
     args = flags.parse_args()
     context = multiprocessing.get_context("spawn")
     pipes, processes = {}, {}

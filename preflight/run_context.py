@@ -26,8 +26,8 @@ from preflight.aot import recipe_step
 from preflight.aot.slices import Slice
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import checkpoint_paths
-from t5x.input_pipeline import batches
 from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.stream import SHARDS
 from t5x.loop.model_dir import Start
 from t5x.partitioning import PjitPartitioner
 from t5x.trainer import Trainer
@@ -92,8 +92,8 @@ class RunContext:
 
     @property
     def shards(self) -> int:
-        """The number of virtual shards of the training data, see `t5x.input_pipeline.batches`."""
-        return math.lcm(math.gcd(self.data.batch_size, batches.SHARDS), self.tpu.hosts)
+        """The number of virtual shards of the training data, see `t5x.input_pipeline.stream`."""
+        return math.lcm(math.gcd(self.data.batch_size, SHARDS), self.tpu.hosts)
 
     @property
     def start(self) -> Start:

@@ -52,7 +52,6 @@ from t5x.inference.predictor import MODES, Example, Predictor
 from t5x.inference.resumable_jsonl import ResumableFile
 from t5x.input_pipeline import checks, record_counts
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.input_pipeline.feature_converters import WithoutAutograph
 from t5x.loop import model_dir
 from t5x.models import EncoderDecoderModel
 from t5x.partitioning import PjitPartitioner
@@ -211,7 +210,7 @@ def infer(
     compute = computation(mode, predictor, params, keep_aux_as_numpy)
     shard, merge = seqio.ShardInfo(shard_id, num_shards), merge_chunked_results
     files = TaskFiles(mode, write_fn, output_dir, shard, merge, notes, *named)
-    converter = WithoutAutograph(model.FEATURE_CONVERTER_CLS(pack=False))
+    converter = model.FEATURE_CONVERTER_CLS(pack=False)
     for task in dataset_cfg.tasks_with_split:
         examples = examples_of(task, dataset_cfg, converter, shard, max_examples)
         files.write(task, examples, compute, checkpoint_period * dataset_cfg.batch_size)

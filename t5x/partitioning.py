@@ -164,6 +164,20 @@ class PjitPartitioner:
                 "partitioning.PjitPartitioner.num_partitions."
             )
 
+    def host_rows(self, batch_size: int) -> tuple[int, int]:
+        """Return the first row and the end of the rows of a global batch on this host's devices."""
+        indices = self.batch_sharding.addressable_devices_indices_map((batch_size,)).values()
+        bounds = [index[0].indices(batch_size) for index in indices if index is not None]
+        return min(b[0] for b in bounds), max(b[1] for b in bounds)
+
+    def is_first_with_rows(self, batch_size: int) -> bool:
+        """Return whether this host is the first of those with its rows, which share a replica."""
+        first, _ = self.host_rows(batch_size)
+        indices = self.batch_sharding.devices_indices_map((batch_size,)).items()
+        mine = [device for device, index in indices if index[0].indices(batch_size)[0] == first]
+        hosts = [getattr(device, "process_index") for device in mine]  # noqa: B009 (unknown to mypy)
+        return jax.process_index() == min(hosts)
+
     def sharding(self, logical_axes: Sequence[str | None], shape: Sequence[int]) -> NamedSharding:
         """Return the sharding of an array of `shape` with these logical axes."""
         return NamedSharding(self.mesh, mesh_axes(logical_axes, self.rules, self.mesh, shape))

@@ -35,9 +35,10 @@ from t5x.checkpointing.config import CheckpointConfig
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
 from t5x.inference.predictor import Predictor
-from t5x.input_pipeline import batches, checks, corpora
+from t5x.input_pipeline import checks
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.input_pipeline.feature_converters import WithoutAutograph
+from t5x.input_pipeline.corpora import Corpora
+from t5x.input_pipeline.stream import TrainStream
 from t5x.loop import cooldown
 from t5x.loop.model_dir import check_writable, last_step
 from t5x.models import EncoderDecoderModel
@@ -60,7 +61,7 @@ def precompile(
     infer_eval_dataset_cfg: DatasetConfig | None = None,
     infer_modes: Sequence[str] = ("predict",),
     length_buckets: int = 1,
-    get_dataset_fn: Callable[..., batches.TrainStream] = batches.TrainStream,
+    get_dataset_fn: Callable[..., TrainStream] = TrainStream,
     verify_matching_vocabs_fn: Callable[..., None] | None = checks.verify_matching_vocabs,
     trainer_cls: Callable[..., Trainer] | None = None,
     relative_steps: int | None = None,
@@ -92,7 +93,7 @@ def precompile(
     if verify_matching_vocabs_fn is not None:
         verify_matching_vocabs_fn(train_dataset_cfg, model)
     checks.check_feature_lengths(train_dataset_cfg)
-    corpora.check_corpora(train_dataset_cfg)
+    Corpora(train_dataset_cfg).check()
     branch_end = end_of_branch(cooldown_from, relative_steps, model_dir)
     check_writable(model_dir)
     specs = state_specs(model, partitioner)
@@ -138,11 +139,11 @@ def end_of_branch(cooldown_from: str | None, relative_steps: int | None, model_d
 def stream_of(
     model: EncoderDecoderModel,
     partitioner: PjitPartitioner,
-    get_dataset_fn: Callable[..., batches.TrainStream],
+    get_dataset_fn: Callable[..., TrainStream],
     cfg: DatasetConfig,
-) -> batches.TrainStream:
+) -> TrainStream:
     """Return the stream of this host's rows of a dataset."""
-    rows = batches.host_rows(partitioner, cfg.batch_size)
+    rows = partitioner.host_rows(cfg.batch_size)
     return get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, 0)
 
 
@@ -171,7 +172,7 @@ def example_of(model: Any, cfg: DatasetConfig) -> dict[str, jax.ShapeDtypeStruct
     checks.check_feature_lengths(cfg)
     ids = tf.TensorSpec([None], tf.int32)
     none = tf.data.Dataset.from_generator(lambda: (), output_signature=dict.fromkeys(SIDES, ids))
-    converter = WithoutAutograph(model.FEATURE_CONVERTER_CLS(pack=False))
+    converter = model.FEATURE_CONVERTER_CLS(pack=False)
     converted = converter(none, cfg.task_feature_lengths)
     return {
         name: jax.ShapeDtypeStruct(spec.shape.as_list(), spec.dtype.as_numpy_dtype)

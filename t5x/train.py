@@ -16,7 +16,6 @@ if __name__ == "__main__":  # before any library is imported
 
     log.start()
 
-import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -37,8 +36,10 @@ from t5x.checkpointing.restore import Match, match, restore
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
 from t5x.inference import evaluator
-from t5x.input_pipeline import batches, checks, corpora
+from t5x.input_pipeline import checks, position
 from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.corpora import Corpora
+from t5x.input_pipeline.stream import TrainStream, eval_sets
 from t5x.loop import cooldown, selection_metric, triggers
 from t5x.loop.model_dir import (
     Start,
@@ -82,9 +83,9 @@ def train(
     use_hardware_rng: bool = False,
     summarize_config_fn: Callable[..., None] = gin_utils.summarize_gin_config,
     inference_evaluator_cls: Callable[..., seqio.Evaluator] = seqio.Evaluator,
-    get_dataset_fn: Callable[..., batches.TrainStream] = batches.TrainStream,
+    get_dataset_fn: Callable[..., TrainStream] = TrainStream,
     actions: Mapping[str, Sequence[Any]] | None = None,
-    train_eval_get_dataset_fn: Callable[..., Mapping] = batches.eval_sets,
+    train_eval_get_dataset_fn: Callable[..., Mapping] = eval_sets,
     run_eval_before_training: bool = False,
     verify_matching_vocabs_fn: Callable[..., None] | None = checks.verify_matching_vocabs,
     watch: Watch | None = None,
@@ -189,11 +190,11 @@ def train(
         step = int(trainer.state.step)
         if not start.is_own and step != start.known_step:
             schedules.check_start(trainer.learning_rate_fn, step, total_steps)
-        eval_sets: Mapping[str, Sequence[HostBatch]] = {}
+        sets: Mapping[str, Sequence[HostBatch]] = {}
         if cfg := train_eval_dataset_cfg:
-            rows = batches.host_rows(partitioner, cfg.batch_size)
+            rows = partitioner.host_rows(cfg.batch_size)
             converter = model.FEATURE_CONVERTER_CLS
-            eval_sets = train_eval_get_dataset_fn(cfg, converter, rows, eval_steps)
+            sets = train_eval_get_dataset_fn(cfg, converter, rows, eval_steps)
         infer_evaluator = None
         if cfg := infer_eval_dataset_cfg:
             infer_evaluator = evaluator.InferenceEvaluator(
@@ -205,7 +206,7 @@ def train(
             plan=plan,
             model_dir=model_dir,
             save_cfg=save,
-            eval_sets=eval_sets,
+            eval_sets=sets,
             infer_evaluator=infer_evaluator,
             actions=actions or {},
             watch=watch,
@@ -266,9 +267,7 @@ def check_data(
             checks.check_feature_lengths(cfg)
         if verify_fn is not None:
             verify_fn(cfg, model)
-        corpora.check_corpora(cfg, required=scope == "train")
-        if repeated := corpora.repeated_by_a_batch(cfg):
-            logging.warning("%s", repeated)
+        Corpora(cfg).check(required=scope == "train")
         if scope == "infer_eval":
             selection_metric.check_split(scope, cfg)
             evaluator.check_metrics(cfg)
@@ -334,9 +333,9 @@ def make_stream(
     start: Start,
     trainer: Trainer,
     cfg: DatasetConfig,
-    get_dataset_fn: Callable[..., batches.TrainStream],
+    get_dataset_fn: Callable[..., TrainStream],
     seed: int,
-) -> batches.TrainStream:
+) -> TrainStream:
     """Return the training stream of this host, from which `move_stream` must follow.
 
     Its seed is the first that exists: of the data position of `start`, of `cfg`, of the run. Raise
@@ -344,26 +343,26 @@ def make_stream(
     """
     start.check_data_position()
     folder = start.dataset_folder
-    saved = raise_together(lambda: batches.saved_stream(folder), DamagedCheckpoint)
+    saved = raise_together(lambda: position.saved(folder), DamagedCheckpoint)
     if saved:
         seed = saved["seed"]
-        corpora.pin_revisions(cfg, saved)
+        Corpora(cfg).pin(saved)
     elif cfg.seed is not None:
         seed = cfg.seed
-    rows = batches.host_rows(trainer.partitioner, cfg.batch_size)
+    rows = trainer.partitioner.host_rows(cfg.batch_size)
     stream = get_dataset_fn(cfg, trainer.model.FEATURE_CONVERTER_CLS, rows, seed)
-    stream.saves = batches.saves_rows(trainer.partitioner, cfg.batch_size)
+    stream.saves = trainer.partitioner.is_first_with_rows(cfg.batch_size)
     return stream
 
 
-def move_stream(stream: batches.TrainStream, start: Start) -> None:
+def move_stream(stream: TrainStream, start: Start) -> None:
     """Move the stream to the data position of `start`, if it has one.
 
     Raise DamagedCheckpoint, on all hosts, if the position is not as saved, and ValueError, with
     what to set, if it cannot be used.
     """
     if jax.process_count() > 1:
-        facts = startup_check.data_facts(functools.partial(corpora.identities, stream.cfg))
+        facts = startup_check.data_facts(stream.corpora.identities)
         startup_check.assert_same(facts)
     folder = start.dataset_folder
     if folder:
@@ -374,14 +373,14 @@ def move_stream(stream: batches.TrainStream, start: Start) -> None:
             "Keep SaveCheckpointConfig.save_dataset = True to resume the data too.",
             start.path,
         )
-    corpora.check_shards(stream.cfg, stream.count)
-    for line in corpora.mixing(stream.cfg, stream.count):
+    stream.corpora.check_shards(stream.count)
+    for line in stream.corpora.mixing(stream.count):
         logging.info("%s", line)
 
 
 def stream_and_state(
     start: Start, init_rng: jax.Array, trainer: Trainer, *data: Any
-) -> tuple[batches.TrainStream, TrainState]:
+) -> tuple[TrainStream, TrainState]:
     """Return the stream at its position and the starting state.
 
     Meanwhile the step compiles, and the first batch is made.

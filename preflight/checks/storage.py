@@ -14,7 +14,7 @@ from t5x.array_types import PyTree
 from t5x.checkpointing import layout
 from t5x.checkpointing.restore import match
 from t5x.cli import dry_run
-from t5x.input_pipeline import batches
+from t5x.input_pipeline import position
 from t5x.loop import model_dir as run_folder
 
 
@@ -50,8 +50,8 @@ def start(context: RunContext) -> CheckResult:
     wanted = recipe_step.state_on_one_device(run).on_disk
     other = run_folder.saved_by_another(found.path, run.model)
     matched = match(found.path, wanted, found.config, other_optimizer=other)
-    saved = batches.saved_stream(found.dataset_folder)
-    if saved and (unfit := batches.misfit(saved, context.data)):
+    saved = position.saved(found.dataset_folder)
+    if saved and (unfit := position.misfit(saved, context.data)):
         raise ValueError(
             f"{found.path} {unfit}, or utils.SaveCheckpointConfig.save_dataset = False to read the "
             "corpus from its start."

@@ -13,9 +13,9 @@ from absl import logging
 
 from t5x.array_types import Params
 from t5x.inference.predictor import Predictor
-from t5x.input_pipeline import checks, corpora, record_counts
+from t5x.input_pipeline import checks, record_counts
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.input_pipeline.feature_converters import WithoutAutograph
+from t5x.input_pipeline.corpora import Corpora
 from t5x.partitioning import PjitPartitioner
 
 PREDICTIONS_FILE = "generated_predictions.jsonl"
@@ -42,7 +42,7 @@ class InferenceEvaluator:
             tf.io.gfile.makedirs(logs["log_dir"])  # some of seqio's loggers do not
         self.evaluator = evaluator_cls(
             mixture_or_task_name=cfg.mixture_or_task_name,
-            feature_converter=WithoutAutograph(model.FEATURE_CONVERTER_CLS(pack=False)),
+            feature_converter=model.FEATURE_CONVERTER_CLS(pack=False),
             eval_split=cfg.split,
             use_cached=cfg.use_cached,
             seed=cfg.seed,
@@ -133,5 +133,5 @@ def check_inference(
     """
     if verify_fn is not None:
         verify_fn(cfg, model)
-    corpora.check_corpora(cfg)
+    Corpora(cfg).check()
     check_decoding(model)

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 
 from t5x.array_types import Batch, Params
-from t5x.input_pipeline.batches import host_rows
 from t5x.partitioning import PjitPartitioner, gathered
 
 MODES = ("predict", "score", "predict_with_aux")
@@ -107,7 +106,7 @@ class Predictor:
         The seed is a checksum of the inputs, so the same inputs give the same samples. The last
         batch is padded by copies of its last row, which finish decoding when that row does.
         """
-        first, end = host_rows(self.partitioner, self.batch_size)
+        first, end = self.partitioner.host_rows(self.batch_size)
         sharding = self.partitioner.batch_sharding
         for group, indices in self._groups(examples):
             batch = {}

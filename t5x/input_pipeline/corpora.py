@@ -6,10 +6,11 @@ restarts, and reports what it skipped.
 """
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol, cast, runtime_checkable
 
 import seqio
+from absl import logging
 
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.multihost.broadcast import broadcast_from_first
@@ -92,130 +93,120 @@ def resumable_source(task: seqio.Task) -> ResumableSource | None:
     )
 
 
-def resumable_sources(cfg: DatasetConfig) -> Iterator[tuple[str, ResumableSource]]:
-    """Yield (task name, source) of the tasks that have the split; none if caches are read."""
-    if cfg.use_cached:
-        return
-    for task in cfg.tasks_with_split:
-        if source := resumable_source(task):
-            yield task.name, source
+class Corpora:
+    """The resumable sources of a dataset's tasks that have its split; none if caches are read."""
 
+    def __init__(self, cfg: DatasetConfig):
+        self.cfg, self.split = cfg, cfg.split
+        self.sources: dict[str, ResumableSource] = {}
+        for task in () if cfg.use_cached else cfg.tasks_with_split:
+            if source := resumable_source(task):
+                self.sources[task.name] = source
 
-def check_corpora(cfg: DatasetConfig, required: bool = True) -> None:
-    """Read the first record of each corpus that has the split, on one host.
+    def check(self, required: bool = True) -> None:
+        """Read the first record of each corpus, on one host; use its files on all hosts.
 
-    Raise ValueError, with what exists, for a missing column or corpus, and if the split is
-    `required` and no task has it; tasks without it are skipped later. Raise it also if the split
-    is shuffled and has no order that can be saved.
-    """
-    tasks = cfg.tasks_with_split
-    if required and not tasks:
-        known = seqio.get_subtasks(cfg.provider)
-        splits = sorted({split for task in known for split in task.splits or ()})
-        raise ValueError(
-            f"DatasetConfig.split is {cfg.split!r}, which {cfg.provider.name} does not have; set "
-            f"it to one of {', '.join(splits)}."
+        Warn if one batch reads the corpora many times. Raise ValueError, with what exists, for a
+        missing column or corpus, and if the split is `required` and no task has it; tasks without
+        it are skipped later. Raise it also if the split is shuffled and has no order that can be
+        saved.
+        """
+        cfg = self.cfg
+        if required and not cfg.tasks_with_split:
+            known = seqio.get_subtasks(cfg.provider)
+            splits = sorted({split for task in known for split in task.splits or ()})
+            raise ValueError(
+                f"DatasetConfig.split is {self.split!r}, which {cfg.provider.name} does not have; "
+                f"set it to one of {', '.join(splits)}."
+            )
+        broadcast_from_first(lambda: [s.peek(self.split, 1) for s in self.sources.values()])
+        self._share_listings()
+        self.orders()
+        if repeated := self._repeated_by_a_batch():
+            logging.warning("%s", repeated)
+
+    def check_shards(self, num_shards: int) -> None:
+        """Raise ValueError if a corpus has fewer texts than the stream has shards."""
+
+        def check() -> None:
+            for source in self.sources.values():
+                if isinstance(source, CountedSource):
+                    source.check_shards(self.split, num_shards)
+
+        broadcast_from_first(check)
+
+    def identities(self) -> dict[str, dict[str, Any]]:
+        """Return the identity of each corpus, by task name."""
+        return {name: source.identity(self.split) for name, source in self.sources.items()}
+
+    def orders(self) -> dict[str, str]:
+        """Return the order of the shuffled epochs of each corpus that has several, by task name."""
+        found = self.sources.items() if self.cfg.shuffle else ()
+        return {name: s.order(self.split) for name, s in found if isinstance(s, OrderedSource)}
+
+    def pin(self, saved: Mapping[str, Any]) -> None:
+        """Read each corpus at the revision and in the order of `saved`, a `position.saved`.
+
+        Must precede making the stream.
+        """
+        for name, source in self.sources.items():
+            if revision := saved["corpora"].get(name, {}).get("revision"):
+                source.pin_revision(revision)
+        self._share_listings()
+        self.pin_orders(saved["orders"])
+
+    def pin_orders(self, orders: Mapping[str, str]) -> None:
+        """Read each corpus in its order in `orders`, by task name."""
+        for name, source in self.sources.items():
+            if isinstance(source, OrderedSource) and name in orders:
+                source.pin_order(self.split, orders[name])
+
+    def mixing(self, num_shards: int) -> list[str]:
+        """Return a line per task on how far its records are mixed, none if they are not."""
+        if not self.cfg.shuffle:
+            return []
+        lines = []
+        for task in seqio.get_subtasks(self.cfg.provider):
+            source = self.sources.get(task.name)
+            reach = "records are read in the order of their source"
+            if isinstance(source, OrderedSource):
+                reach = source.mixing(self.split, num_shards)
+            elif self.cfg.use_cached:
+                reach = "the files of its cache are read in random order"
+            if buffer := task.shuffle_buffer_size:
+                reach += f"; then each of {num_shards} shards mixes {buffer:,} examples"
+            lines.append(f"Order of {task.name}, split {self.split!r}: {reach}.")
+        return lines
+
+    def _share_listings(self) -> None:
+        """List each corpus on the first host and use its files on all hosts."""
+        sources = self.sources
+        found = broadcast_from_first(lambda: {n: s.listing(self.split) for n, s in sources.items()})
+        for name, source in sources.items():
+            source.use_listing(self.split, found[name])
+
+    def _repeated_by_a_batch(self) -> str | None:
+        """Return a sentence if one batch of packed rows reads all corpora many times over.
+
+        A token is a byte or more, so that the corpora are read at least so often. Their sizes may
+        be those of remote files, so that one host asks for them.
+        """
+        cfg, length = self.cfg, (self.cfg.task_feature_lengths or {}).get("inputs")
+        if not (cfg.pack and length):
+            return None
+
+        def measure() -> list[int | None]:
+            counted = [s if isinstance(s, CountedSource) else None for s in self.sources.values()]
+            return [source and source.text_bytes(self.split) for source in counted]
+
+        sizes = broadcast_from_first(measure)
+        if not (sizes and all(sizes)):
+            return None
+        times = cfg.batch_size * length // sum(size or 0 for size in sizes)
+        if times < _MANY_TIMES:
+            return None
+        return (
+            f"a batch of {cfg.batch_size:,} rows of {length} tokens reads {cfg.provider.name}, "
+            f"split {self.split!r}, {times:,} times or more, which takes long and teaches little: "
+            f"set BATCH_SIZE to {max(cfg.batch_size // times, 1):,} or less"
         )
-
-    def peek() -> None:
-        for _, source in resumable_sources(cfg):
-            source.peek(cfg.split, 1)
-
-    broadcast_from_first(peek)
-    _share_listings(cfg)
-    orders(cfg)
-
-
-def check_shards(cfg: DatasetConfig, num_shards: int) -> None:
-    """Raise ValueError if a corpus has fewer texts than the stream has shards."""
-
-    def check() -> None:
-        for _, source in resumable_sources(cfg):
-            if isinstance(source, CountedSource):
-                source.check_shards(cfg.split, num_shards)
-
-    broadcast_from_first(check)
-
-
-def repeated_by_a_batch(cfg: DatasetConfig) -> str | None:
-    """Return a sentence if one batch of packed rows reads all corpora many times over.
-
-    A token is a byte or more, so that the corpora are read at least so often. Their sizes may be
-    those of remote files, so that one host asks for them.
-    """
-    length = (cfg.task_feature_lengths or {}).get("inputs")
-    if not (cfg.pack and length):
-        return None
-
-    def measure() -> list[int | None]:
-        sources = [source for _, source in resumable_sources(cfg)]
-        return [s.text_bytes(cfg.split) if isinstance(s, CountedSource) else None for s in sources]
-
-    sizes = broadcast_from_first(measure)
-    if not (sizes and all(sizes)):
-        return None
-    times = cfg.batch_size * length // sum(size or 0 for size in sizes)
-    if times < _MANY_TIMES:
-        return None
-    return (
-        f"a batch of {cfg.batch_size:,} rows of {length} tokens reads {cfg.provider.name}, split "
-        f"{cfg.split!r}, {times:,} times or more, which takes long and teaches little: set "
-        f"BATCH_SIZE to {max(cfg.batch_size // times, 1):,} or less"
-    )
-
-
-def _share_listings(cfg: DatasetConfig) -> None:
-    """List each corpus on the first host and use its files on all hosts."""
-    sources = dict(resumable_sources(cfg))
-    listings = broadcast_from_first(lambda: {n: s.listing(cfg.split) for n, s in sources.items()})
-    for name, source in sources.items():
-        source.use_listing(cfg.split, listings[name])
-
-
-def identities(cfg: DatasetConfig) -> dict[str, dict[str, Any]]:
-    """Return the identity of each task's corpus, by task name."""
-    return {name: source.identity(cfg.split) for name, source in resumable_sources(cfg)}
-
-
-def pin_revisions(cfg: DatasetConfig, saved: Mapping[str, Any]) -> None:
-    """Read each corpus at the revision and in the order of `saved`, a checkpoint's `stream.json`.
-
-    Must precede making the stream.
-    """
-    for name, source in resumable_sources(cfg):
-        revision = saved["corpora"].get(name, {}).get("revision")
-        if revision:
-            source.pin_revision(revision)
-    _share_listings(cfg)
-    pin_orders(cfg, saved)
-
-
-def orders(cfg: DatasetConfig) -> dict[str, str]:
-    """Return the order of the shuffled epochs of each corpus that has several, by task name."""
-    found = resumable_sources(cfg) if cfg.shuffle else ()
-    return {name: s.order(cfg.split) for name, s in found if isinstance(s, OrderedSource)}
-
-
-def pin_orders(cfg: DatasetConfig, saved: Mapping[str, Any]) -> None:
-    """Read each corpus in the order of `saved`."""
-    for name, source in resumable_sources(cfg):
-        if isinstance(source, OrderedSource) and name in saved["orders"]:
-            source.pin_order(cfg.split, saved["orders"][name])
-
-
-def mixing(cfg: DatasetConfig, num_shards: int) -> list[str]:
-    """Return a line per task on how far its records are mixed, none if they are not shuffled."""
-    if not cfg.shuffle:
-        return []
-    sources, lines = dict(resumable_sources(cfg)), []
-    for task in seqio.get_subtasks(cfg.provider):
-        source = sources.get(task.name)
-        reach = "records are read in the order of their source"
-        if isinstance(source, OrderedSource):
-            reach = source.mixing(cfg.split, num_shards)
-        elif cfg.use_cached:
-            reach = "the files of its cache are read in random order"
-        if buffer := task.shuffle_buffer_size:
-            reach += f"; then each of {num_shards} shards mixes {buffer:,} examples"
-        lines.append(f"Order of {task.name}, split {cfg.split!r}: {reach}.")
-    return lines

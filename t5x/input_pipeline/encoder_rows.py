@@ -22,7 +22,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from t5x.input_pipeline.packing import Arrays, RowBuilder, concatenate
+from t5x.input_pipeline.packing import Arrays, PairRows, concatenate
 
 _RAISED = 2
 _REQUIRED = ("inputs", "targets", "loss_weights")
@@ -36,13 +36,52 @@ _NAMES = {
 }
 
 
-class EncoderRowBuilder(RowBuilder):
-    """The rows of examples with these `features`, all of one `length`."""
+class EncoderRows(PairRows):
+    """Rows of examples with the features of `spec`, all of one length.
 
-    def __init__(self, features: tuple[str, ...], length: int, pack: bool):
-        self.features = features
-        self.lengths = dict.fromkeys(features, length)
-        super().__init__(self.lengths, pack)
+    Raise ValueError for a task that is not one of masked language modeling, or differing lengths.
+    """
+
+    filler = -_RAISED
+
+    def __init__(
+        self,
+        spec: Mapping[str, tf.TensorSpec],
+        lengths: Mapping[str, int] | None,
+        pack: bool,
+        trim: bool = True,
+        task: str = "the task",
+    ):
+        if missing := [name for name in _REQUIRED if name not in spec]:
+            raise ValueError(
+                f"Task {task} gives no {' and no '.join(missing)}, which an encoder is trained "
+                "with; set MIXTURE_OR_TASK_NAME to a task of masked language modeling."
+            )
+        lengths = lengths or {}
+        length = lengths.get("inputs")
+        if length is None or lengths.get("targets", length) != length:
+            raise ValueError(
+                f"TASK_FEATURE_LENGTHS is {dict(lengths)}, but an encoder's targets are as long as "
+                "its inputs; set both to the same number, such as {'inputs': 512, 'targets': 512}."
+            )
+        self.features = (*_REQUIRED, *(name for name in ("type_ids", _LABEL) if name in spec))
+        super().__init__(dict.fromkeys(self.features, length), pack, trim, task)
+
+    def add(self, examples: Mapping[str, np.ndarray]) -> None:
+        """Add `n` examples: int32 [n, any length] of each feature, filled up with `filler`."""
+        raised = {name: values + _RAISED for name, values in examples.items()}
+        if _LABEL in raised:  # it stands at the first token, in a row as long as the others
+            labels = np.where(raised["inputs"] > 0, _RAISED - 1, 0).astype(np.int32)
+            labels[:, 0] = raised[_LABEL][:, 0]
+            raised[_LABEL] = labels
+        size = np.count_nonzero(raised["inputs"], axis=1)
+        for name, values in raised.items():
+            if not np.array_equal(np.count_nonzero(values, axis=1), size):
+                raise ValueError(
+                    f"{name} of {self._task} are not as long as its inputs; the last of the task's "
+                    "preprocessors must return them so."
+                )
+        super().add(raised)
 
     def first(self, n: int) -> Arrays:
         """Return the first `n` complete rows: weights float32 [n, L], all else int32.
@@ -65,48 +104,10 @@ class EncoderRowBuilder(RowBuilder):
         return batch
 
 
-def begin(
-    dataset: tf.data.Dataset, task: str, lengths: Mapping[str, int] | None, pack: bool
-) -> tuple[tf.data.Dataset, EncoderRowBuilder]:
-    """Return the examples of a task, their values raised, and the builder of rows of them.
-
-    Raise ValueError for a task that is not one of masked language modeling, or differing lengths.
-    """
-    spec = dataset.element_spec
-    if missing := [name for name in _REQUIRED if name not in spec]:
-        raise ValueError(
-            f"Task {task} gives no {' and no '.join(missing)}, which an encoder is trained with; "
-            "set MIXTURE_OR_TASK_NAME to a task of masked language modeling."
-        )
-    lengths = lengths or {}
-    length = lengths.get("inputs")
-    if length is None or lengths.get("targets", length) != length:
-        raise ValueError(
-            f"TASK_FEATURE_LENGTHS is {dict(lengths)}, but an encoder's targets are as long as its "
-            "inputs; set both to the same number, such as {'inputs': 512, 'targets': 512}."
-        )
-    features = (*_REQUIRED, *(name for name in ("type_ids", _LABEL) if name in spec))
-
-    def raised(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        found = {name: tf.cast(example[name], tf.int32) for name in features}
-        size = tf.size(found["inputs"])
-        for name, values in found.items():
-            if name != _LABEL:
-                message = f"{name} of {task} are not as long as its inputs"
-                tf.debugging.assert_equal(tf.size(values), size, message=message)
-        if _LABEL in found:
-            label = tf.reshape(found[_LABEL], [-1])[:1]
-            found[_LABEL] = tf.concat([label, tf.fill([size - 1], -1)], 0)
-        return {name: tf.reshape(values, [-1]) + _RAISED for name, values in found.items()}
-
-    as_is = tf.autograph.experimental.do_not_convert(raised)  # it has no branches to convert
-    return dataset.map(as_is, synchronous=True), EncoderRowBuilder(features, length, pack)
-
-
 class EncoderFeatureConverter(seqio.FeatureConverter):
     """The converter of an encoder's features for seqio's own functions.
 
-    The trainer makes the same rows without it (`t5x.input_pipeline.batches`), many at a time.
+    The trainer makes the same rows without it (`t5x.input_pipeline.stream`), many at a time.
     """
 
     TASK_FEATURES: ClassVar = dict.fromkeys(_REQUIRED, _INT32)
@@ -128,25 +129,19 @@ class EncoderFeatureConverter(seqio.FeatureConverter):
         return self._convert_features(ds, task_feature_lengths)
 
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]):
-        examples, empty = begin(ds, "the dataset", task_feature_lengths, self.pack)
-        signature = {
-            name: tf.TensorSpec(values.shape[1:], values.dtype)
-            for name, values in empty.first(0).items()
-        }
+        make = lambda: EncoderRows(ds.element_spec, task_feature_lengths, self.pack)
+        like = make().first(0)
+        signature = {k: tf.TensorSpec(v.shape[1:], v.dtype) for k, v in like.items()}
 
         def made() -> Iterator[Arrays]:
-            length = empty.lengths["inputs"]
-            rows = EncoderRowBuilder(tuple(empty.features), length, self.pack)
-            for example in examples.as_numpy_iterator():
-                padded = {name: np.zeros([1, length], np.int32) for name in example}
-                for name, values in example.items():
-                    padded[name][0, : len(values)] = values[:length]
-                rows.add(padded)
+            rows = make()
+            for examples in rows.examples(ds).as_numpy_iterator():
+                rows.add(examples)
                 yield from taken(rows)
             rows.end()
             yield from taken(rows)
 
-        def taken(rows: EncoderRowBuilder) -> Iterator[Arrays]:
+        def taken(rows: EncoderRows) -> Iterator[Arrays]:
             count = rows.complete
             batch = rows.first(count)
             rows.drop(count)

@@ -15,25 +15,34 @@ rest of the pipeline. Here a batch of rows takes a few numpy operations.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 import numpy as np
+import seqio
+import tensorflow as tf
 
 Arrays = dict[str, np.ndarray]
 SIDES = {"inputs": "encoder", "targets": "decoder"}
+CHUNK = 64  # examples that a pipeline yields at once, since each time costs the switch of a thread
 
 
-class RowBuilder:
-    """The rows that were started and not dropped: of several examples with `pack`, else of one.
+class PairRows:
+    """Rows of a T5: of several pairs of inputs and targets with `pack`, else of one.
 
-    `lengths` are those of a row's features. In examples 0 is what fills them up.
+    Longer examples are cut to `lengths`; without `trim` they are a ValueError that names `task`. In
+    examples 0 is what fills them up.
     """
 
     features: Iterable[str] = tuple(SIDES)
+    filler = 0
 
-    def __init__(self, lengths: Mapping[str, int], pack: bool):
+    def __init__(
+        self, lengths: Mapping[str, int], pack: bool, trim: bool = True, task: str = "the task"
+    ):
         self._lengths = {feature: lengths[feature] for feature in self.features}
-        self._pack = pack
+        self._pack, self._trim, self._task = pack, trim, task
         self._group = max(self._lengths.values())
+        self.truncated = 0
         empty = {k: np.zeros([0, n], np.int32) for k, n in self._lengths.items()}
         zero = np.zeros([], np.int64)
         self.load({**empty, "row": np.zeros([0], np.int64), "opened": zero, "in_group": zero})
@@ -54,14 +63,31 @@ class RowBuilder:
         arrays = {name: np.array(count, np.int64) for name, count in counts.items()}
         return {**self._examples, "row": self._row, **arrays}
 
+    def examples(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        """Return batches {feature: int32 [n, any length]} of a task's examples.
+
+        Raise ValueError for a feature that is missing, or is not int32 [n].
+        """
+        spec = dataset.element_spec
+        for name in self.features:
+            if name not in spec or spec[name].dtype != tf.int32 or spec[name].shape.rank != 1:
+                raise ValueError(
+                    f"{self._task} gives {name!r} as {spec.get(name)}, but the model reads "
+                    "int32 [n]; the last of the task's preprocessors must return it so."
+                )
+        if set(spec) != set(self.features):
+            dataset = dataset.map(lambda x: {k: x[k] for k in self.features}, synchronous=True)
+        return dataset.padded_batch(CHUNK, padding_values=self.filler)
+
     @property
     def complete(self) -> int:
         """Number of rows to which nothing can be added."""
         return self._opened - (self._pack and self._in_group > 0)
 
     def add(self, examples: Mapping[str, np.ndarray]) -> None:
-        """Add `n` examples: int32 [n, length] of each feature, padded with 0 to its length."""
-        sizes = [np.count_nonzero(examples[k], axis=1).tolist() for k in self._lengths]
+        """Add `n` examples: int32 [n, any length] of each feature, filled up with 0."""
+        fitted = self._cut(examples)
+        sizes = [np.count_nonzero(ids, axis=1).tolist() for ids in fitted.values()]
         places = []
         for size in zip(*sizes, strict=True):
             fits = self._pack and self._in_group > 0
@@ -74,7 +100,24 @@ class RowBuilder:
             places.append(self._opened - 1)
         self._row = np.concatenate([self._row, np.array(places, np.int64)])
         for feature, values in self._examples.items():
-            self._examples[feature] = np.concatenate([values, examples[feature]])
+            self._examples[feature] = np.concatenate([values, fitted[feature]])
+
+    def _cut(self, examples: Mapping[str, np.ndarray]) -> Arrays:
+        """Return the examples in the lengths of a row; count those that lose something."""
+        fitted, is_cut = {}, np.zeros(len(next(iter(examples.values()))), bool)
+        for feature, length in self._lengths.items():
+            ids = examples[feature]
+            fitted[feature] = np.zeros([len(ids), length], np.int32)
+            fitted[feature][:, : ids.shape[1]] = ids[:, :length]
+            is_cut |= ids[:, length:].any(1)
+        if is_cut.any() and not self._trim:
+            raise ValueError(
+                f"An example of {self._task} is longer than TASK_FEATURE_LENGTHS "
+                f"{self._lengths} allows; raise them, or set DatasetConfig.trim_output_features "
+                "to True to cut it."
+            )
+        self.truncated += int(is_cut.sum())
+        return fitted
 
     def end(self) -> None:
         """Close the last row: no example will follow."""
@@ -106,10 +149,24 @@ class RowBuilder:
 
 
 class ConvertedRows:
-    """Rows made by a feature converter, with the methods of `RowBuilder`; shaped as `like`."""
+    """Rows that a feature converter of the user's makes, which may be of any features."""
 
-    def __init__(self, like: Mapping[str, np.ndarray]):
-        self._rows = {k: v[:0] for k, v in like.items()}
+    truncated = 0  # seqio does not count them
+
+    def __init__(
+        self, converter: seqio.FeatureConverter, lengths: Mapping[str, int], trim: bool = True
+    ):
+        self._converter, self._lengths, self._trim = converter, lengths, trim
+        self._rows: Arrays = {}
+
+    def examples(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        """Return batches of the converter's rows."""
+        if self._trim:
+            dataset = seqio.utils.trim_dataset(dataset, self._lengths, self._lengths)
+        rows = self._converter(dataset, self._lengths).batch(8)
+        none = lambda spec: np.zeros([0, *spec.shape[1:]], spec.dtype.as_numpy_dtype)
+        self._rows = {name: none(spec) for name, spec in rows.element_spec.items()}
+        return rows
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore what `state` returned."""
@@ -124,9 +181,9 @@ class ConvertedRows:
         """Number of rows."""
         return len(next(iter(self._rows.values())))
 
-    def add(self, rows: Mapping[str, np.ndarray]) -> None:
+    def add(self, examples: Mapping[str, np.ndarray]) -> None:
         """Add rows."""
-        self._rows = {k: np.concatenate([v, rows[k]]) for k, v in self._rows.items()}
+        self._rows = {k: np.concatenate([v, examples[k]]) for k, v in self._rows.items()}
 
     def end(self) -> None:
         """Do nothing: all rows are complete."""
@@ -138,6 +195,16 @@ class ConvertedRows:
     def drop(self, n: int) -> None:
         """Drop the first `n` rows."""
         self._rows = {k: v[n:] for k, v in self._rows.items()}
+
+
+# The rows that a shard has started and not given away, one class for each kind of model:
+#
+#   examples = iter(rows.examples(dataset))   # of a task's examples, many at a time
+#   rows.add(next(examples))                  # puts them into rows; at the end `rows.end()`
+#   batch = rows.first(8)                     # once rows.complete >= 8, as the model reads them
+#   rows.drop(8)
+#   other.load(rows.state())                  # all of it as arrays, a part of the data position
+Rows: TypeAlias = PairRows | ConvertedRows
 
 
 def unpacked(inputs: np.ndarray, targets: np.ndarray) -> Arrays:

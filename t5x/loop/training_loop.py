@@ -32,8 +32,8 @@ from t5x.checkpoints import REMEDY, Checkpointer, NonFiniteStateError, reason_of
 from t5x.inference.encoder_filling import EncoderFilling
 from t5x.inference.evaluator import InferenceEvaluator, publish_predictions
 from t5x.inference.mask_filling import MaskFilling, filling_of
-from t5x.input_pipeline.batches import TrainStream
 from t5x.input_pipeline.record_counts import data_metrics, sum_over_hosts
+from t5x.input_pipeline.stream import TrainStream
 from t5x.loop import triggers
 from t5x.monitoring import flops
 from t5x.monitoring.event_log import EventLog, numeric_metrics

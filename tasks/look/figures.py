@@ -19,7 +19,7 @@ from tasks.corpus.record_counts import CHANGES, EXTRA_COPIES, NOTES, SKIPS
 from tasks.look import sampling
 
 SHOWN = 10  # documents, and examples
-_SHARDS = 8  # of a run, as `t5x.input_pipeline.batches` has them
+_SHARDS = 8  # of a run, as `t5x.input_pipeline.stream` has them
 Spans = list[tuple[bool, str]]
 
 

@@ -109,7 +109,6 @@ MODULES = {
     "trainer": "t5x.trainer",
     "partitioning": "t5x.partitioning",
     "network": "t5x.examples.t5.network",
-    "batches": "t5x.input_pipeline.batches",
     "adafactor": "t5x.adafactor",
     "decoding": "t5x.decoding",
     "train_script": "t5x.train",

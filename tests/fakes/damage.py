@@ -26,7 +26,7 @@ from fakes import toy
 from t5x import train as train_module
 from t5x.checkpointing import layout
 from t5x.checkpoints import Checkpointer
-from t5x.input_pipeline import batches
+from t5x.input_pipeline.stream import TrainStream
 from t5x.loop import model_dir
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
@@ -110,9 +110,7 @@ class Starter:
         trainer = self._trainer
 
         def read(start: model_dir.Start) -> tuple:
-            stream = train_module.make_stream(
-                start, trainer, self.data, batches.TrainStream, seed=0
-            )
+            stream = train_module.make_stream(start, trainer, self.data, TrainStream, seed=0)
             train_module.move_stream(stream, start)
             return stream, train_module.starting_state(start, trainer, jax.random.key(0))
 

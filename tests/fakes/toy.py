@@ -17,7 +17,7 @@ from t5x import adafactor, checkpoints, decoding, models, schedules
 from t5x import train as train_module
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
 from t5x.examples.t5 import network
-from t5x.input_pipeline import batches
+from t5x.input_pipeline import stream
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import StateSpecs, TrainState, state_specs, to_disk
@@ -157,7 +157,7 @@ def train(model_dir, save=None, restore=None, trainer=None, **changes):
         "random_seed": 0,
         "summarize_config_fn": lambda *_: None,
     }
-    with mock.patch.object(batches, "SHARDS", 2):
+    with mock.patch.object(stream, "SHARDS", 2):
         return train_module.train(**{**arguments, **changes})
 
 

@@ -16,7 +16,7 @@ from convert.encoders.sizes import EncoderSizes, hugging_face_config
 from fakes import valid_run
 from fakes.paths import ROOT
 from t5x import gin_utils, metrics
-from t5x.input_pipeline import batches
+from t5x.input_pipeline.stream import eval_sets
 from t5x.optimizers import DecoupledOptimizer
 from t5x.partitioning import PjitPartitioner
 from t5x.train import train
@@ -137,7 +137,7 @@ def test_ro_bert_tiny_learns(tmp_path, monkeypatch):
     )
     run |= {"model_dir": str(tmp_path), "partitioner": PjitPartitioner(devices=jax.devices()[:1])}
     read = {}
-    run["train_eval_get_dataset_fn"] = lambda *a: read.update(batches.eval_sets(*a)) or read
+    run["train_eval_get_dataset_fn"] = lambda *a: read.update(eval_sets(*a)) or read
     _, state = train(**run)
     lines = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
     found = {

@@ -19,7 +19,7 @@ from t5x import checkpoints, optimizers, schedules, train
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig
 from t5x.checkpointing.restore import restore
-from t5x.input_pipeline import batches
+from t5x.input_pipeline.stream import TrainStream
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
 
@@ -255,7 +255,7 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(undisturbed, tmp_
     layout.check_checksums(f"{newest}/dataset")
 
 
-class Spoiled(batches.TrainStream):
+class Spoiled(TrainStream):
     """Whose sixth batch has targets that no vocabulary has, so that its loss is not a number."""
 
     taken = 0
@@ -268,7 +268,7 @@ class Spoiled(batches.TrainStream):
         return batch
 
 
-class Unreadable(batches.TrainStream):
+class Unreadable(TrainStream):
     """Whose batch after `last` cannot be read, or does not come while a signal arrives."""
 
     last, hangs, taken = 0, False, 0

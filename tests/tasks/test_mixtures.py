@@ -8,8 +8,8 @@ import pytest
 import seqio
 
 from t5x.inference import evaluator
-from t5x.input_pipeline import batches
 from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.stream import TrainStream
 from tasks import corpora, mixtures, pairs, vocabularies
 from tasks.corpus.source import CorpusSource
 from tasks.rows import Rows
@@ -33,7 +33,7 @@ def tasks(tmp_path_factory):
 
 def stream(name, batch=16, shards=1):
     cfg = DatasetConfig(name, LENGTHS, "train", batch, True, 0)
-    return batches.TrainStream(cfg, seqio.EncDecFeatureConverter, (0, batch), 0, shards)
+    return TrainStream(cfg, seqio.EncDecFeatureConverter, (0, batch), 0, shards)
 
 
 def letters(batch):

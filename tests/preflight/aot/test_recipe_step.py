@@ -17,7 +17,7 @@ from preflight.aot.recipe_step import RecipeRequest
 from preflight.checks import step
 from preflight.run_context import RunContext
 from preflight.search import MICROBATCHES, REMAT, Trial, cheapest, compile_trial, fit
-from t5x.input_pipeline import batches
+from t5x.input_pipeline.stream import TrainStream
 from t5x.monitoring import flops
 from t5x.partitioning import PjitPartitioner
 from t5x.schedules import Cooldown
@@ -41,7 +41,7 @@ def test_a_batch_has_the_shapes_that_the_stream_gives(task, pack):
     changes = valid_run.encoder(task, pack) if task else changes
     run = valid_run.run("runs/none", **changes)
     converter = run.model.FEATURE_CONVERTER_CLS
-    stream = batches.TrainStream(run.train_dataset_cfg, converter, (0, 16), seed=0, shards=1)
+    stream = TrainStream(run.train_dataset_cfg, converter, (0, 16), seed=0, shards=1)
     assert recipe_step.batch_shapes(run) == stream.global_batch
     stream.close()
 

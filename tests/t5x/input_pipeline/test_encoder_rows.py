@@ -6,8 +6,8 @@ import seqio
 import tensorflow as tf
 
 from t5x.input_pipeline import encoder_rows
-from t5x.input_pipeline.batches import TrainStream
 from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.stream import TrainStream
 
 TASK, UNFIT = "toy_masked_lm", "toy_masked_lm_unfit"
 LENGTHS = {"inputs": 8, "targets": 8}
@@ -133,6 +133,7 @@ def test_features_of_other_lengths_are_refused():
     ds = tf.data.Dataset.from_generator(
         lambda: [longer], output_signature=dict.fromkeys(longer, tf.TensorSpec([None], tf.int32))
     )
-    examples, _ = encoder_rows.begin(ds, "some", LENGTHS, pack=True)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="loss_weights of some"):
-        next(iter(examples))
+    rows = encoder_rows.EncoderRows(ds.element_spec, LENGTHS, pack=True, task="some")
+    examples = next(rows.examples(ds).as_numpy_iterator())
+    with pytest.raises(ValueError, match="loss_weights of some"):
+        rows.add(examples)

@@ -5,7 +5,7 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from t5x.input_pipeline.packing import ConvertedRows, RowBuilder
+from t5x.input_pipeline.packing import ConvertedRows, PairRows
 
 LENGTHS = {"inputs": 9, "targets": 6}
 
@@ -31,7 +31,7 @@ def converted(some, pack):
 
 
 def laid(some, pack, chunk):
-    rows = RowBuilder(LENGTHS, pack)
+    rows = PairRows(LENGTHS, pack)
     for i in range(0, len(some), chunk):
         rows.add(padded(some[i : i + chunk]))
     rows.end()
@@ -64,13 +64,13 @@ def test_an_example_in_the_docstring():
 def test_rows_taken_one_by_one_and_carried_over_are_the_same(pack):
     some = examples(40)
     complete = laid(some, pack, 40)
-    rows, found = RowBuilder(LENGTHS, pack), []
+    rows, found = PairRows(LENGTHS, pack), []
     for i in range(0, 40, 5):
         rows.add(padded(some[i : i + 5]))
         while rows.complete:
             found.append(rows.first(1))
             rows.drop(1)
-        again = RowBuilder(LENGTHS, pack)
+        again = PairRows(LENGTHS, pack)
         again.load({k: np.array(v) for k, v in rows.state().items()})
         rows = again
     rows.end()
@@ -78,13 +78,33 @@ def test_rows_taken_one_by_one_and_carried_over_are_the_same(pack):
     assert_same({k: np.concatenate([x[k] for x in found]) for k in complete}, complete)
 
 
-def test_rows_made_elsewhere_are_handed_on():
-    rows = ConvertedRows({"a": np.zeros([4, 2], np.int32)})
+def test_longer_examples_are_cut_and_counted_or_refused():
+    long = {"inputs": np.arange(1, 13, dtype=np.int32)[None], "targets": np.ones((1, 2), np.int32)}
+    rows = PairRows(LENGTHS, pack=False)
+    rows.add({k: np.repeat(v, 3, 0) for k, v in long.items()})
+    assert (rows.complete, rows.truncated) == (3, 3)
+    assert rows.first(1)["encoder_input_tokens"].tolist() == [list(range(1, 10))]
+    with pytest.raises(ValueError, match=r"TASK_FEATURE_LENGTHS.*trim_output_features"):
+        PairRows(LENGTHS, pack=False, trim=False).add(long)
+
+
+def test_examples_of_other_features_are_refused():
+    dataset = tf.data.Dataset.from_tensors({"inputs": [1, 2], "targets": [[1.0]]})
+    with pytest.raises(ValueError, match="'targets'"):
+        PairRows(LENGTHS, pack=False).examples(dataset)
+
+
+def test_rows_of_another_converter_are_handed_on():
+    spec = {k: tf.TensorSpec([None], tf.int32) for k in LENGTHS}
+    some = examples(20)
+    dataset = tf.data.Dataset.from_generator(lambda: iter(some), output_signature=spec)
+    rows = ConvertedRows(seqio.EncDecFeatureConverter(pack=True), LENGTHS)
+    made = rows.examples(dataset).as_numpy_iterator()
     assert rows.complete == 0
-    rows.add({"a": np.arange(6, dtype=np.int32).reshape(3, 2)})
-    assert rows.first(2)["a"].tolist() == [[0, 1], [2, 3]]
-    rows.drop(2)
-    rows.end()
-    again = ConvertedRows({"a": np.zeros([0, 2], np.int32)})
+    for batch in made:
+        rows.add(batch)
+    again = ConvertedRows(seqio.EncDecFeatureConverter(pack=True), LENGTHS)
     again.load(rows.state())
-    assert (again.complete, again.first(1)["a"].tolist()) == (1, [[4, 5]])
+    again.drop(1)
+    wanted = converted(some, pack=True)
+    assert_same(again.first(again.complete), {k: v[1:] for k, v in wanted.items()})

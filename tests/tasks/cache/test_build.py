@@ -13,8 +13,8 @@ import tensorflow as tf
 
 import gin
 from fakes.cache_jobs import LENGTHS, files, finished, job, make
-from t5x.input_pipeline import batches
 from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.stream import TrainStream
 from tasks import caches, romanian, vocabularies
 from tasks.cache import __main__ as cache
 from tasks.cache import build, plan
@@ -175,7 +175,7 @@ def test_training_reads_it_and_resumes_exactly(pregenerated, reading, tmp_path):
     cfg = DatasetConfig(
         name, LENGTHS, "validation", batch_size=2, shuffle=True, seed=0, use_cached=True, pack=True
     )
-    stream = lambda: batches.TrainStream(cfg, seqio.EncDecFeatureConverter, (0, 2), seed=0)
+    stream = lambda: TrainStream(cfg, seqio.EncDecFeatureConverter, (0, 2), seed=0)
     undisturbed = stream()
     next(undisturbed)
     undisturbed.save(str(tmp_path))

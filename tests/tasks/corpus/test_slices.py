@@ -8,8 +8,8 @@ import seqio
 
 from fakes import toy
 from t5x import infer
-from t5x.input_pipeline import corpora
 from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.corpora import Corpora
 from tasks.corpus import slices
 from tasks.corpus import source as sources
 from tasks.corpus.source import CorpusSource
@@ -85,9 +85,9 @@ def test_a_slice_is_refused_for_training_before_anything_is_read(corpus):
     task = seqio.Task("trained", corpus, output_features={"inputs": feature}, preprocessors=[])
     cfg = DatasetConfig(task, {"inputs": 8}, "train[:5]", 2, shuffle=True, seed=0)
     with pytest.raises(ValueError, match=r"'train\[:5\]' of .* is a slice, .* train on 'train'"):
-        corpora.check_corpora(cfg)
-    corpora.check_corpora(dataclasses.replace(cfg, shuffle=False))
-    corpora.check_corpora(dataclasses.replace(cfg, split="train"))
+        Corpora(cfg).check()
+    Corpora(dataclasses.replace(cfg, shuffle=False)).check()
+    Corpora(dataclasses.replace(cfg, split="train")).check()
 
 
 def test_a_stream_is_sliced_by_numbers_and_its_percentages_are_refused(corpus, monkeypatch):
@@ -120,7 +120,7 @@ def test_inference_and_evaluation_take_a_slice(tmp_path):
     lengths = {"inputs": 32, "targets": 32}
     cfg = DatasetConfig(task, lengths, "test[2:5]", 2, shuffle=False, seed=0)
     assert cfg.tasks_with_split == [task]
-    corpora.check_corpora(cfg)
+    Corpora(cfg).check()
     converter = seqio.EncDecFeatureConverter(pack=False)
     pairs = infer.examples_of(task, cfg, converter, seqio.ShardInfo(0, 1))
     shown = [each["inputs_pretokenized"].decode() for each, _ in pairs.as_numpy_iterator()]
@@ -132,7 +132,7 @@ def test_inference_and_evaluation_take_a_slice(tmp_path):
         seqio.TaskRegistry.remove("sliced")
     assert measured.cached_task_datasets["sliced"].cardinality() == 3
     with pytest.raises(ValueError, match=r"split is 'dev\[:5\]', which .* does not have"):
-        corpora.check_corpora(dataclasses.replace(cfg, split="dev[:5]"))
+        Corpora(dataclasses.replace(cfg, split="dev[:5]")).check()
 
 
 def test_bounds_count_only_where_they_must():

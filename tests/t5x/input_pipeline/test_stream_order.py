@@ -10,8 +10,9 @@ import seqio
 
 from fakes import toy
 from fakes.arrays import assert_equal_batches
-from t5x.input_pipeline import batches, corpora
 from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.corpora import Corpora
+from t5x.input_pipeline.stream import TrainStream
 from tasks import pairs
 from tasks.corpus.source import PARTS, RECORDS
 from tasks.rows import Rows
@@ -43,7 +44,7 @@ def short(tmp_path_factory):
 _names = iter(range(1000))
 
 
-def start(corpus, shuffled=64, **settings):
+def start(corpus, shuffled=64, order=None, **settings):
     """A stream over the corpus, as a new process would make it; its shards mix `shuffled` examples.
 
     A task's 1,024 would be two epochs, which are read before the first batch.
@@ -53,7 +54,9 @@ def start(corpus, shuffled=64, **settings):
         task = pairs.add(name, Rows(files={"train": corpus}, columns=COLUMNS), toy.VOCABULARY)
     defaults = {"split": "train", "batch_size": 32, "shuffle": True, "seed": 0, "pack": False}
     cfg = DatasetConfig(task, LENGTHS, **{**defaults, **settings})
-    return batches.TrainStream(cfg, seqio.EncDecFeatureConverter, (0, cfg.batch_size), 0, shards=2)
+    if order:
+        Corpora(cfg).pin_orders({name: order})
+    return TrainStream(cfg, seqio.EncDecFeatureConverter, (0, cfg.batch_size), 0, shards=2)
 
 
 def take(stream, n):
@@ -97,9 +100,7 @@ def test_a_position_resumes_in_the_order_of_all_records(short, tmp_path):
 
 
 def test_a_position_keeps_the_order_by_parts_where_a_new_run_has_another(short, tmp_path):
-    first = start(short, batch_size=8)
-    corpora.pin_orders(first.cfg, {"orders": {first.cfg.provider.name: PARTS}})
-    first._make_shards(first.count)
+    first = start(short, batch_size=8, order=PARTS)
     take(first, 5)
     first.save(str(tmp_path))
     wanted = take(first, 40)
@@ -110,14 +111,14 @@ def test_a_position_keeps_the_order_by_parts_where_a_new_run_has_another(short, 
     again.save(str(tmp_path))
     orders = json.loads((tmp_path / "stream.json").read_text())["orders"]
     assert orders == {again.cfg.provider.name: PARTS}
-    assert "keeps the order of its saved data position" in corpora.mixing(again.cfg, 8)[0]
+    assert "keeps the order of its saved data position" in again.corpora.mixing(8)[0]
 
 
 def test_the_log_says_how_far_each_task_is_mixed(corpus):
     stream = start(corpus, pairs.SHUFFLED)
-    (line,) = corpora.mixing(stream.cfg, 8)
+    (line,) = stream.corpora.mixing(8)
     assert stream.cfg.provider.name in line
     assert "1,024" in line
-    assert "32" in corpora.mixing(toy.data(), 8)[0]
-    assert corpora.mixing(toy.data(shuffle=False), 8) == []
-    assert corpora.orders(toy.data()) == {}
+    assert "32" in Corpora(toy.data()).mixing(8)[0]
+    assert Corpora(toy.data(shuffle=False)).mixing(8) == []
+    assert Corpora(toy.data()).orders() == {}

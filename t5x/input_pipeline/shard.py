@@ -1,7 +1,8 @@
 """One virtual shard of a stream: its pipeline, the rows prepared ahead, its position.
 
-A position is tf.data's own iterator state plus the rows that were made but not taken, so it is
-exactly behind the last row taken.
+A thread of its own reads examples and puts them into rows, one take ahead. A position is tf.data's
+own iterator state plus the rows that were made but not taken, so it is exactly behind the last row
+taken.
 """
 
 import ctypes
@@ -18,18 +19,20 @@ import numpy as np
 import tensorflow as tf
 
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, parsing
-from t5x.input_pipeline.packing import Arrays, ConvertedRows, RowBuilder
+from t5x.input_pipeline.packing import Arrays, Rows
 
-TRUNCATED = "truncated"  # feature of examples: bool [n], whether something was cut off
 _TABLE_END = (0xDB4775248B80FB57).to_bytes(8, "little")  # of the tables of LevelDB and TensorFlow
 # Files of a position, behind its path.
 ENDINGS = (".data-00000-of-00001", ".index", ".rows.npz")
 
 
-class ShardIterator:
-    """One virtual shard, see the module docstring; `size` is the number of rows per take."""
+class Shard:
+    """One virtual shard, see the module docstring; `size` is the number of rows per take.
 
-    def __init__(self, dataset: tf.data.Dataset, rows: RowBuilder | ConvertedRows, size: int):
+    `dataset` has examples as `rows.examples` returns them.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset, rows: Rows, size: int):
         options = tf.data.Options()
         options.deterministic = True
         # Starting a step costs more than its work on one example, so neighbours are fused.
@@ -41,7 +44,6 @@ class ShardIterator:
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
         self._dataset = dataset.with_options(options)
         self._rows, self._size = rows, size
-        self.truncated = 0  # examples that were truncated
         self._worker = _Worker()
         self._closed = False
 
@@ -57,6 +59,11 @@ class ShardIterator:
         """A take of no rows."""
         return self._rows.first(0)
 
+    @property
+    def truncated(self) -> int:
+        """Number of examples that were cut to their lengths since the start."""
+        return self._rows.truncated
+
     def start(self) -> None:
         """Start the thread on the rows of the next take, unless it already is."""
         self._worker.start(self._make)
@@ -67,9 +74,7 @@ class ShardIterator:
             if examples is None:
                 self._rows.end()
                 break
-            arrays = {k: v.numpy() for k, v in examples.items()}
-            self.truncated += int(np.sum(arrays.pop(TRUNCATED, 0)))
-            self._rows.add(arrays)
+            self._rows.add({k: v.numpy() for k, v in examples.items()})
         return self._rows.first(self._size) if self._rows.complete >= self._size else None
 
     def take(self) -> Arrays | None:
@@ -93,6 +98,8 @@ class ShardIterator:
         error = self._worker.error()
         if isinstance(error, tf.errors.OpError):
             raise _reading_failed(error) from error
+        if error:
+            raise error
 
     def write(self, path: str) -> None:
         """Write the position to `path` plus each of `ENDINGS`.

@@ -19,9 +19,8 @@ _HOST = """
 import sys
 sys.path[:0] = sys.argv[1:3]
 import numpy as np, seqio
-from t5x import batches
+from t5x.input_pipeline.stream import TrainStream
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.input_pipeline import corpora
 import tasks.romanian
 
 host, hosts, shards, count, before, after, out = sys.argv[3:]
@@ -31,7 +30,7 @@ cfg = DatasetConfig(
     "ro_mini_span_corruption", {"inputs": 64, "targets": 64}, "train", 8, True, 0, pack=True
 )
 converter, shards = seqio.EncDecFeatureConverter, int(shards) or None
-stream = batches.TrainStream(cfg, converter, rows, seed=0, shards=shards)
+stream = TrainStream(cfg, converter, rows, seed=0, shards=shards)
 if before:
     stream.restore(before)
 taken = [next(stream) for _ in range(int(count))]
@@ -92,9 +91,9 @@ sys.path[:0] = [sys.argv[1], sys.argv[2]]
 import jax
 jax.distributed.initialize(sys.argv[3], 2, int(sys.argv[4]))
 import seqio
-from t5x import batches
+from t5x.input_pipeline.stream import TrainStream
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.input_pipeline.corpora import check_corpora
+from t5x.input_pipeline.corpora import Corpora
 from tasks import corpora, vocabularies
 from tasks.corpus.source import CorpusSource
 
@@ -102,9 +101,9 @@ source = CorpusSource("user/open", splits=["train"])
 corpora.add("of_the_hub", source, vocabularies.ro_mini_model)
 lengths = {"inputs": 64, "targets": 64}
 cfg = DatasetConfig("of_the_hub", lengths, "train", 8, True, 0, pack=True)
-check_corpora(cfg)
+Corpora(cfg).check()
 host = jax.process_index()
-stream = batches.TrainStream(cfg, seqio.EncDecFeatureConverter, (host * 4, host * 4 + 4), seed=0)
+stream = TrainStream(cfg, seqio.EncDecFeatureConverter, (host * 4, host * 4 + 4), seed=0)
 print("ROWS", len(next(stream)["encoder_input_tokens"]), flush=True)
 jax.distributed.shutdown()
 """

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from fakes.arrays import assert_equal_batches
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
-from t5x.input_pipeline import shard_iterator
-from t5x.input_pipeline.packing import ConvertedRows, RowBuilder
-from t5x.input_pipeline.shard_iterator import ENDINGS, TRUNCATED, ShardIterator
+from t5x.input_pipeline import shard as shard_module
+from t5x.input_pipeline.packing import PairRows
+from t5x.input_pipeline.shard import ENDINGS, Shard
 
 LENGTHS = {"inputs": 6, "targets": 4}
 
@@ -33,15 +33,8 @@ def dataset(count=60):
     return tf.data.Dataset.from_tensor_slices(examples(count)).batch(5)
 
 
-BUILDERS = {
-    "packed": lambda: RowBuilder(LENGTHS, pack=True),
-    "unpacked": lambda: RowBuilder(LENGTHS, pack=False),
-    "converted": lambda: ConvertedRows(examples(1)),
-}
-
-
-def shard(kind="packed", data=None, size=4):
-    return ShardIterator(data or dataset(), BUILDERS[kind](), size)
+def shard(pack=True, data=None, size=4):
+    return Shard(data or dataset(), PairRows(LENGTHS, pack), size)
 
 
 def read(iterator, path):
@@ -54,26 +47,26 @@ def remaining(iterator):
     return list(iter(iterator.take, None))
 
 
-@pytest.mark.parametrize("kind", BUILDERS)
+@pytest.mark.parametrize("pack", [True, False])
 @pytest.mark.parametrize("taken", [0, 1, 3])
-def test_a_restored_shard_yields_what_the_uninterrupted_one_does(tmp_path, kind, taken):
+def test_a_restored_shard_yields_what_the_uninterrupted_one_does(tmp_path, pack, taken):
     path = str(tmp_path / "position")
-    wanted = remaining(shard(kind))
+    wanted = remaining(shard(pack))
     assert len(wanted) > 4
-    first = shard(kind)
+    first = shard(pack)
     assert_equal_batches([first.take() for _ in range(taken)], wanted[:taken])
     first.write(path)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(f"position{e}" for e in ENDINGS)
     assert_equal_batches(remaining(first), wanted[taken:])  # writing changes nothing
 
-    second = shard(kind)
+    second = shard(pack)
     second.take()  # the position before the restore has no effect
     read(second, path)
     assert_equal_batches(remaining(second), wanted[taken:])
 
 
 def test_unpacked_rows_are_the_examples_in_their_order():
-    iterator = shard("unpacked", dataset(22))
+    iterator = shard(False, dataset(22))
     rows = remaining(iterator)
     assert iterator.take() is None  # and stays at its end
     found = np.concatenate([batch["encoder_input_tokens"] for batch in rows])
@@ -81,21 +74,13 @@ def test_unpacked_rows_are_the_examples_in_their_order():
     np.testing.assert_array_equal(found, examples(22)["inputs"][:20])
 
 
-@pytest.mark.parametrize("kind", BUILDERS)
-def test_nothing_has_the_features_and_dtypes_of_a_take(kind):
-    iterator = shard(kind)
+@pytest.mark.parametrize("pack", [True, False])
+def test_nothing_has_the_features_and_dtypes_of_a_take(pack):
+    iterator = shard(pack)
     nothing, rows = iterator.nothing, iterator.take()
     of = lambda arrays: {k: (v.shape[1:], v.dtype) for k, v in arrays.items()}
     assert of(rows) == of(nothing)
     assert not any(map(len, nothing.values()))
-
-
-def test_truncated_examples_are_counted_and_their_flag_is_no_feature():
-    flagged = dataset(20).map(lambda x: {**x, TRUNCATED: x["inputs"][:, 0] % 2 == 0})
-    iterator = shard("unpacked", flagged)
-    rows = remaining(iterator)
-    assert all(TRUNCATED not in batch for batch in rows)
-    assert iterator.truncated == np.sum(examples(20)["inputs"][:, 0] % 2 == 0) > 0
 
 
 @pytest.mark.parametrize(
@@ -207,7 +192,7 @@ def test_an_interrupted_take_loses_no_rows(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(shard_iterator, "wait", interrupt)
+        patch.setattr(shard_module, "wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
             iterator.take()
     assert_equal_batches(remaining(iterator), remaining(other))

@@ -1,0 +1,306 @@
+"""The training stream: virtual shards of a host → examples → rows → batches, and its position.
+
+  stream = TrainStream(cfg, model.FEATURE_CONVERTER_CLS, rows=partitioner.host_rows(128), seed=0)
+  batch = next(stream)                # {'encoder_input_tokens': int32 [rows, I], …} of this host
+  stream.save(folder); stream.restore(folder)
+
+A global batch consists of virtual shards: each has its own pipeline over its own share of the
+corpus and fills its own rows. Their number is chosen when a run begins (`SHARDS`, or one a host if
+there are more hosts) and saved with its position. A host runs the shards whose rows its devices
+need; if hosts outnumber shards, several run the same shard and each takes its own rows of it. So
+the batch at step n, and a saved position, do not depend on the number of hosts:
+
+    batch of 8 rows, 4 shards      rows 0 1 | 2 3 | 4 5 | 6 7     shard 0 | 1 | 2 | 3
+    2 hosts                        the first runs shards 0 and 1, the second 2 and 3
+    8 hosts                        hosts 0 and 1 both run shard 0; each takes one row of it
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import seqio
+import tensorflow as tf
+from absl import logging
+
+from t5x.array_types import HostBatch
+from t5x.input_pipeline import position, record_counts
+from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.corpora import Corpora
+from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter, EncoderRows
+from t5x.input_pipeline.packing import ConvertedRows, PairRows, Rows
+from t5x.input_pipeline.shard import Shard
+
+SHARDS = 8  # virtual shards if they divide the batch; a power of two
+AHEAD = 2  # chunks prefetched, so that no shard waits while another reads; the position has them
+READ_AT_ONCE = 16  # shards that move to a saved position at the same time; each takes memory
+
+
+def shard_count(batch_size: int, rows: tuple[int, int]) -> int:
+    """Return the number of virtual shards of a new run.
+
+    It divides the batch and is a multiple of hosts, so that no host makes rows for another.
+    """
+    hosts = max(1, batch_size // (rows[1] - rows[0]))
+    return math.lcm(math.gcd(batch_size, SHARDS), hosts)
+
+
+def examples_and_rows(
+    cfg: DatasetConfig,
+    converter_cls: Callable[..., seqio.FeatureConverter],
+    shard: seqio.ShardInfo,
+    seed: int | None,
+) -> tuple[tf.data.Dataset, Rows]:
+    """Return the endless examples of a virtual shard, many at a time, and what makes rows of them.
+
+    Rows of T5 and of encoders are made here; of another `converter_cls`, by it.
+    """
+    dataset = cfg.provider.get_dataset(
+        cfg.task_feature_lengths,
+        split=cfg.split,
+        use_cached=cfg.use_cached,
+        shuffle=cfg.shuffle,
+        seed=seed,
+        shard_info=shard,
+        num_epochs=None,
+        trim_output_features=False,  # rows do it, and count
+    )
+    lengths, trim = cfg.task_feature_lengths or {}, cfg.trim_output_features
+    name = cfg.provider.name
+    rows: Rows
+    if converter_cls is seqio.EncDecFeatureConverter:
+        rows = PairRows(lengths, cfg.pack, trim, name)
+    elif isinstance(converter_cls, type) and issubclass(converter_cls, EncoderFeatureConverter):
+        rows = EncoderRows(dataset.element_spec, lengths, cfg.pack, trim, name)
+    else:
+        rows = ConvertedRows(converter_cls(pack=cfg.pack), lengths, trim)
+    return rows.examples(dataset).prefetch(AHEAD), rows
+
+
+class TrainStream(Iterator[HostBatch]):
+    """The endless batches of one host, with a position to save.
+
+    Args:
+      cfg: the examples.
+      converter_cls: seqio feature converter of the model.
+      rows: first and end row of this host, see `PjitPartitioner.host_rows`.
+      seed: of this run.
+      shards: virtual shards of a new run, default as many as `shard_count` says; `restore` replaces
+        it by the number that was saved.
+    """
+
+    def __init__(
+        self,
+        cfg: DatasetConfig,
+        converter_cls: Callable[..., seqio.FeatureConverter],
+        rows: tuple[int, int],
+        seed: int,
+        shards: int | None = None,
+    ):
+        self.cfg, self.seed, self.rows = cfg, seed, rows
+        self.corpora = Corpora(cfg)
+        self._converter_cls = converter_cls
+        self._make_shards(shards or shard_count(cfg.batch_size, rows))
+        struct = lambda x: jax.ShapeDtypeStruct((cfg.batch_size, *x.shape[1:]), x.dtype)
+        self.global_batch = {name: struct(x) for name, x in self._shards[0].nothing.items()}
+        self._given = 0
+        self.interrupted: Callable[[], bool] = lambda: False  # ends a wait for data
+        self.saves = True  # whether `save` writes anything; one of several hosts with equal rows
+
+    def _make_shards(self, count: int) -> None:
+        """Make those of `count` virtual shards that have rows of this host."""
+        size, (first, end) = self.cfg.batch_size // count, self.rows
+        self.count, self.indices = count, range(first // size, -(-end // size))
+        start = self.indices[0] * size
+        self._mine = slice(first - start, end - start)  # of the rows of these shards
+        # The host with a shard's first row counts its records and saves its position.
+        self._owned = [index * size >= first for index in self.indices]
+        self._orders = self.corpora.orders()
+        infos = [seqio.ShardInfo(index, count) for index in self.indices]
+        made = [examples_and_rows(self.cfg, self._converter_cls, i, self.seed) for i in infos]
+        self._shards = [Shard(examples, rows, size) for examples, rows in made]
+
+    def start(self) -> None:
+        """Start making the next batch in threads, unless they already do."""
+        for shard in self._shards:
+            shard.start()
+
+    def __next__(self) -> HostBatch:
+        self.start()
+        while not self.wait(1.0):
+            if self.interrupted():
+                raise StopIteration
+        taken = [shard.take() for shard in self._shards]
+        parts = [part for part in taken if part is not None]
+        if len(parts) < len(taken):
+            raise self._at_end(self.indices[taken.index(None)])
+        self._given += 1
+        return {k: np.concatenate([p[k] for p in parts])[self._mine] for k in parts[0]}
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the next batch is there or has failed; return False after `seconds`."""
+        deadline = time.monotonic() + (seconds or 0.0)
+        left = lambda: None if seconds is None else max(0.0, deadline - time.monotonic())
+        return all(shard.wait(left()) for shard in self._shards)
+
+    def check(self) -> None:
+        """Raise the error of the next batch, if it has one already, as `next` does."""
+        for shard in self._shards:
+            shard.check()
+
+    def _at_end(self, shard: int) -> ValueError:
+        name, split = self.cfg.provider.name, self.cfg.split
+        if self._given:
+            return ValueError(
+                f"{name} ends after {self._given} batches (of split {split!r}, shard {shard} of "
+                f"{self.count}), because its corpora are not repeated; lower TRAIN_STEPS or repeat "
+                "them for more epochs."
+            )
+        return ValueError(
+            f"{name} has no example of split {split!r} in shard {shard} of {self.count}: the "
+            "corpus is too small for so many shards, or its documents are skipped; set "
+            "DatasetConfig.mixture_or_task_name to a larger one."
+        )
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return this process's record counts since its start: {task: {name: count}}.
+
+        A host that only takes rows of shards that others save counts none, so that
+        `sum_over_hosts` is right. One that has both kinds counts both: then it is an upper bound.
+        """
+        split, sources = self.cfg.split, self.corpora.sources
+        counts = {name: source.record_counts(split) for name, source in sources.items()}
+        counts.setdefault(self.cfg.provider.name, {})["truncated"] = self._truncated
+        if not any(self._owned):
+            none = lambda name, n: n if name == "epochs" else 0
+            counts = {t: {k: none(k, n) for k, n in found.items()} for t, found in counts.items()}
+        return counts
+
+    @property
+    def _truncated(self) -> int:
+        return sum(shard.truncated for shard in self._shards)
+
+    def data_summary(self) -> list[str]:
+        """Return a line per task on what was read, skipped and cut, each record counted once."""
+        return record_counts.summaries(self.cfg, truncated=self._truncated)
+
+    def save(self, folder: str) -> None:
+        """Write the position of every shard whose first row is this host's into `folder`.
+
+        Of hosts with the same rows only one may write: their positions are equal, but not their
+        files, which hold what each has prefetched.
+        """
+        if not self.saves:
+            return
+        tf.io.gfile.makedirs(folder)
+        for index, shard, owned in zip(self.indices, self._shards, self._owned, strict=True):
+            if owned:
+                shard.write(self._path(folder, index))
+        if self.rows[0] == 0:
+            identities = self.corpora.identities()
+            position.write(folder, self.cfg, self.seed, self.count, self._orders, identities)
+
+    def restore(self, folder: str) -> None:
+        """Move to the position saved in `folder`, on any number of hosts.
+
+        Raises:
+          ValueError: its shards do not divide this batch size, or it was saved for rows of other
+            lengths or packing, for another corpus, by another pipeline, or by another trainer.
+          DamagedCheckpoint: its files are missing or cut off.
+        """
+        saved = position.saved(folder)
+        remedy = (
+            "set SaveCheckpointConfig.save_dataset=False (for another run's checkpoint, "
+            "RestoreCheckpointConfig.restore_dataset=False) to start the corpus over."
+        )
+        if saved is None:
+            raise ValueError(f"{folder} holds no position that this trainer saved; {remedy}")
+        if unfit := position.misfit(saved, self.cfg):
+            raise ValueError(f"{folder} {unfit}, or {remedy}")
+        for name, now in self.corpora.identities().items():
+            # Of a task that is new in a mixture nothing was saved; its pipeline is refused below.
+            if (before := saved["corpora"].get(name, now)) != now:
+                raise ValueError(
+                    f"{folder} holds a data position in the corpus of {name}, which has changed "
+                    f"from {before} to {now}; restore its files, or {remedy}"
+                )
+        self.corpora.pin_orders(saved["orders"])
+        if saved["shards"] != self.count or self.corpora.orders() != self._orders:
+            self.close()
+            self._make_shards(saved["shards"])
+        self._report_change(saved)
+        for error in self._read(folder):
+            if isinstance(error, tf.errors.OpError | AssertionError | KeyError):
+                logging.info("%s", error)
+                raise ValueError(
+                    f"{folder} holds the data position of a different pipeline than "
+                    f"{self.cfg.provider.name} has; set another MODEL_DIR for another task, run "
+                    f"the code and the task that saved it, or {remedy}"
+                ) from error
+            raise error
+
+    def _read(self, folder: str) -> list[BaseException]:
+        """Move each shard to its position; return the errors of those that cannot be moved."""
+        # Several at a time, since each shard finds its place by reading its corpus.
+        errors: list[BaseException] = []
+        for first in range(0, len(self._shards), READ_AT_ONCE):
+            some = slice(first, first + READ_AT_ONCE)
+            for index, shard in zip(self.indices[some], self._shards[some], strict=True):
+                shard.begin_read(self._path(folder, index))
+            errors += [error for shard in self._shards[some] if (error := shard.end_read())]
+        return errors
+
+    def _report_change(self, saved: Mapping[str, Any]) -> None:
+        """Log what differs from the run that saved the position, and what it costs."""
+        now, before = self.cfg.batch_size, saved["batch_size"]
+        if now != before:
+            logging.info(
+                "The batch size has changed from %d to %d rows: the data continues where it was, "
+                "with %d rows of each of its %d virtual shards in a batch.",
+                *(before, now, now // self.count, self.count),
+            )
+        if not all(self._owned):
+            hosts = now // (self.rows[1] - self.rows[0])
+            logging.warning(
+                "The %d virtual shards of this run are read by %d hosts, so several hosts make "
+                "the rows of the same shard and each takes its own: preparing data is no faster "
+                "than on %d hosts.",
+                *(self.count, hosts, self.count),
+            )
+
+    def _path(self, folder: str, index: int) -> str:
+        return f"{folder}/train_ds-{index:03d}-of-{self.count:03d}"
+
+    def close(self) -> None:
+        """Make no more batches; the pipelines stay idle until the process ends."""
+        for shard in self._shards:
+            shard.close()
+
+
+def eval_sets(
+    cfg: DatasetConfig,
+    converter_cls: Callable[..., seqio.FeatureConverter],
+    rows: tuple[int, int],
+    eval_steps: int,
+) -> dict[str, list[HostBatch]]:
+    """Return `eval_steps` batches of each task, this host's rows; a small split is repeated."""
+    sets = {}
+    for task in seqio.get_subtasks(cfg.provider):
+        measured = task.for_evaluation() if hasattr(task, "for_evaluation") else task
+        one = dataclasses.replace(cfg, mixture_or_task_name=measured, module=None)
+        if cfg.split not in (task.splits or ()):
+            logging.warning("Task %s has no split %r; it is not evaluated.", task.name, cfg.split)
+            continue
+        started = time.monotonic()
+        # One shard, read by every host: the split is small, and its shards would be repeated.
+        seed = 0 if cfg.seed is None else cfg.seed
+        stream = TrainStream(one, converter_cls, (0, cfg.batch_size), seed, shards=1)
+        complete = [next(stream) for _ in range(eval_steps)]
+        sets[task.name] = [{k: v[slice(*rows)] for k, v in batch.items()} for batch in complete]
+        stream.close()
+        logging.info("Read %s in %.1f s.", task.name, time.monotonic() - started)
+    return sets
