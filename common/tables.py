@@ -10,7 +10,7 @@ import functools
 import itertools
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 OK, WARNING, FAILS, NOT_CHECKED = "ok", "warning", "fails", "not checked"
@@ -36,6 +36,15 @@ class CheckResult:
 ok = functools.partial(CheckResult, OK)  # no fault was found
 warning = functools.partial(CheckResult, WARNING)  # would start, but waste or lose something
 fails = functools.partial(CheckResult, FAILS)  # would not start, or not finish
+
+
+def judged(
+    check: str, is_right: bool, figure: str, to_set: str = "", otherwise: str = FAILS
+) -> CheckResult:
+    """Return the result of a check: ok if `is_right`, else `otherwise` and what to set."""
+    return CheckResult(
+        OK if is_right else otherwise, figure, "" if is_right else to_set, check=check
+    )
 
 
 def run_check(name: str, check: Callable[..., CheckResult], *arguments: Any) -> CheckResult:
@@ -116,6 +125,15 @@ def table(results: Iterable[CheckResult]) -> str:
         )
         lines += [f"{a:<{width}}  {b:<11}  {c:<{_FIGURE}}  {d}".rstrip() for a, b, c, d in wrapped]
     return "\n".join(lines)
+
+
+def show(results: Sequence[CheckResult]) -> int:
+    """Print the table, the texts below it and the summary; return the status, 1 if one fails."""
+    print(table(results))
+    if found := details(results):
+        print(f"\n{found}")
+    print(f"\n{summary(results)}")
+    return 0 if passed(results) else 1
 
 
 def details(results: Iterable[CheckResult]) -> str:

@@ -120,13 +120,10 @@ def _check(recipe: Recipe, tpu: Slice, flags: argparse.Namespace, say: search.Sa
     else:
         chips, hosts = tables.counted(tpu.chips, "chip"), tables.counted(tpu.hosts, "host")
         print(f"{recipe.name} on {tpu.name}: {chips}, {hosts}\n")
-    print(tables.table(found))
-    if details := tables.details(found):
-        print(f"\n{details}")
-    print(f"\n{tables.summary(found)}")
+    status = tables.show(found)
     checks = {row.check: {k: v for k, v in vars(row).items() if k != "check"} for row in found}
     _write(flags.json, {"recipe": recipe.name, "slice": tpu.name, "checks": checks})
-    return 0 if tables.passed(found) else 1
+    return status
 
 
 def _write(path: str | None, content: Any) -> None:

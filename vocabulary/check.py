@@ -17,137 +17,221 @@ if __name__ == "__main__":  # before any library writes to stderr
 
     log.start()
 
-import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
 
-from common import arguments
-from tasks.text.normalize import normalize
-from vocabulary import cli
+from common import arguments, tables
+from common.errors import guarded
+from common.tables import WARNING, CheckResult, judged
+from vocabulary import corpus
 from vocabulary import sentencepiece_model as spm
-from vocabulary.check_results import VocabularyCheck
 from vocabulary.coverage import BESIDE_HELP, coverage
-from vocabulary.tokenization_equality import check_equal_ids
-from vocabulary.tokenizer_checks import check_texts, check_tokenizer, find_tokenizer
 
 SPECIAL_IDS = {"pad": 0, "eos": 1, "unk": 2}
+# What masked sequences need; without "unk" every text must be spelled by bytes.
+_ROLES = ("mask", "pad", "cls", "sep")
 
 
 def check_vocabulary(
     path: str, vocab_size: int | None = None, extra_ids: int = 0
-) -> list[VocabularyCheck]:
-    """Run the checks that need only the model file; they take well under a second.
+) -> list[CheckResult]:
+    """Return the checks that need only the files, of a SentencePiece model or a tokenizer.json.
 
-    `path` is local or on `gs://`; `vocab_size` is `T5Config.vocab_size`, the rows of the embedding;
+    `path` is local or on `gs://`; `vocab_size` is the network's, the rows of the embedding;
     `extra_ids` is 0 if the sentinels are pieces of the model, 100 if seqio adds them behind it.
-    Raises ValueError if `path` is not a SentencePiece model.
+    Those of a SentencePiece model take well under a second, and load no TensorFlow.
+
+    Raises:
+      ValueError: `path` is neither, or cannot be read.
     """
-    model = spm.read_model(path)
-    kind = model.trainer_spec.ModelType.Name(model.trainer_spec.model_type).lower()
-    reason = "" if kind == "unigram" else ", but T5's Hugging Face tokenizer is unigram only"
-    return [
-        VocabularyCheck.of("algorithm", kind == "unigram", kind + reason),
-        *_special_ids(model),
-        *_sentinels(model, extra_ids),
-        _size(len(model.pieces) + extra_ids, vocab_size, extra_ids),
-    ]
+    if folder := spm.find_tokenizer(path):
+        size, checks = _of_tokenizer(folder)
+        return [*checks, _size(size, vocab_size, 0)]
+    model = spm.read_model(spm.find_model(path))
+    size = len(model.pieces) + extra_ids
+    return [*_of_sentencepiece(model, extra_ids), _size(size, vocab_size, extra_ids)]
 
 
-def check_any(
-    path: str, vocab_size: int | None = None, extra_ids: int = 0
-) -> list[VocabularyCheck]:
-    """Run the checks that need only the files, of a SentencePiece model or a tokenizer.json."""
-    folder = find_tokenizer(path)
-    if folder is None:
-        return check_vocabulary(spm.find_model(path), vocab_size, extra_ids)
-    size, checks = check_tokenizer(folder)
-    return [*checks, _size(size, vocab_size, 0)]
-
-
-def _special_ids(model: spm.ModelProto) -> list[VocabularyCheck]:
+def _of_sentencepiece(model: spm.ModelProto, extra_ids: int) -> Iterator[CheckResult]:
+    """Yield the checks of algorithm, special ids and sentinels."""
     spec = model.trainer_spec
-    checks = []
+    kind = spec.ModelType.Name(spec.model_type).lower()
+    reason = "" if kind == "unigram" else ", but T5's Hugging Face tokenizer is unigram only"
+    yield judged("algorithm", kind == "unigram", kind + reason)
     for name, wanted in SPECIAL_IDS.items():
         kind = spm.SentencePiece.UNKNOWN if name == "unk" else spm.SentencePiece.CONTROL
         found = getattr(spec, f"{name}_id")
-        ok = found == wanted and model.pieces[wanted].type == kind
-        reason = "" if ok else f", must be {wanted} and have its own type (--{name}_id={wanted})"
-        checks.append(VocabularyCheck.of(f"{name} id", ok, f"{found}{reason}"))
+        is_right = found == wanted and model.pieces[wanted].type == kind
+        must = f"--{name}_id={wanted}, a piece of its own type"
+        yield judged(f"{name} id", is_right, str(found), must)
     note = "none" if spec.bos_id < 0 else f"{spec.bos_id}, a piece that T5 never uses"
-    return [*checks, VocabularyCheck.of("no bos", spec.bos_id < 0, note, otherwise="warn")]
+    yield judged("no bos", spec.bos_id < 0, note, otherwise=WARNING)
+    yield from _sentinels(model, extra_ids)
 
 
-def _sentinels(model: spm.ModelProto, extra_ids: int) -> list[VocabularyCheck]:
+def _sentinels(model: spm.ModelProto, extra_ids: int) -> Iterator[CheckResult]:
     ids, size, needed = spm.sentinel_ids(model), len(model.pieces), spm.NUM_SENTINELS
+    if extra_ids and ids:
+        detail = f"{len(ids)} in the model and {extra_ids} more"
+        yield judged("sentinels", False, detail, "extra_ids to 0")
+        return
     if extra_ids:
-        name, detail = "sentinels last, descending", f"ids {size:,} to {size + extra_ids - 1:,}"
-        detail += f", behind the model, by extra_ids; T5 needs {needed}"
-        if ids:
-            name = "sentinels"
-            detail = f"{len(ids)} in the model and {extra_ids} more: set extra_ids to 0"
-        return [VocabularyCheck.of(name, not ids and extra_ids >= needed, detail)]
+        place = f"ids {size:,} to {size + extra_ids - 1:,}, behind the model, by extra_ids"
+        to_set = f"extra_ids to {needed}, which T5 needs"
+        yield judged("sentinels last, descending", extra_ids >= needed, place, to_set)
+        return
     if not ids:
-        how = f"none in the model: train it with vocabulary.train, or set extra_ids to {needed}"
-        return [VocabularyCheck("sentinels", "fail", how)]
+        to_set = f"extra_ids to {needed}, or train the model with vocabulary.train"
+        yield judged("sentinels", False, "none in the model", to_set)
+        return
     misplaced = [n for n in range(needed) if ids.get(n) != size - 1 - n]
     place = f"ids {size - needed:,} to {size - 1:,}, <extra_id_0> is {size - 1:,}"
     if misplaced:
         n = misplaced[0]
         place = f"<extra_id_{n}> is {ids.get(n, 'missing')}, must be {size - 1 - n}"
+    yield judged("sentinels last, descending", not misplaced, place)
     encode = spm.processor(model).encode
     split = [n for n, i in ids.items() if encode(f"<extra_id_{n}>")[-1:] != [i]]
     in_text = f"each of the {len(ids)} is its own id"
     if split:
         in_text = f"<extra_id_{split[0]}> becomes other ids: make it user-defined"
+    yield judged("sentinels in text", not split, in_text)
     bare = [n for n, i in ids.items() if not model.pieces[i].piece.startswith(spm.WORD_START)]
     mark = "▁<extra_id_N>, as in mT5"
     if bare:
         mark = f"<extra_id_{bare[0]}> lacks the mark ▁: SentencePiece puts a lone ▁ before it"
-    return [
-        VocabularyCheck.of("sentinels last, descending", not misplaced, place),
-        VocabularyCheck.of("sentinels in text", not split, in_text),
-        VocabularyCheck.of("sentinels start a word", not bare, mark, otherwise="warn"),
-    ]
+    yield judged("sentinels start a word", not bare, mark, otherwise=WARNING)
 
 
-def _size(size: int, vocab_size: int | None, extra_ids: int) -> VocabularyCheck:
+def _of_tokenizer(folder: str) -> tuple[int, list[CheckResult]]:
+    """Return the number of ids of an encoder's tokenizer, and its checks."""
+    from tasks.tokenizer_vocabulary import TokenizerVocabulary  # with TensorFlow
+
+    vocabulary = TokenizerVocabulary(folder)
+    roles, size = vocabulary.roles, vocabulary.vocab_size
+    checks = [judged("algorithm", True, type(vocabulary.tokenizer.model).__name__)]
+    for role in _ROLES:
+        detail = f"{roles[role]}, {vocabulary.pieces[roles[role]]}" if role in roles else "none"
+        to_set = f"{role}_token in tokenizer_config.json, which masked_lm needs"
+        checks.append(judged(f"{role} id", role in roles, detail, to_set))
+    ids = [roles[role] for role in _ROLES if role in roles]
+    same = len(ids) != len({*ids})
+    detail = "two of mask, pad, cls and sep are one token" if same else "each its own"
+    checks.append(judged("distinct ids", not same, detail))
+    starts = int(vocabulary.word_starts().sum())
+    some = len(vocabulary.special_ids) < starts < size
+    detail = f"{starts:,} of {size:,} pieces" + ("" if some else ": whole words cannot be masked")
+    checks.append(judged("begin a word", some, detail, otherwise=WARNING))
+    return size, checks
+
+
+def _size(size: int, vocab_size: int | None, extra_ids: int) -> CheckResult:
     padded, rows = spm.round_up(size), vocab_size or size
     detail = f"{size:,}" + (f" with {extra_ids} extra ids" if extra_ids else "")
     detail += f" of vocab_size {vocab_size:,}" if vocab_size else ""
+    to_set = f"vocab_size to {padded}"
     if size > rows:
-        detail += f": set vocab_size to {padded}, or ids above it have no embedding"
-    elif rows % spm.SIZE_MULTIPLE:
-        detail += f", not a multiple of {spm.SIZE_MULTIPLE}: set vocab_size to {padded}"
-    elif rows - size >= spm.SIZE_MULTIPLE:
-        detail += f": {rows - size:,} rows are never used; is it the right vocabulary?"
-        return VocabularyCheck("size", "warn", detail)
-    return VocabularyCheck.of("size", size <= rows and rows % spm.SIZE_MULTIPLE == 0, detail)
+        return judged("size", False, f"{detail}: ids above it have no embedding", to_set)
+    if rows % spm.SIZE_MULTIPLE:
+        return judged("size", False, f"{detail}, not a multiple of {spm.SIZE_MULTIPLE}", to_set)
+    unused = f"{detail}: {rows - size:,} rows are never used; is it the right vocabulary?"
+    is_full = rows - size < spm.SIZE_MULTIPLE
+    return judged("size", is_full, detail if is_full else unused, otherwise=WARNING)
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def same_ids(path: str, texts: Sequence[str], extra_ids: int = 0) -> CheckResult:
+    """Check that the published Hugging Face tokenizer gives the ids of the training on every text.
+
+    `path` is a SentencePiece model, a run's folder, or a folder or hub name with Hugging Face
+    files. The texts are those given and some of the vocabulary's own pieces, each also with
+    sentinels or masks between its words. The tokenizer is the folder's own, and of a model alone
+    the one that the converter writes. Of SentencePiece, seqio's TensorFlow and Python are compared.
+    """
+    name = "equal ids in seqio and Hugging Face"
+    try:
+        if folder := spm.find_tokenizer(path):
+            figure = _same_as_tokenizer(folder, texts)
+        else:
+            figure = _same_as_sentencepiece(path, texts, extra_ids)
+    except (ValueError, RuntimeError) as error:  # SentencePiece raises RuntimeError
+        return judged(name, False, str(error))
+    return judged(name, True, figure)
+
+
+def _same_as_sentencepiece(path: str, texts: Sequence[str], extra_ids: int) -> str:
+    import seqio
+    from transformers import AutoTokenizer
+
+    from convert.tokenizer import assert_same_ids, is_tie, write_tokenizer
+
+    model = spm.find_model(path)
+    texts = [*spm.sample_texts(spm.read_model(model)), *texts]
+    texts += [_with_sentinels(text) for text in texts]
+    vocabulary = seqio.SentencePieceVocabulary(model, extra_ids=extra_ids)
+    with tempfile.TemporaryDirectory() as folder:
+        if os.path.isdir(path) and os.path.basename(model) == "spiece.model":
+            folder = path
+        else:
+            write_tokenizer(model, folder, extra_ids=extra_ids)
+        ties = assert_same_ids(vocabulary, AutoTokenizer.from_pretrained(folder), texts)
+    total = 0
+    for text in texts:
+        python, graph = vocabulary.encode(text), vocabulary.encode_tf(text).numpy().tolist()
+        if python != graph and not is_tie(python, graph, vocabulary.tokenizer.id_to_piece):
+            raise ValueError(f"seqio's TensorFlow ids differ from its Python ids for {text[:80]!r}")
+        total += len(python)
+    figure = f"{len(texts):,} texts, {total:,} ids, half with sentinels"
+    return figure + (f"; {ties} texts tie" if ties else "")
+
+
+def _with_sentinels(text: str) -> str:
+    words = text.split()
+    marked = []
+    for start in range(0, len(words), 5):
+        marked += [f"<extra_id_{start // 5 % spm.NUM_SENTINELS}>", *words[start : start + 5]]
+    return " ".join(marked)
+
+
+def _same_as_tokenizer(folder: str, texts: Sequence[str]) -> str:
+    from transformers import AutoTokenizer
+
+    from tasks.tokenizer_vocabulary import TokenizerVocabulary
+
+    vocabulary = TokenizerVocabulary(folder)
+    plain = [p for i, p in enumerate(vocabulary.pieces) if p and i not in vocabulary.special_ids]
+    drawn = spm.texts_of([piece.replace("##", "") for piece in plain], between=" ", count=100)
+    reference, total = AutoTokenizer.from_pretrained(folder), 0
+    for text in [*drawn, *texts]:
+        ids = vocabulary.encode_texts([text])[0].tolist()
+        wanted = reference(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        masked = f" {vocabulary.pieces[vocabulary.mask_id or 0]} ".join(text.split())
+        with_mask = reference(masked, add_special_tokens=False)["input_ids"]
+        if ids != wanted or vocabulary.encode(masked) != with_mask:
+            raise ValueError(f"they differ in {text[:80]!r}")
+        total += len(ids)
+    return f"{len(drawn) + len(texts):,} texts, {total:,} ids, each also with masks"
+
+
+@guarded
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print all checks, and return the status; the corpus is read last."""
+    parser = arguments.parser("python -m vocabulary.check", __doc__.splitlines()[0])
     add = parser.add_argument
-    add("model", type=arguments.text, help=cli.MODEL_HELP)
-    about = "T5Config.vocab_size of the model that uses it"
-    add("--vocab_size", type=arguments.integer(1), help=about)
+    add("model", type=arguments.text, help=corpus.MODEL_HELP)
+    add("--vocab_size", type=arguments.integer(1), help="T5Config.vocab_size of its model")
     about = "100 if seqio adds the sentinels (T5's own)"
     add("--extra_ids", type=arguments.integer(0), default=0, help=about)
     add("--beside", type=arguments.text, help=BESIDE_HELP)
-    cli.add_corpus_arguments(parser, required=False, max_documents=2000)
-
-
-def run(args: argparse.Namespace) -> list[VocabularyCheck]:
-    """Run all checks, those that need seqio and transformers too; the corpus is read last."""
+    corpus.add_arguments(parser, required=False, max_documents=2000)
+    args = parser.parse_args(argv)
     path = spm.download(args.model)
-    checks = check_any(path, args.vocab_size, args.extra_ids)
-    texts = list(cli.read_documents(args)) if args.corpus else []
-    if args.cedilla:
-        texts = [normalize(text, cedilla=True, nfc=False, whitespace=False) for text in texts]
-    if folder := find_tokenizer(path):
-        return [*checks, *check_texts(folder, texts)]
-    covered = coverage(spm.find_model(path), texts, args.beside)
-    texts = [*spm.sample_texts(spm.read_model(spm.find_model(path))), *texts]
-    return [*checks, check_equal_ids(path, texts, args.extra_ids), *covered]
+    checks = check_vocabulary(path, args.vocab_size, args.extra_ids)
+    texts = corpus.read_texts(args) if args.corpus else []
+    checks.append(same_ids(path, texts, args.extra_ids))
+    return tables.show([*checks, *coverage(path, texts, args.beside)])
 
-
-main = cli.command("check", "Check a vocabulary.", _add_arguments, run)
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

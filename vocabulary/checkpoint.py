@@ -19,17 +19,17 @@ from pathlib import Path
 import numpy as np
 
 from common import arguments
+from common.tables import CheckResult, judged, passed
 from convert import weight_map
 from convert.proof import verify
 from convert.run import rewrite
 from convert.run.model_dir import VOCABULARY
 from convert.sizes import Sizes
+from convert.tokenizer import is_tie
 from t5x.checkpointing.lazy_array import LazyArray
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check import check_vocabulary
-from vocabulary.check_results import VocabularyCheck, passed, table
-from vocabulary.cli import MODEL_HELP
-from vocabulary.tokenization_equality import check_same_pieces
+from vocabulary.corpus import MODEL_HELP
 
 # The axis of each parameter along which ids run.
 _AXES = {"token_embedder/embedding": 0, "decoder/logits_dense/kernel": 1}
@@ -77,7 +77,7 @@ def check_out(args: argparse.Namespace) -> None:
 
 def write(
     change: VocabularyChange, args: argparse.Namespace, texts: Iterable[str]
-) -> tuple[str, list[VocabularyCheck]]:
+) -> tuple[str, list[CheckResult]]:
     """Write the model `args.out`, or with `args.checkpoint` the run; return the model and checks.
 
     Raise ValueError as `write_run`, and if words of `texts` with kept pieces change their tokens.
@@ -85,7 +85,7 @@ def write(
     checks = [check_same_pieces(change.old, change.new, change.sources, texts)]
     if not passed(checks):
         raise ValueError(
-            f"nothing was written, since words are tokenized differently: {checks[0].detail}"
+            f"nothing was written, since words are tokenized differently: {checks[0].figure}"
         )
     path = args.out
     if args.checkpoint:
@@ -96,6 +96,29 @@ def write(
     return path, checks + check_vocabulary(path, len(change.rows))
 
 
+def check_same_pieces(
+    old: spm.ModelProto, new: spm.ModelProto, sources: spm.Sources, texts: Iterable[str]
+) -> CheckResult:
+    """Check that words whose pieces are all kept, and use no new piece, are tokenized as before.
+
+    `sources` are the old ids of each new id, several for a new piece. Each word is checked once.
+    """
+    name = "kept pieces tokenize words as before"
+    before, after = spm.processor(old), spm.processor(new)
+    kept = {ids[0] for ids in sources if len(ids) == 1}
+    words = {word for text in texts for word in text.split()}
+    same = 0
+    for word in sorted(words):
+        wanted, new_ids = before.encode(word), after.encode(word)
+        if not kept.issuperset(wanted) or any(len(sources[i]) > 1 for i in new_ids):
+            continue
+        found = [sources[i][0] for i in new_ids]
+        if found != wanted and not is_tie(wanted, found, before.id_to_piece):
+            return judged(name, False, f"{word[:80]!r} was {wanted} and is {found}")
+        same += 1
+    return judged(name, True, f"{same:,} of {len(words):,}; the others use changed pieces")
+
+
 def _write_vocabulary(change: VocabularyChange, path: str) -> None:
     spm.write_model(change.new, path)
     with open(os.path.splitext(path)[0] + ".rows.json", "w", encoding="utf-8") as file:
@@ -104,7 +127,7 @@ def _write_vocabulary(change: VocabularyChange, path: str) -> None:
 
 def write_run(
     checkpoint: str, change: VocabularyChange, out: Path, network: str | None = None
-) -> list[VocabularyCheck]:
+) -> list[CheckResult]:
     """Write the run; it appears complete and verified, or not at all.
 
     `checkpoint` is a run, whose last checkpoint is used, or one checkpoint, local or on gs://;
@@ -126,7 +149,7 @@ def write_run(
         _write_vocabulary(change, str(temporary / VOCABULARY))
         same = same_logits(old.path, old.sizes, written, sizes, change.sources)
         if not passed([same]):
-            raise ValueError(f"nothing was written, since {table([same])}")
+            raise ValueError(f"nothing was written, since {same.check} fails: {same.figure}")
     return [_size("network before", old.sizes), _size("network after", sizes), same]
 
 
@@ -159,19 +182,19 @@ def average_rows(table: np.ndarray, sources: spm.Sources, axis: int = 0) -> np.n
     return new
 
 
-def _size(name: str, sizes: Sizes) -> VocabularyCheck:
+def _size(name: str, sizes: Sizes) -> CheckResult:
     counts = {tensor.source: math.prod(tensor.shape) for tensor in weight_map.tensors(sizes)}
     total, embeddings = sum(counts.values()), sum(counts.get(name, 0) for name in _AXES)
     detail = (
         f"{sizes.vocab_size:,} rows, {total / 1e6:,.1f} M parameters, "
         f"{embeddings / 1e6:,.1f} M of them embeddings ({embeddings / total:.0%})"
     )
-    return VocabularyCheck(name, "ok", detail)
+    return judged(name, True, detail)
 
 
 def same_logits(
     old_path: str, old_sizes: Sizes, new_path: str, new_sizes: Sizes, sources: spm.Sources
-) -> VocabularyCheck:
+) -> CheckResult:
     """Check that both checkpoints give kept pieces the same logits, on a batch of kept pieces."""
     kept = np.array([new for new, old in enumerate(sources) if len(old) == 1 and new > 1])
     old_of = np.array([old[0] for old in sources])
@@ -183,4 +206,4 @@ def same_logits(
     difference, largest = float(np.abs(old - new).max()), float(np.abs(old).max())
     detail = f"{len(kept):,} pieces differ by {difference:.1e} at most, of {largest:.1f}"
     equal = difference <= verify.TOLERANCE * max(1.0, largest)
-    return VocabularyCheck.of("logits of kept pieces equal", equal, detail)
+    return judged("logits of kept pieces equal", equal, detail)

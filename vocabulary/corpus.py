@@ -4,30 +4,72 @@ SentencePiece silently drops every line above 4,192 bytes, so documents are spli
 long lines at spaces, or between characters where there are none.
 """
 
-import dataclasses
+import argparse
 import itertools
 import logging
 import os
+import random
+import sys
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from common import arguments
 from tasks.text.normalize import normalize
 
+MODEL_HELP = "SentencePiece file, run or converted folder, or Hugging Face hub name"
 MAX_LINE_BYTES = 4_000
+_FLAGS = ("corpus", "column", "config", "split", "max_documents")
 _RETRY_SECONDS = 60.0  # of a failing network: someone waits at the terminal
+_REPORT_SECONDS = 10
 
 
-@dataclasses.dataclass
-class TextCounts:
-    """What has been read so far."""
+def add_arguments(
+    parser: argparse.ArgumentParser, required: bool, max_documents: int | None = None
+) -> None:
+    """Add --corpus, and the flags that say what is read from it."""
+    add, number = parser.add_argument, arguments.integer(1)
+    about = (
+        "folder or bucket of files named <split>*, pattern of files, http(s) file, @ and the "
+        "address of a list of files, or Hugging Face hub name"
+    )
+    add("--corpus", type=arguments.text, required=required, help=about)
+    about = "column of the text, or a template of several, {title}\\n{body}"
+    add("--column", type=arguments.text, default="text", help=about)
+    add("--config", help="configuration of a hub corpus")
+    add("--split", type=arguments.text, default="train", help="the split to read")
+    about = "read at most this many documents, drawn from all of it"
+    add("--max_documents", type=number, default=max_documents, help=about)
+    about = "write Romanian ş ţ as ș ț, as tasks with cedilla=True do"
+    add("--cedilla", action="store_true", help=about)
 
-    documents: int = 0
-    lines: int = 0
-    bytes: int = 0
 
-    def __str__(self) -> str:
-        megabytes = f"{self.bytes / 1e6:,.1f} MB"
-        return f"read {self.documents:,} documents, {self.lines:,} lines, {megabytes}"
+def read_texts(args: argparse.Namespace) -> list[str]:
+    """Return the documents that the corpus flags name, as they are but for --cedilla."""
+    texts = read_documents(**{name: getattr(args, name) for name in _FLAGS})
+    if not args.cedilla:
+        return list(texts)
+    return [normalize(text, cedilla=True, nfc=False, whitespace=False) for text in texts]
+
+
+def read_lines(args: argparse.Namespace) -> Iterator[str]:
+    """Yield the lines of what the corpus flags name, and report on stderr what has been read."""
+    documents = read_documents(**{name: getattr(args, name) for name in _FLAGS})
+    start = reported = time.monotonic()
+    number = count = size = 0
+
+    def report() -> None:
+        read = f"read {number:,} documents, {count:,} lines, {size / 1e6:,.1f} MB"
+        print(f"{read} in {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+
+    for number, document in enumerate(documents, 1):  # noqa: B007
+        for line in lines_of(document, cedilla=args.cedilla):
+            count, size = count + 1, size + len(line.encode())
+            yield line
+        if time.monotonic() - reported >= _REPORT_SECONDS:
+            reported = time.monotonic()
+            report()
+    report()
 
 
 def read_documents(
@@ -78,17 +120,22 @@ def _texts(source: Any, split: str, spread: bool) -> Iterator[str]:
         logging.warning("%s", source.counter.sentence(split))
 
 
-def read_lines(
-    documents: Iterable[str], counts: TextCounts, *, cedilla: bool = False
-) -> Iterator[str]:
+def lines_of(document: str, *, cedilla: bool = False) -> Iterator[str]:
     """Yield normalized lines of at most `MAX_LINE_BYTES` bytes, with `cedilla` ș for ş."""
-    for document in documents:
-        counts.documents += 1
-        for line in normalize(document, cedilla=cedilla).splitlines():
-            for part in split_line(line):
-                counts.lines += 1
-                counts.bytes += len(part.encode())
-                yield part
+    for line in normalize(document, cedilla=cedilla).splitlines():
+        yield from split_line(line)
+
+
+def sample_lines(lines: Iterable[str], most: int, seed: int = 0) -> list[str]:
+    """Return a uniform sample of `most` lines, in no order, or all if there are fewer."""
+    generator = random.Random(seed)
+    kept: list[str] = []
+    for number, line in enumerate(lines):
+        if number < most:
+            kept.append(line)
+        elif (place := generator.randrange(number + 1)) < most:
+            kept[place] = line
+    return kept
 
 
 def split_line(line: str, limit: int = MAX_LINE_BYTES) -> Iterator[str]:

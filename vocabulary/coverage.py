@@ -1,19 +1,19 @@
-"""How well a SentencePiece vocabulary covers a text, beside mT5's where that is on this machine.
+"""How well a vocabulary covers a text, beside mT5's where that is on this machine.
 
     coverage("my.model", texts, beside="google/mt5-base")
+    coverage("my_bert", texts)
 
-counts the characters that become <unk>, those that are lost, bytes a token and tokens a word.
+counts the characters that become unknown, those that are lost, bytes a token and tokens a word.
 """
 
 import collections
+import dataclasses
 import itertools
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import sentencepiece
-
+from common.tables import WARNING, CheckResult, judged
 from vocabulary import sentencepiece_model as spm
-from vocabulary.check_results import VocabularyCheck
 
 MT5 = ("google/mt5-small", "google/mt5-base", "google/mt5-large", "google/mt5-xl")
 BESIDE_HELP = "compare with this vocabulary; default mT5's, if the Hugging Face cache has it"
@@ -25,32 +25,57 @@ _STRAY_EVERY = 5_000  # letters or more, for a stray character of web pages
 Characters = collections.Counter[str]
 
 
-def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list[VocabularyCheck]:
-    """Return the figures of the model at `path` over some texts, beside those of another.
+@dataclasses.dataclass(frozen=True)
+class _Encoder:
+    """A vocabulary's ids of texts, its unknown id, and what it makes of a text before that."""
 
-    `beside` is as for `spm.find_model`; None takes mT5's vocabulary from the Hugging Face cache,
-    and leaves the comparison out if it is not there. Nothing is downloaded for it.
+    encode: Callable[[Sequence[str]], list[list[int]]]
+    unk_id: int | None
+    normalize: Callable[[str], str]
+
+
+def _open(path: str) -> _Encoder:
+    """Return the encoder of a SentencePiece model or of a tokenizer.json; raise ValueError."""
+    folder = spm.find_tokenizer(path)
+    if folder is None:
+        own = spm.processor(spm.read_model(spm.find_model(path)))
+        return _Encoder(lambda texts: own.encode(list(texts)), own.unk_id(), own.normalize)
+    from tasks.tokenizer_vocabulary import TokenizerVocabulary  # with TensorFlow
+
+    found = TokenizerVocabulary(folder)
+    encode = lambda texts: [found.encode_texts([text])[0].tolist() for text in texts]
+    normalizer = found.tokenizer.normalizer
+    normalize = normalizer.normalize_str if normalizer else lambda text: text
+    return _Encoder(encode, found.unk_id, normalize)
+
+
+def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list[CheckResult]:
+    """Return the figures of the vocabulary at `path` over some texts, beside those of another.
+
+    Both are as for `check.check_vocabulary`, or hub names. None as `beside` takes mT5's vocabulary
+    from the Hugging Face cache, and leaves the comparison out if it is not there. Nothing is
+    downloaded for it.
 
     Raises:
-      ValueError: a model cannot be read.
+      ValueError: a vocabulary cannot be read.
     """
     characters = collections.Counter(itertools.chain.from_iterable(texts))
     if not characters:
         return []
-    own = spm.processor(spm.read_model(path))
-    unknown = [c for c, _ in characters.most_common() if own.unk_id() in own.encode(c)]
+    own = _open(path)
+    unknown = [c for c, _ in characters.most_common() if own.unk_id in own.encode([c])[0]]
     detail = f"{len(unknown):,} of {len(characters):,}{_shown(unknown, characters)}"
     bytes_a_token, tokens_a_word = (f"{figure:.2f}" for figure in _figures(own, texts))
     if name := beside or cached_mt5():
-        other = _figures(spm.processor(spm.read_model(spm.find_model(name))), texts)
+        other = _figures(_open(name), texts)
         bytes_a_token += f"; {other[0]:.2f} with {beside or 'mT5'}"
         tokens_a_word += f"; {other[1]:.2f} with {beside or 'mT5'}"
     return [
-        VocabularyCheck.of("characters not covered", not unknown, detail, otherwise="warn"),
+        judged("characters not covered", not unknown, detail, otherwise=WARNING),
         *_joined_words(own, characters),
         *_lost_characters(own, characters),
-        VocabularyCheck("bytes a token", "ok", bytes_a_token),
-        VocabularyCheck("tokens a word", "ok", tokens_a_word),
+        judged("bytes a token", True, bytes_a_token),
+        judged("tokens a word", True, tokens_a_word),
     ]
 
 
@@ -73,22 +98,17 @@ def _is_often(character: str, characters: Characters) -> bool:
     return characters[character] * _STRAY_EVERY > letters
 
 
-def _joined_words(
-    own: sentencepiece.SentencePieceProcessor, characters: Characters
-) -> list[VocabularyCheck]:
-    """Return the check that the text's joiners can be written, none for a text without them."""
-    if not _is_often(JOINER, characters):
-        return []
-    written = JOINER in own.decode(own.encode(f"a{JOINER}a"))
-    lost = "becomes a blank, which cuts words: vocabulary.train makes it a piece"
-    detail = f"U+{ord(JOINER):04X} {'can be written' if written else lost}"
-    return [VocabularyCheck.of("zero-width joiners", written, detail, otherwise="warn")]
+def _joined_words(own: _Encoder, characters: Characters) -> Iterator[CheckResult]:
+    """Yield the check that the text's joiners can be written, nothing for a text without them."""
+    if _is_often(JOINER, characters):
+        written = JOINER in own.normalize(f"a{JOINER}a")
+        lost = "becomes a blank, which cuts words: vocabulary.train makes it a piece"
+        detail = f"U+{ord(JOINER):04X} {'can be written' if written else lost}"
+        yield judged("zero-width joiners", written, detail, otherwise=WARNING)
 
 
-def _lost_characters(
-    own: sentencepiece.SentencePieceProcessor, characters: Characters
-) -> list[VocabularyCheck]:
-    """Return the check of characters that the model's normalization drops or makes a blank.
+def _lost_characters(own: _Encoder, characters: Characters) -> Iterator[CheckResult]:
+    """Yield the check of characters that the model's normalization drops or makes a blank.
 
     White space and control characters should be, and joiners have a check of their own. It is no
     warning if all are as rare as stray characters; without any there is no check.
@@ -96,17 +116,15 @@ def _lost_characters(
     nothing = {own.normalize("aa"), own.normalize("a a")}
     expected = lambda c: c == JOINER or c.isspace() or unicodedata.category(c) == "Cc"
     odd = [c for c, _ in characters.most_common() if not expected(c)]
-    lost = [c for c in odd if own.normalize(f"a{c}a") in nothing]
-    if not lost:
-        return []
-    detail = f"blank or nothing to the model, which never writes them{_shown(lost, characters)}"
-    rare = not any(_is_often(c, characters) for c in lost)
-    return [VocabularyCheck.of("characters lost", rare, detail, otherwise="warn")]
+    if lost := [c for c in odd if own.normalize(f"a{c}a") in nothing]:
+        detail = f"blank or nothing to the model, which never writes them{_shown(lost, characters)}"
+        rare = not any(_is_often(c, characters) for c in lost)
+        yield judged("characters lost", rare, detail, otherwise=WARNING)
 
 
-def _figures(processor, texts: Sequence[str]) -> tuple[float, float]:
+def _figures(own: _Encoder, texts: Sequence[str]) -> tuple[float, float]:
     """Return (bytes a token, tokens a word)."""
-    tokens = sum(map(len, processor.encode(list(texts)))) or 1
+    tokens = sum(map(len, own.encode(texts))) or 1
     size = sum(len(text.encode()) for text in texts)
     return size / tokens, tokens / max(sum(len(text.split()) for text in texts), 1)
 

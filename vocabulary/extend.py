@@ -13,14 +13,15 @@ if __name__ == "__main__":  # before any library writes to stderr
 
     log.start()
 
-import argparse
+import sys
 from collections.abc import Sequence
 
 import sentencepiece
 
-from vocabulary import checkpoint, cli
+from common import arguments, tables
+from common.errors import guarded
+from vocabulary import checkpoint
 from vocabulary import sentencepiece_model as spm
-from vocabulary.check_results import VocabularyCheck
 
 # Added to a new piece's score for each old piece it saves: it beats them, and of two new pieces
 # with the same beginning the longer one wins.
@@ -92,13 +93,13 @@ def _read_words(path: str) -> list[str]:
     return words
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+@guarded
+def main(argv: Sequence[str] | None = None) -> int:
+    """Extend, write, check, and return the status."""
+    parser = arguments.parser("python -m vocabulary.extend", "Add words to a vocabulary.")
     checkpoint.add_arguments(parser)
     parser.add_argument("--pieces", required=True, help="a file with one word a line")
-
-
-def run(args: argparse.Namespace) -> list[VocabularyCheck]:
-    """Extend, write and check."""
+    args = parser.parse_args(argv)
     checkpoint.check_out(args)
     model = spm.read_model(spm.find_model(args.model))
     words = _read_words(args.pieces)
@@ -111,10 +112,8 @@ def run(args: argparse.Namespace) -> list[VocabularyCheck]:
     change = checkpoint.VocabularyChange(model, large, sources, args.extra_ids)
     written, checks = checkpoint.write(change, args, spm.sample_texts(model))
     print(f"wrote {written}: {len(large.pieces):,} pieces, {len(words):,} of them new")
-    return checks
+    return tables.show(checks)
 
-
-main = cli.command("extend", "Add words to a vocabulary.", _add_arguments, run)
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

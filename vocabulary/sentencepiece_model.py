@@ -97,6 +97,19 @@ def find_model(path: str) -> str:
     raise ValueError(f"the folder {path} holds neither {' nor '.join(MODEL_FILES)}")
 
 
+def find_tokenizer(path: str) -> str | None:
+    """Return the folder of a tokenizer.json, of a path or hub name; None if it is SentencePiece's.
+
+    A folder with a SentencePiece model is T5's, whose tokenizer.json is made from the model. Raise
+    ValueError for a hub model that cannot be read.
+    """
+    path = download(path)
+    if path.endswith("tokenizer.json"):
+        return os.path.dirname(path) or "."
+    names = os.listdir(path) if os.path.isdir(path) else []
+    return path if "tokenizer.json" in names and not {*MODEL_FILES} & {*names} else None
+
+
 def write_model(model: ModelProto, path: str) -> None:
     """Write `path` and, beside it, the `.vocab` listing of pieces and scores, each atomically."""
     listing = "".join(f"{piece.piece}\t{piece.score:g}\n" for piece in model.pieces)

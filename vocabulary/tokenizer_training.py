@@ -13,7 +13,6 @@ import collections
 import dataclasses
 import json
 import os
-import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -47,18 +46,6 @@ SPECIAL_TOKENS = {
     "modernbert": SpecialTokens(_BERT, has_types=False, mask_takes_blank=True),
 }
 DEFAULT_SPECIAL_TOKENS = {"wordpiece": "bert", "byte_bpe": "roberta"}
-
-
-def sample_lines(lines: Iterable[str], most: int, seed: int = 0) -> list[str]:
-    """Return a uniform sample of `most` lines, in no order, or all if there are fewer."""
-    generator = random.Random(seed)
-    kept: list[str] = []
-    for number, line in enumerate(lines):
-        if number < most:
-            kept.append(line)
-        elif (place := generator.randrange(number + 1)) < most:
-            kept[place] = line
-    return kept
 
 
 def train_tokenizer(

@@ -24,16 +24,17 @@ import itertools
 import os
 import re
 import string
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import sentencepiece
 
-from common import arguments
-from vocabulary import cli, tokenizer_training
+from common import arguments, tables
+from common.errors import guarded
+from vocabulary import corpus, tokenizer_training
 from vocabulary import sentencepiece_model as spm
-from vocabulary.check import check_any
-from vocabulary.check_results import VocabularyCheck
+from vocabulary.check import check_vocabulary
 from vocabulary.coverage import BESIDE_HELP, JOINER, coverage, writes_joiners
 
 # These become pieces however rare they are: a vocabulary without a capital Q or a Ț would always
@@ -153,9 +154,10 @@ def _check_out(path: str, kind: str, overwrite: bool) -> None:
         )
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = arguments.parser("python -m vocabulary.train", "Train a vocabulary.")
     add, number = parser.add_argument, arguments.integer(1)
-    cli.add_corpus_arguments(parser, required=True)
+    corpus.add_arguments(parser, required=True)
     kinds = ("sentencepiece", *tokenizer_training.KINDS)
     about = "sentencepiece for T5 (default); wordpiece or byte_bpe for an encoder"
     add("--kind", choices=kinds, default="sentencepiece", help=about)
@@ -170,50 +172,44 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max_lines", type=number, default=5_000_000, help="lines kept, sampled uniformly")
     add("--overwrite", action="store_true", help="replace an existing --out")
     add("--beside", type=arguments.text, help=BESIDE_HELP)
-
-
-def run(args: argparse.Namespace) -> list[VocabularyCheck]:
-    """Train, write and check the vocabulary."""
+    args = parser.parse_args(argv)
     check_size(args.size)
     is_model = args.kind == "sentencepiece"
     if args.special_tokens if is_model else args.byte_fallback:
         flag = "--special_tokens" if is_model else "--byte_fallback"
         raise ValueError(f"{flag} is not for --kind {args.kind}: leave it out")
     _check_out(args.out, args.kind, args.overwrite)
-    lines = cli.read_lines(args)
+    return args
+
+
+@guarded
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train, write and check the vocabulary, and return the status."""
+    args = _parse_arguments(argv)
+    lines = corpus.read_lines(args)
     first = list(itertools.islice(lines, _LINES_FOR_LETTERS))
-    required = REQUIRED_CHARACTERS + letters_of(first, args.size)
+    settings = {
+        "character_coverage": args.character_coverage,
+        "required_characters": REQUIRED_CHARACTERS + letters_of(first, args.size),
+    }
     lines = itertools.chain(first, lines)
     start = time.monotonic()
-    if is_model:
-        model = train_vocabulary(
-            lines,
-            args.size,
-            byte_fallback=args.byte_fallback,
-            character_coverage=args.character_coverage,
-            required_characters=required,
-            joiner=writes_joiners(first),
-            max_lines=args.max_lines,
-        )
-        spm.write_model(model, args.out)
+    if args.kind == "sentencepiece":
+        joiner, most = writes_joiners(first), args.max_lines
+        settings |= {"byte_fallback": args.byte_fallback, "joiner": joiner, "max_lines": most}
+        spm.write_model(train_vocabulary(lines, args.size, **settings), args.out)
     else:
         name = args.special_tokens or tokenizer_training.DEFAULT_SPECIAL_TOKENS[args.kind]
         special = tokenizer_training.SPECIAL_TOKENS[name]
+        sample = corpus.sample_lines(lines, args.max_lines)
         tokenizer = tokenizer_training.train_tokenizer(
-            tokenizer_training.sample_lines(lines, args.max_lines),
-            args.kind,
-            args.size,
-            special_tokens=special,
-            character_coverage=args.character_coverage,
-            required_characters=required,
+            sample, args.kind, args.size, special_tokens=special, **settings
         )
         tokenizer_training.write_folder(tokenizer, args.out, special)
     print(f"wrote {args.out}: {args.size:,} pieces in {time.monotonic() - start:.0f} s")
-    texts = first[:_LINES_FOR_REPORT] if is_model else []
-    return [*check_any(args.out, args.size), *coverage(args.out, texts, args.beside)]
+    covered = coverage(args.out, first[:_LINES_FOR_REPORT], args.beside)
+    return tables.show([*check_vocabulary(args.out, args.size), *covered])
 
-
-main = cli.command("train", "Train a vocabulary.", _add_arguments, run)
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

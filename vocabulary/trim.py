@@ -20,16 +20,15 @@ if __name__ == "__main__":  # before any library writes to stderr
 
     log.start()
 
-import argparse
 import collections
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from common import arguments
-from vocabulary import checkpoint, cli
+from common import arguments, tables
+from common.errors import guarded
+from vocabulary import checkpoint, corpus
 from vocabulary import sentencepiece_model as spm
-from vocabulary.check_results import VocabularyCheck
-from vocabulary.tokenizer_training import sample_lines
 
 PieceCounts: TypeAlias = collections.Counter[int]
 _SAMPLED_LINES = 20_000
@@ -47,7 +46,7 @@ def count_and_sample(
             counts.update(encode(line))
             yield line
 
-    return counts, sample_lines(counted(), most)
+    return counts, corpus.sample_lines(counted(), most)
 
 
 def trim(
@@ -89,26 +88,6 @@ def _required_pieces(model: spm.ModelProto, usage: PieceCounts) -> tuple[list[in
     return required, optional
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    checkpoint.add_arguments(parser)
-    cli.add_corpus_arguments(parser, required=True)
-    about = "pieces to keep (default: all used pieces)"
-    parser.add_argument("--size", type=arguments.integer(1), help=about)
-
-
-def run(args: argparse.Namespace) -> list[VocabularyCheck]:
-    """Trim, write, print both sizes, and check."""
-    checkpoint.check_out(args)
-    model = spm.read_model(spm.find_model(args.model))
-    usage, sample = count_and_sample(model, cli.read_lines(args), _SAMPLED_LINES)
-    small, sources = trim(model, usage, args.size, args.extra_ids)
-    change = checkpoint.VocabularyChange(model, small, sources, args.extra_ids)
-    _, checks = checkpoint.write(change, args, sample)
-    _print_size("before", model, args.extra_ids, sample)
-    _print_size("after", small, 0, sample)
-    return checks
-
-
 def _print_size(name: str, model: spm.ModelProto, extra_ids: int, sample: list[str]) -> None:
     usage, _ = count_and_sample(model, sample, 0)
     unknown = usage[model.trainer_spec.unk_id] / max(usage.total(), 1)
@@ -118,7 +97,25 @@ def _print_size(name: str, model: spm.ModelProto, extra_ids: int, sample: list[s
     )
 
 
-main = cli.command("trim", "Trim a vocabulary to a corpus.", _add_arguments, run)
+@guarded
+def main(argv: Sequence[str] | None = None) -> int:
+    """Trim, write, print both sizes, check, and return the status."""
+    parser = arguments.parser("python -m vocabulary.trim", "Trim a vocabulary to a corpus.")
+    checkpoint.add_arguments(parser)
+    corpus.add_arguments(parser, required=True)
+    about = "pieces to keep (default: all used pieces)"
+    parser.add_argument("--size", type=arguments.integer(1), help=about)
+    args = parser.parse_args(argv)
+    checkpoint.check_out(args)
+    model = spm.read_model(spm.find_model(args.model))
+    usage, sample = count_and_sample(model, corpus.read_lines(args), _SAMPLED_LINES)
+    small, sources = trim(model, usage, args.size, args.extra_ids)
+    change = checkpoint.VocabularyChange(model, small, sources, args.extra_ids)
+    _, checks = checkpoint.write(change, args, sample)
+    _print_size("before", model, args.extra_ids, sample)
+    _print_size("after", small, 0, sample)
+    return tables.show(checks)
+
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

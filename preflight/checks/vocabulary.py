@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from common.tables import CheckResult, NotChecked, ok, warning
+from common.tables import FAILS, WARNING, CheckResult, NotChecked, ok
 from preflight.run_context import RunContext, is_remote
 from t5x.input_pipeline.checks import verify_matching_vocabs
 from vocabulary.check import check_vocabulary
@@ -31,9 +31,8 @@ def vocabulary(context: RunContext) -> CheckResult:
     if not paths[0]:
         return ok(f"{type(own).__name__}, {own.vocab_size:,} ids of {rows or 0:,} rows")
     checks = check_vocabulary(paths[0], rows, getattr(own, "extra_ids", 0))
-    with_status = lambda status: [f"{c.name}: {c.detail}" for c in checks if c.status == status]
-    if failures := with_status("fail"):
-        raise ValueError("; ".join(failures))
-    if warnings := with_status("warn"):
-        return warning("; ".join(warnings))
-    return ok(f"{paths[0]}: {checks[-1].detail}, {len(checks)} checks passed")
+    for verdict in (FAILS, WARNING):
+        if found := [check for check in checks if check.verdict == verdict]:
+            figure = "; ".join(f"{check.check}: {check.figure}" for check in found)
+            return CheckResult(verdict, figure, next((c.to_set for c in found if c.to_set), ""))
+    return ok(f"{paths[0]}: {checks[-1].figure}, {len(checks)} checks passed")

@@ -45,7 +45,7 @@ def texts():
 def bytes_model(tmp_path_factory):
     path = tmp_path_factory.mktemp("bytes") / "bytes.model"
     documents = corpus.read_documents(str(DATA / "train-*.jsonl"))
-    lines = corpus.read_lines(documents, corpus.TextCounts())
+    lines = (line for document in documents for line in corpus.lines_of(document))
     write_model(train.train_vocabulary(lines, 1024, byte_fallback=True), str(path))
     return str(path)
 

@@ -7,9 +7,9 @@ import unicodedata
 import pytest
 import sentencepiece
 
+from common import tables
 from fakes.paths import ROOT
 from vocabulary.check import check_vocabulary
-from vocabulary.check_results import passed, table
 
 FOLDER = ROOT / "data" / "ro_mini"
 SHARDS = [f"train-{i:05d}-of-00004.jsonl" for i in range(4)]
@@ -63,7 +63,7 @@ def test_no_sentence_of_validation_in_train(train, validation):
 
 def test_vocabulary_passes():
     findings = check_vocabulary(str(FOLDER / "ro_mini.model"), 2048)
-    assert passed(findings), table(findings)
+    assert tables.passed(findings), tables.table(findings)
 
 
 def test_vocabulary_covers_the_corpus(train, validation):

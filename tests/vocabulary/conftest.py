@@ -17,4 +17,4 @@ def model():
 @pytest.fixture(scope="module")
 def lines():
     documents = corpus.read_documents(str(DATA / "validation.jsonl"))
-    return list(corpus.read_lines(documents, corpus.TextCounts()))
+    return [line for document in documents for line in corpus.lines_of(document)]

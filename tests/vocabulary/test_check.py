@@ -1,17 +1,23 @@
-"""The check passes the three layouts that T5 models have, and names what is wrong elsewhere."""
+"""The check passes what T5 models and encoders have, and names what is wrong elsewhere."""
 
+import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
 import pytest
 
+from common import tables
+from common.tables import FAILS, OK, WARNING
+from fakes import tokenizer_files
 from fakes.paths import ROOT
+from fakes.small_vocabulary import TEXTS
 from vocabulary import check
-from vocabulary.check_results import table
 from vocabulary.sentencepiece_model import SentencePiece, read_model, write_model
 
 MINI = str(ROOT / "data" / "ro_mini" / "ro_mini.model")
+WORDPIECE = tokenizer_files.WORDPIECE
 LAST = 100
 
 
@@ -29,27 +35,40 @@ def edited(tmp_path):
     return write
 
 
-def failures(checks):
-    return [check.name for check in checks if check.status == "fail"]
-
-
-def warnings(checks):
-    return [check.name for check in checks if check.status == "warn"]
+def named(checks, verdict=FAILS):
+    return [row.check for row in checks if row.verdict == verdict]
 
 
 def drop_sentinels(model):
     del model.pieces[-LAST:]
 
 
-def test_the_bundled_vocabulary_passes():
-    checks = check.check_vocabulary(MINI, 2048)
-    assert {check.status for check in checks} == {"ok"}, table(checks)
+@pytest.mark.parametrize("path", [MINI, WORDPIECE])
+def test_the_bundled_vocabularies_pass(path):
+    checks = [*check.check_vocabulary(path, 2048), check.same_ids(path, TEXTS)]
+    assert {row.verdict for row in checks} == {OK}, tables.table(checks)
+
+
+@pytest.mark.parametrize("path", [MINI, WORDPIECE])
+@pytest.mark.parametrize(("rows", "verdict"), [(2048, OK), (2176, WARNING), (1920, FAILS)])
+def test_size_against_the_embedding(path, rows, verdict):
+    size = check.check_vocabulary(path, rows)[-1]
+    assert (size.check, size.verdict) == ("size", verdict)
+    assert ("vocab_size to 2048" in size.to_set) is (verdict == FAILS)
+
+
+def test_an_embedding_has_a_multiple_of_128_rows():
+    assert check.check_vocabulary(MINI, 2100)[-1].verdict == FAILS
+
+
+# --- of T5
 
 
 def test_t5_layout_passes_with_sentinels_outside(edited):
     path = edited(drop_sentinels)
-    assert failures(check.check_vocabulary(path, 2048, extra_ids=100)) == []
-    assert failures(check.check_vocabulary(path, 2048)) == ["sentinels"]
+    assert named(check.check_vocabulary(path, 2048, extra_ids=100)) == []
+    assert named(check.check_vocabulary(path, 2048, extra_ids=50)) == ["sentinels last, descending"]
+    assert named(check.check_vocabulary(path, 2048)) == ["sentinels"]
 
 
 def test_mt5_layout_passes_with_a_padded_embedding(edited):
@@ -57,99 +76,62 @@ def test_mt5_layout_passes_with_a_padded_embedding(edited):
         del model.pieces[1900:1912]
 
     path = edited(shorten)
-    assert failures(check.check_vocabulary(path, 2048)) == []
-    assert failures(check.check_vocabulary(path)) == ["size"]
+    assert named(check.check_vocabulary(path, 2048)) == []
+    assert named(check.check_vocabulary(path)) == ["size"]
 
 
 def test_sentinels_twice_fail():
-    assert failures(check.check_vocabulary(MINI, 2176, extra_ids=100)) == ["sentinels"]
+    assert named(check.check_vocabulary(MINI, 2176, extra_ids=100)) == ["sentinels"]
 
 
-def test_sentinels_first_fail(edited):
-    def move(model):
-        sentinels = list(model.pieces[-LAST:])
-        plain = list(model.pieces[3:-LAST])
-        del model.pieces[3:]
-        model.pieces.extend(sentinels + plain)
-
-    assert failures(check.check_vocabulary(edited(move))) == ["sentinels last, descending"]
+def first(model):
+    sentinels, plain = list(model.pieces[-LAST:]), list(model.pieces[3:-LAST])
+    del model.pieces[3:]
+    model.pieces.extend(sentinels + plain)
 
 
-def test_sentinels_ascending_fail(edited):
-    def turn(model):
-        sentinels = list(model.pieces[-LAST:])
-        del model.pieces[-LAST:]
-        model.pieces.extend(reversed(sentinels))
-
-    checks = check.check_vocabulary(edited(turn))
-    assert failures(checks) == ["sentinels last, descending"]
-    assert "<extra_id_0> is 1948, must be 2047" in table(checks)
+def ascending(model):
+    sentinels = list(model.pieces[-LAST:])
+    del model.pieces[-LAST:]
+    model.pieces.extend(reversed(sentinels))
 
 
-def test_sentinels_that_text_cannot_reach_fail(edited):
-    def control(model):
-        for piece in model.pieces[-LAST:]:
-            piece.type = SentencePiece.CONTROL
-
-    assert failures(check.check_vocabulary(edited(control))) == ["sentinels in text"]
+def unreachable(model):
+    for piece in model.pieces[-LAST:]:
+        piece.type = SentencePiece.CONTROL
 
 
-def test_sentinels_without_the_mark_of_a_word_are_a_warning(edited):
-    def bare(model):
-        for piece in model.pieces[-LAST:]:
-            piece.piece = piece.piece.removeprefix("▁")
-
-    checks = check.check_vocabulary(edited(bare))
-    assert failures(checks) == []
-    assert warnings(checks) == ["sentinels start a word"]
+def bpe(model):
+    model.trainer_spec.model_type = model.trainer_spec.BPE
 
 
-@pytest.mark.parametrize("name", ["pad", "eos", "unk"])
-def test_each_special_id_must_be_t5s(edited, name):
-    def shift(model):
-        setattr(model.trainer_spec, f"{name}_id", 5)
-
-    assert failures(check.check_vocabulary(edited(shift))) == [f"{name} id"]
-
-
-def test_bos_is_a_warning(edited):
-    def begin(model):
-        model.trainer_spec.bos_id = 3
-
-    assert warnings(check.check_vocabulary(edited(begin))) == ["no bos"]
-
-
-def test_bpe_fails(edited):
-    def change(model):
-        model.trainer_spec.model_type = model.trainer_spec.BPE
-
-    assert "algorithm" in failures(check.check_vocabulary(edited(change)))
+def special(name):
+    return lambda model: setattr(model.trainer_spec, f"{name}_id", 5)
 
 
 @pytest.mark.parametrize(
-    ("vocab_size", "verdict", "words"),
+    ("change", "names"),
     [
-        (2048, "ok", "2,048 of vocab_size 2,048"),
-        (2176, "warn", "128 rows are never used"),
-        (1920, "fail", "set vocab_size to 2048"),
-        (2100, "fail", "not a multiple of 128"),
+        (first, ["sentinels last, descending"]),
+        (ascending, ["sentinels last, descending"]),
+        (unreachable, ["sentinels in text"]),
+        (bpe, ["algorithm"]),
+        *[(special(name), [f"{name} id"]) for name in ("pad", "eos", "unk")],
     ],
 )
-def test_size_against_the_embedding(vocab_size, verdict, words):
-    size = check.check_vocabulary(MINI, vocab_size)[-1]
-    assert (size.name, size.status) == ("size", verdict)
-    assert words in size.detail
+def test_what_t5_cannot_use_fails(edited, change, names):
+    assert named(check.check_vocabulary(edited(change))) == names
 
 
-def test_command(capsys, edited, tmp_path):
-    (tmp_path / "vocabulary.model").write_bytes(pathlib.Path(MINI).read_bytes())
-    for model in (MINI, str(tmp_path)):  # a file, or the folder of a run
-        check.main([model, "--vocab_size", "2048"])
-        printed = capsys.readouterr().out
-        assert "equal ids in seqio and Hugging Face  ok" in printed
-    with pytest.raises(SystemExit) as error:
-        check.main([edited(drop_sentinels)])
-    assert error.value.code == 1
+def test_what_t5_does_not_need_is_a_warning(edited):
+    def change(model):
+        model.trainer_spec.bos_id = 3
+        for piece in model.pieces[-LAST:]:
+            piece.piece = piece.piece.removeprefix("▁")
+
+    checks = check.check_vocabulary(edited(change))
+    assert named(checks) == []
+    assert named(checks, WARNING) == ["no bos", "sentinels start a word"]
 
 
 def test_quick_check_needs_neither_jax_nor_tensorflow():
@@ -158,7 +140,65 @@ def test_quick_check_needs_neither_jax_nor_tensorflow():
         f"c({MINI!r}, 2048); "
         "print({'jax', 'tensorflow', 'seqio', 'transformers', 'datasets'} & set(sys.modules))"
     )
-    root = ROOT
     run = [sys.executable, "-c", program]
-    done = subprocess.run(run, cwd=root, capture_output=True, text=True, check=True)
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+# --- of encoders
+
+
+def test_a_tokenizer_without_a_mask_fails(tmp_path):
+    folder = tokenizer_files.blanks_bpe(tmp_path, ("<pad>", "<bos>", "<eos>", "<unk>"))
+    assert named(check.check_vocabulary(folder, 512)) == ["mask id"]
+
+
+def test_two_roles_of_one_token_fail(tmp_path):
+    shutil.copytree(WORDPIECE, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"pad_token": "[SEP]"}))
+    assert named(check.check_vocabulary(str(tmp_path))) == ["distinct ids"]
+
+
+def test_no_begins_of_words_are_a_warning(tmp_path):
+    def rename(content):
+        content["model"]["continuing_subword_prefix"] = "@@"
+
+    folder = tokenizer_files.edit(WORDPIECE, tmp_path, rename)
+    assert named(check.check_vocabulary(folder), WARNING) == ["begin a word"]
+
+
+# --- the ids of the published tokenizer
+
+
+def test_other_ids_than_those_of_the_training_fail(monkeypatch):
+    from tasks.tokenizer_vocabulary import TokenizerVocabulary
+
+    encode = TokenizerVocabulary.encode_texts
+    swapped = lambda self, texts: encode(self, [text.replace("Ana", "ana") for text in texts])
+    monkeypatch.setattr(TokenizerVocabulary, "encode_texts", swapped)
+    row = check.same_ids(WORDPIECE, ["Ana are mere"])
+    assert (row.verdict, "'Ana are mere'" in row.figure) == (FAILS, True)
+
+
+def test_a_wrong_number_of_sentinels_is_found():
+    row = check.same_ids(MINI, ["Ana"], extra_ids=100)
+    assert (row.verdict, "<extra_id_99>" in row.figure) == (FAILS, True)
+
+
+# --- the command
+
+
+def test_the_command_reads_a_file_a_run_or_a_folder(capsys, edited, tmp_path):
+    (tmp_path / "vocabulary.model").write_bytes(pathlib.Path(MINI).read_bytes())
+    for model in (MINI, str(tmp_path), WORDPIECE, f"{WORDPIECE}/tokenizer.json"):
+        assert check.main([model, "--vocab_size", "2048"]) == 0
+        assert "equal ids in seqio and Hugging Face  ok" in capsys.readouterr().out
+    assert check.main([edited(drop_sentinels)]) == 1
+
+
+@pytest.mark.parametrize("model", [MINI, WORDPIECE])
+def test_the_command_shows_how_a_corpus_is_covered(model, capsys):
+    check.main([model, "--corpus", str(ROOT / "data/ro_simple"), "--max_documents", "20"])
+    said = capsys.readouterr().out
+    assert "characters not covered" in said
+    assert "tokens a word" in said

@@ -1,5 +1,7 @@
 """Text of every kind of file arrives as short normalized lines."""
 
+import argparse
+import collections
 import gzip
 import json
 import os
@@ -31,11 +33,32 @@ def test_text_without_spaces_is_cut_between_characters():
     assert list(corpus.split_line("aă" * 4, limit=5)) == ["aăa", "ăa", "ăa", "ă"]
 
 
-def test_lines_are_counted_and_cedillas_become_commas():
-    counts, documents = corpus.TextCounts(), ["Ştiinţă\n\nşi ţară", " \n"]
-    assert list(corpus.read_lines(documents, counts, cedilla=True)) == ["Știință", "și țară"]
-    assert list(corpus.read_lines(documents, corpus.TextCounts())) == ["Ştiinţă", "şi ţară"]
-    assert (counts.documents, counts.lines) == (2, 2)
+def test_cedillas_become_commas_where_it_is_asked_for():
+    assert list(corpus.lines_of("Ştiinţă\n\nşi ţară", cedilla=True)) == ["Știință", "și țară"]
+    assert list(corpus.lines_of("Ştiinţă\n \nşi ţară")) == ["Ştiinţă", "şi ţară"]
+
+
+def test_the_flags_say_what_is_read_and_progress_is_shown(capsys):
+    def read(*flags):
+        parser = argparse.ArgumentParser()
+        corpus.add_arguments(parser, required=True, max_documents=2)
+        return list(corpus.read_lines(parser.parse_args(["--corpus", MINI, *flags])))
+
+    texts, ids = read(), read("--column", "id", "--max_documents", "3")
+    assert len(ids) == 3
+    assert texts != ids[:2]
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(",")[0] for line in said] == ["read 2 documents", "read 3 documents"]
+
+
+def test_a_sample_is_uniform_and_the_same_for_a_seed():
+    found = [corpus.sample_lines(map(str, range(10)), 3, seed) for seed in range(3000)]
+    assert found[5] == corpus.sample_lines(map(str, range(10)), 3, 5)
+    assert all(len({*sample}) == 3 for sample in found)
+    counts = collections.Counter(line for sample in found for line in sample)
+    # 3,000 draws with probability 0.3: five standard deviations are 126.
+    assert all(abs(counts[str(line)] - 900) < 126 for line in range(10))
+    assert corpus.sample_lines(["a", "b"], 3, 0) == ["a", "b"]
 
 
 def test_every_kind_of_file(tmp_path):

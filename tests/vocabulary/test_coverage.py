@@ -3,37 +3,39 @@
 import huggingface_hub
 import pytest
 
+from common.tables import OK, WARNING
 from fakes import small_vocabulary
 from fakes.paths import ROOT
-from vocabulary import check, coverage
+from vocabulary import coverage
 from vocabulary import sentencepiece_model as spm
 
 MINI = str(ROOT / "data/ro_mini/ro_mini.model")
+WORDPIECE = str(ROOT / "data/ro_mini/wordpiece")
 TEXTS = ["Ana are mere și pere.", "un om de zăpadă ☃☃"]
 
 
 def rows(*args, **settings):
-    return {row.name: row for row in coverage.coverage(*args, **settings)}
+    return {row.check: row for row in coverage.coverage(*args, **settings)}
 
 
 def test_what_is_counted():
     found = rows(MINI, TEXTS)
     row = found["characters not covered"]
-    assert (row.status, row.detail) == ("warn", f"1 of {len(set(''.join(TEXTS)))}: ☃ U+2603 × 2")
+    assert (row.verdict, row.figure) == (WARNING, f"1 of {len(set(''.join(TEXTS)))}: ☃ U+2603 × 2")
     own = spm.processor(spm.read_model(MINI))
     tokens = sum(len(own.encode(text)) for text in TEXTS)
-    assert found["tokens a word"].detail == f"{tokens / 10:.2f}"
+    assert found["tokens a word"].figure == f"{tokens / 10:.2f}"
     size = sum(len(text.encode()) for text in TEXTS)
-    assert found["bytes a token"].detail == f"{size / tokens:.2f}"
-    assert rows(MINI, TEXTS[:1])["characters not covered"].detail.startswith("0 of ")
+    assert found["bytes a token"].figure == f"{size / tokens:.2f}"
+    assert rows(MINI, TEXTS[:1])["characters not covered"].figure.startswith("0 of ")
     assert coverage.coverage(MINI, []) == []
 
 
 def test_joiners_that_words_are_written_with_must_not_be_lost():
     joined = ["Ana are me\u200cre și pere."] * 50
     row = rows(MINI, joined)["zero-width joiners"]
-    assert row.status == "warn"
-    assert "U+200C becomes a blank" in row.detail
+    assert row.verdict == WARNING
+    assert "U+200C becomes a blank" in row.figure
     strays = ["a\u200cb" + "Ana are mere. " * 1000]
     assert "zero-width joiners" not in rows(MINI, strays)
     assert (coverage.writes_joiners(joined), coverage.writes_joiners(strays)) == (True, False)
@@ -45,29 +47,29 @@ def test_characters_that_the_normalization_drops_are_named():
         "\ufeffUn om\u200bbun",
     ] * 25
     row = rows(MINI, texts)["characters lost"]
-    assert row.status == "warn"
-    assert row.detail.endswith("never writes them: U+200B × 50, U+FEFF × 25")
+    assert row.verdict == WARNING
+    assert row.figure.endswith("never writes them: U+200B × 50, U+FEFF × 25")
     strays = ["a\u200bb" + "Ana are mere. " * 1000]
-    assert rows(MINI, strays)["characters lost"].status == "ok"
+    assert rows(MINI, strays)["characters lost"].verdict == OK
     assert "characters lost" not in rows(MINI, [*TEXTS, "a\u200cb" * 50])
 
 
 def test_another_vocabulary_is_shown_beside_it(tmp_path, monkeypatch):
     other = small_vocabulary.train(tmp_path)
     found = rows(MINI, TEXTS, beside=other)
-    own, its = (detail.split()[0] for detail in found["tokens a word"].detail.split("; "))
+    own, its = (detail.split()[0] for detail in found["tokens a word"].figure.split("; "))
     assert float(its) > float(own)
-    assert found["tokens a word"].detail.endswith(f"with {other}")
+    assert found["tokens a word"].figure.endswith(f"with {other}")
     in_cache = lambda name, file: other if name == "google/mt5-base" else None
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", in_cache)
-    assert rows(MINI, TEXTS)["tokens a word"].detail == f"{own}; {its} with mT5"
+    assert rows(MINI, TEXTS)["tokens a word"].figure == f"{own}; {its} with mT5"
 
 
-def test_the_check_shows_it_with_a_corpus(capsys):
-    check.main([MINI, "--corpus", str(ROOT / "data/ro_simple"), "--max_documents", "20"])
-    said = capsys.readouterr().out
-    assert "characters not covered" in said
-    assert "tokens a word" in said
+def test_the_figures_of_an_encoders_vocabulary():
+    found = rows(WORDPIECE, TEXTS)
+    assert found["characters not covered"].verdict == WARNING
+    assert "☃" in found["characters not covered"].figure
+    assert 1 < float(found["tokens a word"].figure) < 3
 
 
 def test_a_vocabulary_that_does_not_exist_is_one_sentence(tmp_path):

@@ -5,12 +5,12 @@ import unicodedata
 import pytest
 import sentencepiece
 
+from common import tables
 from convert import tokenizer as hugging_face
 from fakes.paths import ROOT
 from fakes.refusals import refused
 from vocabulary import extend
 from vocabulary.check import check_vocabulary
-from vocabulary.check_results import passed, table
 from vocabulary.sentencepiece_model import write_model
 
 DATA = ROOT / "data" / "ro_mini"
@@ -51,7 +51,7 @@ def test_sentinels_stay_last_and_the_check_passes(model, tmp_path):
     large, sources = extend.extend(model, WORDS)
     write_model(large, str(tmp_path / "large.model"))
     findings = check_vocabulary(str(tmp_path / "large.model"), 2176)
-    assert passed(findings), table(findings)
+    assert tables.passed(findings), tables.table(findings)
     assert [old for (old,) in sources[-100:]] == list(range(1948, 2048))
 
 

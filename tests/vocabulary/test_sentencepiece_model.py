@@ -1,7 +1,10 @@
 """A model is found, read, edited and written; other files are refused."""
 
+import shutil
+
 import pytest
 
+from fakes import tokenizer_files
 from fakes.paths import ROOT
 from vocabulary import sentencepiece_model as spm
 
@@ -76,3 +79,11 @@ def test_one_character_is_kept_and_all_others_are_normalized_as_before():
     assert [after.normalize(f"a{c}a") for c in others] == [
         before.normalize(f"a{c}a") for c in others
     ]
+
+
+def test_a_folder_of_t5s_is_not_an_encoders(tmp_path):
+    shutil.copytree(tokenizer_files.WORDPIECE, tmp_path, dirs_exist_ok=True)
+    assert spm.find_tokenizer(str(tmp_path)) == str(tmp_path)
+    (tmp_path / "spiece.model").write_bytes(b"")
+    for path in (str(tmp_path), str(MINI), "gs://bucket/ro"):
+        assert spm.find_tokenizer(path) is None

@@ -1,6 +1,5 @@
 """An encoder's vocabulary has the size asked for, the same bytes every time, and AutoTokenizer."""
 
-import collections
 import json
 
 import pytest
@@ -15,7 +14,7 @@ BUNDLED = ROOT / "data" / "ro_mini" / "wordpiece"
 
 @pytest.fixture(scope="module")
 def lines():
-    return list(corpus.read_lines(corpus.read_documents(MINI), corpus.TextCounts()))
+    return [line for text in corpus.read_documents(MINI) for line in corpus.lines_of(text)]
 
 
 def test_the_bundled_vocabulary_is_made_again_byte_for_byte(tmp_path):
@@ -96,16 +95,6 @@ def test_sizes_that_do_not_fit_name_the_ones_that_do(lines):
         train_tokenizer(lines, "byte_bpe", 256)
     with pytest.raises(ValueError, match="the corpus holds no text"):
         train_tokenizer([], "wordpiece", 512)
-
-
-def test_a_sample_is_uniform_and_the_same_for_a_seed():
-    found = [tokenizer_training.sample_lines(map(str, range(10)), 3, seed) for seed in range(3000)]
-    assert found[5] == tokenizer_training.sample_lines(map(str, range(10)), 3, 5)
-    assert all(len({*sample}) == 3 for sample in found)
-    counts = collections.Counter(line for sample in found for line in sample)
-    # 3,000 draws with probability 0.3: five standard deviations are 126.
-    assert all(abs(counts[str(line)] - 900) < 126 for line in range(10))
-    assert tokenizer_training.sample_lines(["a", "b"], 3, 0) == ["a", "b"]
 
 
 def test_the_folder_says_what_transformers_asks(lines, tmp_path):

@@ -6,23 +6,23 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
+from common import tables
+from common.tables import OK
 from fakes.paths import ROOT
 from fakes.refusals import refused
 from tasks import vocabularies
 from tasks.text.tokenize import batch_encoder
 from vocabulary import corpus, train
 from vocabulary import sentencepiece_model as spm
-from vocabulary.check import check_vocabulary
-from vocabulary.check_results import passed, table
+from vocabulary.check import check_vocabulary, same_ids
 from vocabulary.sentencepiece_model import sentinel_ids
-from vocabulary.tokenization_equality import check_equal_ids
 
 MINI = str(ROOT / "data" / "ro_mini" / "train-*.jsonl")
 
 
 @pytest.fixture(scope="module")
 def lines():
-    return list(corpus.read_lines(corpus.read_documents(MINI), corpus.TextCounts()))
+    return [line for text in corpus.read_documents(MINI) for line in corpus.lines_of(text)]
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_command_writes_and_checks(tmp_path, capsys):
     assert "512 pieces" in printed.out
     assert "read 291 documents" in printed.err
     findings = check_vocabulary(str(out), 512)
-    assert passed(findings), table(findings)
+    assert tables.passed(findings), tables.table(findings)
     listing = out.with_suffix(".vocab").read_text(encoding="utf-8").splitlines()
     assert len(listing) == 512
     assert listing[0] == "<pad>\t0"
@@ -163,8 +163,8 @@ def test_a_zero_width_joiner_of_the_corpus_is_a_piece_of_its_own(tmp_path, capsy
     (streamed,) = batch_encoder(vocabulary)(tf.constant(["ceart\u200ce\nmere"])).to_list()
     assert streamed == ids
     texts += ["line\nbreak", "a\u200cb ﬁ\u200cm² \u200c x\u200b\u200cy"]
-    same = check_equal_ids(str(out), texts)
-    assert same.status == "ok", same.detail
+    same = same_ids(str(out), texts)
+    assert same.verdict == OK, same.figure
     assert not any(ord(c) >= 0xF0000 for p in spm.read_model(str(out)).pieces for c in p.piece)
 
 

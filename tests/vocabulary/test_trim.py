@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import sentencepiece
 
+from common import tables
 from fakes.paths import ROOT
 from vocabulary import checkpoint, trim
 from vocabulary.check import check_vocabulary
-from vocabulary.check_results import passed, table
 from vocabulary.sentencepiece_model import read_model, write_model
 
 DATA = ROOT / "data" / "ro_mini"
@@ -46,7 +46,7 @@ def test_result_passes_the_check(model, usage, tmp_path):
     small, _ = trim.trim(model, usage, 512)
     write_model(small, str(tmp_path / "small.model"))
     findings = check_vocabulary(str(tmp_path / "small.model"), 512)
-    assert passed(findings), table(findings)
+    assert tables.passed(findings), tables.table(findings)
 
 
 def test_every_word_can_still_be_spelled(model, lines, usage):
