@@ -55,7 +55,7 @@ from t5x.loop.model_dir import (
 )
 from t5x.loop.training_loop import TrainingRun, missed_evaluation, nothing_left
 from t5x.models import EncoderDecoderModel
-from t5x.multihost import startup_check
+from t5x.multihost import roll_call
 from t5x.multihost.broadcast import raise_together
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import TrainState, from_disk, initial_state, state_specs, to_disk
@@ -362,8 +362,8 @@ def move_stream(stream: TrainStream, start: Start) -> None:
     what to set, if it cannot be used.
     """
     if jax.process_count() > 1:
-        facts = startup_check.data_facts(stream.corpora.identities)
-        startup_check.assert_same(facts)
+        facts = roll_call.data_facts(stream.corpora.identities)
+        roll_call.assert_same(facts)
     folder = start.dataset_folder
     if folder:
         raise_together(lambda: stream.restore(folder), DamagedCheckpoint)

@@ -25,8 +25,9 @@ from common.arguments import version, with_underscores
 from t5x import gin_utils
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.monitoring import compile_stats
-from t5x.multihost import startup_check
+from t5x.multihost import roll_call
 from t5x.multihost.preemption import Interruption
+from t5x.multihost.worker import find_worker
 
 flags.DEFINE_multi_string("gin_file", [], "Gin files, in order; later bindings win.")
 flags.DEFINE_multi_string("gin_bindings", [], "Single bindings, 'NAME = value'.")
@@ -163,8 +164,8 @@ def join_others(values: flags.FlagValues) -> None:
     if not (values.coordinator_address or on_tpu_machine()):
         return
     seconds = values.roll_call_seconds
-    if worker := startup_check.find_worker(*given, os.environ):
-        startup_check.wait_for_all(worker, startup_check.facts(gin.config_str()), seconds)
+    if worker := find_worker(*given, os.environ):
+        roll_call.wait_for_all(worker, roll_call.facts(gin.config_str()), seconds)
     address, count, index = given if values.coordinator_address else (None, None, None)
     jax.distributed.initialize(address, count, index, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
 

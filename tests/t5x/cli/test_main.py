@@ -14,7 +14,7 @@ import gin
 from fakes.paths import ROOT
 from t5x import gin_utils
 from t5x.cli import main as cli
-from t5x.multihost import startup_check
+from t5x.multihost.worker import Worker
 
 RUN = gin_utils.run
 TEXT = """from __gin__ import dynamic_registration
@@ -43,9 +43,8 @@ def entry_point(monkeypatch, tmp_path):
     monkeypatch.setattr(gin_utils, "run", lambda guarded, _: guarded([]))
     joined = lambda *args, heartbeat_timeout_seconds: calls.append(args)
     monkeypatch.setattr(jax.distributed, "initialize", joined)
-    monkeypatch.setattr(cli.startup_check, "wait_for_all", lambda *held: None)
-    worker = lambda *given: startup_check.Worker("host:12", 4, 2)
-    monkeypatch.setattr(cli.startup_check, "find_worker", worker)
+    monkeypatch.setattr(cli.roll_call, "wait_for_all", lambda *held: None)
+    monkeypatch.setattr(cli, "find_worker", lambda *given: Worker("host:12", 4, 2))
     monkeypatch.setattr(cli, "on_tpu_machine", lambda: False)
     (tmp_path / "a.gin").write_text(TEXT)
     monkeypatch.chdir(tmp_path)
@@ -109,7 +108,7 @@ def test_processes_join_after_all_have_reported_the_same(entry_point, monkeypatc
         held.append((worker, facts["gin STEPS"], seconds))
         raise ValueError("another commit")
 
-    monkeypatch.setattr(cli.startup_check, "wait_for_all", wait_for_all)
+    monkeypatch.setattr(cli.roll_call, "wait_for_all", wait_for_all)
     with pytest.raises(ValueError, match="another commit"):
         run(
             entry_point,
@@ -117,7 +116,7 @@ def test_processes_join_after_all_have_reported_the_same(entry_point, monkeypatc
             "--coordinator_address=host:12",
             "--roll_call_seconds=7",
         )
-    assert held == [(startup_check.Worker("host:12", 4, 2), "3", 7.0)]
+    assert held == [(Worker("host:12", 4, 2), "3", 7.0)]
     assert entry_point[1] == []
 
 

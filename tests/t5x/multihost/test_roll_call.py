@@ -1,7 +1,6 @@
 """All workers name the one that is missing or differs, then JAX starts."""
 
 import concurrent.futures
-import http.server
 import json
 import socket
 import subprocess
@@ -11,20 +10,23 @@ import time
 
 import pytest
 
+from common.errors import Failure, UserError
 from fakes.paths import ROOT
-from t5x.multihost import startup_check
-from t5x.multihost.startup_check import Worker, data_facts, difference, facts, find_worker
+from t5x.multihost import roll_call
+from t5x.multihost.roll_call import data_facts, difference, facts
+from t5x.multihost.worker import Worker
 
 _WORKER = """
 import sys
 import jax
-from t5x.multihost import startup_check
+from t5x.multihost import roll_call
+from t5x.multihost.worker import Worker
 
 address, index, data = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-startup_check.wait_for_all(startup_check.Worker(address, 2, index), {"commit": "abc"}, 60)
+roll_call.wait_for_all(Worker(address, 2, index), {"commit": "abc"}, 60)
 jax.distributed.initialize(address, 2, index)
 try:
-    startup_check.assert_same({"data of a_task": data})
+    roll_call.assert_same({"data of a_task": data})
 except ValueError as error:
     print(error)
 """
@@ -41,10 +43,15 @@ def connected(address):
     raise TimeoutError(address)
 
 
-def send(address, line):
-    """Report as a worker that then leaves."""
+def send(address, text):
+    """Send something, and leave."""
     with connected(address) as connection:
-        connection.sendall(line)
+        connection.sendall(text)
+
+
+def post(path, body, length=None):
+    """Return the bytes of a report."""
+    return f"POST {path} HTTP/1.1\r\nContent-Length: {length or len(body)}\r\n\r\n{body}".encode()
 
 
 def free_port():
@@ -55,8 +62,8 @@ def free_port():
 def wait_for_all(worker, mine, seconds):
     """Return the error, '' if all have started."""
     try:
-        startup_check.wait_for_all(worker, mine, seconds)
-    except (RuntimeError, ValueError) as error:
+        roll_call.wait_for_all(worker, mine, seconds)
+    except (Failure, UserError) as error:
         return f"{type(error).__name__}: {error}"
     return ""
 
@@ -81,7 +88,7 @@ def test_a_missing_worker_is_named_by_all_that_have_started():
     said = meet(4, {0: "abc", 1: "abc", 2: "abc"}, seconds=2)
     assert len(set(said.values())) == 1
     sentence = said[2]
-    assert sentence.startswith("RuntimeError: Worker 3 of 4 has not started within 2 s (")
+    assert sentence.startswith("Failure: Worker 3 of 4 has not started within 2 s (")
     assert "tpu.py logs NAME ZONE 3" in sentence
     assert "Workers 1, 2 of 3 have not started" in meet(3, {0: "abc"}, seconds=0.5)[0]
 
@@ -94,7 +101,7 @@ def test_without_worker_0_the_others_say_so():
 def test_another_commit_is_refused_by_all_with_both_values():
     said = meet(3, {0: "abc", 1: "abc", 2: "def"})
     assert len(set(said.values())) == 1
-    assert said[1].startswith("ValueError: commit is abc on workers 0, 1 and def on worker 2; ")
+    assert said[1].startswith("UserError: commit is abc on workers 0, 1 and def on worker 2; ")
 
 
 def test_jax_then_starts_on_the_same_port_and_compares_the_data():
@@ -117,25 +124,32 @@ def test_jax_then_starts_on_the_same_port_and_compares_the_data():
 
 def test_a_restarted_worker_reports_again():
     """Its second report replaces the first."""
-    lines = [json.dumps([1, {"commit": commit}]).encode() + b"\n" for commit in ("old", "abc")]
+    lines = [post("/1", json.dumps({"commit": commit})) for commit in ("old", "abc")]
     assert meet(3, {0: "abc", 2: "abc"}, strangers=lines) == {0: "", 2: ""}
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
-def test_lines_that_are_no_report_are_ignored(host):
-    reports = (
-        *([index, FACTS] for index in (0, 3, -1, 1.0, "1", None, [1])),
-        *([1, facts] for facts in (None, [], "", 1, {"a": 1}, {"a": None})),
-        *([], [1], [1, FACTS, 1], {}, {"1": FACTS}, "1", None, 1),
-    )
-    lines = [b"GET / HTTP/1.1\r\n\r\n", b"\xff\n", b"[" * 100_000 + b"\n", b"[1, {", b""]
-    lines += [json.dumps(report).encode() + b"\n" for report in reports]
-    said = meet(3, dict.fromkeys(range(3), "abc"), strangers=lines, host=host)
+def test_what_is_no_report_is_ignored(host, monkeypatch, capfd):
+    monkeypatch.setattr(roll_call, "_CONNECTION_SECONDS", 0.5)
+    mine = json.dumps(FACTS)
+    sent = [
+        b"",
+        b"\xff\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"POST /1 HTTP/1.1\r\n\r\n",
+        post("/1", "{", 9),
+    ]
+    sent += [
+        post(path, mine) for path in ("/0", "/3", "/-1", "/1.0", "/", "/x", "/999999999999999")
+    ]
+    sent += [post("/1", body) for body in ("[" * 100_000, "[]", "null", "1", '"x"', "\xff")]
+    said = meet(3, dict.fromkeys(range(3), "abc"), strangers=sent, host=host)
     assert said == dict.fromkeys(range(3), "")
+    assert capfd.readouterr().err == ""
 
 
 def test_a_silent_connection_delays_the_others_for_a_bounded_time(monkeypatch):
-    monkeypatch.setattr(startup_check, "_REPORT_SECONDS", 0.5)
+    monkeypatch.setattr(roll_call, "_CONNECTION_SECONDS", 0.5)
     address = f"127.0.0.1:{free_port()}"
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         first = pool.submit(wait_for_all, Worker(address, 2, 0), FACTS, 60)
@@ -143,7 +157,7 @@ def test_a_silent_connection_delays_the_others_for_a_bounded_time(monkeypatch):
             assert wait_for_all(Worker(address, 2, 1), FACTS, 60) == first.result() == ""
 
 
-@pytest.mark.parametrize("line", [b"", b"\n", b'["SystemExit", "x"]\n', b"{}\n", b"null\n"])
+@pytest.mark.parametrize("line", [b"", b"\n", b"HTTP/1.1 204 No\r\n\r\n", b"HTTP/1.1 x\r\n\r\n"])
 def test_what_is_no_verdict_is_none(line):
     """Something else listens where worker 0 should."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -177,43 +191,9 @@ def test_a_port_in_use_is_a_clear_error():
 
 def test_a_single_worker_opens_no_connection(monkeypatch):
     opened = []
-    for name in ("create_server", "create_connection"):
-        monkeypatch.setattr(socket, name, lambda *args, **kwargs: opened.append(args))
-    startup_check.wait_for_all(Worker("nowhere:1", 1, 0), {}, 0)
+    monkeypatch.setattr(socket, "socket", lambda *args, **kwargs: opened.append(args))
+    roll_call.wait_for_all(Worker("nowhere:1", 1, 0), {}, 0)
     assert opened == []
-
-
-def test_a_worker_is_given_by_flags():
-    assert find_worker("a:1", 4, 2, {}) == Worker("a:1", 4, 2)
-    with pytest.raises(ValueError, match="set --process_count=N and --process_index=I"):
-        find_worker("a:1", None, None, {})
-
-
-def test_a_worker_of_gke_is_known_by_its_variables():
-    given = {"TPU_WORKER_HOSTNAMES": "a.svc,b.svc", "TPU_WORKER_ID": "1"}
-    assert find_worker(None, None, None, given) == Worker("a.svc:8482", 2, 1)
-    given["JAX_COORDINATOR_PORT"] = "99"
-    assert find_worker(None, None, None, given) == Worker("a.svc:99", 2, 1)
-
-
-@pytest.mark.parametrize("endpoints", ["10.0.0.2,10.0.0.3", "n:1:10.0.0.2,n:2:10.0.0.3", None])
-def test_a_worker_of_a_tpu_vm_is_known_by_its_metadata(endpoints):
-    known = {"agent-worker-number": "1", "worker-network-endpoints": endpoints}
-
-    class Metadata(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            text = known[self.path.rpartition("/")[2]] if endpoints else None
-            is_asked = self.headers["Metadata-Flavor"] == "Google"
-            self.send_response(200 if text and is_asked else 404)
-            self.end_headers()
-            self.wfile.write((text or "").encode())
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Metadata) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        given = {"GCE_METADATA_HOST": f"127.0.0.1:{server.server_port}"}
-        expected = Worker("10.0.0.2:8482", 2, 1) if endpoints else None
-        assert find_worker(None, None, None, given) == expected
-        server.shutdown()
 
 
 # --- facts
@@ -243,7 +223,7 @@ def test_a_worker_that_cannot_read_its_files_says_so():
 
 
 def test_code_outside_a_git_clone_is_no_error(monkeypatch, tmp_path):
-    monkeypatch.setattr(startup_check, "ROOT", tmp_path)
+    monkeypatch.setattr(roll_call, "ROOT", tmp_path)
     assert facts("")["commit"] == "none, the code is not a git clone"
 
 

@@ -1,0 +1,217 @@
+"""Call the roll before several hosts train together: all have started, and run the same thing.
+
+  wait_for_all(Worker("10.0.0.2:8482", count=4, index=1), facts(gin.config_str()), seconds=300)
+  jax.distributed.initialize()
+  ...
+  assert_same(data_facts(stream.corpora))       # facts that are only known later
+
+Facts are a dict of strings, such as {"commit": "3d166c2", "package jax": "0.10.2"}.
+"""
+
+import contextlib
+import hashlib
+import http.client
+import http.server
+import importlib.metadata
+import json
+import logging
+import pathlib
+import platform
+import socketserver
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import numpy as np
+from jax.experimental import multihost_utils
+
+from common.errors import Failure, UserError
+from t5x.multihost.worker import Worker
+
+# jax.distributed.initialize waits for all workers, then aborts without naming the missing ones. So
+# before it starts its coordinator, worker 0 listens on the coordinator's port, which every firewall
+# lets through already. The others POST their facts there, as JSON to the path /INDEX, and all get
+# the same verdict once it is known: a status of HTTP and a message. What is no report is ignored.
+
+Facts = Mapping[str, str]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+_ALL_WELL, _MISSING, _DIFFERENT = 200, 408, 409  # verdicts
+_SPARE_SECONDS = 20.0  # for an answer on its way
+_CONNECTION_SECONDS = 5.0  # for a connection, and for each part of a report
+_LOG_SECONDS = 30.0
+_MAX_REPORT = 2**24  # bytes
+
+
+def facts(config: str) -> dict[str, str]:
+    """Return the facts that must agree before JAX starts: commit, Python, packages, gin bindings.
+
+    `config` is the text of `gin.config_str`.
+    """
+    packages = {p.metadata["Name"]: p.version for p in importlib.metadata.distributions()}
+    lines = config.replace("\\\n", "").splitlines()  # in which long lines are broken
+    bindings = (line.partition(" = ") for line in lines if line.strip() and line[0] != "#")
+    return {
+        "commit": _commit(),
+        "python": platform.python_version(),
+        **{f"package {name}": packages[name] for name in sorted(packages, key=str)},
+        **{f"gin {name.strip()}": " ".join(value.split()) for name, _, value in bindings},
+    }
+
+
+def _commit() -> str:
+    """Return the commit that is checked out, with a hash of uncommitted changes."""
+    git = lambda *words: subprocess.check_output(
+        ["git", "-C", ROOT, *words], stderr=subprocess.DEVNULL
+    )
+    try:
+        changes = git("diff", "HEAD")
+        mark = f" with changes {hashlib.sha256(changes).hexdigest()[:8]}" if changes else ""
+        return git("rev-parse", "--short=12", "HEAD").decode().strip() + mark
+    except (OSError, subprocess.CalledProcessError):
+        return "none, the code is not a git clone"
+
+
+def wait_for_all(worker: Worker, mine: Facts, seconds: float) -> None:
+    """Return once all workers have started with the same facts.
+
+    Raise Failure with those that have not reported within `seconds`, UserError with the first fact
+    that differs and all its values.
+    """
+    if worker.count == 1:
+        return
+    verdict, message = (_report if worker.index else _collect)(worker, mine, seconds)
+    if verdict != _ALL_WELL:
+        raise (Failure if verdict == _MISSING else UserError)(message)
+    logging.getLogger(__name__).info("All %d workers have started.", worker.count)
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    """Serves each connection in a thread, and waits for all of them when it is closed."""
+
+    allow_reuse_address, request_queue_size, timeout = True, 2**10, 0.1
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Ignore what is no report, and a worker that has left."""
+
+
+def _collect(worker: Worker, mine: Facts, seconds: float) -> tuple[int, str]:
+    """On worker 0: collect the reports for at most `seconds`, and give all the same verdict."""
+    reports, is_known = {0: dict(mine)}, threading.Event()
+    verdict, message = _ALL_WELL, ""
+
+    class Report(http.server.BaseHTTPRequestHandler):
+        timeout = _CONNECTION_SECONDS
+
+        def do_POST(self) -> None:
+            size = min(int(self.headers["Content-Length"]), _MAX_REPORT)
+            theirs = {str(k): str(v) for k, v in json.loads(self.rfile.read(size)).items()}
+            if (index := int(self.path.removeprefix("/"))) in range(1, worker.count):
+                reports[index] = theirs
+                is_known.wait()
+                self.send_response(verdict)
+                self.end_headers()
+                self.wfile.write(message.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    host, port = worker.host_and_port
+    try:
+        server = _Server((host if host in ("localhost", "127.0.0.1") else "", port), Report)
+    except OSError as error:
+        raise Failure(
+            f"Worker 0 cannot listen on port {port} ({error.strerror}): another run may "
+            "still be active there; end it with python3 launch/tpu.py stop NAME ZONE."
+        ) from error
+    end, log_at = time.monotonic() + seconds, time.monotonic() + _LOG_SECONDS
+    with server:
+        while (missing := {*range(worker.count)} - {*reports}) and time.monotonic() < end:
+            server.handle_request()
+            if time.monotonic() > log_at:
+                logging.getLogger(__name__).warning("Waiting for %s.", _names(missing))
+                log_at += _LOG_SECONDS
+        if missing:
+            verdict, message = _MISSING, _absent(missing, worker, seconds)
+        elif message := difference([reports[index] for index in range(worker.count)]):
+            verdict = _DIFFERENT
+        is_known.set()
+    return verdict, message
+
+
+def _report(worker: Worker, mine: Facts, seconds: float) -> tuple[int, str]:
+    """On the other workers: report as soon as worker 0 listens, and return its verdict."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        connection = http.client.HTTPConnection(*worker.host_and_port, _CONNECTION_SECONDS)
+        with (
+            contextlib.closing(connection),
+            contextlib.suppress(OSError, http.client.HTTPException),
+        ):
+            connection.connect()
+            connection.sock.settimeout(seconds + _SPARE_SECONDS)
+            connection.request("POST", f"/{worker.index}", json.dumps(dict(mine)))
+            answer = connection.getresponse()
+            if answer.status in (_ALL_WELL, _MISSING, _DIFFERENT):
+                return answer.status, printable(answer.read(_MAX_REPORT).decode(errors="replace"))
+        time.sleep(0.5)
+    return _MISSING, _absent([0], worker, seconds)
+
+
+def _absent(workers: Collection[int], worker: Worker, seconds: float) -> str:
+    """Describe workers that have not started, and what to do."""
+    verb = "has" if len(workers) == 1 else "have"
+    return (
+        f"{_names(workers).capitalize()} of {worker.count} {verb} not started within {seconds:.0f} "
+        f"s (all meet at {worker.address}); run the same command there, or find out why it ended "
+        f"with python3 launch/tpu.py logs NAME ZONE {min(workers)} (--roll_call_seconds bounds the "
+        "wait)."
+    )
+
+
+def difference(reports: Sequence[Facts]) -> str:
+    """Describe the first fact in which the workers differ, with its values; '' for none."""
+    names = dict.fromkeys(name for report in reports for name in report)
+    differing = [n for n in names if len({report.get(n) for report in reports}) > 1]
+    if not differing:
+        return ""
+    name, *others = differing
+    by_value: dict[str, list[int]] = {}
+    for index, report in enumerate(reports):
+        by_value.setdefault(report.get(name, "missing"), []).append(index)
+    values = [f"{value[:2000]} on {_names(found)}" for value, found in by_value.items()]
+    more = f" (and {len(others)} more differ)" if others else ""
+    return printable(
+        f"{name[:2000]} is {' and '.join(values)}{more}; give all of them the same code and "
+        "packages (python3 launch/tpu.py setup NAME ZONE), flags and data."
+    )
+
+
+def printable(text: str) -> str:
+    """Return what a terminal may show of another worker's text: at most 10,000 characters."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:10_000])
+
+
+def _names(workers: Collection[int]) -> str:
+    return f"worker{'s' * (len(workers) > 1)} {', '.join(map(str, sorted(workers)))}"
+
+
+def data_facts(corpora: Callable[[], Mapping[str, object]]) -> dict[str, str]:
+    """Return the files of each task on this worker, or the reason why they cannot be read."""
+    try:
+        return {f"data of {name}": json.dumps(about) for name, about in corpora().items()}
+    except OSError as error:
+        return {"data on the disk": f"unreadable ({error})"}
+
+
+def assert_same(mine: Facts) -> None:
+    """Compare more facts once JAX has started with several workers, all of which must call this.
+
+    Raise UserError with the first fact that differs and all its values.
+    """
+    text = json.dumps(mine).encode()
+    size = int(multihost_utils.process_allgather(np.int32(len(text))).max())
+    padded = np.frombuffer(text.ljust(size), np.uint8)
+    rows = np.asarray(multihost_utils.process_allgather(padded), np.uint8)
+    if message := difference([json.loads(bytes(row)) for row in rows]):
+        raise UserError(message)

@@ -1,0 +1,68 @@
+"""Which of several processes this one is, and where all of them meet.
+
+  find_worker(None, None, None, os.environ)     # Worker("10.0.0.2:8482", count=4, index=1)
+
+Workers count from 0, as `gcloud … --worker=N` does.
+"""
+
+import dataclasses
+import urllib.request
+from collections.abc import Mapping
+
+from common.errors import UserError
+
+_PORT = "8482"  # of JAX's coordinator on a TPU, unless JAX_COORDINATOR_PORT is set
+
+
+@dataclasses.dataclass(frozen=True)
+class Worker:
+    """This process as number `index` of `count`, and the coordinator's host:port."""
+
+    address: str
+    count: int
+    index: int
+
+    @property
+    def host_and_port(self) -> tuple[str, int]:
+        """The address as sockets take it."""
+        host, _, port = self.address.rpartition(":")
+        return host.strip("[]"), int(port)
+
+
+def find_worker(
+    address: str | None, count: int | None, index: int | None, environment: Mapping[str, str]
+) -> Worker | None:
+    """Return this worker: as given, or by what its TPU slice says; None if that says nothing.
+
+    A slice says it in the variables of GKE, or in the metadata of a TPU VM. Raise UserError if an
+    address is given without the number of processes or this one's.
+    """
+    if address is not None:
+        if count is None or index is None:
+            raise UserError(
+                f"--coordinator_address={address} does not say which of several processes this is; "
+                "set --process_count=N and --process_index=I, too."
+            )
+        return Worker(address, count, index)
+    hosts = environment.get("TPU_WORKER_HOSTNAMES", "")
+    number = environment.get("TPU_WORKER_ID", "")
+    if not (hosts and number):
+        server = environment.get("GCE_METADATA_HOST", "metadata.google.internal")
+        try:
+            number = _metadata(server, "agent-worker-number")
+            endpoints = _metadata(server, "worker-network-endpoints").split(",")
+        except OSError:
+            return None
+        hosts = ",".join(endpoint.split(":")[-1] for endpoint in endpoints)
+    if not number.strip().isdecimal():
+        return None
+    first, *others = (host.strip() for host in hosts.split(","))
+    port = environment.get("JAX_COORDINATOR_PORT", _PORT)
+    return Worker(f"{first}:{port}", 1 + len(others), int(number))
+
+
+def _metadata(server: str, name: str) -> str:
+    url = f"http://{server}/computeMetadata/v1/instance/attributes/{name}"
+    request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return answer.read().decode()
