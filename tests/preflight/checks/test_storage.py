@@ -111,7 +111,7 @@ def test_a_data_position_must_have_shards_that_divide_the_batch(saved, monkeypat
     cfg = valid_run.TRAIN
     place = {"shards": 48, "seed": 0, "batch_size": 96, "pack": cfg.pack}
     place["TASK_FEATURE_LENGTHS"] = dict(cfg.task_feature_lengths)
-    monkeypatch.setattr(storage.batches, "saved_stream", lambda folder: place)
+    monkeypatch.setattr(storage.position, "saved", lambda folder: place)
     found = row(storage.start, saved)
     assert found.verdict == FAILS
     assert "48 virtual shards" in found.figure
