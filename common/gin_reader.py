@@ -20,9 +20,13 @@ from gin import config_parser
 class Reference(str):
     """The name of a configurable that a binding refers to (`@seqio.ByteVocabulary()`)."""
 
+    def __repr__(self) -> str:
+        return f"@{self}"
+
 
 class _Macro(str):
-    pass
+    def __repr__(self) -> str:
+        return f"%{self}"
 
 
 class _Delegate(config_parser.ParserDelegate):
@@ -97,6 +101,13 @@ class Bindings:
     def literals(self, configurable: str) -> dict[str, Any]:
         """Return the arguments of `of` whose values are plain data, without references."""
         return {name: value for name, value in self.of(configurable).items() if _is_literal(value)}
+
+    def texts(self) -> dict[str, str]:
+        """Return all values as text, macros unresolved, by `scope/module.Name.argument`."""
+        return {
+            f"{scope}/{selector}.{argument}".lstrip("/").rstrip("."): repr(value)
+            for (scope, selector, argument), value in self._values.items()
+        }
 
     def macro(self, name: str) -> Any:
         """Return the value of a macro, or None if it is not set or not plain data."""

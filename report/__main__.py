@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from common import arguments
 from common.errors import guarded
 from common.tables import counted, data_size
-from report import page, picture
+from report import page
+from report.charts import draw_loss
 from report.run_data import Cache, Folder, RunData, load
 
 
@@ -61,7 +62,7 @@ def _report(values: argparse.Namespace) -> int:
 
 def _write(runs: Sequence[RunData], out: str | None, png: str | None, reload: float | None) -> None:
     if png:
-        picture.draw(runs, pathlib.Path(png))
+        draw_loss(runs, pathlib.Path(png))
     if out:
         page.write(page.html(runs, time.time(), reload), out)
         size = data_size(pathlib.Path(out).stat().st_size)

@@ -1,10 +1,12 @@
 """The charts of a page: which metrics are drawn together, and their names."""
 
 import dataclasses
+import pathlib
 from collections.abc import Iterator, Sequence
 
 from report.run_data import RunData
 from report.series import Series, accumulate, thin
+from t5x.monitoring import loss_picture
 
 # Points of all lines together, so that a page stays below 10 MB, and of one.
 _MOST_POINTS, _MOST_A_LINE = 200_000, 2_000
@@ -134,3 +136,23 @@ def task_metrics(run: RunData) -> dict[str, dict[str, Series]]:
                 metric = tag.removeprefix("eval/").removeprefix(f"{task}/")
                 found.setdefault(task or "inference", {}).setdefault(metric, series)
     return found
+
+
+def draw_loss(runs: Sequence[RunData], path: pathlib.Path) -> None:
+    """Write a PNG of training and validation loss, nats a token; without, raise ValueError."""
+    loss = next((chart for chart in charts_of(runs) if chart.title.startswith("Loss")), None)
+    if loss is None:
+        names = ", ".join(run.path for run in runs) or "no run"
+        raise ValueError(f"There is no loss to draw in {names}; name a MODEL_DIR that has trained.")
+    alone = len(runs) == 1
+    curves = (
+        loss_picture.Curve(
+            line.label if alone else f"{runs[line.run].name}, {line.label}",
+            line.series.steps.tolist(),
+            line.series.values.tolist(),
+            line.dashed,
+            None if alone else f"C{line.run}",
+        )
+        for line in loss.lines
+    )
+    loss_picture.draw(curves, runs[0].name if alone else "loss", path)

@@ -8,8 +8,9 @@ history.infills         # {"Copiii merg la <extra_id_0>.": [(100, "Copiii merg l
 
 import dataclasses
 import json
-import re
 from typing import Any
+
+from common.gin_reader import Bindings
 
 RUNNING = "running"  # a kind of span
 _ENDS = {"interrupted": "interrupted", "end": "ended", "failed": "failed"}  # states by event
@@ -128,34 +129,18 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 2**63
 
 
-# --- changes between configurations
-
-_KEY = re.compile(r"^([\w./@%-]+)\s*=\s*(.*)$")
-_BLOCK = re.compile(r"^([\w./@-]+):\s*$")
-
-
-def bindings(text: str) -> dict[str, str]:
-    """Return values by name of `Name.argument = value` and of blocks, with continued lines."""
-    found: dict[str, str] = {}
-    key, block = None, ""
-    for line in text.splitlines():
-        bare = line.strip()
-        if not bare or bare.startswith("#"):
-            continue
-        is_indented = line[0].isspace()
-        if not is_indented and (match := _BLOCK.match(line)):
-            key, block = None, match[1]
-        elif (match := _KEY.match(bare)) and (block or not is_indented):
-            key = f"{block}.{match[1]}" if is_indented else match[1]
-            block = block if is_indented else ""
-            found[key] = match[2].removesuffix("\\").strip()
-        elif is_indented and key is not None:
-            found[key] = f"{found[key]} {bare.removesuffix(chr(92)).strip()}".strip()
-    return found
-
-
 def changes(before: str, after: str) -> list[tuple[str, str | None, str | None]]:
-    """Return (name, value before, value after) sorted by name, None where it was not set."""
-    old, new = bindings(before), bindings(after)
+    """Return (name, value before, value after) of gin files sorted by name, None if it is not set.
+
+    A file that cannot be read sets nothing.
+    """
+    old, new = _bindings(before), _bindings(after)
     names = sorted(old.keys() | new.keys())
     return [(n, old.get(n), new.get(n)) for n in names if old.get(n) != new.get(n)]
+
+
+def _bindings(text: str) -> dict[str, str]:
+    try:
+        return Bindings.read(text).texts()
+    except ValueError:
+        return {}

@@ -1,19 +1,29 @@
-"""The page: one HTML file that holds its style, script and data, and needs no network."""
+"""The page of runs: one HTML file that holds its style, script and data, and needs no network.
 
+`content` is the data as plain JSON; the page's script only draws it.
+"""
+
+import itertools
 import json
+import math
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 from common.atomic_file import replace_file
-from report.content import content
+from report.charts import Chart, charts_of, task_metrics
+from report.history import RUNNING, changes
 from report.run_data import RunData
+from report.series import Series, accumulate
 
 _PARTS = pathlib.Path(__file__).parent / "parts"
 _SCRIPTS = ("format.js", "chart.js", "timeline.js", "sections.js", "page.js")
+_MOST_SPANS, _MOST_INFILLS, _MOST_ROWS = 2_000, 40, 200
+_KEPT_SPANS = (RUNNING, "stall", "failed", "interrupted")
 
 
 def html(runs: Sequence[RunData], now: float, reload: float | None = None) -> str:
-    """Return the page of these runs, see `content.content`."""
+    """Return the page of these runs, see `content`."""
     data = json.dumps(content(runs, now, reload), ensure_ascii=False, separators=(",", ":"))
     part = lambda name: (_PARTS / name).read_text("utf-8")
     pieces = {
@@ -32,3 +42,119 @@ def html(runs: Sequence[RunData], now: float, reload: float | None = None) -> st
 def write(text: str, path: str) -> None:
     """Write a page atomically: a reader gets either the old page or the new one."""
     replace_file(path, text.encode())
+
+
+def content(runs: Sequence[RunData], now: float, reload: float | None = None) -> dict[str, Any]:
+    """Return a page's content at `now`, since 1970, to reload after `reload` seconds if given."""
+    begins = [_begin(run) for run in runs]
+    names = [run.name for run in runs]
+    names = [n if names.count(n) == 1 else run.path for n, run in zip(names, runs, strict=True)]
+    described = zip(runs, names, begins, strict=True)
+    return {
+        "made": round(now),
+        "reload": reload,
+        "runs": [_run(run, name, begin, now) for run, name, begin in described],
+        "charts": [_chart(chart, begins) for chart in charts_of(runs)],
+    }
+
+
+def _begin(run: RunData) -> float:
+    """Return when a run began, seconds since 1970."""
+    times = [s.times[0] for tags in run.series.values() for s in tags.values()]
+    times += [event["time"] for event in run.history.events[:1]]
+    return min((t for t in times if t > 0), default=0.0)
+
+
+def _run(run: RunData, name: str, begin: float, now: float) -> dict[str, Any]:
+    history, starts = run.history, run.history.starts
+    last = starts[-1] if starts else {}
+    rate = run.series.get("train", {}).get("timing/steps_per_second")
+    configs = history.configs
+    return {
+        "name": name,
+        "path": run.path,
+        "begin": round(begin),
+        "state": history.state(now),
+        "seen": round(history.last_seen),
+        "step": run.last_step,
+        "total": last.get("total_steps"),
+        "rate": plain(rate.last_value) if rate else None,
+        "device": f"{last['devices']} × {last.get('device', '?')}" if "devices" in last else "",
+        "restarts": max(len(starts) - 1, 0),
+        "spans": _spans(run, begin),
+        "config": run.config or (configs[-1][2] if configs else ""),
+        "changes": [
+            {"step": step, "time": round(time), "rows": changes(before, after)}
+            for (_, _, before), (step, time, after) in itertools.pairwise(configs)
+        ],
+        "corpora": _corpora(run),
+        "infills": {key: _spread(rows, _MOST_INFILLS) for key, rows in history.infills.items()},
+        "tables": _tables(run),
+        "notes": run.notes,
+    }
+
+
+def _spans(run: RunData, begin: float) -> list[list[Any]]:
+    """Return [kind, seconds after the begin, seconds, step, detail]; the shortest are left out."""
+    spans = run.history.spans
+    if len(spans) > _MOST_SPANS:
+        by_importance = sorted(spans, key=lambda s: (s.kind in _KEPT_SPANS, s.seconds))
+        spans = sorted(by_importance[-_MOST_SPANS:], key=lambda s: s.time)
+    after = lambda time: round(time - begin, 1)
+    return [[s.kind, after(s.time), round(s.seconds, 2), s.step, s.detail] for s in spans]
+
+
+def _corpora(run: RunData) -> list[dict[str, Any]]:
+    """Return records, epochs and skipped records by corpus, over all starts."""
+    found: dict[str, dict[str, Any]] = {}
+    for tag, series in run.series.get("train", {}).items():
+        if tag.startswith("data/") and tag.count("/") >= 2:
+            _, name, corpus = tag.split("/", 2)
+            value = plain(accumulate(series).last_value)
+            if value or name in ("records", "epoch"):
+                found.setdefault(corpus, {"corpus": corpus})[name] = value
+    return [found[corpus] for corpus in sorted(found)]
+
+
+def _tables(run: RunData) -> list[dict[str, Any]]:
+    """Return a table a task, with a row a step and a column a metric."""
+    tables = []
+    for task, metrics in task_metrics(run).items():
+        names = sorted(metrics)
+        steps = sorted({int(step) for series in metrics.values() for step in series.steps})
+        at = {n: dict(zip(s.steps.tolist(), s.values, strict=True)) for n, s in metrics.items()}
+        rows = [[step, *(plain(at[name].get(step)) for name in names)] for step in steps]
+        tables.append({"task": task, "columns": names, "rows": _spread(rows, _MOST_ROWS)})
+    return tables
+
+
+def _spread(rows: list, most: int) -> list:
+    """Return at most `most` rows, the first and the last among them."""
+    if len(rows) <= most:
+        return rows
+    return [rows[round(i * (len(rows) - 1) / (most - 1))] for i in range(most)]
+
+
+def _chart(chart: Chart, begins: Sequence[float]) -> dict[str, Any]:
+    lines = [
+        {"run": line.run, "label": line.label, "dashed": line.dashed}
+        | _points(line.series, begins[line.run])
+        for line in chart.lines
+    ]
+    return {"title": chart.title, "unit": chart.unit, "main": chart.is_main, "lines": lines}
+
+
+def _points(series: Series, begin: float) -> dict[str, list]:
+    seconds = [round(t - begin) if t > 0 else None for t in series.times.tolist()]
+    return {
+        "steps": series.steps.tolist(),
+        "values": [plain(value) for value in series.values.tolist()],
+        "seconds": [] if None in seconds else seconds,
+    }
+
+
+def plain(value: float | None) -> float | None:
+    """Return six digits of a number, None if it is not finite, as JSON has no such numbers."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.6g}")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from report.history import History, bindings, changes
+from report.history import History, changes
 
 
 def history(*events, last_seen=0.0):
@@ -101,15 +101,6 @@ LAST = 'x'
 """
 
 
-def test_values_continue_on_indented_lines():
-    found = bindings(GIN)
-    assert found["TRAIN_STEPS"] == "100"
-    assert found["SENTENCES"] == "('one = 1', 'two')"
-    assert found["train/utils.DatasetConfig.batch_size"] == "8"
-    assert found["LAST"] == "'x'"
-    assert len(found) == 6
-
-
 def test_changes_are_named_with_both_values():
     after = GIN.replace("100", "200").replace("LAST = 'x'\n", "NEW = 1\n")
     assert changes(GIN, after) == [
@@ -118,3 +109,5 @@ def test_changes_are_named_with_both_values():
         ("TRAIN_STEPS", "100", "200"),
     ]
     assert changes(GIN, GIN) == []
+    assert ("SENTENCES", "('one = 1', 'two')", None) in changes(GIN, "TRAIN_STEPS = 100")
+    assert changes(GIN, "no gin") == changes(GIN, "")

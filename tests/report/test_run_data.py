@@ -6,7 +6,7 @@ import fsspec
 import numpy as np
 
 from fakes import fake_runs
-from report.content import content
+from report.page import content
 from report.run_data import Folder, load
 from t5x.monitoring.event_files import read_events
 
