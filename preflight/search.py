@@ -51,11 +51,6 @@ class Trial:
         return self.figures.used_gib if self.figures else getattr(self.error, "used", None)
 
     @property
-    def hours(self) -> float:
-        """The time of the run, infinite if the step does not fit."""
-        return self.price.hours if self.price else float("inf")
-
-    @property
     def flags(self) -> str:
         """The settings as command-line flags."""
         quoted = lambda v: f"\"'{v}'\"" if isinstance(v, str) else str(v)
@@ -65,8 +60,8 @@ class Trial:
     def outcome(self) -> str:
         """The result in a few words."""
         if self.figures and self.price:
-            used, speed = self.figures.used_gib, self.price.steps_per_second
-            return f"fits in {used:.1f} GiB, {speed:.3g} steps/s"
+            speed = f"{self.price.steps_per_second:.3g} steps/s"
+            return f"fits in {self.figures.used_gib:.1f} GiB, {speed}"
         if isinstance(self.error, OutOfMemory):
             return f"needs {self.error.used:.1f} GiB of {self.error.limit:.2f}"
         return f"is refused: {self.error}"
@@ -108,7 +103,8 @@ def compile_column(
 
 def cheapest(trials: Iterable[Trial]) -> Trial | None:
     """Return the trial that fits at the lowest price of a sequence, None if none fits."""
-    return min((trial for trial in trials if trial.fits), key=lambda t: t.hours, default=None)
+    priced = [(trial.price.hours, trial) for trial in trials if trial.price]
+    return min(priced, key=lambda row: row[0], default=(0.0, None))[1]
 
 
 # --- what makes a step fit
@@ -283,7 +279,7 @@ def best_on_slice(recipe: Recipe, context: RunContext, say: Say = print) -> Row:
         for doublings in range(1, _LARGER + 1):
             larger = (best.settings[0], (BATCH, context.data.batch_size * 2**doublings))
             (trial,) = compile_column(recipe, context, [larger], say)
-            if trial.hours > _WORTH * best.hours:
+            if not trial.price or trial.price.hours > _WORTH * best.price.hours:
                 break
             best = trial
     settings, figures = (dict(best.settings), best.figures) if best else (None, None)

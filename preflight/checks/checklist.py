@@ -70,25 +70,26 @@ def check_recipe(
 def check_gin(recipe: Recipe) -> tuple[list[CheckResult], argparse.Namespace | None]:
     """Return the results of the gin files, and the run if it can be built."""
     found: list[CheckResult] = []
-    runs: list[argparse.Namespace] = []
-    objects = f"model, data, partitioner and checkpoints of {recipe.name} can be made"
-    files = recipe.gin_files
-    parsed = f"{', '.join(files)} and {'their' if files[1:] else 'its'} includes"
-    steps: tuple[tuple[Callable[[Recipe], None], str], ...] = (
-        (recipes.parse, f"{parsed}: every name is known"),
-        (recipes.finalize, "every macro in use has a value"),
-        (lambda _: runs.append(recipes.build()), objects),
-    )
+    run: argparse.Namespace | None = None
 
-    def take(step: Callable[[Recipe], None], figure: str) -> CheckResult:
-        step(recipe)
+    def take(step: Callable[[], argparse.Namespace | None], figure: str) -> CheckResult:
+        nonlocal run
+        run = step()
         return ok(figure)
 
-    for name, each in zip(GIN, steps, strict=True):
-        has_failed = any(result.verdict != OK for result in found)
-        result = _not_checked_after(found, name) if has_failed else run_check(name, take, *each)
-        found.append(result)
-    return found, runs[0] if runs else None
+    parsed = f"{', '.join(recipe.gin_files)} and {'their' if recipe.gin_files[1:] else 'its'}"
+    objects = f"model, data, partitioner and checkpoints of {recipe.name} can be made"
+    steps = (
+        (lambda: recipes.parse(recipe), f"{parsed} includes: every name is known"),
+        (lambda: recipes.finalize(recipe), "every macro in use has a value"),
+        (recipes.build, objects),
+    )
+    for name, (function, figure) in zip(GIN, steps, strict=True):
+        if all(result.verdict == OK for result in found):
+            found.append(run_check(name, take, function, figure))
+        else:
+            found.append(_not_checked_after(found, name))
+    return found, run
 
 
 def _not_checked_after(found: list[CheckResult], name: str) -> CheckResult:
