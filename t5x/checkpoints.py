@@ -31,7 +31,7 @@ from t5x.checkpointing import checksums, layout
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.checkpointing.best import BestCheckpoints
 from t5x.checkpointing.config import SaveCheckpointConfig
-from t5x.checkpointing.model_dir_lease import Lease
+from t5x.checkpointing.lease import Lease
 from t5x.checkpointing.reader import DIGESTS
 from t5x.checkpointing.restore import all_finite, by_name, digest_of
 from t5x.multihost.broadcast import broadcast_from_first

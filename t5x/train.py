@@ -31,7 +31,7 @@ from t5x import gin_utils, schedules
 from t5x.array_types import HostBatch
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
-from t5x.checkpointing.model_dir_lease import Lease
+from t5x.checkpointing.lease import Lease
 from t5x.checkpointing.restore import Match, match, restore
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main

@@ -26,7 +26,7 @@ from t5x.actions import mode_name, recall
 from t5x.array_types import HostBatch
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.layout import latest_checkpoint
-from t5x.checkpointing.model_dir_lease import Lease
+from t5x.checkpointing.lease import Lease
 from t5x.checkpointing.restore import restore
 from t5x.checkpoints import REMEDY, Checkpointer, NonFiniteStateError, reason_of
 from t5x.inference.encoder_filling import EncoderFilling

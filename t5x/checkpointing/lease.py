@@ -7,10 +7,12 @@ with Lease("gs://bucket/run") as lease:
 
 import contextlib
 import datetime
+import fcntl
 import json
 import os
 import pathlib
 import platform
+import tempfile
 import threading
 import time
 import uuid
@@ -19,15 +21,18 @@ import jax
 import tensorstore as ts
 from absl import logging
 
+from common.errors import Failure
 from t5x.checkpointing.lazy_array import storage
 from t5x.multihost.broadcast import broadcast_from_first
 
 # `lease.json` names the run that holds the lease: the first host of a pod does so for all. It
-# counts its renewals there, and deletes the file at its end. Each write names the generation that
-# it replaces, which tensorstore compares on a disk under a lock and in a bucket by a precondition:
-# of runs that start at once, one gets the lease. Clocks of two machines may differ, so a newcomer
-# compares none: it watches the file, by its own clock, and takes over if nothing changes there.
-# Only of this machine's processes it knows at once which are dead.
+# counts its renewals there, and deletes the file at its end.
+# 1. Each write names the generation that it replaces, which tensorstore compares on a disk under a
+#    lock and in a bucket by a precondition: of runs that start at once, one gets the lease.
+# 2. Clocks of two machines may differ, so a newcomer compares none: it watches the file, by its own
+#    clock, and takes over if nothing changes there.
+# 3. On its own machine a run also holds a lock of the kernel, which a kill frees: there a newcomer
+#    need not watch.
 
 NAME = "lease.json"
 RENEW_SECONDS = 10.0
@@ -39,7 +44,7 @@ _RELEASE_SECONDS = 5.0  # no end waits for long
 _FAILED = (ValueError, TimeoutError)  # of tensorstore
 
 
-class LeaseError(RuntimeError):
+class LeaseError(Failure):
     """Another run holds the lease, or it cannot be written."""
 
 
@@ -52,35 +57,40 @@ class Lease:
     """
 
     def __init__(self, model_dir: str, take_over: bool = False):
-        self.model_dir, self._take_over = model_dir, take_over
         now = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"
-        self._run = uuid.uuid4().hex
+        self.model_dir, self._take_over = model_dir, take_over
+        self._run, self._renewals = uuid.uuid4().hex, 0
         self._holder = f"process {os.getpid()} on {platform.node()}, since {now}"
-        self._process = _process(os.getpid())
         self._store = ts.KvStore.open(storage(model_dir)).result()
         self._generation = b""  # of the file as this run has seen it last
-        self._renewals = 0
         self._watched: tuple[bytes, float] | None = None  # a content, and since when
         self._lost = ""  # why
-        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._one_at_a_time, self._ended = threading.Lock(), threading.Event()
+        self._here = contextlib.ExitStack()  # holds the lock of this machine
         self._renewing = threading.Thread(target=self._keep_renewing, daemon=True, name="lease")
 
     def __enter__(self) -> "Lease":
         # The first host asks again and again, so that no collective of the others waits for long.
-        while not broadcast_from_first(self._attempt):
+        while not broadcast_from_first(self._is_taken):
             time.sleep(_POLL_SECONDS)
         if jax.process_index() == 0:
+            with contextlib.suppress(OSError):  # without the lock, others watch the file
+                lock = self._here.enter_context(_local_lock(self._run).open("w"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
             self._renewing.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if jax.process_index():
+            return
         self._ended.set()
-        if self._renewing.is_alive():  # on the first host
-            self._renewing.join(_RELEASE_SECONDS)  # in C++ it would abort Python's exit
-        if self._generation and not self._lost and not self._renewing.is_alive():
+        self._renewing.join(_RELEASE_SECONDS)  # in C++ it would abort Python's exit
+        if not self._lost and not self._renewing.is_alive():
             with contextlib.suppress(*_FAILED):
                 deleting = self._store.write(NAME, None, if_equal=self._generation)
                 deleting.result(timeout=_RELEASE_SECONDS)
+        _local_lock(self._run).unlink(missing_ok=True)
+        self._here.close()
 
     def check(self) -> None:
         """Raise LeaseError, on the other hosts a RuntimeError, if another run has taken over.
@@ -93,13 +103,12 @@ class Lease:
         """Return whether no other run has taken over, as far as is known; asks no other host."""
         return not self._lost
 
-    def _attempt(self) -> bool:
+    def _is_taken(self) -> bool:
         """Take the lease if it is free; return False as long as that is not known."""
         try:
-            content, self._generation = self._read()
-            if content and not self._take_over and not self._is_over(content):
-                return False
-            return self._is_written()  # if not, another run was faster
+            content = self._read()
+            is_free = not content or self._take_over or self._is_over(content)
+            return is_free and self._is_written()  # if not, another was faster
         except _FAILED as error:
             reason = (str(error).splitlines() or [""])[0][:200] or "no answer"
             raise LeaseError(
@@ -109,25 +118,26 @@ class Lease:
 
     def _is_over(self, content: bytes) -> bool:
         """Return whether the run of a lease is gone; raise LeaseError if it is there."""
-        _, holder, process = _owner(content)
-        is_here = process[:1] == self._process[:1] != [] and process != self._process
-        if is_here and _process(process[1]) != process:
-            return True
-        now = time.monotonic()
+        (run, holder), now = _owner(content), time.monotonic()
+        is_alive = _is_alive_here(run)
         watched, since = self._watched = self._watched or (content, now)
-        if is_here or content != watched:
+        if is_alive or content != watched:
             raise LeaseError(
                 f"MODEL_DIR {self.model_dir} is used by another run ({holder}), and two runs would "
                 "delete each other's checkpoints; wait for its end or stop it, set another "
                 "MODEL_DIR, or start with --take_over, and that run stops before its next save."
             )
-        if since == now:
+        if is_alive is None and since == now:
             logging.warning(
                 "MODEL_DIR %s was last used by another run (%s). Waiting %.0f s to see whether it "
                 "renews its lease; if not, this run starts.",
                 *(self.model_dir, holder, STALE_SECONDS),
             )
-        return now - since >= STALE_SECONDS
+        return is_alive is False or now - since >= STALE_SECONDS
+
+    def _keep_renewing(self) -> None:
+        while not self._ended.wait(RENEW_SECONDS) and not self._lost:
+            self._is_renewed()
 
     def _check(self) -> None:
         end = time.monotonic() + GIVE_UP_SECONDS
@@ -141,63 +151,56 @@ class Lease:
                 )
             time.sleep(_POLL_SECONDS)
 
-    def _keep_renewing(self) -> None:
-        while not self._ended.wait(RENEW_SECONDS) and not self._lost:
-            self._is_renewed()
-
     def _is_renewed(self) -> bool:
         """Renew the lease; return whether the storage says that this run holds it."""
-        with self._lock, contextlib.suppress(*_FAILED):  # what does not answer may do so later
+        with self._one_at_a_time, contextlib.suppress(*_FAILED):  # it may answer later
             with contextlib.suppress(*_FAILED):  # a full disk can still be read
                 if not self._lost and self._is_written():
                     return True
-            content, self._generation = self._read()  # an earlier write may have come late
-            run, holder, _ = _owner(content)
+            content = self._read()  # this run's, if an earlier write has come late
+            run, holder = _owner(content)
             if run != self._run:
-                by = f"{holder} has taken it over"
-                self._lost = by if content else f"its {NAME} was deleted"
+                taken = f"{holder} has taken it over"
+                self._lost = taken if content else f"its {NAME} was deleted"
             return not self._lost
         return False
 
-    def _read(self) -> tuple[bytes, bytes]:
-        """Return the content, b"" without a lease, and its generation."""
+    def _read(self) -> bytes:
+        """Return the content, b"" without a lease, and remember its generation."""
         found = self._store.read(NAME).result(timeout=_ANSWER_SECONDS)
-        return found.value, found.stamp.generation
+        self._generation = found.stamp.generation
+        return found.value
 
     def _is_written(self) -> bool:
         """Write the lease, unless its generation is another than this run has seen."""
         self._renewals += 1
-        lease = {"run": self._run, "holder": self._holder, "process": self._process}
-        value = json.dumps(lease | {"renewals": self._renewals})
-        writing = self._store.write(NAME, value, if_equal=self._generation)
+        lease = {"run": self._run, "holder": self._holder, "renewals": self._renewals}
+        writing = self._store.write(NAME, json.dumps(lease), if_equal=self._generation)
         written = writing.result(timeout=_ANSWER_SECONDS).generation
         self._generation = written or self._generation
         return bool(written)
 
 
-def _owner(content: bytes) -> tuple[str, str, list[str]]:
-    """Return the run, the holder and the process of a lease; of a damaged one they are unknown."""
+def _owner(content: bytes) -> tuple[str, str]:
+    """Return the run and the holder of a lease; of a damaged one they are unknown."""
     with contextlib.suppress(ValueError, RecursionError):
         match json.loads(content):
-            case {
-                "run": str(run),
-                "holder": str(holder),
-                "process": [] | [str(), str(), str()] as process,
-            } if holder.isprintable():
-                return run, holder, process
-    return "", "an unknown run", []
+            case {"run": str(run), "holder": str(holder)} if run.isalnum() and holder.isprintable():
+                return run, holder
+    return "", "an unknown run"
 
 
-def _process(number: int | str) -> list[str]:
-    """Return this machine and user, the number of a process there, and when it started.
+def _local_lock(run: str) -> pathlib.Path:
+    return pathlib.Path(tempfile.gettempdir()) / f"t5x-lease-{run}"
 
-    [] for a process that has ended, and where that is not known. The machine is a boot of a kernel
-    and a space of process numbers; another user's processes may be hidden.
-    """
+
+def _is_alive_here(run: str) -> bool | None:
+    """Return whether a run holds its lock on this machine; None if it is not known here."""
     try:
-        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        machine = f"{boot} {os.readlink('/proc/self/ns/pid')} {os.getuid()}"
-        fields = pathlib.Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
-    except (OSError, ValueError):  # not Linux, or no such process
-        return []
-    return [] if fields[0] in "ZX" else [machine, str(number), fields[19]]
+        with _local_lock(run).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False
