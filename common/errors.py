@@ -15,12 +15,13 @@ def main(argv: list[str]) -> int: ...
 """
 
 import contextlib
+import difflib
 import functools
 import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -44,6 +45,12 @@ class Failure(RuntimeError):
 
     The same command may succeed later.
     """
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return " (the nearest known name is 'x')" for a sentence, or "" if none is similar."""
+    found = difflib.get_close_matches(name, sorted(set(known)), n=1, cutoff=0.5)
+    return f" (the nearest known name is {found[0]!r})" if found else ""
 
 
 def guarded(main: Callable[P, R], stopped: str = STOPPED) -> Callable[P, R]:

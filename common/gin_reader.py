@@ -10,31 +10,66 @@ known by their last name, since modules move between versions.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from common.errors import UserError
 from gin import config_parser
 
 
 class Reference(str):
     """The name of a configurable that a binding refers to (`@seqio.ByteVocabulary()`)."""
 
+    is_called: bool  # whether () follows it: the value is what the call returns
+
     def __repr__(self) -> str:
-        return f"@{self}"
+        return f"@{self}{'()' if self.is_called else ''}"
 
 
-class _Macro(str):
+class Macro(str):
+    """The name of a macro that a binding refers to (`%TRAIN_STEPS`)."""
+
     def __repr__(self) -> str:
         return f"%{self}"
 
 
+REQUIRED = Macro("gin.REQUIRED")
+
+
 class _Delegate(config_parser.ParserDelegate):
     def configurable_reference(self, scoped_configurable_name, evaluate):
-        return Reference(scoped_configurable_name)
+        reference = Reference(scoped_configurable_name)
+        reference.is_called = evaluate
+        return reference
 
     def macro(self, macro_name):
-        return _Macro(macro_name)
+        return Macro(macro_name)
+
+
+def statements(source: str | IO) -> Iterator[Any]:
+    """Yield the statements of a text or an open file as `gin.config_parser` has them.
+
+    References and macros in values are `Reference` and `Macro`, and `repr` of a value is gin again.
+    A macro's binding has no `arg_name`.
+    """
+    for each in config_parser.ConfigParser(source, _Delegate()):
+        is_binding = isinstance(each, config_parser.BindingStatement)
+        if is_binding and (each.selector, each.arg_name) == ("macro", "value"):  # the long form
+            scope, _, name = each.scope.rpartition("/")
+            each = each._replace(scope=scope, selector=name, arg_name="")
+        yield each
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Yield what is in a value that is no list, tuple or dict."""
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from leaves(each)
+    else:
+        yield value
 
 
 class Bindings:
@@ -45,7 +80,7 @@ class Bindings:
 
     @classmethod
     def read(cls, text: str, include: Callable[[str], str] | None = None) -> "Bindings":
-        """Parse gin text, or raise ValueError; `include` returns the text of an included file."""
+        """Parse gin text, or raise UserError; `include` returns the text of an included file."""
         bindings = cls()
         bindings._parse(text, include)
         return bindings
@@ -58,31 +93,29 @@ class Bindings:
             for folder in search_paths:
                 if (folder / name).is_file():
                     return (folder / name).read_text()
-            raise ValueError(f"{path} includes {name}, which is in none of {search_paths}.")
+            raise UserError(f"{path} includes {name}, which is in none of {search_paths}.")
 
         return cls.read(path.read_text(), include)
 
     def _parse(self, text, include):
         try:
-            for statement in config_parser.ConfigParser(text, _Delegate()):
+            for statement in statements(text):
                 if isinstance(statement, config_parser.IncludeStatement) and include:
                     self._parse(include(statement.filename), include)
                 elif isinstance(statement, config_parser.BindingStatement):
                     scope, selector, argument = statement[:3]
-                    if selector == "macro" and argument == "value":
-                        scope, selector, argument = "", scope, ""
                     self._values[scope, selector, argument] = statement.value
         except SyntaxError as error:
-            raise ValueError(f"The run's gin cannot be read: {error}") from error
+            raise UserError(f"The run's gin cannot be read: {error}") from error
 
     def _resolve(self, value):
         """Resolve macros; return None for a value that is still `%gin.REQUIRED`."""
         seen = []
-        while isinstance(value, _Macro):
-            if value == "gin.REQUIRED":
+        while isinstance(value, Macro):
+            if value == REQUIRED:
                 return None
             if value in seen or ("", str(value), "") not in self._values:
-                raise ValueError(f"The macro %{value} has no value in the run's gin.")
+                raise UserError(f"The macro %{value} has no value in the run's gin.")
             seen.append(value)
             value = self._values["", str(value), ""]
         if isinstance(value, list | tuple):
@@ -131,19 +164,9 @@ class Bindings:
     def names(self, pattern: str) -> bool:
         """Return whether a configurable whose name matches is bound or referred to."""
         found = [selector for _, selector, _ in self._values]
-        values = list(self._values.values())
-        while values:
-            value = values.pop()
-            if isinstance(value, Reference):
-                found.append(value)
-            elif isinstance(value, list | tuple):
-                values.extend(value)
+        found += [each for each in leaves([*self._values.values()]) if isinstance(each, Reference)]
         return any(re.search(pattern, name) for name in found)
 
 
 def _is_literal(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(map(_is_literal, [*value, *value.values()]))
-    if isinstance(value, list | tuple):
-        return all(map(_is_literal, value))
-    return value is None or type(value) in (bool, int, float, str)
+    return all(each is None or type(each) in (bool, int, float, str) for each in leaves(value))

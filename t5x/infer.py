@@ -55,6 +55,7 @@ from t5x.input_pipeline.config import DatasetConfig
 from t5x.loop import model_dir
 from t5x.models import EncoderDecoderModel
 from t5x.partitioning import PjitPartitioner
+from t5x.settings.configuration import current
 
 DECODING = "models.EncoderDecoderModel.predict_batch_with_aux"
 FINISHED = -1  # instead of a number of lines
@@ -413,7 +414,7 @@ def decoding_notes(model: Any) -> dict[str, Any]:
         name = getattr(function, "__qualname__", "")
         return function.__module__ == module or name.endswith("predict_batch_with_aux")
 
-    return gin_utils.settings_of(decodes) | {
+    return current().settings_of(decodes) | {
         "num_decodes": num_decodes(),
         "decode_fn": f"{module}.{decode_fn.__qualname__}",
         **given,

@@ -146,7 +146,7 @@ def adamw(
     to the root of the latter. `weight_decay` is the share of a parameter lost per step, times the
     rate; parameters whose path matches a regular expression of `no_decay` do not decay, by default
     norms and position biases. `clip_global_norm` limits the norm of all gradients together. Ranges
-    are in `t5x.settings.gin_values`. Raise ValueError for an invalid regular expression.
+    are in `t5x.settings.limits`. Raise ValueError for an invalid regular expression.
     """
     adam = optax.scale_by_adam(beta1, beta2, epsilon)
     decays = decay_mask(no_decay)

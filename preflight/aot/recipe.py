@@ -19,6 +19,7 @@ from t5x import gin_utils
 from t5x import train as train_script
 from t5x.loop import cooldown
 from t5x.loop.model_dir import last_step
+from t5x.settings.configuration import current
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +82,7 @@ def finalize(recipe: Recipe) -> None:
     Raise ValueError for names without a value, or a binding that nothing uses.
     """
     bindings = list(recipe.bindings)
-    if "MODEL_DIR" in gin_utils.missing_values():
+    if "MODEL_DIR" in current().missing():
         bindings.append(f"MODEL_DIR = 'runs/{recipe.name}'")
     with _as_main(_main_module()):
         gin_utils.parse_gin_flags(recipe.search_paths, (), bindings)

@@ -43,7 +43,7 @@ class DatasetConfig:
             return name
         known = [*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()]
         if name not in known:
-            from t5x.gin_utils import nearest
+            from common.errors import nearest
 
             raise ValueError(
                 f"MIXTURE_OR_TASK_NAME is {name!r}, which is not registered"

@@ -12,10 +12,10 @@ import jax
 import numpy as np
 import seqio
 
+from common.errors import nearest
 from t5x import metrics
 from t5x.actions import EarlyStoppingAction, check_actions, mode_name
 from t5x.checkpointing.config import SaveCheckpointConfig
-from t5x.gin_utils import nearest
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.multihost.broadcast import broadcast_from_first
 

@@ -79,7 +79,7 @@ def check_periods(plan: TrainingPlan, first_step: int = 0) -> None:
     Upstream trains in rounds of the shorter of the evaluation and the checkpoint period, so each
     of the two must be a multiple of the shorter. The same is required here, so that one gin file
     runs in both. Raise ValueError with the gin setting to change. Types and limits of the numbers
-    are checked by `t5x.settings.gin_values`.
+    are checked by `t5x.settings.limits`.
     """
     if plan.total_steps < first_step:
         raise ValueError(

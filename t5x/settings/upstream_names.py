@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import logging
 
-from t5x.settings.gin_values import OUR_PACKAGES
+from t5x.settings.limits import OUR_PACKAGES
 
 _ARRAYS = "all arrays are distributed jax.Arrays"
 _READING = "upstream T5X reads no seqio task by it either"

@@ -20,6 +20,7 @@ from fakes import upstream_gin, valid_run
 from fakes.paths import GOLDEN, ROOT
 from t5x import gin_utils, train_state
 from t5x.input_pipeline import checks
+from t5x.settings.configuration import current
 
 FUNCTIONS = {
     "train": t5x.train.train,
@@ -92,7 +93,7 @@ def arguments_of(file, main, *bindings):
     function.__signature__ = inspect.signature(FUNCTIONS[name])
     setattr(main, name, function)
     gin_utils.parse_gin_flags([], chain(file), [], finalize_config=False)
-    given = [f"{macro} = {GIVEN[macro]!r}" for macro in gin_utils.missing_values()]
+    given = [f"{macro} = {GIVEN[macro]!r}" for macro in current().missing()]
     gin_utils.parse_gin_flags([], [], [*given, *bindings])
     return gin.get_configurable(function)()
 

@@ -7,6 +7,8 @@ import types
 import pytest
 
 import gin
+from common.errors import ROOT
+from fakes import valid_run
 from t5x import gin_utils
 
 HEAD = "from __gin__ import dynamic_registration\n"
@@ -29,18 +31,9 @@ def entry_point(monkeypatch, tmp_path):
 
     main.train = train
     monkeypatch.setitem(sys.modules, "__main__", main)
-    monkeypatch.setattr("gin.config._LOCATION_PREFIXES", [""])
-    monkeypatch.setattr("gin.config._IMPORTS", set())
     monkeypatch.chdir(tmp_path)
-    # Each test registers a `train` of its own.
-    for registry in ("_REGISTRY", "_INVERSE_REGISTRY"):
-        monkeypatch.setattr(gin.config, registry, getattr(gin.config, registry).copy())
-    for selector, _ in list(gin.config._REGISTRY.items()):
-        if selector.startswith("train_script."):
-            gin.config._REGISTRY.pop(selector)
-    gin.clear_config()
-    yield main
-    gin.clear_config()
+    with valid_run.gin_apart():  # each test registers a `train` of its own
+        yield main
 
 
 def parse(text, bindings=(), **options):
@@ -137,12 +130,24 @@ def test_mistakes_in_a_file_name_place_and_nearest(line, place, names, tmp_path,
         ("train_script.trian.x = 1", ["'trian'", "'train'"]),
         ("TRAIN_STPES = 5", ["'TRAIN_STEPS'"]),
         ("UNHEARD_OF_THING = 5", []),
+        ("tarin/train_script.train.eval_period = 5", ["'tarin'", "'train'"]),
+        ("TRAIN_STEPS = 1e400", ["TRAIN_STEPS is inf"]),
     ],
 )
 def test_mistakes_on_the_command_line_name_the_flag(binding, names):
-    found = sentence(GOOD, [*BOTH, binding])
+    entered = "A = @train/train_script.train\n"
+    found = sentence(GOOD + entered, [*BOTH, binding])
     assert found.startswith(f"--gin.{binding.partition(' = ')[0]}")
     assert all(name in found for name in names)
+
+
+def test_a_file_whose_macro_or_scope_is_a_slip_gives_a_warning(caplog):
+    slips = "EVAL_PERIODS = 3\ntrian/train_script.train.eval_period = 5\nOF_ANOTHER_COMMAND = 1\n"
+    parse(GOOD + slips + "A = @train/train_script.train\n", BOTH)
+    said = "\n".join(caplog.messages)
+    assert "EVAL_PERIODS" in said
+    assert "'trian' (the nearest known name is 'train')" in said
+    assert "OF_ANOTHER_COMMAND" not in said
 
 
 @pytest.mark.parametrize(
@@ -235,7 +240,7 @@ def test_an_entry_point_ends_with_a_sentence_and_a_status(tmp_path, flag, status
     done = subprocess.run(
         [sys.executable, "run.py", flag],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(gin_utils.ROOT), "JAX_PLATFORMS": "cpu", "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         check=False,
@@ -262,49 +267,3 @@ def test_values_may_be_computed_in_a_gin_file(entry_point):
     parse("\n".join([GOOD, *lines, ""]))
     assert gin.get_configurable(entry_point.train)() == ("runs/y", 1007, False)
     assert gin_utils.string_split_fn("a-b-c", "-", 1) == ["a", "b-c"]
-
-
-@gin.configurable(module="test_gin_internals")
-def decode(length=1, search=None):
-    return length, search
-
-
-@gin.configurable(module="test_gin_internals")
-def beam(width=1):
-    return width
-
-
-def test_settings_follow_macros_and_scoped_references():
-    gin.parse_config(
-        "LENGTH = 7\ndecode.length = %LENGTH\ndecode.search = @wide/beam()\n"
-        "wide/beam.width = 5\nbeam.width = 2\nother/beam.width = 3\nUNRELATED = 1\n"
-    )
-    found = gin_utils.settings_of(lambda function: function.__name__ == "decode")
-    assert found == {
-        "test_gin_internals.decode.length": "%LENGTH",
-        "LENGTH": "7",
-        "test_gin_internals.decode.search": "@wide/beam()",
-        "wide/test_gin_internals.beam.width": "5",
-        "test_gin_internals.beam.width": "2",
-    }
-
-
-def test_missing_values_are_used_macros_and_required_parameters():
-    gin.parse_config(
-        "GIVEN = 1\nWANTED = %gin.REQUIRED\nUNUSED = %gin.REQUIRED\ndecode.length = %WANTED\n"
-        "decode.search = (%GIVEN, %NEVER_SET)\nbeam.width = %gin.REQUIRED\n"
-    )
-    assert gin_utils.macros_bound() == {"GIVEN", "WANTED", "UNUSED"}
-    assert {"GIVEN", "WANTED", "NEVER_SET"} <= gin_utils.macros_used()
-    assert gin_utils.drop_required_macro("UNUSED")
-    assert not gin_utils.drop_required_macro("GIVEN")
-    missing = gin_utils.missing_values()
-    assert missing == ["NEVER_SET", "WANTED", "test_gin_internals.beam.width"]
-
-
-def test_parameters_are_those_of_a_signature_and_none_of_an_unknown_name():
-    assert gin_utils.parameters_of("decode") == ["length", "search"]
-    assert gin_utils.parameters_of("no_such_name") == []
-    assert "test_gin_internals.beam" in gin_utils.configurable_names()
-    gin.parse_config("decode.length = 2\nscope/decode.search = 3")
-    assert gin_utils.bound_parameters()[decode.__wrapped__] == {"length", "search"}

@@ -11,6 +11,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 import gin
+from fakes import valid_run
 from fakes.paths import ROOT
 from t5x import gin_utils
 from t5x.cli import main as cli
@@ -34,12 +35,9 @@ def entry_point(monkeypatch, tmp_path):
     def work(*, steps, folder, dry_run=False):
         calls.append((steps, folder, dry_run))
 
+    work.__module__, work.__qualname__ = "__main__", "work"  # as a function of a script has
     main.work = work
     monkeypatch.setitem(sys.modules, "__main__", main)
-    monkeypatch.setattr("gin.config._LOCATION_PREFIXES", [""])
-    monkeypatch.setattr("gin.config._IMPORTS", set())
-    for registry in ("_REGISTRY", "_INVERSE_REGISTRY"):
-        monkeypatch.setattr(gin.config, registry, getattr(gin.config, registry).copy())
     monkeypatch.setattr(gin_utils, "run", lambda guarded, _: guarded([]))
     joined = lambda *args, heartbeat_timeout_seconds: calls.append(args)
     monkeypatch.setattr(jax.distributed, "initialize", joined)
@@ -48,9 +46,8 @@ def entry_point(monkeypatch, tmp_path):
     monkeypatch.setattr(cli, "on_tpu_machine", lambda: False)
     (tmp_path / "a.gin").write_text(TEXT)
     monkeypatch.chdir(tmp_path)
-    gin.clear_config()
-    yield work, calls
-    gin.clear_config()
+    with valid_run.gin_apart():
+        yield work, calls
 
 
 def run(entry_point, *arguments):

@@ -9,6 +9,7 @@ import re
 import pytest
 
 import gin
+from fakes import valid_run
 from fakes.paths import GOLDEN, ROOT
 from t5x import gin_utils, models, partitioning
 from t5x.checkpointing.config import SaveCheckpointConfig
@@ -41,15 +42,11 @@ OURS = (
 
 
 @pytest.fixture(autouse=True)
-def cleared(monkeypatch):
+def cleared():
     """Nothing bound and nothing warned of."""
     upstream_names._warn.cache_clear()
-    for registry in ("_REGISTRY", "_INVERSE_REGISTRY"):
-        monkeypatch.setattr(gin.config, registry, getattr(gin.config, registry).copy())
-    monkeypatch.setattr("gin.config._IMPORTS", set())
-    gin.clear_config()
-    yield
-    gin.clear_config()
+    with valid_run.gin_apart():
+        yield
 
 
 def parse(tmp_path, *lines):
@@ -102,9 +99,11 @@ def test_ignored_names_are_none_that_a_function_has():
 def test_an_ignored_argument_is_warned_of_once_and_never_passed(tmp_path, caplog):
     line = "utils.DatasetConfig.num_prefetch_threads = 3"
     given = ("task", None, "train", 8, False, 0)
-    parse(tmp_path, "from t5x import utils", line, f"train/{line}")
+    parse(
+        tmp_path, "from t5x import utils", line, f"train/{line}", "utils.DatasetConfig.pack = True"
+    )
     parse(tmp_path, "from t5x import utils", line)
-    assert gin.get_configurable(DatasetConfig)(*given) == DatasetConfig(*given)
+    assert gin.get_configurable(DatasetConfig)(*given) == DatasetConfig(*given, pack=True)
     assert caplog.messages == [
         "DatasetConfig.num_prefetch_threads is ignored: upstream T5X reads no seqio task by it "
         "either."

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-import gin
+from common.gin_reader import Reference, statements
 from t5x import adafactor, decoding, models, optimizers, schedules, trainer, watch
 from t5x.actions import EarlyStoppingAction
 from t5x.array_types import PyTree
@@ -21,7 +21,7 @@ from t5x.infer import infer
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.partitioning import PjitPartitioner, standard_logical_axis_rules
 from t5x.precompile import precompile
-from t5x.settings import gin_values
+from t5x.settings import limits
 from t5x.train import train
 
 OWNERS = (train, evaluate, infer, precompile, DatasetConfig, SaveCheckpointConfig)
@@ -33,22 +33,23 @@ OWNERS += (EarlyStoppingAction, models.DecoderParams, optimizers.adamw_scaled, o
 OWNERS += (encoder_network.BertConfig, encoder_network.ModernBertConfig, MaskedLanguageModel)
 
 
-def reference(name: str, evaluate: bool) -> gin.config.ConfigurableReference:
-    return gin.config.ConfigurableReference(name, evaluate)
+def reference(text: str) -> Reference:
+    (binding,) = statements(f"x = {text}")
+    return binding.value
 
 
 def test_every_limit_is_of_an_existing_parameter():
     owners = {owner.__qualname__: owner for owner in OWNERS}
-    assert gin_values.LIMITS.keys() == owners.keys()
-    for name, limits in gin_values.LIMITS.items():
-        assert limits.keys() <= inspect.signature(owners[name]).parameters.keys()
+    assert limits.LIMITS.keys() == owners.keys()
+    for name, ranges in limits.LIMITS.items():
+        assert ranges.keys() <= inspect.signature(owners[name]).parameters.keys()
 
 
 def test_defaults_are_valid():
     for owner in (*OWNERS, RestoreCheckpointConfig):
         for name, parameter in inspect.signature(owner).parameters.items():
             if parameter.default is not parameter.empty and not callable(parameter.default):
-                gin_values.check(name, parameter.default, owner, name)
+                limits.check(name, parameter.default, owner, name)
 
 
 VALID = [
@@ -98,29 +99,28 @@ INVALID = [
 
 @pytest.mark.parametrize(("value", "hint"), VALID)
 def test_a_value_of_the_type_fits(value, hint):
-    assert gin_values.fits(value, hint)
+    assert limits.fits(value, hint)
 
 
 @pytest.mark.parametrize(("value", "hint"), INVALID)
 def test_a_value_of_another_type_does_not(value, hint):
-    assert not gin_values.fits(value, hint)
+    assert not limits.fits(value, hint)
 
 
 def test_a_reference_fits_by_what_is_known_of_it():
     """What a call returns is not known; a function that is not called is no number or object."""
-    gin.external_configurable(lambda: 1, "made_for_gin_values", module="tests")
     for hint in (int, str | None, DatasetConfig, collections.abc.Sequence[int], Any):
-        assert gin_values.fits(reference("made_for_gin_values", True), hint)
-    given = reference("made_for_gin_values", False)
-    assert gin_values.fits(given, collections.abc.Callable[..., Any])
-    assert gin_values.fits(given, Any)
-    assert gin_values.fits([given], collections.abc.Sequence[Any])
+        assert limits.fits(reference("@made()"), hint)
+    given = reference("@made")
+    assert limits.fits(given, collections.abc.Callable[..., Any])
+    assert limits.fits(given, Any)
+    assert limits.fits([given], collections.abc.Sequence[Any])
     for hint in (int, str | None, DatasetConfig, DatasetConfig | None, bool):
-        assert not gin_values.fits(given, hint)
+        assert not limits.fits(given, hint)
 
 
 def test_functions_of_other_packages_are_not_checked():
-    gin_values.check("f", "text", inspect.getsource, "object")
+    limits.check("f", "text", inspect.getsource, "object")
 
 
 SENTENCES = [
@@ -154,18 +154,16 @@ SENTENCES = [
 @pytest.mark.parametrize(("name", "value", "function", "parameter", "says"), SENTENCES)
 def test_what_is_wrong_is_one_sentence(name, value, function, parameter, says):
     with pytest.raises(ValueError, match=r".") as caught:
-        gin_values.check(name, value, function, parameter)
+        limits.check(name, value, function, parameter)
     setting = f"{function.__qualname__}.{parameter}"
     assert str(caught.value).startswith(f"{name} is {value!r}, but {setting} {says}"[:200])
 
 
 def test_a_setting_without_a_macro_is_named_once():
     with pytest.raises(ValueError, match=r"^utils\.DatasetConfig\.batch_size is 0, but must be"):
-        gin_values.check("utils.DatasetConfig.batch_size", 0, DatasetConfig, "batch_size")
+        limits.check("utils.DatasetConfig.batch_size", 0, DatasetConfig, "batch_size")
 
 
 def test_a_function_that_is_not_called_asks_for_its_call():
-    gin.external_configurable(DatasetConfig, module="utils_of_gin_values")
-    given = reference("utils_of_gin_values.DatasetConfig", False)
-    with pytest.raises(ValueError, match=r"write @utils_of_gin_values.DatasetConfig\(\) for what"):
-        gin_values.check("X", given, train, "train_dataset_cfg")
+    with pytest.raises(ValueError, match=r"write @utils.DatasetConfig\(\) for what"):
+        limits.check("X", reference("@utils.DatasetConfig"), train, "train_dataset_cfg")

@@ -1,7 +1,7 @@
 """Check the type and the limits of every value that gin binds, before anything is built.
 
 check("DROPOUT_RATE", 2.0, network.T5Config, "dropout_rate")
-# ValueError: DROPOUT_RATE is 2.0, but T5Config.dropout_rate must be at least 0 and below 1.
+# UserError: DROPOUT_RATE is 2.0, but T5Config.dropout_rate must be at least 0 and below 1.
 
 Types are those of the signatures: an int is a float, a list is a tuple, and None is accepted where
 it is the default. `LIMITS` has the limits. What a call (`@name()`) returns is not known yet.
@@ -12,13 +12,13 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-import gin
+from common.errors import UserError
+from common.gin_reader import Reference, leaves
 
 OUR_PACKAGES = ("t5x", "tasks", "preflight", "__main__")
 
@@ -169,7 +169,7 @@ def check(name: str, value: Any, function: Any, parameter: str) -> None:
     """Check one bound value, as gin has read it, its macros replaced by their values.
 
     `name` is what the user has set, such as a macro, for the message. Functions of other packages
-    pass. Raise ValueError if the value is of another type, or beyond its limits.
+    pass. Raise UserError if the value is of another type, or beyond its limits.
     """
     if (getattr(function, "__module__", None) or "").partition(".")[0] not in OUR_PACKAGES:
         return
@@ -181,10 +181,10 @@ def check(name: str, value: Any, function: Any, parameter: str) -> None:
     but = f"{name} is {value!r}, but " + ("" if name.endswith(setting) else f"{setting} ")
     if not fits(value, known.annotation):
         hint = f"; write {value!r}() for what it returns" if _is_uncalled(value) else ""
-        raise ValueError(f"{but}must be of type {described(known.annotation)}{hint}.")
+        raise UserError(f"{but}must be of type {described(known.annotation)}{hint}.")
     limits = LIMITS.get(owner, {}).get(parameter)
     if limits and not all(map(limits.allow, _numbers(value))):
-        raise ValueError(f"{but}must {_phrase(value, limits)}.")
+        raise UserError(f"{but}must {_phrase(value, limits)}.")
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -196,7 +196,7 @@ def fits(value: Any, hint: Any) -> bool:
         return any(fits(value, each) for each in arguments)
     if origin is typing.Literal:
         return value in arguments
-    if isinstance(value, gin.config.ConfigurableReference):
+    if isinstance(value, Reference):
         return not _is_uncalled(value) or _takes_functions(hint)
     if value is None or hint in (None, type(None)):
         return value is None and hint in (None, type(None))
@@ -244,7 +244,7 @@ def described(hint: Any) -> str:
 
 
 def _is_uncalled(value: Any) -> bool:
-    return isinstance(value, gin.config.ConfigurableReference) and not value.evaluate
+    return isinstance(value, Reference) and not value.is_called
 
 
 def _takes_functions(hint: Any) -> bool:
@@ -263,18 +263,12 @@ def _is_dtype(value: Any) -> bool:
         return False
 
 
-def _numbers(value: Any) -> Iterator[float]:
-    """Yield the numbers of a value: itself, its elements, or a text's length."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        for each in value:
-            if not isinstance(each, str):
-                yield from _numbers(each)
-    elif isinstance(value, str):
-        yield len(value)
-    elif isinstance(value, int | float):
-        yield value
+def _numbers(value: Any) -> list[float]:
+    """Return the numbers of a value: itself, its elements, or a text's length."""
+    if isinstance(value, str):
+        return [len(value)]
+    found = leaves(list(value.values()) if isinstance(value, dict) else value)
+    return [each for each in found if isinstance(each, int | float)]
 
 
 def _phrase(value: Any, limits: Limits) -> str:

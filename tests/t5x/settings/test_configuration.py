@@ -1,0 +1,54 @@
+"""What gin has been given is read from the text that it writes."""
+
+import pytest
+
+import gin
+from fakes import valid_run
+from t5x.settings.configuration import current
+
+
+@gin.configurable(module="test_configuration")
+def decode(length=1, search=None):
+    return length, search
+
+
+@gin.configurable(module="test_configuration")
+def beam(width=1):
+    return width
+
+
+@pytest.fixture(autouse=True)
+def apart():
+    with valid_run.gin_apart():
+        yield
+
+
+def test_settings_follow_macros_and_scoped_references():
+    gin.parse_config(
+        "LENGTH = 7\ndecode.length = %LENGTH\ndecode.search = @wide/beam()\n"
+        "wide/beam.width = 5\nbeam.width = 2\nother/beam.width = 3\nUNRELATED = 1\n"
+    )
+    assert current().settings_of(lambda function: function.__name__ == "decode") == {
+        "decode.length": "%LENGTH",
+        "LENGTH": "7",
+        "decode.search": "@wide/beam()",
+        "wide/beam.width": "5",
+        "beam.width": "2",
+    }
+    assert current().scopes == {"wide"}
+
+
+def test_missing_values_are_used_macros_and_required_parameters():
+    gin.parse_config(
+        "GIVEN = 1\nWANTED = %gin.REQUIRED\nUNUSED = %gin.REQUIRED\ndecode.length = %WANTED\n"
+        "decode.search = (%GIVEN, %NEVER_SET)\nbeam.width = %gin.REQUIRED\n"
+    )
+    assert current().macros.keys() == {"GIVEN", "WANTED", "UNUSED"}
+    assert current().macros_used == {"GIVEN", "WANTED", "NEVER_SET"}
+    assert current().missing() == ["NEVER_SET", "WANTED", "beam.width"]
+
+
+def test_values_are_named_by_what_the_user_sets():
+    gin.parse_config("A = %B\nB = (1, %C)\nC = 2\ndecode.length = %A\nbeam.width = 3\n")
+    found = {(name, value) for name, value, _ in current().values()}
+    assert found == {("B", (1, 2)), ("beam.width", 3)}
