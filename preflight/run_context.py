@@ -82,8 +82,8 @@ class RunContext:
 
     @functools.cached_property
     def trainer(self) -> Trainer:
-        """The trainer without a state to train, for its settings."""
-        return recipe_step.bare_trainer(self.run)
+        """The trainer on one device of this machine, for its settings and its state's shapes."""
+        return recipe_step.trainer_of(self.run)
 
     @functools.cached_property
     def partitioner(self) -> PjitPartitioner:

@@ -42,21 +42,28 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 def train_step(run: argparse.Namespace, devices: list[jax.Device]) -> tuple[Trainer, Shapes]:
     """Return the trainer of `run` over `devices` and its batch's shapes, or raise ValueError."""
-    partitioner = run.partitioner.over(devices)
-    specs = state_specs(run.model, partitioner)
+    trainer = trainer_of(run, run.partitioner.over(devices))
+    trainer.check_batch(run.train_dataset_cfg.batch_size)
+    return trainer, batch_shapes(run)
+
+
+def trainer_of(run: argparse.Namespace, partitioner: PjitPartitioner | None = None) -> Trainer:
+    """Return the trainer of `run`, without a state; by default on one device of this machine."""
+    if partitioner is None:
+        rules, device = run.partitioner.rules, jax.devices()[:1]
+        partitioner = PjitPartitioner(1, devices=device, logical_axis_rules=rules)
     # The kind of generator decides what dropout compiles to; the seed does not.
     kind = "rbg" if run.use_hardware_rng or run.random_seed is None else None
     trainer = run.trainer_cls(
         model=run.model,
         train_state=None,
         partitioner=partitioner,
-        train_state_axes=specs,
+        train_state_axes=state_specs(run.model, partitioner),
         rng=jax.random.key(0, impl=kind),
     )
-    trainer.check_batch(run.train_dataset_cfg.batch_size)
     rate = trainer.learning_rate_fn
     trainer.learning_rate_fn = cooldown.cooled(rate, run.cooldown_from, run.total_steps)
-    return trainer, batch_shapes(run)
+    return trainer
 
 
 def decoding(
@@ -91,20 +98,6 @@ def batch_shapes(run: argparse.Namespace) -> Shapes:
     if (weights := shapes.get("encoder_loss_weights")) is not None:
         shapes["encoder_loss_weights"] = jax.ShapeDtypeStruct(weights.shape, jnp.float32)
     return shapes
-
-
-def bare_trainer(run: argparse.Namespace) -> Trainer:
-    """Return the trainer without a state to train, for its settings."""
-    return run.trainer_cls(
-        model=run.model, train_state=None, partitioner=None, train_state_axes=None, rng=None
-    )
-
-
-def state_on_one_device(run: argparse.Namespace) -> StateSpecs:
-    """Return the shapes of the training state on one device of this machine."""
-    rules, device = run.partitioner.rules, jax.devices()[:1]
-    partitioner = PjitPartitioner(1, devices=device, logical_axis_rules=rules)
-    return state_specs(run.model, partitioner)
 
 
 if __name__ == "__main__":

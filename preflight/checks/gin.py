@@ -10,7 +10,7 @@ from preflight.run_context import RunContext
 from t5x import schedules
 from t5x import train as train_script
 from t5x.inference import evaluator
-from t5x.loop import cooldown, selection_metric, triggers
+from t5x.loop import selection_metric, triggers
 
 _PERIOD = "utils.SaveCheckpointConfig.period"
 
@@ -24,7 +24,7 @@ def periods(context: RunContext) -> CheckResult:
         cfgs, save, run.total_steps, run.eval_period, run.stats_period
     )
     triggers.check_periods(plan, start.step)
-    rate = cooldown.cooled(context.trainer.learning_rate_fn, run.cooldown_from, run.total_steps)
+    rate = context.trainer.learning_rate_fn
     if not start.is_own:
         schedules.check_start(rate, start.known_step, run.total_steps)
     figure = f"steps {start.step:,} to {run.total_steps:,}"

@@ -8,11 +8,10 @@ from pathlib import Path
 import jax
 
 from common.tables import CheckResult, NotChecked, counted, data_size, fails, ok, warning
-from preflight.aot import recipe_step
 from preflight.run_context import RunContext, is_remote
+from t5x import train as train_script
 from t5x.array_types import PyTree
 from t5x.checkpointing import layout
-from t5x.checkpointing.restore import match
 from t5x.cli import dry_run
 from t5x.input_pipeline import position
 from t5x.loop import model_dir as run_folder
@@ -47,9 +46,7 @@ def start(context: RunContext) -> CheckResult:
     found = run_folder.find_start(run.model_dir, restore, bool(save and save.save_dataset))
     if found.path is None:
         return ok("from scratch")
-    wanted = recipe_step.state_on_one_device(run).on_disk
-    other = run_folder.saved_by_another(found.path, run.model)
-    matched = match(found.path, wanted, found.config, other_optimizer=other)
+    matched = train_script.matched(found, context.trainer)
     saved = position.saved(found.dataset_folder)
     if saved and (unfit := position.misfit(saved, context.data)):
         raise ValueError(
@@ -73,7 +70,7 @@ def checkpoints(context: RunContext) -> CheckResult:
 def checkpoint_bytes(context: RunContext) -> int:
     """Return the bytes of one checkpoint, before compression."""
     save = context.run.checkpoint_cfg.save
-    on_disk = recipe_step.state_on_one_device(context.run).on_disk
+    on_disk = context.trainer.specs.on_disk
     width = {"bfloat16": 2, "float32": 4}.get(save.dtype) if save and save.dtype else None
     return _bytes(on_disk["target"], width) + _bytes(on_disk["state"])
 

@@ -25,7 +25,7 @@ def cleared():
 def loaded(name, optimizer=None, *bindings):
     files = (f"gin/{name}.gin", *([f"gin/optimizers/{optimizer}.gin"] if optimizer else []))
     run = recipe.load(recipe.Recipe(files, bindings))
-    return run, recipe_step.bare_trainer(run).learning_rate_fn
+    return run, recipe_step.trainer_of(run).learning_rate_fn
 
 
 @pytest.mark.parametrize(("optimizer", "name"), PAIRS)
@@ -39,7 +39,7 @@ def test_one_flag_sets_the_optimizer_and_a_rate_that_ends_with_the_run(optimizer
     assert made.usual_rates.unusual(rate, 0, end) is None
     schedules.check_start(rate, 0, end)
     assert not caplog.records
-    specs = recipe_step.state_on_one_device(run)
+    specs = recipe_step.trainer_of(run).specs
     params, states = specs.state.params, specs.state.param_states
     update = lambda *state: made.update(*state, specs.axes, jnp.int32(0), jnp.float32(peak))
     shapes = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype), tree)

@@ -109,7 +109,7 @@ def test_settings_that_make_a_step_fit_are_found(few_checks, monkeypatch):
     needs = {2: 3.0}  # GiB by number of microbatches
 
     def measure(run, limit):
-        used = needs.get(recipe_step.bare_trainer(run).num_microbatches, 9.0)
+        used = needs.get(recipe_step.trainer_of(run).num_microbatches, 9.0)
         if used > limit:
             raise OutOfMemory("fake", used, limit, 1.0)
         return dataclasses.replace(fake_compiler.FIGURES, timed_seconds=1.0)

@@ -62,7 +62,7 @@ def test_a_partitioner_is_made_for_other_devices():
 
 def counted(run):
     """Bytes of all parameters and of the optimizer, and FLOPs of a step."""
-    state = recipe_step.state_on_one_device(run).state
+    state = recipe_step.trainer_of(run).specs.state
     size = lambda tree: sum(math.prod(x.shape) * 4 for x in jax.tree.leaves(tree))
     cfg = run.train_dataset_cfg
     work = flops.step_flops(

@@ -22,7 +22,7 @@ from t5x.checkpoints import Checkpointer
 def saved(tmp_path_factory):
     """A run's folder with a checkpoint at step 20."""
     folder = tmp_path_factory.mktemp("saved")
-    specs = recipe_step.state_on_one_device(valid_run.run(folder))
+    specs = recipe_step.trainer_of(valid_run.run(folder)).specs
     state = toy.state(specs, step=20)
     with Checkpointer(str(folder), valid_run.saving()) as checkpointer:
         checkpointer.save(20, layer_stacking.unstack_layers(state.state_dict()))
@@ -143,7 +143,7 @@ def test_a_local_folder_is_a_warning_for_four_hosts(tmp_path):
 
 
 def parameter_count(folder):
-    params = recipe_step.state_on_one_device(valid_run.run(folder)).state.params
+    params = recipe_step.trainer_of(valid_run.run(folder)).specs.state.params
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
