@@ -14,9 +14,7 @@ if __name__ == "__main__":  # before any library writes to stderr
 
 import argparse
 import collections
-import datetime
 import hashlib
-import importlib.metadata
 import itertools
 import json
 import os
@@ -165,9 +163,7 @@ def _result(model, objective, passages, taken) -> dict[str, Any]:
         "parameters": model.count_parameters(),
         "bytes_per_token": sum(len(text.encode()) for text in sample) / tokens,
         "measures": {name: list(measure) for name, measure in taken.items()},
-        "version": version(),
-        "versions": {package: importlib.metadata.version(package) for package in _PACKAGES},
-        "date": datetime.date.today().isoformat(),
+        **results.provenance(*_PACKAGES),
     }
 
 

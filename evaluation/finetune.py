@@ -17,7 +17,6 @@ if __name__ == "__main__":  # before any library writes to stderr
     log.start()
 
 import argparse
-import importlib.metadata
 import json
 import os
 import pathlib
@@ -251,8 +250,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "split": "test",
         "seeds": seeds,
         "summary": summary(seeds),
-        "versions": {package: importlib.metadata.version(package) for package in PACKAGES},
-        "program": version(),
+        **results.provenance(*PACKAGES),
         "commands": said,
     }
     _write_json(out / RESULTS, found)

@@ -4,7 +4,9 @@ The file is {"settings": …, "models": [{"name", "step", "parameters", "bytes_p
 "measures": {name: [value, standard error, cases]}, …}]}. It is written after each model.
 """
 
+import datetime
 import hashlib
+import importlib.metadata
 import json
 import math
 import os
@@ -13,6 +15,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from common.arguments import version
 from common.atomic_file import replace_file
 from convert.run.loss_curve import OF_PRETRAINED
 
@@ -26,6 +29,15 @@ _COLUMNS = (
     ("minimal_pairs", "minimal pairs", "{:.1%}"),
     ("unknown_pieces", "unknown pieces", "{:.2%}"),
 )
+
+
+def provenance(*packages: str) -> dict[str, Any]:
+    """Return what made a result: the version of this project, those of packages, and the date."""
+    return {
+        "version": version(),
+        "versions": {package: importlib.metadata.version(package) for package in packages},
+        "date": datetime.date.today().isoformat(),
+    }
 
 
 def save(path: str, settings: Mapping[str, Any], models: list[dict[str, Any]]) -> None:
