@@ -7,8 +7,8 @@
 # `python -m evaluation`: --text, --pairs, --out and others.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+answer_help "$@"
 
 use_python
-choose_device
-export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
+export_settings
 exec "$PYTHON" -m evaluation "$@"

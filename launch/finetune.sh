@@ -8,8 +8,8 @@
 # --gin.TRAIN_STEPS_RELATIVE=500. docs/fine_tuning.md shows how to fine-tune an encoder.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+answer_help "$@"
 
 use_python
-choose_device
-export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
+export_settings
 exec "$PYTHON" -m evaluation.finetune "$@"

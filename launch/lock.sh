@@ -6,6 +6,7 @@
 # who use pip: what trains and converts, on a TPU or a CPU. It installs nothing.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+answer_help "$@"
 cd "$ROOT"
 if [[ $# -gt 1 || ! "${1:-}" =~ ^(--upgrade)?$ ]]; then
   fail "'$*' is not understood: bash launch/lock.sh takes --upgrade or nothing."

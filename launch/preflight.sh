@@ -8,9 +8,9 @@
 # MODEL_DIR as in launch/train.sh.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+answer_help "$@"
 
-recipe="$(recipe_name "${1:-}")"
-check_recipe "$recipe" "a slice"
+use_recipe "${1:-}"
 shift
 slice=()
 if [[ "${1:---}" != -* ]]; then
@@ -26,12 +26,10 @@ if [[ -n "${MODEL_DIR:-}" && "$model_dir" != /* && "$model_dir" != *://* ]]; the
 fi
 
 use_python
-if [[ " ${slice[*]-} $* " == *" --slice"[\ =]"here "* ]]; then
-  choose_device
-else
+if [[ " ${slice[*]-} $* " != *" --slice"[\ =]"here "* ]]; then
   export JAX_PLATFORMS=cpu
 fi
+export_settings
 cd "$ROOT"
-export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
-run_module preflight --gin_file="gin/$recipe.gin" ${slice[@]+"${slice[@]}"} \
+exec "$PYTHON" -m preflight --gin_file="gin/$recipe.gin" ${slice[@]+"${slice[@]}"} \
   --gin.MODEL_DIR="$(gin_string "$model_dir")" "$@"

@@ -5,6 +5,7 @@
 # stopped. Flags go to the trainer; MODEL_DIR names another folder for the run.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+answer_help "$@"
 
 BEGINNINGS=(
   "Ana se trezește dimineața și"
@@ -12,7 +13,6 @@ BEGINNINGS=(
   "Bunica pune pe masă"
 )
 
-check_flags "$@"
 export MODEL_DIR="${MODEL_DIR:-$ROOT/runs/ro_simple_tiny}"
 if [[ "$MODEL_DIR" == *://* ]]; then
   fail "MODEL_DIR is $MODEL_DIR: the quickstart needs a folder on this machine."

@@ -6,6 +6,7 @@
 # a task of your own: of the run's folder only sizes, names and weights are read, and nothing is run.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+answer_help "$@"
 
 model="$ROOT/runs/ro_diacritics_tiny"
 if [[ $# -gt 0 && "$1" != --* ]]; then
@@ -33,11 +34,10 @@ if [[ ! -f "$model/config.gin" ]]; then
 fi
 
 use_python
-choose_device
+export_settings
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 cd "$ROOT"
-export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 "$PYTHON" -m tasks.jobs.diacritics.restore settings "$model" > "$work/model.gin"
 "$PYTHON" -m tasks.jobs.diacritics.restore read > "$work/lines.txt"
 "$PYTHON" -m t5x.infer --gin_file="$work/model.gin" --gin_file=t5x/configs/runs/infer.gin \

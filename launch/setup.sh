@@ -11,6 +11,26 @@
 #   TORCH_INDEX            where PyTorch's CPU build is looked for; default: PyTorch's own index
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+answer_help "$@"
+
+# Prints the newest Python from 3.13 down that is on the PATH, in pyenv's folder or known to uv; or the
+# one that UV_PYTHON names.
+find_python() {
+  local version name
+  for version in ${UV_PYTHON:-3.13 3.12 3.11}; do
+    for name in "python$version" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/python \
+      "$(PATH="$PATH:$HOME/.local/bin" uv python find --no-python-downloads "$version" 2> /dev/null || true)"; do
+      if "$name" -c 'import sys, venv, ensurepip
+sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2> /dev/null; then
+        command -v "$name"
+        return
+      fi
+    done
+  done
+  fail "no Python ${UV_PYTHON:-3.13, 3.12 or 3.11} with its venv module was found: install one, for" \
+    "instance by 'uv python install 3.13' or 'apt install python3-venv'."
+}
+
 cd "$ROOT"
 
 # Written when everything is installed: the flags, then the lists and the lock.
@@ -32,7 +52,12 @@ for argument in "$@"; do
       ;;
   esac
 done
-device="${device:-${before[0]:-$(flavour_of_machine)}}"
+device="${device:-${before[0]:-}}"
+if [[ -z "$device" ]]; then
+  device=--cpu
+  if has_gpu; then device=--cuda; fi
+  if has_tpu; then device=--tpu; fi
+fi
 for extra in --cache --s3 --dev; do
   if [[ " $* ${before[*]-} " == *" $extra "* ]]; then extras+=" $extra"; fi
 done
@@ -44,7 +69,13 @@ contents() { echo "$device$extras" && cat pyproject.toml requirements/lock.txt; 
 is_done() { contents | cmp -s - "$stamp" && "$VENV/bin/python" -c '' 2> /dev/null; }
 
 if is_done; then exit 0; fi
-if [[ "$device" == --cuda ]]; then check_driver; fi
+if [[ "$device" == --cuda ]]; then # from docs.nvidia.com/deploy/cuda-compatibility
+  driver="$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2> /dev/null | head -n 1 || true)"
+  if [[ "$driver" =~ ^[0-9.]+$ && "$(printf '%s\n' "$driver" 525.60.13 | sort -V | head -n 1)" != 525.60.13 ]]; then
+    fail "NVIDIA's driver is $driver and jax for CUDA 12 needs 525.60.13 or newer: update the driver," \
+      "or use the CPU by bash launch/setup.sh --cpu."
+  fi
+fi
 # Two scripts may start at the same time: the second waits, then finds the work done.
 exec 9< requirements/lock.txt
 if command -v flock > /dev/null && ! flock --nonblock 9; then
@@ -64,7 +95,14 @@ rm -rf "$VENV"
 mkdir "$VENV"
 : > "$VENV/.made_by_setup"
 "$python" -m venv "$VENV"
-use_uv "$VENV"
+# pip's settings (index, links, certificates) become uv's, which does not read them itself.
+while IFS= read -r setting; do
+  export "${setting?}"
+done < <("$VENV/bin/python" -m pip config list | "$VENV/bin/python" launch/pip_settings.py)
+PATH="$PATH:$HOME/.local/bin:$VENV/bin"
+if ! command -v uv > /dev/null; then
+  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
+fi
 # PyTorch only converts and proves weights here. PyPI's build of it for Linux brings CUDA, 4.1 GB more.
 index="${TORCH_INDEX:-https://download.pytorch.org/whl/cpu}" ask='
 import sys, urllib.request as web

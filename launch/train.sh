@@ -8,26 +8,34 @@
 #   JAX_PLATFORMS  default cpu unless there is a TPU or GPU and the installed jax supports it
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+answer_help "$@"
 
-recipe="$(recipe_name "${1:-}")"
-check_recipe "$recipe" "flags"
+use_recipe "${1:-}"
 shift
-check_flags "$@"
 
 # Make a folder's path absolute: a relative one starts from the current directory.
 model_dir="${MODEL_DIR:-$ROOT/runs/$recipe}"
 if [[ "$model_dir" != /* && "$model_dir" != *://* ]]; then
   model_dir="$PWD/$model_dir"
 fi
+trainer=(-m t5x.train)
 if [[ -z "${T5X_DIR:-}" ]]; then
   model_dir="${model_dir#"$ROOT/"}" # shorter, and training starts in ROOT
 else
-  use_upstream
-  say_what_upstream_lacks "$recipe"
+  if [[ ! -f "$T5X_DIR/t5x/train.py" ]]; then
+    fail "T5X_DIR is $T5X_DIR, which has no t5x/train.py: name a checkout of upstream T5X, such as" \
+      "bash launch/upstream.sh DIR makes in DIR/t5x."
+  fi
+  T5X_DIR="$(cd "$T5X_DIR" && pwd)"
+  export T5X_DIR TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-2}"
+  if [[ -z "${PYTHON:-}" && -x "$T5X_DIR/../venv/bin/python" ]]; then
+    PYTHON="$T5X_DIR/../venv/bin/python" # which launch/upstream.sh made
+  fi
+  trainer=(-P "$ROOT/launch/run_upstream.py" t5x.train)
 fi
 
 use_python
-choose_device
+export_settings
 cd "$ROOT"
-export PYTHONPATH="${T5X_DIR:+$T5X_DIR:}$ROOT${PYTHONPATH:+:$PYTHONPATH}"
-run_module t5x.train --gin_file="gin/$recipe.gin" --gin.MODEL_DIR="$(gin_string "$model_dir")" "$@"
+export PYTHONPATH="${T5X_DIR:+$T5X_DIR:}$PYTHONPATH"
+exec "$PYTHON" "${trainer[@]}" --gin_file="gin/$recipe.gin" --gin.MODEL_DIR="$(gin_string "$model_dir")" "$@"

@@ -8,6 +8,7 @@
 #   PYTHON         the interpreter that DIR/venv adds to, instead of .venv's
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+answer_help "$@"
 
 if [[ $# -ne 1 || "$1" == -* ]]; then
   fail "one folder is needed and $# arguments were given: bash launch/upstream.sh DIR."

@@ -14,11 +14,11 @@ if [[ -f "$folder/ready" && "$(< "$folder/ready")" == "${packages[*]}" ]]; then
   exit 0
 fi
 if [[ ! -x "$folder/bin/python" ]]; then
-  "$(find_python)" -m venv "$folder"
+  use_python
+  "$PYTHON" -m venv "$folder"
 fi
-use_uv "$folder"
-if ! uv pip install --quiet --python "$folder/bin/python" "${packages[@]}"; then
-  echo "flax_env.sh: uv could not install ${packages[*]}. It is needed for the proof of flax_model.msgpack." >&2
+if ! "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "${packages[@]}"; then
+  echo "flax_env.sh: pip could not install ${packages[*]}. It is needed for the proof of flax_model.msgpack." >&2
   exit 1
 fi
 echo "${packages[*]}" > "$folder/ready"

@@ -5,6 +5,7 @@
 #   bash tests/run.sh --slow           only the tests that take minutes
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/environment.sh"
+answer_help "$@"
 if [[ -z "${PYTHON:-}" ]]; then
   bash "$ROOT/launch/setup.sh" --dev
 fi

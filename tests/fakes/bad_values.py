@@ -343,18 +343,12 @@ COMMANDS = {
     "launch/train.sh": """
         nosuch
         ""
-        ro_t5x_tiny | word | --gin.TRAIN_STEPS=5 word
         ../ro_t5x_tiny
     """,
     "launch/preflight.sh": """
         nosuch v4-8
         ""
     """,
-    "launch/ro_t5x_tiny.sh": """
-        word
-        --dry_run word
-    """,
-    "launch/quickstart.sh": "word",
     "launch/setup.sh": "word",
     "launch/lock.sh": "word",
     "launch/upstream.sh": "one two",

@@ -93,7 +93,7 @@ def facts(run: Mapping[str, Any]) -> dict[str, Any]:
         "num_partitions": gin.query_parameter("PjitPartitioner.num_partitions"),
         "num_microbatches": gin.query_parameter("trainer.Trainer.num_microbatches"),
     }
-    if isinstance(found["restore"]["path"], str):  # launch/environment.sh makes it absolute
+    if isinstance(found["restore"]["path"], str):  # launch/run_upstream.py makes it absolute
         found["restore"]["path"] = found["restore"]["path"].removeprefix(f"{ROOT}/")
     return json.loads(json.dumps(found, default=_plain))
 
@@ -142,15 +142,14 @@ def of(recipes: Sequence[str], upstream: pathlib.Path | None = None) -> dict[str
     Raises:
       RuntimeError: a recipe cannot be built; the end of the output is in the message.
     """
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": DEVICES, "T5X_DIR": ""}
-    environment |= {"PYTHON": sys.executable, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-    use = "T5X_DIR="
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": DEVICES}
+    environment["PYTHONPATH"] = f"{ROOT}:{ROOT / 'tests'}"
+    command = [sys.executable, "-m"]
     if upstream:
-        environment |= {"T5X_DIR": str(upstream), "PYTHON": ""}
-        environment["PYTHONPATH"] = f"{upstream}:{ROOT}:{ROOT / 'tests'}"
-        use = "use_upstream"
-    script = f'set -euo pipefail; source launch/environment.sh; {use}; run_module "$@"'
-    command = ["bash", "-c", script, "bash", "golden.recipe_facts", *recipes]
+        environment |= {"T5X_DIR": str(upstream), "TF_CPP_MIN_LOG_LEVEL": "2"}
+        environment["PYTHONPATH"] = f"{upstream}:{environment['PYTHONPATH']}"
+        command = [str(upstream.parent / "venv/bin/python"), "-P", "launch/run_upstream.py"]
+    command += ["golden.recipe_facts", *recipes]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"the recipes cannot be built:\n{done.stderr[-3000:]}")
