@@ -22,6 +22,7 @@ from absl import flags, logging
 import gin
 from common import errors, log
 from common.arguments import version, with_underscores
+from common.errors import UserError
 from t5x import gin_utils
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.monitoring import compile_stats
@@ -60,50 +61,59 @@ def run(main: Callable[..., Any]) -> None:
 
     An argument `take_over` of `main` is that flag.
     """
-    takes = inspect.signature(main).parameters
-
-    def guarded(_: list[str]) -> None:
-        logging.set_verbosity(logging.INFO)
-        log.redirect_loggers()  # absl has added a handler
-        tf.config.set_visible_devices([], "GPU")  # it only reads the data
-        # Grappler takes 0.6 s of a core for the pipelines' functions and makes no batch sooner.
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-        configured = gin.external_configurable(main, module="__main__")
-        values = flags.FLAGS
-        if values.tfds_data_dir:
-            seqio.set_tfds_data_dir_override(values.tfds_data_dir)
-        seqio.add_global_cache_dirs(values.seqio_additional_cache_dirs)
-        gin_utils.parse_gin_flags(values.gin_search_paths, values.gin_file, values.gin_bindings)
-        if values.take_over and "take_over" not in takes:
-            raise ValueError(
-                "--take_over is for t5x.train, which alone holds MODEL_DIR; leave it out."
-            )
-        if values.print_config and not values.dry_run:
-            raise ValueError(
-                "--print_config is for --dry_run; add it, or read MODEL_DIR/config.gin of the run."
-            )
-        join_others(values)
-        if values.dry_run:
-            table = io.StringIO()
-            with contextlib.redirect_stdout(table):
-                configured(dry_run=True)
-            if values.print_config:
-                print(gin.operative_config_str())  # what is used is known only now
-            print(table.getvalue(), end="")
-            sys.exit(0)
-        compile_stats.keep_programs(os.environ)
-        stats = compile_stats.CompileStats()
-        configured(**({"take_over": True} if values.take_over else {}))
-        if values.report:
-            print(stats.text(), flush=True)
-        if Interruption.ended_one and values.interrupted_status:
-            sys.exit(values.interrupted_status)
-
     try:
-        gin_utils.run(guarded, parse_flags)
+        gin_utils.run(lambda _: _run(main, flags.FLAGS), parse_flags)
     except BaseException as error:
         end_at_once(error)
         raise
+
+
+def _run(main: Callable[..., Any], values: flags.FlagValues) -> None:
+    _check_flags(main, values)
+    logging.set_verbosity(logging.INFO)
+    log.redirect_loggers()  # absl has added a handler
+    _set_up_tensorflow(values)
+    configured = gin.external_configurable(main, module="__main__")
+    gin_utils.parse_gin_flags(values.gin_search_paths, values.gin_file, values.gin_bindings)
+    join_others(values)
+    if values.dry_run:
+        _dry_run(configured, values.print_config)
+        return
+    compile_stats.keep_programs(os.environ)
+    stats = compile_stats.CompileStats()
+    configured(**({"take_over": True} if values.take_over else {}))
+    if values.report:
+        print(stats.text(), flush=True)
+    if Interruption.ended_one and values.interrupted_status:
+        sys.exit(values.interrupted_status)
+
+
+def _check_flags(main: Callable[..., Any], values: flags.FlagValues) -> None:
+    if values.take_over and "take_over" not in inspect.signature(main).parameters:
+        raise UserError("--take_over is for t5x.train, which alone holds MODEL_DIR; leave it out.")
+    if values.print_config and not values.dry_run:
+        raise UserError(
+            "--print_config is for --dry_run; add it, or read MODEL_DIR/config.gin of the run."
+        )
+
+
+def _set_up_tensorflow(values: flags.FlagValues) -> None:
+    tf.config.set_visible_devices([], "GPU")  # it only reads the data
+    # Grappler takes 0.6 s of a core for the pipelines' functions, which get no faster by it.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    if values.tfds_data_dir:
+        seqio.set_tfds_data_dir_override(values.tfds_data_dir)
+    seqio.add_global_cache_dirs(values.seqio_additional_cache_dirs)
+
+
+def _dry_run(configured: Callable[..., Any], print_config: bool) -> None:
+    """Check everything and print the table, after the configuration where it is asked for."""
+    table = io.StringIO()
+    with contextlib.redirect_stdout(table):
+        configured(dry_run=True)
+    if print_config:
+        print(gin.operative_config_str())  # only now it is known what is used
+    print(table.getvalue(), end="")
 
 
 def end_at_once(error: BaseException) -> None:
@@ -126,7 +136,7 @@ def end_at_once(error: BaseException) -> None:
 def parse_flags(argv: list[str]) -> list[str]:
     """Parse the command line, and return what is left: the program's name; or print the help.
 
-    Raise ValueError for an unknown flag, a wrong value, or an argument that is no flag.
+    Raise UserError for an unknown flag, a wrong value, or an argument that is no flag.
     """
     if {"--help", "-h"} & {*argv[1:]}:
         print(sys.modules["__main__"].__doc__)
@@ -140,9 +150,9 @@ def parse_flags(argv: list[str]) -> list[str]:
             with_underscores(argv, {f"--{name}" for name in flags.FLAGS})
         )
     except flags.Error as error:
-        raise ValueError(f"{' '.join(str(error).split())} (--help lists all flags)") from error
+        raise UserError(f"{' '.join(str(error).split())} (--help lists all flags)") from error
     if others:
-        raise ValueError(
+        raise UserError(
             f"{others[0]!r} is not a flag: flags begin with --, such as --gin.TRAIN_STEPS=1000."
         )
     return [program]
@@ -152,12 +162,12 @@ def join_others(values: flags.FlagValues) -> None:
     """Start JAX with the other processes, if any, once all have started with the same facts."""
     given = (values.coordinator_address, values.process_count, values.process_index)
     if (values.process_count or values.process_index) and not values.coordinator_address:
-        raise ValueError(
+        raise UserError(
             f"--process_count={values.process_count} --process_index={values.process_index} need "
             "--coordinator_address=HOST:PORT of process 0; without it this process trains alone."
         )
     if values.coordinator_address and not re.fullmatch(r".+:\d{1,5}", values.coordinator_address):
-        raise ValueError(
+        raise UserError(
             f"--coordinator_address={values.coordinator_address} has no port; write HOST:PORT of "
             "process 0."
         )
