@@ -18,6 +18,7 @@ from concurrent.futures import Future, wait
 import numpy as np
 import tensorflow as tf
 
+from common.errors import Failure, UserError
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, parsing
 from t5x.input_pipeline.packing import Arrays, Rows
 
@@ -178,8 +179,8 @@ def _never_destroy(iterator: Iterator) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(iterator))
 
 
-def _reading_failed(error: tf.errors.OpError) -> ValueError | RuntimeError:
-    kind = ValueError if isinstance(error, tf.errors.InvalidArgumentError) else RuntimeError
+def _reading_failed(error: tf.errors.OpError) -> UserError | Failure:
+    kind = UserError if isinstance(error, tf.errors.InvalidArgumentError) else Failure
     return kind(
         f"Reading the data failed: {_reason(error)}. Once that is fixed, the same command resumes "
         "from the last checkpoint."
@@ -195,13 +196,13 @@ def _is_damage(error: tf.errors.OpError | IndexError) -> bool:
 def _reason(error: tf.errors.OpError | IndexError) -> str:
     """Return the message of an error in a pipeline, without its place in the graph.
 
-    The class of a Python exception, with which it begins, is left out if it is ValueError: those
+    The class of a Python exception, with which it begins, is left out if it is UserError: those
     are sentences for the user.
     """
     first = str(getattr(error, "message", error)).strip().splitlines()[0]
     first = re.sub(r"Error in user-defined function passed to .* with iterator: \S+: ", "", first)
     first = re.sub(r"\{\{.*?\}\}|\[Op:.*|\[\[.*", "", first).strip(" .")
-    return first.removeprefix("ValueError: ")[:400]
+    return re.sub(r"^(User|Value)Error: ", "", first)[:400]
 
 
 class _Worker:

@@ -12,6 +12,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from common.errors import Failure, UserError
+
 T = TypeVar("T")
 
 
@@ -34,7 +36,9 @@ def raise_together(do: Callable[[], T], *kinds: type[Exception]) -> T:
     if raised is not None:
         raise raised
     if codes.any():
-        raise kinds[codes.max() - 1](_who_failed(np.flatnonzero(codes).tolist()))
+        kind = kinds[codes.max() - 1]
+        kind = {ValueError: UserError, RuntimeError: Failure}.get(kind, kind)
+        raise kind(_who_failed(np.flatnonzero(codes).tolist()))
     return cast(T, result)
 
 
@@ -49,8 +53,8 @@ def _who_failed(hosts: Sequence[int]) -> str:
 def broadcast_from_first(find: Callable[[], T]) -> T:
     """Return on every host the result of `find` on the first, the only one that calls it.
 
-    It returns what JSON can hold. A ValueError of it is raised on every host, with its message; for
-    anything else the other hosts raise RuntimeError.
+    It returns what JSON can hold. For a ValueError of it the other hosts raise a UserError with its
+    message, for anything else a Failure.
     """
     if jax.process_count() == 1:
         return find()
@@ -60,11 +64,12 @@ def broadcast_from_first(find: Callable[[], T]) -> T:
             message = json.dumps({"found": find()}).encode()
         except Exception as error:
             raised = error
-            message = json.dumps({type(error).__name__: str(error)}).encode()
+            kind = "refused" if isinstance(error, ValueError) else "failed"
+            message = json.dumps({kind: str(error)}).encode()
     size = int(multihost_utils.broadcast_one_to_all(np.int32(len(message))))
     padded = np.frombuffer(message.ljust(size), np.uint8)
     answer = json.loads(bytes(np.asarray(multihost_utils.broadcast_one_to_all(padded), np.uint8)))
     if "found" in answer:
         return answer["found"]
     ((kind, text),) = answer.items()
-    raise raised or (ValueError if kind == "ValueError" else RuntimeError)(text)
+    raise raised or (UserError if kind == "refused" else Failure)(text)

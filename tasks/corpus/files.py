@@ -27,7 +27,7 @@ import fsspec
 import fsspec.core
 from fsspec.spec import AbstractBufferedFile
 
-from common.errors import missing
+from common.errors import UserError, missing
 from tasks.corpus import decompress, http_files
 from tasks.corpus.decompress import COMPRESSIONS
 from tasks.corpus.http_files import Facts
@@ -363,7 +363,7 @@ def read_range(file: CorpusFile, start: int, stop: int) -> bytes:
         with _pinned(file) as pin:
             data = fs.cat_file(path, start=start, end=stop, **exact, **pin)
     if len(data) != stop - start:
-        kind = ConnectionError if file.remote else ValueError  # a retry reads no more
+        kind = ConnectionError if file.remote else UserError  # a retry reads no more
         raise kind(f"{file.url}: {len(data)} bytes arrived of {stop - start}")
     return data
 
