@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from common.errors import UserError
 from convert.tokenizer import write_byte_tokenizer
 from evaluation import __main__ as entry_point
 from evaluation import minimal_pairs
@@ -108,4 +109,4 @@ def test_english_needs_a_text_of_its_own(run, capsys):
 
 
 def _refuse(_):
-    raise ValueError("no pairs of xyz")
+    raise UserError("no pairs of xyz")

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from common.errors import UserError
 from common.tables import FAILS, NOT_CHECKED, OK
 from fakes import fake_compiler, valid_run
 from fakes.paths import ROOT
@@ -40,7 +41,7 @@ def flags(folder):
 
 def test_checks_are_printed_and_written_and_a_failure_is_the_status(tmp_path, monkeypatch, capsys):
     def compile_step(request, cache=None):
-        raise ValueError("the batch is 6; set it to a multiple of 4.")
+        raise UserError("the batch is 6; set it to a multiple of 4.")
 
     monkeypatch.setattr("preflight.search.compile_step", compile_step)
     assert main(flags(tmp_path)) == 1

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from jax.experimental import multihost_utils
 
+from common.errors import UserError
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.multihost.broadcast import broadcast_from_first, raise_together
 
@@ -40,12 +41,12 @@ def test_without_an_error_each_host_has_its_own_result(others):
     assert raise_together(lambda: 7, *KINDS) == 7
 
 
-@pytest.mark.parametrize(("code", "kind"), [(1, DamagedCheckpoint), (2, ValueError)])
+@pytest.mark.parametrize(("code", "kind"), [(1, DamagedCheckpoint), (2, UserError)])
 def test_an_error_on_one_host_is_raised_on_all_as_the_same_kind(others, code, kind):
     others += [0, code]
     with pytest.raises(kind, match="Host 2 of 3 failed; its own log") as raised:
         raise_together(lambda: 7, *KINDS)
-    assert type(raised.value) is kind
+    assert type(raised.value) is kind  # a UserError for a ValueError
 
 
 def test_several_hosts_that_failed_are_listed(others):
