@@ -36,20 +36,20 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 from convert import t5x_params, weight_map
-from convert.sizes import Sizes, hugging_face_config
+from convert.sizes import T5Sizes
 from common.gin_reader import Bindings
 from pathlib import Path
 from t5x.checkpointing.reader import open_checkpoint
 
 run, out = Path(sys.argv[1]), sys.argv[2]
-sizes = Sizes.from_fields(Bindings.read((run / "config.gin").read_text()).of("T5Config"))
+sizes = T5Sizes.of_fields(Bindings.read((run / "config.gin").read_text()).of("T5Config"))
 arrays = t5x_params.parameters(open_checkpoint(str(run / "checkpoint_1")))
 tree = {name: array.read() for name, array in arrays.items()}
-model = AutoModelForSeq2SeqLM.from_config(AutoConfig.for_model(**hugging_face_config(sizes, "t5")))
+model = AutoModelForSeq2SeqLM.from_config(AutoConfig.for_model(**sizes.config()))
 state = {}
 for tensor in weight_map.tensors(sizes):
-    value = tree[tensor.source]
-    value = value.T.copy() if tensor.kind.torch_transposes else value
+    value = tree[tensor.sources[0]]
+    value = value.T.copy() if tensor.torch_transposes else value
     state[tensor.target] = torch.from_numpy(value)
 head = state.pop("lm_head.weight")
 model.load_state_dict(state, strict=False)
@@ -64,9 +64,9 @@ def drawn(tensor, sizes):
 
     if len(tensor.shape) == 1:
         return np.ones(tensor.shape, np.float32)
-    rng = np.random.default_rng(len(tensor.source))
+    rng = np.random.default_rng(len(tensor.sources[0]))
     scale = 1.0 if tensor.letters in ("VD", "HR") else tensor.shape[0] ** -0.5
-    if "/query/" in tensor.source:
+    if "/query/" in tensor.sources[0]:
         scale *= sizes.head_dim**-0.5
     values = rng.standard_normal(tensor.shape, np.float32)
     values *= np.float32(scale)
@@ -85,20 +85,20 @@ def make_run(run: Path, size: str) -> int:
     from convert import t5x_params, weight_map
     from convert.formats import t5x_checkpoint_writer
     from convert.run import rewrite
-    from convert.sizes import Sizes
+    from convert.sizes import T5Sizes
     from t5x.checkpointing.lazy_array import LazyArray, from_numpy
     from t5x.checkpoints import Checkpointer
     from vocabulary.sentencepiece_model import read_model, write_model
 
     path = ROOT / "t5x" / "examples" / "t5" / f"{size}.gin"
-    sizes = Sizes.from_fields(Bindings.follow(path, [ROOT]).of("T5Config"))
+    sizes = T5Sizes.of_fields(Bindings.follow(path, [ROOT]).of("T5Config"))
     wanted = weight_map.tensors(sizes)
     parameters = sum(int(np.prod(tensor.shape)) for tensor in wanted)
     if (run / "config.gin").exists():
         return parameters
     step = np.asarray(1, np.int32)
     if parameters < LARGEST_SAVED_AT_ONCE:
-        flat = {tensor.source: drawn(tensor, sizes) for tensor in wanted}
+        flat = {tensor.sources[0]: drawn(tensor, sizes) for tensor in wanted}
         with Checkpointer(str(run)) as checkpointer:
             target = t5x_params.nested(flat)
             checkpointer.save(1, {"target": target, "state": {"step": step}})
@@ -106,13 +106,15 @@ def make_run(run: Path, size: str) -> int:
         lazy = lambda tensor: LazyArray(
             tensor.shape, np.dtype(np.float32), lambda index: drawn(tensor, sizes)[index]
         )
-        arrays = {f"target/{tensor.source}": lazy(tensor) for tensor in wanted}
+        arrays = {f"target/{tensor.sources[0]}": lazy(tensor) for tensor in wanted}
         t5x_checkpoint_writer.write(run / "checkpoint_1", arrays | {"state/step": from_numpy(step)})
     in_bytes = size.startswith("byt5")
     if not in_bytes:
         pieces = vocabulary_of(read_model(str(MINI)), sizes.vocab_size // 100 * 100)
         write_model(pieces, str(run / "vocabulary.model"))
-    (run / "config.gin").write_text(rewrite.gin_of(sizes, 100 if in_bytes else None))
+    (run / "config.gin").write_text(
+        rewrite.gin_of(sizes, {"ByteVocabulary": 100} if in_bytes else None)
+    )
     return parameters
 
 

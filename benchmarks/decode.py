@@ -48,13 +48,13 @@ def made(fields: dict, folder: Path):
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
     from convert import from_hf
-    from convert.sizes import Sizes, hugging_face_config, model_type
+    from convert.sizes import T5Sizes
     from convert.t5x_params import parameters
     from t5x.checkpointing.reader import open_checkpoint
 
-    sizes = dataclasses.replace(Sizes.from_fields(fields), dropout_rate=0.0)
+    sizes = dataclasses.replace(T5Sizes.of_fields(fields), dropout_rate=0.0)
     torch.manual_seed(0)
-    config = AutoConfig.for_model(**hugging_face_config(sizes, model_type(sizes)))
+    config = AutoConfig.for_model(**sizes.config())
     theirs = AutoModelForSeq2SeqLM.from_config(config).eval()
     theirs.save_pretrained(folder / "hf")
     path = from_hf.write_checkpoint(folder / "hf", folder / "run", verify_logits=False)

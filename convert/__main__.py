@@ -24,16 +24,14 @@ from etils import epath
 from common import arguments
 from common.errors import guarded
 from common.gin_reader import Bindings
-from convert import bucket, corpus_licenses, hub, to_hf
+from convert import bucket, from_hf, hub, to_hf
 from convert.card import CardMetadata
-from convert.card_values import language_code, license_id
-from convert.encoders.sizes import EncoderSizes
-from convert.encoders.tokenizer_folder import TokenizerFolder, tokenizer_of
-from convert.fill_masks import MASK
+from convert.hub import language_code, license_id
 from convert.run import loss_curve, model_dir
-from convert.run.vocabulary import vocabulary_of
-from convert.sizes import MODEL_TYPES
-from convert.tokenizer import TrainedVocabulary
+from convert.run.vocabulary import tokenizer_of, vocabulary_of
+from convert.sizes import T5Sizes
+from convert.text_model import MASK
+from convert.tokenizer import TrainedVocabulary, Vocabulary
 
 ROOT = model_dir.ROOT
 OTHERS = (
@@ -54,7 +52,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     add("--config", type=text, help=about)
     about = "SentencePiece model, 'bytes' (ByT5), or 'none' for weights alone"
     add("--vocabulary", type=text, help=about)
-    add("--model_type", choices=sorted(MODEL_TYPES), help="default: the network's")
+    add("--model_type", choices=sorted(T5Sizes.families), help="default: the network's")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
     about = "default: pytorch and flax"
     add("--formats", nargs="+", choices=to_hf.FORMATS, default=to_hf.FORMATS, help=about)
@@ -86,27 +84,24 @@ def _add_published(parser: argparse.ArgumentParser) -> None:
 
 
 def _options(run: model_dir.TrainedRun, args: argparse.Namespace) -> to_hf.ConversionOptions:
-    sizes, bindings = model_dir.any_network(run, args.config)
-    is_encoder = isinstance(sizes, EncoderSizes)
-    vocabulary: TrainedVocabulary | TokenizerFolder | None = None
-    if is_encoder and args.model_type:
-        raise ValueError("--model_type is for a T5, but the run is an encoder: leave it out.")
+    sizes, bindings = model_dir.network(run, args.config)
+    sizes = dataclasses.replace(sizes, model_type=args.model_type)
+    vocabulary: Vocabulary | None = None
     if args.vocabulary == "none":
         pass
-    elif isinstance(sizes, EncoderSizes):
-        vocabulary = tokenizer_of(run.folder, args.vocabulary)
-        sizes = sizes.in_family(vocabulary.tokenizer_class)
-    else:
+    elif isinstance(sizes, T5Sizes):
         vocabulary = vocabulary_of(run, bindings, args.vocabulary, [Path.cwd(), ROOT])
-    out = Path(args.out or f"{run.folder if run.local else run.name}_hf")
-    formats = ["pytorch"] if is_encoder else args.formats
+    else:
+        vocabulary = tokenizer_of(run, args.vocabulary)
+        # XLM-R's network is a RoBERTa; its tokenizer is its own.
+        if sizes.family == "roberta" and vocabulary.tokenizer_class.startswith("XLMRoberta"):
+            sizes = dataclasses.replace(sizes, model_type="xlm-roberta")
     return to_hf.ConversionOptions(
         sizes=sizes,
-        out=out,
+        out=Path(args.out or f"{run.folder if run.local else run.name}_hf"),
         vocabulary=vocabulary,
-        family=args.model_type,
         dtype=args.dtype,
-        formats=tuple(name for name in to_hf.FORMATS if name in formats),
+        formats=tuple(name for name in to_hf.FORMATS if name in args.formats),
         average=args.average,
         verify=not args.no_verify,
         texts=tuple(args.examples or _own_texts(run, bindings, vocabulary)),
@@ -115,15 +110,13 @@ def _options(run: model_dir.TrainedRun, args: argparse.Namespace) -> to_hf.Conve
             args.license,
             tuple(args.datasets),
             args.push_to_hub,
-            corpus_licenses.look_up(args.datasets),
+            hub.dataset_licenses(args.datasets),
         ),
     )
 
 
 def _own_texts(
-    run: model_dir.TrainedRun,
-    bindings: Bindings | None,
-    vocabulary: TrainedVocabulary | TokenizerFolder | None,
+    run: model_dir.TrainedRun, bindings: Bindings | None, vocabulary: Vocabulary | None
 ) -> tuple[str, ...]:
     """Return the sentences that the run filled in; else a mask alone, if it learned to fill in.
 
@@ -150,8 +143,6 @@ def main(argv: list[str]) -> int:
 
 def _run(argv: list[str]) -> int:
     if argv[:1] == ["from_hf"]:
-        from convert import from_hf
-
         return from_hf.main(argv[1:])
     args = _arguments(argv)
     if args.push_to_hub:

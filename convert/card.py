@@ -1,18 +1,22 @@
-"""README.md of a converted folder: the model card, with the hub's metadata."""
+"""The model card of a converted folder: README.md with the hub's metadata, and what it shows."""
 
 import dataclasses
+import json
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any
 
-from huggingface_hub import EvalResult, ModelCardData
+import huggingface_hub
+from etils import epath
 
-from convert.run.loss_curve import thinned
-from convert.sizes import EXAMPLE_GENERATION, Sizes
+from convert.proof.torch_logits import EXAMPLE_GENERATION
+from convert.run import loss_curve
+from convert.run.model_dir import TrainedRun
+from convert.run.published import scalars_only, without_local_paths
+from convert.sizes import Sizes, T5Sizes
 
-# The only tag of models that generate: transformers 5 has no text2text-generation, and its
-# text-generation loads a T5 as the encoder and decoder that it is.
-PIPELINE_TAG = "text-generation"
+_PICTURE = "loss.png"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +28,10 @@ class CardMetadata:
     datasets: tuple[str, ...] = ()
     repository: str | None = None  # user/name on the hub
     dataset_licenses: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """Return this as an entry of the record of a conversion."""
+        return {"metadata": json.loads(json.dumps(dataclasses.asdict(self)))}
 
     def hint(self) -> str | None:
         """Return a sentence on what the card should say and does not, or None."""
@@ -38,62 +46,85 @@ class CardMetadata:
         )
 
 
+def write(folder: Path, run: TrainedRun, record: dict[str, Any], sizes: Sizes) -> None:
+    """Write README.md, the loss as a picture, and the run's TensorBoard files for the hub.
+
+    `record` is the record of the conversion, whose metadata are a `CardMetadata`.
+    """
+    home, up_to = epath.Path(run.folder), record["steps"][-1]
+    for i, path in enumerate(loss_curve.event_files(home)):
+        # A file's name has the host's name, and its texts have paths.
+        name = ".".join([*path.name.split(".")[:4], str(i)])
+        copy = folder / "runs" / path.parent.relative_to(home) / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(scalars_only(path.read_bytes()))
+    curves = loss_curve.loss_curve(home, up_to)
+    if any(curves.values()):
+        loss_curve.draw(curves, run.name, folder / _PICTURE)
+    weights = [p.name for p in folder.iterdir() if p.suffix in (".safetensors", ".msgpack")]
+    gin = without_local_paths(run.gin() or "")
+    evaluations = loss_curve.evaluations(home, up_to)
+    content = CardContent(run.name, sizes, record, sorted(weights), gin, curves, evaluations)
+    content.card().save(folder / "README.md")
+
+
 @dataclasses.dataclass(frozen=True)
-class ModelCard:
+class CardContent:
     """A run's name and network, the record of its conversion, its weight files, gin and losses.
 
-    `evaluations` are the last metrics and their step by task; `picture` is the file of the losses.
+    `curves` are (step, loss) by the folder that logged them, `evaluations` the last metrics and
+    their step by task.
     """
 
     name: str
     sizes: Sizes
     record: dict[str, Any]
-    files: tuple[str, ...]
-    gin: str | None = None
+    files: list[str]
+    gin: str = ""
     curves: dict[str, list[tuple[int, float]]] = dataclasses.field(default_factory=dict)
     evaluations: dict[str, tuple[int, dict[str, float]]] = dataclasses.field(default_factory=dict)
-    picture: str | None = None
 
-    pipeline_tag: ClassVar[str] = PIPELINE_TAG
-    tokenizers: ClassVar[str] = "`AutoTokenizer` (ids are the trainer's, sentinels included)"
-
-    def text(self) -> str:
-        """Return the card in Markdown, metadata first."""
-        lines = [*self._metadata(), f"# {self.name}", "", "Trained on the T5X gin interface.", ""]
-        lines += ["| | |", "|---|---|"]
-        lines += [f"| {key} | {value} |" for key, value in self._facts().items()]
-        lines += [
-            "",
-            self._proof(),
-            "",
-            *self._corpora(),
-            *self._usage(),
-            *self._evaluation(),
-            *self._losses(),
-        ]
-        if self.gin:
-            lines += ["## Configuration", "", "```python", self.gin.strip(), "```", ""]
-        return "\n".join(lines)
-
-    def _metadata(self) -> list[str]:
-        given = self.record["metadata"]
-        data = ModelCardData(
+    def card(self) -> huggingface_hub.ModelCard:
+        """Return the card."""
+        family, given = self.record["family"], self.record["metadata"]
+        data = huggingface_hub.ModelCardData(
             library_name="transformers",
-            pipeline_tag=self.pipeline_tag,
-            tags=self._tags(),
+            pipeline_tag=self._pipeline_tag,
+            tags=list(dict.fromkeys(["t5", "t5x", family] if self._is_t5 else [family, "t5x"])),
             language=list(given["language"]) or None,
             license=given["license"],
             datasets=list(given["datasets"]) or None,
             model_name=self.name,
             eval_results=self._results() or None,
         )
-        return ["---", *data.to_yaml().splitlines(), "---", ""]
+        lines = [
+            f"# {self.name}",
+            "",
+            "Trained on the T5X gin interface.",
+            "",
+            "| | |",
+            "|---|---|",
+        ]
+        lines += [f"| {key} | {value} |" for key, value in self._facts().items()]
+        lines += ["", self._proof(), "", *self._corpora()]
+        lines += self._generation() if self._is_t5 else self._filling()
+        lines += [*self._evaluation(), *self._losses()]
+        if self.gin:
+            lines += ["## Configuration", "", "```python", self.gin.strip(), "```", ""]
+        text = "\n".join(lines)
+        return huggingface_hub.ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
 
-    def _tags(self) -> list[str]:
-        family = self.record["family"]
-        return ["t5", "t5x", *([family] if family != "t5" else [])]
+    @property
+    def _is_t5(self) -> bool:
+        return isinstance(self.sizes, T5Sizes)
 
-    def _results(self) -> list[EvalResult]:
+    @property
+    def _pipeline_tag(self) -> str:
+        # transformers 5 has no text2text-generation, and its text-generation loads a T5 as the
+        # encoder and decoder that it is.
+        return "text-generation" if self._is_t5 else "fill-mask"
+
+    def _results(self) -> list[huggingface_hub.EvalResult]:
         """Return the last losses and metrics, without deviations and the number of seeds."""
         last = {name: points[-1] for name, points in self.curves.items() if points}
         found = [(name, step, "loss", loss) for name, (step, loss) in last.items()]
@@ -101,8 +132,8 @@ class ModelCard:
             no_results = {f"{metric}_deviation" for metric in metrics} | {"seeds"}
             found += [(task, step, *each) for each in metrics.items() if each[0] not in no_results]
         return [
-            EvalResult(
-                task_type=self.pipeline_tag,
+            huggingface_hub.EvalResult(
+                task_type=self._pipeline_tag,
                 dataset_type=name,
                 dataset_name=name,
                 metric_type=metric,
@@ -115,20 +146,19 @@ class ModelCard:
 
     def _facts(self) -> dict[str, str]:
         record, sizes = self.record, self.sizes
+        heads, width = sizes.num_heads, sizes.axis("A") // sizes.num_heads
         steps = ", ".join(f"{step:,}" for step in record["steps"])
         one = len(record["steps"]) == 1
+        tokenizer = "`AutoTokenizer` (ids are the trainer's)"
         return {
             "Parameters": f"{record['parameters']:,}",
-            "Network": self._network(),
-            "Heads": f"{sizes.num_heads} of {sizes.head_dim}, feed-forward {sizes.mlp_dim}",
+            "Network": f"{record['family']}, {sizes.summary()}",
+            "Heads": f"{heads} of {width}, feed-forward {sizes.mlp_dim}",
             "Vocabulary": f"{sizes.vocab_size:,}",
             "Checkpoint": f"after {steps} steps" if one else f"the mean of steps {steps}",
             "Weights": f"{record['dtype']}: {', '.join(self.files)}",
-            "Tokenizer": self.tokenizers if record["tokenizer"] else "none was converted",
+            "Tokenizer": tokenizer if record["tokenizer"] else "none was converted",
         }
-
-    def _network(self) -> str:
-        return f"{self.record['family']}, {self.sizes.summary()}"
 
     def _proof(self) -> str:
         proof = self.record["proof"]
@@ -149,14 +179,13 @@ class ModelCard:
         return text
 
     def _corpora(self) -> list[str]:
-        """Return the corpora with their licences, or that none is named."""
         found = self.record["metadata"].get("dataset_licenses", {})
         address = "https://huggingface.co/datasets/"
         lines = [f"- [{name}]({address}{name}): {license}" for name, license in found.items()]
         return ["Trained on:", "", *lines, ""] if lines else []
 
-    def _usage(self) -> list[str]:
-        """Return how the model is loaded and, if it was tried, code and output of `generate`."""
+    def _generation(self) -> list[str]:
+        """Return how a T5 is loaded and, if it was tried, code and output of `generate`."""
         lines = ["## Use", "", "```python"]
         lines += ["from transformers import AutoModelForSeq2SeqLM, AutoTokenizer", ""]
         repository = self.record["metadata"].get("repository")
@@ -164,15 +193,14 @@ class ModelCard:
         if self.record["tokenizer"]:
             lines.append("tokenizer = AutoTokenizer.from_pretrained(name)")
         lines.append("model = AutoModelForSeq2SeqLM.from_pretrained(name)")
-        if self.record["family"] == "umt5" and not self.sizes.tied:
+        if self.record["family"] == "umt5" and not vars(self.sizes)["logits_via_embedding"]:
             untie = "model.config.tie_word_embeddings = False"
             lines.append(f"{untie}  # or transformers 5 scales the logits")
         if not (examples := self.record.get("examples")):
             return [*lines, "```", ""]
-        texts = [text for text, _ in examples]
         options = ", ".join(f"{name}={value!r}" for name, value in EXAMPLE_GENERATION.items())
         lines += [
-            f"texts = {texts!r}",
+            f"texts = {[text for text, _ in examples]!r}",
             'inputs = tokenizer(texts, return_tensors="pt", padding=True)',
             f"outputs = model.generate(**inputs, {options})",
             "for text in tokenizer.batch_decode(outputs):",
@@ -184,6 +212,21 @@ class ModelCard:
             "```",
         ]
         return [*lines, *(output for _, output in examples), "```", ""]
+
+    def _filling(self) -> list[str]:
+        """Return how an encoder fills in masks and, if it was tried, what it filled in."""
+        name = self.record["metadata"].get("repository") or "."
+        examples = self.record.get("examples") or []
+        lines = ["## Use", "", "```python"]
+        if self.record["tokenizer"]:
+            lines += ["from transformers import pipeline", ""]
+            lines.append(f'fill = pipeline("fill-mask", "{name}")')
+        else:
+            lines += ["from transformers import AutoModelForMaskedLM", ""]
+            lines.append(f"model = AutoModelForMaskedLM.from_pretrained({name!r})")
+        lines += [*(f"fill({text!r})" for text, _ in examples), "```", ""]
+        shown = [f"- {text} → {output}" for text, output in examples]
+        return [*lines, *shown, *([""] if shown else [])]
 
     def _evaluation(self) -> list[str]:
         lines = []
@@ -198,7 +241,6 @@ class ModelCard:
         for name, points in self.curves.items():
             if points:
                 lines += [f"### {name}", "", "| step | loss |", "|---:|---:|"]
-                lines += [f"| {step:,} | {loss:.4f} |" for step, loss in thinned(points)]
+                lines += [f"| {step:,} | {loss:.4f} |" for step, loss in loss_curve.thinned(points)]
                 lines.append("")
-        shown = [f"![Loss]({self.picture})", ""] if self.picture else []
-        return ["## Loss", "", *shown, *lines] if lines else []
+        return ["## Loss", "", f"![Loss]({_PICTURE})", "", *lines] if lines else []

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from common import arguments
 from common.errors import guarded
-from convert.text_model import TextModel, last_converted
+from convert.text_model import TextModel
 
 ENDS = (".", "!", "?", "”")
 
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> None:
     add("--seed", type=arguments.integer(0), default=0, help="another one draws other words")
     args = parser.parse_args(argv)
     os.environ["HF_HUB_OFFLINE"] = "1"  # the folder is all that is needed
-    continuer = TextContinuer(last_converted(args.folder))
+    continuer = TextContinuer(args.folder)
     for beginning in args.beginnings:
         text = continuer.continue_text(beginning, args.tokens, args.seed)
         print(f"  {beginning} [{text}]", flush=True)

@@ -18,9 +18,7 @@ from pathlib import Path
 
 from common import arguments
 from common.errors import guarded
-from convert.text_model import TextModel, last_converted
-
-MASK = "<extra_id_0>"
+from convert.text_model import MASK, TextModel
 
 
 class MaskFiller(TextModel):
@@ -55,7 +53,7 @@ def main(argv: list[str]) -> None:
     for sentence in args.sentences:
         if sentence.count(MASK) != 1:
             raise ValueError(f"{sentence!r} must hold {MASK} once: it marks what to fill in")
-    filler = MaskFiller(last_converted(args.folder))
+    filler = MaskFiller(args.folder)
     if not filler.sentinels:
         raise ValueError(f"{args.folder} has no {MASK} in its vocabulary: it fills in no masks")
     for sentence in args.sentences:

@@ -1,15 +1,119 @@
-"""Upload a converted folder to the Hugging Face hub."""
+"""The Hugging Face hub: what it knows of licences and languages, downloads and uploads."""
 
+import argparse
+import difflib
+import importlib.util
+import json
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from convert import atomic_output
 
+# From https://huggingface.co/docs/hub/repositories-licenses and the hub's own API, 2026.
+LICENSES = """
+afl-3.0 agpl-3.0 apache-2.0 apple-amlr apple-ascl artistic-2.0 bigcode-openrail-m
+bigscience-bloom-rail-1.0 bigscience-openrail-m bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear
+bsl-1.0 c-uda cc cc-by-2.0 cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0
+cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0
+cc-by-sa-3.0 cc-by-sa-4.0 cc0-1.0 cdla-permissive-1.0 cdla-permissive-2.0 cdla-sharing-1.0
+creativeml-openrail-m deepfloyd-if-license ecl-2.0 epl-1.0 epl-2.0 etalab-2.0 eupl-1.1 eupl-1.2
+fair-noncommercial-research-license gemma gfdl gpl gpl-2.0 gpl-3.0 grok2-community h-research
+intel-research isc lgpl lgpl-2.1 lgpl-3.0 lgpl-lr llama2 llama3 llama3.1 llama3.2 llama3.3
+llama4 lppl-1.3c mit mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 openmdw-1.0 openrail openrail++
+osl-3.0 other pddl postgresql unknown unlicense wtfpl zlib
+"""
+NO_LICENSE = "its page names no licence, so ask its authors"
+_TIMEOUT_S = 10.0
+_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
+
+
+def license_id(value: str) -> str:
+    """Return a licence, as an argparse type that refuses what the hub does not know."""
+    known = LICENSES.split()
+    if value in known:
+        return value
+    near, *_ = difflib.get_close_matches("-".join(value.lower().split()), known, 1) or ["mit"]
+    raise argparse.ArgumentTypeError(
+        f"{value!r} is no licence of a model card: write an id of "
+        f"https://huggingface.co/docs/hub/repositories-licenses, such as {near}, or 'other'"
+    )
+
+
+def language_code(value: str) -> str:
+    """Return a language, as an argparse type that refuses what is no code of ISO 639.
+
+    The codes are those of the package `datasets`, of two letters where there are such. It is not
+    imported, which takes seconds.
+    """
+    package = importlib.util.find_spec("datasets")
+    assert package
+    assert package.origin
+    listed = Path(package.origin).parent / "utils" / "resources" / "languages.json"
+    codes = json.loads(listed.read_text(encoding="utf-8"))
+    if value in codes or value == "multilingual":
+        return value
+    wanted = value.lower()
+    named = {name: code for code, names in codes.items() for name in names.lower().split("; ")}
+    # Not short names: Ron is spoken in Nigeria, and ron is a code of Romanian.
+    near = named.get(wanted) if len(wanted) > 3 else None
+    near = near or wanted.replace("_", "-").partition("-")[0]
+    example = near if near in codes else "ro or tzo"
+    raise argparse.ArgumentTypeError(
+        f"{value!r} is no language of a model card: write its code of ISO 639, of two letters "
+        f"where there is one and of three where not, such as {example}"
+    )
+
+
+def dataset_licenses(names: Iterable[str]) -> dict[str, str]:
+    """Return the licence of each corpus on the hub, or a clause on why none is known."""
+    return {name: _dataset_license(name) for name in names}
+
+
+def _dataset_license(name: str) -> str:
+    from huggingface_hub import HfApi
+
+    try:
+        found = HfApi().dataset_info(name, timeout=_TIMEOUT_S)
+    except Exception as error:  # offline, private, absent, or no answer: the card says so
+        return f"its licence could not be looked up ({type(error).__name__})"
+    given = found.card_data and found.card_data.license
+    return ", ".join([given] if isinstance(given, str) else given or []) or NO_LICENSE
+
+
+def is_name(name: str) -> bool:
+    """Return whether this is OWNER/NAME of the hub rather than a file, a folder or an address."""
+    return _NAME.fullmatch(name) is not None and not Path(name).exists()
+
+
+def download(name: str, patterns: list[str]) -> Path:
+    """Return the folder of that name, or else download files of the hub's model of that name.
+
+    Raises:
+      ValueError: it is neither a folder nor a name of the hub, or it cannot be downloaded.
+    """
+    if Path(name).is_dir():
+        return Path(name)
+    if not is_name(name):
+        raise ValueError(
+            f"{name} is not a folder, nor user/name of the hub: name a Hugging Face model's folder."
+        )
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=patterns))
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise ValueError(
+            f"{name} is not a folder, and cannot be downloaded from the hub: {_reason(error)}"
+        ) from error
+
 
 def check_access(name: str) -> None:
-    """Raise ValueError unless the token may write; nothing is written.
+    """Raise ValueError unless the token may write to user/name; nothing is written.
 
-    `name` is user/name. The hub is HF_ENDPOINT's or the public one, the token HF_TOKEN or the saved
-    login. What only an upload can show, a right to one repository, is left to `upload`.
+    The hub is HF_ENDPOINT's or the public one, the token HF_TOKEN or the saved login. What only an
+    upload can show, a right to one repository, is left to `upload`.
     """
     from huggingface_hub import HfApi, get_token
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -17,10 +121,12 @@ def check_access(name: str) -> None:
 
     try:
         validate_repo_id(name)
-    except HFValidationError as error:
-        raise ValueError(f"--push_to_hub {name} is not of the form user/name.") from error
-    if name.count("/") != 1:
+        valid = name.count("/") == 1
+    except HFValidationError:
+        valid = False
+    if not valid:
         raise ValueError(f"--push_to_hub {name} is not of the form user/name.")
+    set_token = "create one at https://huggingface.co/settings/tokens and set HF_TOKEN to it."
     if not get_token():
         raise ValueError(
             f"There is no Hugging Face token, so nothing can be uploaded to {name}: set HF_TOKEN, "
@@ -32,7 +138,7 @@ def check_access(name: str) -> None:
     except HfHubHTTPError as error:
         raise ValueError(
             f"The hub rejects your token ({_reason(error)}), so nothing can be uploaded to {name}: "
-            "create one at https://huggingface.co/settings/tokens and set HF_TOKEN to it."
+            f"{set_token}"
         ) from error
     except _errors() as error:
         raise RuntimeError(
@@ -41,8 +147,7 @@ def check_access(name: str) -> None:
         ) from error
     if user.get("auth", {}).get("accessToken", {}).get("role") == "read":
         raise ValueError(
-            f"Your token may only read, so nothing can be uploaded to {name}: create one that may "
-            "write at https://huggingface.co/settings/tokens and set HF_TOKEN to it."
+            f"Your token may only read, so nothing can be uploaded to {name}: {set_token}"
         )
 
 
@@ -56,8 +161,7 @@ def upload(folder: Path, name: str, private: bool = False) -> str:
     done = atomic_output.read_record(folder)
     if done is None:
         raise ValueError(f"{folder} is not a finished conversion, so it is not uploaded.")
-    api = HfApi()
-    step = done["steps"][-1]
+    api, step = HfApi(), done["steps"][-1]
     try:
         api.create_repo(name, private=private, exist_ok=True)
         api.upload_folder(folder_path=folder, repo_id=name, commit_message=f"Step {step}")

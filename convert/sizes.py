@@ -1,82 +1,201 @@
-"""A network's sizes, as its gin file binds them, and the Hugging Face configuration of it.
+"""A network's sizes, read from a run's gin or a config.json, and written as a config.json.
 
-Field names and defaults are those of `network.T5Config`, which importing would load jax.
+    sizes = of_gin(Bindings.follow(Path("t5x/examples/t5/t5_1_1/base.gin"), [ROOT]))
+    sizes.config()                      # {"model_type": "t5", "d_model": 768, …}
+    of_config(sizes.config()) == sizes  # True
+
+A class has the fields and defaults of one configuration of the trainer's networks, which importing
+would load jax. Here every setting of a config.json is mapped or refused: a field made by `_key`
+names its key; `constants` are the keys whose value the network cannot change, so that another value
+is refused; `_derived` and `_read` map the settings that are no single field.
 """
 
+import abc
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
+from common.gin_reader import Bindings
+
+# The ids of every T5, in config.json and generation_config.json.
+T5_IDS = {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
 # T5X's gelu is the tanh approximation, which transformers calls gelu_new (and, only in the word
-# "gated-gelu", gelu).
-_PLAIN_NAMES = {"relu": "relu", "gelu": "gelu_new", "silu": "silu", "swish": "silu"}
-_GATED_NAMES = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}
-_DIMENSIONS = {
+# "gated-gelu", gelu). The first two are other names of silu.
+_FEED_FORWARD = {
+    ("swish",): "silu",
+    ("swish", "linear"): "gated-silu",
+    ("relu",): "relu",
+    ("gelu",): "gelu_new",
+    ("silu",): "silu",
+    ("relu", "linear"): "gated-relu",
+    ("gelu", "linear"): "gated-gelu",
+    ("silu", "linear"): "gated-silu",
+}
+_ACTIVATIONS = {name: activations for activations, name in _FEED_FORWARD.items()}
+# The properties whose product is the length of an axis; see `convert.weight_map`.
+_AXES = {
     "V": ("vocab_size",),
     "D": ("emb_dim",),
     "A": ("num_heads", "head_dim"),
     "F": ("mlp_dim",),
     "H": ("num_heads",),
-    "R": ("relative_attention_num_buckets",),
+    "R": ("buckets",),
+    "P": ("positions",),
+    "Y": ("type_vocab_size",),
+    "C": ("classes",),
 }
-# Our fields and transformers' names of them.
-_FIELDS = {
-    "vocab_size": "vocab_size",
-    "emb_dim": "d_model",
-    "head_dim": "d_kv",
-    "mlp_dim": "d_ff",
-    "num_encoder_layers": "num_layers",
-    "num_decoder_layers": "num_decoder_layers",
-    "num_heads": "num_heads",
-}
-_SAME_FIELDS = ["relative_attention_num_buckets", "relative_attention_max_distance", "dropout_rate"]
-MODEL_TYPES = {
-    "t5": "T5ForConditionalGeneration",
-    "mt5": "MT5ForConditionalGeneration",
-    "umt5": "UMT5ForConditionalGeneration",
-}
-# generation_config.json: decoding starts with padding and ends with EOS.
-GENERATION_CONFIG = {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
-# How the card's examples are generated.
-EXAMPLE_GENERATION: dict[str, Any] = {"max_new_tokens": 20, "do_sample": False}
+
+
+def _key(name: str, default: Any = dataclasses.MISSING) -> Any:
+    """Return a field whose key in a config.json is `name`."""
+    return dataclasses.field(default=default, metadata={"key": name})
 
 
 @dataclasses.dataclass(frozen=True)
-class Sizes:
-    """The fields of `network.T5Config` that conversion needs, and two constants of T5."""
+class Sizes(abc.ABC):
+    """What all networks have; `model_type` is one of `fitting`, by default the first."""
 
     vocab_size: int
-    emb_dim: int = 512
-    num_heads: int = 8
-    num_encoder_layers: int = 6
+    emb_dim: int
+    num_heads: int
+    mlp_dim: int
+    dropout_rate: float
+    model_type: str | None = dataclasses.field(default=None, kw_only=True)
+
+    configuration: ClassVar[str]  # the name of the trainer's class
+    package: ClassVar[str]  # whose `network` has it
+    families: ClassVar[dict[str, str]]  # model_type and class in transformers
+    constants: ClassVar[dict[str, Any]]
+    states_sizes: ClassVar[bool] = False  # whether every config.json has the keys of integers
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type is int and field.name != "position_offset" and not _is_size(value):
+                raise ValueError(
+                    f"network.{self.configuration}.{field.name} is {value!r}: it must be an "
+                    "integer above 0."
+                )
+
+    @classmethod
+    def of_fields(cls, fields: Mapping[str, Any]) -> "Sizes":
+        """Return the sizes among the fields of the trainer's class; ignore its numerics.
+
+        Raises:
+          ValueError: vocab_size is missing, or transformers has no such network.
+        """
+        if "vocab_size" not in fields:
+            raise ValueError(
+                f"No network.{cls.configuration}.vocab_size is given, which every model needs: "
+                "name the network with --config."
+            )
+        known = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in fields.items() if name in known})
+
+    def fields(self) -> dict[str, Any]:
+        """Return the arguments of the trainer's class."""
+        names = [field.name for field in dataclasses.fields(self)]
+        return {name: getattr(self, name) for name in names if name != "model_type"}
+
+    @property
+    def family(self) -> str:
+        """The model_type in transformers."""
+        return self.model_type or self.fitting[0]
+
+    @property
+    def architecture(self) -> str:
+        """The class in transformers."""
+        return self.families[self.family]
+
+    @property
+    @abc.abstractmethod
+    def fitting(self) -> tuple[str, ...]:
+        """The families that can hold the network, the usual one first."""
+
+    @property
+    @abc.abstractmethod
+    def depth(self) -> str:
+        """The number of layers, for messages."""
+
+    def summary(self) -> str:
+        """Return the network in a few words, for messages."""
+        return f"{self.depth} layers, emb_dim {self.emb_dim}"
+
+    def axis(self, letter: str) -> int:
+        """Return the length of an axis of a tensor (see `convert.weight_map`)."""
+        return math.prod(getattr(self, name) for name in _AXES[letter])
+
+    def axis_fields(self, letter: str) -> str:
+        """Return the fields behind an axis, for messages."""
+        return " x ".join(f"{name} {getattr(self, name)}" for name in _AXES[letter])
+
+    def config(self) -> dict[str, Any]:
+        """Return config.json without a dtype; raise ValueError if the family does not fit."""
+        if self.family not in self.fitting:
+            raise ValueError(
+                f"model_type {self.family} cannot hold a network of {self.summary()}; leave "
+                f"--model_type out, for {self.fitting[0]}."
+            )
+        fields = [field for field in dataclasses.fields(self) if "key" in field.metadata]
+        return {
+            "architectures": [self.architecture],
+            "model_type": self.family,
+            **{field.metadata["key"]: getattr(self, field.name) for field in fields},
+            **self.constants,
+            **self._derived(),
+        }
+
+    @abc.abstractmethod
+    def _derived(self) -> dict[str, Any]:
+        """Return the keys of config.json that are no single field."""
+
+    @classmethod
+    @abc.abstractmethod
+    def _read(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields that no single key of config.json gives."""
+
+
+@dataclasses.dataclass(frozen=True)
+class T5Sizes(Sizes):
+    """T5 1.0 and 1.1, mT5, ByT5, umT5: `t5x.examples.t5.network.T5Config`."""
+
+    vocab_size: int = _key("vocab_size")
+    emb_dim: int = _key("d_model", 512)
+    num_heads: int = _key("num_heads", 8)
+    mlp_dim: int = _key("d_ff", 2048)
+    dropout_rate: float = _key("dropout_rate", 0.1)
+    head_dim: int = _key("d_kv", 64)
+    num_encoder_layers: int = _key("num_layers", 6)
     num_decoder_layers: int = 6
-    head_dim: int = 64
-    mlp_dim: int = 2048
     mlp_activations: tuple[str, ...] = ("relu",)
-    dropout_rate: float = 0.1
     logits_via_embedding: bool = False
-    relative_attention_num_buckets: int = 32
-    relative_attention_max_distance: int = 128
     own_relative_bias: bool = False
+
+    configuration = "T5Config"
+    package = "t5x.examples.t5"
+    families: ClassVar = {
+        "t5": "T5ForConditionalGeneration",
+        "mt5": "MT5ForConditionalGeneration",
+        "umt5": "UMT5ForConditionalGeneration",
+    }
+    buckets = 32  # of distances between tokens
+    constants: ClassVar = {
+        "is_encoder_decoder": True,
+        "layer_norm_epsilon": 1e-06,
+        "relative_attention_num_buckets": buckets,
+        "relative_attention_max_distance": 128,
+    }
+    states_sizes = True
 
     def __post_init__(self):
         object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.type is int and (not isinstance(value, int) or value < 1):
-                raise ValueError(
-                    f"network.T5Config.{field.name} is {value!r}: it must be an integer above 0."
-                )
-        self.feed_forward()
-
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, Any]) -> "Sizes":
-        """Return the sizes among T5Config's fields, or raise ValueError; ignore the others."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        if "vocab_size" not in fields:
-            raise ValueError("No network.T5Config.vocab_size is given: every model needs one.")
-        return cls(**{name: value for name, value in fields.items() if name in known})
+        super().__post_init__()
+        if self.mlp_activations not in _FEED_FORWARD:
+            raise ValueError(
+                f"network.T5Config.mlp_activations is {self.mlp_activations!r}: transformers has "
+                f"no such network; it knows {', '.join(map(str, _FEED_FORWARD))}."
+            )
 
     @property
     def gated(self) -> bool:
@@ -88,81 +207,258 @@ class Sizes:
         """Whether logits are read with the embedding."""
         return bool(self.logits_via_embedding)
 
-    def letter(self, letter: str) -> int:
-        """Return the size of one letter of a shape (see `convert.weight_map`)."""
-        return math.prod(getattr(self, name) for name in _DIMENSIONS[letter])
+    @property
+    def fitting(self) -> tuple[str, ...]:
+        """mT5 is T5 1.1 with a multilingual vocabulary, but its class scales no tied head."""
+        if self.own_relative_bias:
+            return ("umt5",)
+        if self.tied:
+            return ("t5",)
+        return ("mt5", "t5") if self.vocab_size >= 250_000 and self.gated else ("t5", "mt5")
 
-    def field(self, letter: str) -> str:
-        """Return the bindings behind one letter of a shape, for messages."""
-        return " x ".join(f"{name} {getattr(self, name)}" for name in _DIMENSIONS[letter])
+    @property
+    def depth(self) -> str:
+        """The number of layers of encoder and decoder."""
+        return f"{self.num_encoder_layers}+{self.num_decoder_layers}"
 
     def summary(self) -> str:
         """Return the network in a few words, for messages."""
-        return (
-            f"{self.num_encoder_layers}+{self.num_decoder_layers} layers, emb_dim {self.emb_dim}, "
-            f"mlp {'/'.join(self.mlp_activations)}, {'tied' if self.tied else 'untied'} logits"
+        head = "tied" if self.tied else "untied"
+        tables = (
+            "a bias table in each layer" if self.own_relative_bias else "one bias table a stack"
         )
+        return f"{super().summary()}, mlp {'/'.join(self.mlp_activations)}, {head} logits, {tables}"
 
-    def feed_forward(self) -> str:
-        """Return transformers' name of the feed-forward layer, e.g. "gated-gelu"."""
-        activations = self.mlp_activations
-        if len(activations) == 1 and activations[0] in _PLAIN_NAMES:
-            return _PLAIN_NAMES[activations[0]]
-        if len(activations) == 2 and activations[0] in _GATED_NAMES and activations[1] == "linear":
-            return f"gated-{_GATED_NAMES[activations[0]]}"
-        raise ValueError(
-            f"network.T5Config.mlp_activations is {activations!r}: transformers has no such "
-            f"network; it knows one of {sorted(_PLAIN_NAMES)} alone or followed by 'linear'."
-        )
+    def _derived(self) -> dict[str, Any]:
+        return {
+            "num_decoder_layers": self.num_decoder_layers,
+            "feed_forward_proj": _FEED_FORWARD[self.mlp_activations],
+            "tie_word_embeddings": self.tied,
+            "initializer_factor": 1.0,
+            "use_cache": True,
+            **T5_IDS,
+        }
+
+    @classmethod
+    def _read(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        family = config["model_type"]
+        word = config.get("feed_forward_proj", "relu" if family == "t5" else "gated-gelu")
+        if word not in _ACTIVATIONS:
+            raise ValueError(
+                f"config.json has feed_forward_proj {word!r}: the trainer's T5 computes "
+                f"{', '.join(_ACTIVATIONS)} only."
+            )
+        return {
+            "num_decoder_layers": config.get("num_decoder_layers") or config["num_layers"],
+            "mlp_activations": _ACTIVATIONS[word],
+            "logits_via_embedding": config.get("tie_word_embeddings", True),
+            "own_relative_bias": family == "umt5",
+        }
 
 
-def model_type(sizes: Sizes) -> str:
-    """Return the transformers family of a network: t5, mt5 or umt5.
+@dataclasses.dataclass(frozen=True)
+class EncoderSizes(Sizes):
+    """What both kinds of encoders have."""
 
-    mT5 is T5 1.1 with a multilingual vocabulary. Its class never scales a tied head as the trainer
-    does, so a tied network is always t5.
-    """
-    if sizes.own_relative_bias:
-        return "umt5"
-    return "mt5" if sizes.vocab_size >= 250_000 and sizes.gated and not sizes.tied else "t5"
+    num_layers: int
+    max_length: int
+    attention_dropout_rate: float
+    norm_epsilon: float
+
+    package = "t5x.examples.encoder"
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one attention head."""
+        return self.emb_dim // self.num_heads
+
+    @property
+    def depth(self) -> str:
+        """The number of layers."""
+        return str(self.num_layers)
 
 
-def hugging_face_config(sizes: Sizes, family: str) -> dict[str, Any]:
-    """Return config.json without a dtype; raise ValueError if the family has no such network."""
-    if (family == "umt5") != sizes.own_relative_bias or (family == "mt5" and sizes.tied):
-        own = "a bias table in each layer" if sizes.own_relative_bias else "one bias table a stack"
-        raise ValueError(
-            f"model_type {family} cannot hold a network with {own} and "
-            f"{'tied' if sizes.tied else 'untied'} logits: leave --model_type out."
-        )
-    return {
-        "architectures": [MODEL_TYPES[family]],
-        "model_type": family,
-        **{theirs: getattr(sizes, ours) for ours, theirs in _FIELDS.items()},
-        **{name: getattr(sizes, name) for name in _SAME_FIELDS},
-        "feed_forward_proj": sizes.feed_forward(),
-        "layer_norm_epsilon": 1e-06,
-        "initializer_factor": 1.0,
-        "is_encoder_decoder": True,
-        "use_cache": True,
-        "tie_word_embeddings": sizes.tied,
-        **GENERATION_CONFIG,
+@dataclasses.dataclass(frozen=True)
+class BertSizes(EncoderSizes):
+    """BERT, RoBERTa, XLM-R: `t5x.examples.encoder.network.BertConfig`."""
+
+    vocab_size: int = _key("vocab_size")
+    emb_dim: int = _key("hidden_size", 768)
+    num_heads: int = _key("num_attention_heads", 12)
+    mlp_dim: int = _key("intermediate_size", 3072)
+    dropout_rate: float = _key("hidden_dropout_prob", 0.1)
+    num_layers: int = _key("num_hidden_layers", 12)
+    max_length: int = 512
+    attention_dropout_rate: float = _key("attention_probs_dropout_prob", 0.1)
+    norm_epsilon: float = _key("layer_norm_eps", 1e-12)
+    type_vocab_size: int = _key("type_vocab_size", 2)
+    position_offset: int = 0
+    next_sentence: bool = True  # no key: the architecture says it, or the weights
+
+    configuration = "BertConfig"
+    families: ClassVar = {
+        "bert": "BertForMaskedLM",
+        "roberta": "RobertaForMaskedLM",
+        "xlm-roberta": "XLMRobertaForMaskedLM",
+    }
+    constants: ClassVar = {
+        "hidden_act": "gelu",
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "tie_word_embeddings": True,
+    }
+    classes = 2  # whether the second sentence follows the first
+
+    @property
+    def architecture(self) -> str:
+        """The class in transformers, with the next-sentence head if the network has one."""
+        return "BertForPreTraining" if self.next_sentence else super().architecture
+
+    @property
+    def fitting(self) -> tuple[str, ...]:
+        """RoBERTa's table of positions begins with two unused rows; XLM-R's network is its own."""
+        known: dict[int, tuple[str, ...]] = {0: ("bert",), 2: ("roberta", "xlm-roberta")}
+        if self.position_offset not in known:
+            raise ValueError(
+                f"network.BertConfig.position_offset is {self.position_offset}: transformers has "
+                "0, a BERT, and 2, a RoBERTa."
+            )
+        return known[self.position_offset]
+
+    @property
+    def positions(self) -> int:
+        """Rows of the table of positions."""
+        return self.max_length + self.position_offset
+
+    def _derived(self) -> dict[str, Any]:
+        # transformers counts the positions of a RoBERTa from its padding.
+        ids = _special_ids(pad=max(0, self.position_offset - 1))
+        return {"max_position_embeddings": self.positions, "initializer_range": 0.02, **ids}
+
+    @classmethod
+    def _read(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        offset = 0 if config["model_type"] == "bert" else 2
+        rows = config.get("max_position_embeddings", 512)
+        return {"position_offset": offset, "max_length": rows - offset, "next_sentence": False}
+
+
+@dataclasses.dataclass(frozen=True)
+class ModernBertSizes(EncoderSizes):
+    """ModernBERT and mmBERT: `t5x.examples.encoder.network.ModernBertConfig`."""
+
+    vocab_size: int = _key("vocab_size")
+    emb_dim: int = _key("hidden_size", 768)
+    num_heads: int = _key("num_attention_heads", 12)
+    mlp_dim: int = _key("intermediate_size", 1152)
+    dropout_rate: float = _key("embedding_dropout", 0.0)
+    num_layers: int = _key("num_hidden_layers", 22)
+    max_length: int = _key("max_position_embeddings", 8192)
+    attention_dropout_rate: float = _key("attention_dropout", 0.0)
+    norm_epsilon: float = _key("norm_eps", 1e-5)
+    global_every: int = 3
+    local_window: int = _key("local_attention", 128)
+    global_theta: float = 160_000.0
+    local_theta: float = 10_000.0
+
+    configuration = "ModernBertConfig"
+    families: ClassVar = {"modernbert": "ModernBertForMaskedLM"}
+    fitting = ("modernbert",)
+    constants: ClassVar = {
+        "hidden_activation": "gelu",
+        "classifier_activation": "gelu",
+        "norm_bias": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "mlp_dropout": 0.0,
+        "classifier_bias": False,
+        "decoder_bias": True,
+        "tie_word_embeddings": True,
     }
 
+    def _derived(self) -> dict[str, Any]:
+        thetas = {"full_attention": self.global_theta, "sliding_attention": self.local_theta}
+        return {
+            "layer_types": _layer_types(self.num_layers, self.global_every),
+            "rope_parameters": {
+                kind: {"rope_type": "default", "rope_theta": theta}
+                for kind, theta in thetas.items()
+            },
+            # The names of transformers 4.
+            "global_attn_every_n_layers": self.global_every,
+            "global_rope_theta": self.global_theta,
+            "local_rope_theta": self.local_theta,
+            **_special_ids(),
+        }
 
-def sizes_of_hugging_face(config: Mapping[str, Any]) -> Sizes:
-    """Return the sizes in a config.json; raise ValueError unless it is of a T5, mT5 or umT5."""
-    family = config.get("model_type")
-    if family not in MODEL_TYPES:
-        raise ValueError(f"model_type {family!r} is not one of {sorted(MODEL_TYPES)}.")
-    words = config.get("feed_forward_proj", "relu" if family == "t5" else "gated-gelu").split("-")
-    activation = {"gelu_new": "gelu"}.get(words[-1], words[-1])
-    decoder = config.get("num_decoder_layers") or config["num_layers"]
-    config = {**config, "num_decoder_layers": decoder}
-    return Sizes(
-        **{ours: config[theirs] for ours, theirs in _FIELDS.items()},
-        **{name: config[name] for name in _SAME_FIELDS if name in config},
-        mlp_activations=(activation, "linear") if words[0] == "gated" else (activation,),
-        logits_via_embedding=config.get("tie_word_embeddings", True),
-        own_relative_bias=family == "umt5",
-    )
+    @classmethod
+    def _read(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        every = config.get("global_attn_every_n_layers", 3)
+        if kinds := config.get("layer_types"):
+            others = [i for i, kind in enumerate(kinds) if i and kind == "full_attention"]
+            every = others[0] if others else len(kinds)
+            if kinds != _layer_types(len(kinds), every):
+                raise ValueError(
+                    f"config.json has layer_types {kinds}: the trainer's layers with global "
+                    "attention are regular, beginning with the first."
+                )
+
+        def theta(kind: str, old: str, default: float) -> float:
+            rotary = (config.get("rope_parameters") or {}).get(kind) or {}
+            return rotary.get("rope_theta", config.get(old, default))
+
+        return {
+            "global_every": every,
+            "global_theta": theta("full_attention", "global_rope_theta", 160_000.0),
+            "local_theta": theta("sliding_attention", "local_rope_theta", 10_000.0),
+        }
+
+
+KINDS: tuple[type[Sizes], ...] = (T5Sizes, BertSizes, ModernBertSizes)
+
+
+def of_gin(bindings: Bindings) -> Sizes:
+    """Return the sizes that a run's gin binds; raise ValueError if it binds no network."""
+    bound = {kind: bindings.literals(kind.configuration) for kind in KINDS}
+    kind = next((kind for kind in KINDS if bound[kind]), T5Sizes)
+    return kind.of_fields(bound[kind])
+
+
+def of_config(config: Mapping[str, Any]) -> Sizes:
+    """Return the sizes in a config.json; raise ValueError if the trainer has no such network."""
+    family = config.get("model_type", "")
+    kind = next((kind for kind in KINDS if family in kind.families), None)
+    if kind is None:
+        known = ", ".join(sorted(name for kind in KINDS for name in kind.families))
+        raise ValueError(f"model_type {family!r} is not one of {known}.")
+    for constant, value in kind.constants.items():
+        if config.get(constant, value) != value:
+            raise ValueError(
+                f"config.json has {constant} {config[constant]!r}: the trainer's {family} computes "
+                f"{value!r} only."
+            )
+    fields = {}
+    for field in dataclasses.fields(kind):
+        if key := field.metadata.get("key"):
+            is_size = field.type is int
+            absent = None if is_size and kind.states_sizes else field.default
+            fields[field.name] = config.get(key, absent)
+            if is_size and not _is_size(fields[field.name]):
+                raise ValueError(
+                    f"config.json has {key} {config.get(key)!r}, which must be an integer above "
+                    "0: add what the model was trained with."
+                )
+    sizes = kind(**fields, **kind._read(config))
+    return sizes if sizes.family == family else dataclasses.replace(sizes, model_type=family)
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and value > 0
+
+
+def _special_ids(pad: int = 0) -> dict[str, int]:
+    """Return special ids for a model without tokenizer; transformers' own may be out of range."""
+    return {f"{role}_token_id": 0 for role in ("cls", "sep", "bos", "eos")} | {"pad_token_id": pad}
+
+
+def _layer_types(layers: int, every: int) -> list[str]:
+    return ["sliding_attention" if i % every else "full_attention" for i in range(layers)]

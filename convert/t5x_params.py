@@ -4,17 +4,19 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from convert import weight_map
-from convert.sizes import Sizes
-from t5x.checkpointing.lazy_array import LazyArray
+from convert.sizes import Sizes, T5Sizes
+from t5x.checkpointing.lazy_array import Index, LazyArray
 from t5x.checkpointing.reader import open_checkpoint
 
 Tree: TypeAlias = Mapping[str, LazyArray]
+S = TypeVar("S", bound=Sizes)
 _BLOCK = 32 << 20  # bytes read or written at once
+_MAY_BE_ZERO = ("/bias", "position_embedder/embedding", "type_embedder/embedding")
 _OWN_BIAS = re.compile(r"/layers_\d+/relpos_bias/")
 
 
@@ -62,25 +64,42 @@ def average(trees: list[dict[str, LazyArray]]) -> Tree:
     return {name: _mean([tree[name] for tree in trees]) for name in first}
 
 
-def check_network(tree: Tree, sizes: Sizes) -> Sizes:
+def check_network(tree: Tree, sizes: S) -> S:
     """Return `sizes` with own_relative_bias as the tree has it (umT5: a table in each layer).
 
     Raises ValueError if the tree is not exactly this network.
     """
-    own_bias = any(_OWN_BIAS.search(name) for name in tree)
-    sizes = dataclasses.replace(sizes, own_relative_bias=own_bias)
-    shapes = {name: tuple(array.shape) for name, array in tree.items()}
-    weight_map.guard(weight_map.tensors(sizes), sizes, shapes)
+    if isinstance(sizes, T5Sizes):
+        own_bias = any(_OWN_BIAS.search(name) for name in tree)
+        sizes = dataclasses.replace(sizes, own_relative_bias=own_bias)
+    weight_map.guard_sources(sizes, {name: array.shape for name, array in tree.items()})
     return sizes
 
 
-def check_values(name: str, array: np.ndarray) -> None:
+def checked(tree: Tree) -> Tree:
+    """Return the tree with the values of each parameter checked when it is read.
+
+    Names are paths of parameters, or of a state dict (`target/…`, `state/…`).
+    """
+
+    def lazy(name: str, array: LazyArray) -> LazyArray:
+        def fetch(index: Index) -> np.ndarray:
+            values = array.read()
+            _check_values(name, values)
+            return values[index]
+
+        return array if name.startswith("state/") else LazyArray(array.shape, array.dtype, fetch)
+
+    return {name: lazy(name, array) for name, array in tree.items()}
+
+
+def _check_values(name: str, array: np.ndarray) -> None:
     """Raise ValueError for NaN, infinity, and all zeros, which is how a lost file reads.
 
     Minimum and maximum propagate NaN and infinity, and need no second array.
     """
     least, most = np.min(array), np.max(array)
-    if least == most == 0:
+    if least == most == 0 and not name.endswith(_MAY_BE_ZERO):
         raise ValueError(
             f"{name} holds nothing but zeros, which training never produces: its data are "
             "missing, so take another checkpoint."

@@ -6,13 +6,16 @@ from typing import Any
 from convert.proof.torch_logits import load_torch
 from convert.tokenizer import sentinel_ids
 
+MASK = "<extra_id_0>"
+
 
 class TextModel:
-    """A model and its tokenizer, loaded once from a converted folder."""
+    """A model and its tokenizer, loaded once from the last conversion in a folder."""
 
     def __init__(self, folder: Path):
         from transformers import AutoTokenizer
 
+        folder = last_converted(folder)
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         self.model = load_torch(folder)
         self.sentinels = sentinel_ids(self.tokenizer)

@@ -1,72 +1,80 @@
-"""Which T5X tensor becomes which Hugging Face tensor: one table, four guards.
+"""Which T5X tensors become which Hugging Face tensor: one table, four guards.
 
-Letters of shapes: V vocab_size, D emb_dim, A num_heads x head_dim, F mlp_dim, H num_heads,
-R relative position buckets. PyTorch's Linear keeps its weight as [out, in] where T5X keeps
-[in, out]; Flax keeps T5X's order. The relative position table is [H, R] in T5X and [R, H] in
-PyTorch and Flax.
+A row of the table is (Hugging Face name, T5X path or paths, letters of the shape in T5X). Letters:
+V vocab_size, D emb_dim, A num_heads x head_dim, F mlp_dim, H num_heads, R buckets of distances, P
+positions, Y types of tokens, C classes. Several paths stand one after the other in one tensor, as
+ModernBERT's queries, keys and values in `Wqkv`.
+
+PyTorch's Linear keeps its weight as [out, in] where T5X and Flax keep [in, out]. The table of
+relative positions is [H, R] in T5X and [R, H] in both others. T5X paths are those of checkpoints,
+where layers are apart.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
-from convert.sizes import Sizes
+import numpy as np
 
+from convert.sizes import BertSizes, ModernBertSizes, Sizes, T5Sizes
 
-class TensorKind(NamedTuple):
-    """Whether PyTorch and Flax transpose a tensor, and Flax's leaf name."""
-
-    torch_transposes: bool
-    flax_transposes: bool
-    flax_leaf: str
-
-
-KERNEL = TensorKind(torch_transposes=True, flax_transposes=False, flax_leaf="kernel")
-TABLE = TensorKind(torch_transposes=True, flax_transposes=True, flax_leaf="embedding")
-EMBEDDING = TensorKind(torch_transposes=False, flax_transposes=False, flax_leaf="embedding")
-SCALE = TensorKind(torch_transposes=False, flax_transposes=False, flax_leaf="weight")
+V = TypeVar("V")
+Shapes = Mapping[str, tuple[int, ...]]
+_FLAX_LEAVES = {"kernel": "kernel", "scale": "weight"}  # of T5; tables are `embedding`
 
 
 class MappedTensor(NamedTuple):
-    """One row of the table, with its shape (T5X's order) for given sizes."""
+    """One row of the table, with the shape of each source (T5X's order) for given sizes."""
 
-    source: str
     target: str
-    kind: TensorKind
+    sources: tuple[str, ...]
     letters: str
     shape: tuple[int, ...]
 
     @property
+    def _leaf(self) -> str:
+        return self.sources[0].rpartition("/")[2]
+
+    @property
+    def torch_transposes(self) -> bool:
+        """Whether PyTorch has the axes of each source the other way round."""
+        return self._leaf in ("kernel", "rel_embedding")
+
+    @property
     def torch_shape(self) -> tuple[int, ...]:
         """Shape in model.safetensors."""
-        return self.shape[::-1] if self.kind.torch_transposes else self.shape
+        one = self.shape[::-1] if self.torch_transposes else self.shape
+        return (len(self.sources) * one[0], *one[1:])
 
     @property
     def flax_path(self) -> str:
-        """Path in the tree of flax_model.msgpack."""
-        return "/".join([*self.target.split(".")[:-1], self.kind.flax_leaf])
+        """Path in the tree of flax_model.msgpack, of a T5."""
+        leaf = _FLAX_LEAVES.get(self._leaf, "embedding")
+        return "/".join([*self.target.split(".")[:-1], leaf])
+
+    @property
+    def flax_shape(self) -> tuple[int, ...]:
+        """Shape in flax_model.msgpack."""
+        return self.shape[::-1] if self._leaf == "rel_embedding" else self.shape
+
+    def to_torch(self, values: list[np.ndarray]) -> np.ndarray:
+        """Return the Hugging Face tensor of the sources' values."""
+        parts = [x.T if self.torch_transposes else x for x in values]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def to_flax(self, values: list[np.ndarray]) -> np.ndarray:
+        """Return the tensor of flax_model.msgpack of the only source's value."""
+        return values[0].T if self._leaf == "rel_embedding" else values[0]
+
+    def from_torch(self, value: np.ndarray) -> list[np.ndarray]:
+        """Return the values of each source of a Hugging Face tensor."""
+        parts = np.split(value, len(self.sources))
+        return [x.T if self.torch_transposes else x for x in parts]
 
 
-# Rows are (T5X path, Hugging Face name, kind, letters); {i} counts layers.
-_FIXED = (
-    ("token_embedder/embedding", "shared.weight", EMBEDDING, "VD"),
-    ("encoder/encoder_norm/scale", "encoder.final_layer_norm.weight", SCALE, "D"),
-    ("decoder/decoder_norm/scale", "decoder.final_layer_norm.weight", SCALE, "D"),
-)
-_UNTIED = (("decoder/logits_dense/kernel", "lm_head.weight", KERNEL, "DV"),)
-_ATTENTION = (
-    ("query/kernel", "q.weight", KERNEL, "DA"),
-    ("key/kernel", "k.weight", KERNEL, "DA"),
-    ("value/kernel", "v.weight", KERNEL, "DA"),
-    ("out/kernel", "o.weight", KERNEL, "AD"),
-)
-_PLAIN = (("wi/kernel", "wi.weight", KERNEL, "DF"), ("wo/kernel", "wo.weight", KERNEL, "FD"))
-_GATED = (
-    ("wi_0/kernel", "wi_0.weight", KERNEL, "DF"),
-    ("wi_1/kernel", "wi_1.weight", KERNEL, "DF"),
-    ("wo/kernel", "wo.weight", KERNEL, "FD"),
-)
-# A layer's parts, in the order of `layer.0`, `layer.1`, …: T5X's module and norm, HF's module.
-_PARTS = {
+Rows = Iterator[tuple[str, str | tuple[str, ...], str]]
+# A T5 layer's parts, in the order of `layer.0`, `layer.1`, …: T5X's module and norm, HF's module.
+_T5_PARTS = {
     "encoder": (
         ("attention", "pre_attention_layer_norm", "SelfAttention"),
         ("mlp", "pre_mlp_layer_norm", "DenseReluDense"),
@@ -79,32 +87,160 @@ _PARTS = {
 }
 
 
-def _layer_rows(stack: str, i: int, sizes: Sizes):
-    for part, (module, norm, hf_module) in enumerate(_PARTS[stack]):
+def _t5(s: T5Sizes) -> Rows:
+    yield "shared.weight", "token_embedder/embedding", "VD"
+    if not s.tied:
+        yield "lm_head.weight", "decoder/logits_dense/kernel", "DV"
+    for stack, depth in (("encoder", s.num_encoder_layers), ("decoder", s.num_decoder_layers)):
+        yield f"{stack}.final_layer_norm.weight", f"{stack}/{stack}_norm/scale", "D"
+        for i in range(depth):
+            yield from _t5_layer(s, stack, i)
+
+
+def _t5_layer(s: T5Sizes, stack: str, i: int) -> Rows:
+    for part, (module, norm, hf_module) in enumerate(_T5_PARTS[stack]):
         source, target = f"{stack}/layers_{i}", f"{stack}.block.{i}.layer.{part}"
-        mlp = _GATED if sizes.gated else _PLAIN
-        for leaf, hf_leaf, kind, letters in mlp if module == "mlp" else _ATTENTION:
-            yield f"{source}/{module}/{leaf}", f"{target}.{hf_module}.{hf_leaf}", kind, letters
-        if hf_module == "SelfAttention" and (i == 0 or sizes.own_relative_bias):
-            owner = source if sizes.own_relative_bias else stack
+        if module == "mlp":
+            for name in ("wi_0", "wi_1") if s.gated else ("wi",):
+                yield f"{target}.{hf_module}.{name}.weight", f"{source}/mlp/{name}/kernel", "DF"
+            yield f"{target}.{hf_module}.wo.weight", f"{source}/mlp/wo/kernel", "FD"
+        else:
+            for name in ("query", "key", "value", "out"):
+                letter, letters = ("o", "AD") if name == "out" else (name[0], "DA")
+                path = f"{source}/{module}/{name}/kernel"
+                yield f"{target}.{hf_module}.{letter}.weight", path, letters
+        if hf_module == "SelfAttention" and (i == 0 or s.own_relative_bias):
+            owner = source if s.own_relative_bias else stack
             table = f"{target}.SelfAttention.relative_attention_bias.weight"
-            yield f"{owner}/relpos_bias/rel_embedding", table, TABLE, "HR"
-        yield f"{source}/{norm}/scale", f"{target}.layer_norm.weight", SCALE, "D"
+            yield table, f"{owner}/relpos_bias/rel_embedding", "HR"
+        yield f"{target}.layer_norm.weight", f"{source}/{norm}/scale", "D"
+
+
+def _dense(target: str, source: str, letters: str) -> Rows:
+    yield f"{target}.weight", f"{source}/kernel", letters
+    yield f"{target}.bias", f"{source}/bias", letters[1]
+
+
+def _norm(target: str, source: str) -> Rows:
+    yield f"{target}.weight", f"{source}/scale", "D"
+    yield f"{target}.bias", f"{source}/bias", "D"
+
+
+def _bert(s: BertSizes) -> Rows:
+    base = s.family.split("-")[-1]
+    for theirs, ours, rows in (
+        ("word", "token", "V"),
+        ("position", "position", "P"),
+        ("token_type", "type", "Y"),
+    ):
+        table = f"{base}.embeddings.{theirs}_embeddings.weight"
+        yield table, f"{ours}_embedder/embedding", f"{rows}D"
+    yield from _norm(f"{base}.embeddings.LayerNorm", "embeddings_norm")
+    for i in range(s.num_layers):
+        theirs, ours = f"{base}.encoder.layer.{i}", f"encoder/layers_{i}"
+        for name in ("query", "key", "value"):
+            yield from _dense(f"{theirs}.attention.self.{name}", f"{ours}/attention/{name}", "DA")
+        yield from _dense(f"{theirs}.attention.output.dense", f"{ours}/attention/out", "AD")
+        norm = f"{ours}/post_attention_layer_norm"
+        yield from _norm(f"{theirs}.attention.output.LayerNorm", norm)
+        yield from _dense(f"{theirs}.intermediate.dense", f"{ours}/mlp/wi", "DF")
+        yield from _dense(f"{theirs}.output.dense", f"{ours}/mlp/wo", "FD")
+        yield from _norm(f"{theirs}.output.LayerNorm", f"{ours}/post_mlp_layer_norm")
+    head, norm, bias = "lm_head", "lm_head.layer_norm", "lm_head.bias"
+    if s.family == "bert":
+        head, bias = "cls.predictions.transform", "cls.predictions.bias"
+        norm = f"{head}.LayerNorm"
+    yield from _dense(f"{head}.dense", "mlm_head/dense", "DD")
+    yield from _norm(norm, "mlm_head/norm")
+    yield bias, "mlm_head/bias", "V"
+    if s.next_sentence:
+        yield from _dense(f"{base}.pooler.dense", "pooler", "DD")
+        yield from _dense("cls.seq_relationship", "nsp_head", "DC")
+
+
+def _modern_bert(s: ModernBertSizes) -> Rows:
+    yield "model.embeddings.tok_embeddings.weight", "token_embedder/embedding", "VD"
+    yield "model.embeddings.norm.weight", "embeddings_norm/scale", "D"
+    for i in range(s.num_layers):
+        theirs, ours = f"model.layers.{i}", _modern_bert_layer(i, s.global_every)
+        if i:
+            yield f"{theirs}.attn_norm.weight", f"{ours}/pre_attention_layer_norm/scale", "D"
+        three = tuple(f"{ours}/attention/{name}/kernel" for name in ("query", "key", "value"))
+        yield f"{theirs}.attn.Wqkv.weight", three, "DA"
+        yield f"{theirs}.attn.Wo.weight", f"{ours}/attention/out/kernel", "AD"
+        yield f"{theirs}.mlp_norm.weight", f"{ours}/pre_mlp_layer_norm/scale", "D"
+        yield f"{theirs}.mlp.Wi.weight", tuple(f"{ours}/mlp/wi_{j}/kernel" for j in (0, 1)), "DF"
+        yield f"{theirs}.mlp.Wo.weight", f"{ours}/mlp/wo/kernel", "FD"
+    yield "model.final_norm.weight", "encoder/encoder_norm/scale", "D"
+    yield "head.dense.weight", "mlm_head/dense/kernel", "DD"
+    yield "head.norm.weight", "mlm_head/norm/scale", "D"
+    yield "decoder.bias", "mlm_head/bias", "V"
+
+
+def _modern_bert_layer(i: int, global_every: int) -> str:
+    """Return the T5X path of layer `i`: the first, or one of a group that ends globally."""
+    if i == 0:
+        return "encoder/first_layer"
+    group, place = divmod(i - 1, global_every)
+    return f"encoder/layers_{group}/{'global' if place == global_every - 1 else f'local_{place}'}"
+
+
+def _rows(sizes: Sizes) -> Rows:
+    if isinstance(sizes, T5Sizes):
+        return _t5(sizes)
+    if isinstance(sizes, BertSizes):
+        return _bert(sizes)
+    assert isinstance(sizes, ModernBertSizes)
+    return _modern_bert(sizes)
 
 
 def tensors(sizes: Sizes) -> list[MappedTensor]:
-    """Return every tensor of a network of these sizes, each target once."""
-    rows = [*_FIXED, *(() if sizes.tied else _UNTIED)]
-    depths = {"encoder": sizes.num_encoder_layers, "decoder": sizes.num_decoder_layers}
-    for stack, depth in depths.items():
-        rows += [row for i in range(depth) for row in _layer_rows(stack, i, sizes)]
+    """Return every tensor of a network of these sizes; raise ValueError if one is set twice."""
     found: dict[str, MappedTensor] = {}
-    for source, target, kind, letters in rows:
+    for target, source, letters in _rows(sizes):
         if target in found:
-            raise ValueError(f"{target} is set twice, by {found[target].source} and by {source}.")
-        shape = tuple(sizes.letter(letter) for letter in letters)
-        found[target] = MappedTensor(source, target, kind, letters, shape)
+            raise ValueError(f"{target} is set twice, by {found[target].sources} and by {source}.")
+        sources = (source,) if isinstance(source, str) else source
+        shape = tuple(sizes.axis(letter) for letter in letters)
+        found[target] = MappedTensor(target, sources, letters, shape)
     return list(found.values())
+
+
+def guard_sources(sizes: Sizes, shapes: Shapes) -> None:
+    """Raise ValueError unless a checkpoint's shapes by T5X path are those of the table."""
+    wanted = {source: tensor for tensor in tensors(sizes) for source in tensor.sources}
+    owner, advice = "The checkpoint", "Give the trained network with --config."
+    _guard(sizes, shapes, wanted, lambda tensor: tensor.shape, owner, advice)
+
+
+def guard_targets(sizes: Sizes, shapes: Shapes, owner: str) -> None:
+    """Raise ValueError unless the shapes by Hugging Face name of `owner` are those of the table."""
+    wanted = {tensor.target: tensor for tensor in tensors(sizes)}
+    advice = "Take a complete model with its language-modelling head."
+    _guard(sizes, shapes, wanted, lambda tensor: tensor.torch_shape, owner, advice)
+
+
+def _guard(
+    sizes: Sizes,
+    shapes: Shapes,
+    wanted: Mapping[str, MappedTensor],
+    shape_of: Callable[[MappedTensor], tuple[int, ...]],
+    owner: str,
+    advice: str,
+) -> None:
+    unknown, missing = sorted(shapes.keys() - wanted), sorted(wanted.keys() - shapes)
+    reasons = [f"no rule takes its {_some(unknown)}"] if unknown else []
+    reasons += [f"it lacks {_some(missing)}"] if missing else []
+    for name, shape in shapes.items() if not reasons else ():
+        if tuple(shape) != (needed := shape_of(wanted[name])):
+            fields = ", ".join(map(sizes.axis_fields, wanted[name].letters))
+            reasons = [f"{name} has shape {[*shape]}, but {fields} need {[*needed]}"]
+            break
+    if reasons:
+        raise ValueError(
+            f"{owner} is not the network that its configuration names ({sizes.family}, "
+            f"{sizes.summary()}): {', and '.join(reasons)}. {advice}"
+        )
 
 
 def _some(names: list[str]) -> str:
@@ -112,38 +248,38 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:2]) + rest
 
 
-def guard(wanted: list[MappedTensor], sizes: Sizes, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise ValueError unless a checkpoint's `shapes`, by T5X path, are those of the table."""
-    sources = {tensor.source for tensor in wanted}
-    unknown = sorted(set(shapes) - sources)
-    missing = sorted(sources - set(shapes))
-    if unknown or missing:
-        reasons = [f"no rule takes its {_some(unknown)}"] if unknown else []
-        reasons += [f"it lacks {_some(missing)}"] if missing else []
-        raise ValueError(
-            f"The checkpoint is not the network that its configuration names ({sizes.summary()}): "
-            f"{', and '.join(reasons)}. Give the trained network with --config."
-        )
-    for tensor in wanted:
-        if tuple(shapes[tensor.source]) != tensor.shape:
-            fields = ", ".join(sizes.field(letter) for letter in tensor.letters)
-            raise ValueError(
-                f"{tensor.source} has shape {list(shapes[tensor.source])}, but {fields} need "
-                f"{list(tensor.shape)}: give the trained network with --config."
-            )
+_OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+_T5_EMBEDDING = re.compile(r"(en|de)coder\.embed_tokens\.weight")
+# Copies of other tensors, constants, and parts that no language model uses.
+_UNUSED = re.compile(
+    r"(en|de)coder\.embed_tokens\.weight"
+    r"|decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
+    r"|.*\.position_ids|.*\.rotary_emb\..*|(cls\.predictions\.|lm_head\.)?decoder\.weight"
+    r"|(cls\.predictions|lm_head)\.decoder\.bias|roberta\.pooler\.dense\.(weight|bias)"
+)
+NEXT_SENTENCE = tuple(
+    f"{module}.{leaf}"
+    for module in ("bert.pooler.dense", "cls.seq_relationship")
+    for leaf in ("weight", "bias")
+)
 
 
-def guard_targets(wanted: list[MappedTensor], names: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise ValueError unless a model's shapes, `names` by Hugging Face name, are the table's."""
-    targets = {tensor.target: tensor.torch_shape for tensor in wanted}
-    unknown = sorted(set(targets) - set(names))
-    unset = sorted(set(names) - set(targets))
-    if unknown or unset:
-        reasons = [f"has no {_some(unknown)}"] if unknown else []
-        reasons += [f"would keep {_some(unset)} at random"] if unset else []
-        raise ValueError(f"The transformers model {' and '.join(reasons)}: its layout has changed.")
-    for target, shape in targets.items():
-        if tuple(names[target]) != shape:
-            raise ValueError(
-                f"{target} is {list(shape)} here and {list(names[target])} in transformers."
-            )
+def present(named: Mapping[str, V], sizes: Sizes) -> dict[str, V]:
+    """Return a published model's tensors by the table's names.
+
+    Copies and parts that a network of these sizes does not have are left out. A T5's embedding that
+    was saved under another of its names alone has its own.
+    """
+    found = {}
+    for name, value in named.items():
+        for old, new in _OLD_NAMES.items():
+            name = name.replace(old, new)
+        if not _UNUSED.fullmatch(name):
+            found[name] = value
+    if isinstance(sizes, T5Sizes):
+        copies = [value for name, value in named.items() if _T5_EMBEDDING.fullmatch(name)]
+        found |= {"shared.weight": copies[0]} if copies and "shared.weight" not in found else {}
+        absent: tuple[str, ...] = ("lm_head.weight",) if sizes.tied else ()
+    else:
+        absent = () if isinstance(sizes, BertSizes) and sizes.next_sentence else NEXT_SENTENCE
+    return {name: value for name, value in found.items() if name not in absent}

@@ -29,10 +29,10 @@ from collections.abc import Mapping, Sequence
 from common import arguments
 from common.errors import ROOT, guarded
 from convert import from_hf
-from convert.encoders.sizes import EncoderSizes
 from convert.run import model_dir, rewrite
 from convert.run.loss_curve import OF_PRETRAINED
 from convert.run.vocabulary import vocabulary_of
+from convert.sizes import EncoderSizes
 from evaluation import results
 from tasks.jobs import downstream
 
@@ -64,7 +64,7 @@ def model_gin(run: model_dir.TrainedRun) -> str:
     Raises:
       ValueError: the run has no saved network or vocabulary, or is of an encoder.
     """
-    sizes, bindings = model_dir.any_network(run)
+    sizes, bindings = model_dir.network(run)
     if isinstance(sizes, EncoderSizes):
         raise ValueError(OF_ENCODERS.format(run.folder))
     vocabulary = vocabulary_of(run, bindings, folders=[pathlib.Path.cwd(), ROOT])

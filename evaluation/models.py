@@ -12,14 +12,11 @@ from typing import Any
 import numpy as np
 
 from common.errors import ROOT
-from convert import from_hf, t5x_params
-from convert.encoders import from_hf as encoders
-from convert.encoders.logits import module_of
-from convert.encoders.sizes import EncoderSizes
+from convert import from_hf, hub, t5x_params
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
-from convert.proof.t5x_logits import network_config
+from convert.proof.t5x_logits import module_of
 from convert.run import model_dir, vocabulary
-from convert.sizes import Sizes, sizes_of_hugging_face
+from convert.sizes import EncoderSizes, Sizes
 from evaluation import text_encoder
 from evaluation.guesser import Guesser, PrefixGuesser, SpanGuesser
 from evaluation.masks import MaskGuesser, MaskScorer
@@ -92,8 +89,8 @@ def find(path: str, every_checkpoint: bool = False) -> list[Model]:
       ValueError: there is none, it is no T5, or it has no sentinels or no vocabulary.
     """
     folder = pathlib.Path(path)
-    if (folder / "config.json").is_file() or from_hf.is_hub_name(path):
-        return [_of_folder(path.rstrip("/"), from_hf.download(path))]
+    if (folder / "config.json").is_file() or hub.is_name(path):
+        return [_of_folder(path.rstrip("/"), hub.download(path, from_hf.FILES))]
     if converted := [each.parent for each in folder.glob("checkpoint_*/config.json")]:
         steps = {layout.step_of(str(each)) or -1: each for each in converted}
         found = [_of_folder(folder.name, each) for _, each in sorted(steps.items())]
@@ -105,7 +102,7 @@ def find(path: str, every_checkpoint: bool = False) -> list[Model]:
 def _of_run(run: model_dir.TrainedRun) -> list[Model]:
     """Return the models of all checkpoints."""
     folders = [ROOT, pathlib.Path.cwd()]
-    sizes, bindings = model_dir.any_network(run)
+    sizes, bindings = model_dir.network(run)
     if isinstance(sizes, EncoderSizes):
         places = [pathlib.Path(run.folder) / "tokenizer"]
         found = bindings and (
@@ -123,22 +120,16 @@ def _of_run(run: model_dir.TrainedRun) -> list[Model]:
 
 
 def _of_folder(name: str, folder: pathlib.Path) -> Model:
-    checkpoint = HfCheckpoint.open(folder)
-    if from_hf.is_encoder(folder):
-        encoder, arrays = encoders.network_of(checkpoint)
-        read = lambda: encoders.parameters(encoder, arrays)
-        ids_of, guessers = _of_encoder(encoder, [folder], str(folder))
+    sizes, tree = from_hf.network_of(HfCheckpoint.open(folder))
+    if isinstance(sizes, EncoderSizes):
+        ids_of, guessers = _of_encoder(sizes, [folder], str(folder))
     else:
-        sizes = dataclasses.replace(
-            sizes_of_hugging_face(checkpoint.config), logits_via_embedding=checkpoint.tied()
-        )
-        read = lambda: from_hf.parameters(checkpoint, sizes)
         ids_of, guessers = _of_t5(sizes, text_encoder.of_folder(folder))
-    return Model(name, str(folder), None, ids_of, read, guessers)
+    return Model(name, str(folder), None, ids_of, lambda: tree, guessers)
 
 
 def _of_t5(sizes: Sizes, encoder: TextEncoder) -> tuple[Ids, Guessers]:
-    config = network_config(sizes)
+    config = module_of(sizes).config
     return encoder.ids_of, {
         SPAN_CORRUPTION: lambda params: SpanGuesser(Scorer(config, params), encoder),
         PREFIX_LM: lambda params: PrefixGuesser(Scorer(config, params), encoder),

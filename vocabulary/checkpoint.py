@@ -24,7 +24,7 @@ from convert import weight_map
 from convert.proof import verify
 from convert.run import rewrite
 from convert.run.model_dir import VOCABULARY
-from convert.sizes import Sizes
+from convert.sizes import T5Sizes
 from convert.tokenizer import is_tie
 from t5x.checkpointing.lazy_array import LazyArray
 from vocabulary import sentencepiece_model as spm
@@ -182,8 +182,8 @@ def average_rows(table: np.ndarray, sources: spm.Sources, axis: int = 0) -> np.n
     return new
 
 
-def _size(name: str, sizes: Sizes) -> CheckResult:
-    counts = {tensor.source: math.prod(tensor.shape) for tensor in weight_map.tensors(sizes)}
+def _size(name: str, sizes: T5Sizes) -> CheckResult:
+    counts = {tensor.sources[0]: math.prod(tensor.shape) for tensor in weight_map.tensors(sizes)}
     total, embeddings = sum(counts.values()), sum(counts.get(name, 0) for name in _AXES)
     detail = (
         f"{sizes.vocab_size:,} rows, {total / 1e6:,.1f} M parameters, "
@@ -193,7 +193,7 @@ def _size(name: str, sizes: Sizes) -> CheckResult:
 
 
 def same_logits(
-    old_path: str, old_sizes: Sizes, new_path: str, new_sizes: Sizes, sources: spm.Sources
+    old_path: str, old_sizes: T5Sizes, new_path: str, new_sizes: T5Sizes, sources: spm.Sources
 ) -> CheckResult:
     """Check that both checkpoints give kept pieces the same logits, on a batch of kept pieces."""
     kept = np.array([new for new, old in enumerate(sources) if len(old) == 1 and new > 1])

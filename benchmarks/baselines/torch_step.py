@@ -5,7 +5,7 @@ import time
 
 from benchmarks.synthetic_step import SyntheticRequest
 from benchmarks.timing import Timed, synthetic_batch
-from convert.sizes import Sizes, hugging_face_config, model_type
+from convert.sizes import T5Sizes
 
 # Both libraries hold the same device: JAX takes what it needs, not three quarters at once.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -25,8 +25,8 @@ def torch_step(request: SyntheticRequest) -> Timed:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = getattr(torch, str(request.network.get("dtype", "float32")))
-    sizes = Sizes.from_fields(request.network)
-    config = AutoConfig.for_model(**hugging_face_config(sizes, model_type(sizes)))
+    sizes = T5Sizes.of_fields(request.network)
+    config = AutoConfig.for_model(**sizes.config())
     torch.manual_seed(0)
     if device == "cuda":
         torch.set_float32_matmul_precision("high")  # TF32, as XLA does by default

@@ -1,13 +1,7 @@
-"""The weights of a Hugging Face folder by name, each read on request.
-
-Published files repeat the embedding under other names, and the oldest hold a table that no model
-uses; `arrays` leaves out what a T5 does not need.
-"""
+"""A Hugging Face folder: its config.json and its weights by name, each read on request."""
 
 import dataclasses
 import json
-import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -17,38 +11,29 @@ import numpy as np
 from t5x.checkpointing.lazy_array import LazyArray, from_numpy
 
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
-_UNUSED = re.compile(
-    r"(en|de)coder\.embed_tokens\.weight"
-    r"|decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
-)
 
 
 def _safetensors(path: Path) -> dict[str, LazyArray]:
-    """Map the tensors of one file; raise ValueError if it is truncated, or of an unknown dtype."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        try:
-            header = json.loads(file.read(length))
-        except ValueError as error:
-            raise ValueError(f"{path} is not a safetensors file, or is truncated.") from error
-    header.pop("__metadata__", None)
-    first = 8 + length
-    end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
-    if path.stat().st_size < first + end:
-        raise ValueError(f"{path} is cut off: it should have {first + end} bytes.")
-    found = {}
-    for name, entry in header.items():
-        if entry["dtype"] not in _DTYPES:
-            raise ValueError(f"{path}: {name} is {entry['dtype']}; T5's weights are {[*_DTYPES]}.")
-        dtype, shape = np.dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"])
-        offset, nbytes = first + entry["data_offsets"][0], math.prod(shape) * dtype.itemsize
+    """Map the tensors of one file; raise ValueError if it is damaged, or has other numbers."""
+    from safetensors import SafetensorError, safe_open
 
-        def fetch(index, dtype=dtype, shape=shape, offset=offset, nbytes=nbytes):
-            data = np.memmap(path, np.uint8, "r", offset, (nbytes,))
-            return data.view(dtype).reshape(shape)[index]
+    try:
+        file = safe_open(path, "numpy")
+    except SafetensorError as error:
+        raise ValueError(
+            f"{path} is not a safetensors file, or is cut off or damaged ({error})."
+        ) from error
 
-        found[name] = LazyArray(shape, dtype, fetch)
-    return found
+    def lazy(name: str) -> LazyArray:
+        entry = file.get_slice(name)
+        if entry.get_dtype() not in _DTYPES:
+            raise ValueError(f"{path}: {name} is {entry.get_dtype()}, and not of {[*_DTYPES]}.")
+        dtype = np.dtype(_DTYPES[entry.get_dtype()])
+        return LazyArray(
+            tuple(entry.get_shape()), dtype, lambda index: file.get_tensor(name)[index]
+        )
+
+    return {name: lazy(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
 
 
 def _bin(path: Path) -> dict[str, LazyArray]:
@@ -108,12 +93,7 @@ class HfCheckpoint:
             if not path.is_file():
                 raise ValueError(f"{folder} lacks {path.name}, which its index names.")
             arrays |= _bin(path) if path.suffix == ".bin" else _safetensors(path)
-        if "shared.weight" not in arrays:  # saved under one of its other names
-            other = next((name for name in arrays if _UNUSED.match(name)), None)
-            if other:
-                arrays["shared.weight"] = arrays[other]
-        used = {name: array for name, array in arrays.items() if not _UNUSED.fullmatch(name)}
-        return cls(folder, config, used)
+        return cls(folder, config, arrays)
 
     def byte_sentinels(self) -> int | None:
         """Return how many sentinels follow the bytes of a ByT5, as seqio counts, or None.
@@ -136,23 +116,3 @@ class HfCheckpoint:
     def _tokenizer(self) -> dict[str, Any]:
         path = self.folder / "tokenizer_config.json"
         return json.loads(path.read_text()) if path.is_file() else self.config
-
-    def tied(self) -> bool:
-        """Return whether logits are read with the embedding, scaled as in T5 1.0.
-
-        transformers 5 saves "tie_word_embeddings: true" for every T5. Whether it scales is in
-        scale_decoder_outputs, and whether there is another head, in the weights. Raise ValueError
-        for a scaled separate head, which T5X's network does not have.
-        """
-        family = self.config.get("model_type")
-        key = "scale_decoder_outputs"
-        key = key if key in self.config else "tie_word_embeddings"
-        scaled = self.config.get(key, True) and family != "mt5"
-        head, table = self.arrays.get("lm_head.weight"), self.arrays["shared.weight"]
-        same = head is None or np.array_equal(head.read(), table.read())
-        if scaled and not same and family != "umt5":
-            raise ValueError(
-                f"{self.folder} scales the inputs of a separate head, which T5X has no network "
-                f"for: its config.json should say {key} false."
-            )
-        return bool(scaled and same)

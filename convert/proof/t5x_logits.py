@@ -1,32 +1,31 @@
-"""The logits of the trainer's network."""
+"""The logits of the trainer's networks."""
 
-import dataclasses
+import importlib
 from typing import Any
 
 import numpy as np
 
-from convert.sizes import Sizes
+from convert.sizes import BertSizes, Sizes, T5Sizes
 from convert.t5x_params import Tree, nested
 
 
-def network_config(sizes: Sizes):
-    """Return the `network.T5Config` of these sizes, in float32."""
-    from t5x.examples.t5 import network
-
-    names = {field.name for field in dataclasses.fields(network.T5Config)}
-    return network.T5Config(**{k: v for k, v in vars(sizes).items() if k in names})
+def module_of(sizes: Sizes) -> Any:
+    """Return the network of these sizes from `t5x.examples`, in float32."""
+    network = importlib.import_module(f"{sizes.package}.network")
+    config = getattr(network, sizes.configuration)(**sizes.fields())
+    if isinstance(sizes, T5Sizes):
+        return network.Transformer(config)
+    return network.Bert(config) if isinstance(sizes, BertSizes) else network.ModernBert(config)
 
 
 def trainer_logits(tree: Tree, sizes: Sizes, batch: dict[str, np.ndarray]) -> np.ndarray:
-    """Return float32 logits [B, T, V] by `t5x.examples.t5.network`."""
+    """Return float32 logits of a probe batch: [B, T, V] of a T5, [B, L, V] of an encoder."""
     import jax
 
     from t5x.checkpointing.layer_stacking import stack_layers
-    from t5x.examples.t5 import network
 
-    module: Any = network.Transformer(network_config(sizes))
-    params = stack_layers(
-        nested({name: np.asarray(array.read(), np.float32) for name, array in tree.items()})
-    )
-    compute = lambda params: module.apply({"params": params}, **batch, enable_dropout=False)
-    return np.asarray(jax.jit(compute)(params))
+    module = module_of(sizes)
+    arrays = {name: np.asarray(array.read(), np.float32) for name, array in tree.items()}
+    compute = lambda params: module.apply({"params": params}, *batch.values(), enable_dropout=False)
+    logits = jax.jit(compute)(stack_layers(nested(arrays)))
+    return np.asarray(logits[0] if isinstance(logits, tuple) else logits)

@@ -1,14 +1,17 @@
-"""The logits of a folder by transformers, loaded as users load it, and its tokenizer's ids."""
+"""The logits of a folder by transformers, loaded as users load it, and what its model writes."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from convert import tokenizer, weight_map
-from convert.sizes import EXAMPLE_GENERATION, Sizes
+from convert import weight_map
+from convert.sizes import BertSizes, Sizes, T5Sizes
+
+# How the card's examples are generated.
+EXAMPLE_GENERATION: dict[str, Any] = {"max_new_tokens": 20, "do_sample": False}
 
 
 def silence_transformers() -> None:
@@ -22,7 +25,7 @@ def silence_transformers() -> None:
     logging.disable_progress_bar()
 
 
-def load_torch(folder: Path):
+def load_torch(folder: Path, kind: str = "AutoModelForSeq2SeqLM") -> Any:
     """Return the converted model as transformers loads it, in float32.
 
     transformers 5 treats every umT5 as tied, and so scales its logits by emb_dim**-0.5, whatever
@@ -30,68 +33,77 @@ def load_torch(folder: Path):
     embeddings at random.
     """
     import torch
-    from transformers import AutoModelForSeq2SeqLM
+    import transformers
 
     silence_transformers()
     config = json.loads((folder / "config.json").read_text())
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32)
+    model = getattr(transformers, kind).from_pretrained(folder, dtype=torch.float32)
     if config["model_type"] == "umt5":
         model.config.tie_word_embeddings = config["tie_word_embeddings"]
     return model.eval()
 
 
-class TorchOutputs(NamedTuple):
-    """Logits, float32 [B, T, V], and what the model generates for some texts."""
+def load_network(folder: Path, sizes: Sizes) -> Any:
+    """Return `load_torch` of a network; raise ValueError for other tensors than the table's."""
+    kind = "AutoModelForSeq2SeqLM" if isinstance(sizes, T5Sizes) else "AutoModelForMaskedLM"
+    if isinstance(sizes, BertSizes) and sizes.next_sentence:
+        kind = "AutoModelForPreTraining"
+    model = load_torch(folder, kind)
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    weight_map.guard_targets(sizes, weight_map.present(shapes, sizes), "transformers' model")
+    return model
 
-    logits: np.ndarray
-    texts: list[str]
 
-
-def torch_outputs(
-    folder: Path,
-    sizes: Sizes,
-    batch: dict[str, np.ndarray],
-    vocabulary: tokenizer.TrainedVocabulary | None = None,
-    texts: Sequence[str] = (),
-) -> TorchOutputs:
-    """Return the float32 logits of a folder by PyTorch, and its output for `texts`.
-
-    Raise ValueError for other tensors than the table's, or other ids than the `vocabulary`'s.
-    """
+def torch_logits(model: Any, sizes: Sizes, batch: dict[str, np.ndarray]) -> np.ndarray:
+    """Return the float32 logits of a model and a probe batch, as `t5x_logits.trainer_logits`."""
     import torch
 
-    if vocabulary:
-        tokenizer.assert_folder_has_same_ids(vocabulary, folder)
-    model = load_torch(folder)
-    aliases = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}
-    aliases |= {"lm_head.weight"} if sizes.tied else set()
-    state = model.state_dict()
-    names = {name: tuple(value.shape) for name, value in state.items() if name not in aliases}
-    weight_map.guard_targets(weight_map.tensors(sizes), names)
-    ids = torch.from_numpy(batch["encoder_input_tokens"]).long()
-    shifted = torch.from_numpy(batch["decoder_input_tokens"]).long()
+    ids, *others = (torch.from_numpy(values).long() for values in batch.values())
     with torch.inference_mode():
-        out = model(input_ids=ids, attention_mask=(ids > 0).long(), decoder_input_ids=shifted)
-    return TorchOutputs(out.logits.float().numpy(), generated(model, folder, texts))
+        if isinstance(sizes, T5Sizes):
+            out = model(input_ids=ids, attention_mask=(ids > 0).long(), decoder_input_ids=others[0])
+        else:
+            out = model(input_ids=ids, attention_mask=others[0])
+    logits = out.prediction_logits if "prediction_logits" in out else out.logits
+    return logits.float().numpy()
 
 
-def torch_logits(*args) -> np.ndarray:
-    """Return the logits alone of `torch_outputs`."""
-    return torch_outputs(*args).logits
+def examples(model: Any, folder: Path, sizes: Sizes, texts: Sequence[str]) -> list[list[str]]:
+    """Return texts with what the model makes of them, by the code that the card shows."""
+    if not texts:
+        return []
+    if not isinstance(sizes, T5Sizes):
+        return _filled(folder, texts)
+    return [list(pair) for pair in zip(texts, _generated(model, folder, texts), strict=False)]
 
 
-def generated(model, folder: Path, texts: Sequence[str]) -> list[str]:
-    """Return the model's greedy outputs, sentinels included, by the code that the card shows.
+def _generated(model: Any, folder: Path, texts: Sequence[str]) -> list[str]:
+    """Return greedy outputs, sentinels included.
 
     Return none of them if one has an id that the tokenizer lacks, as untrained models may.
     """
     from transformers import AutoTokenizer
 
-    if not texts:
-        return []
     tokens: Any = AutoTokenizer.from_pretrained(folder)
     inputs = tokens(list(texts), return_tensors="pt", padding=True)
     ids = model.generate(**inputs, **EXAMPLE_GENERATION)
     if int(ids.max()) >= len(tokens):  # a row of the embedding that is no piece
         return []
     return [text.replace("<pad>", "").strip() for text in tokens.batch_decode(ids)]
+
+
+def _filled(folder: Path, texts: Sequence[str]) -> list[list[str]]:
+    """Return each text that has masks, and the same with the likeliest pieces in their places."""
+    from transformers import pipeline
+
+    fill: Any = pipeline("fill-mask", str(folder), top_k=1)
+    mask, found = fill.tokenizer.mask_token, []
+    for text in texts:
+        shown = best = text.replace("[MASK]", mask)
+        if mask not in shown:
+            continue
+        predicted = fill(shown)
+        for each in predicted if isinstance(predicted[0], list) else [predicted]:
+            best = best.replace(mask, each[0]["token_str"].strip(), 1)
+        found.append([shown, best])
+    return found

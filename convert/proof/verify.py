@@ -1,7 +1,8 @@
 """Verify that a converted folder is the trained network: same names, same logits.
 
 Logits must agree within 1e-4, or within 1e-4 of the largest logit if that is above 1 (float32 keeps
-seven digits, and deep networks have logits of hundreds).
+seven digits, and deep networks have logits of hundreds). How each framework computes them is in
+`t5x_logits` and `torch_logits`.
 """
 
 from collections.abc import Sequence
@@ -10,28 +11,35 @@ from typing import Any
 
 import numpy as np
 
-from convert import t5x_params
+from convert import t5x_params, tokenizer
 from convert.formats.safetensors_writer import DTYPES
 from convert.proof import t5x_logits, torch_logits
-from convert.sizes import Sizes
-from convert.tokenizer import SAMPLE, TrainedVocabulary
+from convert.sizes import EncoderSizes, Sizes
 from t5x.checkpointing.lazy_array import LazyArray
 
 TOLERANCE = 1e-4
 
 
-def probe_batch(
-    sizes: Sizes, batch: int = 2, inputs: int = 24, targets: int = 16
-) -> dict[str, np.ndarray]:
-    """Return random ids, int32 [B, I] and [B, T]; the second row's inputs end in padding."""
-    rng = np.random.default_rng(0)
-    encoder = rng.integers(2, sizes.vocab_size, (batch, inputs), dtype=np.int32)
-    encoder[1:, inputs - inputs // 3 :] = 0
-    target = rng.integers(2, sizes.vocab_size, (batch, targets), dtype=np.int32)
+def probe_batch(sizes: Sizes) -> dict[str, np.ndarray]:
+    """Return random int32 ids in the order of the network's arguments; the second row ends padded.
+
+    A T5 has 24 inputs and 16 targets. An encoder has up to 200 tokens and their segments: three
+    times the reach of the usual window, so that it is cut in blocks. The last array is above 0
+    where logits count; what an encoder computes for padding is never used.
+    """
+    random = np.random.default_rng(0)
+    length = min(200, sizes.max_length) if isinstance(sizes, EncoderSizes) else 24
+    # Other ids than RoBERTa's padding, by which transformers counts positions.
+    ids = random.integers(2, sizes.vocab_size, (2, length), dtype=np.int32)
+    segments = np.ones_like(ids)
+    segments[1:, length - length // 3 :] = 0
+    if isinstance(sizes, EncoderSizes):
+        return {"encoder_input_tokens": ids, "encoder_segment_ids": segments}
+    targets = random.integers(2, sizes.vocab_size, (2, 16), dtype=np.int32)
     return {
-        "encoder_input_tokens": encoder,
-        "decoder_input_tokens": np.pad(target[:, :-1], ((0, 0), (1, 0))),
-        "decoder_target_tokens": target,
+        "encoder_input_tokens": ids * segments,
+        "decoder_input_tokens": np.pad(targets[:, :-1], ((0, 0), (1, 0))),
+        "decoder_target_tokens": targets,
     }
 
 
@@ -50,21 +58,19 @@ def rounded(tree: t5x_params.Tree, dtype: str) -> t5x_params.Tree:
 def trainer_logits(
     paths: list[str], sizes: Sizes, dtype: str, batch: dict[str, np.ndarray]
 ) -> np.ndarray:
-    """Return logits [B, T, V] of a checkpoint, rounded to `dtype`, by the trainer's network."""
+    """Return the logits of a checkpoint, or the mean of several, rounded to `dtype`."""
     return t5x_logits.trainer_logits(rounded(t5x_params.open_tree(paths), dtype), sizes, batch)
 
 
-def compare(
-    ours: np.ndarray, theirs: np.ndarray, their: str = "PyTorch", our: str = "the trainer"
-) -> float:
-    """Return the largest difference of logits [B, T, V]; raise ValueError if it is too large."""
+def compare(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """Return the largest difference of logits; raise ValueError if it is too large."""
     if not np.isfinite(theirs).all():
-        raise ValueError(f"{their}'s logits are not finite: the converted weights are wrong.")
+        raise ValueError("PyTorch's logits are not finite: the converted weights are wrong.")
     difference = float(np.abs(ours - theirs).max())
     allowed = TOLERANCE * max(1.0, float(np.abs(ours).max()))
     if not difference <= allowed:
         raise ValueError(
-            f"{their}'s logits differ from {our}'s by {difference:.3g}, more than "
+            f"PyTorch's logits differ from the trainer's by {difference:.3g}, more than "
             f"{allowed:.3g}: the conversion is wrong, and nothing was written."
         )
     return difference
@@ -74,29 +80,39 @@ def verify(
     folder: Path,
     paths: list[str],
     sizes: Sizes,
-    dtype: str,
-    vocabulary: TrainedVocabulary | None = None,
+    dtype: str = "float32",
+    vocabulary: tokenizer.Vocabulary | None = None,
     texts: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Compare a folder, loaded with transformers, with the trainer's network.
 
-    `paths` are the checkpoint, or those whose mean the folder is; `vocabulary` is that of the
-    folder's tokenizer, if it has one. A bfloat16 folder is compared with the trainer's weights
-    rounded alike, and its difference from the unrounded ones is reported. Raise ValueError if
-    names, shapes, logits or ids differ.
+    Args:
+      folder: holds the converted or published model.
+      paths: the checkpoint, or those whose mean the folder is.
+      sizes: of the network.
+      dtype: of the folder. A bfloat16 folder is compared with the trainer's weights rounded alike,
+        and its difference from the unrounded ones is reported.
+      vocabulary: whose ids the folder's tokenizer must give, if it has one.
+      texts: inputs whose outputs are returned as `examples`.
+
+    Raises:
+      ValueError: names, shapes, logits or ids differ.
     """
+    facts: dict[str, Any] = {}
+    if isinstance(vocabulary, tokenizer.TrainedVocabulary):
+        tokenizer.assert_folder_has_same_ids(vocabulary, folder)
+        facts["tokenizer_texts"] = len(tokenizer.SAMPLE)
     batch = probe_batch(sizes)
-    theirs, outputs = torch_logits.torch_outputs(folder, sizes, batch, vocabulary, texts)
-    ours = trainer_logits(paths, sizes, dtype, batch)
-    facts: dict[str, Any] = {
-        "largest_difference": compare(ours, theirs),
-        "largest_logit": float(np.abs(ours).max()),
-    }
-    if outputs:
-        facts["examples"] = [list(pair) for pair in zip(texts, outputs, strict=True)]
-    if vocabulary:
-        facts["tokenizer_texts"] = len(SAMPLE)
+    model = torch_logits.load_network(folder, sizes)
+    *_, counted = batch.values()
+    real = counted > 0
+    theirs = torch_logits.torch_logits(model, sizes, batch)[real]
+    ours = trainer_logits(paths, sizes, dtype, batch)[real]
+    facts["largest_difference"] = compare(ours, theirs)
+    facts["largest_logit"] = float(np.abs(ours).max())
     if dtype != "float32":
-        unrounded = trainer_logits(paths, sizes, "float32", batch)
+        unrounded = trainer_logits(paths, sizes, "float32", batch)[real]
         facts["largest_difference_from_float32"] = float(np.abs(unrounded - theirs).max())
+    if vocabulary:
+        facts["examples"] = torch_logits.examples(model, folder, sizes, texts)
     return facts

@@ -15,9 +15,8 @@ from etils import epath
 
 from common import arguments
 from common.gin_reader import Bindings
-from convert.encoders.sizes import ARCHITECTURES, EncoderSizes, sizes_of_gin
-from convert.encoders.sizes import sizes_of_hugging_face as encoder_sizes
-from convert.sizes import Sizes, sizes_of_hugging_face
+from convert import sizes
+from convert.sizes import Sizes, T5Sizes
 from t5x.checkpointing import layout
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,16 +75,6 @@ def open_run(folder: str) -> TrainedRun:
 
 
 def network(run: TrainedRun, config: str | None = None) -> tuple[Sizes, Bindings | None]:
-    """Return what `any_network` does, of a T5; raise ValueError for an encoder."""
-    sizes, bindings = any_network(run, config)
-    if isinstance(sizes, EncoderSizes):
-        raise ValueError(f"{run.folder} is an encoder, and this needs a T5: name a T5's run.")
-    return sizes, bindings
-
-
-def any_network(
-    run: TrainedRun, config: str | None = None
-) -> tuple[Sizes | EncoderSizes, Bindings | None]:
     """Return the network's sizes, from --config or else from the run's gin, and that gin.
 
     `config` is a size such as "t5_1_1/base", a .gin file, or a .json (T5Config's fields, or a
@@ -99,7 +88,7 @@ def any_network(
                 f"{run.folder} has no {' and no '.join(GIN_FILES)}: name the network with "
                 "--config (a size such as t5_1_1/base, a .gin file, or a .json)."
             )
-        return sizes_of_gin(bindings) or Sizes.from_fields(bindings.literals("T5Config")), bindings
+        return sizes.of_gin(bindings), bindings
     path = Path(config)
     if path.suffix == ".json" and path.is_file():
         return _sizes_of_json(path), bindings
@@ -109,18 +98,16 @@ def any_network(
         known = sorted(f"{p.parent.name}/{p.stem}" for p in _SIZES.glob("*/*/*.gin"))
         raise ValueError(f"--config {config} is neither a file nor a size of {', '.join(known)}.")
     named = Bindings.follow(path, [path.parent, Path.cwd(), ROOT])
-    return sizes_of_gin(named) or Sizes.from_fields(named.literals("T5Config")), bindings or named
+    return sizes.of_gin(named), bindings or named
 
 
-def _sizes_of_json(path: Path) -> Sizes | EncoderSizes:
+def _sizes_of_json(path: Path) -> Sizes:
     try:
         fields = json.loads(path.read_text())
     except ValueError as error:
         raise ValueError(f"--config {path} is not JSON: {error}.") from error
     fields = fields.get("config", fields)
-    if fields.get("model_type") in ARCHITECTURES:
-        return encoder_sizes(fields)
-    return sizes_of_hugging_face(fields) if "d_model" in fields else Sizes.from_fields(fields)
+    return sizes.of_config(fields) if "model_type" in fields else T5Sizes.of_fields(fields)
 
 
 def holds_run(folder: Path) -> bool:

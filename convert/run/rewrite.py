@@ -1,9 +1,8 @@
 """Read a run's last checkpoint and write a new run: for from_hf and tools that edit checkpoints."""
 
 import contextlib
-import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,9 +11,8 @@ import numpy as np
 from convert import atomic_output
 from convert.formats import t5x_checkpoint_writer
 from convert.run import model_dir
-from convert.sizes import Sizes
-from convert.t5x_params import Tree, check_network, check_values, open_tree, row_blocks
-from t5x.checkpointing.lazy_array import LazyArray
+from convert.sizes import Sizes, T5Sizes
+from convert.t5x_params import Tree, check_network, checked, open_tree, row_blocks
 from t5x.checkpointing.reader import open_checkpoint
 
 
@@ -23,18 +21,19 @@ class RunCheckpoint(NamedTuple):
 
     step: int
     path: str
-    sizes: Sizes
+    sizes: T5Sizes
     arrays: Tree
 
 
 def last_checkpoint(folder: str, config: str | None = None) -> RunCheckpoint:
-    """Open a run's last checkpoint, or one, of the network `config`, or raise ValueError."""
+    """Open a T5's last checkpoint, or one, of the network `config`, or raise ValueError."""
     run = model_dir.open_run(folder)
     step = max(run.checkpoints)
     path = run.checkpoints[step]
     sizes, _ = model_dir.network(run, config)
-    sizes = check_network(open_tree([path]), sizes)
-    return RunCheckpoint(step, path, sizes, open_checkpoint(path))
+    if not isinstance(sizes, T5Sizes):
+        raise ValueError(f"{run.folder} is an encoder, and this needs a T5: name a T5's run.")
+    return RunCheckpoint(step, path, check_network(open_tree([path]), sizes), open_checkpoint(path))
 
 
 @contextlib.contextmanager
@@ -51,31 +50,19 @@ def write_run(
     step: int,
     arrays: Tree,
     sizes: Sizes,
-    byte_sentinels: int | None = None,
-    extra_ids: int | None = None,
+    extra_ids: Mapping[str, int] | None = None,
 ) -> str:
-    """Write `checkpoint_<step>` and `config.gin`; return the former's path, or raise ValueError."""
+    """Write `checkpoint_<step>` and `config.gin` (see `gin_of`); return the checkpoint's path.
+
+    Raises:
+      ValueError: the disk is full, or a parameter has values that no training leaves.
+    """
     needed = sum(math.prod(a.shape) * a.dtype.itemsize for a in arrays.values())
     atomic_output.check_disk_space(folder.parent, needed)
     checkpoint = folder / f"checkpoint_{step}"
-    checked = {name: _checked(name, array) for name, array in arrays.items()}
-    t5x_checkpoint_writer.write(checkpoint, checked)
-    gin = gin_of(sizes, byte_sentinels, extra_ids)
-    (folder / model_dir.GIN_FILES[0]).write_text(gin)
+    t5x_checkpoint_writer.write(checkpoint, checked(arrays))
+    (folder / model_dir.GIN_FILES[0]).write_text(gin_of(sizes, extra_ids))
     return str(checkpoint)
-
-
-def _checked(name: str, array: LazyArray) -> LazyArray:
-    """Return the array with its values checked when it is read, if it is a parameter."""
-
-    def fetch(index):
-        values = array.read()
-        check_values(name, values)
-        return values[index]
-
-    if not name.startswith("target/"):
-        return array
-    return LazyArray(array.shape, array.dtype, fetch)
 
 
 def check_written(path: str, wanted: Tree) -> None:
@@ -90,25 +77,16 @@ def check_written(path: str, wanted: Tree) -> None:
             raise ValueError(f"{path}: {name} was written with different values than were read.")
 
 
-def gin_of(
-    sizes: Sizes,
-    byte_sentinels: int | None = None,
-    extra_ids: int | None = None,
-) -> str:
-    """Return gin bindings of this network, and of its vocabulary's sentinels.
+def gin_of(sizes: Sizes, extra_ids: Mapping[str, int] | None = None) -> str:
+    """Return gin bindings of this network.
 
-    There are `byte_sentinels` of them behind bytes, or `extra_ids` behind a SentencePiece model.
+    `extra_ids` is the number of sentinels behind the pieces or bytes of a vocabulary, by seqio's
+    class.
     """
-    fields = dataclasses.asdict(sizes)
-    for constant in ("relative_attention_num_buckets", "relative_attention_max_distance"):
-        del fields[constant]  # T5X has no field for them
-    if not sizes.own_relative_bias:
-        del fields["own_relative_bias"]  # a field that upstream's T5Config lacks
-    lines = [f"network.T5Config.{name} = {value!r}" for name, value in fields.items()]
-    imports = ["from t5x.examples.t5 import network"]
-    counts = {"ByteVocabulary": byte_sentinels, "SentencePieceVocabulary": extra_ids}
-    for name, count in counts.items():
-        if count is not None:
-            imports.insert(0, "import seqio")
-            lines.append(f"seqio.{name}.extra_ids = {count}")
+    fields = sizes.fields()
+    if not fields.get("own_relative_bias"):
+        fields.pop("own_relative_bias", None)  # upstream's T5Config has no such field
+    imports = ["import seqio"] * bool(extra_ids) + [f"from {sizes.package} import network"]
+    lines = [f"network.{sizes.configuration}.{name} = {value!r}" for name, value in fields.items()]
+    lines += [f"seqio.{name}.extra_ids = {count}" for name, count in (extra_ids or {}).items()]
     return "\n".join([*imports, "", *lines, ""])

@@ -1,4 +1,4 @@
-"""The vocabulary that a run was trained with."""
+"""The vocabulary that a T5 was trained with, and the tokenizer of an encoder's run."""
 
 import os
 import tempfile
@@ -8,20 +8,26 @@ from etils import epath
 
 from common.gin_reader import Bindings
 from convert.run.model_dir import TrainedRun
-from convert.tokenizer import BYTES, NUM_SENTINELS, TrainedVocabulary, load_sentencepiece
+from convert.tokenizer import (
+    BYTES,
+    NUM_SENTINELS,
+    TokenizerFolder,
+    TrainedVocabulary,
+    load_sentencepiece,
+)
 
-# An embedding is rounded up to a multiple of this at most; more rows mean another vocabulary.
-_ROUNDING = 128
+TOKENIZER = "tokenizer"  # the folder in which an encoder's run keeps its tokenizer
 
 
-def check_size(vocabulary: TrainedVocabulary, vocab_size: int) -> None:
-    """Raise ValueError unless the vocabulary fits an embedding of so many rows."""
-    size = vocabulary.vocab_size
-    if size > vocab_size or vocab_size - size >= _ROUNDING:
+def tokenizer_of(run: TrainedRun, given: str | None = None) -> TokenizerFolder:
+    """Return the tokenizer beside an encoder's run, or the given one; raise ValueError for none."""
+    path = given or f"{run.folder}/{TOKENIZER}"
+    if not (epath.Path(path) / "tokenizer.json").is_file():
         raise ValueError(
-            f"{vocabulary.path} has {size} ids and the embedding {vocab_size} rows, so the model "
-            "was not trained with it: give the trained one with --vocabulary."
+            f"{path} holds no tokenizer.json: give the folder of the trained one with "
+            "--vocabulary, or none for weights alone."
         )
+    return TokenizerFolder(path)
 
 
 def sentencepiece_vocabulary(path: str, extra_ids: int | None = None) -> TrainedVocabulary:
@@ -39,10 +45,7 @@ def sentencepiece_vocabulary(path: str, extra_ids: int | None = None) -> Trained
     return TrainedVocabulary(path, 0 if inside else behind)
 
 
-def bound_extra_ids(
-    bindings: Bindings | None, configurable: str = "SentencePieceVocabulary"
-) -> int | None:
-    """Return the number of sentinels that a run's gin binds, or None."""
+def _bound_extra_ids(bindings: Bindings | None, configurable: str) -> int | None:
     return bindings.literals(configurable).get("extra_ids") if bindings else None
 
 
@@ -61,13 +64,13 @@ def vocabulary_of(
     given: str | None = None,
     folders: list[Path] | None = None,
 ) -> TrainedVocabulary:
-    """Return the vocabulary beside the run, or the given one, or the one that its gin names.
+    """Return the vocabulary beside a T5's run, or the given one, or the one that its gin names.
 
     `given` is a path that the user named, or "bytes" (ByT5); relative paths in the gin are looked
     for in `folders`. Raise ValueError if there is none, or the given one is not the trainer's.
     """
     if given == BYTES or (not given and bindings and bindings.binds_bytes()):
-        bound = bound_extra_ids(bindings, "ByteVocabulary")
+        bound = _bound_extra_ids(bindings, "ByteVocabulary")
         return TrainedVocabulary(BYTES, NUM_SENTINELS if bound is None else bound)
     trained = run.vocabulary()
     if given and trained and _differ(given, trained):
@@ -83,7 +86,7 @@ def vocabulary_of(
         )
     if not epath.Path(path).is_file():
         raise ValueError(f"There is no vocabulary {path}: give the trained one with --vocabulary.")
-    return sentencepiece_vocabulary(path, bound_extra_ids(bindings))
+    return sentencepiece_vocabulary(path, _bound_extra_ids(bindings, "SentencePieceVocabulary"))
 
 
 def _differ(a: str, b: str) -> bool:

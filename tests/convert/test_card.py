@@ -3,13 +3,13 @@ import math
 import pytest
 import yaml
 
-from convert import card, corpus_licenses
-from fakes.convert_fakes import FAMILIES
+from convert import card, hub
+from fakes.convert_fakes import ENCODERS, FAMILIES
 
 PROOF = {"largest_difference": 2e-6, "largest_logit": 5.3}
 
 
-def page(gin=None, curves=None, evaluations=None, **changes):
+def page(gin=None, curves=None, evaluations=None, sizes=FAMILIES["t5_1_1"], **changes):
     facts = {
         "steps": (300,),
         "family": "t5",
@@ -19,11 +19,10 @@ def page(gin=None, curves=None, evaluations=None, **changes):
         "tokenizer": True,
         "metadata": {"language": (), "license": None, "datasets": ()},
     }
-    files = ("flax_model.msgpack", "model.safetensors")
+    files = ["flax_model.msgpack", "model.safetensors"]
     record = facts | changes
-    sizes = FAMILIES["t5_1_1"]
-    given = (gin, curves or {}, evaluations or {}, "loss.png" if curves else None)
-    return card.ModelCard("ro_t5x_tiny", sizes, record, files, *given).text()
+    given = (gin or "", curves or {}, evaluations or {})
+    return str(card.CardContent("ro_t5x_tiny", sizes, record, files, *given).card())
 
 
 def metadata(text):
@@ -62,10 +61,11 @@ def test_the_body_says_steps_proof_loss_and_gin():
     assert "Rounding the weights" in page(proof=PROOF | {"largest_difference_from_float32": 0.01})
 
 
-def test_the_pipeline_tag_is_a_task_of_transformers():
+@pytest.mark.parametrize("name", ["t5_1_1", "bert"])
+def test_the_pipeline_tag_is_a_task_of_transformers(name):
     from transformers.pipelines import PIPELINE_REGISTRY
 
-    found = metadata(page(curves={"train": [(1, 2.0)]}))
+    found = metadata(page(curves={"train": [(1, 2.0)]}, sizes=(FAMILIES | ENCODERS)[name]))
     assert found["pipeline_tag"] in PIPELINE_REGISTRY.get_supported_tasks()
     assert found["model-index"][0]["results"][0]["task"] == {"type": found["pipeline_tag"]}
 
@@ -99,7 +99,7 @@ def test_the_code_is_followed_by_what_the_weights_print():
 
 
 def test_a_corpus_without_a_licence_is_said():
-    licenses = {"user/a": "odc-by", "user/b": corpus_licenses.MISSING}
+    licenses = {"user/a": "odc-by", "user/b": hub.NO_LICENSE}
     given = {
         "language": (),
         "license": None,

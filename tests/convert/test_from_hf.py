@@ -6,32 +6,29 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import safetensors.numpy
 import safetensors.torch
 import torch
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    ByT5Tokenizer,
-    GenerationConfig,
-)
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, ByT5Tokenizer, GenerationConfig
 
 from common.gin_reader import Bindings
 from convert import __main__ as converter
-from convert import atomic_output, from_hf, tokenizer
+from convert import atomic_output, from_hf, tokenizer, weight_map
+from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.proof import torch_logits
 from fakes.convert_fakes import FAMILIES, NETWORKS, refusal
 from fakes.paths import GOLDEN, ROOT
-from fakes.published import publish, weights_named
+from fakes.published import ENCODERS, publish, published, published_encoder
+from fakes.tokenizer_files import words
 from t5x.checkpointing.reader import open_checkpoint
 from vocabulary.sentencepiece_model import read_model, write_model
 
-PUBLISHED = (*FAMILIES, "mt5", "byt5")
+MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
 
 
 def weights(folder):
     found = safetensors.torch.load_file(folder / "model.safetensors")
-    return {name: found[name] for name in weights_named(found)}
+    sizes, _ = from_hf.network_of(HfCheckpoint.open(folder))
+    return weight_map.present(found, sizes)
 
 
 def there_and_back(tmp_path, *flags):
@@ -40,15 +37,18 @@ def there_and_back(tmp_path, *flags):
     return tmp_path / "run_hf" / "checkpoint_0"
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", [*FAMILIES, "mt5", "byt5", *ENCODERS])
 def test_there_and_back_is_bit_equal(tmp_path, name):
-    before = weights(publish(tmp_path / "hf", NETWORKS[name]))
+    """The commands themselves compare the logits of both libraries."""
+    before = weights(published(tmp_path / "hf", name))
     folder = there_and_back(tmp_path)
     after = weights(folder)
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    family = json.loads((folder / "config.json").read_text())["model_type"]
-    assert family == {"umt5": "umt5", "mt5": "mt5"}.get(name, "t5")
+    config = json.loads((folder / "config.json").read_text())
+    family = {"pretraining": "bert", "xlm-roberta": "roberta"}.get(name, name)  # by its tokenizer
+    assert config["model_type"] == ("t5" if name in ("t5_1_0", "t5_1_1", "byt5") else family)
+    assert (name == "pretraining") == (config["architectures"] == ["BertForPreTraining"])
 
 
 @pytest.mark.parametrize("sentinels", [100, 0])
@@ -90,26 +90,34 @@ def test_a_checkpoint_survives_the_way_through_hugging_face(tmp_path):
     assert found["state/step"].read() == 25
 
 
-def test_repeated_and_unused_tensors_of_old_files_are_ignored(tmp_path):
-    sizes = FAMILIES["t5_1_0"]
-    folder = publish(tmp_path / "hf", sizes)
-    state = weights(folder)
-    (folder / "model.safetensors").unlink()
+def test_repeated_unused_and_renamed_tensors_of_old_files_are_read(tmp_path):
+    folder = publish(tmp_path / "t5", FAMILIES["t5_1_0"])
+    state = safetensors.torch.load_file(folder / "model.safetensors")
+    table = state.pop("shared.weight")
     for name in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head"):
-        state[f"{name}.weight"] = state["shared.weight"]
+        state[f"{name}.weight"] = table
     unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    (folder / "model.safetensors").unlink()
     torch.save(state | {unused: torch.zeros(32, 2)}, folder / "pytorch_model.bin")
-    path = from_hf.write_checkpoint(folder, tmp_path / "run")
+    path = from_hf.write_checkpoint(folder, tmp_path / "t5_run", verify_logits=False)
     found = open_checkpoint(path)["target/token_embedder/embedding"].read()
-    np.testing.assert_array_equal(found, state["shared.weight"].numpy())
+    np.testing.assert_array_equal(found, table.numpy())
+
+    folder = tmp_path / "bert"
+    state = published_encoder(folder, "bert").state_dict()
+    old = lambda n: n.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")
+    (folder / "model.safetensors").unlink()
+    state = {old(name): value for name, value in state.items()}
+    positions = {"bert.embeddings.position_ids": torch.arange(66)[None]}
+    torch.save(state | positions, folder / "pytorch_model.bin")
+    from_hf.write_checkpoint(folder, tmp_path / "bert_run")  # transformers reads it, too
 
 
 def test_a_run_with_its_vocabulary_answers_in_transformers(tmp_path):
-    mini = GOLDEN.parents[1] / "data" / "ro_mini" / "ro_mini.model"
     folder = publish(tmp_path / "hf", dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048))
-    (folder / "spiece.model").write_bytes(mini.read_bytes())
+    (folder / "spiece.model").write_bytes(MINI.read_bytes())
     assert converter.main(["from_hf", str(folder), str(tmp_path / "run")]) == 0
-    assert (tmp_path / "run" / "vocabulary.model").read_bytes() == mini.read_bytes()
+    assert (tmp_path / "run" / "vocabulary.model").read_bytes() == MINI.read_bytes()
     assert converter.main([str(tmp_path / "run"), "--language", "ro", "--license", "cc0-1.0"]) == 0
     done = tmp_path / "run_hf" / "checkpoint_0"
     assert json.loads((done / "conversion.json").read_text())["proof"]["tokenizer_texts"] > 0
@@ -125,7 +133,7 @@ def test_a_run_with_its_vocabulary_answers_in_transformers(tmp_path):
 @pytest.mark.parametrize("extra_ids", [50, 300])
 def test_sentinels_behind_the_pieces_keep_their_ids_there_and_back(tmp_path, extra_ids):
     """The conversion back reads their number from the gin and proves the ids of texts."""
-    model = read_model(str(ROOT / "data" / "ro_mini" / "ro_mini.model"))
+    model = read_model(str(MINI))
     del model.pieces[-100:]
     rows = 1948 + extra_ids
     folder = publish(tmp_path / "hf", dataclasses.replace(FAMILIES["umt5"], vocab_size=rows))
@@ -141,6 +149,29 @@ def test_sentinels_behind_the_pieces_keep_their_ids_there_and_back(tmp_path, ext
     assert found.convert_tokens_to_ids("<extra_id_0>") == rows - 1
     assert found.convert_tokens_to_ids(f"<extra_id_{extra_ids - 1}>") == 1948
     assert len(found) == rows
+
+
+def test_mmbert_is_continued_and_returned_with_gemmas_special_tokens(tmp_path):
+    """Its config.json has the names of transformers 4, and one theta for all layers."""
+    folder = published(tmp_path / "hf", "modernbert")
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    for name in ("rope_parameters", "layer_types"):
+        config.pop(name)
+    config |= {"global_rope_theta": 160000.0, "local_rope_theta": 160000.0}
+    config |= {"global_attn_every_n_layers": 3, "position_embedding_type": "sans_pos"}
+    path.write_text(json.dumps(config))
+    words(folder, special=("<pad>", "<eos>", "<bos>", "<mask>"))
+    roles = {"pad": "<pad>", "cls": "<bos>", "sep": "<eos>", "mask": "<mask>", "unk": "<unk>"}
+    named = {f"{role}_token": token for role, token in roles.items()}
+    named["tokenizer_class"] = "PreTrainedTokenizerFast"
+    (folder / "tokenizer_config.json").write_text(json.dumps(named))
+    from_hf.write_checkpoint(folder, tmp_path / "run")
+    assert converter.main([str(tmp_path / "run")]) == 0
+    config = json.loads((tmp_path / "run_hf" / "checkpoint_0" / "config.json").read_text())
+    assert [config[f"{role}_token_id"] for role in ("pad", "sep", "cls")] == [0, 1, 2]
+    thetas = {kind["rope_theta"] for kind in config["rope_parameters"].values()}
+    assert thetas == {160000.0}
 
 
 def test_bad_folders_are_one_sentence(tmp_path, capsys):
@@ -159,14 +190,15 @@ def test_bad_folders_are_one_sentence(tmp_path, capsys):
     (folder / "config.json").write_text(json.dumps(config))
     data = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(data[:-10])
-    assert "cut off" in wrong(folder)
+    assert "model.safetensors is not" in wrong(folder)
     (folder / "model.safetensors").unlink()
     assert "neither model.safetensors nor" in wrong(folder)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_full_disk_or_logits_that_differ_leave_nothing(tmp_path, capsys, monkeypatch):
-    publish(tmp_path / "hf", FAMILIES["t5_1_0"])
+@pytest.mark.parametrize("name", ["t5_1_0", "modernbert"])
+def test_a_full_disk_or_logits_that_differ_leave_nothing(tmp_path, capsys, monkeypatch, name):
+    published(tmp_path / "hf", name)
 
     def wrong(said):
         assert said in refusal(capsys, "from_hf", tmp_path / "hf", tmp_path / "run")
@@ -181,7 +213,6 @@ def test_a_full_disk_or_logits_that_differ_leave_nothing(tmp_path, capsys, monke
     with monkeypatch.context() as patch:
         patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10))
         wrong("but its disk has 10 B free")
-    right = torch_logits.torch_outputs
-    wrong_logits = lambda found: found._replace(logits=found.logits[:, ::-1])
-    monkeypatch.setattr(torch_logits, "torch_outputs", lambda *given: wrong_logits(right(*given)))
+    right = torch_logits.torch_logits
+    monkeypatch.setattr(torch_logits, "torch_logits", lambda *given: right(*given)[:, ::-1])
     wrong("logits differ")

@@ -1,12 +1,15 @@
-"""Uploading and downloading, against a stand-in for the hub on this machine."""
+"""Uploads and downloads against a stand-in for the hub, and the values of cards that it knows."""
 
+import argparse
 import dataclasses
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import types
 
+import huggingface_hub
 import numpy as np
 import pytest
 
@@ -177,3 +180,58 @@ def test_a_published_model_is_checked_and_taken_back_by_its_name(server, tmp_pat
     for name, array in values.items():
         np.testing.assert_array_equal(found[name].read(), array.read())
     assert (tmp_path / "back" / "vocabulary.model").read_bytes() == MINI.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("check", "values"),
+    [
+        (hub.license_id, ("apache-2.0", "cc-by-4.0", "mit", "openrail++", "other")),
+        (hub.language_code, ("ro", "en", "tzo", "multilingual", "code")),
+    ],
+)
+def test_what_the_hub_knows_is_taken(check, values):
+    assert [check(value) for value in values] == [*values]
+    assert hub.LICENSES.lower() == hub.LICENSES
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "offered"),
+    [
+        (hub.license_id, "Apache-2.0", "apache-2.0"),
+        (hub.license_id, "Apache License 2.0", "apache-2.0"),
+        (hub.license_id, "CC BY 4.0", "cc-by-4.0"),
+        (hub.license_id, "gpl-4", "gpl"),
+        (hub.license_id, "", "mit"),
+        (hub.language_code, "romanian", "ro"),
+        (hub.language_code, "Moldovan", "ro"),
+        (hub.language_code, "ro-RO", "ro"),
+        (hub.language_code, "tzo_Latn", "tzo"),
+        (hub.language_code, "ron", "ro or tzo"),
+        (hub.language_code, "", "ro or tzo"),
+    ],
+)
+def test_anything_else_is_refused_with_the_nearest(check, value, offered):
+    with pytest.raises(argparse.ArgumentTypeError, match=f"such as {offered}"):
+        check(value)
+
+
+@pytest.mark.parametrize(
+    ("card", "said"),
+    [
+        ({"license": "odc-by"}, "odc-by"),
+        ({"license": ["cc0-1.0", "odc-by"]}, "cc0-1.0, odc-by"),
+        ({"license": None}, hub.NO_LICENSE),
+        ({}, hub.NO_LICENSE),
+        (None, hub.NO_LICENSE),
+    ],
+)
+def test_the_licence_is_that_of_the_page(monkeypatch, card, said):
+    data = None if card is None else huggingface_hub.DatasetCardData(**card)
+    info = lambda self, name, timeout: types.SimpleNamespace(card_data=data)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", info)
+    assert hub.dataset_licenses(["user/name"]) == {"user/name": said}
+
+
+def test_a_hub_that_cannot_be_reached_is_said():
+    found = hub.dataset_licenses(["user/name"])["user/name"]
+    assert found == "its licence could not be looked up (OfflineModeIsEnabled)"

@@ -1,40 +1,78 @@
+"""Sizes are those of the trainer's networks, and survive the way through gin and config.json."""
+
 import dataclasses
+import importlib
 
 import pytest
 
-from convert.sizes import Sizes, hugging_face_config, model_type
-from fakes.convert_fakes import FAMILIES, SMALL
-from t5x.examples.t5.network import T5Config
+from common.gin_reader import Bindings
+from convert import sizes as sizes_module
+from convert.run.rewrite import gin_of
+from convert.sizes import BertSizes, ModernBertSizes, T5Sizes, of_config, of_gin
+from fakes.convert_fakes import ENCODERS, NETWORKS, SMALL
+
+ALL = NETWORKS | ENCODERS
+GATED = {"mlp_activations": ("gelu", "linear")}
+# Numerics, which neither shape a network nor change what trained weights compute.
+NUMERICS = {"dtype", "remat_policy", "attention", "float32_attention_logits"}
 
 
-def test_fields_and_defaults_are_those_of_the_trained_network():
-    """Sizes repeats them, since importing T5Config would load jax."""
-    trained = {field.name: field.default for field in dataclasses.fields(T5Config)}
-    ours = {field.name: field.default for field in dataclasses.fields(Sizes)}
-    constants = {"relative_attention_num_buckets", "relative_attention_max_distance"}
-    assert ours.keys() - trained.keys() == constants
-    assert {name: ours[name] for name in ours if name not in constants} == {
-        name: trained[name] for name in ours if name not in constants
-    }
+@pytest.mark.parametrize("kind", sizes_module.KINDS)
+def test_fields_and_defaults_are_those_of_the_trained_network(kind):
+    """Sizes repeats them, since importing a network would load jax."""
+    network = importlib.import_module(f"{kind.package}.network")
+    trained = getattr(network, kind.configuration)(vocab_size=9)
+    assert kind(9).fields() == {k: v for k, v in vars(trained).items() if k not in NUMERICS}
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        *ALL.values(),
+        BertSizes(100, position_offset=2, type_vocab_size=1, norm_epsilon=1e-5),
+        BertSizes(100, position_offset=2, model_type="xlm-roberta"),
+        ModernBertSizes(100, num_layers=9, global_every=4, local_theta=7.0),
+    ],
+)
+def test_sizes_survive_the_way_through_config_json_and_gin(sizes):
+    found = of_config(sizes.config())
+    if isinstance(sizes, BertSizes):  # what no config.json says
+        found = dataclasses.replace(found, next_sentence=sizes.next_sentence)
+    assert found == sizes
+    bound = of_gin(Bindings.read(gin_of(sizes)))
+    assert dataclasses.replace(bound, model_type=sizes.model_type) == sizes
 
 
 def test_fields_become_hugging_face_names():
-    sizes = Sizes(**SMALL, mlp_activations=("gelu", "linear"), dropout_rate=0.0)
-    config = hugging_face_config(sizes, "t5")
-    wanted = {
-        "vocab_size": 96,
-        "d_model": 16,
-        "d_kv": 12,
-        "d_ff": 40,
-        "num_layers": 3,
-        "num_decoder_layers": 2,
-        "num_heads": 2,
-        "dropout_rate": 0.0,
-        "feed_forward_proj": "gated-gelu",
-        "tie_word_embeddings": False,
-        "decoder_start_token_id": 0,
-    }
-    assert {name: config[name] for name in wanted} == wanted
+    config = T5Sizes(**SMALL, **GATED, dropout_rate=0.0).config()
+    wanted = {"vocab_size": 96, "d_model": 16, "d_kv": 12, "d_ff": 40, "num_layers": 3}
+    wanted |= {"num_decoder_layers": 2, "num_heads": 2, "dropout_rate": 0.0}
+    wanted |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    assert config.items() >= (wanted | {"decoder_start_token_id": 0}).items()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "families"),
+    [
+        (NETWORKS["t5_1_0"], ["t5"]),  # transformers' mT5 does not scale a tied head
+        (NETWORKS["t5_1_1"], ["t5", "mt5"]),
+        (NETWORKS["umt5"], ["umt5"]),
+        (T5Sizes(250_112, **GATED), ["mt5", "t5"]),
+        (T5Sizes(250_112, **GATED, logits_via_embedding=True), ["t5"]),
+        (BertSizes(9), ["bert"]),
+        (BertSizes(9, position_offset=2), ["roberta", "xlm-roberta"]),
+        (ModernBertSizes(9), ["modernbert"]),
+    ],
+)
+def test_the_family_follows_from_the_network_and_another_that_fits_may_be_chosen(sizes, families):
+    assert sizes.family == families[0]
+    for family in [name for kind in sizes_module.KINDS for name in kind.families]:
+        chosen = dataclasses.replace(sizes, model_type=family)
+        if family in families:
+            assert chosen.config()["model_type"] == family
+        else:
+            with pytest.raises(ValueError, match=f"model_type {family} cannot hold"):
+                chosen.config()
 
 
 @pytest.mark.parametrize(
@@ -43,43 +81,60 @@ def test_fields_become_hugging_face_names():
         (("relu",), "relu"),
         (("gelu",), "gelu_new"),
         (("gelu", "linear"), "gated-gelu"),
-        (("silu", "linear"), "gated-silu"),
+        (("swish", "linear"), "gated-silu"),
     ],
 )
 def test_activations_have_the_names_of_the_same_functions(activations, name):
-    assert Sizes(96, mlp_activations=activations).feed_forward() == name
-
-
-@pytest.mark.parametrize("activations", [("linear", "gelu"), ("tanh",), ("gelu", "gelu", "linear")])
-def test_activations_that_transformers_lacks_are_refused(activations):
-    with pytest.raises(ValueError, match="mlp_activations"):
-        Sizes(96, mlp_activations=activations)
-
-
-def test_families_follow_from_the_network():
-    assert model_type(FAMILIES["t5_1_0"]) == model_type(FAMILIES["t5_1_1"]) == "t5"
-    assert model_type(FAMILIES["umt5"]) == "umt5"
-    gated = {"mlp_activations": ("gelu", "linear")}
-    assert model_type(Sizes(250_112, **gated)) == "mt5"
-    # mT5's class in transformers 5 does not scale a tied head.
-    assert model_type(Sizes(250_112, **gated, logits_via_embedding=True)) == "t5"
+    assert T5Sizes(96, mlp_activations=activations).config()["feed_forward_proj"] == name
 
 
 @pytest.mark.parametrize(
-    ("name", "family"), [("t5_1_1", "umt5"), ("umt5", "t5"), ("t5_1_0", "mt5")]
+    ("gin", "said"),
+    [
+        ("T5Config.emb_dim = 8", r"T5Config\.vocab_size"),
+        ("T5Config.vocab_size = 96\nnetwork.T5Config.emb_dim = '8'", r"T5Config\.emb_dim is '8'"),
+        *(
+            (f"T5Config.vocab_size = 9\nnetwork.T5Config.mlp_activations = {wrong}", "activations")
+            for wrong in (("linear", "gelu"), ("tanh",), ("gelu", "gelu", "linear"))
+        ),
+        ("BertConfig.mlp_dim = 9", r"BertConfig\.vocab_size"),
+        ("BertConfig.vocab_size = 9\nnetwork.BertConfig.position_offset = 1", "position_offset"),
+    ],
 )
-def test_a_family_that_cannot_hold_the_network_is_refused(name, family):
-    with pytest.raises(ValueError, match=f"model_type {family} cannot hold"):
-        hugging_face_config(FAMILIES[name], family)
+def test_a_gin_of_no_network_that_transformers_has_is_refused(gin, said):
+    with pytest.raises(ValueError, match=said):
+        of_gin(Bindings.read(f"network.{gin}")).config()
 
 
-def test_fields_that_do_not_shape_the_network_are_ignored():
-    fields = {"vocab_size": 96, "dtype": "bfloat16", "remat_policy": "minimal"}
-    assert Sizes.from_fields(fields) == Sizes(96)
+T5, BERT = NETWORKS["t5_1_1"].config(), {"model_type": "bert", "vocab_size": 100}
+MODERN = BERT | {"model_type": "modernbert"}
 
 
-def test_missing_or_senseless_fields_are_named():
-    with pytest.raises(ValueError, match="vocab_size"):
-        Sizes.from_fields({"emb_dim": 8})
-    with pytest.raises(ValueError, match=r"T5Config\.emb_dim is '8'"):
-        Sizes(96, emb_dim="8")
+def test_keys_that_a_config_leaves_out_have_the_defaults_of_transformers():
+    assert of_config(BERT) == BertSizes(100, next_sentence=False)
+    assert of_config(MODERN) == ModernBertSizes(100)
+    old = {"global_rope_theta": 5.0, "local_rope_theta": 6.0}  # the names of transformers 4
+    assert of_config(MODERN | old) == ModernBertSizes(100, global_theta=5.0, local_theta=6.0)
+    assert of_config(T5 | {"num_decoder_layers": None}).num_decoder_layers == 3
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"model_type": "gpt2"}, "model_type 'gpt2' is not one of .*bert"),
+        ({"model_type": "bert"}, "vocab_size None, which must be an integer above 0: add what"),
+        ({k: v for k, v in T5.items() if k != "d_ff"}, "d_ff None, which must be an integer"),
+        (T5 | {"layer_norm_epsilon": 1e-5}, "layer_norm_epsilon"),
+        (T5 | {"relative_attention_max_distance": 64}, "relative_attention_max_distance"),
+        (T5 | {"feed_forward_proj": "gelu"}, "feed_forward_proj 'gelu'"),  # the exact one
+        (BERT | {"num_hidden_layers": "2"}, "num_hidden_layers '2', which must be an integer"),
+        (BERT | {"hidden_act": "relu"}, "hidden_act 'relu': the trainer's bert computes 'gelu'"),
+        (BERT | {"position_embedding_type": "relative_key"}, "position_embedding_type"),
+        (BERT | {"tie_word_embeddings": False}, "tie_word_embeddings"),
+        (MODERN | {"norm_bias": True}, "norm_bias"),
+        (MODERN | {"layer_types": ["sliding_attention"] * 4}, "layer_types"),
+    ],
+)
+def test_a_network_that_the_trainer_does_not_have_is_refused(config, said):
+    with pytest.raises(ValueError, match=said):
+        of_config(config)

@@ -1,14 +1,35 @@
-"""A converted model is found in its folder and loaded once."""
+"""A converted T5 is found in its folder, fills in masks and continues texts."""
 
 import dataclasses
 
 import pytest
 
-from convert import text_model
-from convert.tokenizer import write_tokenizer
+from convert import continue_text, fill_masks, text_model
+from convert.tokenizer import write_byte_tokenizer, write_tokenizer
 from fakes.convert_fakes import FAMILIES, arrays, write_folder
 from fakes.paths import ROOT
 from vocabulary.sentencepiece_model import read_model, write_model
+
+MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
+
+
+def write_model_of(folder, rows):
+    sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=rows)
+    write_folder(folder, sizes, arrays(sizes))
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory):
+    """A random model with a real tokenizer, as checkpoint_20."""
+    folder = tmp_path_factory.mktemp("run_hf") / "checkpoint_20"
+    write_model_of(folder, 2048)
+    write_tokenizer(str(MINI), str(folder))
+    return folder.parent
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # which the commands set
 
 
 def test_the_last_converted_checkpoint_is_taken(tmp_path):
@@ -25,12 +46,50 @@ def test_the_last_converted_checkpoint_is_taken(tmp_path):
 @pytest.mark.parametrize("extra_ids", [50, 100, 300])
 def test_sentinels_are_the_tokenizers_own(tmp_path, extra_ids):
     rows = 1948 + extra_ids
-    sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=rows)
-    write_folder(tmp_path, sizes, arrays(sizes))
-    model = read_model(str(ROOT / "data" / "ro_mini" / "ro_mini.model"))
+    write_model_of(tmp_path, rows)
+    model = read_model(str(MINI))
     del model.pieces[-100:]
     write_model(model, str(tmp_path / "outside.model"))
     write_tokenizer(str(tmp_path / "outside.model"), str(tmp_path), extra_ids=extra_ids)
     loaded = text_model.TextModel(tmp_path)
     assert loaded.sentinels == list(range(rows - 1, 1947, -1))
     assert loaded.tokenizer.decode(loaded.sentinels[:2]) == "<extra_id_0><extra_id_1>"
+
+
+def test_a_mask_is_filled_in(converted, capsys):
+    fill_masks.main([str(converted), "Ana are <extra_id_0> mere."])
+    line = capsys.readouterr().out.rstrip("\n")
+    assert line.startswith("  Ana are [")
+    assert line.endswith("] mere.")
+    assert "<extra_id" not in line
+    assert "[]" not in line
+
+
+def test_a_model_without_sentinels_fills_in_nothing(tmp_path, capsys):
+    write_model_of(tmp_path, 384)
+    write_byte_tokenizer(str(tmp_path), extra_ids=0)
+    with pytest.raises(SystemExit, match="2"):
+        fill_masks.main([str(tmp_path), "Ana are <extra_id_0> mere."])
+    assert "has no <extra_id_0> in its vocabulary" in capsys.readouterr().err
+
+
+def test_a_seed_gives_the_same_continuation_and_another_gives_another(converted):
+    continuer = continue_text.TextContinuer(converted)
+    first, again, other = (continuer.continue_text("Ana are", 30, seed) for seed in (0, 0, 1))
+    assert first == again != other
+    assert first
+    assert "<extra_id" not in first + other
+
+
+def test_the_text_ends_with_a_complete_sentence(converted, monkeypatch):
+    continuer = continue_text.TextContinuer(converted)
+    for text, shown in {"Ana. Da! Și": "Ana. Da!", "Fără sfârșit": "Fără sfârșit"}.items():
+        monkeypatch.setattr(continuer.tokenizer, "decode", lambda *_, text=text, **__: text)
+        assert continuer.continue_text("Ana", 4) == shown
+
+
+def test_each_beginning_is_printed_with_its_continuation(converted, capsys):
+    continue_text.main([str(converted), "Ana are", "Afară", "--tokens", "8"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" [")[0] for line in lines] == ["  Ana are", "  Afară"]
+    assert all(line.endswith("]") for line in lines)

@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+import transformers
 from safetensors import SafetensorError
 from sentencepiece import sentencepiece_model_pb2
 from transformers import AutoModelForSeq2SeqLM
 
 from convert import __main__ as converter
-from convert import atomic_output, t5x_params, to_hf
+from convert import atomic_output, from_hf, t5x_params, to_hf
 from convert.formats import t5x_checkpoint_writer
 from convert.run import model_dir
 from convert.to_hf import ConversionOptions
 from fakes.convert_fakes import (
+    ENCODERS,
     FAMILIES,
     arrays,
     golden_run,
@@ -29,6 +31,8 @@ from fakes.convert_fakes import (
     write_run,
 )
 from fakes.paths import GOLDEN, ROOT
+from fakes.published import published_encoder
+from fakes.tokenizer_files import words
 from t5x.checkpointing import scalable_t5
 
 ARCHITECTURES = ("t5_1_0", "t5_1_1")
@@ -187,6 +191,74 @@ def test_no_verify_is_written_into_the_card(run_folder):
     assert "Verified" in (folder / "README.md").read_text()
 
 
+def run_of(folder, family):
+    """Write a run of a published encoder with a tokenizer of words; return both."""
+    model = published_encoder(folder / "published", family)
+    words(folder / "published")
+    from_hf.write_checkpoint(folder / "published", folder / "run", step=7, verify_logits=False)
+    return model, folder / "run"
+
+
+@pytest.mark.parametrize("family", ["pretraining", "roberta", "modernbert"])
+def test_an_encoder_fills_in_masks_and_its_card_shows_it(tmp_path, family):
+    model, run = run_of(tmp_path, family)
+    assert convert(run, "--dtype", "bfloat16", "--examples", "ana are [MASK]") == 0
+    folder = tmp_path / "run_hf" / "checkpoint_7"
+    record = json.loads((folder / "conversion.json").read_text())
+    assert record["proof"]["largest_difference"] < 1e-3
+    assert record["proof"]["largest_difference_from_float32"] > 1e-3
+    assert record["parameters"] == sum(p.numel() for p in model.parameters())
+    fill = transformers.pipeline("fill-mask", str(folder), top_k=1)
+    (best,) = fill("ana are <mask>")
+    assert record["examples"] == [["ana are <mask>", f"ana are {best['token_str']}"]]
+    card = (folder / "README.md").read_text()
+    assert "pipeline_tag: fill-mask" in card
+    assert f"ana are {best['token_str']}" in card
+    assert fill.model.config.pad_token_id == 1
+
+
+def test_xlm_r_stays_xlm_r_by_its_tokenizer(tmp_path):
+    """Its network is a RoBERTa, so only the tokenizer of the run says which of both it was."""
+    model, run = run_of(tmp_path, "xlm-roberta")
+    path = run / "tokenizer/tokenizer_config.json"
+    named = json.loads(path.read_text()) | {"tokenizer_class": "XLMRobertaTokenizer"}
+    path.write_text(json.dumps(named))
+    assert convert(run, "--no_verify") == 0
+    folder = tmp_path / "run_hf" / "checkpoint_7"
+    again = transformers.AutoModelForMaskedLM.from_pretrained(folder)
+    assert type(again) is type(model) is transformers.XLMRobertaForMaskedLM
+    assert all(torch.equal(v, again.state_dict()[k]) for k, v in model.state_dict().items())
+    assert "- xlm-roberta" in (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("family", "change", "flags", "sentence"),
+    [
+        ("bert", None, ["--model_type", "t5"], "model_type t5 cannot hold"),
+        ("bert", None, ["--formats", "flax"], "--formats flax"),
+        ("bert", "remove", [], "holds no tokenizer.json: give the folder of the trained one"),
+        ("bert", "many", [], "has 70 ids and the embedding 60 rows"),
+        ("roberta", "padding", [], "pads with id 0, but transformers counts the positions"),
+        ("bert", "gin", [], "mlp_dim 16"),
+    ],
+)
+def test_an_encoder_that_cannot_be_converted_is_refused(
+    tmp_path, capsys, family, change, flags, sentence
+):
+    _, run = run_of(tmp_path, family)
+    if change == "remove":
+        (run / "tokenizer/tokenizer.json").unlink()
+    elif change == "many":
+        words(run / "tokenizer", count=70)
+    elif change == "padding":
+        words(run / "tokenizer", special=("<pad>", "<s>", "</s>", "<mask>"))
+    elif change == "gin":
+        gin = (run / "config.gin").read_text().replace("mlp_dim = 12", "mlp_dim = 16")
+        (run / "config.gin").write_text(gin)
+    assert sentence in refusal(capsys, run, *flags)
+    assert not list(tmp_path.glob("run_hf/*"))
+
+
 def test_a_scanned_umt5_checkpoint_is_recognized(tmp_path, monkeypatch):
     sizes = FAMILIES["umt5"]
     values = arrays(sizes)
@@ -209,40 +281,41 @@ def test_a_scanned_umt5_checkpoint_is_recognized(tmp_path, monkeypatch):
     assert "tie_word_embeddings = False" in (folder / "README.md").read_text()
 
 
-EMBEDDING, KERNEL = "token_embedder/embedding", "decoder/layers_1/mlp/wo/kernel"
+KERNELS = {"t5_1_1": "decoder/layers_1/mlp/wo/kernel", "bert": "encoder/layers_1/mlp/wo/kernel"}
 FAULTS = {
-    "NaN inside": (lambda t: t[KERNEL].__setitem__((3, 5), np.nan), f"{KERNEL} holds 1 values"),
-    "infinity": (lambda t: t[KERNEL].__setitem__((3, 5), -np.inf), f"{KERNEL} holds 1 values"),
-    "nothing but zeros": (lambda t: t[KERNEL].fill(0), f"{KERNEL} holds nothing but zeros"),
-    "a missing tensor": (lambda t: t.pop(KERNEL), f"it lacks {KERNEL}"),
-    "an extra tensor": (
-        lambda t: t.update({"encoder/adapter/kernel": t[KERNEL]}),
-        "no rule takes its encoder/adapter/kernel",
-    ),
+    "NaN inside": (lambda t, k: t[k].__setitem__((3, 5), np.nan), "holds 1 values"),
+    "infinity": (lambda t, k: t[k].__setitem__((3, 5), -np.inf), "holds 1 values"),
+    "nothing but zeros": (lambda t, k: t[k].fill(0), "holds nothing but zeros"),
+    "a missing tensor": (lambda t, k: t.pop(k), "it lacks"),
     "another layer": (
-        lambda t: t.update({"decoder/layers_2/mlp/wo/kernel": t[KERNEL]}),
-        "no rule takes its decoder/layers_2/mlp/wo/kernel",
+        lambda t, k: t.update({k.replace("layers_1", "layers_9"): t[k]}),
+        "no rule takes its",
     ),
-    "a wrong shape": (
-        lambda t: t.update({KERNEL: t[KERNEL][:-1]}),
-        f"{KERNEL} has shape [39, 16], but mlp_dim 40, emb_dim 16 need [40, 16]",
-    ),
-    "a vocabulary's rows missing": (
-        lambda t: t.update({EMBEDDING: t[EMBEDDING][:90]}),
-        f"{EMBEDDING} has shape [90, 16], but vocab_size 96",
-    ),
+    "a wrong shape": (lambda t, k: t.update({k: t[k][:-1]}), "but mlp_dim"),
 }
 
 
+@pytest.mark.parametrize("network", KERNELS)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_the_checkpoint_is_named_and_leaves_nothing(tmp_path, capsys, fault):
+def test_a_fault_in_the_checkpoint_is_named_and_leaves_nothing(tmp_path, capsys, network, fault):
     plant, message = FAULTS[fault]
-    sizes = FAMILIES["t5_1_1"]
-    values = arrays(sizes)
-    plant(values)
+    sizes = (FAMILIES | ENCODERS)[network]
+    values, kernel = arrays(sizes), KERNELS[network]
+    plant(values, kernel)
     write_run(tmp_path / "run", sizes, values)
-    assert message in refusal(capsys, tmp_path / "run", "--vocabulary", "none")
+    said = refusal(capsys, tmp_path / "run", "--vocabulary", "none")
+    assert message in said
+    assert kernel.rpartition("layers_")[2][1:] in said
     assert not list(tmp_path.glob("run_hf/*"))
+
+
+def test_biases_and_tables_of_types_may_be_zeros(tmp_path):
+    values = arrays(ENCODERS["bert"])
+    for name, array in values.items():
+        if name.endswith(("/bias", "type_embedder/embedding")):
+            array.fill(0)
+    write_run(tmp_path / "run", ENCODERS["bert"], values)
+    assert convert(tmp_path / "run", "--vocabulary", "none") == 0
 
 
 @pytest.mark.parametrize(

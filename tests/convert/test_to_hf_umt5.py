@@ -9,11 +9,11 @@ from common.gin_reader import Bindings
 from convert import __main__ as converter
 from convert import atomic_output
 from convert.run import rewrite
-from convert.sizes import Sizes
+from convert.sizes import T5Sizes, of_gin
 from fakes import toy
 from t5x.checkpointing.reader import open_checkpoint
 
-SIZES = Sizes(
+SIZES = T5Sizes(
     vocab_size=264,
     emb_dim=16,
     num_heads=2,
@@ -50,4 +50,4 @@ def test_trained_published_and_taken_back(tmp_path):
         if name.startswith("target/"):
             assert np.array_equal(back[name].read(), array.read()), name
     gin = Bindings.read((tmp_path / "back" / "config.gin").read_text())
-    assert Sizes.from_fields(gin.of("T5Config")) == SIZES
+    assert of_gin(gin) == SIZES

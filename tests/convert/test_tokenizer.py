@@ -9,7 +9,9 @@ import seqio
 from transformers import AutoTokenizer, T5Tokenizer
 
 from convert import tokenizer as hugging_face
+from convert.sizes import BertSizes
 from fakes.paths import ROOT
+from fakes.tokenizer_files import words
 from vocabulary import corpus, train
 from vocabulary.sentencepiece_model import read_model, write_model
 
@@ -207,3 +209,25 @@ def test_a_model_with_other_special_ids_is_refused(tmp_path):
     write_model(model, str(tmp_path / "odd.model"))
     with pytest.raises(ValueError, match=r"pad, eos, unk \(3, 1, 2\)"):
         hugging_face.write_tokenizer(str(tmp_path / "odd.model"), str(tmp_path / "hf"))
+
+
+def test_special_ids_of_an_encoder_are_those_that_its_tokenizer_names(tmp_path):
+    found = hugging_face.TokenizerFolder(words(tmp_path))
+    ids = {"pad": 1, "cls": 0, "sep": 2, "bos": 0, "eos": 2}
+    sizes = BertSizes(60, position_offset=2)
+    assert found.config_ids(sizes) == {f"{role}_token_id": i for role, i in ids.items()}
+    assert found.token("mask") == "<mask>"
+    path = tmp_path / "tokenizer_config.json"
+    config = json.loads(path.read_text()) | {"bos_token": {"content": "ana", "special": False}}
+    path.write_text(json.dumps(config))
+    assert found.config_ids(sizes)["bos_token_id"] == 5
+    with pytest.raises(ValueError, match="60 ids and the embedding 59 rows"):
+        found.config_ids(BertSizes(59))
+
+
+def test_only_files_of_a_tokenizer_are_copied(tmp_path):
+    words(tmp_path / "from")
+    (tmp_path / "from/notes.txt").write_text("private")
+    hugging_face.TokenizerFolder(str(tmp_path / "from")).write(tmp_path / "to")
+    names = {path.name for path in (tmp_path / "to").iterdir()}
+    assert names == {"tokenizer.json", "tokenizer_config.json"}

@@ -1,39 +1,78 @@
+"""The table of weights has every tensor of transformers and no other, and its guards name a fault.
+
+That the values are the right ones is compared by logits.
+"""
+
+import dataclasses
+
+import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForSeq2SeqLM
+import transformers
 
 from convert import weight_map
-from convert.sizes import hugging_face_config, model_type, sizes_of_hugging_face
-from fakes.convert_fakes import FAMILIES
+from fakes.convert_fakes import ENCODERS, FAMILIES
+
+ALL = FAMILIES | ENCODERS
+ALL |= {"pretraining": dataclasses.replace(ENCODERS["bert"], next_sentence=True)}
 
 
-def hugging_face_names(sizes):
-    config = AutoConfig.for_model(**hugging_face_config(sizes, model_type(sizes)))
+def hugging_face_shapes(sizes):
+    config = transformers.AutoConfig.for_model(**sizes.config())
     with torch.device("meta"):
-        model = AutoModelForSeq2SeqLM.from_config(config)
-    names = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    aliases = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}
-    aliases |= {"lm_head.weight"} if sizes.tied else set()
-    return {name: shape for name, shape in names.items() if name not in aliases}
+        model = getattr(transformers, sizes.architecture)(config)
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    return weight_map.present(shapes, sizes)
 
 
-@pytest.mark.parametrize("sizes", FAMILIES.values(), ids=FAMILIES)
+@pytest.mark.parametrize("sizes", ALL.values(), ids=ALL)
 def test_targets_are_exactly_the_tensors_of_transformers(sizes):
-    weight_map.guard_targets(weight_map.tensors(sizes), hugging_face_names(sizes))
+    weight_map.guard_targets(sizes, hugging_face_shapes(sizes), "The model")
 
 
-def test_a_target_that_transformers_lacks_or_keeps_at_random_is_named():
+@pytest.mark.parametrize("sizes", ALL.values(), ids=ALL)
+def test_taking_a_tensor_apart_undoes_joining_it(sizes):
+    random = np.random.default_rng(0)
+    for tensor in weight_map.tensors(sizes):
+        array = random.normal(size=tensor.torch_shape)
+        parts = tensor.from_torch(array)
+        assert {part.shape for part in parts} == {tensor.shape}
+        np.testing.assert_array_equal(tensor.to_torch(parts), array)
+
+
+def test_an_unknown_target_one_left_unset_and_another_shape_are_named():
     sizes = FAMILIES["t5_1_1"]
-    names = hugging_face_names(sizes)
-    with pytest.raises(ValueError, match=r"keep lm_head\.extra at random"):
-        weight_map.guard_targets(weight_map.tensors(sizes), names | {"lm_head.extra": (1,)})
-    shape = names.pop("lm_head.weight")
-    with pytest.raises(ValueError, match=r"has no lm_head\.weight"):
-        weight_map.guard_targets(weight_map.tensors(sizes), names)
-    with pytest.raises(ValueError, match=r"lm_head\.weight is"):
-        weight_map.guard_targets(weight_map.tensors(sizes), names | {"lm_head.weight": shape[::-1]})
+    names = hugging_face_shapes(sizes)
+    shape = names["lm_head.weight"]
+    for change, said in (
+        (names | {"lm_head.extra": (1,)}, r"no rule takes its lm_head\.extra"),
+        ({k: v for k, v in names.items() if k != "lm_head.weight"}, r"lacks lm_head\.weight"),
+        (names | {"lm_head.weight": shape[::-1]}, r"lm_head\.weight has shape"),
+    ):
+        with pytest.raises(ValueError, match=f"The model is not the network .*{said}"):
+            weight_map.guard_targets(sizes, change, "The model")
 
 
-@pytest.mark.parametrize("sizes", FAMILIES.values(), ids=FAMILIES)
-def test_sizes_survive_the_way_through_config_json(sizes):
-    assert sizes_of_hugging_face(hugging_face_config(sizes, model_type(sizes))) == sizes
+def test_a_target_that_is_set_twice_is_named(monkeypatch):
+    rows = [("shared.weight", "a/embedding", "VD"), ("shared.weight", "b/embedding", "VD")]
+    monkeypatch.setattr(weight_map, "_rows", lambda sizes: rows)
+    with pytest.raises(ValueError, match=r"shared\.weight is set twice"):
+        weight_map.tensors(FAMILIES["t5_1_1"])
+
+
+@pytest.mark.parametrize(
+    ("name", "present"),
+    [
+        ("bert.embeddings.LayerNorm.gamma", "bert.embeddings.LayerNorm.weight"),
+        ("bert.layer.0.output.LayerNorm.beta", "bert.layer.0.output.LayerNorm.bias"),
+        ("bert.embeddings.position_ids", None),
+        ("bert.pooler.dense.bias", None),
+        ("cls.predictions.decoder.weight", None),
+        ("lm_head.decoder.bias", None),
+        ("roberta.pooler.dense.weight", None),
+        ("decoder.weight", None),
+        ("decoder.bias", "decoder.bias"),
+    ],
+)
+def test_old_names_are_read_and_copies_left_out(name, present):
+    assert weight_map.present({name: 1}, ENCODERS["bert"]) == ({present: 1} if present else {})

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from convert import __main__ as command
-from convert.encoders import from_hf
+from convert import from_hf
 from fakes import tokenizer_files
 from fakes.paths import ROOT
 

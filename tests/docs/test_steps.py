@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from convert.sizes import Sizes
+from convert.sizes import T5Sizes
 from fakes import published, small_vocabulary
 from fakes.loopback_hub import LoopbackHub
 from fakes.pages import PAGES, blocks, commands, section
@@ -169,7 +169,7 @@ class Folder:
         Path(model).rename(folder / "spiece.model")
         narrow = {"emb_dim": 128, "num_heads": 4, "head_dim": 32, "mlp_dim": 256}
         layers = {"num_encoder_layers": 4, "num_decoder_layers": 4}
-        published.publish(folder, Sizes(400, **narrow, **layers, **sizes))
+        published.publish(folder, T5Sizes(400, **narrow, **layers, **sizes))
 
 
 def a_language(folder: Folder) -> None:

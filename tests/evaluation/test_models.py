@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from convert.encoders import from_hf as encoders
+from convert import from_hf
 from convert.tokenizer import write_tokenizer
 from evaluation import models
 from evaluation.hidden_text import HiddenText
@@ -61,7 +61,7 @@ def test_what_is_no_model_is_refused(tmp_path):
 @pytest.mark.parametrize("family", ENCODERS)
 def test_an_encoder_and_its_run_give_the_same_guesses(tmp_path, family):
     folder, run = write_encoder_folder(tmp_path / "hf", family), tmp_path / "run"
-    encoders.write_checkpoint(folder, run, step=7, verify_logits=False)
+    from_hf.write_checkpoint(folder, run, step=7, verify_logits=False)
     found = [models.find(str(path))[0] for path in (folder, run)]
     assert [model.step for model in found] == [None, 7]
     assert found[1].run == run
@@ -77,7 +77,7 @@ def test_an_encoder_and_its_run_give_the_same_guesses(tmp_path, family):
 def test_the_tokenizer_that_a_recipe_names_is_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder, run = write_encoder_folder(tmp_path / "hf", "bert"), tmp_path / "run"
-    encoders.write_checkpoint(folder, run, verify_logits=False)
+    from_hf.write_checkpoint(folder, run, verify_logits=False)
     (run / "tokenizer").rename(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match="run has no tokenizer: there is no"):
         models.find(str(run))

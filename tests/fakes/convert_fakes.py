@@ -5,14 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from convert import to_hf, weight_map
-from convert.encoders import sizes as encoder_sizes
-from convert.encoders import weight_map as encoder_weights
 from convert.formats import t5x_checkpoint_writer
 from convert.run.rewrite import gin_of
-from convert.sizes import Sizes, hugging_face_config, model_type
+from convert.sizes import BertSizes, ModernBertSizes, Sizes, T5Sizes
 from fakes.paths import GOLDEN
 from t5x.checkpointing import lazy_array
 from tasks import vocabularies
@@ -27,19 +24,27 @@ SMALL = {
     "num_decoder_layers": 2,
 }
 FAMILIES = {
-    "t5_1_0": Sizes(**SMALL, logits_via_embedding=True),
-    "t5_1_1": Sizes(**SMALL, mlp_activations=("gelu", "linear")),
-    "umt5": Sizes(**SMALL, mlp_activations=("gelu", "linear"), own_relative_bias=True),
+    "t5_1_0": T5Sizes(**SMALL, logits_via_embedding=True),
+    "t5_1_1": T5Sizes(**SMALL, mlp_activations=("gelu", "linear")),
+    "umt5": T5Sizes(**SMALL, mlp_activations=("gelu", "linear"), own_relative_bias=True),
 }
 
 _NARROW = {"emb_dim": 8, "num_heads": 2, "head_dim": 4, "mlp_dim": 8, "num_decoder_layers": 1}
 GATED = {"mlp_activations": ("gelu", "linear")}
 NETWORKS = FAMILIES | {
-    "mt5": Sizes(250_112, **_NARROW, **GATED, num_encoder_layers=1),
-    "byt5": Sizes(384, **_NARROW, **GATED, num_encoder_layers=3),
-    "gelu": Sizes(96, **_NARROW, mlp_activations=("gelu",)),
-    "tied 1.1": Sizes(96, **_NARROW, **GATED, logits_via_embedding=True),
-    "tied umt5": Sizes(96, **_NARROW, **GATED, logits_via_embedding=True, own_relative_bias=True),
+    "mt5": T5Sizes(250_112, **_NARROW, **GATED, num_encoder_layers=1),
+    "byt5": T5Sizes(384, **_NARROW, **GATED, num_encoder_layers=3),
+    "gelu": T5Sizes(96, **_NARROW, mlp_activations=("gelu",)),
+    "tied 1.1": T5Sizes(96, **_NARROW, **GATED, logits_via_embedding=True),
+    "tied umt5": T5Sizes(96, **_NARROW, **GATED, logits_via_embedding=True, own_relative_bias=True),
+}
+
+
+_SHORT = {"emb_dim": 8, "num_heads": 2, "mlp_dim": 12, "max_length": 64, "vocab_size": 2048}
+ENCODERS = {
+    "bert": BertSizes(num_layers=2, next_sentence=False, **_SHORT),
+    "roberta": BertSizes(num_layers=2, position_offset=2, next_sentence=False, **_SHORT),
+    "modernbert": ModernBertSizes(num_layers=4, local_window=8, **_SHORT),
 }
 
 
@@ -47,10 +52,11 @@ def arrays(sizes: Sizes, seed: int = 0) -> dict[str, np.ndarray]:
     """Return random float32 parameters by T5X path."""
     rng = np.random.default_rng(seed)
     return {
-        tensor.source: rng.normal(0.5, 0.3, tensor.shape).astype(np.float32)
+        source: rng.normal(0.5, 0.3, tensor.shape).astype(np.float32)
         if len(tensor.shape) == 1
         else rng.normal(0, 0.3, tensor.shape).astype(np.float32)
         for tensor in weight_map.tensors(sizes)
+        for source in tensor.sources
     }
 
 
@@ -59,7 +65,7 @@ def tree(values: dict[str, np.ndarray]) -> dict[str, lazy_array.LazyArray]:
     return {name: lazy_array.from_numpy(value) for name, value in values.items()}
 
 
-def scanned(values: dict[str, np.ndarray], sizes: Sizes) -> dict[str, np.ndarray]:
+def scanned(values: dict[str, np.ndarray], sizes: T5Sizes) -> dict[str, np.ndarray]:
     """The same network as T5X's scalable_t5 saves it: layers on axis 1, heads apart."""
     found = {name: value for name, value in values.items() if "/layers_" not in name}
     for name in values:
@@ -80,9 +86,8 @@ def write_folder(folder, sizes: Sizes, values: dict[str, np.ndarray], dtype="flo
     """Write a network's model.safetensors and config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     options = to_hf.ConversionOptions(sizes=sizes, out=folder, dtype=dtype, formats=("pytorch",))
-    to_hf.write_weights(folder, tree(values), weight_map.tensors(sizes), options)
-    config = hugging_face_config(sizes, model_type(sizes))
-    (folder / "config.json").write_text(json.dumps(config))
+    to_hf.write_weights(folder, tree(values), sizes, options)
+    (folder / "config.json").write_text(json.dumps(sizes.config()))
 
 
 def write_run(folder, sizes: Sizes, values: dict[str, np.ndarray] | None = None, step: int = 3):
@@ -107,9 +112,9 @@ def refusal(capsys, *arguments) -> str:
     return message
 
 
-def golden_sizes(name: str) -> Sizes:
+def golden_sizes(name: str) -> T5Sizes:
     """The sizes of a golden network."""
-    return Sizes.from_fields(json.loads((GOLDEN / name / "config.json").read_text())["config"])
+    return T5Sizes.of_fields(json.loads((GOLDEN / name / "config.json").read_text())["config"])
 
 
 def golden_gin(name: str) -> str:
@@ -125,22 +130,8 @@ def golden_run(folder) -> None:
     (folder / "config.gin").write_text(golden_gin("t5_1_1"))
 
 
-_SHORT = {"emb_dim": 8, "num_heads": 2, "mlp_dim": 12, "max_length": 64, "vocab_size": 2048}
-ENCODERS = {
-    "bert": encoder_sizes.EncoderSizes("bert", num_layers=2, **_SHORT),
-    "roberta": encoder_sizes.EncoderSizes("roberta", num_layers=2, position_offset=2, **_SHORT),
-    "modernbert": encoder_sizes.EncoderSizes("modernbert", num_layers=4, local_window=8, **_SHORT),
-}
-
-
 def write_encoder_folder(folder, family: str):
     """Writes a Hugging Face folder of random weights, with a tokenizer; returns the folder."""
     shutil.copytree(vocabularies.resolve("data/ro_mini/wordpiece"), folder)
-    sizes, random = ENCODERS[family], np.random.default_rng(0)
-    values = {
-        each.target: random.normal(0, 0.3, each.torch_shape).astype(np.float32)
-        for each in encoder_weights.tensors(sizes)
-    }
-    save_file(values, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(encoder_sizes.hugging_face_config(sizes)))
+    write_folder(folder, ENCODERS[family], arrays(ENCODERS[family]))
     return folder

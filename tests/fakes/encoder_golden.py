@@ -1,11 +1,13 @@
 """The numbers of transformers' tiny encoders as trees and models; see tests/golden/README.md."""
 
+import dataclasses
 import json
 
 import numpy as np
 
-from convert.encoders.sizes import sizes_of_hugging_face
-from convert.encoders.weight_map import from_torch
+from convert import weight_map
+from convert.proof.t5x_logits import module_of
+from convert.sizes import BertSizes, of_config
 from fakes.paths import GOLDEN
 
 FAMILIES = ("bert", "roberta", "modernbert")
@@ -19,17 +21,15 @@ class EncoderGolden:
         self.settings = json.loads((folder / "config.json").read_text())
         with np.load(folder / "numbers.npz") as file:
             self.numbers = {key: file[key] for key in file.files}
-        sizes = sizes_of_hugging_face(self.settings["config"])
+        self.sizes = of_config(self.settings["config"])
         # The golden BERT has the heads of its pretraining; config.json does not say so.
-        self.sizes = sizes.with_next_sentence(f"init/{family}.pooler.dense.bias" in self.numbers)
+        has_heads = f"init/{family}.pooler.dense.bias" in self.numbers
+        if isinstance(self.sizes, BertSizes):
+            self.sizes = dataclasses.replace(self.sizes, next_sentence=has_heads)
 
     def module(self, **changed):
-        from t5x.examples.encoder import network
-
-        fields = self.sizes.fields() | changed
-        if self.sizes.modern:
-            return network.ModernBert(network.ModernBertConfig(**fields))
-        return network.Bert(network.BertConfig(**fields))
+        module = module_of(self.sizes)
+        return module.clone(config=dataclasses.replace(module.config, **changed))
 
     def model(self, optimizer=None, **changed):
         from t5x.examples.encoder.model import MaskedLanguageModel
@@ -47,7 +47,14 @@ class EncoderGolden:
 
         given = self.numbers.items()
         arrays = {k.removeprefix(f"{kind}/"): v for k, v in given if k.startswith(f"{kind}/")}
-        return stack_layers(unflatten_dict(from_torch(arrays, self.sizes), sep="/"))
+        found = {
+            source: part
+            for tensor in weight_map.tensors(self.sizes)
+            for source, part in zip(
+                tensor.sources, tensor.from_torch(arrays[tensor.target]), strict=True
+            )
+        }
+        return stack_layers(unflatten_dict(found, sep="/"))
 
     def batch(self, step: int) -> dict[str, np.ndarray]:
         """Return one batch by the names that the model reads."""

@@ -6,13 +6,13 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
-from convert.sizes import hugging_face_config, model_type
+from fakes.convert_fakes import NETWORKS
 
 
 def publish(folder, sizes, dtype=torch.float32):
-    """A random model, saved by transformers itself."""
+    """A random T5, saved by transformers itself."""
     torch.manual_seed(0)
-    config = AutoConfig.for_model(**hugging_face_config(sizes, model_type(sizes)))
+    config = AutoConfig.for_model(**sizes.config())
     model = AutoModelForSeq2SeqLM.from_config(config)
     if not sizes.tied:
         model.lm_head.weight = torch.nn.Parameter(torch.randn(sizes.vocab_size, sizes.emb_dim))
@@ -54,3 +54,11 @@ def published_encoder(folder, family):
     model.save_pretrained(folder)
     (folder / "tokenizer.json").write_text("{}")
     return model
+
+
+def published(folder, name):
+    """Write a random T5 or encoder of that name; return the folder."""
+    if name in ENCODERS:
+        published_encoder(folder, name)
+        return folder
+    return publish(folder, NETWORKS[name])

@@ -12,7 +12,7 @@ import transformers
 from golden import recipe_facts
 
 import gin
-from convert.encoders.sizes import EncoderSizes, hugging_face_config
+from convert.sizes import BertSizes, ModernBertSizes
 from fakes import valid_run
 from fakes.paths import ROOT
 from t5x import gin_utils, metrics
@@ -55,9 +55,8 @@ def test_a_network_has_as_many_parameters_as_that_of_transformers(family, size):
     )
     count = sum(leaf.size for leaf in jax.tree.leaves(variables["params"]))
 
-    fields = {k: v for k, v in vars(config).items() if k in EncoderSizes.__dataclass_fields__}
-    theirs = hugging_face_config(EncoderSizes(family, **fields))
-    theirs = transformers.AutoConfig.for_model(**theirs)
+    kind = ModernBertSizes if family == "modernbert" else BertSizes
+    theirs = transformers.AutoConfig.for_model(**kind.of_fields(vars(config)).config())
     with torch.device("meta"):
         network = getattr(transformers, theirs.architectures[0])(theirs)
     assert count == sum(parameter.numel() for parameter in network.parameters())

@@ -12,11 +12,11 @@ import jax
 import numpy as np
 import pytest
 
-from convert import atomic_output, to_hf, tokenizer, weight_map
+from convert import atomic_output, to_hf, tokenizer
 from convert.formats import flax_msgpack_writer
 from convert.formats.safetensors_writer import DTYPES
 from convert.proof import t5x_logits, verify
-from convert.sizes import GENERATION_CONFIG, hugging_face_config
+from convert.sizes import T5_IDS
 from convert.to_hf import ConversionOptions
 from fakes.convert_fakes import FAMILIES, arrays, tree
 from fakes.paths import FAST_COMPILATION, ROOT
@@ -56,9 +56,9 @@ FOLDERS = {
 def write(folder, sizes, values, dtype):
     folder.mkdir()
     job = ConversionOptions(sizes=sizes, out=folder, formats=("flax",), dtype=dtype)
-    to_hf.write_weights(folder, tree(values), weight_map.tensors(sizes), job)
-    atomic_output.write_json(folder / "config.json", hugging_face_config(sizes, "t5"))
-    atomic_output.write_json(folder / "generation_config.json", GENERATION_CONFIG)
+    to_hf.write_weights(folder, tree(values), sizes, job)
+    atomic_output.write_json(folder / "config.json", sizes.config())
+    atomic_output.write_json(folder / "generation_config.json", T5_IDS)
 
 
 @pytest.mark.skipif(

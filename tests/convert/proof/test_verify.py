@@ -1,14 +1,44 @@
-"""Verification finds one wrong tensor, and compares rounded weights with weights rounded alike."""
+"""transformers computes the trainer's logits, and one wrong tensor is found."""
+
+import dataclasses
 
 import numpy as np
 import pytest
 
-from convert.proof import t5x_logits, verify
-from convert.proof.torch_logits import torch_logits
-from fakes.convert_fakes import FAMILIES, arrays, tree, write_folder, write_run
+from convert.proof import t5x_logits, torch_logits, verify
+from convert.tokenizer import TrainedVocabulary
+from fakes.convert_fakes import ENCODERS, FAMILIES, NETWORKS, arrays, tree, write_folder, write_run
 
+ALL = NETWORKS | ENCODERS
+ALL |= {"pretraining": dataclasses.replace(ENCODERS["bert"], next_sentence=True)}
 SIZES = FAMILIES["t5_1_1"]
 BATCH = verify.probe_batch(SIZES)
+
+
+def logits_of(folder, sizes, batch):
+    model = torch_logits.load_network(folder, sizes)
+    return torch_logits.torch_logits(model, sizes, batch)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_transformers_computes_the_same_logits(tmp_path, name):
+    sizes = ALL[name]
+    write_folder(tmp_path / "hf", sizes, arrays(sizes))
+    checkpoint = str(write_run(tmp_path / "run", sizes))
+    facts = verify.verify(tmp_path / "hf", [checkpoint], sizes)
+    assert facts["largest_difference"] <= 1e-4 * max(1, facts["largest_logit"])
+    assert facts["largest_logit"] > 0.5
+
+
+def test_a_model_or_tokenizer_of_another_network_is_refused(tmp_path):
+    write_folder(tmp_path / "hf", SIZES, arrays(SIZES))
+    checkpoint = str(write_run(tmp_path / "run", SIZES))
+    with pytest.raises(ValueError, match=r"lacks .*wi\.weight"):
+        verify.verify(tmp_path / "hf", [checkpoint], FAMILIES["t5_1_0"])
+    TrainedVocabulary("bytes", 100).write(tmp_path / "hf")
+    vocabulary = TrainedVocabulary("bytes", 125)
+    with pytest.raises(ValueError, match="<extra_id_0> is 358"):
+        verify.verify(tmp_path / "hf", [checkpoint], SIZES, vocabulary=vocabulary)
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +46,7 @@ def theirs(tmp_path_factory):
     """PyTorch's logits of a folder, the same for each wrong tensor."""
     folder = tmp_path_factory.mktemp("hf")
     write_folder(folder, SIZES, arrays(SIZES))
-    return torch_logits(folder, SIZES, BATCH)
+    return logits_of(folder, SIZES, BATCH)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +87,11 @@ def test_the_tolerance_grows_with_the_logits():
         verify.compare(ours / 500, ours / 500 + 0.04)
 
 
-def test_padding_of_the_inputs_is_part_of_the_batch():
-    assert (BATCH["encoder_input_tokens"] == 0).any()
-    assert (BATCH["decoder_target_tokens"] > 0).all()
+@pytest.mark.parametrize(("name", "length"), [("t5_1_1", 24), ("bert", 64), ("modernbert", 64)])
+def test_the_batch_has_padding_in_its_inputs_and_logits_that_count(name, length):
+    batch = verify.probe_batch(ALL[name])
+    *inputs, counted = batch.values()
+    assert inputs[0].shape == (2, length)
+    padding = inputs[0] == 0 if name in NETWORKS else counted == 0
+    assert 0 < padding.mean() < 0.5
+    assert (counted > 0).any(axis=1).all()

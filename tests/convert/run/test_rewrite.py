@@ -7,18 +7,15 @@ import pytest
 
 from common.gin_reader import Bindings
 from convert.run import rewrite
-from convert.sizes import Sizes
 from fakes.convert_fakes import FAMILIES, arrays, tree, write_run
 
 
-@pytest.mark.parametrize("sizes", FAMILIES.values(), ids=FAMILIES)
-def test_the_gin_binds_the_network(sizes):
-    bindings = Bindings.read(rewrite.gin_of(sizes))
-    assert Sizes.from_fields(bindings.of("T5Config")) == sizes
-    assert Bindings.read(rewrite.gin_of(sizes, 100)).of("ByteVocabulary") == {"extra_ids": 100}
-    behind = Bindings.read(rewrite.gin_of(sizes, extra_ids=0))
-    assert behind.of("SentencePieceVocabulary") == {"extra_ids": 0}
-    assert not behind.names("ByteVocabulary")
+@pytest.mark.parametrize("name", ["ByteVocabulary", "SentencePieceVocabulary"])
+def test_the_gin_binds_the_sentinels_of_the_vocabulary(name):
+    """That it binds the network is tested with the sizes."""
+    bindings = Bindings.read(rewrite.gin_of(FAMILIES["t5_1_1"], {name: 0}))
+    assert bindings.of(name) == {"extra_ids": 0}
+    assert not Bindings.read(rewrite.gin_of(FAMILIES["t5_1_1"])).names("Vocabulary")
 
 
 def test_a_written_run_is_read_again(tmp_path):

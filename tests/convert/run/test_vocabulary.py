@@ -4,8 +4,10 @@ import seqio
 from common.gin_reader import Bindings
 from convert.run import vocabulary as vocabularies
 from convert.run.model_dir import TrainedRun
+from convert.sizes import T5Sizes
 from convert.tokenizer import SAMPLE, TrainedVocabulary, assert_folder_has_same_ids
 from fakes.paths import ROOT
+from fakes.tokenizer_files import words
 from vocabulary.sentencepiece_model import read_model, write_model
 
 MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
@@ -86,10 +88,10 @@ def test_another_vocabulary_than_the_trained_one_is_refused(tmp_path):
 def test_the_embedding_may_be_rounded_up_and_nothing_more(rows, fits):
     vocabulary = TrainedVocabulary(str(MINI), 0)
     if fits:
-        vocabularies.check_size(vocabulary, rows)
+        assert vocabulary.config_ids(T5Sizes(rows))["pad_token_id"] == 0
     else:
         with pytest.raises(ValueError, match=f"2048 ids and the embedding {rows} rows"):
-            vocabularies.check_size(vocabulary, rows)
+            vocabulary.config_ids(T5Sizes(rows))
 
 
 def test_the_trained_vocabulary_is_seqios(outside):
@@ -111,3 +113,12 @@ def test_the_trained_vocabulary_is_seqios(outside):
 def test_the_written_tokenizer_gives_the_trainers_ids_on_a_sample(tmp_path, vocabulary):
     vocabulary.write(tmp_path)
     assert_folder_has_same_ids(vocabulary, tmp_path)
+
+
+def test_an_encoders_run_has_its_tokenizer_unless_another_is_given(tmp_path):
+    words(tmp_path / "tokenizer")
+    assert vocabularies.tokenizer_of(run(tmp_path)).path == f"{tmp_path}/tokenizer"
+    given = f"{tmp_path}/tokenizer"
+    assert vocabularies.tokenizer_of(run("elsewhere"), given).path == given
+    with pytest.raises(ValueError, match=r"elsewhere/tokenizer holds no tokenizer.json: give the"):
+        vocabularies.tokenizer_of(run("elsewhere"))

@@ -1,1 +1,0 @@
-"""Encoders to Hugging Face folders and back."""
