@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from common.errors import UserError
 from common.tables import data_size
 
 RECORD = "conversion.json"
@@ -21,7 +22,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
-        raise ValueError(f"{folder / RECORD} is not JSON: remove {folder} yourself.") from error
+        raise UserError(f"{folder / RECORD} is not JSON: remove {folder} yourself.") from error
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -35,22 +36,22 @@ def write_record(folder: Path, facts: dict[str, Any]) -> None:
 
 
 def check_replaceable(folder: Path) -> None:
-    """Raise ValueError if the folder holds files that no conversion wrote."""
+    """Raise UserError if the folder holds files that no conversion wrote."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise ValueError(f"{folder} is not a folder: move it away, or name another --out.")
+        raise UserError(f"{folder} is not a folder: move it away, or name another --out.")
     if folder.is_dir() and any(folder.iterdir()) and read_record(folder) is None:
-        raise ValueError(
+        raise UserError(
             f"{folder} holds files that no conversion wrote (it has no {RECORD}): move it away, "
             "or name another --out."
         )
 
 
 def check_disk_space(folder: Path, needed: int) -> None:
-    """Make the folder; raise ValueError if its disk has less than `needed` bytes free."""
+    """Make the folder; raise UserError if its disk has less than `needed` bytes free."""
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise ValueError(
+        raise UserError(
             f"{folder} needs {data_size(needed)}, but its disk has {data_size(free)} free: "
             "free some space, or name another --out."
         )
@@ -58,7 +59,7 @@ def check_disk_space(folder: Path, needed: int) -> None:
 
 @contextlib.contextmanager
 def staged(folder: Path) -> Iterator[Path]:
-    """Yield a sibling that replaces `folder` unless an error is raised, or raise ValueError.
+    """Yield a sibling that replaces `folder` unless an error is raised, or raise UserError.
 
     After an error nothing is left, nor folders made for it.
     """
@@ -78,7 +79,7 @@ def staged(folder: Path) -> Iterator[Path]:
             temporary.rename(folder)
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            raise ValueError(
+            raise UserError(
                 f"The disk of {folder.parent} is full: nothing was left there."
             ) from error
         raise

@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from common.errors import require
+from common.errors import Failure, UserError, require
 from convert import atomic_output
 
 _LAST = "config.json"  # without it no library loads the folder
 
 
 def check(address: str) -> None:
-    """Raise ValueError unless files can be written under `address`; leave nothing there."""
+    """Raise UserError unless files can be written under `address`; leave nothing there."""
     if address.startswith("s3://"):
         require("s3fs")
     probe = f"{address.rstrip('/')}/.probe"
@@ -19,7 +19,7 @@ def check(address: str) -> None:
         system.pipe_file(path, b"-")
         system.rm_file(path)
     except Exception as error:  # each client has errors of its own
-        raise ValueError(
+        raise UserError(
             f"--out is {address}, which cannot be written ({_reason(error)}); name another place."
         ) from error
 
@@ -28,7 +28,7 @@ def upload(folder: Path, address: str) -> str:
     """Put a finished conversion at `address`, in the place of an earlier one; return the address.
 
     A bucket cannot rename a folder. So config.json is removed first and written last: a folder that
-    has one is complete. Raise ValueError if there are files that no conversion wrote, RuntimeError
+    has one is complete. Raise UserError if there are files that no conversion wrote, Failure
     if the bucket fails.
     """
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
@@ -36,7 +36,7 @@ def upload(folder: Path, address: str) -> str:
         system, top = _open(address)
         old = set(system.find(top)) if system.exists(top) else set()
         if old and f"{top}/{atomic_output.RECORD}" not in old:
-            raise ValueError(
+            raise UserError(
                 f"{address} holds files that no conversion wrote (it has no "
                 f"{atomic_output.RECORD}): move it away, or name another --out."
             )
@@ -46,10 +46,10 @@ def upload(folder: Path, address: str) -> str:
             system.put_file(str(folder / name), f"{top}/{name}")
         for path in old - {f"{top}/{name}" for name in names}:
             system.rm_file(path)
-    except ValueError:
+    except UserError:
         raise
     except Exception as error:
-        raise RuntimeError(
+        raise Failure(
             f"The conversion succeeded, but {address} cannot be written ({_reason(error)}); the "
             "same command tries again."
         ) from error

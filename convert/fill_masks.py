@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from common import arguments
-from common.errors import guarded
+from common.errors import UserError, guarded
 from convert.text_model import MASK, TextModel
 
 
@@ -52,10 +52,10 @@ def main(argv: list[str]) -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"  # the folder is all that is needed
     for sentence in args.sentences:
         if sentence.count(MASK) != 1:
-            raise ValueError(f"{sentence!r} must hold {MASK} once: it marks what to fill in")
+            raise UserError(f"{sentence!r} must hold {MASK} once: it marks what to fill in")
     filler = MaskFiller(args.folder)
     if not filler.sentinels:
-        raise ValueError(f"{args.folder} has no {MASK} in its vocabulary: it fills in no masks")
+        raise UserError(f"{args.folder} has no {MASK} in its vocabulary: it fills in no masks")
     for sentence in args.sentences:
         print("  " + sentence.replace(MASK, f"[{filler.fill(sentence)}]"), flush=True)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from common import arguments
+from common.errors import UserError
 from convert import hub, sizes, tokenizer, weight_map
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.proof.verify import verify
@@ -35,7 +36,7 @@ def network_of(model: HfCheckpoint) -> tuple[Sizes, Tree]:
     """Return a folder's network, and lazy float32 parameters under T5X's paths.
 
     The weights say whether a T5 has a head of its own, and whether a BERT has the pooler and
-    next-sentence head, neither of which is used alone. Raise ValueError unless the tensors are
+    next-sentence head, neither of which is used alone. Raise UserError unless the tensors are
     those of the table.
     """
     network = sizes.of_config(model.config)
@@ -70,7 +71,7 @@ def _scales_embedding(model: HfCheckpoint, arrays: Tree) -> bool:
     """Return whether a T5 reads logits with the embedding, scaled as in T5 1.0.
 
     transformers 5 saves "tie_word_embeddings: true" for every T5. Whether it scales is in
-    scale_decoder_outputs, and whether there is another head, in the weights. Raise ValueError for a
+    scale_decoder_outputs, and whether there is another head, in the weights. Raise UserError for a
     scaled separate head, which T5X's network does not have.
     """
     family = model.config["model_type"]
@@ -80,7 +81,7 @@ def _scales_embedding(model: HfCheckpoint, arrays: Tree) -> bool:
     head, table = (arrays.get(f"{name}.weight") for name in ("lm_head", "shared"))
     same = head is None or table is None or np.array_equal(head.read(), table.read())
     if scaled and not same and family != "umt5":
-        raise ValueError(
+        raise UserError(
             f"{model.folder} scales the inputs of a separate head, which T5X has no network for: "
             f"its config.json should say {key} false."
         )
@@ -104,7 +105,7 @@ def write_checkpoint(
 ) -> str:
     """Write `run_folder/checkpoint_<step>` from a Hugging Face folder; return its path.
 
-    Its logits are compared with those of transformers. A ValueError leaves nothing behind.
+    Its logits are compared with those of transformers. A UserError leaves nothing behind.
     """
     with staged_run(run_folder) as temporary:
         model = HfCheckpoint.open(folder)
@@ -131,7 +132,7 @@ def is_encoder(folder: Path) -> bool:
 
 
 def main(argv: list[str]) -> int:
-    """Run `python -m convert from_hf FOLDER OUT`; errors are ValueErrors of one sentence."""
+    """Run `python -m convert from_hf FOLDER OUT`; errors are UserErrors of one sentence."""
     about = "A Hugging Face T5, BERT, RoBERTa or ModernBERT to a T5X checkpoint."
     parser = arguments.parser("python -m convert from_hf", about)
     add = parser.add_argument

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from common.errors import Failure, UserError
 from convert import atomic_output
 
 # From https://huggingface.co/docs/hub/repositories-licenses and the hub's own API, 2026.
@@ -90,12 +91,12 @@ def download(name: str, patterns: list[str]) -> Path:
     """Return the folder of that name, or else download files of the hub's model of that name.
 
     Raises:
-      ValueError: it is neither a folder nor a name of the hub, or it cannot be downloaded.
+      UserError: it is neither a folder nor a name of the hub, or it cannot be downloaded.
     """
     if Path(name).is_dir():
         return Path(name)
     if not is_name(name):
-        raise ValueError(
+        raise UserError(
             f"{name} is not a folder, nor user/name of the hub: name a Hugging Face model's folder."
         )
     from huggingface_hub import snapshot_download
@@ -104,13 +105,13 @@ def download(name: str, patterns: list[str]) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, OSError) as error:
-        raise ValueError(
+        raise UserError(
             f"{name} is not a folder, and cannot be downloaded from the hub: {_reason(error)}"
         ) from error
 
 
 def check_access(name: str) -> None:
-    """Raise ValueError unless the token may write to user/name; nothing is written.
+    """Raise UserError unless the token may write to user/name; nothing is written.
 
     The hub is HF_ENDPOINT's or the public one, the token HF_TOKEN or the saved login. What only an
     upload can show, a right to one repository, is left to `upload`.
@@ -125,10 +126,10 @@ def check_access(name: str) -> None:
     except HFValidationError:
         valid = False
     if not valid:
-        raise ValueError(f"--push_to_hub {name} is not of the form user/name.")
+        raise UserError(f"--push_to_hub {name} is not of the form user/name.")
     set_token = "create one at https://huggingface.co/settings/tokens and set HF_TOKEN to it."
     if not get_token():
-        raise ValueError(
+        raise UserError(
             f"There is no Hugging Face token, so nothing can be uploaded to {name}: set HF_TOKEN, "
             "or log in with `hf auth login`."
         )
@@ -136,17 +137,17 @@ def check_access(name: str) -> None:
     try:
         user = api.whoami()
     except HfHubHTTPError as error:
-        raise ValueError(
+        raise UserError(
             f"The hub rejects your token ({_reason(error)}), so nothing can be uploaded to {name}: "
             f"{set_token}"
         ) from error
     except _errors() as error:
-        raise RuntimeError(
+        raise Failure(
             f"{api.endpoint} does not answer ({_reason(error)}), so nothing can be uploaded: "
             "connect this machine, or leave --push_to_hub out and upload the folder elsewhere."
         ) from error
     if user.get("auth", {}).get("accessToken", {}).get("role") == "read":
-        raise ValueError(
+        raise UserError(
             f"Your token may only read, so nothing can be uploaded to {name}: {set_token}"
         )
 
@@ -154,19 +155,19 @@ def check_access(name: str) -> None:
 def upload(folder: Path, name: str, private: bool = False) -> str:
     """Upload a finished conversion, creating the repository if needed; return its address.
 
-    `private` hides a new repository. Raise RuntimeError if the hub refuses or cannot be reached.
+    `private` hides a new repository. Raise Failure if the hub refuses or cannot be reached.
     """
     from huggingface_hub import HfApi
 
     done = atomic_output.read_record(folder)
     if done is None:
-        raise ValueError(f"{folder} is not a finished conversion, so it is not uploaded.")
+        raise UserError(f"{folder} is not a finished conversion, so it is not uploaded.")
     api, step = HfApi(), done["steps"][-1]
     try:
         api.create_repo(name, private=private, exist_ok=True)
         api.upload_folder(folder_path=folder, repo_id=name, commit_message=f"Step {step}")
     except _errors() as error:
-        raise RuntimeError(
+        raise Failure(
             f"{folder} is converted, but the hub rejected {name}: {_reason(error)}"
         ) from error
     return f"{api.endpoint}/{name}"

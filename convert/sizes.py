@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from common.errors import UserError
 from common.gin_reader import Bindings
 
 # The ids of every T5, in config.json and generation_config.json.
@@ -73,7 +74,7 @@ class Sizes(abc.ABC):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.type is int and field.name != "position_offset" and not _is_size(value):
-                raise ValueError(
+                raise UserError(
                     f"network.{self.configuration}.{field.name} is {value!r}: it must be an "
                     "integer above 0."
                 )
@@ -83,10 +84,10 @@ class Sizes(abc.ABC):
         """Return the sizes among the fields of the trainer's class; ignore its numerics.
 
         Raises:
-          ValueError: vocab_size is missing, or transformers has no such network.
+          UserError: vocab_size is missing, or transformers has no such network.
         """
         if "vocab_size" not in fields:
-            raise ValueError(
+            raise UserError(
                 f"No network.{cls.configuration}.vocab_size is given, which every model needs: "
                 "name the network with --config."
             )
@@ -131,9 +132,9 @@ class Sizes(abc.ABC):
         return " x ".join(f"{name} {getattr(self, name)}" for name in _AXES[letter])
 
     def config(self) -> dict[str, Any]:
-        """Return config.json without a dtype; raise ValueError if the family does not fit."""
+        """Return config.json without a dtype; raise UserError if the family does not fit."""
         if self.family not in self.fitting:
-            raise ValueError(
+            raise UserError(
                 f"model_type {self.family} cannot hold a network of {self.summary()}; leave "
                 f"--model_type out, for {self.fitting[0]}."
             )
@@ -192,7 +193,7 @@ class T5Sizes(Sizes):
         object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))
         super().__post_init__()
         if self.mlp_activations not in _FEED_FORWARD:
-            raise ValueError(
+            raise UserError(
                 f"network.T5Config.mlp_activations is {self.mlp_activations!r}: transformers has "
                 f"no such network; it knows {', '.join(map(str, _FEED_FORWARD))}."
             )
@@ -244,7 +245,7 @@ class T5Sizes(Sizes):
         family = config["model_type"]
         word = config.get("feed_forward_proj", "relu" if family == "t5" else "gated-gelu")
         if word not in _ACTIVATIONS:
-            raise ValueError(
+            raise UserError(
                 f"config.json has feed_forward_proj {word!r}: the trainer's T5 computes "
                 f"{', '.join(_ACTIVATIONS)} only."
             )
@@ -319,7 +320,7 @@ class BertSizes(EncoderSizes):
         """RoBERTa's table of positions begins with two unused rows; XLM-R's network is its own."""
         known: dict[int, tuple[str, ...]] = {0: ("bert",), 2: ("roberta", "xlm-roberta")}
         if self.position_offset not in known:
-            raise ValueError(
+            raise UserError(
                 f"network.BertConfig.position_offset is {self.position_offset}: transformers has "
                 "0, a BERT, and 2, a RoBERTa."
             )
@@ -397,7 +398,7 @@ class ModernBertSizes(EncoderSizes):
             others = [i for i, kind in enumerate(kinds) if i and kind == "full_attention"]
             every = others[0] if others else len(kinds)
             if kinds != _layer_types(len(kinds), every):
-                raise ValueError(
+                raise UserError(
                     f"config.json has layer_types {kinds}: the trainer's layers with global "
                     "attention are regular, beginning with the first."
                 )
@@ -417,22 +418,22 @@ KINDS: tuple[type[Sizes], ...] = (T5Sizes, BertSizes, ModernBertSizes)
 
 
 def of_gin(bindings: Bindings) -> Sizes:
-    """Return the sizes that a run's gin binds; raise ValueError if it binds no network."""
+    """Return the sizes that a run's gin binds; raise UserError if it binds no network."""
     bound = {kind: bindings.literals(kind.configuration) for kind in KINDS}
     kind = next((kind for kind in KINDS if bound[kind]), T5Sizes)
     return kind.of_fields(bound[kind])
 
 
 def of_config(config: Mapping[str, Any]) -> Sizes:
-    """Return the sizes in a config.json; raise ValueError if the trainer has no such network."""
+    """Return the sizes in a config.json; raise UserError if the trainer has no such network."""
     family = config.get("model_type", "")
     kind = next((kind for kind in KINDS if family in kind.families), None)
     if kind is None:
         known = ", ".join(sorted(name for kind in KINDS for name in kind.families))
-        raise ValueError(f"model_type {family!r} is not one of {known}.")
+        raise UserError(f"model_type {family!r} is not one of {known}.")
     for constant, value in kind.constants.items():
         if config.get(constant, value) != value:
-            raise ValueError(
+            raise UserError(
                 f"config.json has {constant} {config[constant]!r}: the trainer's {family} computes "
                 f"{value!r} only."
             )
@@ -443,7 +444,7 @@ def of_config(config: Mapping[str, Any]) -> Sizes:
             absent = None if is_size and kind.states_sizes else field.default
             fields[field.name] = config.get(key, absent)
             if is_size and not _is_size(fields[field.name]):
-                raise ValueError(
+                raise UserError(
                     f"config.json has {key} {config.get(key)!r}, which must be an integer above "
                     "0: add what the model was trained with."
                 )

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from common.errors import UserError
 from convert import weight_map
 from convert.sizes import Sizes, T5Sizes
 from t5x.checkpointing.lazy_array import Index, LazyArray
@@ -26,14 +27,14 @@ def open_tree(paths: list[str]) -> Tree:
 
 
 def parameters(checkpoint: Tree) -> dict[str, LazyArray]:
-    """Return the parameters, named without `target/`; raise ValueError if there are none."""
+    """Return the parameters, named without `target/`; raise UserError if there are none."""
     found = {
         name.removeprefix("target/"): array
         for name, array in checkpoint.items()
         if name.startswith("target/")
     }
     if not found:
-        raise ValueError("The checkpoint has no `target`: it holds no parameters.")
+        raise UserError("The checkpoint has no `target`: it holds no parameters.")
     return found
 
 
@@ -49,7 +50,7 @@ def _mean(arrays: list[LazyArray]) -> LazyArray:
 
 
 def average(trees: list[dict[str, LazyArray]]) -> Tree:
-    """Return the mean, summed in float32; raise ValueError if the trees' tensors differ."""
+    """Return the mean, summed in float32; raise UserError if the trees' tensors differ."""
     first, *others = trees
     if not others:
         return first
@@ -57,7 +58,7 @@ def average(trees: list[dict[str, LazyArray]]) -> Tree:
         differing = set(first) ^ set(tree)
         differing |= {n for n in set(first) & set(tree) if first[n].shape != tree[n].shape}
         if differing:
-            raise ValueError(
+            raise UserError(
                 "Checkpoints of different networks cannot be averaged: they differ in "
                 f"{sorted(differing)[0]}."
             )
@@ -67,7 +68,7 @@ def average(trees: list[dict[str, LazyArray]]) -> Tree:
 def check_network(tree: Tree, sizes: S) -> S:
     """Return `sizes` with own_relative_bias as the tree has it (umT5: a table in each layer).
 
-    Raises ValueError if the tree is not exactly this network.
+    Raises UserError if the tree is not exactly this network.
     """
     if isinstance(sizes, T5Sizes):
         own_bias = any(_OWN_BIAS.search(name) for name in tree)
@@ -94,19 +95,19 @@ def checked(tree: Tree) -> Tree:
 
 
 def _check_values(name: str, array: np.ndarray) -> None:
-    """Raise ValueError for NaN, infinity, and all zeros, which is how a lost file reads.
+    """Raise UserError for NaN, infinity, and all zeros, which is how a lost file reads.
 
     Minimum and maximum propagate NaN and infinity, and need no second array.
     """
     least, most = np.min(array), np.max(array)
     if least == most == 0 and not name.endswith(_MAY_BE_ZERO):
-        raise ValueError(
+        raise UserError(
             f"{name} holds nothing but zeros, which training never produces: its data are "
             "missing, so take another checkpoint."
         )
     if not (np.isfinite(least) and np.isfinite(most)):
         count = int(array.size - np.isfinite(array).sum())
-        raise ValueError(
+        raise UserError(
             f"{name} holds {count} values that are NaN or infinite: the run had failed by then, "
             "so take an earlier checkpoint."
         )

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from common.errors import UserError
 from convert.proof.torch_logits import load_torch
 from convert.tokenizer import sentinel_ids
 
@@ -22,7 +23,7 @@ class TextModel:
 
 
 def last_converted(folder: Path) -> Path:
-    """Return the folder or its last `checkpoint_<step>`; raise ValueError if there is no model."""
+    """Return the folder or its last `checkpoint_<step>`; raise UserError if there is no model."""
     if (folder / "config.json").is_file():
         return folder
     steps = {}
@@ -31,5 +32,5 @@ def last_converted(folder: Path) -> Path:
         if number.isdigit():
             steps[int(number)] = path.parent
     if not steps:
-        raise ValueError(f"{folder} holds no converted model: make one with convert/convert.sh.")
+        raise UserError(f"{folder} holds no converted model: make one with convert/convert.sh.")
     return steps[max(steps)]

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from common.errors import UserError
 from convert import atomic_output, card, t5x_params, weight_map
 from convert.formats import flax_msgpack_writer, safetensors_writer
 from convert.formats.safetensors_writer import DTYPES
@@ -51,7 +52,7 @@ class ConversionOptions:
 def write_weights(
     folder: Path, tree: t5x_params.Tree, sizes: Sizes, options: ConversionOptions
 ) -> None:
-    """Write the files of `options.formats`; raise ValueError for values that no training leaves."""
+    """Write the files of `options.formats`; raise UserError for values that no training leaves."""
     tree, tensors = t5x_params.checked(tree), weight_map.tensors(sizes)
     if "pytorch" in options.formats:
         torch = {t.target: _joined(tree, t, t.torch_shape, t.to_torch) for t in tensors}
@@ -96,10 +97,10 @@ def _request(run: TrainedRun, steps: list[int], options: ConversionOptions) -> d
 
 
 def _formats(sizes: Sizes, asked: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the formats that the network has; raise ValueError if it has none of those asked."""
+    """Return the formats that the network has; raise UserError if it has none of those asked."""
     has_flax = sizes.family in _FLAX_FAMILIES
     if not (found := tuple(name for name in asked if has_flax or name != "flax")):
-        raise ValueError(
+        raise UserError(
             f"--formats flax is for T5 and mT5, and this is {sizes.family}: leave it out."
         )
     return found
@@ -111,7 +112,7 @@ def _folder(steps: list[int], options: ConversionOptions) -> Path:
 
 
 def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -> Path:
-    """Convert one checkpoint, or the mean of several; a ValueError leaves nothing behind."""
+    """Convert one checkpoint, or the mean of several; a UserError leaves nothing behind."""
     folder, request = _folder(steps, options), _request(run, steps, options)
     vocabulary = options.vocabulary
     paths = [run.checkpoints[step] for step in steps]
@@ -165,7 +166,7 @@ def convert(run: TrainedRun, options: ConversionOptions) -> Iterator[Path]:
     """
     steps = sorted(run.checkpoints)
     if options.average > len(steps):
-        raise ValueError(
+        raise UserError(
             f"--average {options.average} needs that many checkpoints; {run.folder} holds "
             f"{len(steps)}."
         )

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from etils import epath
 
+from common.errors import UserError
 from convert.sizes import T5_IDS, BertSizes, Sizes
 
 NUM_SENTINELS = 100
@@ -96,9 +97,9 @@ class TrainedVocabulary(NamedTuple):
             write_tokenizer(self.path, str(folder), extra_ids=self.extra_ids)
 
     def config_ids(self, sizes: Sizes) -> dict[str, int]:
-        """Return the special ids that config.json needs; raise ValueError for another network."""
+        """Return the special ids that config.json needs; raise UserError for another network."""
         if not 0 <= sizes.vocab_size - self.vocab_size < _ROUNDING:
-            raise ValueError(_not_of(self.path, self.vocab_size, sizes))
+            raise UserError(_not_of(self.path, self.vocab_size, sizes))
         return T5_IDS
 
 
@@ -121,15 +122,15 @@ class TokenizerFolder(NamedTuple):
         return found.hexdigest()
 
     def config_ids(self, sizes: Sizes) -> dict[str, int]:
-        """Return the special ids that config.json needs; raise ValueError for another network."""
+        """Return the special ids that config.json needs; raise UserError for another network."""
         ids = self._ids()
         if max(ids.values()) >= sizes.vocab_size:
-            raise ValueError(_not_of(self.path, max(ids.values()) + 1, sizes))
+            raise UserError(_not_of(self.path, max(ids.values()) + 1, sizes))
         named = {role: ids[token] for role in _ROLES if (token := self.token(role)) in ids}
         found = {"bos": named.get("cls", 0), "eos": named.get("sep", 0)} | named
         wanted, pad = sizes.config()["pad_token_id"], named.get("pad")
         if isinstance(sizes, BertSizes) and sizes.position_offset and pad not in (None, wanted):
-            raise ValueError(
+            raise UserError(
                 f"{self.path} pads with id {pad}, but transformers counts the "
                 f"positions of a RoBERTa from its padding, which must be {wanted}; train with such "
                 "a tokenizer, or with position_offset 0."
@@ -175,7 +176,7 @@ def _not_of(path: str, ids: int, sizes: Sizes) -> str:
 
 @functools.cache
 def load_sentencepiece(path: str, extra_ids: int = 0):
-    """Return SentencePiece's encoder with seqio's sentinels, or raise ValueError."""
+    """Return SentencePiece's encoder with seqio's sentinels, or raise UserError."""
     import sentencepiece
     from google.protobuf.message import DecodeError
     from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
@@ -187,14 +188,14 @@ def load_sentencepiece(path: str, extra_ids: int = 0):
             model.pieces.add(piece=f"▁<extra_id_{number}>", score=0.0, type=kind)
         return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
     except (RuntimeError, DecodeError) as error:
-        raise ValueError(f"{path} is not a SentencePiece model: {error}") from error
+        raise UserError(f"{path} is not a SentencePiece model: {error}") from error
 
 
 def _content(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise ValueError(f"{path} is not a SentencePiece model: {error}") from error
+        raise UserError(f"{path} is not a SentencePiece model: {error}") from error
 
 
 def write_tokenizer(sentencepiece_path: str, folder: str, *, extra_ids: int = 0) -> None:
@@ -202,7 +203,7 @@ def write_tokenizer(sentencepiece_path: str, folder: str, *, extra_ids: int = 0)
 
     The trainer's model, local or on `gs://`, is copied to spiece.model. `extra_ids` is that of
     `seqio.SentencePieceVocabulary`: 0 if the sentinels are pieces of the model (mT5's and our own),
-    100 (T5's own) or 300 (umT5's) if seqio adds them. Raise ValueError for a model that is not
+    100 (T5's own) or 300 (umT5's) if seqio adds them. Raise UserError for a model that is not
     unigram, or whose pad, eos and unk are not 0, 1, 2.
     """
     import fsspec
@@ -243,7 +244,7 @@ def write_byte_tokenizer(folder: str, *, extra_ids: int = NUM_SENTINELS) -> None
 
 
 def assert_same_ids(vocabulary, tokenizer, texts: Iterable[str]) -> int:
-    """Raise ValueError at the first text or sentinel whose ids differ; return the number of ties.
+    """Raise UserError at the first text or sentinel whose ids differ; return the number of ties.
 
     A tie is not a difference: "...." is "..." and "." in either order, with the same score, and the
     last bit of a float decides. SentencePiece's own Python and TensorFlow encoders differ there.
@@ -257,7 +258,7 @@ def assert_same_ids(vocabulary, tokenizer, texts: Iterable[str]) -> int:
     ids |= {name: getattr(tokenizer, f"{name}_token_id") for name in special}
     for name, wanted in (sentinels | special).items():
         if ids[name] != wanted:
-            raise ValueError(
+            raise UserError(
                 f"{name} is {ids[name]} in the Hugging Face tokenizer and {wanted} in the "
                 "trainer's vocabulary"
             )
@@ -268,13 +269,13 @@ def assert_same_ids(vocabulary, tokenizer, texts: Iterable[str]) -> int:
         found = list(tokenizer(text).input_ids)
         if found != expected:
             if not is_tie(expected, found, tokenizer.convert_ids_to_tokens):
-                raise ValueError(_difference(text, expected, found, tokenizer))
+                raise UserError(_difference(text, expected, found, tokenizer))
             ties += 1
     return ties
 
 
 def assert_folder_has_same_ids(vocabulary: TrainedVocabulary, folder: Path) -> None:
-    """Raise ValueError at the first sentinel or `SAMPLE` text whose ids the folder changes."""
+    """Raise UserError at the first sentinel or `SAMPLE` text whose ids the folder changes."""
     from transformers import AutoTokenizer
 
     assert_same_ids(vocabulary, AutoTokenizer.from_pretrained(folder), SAMPLE)
@@ -307,10 +308,10 @@ def _count_sentinels(vocabulary) -> int:
 
 
 def _refuse_more_sentinels(tokenizer, number: int) -> None:
-    """Raise ValueError if a transformers tokenizer has more sentinels than `number`."""
+    """Raise UserError if a transformers tokenizer has more sentinels than `number`."""
     found = sentinel_ids(tokenizer)
     if len(found) > number:
-        raise ValueError(
+        raise UserError(
             f"<extra_id_{number}> is {found[number]} in the Hugging Face tokenizer, which has "
             f"{len(found)} sentinels, and the trainer's vocabulary has {number}"
         )
@@ -350,7 +351,7 @@ def _require_t5(model, path: str) -> None:
     kind = spec.ModelType.Name(spec.model_type)
     ids = (spec.pad_id, spec.eos_id, spec.unk_id)
     if kind != "UNIGRAM" or ids != (0, 1, 2):
-        raise ValueError(
+        raise UserError(
             f"{path} is a {kind} model with pad, eos, unk {ids}; "
             "T5's tokenizer is UNIGRAM with (0, 1, 2)"
         )

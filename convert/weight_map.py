@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from common.errors import UserError
 from convert.sizes import BertSizes, ModernBertSizes, Sizes, T5Sizes
 
 V = TypeVar("V")
@@ -195,11 +196,11 @@ def _rows(sizes: Sizes) -> Rows:
 
 
 def tensors(sizes: Sizes) -> list[MappedTensor]:
-    """Return every tensor of a network of these sizes; raise ValueError if one is set twice."""
+    """Return every tensor of a network of these sizes; raise UserError if one is set twice."""
     found: dict[str, MappedTensor] = {}
     for target, source, letters in _rows(sizes):
         if target in found:
-            raise ValueError(f"{target} is set twice, by {found[target].sources} and by {source}.")
+            raise UserError(f"{target} is set twice, by {found[target].sources} and by {source}.")
         sources = (source,) if isinstance(source, str) else source
         shape = tuple(sizes.axis(letter) for letter in letters)
         found[target] = MappedTensor(target, sources, letters, shape)
@@ -207,14 +208,14 @@ def tensors(sizes: Sizes) -> list[MappedTensor]:
 
 
 def guard_sources(sizes: Sizes, shapes: Shapes) -> None:
-    """Raise ValueError unless a checkpoint's shapes by T5X path are those of the table."""
+    """Raise UserError unless a checkpoint's shapes by T5X path are those of the table."""
     wanted = {source: tensor for tensor in tensors(sizes) for source in tensor.sources}
     owner, advice = "The checkpoint", "Give the trained network with --config."
     _guard(sizes, shapes, wanted, lambda tensor: tensor.shape, owner, advice)
 
 
 def guard_targets(sizes: Sizes, shapes: Shapes, owner: str) -> None:
-    """Raise ValueError unless the shapes by Hugging Face name of `owner` are those of the table."""
+    """Raise UserError unless the shapes by Hugging Face name of `owner` are those of the table."""
     wanted = {tensor.target: tensor for tensor in tensors(sizes)}
     advice = "Take a complete model with its language-modelling head."
     _guard(sizes, shapes, wanted, lambda tensor: tensor.torch_shape, owner, advice)
@@ -237,7 +238,7 @@ def _guard(
             reasons = [f"{name} has shape {[*shape]}, but {fields} need {[*needed]}"]
             break
     if reasons:
-        raise ValueError(
+        raise UserError(
             f"{owner} is not the network that its configuration names ({sizes.family}, "
             f"{sizes.summary()}): {', and '.join(reasons)}. {advice}"
         )

@@ -8,26 +8,27 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from common.errors import UserError
 from t5x.checkpointing.lazy_array import LazyArray, from_numpy
 
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 
 def _safetensors(path: Path) -> dict[str, LazyArray]:
-    """Map the tensors of one file; raise ValueError if it is damaged, or has other numbers."""
+    """Map the tensors of one file; raise UserError if it is damaged, or has other numbers."""
     from safetensors import SafetensorError, safe_open
 
     try:
         file = safe_open(path, "numpy")
     except SafetensorError as error:
-        raise ValueError(
+        raise UserError(
             f"{path} is not a safetensors file, or is cut off or damaged ({error})."
         ) from error
 
     def lazy(name: str) -> LazyArray:
         entry = file.get_slice(name)
         if entry.get_dtype() not in _DTYPES:
-            raise ValueError(f"{path}: {name} is {entry.get_dtype()}, and not of {[*_DTYPES]}.")
+            raise UserError(f"{path}: {name} is {entry.get_dtype()}, and not of {[*_DTYPES]}.")
         dtype = np.dtype(_DTYPES[entry.get_dtype()])
         return LazyArray(
             tuple(entry.get_shape()), dtype, lambda index: file.get_tensor(name)[index]
@@ -44,7 +45,7 @@ def _bin(path: Path) -> dict[str, LazyArray]:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except (RuntimeError, ValueError, OSError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(
+        raise UserError(
             f"{path} is not a torch weights file, or is truncated ({reason})."
         ) from error
 
@@ -64,7 +65,7 @@ def _weight_files(folder: Path) -> list[Path]:
         if index.is_file():
             names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
             return [folder / name for name in names]
-    raise ValueError(f"{folder} has neither model.safetensors nor pytorch_model.bin.")
+    raise UserError(f"{folder} has neither model.safetensors nor pytorch_model.bin.")
 
 
 def _sentinels_last(tokenizer: dict[str, Any]) -> int:
@@ -84,14 +85,14 @@ class HfCheckpoint:
 
     @classmethod
     def open(cls, folder: Path) -> "HfCheckpoint":
-        """Read config.json and the headers; raise ValueError if one is missing or damaged."""
+        """Read config.json and the headers; raise UserError if one is missing or damaged."""
         if not (folder / "config.json").is_file():
-            raise ValueError(f"{folder} has no config.json: give a Hugging Face model's folder.")
+            raise UserError(f"{folder} has no config.json: give a Hugging Face model's folder.")
         config = json.loads((folder / "config.json").read_text())
         arrays: dict[str, LazyArray] = {}
         for path in _weight_files(folder):
             if not path.is_file():
-                raise ValueError(f"{folder} lacks {path.name}, which its index names.")
+                raise UserError(f"{folder} lacks {path.name}, which its index names.")
             arrays |= _bin(path) if path.suffix == ".bin" else _safetensors(path)
         return cls(folder, config, arrays)
 

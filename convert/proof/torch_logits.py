@@ -44,7 +44,7 @@ def load_torch(folder: Path, kind: str = "AutoModelForSeq2SeqLM") -> Any:
 
 
 def load_network(folder: Path, sizes: Sizes) -> Any:
-    """Return `load_torch` of a network; raise ValueError for other tensors than the table's."""
+    """Return `load_torch` of a network; raise UserError for other tensors than the table's."""
     kind = "AutoModelForSeq2SeqLM" if isinstance(sizes, T5Sizes) else "AutoModelForMaskedLM"
     if isinstance(sizes, BertSizes) and sizes.next_sentence:
         kind = "AutoModelForPreTraining"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from common.errors import UserError
 from convert import t5x_params, tokenizer
 from convert.formats.safetensors_writer import DTYPES
 from convert.proof import t5x_logits, torch_logits
@@ -63,13 +64,13 @@ def trainer_logits(
 
 
 def compare(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Return the largest difference of logits; raise ValueError if it is too large."""
+    """Return the largest difference of logits; raise UserError if it is too large."""
     if not np.isfinite(theirs).all():
-        raise ValueError("PyTorch's logits are not finite: the converted weights are wrong.")
+        raise UserError("PyTorch's logits are not finite: the converted weights are wrong.")
     difference = float(np.abs(ours - theirs).max())
     allowed = TOLERANCE * max(1.0, float(np.abs(ours).max()))
     if not difference <= allowed:
-        raise ValueError(
+        raise UserError(
             f"PyTorch's logits differ from the trainer's by {difference:.3g}, more than "
             f"{allowed:.3g}: the conversion is wrong, and nothing was written."
         )
@@ -96,7 +97,7 @@ def verify(
       texts: inputs whose outputs are returned as `examples`.
 
     Raises:
-      ValueError: names, shapes, logits or ids differ.
+      UserError: names, shapes, logits or ids differ.
     """
     facts: dict[str, Any] = {}
     if isinstance(vocabulary, tokenizer.TrainedVocabulary):

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from common import arguments
-from common.errors import guarded
+from common.errors import UserError, guarded
 from t5x.monitoring import loss_picture
 from t5x.monitoring.event_files import read_events
 
@@ -103,7 +103,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("run", type=Path, help="a run's MODEL_DIR")
     run = parser.parse_args(argv).run
     if not run.is_dir():
-        raise ValueError(f"{run} is not a folder; name the MODEL_DIR of a run.")
+        raise UserError(f"{run} is not a folder; name the MODEL_DIR of a run.")
     for name, points in loss_curve(run).items():
         if name.startswith("training_eval/") and points:
             (first, before), (last, after) = points[0], points[-1]

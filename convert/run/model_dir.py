@@ -14,6 +14,7 @@ from typing import NamedTuple
 from etils import epath
 
 from common import arguments
+from common.errors import UserError
 from common.gin_reader import Bindings
 from convert import sizes
 from convert.sizes import Sizes, T5Sizes
@@ -56,18 +57,18 @@ class TrainedRun(NamedTuple):
 
 
 def open_run(folder: str) -> TrainedRun:
-    """Open a run's folder or a `checkpoint_<step>`; raise ValueError for any other folder."""
+    """Open a run's folder or a `checkpoint_<step>`; raise UserError for any other folder."""
     arguments.check_address("The run", folder)
     path = epath.Path(folder.rstrip("/"))
     if not path.is_dir():
-        raise ValueError(f"{folder} is not a folder: give a run's MODEL_DIR or a checkpoint.")
+        raise UserError(f"{folder} is not a folder: give a run's MODEL_DIR or a checkpoint.")
     path = path if "://" in folder else path.resolve()
     step = layout.step_of(os.fspath(path))
     if step is not None:
         return TrainedRun(os.fspath(path.parent), {step: os.fspath(path)})
     steps = layout.all_steps(os.fspath(path))
     if not steps:
-        raise ValueError(
+        raise UserError(
             f"{folder} holds no complete checkpoint_<step>: give a run's MODEL_DIR or a checkpoint."
         )
     found = {step: layout.step_folder(os.fspath(path), step) for step in steps}
@@ -78,13 +79,13 @@ def network(run: TrainedRun, config: str | None = None) -> tuple[Sizes, Bindings
     """Return the network's sizes, from --config or else from the run's gin, and that gin.
 
     `config` is a size such as "t5_1_1/base", a .gin file, or a .json (T5Config's fields, or a
-    Hugging Face configuration). Raise ValueError for anything else, or if there is neither.
+    Hugging Face configuration). Raise UserError for anything else, or if there is neither.
     """
     gin = run.gin()
     bindings = None if gin is None else Bindings.read(gin)
     if config is None:
         if bindings is None:
-            raise ValueError(
+            raise UserError(
                 f"{run.folder} has no {' and no '.join(GIN_FILES)}: name the network with "
                 "--config (a size such as t5_1_1/base, a .gin file, or a .json)."
             )
@@ -96,7 +97,7 @@ def network(run: TrainedRun, config: str | None = None) -> tuple[Sizes, Bindings
         path = next((f for f in _SIZES.glob(f"*/{config}.gin")), path)
     if not path.is_file():
         known = sorted(f"{p.parent.name}/{p.stem}" for p in _SIZES.glob("*/*/*.gin"))
-        raise ValueError(f"--config {config} is neither a file nor a size of {', '.join(known)}.")
+        raise UserError(f"--config {config} is neither a file nor a size of {', '.join(known)}.")
     named = Bindings.follow(path, [path.parent, Path.cwd(), ROOT])
     return sizes.of_gin(named), bindings or named
 
@@ -105,7 +106,7 @@ def _sizes_of_json(path: Path) -> Sizes:
     try:
         fields = json.loads(path.read_text())
     except ValueError as error:
-        raise ValueError(f"--config {path} is not JSON: {error}.") from error
+        raise UserError(f"--config {path} is not JSON: {error}.") from error
     fields = fields.get("config", fields)
     return sizes.of_config(fields) if "model_type" in fields else T5Sizes.of_fields(fields)
 
@@ -118,12 +119,12 @@ def holds_run(folder: Path) -> bool:
 
 
 def newest_run(runs: Path) -> str:
-    """Return the run under `runs` with the newest checkpoint; raise ValueError if none has one."""
+    """Return the run under `runs` with the newest checkpoint; raise UserError if none has one."""
     found = [
         path
         for path in runs.glob("*/checkpoint_*")
         if not path.parent.name.endswith("_hf") and layout.kind(os.fspath(path))
     ]
     if not found:
-        raise ValueError(f"No run under {runs} holds a checkpoint: give a run's folder.")
+        raise UserError(f"No run under {runs} holds a checkpoint: give a run's folder.")
     return str(max(found, key=lambda path: path.stat().st_mtime).parent)

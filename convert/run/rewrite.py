@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from common.errors import UserError
 from convert import atomic_output
 from convert.formats import t5x_checkpoint_writer
 from convert.run import model_dir
@@ -26,21 +27,21 @@ class RunCheckpoint(NamedTuple):
 
 
 def last_checkpoint(folder: str, config: str | None = None) -> RunCheckpoint:
-    """Open a T5's last checkpoint, or one, of the network `config`, or raise ValueError."""
+    """Open a T5's last checkpoint, or one, of the network `config`, or raise UserError."""
     run = model_dir.open_run(folder)
     step = max(run.checkpoints)
     path = run.checkpoints[step]
     sizes, _ = model_dir.network(run, config)
     if not isinstance(sizes, T5Sizes):
-        raise ValueError(f"{run.folder} is an encoder, and this needs a T5: name a T5's run.")
+        raise UserError(f"{run.folder} is an encoder, and this needs a T5: name a T5's run.")
     return RunCheckpoint(step, path, check_network(open_tree([path]), sizes), open_checkpoint(path))
 
 
 @contextlib.contextmanager
 def staged_run(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes the new run at the end, or raise ValueError."""
+    """Yield a temporary folder that becomes the new run at the end, or raise UserError."""
     if model_dir.holds_run(folder):
-        raise ValueError(f"{folder} holds a run already: name an empty folder.")
+        raise UserError(f"{folder} holds a run already: name an empty folder.")
     with atomic_output.staged(folder) as temporary:
         yield temporary
 
@@ -55,7 +56,7 @@ def write_run(
     """Write `checkpoint_<step>` and `config.gin` (see `gin_of`); return the checkpoint's path.
 
     Raises:
-      ValueError: the disk is full, or a parameter has values that no training leaves.
+      UserError: the disk is full, or a parameter has values that no training leaves.
     """
     needed = sum(math.prod(a.shape) * a.dtype.itemsize for a in arrays.values())
     atomic_output.check_disk_space(folder.parent, needed)
@@ -66,15 +67,15 @@ def write_run(
 
 
 def check_written(path: str, wanted: Tree) -> None:
-    """Raise ValueError unless a checkpoint holds these arrays, bit by bit."""
+    """Raise UserError unless a checkpoint holds these arrays, bit by bit."""
     found = open_checkpoint(path)
     if lost := sorted(wanted.keys() - found.keys()):
-        raise ValueError(f"{path} was written without {lost[0]}.")
+        raise UserError(f"{path} was written without {lost[0]}.")
     for name, array in found.items():  # in this order, stored arrays are read once
         read, written = wanted[name].read(), array.read()
         blocks = row_blocks(read.shape) if read.ndim else [...]
         if not all(np.array_equal(read[rows], written[rows]) for rows in blocks):
-            raise ValueError(f"{path}: {name} was written with different values than were read.")
+            raise UserError(f"{path}: {name} was written with different values than were read.")
 
 
 def gin_of(sizes: Sizes, extra_ids: Mapping[str, int] | None = None) -> str:

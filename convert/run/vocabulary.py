@@ -6,6 +6,7 @@ from pathlib import Path
 
 from etils import epath
 
+from common.errors import UserError
 from common.gin_reader import Bindings
 from convert.run.model_dir import TrainedRun
 from convert.tokenizer import (
@@ -20,10 +21,10 @@ TOKENIZER = "tokenizer"  # the folder in which an encoder's run keeps its tokeni
 
 
 def tokenizer_of(run: TrainedRun, given: str | None = None) -> TokenizerFolder:
-    """Return the tokenizer beside an encoder's run, or the given one; raise ValueError for none."""
+    """Return the tokenizer beside an encoder's run, or the given one; raise UserError for none."""
     path = given or f"{run.folder}/{TOKENIZER}"
     if not (epath.Path(path) / "tokenizer.json").is_file():
-        raise ValueError(
+        raise UserError(
             f"{path} holds no tokenizer.json: give the folder of the trained one with "
             "--vocabulary, or none for weights alone."
         )
@@ -67,25 +68,25 @@ def vocabulary_of(
     """Return the vocabulary beside a T5's run, or the given one, or the one that its gin names.
 
     `given` is a path that the user named, or "bytes" (ByT5); relative paths in the gin are looked
-    for in `folders`. Raise ValueError if there is none, or the given one is not the trainer's.
+    for in `folders`. Raise UserError if there is none, or the given one is not the trainer's.
     """
     if given == BYTES or (not given and bindings and bindings.binds_bytes()):
         bound = _bound_extra_ids(bindings, "ByteVocabulary")
         return TrainedVocabulary(BYTES, NUM_SENTINELS if bound is None else bound)
     trained = run.vocabulary()
     if given and trained and _differ(given, trained):
-        raise ValueError(
+        raise UserError(
             f"{given} is not the vocabulary that the run was trained with, {trained}: leave "
             "--vocabulary out."
         )
     path = given or trained or (_path_in_gin(bindings, folders or []) if bindings else None)
     if path is None:
-        raise ValueError(
+        raise UserError(
             f"{run.folder} has no vocabulary.model and its gin names none: give the trained one "
             "with --vocabulary (a SentencePiece model, bytes for ByT5, none for weights alone)."
         )
     if not epath.Path(path).is_file():
-        raise ValueError(f"There is no vocabulary {path}: give the trained one with --vocabulary.")
+        raise UserError(f"There is no vocabulary {path}: give the trained one with --vocabulary.")
     return sentencepiece_vocabulary(path, _bound_extra_ids(bindings, "SentencePieceVocabulary"))
 
 
