@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from tasks import caches, corpora, vocabularies
 from tasks.corpus import tf_callbacks
+from tasks.corpus.counts import MADE, NOTES, RecordCounter
 from tasks.corpus.documents import Columns
-from tasks.corpus.record_counts import MADE, NOTES, RecordCounter
 from tasks.corpus.source import CorpusSource
 from tasks.text import normalize, tokenize
 

@@ -17,10 +17,10 @@ import seqio
 import tensorflow as tf
 
 from tasks.corpus import slices
+from tasks.corpus.counts import CODED
 from tasks.corpus.documents import SEPARATOR, Columns
 from tasks.corpus.files import CorpusFile, join_parallel, match_files
 from tasks.corpus.formats import PARALLEL_COLUMNS
-from tasks.corpus.record_counts import CODED
 from tasks.corpus.source import PARTS, CorpusSource
 
 BUCKETS = 10_000  # of the documents' hashes, by which splits are held out

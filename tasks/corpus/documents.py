@@ -19,8 +19,8 @@ import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tasks.corpus.counts import EXTRA_COPIES, MOST_LABELS
 from tasks.corpus.formats import MALFORMED, NOT_UTF8, UNREADABLE
-from tasks.corpus.record_counts import EXTRA_COPIES, MOST_LABELS
 
 _CONTAINERS = (list, dict, bytes)
 SEPARATOR = "\x1f"  # between the texts of `Columns`; removed from the texts themselves

@@ -20,9 +20,9 @@ from typing import BinaryIO, NamedTuple, cast
 import numpy as np
 from absl import logging
 
+from tasks.corpus.counts import EXTRA_COPIES, MOST_LABELS, code
 from tasks.corpus.documents import Column, judge
 from tasks.corpus.files import CorpusFile
-from tasks.corpus.record_counts import EXTRA_COPIES, MOST_LABELS, code
 from tasks.corpus.retry import shutting_down
 from tasks.corpus.shard_assignment import CorpusSplit
 
@@ -34,7 +34,7 @@ _ENTRY = np.dtype([("start", np.int64), ("length", np.int32), ("code", np.int32)
 class Records(NamedTuple):
     """The usable texts among some records, in UTF-8, and how all of them are counted.
 
-    `codes`: int32 [k], see `record_counts.code`.
+    `codes`: int32 [k], see `counts.code`.
     """
 
     texts: list[bytes]

@@ -9,7 +9,7 @@
 The order of an epoch follows from (seed, epoch); 0 is a valid seed. There are two orders:
 
 - RECORDS, of a split up to `full_shuffle` gigabytes: a permutation of all records. They are read
-  once and kept in a temporary file (`tasks.corpus.permuted_reader`).
+  once and kept in a temporary file (`tasks.corpus.shuffle`).
 - PARTS, of a larger one: files, parts of files (`tasks.corpus.formats`) and the records within a
   batch are permuted. Shards read different files; if there are fewer files than shards, different
   parts; if these cannot be cut, every shard reads all records and keeps its own
@@ -35,16 +35,18 @@ import tensorflow as tf
 
 import gin
 from common.tables import counted
-from tasks.corpus import files, hub, permuted_reader, shard_reader, slices, tf_callbacks
+from tasks.corpus import files, hub, slices, tf_callbacks
+from tasks.corpus import reader as reader_lib
+from tasks.corpus import shuffle as shuffle_lib
+from tasks.corpus.counts import RecordCounter
 from tasks.corpus.documents import Column, screen
 from tasks.corpus.files import CorpusFile
 from tasks.corpus.formats import BATCH_RECORDS, PartLayout
-from tasks.corpus.permuted_reader import PermutedReader
-from tasks.corpus.record_counts import RecordCounter
+from tasks.corpus.reader import ShardReader
 from tasks.corpus.record_store import RecordStore
 from tasks.corpus.retry import RetryPolicy, is_transient, retry
 from tasks.corpus.shard_assignment import CorpusSplit, assign
-from tasks.corpus.shard_reader import ShardReader
+from tasks.corpus.shuffle import PermutedReader
 from tasks.corpus.slices import SplitPart, Splits
 
 PEEK_BYTES = 1 << 16
@@ -484,10 +486,10 @@ class CorpusSource(seqio.DataSource):
             store = self._stores.setdefault(corpus, RecordStore(corpus))
             place = (shard.index, shard.num_shards)
             permuted = PermutedReader(store, split, place, self.counter, seed, self._epochs)
-            return permuted_reader.shard_dataset(permuted, seed, self._epochs)
+            return shuffle_lib.shard_dataset(permuted, seed, self._epochs)
         share = assign(corpus, shard.index, shard.num_shards)
         reader = ShardReader(share, shuffle, self.counter)
-        return shard_reader.shard_dataset(reader, shuffle, seed)
+        return reader_lib.shard_dataset(reader, shuffle, seed)
 
     def _sliced(
         self, part: SplitPart, shuffle: bool, seed: int | None, shard: seqio.ShardInfo

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from tasks.corpus.record_counts import RecordCounter
+from tasks.corpus.counts import RecordCounter
 from tasks.corpus.retry import shutting_down
 
 _lock = threading.Lock()

@@ -15,7 +15,7 @@ import numpy as np
 import seqio
 
 from tasks import caches, vocabularies
-from tasks.corpus.record_counts import CHANGES, EXTRA_COPIES, NOTES, SKIPS
+from tasks.corpus.counts import CHANGES, EXTRA_COPIES, NOTES, SKIPS
 from tasks.look import sampling
 
 SHOWN = 10  # documents, and examples

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from tasks.corpus import source as sources
+from tasks.corpus.counts import RecordCounter
 from tasks.corpus.documents import Column, Columns, screen
-from tasks.corpus.record_counts import RecordCounter
 from tasks.corpus.source import CorpusSource
 
 RECORDS = [

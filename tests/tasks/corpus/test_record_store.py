@@ -8,7 +8,7 @@ import pytest
 
 from fakes.corpora import LINES, write
 from tasks.corpus import formats, record_store
-from tasks.corpus.record_counts import code
+from tasks.corpus.counts import code
 from tasks.corpus.record_store import RecordStore
 from tasks.corpus.retry import RetryPolicy
 from tasks.corpus.source import CorpusSource

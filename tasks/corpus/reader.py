@@ -18,8 +18,8 @@ import tensorflow as tf
 from absl import logging
 
 from tasks.corpus import tf_callbacks
+from tasks.corpus.counts import RecordCounter
 from tasks.corpus.documents import screen
-from tasks.corpus.record_counts import RecordCounter
 from tasks.corpus.shard_assignment import Share
 
 _END = -1  # follows an epoch's last file

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tasks.corpus.record_counts import RecordCounter, code
+from tasks.corpus.counts import RecordCounter, code
 
 
 def test_a_batch_that_is_read_twice_is_distinct_once():

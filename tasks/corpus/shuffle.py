@@ -15,10 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from tasks.corpus import tf_callbacks
+from tasks.corpus.counts import RecordCounter
 from tasks.corpus.permutation import permute
-from tasks.corpus.record_counts import RecordCounter
+from tasks.corpus.reader import random_epoch
 from tasks.corpus.record_store import RecordStore
-from tasks.corpus.shard_reader import random_epoch
 
 BLOCK_RECORDS, BLOCK_BYTES = 512, 1 << 20  # the most of a block, whose texts are read at once
 _SHARDS_KEY = (0, 0, 0, 1)  # of the permutation that divides the records among shards
