@@ -19,8 +19,9 @@ import tensorflow as tf
 from tasks.corpus import slices
 from tasks.corpus.counts import CODED
 from tasks.corpus.documents import SEPARATOR, Columns
-from tasks.corpus.files import CorpusFile, join_parallel, match_files
+from tasks.corpus.files import CorpusFile
 from tasks.corpus.formats import PARALLEL_COLUMNS
+from tasks.corpus.listing import join_parallel, match_files
 from tasks.corpus.source import PARTS, CorpusSource
 
 BUCKETS = 10_000  # of the documents' hashes, by which splits are held out
@@ -89,7 +90,7 @@ class Rows(CorpusSource):
         if columns:
             self.column = Columns(columns, labels, clean, lists)
 
-    def _find_files(self, split: str) -> list[CorpusFile]:
+    def _find_files(self, split: str) -> Sequence[CorpusFile]:
         split = "train" if split in self._held_out else split
         if self._parallel:
             sources, targets = (match_files([p], "text") for p in self._parallel[split])

@@ -176,7 +176,8 @@ class TokenizerVocabulary(seqio.Vocabulary):
         def encode(texts):
             return self.encode_texts([text.decode("utf-8", "replace") for text in texts])
 
-        ids, lengths = tf_callbacks.vectors(encode, [texts], "il")
+        specs = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int64)
+        ids, lengths = tf_callbacks.call(encode, specs, texts)
         return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
 
     def _encode(self, s: str) -> Sequence[int]:
@@ -201,7 +202,7 @@ class TokenizerVocabulary(seqio.Vocabulary):
             texts = [self.decode(row).encode() for row in rows]
             return np.array(texts, object).reshape(ids.shape[:-1])
 
-        return tf_callbacks.call(decode, np.array([], object), ids.shape[:-1], ids)
+        return tf_callbacks.call(decode, tf.TensorSpec(ids.shape[:-1], tf.string), ids)
 
     _decode_tf = decode_tf
 

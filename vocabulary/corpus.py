@@ -92,10 +92,8 @@ def read_documents(
     Raises:
       ValueError: the corpus, configuration, split or column does not exist, or cannot be read.
     """
-    from tasks.corpus import (
-        files,  # with TensorFlow, which takes seconds
-        slices,
-    )
+    # TensorFlow comes with them, which takes seconds.
+    from tasks.corpus import formats, listing, slices
     from tasks.corpus.retry import RetryPolicy
     from tasks.corpus.source import CorpusSource
 
@@ -103,7 +101,7 @@ def read_documents(
     path, splits = os.path.expanduser(corpus), (slices.full(split),)
     if os.path.isdir(path):  # even if its name ends in .jsonl
         source = CorpusSource(os.path.abspath(path), config, splits=splits, **options)
-    elif corpus.startswith(files.LIST) or "*" in corpus or files.classify(corpus):
+    elif corpus.startswith(listing.LIST) or "*" in corpus or formats.recognize(corpus):
         source = CorpusSource(files={slices.full(split): path}, **options)
     else:
         source = CorpusSource(corpus, config, splits=splits, **options)

@@ -16,7 +16,8 @@ from preflight.run_context import RunContext, is_local
 from t5x.input_pipeline.checks import check_feature_lengths
 from tasks.corpus import files, formats
 from tasks.corpus.documents import screen
-from tasks.corpus.source import MOST_PROBES, RECORDS, CorpusSource
+from tasks.corpus.listing import MOST_PROBES
+from tasks.corpus.source import RECORDS, CorpusSource
 from tasks.languages import public
 from tasks.languages.table import TOKENS_PER_WORD, Language
 from tasks.look import figures, sampling
@@ -207,7 +208,7 @@ def corpus_tokens(context: RunContext) -> tuple[float, str]:
     layout = formats.PartLayout(source.column.fields, source.documents, _SAMPLE_BYTES)
     n_tokens = 0
     for batch in layout.batches(found[0], 0):
-        for text in screen(batch, source.column, source.max_chars, None):
+        for text in screen(batch, source.column, source.max_chars).usable:
             n_tokens += len(vocabulary.encode(sampling.normalized(context.task, text.decode())))
     if not n_tokens:
         raise NotChecked(f"{found[0].url} has no usable text at its beginning")

@@ -16,14 +16,31 @@ SKIPS = tuple(f"skipped_{reason}" for reason in (*REASONS, *FILTERS))
 # Of records that are used, but not as they are written.
 CHANGES = ("kept_with_numbers", "kept_with_replaced_characters")
 EXTRA_COPIES = "extra_copies"  # of records that an epoch has several times
-CODED = (*SKIPS, *CHANGES, EXTRA_COPIES)  # of a record: bit i of its code is of CODED[i]
+CODED = (*SKIPS, *CHANGES, EXTRA_COPIES)
 NOTES = ("cut_inputs", "cut_targets")  # counted per example made
 MADE = "examples"
 MOST_LABELS = 3  # unknown labels to remember
 
+_BITS = {name: 1 << i for i, name in enumerate(CODED)}
+# A record is counted under the names of its code's bits; 0 is a record that is used as it is.
+code = _BITS.__getitem__
+
+
+def of_codes(codes: np.ndarray) -> Counter[str]:
+    """Return the counts by name of records and copies with these codes, int [k]."""
+    counts = Counter({"read": len(codes)})
+    for found, n in zip(*np.unique(codes, return_counts=True), strict=True):
+        counts.update({name: int(n) for name, bit in _BITS.items() if found & bit})
+    counts["read"] -= counts[EXTRA_COPIES]
+    return counts
+
 
 class RecordCounter:
-    """Counts of one corpus, safe to add to from several threads."""
+    """Counts of one corpus, safe to add to from several threads.
+
+    A record that is read again, in another epoch, evaluation or run of the reader, counts again,
+    but is *distinct* once.
+    """
 
     def __init__(self, corpus: str):
         self.corpus = corpus
@@ -31,15 +48,57 @@ class RecordCounter:
         self.labels: list[str] = []  # some labels that no class lists
         self._lock = threading.RLock()
         self._counts: defaultdict[str | None, Counter[str]] = defaultdict(Counter)
-        # By split and number of shards, since the number of shards decides what a batch holds; None
-        # where records are known by number.
-        self._distinct: defaultdict[tuple[str | None, int | None], Counter[str]] = defaultdict(
-            Counter
-        )
-        self._records: dict[tuple[str, int], np.ndarray] = {}  # which were read, by number
+        # Of distinct records, by split and by what they are known by: the number of shards, which
+        # decides what a batch holds, or None where each has a number.
+        self._distinct: defaultdict[tuple[str, int | None], Counter[str]] = defaultdict(Counter)
+        self._numbers_read: dict[tuple[str, int], np.ndarray] = {}
         # Of a part of a shard, the steps that were read: bit i of its number is of step i.
-        self._seen: defaultdict[tuple[str | None, int, tuple], int] = defaultdict(int)
+        self._steps_read: defaultdict[tuple[str, int, tuple], int] = defaultdict(int)
         self._epochs: defaultdict[str, dict[tuple[int, int], int]] = defaultdict(dict)
+
+    def add(
+        self, counts: Mapping[str, int], split: str | None = None, labels: Iterable[str] = ()
+    ) -> None:
+        """Add counts by name, and unknown labels, which are not known to be distinct."""
+        with self._lock:
+            self._counts[split].update(counts)
+            self.labels = list(dict.fromkeys([*self.labels, *labels]))[:MOST_LABELS]
+
+    def add_batch(
+        self,
+        split: str,
+        shard: tuple[int, int],
+        batch: tuple[int, ...],
+        codes: np.ndarray,
+        labels: Iterable[str] = (),
+    ) -> None:
+        """Add all records of a batch, known by its place: numbers of a part, then the step in it.
+
+        `shard` is (index, number of shards). What a place holds is always the same.
+        """
+        with self._lock:
+            counts = of_codes(codes)
+            self.add(counts, split, labels)
+            (index, num_shards), (*part, step) = shard, batch
+            place = (split, num_shards, (index, *part))
+            if not self._steps_read[place] >> step & 1:
+                self._steps_read[place] |= 1 << step
+                self._distinct[split, num_shards].update(counts)
+
+    def add_numbers(
+        self,
+        split: str,
+        numbers: np.ndarray,
+        total: int,
+        codes: np.ndarray,
+        labels: Iterable[str] = (),
+    ) -> None:
+        """Add records that are known by their numbers, int [k], among all `total` of the split."""
+        with self._lock:
+            read = self._numbers_read.setdefault((split, total), np.zeros(total, bool))
+            self.add(of_codes(codes), split, labels)
+            self._distinct[split, None].update(of_codes(codes[~read[numbers]]))
+            read[numbers] = True
 
     def start_shard(self, split: str, shard: tuple[int, int]) -> None:
         """Note that this process reads a shard (index, number of shards) of a split."""
@@ -50,63 +109,14 @@ class RecordCounter:
             self._epochs[split] = of_split
             of_split.setdefault(shard, 0)
 
-    def add(
-        self,
-        counts: Mapping[str, int],
-        labels: Iterable[str] = (),
-        split: str | None = None,
-        shard: tuple[int, int] | None = None,
-        batch: tuple[int, ...] = (0,),
-    ) -> None:
-        """Add the counts of some records of a split, and unknown labels in these records.
-
-        `shard` was read if `counts` are of all records of a batch, and `batch` is its place within
-        the shard: numbers of a part, then the step in it. Epochs, restarts and evaluations read a
-        batch several times; what it holds is always the same, so it is distinct once.
-        """
-        with self._lock:
-            self._counts[split].update(counts)
-            self.labels = list(dict.fromkeys([*self.labels, *labels]))[:MOST_LABELS]
-            if shard is None:
-                return
-            index, num_shards = shard
-            *part, step = batch
-            place = (split, num_shards, (index, *part))
-            if not self._seen[place] >> step & 1:
-                self._seen[place] |= 1 << step
-                self._distinct[split, num_shards].update(counts)
-
-    def add_records(
-        self, split: str, codes: np.ndarray, numbers: np.ndarray, total: int, labels: Iterable[str]
-    ) -> None:
-        """Add records that are known by their numbers in the split.
-
-        Args:
-          split: of the corpus.
-          codes: int [k], see `code`.
-          numbers: int [k]; a record is distinct once.
-          total: number of records in the split.
-          labels: unknown labels in the split.
-        """
-        with self._lock:
-            seen = self._records.setdefault((split, total), np.zeros(total, bool))
-            self._counts[split].update(_by_name(codes))
-            self._distinct[split, None].update(_by_name(codes[~seen[numbers]]))
-            seen[numbers] = True
-            self.labels = list(dict.fromkeys([*self.labels, *labels]))[:MOST_LABELS]
-
-    def end_epoch(self, split: str, shard: tuple[int, int], epochs: int) -> bool:
-        """Note that a reader completed `epochs` of a shard; True if now all shards have."""
+    def end_epoch(self, split: str, shard: tuple[int, int], epochs: int) -> None:
+        """Note that a reader completed `epochs` of a shard; log the counts if all shards have."""
         with self._lock:
             shards = self._epochs[split]
             before = min(shards.values(), default=0)
             shards[shard] = max(shards.get(shard, 0), epochs)
-            return min(shards.values()) > before
-
-    def log_epoch(self, split: str, shard: tuple[int, int], epochs: int) -> None:
-        """Call `end_epoch`, and log the counts if all shards have completed the epoch."""
-        if self.end_epoch(split, shard, epochs):
-            logging.info("%s", self.sentence(split))
+            if min(shards.values()) > before:
+                logging.info("%s", self.sentence(split))
 
     def counts(self, split: str | None = None, distinct: bool = False) -> dict[str, int]:
         """Return the records read, skipped and changed, examples cut, and epochs completed.
@@ -148,21 +158,6 @@ class RecordCounter:
         """Return the splits with any record read."""
         with self._lock:
             return [split for split, counts in self._counts.items() if split and counts["read"]]
-
-
-def code(names: Iterable[str]) -> int:
-    """Return the names under which a record is counted as one number; see `CODED`."""
-    return sum(1 << CODED.index(name) for name in names)
-
-
-def _by_name(codes: np.ndarray) -> Counter[str]:
-    """Return the counts of records by name, from their codes."""
-    counts = Counter({"read": len(codes)})
-    for found, n in zip(*np.unique(codes, return_counts=True), strict=True):
-        for i, name in enumerate(CODED):
-            counts[name] += int(n) if found >> i & 1 else 0
-    counts["read"] -= counts[EXTRA_COPIES]
-    return counts
 
 
 def _reasons(counts: Mapping[str, int]) -> str:

@@ -1,25 +1,26 @@
-"""Records to documents: the text of each record, and counts of the records skipped.
+"""Records to documents: the text of each record, or why it is skipped.
 
 column = Column("{title}\\n{body}")            # or just Column("body")
 column = Column("body", min_chars=200, where={"language": "ro"})
 column = Column("body", copies={"quality": {7: 1, 9: 2}})
 column = Column("body", file_copies={"10_*": 3, "9_*": 2})
-counter = RecordCounter("my corpus")
-texts = screen(records, column, max_chars=1_000_000, add=counter.add)
-counter.counts()   # {'read': 512, 'skipped_empty': 2, ..., 'epochs': 0}
+found = screen(records, column, max_chars=1_000_000)
+found.usable                 # [b"un text", …]
+counts.of_codes(found.codes) # {'read': 512, 'skipped_empty': 2}
 """
 
 import bisect
-import collections
 import copy
 import dataclasses
 import fnmatch
 import math
 import string
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tasks.corpus.counts import EXTRA_COPIES, MOST_LABELS
+import numpy as np
+
+from tasks.corpus.counts import EXTRA_COPIES, MOST_LABELS, code
 from tasks.corpus.formats import MALFORMED, NOT_UTF8, UNREADABLE
 
 _CONTAINERS = (list, dict, bytes)
@@ -239,62 +240,52 @@ class Columns(Column):
         return any(column.has_numbers(record) for column in self._columns.values())
 
 
-class Judged(NamedTuple):
-    """A record's text in UTF-8, None if it is skipped, and the names under which it is counted.
+class Screened(NamedTuple):
+    """What becomes of some records, in their order, each copy after its record.
 
-    `label`: the value, where it is skipped as an unknown label. `copies`: how often an epoch has
-    the record, at least 1.
+    `texts`: in UTF-8, None where the record is skipped. `codes`: int32 [k], how each is counted;
+    see `counts.code`. `labels`: some of the values that are skipped as unknown labels.
     """
 
-    text: bytes | None
-    names: tuple[str, ...] = ()
-    label: str | None = None
-    copies: int = 1
+    texts: list[bytes | None]
+    codes: np.ndarray
+    labels: list[str]
+
+    @property
+    def usable(self) -> list[bytes]:
+        """The texts of the records that are not skipped."""
+        return [text for text in self.texts if text is not None]
 
 
-def judge(records: Iterable, column: Column, max_chars: int) -> Iterator[Judged]:
-    """Yield each record's usable text, or why it is skipped.
+def screen(records: Iterable, column: Column, max_chars: int) -> Screened:
+    """Return the text of each record, or why it is skipped.
 
     Skipped are records that are malformed, whose text is null, no string, blank, or longer than
     `max_chars`, and those that `column` filters out. Lone surrogates, which UTF-8 cannot encode,
     become question marks.
     """
     longest = max_chars if column.max_chars is None else min(max_chars, column.max_chars)
+    texts: list[bytes | None] = []
+    codes: list[int] = []
+    labels: dict[str, None] = {}
     for record in records:
         text = record if record in (MALFORMED, NOT_UTF8) else column.extract(record)
         if reason := _fault(text, longest) or _filtered(record, text, column):
-            label = text.label if isinstance(text, UnknownLabel) else None
-            yield Judged(None, (f"skipped_{reason}",), label)
+            texts.append(None)
+            codes.append(code(f"skipped_{reason}"))
+            if isinstance(text, UnknownLabel) and len(labels) < MOST_LABELS:
+                labels[text.label] = None
             continue
-        names: tuple[str, ...] = ("kept_with_numbers",) if column.has_numbers(record) else ()
+        how = code("kept_with_numbers") if column.has_numbers(record) else 0
         try:
             encoded = text.encode()
         except UnicodeEncodeError:
-            names += ("kept_with_replaced_characters",)
+            how |= code("kept_with_replaced_characters")
             encoded = text.replace(UNREADABLE, "\ufffd").encode("utf-8", "replace")
-        yield Judged(encoded, names, copies=column.count_copies(record))
-
-
-def screen(records: Iterable, column: Column, max_chars: int, add: Callable | None) -> list[bytes]:
-    """Return the usable texts of some records, as `judge` makes them, and count all records.
-
-    `add` receives the counts by name and some unknown labels, as `RecordCounter.add` takes them.
-    """
-    counts: collections.Counter[str] = collections.Counter()
-    kept: list[bytes] = []
-    labels: dict[str, None] = {}
-    for text, names, label, copies in judge(records, column, max_chars):
-        counts["read"] += 1
-        counts[EXTRA_COPIES] += copies - 1
-        for name in names:
-            counts[name] += 1
-        if text is not None:
-            kept += [text] * copies
-        if label is not None and len(labels) < MOST_LABELS:
-            labels[label] = None
-    if add:
-        add(counts, labels)
-    return kept
+        more = column.count_copies(record) - 1
+        texts += [encoded] * (1 + more)
+        codes += [how, *[code(EXTRA_COPIES)] * more]
+    return Screened(texts, np.array(codes, np.int32), [*labels])
 
 
 def _fault(text, max_chars: int) -> str | None:

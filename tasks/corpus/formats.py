@@ -1,9 +1,10 @@
-"""File formats: how files are cut into parts, and the records of a part.
+"""File formats: how a name shows the format, how files are cut into parts, the records of a part.
 
 A *part* can be read independently: a byte range of an uncompressed JSONL or text file (the lines
 that begin in it), a row group of a parquet file, or an entire file of any other kind. It is read
 in *batches* of records; a record is a dict, or MALFORMED, or NOT_UTF8.
 
+    file = recognize("/data/ro.jsonl.zst")      # CorpusFile("/data/ro.jsonl.zst", "jsonl", "zst")
     layout = PartLayout(column.fields, documents="lines")
     for part in range(layout.count(file)):
         for records in layout.batches(file, part): ...
@@ -12,32 +13,55 @@ in *batches* of records; a record is a dict, or MALFORMED, or NOT_UTF8.
 import contextlib
 import csv
 import dataclasses
-import functools
 import io
 import itertools
 import json
 import re
-import threading
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
-from tasks.corpus import files
+from tasks.corpus import files, parquet
+from tasks.corpus.decompress import COMPRESSIONS
 from tasks.corpus.files import CorpusFile
 
+KINDS = {
+    "jsonl": "jsonl",
+    "ndjson": "jsonl",
+    "json": "json",
+    "csv": "csv",
+    "tsv": "tsv",
+    "txt": "text",
+    "text": "text",
+    "parquet": "parquet",
+}
+PARALLEL = "parallel"  # the kind of several text files that are read line by line together
+PARALLEL_COLUMNS = ("source", "target")
 MALFORMED, NOT_UTF8 = object(), object()
 UNREADABLE = "\udcff"  # in place of a line of a paragraph that is not UTF-8
 BATCH_RECORDS = 512
 LOCAL_PART_BYTES = 1 << 20
 REMOTE_PART_BYTES = 8 << 20
-_FOOTER_BYTES = 64 << 10  # of a parquet file's end, fetched first
-PARALLEL_COLUMNS = ("source", "target")
-PARSED = 3  # bytes in memory of a byte of a parquet footer
-_parsing = threading.Lock()
 
 csv.field_size_limit(1 << 30)
-_ITEM = re.compile(r"[^\s,]")
+_NO_SEPARATOR = re.compile(r"[^\s,]")
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
+
+
+def recognize(url: str, kind: str | None = None) -> CorpusFile | None:
+    """Return the file that `url` names, by its suffixes; None if it is not a corpus file.
+
+    With a `kind`, only the suffix of a compression is looked at.
+    """
+    path = url.split("?")[0] if "://" in url else url  # an address may have a query
+    name = path.rsplit("/", 1)[-1].lower()
+    stem, _, compression = name.rpartition(".")
+    if compression in COMPRESSIONS:
+        name = stem
+    else:
+        compression = ""
+    _, dot, suffix = name.rpartition(".")  # "text" and "owner/text" have none
+    kind = kind or (KINDS.get(suffix) if dot else None)
+    return CorpusFile(url, kind, compression) if kind else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +84,7 @@ class PartLayout:
     def count(self, file: CorpusFile) -> int:
         """Return the number of parts of `file`, at least 1; costs at most one small read."""
         if file.kind == "parquet":
-            return max(_footer(file).num_row_groups, 1)
+            return max(parquet.count_groups(file), 1)
         if self._by_bytes(file):
             return max(-(-_size(file) // self.bytes_per_part(file)), 1)
         return 1
@@ -85,13 +109,12 @@ class PartLayout:
           ValueError: a column is missing.
         """
         if file.kind == "parquet":  # which has a schema
-            return _undamaged(self._row_group(file, part), file)
+            return self._rows(file, part)
         if self._by_bytes(file):
             found = iter([self._lines(file, *self._bounds(file, part))])
             beginning = lambda: self._beginning(file)
         else:
             found, beginning = in_batches(self._stream(file)), None
-        found = _undamaged(found, file)
         if part:
             return found
         return check_columns(self.fields if required is None else required, found, file, beginning)
@@ -109,29 +132,15 @@ class PartLayout:
         is_lines = file.kind == "jsonl" or (file.kind == "text" and self.documents == "lines")
         return is_lines and not file.compression and files.has_ranges(file)
 
-    def _row_group(self, file: CorpusFile, part: int) -> Iterator[list]:
-        # One request for each range; pyarrow alone would send several for each column.
-        with files.open_random(file, _column_ranges(file, part, self.fields)) as f:
-            for batch in self._arrow_batches(f, file, part):
-                yield _rows_of(batch)
-
-    def _arrow_batches(self, f: Any, file: CorpusFile, part: int) -> Iterable:
-        import pyarrow.parquet as pq
-
-        footer = _footer(file)
-        table = pq.ParquetFile(f, metadata=footer, pre_buffer=not file.remote)
-        missing = [c for c in self.fields if c not in table.schema_arrow.names]
-        if missing:
-            raise _missing_column(missing[0], table.schema_arrow.names, file)
-        if not footer.num_row_groups:
-            return ()
-        batches = table.iter_batches(BATCH_RECORDS, [part], columns=list(self.fields))
-        # They hold the parsed footer while they are read, which may be larger than the texts.
-        small = footer.row_group(part).total_byte_size < PARSED * footer.serialized_size
-        return list(batches) if small else batches
+    def _rows(self, file: CorpusFile, part: int) -> Iterator[list]:
+        names = parquet.column_names(file)
+        for missing in (field for field in self.fields if field not in names):
+            raise _missing_column(missing, names, file)
+        for batch in parquet.batches(file, part, self.fields, BATCH_RECORDS):
+            yield _rows_of(batch)
 
     def _stream(self, file: CorpusFile) -> Iterator:
-        if file.kind == files.PARALLEL:
+        if file.kind == PARALLEL:
             yield from _parallel_lines(file)
             return
         with files.open_stream(file) as raw:
@@ -142,7 +151,10 @@ class PartLayout:
                 lines = map(_parse_line, raw)
                 yield from _paragraphs(lines) if self.documents == "paragraphs" else lines
             else:
-                yield from _json_stream(raw)
+                try:
+                    yield from _json_records(raw)
+                except (json.JSONDecodeError, UnicodeDecodeError) as error:
+                    raise files.damaged(file, error) from error
 
 
 def _size(file: CorpusFile) -> int:
@@ -153,78 +165,7 @@ def _size(file: CorpusFile) -> int:
     return size
 
 
-# A footer of a thousand row groups and eleven columns takes 9 MB parsed, 2.6 MB as it is stored and
-# 0.1 MB compressed, and is parsed in 15 ms. A host that reads many files alternately keeps them all
-# compressed, so that none is fetched twice, and parses one at a time.
-@functools.lru_cache(maxsize=4)
-def _footer(file: CorpusFile):
-    import pyarrow.parquet as pq
-
-    with _naming_damage(file):
-        if not (file.remote and files.has_ranges(file)):
-            with files.open_random(file) as f:
-                return pq.read_metadata(f)
-        compressed = _compressed_footer(file)
-        with _parsing:
-            return pq.read_metadata(io.BytesIO(zlib.decompress(compressed)))
-
-
-@functools.lru_cache(maxsize=1024)
-def _compressed_footer(file: CorpusFile) -> bytes:
-    """Return the end of a remote parquet file, from its footer on, compressed."""
-    size = _size(file)
-    start = max(size - _FOOTER_BYTES, 0)
-    data = files.read_range(file, start, size)
-    # The last eight bytes are the footer's length and a mark; without the mark pyarrow refuses it.
-    length = int.from_bytes(data[-8:-4], "little") + 8 if data[-4:] == b"PAR1" else 0
-    needed = size - min(length, size)
-    if needed < start:
-        data = files.read_range(file, needed, start) + data
-    return zlib.compress(data[max(needed - start, 0) :], 1)
-
-
-@contextlib.contextmanager
-def _naming_damage(file: CorpusFile) -> Iterator[None]:
-    """Raise a parser's complaint about a file as a ValueError that names the file."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        by_parser = isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
-        if file.kind == "parquet":  # Arrow raises plain OSErrors too
-            plain = type(error) is OSError and error.errno is None
-            by_parser = plain or type(error).__name__ == "ArrowInvalid"
-        if not by_parser:
-            raise
-        raise files.damaged(file, error) from error
-
-
-def _undamaged(batches: Iterator[list], file: CorpusFile) -> Iterator[list]:
-    with _naming_damage(file):
-        yield from batches
-
-
-def _column_ranges(file: CorpusFile, part: int, fields: tuple[str, ...]) -> list[tuple[int, int]]:
-    """Return the byte ranges of the wanted columns of a row group, adjacent ones merged."""
-    found, footer = [], _footer(file)
-    if part < footer.num_row_groups:
-        group = footer.row_group(part)
-        for i in range(group.num_columns):
-            column = group.column(i)
-            if column.path_in_schema.split(".")[0] in fields:
-                start = column.data_page_offset
-                if column.has_dictionary_page:
-                    start = min(start, column.dictionary_page_offset)
-                found.append((start, start + column.total_compressed_size))
-    merged: list[tuple[int, int]] = []
-    for start, stop in sorted(found):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
-        else:
-            merged.append((start, stop))
-    return merged
-
-
-def _json_stream(raw) -> Iterator:
+def _json_records(raw: BinaryIO) -> Iterator:
     """Yield the records of a JSON file that holds one array, or one record a line."""
     first = raw.readline()
     while first and not first.strip():
@@ -240,28 +181,22 @@ def _json_stream(raw) -> Iterator:
 
 def _array_items(text: str) -> Iterator:
     """Yield the items of a JSON array, MALFORMED for each that is nested too deeply."""
-    try:
-        items = json.loads(text)
-    except RecursionError:
-        items = _items_one_by_one(text)
-    yield from items
-
-
-def _items_one_by_one(text: str) -> Iterator:
-    decoder, at = json.JSONDecoder(), _next_item(text, text.index("[") + 1)
-    while text[at] != "]":
+    decoder, at = json.JSONDecoder(), text.index("[") + 1
+    while (start := _beyond_separators(text, at)) is not None and text[start] != "]":
         try:
-            item, end = decoder.raw_decode(text, at)
+            item, at = decoder.raw_decode(text, start)
         except RecursionError:
-            item, end = MALFORMED, _end_of_item(text, at)
+            item, at = MALFORMED, _end_of_item(text, start)
         yield item
-        at = _next_item(text, end)
+    if start is None:
+        raise json.JSONDecodeError("the array does not end", text, at)
+    if text[start + 1 :].strip():
+        raise json.JSONDecodeError("the array ends before the file", text, start)
 
 
-def _next_item(text: str, start: int) -> int:
-    if found := _ITEM.search(text, start):
-        return found.start()
-    raise json.JSONDecodeError("the array does not end", text, start)
+def _beyond_separators(text: str, at: int) -> int | None:
+    found = _NO_SEPARATOR.search(text, at)
+    return found.start() if found else None
 
 
 def _end_of_item(text: str, start: int) -> int:
@@ -364,17 +299,15 @@ def _check_row(row: dict):
 
 def _parallel_lines(file: CorpusFile) -> Iterator:
     """Yield {"source", "target"} of two files, line by line."""
-    sides = files.split_parallel(file)
     with contextlib.ExitStack() as stack:
-        streams = [stack.enter_context(files.open_stream(side)) for side in sides]
+        streams = [stack.enter_context(files.open_stream(side)) for side in file.sides]
         try:
             for lines in zip(*streams, strict=True):
                 rows = [_parse_line(line) for line in lines]
                 texts = zip(PARALLEL_COLUMNS, rows, strict=True)
                 yield NOT_UTF8 if NOT_UTF8 in rows else {k: row["text"] for k, row in texts}
         except ValueError as error:
-            urls = " and ".join(side.url for side in sides)
-            raise ValueError(f"{urls} have different numbers of lines") from error
+            raise ValueError(f"{file.url} have different numbers of lines") from error
 
 
 def _paragraphs(lines: Iterator) -> Iterator[dict]:

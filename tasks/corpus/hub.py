@@ -14,10 +14,10 @@ import dataclasses
 import difflib
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tasks.corpus import files
+from tasks.corpus import files, formats
 from tasks.corpus.files import CorpusFile
 
 STREAMED = "datasets"  # the kind of shards that `datasets` reads
@@ -53,7 +53,7 @@ def load_repository(corpus: str, config: str | None, revision: str | None) -> Re
     except Exception as error:
         raise _explain(error, corpus, config) from error
     data_files = {str(s): list(urls) for s, urls in (builder.config.data_files or {}).items()}
-    found = {split: [files.classify(url) for url in urls] for split, urls in data_files.items()}
+    found = {split: [formats.recognize(url) for url in urls] for split, urls in data_files.items()}
     splits = {split: [file for file in some if file] for split, some in found.items()}
     format_name = type(builder).__module__.rsplit(".", 1)[-1]
     if format_name not in _PLAIN_BUILDERS or splits != found:
@@ -88,6 +88,30 @@ def _shards(builder, corpus: str, split: str, urls: list[str]) -> list[CorpusFil
     n = builder.as_streaming_dataset(split=split).num_shards
     name = f"{corpus}@{commit_of(urls[0])}" if urls and commit_of(urls[0]) else corpus
     return [CorpusFile(f"hf://{name}/{split}/{i}-of-{n}", STREAMED) for i in range(n)]
+
+
+def with_lengths(listed: Sequence[CorpusFile]) -> list[CorpusFile]:
+    """Return the files with their lengths, by one request for each folder on the hub."""
+    lengths: dict[str, int | None] = {}
+    for folder in {f.url.rpartition("/")[0] for f in listed if f.url.startswith("hf://")}:
+        fs, path = files.filesystem(folder)
+        lengths |= {entry["name"]: entry.get("size") for entry in fs.ls(path, detail=True)}
+    length = lambda f: lengths.get(f.url.removeprefix("hf://"), f.length)
+    return [dataclasses.replace(f, length=length(f)) for f in listed]
+
+
+def know_files(listed: Iterable[CorpusFile]) -> None:
+    """Enter files that another host has listed into the hub client's directory cache.
+
+    The client would otherwise list their folders before the first read: once on every host.
+    """
+    for file in listed:
+        if file.url.startswith("hf://") and file.length is not None:
+            fs, path = files.filesystem(file.url)
+            folder = fs.dircache.setdefault(path.rpartition("/")[0], [])
+            if all(entry["name"] != path for entry in folder):
+                unknown = dict.fromkeys(("blob_id", "lfs", "last_commit", "security"))
+                folder.append({"name": path, "size": file.length, "type": "file", **unknown})
 
 
 def commit_of(url: str) -> str | None:

@@ -1,6 +1,11 @@
-"""One shard as a tf.data pipeline whose iterator state is the data position.
+"""One shard of a split as a tf.data pipeline whose iterator state is the data position.
 
-The dataset is five nested ranges, each a function of those to its left:
+    share = assign(corpus_split, index=3, num_shards=16)
+    dataset = ShardReader(share, shuffle=True, counter=counter).dataset(seed=0)
+
+A shard has its own files; if there are fewer files than shards, its own parts of all files; if
+these cannot be cut, it reads all records and keeps its own. Its dataset is five nested ranges, each
+a function of those to its left:
 
     epoch (a random number, redrawn by every repetition) -> file -> part -> batch -> record
 
@@ -9,6 +14,7 @@ keeps the open file and the last batch for speed, but answers for any position a
 restored iterator asks for its current batch, and reading continues there.
 """
 
+import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Iterator
@@ -17,13 +23,135 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from tasks.corpus import tf_callbacks
+from common.tables import counted
+from tasks.corpus import files, formats, hub
 from tasks.corpus.counts import RecordCounter
-from tasks.corpus.documents import screen
-from tasks.corpus.shard_assignment import Share
+from tasks.corpus.documents import Column, Screened, screen
+from tasks.corpus.files import CorpusFile
+from tasks.corpus.formats import PartLayout
+from tasks.corpus.retry import RetryPolicy, retry
+from tasks.corpus.tf_callbacks import call
 
+NUMBERS = tf.TensorSpec([None], tf.int64)
+TEXTS = tf.TensorSpec([None], tf.string)
+_IS_TRUE = tf.TensorSpec([], tf.bool)
 _END = -1  # follows an epoch's last file
 PartKey = tuple[int, int, int]  # epoch, file, part
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusSplit:
+    """The files of one split of a corpus, and how they are read.
+
+    A source makes it; it holds data only, so that readers depend on no source.
+
+    `max_chars`: longer documents are skipped. `repository`: the arguments of
+    `hub.load_repository`, for files that only `datasets` reads.
+    """
+
+    corpus: str
+    name: str
+    files: tuple[CorpusFile, ...]
+    layout: PartLayout
+    column: Column
+    max_chars: int
+    retry_policy: RetryPolicy
+    repository: tuple[str, str | None, str | None] | None = None
+
+    def batches(self, file: CorpusFile, part: int) -> Iterator[list]:
+        """Yield the records of one part of `file` in batches.
+
+        Raises:
+          ValueError: no record at the beginning of the file has a column of the text, or none at
+            the beginning of the first file a column of a filter.
+        """
+        required = self.column.fields if file == self.files[0] else self.column.text_fields
+        if file.kind == hub.STREAMED and self.repository:
+            rows = hub.read_shard(hub.load_repository(*self.repository), file)
+            return formats.check_columns(required, formats.in_batches(rows), file)
+        return self.layout.batches(file, part, required)
+
+    def screen(self, file: CorpusFile, records: list) -> Screened:
+        """Return the texts of some records of `file`, or why they are skipped."""
+        return screen(records, self.column.of_file(file.url), self.max_chars)
+
+    def retry(self, fn: Callable, file: CorpusFile):
+        """Call `fn`, which reads `file`, until it succeeds."""
+        return retry(fn, f"reading {file.url}", self.retry_policy)
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """What one shard reads of a split.
+
+    `files`: numbers in `split.files`. `by_records`: the shard keeps only its own records.
+    `parts_before`: for each file, the number of parts in the files before it, if parts are shared.
+    """
+
+    split: CorpusSplit
+    index: int
+    num_shards: int
+    files: tuple[int, ...]
+    by_records: bool = False
+    parts_before: tuple[int, ...] | None = None
+
+    def parts(self, number: int) -> list[int]:
+        """Return the parts of a file, by its number, that are this shard's."""
+        parts = range(self.split.layout.count(self.split.files[number]))
+        if self.parts_before is None:
+            return list(parts)
+        before = self.parts_before[number]
+        return [p for p in parts if (before + p) % self.num_shards == self.index]
+
+    def reach(self) -> str:
+        """Return how far a shuffled epoch mixes the records, as the beginning of a sentence."""
+        first, layout = self.split.files[0], self.split.layout
+        in_parts = not self.by_records and layout.divisible(first)
+        within = f"{formats.BATCH_RECORDS} consecutive records"
+        if in_parts and first.kind != "parquet":
+            within = f"{layout.bytes_per_part(first) / 2**20:.2g} MiB of records"
+        return (
+            f"{'files and their parts' if in_parts else 'files'} are read in random order, by "
+            f"{self.num_shards} shards at the same time, and records are mixed within {within}"
+        )
+
+
+def assign(split: CorpusSplit, index: int, num_shards: int) -> Share:
+    """Return the share of shard `index`."""
+    n = len(split.files)
+    if n >= num_shards:
+        return Share(split, index, num_shards, tuple(range(index, n, num_shards)))
+    cut = lambda: _share_parts(split, index, num_shards)
+    share = retry(cut, f"cutting {split.corpus}", split.retry_policy)
+    if share.by_records:
+        _warn_uncut(split.corpus, split.name, n, num_shards)
+    return share
+
+
+def _share_parts(split: CorpusSplit, index: int, num_shards: int) -> Share:
+    every = tuple(range(len(split.files)))
+    if all(split.layout.divisible(file) for file in split.files):
+        # Byte ranges so small that every shard has several.
+        total = sum(files.size(f) or 0 for f in split.files if f.kind != "parquet")
+        usual = min(split.layout.bytes_per_part(f) for f in split.files)
+        part_bytes = max(min(usual, total // (4 * num_shards)), 1 << 10)
+        layout = dataclasses.replace(split.layout, part_bytes=part_bytes)
+        split = dataclasses.replace(split, layout=layout)
+        counts = [layout.count(file) for file in split.files]
+        if sum(counts) >= num_shards:
+            before = tuple(sum(counts[:i]) for i in every)
+            return Share(split, index, num_shards, every, parts_before=before)
+    return Share(split, index, num_shards, every, by_records=True)
+
+
+@functools.cache  # every shard finds the same
+def _warn_uncut(corpus: str, split: str, n_files: int, num_shards: int) -> None:
+    logging.warning(
+        "corpus %s has %s in split %r, which cannot be cut into %d shards: each shard reads "
+        "all records and keeps every %dth, so the corpus is fetched and parsed %d times; cut it "
+        "into %d files or more, or write it as parquet or uncompressed JSONL",
+        *(corpus, counted(n_files, "file"), split, *[num_shards] * 4),
+    )
 
 
 def random_epoch(seed: int | None) -> tf.data.Dataset:
@@ -31,59 +159,18 @@ def random_epoch(seed: int | None) -> tf.data.Dataset:
     return tf.data.Dataset.random(seed, rerandomize_each_iteration=True).take(1)
 
 
-def shard_dataset(reader: "ShardReader", shuffle: bool, seed: int | None) -> tf.data.Dataset:
-    """Return one epoch of a shard as {"text": string scalar}.
-
-    Args:
-      reader: of the shard.
-      shuffle: whether it permutes; an epoch then has a random number.
-      seed: of these numbers; None draws one.
-    """
-    # These functions are graphs already; converting them takes autograph seconds per shard.
-    as_is = tf.autograph.experimental.do_not_convert
-
-    call, none = tf_callbacks.call, np.zeros([0], np.int64)
-
-    @as_is
-    def of_epoch(epoch):
-        chosen = call(reader._files, none, [None], epoch)
-        return tf.data.Dataset.from_tensor_slices(chosen).map(as_is(lambda f: (epoch, f)))
-
-    @as_is
-    def of_file(epoch, file):
-        parts = call(reader._parts, none, [None], epoch, file)
-        return tf.data.Dataset.from_tensor_slices(parts).map(as_is(lambda p: (epoch, file, p)))
-
-    @as_is
-    def of_part(*key):
-        steps = tf.data.Dataset.range(1 << 60)
-        has = lambda step: call(reader._has, np.bool_(False), [], *key, step)
-        return steps.take_while(as_is(has)).map(as_is(lambda s: (*key, s)))
-
-    @as_is
-    def of_batch(*position):
-        texts = call(reader._texts, np.array([], object), [None], *position)
-        return tf.data.Dataset.from_tensor_slices({"text": texts})
-
-    if shuffle:
-        epochs = random_epoch(seed)
-    else:
-        epochs = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
-    return epochs.flat_map(of_epoch).flat_map(of_file).flat_map(of_part).flat_map(of_batch)
-
-
+@dataclasses.dataclass
 class _Cursor:
     """A position within one part: its current batch, None after the last."""
 
-    def __init__(self, key: PartKey, batches: Iterator[list]):
-        self.key = key
-        self.step = -1
-        self.batch: list | None = []
-        self._batches = batches
+    key: PartKey
+    batches: Iterator[list]
+    step: int = -1
+    batch: list | None = dataclasses.field(default_factory=list)
 
     def advance(self) -> None:
         """Move to the next batch."""
-        self.batch = next(self._batches, None)
+        self.batch = next(self.batches, None)
         self.step += 1
 
 
@@ -91,114 +178,87 @@ class ShardReader:
     """Reads one shard of a split, with files, parts and records permuted if `shuffle` is set."""
 
     def __init__(self, share: Share, shuffle: bool, counter: RecordCounter):
-        self._share = share
-        self._split = share.split
-        self._shuffle = shuffle
-        self._counter = counter
+        self._share, self._split = share, share.split
+        self._shuffle, self._counter = shuffle, counter
         self._shard = (share.index, share.num_shards)
         self._epochs_read = 0
         self._lock = threading.RLock()
         self._cursor: _Cursor | None = None
-        self._next_part: _NextPart | None = None
-        self._orders: dict[tuple[int, int], list[int]] = {}
         counter.start_shard(self._split.name, self._shard)
 
-    def _files(self, epoch) -> np.ndarray:
-        chosen = np.array(self._share.files, np.int64)
-        return np.append(self._permute(chosen, epoch), _END)
+    # The functions below are graphs already; converting them takes autograph seconds per shard.
+    @tf.autograph.experimental.do_not_convert
+    def dataset(self, seed: int | None) -> tf.data.Dataset:
+        """Return one epoch of the shard as {"text": string scalar}.
 
-    def _parts(self, epoch, file) -> np.ndarray:
-        if file == _END:
-            self._end_epoch()
-            return np.zeros([0], np.int64)
-        parts = self._retry(lambda: self._share.parts(file), int(file))
-        order = self._permute(np.array(parts, np.int64), epoch, file)
-        self._orders = {(int(epoch), int(file)): order.tolist()}
-        return order
+        `seed` is of the random numbers of shuffled epochs; None draws one.
+        """
 
-    def _end_epoch(self) -> None:
-        with self._lock:
-            self._epochs_read += 1
-        self._counter.log_epoch(self._split.name, self._shard, self._epochs_read)
+        def each(items: tf.Tensor, *key: tf.Tensor) -> tf.data.Dataset:
+            return tf.data.Dataset.from_tensor_slices(items).map(lambda item: (*key, item))
+
+        def of_part(*key):
+            has = lambda step: call(self._has, _IS_TRUE, *key, step)
+            return tf.data.Dataset.range(1 << 60).take_while(has).map(lambda step: (*key, step))
+
+        def of_batch(*key):
+            return tf.data.Dataset.from_tensor_slices({"text": call(self._texts, TEXTS, *key)})
+
+        zero = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
+        epochs = random_epoch(seed) if self._shuffle else zero
+        in_files = epochs.flat_map(lambda epoch: each(call(self._files, NUMBERS, epoch), epoch))
+        in_parts = in_files.flat_map(lambda *key: each(call(self._parts, NUMBERS, *key), *key))
+        return in_parts.flat_map(of_part).flat_map(of_batch)
 
     def _permute(self, items: np.ndarray, *key) -> np.ndarray:
         if not self._shuffle:
             return items
         return np.random.default_rng([int(k) for k in key]).permutation(items)
 
+    def _files(self, epoch) -> np.ndarray:
+        return np.append(self._permute(np.array(self._share.files, np.int64), epoch), _END)
+
+    def _parts(self, epoch, file) -> np.ndarray:
+        if file == _END:
+            with self._lock:
+                self._epochs_read += 1
+            self._counter.end_epoch(self._split.name, self._shard, self._epochs_read)
+            return np.zeros([0], np.int64)
+        parts = self._split.retry(lambda: self._share.parts(file), self._split.files[file])
+        return self._permute(np.array(parts, np.int64), epoch, file)
+
     def _has(self, epoch, file, part, step) -> np.bool_:
-        cursor = self._cursor_at((int(epoch), int(file), int(part)), int(step))
-        return np.bool_(cursor.batch is not None)
+        return np.bool_(self._batch(int(epoch), int(file), int(part), int(step)) is not None)
 
     def _texts(self, *position) -> np.ndarray:
-        epoch, file, part, step = map(int, position)
-        with self._lock:
-            batch = self._cursor_at((epoch, file, part), step).batch or []
-            if self._share.by_records:
-                batch = batch[self._share.index :: self._share.num_shards]
-        add = functools.partial(
-            self._counter.add, split=self._split.name, shard=self._shard, batch=(file, part, step)
-        )
-        column = self._split.column.of_file(self._share.file(file).url)
-        texts = screen(batch, column, self._split.max_chars, add)
-        out = np.empty([len(texts)], object)
-        out[:] = texts
-        return self._permute(out, *position)
+        _, file, part, step = position = tuple(map(int, position))
+        batch = self._batch(*position) or []
+        if self._share.by_records:
+            batch = batch[self._share.index :: self._share.num_shards]
+        found = self._split.screen(self._split.files[file], batch)
+        place = (file, part, step)
+        self._counter.add_batch(self._split.name, self._shard, place, found.codes, found.labels)
+        return self._permute(as_array(found.usable), *position)
 
-    def _retry(self, fn: Callable, file: int):
-        return self._split.retry(fn, self._share.file(file))
-
-    def _cursor_at(self, key: PartKey, step: int) -> _Cursor:
-        """Return the cursor of a part, moved to a batch."""
+    def _batch(self, epoch: int, file: int, part: int, step: int) -> list | None:
+        """Return a batch of records, None behind the last of the part."""
+        key, stored = (epoch, file, part), self._split.files[file]
 
         def move() -> _Cursor:
             cursor, self._cursor = self._cursor, None  # dropped if reading fails
             if cursor is None or cursor.key != key or cursor.step > step:
-                cursor = self._open(key)
+                cursor = _Cursor(key, self._split.batches(stored, part))
             while cursor.step < step and cursor.batch is not None:
                 cursor.advance()
             self._cursor = cursor
             return cursor
 
         with self._lock:
-            return self._retry(move, key[1])
-
-    def _open(self, key: PartKey) -> _Cursor:
-        """Return the beginning of a part, and start reading the next part from the network."""
-        prefetched, self._next_part = self._next_part, None
-        cursor = prefetched.wait() if prefetched and prefetched.key == key else None
-        epoch, file, part = key
-        order = self._orders.get((epoch, file), [])
-        following = order[order.index(part) + 1 :] if part in order else []
-        if following and self._share.file(file).remote:
-            self._next_part = _NextPart((epoch, file, following[0]), self._begin)
-        return cursor or self._begin(key)
-
-    def _begin(self, key: PartKey) -> _Cursor:
-        _, file, part = key
-        return _Cursor(key, self._split.batches(self._share.file(file), part))
+            return self._split.retry(move, stored).batch
 
 
-class _NextPart:
-    """A part whose first batch is being read by a thread."""
-
-    def __init__(self, key: PartKey, begin: Callable[[PartKey], _Cursor]):
-        self.key = key
-        self._cursor: _Cursor | None = None
-
-        def read():
-            try:
-                cursor = begin(key)
-                cursor.advance()
-                self._cursor = cursor
-            except Exception:  # the reader of the part meets the error again, and retries
-                logging.info("reading ahead failed", exc_info=True)
-
-        # A daemon, since a hanging request must not keep the process alive.
-        self._thread = threading.Thread(target=tf_callbacks.guard(read, None), daemon=True)
-        self._thread.start()
-
-    def wait(self) -> _Cursor | None:
-        """Return the part's cursor at its first batch, None if reading failed."""
-        self._thread.join()
-        return self._cursor
+def as_array(texts: list[bytes]) -> np.ndarray:
+    """Return texts as an array of objects, [k], which TensorFlow takes for strings."""
+    out = np.empty([len(texts)], object)
+    out[:] = texts
+    return out

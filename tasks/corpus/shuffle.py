@@ -1,58 +1,205 @@
 """One shard of a split whose records are all permuted, as a tf.data pipeline.
 
-The records of a split are divided among its shards by a fixed permutation. In every epoch each
-shard has its records in another order, which is a function of the epoch's random number. The
-dataset is three nested ranges, each a function of those to its left:
+    store = RecordStore(corpus_split)               # nothing is read yet
+    dataset = PermutedReader(store, "train", (0, 8), counter, seed=0, epochs=None).dataset()
+
+All records of the split are stored in a temporary file, so that they can be read in any order. They
+are divided among the shards by a fixed permutation. In every epoch each shard has its records in
+another order, which is a function of the epoch's number. The dataset is three nested ranges, each a
+function of those to its left:
 
     epoch -> block of positions -> record
 
-So tf.data's iterator state is the position: an epoch and a place in its order. An epoch is known by
-its number. A dataset of a single epoch, which others may repeat, does not know its number, so it
-draws a random one, as often as it is repeated.
+So tf.data's iterator state is the position: an epoch and a place in its order. A dataset of one
+epoch, which others may repeat, does not know the epoch's number, so it draws a random one, as often
+as it is repeated.
 """
+
+import errno
+import mmap
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from typing import BinaryIO, cast
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
-from tasks.corpus import tf_callbacks
-from tasks.corpus.counts import RecordCounter
-from tasks.corpus.permutation import permute
-from tasks.corpus.reader import random_epoch
-from tasks.corpus.record_store import RecordStore
+from tasks.corpus.counts import EXTRA_COPIES, MOST_LABELS, RecordCounter, code
+from tasks.corpus.documents import Screened
+from tasks.corpus.files import CorpusFile
+from tasks.corpus.reader import TEXTS, CorpusSplit, as_array, random_epoch
+from tasks.corpus.retry import shutting_down
+from tasks.corpus.tf_callbacks import call
 
 BLOCK_RECORDS, BLOCK_BYTES = 512, 1 << 20  # the most of a block, whose texts are read at once
+ROUNDS = 8  # of a permutation
+_COUNT = tf.TensorSpec([], tf.int64)
 _SHARDS_KEY = (0, 0, 0, 1)  # of the permutation that divides the records among shards
+_SKIPPED = -1  # the length of a skipped record's text
+_ENTRY = np.dtype([("start", np.int64), ("length", np.int32), ("code", np.int32)])
 
 
-def shard_dataset(
-    reader: "PermutedReader", seed: int | None, epochs: int | None = 1
-) -> tf.data.Dataset:
-    """Return some epochs of a shard, None for endlessly many, as {"text": string scalar}.
+def permute(positions: np.ndarray, n: int, key: Sequence[int]) -> np.ndarray:
+    """Return the numbers at some positions of a permutation of range(n), which needs no memory.
+
+        permute(np.arange(4), n=10, key=(7,))    # array([0, 6, 8, 9])
+        permute(np.arange(10), n=10, key=(7,))   # begins with the same 4 and has every number once
+
+    A Feistel network permutes the smallest range of a power of two that includes n; numbers outside
+    of range(n) are permuted again until they are inside, which is a permutation of range(n) (Black
+    and Rogaway 2002, "Ciphers with arbitrary finite domains"). The values depend on this function
+    and on numpy's SeedSequence alone, whose numbers are the same in all versions.
 
     Args:
-      reader: of the shard.
-      seed: of the random number of an epoch; None draws one.
-      epochs: how many.
+      positions: int64 [k], each below `n`.
+      n: at least 1.
+      key: integers from 0; each key has its own permutation.
+
+    Returns:
+      int64 [k].
     """
-    as_is = tf.autograph.experimental.do_not_convert  # these functions are graphs already
-    call = tf_callbacks.call
+    bits = max((n - 1).bit_length(), 2)
+    low = np.uint64(bits // 2)
+    masks = [np.uint64((1 << width) - 1) for width in (bits - bits // 2, bits // 2)]
+    keys = np.random.SeedSequence(key).generate_state(ROUNDS, np.uint64)
 
-    @as_is
-    def of_epoch(epoch):
-        count = call(reader._blocks, np.int64(0), [])
-        return tf.data.Dataset.range(count).map(as_is(lambda block: (epoch, block)))
+    def permute_power_of_two(x: np.ndarray) -> np.ndarray:
+        sides = [x >> low, x & masks[1]]
+        for i, round_key in enumerate(keys):
+            side = i % 2
+            sides[side] = sides[side] ^ (_mixed(sides[1 - side] + round_key) & masks[side])
+        return (sides[0] << low) | sides[1]
 
-    @as_is
-    def of_block(epoch, block):
-        texts = call(reader._texts, np.array([], object), [None], epoch, block)
-        return tf.data.Dataset.from_tensor_slices({"text": texts})
+    found = permute_power_of_two(positions.astype(np.uint64))
+    while len(outside := np.flatnonzero(found >= n)):
+        found[outside] = permute_power_of_two(found[outside])
+    return found.astype(np.int64)
 
-    drawn = random_epoch(seed) if epochs == 1 else tf.data.Dataset.range(epochs or 1 << 60)
-    return drawn.flat_map(of_epoch).flat_map(of_block)
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    """Return 64 bits that each depend on all bits of `x`: the output function of SplitMix64."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+class RecordStore:
+    """The records of a split, by number; safe to use from several threads.
+
+    A record's number is its place in the files, whether it is usable or skipped; copies follow
+    their record and have numbers too. Memory holds none of them: texts and their places are in two
+    files without a name in the folder for temporary files (TMPDIR), which the system deletes when
+    the process ends, however it ends.
+    """
+
+    def __init__(self, split: CorpusSplit):
+        self._split = split
+        self.labels: list[str] = []  # some labels that no class lists
+        self._lock = threading.Lock()
+        self._texts: mmap.mmap | bytes | None = None  # None until the files were read
+        self._entries: np.ndarray = np.empty(0, _ENTRY)
+
+    def __len__(self) -> int:
+        """Return the number of records; the first call reads all files.
+
+        Raises:
+          ValueError: a column is missing, or the folder for temporary files is full.
+        """
+        with self._lock:
+            if self._texts is None:
+                self._texts = self._read_files()
+        return len(self._entries)
+
+    @property
+    def mean_bytes(self) -> float:
+        """The mean length of a record's text, at least 1."""
+        return max(len(self._texts or b"") / max(len(self), 1), 1.0)
+
+    def read(self, numbers: np.ndarray) -> tuple[list[bytes], np.ndarray]:
+        """Return the usable texts among the records of these numbers, and all records' codes.
+
+        `numbers` are int64 [k], each below `len(self)`; the codes are int32 [k], see `counts.code`.
+        """
+        texts = self._texts
+        assert texts is not None, "no number is valid before `len` has read the files"
+        chosen = self._entries[numbers]
+        usable = chosen[chosen["length"] != _SKIPPED]
+        starts, ends = usable["start"], usable["start"] + usable["length"]
+        places = zip(starts.tolist(), ends.tolist(), strict=True)
+        return [texts[start:end] for start, end in places], chosen["code"]
+
+    def _read_files(self) -> mmap.mmap | bytes:
+        started, split = time.monotonic(), self._split
+        try:
+            found = self._store_all()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise ValueError(
+                f"the folder for temporary files, {tempfile.gettempdir()}, cannot hold the texts "
+                f"of corpus {split.corpus} ({error.strerror}): set TMPDIR to a folder with more "
+                "space, or tasks.corpus.source.full_shuffle.gigabytes to 0 to stream the corpus"
+            ) from error
+        logging.info(
+            "corpus %s: read %d records of split %r in %.1f s, to permute all of them",
+            *(split.corpus, len(self._entries), split.name, time.monotonic() - started),
+        )
+        return found
+
+    def _store_all(self) -> mmap.mmap | bytes:
+        split = self._split
+        with _temporary() as texts, _temporary() as entries:
+            for file in split.files:
+                for part in range(split.retry(lambda f=file: split.layout.count(f), file)):
+                    split.retry(self._storing(file, part, texts, entries), file)
+            texts.flush()
+            entries.flush()
+            if entries.tell():
+                self._entries = np.memmap(entries, _ENTRY, "r")
+            used = texts.tell()
+            return mmap.mmap(texts.fileno(), used, access=mmap.ACCESS_READ) if used else b""
+
+    def _storing(self, file: CorpusFile, part: int, texts: BinaryIO, entries: BinaryIO):
+        """Return a function that stores a part, and may be called again where it has failed."""
+        marks = texts.tell(), entries.tell()
+
+        def store() -> None:
+            for stored, mark in zip((texts, entries), marks, strict=True):
+                stored.seek(mark)
+                stored.truncate()  # what an attempt that failed has left
+            for batch in self._split.batches(file, part):
+                if shutting_down.is_set():
+                    return
+                self._append(self._split.screen(file, batch), texts, entries)
+
+        return store
+
+    def _append(self, found: Screened, texts: BinaryIO, entries: BinaryIO) -> None:
+        made = np.empty(len(found.texts), _ENTRY)
+        made["length"] = [_SKIPPED if text is None else len(text) for text in found.texts]
+        made["code"] = found.codes
+        is_stored = (made["length"] != _SKIPPED) & (found.codes != code(EXTRA_COPIES))
+        # A copy ends, and begins, where its record does.
+        ends = texts.tell() + np.cumsum(made["length"] * is_stored, dtype=np.int64)
+        made["start"] = ends - made["length"]
+        stored = zip(found.texts, is_stored, strict=True)
+        texts.write(b"".join(text for text, is_new in stored if text is not None and is_new))
+        entries.write(made.tobytes())
+        self.labels = list(dict.fromkeys([*self.labels, *found.labels]))[:MOST_LABELS]
+
+
+def _temporary() -> BinaryIO:
+    return cast(BinaryIO, tempfile.TemporaryFile())
 
 
 class PermutedReader:
-    """Reads one shard of the records in a store; `shard` is (index, number of shards)."""
+    """Reads one shard, (index, number of shards), of the records in a store.
+
+    `seed` is of the orders, None draws one; `epochs` is how many, None for endlessly many.
+    """
 
     def __init__(
         self,
@@ -64,10 +211,27 @@ class PermutedReader:
         epochs: int | None = 1,
     ):
         self._store, self._split, self._shard, self._counter = store, split, shard, counter
-        self._seed, self._is_endless = seed or 0, epochs is None
+        self._seed, self._epochs = seed, epochs
         self._epochs_read = self._empty_epochs = 0
         self._texts_read = 0  # of the epoch so far
         counter.start_shard(split, shard)
+
+    # The functions below are graphs already; converting them takes autograph seconds per shard.
+    @tf.autograph.experimental.do_not_convert
+    def dataset(self) -> tf.data.Dataset:
+        """Return the epochs of the shard as {"text": string scalar}."""
+
+        def of_epoch(epoch):
+            count = call(self._blocks, _COUNT)
+            return tf.data.Dataset.range(count).map(lambda block: (epoch, block))
+
+        def of_block(epoch, block):
+            texts = call(self._texts, TEXTS, epoch, block)
+            return tf.data.Dataset.from_tensor_slices({"text": texts})
+
+        numbered = tf.data.Dataset.range(self._epochs or 1 << 60)
+        epochs = random_epoch(self._seed) if self._epochs == 1 else numbered
+        return epochs.flat_map(of_epoch).flat_map(of_block)
 
     @property
     def _size(self) -> int:
@@ -89,31 +253,29 @@ class PermutedReader:
         positions = np.arange(start, min(stop, size))
         if not len(positions):
             return positions
-        chosen = index + num_shards * permute(positions, size, (self._seed, epoch, index))
+        chosen = index + num_shards * permute(positions, size, (self._seed or 0, epoch, index))
         return permute(chosen, len(self._store), _SHARDS_KEY)
 
     def _texts(self, epoch, block) -> np.ndarray:
         start = int(block) * self._block
         numbers = self.numbers(int(epoch), start, start + self._block)
         if not len(numbers):
-            self._epochs_read += 1
-            self._counter.log_epoch(self._split, self._shard, self._epochs_read)
-            self._check_texts()
-            return np.array([], object)
+            self._end_epoch()
+            return as_array([])
         texts, codes = self._store.read(numbers)
-        labels = self._store.labels
-        self._counter.add_records(self._split, codes, numbers, len(self._store), labels)
+        total, labels = len(self._store), self._store.labels
+        self._counter.add_numbers(self._split, numbers, total, codes, labels)
         self._texts_read += len(texts)
-        out = np.empty([len(texts)], object)
-        out[:] = texts
-        return out
+        return as_array(texts)
 
-    def _check_texts(self) -> None:
-        """Raise ValueError where an endless dataset would look for a text without end."""
+    def _end_epoch(self) -> None:
+        """Count the epoch; raise ValueError where a text would be looked for without end."""
+        self._epochs_read += 1
+        self._counter.end_epoch(self._split, self._shard, self._epochs_read)
         self._empty_epochs = 0 if self._texts_read else self._empty_epochs + 1
         self._texts_read = 0
         # One alone may be the end of an epoch at which the run resumed.
-        if self._is_endless and self._empty_epochs > 1:
+        if self._epochs is None and self._empty_epochs > 1:
             index, num_shards = self._shard
             raise ValueError(
                 f"shard {index} of {num_shards} of split {self._split!r} has no text: the corpus "

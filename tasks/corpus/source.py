@@ -6,14 +6,16 @@
     source = CorpusSource(files={"train": "@https://example.org/ro.map"})  # a list of addresses
     source.peek("train", 2)                                            # the first two texts
 
+A split goes one way: its files are listed once (`listing`), dealt to shards and read part by part
+(`reader`, `formats`), and their records become documents or are skipped and counted (`documents`,
+`counts`).
+
 The order of an epoch follows from (seed, epoch); 0 is a valid seed. There are two orders:
 
 - RECORDS, of a split up to `full_shuffle` gigabytes: a permutation of all records. They are read
-  once and kept in a temporary file (`tasks.corpus.shuffle`).
-- PARTS, of a larger one: files, parts of files (`tasks.corpus.formats`) and the records within a
-  batch are permuted. Shards read different files; if there are fewer files than shards, different
-  parts; if these cannot be cut, every shard reads all records and keeps its own
-  (`tasks.corpus.shard_assignment`). `mixing` says how far this mixes.
+  once and kept in a temporary file (`shuffle`).
+- PARTS, of a larger one: files, parts of files and the records within a batch are permuted
+  (`reader`). `mixing` says how far this mixes.
 
 The records at a position of an order are a function of the position, so tf.data's own iterator
 state (a few kilobytes) is the data position: `tf.train.Checkpoint(iterator)` restores it exactly.
@@ -23,11 +25,10 @@ one file).
 
 import contextlib
 import dataclasses
-import glob
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import seqio
@@ -35,26 +36,21 @@ import tensorflow as tf
 
 import gin
 from common.tables import counted
-from tasks.corpus import files, hub, slices, tf_callbacks
-from tasks.corpus import reader as reader_lib
-from tasks.corpus import shuffle as shuffle_lib
-from tasks.corpus.counts import RecordCounter
-from tasks.corpus.documents import Column, screen
+from tasks.corpus import hub, slices, tf_callbacks
+from tasks.corpus.counts import RecordCounter, of_codes
+from tasks.corpus.documents import Column
 from tasks.corpus.files import CorpusFile
-from tasks.corpus.formats import BATCH_RECORDS, PartLayout
-from tasks.corpus.reader import ShardReader
-from tasks.corpus.record_store import RecordStore
+from tasks.corpus.formats import PartLayout
+from tasks.corpus.listing import LIST, Listing, match_files, match_folder
+from tasks.corpus.reader import CorpusSplit, ShardReader, assign
 from tasks.corpus.retry import RetryPolicy, is_transient, retry
-from tasks.corpus.shard_assignment import CorpusSplit, assign
-from tasks.corpus.shuffle import PermutedReader
+from tasks.corpus.shuffle import PermutedReader, RecordStore
 from tasks.corpus.slices import SplitPart, Splits
 
+T = TypeVar("T")
 PEEK_BYTES = 1 << 16
 RECORDS, PARTS = "records", "parts"  # what is permuted
-# Bytes of text in a byte of a file, roughly.
-EXPANSION = {"gz": 4.0, "zst": 4.0, "parquet": 2.0}
 MIXED = 10_000  # documents of a slice that are shuffled together
-MOST_PROBES = 64  # remote files whose sizes are requested to choose the order
 _FOLDER = ("/", ".", "~")
 
 
@@ -121,19 +117,17 @@ class CorpusSource(seqio.DataSource):
             splits = tuple(files)
         self._split_names = dict(splits) if isinstance(splits, Mapping) else {s: s for s in splits}
         self._patterns = files
-        self._corpus, self._config, self._revision = corpus, config, revision
-        self._listed: dict[str, list[CorpusFile]] = {}
-        self._contents: dict[str, int] = {}
-        self._orders: dict[str, str] = {}  # by split, where a data position has decided it
-        self._stores: dict[CorpusSplit, RecordStore] = {}
-        self._epochs: int | None = 1  # of the datasets of RECORDS that are made
+        self._corpus, self.config, self._revision = corpus, config, revision
         self.column = column if isinstance(column, Column) else Column(column)
-        self.documents = documents
-        self.max_chars = max_chars
+        self.documents, self.max_chars = documents, max_chars
         self._retry_policy = retry_policy
         self.name = corpus or ", ".join(dict.fromkeys(map(str, (files or {}).values())))
-        self.reset_counter()
+        self._listings: dict[str, Listing] = {}
+        self._orders: dict[str, str] = {}  # by split, where a data position has decided it
+        self._stores: dict[CorpusSplit, RecordStore] = {}
         self._sizes: dict[str, int] = {}  # documents, by split
+        self._epochs: int | None = 1  # of the datasets of RECORDS that are made
+        self.reset_counter()
         super().__init__(splits=tuple(self._split_names), caching_permitted=True)
 
     @property
@@ -141,28 +135,10 @@ class CorpusSource(seqio.DataSource):
         """The names of all splits; a slice of one, such as "test[:500]", is among them."""
         return Splits(self._split_names)
 
-    def reset_counter(self) -> None:
-        """Count the records of this source from zero."""
-        self.counter = RecordCounter(self.name)
-        tf_callbacks.report_at_exit(self.counter)
-
     @property
     def supports_arbitrary_sharding(self) -> bool:
         """Any number of shards is supported, regardless of the number of files."""
         return True
-
-    @property
-    def is_local(self) -> bool:
-        """Whether reading it never crosses the network."""
-        if self._patterns is None:
-            corpus = self._corpus or ""
-            return "://" not in corpus and corpus.startswith(_FOLDER)
-        patterns = [p for split in self._patterns for p in self._patterns_of(split)]
-        return not any("://" in p or p.startswith(files.LIST) for p in patterns)
-
-    def _patterns_of(self, split: str) -> Sequence[str]:
-        patterns = (self._patterns or {})[split]
-        return [patterns] if isinstance(patterns, str) else patterns
 
     @property
     def retry_policy(self) -> RetryPolicy:
@@ -174,9 +150,25 @@ class CorpusSource(seqio.DataSource):
         """How the files are cut into parts."""
         return PartLayout(self.column.fields, self.documents)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether reading it never crosses the network."""
+        if self._patterns is None:
+            corpus = self._corpus or ""
+            return "://" not in corpus and corpus.startswith(_FOLDER)
+        patterns = [p for split in self._patterns for p in self._patterns_of(split)]
+        return not any("://" in p or p.startswith(LIST) for p in patterns)
+
+    def reset_counter(self) -> None:
+        """Count the records of this source from zero."""
+        self.counter = RecordCounter(self.name)
+        tf_callbacks.report_at_exit(self.counter)
+
     def record_counts(self, split: str | None = None, distinct: bool = False) -> dict[str, int]:
         """Return this process's record counts of a split; see `RecordCounter.counts`."""
         return self.counter.counts(split and slices.full(split), distinct)
+
+    # What files there are.
 
     def list_files(self, split: str, retry_policy: RetryPolicy | None = None) -> list[CorpusFile]:
         """Return the split's files, sorted.
@@ -185,75 +177,113 @@ class CorpusSource(seqio.DataSource):
           ValueError: the split does not exist, no file matches, or the corpus cannot be read; one
             sentence.
         """
+        return list(self._listing(split, retry_policy).files)
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        """Return the addresses of the split's files."""
+        return [file.url for file in self.list_files(split)]
+
+    def _listing(self, split: str, retry_policy: RetryPolicy | None = None) -> Listing:
         split = slices.full(split)
         if split not in self._split_names:
             raise self._no_split(split, self._split_names)
-        if split not in self._listed:
-            find = lambda: self._find_files(split)
-            policy = retry_policy or self.retry_policy
-            try:
-                self._listed[split] = retry(find, f"listing {self.name}", policy)
-            except Exception as error:
-                raise self._unreachable(error) if is_transient(error) else error from error
-        return self._listed[split]
+        if split not in self._listings:
+            find = lambda: Listing(tuple(self._find_files(split)))
+            self._listings[split] = self._reached("listing", find, retry_policy)
+        return self._listings[split]
 
-    def _find_files(self, split: str) -> list[CorpusFile]:
-        corpus, corpus_split = self._corpus, self._split_names[split]
+    def _complete_listing(self, split: str) -> Listing:
+        """Return the split's listing with all that servers report of each file."""
+        listing = self._listing(split)
+        if not listing.is_complete:
+            complete = self._reached("looking up", listing.complete)
+            self._listings[slices.full(split)] = complete
+        return self._listing(split)
+
+    def _reached(
+        self, doing: str, fn: Callable[[], T], retry_policy: RetryPolicy | None = None
+    ) -> T:
+        """Return `fn()`, retried; raise Unreachable, one sentence, where that does not help."""
+        try:
+            return retry(fn, f"{doing} {self.name}", retry_policy or self.retry_policy)
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+            sentence = f"corpus {self.name!r} cannot be reached ({reason})"
+            raise Unreachable(sentence) from error
+
+    def _find_files(self, split: str) -> Sequence[CorpusFile]:
+        corpus, name = self._corpus, self._split_names[split]
         if corpus is None:
-            return files.match_files(self._patterns_of(split))
+            return match_files(self._patterns_of(split))
         if "://" in corpus or corpus.startswith(_FOLDER):
-            advice = f": name files {corpus_split}*, or give patterns by files={{{split!r}: …}}"
+            advice = f": name files {name}*, or give patterns by files={{{split!r}: …}}"
             if split != "train":
                 advice = f": add one, or {self._hold_out(split)}"
-            return self._in_folder(corpus, split, advice)
-        repository = hub.load_repository(corpus, self._config, self._revision)
-        if corpus_split not in repository.splits:
-            raise self._no_split(corpus_split, repository.splits)
-        return files.with_lengths(repository.splits[corpus_split])
+            return match_folder(corpus, name, self._split_names.values(), advice)
+        repository = hub.load_repository(corpus, self.config, self._revision)
+        if name not in repository.splits:
+            raise self._no_split(name, repository.splits)
+        return hub.with_lengths(repository.splits[name])
 
-    def _in_folder(self, folder: str, split: str, advice: str) -> list[CorpusFile]:
-        """Return the files whose names begin with a split's, and not with a longer name."""
-        name = self._split_names[split]
-        longer = [n for n in self._split_names.values() if n != name and n.startswith(name)]
-        pattern = lambda name: f"{glob.escape(folder.rstrip('/'))}/{name}*"
-        return files.match_files([pattern(name)], advice=advice, without=map(pattern, longer))
+    def _patterns_of(self, split: str) -> Sequence[str]:
+        patterns = (self._patterns or {})[split]
+        return [patterns] if isinstance(patterns, str) else patterns
+
+    def _no_split(self, split: str, known) -> ValueError:
+        return ValueError(
+            f"corpus {self.name!r} has no split {split!r}, only {', '.join(sorted(known))}: set "
+            "the task's `splits`, which may map one name to another"
+            + (f", or {self._hold_out(split)}" if split != "train" else "")
+        )
+
+    def _hold_out(self, split: str) -> str:
+        return f"hold a part of 'train' out by tasks.rows.Rows(…, held_out={{{split!r}: 0.01}})"
+
+    # What a data position depends on; see t5x.input_pipeline.corpora.ResumableSource.
+
+    def identity(self, split: str) -> dict[str, Any]:
+        """Return the state of the corpus: its files and their contents, and what changes an epoch.
+
+        The contents are those of the files when they were listed; see `Listing.contents`.
+        """
+        part = slices.parse(split)
+        copies: dict[str, Any] = dict(self.column.copies)
+        if self.column.file_copies:
+            copies["file"] = self.column.file_copies
+        return {
+            **self._complete_listing(split).identity(),
+            "copies": json.loads(json.dumps(copies)),
+            **({"slice": f"{part.begin}:{part.end}"} if part else {}),
+        }
 
     def pin_revision(self, revision: str) -> None:
         """Read the hub's data set at a commit, unless a revision is already set."""
         if self._revision is None and self._corpus is not None:
             self._revision = revision
-            self._listed, self._contents = {}, {}
+            self._listings = {}
 
-    def identity(self, split: str) -> dict[str, Any]:
-        """Return the state of the corpus: the hub's commit, the files, their sizes and contents.
+    def listing(self, split: str) -> list[list]:
+        """Return a split's files as JSON, for `use_listing`."""
+        return self._complete_listing(split).as_json()
 
-        `contents` is that of the files when they were listed first: see `files.contents`.
-        """
-        found, part = self._complete_listing(split), slices.parse(split)
-        if split not in self._contents:
-            self._contents[split] = files.contents(found)
-        copies: dict[str, Any] = dict(self.column.copies)
-        if self.column.file_copies:
-            copies["file"] = self.column.file_copies
-        names = [f"{f.url.rsplit('/', 1)[-1]} {'' if f.remote else files.size(f)}" for f in found]
-        return {
-            "revision": hub.commit_of(found[0].url),
-            "files": len(found),
-            "names": zlib.crc32("\n".join(names).encode()),
-            "remote": found[0].remote,
-            "contents": self._contents[split],
-            # Copies count in the order of an epoch.
-            "copies": json.loads(json.dumps(copies)),
-            **({"slice": f"{part.begin}:{part.end}"} if part else {}),
-        }
+    def use_listing(self, split: str, listing: list[list]) -> None:
+        """Use the files that another host has listed, so that not every host asks the hub."""
+        found = Listing.of_another_host(listing)
+        if found.commit:
+            self.pin_revision(found.commit)
+        self._listings[slices.full(split)] = found
 
-    def _complete_listing(self, split: str) -> list[CorpusFile]:
-        """Return the split's files with what their servers report of each."""
-        split = slices.full(split)
-        found = self.list_files(split)
-        complete = lambda: files.with_facts(found)
-        self._listed[split] = retry(complete, f"looking up {self.name}", self.retry_policy)
-        return self._listed[split]
+    # In what order an epoch has the records.
+
+    def text_bytes(self, split: str) -> int | None:
+        """Return roughly how many bytes of text a split has, None if it is unknown."""
+        return self._reached("measuring", self._listing(split).text_bytes)
+
+    def _is_permuted(self, split: str) -> bool:
+        size = self.text_bytes(split)
+        return size is not None and size <= full_shuffle() * 1e9
 
     def order(self, split: str) -> str:
         """Return what a shuffled epoch permutes, RECORDS or PARTS.
@@ -266,15 +296,30 @@ class CorpusSource(seqio.DataSource):
                 f"split {split!r} of corpus {self.name!r} is a slice, which is evaluated and "
                 f"decoded but never trained on: train on {part.split!r}, or on files of its own"
             )
-        if split not in self._orders:
-            size = self.text_bytes(split)
-            fits = size is not None and size <= full_shuffle() * 1e9
-            return RECORDS if fits else PARTS
-        return self._orders[split]
+        if split in self._orders:
+            return self._orders[split]
+        return RECORDS if self._is_permuted(split) else PARTS
 
     def pin_order(self, split: str, order: str) -> None:
         """Keep the order of a saved data position."""
         self._orders[split] = order
+
+    def mixing(self, split: str, num_shards: int) -> str:
+        """Return how far a shuffled epoch mixes the records, as a predicate for the log."""
+        if slices.parse(split):
+            return f"every epoch mixes its documents within {MIXED:,} of them"
+        if self.order(split) == RECORDS:
+            return "every epoch is a permutation of all records"
+        size = self.text_bytes(split)
+        if size is None:
+            remedy = "shuffle its files beforehand, since their size is unknown"
+        elif self._is_permuted(split):
+            remedy = "this run keeps the order of its saved data position"
+        else:
+            limit = "tasks.corpus.source.full_shuffle.gigabytes"
+            remedy = f"set {limit} above {size / 1e9:.3g} to permute it"
+        reach = assign(self.corpus_split(split), 0, num_shards).reach()
+        return f"{reach} (a sorted corpus no further: {remedy})"
 
     @contextlib.contextmanager
     def repeated(self, epochs: int | None) -> Iterator[None]:
@@ -290,172 +335,20 @@ class CorpusSource(seqio.DataSource):
         finally:
             self._epochs = before
 
-    @property
-    def config(self) -> str | None:
-        """The configuration of a corpus on the hub."""
-        return self._config
-
-    def text_bytes(self, split: str) -> int | None:
-        """Return roughly how many bytes of text a split has, None if it is unknown."""
-        found = self.list_files(split)
-        if any(f.kind == hub.STREAMED for f in found):
-            return None
-        if sum(f.remote and f.length is None for f in found) > MOST_PROBES:
-            return None
-        measure = lambda: [self._size_on_disk(f) for f in found]
-        sizes = retry(measure, f"measuring {self.name}", self.retry_policy)
-        total = 0.0
-        for file, size in zip(found, sizes, strict=True):
-            if size is None:
-                return None
-            total += size * EXPANSION.get(file.compression or file.kind, 1.0)
-        return int(total)
-
-    def _size_on_disk(self, file: CorpusFile) -> int | None:
-        if file.kind != files.PARALLEL:
-            return files.size(file)
-        sizes = [files.size(side) for side in files.split_parallel(file)]
-        return None if None in sizes else sum(size or 0 for size in sizes)
-
-    def mixing(self, split: str, num_shards: int) -> str:
-        """Return how far a shuffled epoch mixes the records, as a predicate for the log."""
-        if slices.parse(split):
-            return f"every epoch mixes its documents within {MIXED:,} of them"
-        if self.order(split) == RECORDS:
-            return "every epoch is a permutation of all records"
-        corpus = self.corpus_split(split)
-        share, first = assign(corpus, 0, num_shards), corpus.files[0]
-        in_parts = not share.by_records and share.split.layout.divisible(first)
-        reach = f"{BATCH_RECORDS} consecutive records"
-        if in_parts and first.kind != "parquet":
-            reach = f"{share.split.layout.bytes_per_part(first) / 2**20:.2g} MiB of records"
-        size = self.text_bytes(split)
-        if size is None:
-            remedy = "shuffle its files beforehand, since their size is unknown"
-        elif size <= full_shuffle() * 1e9:
-            remedy = "this run keeps the order of its saved data position"
-        else:
-            limit = "tasks.corpus.source.full_shuffle.gigabytes"
-            remedy = f"set {limit} above {size / 1e9:.3g} to permute it"
-        return (
-            f"{'files and their parts' if in_parts else 'files'} are read in random order, by "
-            f"{num_shards} shards at the same time, and records are mixed within {reach} (a sorted "
-            f"corpus no further: {remedy})"
-        )
-
-    def listing(self, split: str) -> list[list]:
-        """Return a split's files as JSON, for `use_listing`."""
-        return [list(dataclasses.astuple(file)) for file in self._complete_listing(split)]
-
-    def use_listing(self, split: str, listing: list[list]) -> None:
-        """Use the files that another host has listed, so that not every host asks the hub."""
-        split = slices.full(split)
-        found = [files.of_this_host(CorpusFile(*fields)) for fields in listing]
-        if commit := hub.commit_of(found[0].url):
-            self.pin_revision(commit)
-        files.prime_hub_listing(found)
-        self._listed[split] = found
-        self._contents.pop(split, None)
-
-    def _no_split(self, split: str, known) -> ValueError:
-        return ValueError(
-            f"corpus {self.name!r} has no split {split!r}, only {', '.join(sorted(known))}: set "
-            "the task's `splits`, which may map one name to another"
-            + (f", or {self._hold_out(split)}" if split != "train" else "")
-        )
-
-    def _hold_out(self, split: str) -> str:
-        return f"hold a part of 'train' out by tasks.rows.Rows(…, held_out={{{split!r}: 0.01}})"
-
-    def _unreachable(self, error: BaseException) -> Unreachable:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-        return Unreachable(f"corpus {self.name!r} cannot be reached ({reason})")
+    # The documents.
 
     def corpus_split(self, split: str, retry_policy: RetryPolicy | None = None) -> CorpusSplit:
         """Return the files of a split and how to read them."""
-        policy = retry_policy or self.retry_policy
         return CorpusSplit(
             self.name,
             split,
-            tuple(self.list_files(split, policy)),
+            self._listing(split, retry_policy).files,
             self.layout,
             self.column,
             self.max_chars,
-            policy,
-            (self._corpus, self._config, self._revision) if self._corpus else None,
+            retry_policy or self.retry_policy,
+            (self._corpus, self.config, self._revision) if self._corpus else None,
         )
-
-    def peek(self, split: str = "train", n: int = 1, limit_s: float = 30.0) -> list[str]:
-        """Return the first `n` texts of a split, reading little: the check before a run.
-
-        Raises:
-          ValueError: one sentence: the split, column, file or token is missing, the corpus is
-            unreachable, or has no usable text at its beginning.
-        """
-        corpus = self._in_small_parts(split, limit_s)
-        first = corpus.files[0]
-        texts, counter = self._first_texts(corpus, [first], n)
-        if not texts:
-            raise ValueError(
-                f"{first.url} has no usable text in column {self.column.name!r}: of "
-                f"{counted(counter.counts()['read'], 'record')} read, skipped {counter.skipped()}"
-                f"{self._remedy(counter)}"
-            )
-        return [text.decode() for text in texts[:n]]
-
-    def check_shards(self, split: str, num_shards: int, limit_s: float = 30.0) -> None:
-        """Raise ValueError if a split has fewer usable texts than shards, which need one each."""
-        corpus = self._in_small_parts(split, limit_s)
-        found = len(self._first_texts(corpus, corpus.files, num_shards)[0])
-        if found < num_shards:
-            raise ValueError(
-                f"split {split!r} of corpus {self.name!r} has {counted(found, 'usable text')}, but "
-                f"its {num_shards} shards need one each: add texts, or set BATCH_SIZE to an odd "
-                "number, which makes one shard a process"
-            )
-
-    def _in_small_parts(self, split: str, limit_s: float) -> CorpusSplit:
-        corpus = self.corpus_split(split, RetryPolicy(limit_s=limit_s))
-        layout = dataclasses.replace(corpus.layout, part_bytes=PEEK_BYTES)
-        return dataclasses.replace(corpus, layout=layout)
-
-    def _first_texts(
-        self, corpus: CorpusSplit, among: Sequence[CorpusFile], n: int
-    ) -> tuple[list[bytes], RecordCounter]:
-        """Return the texts of some files, or the first of them, at least `n`, and their counts."""
-
-        def read() -> tuple[list[bytes], RecordCounter]:
-            texts, counter = [], RecordCounter(self.name)
-            for file in among:
-                column = corpus.column.of_file(file.url)
-                for part in range(corpus.layout.count(file)):
-                    for batch in corpus.batches(file, part):
-                        texts += screen(batch, column, corpus.max_chars, counter.add)
-                        if len(texts) >= n:
-                            return texts, counter
-            return texts, counter
-
-        try:
-            return corpus.retry(read, among[0])
-        except Exception as error:
-            raise self._unreachable(error) if is_transient(error) else error from error
-
-    def _remedy(self, counter: RecordCounter) -> str:
-        """Return advice about a file without usable text, as the end of a sentence."""
-        quoted = lambda labels: ", ".join(map(repr, labels))
-        if counter.labels:
-            known = quoted(self.column.known_labels)
-            found = f"found {quoted(counter.labels)}; known are {known}"
-            return f" ({found}): list them in the task's labels"
-        if counter.counts()["skipped_not_UTF-8"]:
-            return ": convert the file to UTF-8, for example with iconv"
-        if not counter.counts()["read"]:
-            return ": give a file that has records, or leave it out"
-        return ""
-
-    def list_shards(self, split: str) -> Sequence[str]:
-        """Return the addresses of the split's files."""
-        return [file.url for file in self.list_files(split)]
 
     def get_dataset(
         self,
@@ -485,11 +378,10 @@ class CorpusSource(seqio.DataSource):
         if shuffle and (order or self.order(split)) == RECORDS:
             store = self._stores.setdefault(corpus, RecordStore(corpus))
             place = (shard.index, shard.num_shards)
-            permuted = PermutedReader(store, split, place, self.counter, seed, self._epochs)
-            return shuffle_lib.shard_dataset(permuted, seed, self._epochs)
+            reader = PermutedReader(store, split, place, self.counter, seed, self._epochs)
+            return reader.dataset()
         share = assign(corpus, shard.index, shard.num_shards)
-        reader = ShardReader(share, shuffle, self.counter)
-        return reader_lib.shard_dataset(reader, shuffle, seed)
+        return ShardReader(share, shuffle, self.counter).dataset(seed)
 
     def _sliced(
         self, part: SplitPart, shuffle: bool, seed: int | None, shard: seqio.ShardInfo
@@ -505,8 +397,7 @@ class CorpusSource(seqio.DataSource):
 
     def _count(self, part: SplitPart) -> int:
         """Return the number of a split's documents, which are read once for it."""
-        size = self.text_bytes(part.split)
-        if size is None or size > full_shuffle() * 1e9:
+        if not self._is_permuted(part.split):
             raise ValueError(
                 f"split {part.split!r} of corpus {self.name!r} is a stream of unknown length, so "
                 f"{part.split}[{part.begin}:{part.end}] cannot be counted from its end or in "
@@ -526,3 +417,68 @@ class CorpusSource(seqio.DataSource):
             yield
         finally:
             self.counter = counter
+
+    # Looks at the first documents, before a run.
+
+    def peek(self, split: str = "train", n: int = 1, limit_s: float = 30.0) -> list[str]:
+        """Return the first `n` texts of a split, reading little: the check before a run.
+
+        Raises:
+          ValueError: one sentence: the split, column, file or token is missing, the corpus is
+            unreachable, or has no usable text at its beginning.
+        """
+        texts, counter = self._first_texts(split, n, limit_s, files=1)
+        if not texts:
+            raise ValueError(
+                f"{self._listing(split).files[0].url} has no usable text in column "
+                f"{self.column.name!r}: of {counted(counter.counts()['read'], 'record')} read, "
+                f"skipped {counter.skipped()}{self._remedy(counter)}"
+            )
+        return [text.decode() for text in texts[:n]]
+
+    def check_shards(self, split: str, num_shards: int, limit_s: float = 30.0) -> None:
+        """Raise ValueError if a split has fewer usable texts than shards, which need one each."""
+        found = len(self._first_texts(split, num_shards, limit_s)[0])
+        if found < num_shards:
+            raise ValueError(
+                f"split {split!r} of corpus {self.name!r} has {counted(found, 'usable text')}, but "
+                f"its {num_shards} shards need one each: add texts, or set BATCH_SIZE to an odd "
+                "number, which makes one shard a process"
+            )
+
+    def _first_texts(
+        self, split: str, n: int, limit_s: float, files: int | None = None
+    ) -> tuple[list[bytes], RecordCounter]:
+        """Return the texts of the first files, or the first of them, at least `n`; their counts."""
+        policy = RetryPolicy(limit_s=limit_s)
+        corpus = self.corpus_split(split, policy)
+        # In small parts, so that little is read.
+        layout = dataclasses.replace(corpus.layout, part_bytes=PEEK_BYTES)
+        corpus = dataclasses.replace(corpus, layout=layout)
+
+        def read() -> tuple[list[bytes], RecordCounter]:
+            texts, counter = [], RecordCounter(self.name)
+            for file in corpus.files[:files]:
+                for part in range(layout.count(file)):
+                    for batch in corpus.batches(file, part):
+                        found = corpus.screen(file, batch)
+                        counter.add(of_codes(found.codes), labels=found.labels)
+                        texts += found.usable
+                        if len(texts) >= n:
+                            return texts, counter
+            return texts, counter
+
+        return self._reached("reading the beginning of", read, policy)
+
+    def _remedy(self, counter: RecordCounter) -> str:
+        """Return advice about a file without usable text, as the end of a sentence."""
+        quoted = lambda labels: ", ".join(map(repr, labels))
+        if counter.labels:
+            known = quoted(self.column.known_labels)
+            found = f"found {quoted(counter.labels)}; known are {known}"
+            return f" ({found}): list them in the task's labels"
+        if counter.counts()["skipped_not_UTF-8"]:
+            return ": convert the file to UTF-8, for example with iconv"
+        if not counter.counts()["read"]:
+            return ": give a file that has records, or leave it out"
+        return ""

@@ -1,6 +1,6 @@
 """Python callbacks from tf.data threads that are safe at interpreter shutdown.
 
-    texts = tf.numpy_function(tf_callbacks.guard(read, at_exit=nothing), [key], tf.string)
+    texts = tf_callbacks.call(read, tf.TensorSpec([None], tf.string), key)
 
 tf.data reads ahead in its own threads. If the interpreter shuts down while such a thread is in a
 Python callback, the process hangs or aborts, as it does with `from_generator`. So at exit every
@@ -11,7 +11,8 @@ import atexit
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -43,26 +44,29 @@ def guard(fn: Callable, at_exit=None) -> Callable:
     return guarded
 
 
-def call(fn: Callable, at_exit: np.ndarray | np.generic, shape: list, *args) -> tf.Tensor:
-    """Return the result of a Python function of tensors in a graph.
+def call(fn: Callable, result: tf.TensorSpec | Sequence[tf.TensorSpec], *args: tf.Tensor) -> Any:
+    """Return the result of a Python function of numpy values, without state, in a graph.
 
-    Args:
-      fn: a function of numpy values, without state.
-      at_exit: what it returns once the process is shutting down; gives the dtype (object: string).
-      shape: of the result.
-      *args: tensors.
+    `result` is one spec, or several for a function that returns a tuple. Once the process is
+    shutting down, the function is not called and an unknown dimension is 0.
     """
-    dtype = tf.string if at_exit.dtype == object else tf.as_dtype(at_exit.dtype)
-    out = tf.numpy_function(guard(fn, at_exit), args, dtype, stateful=False)
-    return tf.ensure_shape(out, shape)
+    specs: list[tf.TensorSpec] = tf.nest.flatten(result)
+    nothing = [_nothing(spec) for spec in specs]
+    is_one = isinstance(result, tf.TensorSpec)
+    answer = guard(fn, nothing[0] if is_one else nothing)
+    dtypes = [spec.dtype for spec in specs]
+    # Eagerly, a list of one tensor comes back as the tensor.
+    found = tf.nest.flatten(tf.numpy_function(answer, args, dtypes, stateful=False))
+    shaped = [tf.ensure_shape(each, spec.shape) for each, spec in zip(found, specs, strict=True)]
+    return shaped[0] if is_one else shaped
 
 
-def vectors(fn: Callable, arguments: list[tf.Tensor], kinds: str) -> list[tf.Tensor]:
-    """Return what a function of numpy values returns, vectors of int32 ("i") or int64 ("l")."""
-    dtypes = [{"i": tf.int32, "l": tf.int64}[kind] for kind in kinds]
-    nothing = tuple(np.zeros([0], dtype.as_numpy_dtype) for dtype in dtypes)
-    found = tf.numpy_function(guard(fn, nothing), arguments, dtypes, stateful=False)
-    return [tf.ensure_shape(values, [None]) for values in found]
+def _nothing(spec: tf.TensorSpec) -> np.ndarray:
+    """Return an array of the spec with as few elements as it allows."""
+    shape = [size or 0 for size in spec.shape]
+    if spec.dtype == tf.string:
+        return np.full(shape, b"", object)
+    return np.zeros(shape, spec.dtype.as_numpy_dtype)
 
 
 def drain(quiet_s: float = 0.1, limit_s: float = 5.0) -> None:

@@ -29,8 +29,7 @@ import tensorflow as tf
 
 import gin
 from tasks import vocabularies
-from tasks.corpus import reading
-from tasks.corpus.tf_callbacks import vectors
+from tasks.corpus import reading, tf_callbacks
 from tasks.objectives import sequences
 from tasks.objectives.base import Lengths, Objective
 from tasks.objectives.masking import BERT_MASKING, Masking, PieceFacts, facts_of
@@ -41,6 +40,7 @@ from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
 # A pair's second text is drawn from the documents of one call.
 DOCUMENTS_MASKED_A_CALL = 32
+_IDS, _SIZES = (tf.TensorSpec([None], dtype) for dtype in (tf.int32, tf.int64))
 SENTENCES: Mapping[str, Callable[[str], list[str]]] = {
     "split": sentence_split.split,
     "lines": lambda text: [" ".join(line.split()) for line in text.split("\n") if line.strip()],
@@ -162,7 +162,8 @@ class MaskedLM(Objective):
             return ids, lengths.astype(np.int32), sizes, counts
 
         def fn(texts):
-            ids, sentences, sizes, counts = vectors(encode, [texts], "iill")
+            specs = [_IDS, _IDS, _SIZES, _SIZES]
+            ids, sentences, sizes, counts = tf_callbacks.call(encode, specs, texts)
             ragged = tf.RaggedTensor.from_row_lengths
             return {
                 "targets": ragged(ids, sizes, validate=False),
@@ -194,7 +195,8 @@ class MaskedLM(Objective):
             seed = tf.random.experimental.stateless_fold_in(tf.stack(seed), total)
             documents = [ids.flat_values, sentences.flat_values, sentences.row_lengths()]
             given = [*documents, example["density"], seed]
-            return self._as_examples(vectors(make, given, "iiiill"))
+            specs = [_IDS, _IDS, _IDS, _IDS, _SIZES, _SIZES]
+            return self._as_examples(tf_callbacks.call(make, specs, *given))
 
         return unbatch(make_examples(self._with_density(batches, task)))
 

@@ -81,6 +81,7 @@ def preprocess(
     """Normalize feature `key`, strings; without `spaces` remove all white space afterwards."""
     # Imported here so that training a vocabulary needs no TensorFlow.
     import numpy as np
+    import tensorflow as tf
 
     from tasks.corpus import tf_callbacks
 
@@ -94,8 +95,8 @@ def preprocess(
         return out
 
     def fn(example):
-        none = np.array([], object)
-        return {**example, key: tf_callbacks.call(normalize_all, none, [None], example[key])}
+        texts = tf.TensorSpec([None], tf.string)
+        return {**example, key: tf_callbacks.call(normalize_all, texts, example[key])}
 
     # In batches, because a call into Python costs more than normalizing one document; not in
     # parallel, because of Python's lock.

@@ -10,8 +10,8 @@ import random
 import pytest
 
 from fakes.corpora import write
-from fakes.file_server import FileServer
-from tasks.corpus import formats, http_files
+from fakes.file_server import FileServer, forget_files
+from tasks.corpus import formats
 from tasks.corpus.retry import RetryPolicy
 from tasks.corpus.source import CorpusSource
 
@@ -41,8 +41,7 @@ def small_parts(monkeypatch):
 
 def outcome(folder: pathlib.Path, kind: str, server: str, fault, request: int = 0) -> str:
     """Read a corpus from a server with a fault at a request, and return what became of it."""
-    http_files.probe.cache_clear()
-    formats._footer.cache_clear()
+    forget_files()
     write(folder, kind, RECORDS)
     with FileServer(folder, **SERVERS[server]) as files:
         source = CorpusSource(files={"train": f"{files.url}/train-0.{kind}"}, retry_policy=POLICY)

@@ -4,7 +4,7 @@ import collections
 import zlib
 
 from fakes import loopback
-from tasks.corpus import formats, http_files
+from tasks.corpus import http_files, parquet
 
 
 class FileServer(loopback.Server):
@@ -66,8 +66,8 @@ class FileServer(loopback.Server):
 
 def forget_files():
     """Drop what is known of files by their address."""
-    for known in (http_files.probe, formats._footer, formats._compressed_footer):
-        known.cache_clear()
+    http_files.probe.cache_clear()
+    parquet.forget_footers()
 
 
 def _sent(body, is_cut, in_chunks):

@@ -106,7 +106,7 @@ def make_examples(
         return out
 
     def fn(texts):
-        pair = tf_callbacks.call(cut, np.empty([2, 0], object), [2, None], texts)
+        pair = tf_callbacks.call(cut, tf.TensorSpec([2, None], tf.string), texts)
         return {"inputs": pair[0], "targets": pair[1]}
 
     batches = dataset.map(lambda x: x["text"]).batch(DOCUMENTS_A_CALL)

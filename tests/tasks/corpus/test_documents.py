@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tasks.corpus import source as sources
-from tasks.corpus.counts import RecordCounter
+from tasks.corpus.counts import RecordCounter, of_codes
 from tasks.corpus.documents import Column, Columns, screen
 from tasks.corpus.source import CorpusSource
 
@@ -23,9 +23,11 @@ RECORDS = [
 
 
 def counted(records, column, max_chars=1_000):
-    counter = RecordCounter("a corpus")
-    kept = [text.decode() for text in screen(records, column, max_chars, counter.add)]
-    return kept, {k: n for k, n in counter.counts().items() if n and k != "read"}
+    found = screen(records, column, max_chars)
+    counts = of_codes(found.codes)
+    return [text.decode() for text in found.usable], {
+        k: n for k, n in counts.items() if n and k != "read"
+    }
 
 
 def test_a_template_joins_columns_and_skips_records_without_one():
@@ -110,8 +112,7 @@ def test_any_source_takes_a_column(tmp_path):
 
 def test_all_hosts_count_under_the_same_names_whatever_they_met():
     quiet, busy = RecordCounter("a"), RecordCounter("a")
-    screen([{"text": "abc"}], Column("text", min_chars=9), 10, busy.add)
-    busy.add({"cut_inputs": 2})
+    busy.add({"read": 1, "skipped_too_short": 1, "cut_inputs": 2})
     assert list(quiet.counts()) == list(busy.counts())
     assert busy.counts()["cut_inputs"] == 2
     assert "skipped 1 too short, 2 cut inputs, 0 epochs" in busy.sentence()
@@ -122,13 +123,10 @@ COPIES = {"size": {1: 1, 2: 2, 5: 5, 1000: 0}}
 
 
 def test_a_number_decides_how_often_an_epoch_has_a_record():
-    counter = RecordCounter("a corpus")
-    kept = screen(SCORED, Column("text", copies=COPIES), 100, counter.add)
-    found = {text.decode(): kept.count(text) for text in kept}
+    kept, counts = counted(SCORED, Column("text", copies=COPIES), 100)
+    found = {text: kept.count(text) for text in kept}
     assert found == {"text 0": 1, "text 1": 2, "text 2": 2, "text 3": 5, "text 5": 1}
-    counts = counter.counts()
-    assert (counts["read"], counts["skipped_low_value"], counts["extra_copies"]) == (6, 1, 6)
-    assert "6 records read, skipped 1 low value, 6 extra copies" in counter.sentence()
+    assert counts == {"skipped_low_value": 1, "extra_copies": 6}
 
 
 def test_copies_of_several_columns_multiply_and_below_the_first_step_there_are_none():

@@ -1,19 +1,16 @@
 """Files are cut into parts without losing a record, and read into records of one shape."""
 
 import gzip
-import io
 import json
-import time
-from concurrent import futures
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from fakes.corpora import LINES, write
-from tasks.corpus import files, formats
+from tasks.corpus import formats
 from tasks.corpus.files import CorpusFile
-from tasks.corpus.formats import MALFORMED, NOT_UTF8, PartLayout
+from tasks.corpus.formats import MALFORMED, NOT_UTF8, PartLayout, recognize
 from tasks.corpus.source import CorpusSource
 
 
@@ -22,8 +19,27 @@ def _read(source):
     return [x["text"].decode() for x in dataset.as_numpy_iterator()]
 
 
+@pytest.mark.parametrize(
+    ("url", "kind", "compression"),
+    [
+        ("a/b.jsonl", "jsonl", ""),
+        ("https://x.org/a.NDJSON.zst?download=1", "jsonl", "zst"),
+        ("gs://b/a.csv.gz", "csv", "gz"),
+        ("/data/what?/a.txt", "text", ""),
+    ],
+)
+def test_suffixes_name_the_format(url, kind, compression):
+    assert recognize(url) == CorpusFile(url, kind, compression)
+
+
+def test_other_suffixes_are_no_corpus_unless_the_kind_is_given():
+    others = ["README.md", "owner/text", "jsonl", "text.gz"]
+    assert [recognize(name) for name in others] == [None] * 4
+    assert recognize("train.ro.gz", "text") == CorpusFile("train.ro.gz", "text", "gz")
+
+
 def records(path, layout):
-    file = files.classify(str(path))
+    file = recognize(str(path))
     batches = [b for part in range(layout.count(file)) for b in layout.batches(file, part)]
     return [record for batch in batches for record in batch]
 
@@ -48,7 +64,7 @@ def test_parts_together_are_the_file(tmp_path, kind):
     write(tmp_path, kind, LINES)
     path = tmp_path / f"train-0.{kind}"
     layout = PartLayout(("text",), part_bytes=4096)
-    file = files.classify(str(path))
+    file = recognize(str(path))
     assert layout.divisible(file)
     assert layout.count(file) > 5
     assert [record["text"] for record in records(path, layout)] == LINES
@@ -131,53 +147,3 @@ def test_quoted_fields_may_have_quotes_delimiters_and_lines(tmp_path, end):
     (tmp_path / "a.csv").write_bytes(end.join(lines).encode())
     found = [tuple(row.values()) for row in records(tmp_path / "a.csv", PartLayout())]
     assert found == [(f'a{end}b, "c"', "x"), ('d "e" f', ""), ('"g"', "h"), ("", "i")]
-
-
-def test_footers_are_parsed_one_at_a_time(monkeypatch):
-    """Each takes memory in its thread's arena, and 128 shards of a host have 128 threads."""
-    out = io.BytesIO()
-    pq.write_table(pa.table({"text": list("abc")}), out)
-    data, parse, active, most = out.getvalue(), pq.read_metadata, [], []
-
-    def slow(raw):
-        active.append(raw)
-        most.append(len(active))
-        time.sleep(0.01)
-        active.remove(raw)
-        return parse(raw)
-
-    monkeypatch.setattr(formats.files, "read_range", lambda file, start, stop: data[start:stop])
-    monkeypatch.setattr(pq, "read_metadata", slow)
-    names = [f"hf://datasets/user/parsed@main/{i}.parquet" for i in range(8)]
-    many = [CorpusFile(name, "parquet", length=len(data)) for name in names]
-    with futures.ThreadPoolExecutor(len(many)) as pool:
-        assert list(pool.map(PartLayout(("text",)).count, many)) == [1] * len(many)
-    assert most == [1] * len(many)
-
-
-def test_footers_of_many_remote_files_are_fetched_once_each(monkeypatch):
-    table = pa.table({"text": [f"text {i}" for i in range(400)], "id": list(range(400))})
-    out = io.BytesIO()
-    pq.write_table(table, out, row_group_size=1)
-    data, fetched = out.getvalue(), []
-    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    assert len(data) - footer > 1 << 16  # it needs a second read
-
-    def read_range(file, start, stop):
-        fetched.append((file.url, start, stop))
-        return data[start:stop]
-
-    monkeypatch.setattr(formats.files, "read_range", read_range)
-    names = [f"hf://datasets/user/name@main/{i}.parquet" for i in range(40)]
-    many = [CorpusFile(name, "parquet", length=len(data)) for name in names]
-    layout = PartLayout(("text",))
-    for part in (7, 3):
-        for file in many:
-            assert layout.count(file) == 400
-            assert list(layout.batches(file, part)) == [[{"text": f"text {part}"}]]
-    for name in names:
-        mine = sorted((start, stop) for url, start, stop in fetched if url == name)
-        (first, second), texts = mine[-2:], mine[:-2]
-        assert (first[0], first[1], second[1]) == (footer, second[0], len(data))
-        assert len(texts) == 2
-        assert sum(stop - start for start, stop in texts) < 400  # of one column

@@ -4,9 +4,10 @@ import pytest
 
 import gin
 from fakes.corpora import LINES, write
-from tasks.corpus import hub
+from tasks.corpus import files, hub
 from tasks.corpus import source as sources
 from tasks.corpus.files import CorpusFile
+from tasks.corpus.listing import Listing
 from tasks.corpus.source import PARTS, RECORDS, CorpusSource
 from tasks.rows import Rows
 
@@ -61,14 +62,11 @@ def test_a_split_of_unknown_size_is_streamed(tmp_path):
 
 def test_the_sizes_of_very_many_remote_files_are_not_requested(monkeypatch):
     asked = []
-    monkeypatch.setattr(sources.files, "size", lambda file: asked.append(file) or 1)
-    source = CorpusSource(files={"train": "https://example.org/none.jsonl"})
-    files = [CorpusFile(f"https://example.org/{i}.jsonl", "jsonl") for i in range(100)]
-    source._listed["train"] = files
-    assert source.order("train") == PARTS
+    monkeypatch.setattr(files, "size", lambda file: asked.append(file) or 1)
+    many = tuple(CorpusFile(f"https://example.org/{i}.jsonl", "jsonl") for i in range(100))
+    assert Listing(many).text_bytes() is None
     assert not asked
-    source._listed["train"] = files[:3]
-    assert source.order("train") == RECORDS
+    assert Listing(many[:3]).text_bytes() == 3
     assert len(asked) == 3
 
 

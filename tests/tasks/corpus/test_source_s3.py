@@ -19,7 +19,6 @@ server.start()
 host, port = server.get_host_and_port()
 os.environ["AWS_ENDPOINT_URL"] = f"http://{host}:{port}"
 import fsspec
-from tasks.corpus import files
 from tasks.corpus.source import CorpusSource
 
 texts = [f"documentul {i} despre râuri și munți" for i in range(300)]
@@ -44,13 +43,13 @@ assert sorted(read(folder)) == sorted(texts)
 assert read(folder, "validation") == ["unu"]
 assert read(CorpusSource(files={"train": "@s3://bucket/list.map"})) == texts[0::3]
 
-before = files.contents(pattern.list_files("train"))
+before = pattern.identity("train")["contents"]
 data = store.cat_file("bucket/corpus/train-0.jsonl")
 store.pipe_file("bucket/corpus/train-0.jsonl", data.replace(b"documentul 0 ", b"documentul 9 "))
 store.invalidate_cache()
 again = CorpusSource(files={"train": "s3://bucket/corpus/train-*"})
 versions = [[f.version for f in s.list_files("train")] for s in (pattern, again)]
-assert files.contents(again.list_files("train")) != before
+assert again.identity("train")["contents"] != before
 assert versions[0][0] != versions[1][0] and versions[0][1:] == versions[1][1:] and versions[0][0]
 
 server.stop()

@@ -92,7 +92,7 @@ def rows_of(tmp_path, monkeypatch):
     """Function from lines to what a `_lines` task makes of them."""
 
     def of(task, *lines):
-        monkeypatch.setattr(diacritics.LINES, "_listed", {})  # one process reads one file else
+        monkeypatch.setattr(diacritics.LINES, "_listings", {})  # one process reads one file else
         (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in lines), newline="\n")
         with gin.unlock_config():
             gin.bind_parameter("tasks.jobs.diacritics.lines.path", str(tmp_path / "lines.txt"))

@@ -1,0 +1,295 @@
+"""What files a split has and what is known of each, asked once.
+
+    listing = Listing(match_files(["/data/ro/*.jsonl.zst", "https://example.org/ro.parquet"]))
+    listing = Listing(match_files(["@https://example.org/ro.map"]))     # a list of addresses
+    listing.text_bytes()
+    listing = listing.complete()            # what servers report of each file
+    listing.identity()                      # what a data position depends on
+    Listing.of_another_host(json.loads(json.dumps(listing.as_json())))
+
+Nothing here retries: callers use `tasks.corpus.retry`.
+"""
+
+import contextlib
+import dataclasses
+import fnmatch
+import functools
+import glob
+import os
+import re
+import urllib.parse
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from concurrent import futures
+from typing import Any, cast
+
+from tasks.corpus import files, hub
+from tasks.corpus.files import CorpusFile
+from tasks.corpus.formats import KINDS, PARALLEL, recognize
+from tasks.corpus.http_files import Facts
+
+LIST = "@"  # before the address of a list of addresses
+SAMPLED_BYTES = 64 << 20  # of the local files of a split
+_BLOCK_BYTES = (4 << 10, 64 << 10)  # minimum and maximum
+_PROBES = 16  # requests at a time
+MOST_PROBES = 64  # remote files whose sizes are requested to choose an order
+# Bytes of text in a byte of a file, roughly.
+EXPANSION = {"gz": 4.0, "zst": 4.0, "parquet": 2.0}
+
+
+@dataclasses.dataclass(frozen=True)
+class Listing:
+    """The files of a split, sorted by address."""
+
+    files: tuple[CorpusFile, ...]
+    is_complete: bool = False  # whether the servers of all files were asked
+
+    @property
+    def commit(self) -> str | None:
+        """The hub's commit that the files are of."""
+        return hub.commit_of(self.files[0].url)
+
+    def complete(self) -> "Listing":
+        """Return the listing with all that servers report, by a request for each unknown file."""
+        report = functools.partial(_of_each_side, _reported)
+        with futures.ThreadPoolExecutor(_PROBES) as pool:
+            return Listing(tuple(pool.map(report, self.files)), is_complete=True)
+
+    def text_bytes(self) -> int | None:
+        """Return roughly how many bytes of text the files have, None if it is unknown."""
+        if any(file.kind == hub.STREAMED for file in self.files):
+            return None
+        if sum(file.remote and file.length is None for file in self.files) > MOST_PROBES:
+            return None
+        total = 0.0
+        for file in self.files:
+            if (size := files.size(file)) is None:
+                return None
+            total += size * EXPANSION.get(file.compression or file.kind, 1.0)
+        return int(total)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the state of the files, as JSON: the hub's commit, names, sizes and contents."""
+        name = lambda file: file.url.rsplit("/", 1)[-1]
+        names = [f"{name(f)} {'' if f.remote else files.size(f)}" for f in self.files]
+        return {
+            "revision": self.commit,
+            "files": len(self.files),
+            "names": zlib.crc32("\n".join(names).encode()),
+            "remote": self.files[0].remote,
+            "contents": self.contents,
+        }
+
+    @functools.cached_property
+    def contents(self) -> int:
+        """A checksum of what the files hold; a copy of them has the same.
+
+        Of local files it is computed from SAMPLED_BYTES, spread over all of them. Of remote files
+        it is of what their servers report: lengths, and checksums, ETag or Last-Modified. Files of
+        a commit on the hub cannot change, so they add nothing.
+        """
+        stored = [each for file in self.files for each in file.stored]
+        most = SAMPLED_BYTES // max(sum(not each.remote for each in stored), 1)
+        lines = []
+        for each in stored:
+            if not each.remote:
+                lines.append(f"{files.size(each)} {_sampled(each, most)}")
+            elif each.digest or not each.url.startswith("hf://"):
+                lines.append(f"{each.length} {each.digest or each.version}")
+        return zlib.crc32("\n".join(lines).encode())
+
+    def as_json(self) -> list[list]:
+        """Return the files as JSON, for `of_another_host`."""
+        return [list(dataclasses.astuple(file)) for file in self.files]
+
+    @classmethod
+    def of_another_host(cls, listed: list[list]) -> "Listing":
+        """Return a listing that another host has made; of local files with what this host has."""
+        here = functools.partial(_of_each_side, _on_this_disk)
+        found = tuple(here(_from_json(fields)) for fields in listed)
+        hub.know_files(found)
+        return cls(found, is_complete=True)
+
+
+def _of_each_side(fn: Callable[[CorpusFile], CorpusFile], file: CorpusFile) -> CorpusFile:
+    return join([fn(side) for side in file.sides]) if file.sides else fn(file)
+
+
+def _reported(file: CorpusFile) -> CorpusFile:
+    if not file.on_web or None not in (file.length, file.version):
+        return file
+    return dataclasses.replace(file, **_fields(files.facts(file)))
+
+
+def _on_this_disk(file: CorpusFile) -> CorpusFile:
+    if file.remote or not os.path.exists(file.url):
+        return file
+    return dataclasses.replace(file, **_fields(files.disk_facts(file.url)))
+
+
+def _fields(facts: Facts) -> dict[str, Any]:
+    return {"length": facts.length, "version": facts.version}
+
+
+def _from_json(fields: list) -> CorpusFile:
+    *own, sides = fields if len(fields) == len(dataclasses.fields(CorpusFile)) else [*fields, ()]
+    return dataclasses.replace(CorpusFile(*own), sides=tuple(map(_from_json, sides)))
+
+
+def _sampled(file: CorpusFile, most: int) -> int:
+    """Return the CRC-32 of a file, or of blocks at equal distances, about `most` bytes in all."""
+    low, high = _BLOCK_BYTES
+    block = min(max(most // 16, low), high)
+    length, n = files.size(file) or 0, max(most // block, 2)
+    spread = [(length - block) * i // (n - 1) for i in range(n)]
+    checksum = 0
+    with files.open_random(file) as opened:
+        for start in range(0, length, block) if length <= n * block else spread:
+            opened.seek(start)
+            checksum = zlib.crc32(opened.read(block), checksum)
+    return checksum
+
+
+def join(sides: Sequence[CorpusFile]) -> CorpusFile:
+    """Return one file made of several text files with corresponding lines."""
+    return CorpusFile(" and ".join(side.url for side in sides), PARALLEL, sides=tuple(sides))
+
+
+def join_parallel(*sides: CorpusFile) -> CorpusFile:
+    """Return `join` of the sides.
+
+    Raises:
+      ValueError: they are local and have different numbers of lines.
+    """
+    if not any(side.remote for side in sides):
+        counts = [_count_lines(side) for side in sides]
+        if len(set(counts)) > 1:
+            found = " and ".join(f"{s.url} has {n}" for s, n in zip(sides, counts, strict=True))
+            raise ValueError(f"parallel files must have the same number of lines, but {found}")
+    return join(sides)
+
+
+def _count_lines(file: CorpusFile) -> int:
+    with files.open_stream(file) as stream:
+        return sum(1 for _ in stream)
+
+
+def match_folder(
+    folder: str, name: str, others: Iterable[str], advice: str
+) -> tuple[CorpusFile, ...]:
+    """Return the files of a folder whose names begin with `name`, and not with a longer other."""
+    longer = [other for other in others if other != name and other.startswith(name)]
+    pattern = lambda name: f"{glob.escape(folder.rstrip('/'))}/{name}*"
+    without = {url for other in longer for url in _expand(pattern(other))}
+    return match_files([pattern(name)], advice=advice, without=without)
+
+
+def match_files(
+    patterns: Iterable[str], kind: str | None = None, advice: str = "", without: Iterable[str] = ()
+) -> tuple[CorpusFile, ...]:
+    """Return the files that match, sorted by address; all of `kind`, if it is given.
+
+    `advice` ends the message where the folder of a pattern exists and no file matches. Files at the
+    addresses `without` are left out.
+
+    Raises:
+      ValueError: a pattern matches nothing, or a file whose name has no known suffix, or is of
+        http, where files cannot be listed; a list of addresses is empty.
+    """
+    found: dict[str, CorpusFile] = {}
+    for pattern in patterns:
+        known = {url: facts for url, facts in _expand(pattern).items() if url not in without}
+        if not known:
+            shown = repr(_unescaped(pattern))
+            raise ValueError(f"no file matches {shown}{_no_folder(pattern) or advice}")
+        for url, facts in known.items():
+            file = recognize(url, kind)
+            if file is None:
+                raise ValueError(
+                    f"{url!r} is of no known format: its name must end in one of "
+                    f"{', '.join('.' + k for k in KINDS)}, plus .gz or .zst if compressed; of a "
+                    f"list of addresses write {LIST + url!r}"
+                )
+            found[url] = dataclasses.replace(file, **facts)
+    return tuple(found[url] for url in sorted(found))
+
+
+def _unescaped(pattern: str) -> str:
+    """Return what `glob.escape` has made a pattern of."""
+    return re.sub(r"\[([*?[])\]", r"\1", pattern)
+
+
+def _no_folder(pattern: str) -> str:
+    """Return that the folder of a local pattern does not exist, to end a sentence, or ''."""
+    literal = cast(re.Match, re.match(r"(\[[*?[]\]|[^*?[])*", os.path.expanduser(pattern)))
+    folder = os.path.dirname(_unescaped(literal[0]))
+    exists = "://" in pattern or os.path.isdir(folder or ".")
+    return "" if exists else f", since there is no folder {folder}"
+
+
+def _expand(pattern: str) -> dict[str, dict[str, Any]]:
+    """Return the addresses that match, each with what is known of the file."""
+    if pattern.startswith(LIST):
+        return _expand_list(pattern.removeprefix(LIST))
+    if "://" not in pattern:
+        found = glob.glob(os.path.expanduser(pattern), recursive=True)
+        paths = [os.path.abspath(path) for path in found]
+        return {p: _fields(files.disk_facts(p)) for p in paths if os.path.isfile(p)}
+    if pattern.startswith("http"):
+        if "*" in (path := urllib.parse.urlsplit(pattern).path) or "[" in path:
+            raise ValueError(
+                f"{pattern!r} is a pattern, and web servers do not list their files: name each "
+                f"address, or a list of them, one a line, as '{LIST}https://…/files.txt', or copy "
+                "the files to a folder or bucket"
+            )
+        return {pattern: {}}
+    fs, path = files.filesystem(pattern)
+    if not glob.has_magic(pattern):
+        with contextlib.suppress(FileNotFoundError):
+            return {pattern: _bucket_facts(fs.info(path))}
+        return {}
+    # The hub would ask for the last commit of each file too.
+    options = {"expand_info": False} if pattern.startswith("hf://") else {}
+    found = fs.glob(path, detail=True, **options)
+    return {fs.unstrip_protocol(p): _bucket_facts(info) for p, info in found.items()}
+
+
+def _expand_list(url: str) -> dict[str, dict[str, Any]]:
+    """Return the files that a list names, one address or pattern a line, relative to the list.
+
+    After a "#" follow patterns, with "|" between them; then a file's name must match one of them.
+    """
+    url, _, wanted = url.partition("#")
+    with files.open_stream(cast(CorpusFile, recognize(url, "text"))) as stream:
+        lines = [line.strip() for line in stream.read().decode("utf-8-sig").splitlines()]
+    found: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        name = line.rsplit("/", 1)[-1]
+        fits = any(fnmatch.fnmatchcase(name, each) for each in (wanted or "*").split("|"))
+        if line and not line.startswith("#") and fits:
+            address = _relative_to(url, line)
+            if not (matches := _expand(address)):
+                raise ValueError(f"no file matches {address!r}, which the list {url} names")
+            found |= matches
+    if not found:
+        which = f" that matches {wanted!r}" if wanted else ": write one address a line into it"
+        raise ValueError(f"the list {url} names no file{which}")
+    return found
+
+
+def _relative_to(url: str, address: str) -> str:
+    if url.startswith("http"):
+        return urllib.parse.urljoin(url, address)
+    if "://" in address or os.path.isabs(address):
+        return address
+    return f"{url.rpartition('/')[0] or '.'}/{address}"
+
+
+def _bucket_facts(info: dict[str, Any]) -> dict[str, Any]:
+    """Return what a bucket or the hub reports of a file, as fields of a CorpusFile."""
+    lfs = info.get("lfs") or {}
+    names = ("md5Hash", "crc32c", "ETag", "etag", "blob_id")
+    digest = lfs.get("sha256") or next((info[name] for name in names if info.get(name)), None)
+    # S3 lists no generation, but an ETag; Google's changes with the metadata alone.
+    version = info.get("generation") or info.get("ETag")
+    return {"length": info.get("size"), "version": version and str(version), "digest": digest}
